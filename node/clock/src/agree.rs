@@ -1,46 +1,45 @@
-//! Which of several servers are believed: those whose times overlap, when they are the majority (RFC 5905,
-//! section 11.2.1, without the refinements of a server's own clients).
+//! Chooses the servers to trust: a majority whose time intervals overlap (RFC 5905, section 11.2.1, without the
+//! clustering for permanent clients).
 
 use super::ask::Answer;
 use super::sntp::Sample;
 
-/// A server's time is good to so much more than it says: networks are slower one way than the other, and leap seconds
-/// are smeared in several ways. In nanoseconds; two of them are the least that is a jump.
+/// Margin added to a server's error, in nanoseconds. It covers asymmetric routes and the different ways to smear leap
+/// seconds. Two margins are the smallest step.
 const LEEWAY: i64 = 200_000_000;
-/// A server that is good to less is taken as if it were good to so much (RFC 5905: MAXDIST), in nanoseconds. Else it
-/// would agree with any time.
+/// Upper limit of a server's error in nanoseconds (RFC 5905: MAXDIST). A larger error would agree with any time.
 const MOST: i64 = 1_000_000_000;
 
-/// Whose time an answer is.
+/// An answer and its server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Voice {
-    /// As the config names it.
+    /// Name of the server in the config.
     pub name: String,
-    /// What it said.
+    /// Answer of the server.
     pub answer: Answer,
 }
 
-/// What several servers say together.
+/// Result of combining the answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nobody answered.
+    /// No server answered.
     Silence,
-    /// One did, or several names of one address.
+    /// One server answered, possibly under several names.
     Alone(Voice),
-    /// More than half agree, and at least two: the best of them, and the others, who agree or do not.
+    /// More than half of the servers agree, and at least two.
     Agreed {
-        /// The one that knows its time best.
+        /// The agreeing server with the smallest error.
         best: Voice,
-        /// Who agrees with it.
+        /// The other servers that agree.
         others: Vec<Voice>,
-        /// Who does not.
+        /// The servers that disagree.
         against: Vec<Voice>,
     },
     /// No majority agrees.
     Divided(Vec<Voice>),
 }
 
-/// What these say together; of several voices of one address the first counts.
+/// Combines the answers; only the first answer of each address counts.
 #[must_use]
 pub fn hear(voices: &[Voice]) -> Verdict {
     let voices = distinct(voices);
@@ -59,7 +58,7 @@ pub fn hear(voices: &[Voice]) -> Verdict {
         .filter(|voice| !agreeing.contains(voice))
         .cloned();
     let against = against.collect();
-    // Of those that are as good the first one in the config.
+    // Of equally good servers, the first in the config wins.
     let best = agreeing
         .iter()
         .min_by_key(|voice| error(voice.answer.sample));
@@ -74,7 +73,7 @@ pub fn hear(voices: &[Voice]) -> Verdict {
     }
 }
 
-/// Whether no further answer can change that these agree, when so many servers are asked.
+/// Whether the majority is certain, no matter what the remaining servers answer. `asked` counts all servers.
 #[must_use]
 pub fn is_settled(voices: &[Voice], asked: usize) -> bool {
     let agreeing = largest(&distinct(voices)).len();
@@ -95,7 +94,7 @@ fn distinct(voices: &[Voice]) -> Vec<Voice> {
     found
 }
 
-/// Those whose intervals have a moment in common, as many as there can be. One begins where they have.
+/// The largest group of servers whose intervals share a moment. The start of some interval is such a moment.
 fn largest(voices: &[Voice]) -> Vec<Voice> {
     let at = |moment: i64| {
         let has = |voice: &&Voice| {
@@ -114,12 +113,12 @@ fn largest(voices: &[Voice]) -> Vec<Voice> {
     found
 }
 
-/// Half of the way and the server's own, in nanoseconds.
+/// Error of a measurement in nanoseconds: half the round trip plus the root distance.
 fn error(sample: Sample) -> i64 {
     (sample.delay / 2).saturating_add(sample.distance)
 }
 
-/// What our clock may lack by a server's word, in nanoseconds.
+/// Interval of the possible correction, in nanoseconds.
 fn interval(sample: Sample) -> (i64, i64) {
     let half = error(sample).clamp(0, MOST) + LEEWAY;
     (
@@ -138,7 +137,7 @@ mod tests {
 
     const MILLISECOND: i64 = 1_000_000;
 
-    /// Says so many milliseconds, from the address 192.0.2.`host`.
+    /// A server at 192.0.2.`host` with this offset and delay in milliseconds.
     fn voice(host: u8, offset: i64, delay: i64) -> Voice {
         Voice {
             name: format!("server-{host}"),
@@ -204,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_server_that_is_good_to_nothing_agrees_with_no_other_time() {
-        // It says that it may be 16 s off.
+        // This server admits an error of 16 s.
         let mut vague = voice(1, 0, 0);
         vague.answer.sample.distance = 16_000 * MILLISECOND;
         assert!(matches!(

@@ -1,4 +1,4 @@
-//! Asking: a server over UDP, or a device.
+//! Queries a time server over UDP, or a clock device.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,48 +15,48 @@ use tokio::time::{Instant, timeout};
 use super::protected::ProofError;
 use super::sntp::{self, BadAnswer, Sample, difference};
 
-/// For a name to be resolved, and for an answer to come.
+/// Timeout of a name resolution, and of an answer.
 pub const PATIENCE: Duration = Duration::from_secs(5);
-/// Of a server's addresses, so many are tried.
+/// Limit of the addresses tried per server.
 const ADDRESSES: usize = 4;
-/// Whoever denies an answer is left alone for so long: a pool gives away the same address again.
+/// Pause after a server denies service. Pools return the same address again.
 const DENIED: Duration = Duration::from_secs(3600);
-/// Whoever is asked too often is left alone for 64 s, and twice as long each time, up to 2048 s.
+/// Pause after a server asks for fewer queries: 64 s, doubled each time up to 2048 s (logarithms of seconds).
 const SHORTEST_REST: u32 = 6;
 const LONGEST_REST: u32 = 11;
-/// Addresses that are remembered; more than a list of servers has.
+/// Limit of remembered addresses, above any list of servers.
 const REMEMBERED: usize = 256;
 
-/// Why there is no answer.
+/// Failure of a query.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    /// Its name cannot be resolved.
+    /// The server's name cannot be resolved.
     #[error("its name cannot be resolved: {0}")]
     Name(io::Error),
-    /// Nobody resolves its name now.
+    /// The name resolution got no thread, or did not end in time.
     #[error("its name cannot be resolved: {0}")]
     Unresolved(Refused),
-    /// The network, or the device, has an error.
+    /// Error of the network or the device.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// All its addresses want to be left alone.
+    /// All addresses of the server asked for a pause.
     #[error("it wants to be left alone for some time")]
     Rests,
-    /// A file that is no clock.
+    /// The file is not a clock device.
     #[error("is no clock: /dev/ptp0 and the like are")]
     NoClock,
-    /// None came in time.
+    /// No answer arrived in time.
     #[error("no answer within {} s", PATIENCE.as_secs())]
     Silent,
-    /// It is of no use.
+    /// The answer is useless.
     #[error(transparent)]
     Bad(#[from] BadAnswer),
-    /// Nobody can say whose it is.
+    /// The answer has no valid proof of its origin.
     #[error(transparent)]
     Proof(#[from] ProofError),
 }
 
-/// Who wants to be left alone, until when, and how often in a row it said that it is asked too often.
+/// Addresses to leave alone: the end of the pause, and the consecutive requests for fewer queries.
 #[derive(Debug, Default)]
 pub struct Resting(Mutex<BTreeMap<SocketAddr, (Instant, u32)>>);
 
@@ -95,20 +95,20 @@ impl Resting {
     }
 }
 
-/// What was answered.
+/// An answer of a server or a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answer {
-    /// The time.
+    /// Measured time.
     pub sample: Sample,
-    /// Whose it is; `None`: a device's.
+    /// Address of the server; `None` for a device.
     pub from: Option<IpAddr>,
 }
 
-/// Asks a server by its name or address (with a port that is not the usual one, if any), or a device by its
-/// path. `names`: the threads that resolve names, which may take its time. `resting`: addresses that are left out.
+/// Queries a server by name or address (optionally with a port), or a device by path. `names` runs the name resolution,
+/// which may block. `resting` has the addresses to skip.
 ///
 /// # Errors
-/// Those of the last of its addresses.
+/// The error of the last address that was tried.
 pub async fn ask(server: &str, names: &Bulkhead, resting: &Resting) -> Result<Answer, AskError> {
     if server.starts_with('/') {
         if !is_clock(server) {
@@ -138,10 +138,10 @@ pub async fn ask(server: &str, names: &Bulkhead, resting: &Resting) -> Result<An
     Err(last)
 }
 
-/// Of a server by its name or address. An address may have a port that is not the usual one.
+/// Addresses of a server, given its name or an address with an optional port.
 ///
 /// # Errors
-/// There is none.
+/// The name has no address.
 pub(super) async fn addresses(
     server: &str,
     port: u16,
@@ -161,7 +161,7 @@ pub(super) async fn addresses(
     Ok(found)
 }
 
-/// By the hosts file and the name servers, as the C library has it; that waits as long as it likes.
+/// Resolves a name with the C library, i.e. the hosts file and the name servers. This can block without limit.
 async fn resolve(server: String, port: u16, names: &Bulkhead) -> Result<Vec<SocketAddr>, AskError> {
     let resolve = move || {
         let found = (server.as_str(), port).to_socket_addrs()?;
@@ -171,7 +171,7 @@ async fn resolve(server: String, port: u16, names: &Bulkhead) -> Result<Vec<Sock
     found.map_err(AskError::Name)
 }
 
-/// A socket that hears one address alone.
+/// A UDP socket for one server.
 pub(super) async fn connect(server: SocketAddr) -> io::Result<UdpSocket> {
     let local: SocketAddr = if server.is_ipv4() {
         (Ipv4Addr::UNSPECIFIED, 0).into()
@@ -179,19 +179,19 @@ pub(super) async fn connect(server: SocketAddr) -> io::Result<UdpSocket> {
         (Ipv6Addr::UNSPECIFIED, 0).into()
     };
     let socket = UdpSocket::bind(local).await?;
-    // Nobody else's packets come in then.
+    // The kernel then drops packets from other addresses.
     socket.connect(server).await?;
     Ok(socket)
 }
 
-/// What a question is recognised by.
+/// A random cookie that identifies the answer.
 pub(super) fn random() -> io::Result<[u8; 8]> {
     let mut cookie = [0; 8];
     rustix::rand::getrandom(&mut cookie, rustix::rand::GetRandomFlags::empty())?;
     Ok(cookie)
 }
 
-/// Asks one address.
+/// Queries one address.
 async fn at(server: SocketAddr) -> Result<Sample, AskError> {
     let socket = connect(server).await?;
     let cookie = random()?;
@@ -204,7 +204,7 @@ async fn at(server: SocketAddr) -> Result<Sample, AskError> {
             let came = SystemTime::now();
             let packet = packet.get(..length).unwrap_or_default();
             match sntp::answer(packet, cookie, left, came) {
-                // The right one may still come.
+                // The real answer may still arrive.
                 Err(BadAnswer::NotOurs | BadAnswer::Short(_)) => {}
                 other => return Ok(other?),
             }
@@ -215,7 +215,7 @@ async fn at(server: SocketAddr) -> Result<Sample, AskError> {
         .unwrap_or(Err(AskError::Silent))
 }
 
-/// A device's clock between two looks at ours.
+/// Reads a device's clock between two readings of ours.
 fn of_device(path: &Path) -> io::Result<Sample> {
     let left = SystemTime::now();
     let theirs = corten_sys::clock::of_device(path)?;
@@ -233,7 +233,7 @@ fn of_device(path: &Path) -> io::Result<Sample> {
 pub(crate) mod tests {
     use super::*;
 
-    /// A server that first sends what is not an answer; with a kiss, the answer is that (RFC 5905, section 7.4).
+    /// A server that first sends a bad packet and then the answer, or this kiss code (RFC 5905, section 7.4).
     pub async fn serve(kiss: Option<&'static [u8; 4]>) -> SocketAddr {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = socket.local_addr().unwrap();
@@ -248,12 +248,12 @@ pub(crate) mod tests {
             answer[12..16].copy_from_slice(kiss.unwrap_or(b"GPS\0"));
             socket.send_to(&answer, from).await.unwrap();
             answer[24..32].copy_from_slice(&question[40..48]);
-            // 2030, at both times.
+            // 2030, in both timestamps.
             for at in [32, 40] {
                 answer[at..at + 4].copy_from_slice(&4_102_444_800_u32.to_be_bytes());
             }
             socket.send_to(&answer, from).await.unwrap();
-            // Whoever asks again would wait for ever.
+            // A second query gets no answer.
             std::future::pending::<()>().await;
         });
         address

@@ -1,44 +1,44 @@
-//! What to do about the clock, from what servers say.
+//! Decides how to correct the clock, given the servers' answers.
 
 use std::time::Duration;
 
 use super::sntp::Sample;
 
-/// Beyond it the clock is set, up to it steered, in nanoseconds (facts: 7.2; the kernel steers up to 0.5 s).
+/// Offset in nanoseconds above which the clock is stepped instead of slewed (facts: 7.2; the kernel slews up to 0.5 s).
 const STEP: i64 = 400_000_000;
-/// A jump that whoever looks at the time should know of, in nanoseconds.
+/// Step in nanoseconds that starts a new epoch, so that other programs notice it.
 const NEW_EPOCH: i64 = 15 * 60 * 1_000_000_000;
-/// An offset is good when it is below it, in nanoseconds: then it can be looked at less often.
+/// Offset in nanoseconds below which the poll interval grows.
 const GOOD: i64 = 25_000_000;
-/// Between two questions, as logarithms of seconds: 32 s to 2048 s.
+/// Poll interval as the logarithm of seconds: 32 s to 2048 s.
 const SHORTEST: u8 = 5;
 const LONGEST: u8 = 11;
-/// Until an offset that may be a mistake is looked at again.
+/// Delay before a suspicious offset is measured again.
 const SECOND_LOOK: Duration = Duration::from_secs(2);
 
-/// What to do to the clock.
+/// Action on the clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
-    /// Set it, by so many nanoseconds.
+    /// Step by this many nanoseconds.
     Step(i64),
-    /// Steer it there, so many nanoseconds.
+    /// Slew by this many nanoseconds.
     Steer(i64),
-    /// Nothing: ask again first.
+    /// No action before a second measurement.
     Wait,
 }
 
-/// What is known of the clock.
+/// State of the clock discipline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Discipline {
-    /// A server's time was taken over.
+    /// Whether a server's time was applied.
     pub synced: bool,
-    /// Counts the jumps that matter.
+    /// Number of steps above 15 minutes.
     pub epoch: u64,
-    /// Logarithm of the seconds between two questions.
+    /// Poll interval as the logarithm of seconds.
     pub poll: u8,
-    /// Answers in a row that nothing was done for.
+    /// Consecutive answers without an action.
     pub spikes: u32,
-    /// An offset that would be a jump, said once.
+    /// Offset of a possible step, measured once.
     suspicious: Option<i64>,
 }
 
@@ -55,14 +55,14 @@ impl Default for Discipline {
 }
 
 impl Discipline {
-    /// Whether the clock is right, and this offset no jump.
+    /// Whether the clock is synchronized and the offset needs no step.
     #[must_use]
     pub fn is_near(&self, sample: Sample) -> bool {
         self.synced && sample.offset.saturating_abs() <= STEP
     }
 
-    /// What to do after an answer, and when to ask again. The first is believed; later a jump must be said
-    /// twice, as one packet may be held up on its way.
+    /// Action after an answer, and the delay until the next query. The first answer is applied at once. A later step
+    /// needs a second measurement, because one packet may be delayed on its way.
     pub fn take(&mut self, sample: Sample) -> (Act, Duration) {
         let offset = sample.offset;
         if offset.saturating_abs() <= STEP {
@@ -93,12 +93,12 @@ impl Discipline {
         (Act::Step(offset), self.interval())
     }
 
-    /// Where a server has had enough, all are asked half as often.
+    /// Doubles the poll interval when a server asks for fewer queries.
     pub fn ask_less(&mut self) {
         self.poll = LONGEST.min(self.poll + 1);
     }
 
-    /// Of the kernel's loop: the logarithm of the interval, less 4 (RFC 5905, section 12).
+    /// Time constant of the kernel's loop: the logarithm of the interval, less 4 (RFC 5905, section 12).
     #[must_use]
     pub fn time_constant(&self) -> u8 {
         self.poll.saturating_sub(4)
@@ -109,7 +109,7 @@ impl Discipline {
     }
 }
 
-/// Until the next try when nobody answered: 1 s at first, doubled up to 32 s.
+/// Delay of the next attempt when no server answered: 1 s at first, doubled up to 32 s.
 #[must_use]
 pub fn retry(failures: u32) -> Duration {
     Duration::from_secs(1 << failures.min(SHORTEST.into()))
@@ -134,7 +134,7 @@ mod tests {
         let (act, next) = clock.take(off(56 * year));
         assert_eq!(act, Act::Step(off(56 * year).offset));
         assert_eq!(next, Duration::from_secs(32));
-        // A clock that was never right had no epoch before.
+        // The first step starts no new epoch.
         assert_eq!((clock.synced, clock.epoch), (true, 0));
         let mut clock = Discipline::default();
         assert_eq!(clock.take(off(-300)).0, Act::Steer(off(-300).offset));
@@ -146,7 +146,7 @@ mod tests {
         clock.take(off(0));
         assert_eq!(clock.take(off(900)), (Act::Wait, SECOND_LOOK));
         assert_eq!(clock.spikes, 1);
-        // It was a mistake.
+        // The spike was a delayed packet.
         assert_eq!(clock.take(off(3)).0, Act::Steer(off(3).offset));
         assert_eq!(clock.spikes, 0);
         assert_eq!(clock.take(off(900)).0, Act::Wait);
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(clock.spikes, 2);
         assert_eq!(clock.take(off(-850)).0, Act::Step(off(-850).offset));
         assert_eq!((clock.epoch, clock.spikes), (0, 0));
-        // A machine that slept an hour.
+        // A machine that slept for an hour.
         clock.take(off(3_600_000));
         assert_eq!(
             clock.take(off(3_600_010)).0,

@@ -1,7 +1,7 @@
-//! The clock's lower bounds: the date of the image, and the last time that this node knew.
+//! Lower bounds of the clock: the date of the image, and the latest time that servers confirmed (the known time).
 //!
-//! Nothing overrules the image's date. The known time is kept on STATE. It may come from a server that was wrong,
-//! so servers that say an earlier time for an hour overrule it: a bad server costs an hour, not the node.
+//! The image's date is absolute. The known time is kept on STATE and may come from a wrong server. Servers that insist
+//! on an earlier time for an hour therefore overrule it: a wrong server costs an hour, not the node.
 
 use std::fs;
 use std::io;
@@ -13,61 +13,62 @@ use corten_base::calendar::rfc3339;
 use corten_base::durable;
 use tokio::time::Instant;
 
-/// By which init hands on the image's date.
+/// Environment variable with the image's date, set by init.
 const VARIABLE: &str = "CORTEN_IMAGE_DATE";
-/// On STATE: seconds since 1970.
+/// File on STATE: seconds since 1970.
 const FILE: &str = "clock";
-/// A server may say so much less than the known time: servers differ.
+/// Tolerance below the known time, because servers differ.
 const SLACK: Duration = Duration::from_secs(60);
-/// For so long an earlier time has to be said.
+/// Time for which servers must insist on an earlier time.
 const PROBATION: Duration = Duration::from_secs(3600);
-/// Between two writes to STATE.
+/// Minimum time between two writes to STATE.
 const PAUSE: Duration = Duration::from_secs(3600);
-/// A time further ahead of the image's date is not kept: it would lock the node's certificates out for long.
+/// Limit ahead of the image's date for the stored time. A later time would invalidate the node's certificates for
+/// years.
 const FARTHEST: Duration = Duration::from_secs(10 * 366 * 86_400);
 
-/// Why a time is refused.
+/// Reason to refuse a time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TooEarly {
-    /// Nobody can have started the image then.
+    /// Earlier than the build of the running image.
     #[error("refused: it says {}, which is before the date of this image ({})", rfc3339(*.said), rfc3339(*.image))]
     Image {
-        /// The server's.
+        /// Time of the server.
         said: SystemTime,
-        /// The image's.
+        /// Date of the image.
         image: SystemTime,
     },
-    /// The node knew a later one.
+    /// Earlier than the known time.
     #[error(
         "refused: it says {}, which is before the last time this node knew ({}); \
          it is believed when it is said for {} more minutes",
         rfc3339(*.said), rfc3339(*.known), .left.as_secs().div_ceil(60)
     )]
     Known {
-        /// The server's.
+        /// Time of the server.
         said: SystemTime,
-        /// The node's.
+        /// Known time of the node.
         known: SystemTime,
-        /// Until the known time is given up.
+        /// Remaining time until the known time is given up.
         left: Duration,
     },
 }
 
-/// Why a kept time does not count.
+/// Reason to ignore a stored time.
 #[derive(Debug, thiserror::Error)]
 pub enum NotKept {
-    /// The volume's.
+    /// The volume cannot be read.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// Nothing of ours.
+    /// The file has other contents.
     #[error("the file holds no time")]
     NoTime,
-    /// No clock of a node can be right so far ahead.
+    /// Too far in the future to be right.
     #[error("{} is more than ten years after the date of this image", rfc3339(*.0))]
     TooFar(SystemTime),
 }
 
-/// The bounds, and what is kept of them.
+/// The bounds, and the state of their storage.
 #[derive(Debug)]
 pub struct Floor {
     image: SystemTime,
@@ -76,16 +77,16 @@ pub struct Floor {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// The latest that servers told.
+    /// Latest time that servers confirmed.
     time: Option<SystemTime>,
-    /// An earlier one that is being said, and since when.
+    /// Earlier time that servers insist on, and the start of that.
     early: Option<(Instant, SystemTime)>,
-    /// When it was written last.
+    /// Time of the last write.
     written: Option<Instant>,
 }
 
 impl Floor {
-    /// Of an image of that date.
+    /// Bounds of an image with that date.
     #[must_use]
     pub fn new(image: SystemTime) -> Floor {
         Floor {
@@ -94,23 +95,23 @@ impl Floor {
         }
     }
 
-    /// Of the image that runs: init knows its date. Without one only the known time counts.
+    /// Bounds of the running image, whose date comes from init. Without a date only the known time counts.
     #[must_use]
     pub fn of_image() -> Floor {
         let text = std::env::var(VARIABLE).unwrap_or_default();
         Floor::new(time(&text).unwrap_or(UNIX_EPOCH))
     }
 
-    /// The image's date: the time that is certain before any server was asked.
+    /// Date of the image: a lower bound that needs no server.
     #[must_use]
     pub fn image(&self) -> SystemTime {
         self.image
     }
 
-    /// Whether the image can have run at that time at all.
+    /// Whether the time is possible for this image.
     ///
     /// # Errors
-    /// It cannot.
+    /// The time is earlier than the image.
     pub fn check_image(&self, said: SystemTime) -> Result<(), TooEarly> {
         let image = self.image;
         if said < image {
@@ -119,10 +120,10 @@ impl Floor {
         Ok(())
     }
 
-    /// Whether a time may be taken over that servers say now. The known time that it overrules, if it does.
+    /// Whether the clock may be set to a time that servers report. `Some` is the known time that this overrules.
     ///
     /// # Errors
-    /// It is below a bound.
+    /// The time is below a bound.
     pub fn judge(&self, said: SystemTime, now: Instant) -> Result<Option<SystemTime>, TooEarly> {
         self.check_image(said)?;
         let mut known = self.lock();
@@ -153,7 +154,7 @@ impl Floor {
         })
     }
 
-    /// Servers have told this time, and it was taken over.
+    /// Records a time that the clock was set to.
     pub fn learn(&self, told: SystemTime) {
         if self.check_kept(told).is_ok() {
             let mut known = self.lock();
@@ -161,10 +162,10 @@ impl Floor {
         }
     }
 
-    /// Reads what an earlier boot has kept in the directory of STATE. The known time then, if there is one.
+    /// Loads the time that an earlier boot stored in the directory of STATE. Returns the resulting known time, if any.
     ///
     /// # Errors
-    /// What is there does not count.
+    /// The stored time is ignored.
     pub fn load(&self, state: &Path) -> Result<Option<SystemTime>, NotKept> {
         let kept = match fs::read_to_string(state.join(FILE)) {
             Ok(text) => time(&text).ok_or(NotKept::NoTime)?,
@@ -180,11 +181,11 @@ impl Floor {
         Ok(known.time)
     }
 
-    /// Keeps the known time in the directory of STATE, if that is a volume. `always`: also when it was written less
-    /// than an hour ago.
+    /// Stores the known time in the directory of STATE, if a volume is mounted there. It writes at most once an hour,
+    /// unless `always` is set.
     ///
     /// # Errors
-    /// The volume's; what was kept before still is.
+    /// The volume cannot be written; the former contents stay.
     pub fn keep(&self, state: &Path, always: bool) -> io::Result<()> {
         if !durable::is_volume(state) {
             return Ok(());
@@ -214,7 +215,7 @@ impl Floor {
     }
 
     fn check_kept(&self, at: SystemTime) -> Result<(), NotKept> {
-        // Of an image without a date nobody can say what is far.
+        // Without an image date there is no reference for "too far".
         let last = self.image.checked_add(FARTHEST);
         if self.image > UNIX_EPOCH && last.is_some_and(|last| at > last) {
             return Err(NotKept::TooFar(at));
@@ -227,7 +228,7 @@ impl Floor {
     }
 }
 
-/// Of seconds since 1970; one that a calendar has.
+/// Parses seconds since 1970 that fall into the calendar's range.
 fn time(text: &str) -> Option<SystemTime> {
     let at = UNIX_EPOCH.checked_add(Duration::from_secs(text.trim().parse().ok()?))?;
     (!rfc3339(at).is_empty()).then_some(at)
@@ -245,7 +246,7 @@ mod tests {
     const DAY: Duration = Duration::from_secs(86_400);
     const MINUTE: Duration = Duration::from_secs(60);
 
-    /// 2026-01-01, and so many days later.
+    /// 2026-01-01 plus this many days.
     fn day(number: u32) -> SystemTime {
         UNIX_EPOCH + Duration::from_secs(1_767_225_600) + DAY * number
     }
@@ -271,7 +272,7 @@ mod tests {
         let floor = Floor::new(day(0));
         floor.learn(day(30));
         let start = Instant::now();
-        // Servers differ a little.
+        // Servers may differ a little.
         assert_eq!(floor.judge(day(30) - MINUTE, start), Ok(None));
         let said = |minutes: u32| floor.judge(day(10) + MINUTE * minutes, start + MINUTE * minutes);
         for minutes in [0, 1, 30, 59] {
@@ -283,7 +284,7 @@ mod tests {
             );
         }
         assert_eq!(said(60), Ok(Some(day(30))));
-        // From now on that is the known time.
+        // The earlier time is now the known time.
         assert_eq!(said(61), Ok(None));
         floor.judge(day(9), start + MINUTE * 62).unwrap_err();
     }
@@ -318,10 +319,10 @@ mod tests {
         floor.write(state, now, false).unwrap();
         let next = Floor::new(day(0));
         assert_eq!(next.load(state).unwrap(), Some(day(5)));
-        // What this boot knows already may be later.
+        // This boot may already know a later time.
         next.learn(day(6));
         assert_eq!(next.load(state).unwrap(), Some(day(6)));
-        // A directory that no volume is mounted on would be gone with the restart.
+        // A directory without a mounted volume would be lost at a restart.
         next.keep(state, true).unwrap();
         assert_eq!(Floor::new(day(0)).load(state).unwrap(), Some(day(5)));
     }
@@ -369,11 +370,11 @@ mod tests {
                 (Err("the file holds no time".to_owned()), None)
             );
         }
-        // 2100: the certificates of the node and its callers would all have ended.
+        // 2100: all certificates of the node and its clients would have expired.
         let (loaded, known) = load(b"4102444800");
         assert!(loaded.unwrap_err().starts_with("2100-01-01"));
         assert_eq!(known, None);
-        // Nor is such a time kept that a server tells.
+        // Such a time of a server is not stored either.
         let floor = Floor::new(day(0));
         floor.learn(UNIX_EPOCH + Duration::from_secs(4_102_444_800));
         assert_eq!(floor.judge(day(1), Instant::now()), Ok(None));

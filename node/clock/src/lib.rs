@@ -1,10 +1,9 @@
-//! The node's clock: asked of servers or a device, and set or steered.
+//! The node's clock: queries time servers or a device, and steps or slews the clock.
 //!
-//! Owns: what a time server says (`sntp`, with proof `protected`), which servers are believed (`agree`), what follows
-//! (`discipline`), and what the clock stays above (`floor`); all of them pure. `ask` does the I/O, and `servers` one round
-//! of questions.
-//! Never does: decide when to ask; machined's `controllers/time.rs` does.
-//! Talks to: time servers, the devices of clocks, the kernel's clock.
+//! Owns: the NTP packets (`sntp`, authenticated in `protected`), the choice of trusted servers (`agree`), the resulting
+//! action (`discipline`) and the lower bounds (`floor`). `ask` does the I/O, and `servers` runs one round of queries.
+//! Never does: decide when to query; machined's `controllers/time.rs` does.
+//! Talks to: time servers, clock devices, the kernel's clock.
 //! On a laptop: `cargo test -p corten-clock`.
 
 pub mod agree;

@@ -1,4 +1,4 @@
-//! Questions whose answers the server proves (NTS, RFC 8915): keys first, over TLS, then packets as of any server.
+//! Authenticated queries (NTS, RFC 8915): a key exchange over TLS, then NTP packets with a proof of origin.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,37 +18,37 @@ use super::ask::{Answer, AskError, PATIENCE, Resting, addresses, connect, random
 use super::servers::moved;
 use super::sntp::{self, Sample};
 
-/// For a connection, and then for the keys.
+/// Timeout of the connection, and then of the key exchange.
 const EXCHANGE: Duration = Duration::from_secs(10);
-/// A server that gives no keys is left alone for so long, twice as long each time (RFC 8915, section 4.2)...
+/// Pause after a failed key exchange, doubled each time (RFC 8915, section 4.2)...
 const REST: Duration = Duration::from_secs(10);
-/// ...up to 2^6 times.
+/// ...up to a factor of 2^6.
 const LONGEST_REST: u32 = 6;
-/// An answer with eight cookies, and more.
+/// Buffer size in bytes, enough for an answer with eight cookies.
 const PACKET: usize = 2048;
 
-/// Why there is no proved answer.
+/// Failure of an authenticated query.
 #[derive(Debug, thiserror::Error)]
 pub enum ProofError {
-    /// Nobody connects.
+    /// No connection to the server.
     #[error("its keys cannot be asked for on port {port}: {0}", port = corten_nts::PORT)]
     Connection(io::Error),
-    /// The exchange takes too long.
+    /// The key exchange timed out.
     #[error("no keys within {} s", EXCHANGE.as_secs())]
     Silent,
-    /// The exchange fails.
+    /// The key exchange failed.
     #[error("no keys: {0}")]
     Exchange(#[from] ExchangeError),
-    /// The image has no authorities.
+    /// The CA certificates cannot be read.
     #[error("no authority can say whose keys they are: {0}")]
     Authorities(String),
-    /// The packet cannot be made.
+    /// The query cannot be built.
     #[error("no question can be made")]
     Question,
-    /// The server refuses.
+    /// The server refused the packet.
     #[error(transparent)]
     Packet(BadFields),
-    /// The server's certificate would have to be valid then.
+    /// The server's certificate is not valid at the server's own time.
     #[error("refused: its certificate is not valid at the time that it says")]
     Validity,
 }
@@ -65,26 +65,26 @@ impl From<PkiError> for ProofError {
     }
 }
 
-/// What is kept of a server.
+/// State of one server.
 #[derive(Debug, Default)]
 struct Kept {
     session: Option<(Session, SocketAddr)>,
-    /// Until when it is left alone, and how often in a row it gave no keys.
+    /// End of the pause, and the consecutive failed key exchanges.
     rest: Option<(Instant, u32)>,
 }
 
-/// Keys of servers, by the servers' names.
+/// NTS sessions, by server name.
 #[derive(Debug)]
 pub struct Proofs {
-    /// The file with the authorities that are believed.
+    /// File with the trusted CA certificates.
     authorities: PathBuf,
-    /// It cannot be earlier now.
+    /// Lower bound of the current time.
     earliest: SystemTime,
     kept: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<Kept>>>>,
 }
 
 impl Proofs {
-    /// By the authorities of the image and the config.
+    /// Trusts the CA certificates of the image and the config.
     pub fn new(earliest: SystemTime) -> Proofs {
         Proofs {
             authorities: AUTHORITIES.into(),
@@ -93,11 +93,11 @@ impl Proofs {
         }
     }
 
-    /// Asks a server by its name or address; a port is that of the keys. Keys are kept while the server knows them.
-    /// `resting`: addresses that are left out.
+    /// Queries a server by name or address; a port is that of the key exchange. A session lasts until the server
+    /// forgets its keys. `resting` has the addresses to skip.
     ///
     /// # Errors
-    /// Why there is no answer, or no proof of it.
+    /// There is no answer, or no proof of its origin.
     pub async fn ask(
         &self,
         server: &str,
@@ -108,7 +108,7 @@ impl Proofs {
             let mut all = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
             all.entry(server.to_owned()).or_default().clone()
         };
-        // Whoever stops waiting leaves what is kept as it is.
+        // Cancel-safe: the state stays as it is while a caller waits.
         let mut kept = kept.lock().await;
         if kept
             .session
@@ -134,7 +134,7 @@ impl Proofs {
         match &asked {
             Ok(_) => resting.forget(address),
             Err(AskError::Bad(bad)) => resting.leave(address, bad),
-            // Next time with new keys, for which the server may have a new certificate.
+            // The next query exchanges new keys, because the server may have a new certificate.
             Err(AskError::Proof(_)) => kept.session = None,
             Err(_) => {}
         }
@@ -165,7 +165,7 @@ impl Proofs {
                 Ok(())
             }
             Err(error) => {
-                // Who is not there yet may be soon; who does not do it right will not.
+                // An unreachable server may be up soon; one that fails the exchange will fail again.
                 if !matches!(error, ProofError::Connection(_)) {
                     let span = REST.saturating_mul(1 << times.min(LONGEST_REST));
                     kept.rest = Some((Instant::now() + span, times.saturating_add(1)));
@@ -180,7 +180,7 @@ impl Proofs {
         server: &str,
         found: Vec<SocketAddr>,
     ) -> Result<(Session, SocketAddr), ProofError> {
-        // Each time anew: the config may have changed them.
+        // Read each time, because the config may have changed the file.
         let pem = fs::read(&self.authorities);
         let pem = pem.map_err(|error| ProofError::Authorities(error.to_string()))?;
         let trust = Trust::new(certificates_from_pem(&pem)?, self.earliest)?;
@@ -197,7 +197,7 @@ impl Proofs {
     }
 }
 
-/// Asks an address once.
+/// Queries an address once.
 async fn question(session: &mut Session, server: SocketAddr) -> Result<Sample, AskError> {
     let socket = connect(server).await?;
     let cookie = random()?;
@@ -214,7 +214,7 @@ async fn question(session: &mut Session, server: SocketAddr) -> Result<Sample, A
             match session.answer(packet, &question) {
                 Ok(header) => return Ok(sntp::answer(&header, cookie, left, came)?),
                 Err(nak @ BadFields::Nak) => return Err(ProofError::Packet(nak).into()),
-                // Anybody can send these; the server's own may still come.
+                // These may be forged; the server's own answer may still arrive.
                 Err(_) => {}
             }
         }

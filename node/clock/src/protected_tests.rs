@@ -1,4 +1,4 @@
-//! A server of keys and of proved answers on this machine, and one that a stranger answers for.
+//! Tests authenticated queries against a local NTS server, and against forged answers.
 
 use std::net::Ipv4Addr;
 use std::time::UNIX_EPOCH;
@@ -12,25 +12,25 @@ use super::*;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// What a server does with a question.
+/// Behavior of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answers {
-    /// Proved, and so many seconds more than this machine's clock.
+    /// Authenticated, and this many seconds ahead of this machine's clock.
     Ahead(i64),
     /// Without a proof.
     Unproved,
 }
 
-/// A server that an authority vouches for.
+/// A server with a certificate from a test CA.
 pub struct World {
     pub server: Server,
-    /// Where its keys are.
+    /// Address of the key exchange.
     pub name: String,
     directory: TempDir,
 }
 
 impl World {
-    /// `name`: that of the certificate, which is valid for a week from now.
+    /// `name` is the name in the certificate, which is valid for a week.
     pub async fn new(name: &str, answers: Answers) -> World {
         let now = SystemTime::now();
         let ca = Ca::generate(Algorithm::EcdsaP256, "", "time", now).unwrap();
@@ -84,7 +84,7 @@ impl World {
     }
 }
 
-/// An answer by this machine's clock and so many seconds.
+/// An answer this many seconds ahead of this machine's clock.
 pub fn header_at(question: &[u8; sntp::SIZE], seconds: i64) -> [u8; sntp::SIZE] {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let second = now.as_secs().strict_add(2_208_988_800);
@@ -108,7 +108,7 @@ async fn ask(proofs: &Proofs, server: &str) -> Result<Answer, AskError> {
 #[tokio::test]
 async fn a_server_that_proves_its_answers_is_asked_with_the_same_keys_until_it_forgets_them() {
     let world = World::new("127.0.0.1", Answers::Ahead(3600)).await;
-    // Long before the certificate was issued: the image is older.
+    // The image is long older than the certificate.
     let proofs = world.proofs(UNIX_EPOCH + DAY);
     for _ in 0..10 {
         let answer = ask(&proofs, &world.name).await.unwrap();
@@ -116,7 +116,7 @@ async fn a_server_that_proves_its_answers_is_asked_with_the_same_keys_until_it_f
         assert!(error.abs() < 5_000_000_000, "{answer:?}");
         assert_eq!(answer.from, Some(Ipv4Addr::LOCALHOST.into()));
     }
-    // Two cookies of one exchange, seven at the first answer, one at each further.
+    // Two cookies of the key exchange, seven with the first answer, one with each further answer.
     assert_eq!(world.server.given(), 2 + 7 + 9);
     world.server.forget();
     let forgotten = ask(&proofs, &world.name).await.unwrap_err();

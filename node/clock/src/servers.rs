@@ -1,4 +1,4 @@
-//! A round of questions: all servers at once, what they say together, and what the clock does about it.
+//! One round of queries: asks all servers at once, combines their answers and corrects the clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -20,39 +20,39 @@ use super::floor::Floor;
 use super::protected::Proofs;
 use super::sntp::{BadAnswer, Sample};
 
-/// What resolves the servers' names. Who resolves one gives up some time after us, so a few may still be at it.
+/// Threads that resolve the servers' names. A resolution may outlast our timeout, so a few may still be busy.
 static NAMES: LazyLock<Bulkhead> = LazyLock::new(|| Bulkhead::new(8, PATIENCE));
-/// So many are asked at once.
+/// Limit of concurrent queries.
 const AT_ONCE: usize = 8;
-/// For so long a second server may take to answer before the only one that does is believed.
+/// Time for a second server to answer before a single answer is trusted.
 const ALONE: Duration = Duration::from_secs(60);
 
-/// Who is asked.
+/// The configured servers and their history.
 #[derive(Debug)]
 pub struct Servers {
-    /// What nobody is believed below.
+    /// Lower bounds of the clock.
     floor: Arc<Floor>,
     names: Vec<String>,
-    /// What proves their answers, if that is wanted.
+    /// Keys for authenticated answers, if those are required.
     proofs: Option<Proofs>,
-    /// Whose addresses want to be left alone.
+    /// Addresses that asked for a pause.
     resting: Resting,
-    /// Who is not to be complained of again.
+    /// Servers whose failure was already reported.
     complained: BTreeSet<String>,
-    /// Who is not believed, and why.
+    /// Distrusted servers, and the reasons.
     refused: BTreeMap<String, String>,
-    /// What is waited for before anybody is followed.
+    /// Condition that must hold before any server is followed; empty for none.
     waits_for: String,
-    /// Since when one alone of several answers.
+    /// Start of the period in which only one of several servers answers.
     alone: Option<Instant>,
-    /// How often in a row nobody could be followed.
+    /// Consecutive rounds without a server to follow.
     failures: u32,
-    /// Who was followed last.
+    /// Server that was followed last.
     source: Option<String>,
 }
 
 impl Servers {
-    /// Nobody to ask yet.
+    /// A list without servers.
     pub fn new(floor: Arc<Floor>) -> Servers {
         Servers {
             floor,
@@ -68,8 +68,8 @@ impl Servers {
         }
     }
 
-    /// Takes a new list, of servers that have to prove their answers or need not; returns whether it is one. Whose
-    /// addresses want to be left alone may stand in it again.
+    /// Sets the list of servers and whether their answers must be authenticated. Returns whether anything changed.
+    /// Paused addresses stay paused.
     pub fn take(&mut self, mut names: Vec<String>, with_proof: bool) -> bool {
         let mut seen = BTreeSet::new();
         names.retain(|name| seen.insert(name.clone()));
@@ -86,22 +86,22 @@ impl Servers {
         true
     }
 
-    /// Whether there is nobody to ask.
+    /// Whether no server is configured.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
 
-    /// What is waited for before anybody is followed; empty: nothing.
+    /// Condition that must hold before any server is followed; empty for none.
     pub fn waits_for(&self) -> &str {
         &self.waits_for
     }
 
-    /// Who is not believed, and why.
+    /// Distrusted servers, and the reasons.
     pub fn refused(&self) -> &BTreeMap<String, String> {
         &self.refused
     }
 
-    /// Asks all, and does what they say together. Returns when to ask again.
+    /// Queries all servers and corrects the clock. Returns the delay until the next round.
     pub async fn ask(&mut self, clock: &mut Discipline) -> Duration {
         match self.round(clock, Instant::now).await {
             Some((name, sample)) => {
@@ -117,7 +117,7 @@ impl Servers {
         }
     }
 
-    /// Whom to follow, and its word.
+    /// Runs a round. Returns the server to follow and its measurement.
     async fn round(
         &mut self,
         clock: &mut Discipline,
@@ -152,7 +152,7 @@ impl Servers {
                 Some((best.name, best.answer.sample))
             }
             Err(waits_for) => {
-                // That nobody answers is told of each.
+                // Without any answer, each server's failure is reported instead.
                 if self.waits_for != waits_for && !voices.is_empty() {
                     console::warn(&format!("time: waiting for {waits_for}"));
                 }
@@ -162,7 +162,7 @@ impl Servers {
         }
     }
 
-    /// All answers, or as many as settle it, but those that cannot be.
+    /// Queries the servers until all have answered or a majority is certain, and drops impossible times.
     async fn hear_all(&mut self, clock: &mut Discipline) -> Vec<Voice> {
         let (mut voices, mut failed) = (Vec::new(), Vec::new());
         {
@@ -199,7 +199,7 @@ impl Servers {
                 self.refused.insert(name, why);
             }
         }
-        // As the config has them.
+        // In the order of the config.
         let place = |voice: &Voice| self.names.iter().position(|name| *name == voice.name);
         voices.sort_by_key(place);
         voices
@@ -207,14 +207,15 @@ impl Servers {
 
     async fn ask_one(&self, name: &str) -> Result<Answer, AskError> {
         match &self.proofs {
-            // A device is the node's own.
+            // A local device needs no proof.
             Some(proofs) if !name.starts_with('/') => proofs.ask(name, &NAMES, &self.resting).await,
             _ => ask(name, &NAMES, &self.resting).await,
         }
     }
 
-    /// One that answers alone is believed when no other is configured, when it says what the clock says, or when no
-    /// other has answered for some time: whoever can hold back all other answers can forge them, too.
+    /// Trusts a single answer if only one server is configured, if it agrees with the clock, or if no other server has
+    /// answered for [`ALONE`]. Waiting longer adds no safety: an attacker who blocks all other answers can also forge
+    /// them.
     fn hear_one(
         &mut self,
         voice: Voice,
@@ -237,7 +238,7 @@ impl Servers {
         ))
     }
 
-    /// Where no majority agrees, the clock itself has a voice: it was set by servers.
+    /// Without a majority, a server that agrees with the clock wins: servers set the clock earlier.
     fn hear_divided(
         &mut self,
         voices: &[Voice],
@@ -258,10 +259,10 @@ impl Servers {
         Err("more than half of the time servers to agree".to_owned())
     }
 
-    /// Believes the best of those that agree, when their time is above the known one.
+    /// Follows the best server of the majority, unless its time is below a lower bound.
     fn accept(&mut self, best: Voice, others: &[Voice], now: Instant) -> Result<Voice, String> {
         let Some(at) = said(best.answer.sample) else {
-            // Setting the clock to it fails, with a reason.
+            // The step to this time fails, with a reason.
             return Ok(best);
         };
         match self.floor.judge(at, now) {
@@ -287,7 +288,7 @@ impl Servers {
         self.refused.insert(voice.name.clone(), why.to_owned());
     }
 
-    /// Once, until all is well again.
+    /// Reports a failure once, until the server recovers.
     fn complain(&mut self, name: &str, why: &str) {
         if self.complained.insert(name.to_owned()) {
             console::warn(&format!("time: {name}: {why}"));
@@ -331,12 +332,12 @@ fn dissent(liar: &Voice, best: &Voice) -> String {
     )
 }
 
-/// Which time that is now.
+/// Current time according to a sample.
 fn said(sample: Sample) -> Option<SystemTime> {
     moved(SystemTime::now(), sample.offset)
 }
 
-/// A time and so many nanoseconds.
+/// Adds nanoseconds to a time.
 pub(super) fn moved(time: SystemTime, offset: i64) -> Option<SystemTime> {
     let span = Duration::from_nanos(offset.unsigned_abs());
     if offset < 0 {

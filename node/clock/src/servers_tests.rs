@@ -1,4 +1,4 @@
-//! Rounds of questions to servers of this machine.
+//! Tests rounds of queries to local servers.
 
 use std::net::Ipv4Addr;
 
@@ -21,7 +21,7 @@ fn any_time() -> Arc<Floor> {
     at(Duration::ZERO)
 }
 
-/// A server at 127.0.0.`host` that says so many seconds more than this machine's clock, always.
+/// A server at 127.0.0.`host` whose clock is this many seconds ahead of this machine's.
 async fn ahead(host: u8, seconds: i64) -> String {
     let socket = UdpSocket::bind((Ipv4Addr::new(127, 0, 0, host), 0))
         .await
@@ -43,7 +43,7 @@ async fn servers(names: &[&String], floor: Arc<Floor>) -> Servers {
     servers
 }
 
-/// Whom a clock follows that nobody has set yet.
+/// The server that an unset clock follows.
 async fn followed(servers: &mut Servers) -> Option<String> {
     let mut clock = Discipline::default();
     let (name, _) = servers.round(&mut clock, Instant::now).await?;
@@ -52,7 +52,7 @@ async fn followed(servers: &mut Servers) -> Option<String> {
 
 #[tokio::test]
 async fn a_server_that_says_a_time_before_the_image_is_refused_by_name_and_another_is_asked() {
-    // It says 2030.
+    // The server reports 2030.
     let early = serve(None).await.to_string();
     let mut alone = servers(&[&early], at(YEAR_2031)).await;
     assert_eq!(followed(&mut alone).await, None);
@@ -103,7 +103,7 @@ async fn the_first_offset_needs_more_than_half_of_the_servers_that_answer() {
 #[tokio::test]
 async fn a_server_that_lies_is_named_when_it_was_heard() {
     let (liar, good) = (ahead(2, HOUR).await, [ahead(3, 0).await, ahead(4, 0).await]);
-    // Four are asked, and one does not answer, so that all that answer are heard.
+    // The fourth server never answers, so the round waits for all others.
     let dead = "/dev/ptp_none".to_owned();
     let mut four = servers(&[&liar, &good[0], &good[1], &dead], any_time()).await;
     let whose = followed(&mut four).await.unwrap();
@@ -133,7 +133,7 @@ async fn one_that_answers_alone_of_several_is_believed_after_a_bounded_wait() {
             );
         }
     }
-    // Nobody else is configured.
+    // Only this server is configured.
     let mut alone = servers(&[&good], any_time()).await;
     assert_eq!(followed(&mut alone).await, Some(good));
 }
@@ -186,7 +186,7 @@ async fn one_servers_refusal_is_not_the_others() {
     let mut clock = Discipline::default();
     let (whose, _) = servers.round(&mut clock, Instant::now).await.unwrap();
     assert!(good.contains(&whose), "{whose}");
-    // Two of four do not settle it, so that the refusal is heard.
+    // Two of four are no majority, so the round waits for the refusal.
     let rate = serve(Some(b"RATE")).await.to_string();
     let dead = "/dev/ptp_none".to_owned();
     servers.take(vec![rate, good[0].clone(), good[1].clone(), dead], false);
@@ -201,7 +201,7 @@ async fn a_server_that_has_to_prove_its_answers_is_followed_by_its_proof_alone()
     let mut servers = Servers::new(any_time());
     assert!(servers.take(vec![world.name.clone()], true));
     assert!(!servers.take(vec![world.name.clone()], true));
-    // This machine has no image whose authorities could be asked.
+    // Tests have no image with CA certificates.
     servers.proofs = Some(world.proofs(SystemTime::UNIX_EPOCH));
     assert_eq!(followed(&mut servers).await, Some(world.name.clone()));
     let plain = ahead(2, 0).await;

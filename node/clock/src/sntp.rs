@@ -1,59 +1,59 @@
-//! One question for the time and its answer: NTP version 4 as a client that keeps nothing (RFC 4330; the
-//! packet is RFC 5905, section 7.3).
+//! SNTP: one stateless query and its answer, as an NTP version 4 client (RFC 4330; packet format: RFC 5905, section
+//! 7.3).
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The packet without extensions.
+/// Packet size in bytes, without extensions.
 pub const SIZE: usize = 48;
-/// The port servers listen on.
+/// UDP port of the servers.
 pub const PORT: u16 = 123;
 
-/// From 1900, where NTP counts from, to 1970.
+/// Seconds from NTP's epoch, 1900, to 1970.
 const TO_UNIX: u64 = 2_208_988_800;
-/// What NTP's 32 bits of seconds can count.
+/// Seconds in an NTP era, which has 32 bits.
 const ERA: u64 = 1 << 32;
-/// A server further from a true clock is of no use (RFC 5905, section 13: MAXDISP), in nanoseconds.
+/// Limit in nanoseconds of a server's distance from a reference clock (RFC 5905, section 13: MAXDISP).
 const MAX_DISTANCE: i64 = 16_000_000_000;
 const CLIENT: u8 = 3;
 const SERVER: u8 = 4;
 const VERSION: u8 = 4;
 
-/// Why an answer is of no use.
+/// Reason to discard an answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadAnswer {
-    /// Less than a packet.
+    /// Shorter than a packet.
     #[error("an answer of {0} bytes; {SIZE} are a packet")]
     Short(usize),
-    /// Not one to our question: an old one, or of somebody else.
+    /// Answer to another query: an old one, or forged.
     #[error("an answer to another question")]
     NotOurs,
-    /// The server does not know the time itself.
+    /// The server is not synchronized itself.
     #[error("the server has no time itself")]
     Unsynchronised,
-    /// The server wants to be asked less often.
+    /// The server asks for fewer queries.
     #[error("the server wants to be asked less often")]
     Rate,
-    /// The server does not want to be asked at all; its reason, four letters.
+    /// The server denies service; its four-letter code.
     #[error("the server does not want to be asked ({0})")]
     Denied(String),
-    /// Its numbers contradict each other.
+    /// The numbers contradict each other.
     #[error("the answer contradicts itself")]
     Absurd,
 }
 
-/// What an answer says.
+/// Measurement from one answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample {
-    /// What our clock lacks, in nanoseconds; below 0 when it is ahead.
+    /// Correction of our clock in nanoseconds; negative when our clock is ahead.
     pub offset: i64,
-    /// How long question and answer were on their way, in nanoseconds: the offset is good to half of it.
+    /// Round-trip time in nanoseconds; half of it is the error of the offset.
     pub delay: i64,
-    /// How far the server itself may be from a true clock, in nanoseconds (RFC 5905, section 11.2: root distance).
+    /// Distance of the server from a reference clock in nanoseconds (RFC 5905, section 11.2: root distance).
     pub distance: i64,
 }
 
-/// The question. The server sends `cookie` back; a random one gives nothing away and cannot be guessed
-/// (RFC 8915's authors' advice, draft-ietf-ntp-data-minimization).
+/// Builds a query. The server returns `cookie`; a random one reveals nothing about the client and cannot be guessed
+/// (draft-ietf-ntp-data-minimization, by the authors of RFC 8915).
 #[must_use]
 pub fn question(cookie: [u8; 8]) -> [u8; SIZE] {
     let mut packet = [0; SIZE];
@@ -62,10 +62,11 @@ pub fn question(cookie: [u8; 8]) -> [u8; SIZE] {
     packet
 }
 
-/// Reads an answer to the question with that cookie, which left and came back at these times of our clock.
+/// Parses the answer to the query with that cookie. `left` and `came` are the times of sending and receipt on our
+/// clock.
 ///
 /// # Errors
-/// Why the answer is of no use.
+/// The answer is useless.
 pub fn answer(
     packet: &[u8],
     cookie: [u8; 8],
@@ -89,7 +90,7 @@ pub fn answer(
         let bytes = packet.get(at..at + 4).unwrap_or_default();
         u32::from_be_bytes(bytes.try_into().unwrap_or_default())
     };
-    // Root delay and dispersion: 16 bits of seconds, 16 of their parts.
+    // Root delay and root dispersion: 16 bits of seconds and 16 bits of fraction.
     let short_form = |at: usize| (i64::from(number(at)) * 1_000_000_000) >> 16;
     let distance = short_form(4) / 2 + short_form(8);
     if distance > MAX_DISTANCE {
@@ -102,7 +103,7 @@ pub fn answer(
     let (there, back) = (difference(received, left), difference(sent, came));
     let offset = i128::midpoint(there, back);
     let delay = difference(came, left) - difference(sent, received);
-    // Answered before it was asked, or we were set meanwhile.
+    // The server answered before the query, or our clock was set meanwhile.
     if delay < 0 || difference(sent, received) < 0 {
         return Err(BadAnswer::Absurd);
     }
@@ -114,7 +115,7 @@ pub fn answer(
     })
 }
 
-/// A kiss-o'-death (RFC 5905, section 7.4): the server is there and wants something.
+/// Kiss code of a kiss-o'-death packet (RFC 5905, section 7.4).
 fn kiss(code: &[u8]) -> BadAnswer {
     match code {
         b"RATE" => BadAnswer::Rate,
@@ -123,8 +124,8 @@ fn kiss(code: &[u8]) -> BadAnswer {
     }
 }
 
-/// NTP's seconds began again in 2036; what looks like before 1968 is after (RFC 4330, section 3). 0 is no
-/// time.
+/// NTP's seconds wrap in 2036; a timestamp that looks earlier than 1968 belongs to the next era (RFC 4330, section 3).
+/// Zero means no time.
 fn time(seconds: u32, fraction: u32) -> Option<SystemTime> {
     if (seconds, fraction) == (0, 0) {
         return None;
@@ -135,7 +136,7 @@ fn time(seconds: u32, fraction: u32) -> Option<SystemTime> {
     UNIX_EPOCH.checked_add(Duration::from_secs(seconds) + Duration::from_nanos(nanoseconds))
 }
 
-/// In nanoseconds; below 0 when `one` is earlier.
+/// Difference in nanoseconds; negative when `one` is earlier.
 #[must_use]
 pub fn difference(one: SystemTime, other: SystemTime) -> i128 {
     let count = |span: Duration| i128::try_from(span.as_nanos()).unwrap_or(i128::MAX);
@@ -169,7 +170,7 @@ mod tests {
             .unwrap()
     }
 
-    /// Of a server that got the question and answered it at these times of its clock.
+    /// A server that received and answered the query at these times of its clock, in milliseconds.
     fn packet(received: u64, sent: u64) -> [u8; SIZE] {
         let mut packet = [0; SIZE];
         packet[0] = VERSION << 3 | SERVER;
@@ -192,7 +193,7 @@ mod tests {
         assert_eq!(question[40..], COOKIE);
     }
 
-    /// What the samples answer.
+    /// Cookie of the queries that the samples answer.
     const ASKED: [u8; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
 
     #[test]
@@ -217,7 +218,7 @@ mod tests {
             let left = UNIX_EPOCH + Duration::from_secs(left.into());
             let came = left + Duration::from_millis(takes.into());
             if let Ok(sample) = answer(&packet, ASKED, left, came) {
-                // It cannot have been on its way for longer than we waited.
+                // The round trip cannot exceed our waiting time.
                 let most = i64::from(takes) * 1_000_000;
                 prop_assert!((0..=most).contains(&sample.delay), "{sample:?}");
             }
@@ -226,12 +227,12 @@ mod tests {
 
     #[test]
     fn offset_and_delay() {
-        // 40 ms there, 10 ms thought about, 50 ms back, on a clock 5 s ahead.
+        // 40 ms to the server, 10 ms there and 50 ms back, on a clock 5 s ahead.
         let sample = read(&packet(6040, 6050)).unwrap();
         let milliseconds = |nanoseconds: i64| (nanoseconds + 500_000) / 1_000_000;
         assert_eq!(milliseconds(sample.offset), 4995);
         assert_eq!(milliseconds(sample.delay), 90);
-        // Without a clock of our own it is 1970.
+        // Without a hardware clock our time is 1970.
         let (left, came) = (UNIX_EPOCH, UNIX_EPOCH + Duration::from_millis(100));
         let sample = answer(&packet(0, 0), COOKIE, left, came).unwrap();
         let seconds = i64::try_from(NOW).unwrap();
@@ -264,9 +265,9 @@ mod tests {
         let alarm = 3 << 6 | VERSION << 3 | SERVER;
         assert_eq!(changed(0, alarm), Err(BadAnswer::Unsynchronised));
         assert_eq!(changed(1, 16), Err(BadAnswer::Unsynchronised));
-        // A dispersion of 256 s.
+        // A root dispersion of 256 s.
         assert_eq!(changed(8, 1), Err(BadAnswer::Unsynchronised));
-        // Sent before it came, or on its way for less than nothing.
+        // Sent before it was received, or a negative round trip.
         assert_eq!(read(&packet(1050, 1040)), Err(BadAnswer::Absurd));
         assert_eq!(read(&packet(1000, 1200)), Err(BadAnswer::Absurd));
         let mut unset = packet(1040, 1050);
@@ -285,7 +286,7 @@ mod tests {
         assert_eq!(kiss(b"RATE"), BadAnswer::Rate);
         assert_eq!(kiss(b"DENY"), BadAnswer::Denied("DENY".to_owned()));
         assert_eq!(kiss(b"INIT"), BadAnswer::Unsynchronised);
-        // One that is not an answer to us may be anybody's.
+        // A packet with a wrong cookie may be forged.
         let mut forged = packet(1040, 1050);
         forged[1] = 0;
         forged[24] = 0;

@@ -1,4 +1,4 @@
-//! How an API server is reached, and as whom.
+//! Address and credentials of an API server.
 
 use std::{fmt, fs};
 
@@ -11,20 +11,20 @@ use secrecy::ExposeSecret as _;
 
 use crate::{ClusterError, PATIENCE};
 
-/// How an API server is reached, and as whom.
+/// Address and credentials of an API server.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Access {
-    /// The address, such as `https://127.0.0.1:6443`.
+    /// URL, such as `https://127.0.0.1:6443`.
     pub server: String,
-    /// The authorities of the server's certificate, in PEM.
+    /// CA certificates for the server's certificate, in PEM.
     pub ca: String,
-    /// The client certificate and its chain, in PEM.
+    /// Client certificate with its chain, in PEM.
     pub crt: String,
-    /// The key of the client certificate, in PEM.
+    /// Private key of the client certificate, in PEM.
     pub key: String,
 }
 
-/// Without the key, and without the certificates, whose field can hold a key by mistake.
+/// Omits the key, and the certificates, whose fields may contain a key by mistake.
 impl fmt::Debug for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = f.debug_struct("Access");
@@ -36,7 +36,7 @@ impl Access {
     pub(crate) fn config(&self) -> Result<Config, ClusterError> {
         let uri: Result<Uri, _> = self.server.parse();
         let uri = uri.map_err(|error| ClusterError::access("the server's address", error))?;
-        // Without TLS there is no client certificate, and nobody knows whom machined tells its secrets.
+        // Without TLS there is no client certificate, and machined could send secrets to any server.
         if uri.scheme_str() != Some("https") {
             return Err(ClusterError::access(
                 "the server's address",
@@ -52,7 +52,7 @@ impl Access {
         config.connect_timeout = Some(PATIENCE);
         config.read_timeout = Some(PATIENCE);
         config.write_timeout = Some(PATIENCE);
-        // A refusal is told at once. Whoever waits for something better does so with a limit of its own.
+        // Errors are returned at once; a caller that waits has its own time limit.
         config.default_retry = false;
         Ok(config)
     }
@@ -66,7 +66,7 @@ fn is_key(tag: &str) -> bool {
     tag.ends_with("PRIVATE KEY")
 }
 
-/// The contents of the PEM blocks that are wanted; at least one.
+/// Contents of the wanted PEM blocks; at least one.
 fn blocks(
     text: &str,
     field: &'static str,
@@ -87,12 +87,11 @@ fn blocks(
     Ok(blocks)
 }
 
-/// The access that the current context of a kubeconfig (YAML or JSON) describes. What the kubeconfig does not hold
-/// itself is read from the files that it names, by absolute paths: a text has no folder of its own. A file may hold
-/// certificate and key together, as kubelet's does.
+/// Access from the current context of a kubeconfig (YAML or JSON). Files that the kubeconfig refers to need absolute
+/// paths, because a text has no directory of its own. A file may hold certificate and key together, as kubelet's does.
 ///
 /// # Errors
-/// [`ClusterError::Kubeconfig`]: it cannot be read, has no such context, or has no client certificate.
+/// [`ClusterError::Kubeconfig`]: the kubeconfig is invalid, or lacks the context or a client certificate.
 pub fn from_kubeconfig(text: &str) -> Result<Access, ClusterError> {
     let config = Kubeconfig::from_yaml(text).map_err(ClusterError::kubeconfig)?;
     let current = config.current_context.unwrap_or_default();
@@ -135,7 +134,7 @@ fn missing(what: &str, name: &str) -> ClusterError {
     ClusterError::kubeconfig(format!("it has no {what} {name:?}"))
 }
 
-/// A text that is in the kubeconfig as base64, or in a file.
+/// A text from base64 in the kubeconfig, or from a file.
 fn text_of(
     field: &str,
     inline: Option<String>,
@@ -161,7 +160,7 @@ fn text_of(
     String::from_utf8(bytes).map_err(|_| ClusterError::kubeconfig(format!("{field} is not PEM")))
 }
 
-/// The PEM blocks that are wanted, as a text again.
+/// The wanted PEM blocks of a text.
 fn only(text: &str, field: &str, wanted: fn(&str) -> bool) -> Result<String, ClusterError> {
     let all = pem::parse_many(text);
     let all = all.map_err(|error| ClusterError::kubeconfig(format!("{field}: {error}")))?;

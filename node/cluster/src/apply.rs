@@ -1,4 +1,4 @@
-//! Applying objects on the server's side (Kubernetes, "Server-Side Apply").
+//! Server-side apply of objects (Kubernetes, "Server-Side Apply").
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,39 +13,39 @@ use crate::error::short;
 use crate::kinds::{Kinds, check};
 use crate::{Cluster, ClusterError, MANAGER, inventory, within};
 
-/// So long a new kind may take until its objects can be created.
+/// Timeout until a new kind is served.
 const ESTABLISHED: Duration = Duration::from_secs(30);
-/// Between two looks at a new kind.
+/// Poll interval for a new kind.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// What is done with an object that is in the cluster already.
+/// Policy for objects that already exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Existing {
-    /// It stays as it is, whatever it is.
+    /// Leaves the object unchanged.
     Keep,
-    /// It becomes as given. Fields that were not given stay.
+    /// Updates the given fields; the others stay.
     Update,
 }
 
-/// What became of objects that were applied.
+/// Result of an apply.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Report {
-    /// They were not in the cluster, and are now.
+    /// Objects that were created.
     pub created: Vec<Identity>,
-    /// They were in the cluster, and are changed.
+    /// Objects that were changed.
     pub updated: Vec<Identity>,
-    /// They were in the cluster, and are as they were.
+    /// Objects that stayed as they were.
     pub kept: Vec<Identity>,
-    /// They are not as they should be.
+    /// Objects that could not be applied.
     pub failed: Vec<Failed>,
 }
 
-/// An object that could not be applied.
+/// A failed object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failed {
-    /// The object. A field that it lacks is an empty text.
+    /// The object. A missing field is an empty text.
     pub object: Identity,
-    /// Why.
+    /// Reason of the failure.
     pub reason: String,
 }
 
@@ -55,21 +55,20 @@ enum Done {
     Kept,
 }
 
-/// One apply under way.
+/// An apply in progress.
 struct Run<'a> {
     cluster: &'a Cluster,
     existing: Existing,
     kinds: Kinds,
-    /// Groups of the kinds that this run has seen defined. The server may take until then to serve them.
+    /// Deadlines until which the server may start to serve a kind defined in this run, by API group.
     defined: BTreeMap<String, Instant>,
 }
 
 impl Cluster {
-    /// Applies the objects in the order in which a cluster takes them (`corten_manifests::in_order`), then lists
-    /// those in the inventory that are in the cluster. An object that cannot be applied stops no other; the
-    /// inventory itself can be the one that failed.
+    /// Applies the objects in dependency order (`corten_manifests::in_order`), then adds those in the cluster to the
+    /// inventory. A failed object does not stop the others; the inventory itself may be the failed object.
     ///
-    /// Two nodes must not do so at once: the caller holds the cluster's lock.
+    /// The caller must hold the cluster's lock: two nodes must not apply at once.
     pub async fn apply(&self, objects: &[Value], existing: Existing) -> Report {
         let mut report = Report::default();
         let mut named = Vec::new();
@@ -123,7 +122,7 @@ impl Run<'_> {
                 let namespace = identity.namespace.as_str().into();
                 metadata.insert("namespace".to_owned(), namespace);
             }
-            // Applying is not creating: the server refuses these two of an object that was read from a cluster.
+            // Both fields come from an object read from a cluster; the server refuses them in an apply.
             metadata.remove("managedFields");
             metadata.remove("resourceVersion");
         }
@@ -161,8 +160,8 @@ impl Run<'_> {
         found: Option<&DynamicObject>,
     ) -> Result<Done, ClusterError> {
         let mut params = PatchParams::apply(MANAGER);
-        // An update is to win over whoever set a field last. A creation has nobody to win over: if another created
-        // the object meanwhile, it is not ours to change.
+        // An update takes over fields from other managers. A creation does not: an object that another client has
+        // created meanwhile is left alone.
         params.force = self.existing == Existing::Update;
         let patch = Patch::Apply(object);
         let written = within(
@@ -212,7 +211,7 @@ fn version(object: &DynamicObject) -> Option<&str> {
     object.metadata.resource_version.as_deref()
 }
 
-/// Whether a definition of a kind is established, or what its conditions say instead.
+/// Whether the definition of a kind is established; otherwise its conditions.
 fn state(definition: &Value) -> Result<(), String> {
     let conditions = definition.pointer("/status/conditions");
     let conditions = conditions.and_then(Value::as_array).into_iter().flatten();
@@ -236,7 +235,7 @@ fn state(definition: &Value) -> Result<(), String> {
     Err(why.join(", "))
 }
 
-/// As much of an identity as an object has that names no object.
+/// As much of an identity as an invalid object has.
 fn lenient(object: &Value) -> Identity {
     let text = |pointer: &str| {
         let text = object.pointer(pointer).and_then(Value::as_str);

@@ -1,4 +1,4 @@
-//! Draining a node: its pods are asked to leave, as far as the budgets of their owners allow.
+//! Drains a node: evicts its pods within their disruption budgets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,32 +14,32 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::kinds::{check_part, core};
 use crate::{Cluster, ClusterError, within};
 
-/// Between two looks at what is left, and so between two tries to evict.
+/// Poll interval, and pause between attempts to evict.
 const LOOK: Duration = Duration::from_secs(1);
-/// The longest time that a drain can be given.
+/// Limit of a drain's timeout.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
-/// When the time is up, the report may take so much longer to be right.
+/// Extra time for a final list of pods after the timeout.
 const LAST_LOOK: Duration = Duration::from_secs(3);
-/// Pods that one answer lists.
+/// Page size of a list of pods.
 const PAGE: u32 = 500;
-/// Answers that are read of one list. A node has 110 pods by default; a list without end is no list.
+/// Page limit of a list. A node has 110 pods by default; the limit stops an endless list.
 const PAGES: usize = 100;
 
-/// What a drain did.
+/// Result of a drain.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Drained {
-    /// Pods that left, as `namespace/name`.
+    /// Pods that left the node, as `namespace/name`.
     pub gone: Vec<String>,
-    /// Pods that were there when the time was up.
+    /// Pods that remain after the timeout.
     pub left: Vec<Left>,
 }
 
-/// A pod that did not leave.
+/// A pod that was not evicted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Left {
     /// The pod, as `namespace/name`.
     pub pod: String,
-    /// Why.
+    /// Reason of the failure.
     pub reason: String,
 }
 
@@ -47,7 +47,7 @@ pub struct Left {
 struct Pod {
     namespace: String,
     name: String,
-    /// A pod of the same name may take its place; that is another one.
+    /// UID, because a new pod may have the same name.
     uid: String,
 }
 
@@ -58,13 +58,14 @@ impl fmt::Display for Pod {
 }
 
 impl Cluster {
-    /// Evicts the pods of a node and waits until they are gone, `timeout` at most. Static pods and those of a
-    /// `DaemonSet` stay: they would only come back. A pod whose budget forbids it is tried again until the time is up.
+    /// Evicts the pods of a node and waits until they are gone, for at most `timeout`. Static pods and pods of a
+    /// `DaemonSet` stay, because they would be recreated. A pod whose disruption budget blocks it is retried until the
+    /// timeout.
     ///
-    /// Cordon the node first, or the pods come back too.
+    /// Cordon the node first; otherwise new pods replace the evicted ones.
     ///
     /// # Errors
-    /// The pods cannot be listed. One pod that cannot be evicted is no error: it is [`Drained::left`].
+    /// The pods cannot be listed. A pod that cannot be evicted is not an error: see [`Drained::left`].
     pub async fn drain(&self, name: &str, timeout: Duration) -> Result<Drained, ClusterError> {
         check_part(&format!("Node {name}"), "its name", name)?;
         let until = Instant::now() + timeout.min(LONGEST);
@@ -85,7 +86,7 @@ impl Cluster {
                     Err(_) => break,
                 }
             }
-            // A list that fails is asked for again; what is known until then is the list before.
+            // A failed list is repeated; the previous list is used until then.
             if let Ok(Ok(now)) = timeout_at(until + LAST_LOOK, self.pods(name)).await {
                 all = now;
             }
@@ -107,7 +108,7 @@ impl Cluster {
         Ok(Drained { gone, left })
     }
 
-    /// The pods of a node that a drain is about.
+    /// The pods of a node that a drain evicts.
     async fn pods(&self, node: &str) -> Result<BTreeSet<Pod>, ClusterError> {
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &core("Pod", "pods"));
         let object = format!("the pods of node {node}");
@@ -130,7 +131,7 @@ impl Cluster {
         ))
     }
 
-    /// Asks a pod to leave. One that left already is no error.
+    /// Evicts a pod. A pod that is gone already is a success.
     async fn evict(&self, pod: &Pod) -> Result<(), ClusterError> {
         let object = format!("Pod {pod}");
         check_part(&object, "its namespace", &pod.namespace)?;
@@ -159,7 +160,7 @@ impl Cluster {
     }
 }
 
-/// The pod, unless it stays: a static pod, or one of a `DaemonSet`.
+/// The pod, unless it is a static pod or belongs to a `DaemonSet`.
 fn to_evict(pod: &DynamicObject) -> Option<Pod> {
     let metadata = &pod.metadata;
     let annotations = metadata.annotations.as_ref();

@@ -1,4 +1,4 @@
-//! Which API servers the cluster has.
+//! The API servers of the cluster.
 
 use std::net::IpAddr;
 
@@ -9,12 +9,12 @@ use serde_json::Value;
 use crate::kinds::core;
 use crate::{Cluster, ClusterError, within};
 
-/// The object in which API servers list themselves, in the namespace `default` (Kubernetes, `--endpoint-reconciler-type
-/// lease`). A kubelet may read this kind, and not EndpointSlices.
+/// Object in the namespace `default` that lists the API servers (Kubernetes, `--endpoint-reconciler-type lease`). A
+/// kubelet may read Endpoints, but not EndpointSlices.
 const NAME: &str = "kubernetes";
 
 impl Cluster {
-    /// The addresses of the API servers that say they serve, sorted; empty while none has said so.
+    /// Sorted addresses of the API servers that registered themselves; empty before the first registration.
     ///
     /// # Errors
     /// [`ClusterError::Request`].
@@ -29,7 +29,7 @@ impl Cluster {
     }
 }
 
-/// Those of `subsets` that are ready. What is no address is left out.
+/// Ready addresses in `subsets`; invalid addresses are left out.
 fn addresses(endpoints: &Value) -> Vec<IpAddr> {
     let list = |value: &Value, field: &str| -> Vec<Value> {
         let items = value.get(field).and_then(Value::as_array);

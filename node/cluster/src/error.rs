@@ -1,87 +1,87 @@
-//! What can fail, and what a user can do about it.
+//! Errors, with advice to the user.
 
 use std::error::Error as _;
 use std::fmt::{self, Display};
 
 use crate::PATIENCE;
 
-/// Of a foreign text, so much is in a message.
+/// Length limit of a quoted message, in characters.
 const SHORT: usize = 500;
 
-/// Why something could not be done in a cluster.
+/// Failure of an operation on a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClusterError {
-    /// A part of an access cannot be used.
+    /// A part of an access is invalid.
     #[error("cannot use {field} of the access to Kubernetes: {why}; issue the access anew")]
     Access {
-        /// The part.
+        /// The invalid part.
         field: &'static str,
-        /// What is wrong with it.
+        /// The defect.
         why: String,
     },
-    /// A kubeconfig cannot be used.
+    /// A kubeconfig is invalid.
     #[error("cannot use the kubeconfig: {why}; write the kubeconfig anew")]
     Kubeconfig {
-        /// What is wrong with it.
+        /// The defect.
         why: String,
     },
-    /// An object cannot have such a name in the paths of the API.
+    /// A name cannot be part of an API path.
     #[error(
         "cannot ask for {object}: {field} is no part of a path; give it letters, digits, '-', '.' and ':' alone"
     )]
     Name {
-        /// The object, as far as it can be told.
+        /// The object, as far as it is known.
         object: String,
-        /// The field with the wrong text.
+        /// The field with the invalid text.
         field: &'static str,
     },
-    /// A node has an annotation that another wrote where machined writes its own.
+    /// An annotation for machined's ownership has foreign contents.
     #[error(
         "cannot tell what machined owns on node {node}: {field} is not {expected}; remove it from the node"
     )]
     Ownership {
-        /// The node.
+        /// Name of the node.
         node: String,
         /// The field of the node.
         field: &'static str,
-        /// What it must be.
+        /// Expected contents.
         expected: &'static str,
     },
-    /// The server does not take to the definition of a kind.
+    /// The server does not accept the definition of a kind.
     #[error(
         "cannot use {object}: it is not established: {why}; correct the definition, or try again"
     )]
     NotServed {
         /// The definition.
         object: String,
-        /// What its conditions say.
+        /// Conditions of the definition.
         why: String,
     },
     /// A request failed.
     #[error("cannot {action} {object}: {cause}")]
     Request {
-        /// What was to be done, as a verb.
+        /// The action, as a verb.
         action: &'static str,
-        /// With which object.
+        /// The object of the action.
         object: String,
-        /// Why not.
+        /// Cause of the failure.
         cause: Cause,
     },
 }
 
-/// Why a request failed.
+/// Cause of a failed request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cause {
-    /// The server answered with an error. Its code is 0 when the answer does not tell it.
+    /// The server answered with an error. The code is 0 if the answer has none.
     Refused {
-        /// The code of HTTP.
+        /// HTTP status code.
         code: u16,
-        /// The server's words.
+        /// Message of the server.
         message: String,
     },
-    /// The server gave no answer in time.
+    /// The request timed out.
     NoAnswer,
-    /// The server was not reached, or what it said is no answer of a Kubernetes API.
+    /// The server was unreachable, or its answer is not from a Kubernetes API.
     Broken(String),
 }
 
@@ -108,7 +108,7 @@ impl ClusterError {
         }
     }
 
-    /// The code with which the server refused.
+    /// HTTP status code of a refusal.
     #[must_use]
     pub fn code(&self) -> Option<u16> {
         match self {
@@ -161,8 +161,8 @@ impl Display for Cause {
     }
 }
 
-/// `/readyz` answers with a line for each part, those that are not ready with a minus (Kubernetes, "API health
-/// endpoints"): these alone are of interest.
+/// The failed parts of a `/readyz` answer: it has one line per part, with a minus for parts that are not ready
+/// (Kubernetes, "API health endpoints").
 fn refusal(message: &str) -> String {
     let bad: Vec<&str> = message
         .lines()
@@ -180,7 +180,7 @@ fn refusal(message: &str) -> String {
     }
 }
 
-/// A foreign text on one line, and not all of it.
+/// An untrusted text, shortened to one line.
 pub(crate) fn short(text: &str) -> String {
     let one_line = |c: char| if c.is_control() { ' ' } else { c };
     let mut all = text.trim().chars().map(one_line);
@@ -191,7 +191,7 @@ pub(crate) fn short(text: &str) -> String {
     short
 }
 
-/// An error with all that caused it.
+/// An error with all its causes.
 fn chain(error: &kube::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

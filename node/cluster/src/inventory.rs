@@ -1,4 +1,4 @@
-//! The list of what was applied, which an upgrade of Kubernetes reads to find what is no longer wanted.
+//! Inventory of applied objects, which an upgrade of Kubernetes reads to find obsolete ones.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ const NAMESPACE: &str = "kube-system";
 const NAME: &str = "talos-bootstrap-manifests-inventory";
 
 impl Cluster {
-    /// Adds objects to the inventory. What is in it stays: an object that was not applied this time can still be in
+    /// Adds objects to the inventory. Existing entries stay: an object that was not applied this time may still be in
     /// the cluster.
     pub(crate) async fn list_in_inventory(
         &self,
@@ -35,7 +35,7 @@ impl Cluster {
             "metadata": { "name": NAME, "namespace": NAMESPACE },
             "data": listed,
         });
-        // Forced: whoever else writes it, the entries are these.
+        // Forced, so that our entries win over those of other field managers.
         let params = PatchParams::apply(MANAGER).force();
         let patch = Patch::Apply(&inventory);
         within("write", &identity, api.patch(NAME, &params, &patch)).await?;
@@ -43,7 +43,7 @@ impl Cluster {
     }
 }
 
-/// What names the inventory.
+/// Identity of the inventory.
 pub(crate) fn identity() -> Identity {
     Identity {
         group: String::new(),
@@ -65,7 +65,7 @@ fn data(map: &Value) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The entries with those of `objects`.
+/// The entries, including those of `objects`.
 fn listed(
     mut entries: BTreeMap<String, String>,
     objects: &[&Identity],

@@ -1,4 +1,4 @@
-//! Which resource of the API an object is: asked of the server, once for each kind.
+//! Maps objects to API resources, with one discovery request per kind.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -11,15 +11,15 @@ use kube::discovery::{Scope, oneshot};
 
 use crate::{Cluster, ClusterError, within};
 
-/// The kinds that one apply has met.
+/// The kinds that one apply has looked up.
 #[derive(Default)]
 pub(crate) struct Kinds {
     met: HashMap<GroupVersionKind, (ApiResource, Scope)>,
 }
 
 impl Kinds {
-    /// Where the object is found. Its namespace is corrected: an object of a kind that has namespaces is in
-    /// `default` if it names none; one of a kind without is in none.
+    /// API of an object's kind. The namespace is corrected: a namespaced object without a namespace goes to `default`,
+    /// and a cluster-scoped object loses its namespace.
     pub(crate) async fn place(
         &mut self,
         cluster: &Cluster,
@@ -48,7 +48,7 @@ impl Kinds {
     }
 }
 
-/// A kind of the core group, which every server has.
+/// A kind of the core group, which needs no discovery.
 pub(crate) fn core(kind: &str, plural: &str) -> ApiResource {
     ApiResource {
         group: String::new(),
@@ -59,8 +59,8 @@ pub(crate) fn core(kind: &str, plural: &str) -> ApiResource {
     }
 }
 
-/// Refuses what would lead out of its place in a path, such as a name `../nodes/n`: the request would be about
-/// another object than its message says.
+/// Rejects names that would escape their place in a path, such as `../nodes/n`: the request would affect another object
+/// than its message says.
 pub(crate) fn check(identity: &Identity) -> Result<(), ClusterError> {
     let fields = [
         ("its group", &identity.group),

@@ -1,13 +1,13 @@
-//! The Kubernetes API, as the node's machined calls it.
+//! machined's client of the Kubernetes API.
 //!
-//! Owns: applying objects and the inventory of what was applied; the metadata, the cordon and the drain of a node;
-//! which API servers, nodes and workloads are there, and ready.
-//! Never does: decide what is applied (`corten-manifests`), keep anything between two calls, or take a lock.
+//! Owns: server-side apply and the inventory of applied objects; metadata, cordon and drain of a node; the readiness of
+//! API servers, nodes and workloads.
+//! Never does: decide what is applied (`corten-manifests`), keep state between calls, or take a lock.
 //! Talks to: one API server, through the crate `kube`.
-//! On a laptop: `cargo test -p corten-cluster`. The test that starts a real API server is ignored; it needs the
+//! On a laptop: `cargo test -p corten-cluster`. The test with a real API server is ignored by default; it needs the
 //! folder of the Kubernetes programs in `CORTEN_KUBERNETES`.
 //!
-//! Objects are JSON of any kind. Which resource a kind is, and whether it has a namespace, is asked of the server.
+//! Objects are JSON of any kind. The server tells the resource of a kind, and whether it is namespaced.
 
 mod access;
 mod apply;
@@ -33,13 +33,13 @@ pub use error::{Cause, ClusterError};
 pub use ownership::{Metadata, Taint};
 pub use readiness::{NodeReadiness, Pods, Workload};
 
-/// For one request, until its whole answer is there.
+/// Timeout of one request, including its whole answer.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Who writes, in `metadata.managedFields`: the reference's name, so that a cluster that comes from it has one owner
-/// of these fields and not two.
+/// Field manager in `metadata.managedFields`. It is the reference's name, so that a migrated cluster has one owner of
+/// these fields instead of two.
 const MANAGER: &str = "talos";
 
-/// A cluster, by one of its API servers. A clone is the same connection.
+/// A cluster, reached through one of its API servers. Clones share the connection.
 #[derive(Clone)]
 pub struct Cluster {
     client: Client,
@@ -52,11 +52,11 @@ impl fmt::Debug for Cluster {
 }
 
 impl Cluster {
-    /// The cluster behind `access`. Nothing is asked of it yet. Must be called inside a Tokio runtime, which then
-    /// carries the connection.
+    /// Creates a client; it sends no request yet. Must be called inside a Tokio runtime, which then drives the
+    /// connection.
     ///
     /// # Errors
-    /// [`ClusterError::Access`]: the address, a certificate or the key cannot be used.
+    /// [`ClusterError::Access`]: the address, a certificate or the key is invalid.
     pub fn connect(access: &Access) -> Result<Cluster, ClusterError> {
         let client = Client::try_from(access.config()?);
         let client =
@@ -64,10 +64,10 @@ impl Cluster {
         Ok(Cluster { client })
     }
 
-    /// Whether the API server serves: `/readyz` answers `ok`.
+    /// Succeeds if the API server is ready: `/readyz` answers `ok`.
     ///
     /// # Errors
-    /// It does not serve, or names a part of it that is not ready yet.
+    /// The server is not ready; the error names the failed parts.
     pub async fn is_ready(&self) -> Result<(), ClusterError> {
         let (action, object) = ("ask for the readiness of", "kube-apiserver");
         let request = Request::get("/readyz").body(Vec::new());
@@ -80,7 +80,7 @@ impl Cluster {
     }
 }
 
-/// The answer to one request, or an error that names `action` and `object`.
+/// Awaits a request with a timeout. Errors name `action` and `object`.
 async fn within<T>(
     action: &'static str,
     object: &(dyn Display + Sync),

@@ -1,4 +1,4 @@
-//! One node: reading it, its metadata, its cordon.
+//! A node object: reads, metadata and cordon.
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use tokio::time::{Instant, sleep};
 use crate::kinds::{check_part, core};
 use crate::{Cluster, ClusterError, MANAGER, Metadata, ownership, within};
 
-/// Tells a cordon of machined from one of a user.
+/// Annotation that marks a cordon as machined's rather than a user's.
 const CORDONED: &str = "talos.dev/cordoned";
-/// So long a change is tried again that another change overtook.
+/// Time limit for retries of a conflicting change.
 const RETRY: Duration = Duration::from_secs(10);
-/// Between two tries.
+/// Pause between retries.
 const PAUSE: Duration = Duration::from_millis(100);
 
 impl Cluster {
-    /// The node, or `None` if the cluster has none of that name.
+    /// The node, or `None` if the cluster has no node of that name.
     ///
     /// # Errors
     /// [`ClusterError::Name`] or [`ClusterError::Request`].
@@ -29,11 +29,11 @@ impl Cluster {
         node.map_err(|error| ClusterError::request("read", &object, error))
     }
 
-    /// Gives the node the labels, annotations and taints that machined wants, and takes back those that it gave and
-    /// wants no longer. What another gave stays as it is. A change of another meanwhile is taken into account.
+    /// Sets the labels, annotations and taints that machined wants, and removes those that it set and no longer wants.
+    /// Those of other clients stay. Concurrent changes are taken into account.
     ///
     /// # Errors
-    /// The node is not there or cannot be changed, or [`ClusterError::Ownership`].
+    /// The node does not exist or cannot be changed, or [`ClusterError::Ownership`].
     pub async fn apply_node_metadata(
         &self,
         name: &str,
@@ -45,10 +45,10 @@ impl Cluster {
         .await
     }
 
-    /// Lets no new pod on the node. A cordon of a user stays a user's.
+    /// Makes the node unschedulable. A user's cordon stays the user's.
     ///
     /// # Errors
-    /// The node is not there or cannot be changed.
+    /// The node does not exist or cannot be changed.
     pub async fn cordon(&self, name: &str) -> Result<(), ClusterError> {
         self.change_node("cordon", name, |node| {
             let patch = (!is_cordoned(node)).then(|| cordon(node, true, Value::from("true")));
@@ -57,10 +57,10 @@ impl Cluster {
         .await
     }
 
-    /// Undoes [`Cluster::cordon`]. A cordon of a user stays.
+    /// Undoes [`Cluster::cordon`]. A user's cordon stays.
     ///
     /// # Errors
-    /// The node is not there or cannot be changed.
+    /// The node does not exist or cannot be changed.
     pub async fn uncordon(&self, name: &str) -> Result<(), ClusterError> {
         self.change_node("uncordon", name, |node| {
             let annotations = node.pointer("/metadata/annotations");
@@ -70,7 +70,7 @@ impl Cluster {
         .await
     }
 
-    /// Sends the patch that `change` makes of the node as it is, if it makes one.
+    /// Sends the patch that `change` derives from the current node, if any, and retries after a conflict.
     async fn change_node(
         &self,
         action: &'static str,

@@ -1,7 +1,7 @@
-//! Which labels, annotations and taints of a node are machined's own, and what is to change of them.
+//! Tracks which labels, annotations and taints of a node machined owns, and computes their changes.
 //!
-//! The node itself records it, in three annotations with the keys as a JSON list. What another set stays, even
-//! where machined wants it otherwise; what machined set goes when it is no longer wanted.
+//! Three annotations on the node record the owned keys, each as a JSON list. Values of other clients stay, even where
+//! machined wants another value. Values of machined are removed once they are no longer wanted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,31 +12,31 @@ use crate::ClusterError;
 const LABELS: &str = "talos.dev/owned-labels";
 const ANNOTATIONS: &str = "talos.dev/owned-annotations";
 const TAINTS: &str = "talos.dev/owned-taints";
-/// These record; nobody can want them otherwise.
+/// The recording annotations; wanted metadata cannot override them.
 const RECORDS: [&str; 3] = [LABELS, ANNOTATIONS, TAINTS];
 
-/// What machined wants its node to have.
+/// Metadata that machined wants on its node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Metadata {
-    /// Labels by key.
+    /// Labels, by key.
     pub labels: BTreeMap<String, String>,
-    /// Annotations by key.
+    /// Annotations, by key.
     pub annotations: BTreeMap<String, String>,
-    /// Taints by key.
+    /// Taints, by key.
     pub taints: BTreeMap<String, Taint>,
 }
 
-/// What keeps pods off a node.
+/// A taint, which keeps pods off a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taint {
-    /// The value; may be empty.
+    /// Value; may be empty.
     pub value: String,
     /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
     pub effect: String,
 }
 
-/// The merge patch that gives `node` what is wanted; none, if it has it. The patch names the version of the node
-/// that it is made for, so that the server refuses it if another changed the node meanwhile.
+/// The merge patch from `node` to the wanted metadata; `None` if nothing changes. The patch contains the node's
+/// resource version, so the server rejects it after a concurrent change.
 pub(crate) fn patch(
     name: &str,
     node: &Value,
@@ -112,11 +112,11 @@ pub(crate) fn patch(
     Ok(Some(Value::Object(patch)))
 }
 
-/// The keys that an annotation records, or `None` if it is something else.
+/// Keys recorded in an annotation; `None` if the annotation has other contents.
 fn owned(annotations: &Map<String, Value>, record: &str) -> Option<BTreeSet<String>> {
     match annotations.get(record).map(Value::as_str) {
         None | Some(Some("")) => Some(BTreeSet::new()),
-        // As an empty list was once written.
+        // Former spelling of an empty list.
         Some(Some("null")) => Some(BTreeSet::new()),
         Some(text) => serde_json::from_str::<Value>(text?).ok().and_then(keys),
     }
@@ -133,7 +133,7 @@ fn keys(list: Value) -> Option<BTreeSet<String>> {
     keys.collect()
 }
 
-/// What to set and, as null, what to remove; and the keys that are owned afterwards.
+/// Fields to set, or to remove with null, and the keys owned afterwards.
 pub(crate) fn fields_to_set(
     current: &Map<String, Value>,
     owned: &BTreeSet<String>,
@@ -160,8 +160,8 @@ pub(crate) fn fields_to_set(
     (new, own)
 }
 
-/// The taints to have, unless they are as they should be; and the keys that are owned afterwards. A taint is owned by
-/// its key alone, so of an owned key that is no longer wanted all taints go.
+/// The new list of taints, if it changes, and the keys owned afterwards. Ownership covers a key with all its effects,
+/// so dropping a key removes all its taints.
 pub(crate) fn taints_to_have(
     current: &[Value],
     owned: &BTreeSet<String>,

@@ -1,4 +1,4 @@
-//! Whether a cluster's nodes and workloads are ready.
+//! Readiness of a cluster's nodes and workloads.
 
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, ListParams};
@@ -7,21 +7,21 @@ use serde_json::Value;
 use crate::kinds::{check_part, core};
 use crate::{Cluster, ClusterError, within};
 
-/// Nodes that are read; of a larger cluster, the first by name.
+/// Limit of listed nodes; of a larger cluster, the first ones by name.
 const MOST_NODES: u32 = 5000;
 
-/// A node, as the cluster sees it.
+/// Readiness of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeReadiness {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its kubelet says that pods can run; else what is said of it.
+    /// Whether the kubelet reports that pods can run; otherwise the reason.
     pub ready: Result<(), String>,
-    /// New pods may come to it.
+    /// Whether new pods may be scheduled on the node.
     pub is_schedulable: bool,
 }
 
-/// A kind of workload that has a number of pods.
+/// A kind of workload with a number of pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Workload {
     /// `apps/v1`, `Deployment`.
@@ -30,12 +30,12 @@ pub enum Workload {
     DaemonSet,
 }
 
-/// Pods of a workload.
+/// Numbers of a workload's pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pods {
-    /// As many shall run.
+    /// Wanted pods.
     pub wanted: u64,
-    /// As many are ready.
+    /// Ready pods.
     pub ready: u64,
 }
 
@@ -71,7 +71,7 @@ impl Workload {
 }
 
 impl Cluster {
-    /// All nodes that have registered, by name.
+    /// All registered nodes, sorted by name.
     ///
     /// # Errors
     /// [`ClusterError::Request`].
@@ -84,7 +84,7 @@ impl Cluster {
         Ok(nodes)
     }
 
-    /// The pods of a workload; `None` if the cluster has none of that name.
+    /// The pods of a workload; `None` if the workload does not exist.
     ///
     /// # Errors
     /// [`ClusterError::Name`] or [`ClusterError::Request`].

@@ -1,7 +1,7 @@
-//! The files that containerd reads at its start beside the image's: credentials of registries, parts of its
-//! configuration, and the specification that containers of pods begin with. All are below `/run/containerd`.
+//! Files that containerd reads at its start in addition to the image's: registry credentials, configuration parts, and
+//! the base runtime spec of pod containers. All are below `/run/containerd`.
 //!
-//! containerd merges its files in the order of their names, and what a later one says counts.
+//! containerd merges its files in the order of their names; a later file overrides an earlier one.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,17 +13,17 @@ use corten_config::cri::{BASE_SPEC_FILE, base_spec, normal, with_overrides};
 
 use crate::registries;
 
-/// containerd's, `imports` of the image's `config.toml`.
+/// Directory that the image's `config.toml` imports.
 const DIRECTORY: &str = "/run/containerd/conf.d";
-/// The image has a link to it at [`BASE_SPEC_FILE`].
+/// File that [`BASE_SPEC_FILE`] in the image links to.
 const BASE_SPEC: &str = "/run/containerd/base-spec.json";
-/// Passwords may be in any of them.
+/// Access to the files, any of which may contain passwords.
 const ACCESS: Access = Access::PRIVATE;
 
-/// Which files there are, by name, and what is in each.
+/// File names and contents.
 pub type Files = BTreeMap<String, String>;
 
-/// What containerd reads at its start alone, by the config; empty: the config says nothing of it.
+/// The settings of a config that take effect only when containerd starts; empty if there are none.
 #[must_use]
 pub fn read_at_start(document: &Document) -> Files {
     let overrides = document.base_spec_overrides();
@@ -33,10 +33,10 @@ pub fn read_at_start(document: &Document) -> Files {
     all
 }
 
-/// Writes the files of a config, for containerd's next start, and removes those of another.
+/// Writes the files of a config for containerd's next start, and removes outdated files.
 ///
 /// # Errors
-/// A file cannot be written or removed; the others are written all the same.
+/// A file cannot be written or removed; the others are written nevertheless.
 pub fn write(document: &Document) -> Result<(), String> {
     let overrides = document.base_spec_overrides();
     let spec = overrides.as_ref().map_or_else(base_spec, with_overrides);
@@ -47,15 +47,15 @@ pub fn write(document: &Document) -> Result<(), String> {
         .and(spec.map_err(|error| format!("cannot write {BASE_SPEC}: {error}")))
 }
 
-/// What is in [`DIRECTORY`].
+/// Contents of [`DIRECTORY`].
 fn parts(document: &Document, has_base_spec: bool) -> Files {
     let mut files = Files::new();
     if has_base_spec {
         files.insert("10-base-spec.toml".to_owned(), names_base_spec());
     }
     for (number, content) in document.containerd_parts().into_values().enumerate() {
-        // In the order of the parts' names. They themselves may be too long for a file, and `a-b.toml` comes before
-        // `a.toml`.
+        // Numbered in the order of the parts' names. A name itself may be too long for a file, and `a-b.toml` sorts
+        // before `a.toml`.
         let file = format!("20-{number:04}.toml");
         files.extend(normal(content.expose()).map(|text| (file, text)));
     }
@@ -64,7 +64,7 @@ fn parts(document: &Document, has_base_spec: bool) -> Files {
     files
 }
 
-/// Only then has runc another one than containerd's own.
+/// The configuration that replaces containerd's own base spec for runc.
 fn names_base_spec() -> String {
     format!(
         "version = 4\n\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.runc]\n\
@@ -155,7 +155,7 @@ mod tests {
             names.sort();
             names
         };
-        // The longest name there may be: a domain, and a name in it.
+        // The longest possible name: a domain, and a name within it.
         let label = "b".repeat(63);
         let domain = format!("{label}.{label}.{label}.{}", "b".repeat(61));
         let longest = PAUSE.replace("example.org/pause", &format!("{domain}/{label}"));

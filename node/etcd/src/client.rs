@@ -1,4 +1,4 @@
-//! The connection to a member, and what all calls have in common.
+//! The connection to a member, and the common part of all calls.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use crate::refusal::Refusal;
 use crate::wire::etcdserverpb::StatusRequest;
 use crate::wire::etcdserverpb::maintenance_client::MaintenanceClient;
 
-/// How long nothing may come while a call runs until the member is asked whether it lives. etcd closes connections
-/// that ask more often than every 5 s (`--grpc-keepalive-min-time`).
+/// Idle time during a call before a keepalive ping. etcd closes connections that ping more often than every 5 s
+/// (`--grpc-keepalive-min-time`).
 const KEEPALIVE: Duration = Duration::from_secs(10);
-/// For the answer to that.
+/// Timeout of the ping's answer.
 const KEEPALIVE_ANSWER: Duration = Duration::from_secs(10);
 
-/// Whom to believe, and as whom to call. PEM; `Debug` hides the key.
+/// CA and client certificate, in PEM; `Debug` hides the key.
 #[derive(Clone)]
 pub struct Tls {
-    /// The authorities that may have signed a member's certificate.
+    /// CA certificates that may sign a member's certificate.
     pub ca: String,
-    /// The caller's own certificate.
+    /// Client certificate.
     pub crt: String,
-    /// Its key.
+    /// Private key of the client certificate.
     pub key: String,
 }
 
@@ -47,14 +47,14 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to the first endpoint (`host:2379`, `[2001:db8::1]:2379`) whose member answers a request for its
-    /// status within `timeout`, which is also the time each later call has.
+    /// Connects to the first endpoint (`host:2379`, `[2001:db8::1]:2379`) whose member answers a status request within
+    /// `timeout`. Later calls have the same timeout.
     ///
-    /// A member answers it without a leader, too, so a client of a cluster that has lost its quorum connects; ask
-    /// [`Client::health`].
+    /// A member answers the status request even without a leader, so a client can connect to a cluster without quorum;
+    /// use [`Client::health`] to check the cluster.
     ///
     /// # Errors
-    /// [`EtcdError::NoEndpoint`] without endpoints, else [`EtcdError::Connect`] with the reason of each.
+    /// [`EtcdError::NoEndpoint`] without endpoints, or [`EtcdError::Connect`] with the failure of each.
     pub async fn connect(
         endpoints: &[String],
         tls: &Tls,
@@ -77,7 +77,7 @@ impl Client {
         Err(EtcdError::Connect(attempts))
     }
 
-    /// A client over a channel that is there already.
+    /// A client over an existing channel.
     pub(crate) fn over(channel: Channel, endpoint: &str, timeout: Duration) -> Client {
         Client {
             channel,
@@ -86,23 +86,23 @@ impl Client {
         }
     }
 
-    /// The endpoint whose member answers, as it was given.
+    /// The connected endpoint, as it was given.
     #[must_use]
     pub fn endpoint(&self) -> &str {
         &self.endpoint
     }
 
-    /// What a generated client is made of.
+    /// Channel for a generated client.
     pub(crate) fn channel(&self) -> Channel {
         self.channel.clone()
     }
 
-    /// The time a call has.
+    /// Timeout of a call.
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// The answer to a call, in the time a call has. `what` completes "cannot ...".
+    /// Awaits a call with the default timeout. `what` completes "cannot ...".
     pub(crate) async fn call<T>(
         &self,
         what: &'static str,
@@ -111,7 +111,7 @@ impl Client {
         self.call_within(what, self.timeout, answer).await
     }
 
-    /// The same in another time.
+    /// Awaits a call with another timeout.
     pub(crate) async fn call_within<T>(
         &self,
         what: &'static str,
@@ -125,11 +125,11 @@ impl Client {
         }
     }
 
-    /// What a status says that is no answer.
+    /// Converts an error status.
     pub(crate) fn failed(&self, what: &'static str, status: &tonic::Status) -> EtcdError {
         let endpoint = self.endpoint().to_owned();
         let refusal = Refusal::of(status.code(), status.message());
-        // What etcd says has no cause on this side; what the transport says has one.
+        // An error of the transport has a source, an answer of etcd has none.
         match std::error::Error::source(status) {
             Some(cause) if refusal == Refusal::Other => EtcdError::Lost {
                 what,
@@ -145,7 +145,7 @@ impl Client {
         }
     }
 
-    /// Nothing came in time.
+    /// Error for a timeout.
     pub(crate) fn silent(&self, what: &'static str, within: Duration) -> EtcdError {
         EtcdError::Silent {
             what,
@@ -154,7 +154,7 @@ impl Client {
         }
     }
 
-    /// What came is not what etcd answers.
+    /// Error for an unusable answer.
     pub(crate) fn broken(&self, what: &'static str, why: &'static str) -> EtcdError {
         EtcdError::Broken {
             what,
@@ -164,7 +164,7 @@ impl Client {
     }
 }
 
-/// A status that has no text is told by the name of its code.
+/// Description of a status code, for a status without a text.
 fn code_name(code: Code) -> &'static str {
     match code {
         Code::Unimplemented => "it does not know the method",
@@ -175,7 +175,7 @@ fn code_name(code: Code) -> &'static str {
 async fn connect_one(endpoint: &str, tls: &Tls, timeout: Duration) -> Result<Client, String> {
     let transport = |error: tonic::transport::Error| chain(&error);
     let uri = Endpoint::from_shared(format!("https://{endpoint}")).map_err(transport)?;
-    // A name in brackets is an address, which a certificate has without them.
+    // Certificates contain an IPv6 address without brackets.
     let host = uri.uri().host().unwrap_or_default();
     let host = host
         .trim_start_matches('[')
@@ -185,7 +185,7 @@ async fn connect_one(endpoint: &str, tls: &Tls, timeout: Duration) -> Result<Cli
         .ca_certificate(Certificate::from_pem(&tls.ca))
         .identity(Identity::from_pem(&tls.crt, &tls.key))
         .domain_name(host);
-    // Only while a call runs: etcd counts such requests of an idle connection as an attack and closes it.
+    // Pings only during a call: etcd treats pings of an idle connection as an attack and closes it.
     let channel = uri
         .tls_config(config)
         .map_err(transport)?
@@ -197,7 +197,7 @@ async fn connect_one(endpoint: &str, tls: &Tls, timeout: Duration) -> Result<Cli
         .await
         .map_err(transport)?;
     let client = Client::over(channel, endpoint, timeout);
-    // TLS 1.3 tells a client that its certificate is refused only when it reads.
+    // With TLS 1.3, a client learns only from its first read that its certificate was rejected.
     let answer = MaintenanceClient::new(client.channel())
         .status(StatusRequest {})
         .await;

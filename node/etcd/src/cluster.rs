@@ -1,4 +1,4 @@
-//! The members of the cluster.
+//! Membership of the cluster.
 
 use crate::client::Client;
 use crate::error::EtcdError;
@@ -8,15 +8,15 @@ use crate::wire::etcdserverpb::cluster_client::ClusterClient;
 /// A member of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// Its id.
+    /// Id.
     pub id: u64,
-    /// Its name; empty until it has started for the first time.
+    /// Name; empty until the member has started for the first time.
     pub name: String,
-    /// Where members reach it.
+    /// URLs for other members.
     pub peer_urls: Vec<String>,
-    /// Where clients reach it; empty until it has started for the first time.
+    /// URLs for clients; empty until the member has started for the first time.
     pub client_urls: Vec<String>,
-    /// Whether it has no vote yet.
+    /// Whether the member is a learner, without a vote.
     pub is_learner: bool,
 }
 
@@ -32,12 +32,12 @@ impl From<pb::Member> for Member {
     }
 }
 
-/// A new member, and the cluster that it is to join.
+/// A new member with its cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Added {
-    /// The new one.
+    /// The new member.
     pub member: Member,
-    /// All, the new one among them.
+    /// All members, including the new one.
     pub members: Vec<Member>,
 }
 
@@ -62,7 +62,7 @@ impl Client {
         Ok(members(answer.members))
     }
 
-    /// The members, as the cluster has agreed on them. It needs a quorum.
+    /// The members, read with consensus; needs a quorum.
     ///
     /// # Errors
     /// [`EtcdError`].
@@ -70,7 +70,7 @@ impl Client {
         self.list(true).await
     }
 
-    /// The members as this member knows them, which may be out of date. It needs no quorum. A learner refuses it
+    /// The members known to this member, possibly out of date; needs no quorum. A learner refuses the call
     /// ([`EtcdError::is_from_learner`]).
     ///
     /// # Errors
@@ -79,10 +79,11 @@ impl Client {
         self.list(false).await
     }
 
-    /// Adds a member without a vote, which is to be started then.
+    /// Adds a learner, which the caller starts afterwards.
     ///
     /// # Errors
-    /// [`EtcdError::is_already_member`], [`EtcdError::is_unhealthy`], [`EtcdError::is_not_enough_started`], or another [`EtcdError`].
+    /// [`EtcdError::is_already_member`], [`EtcdError::is_unhealthy`], [`EtcdError::is_not_enough_started`], or another
+    /// [`EtcdError`].
     pub async fn add_learner(&self, peer_urls: &[String]) -> Result<Added, EtcdError> {
         let request = pb::MemberAddRequest {
             peer_ur_ls: peer_urls.to_vec(),
@@ -99,11 +100,11 @@ impl Client {
         })
     }
 
-    /// Gives a learner its vote. Returns all members.
+    /// Promotes a learner to a voting member. Returns all members.
     ///
     /// # Errors
-    /// [`EtcdError::is_not_in_sync`] until it has caught up, [`EtcdError::is_not_a_learner`], [`EtcdError::is_member_not_found`],
-    /// or another [`EtcdError`].
+    /// [`EtcdError::is_not_in_sync`] until the learner has caught up, [`EtcdError::is_not_a_learner`],
+    /// [`EtcdError::is_member_not_found`], or another [`EtcdError`].
     pub async fn promote(&self, id: u64) -> Result<Vec<Member>, EtcdError> {
         let request = pb::MemberPromoteRequest { id };
         let mut client = self.cluster();
@@ -113,11 +114,11 @@ impl Client {
         ))
     }
 
-    /// Removes a member. Returns those that are left.
+    /// Removes a member. Returns the remaining members.
     ///
     /// # Errors
-    /// [`EtcdError::is_member_not_found`], [`EtcdError::is_unhealthy`], [`EtcdError::is_not_enough_started`], or another
-    /// [`EtcdError`].
+    /// [`EtcdError::is_member_not_found`], [`EtcdError::is_unhealthy`], [`EtcdError::is_not_enough_started`], or
+    /// another [`EtcdError`].
     pub async fn remove(&self, id: u64) -> Result<Vec<Member>, EtcdError> {
         let request = pb::MemberRemoveRequest { id };
         let mut client = self.cluster();
@@ -125,7 +126,8 @@ impl Client {
         Ok(members(self.call("remove a member", answer).await?.members))
     }
 
-    /// Hands leadership to another member that votes, if this one has it. Returns whom to; empty when nothing was to do.
+    /// If this member leads, moves the leadership to another voting member. Returns the new leader's name; empty if
+    /// nothing was done.
     ///
     /// # Errors
     /// [`EtcdError`].
@@ -146,7 +148,7 @@ impl Client {
         }
     }
 
-    /// Takes the member that answers out of the cluster, after it has handed over its leadership.
+    /// Removes the connected member from the cluster, after it has handed over its leadership.
     ///
     /// # Errors
     /// [`EtcdError::is_unhealthy`], [`EtcdError::is_not_enough_started`], or another [`EtcdError`].
@@ -156,7 +158,7 @@ impl Client {
         self.remove(own).await.map(drop)
     }
 
-    /// Changes where members reach a member. Returns all members.
+    /// Changes a member's peer URLs. Returns all members.
     ///
     /// # Errors
     /// [`EtcdError::is_member_not_found`], [`EtcdError::is_already_member`], or another [`EtcdError`].

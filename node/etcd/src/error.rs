@@ -1,110 +1,110 @@
-//! What can go wrong with a call.
+//! Errors of a call.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::refusal::Refusal;
 
-/// So much of what the other side says is shown, in characters.
+/// Limit of a quoted message from etcd or the transport, in characters.
 const LONGEST: usize = 500;
 
-/// An endpoint that could not be used.
+/// A failed connection to an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attempt {
     /// The endpoint, as it was given.
     pub endpoint: String,
-    /// Why it could not be used.
+    /// Reason of the failure.
     pub why: String,
 }
 
-/// Why a call has no result.
+/// Failure of a call.
 #[derive(Debug, thiserror::Error)]
 pub enum EtcdError {
-    /// There is nobody to ask.
+    /// The list of endpoints is empty.
     #[error(
         "cannot connect to etcd: no endpoint is given; name at least one member's host and port"
     )]
     NoEndpoint,
-    /// No endpoint could be used.
+    /// No endpoint is usable.
     #[error(
         "cannot connect to etcd: {}; check that etcd runs there, and that its certificates and ours are of one authority",
         list(.0)
     )]
     Connect(Vec<Attempt>),
-    /// etcd answered, and refused.
+    /// etcd refused the call.
     #[error("cannot {what}: etcd at {endpoint} refused: {said}; {}", refusal.advice())]
     Refused {
-        /// What was asked.
+        /// Description of the call.
         what: &'static str,
-        /// Who was asked.
+        /// Endpoint of the member.
         endpoint: String,
-        /// What the refusal means.
+        /// Meaning of the refusal.
         refusal: Refusal,
-        /// etcd's own words.
+        /// etcd's message.
         said: String,
     },
-    /// The connection failed before an answer. What was asked may have happened all the same.
+    /// The connection failed before an answer. The call may have taken effect.
     #[error(
         "cannot {what}: the connection to etcd at {endpoint} failed: {why}; check that etcd runs there, then try again"
     )]
     Lost {
-        /// What was asked.
+        /// Description of the call.
         what: &'static str,
-        /// Who was asked.
+        /// Endpoint of the member.
         endpoint: String,
-        /// What the transport says.
+        /// Message of the transport.
         why: String,
     },
-    /// No answer in time. What was asked may have happened all the same.
+    /// The call timed out. It may have taken effect.
     #[error(
         "cannot {what}: etcd at {endpoint} did not answer within {within:?}; check its log and its disk, then try again"
     )]
     Silent {
-        /// What was asked.
+        /// Description of the call.
         what: &'static str,
-        /// Who was asked.
+        /// Endpoint of the member.
         endpoint: String,
-        /// How long was waited.
+        /// Timeout of the call.
         within: Duration,
     },
-    /// The answer lacks what etcd's answers have.
+    /// The answer is incomplete.
     #[error(
         "cannot {what}: the answer of etcd at {endpoint} cannot be used: {why}; check that etcd listens there, of a version that is supported"
     )]
     Broken {
-        /// What was asked.
+        /// Description of the call.
         what: &'static str,
-        /// Who was asked.
+        /// Endpoint of the member.
         endpoint: String,
-        /// What is wrong with it.
+        /// Defect of the answer.
         why: &'static str,
     },
-    /// Another has held the lock all the time, or etcd did not answer.
+    /// Another client held the lock for the whole time, or etcd did not answer.
     #[error(
         "cannot lock {name}: etcd at {endpoint} did not give it within {within:?}, so another holds it; try again later"
     )]
     LockHeld {
-        /// The lock's name.
+        /// Name of the lock.
         name: String,
-        /// Who was asked.
+        /// Endpoint of the member.
         endpoint: String,
-        /// How long was waited.
+        /// Time spent waiting.
         within: Duration,
     },
-    /// The lease of a lock ended while the lock was waited for.
+    /// The lock's lease expired while waiting.
     #[error(
         "cannot lock {name}: its lease at {endpoint} ended, because etcd could not be asked to keep it; try again"
     )]
     LockLost {
-        /// The lock's name.
+        /// Name of the lock.
         name: String,
-        /// Who was asked.
+        /// Endpoint of the member.
         endpoint: String,
     },
 }
 
 impl EtcdError {
-    /// What etcd's refusal means, if it refused.
+    /// Meaning of a refusal; `None` for other errors.
     #[must_use]
     pub fn refusal(&self) -> Option<Refusal> {
         match self {
@@ -113,55 +113,55 @@ impl EtcdError {
         }
     }
 
-    /// The learner has not caught up with the leader: it can be promoted later.
+    /// The learner has not caught up with the leader; it can be promoted later.
     #[must_use]
     pub fn is_not_in_sync(&self) -> bool {
         self.refusal() == Some(Refusal::NotInSync)
     }
 
-    /// No member has that id: it was removed already.
+    /// No member has that id, for example because it was removed already.
     #[must_use]
     pub fn is_member_not_found(&self) -> bool {
         self.refusal() == Some(Refusal::MemberNotFound)
     }
 
-    /// The member votes already.
+    /// The member already has a vote.
     #[must_use]
     pub fn is_not_a_learner(&self) -> bool {
         self.refusal() == Some(Refusal::NotALearner)
     }
 
-    /// A member with that id or one of those peer URLs is there already.
+    /// A member with that id or one of those peer URLs already exists.
     #[must_use]
     pub fn is_already_member(&self) -> bool {
         self.refusal() == Some(Refusal::AlreadyMember)
     }
 
-    /// The change would cost the cluster its quorum, for too few members run.
+    /// Too few members run: the change would cost the cluster its quorum.
     #[must_use]
     pub fn is_not_enough_started(&self) -> bool {
         self.refusal() == Some(Refusal::NotEnoughStarted)
     }
 
-    /// A member has been out of reach within the last seconds, so members are not changed now.
+    /// A member was unreachable in the last seconds, so etcd rejects changes of the membership.
     #[must_use]
     pub fn is_unhealthy(&self) -> bool {
         self.refusal() == Some(Refusal::Unhealthy)
     }
 
-    /// Another member leads; only the leader does this.
+    /// Only the leader can do this, and another member leads.
     #[must_use]
     pub fn is_not_leader(&self) -> bool {
         self.refusal() == Some(Refusal::NotLeader)
     }
 
-    /// The member asked is a learner, which does not do this.
+    /// The connected member is a learner, which cannot do this.
     #[must_use]
     pub fn is_from_learner(&self) -> bool {
         self.refusal() == Some(Refusal::OfALearner)
     }
 
-    /// The same call may succeed a little later, without anybody's doing.
+    /// A retry may succeed without intervention.
     #[must_use]
     pub fn is_temporary(&self) -> bool {
         match self {
@@ -175,7 +175,7 @@ impl EtcdError {
         }
     }
 
-    /// The reason alone, for a list of endpoints.
+    /// The reason alone, for the list of endpoints.
     pub(crate) fn reason(&self) -> String {
         match self {
             EtcdError::Refused { said, .. } => format!("etcd refused: {said}"),
@@ -192,7 +192,7 @@ fn list(attempts: &[Attempt]) -> String {
     each.collect::<Vec<_>>().join("; ")
 }
 
-/// An error and its causes in one line.
+/// An error with its causes on one line.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -206,7 +206,7 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     said(&text, "it gives no reason")
 }
 
-/// Foreign words as they may stand in a line of a log.
+/// An untrusted message, made safe for one line of a log.
 pub(crate) fn said(words: &str, otherwise: &str) -> String {
     let words: String = words
         .chars()

@@ -1,4 +1,4 @@
-//! A small etcd for tests: it answers what its script says, and remembers what it was asked.
+//! A scripted fake etcd for tests, which records its calls.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -27,14 +27,14 @@ use crate::wire::mvccpb::KeyValue;
 use crate::wire::v3lockpb as locks;
 use crate::wire::v3lockpb::lock_server::{Lock, LockServer};
 
-/// The lease that is given to who asks for one.
+/// Id of every lease.
 pub(crate) const LEASE: i64 = 7;
 
-/// What is answered. A refusal, where there is one, is the answer to everything.
+/// The answers. A refusal, if set, answers every call.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Script {
     pub refusal: Option<Status>,
-    /// Members are never listed.
+    /// Whether listing members never returns.
     pub hangs: bool,
     pub members: Vec<pb::Member>,
     pub added: Option<pb::Member>,
@@ -42,19 +42,19 @@ pub(crate) struct Script {
     pub alarms: Vec<pb::AlarmMember>,
     pub found: Vec<KeyValue>,
     pub snapshot: Vec<Result<pb::SnapshotResponse, Status>>,
-    /// So often the first piece of the snapshot is sent again before the others.
+    /// Number of extra copies of the snapshot's first piece.
     pub repeated: usize,
-    /// The snapshot has no end.
+    /// Whether the snapshot never ends.
     pub stalls: bool,
-    /// The time of a lease, in seconds.
+    /// TTL of a lease, in seconds.
     pub ttl: i64,
-    /// So many renewals succeed, then the lease is gone.
+    /// Number of successful renewals before the lease is gone.
     pub renewals: usize,
-    /// The key of the lock; without one, another has the lock for ever.
+    /// Key of the lock; `None` if another client holds the lock for ever.
     pub lock: Option<Vec<u8>>,
 }
 
-/// What was asked.
+/// Record of the calls.
 #[derive(Debug, Default)]
 pub(crate) struct Asked {
     pub calls: Vec<String>,
@@ -72,7 +72,7 @@ type Answer<T> = Result<Response<T>, Status>;
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 impl Fake {
-    /// Starts it, and a client of it.
+    /// Starts the fake with a client.
     pub(crate) async fn start(script: Script) -> (Fake, Client) {
         let fake = Fake {
             script: Arc::new(script),
@@ -91,7 +91,7 @@ impl Fake {
         see(&mut self.asked.lock().unwrap())
     }
 
-    /// Waits for a call.
+    /// Waits until a call has arrived.
     pub(crate) async fn until(&self, call: &str) {
         while !self.asked(|asked| asked.calls.iter().any(|found| found == call)) {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -107,7 +107,7 @@ impl Fake {
     }
 }
 
-/// Serves, and returns a client.
+/// Serves the routes and returns a client.
 async fn serve(routes: Routes) -> Client {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -289,7 +289,7 @@ impl Lock for Fake {
     }
 }
 
-/// Answers every call with the same bytes, whatever they are.
+/// Answers every call with the same raw bytes.
 #[derive(Debug, Clone)]
 pub(crate) struct Garbage(Bytes);
 

@@ -1,26 +1,26 @@
-//! How a node joins a cluster: one step at a time, each from the list of members as it is.
+//! The steps by which a node joins a cluster, each derived from the current list of members.
 
 use crate::Member;
 
-/// The next step.
+/// Next step of a join.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Join {
-    /// Remove this member: it is this node's, from a time before its data were lost.
+    /// Remove this stale member: it belongs to this node before the loss of its data.
     Remove(Member),
-    /// Wait: another node's member has this node's name. If it is gone for good, the operator removes it.
+    /// Wait: a member of another node has this node's name. The operator removes it if that node is gone for good.
     NameTaken(Member),
-    /// Wait: this member of another node has been added and has not started.
+    /// Wait: this member of another node was added but has not started yet.
     Wait(Member),
-    /// Add a learner.
+    /// Add this node as a learner.
     Add,
-    /// Start with these members, each a name and a URL of its peers' port, this node among them.
+    /// Start etcd with these members, including this node; each has a name and a peer URL.
     Start(Vec<(String, String)>),
 }
 
-/// The next step of a node without data, of this name, that other members reach at `peer_url`.
+/// Plans the next step of a node without data. `peer_url` is the node's own peer URL.
 ///
-/// A started member with this node's URL and name is this node's own. One with the name alone is another machine's as
-/// far as anybody can tell: two machines with one name must not remove each other.
+/// A started member with this node's URL counts as this node's own. A member with only the same name must count as
+/// another machine's: two machines with the same name must not remove each other.
 #[must_use]
 pub fn plan(members: &[Member], name: &str, peer_url: &str) -> Join {
     let is_ours = |member: &&Member| member.peer_urls.iter().any(|url| url == peer_url);

@@ -1,23 +1,23 @@
-//! Keys and values.
+//! Reads and writes keys.
 
 use crate::client::Client;
 use crate::error::EtcdError;
 use crate::wire::etcdserverpb as pb;
 use crate::wire::etcdserverpb::kv_client::KvClient;
 
-/// The key that is read to see whether the cluster answers; it need not be there (`etcdctl endpoint health`'s).
+/// Key of the health check, which need not exist (same as in `etcdctl endpoint health`).
 const HEALTH_KEY: &[u8] = b"health";
 
-/// What a key holds.
+/// A key's value and metadata.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// The value.
+    /// Value.
     pub value: Vec<u8>,
-    /// The revision that made the key.
+    /// Revision that created the key.
     pub created: i64,
-    /// The revision that wrote it last.
+    /// Revision of the last write.
     pub modified: i64,
-    /// How often it was written since it was made.
+    /// Number of writes since the key's creation.
     pub version: i64,
 }
 
@@ -46,18 +46,18 @@ impl Client {
         }))
     }
 
-    /// What a key holds, as the cluster has agreed on it (linearizable): it needs a quorum.
+    /// Reads a key linearizably; needs a quorum.
     ///
     /// # Errors
-    /// [`EtcdError`]. An empty key is refused.
+    /// [`EtcdError`]. etcd refuses an empty key.
     pub async fn get(&self, key: &[u8]) -> Result<Option<Entry>, EtcdError> {
         self.read("read a key", key).await
     }
 
-    /// Whether the cluster answers: a key is read as by [`Client::get`], in the time a call has.
+    /// Checks that the cluster answers: reads a key as [`Client::get`] does, with the default timeout.
     ///
     /// # Errors
-    /// [`EtcdError`], which is why the cluster is not healthy.
+    /// [`EtcdError`] with the reason why the cluster is unhealthy.
     pub async fn health(&self) -> Result<(), EtcdError> {
         self.read("see whether etcd is healthy", HEALTH_KEY).await?;
         Ok(())
@@ -66,7 +66,7 @@ impl Client {
     /// Writes a key.
     ///
     /// # Errors
-    /// [`EtcdError`]. An empty key is refused.
+    /// [`EtcdError`]. etcd refuses an empty key.
     pub async fn put(&self, key: &[u8], value: &[u8]) -> Result<(), EtcdError> {
         let request = pb::PutRequest {
             key: key.to_vec(),
@@ -76,10 +76,10 @@ impl Client {
         Ok(())
     }
 
-    /// Deletes a key. Returns whether it was there.
+    /// Deletes a key. Returns whether it existed.
     ///
     /// # Errors
-    /// [`EtcdError`]. An empty key is refused.
+    /// [`EtcdError`]. etcd refuses an empty key.
     pub async fn delete(&self, key: &[u8]) -> Result<bool, EtcdError> {
         let request = pb::DeleteRangeRequest { key: key.to_vec() };
         let mut client = self.keys();

@@ -1,19 +1,19 @@
-//! A client of etcd's API (gRPC, version 3) over mutual TLS, and the check of etcd's snapshots.
+//! Client of etcd's gRPC API, version 3, over mutual TLS, and the verification of etcd snapshots.
 //!
-//! Owns: the connection to one member, the methods that a node needs of the services KV, Lease, Lock, Cluster and
-//! Maintenance, locks that are kept while they are held, what etcd's refusals mean, the next step of a member that joins
-//! ([`plan`]), and [`verify_snapshot`].
+//! Owns: the connection to one member, the calls that a node needs (services KV, Lease, Lock, Cluster and Maintenance),
+//! locks with renewed leases, the meaning of etcd's refusals, the steps to join a cluster ([`plan`]), and
+//! [`verify_snapshot`].
 //! Never does: start or configure etcd, make certificates, decide about members, or write files.
-//! Talks to: etcd, at the endpoints it is given.
+//! Talks to: etcd, at the given endpoints.
 //! On a laptop: `cargo test -p corten-etcd`; with `CORTEN_KUBERNETES`, the folder of an `etcd` program, also
 //! `cargo test -p corten-etcd -- --ignored`.
 //!
-//! The messages are a subset of etcd's own (`proto/etcd`): `api/etcdserverpb/rpc.proto` (services KV, Lease, Cluster
-//! and Maintenance), `api/mvccpb/kv.proto` (KeyValue) and `server/etcdserver/api/v3lock/v3lockpb/v3lock.proto`
-//! (service Lock), with their names and numbers. A field that is not read here is not in them.
+//! The messages in `proto/etcd` are a subset of etcd's own, with the same names and numbers:
+//! `api/etcdserverpb/rpc.proto` (services KV, Lease, Cluster and Maintenance), `api/mvccpb/kv.proto` (KeyValue) and
+//! `server/etcdserver/api/v3lock/v3lockpb/v3lock.proto` (service Lock). Unused fields are omitted.
 //!
-//! A [`Client`] speaks to one member, the first of its endpoints that answered. It connects anew to that member, and
-//! never changes to another: what is asked of a member, like [`Client::status`], has to come from that one.
+//! A [`Client`] talks to one member: the first of its endpoints that answered. It reconnects to that member and never
+//! fails over to another, because calls such as [`Client::status`] are about the member itself.
 
 mod client;
 mod cluster;
@@ -39,7 +39,7 @@ pub use maintenance::{Action, Alarm, AlarmKind, Status};
 pub use refusal::Refusal;
 pub use snapshot::{SnapshotError, verify_snapshot};
 
-/// The generated messages and clients, a module per proto package; the servers are for tests.
+/// Generated messages and clients, one module per proto package; the servers are for tests.
 #[allow(
     missing_docs,
     missing_debug_implementations,

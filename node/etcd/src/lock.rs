@@ -1,4 +1,4 @@
-//! Locks of the cluster, each kept by a lease (etcd's services Lock and Lease).
+//! Distributed locks, each bound to a lease (etcd's services Lock and Lease).
 
 use std::time::Duration;
 
@@ -14,52 +14,52 @@ use crate::wire::etcdserverpb::lease_client::LeaseClient;
 use crate::wire::v3lockpb as locks;
 use crate::wire::v3lockpb::lock_client::LockClient;
 
-/// A lease is renewed so often in its time, so that a renewal may fail.
+/// Renewals per TTL; more than one, so that a renewal may fail.
 const RENEWALS: u32 = 3;
-/// The same while renewals fail.
+/// Renewals per TTL while renewals fail.
 const RETRIES: u32 = 10;
-/// The longest lease that is asked for; etcd refuses those over 9 000 000 000 s.
+/// Limit of a lease's TTL; etcd refuses more than 9 000 000 000 s.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A lock that is held until it is [unlocked](Lock::unlock), dropped or lost.
 ///
-/// Its lease is renewed in the background. When etcd cannot be reached for the time of the lease, another may get the
-/// lock: who holds it has to stop when [`Lock::lost`] returns. A guard that is dropped ends the lease in the
-/// background; if that fails, the lock is free when the lease's time is over.
+/// A background task renews the lease. If etcd is unreachable for the lease's TTL, another client may get the lock, so
+/// the holder must stop when [`Lock::lost`] returns. Dropping the guard revokes the lease in the background; if that
+/// fails, the lock becomes free when the lease expires.
 #[derive(Debug)]
 pub struct Lock {
     client: Client,
     key: Vec<u8>,
     lease: i64,
     held: watch::Receiver<bool>,
-    /// Ends the renewals; dropped without a word, it has them end the lease, too.
+    /// Stops the renewals. Dropping it without sending also revokes the lease.
     release: Option<oneshot::Sender<()>>,
 }
 
 impl Lock {
-    /// The key that is there while the lock is held.
+    /// Key that exists while the lock is held.
     #[must_use]
     pub fn key(&self) -> &[u8] {
         &self.key
     }
 
-    /// Whether the lease is known to last.
+    /// Whether the lease is known to be valid.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        // The other end is gone when the runtime has ended the task.
+        // A closed channel means that the runtime has stopped the renewal task.
         *self.held.borrow() && self.held.has_changed().is_ok()
     }
 
-    /// Returns when the lock is not held any more.
+    /// Returns when the lock is no longer held.
     pub async fn lost(&mut self) {
-        // An error says that nobody renews it any more.
+        // An error means that the renewals have stopped.
         let _ = self.held.wait_for(|held| !held).await;
     }
 
-    /// Gives the lock to the next who waits for it.
+    /// Releases the lock to the next waiting client.
     ///
     /// # Errors
-    /// [`EtcdError`]; the lock is free then when the lease's time is over.
+    /// [`EtcdError`]; then the lock becomes free when the lease expires.
     pub async fn unlock(mut self) -> Result<(), EtcdError> {
         let what = "unlock";
         let key = self.key.clone();
@@ -68,14 +68,14 @@ impl Lock {
             .client
             .call(what, client.unlock(locks::UnlockRequest { key }))
             .await;
-        // The lease has no other use. That it is gone is as good, and its end removes the key, too.
+        // The lease has no other use. An expired lease is fine: its end removes the key, too.
         match self.client.revoke(what, self.lease).await {
             Ok(()) => {}
             Err(error) if error.refusal() == Some(Refusal::LeaseNotFound) => {}
             Err(error) if unlocked.is_err() => return Err(error),
             Err(_) => {}
         }
-        // Only now: until here, a guard that is dropped has the lease ended in the background.
+        // Released only now: until here, dropping the guard still revokes the lease in the background.
         if let Some(release) = self.release.take() {
             let _ = release.send(());
         }
@@ -88,11 +88,11 @@ impl Client {
         LeaseClient::new(self.channel())
     }
 
-    /// Waits for at most `patience` for the lock `name`, which is then held by a lease of `ttl` (whole seconds, at
-    /// least one; etcd may give a longer one). Who is dropped while it waits does not wait in the cluster either.
+    /// Waits for the lock `name` for at most `patience`. The lock is bound to a lease of `ttl` (whole seconds, at least
+    /// one; etcd may grant more). Dropping the future also ends the wait in the cluster.
     ///
     /// # Errors
-    /// [`EtcdError::LockHeld`] when another holds it all the time, or another [`EtcdError`].
+    /// [`EtcdError::LockHeld`] when another client holds the lock for the whole time, or another [`EtcdError`].
     pub async fn lock(
         &self,
         name: &str,
@@ -100,7 +100,7 @@ impl Client {
         patience: Duration,
     ) -> Result<Lock, EtcdError> {
         let (lease, until) = self.grant(ttl).await?;
-        // From here on the guard ends the lease, however this ends.
+        // From here on the guard revokes the lease, whatever the outcome.
         let (release, released) = oneshot::channel();
         let (still, held) = watch::channel(true);
         tokio::spawn(keep(self.clone(), lease, until, still, released));
@@ -145,7 +145,7 @@ impl Client {
         Ok(lock)
     }
 
-    /// A lease, and until when it lasts if nobody renews it.
+    /// Requests a lease. Returns its id and validity.
     async fn grant(&self, ttl: Duration) -> Result<(i64, Until), EtcdError> {
         let what = "get a lease";
         let seconds = ttl.clamp(Duration::from_secs(1), LONGEST).as_secs();
@@ -170,7 +170,7 @@ impl Client {
         Ok(())
     }
 
-    /// Renews a lease. `None` when there is no such lease any more.
+    /// Renews a lease; `None` if it has expired.
     async fn renew(&self, id: i64) -> Result<Option<Until>, EtcdError> {
         let what = "renew a lease";
         let asked = Instant::now();
@@ -189,7 +189,7 @@ impl Client {
     }
 }
 
-/// How long a lease lasts.
+/// Validity of a lease.
 #[derive(Debug, Clone, Copy)]
 struct Until {
     ttl: Duration,
@@ -197,10 +197,10 @@ struct Until {
 }
 
 impl Until {
-    /// Counted from when it was asked for, which is before etcd counts. A lease without time is none.
+    /// Counted from the time of the request, which is before etcd starts counting. A TTL of 0 means no lease.
     fn of(asked: Instant, seconds: i64) -> Option<Until> {
         let seconds = u64::try_from(seconds).ok().filter(|seconds| *seconds > 0)?;
-        // Times that are too long for a clock are not believed.
+        // Limits implausibly long TTLs.
         let ttl = Duration::from_secs(seconds).min(LONGEST);
         let end = asked.checked_add(ttl)?;
         Some(Until { ttl, end })
@@ -224,7 +224,7 @@ async fn keep(
         let renewed = tokio::select! {
             word = &mut released => {
                 if word.is_err() {
-                    // Nobody is left to be told; the lease ends by itself, only later.
+                    // A failure is harmless: the lease expires on its own, only later.
                     let _ = client.revoke("end a lease", lease).await;
                 }
                 return;
@@ -237,13 +237,13 @@ async fn keep(
                 wait = until.ttl / RENEWALS;
             }
             Ok(Err(_)) => wait = until.ttl / RETRIES,
-            // There is no such lease, or its time is over.
+            // The lease has expired.
             Ok(Ok(None)) | Err(_) => break,
         }
     }
     held.send_replace(false);
-    // The key may still be there if etcd counts longer: then whoever holds the guard can free it by `unlock`, or by
-    // dropping it.
+    // The key may still exist if etcd counts longer. The holder of the guard can remove it with `unlock`, or by
+    // dropping the guard.
     if released.await.is_err() {
         let _ = client.revoke("end a lease", lease).await;
     }

@@ -1,4 +1,4 @@
-//! The upkeep of a member: its state, alarms, size, leadership, version and copy.
+//! Maintenance of a member: status, alarms, database size, leadership, downgrades and snapshots.
 
 use std::time::Duration;
 
@@ -14,43 +14,43 @@ use crate::wire::etcdserverpb::alarm_request::AlarmAction;
 use crate::wire::etcdserverpb::downgrade_request::DowngradeAction;
 use crate::wire::etcdserverpb::maintenance_client::MaintenanceClient;
 
-/// What a member says of itself.
+/// Status of a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
-    /// The cluster's id.
+    /// Id of the cluster.
     pub cluster_id: u64,
-    /// The member's own id.
+    /// Id of the member.
     pub member_id: u64,
-    /// The version of etcd.
+    /// Version of etcd.
     pub version: String,
-    /// The version of its data; empty before etcd 3.6.
+    /// Version of the storage; empty before etcd 3.6.
     pub storage_version: String,
-    /// The size of the database file, in bytes.
+    /// Size of the database file, in bytes.
     pub db_size: u64,
-    /// How much of that is in use, in bytes: defragmenting frees the rest.
+    /// Used part of the database in bytes; defragmentation frees the rest.
     pub db_size_in_use: u64,
-    /// The id of the member that leads; 0 if none does.
+    /// Id of the leader; 0 without a leader.
     pub leader: u64,
-    /// The last entry of the raft log that is committed.
+    /// Index of the last committed entry of the raft log.
     pub raft_index: u64,
-    /// The raft term.
+    /// Raft term.
     pub raft_term: u64,
-    /// The last entry of the raft log that is applied.
+    /// Index of the last applied entry of the raft log.
     pub raft_applied_index: u64,
-    /// What etcd finds wrong with itself, alarms among it.
+    /// Errors that etcd reports about itself, including alarms.
     pub errors: Vec<String>,
-    /// Whether the member has no vote yet.
+    /// Whether the member is a learner, without a vote.
     pub is_learner: bool,
 }
 
-/// What an alarm is about.
+/// Kind of an alarm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AlarmKind {
-    /// The database is as large as it may be: nothing more can be written.
+    /// The database has reached its size limit and rejects writes.
     NoSpace,
-    /// The member's data differs from that of others.
+    /// The member's data differ from those of other members.
     Corrupt,
-    /// One that this client does not know, by its number.
+    /// Unknown kind, with its number.
     Other(i32),
 }
 
@@ -74,27 +74,27 @@ impl From<i32> for AlarmKind {
     }
 }
 
-/// An alarm that is raised.
+/// An active alarm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Alarm {
-    /// The id of the member that it is about.
+    /// Id of the affected member.
     pub member: u64,
-    /// What it is about.
+    /// Kind of the alarm.
     pub kind: AlarmKind,
 }
 
-/// A step of a downgrade.
+/// Step of a downgrade.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Say whether the cluster could go to the version.
+    /// Checks whether the cluster can downgrade to the version.
     Validate,
-    /// Have the cluster go to the version: members of it may join then.
+    /// Starts the downgrade: members of that version may join.
     Enable,
-    /// Take that back. etcd 3.7 does not refuse it when nothing is to be taken back.
+    /// Cancels the downgrade. etcd 3.7 accepts it even without a downgrade in progress.
     Cancel,
 }
 
-/// A size as etcd sends it. None is negative.
+/// A size from etcd, which is never negative.
 fn size(bytes: i64) -> u64 {
     u64::try_from(bytes).unwrap_or_default()
 }
@@ -107,12 +107,12 @@ fn alarms(alarms: Vec<pb::AlarmMember>) -> Vec<Alarm> {
     alarms.into_iter().map(alarm).collect()
 }
 
-/// How far a snapshot has come.
+/// Progress of a snapshot.
 struct Copying {
     client: Client,
-    /// None before the first message.
+    /// `None` before the first message.
     stream: Option<Streaming<pb::SnapshotResponse>>,
-    /// How much of the database is still to come, as the last message said.
+    /// Remaining bytes of the database, from the last message.
     remaining: Option<u64>,
 }
 
@@ -149,7 +149,7 @@ impl Client {
         MaintenanceClient::new(self.channel())
     }
 
-    /// What the member says of itself. It needs no quorum.
+    /// Status of the member; needs no quorum.
     ///
     /// # Errors
     /// [`EtcdError`].
@@ -185,7 +185,7 @@ impl Client {
         Ok(alarms(answer.alarms))
     }
 
-    /// The alarms of all members.
+    /// Alarms of all members.
     ///
     /// # Errors
     /// [`EtcdError`].
@@ -197,7 +197,7 @@ impl Client {
         self.alarm("read the alarms", request).await
     }
 
-    /// Ends an alarm whose cause has been removed. Returns what was ended: nothing, if it was not raised.
+    /// Disarms an alarm whose cause is fixed. Returns the disarmed alarms; none if it was not active.
     ///
     /// # Errors
     /// [`EtcdError`].
@@ -210,10 +210,10 @@ impl Client {
         self.alarm("disarm an alarm", request).await
     }
 
-    /// Ends every alarm that is raised. Returns what was ended.
+    /// Disarms all active alarms, and returns them.
     ///
     /// # Errors
-    /// [`EtcdError`]; those before the one that failed are ended.
+    /// [`EtcdError`]; the alarms before the failed one are disarmed.
     pub async fn disarm_all(&self) -> Result<Vec<Alarm>, EtcdError> {
         let mut ended = Vec::new();
         for alarm in self.alarms().await? {
@@ -222,8 +222,8 @@ impl Client {
         Ok(ended)
     }
 
-    /// Has the member write its database anew, which gives back what is not in use. The member does nothing else
-    /// meanwhile, which takes as long as its disk needs for all of it: `within` is for that.
+    /// Rewrites the member's database to free unused space. The member serves no requests meanwhile, and the disk's
+    /// speed determines the duration; `within` is the timeout.
     ///
     /// # Errors
     /// [`EtcdError`].
@@ -235,7 +235,7 @@ impl Client {
         Ok(())
     }
 
-    /// Has this member, which must lead, give the leadership to the member `target`.
+    /// Moves the leadership from this member, which must lead, to the member `target`.
     ///
     /// # Errors
     /// [`EtcdError::is_not_leader`], or another [`EtcdError`].
@@ -247,11 +247,11 @@ impl Client {
         Ok(())
     }
 
-    /// Takes a step of the cluster's downgrade to `version` ("3.6.0"; not read for [`Action::Cancel`]). Returns the
-    /// version the cluster has.
+    /// Performs a step of the cluster's downgrade to `version` ("3.6.0"; ignored for [`Action::Cancel`]). Returns the
+    /// cluster's version.
     ///
     /// # Errors
-    /// [`EtcdError`], whose [`EtcdError::refusal`] tells whether a downgrade runs or the version cannot be.
+    /// [`EtcdError`]; its [`EtcdError::refusal`] tells a downgrade in progress from an invalid version.
     pub async fn downgrade(&self, action: Action, version: &str) -> Result<String, EtcdError> {
         let (what, action) = match action {
             Action::Validate => ("check a downgrade", DowngradeAction::Validate),
@@ -267,9 +267,9 @@ impl Client {
         Ok(self.call(what, answer).await?.version)
     }
 
-    /// A copy of the member's database, in pieces of some 32 KiB as they are asked for, the SHA-256 of all of it
-    /// last: together a file for [`verify_snapshot`](crate::verify_snapshot) and `etcdutl snapshot restore`. Each
-    /// piece has the time of a call. A stream that ends early has an error as its last item.
+    /// Streams a snapshot of the member's database, followed by its SHA-256. The result is a file for
+    /// [`verify_snapshot`](crate::verify_snapshot) and `etcdutl snapshot restore`. Pieces of about 32 KiB are fetched
+    /// on demand, each with the timeout of a call. A stream that ends early has an error as its last item.
     pub fn snapshot(&self) -> impl Stream<Item = Result<Bytes, EtcdError>> + Send + Unpin + use<> {
         let copying = Copying {
             client: self.clone(),

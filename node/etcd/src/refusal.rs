@@ -1,60 +1,60 @@
-//! What etcd's own errors mean to a caller.
+//! Classification of etcd's errors.
 
 use tonic::Code;
 
-/// What a refusal means, as far as a caller acts by it.
+/// Meaning of a refusal, as far as callers distinguish it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
     /// The learner has not caught up with the leader.
     NotInSync,
-    /// The member is no learner, so it cannot be promoted.
+    /// The member is not a learner, so it cannot be promoted.
     NotALearner,
     /// No member has that id.
     MemberNotFound,
-    /// A member has that id or one of those peer URLs.
+    /// A member with that id or one of those peer URLs already exists.
     AlreadyMember,
     /// Too few members run for the change.
     NotEnoughStarted,
-    /// A member has been out of reach within the last seconds.
+    /// A member was unreachable in the last seconds.
     Unhealthy,
-    /// The cluster has as many learners as it may have.
+    /// The cluster has reached its limit of learners.
     TooManyLearners,
-    /// A peer URL is none.
+    /// A peer URL is invalid.
     BadPeerUrl,
-    /// There is no leader now, or another one than before.
+    /// There is no leader, or the leader has just changed.
     NoLeader,
-    /// The member that was asked does not lead.
+    /// The connected member is not the leader.
     NotLeader,
-    /// The member that shall lead is not one that can.
+    /// The chosen next leader cannot lead.
     BadTransferee,
-    /// The member that was asked is a learner.
+    /// The connected member is a learner.
     OfALearner,
-    /// The database is as large as it may be.
+    /// The database has reached its size limit.
     NoSpace,
-    /// The members' data differs.
+    /// The members' data differ.
     Corrupt,
-    /// etcd has more to do than it can.
+    /// etcd is overloaded.
     Busy,
-    /// etcd stops.
+    /// etcd is shutting down.
     Stopping,
-    /// The lease has ended.
+    /// The lease has expired.
     LeaseNotFound,
-    /// A downgrade has been begun already.
+    /// A downgrade is already in progress.
     DowngradeRuns,
-    /// No downgrade has been begun.
+    /// No downgrade is in progress.
     NoDowngrade,
-    /// The version is not one that can be downgraded to.
+    /// The cluster cannot downgrade to that version.
     BadVersion,
-    /// The caller may not do this.
+    /// The caller lacks the permission.
     Denied,
-    /// The member does not know the method.
+    /// The member does not support the method.
     Unknown,
-    /// Any other.
+    /// Any other refusal.
     Other,
 }
 
-/// How etcd's texts end (`api/v3rpc/rpctypes/error.go`). Some come through another member, with words before them.
+/// Endings of etcd's messages (`api/v3rpc/rpctypes/error.go`). A message forwarded by another member has a prefix.
 const TEXTS: &[(&str, Refusal)] = &[
     (
         "can only promote a learner member which is in sync with leader",
@@ -99,7 +99,7 @@ const TEXTS: &[(&str, Refusal)] = &[
 ];
 
 impl Refusal {
-    /// By etcd's text, which says more than its code.
+    /// Classifies by etcd's message, which is more specific than its code.
     pub(crate) fn of(code: Code, text: &str) -> Refusal {
         let known = TEXTS.iter().find(|(end, _)| {
             let before = text.strip_suffix(end);
@@ -112,7 +112,7 @@ impl Refusal {
         }
     }
 
-    /// Whether it passes without anybody's doing.
+    /// Whether the condition passes without intervention.
     #[must_use]
     pub fn is_temporary(self) -> bool {
         matches!(
@@ -125,7 +125,7 @@ impl Refusal {
         )
     }
 
-    /// What to do.
+    /// Advice to the operator.
     pub(crate) fn advice(self) -> &'static str {
         match self {
             Refusal::NotInSync => "wait until the learner has caught up, then try again",

@@ -1,60 +1,60 @@
-//! The check of a snapshot's file.
+//! Verification of a snapshot file.
 
 use std::io::{self, Read};
 
 use sha2::{Digest as _, Sha256};
 
-/// What stands behind the database: its SHA-256.
+/// Size in bytes of the SHA-256 after the database.
 const HASH: usize = 32;
-/// The database is a multiple of this: of a page, which no system has smaller.
+/// The size of a database is a multiple of this: no system has smaller pages.
 const SECTOR: u64 = 512;
-/// How much is read at once.
+/// Read size in bytes.
 const PIECE: usize = 64 * 1024;
 
-/// Why a file is no snapshot to recover from.
+/// Reason why a file is not a valid snapshot.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read the snapshot; check the disk it is on")]
     Read(#[from] io::Error),
-    /// It has no database in it.
+    /// The file contains no database.
     #[error("the snapshot of {size} bytes has no database; take a new one")]
     Empty {
-        /// How long the file is.
+        /// Size of the file in bytes.
         size: u64,
     },
-    /// It has no hash, as a database file that was copied has none.
+    /// The file has no hash, as in a copy of a database file.
     #[error(
         "the snapshot of {size} bytes has no hash: it was cut off, or it is a database file that was copied; take a new \
          one, or have the hash not checked"
     )]
     NoHash {
-        /// How long the file is.
+        /// Size of the file in bytes.
         size: u64,
     },
-    /// It is not what it was when it was taken.
+    /// The hash does not match.
     #[error(
         "the snapshot is damaged: its SHA-256 should be {expected} and is {found}; take a new one"
     )]
     Damaged {
-        /// What the file says, in hexadecimal digits.
+        /// Hash in the file, in hexadecimal.
         expected: String,
-        /// What it is.
+        /// Computed hash, in hexadecimal.
         found: String,
     },
 }
 
-/// Checks that a file is a snapshot as etcd sends it: the database, whose size is a multiple of 512, then its SHA-256
-/// (`etcdutl snapshot restore` wants the same). It is read to its end, with little memory.
+/// Verifies that a file is a snapshot from etcd: a database whose size is a multiple of 512, followed by its SHA-256
+/// (the format of `etcdutl snapshot restore`). The file is read to its end in constant memory.
 ///
-/// It does not open the database.
+/// The database itself is not opened.
 ///
 /// # Errors
 /// [`SnapshotError`].
 pub fn verify_snapshot(mut reader: impl Read) -> Result<(), SnapshotError> {
     let mut hasher = Sha256::new();
     let mut buffer = vec![0; PIECE];
-    // The last bytes that were read: they are hashed when others have come behind them.
+    // The last bytes read; they are hashed only after more data follow, because the final ones are the hash.
     let mut tail: Vec<u8> = Vec::with_capacity(HASH + PIECE);
     let mut size = 0_u64;
     loop {
@@ -104,7 +104,7 @@ mod tests {
         file
     }
 
-    /// Gives a few bytes at a time, as a pipe does.
+    /// A reader that returns a few bytes at a time, as a pipe does.
     struct Slow<'a>(&'a [u8], usize);
 
     impl Read for Slow<'_> {

@@ -1,4 +1,4 @@
-//! The client against a small etcd in the same process.
+//! Tests the client against a fake etcd in the same process.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn refusing(code: Code, text: &str) -> Script {
     }
 }
 
-/// A lock that is given at once, by a lease of a second.
+/// A lock that is granted at once, with a lease of one second.
 fn locking(renewals: usize) -> Script {
     Script {
         ttl: 1,
@@ -306,7 +306,7 @@ async fn hostile_numbers_of_a_status_do_no_harm() {
 
 #[tokio::test]
 async fn hostile_bytes_are_an_error() {
-    // A frame is a flag, its length in four bytes, and a message (gRPC over HTTP/2, "Length-Prefixed-Message").
+    // A frame is a flag, a four-byte length and a message (gRPC over HTTP/2, "Length-Prefixed-Message").
     let bodies: &[&[u8]] = &[
         b"",
         b"\0",
@@ -386,7 +386,7 @@ async fn a_snapshot_that_is_not_read_is_not_sent() {
     let (fake, client) = Fake::start(script).await;
     let mut stream = client.snapshot();
     stream.next().await.unwrap().unwrap();
-    // The connection serves others meanwhile, and the pieces that are under way come to rest.
+    // Other calls share the connection, and the pieces in flight settle.
     for _ in 0..20 {
         client.alarms().await.unwrap();
     }

@@ -1,4 +1,4 @@
-//! The client against the real etcd, over mutual TLS.
+//! Tests the client against a real etcd, over mutual TLS.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -21,7 +21,7 @@ use rcgen::{
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The authority of a test.
+/// Test CA.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     crt: String,
@@ -40,7 +40,7 @@ impl Authority {
         }
     }
 
-    /// A certificate for a member on this machine, which is its client's, too.
+    /// A certificate for a local member, also used by its client.
     fn tls(&self) -> Tls {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
@@ -56,7 +56,7 @@ impl Authority {
     }
 }
 
-/// An etcd that ends with the test.
+/// An etcd process that is killed when the test ends.
 struct Etcd {
     child: Child,
     endpoint: String,
@@ -74,7 +74,7 @@ impl Drop for Etcd {
     }
 }
 
-/// Addresses on this machine that nobody listens on.
+/// Free local addresses.
 fn free<const N: usize>() -> [String; N] {
     let listeners = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     listeners.map(|listener| listener.local_addr().unwrap().to_string())
@@ -120,7 +120,7 @@ impl Etcd {
         }
     }
 
-    /// A client, as soon as the cluster answers.
+    /// A client, once the cluster answers.
     async fn client(&self, tls: &Tls) -> Client {
         let [nobody] = free();
         let endpoints = [nobody, self.endpoint.clone()];
@@ -137,7 +137,7 @@ impl Etcd {
     }
 }
 
-/// The only member, and one that never starts.
+/// Tests membership with one running member and one that never starts.
 async fn members_come_and_go(client: &Client, etcd: &Etcd, member: u64) {
     let members = client.members().await.unwrap();
     assert_eq!(client.local_members().await.unwrap(), members);
@@ -198,7 +198,7 @@ async fn one_holds_a_lock(client: &Client) {
     let short = Duration::from_secs(2);
     let lock = client.lock("vip", short, TIMEOUT).await.unwrap();
     assert!(client.get(lock.key()).await.unwrap().is_some());
-    // Longer than the lease: it is renewed.
+    // The wait exceeds the TTL, so the lease is renewed.
     let other = client.lock("vip", short, short * 2).await.unwrap_err();
     assert!(matches!(other, EtcdError::LockHeld { .. }), "{other}");
     assert!(lock.is_held());
@@ -206,7 +206,7 @@ async fn one_holds_a_lock(client: &Client) {
     let (unlocked, waited) = tokio::join!(lock.unlock(), waiting);
     unlocked.unwrap();
     let mut lock = waited.unwrap();
-    // Who holds it is told when the key's lease is gone; that of a guard that is dropped goes at once.
+    // The holder learns that its lease is gone; dropping a guard revokes its lease at once.
     let lost = tokio::time::timeout(short, lock.lost()).await;
     assert!(lost.is_err());
     drop(lock);
@@ -243,7 +243,7 @@ async fn upkeep_is_done(client: &Client, member: u64) {
         (Action::Validate, "3.6.0"),
         (Action::Enable, "3.6.0"),
         (Action::Cancel, ""),
-        // There is none any more, and etcd only logs it.
+        // etcd only logs that no downgrade is in progress.
         (Action::Cancel, ""),
     ] {
         let cluster = client.downgrade(action, version).await.unwrap();

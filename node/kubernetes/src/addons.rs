@@ -1,4 +1,4 @@
-//! What the config says of kube-proxy and flannel beyond their images.
+//! Settings of kube-proxy and flannel, except their images.
 
 use std::collections::BTreeMap;
 
@@ -12,26 +12,26 @@ use serde_json::{Value, json};
 use crate::extra::merge;
 use crate::files::with_kind;
 
-/// flannel's backend and its port, unless the config says others.
+/// Default backend of flannel, with its port.
 const BACKEND: (&str, u16) = ("vxlan", 4789);
-/// What enforces network policies beside flannel.
+/// Image that enforces network policies next to flannel.
 const POLICIES: &str = "registry.k8s.io/networking/kube-network-policies:v1.1.1";
-/// What a container of these asks for by itself.
+/// Default resource requests of the containers.
 const REQUESTS: [(&str, &str); 2] = [("cpu", "100m"), ("memory", "50Mi")];
 
-/// What kube-proxy and flannel are given.
+/// Settings of kube-proxy and flannel.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Addons {
-    /// Fields of the `KubeProxyConfiguration`; `None`: kube-proxy has arguments alone.
+    /// Fields of the `KubeProxyConfiguration`; `None` if kube-proxy has arguments only.
     pub proxy_config: Option<Value>,
-    /// What kube-proxy asks for.
+    /// Resources of kube-proxy.
     pub proxy_resources: Resources,
-    /// flannel, without its image.
+    /// Settings of flannel, without its image.
     pub flannel: Flannel,
 }
 
 impl Addons {
-    /// What the config says.
+    /// Settings from the config.
     #[must_use]
     pub fn of(document: &Document) -> Addons {
         let proxy = document.all::<KubeProxyConfig>().next();
@@ -79,7 +79,8 @@ fn flannel(document: &Document) -> Flannel {
     }
 }
 
-/// The whole `KubeProxyConfiguration`: what arguments say otherwise is in it, and what the config says goes before.
+/// The complete `KubeProxyConfiguration`: the defaults, which are arguments otherwise, then the fields of the config,
+/// then the fixed fields. Each overrides the former.
 pub(crate) fn proxy_config(own: &Value, pods: &[String], mode: &str) -> Value {
     let mut config = json!({
         "clusterCIDR": pods.join(","),
@@ -100,8 +101,8 @@ pub(crate) fn proxy_config(own: &Value, pods: &[String], mode: &str) -> Value {
     )
 }
 
-/// What the config says, and a request of a container that would be above its limit lowered to it: Kubernetes refuses
-/// such a container.
+/// Resources from the config. A default request above the config's limit is lowered to the limit, because Kubernetes
+/// refuses a container whose request exceeds its limit.
 pub(crate) fn resources(own: &v1alpha1::Resources, usual: [(&str, &str); 2]) -> Resources {
     let mut requests = own.requests.clone();
     for (name, usual) in usual {

@@ -1,4 +1,4 @@
-//! The certificates of a control plane node.
+//! Certificates of a control plane node.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,38 +7,38 @@ use corten_pki::{Ca, CertificateAndKey, Leaf, PkiError, Usage};
 
 use crate::{ControlPlane, Facts, Settings, nth};
 
-/// Certificates of Kubernetes last a year; another is made at half of it.
+/// Validity of Kubernetes certificates: one year; they are renewed at half of it.
 pub const LIFETIME: Duration = Duration::from_secs(8_760 * 60 * 60);
 
-/// Why there are no certificates.
+/// Failure to issue certificates.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    /// The config has no authority that can sign.
+    /// The config has no CA with a key.
     #[error(
         "{0} has no certificate and key in the machine config: a control plane node signs by it"
     )]
     NoAuthority(&'static str),
-    /// An authority of the config cannot be used, or a name is none.
+    /// A CA of the config is invalid, or a name is.
     #[error("{0}")]
     Pki(&'static str, #[source] PkiError),
 }
 
-/// The authorities of the config that sign on a control plane node.
+/// CAs of the config that sign on a control plane node.
 #[derive(Debug)]
 pub struct Authorities {
-    /// Of the Kubernetes API.
+    /// CA of the Kubernetes API.
     pub kubernetes: Ca,
-    /// Of the aggregation layer.
+    /// CA of the aggregation layer.
     pub aggregator: Ca,
-    /// Of etcd.
+    /// CA of etcd.
     pub etcd: Ca,
 }
 
 impl Authorities {
-    /// Those of the config.
+    /// Reads the CAs from the config.
     ///
     /// # Errors
-    /// One is not there, or cannot sign.
+    /// A CA is missing, or cannot sign.
     pub fn of(document: &Document) -> Result<Authorities, CertificateError> {
         Ok(Authorities {
             kubernetes: signs("cluster.ca", document.kubernetes_ca())?,
@@ -48,10 +48,10 @@ impl Authorities {
     }
 }
 
-/// The authority of etcd alone.
+/// Reads only etcd's CA.
 ///
 /// # Errors
-/// It is not there, or cannot sign.
+/// The CA is missing, or cannot sign.
 pub fn etcd_authority(document: &Document) -> Result<Ca, CertificateError> {
     let field = "cluster.etcd.ca";
     let etcd = document.cluster.etcd.as_ref();
@@ -73,28 +73,28 @@ fn signs(field: &'static str, ca: Option<IssuingCa<'_>>) -> Result<Ca, Certifica
     Ca::from_pem(ca.crt, ca.key.expose()).map_err(|error| CertificateError::Pki(field, error))
 }
 
-/// What the parts of the control plane show each other.
+/// Certificates of the control plane components.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Certificates {
-    /// kube-apiserver, to its callers.
+    /// Server certificate of kube-apiserver.
     pub api_server: CertificateAndKey,
-    /// kube-apiserver, to kubelets.
+    /// Client certificate of kube-apiserver for kubelets.
     pub kubelet_client: CertificateAndKey,
-    /// kube-apiserver, to extension API servers.
+    /// Client certificate of kube-apiserver for extension API servers.
     pub front_proxy: CertificateAndKey,
-    /// kube-apiserver, to etcd.
+    /// Client certificate of kube-apiserver for etcd.
     pub etcd_client: CertificateAndKey,
-    /// kube-controller-manager, to kube-apiserver.
+    /// Client certificate of kube-controller-manager for kube-apiserver.
     pub controller_manager: CertificateAndKey,
-    /// kube-scheduler, to kube-apiserver.
+    /// Client certificate of kube-scheduler for kube-apiserver.
     pub scheduler: CertificateAndKey,
 }
 
 impl Certificates {
-    /// Makes all of them.
+    /// Issues all certificates.
     ///
     /// # Errors
-    /// A name of the API is neither an address nor a DNS name, or `now` does not fit.
+    /// A name of the API is neither an address nor a DNS name, or `now` is out of range.
     pub fn issue(
         authorities: &Authorities,
         names: &[String],
@@ -131,10 +131,10 @@ impl Certificates {
     }
 }
 
-/// A certificate of the cluster's administrator, good for `lifetime`.
+/// Issues a certificate for the cluster's administrator, valid for `lifetime`.
 ///
 /// # Errors
-/// `now` does not fit.
+/// `now` is out of range.
 pub fn admin_certificate(
     ca: &Ca,
     now: SystemTime,
@@ -150,7 +150,7 @@ pub fn admin_certificate(
         .map_err(|error| CertificateError::Pki("the administrator's certificate", error))
 }
 
-/// Every name and address of the Kubernetes API on this node, each once.
+/// All names and addresses of the Kubernetes API on this node, without duplicates.
 #[must_use]
 pub fn api_names(settings: &Settings, control_plane: &ControlPlane, facts: &Facts) -> Vec<String> {
     let domain = &settings.domain;
@@ -177,7 +177,7 @@ pub fn api_names(settings: &Settings, control_plane: &ControlPlane, facts: &Fact
     names
 }
 
-/// The host of a URL, without brackets.
+/// Host of a URL, without brackets.
 fn host(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = rest.split('/').next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! etcd: its certificates and its arguments (etcd, "Configuration options").
+//! etcd's certificates and arguments (etcd, "Configuration options").
 
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
@@ -11,37 +11,37 @@ use crate::Facts;
 use crate::extra::with;
 use crate::subnets::matching;
 
-/// Its certificates last as long as an authority: it is not restarted for them.
+/// Validity of etcd's certificates, as long as a CA's: etcd is not restarted to renew them.
 const LIFETIME: Duration = CA_LIFETIME;
-/// Where it sees its certificates.
+/// Directory of the certificates in etcd's container.
 pub const SECRETS: &str = "/system/secrets/etcd";
-/// Where its data lie, on the node and in its container.
+/// Data directory, on the node and in the container.
 pub const DATA: &str = "/var/lib/etcd";
-/// Where a snapshot lies that a new cluster shall begin with.
+/// Path of the snapshot to restore a new cluster from.
 pub const SNAPSHOT: &str = "/var/lib/etcd.snapshot";
-/// Where clients reach it.
+/// Port for clients.
 pub const CLIENT_PORT: u16 = 2379;
-/// Where its other members reach it.
+/// Port for other members.
 pub const PEER_PORT: u16 = 2380;
-/// Where its metrics and its health are served.
+/// Port of the metrics and health endpoints.
 const METRICS_PORT: u16 = 2383;
 
 /// Certificates of a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Certificates {
-    /// To clients.
+    /// Server certificate for clients.
     pub server: CertificateAndKey,
-    /// To other members.
+    /// Certificate for other members.
     pub peer: CertificateAndKey,
-    /// machined's, to any member.
+    /// Client certificate of machined.
     pub admin: CertificateAndKey,
 }
 
 impl Certificates {
-    /// Makes all of them.
+    /// Issues all certificates.
     ///
     /// # Errors
-    /// The host name is no DNS name, or `now` does not fit.
+    /// The host name is not a DNS name, or `now` is out of range.
     pub fn issue(ca: &Ca, facts: &Facts, now: SystemTime) -> Result<Certificates, PkiError> {
         let mut names: Vec<String> = vec![facts.hostname.clone(), facts.fqdn.clone()];
         names.dedup();
@@ -68,7 +68,7 @@ impl Certificates {
     }
 }
 
-/// The address by which other members reach this node's: of those that the config means, the first.
+/// The node's address for other members: the first address that the config's subnets select.
 #[must_use]
 pub fn address(document: &Document, facts: &Facts) -> Option<IpAddr> {
     let Some(etcd) = &document.cluster.etcd else {
@@ -82,18 +82,18 @@ pub fn address(document: &Document, facts: &Facts) -> Option<IpAddr> {
     meant.into_iter().find(by_old)
 }
 
-/// How a member starts that has no data yet.
+/// How a member starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Start {
-    /// It is the first member of a new cluster.
+    /// The first member of a new cluster.
     New,
-    /// It joins these members, each a name and a URL of its peers' port, itself among them.
+    /// A new member that joins these members, including itself; each has a name and a peer URL.
     Join(Vec<(String, String)>),
-    /// It has data, which say all.
+    /// A member whose data determine the cluster.
     Resume,
 }
 
-/// Program and arguments of a member that others reach at `address`, with the config's `own`.
+/// Program and arguments of the member at `address`, with the config's `own` arguments.
 #[must_use]
 pub fn args(facts: &Facts, address: IpAddr, start: &Start, own: &Arguments) -> Vec<String> {
     let any = match address {
@@ -147,7 +147,7 @@ pub fn args(facts: &Facts, address: IpAddr, start: &Start, own: &Arguments) -> V
     }
 }
 
-/// Program and arguments that make the data of the first member of a new cluster out of [`SNAPSHOT`] (etcdutl, "snapshot
+/// Program and arguments that restore [`SNAPSHOT`] as the data of a new cluster's first member (etcdutl, "snapshot
 /// restore").
 #[must_use]
 pub fn restore_args(facts: &Facts, address: IpAddr, skip_hash_check: bool) -> Vec<String> {
@@ -165,7 +165,7 @@ pub fn restore_args(facts: &Facts, address: IpAddr, skip_hash_check: bool) -> Ve
     ]
 }
 
-/// Where other members reach a member.
+/// Peer URL of a member.
 #[must_use]
 pub fn peer_url(address: IpAddr) -> String {
     url(address, PEER_PORT)

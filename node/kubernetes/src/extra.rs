@@ -1,4 +1,4 @@
-//! What a config adds to a component.
+//! Additions of a config to a component.
 
 use corten_config::Document;
 use corten_config::kinds::{KubeAPIServerConfig, KubeControllerManagerConfig, KubeSchedulerConfig};
@@ -6,7 +6,7 @@ use corten_config::v1alpha1::{Resources, VolumeMount};
 use corten_config::values::Arguments;
 use serde_json::Value;
 
-/// Arguments whose values are added to the node's own, and do not stand in their place.
+/// Arguments whose values extend the node's own instead of replacing them.
 const ADDED: &[&str] = &[
     "authorization-mode",
     "controllers",
@@ -15,25 +15,26 @@ const ADDED: &[&str] = &[
     "node-labels",
 ];
 
-/// What a config adds to a component of the control plane.
+/// Additions of a config to a control plane component.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Extra {
-    /// Arguments.
+    /// Further arguments.
     pub args: Arguments,
-    /// Variables, by name.
+    /// Environment variables, by name.
     pub env: Vec<(String, String)>,
-    /// Folders of the node.
+    /// Directories of the node to mount.
     pub volumes: Vec<VolumeMount>,
-    /// What it asks for, and may take.
+    /// Resource requests and limits.
     pub resources: Resources,
-    /// It does not run on this node.
+    /// Whether the component is disabled on this node.
     pub is_disabled: bool,
 }
 
 /// Name and value of each argument.
 pub(crate) type Flags = Vec<(String, String)>;
 
-/// The flags with those of the config, sorted. An argument of the config stands in place of the node's own.
+/// The flags merged with the config's arguments, sorted. An argument of the config replaces the node's own, unless it
+/// is in [`ADDED`].
 pub(crate) fn merged(mut flags: Flags, args: &Arguments) -> Flags {
     for (name, values) in &args.0 {
         if ADDED.contains(&name.as_str()) {
@@ -47,19 +48,19 @@ pub(crate) fn merged(mut flags: Flags, args: &Arguments) -> Flags {
         flags.retain(|(flag, _)| flag != name);
         flags.extend(values.iter().map(|value| (name.clone(), value.clone())));
     }
-    // Several values of one argument keep their order.
+    // A stable sort keeps the order of an argument's values.
     flags.sort_by(|(a, _), (b, _)| a.cmp(b));
     flags
 }
 
-/// Each as a program reads it.
+/// The flags as command line arguments.
 pub(crate) fn lines(flags: Flags) -> impl Iterator<Item = String> {
     flags
         .into_iter()
         .map(|(name, value)| format!("--{name}={value}"))
 }
 
-/// The arguments that a program gets already (`--name=value`), with those of the config.
+/// Existing arguments (`--name=value`) merged with the config's.
 pub(crate) fn with(own: Vec<String>, args: &Arguments) -> Vec<String> {
     let mut own = own.into_iter();
     let program = own.next();
@@ -72,7 +73,7 @@ pub(crate) fn with(own: Vec<String>, args: &Arguments) -> Vec<String> {
     program.into_iter().chain(lines(flags)).collect()
 }
 
-/// What `own` says, in place of what is there; maps are merged.
+/// Overlays `own` on a value; maps are merged.
 pub(crate) fn merge(config: &mut Value, own: &Value) {
     match (config, own) {
         (Value::Object(fields), Value::Object(own)) => {

@@ -1,4 +1,4 @@
-//! The files of the control plane's components.
+//! Files of the control plane components.
 
 use std::fmt;
 
@@ -13,14 +13,14 @@ use crate::{
     kubeconfig,
 };
 
-/// A file.
+/// A file of a component.
 #[derive(Clone, PartialEq, Eq)]
 pub struct File {
-    /// Its name in the component's directory.
+    /// Name in the component's directory.
     pub name: &'static str,
-    /// What is in it.
+    /// Contents.
     pub content: Secret,
-    /// The component reads it at its start alone: with another content it has to start anew.
+    /// Whether the component reads it only at its start, so that a change needs a restart.
     pub is_read_once: bool,
 }
 
@@ -30,26 +30,26 @@ impl fmt::Debug for File {
     }
 }
 
-/// The files of a component, each kind in a directory of its own.
+/// Files of a component, with a directory for each kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Component {
     /// `kube-apiserver`, `kube-controller-manager` or `kube-scheduler`.
     pub name: &'static str,
-    /// Who may read them.
+    /// UID that may read the files.
     pub uid: u32,
-    /// Keys, and what is beside them.
+    /// Keys and certificates.
     pub secrets: Vec<File>,
-    /// Configuration.
+    /// Configuration files.
     pub config: Vec<File>,
 }
 
-/// Keys that check service account tokens of others.
+/// Public keys of other issuers of service account tokens.
 pub(crate) const ACCEPTED_KEYS: &str = "service-account-accepted.pub";
-/// What a component shows to the API server.
+/// Client certificate and key of a component for the API server.
 const CLIENT_CRT: &str = "client.crt";
 const CLIENT_KEY: &str = "client.key";
 
-/// What the files are made of.
+/// Inputs of the files.
 struct Sources<'a> {
     settings: &'a Settings,
     control_plane: &'a ControlPlane,
@@ -58,7 +58,7 @@ struct Sources<'a> {
     service_account_key: &'a Secret,
 }
 
-/// The files of every component.
+/// The files of all components.
 #[must_use]
 pub fn components(
     settings: &Settings,
@@ -120,7 +120,7 @@ impl Sources<'_> {
                 &certificates.etcd_client,
             ),
         ] {
-            // The key first: whoever sees a new certificate finds the key to it.
+            // The key first, so that a reader of the new certificate finds its key.
             secrets.push(file(key, pair.key.clone()));
             secrets.push(file(crt, pair.crt.clone()));
         }
@@ -184,7 +184,7 @@ impl Sources<'_> {
         }
     }
 
-    /// A kubeconfig of a component, for the API server of the node itself.
+    /// Kubeconfig of a component for the node's own API server.
     fn kubeconfig(&self, component: &str) -> String {
         let server = self.settings.local_endpoint();
         let [crt, key] = [CLIENT_CRT, CLIENT_KEY].map(|name| secret(component, name));
@@ -208,7 +208,7 @@ fn once(name: &'static str, content: impl Into<String>) -> File {
     }
 }
 
-/// What of etcd is encrypted, and how (`apiserver.config.k8s.io/v1`, EncryptionConfiguration).
+/// Encryption of data in etcd (`apiserver.config.k8s.io/v1`, EncryptionConfiguration).
 fn encryption(control_plane: &ControlPlane) -> Value {
     let whole = |fields: &Value| {
         with_kind(
@@ -233,14 +233,14 @@ fn encryption(control_plane: &ControlPlane) -> Value {
     whole(&json!({ "resources": [{ "resources": ["secrets"], "providers": providers }] }))
 }
 
-/// What is written down of requests (`audit.k8s.io/v1`, Policy).
+/// Audit policy (`audit.k8s.io/v1`, Policy).
 fn audit_policy(control_plane: &ControlPlane) -> Value {
     let usual = json!({ "rules": [{ "level": "Metadata" }] });
     let own = control_plane.audit_policy.as_ref().unwrap_or(&usual);
     with_kind(own, "audit.k8s.io/v1", "Policy")
 }
 
-/// What checks objects before they are kept (`apiserver.config.k8s.io/v1`, AdmissionConfiguration).
+/// Admission plug-ins (`apiserver.config.k8s.io/v1`, AdmissionConfiguration).
 fn admission(control_plane: &ControlPlane) -> Value {
     let plugins: Vec<Value> = control_plane
         .admission
@@ -255,8 +255,7 @@ fn admission(control_plane: &ControlPlane) -> Value {
     )
 }
 
-/// Who decides what a caller may do (`apiserver.config.k8s.io/v1`, AuthorizationConfiguration): without the first two
-/// there is no cluster.
+/// Authorizers (`apiserver.config.k8s.io/v1`, AuthorizationConfiguration). A cluster cannot work without the first two.
 fn authorization(control_plane: &ControlPlane) -> Value {
     let mut authorizers = vec![
         json!({ "type": "Node", "name": "node" }),
@@ -271,8 +270,8 @@ fn authorization(control_plane: &ControlPlane) -> Value {
     )
 }
 
-/// Nobody is anonymous but the kubelet, which asks whether the server works (`apiserver.config.k8s.io/v1`,
-/// AuthenticationConfiguration).
+/// Authentication (`apiserver.config.k8s.io/v1`, AuthenticationConfiguration). Anonymous access is limited to the
+/// health endpoints, which the kubelet probes.
 fn authentication(control_plane: &ControlPlane) -> Value {
     let paths = ["/livez", "/readyz", "/healthz"].map(|path| json!({ "path": path }));
     let usual = json!({ "anonymous": { "enabled": true, "conditions": paths } });
@@ -288,8 +287,8 @@ fn authentication(control_plane: &ControlPlane) -> Value {
     whole
 }
 
-/// Where the scheduler finds its kubeconfig (`kubescheduler.config.k8s.io/v1`, KubeSchedulerConfiguration).
-/// Fields of the config, and what the node itself knows.
+/// Scheduler configuration (`kubescheduler.config.k8s.io/v1`, KubeSchedulerConfiguration): fields of the config, and
+/// the path of the kubeconfig.
 fn scheduler(own: Option<&Value>) -> Value {
     let mut config = own.cloned().unwrap_or_else(|| json!({}));
     let fields = json!({
@@ -301,7 +300,7 @@ fn scheduler(own: Option<&Value>) -> Value {
     config
 }
 
-/// The fields, with version and kind where they say none.
+/// The fields, with a default version and kind.
 pub(crate) fn with_kind(fields: &Value, version: &str, kind: &str) -> Value {
     let mut whole = json!({ "apiVersion": version, "kind": kind });
     if let (Some(whole), Some(fields)) = (whole.as_object_mut(), fields.as_object()) {

@@ -1,4 +1,4 @@
-//! The images of a control plane node.
+//! Images of a control plane node.
 
 use corten_config::Document;
 use corten_config::images::bundled;
@@ -10,29 +10,29 @@ use corten_config::v1alpha1::CniName;
 
 use crate::Missing;
 
-/// The images of a control plane node.
+/// Images of a control plane node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Images {
-    /// Of etcd.
+    /// Image of etcd.
     pub etcd: String,
-    /// Of kube-apiserver.
+    /// Image of kube-apiserver.
     pub api_server: String,
-    /// Of kube-controller-manager.
+    /// Image of kube-controller-manager.
     pub controller_manager: String,
-    /// Of kube-scheduler.
+    /// Image of kube-scheduler.
     pub scheduler: String,
-    /// Of kube-proxy; `None`: the cluster runs none.
+    /// Image of kube-proxy; `None` without kube-proxy.
     pub proxy: Option<String>,
-    /// Of CoreDNS; `None`: the cluster runs none.
+    /// Image of CoreDNS; `None` without CoreDNS.
     pub dns: Option<String>,
-    /// Of flannel; `None`: the cluster runs none.
+    /// Image of flannel; `None` without flannel.
     pub flannel: Option<String>,
 }
 
-/// What the config says.
+/// Images from the config.
 ///
 /// # Errors
-/// [`Missing`] when it names no image of a component.
+/// [`Missing`] if the config lacks a component's image.
 pub(crate) fn images(document: &Document) -> Result<Images, Missing> {
     let cluster = &document.cluster;
     let server = document.all::<KubeAPIServerConfig>().next();
@@ -56,7 +56,7 @@ pub(crate) fn images(document: &Document) -> Result<Images, Missing> {
     };
     let cni = cluster.network.cni.as_ref();
     let by_kind = document.all::<KubeFlannelCNIConfig>().next().is_some();
-    // Networks by kind are of a config that has its network plugin by kind, too, or none.
+    // A config with `KubeNetworkConfig` also declares its network plug-in by kind, or has none.
     let usual_cni = document.all::<KubeNetworkConfig>().next().is_none();
     let runs_flannel = match cni {
         Some(cni) => cni.name == CniName::Flannel,

@@ -1,4 +1,4 @@
-//! Kubeconfigs (kubeconfig v1, `clientcmd/api/v1`), as JSON, which is YAML, too.
+//! Kubeconfigs (kubeconfig v1, `clientcmd/api/v1`) as JSON, which is also valid YAML.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -7,18 +7,18 @@ use serde_json::{Value, json};
 
 use crate::Settings;
 
-/// What a kubeconfig's user shows.
+/// Credentials in a kubeconfig.
 #[derive(Debug, Clone, Copy)]
 pub enum Identity<'a> {
-    /// A certificate.
+    /// An embedded client certificate.
     Certificate(&'a CertificateAndKey),
-    /// A certificate and its key in files with these paths, which are read again when they change.
+    /// Paths of a client certificate and its key; clients reload the files after a change.
     Files(&'a str, &'a str),
     /// A bootstrap token.
     Token(&'a str),
 }
 
-/// A kubeconfig of a component of the node, which calls `server`.
+/// A kubeconfig for a component of the node, with the API server `server`.
 #[must_use]
 pub fn kubeconfig(settings: &Settings, server: &str, name: &str, identity: Identity<'_>) -> Value {
     let cluster = "local";

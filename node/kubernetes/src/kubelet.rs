@@ -1,4 +1,4 @@
-//! The kubelet: its configuration (`kubelet.config.k8s.io/v1beta1`), its arguments, its files.
+//! The kubelet's configuration (`kubelet.config.k8s.io/v1beta1`), arguments and files.
 
 use std::net::IpAddr;
 
@@ -11,25 +11,25 @@ use crate::files::with_kind;
 use crate::subnets::matching;
 use crate::{Facts, Identity, Node, Settings, kubeconfig};
 
-/// Where it sees its files, and where they lie on the node.
+/// Directory of the kubelet's files, on the node and in its container.
 pub const FILES: &str = "/etc/kubernetes";
-/// Where it keeps its own certificates.
+/// Directory of the kubelet's own certificates.
 pub const CERTIFICATES: &str = "/var/lib/kubelet/pki";
-/// Programs that tell it credentials of image registries: of system extensions.
+/// Directory of credential provider programs, which come from system extensions.
 pub const CREDENTIAL_PROGRAMS: &str = "/usr/local/lib/kubelet/credentialproviders";
-/// When it calls which of them, in [`FILES`].
+/// Name of the credential provider configuration in [`FILES`].
 pub const CREDENTIALS: &str = "kubelet-credentialproviderconfig.yaml";
-/// Asked whether it is well.
+/// Port of the health endpoint.
 pub const HEALTH_PORT: u16 = 10248;
 
-/// Program and arguments. `addresses` are those that the node has in Kubernetes, one of each family.
+/// Program and arguments. `addresses` are the node's addresses in Kubernetes, one per family.
 #[must_use]
 pub fn args(facts: &Facts, node: &Node, addresses: &[IpAddr]) -> Vec<String> {
     let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     let mut labels: Vec<String> = node
         .labels
         .iter()
-        // A node may not give itself what says more of it (Kubernetes, NodeRestriction).
+        // A node may not set these labels itself (Kubernetes, NodeRestriction).
         .filter(|(name, _)| !name.starts_with("node-role.kubernetes.io/"))
         .map(|(name, value)| format!("{name}={value}"))
         .collect();
@@ -68,8 +68,8 @@ pub fn args(facts: &Facts, node: &Node, addresses: &[IpAddr]) -> Vec<String> {
     }
 }
 
-/// Its configuration. `static_pods` is where machined serves the pods of the node itself, `resolver` the file that
-/// names the node's name servers to pods.
+/// The configuration. `static_pods` is the URL of machined's static pods, `resolver` the file with the name servers for
+/// pods.
 #[must_use]
 pub fn config(settings: &Settings, node: &Node, static_pods: &str, resolver: &str) -> Value {
     let memory = if node.is_control_plane {
@@ -130,7 +130,7 @@ pub fn config(settings: &Settings, node: &Node, static_pods: &str, resolver: &st
     if let Some(own) = &node.config {
         merge(&mut config, own);
         let own = own.get("registerWithTaints").and_then(Value::as_array);
-        // The node's own keep pods away until machined can: they stay beside those of the config.
+        // The node's own taints keep pods away until machined removes them, so they stay next to the config's.
         if let Some(own) = own {
             let is_new = |taint: &&Value| !own.iter().any(|one| one["key"] == taint["key"]);
             let all: Vec<&Value> = taints.iter().filter(is_new).chain(own).collect();
@@ -138,7 +138,7 @@ pub fn config(settings: &Settings, node: &Node, static_pods: &str, resolver: &st
         }
     }
     if node.is_alone {
-        // There is no cluster to ask who somebody is, and what he may do.
+        // Without a cluster, there is no server to authenticate or authorize callers.
         let alone = json!({
             "authentication": { "webhook": { "enabled": false } },
             "authorization": { "mode": "AlwaysAllow" },
@@ -149,7 +149,7 @@ pub fn config(settings: &Settings, node: &Node, static_pods: &str, resolver: &st
     config
 }
 
-/// Where the kubelet gets credentials of image registries (`kubelet.config.k8s.io/v1`, CredentialProviderConfig).
+/// Credential providers for image registries (`kubelet.config.k8s.io/v1`, CredentialProviderConfig).
 pub(crate) fn credentials(document: &Document) -> Option<Secret> {
     let own = match document.all::<KubeCredentialProviderConfig>().next() {
         Some(own) => own.configuration.as_ref(),
@@ -162,7 +162,7 @@ pub(crate) fn credentials(document: &Document) -> Option<Secret> {
     ))
 }
 
-/// What a kubelet shows to the cluster until it has a certificate.
+/// Kubeconfig with which a kubelet requests its certificate.
 #[must_use]
 pub fn bootstrap_kubeconfig(settings: &Settings, server: &str) -> Value {
     kubeconfig(
@@ -173,7 +173,7 @@ pub fn bootstrap_kubeconfig(settings: &Settings, server: &str) -> Value {
     )
 }
 
-/// Whether the node's name in Kubernetes has its domain.
+/// Whether the node's name in Kubernetes includes its domain.
 #[must_use]
 pub fn registers_full_name(document: &Document) -> bool {
     let own = document.all::<KubeNodeConfig>().next();
@@ -182,7 +182,7 @@ pub fn registers_full_name(document: &Document) -> bool {
     wanted.unwrap_or_default()
 }
 
-/// The addresses that the node has in Kubernetes: of those that the config means, the first of each family that pods
+/// The node's addresses in Kubernetes: of those that the config's subnets select, the first of each family that pods
 /// have.
 #[must_use]
 pub fn addresses(document: &Document, settings: &Settings, facts: &Facts) -> Vec<IpAddr> {

@@ -1,12 +1,12 @@
-//! What a node gives to its kubelet and its control plane, out of the machine config.
+//! Derives the kubelet and the control plane of a node from the machine config.
 //!
-//! Owns: the settings of a cluster in either form of the config, the certificates and files of each component, the
-//! static pods, the kubelet's configuration and arguments, kubeconfigs, and etcd's arguments.
-//! Never does: read or write a file, talk to a cluster, or ask what time it is.
-//! Talks to: nobody. Every function is pure, but for the keys that are made for certificates.
+//! Owns: the settings of a cluster in either form of the config, certificates and files of each component, static pods,
+//! the kubelet's configuration and arguments, kubeconfigs, and etcd's arguments.
+//! Never does: read or write a file, talk to a cluster, or read the clock.
+//! Talks to: nothing. Every function is pure, except that certificates get random keys.
 //! On a laptop: `cargo test -p corten-kubernetes`.
 //!
-//! Names, paths and values are those of the reference, so that manifests and arguments that people have go on working.
+//! Names, paths and values are those of the reference, so that existing manifests and arguments keep working.
 
 mod addons;
 pub mod certificates;
@@ -34,16 +34,16 @@ pub use prism::Upstream;
 pub use settings::{ControlPlane, Missing, Node, Settings, Taint, is_alone, nth};
 pub use trust::Trust;
 
-/// What is known of the node itself.
+/// Facts about the node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// Its name in Kubernetes.
+    /// Node name in Kubernetes.
     pub nodename: String,
-    /// Its host name.
+    /// Host name.
     pub hostname: String,
-    /// Its host name with the domain.
+    /// Host name with the domain.
     pub fqdn: String,
-    /// Its addresses, the one first that others reach it by.
+    /// Addresses; the first one is the preferred address for other machines.
     pub addresses: Vec<IpAddr>,
 }
 

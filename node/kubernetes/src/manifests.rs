@@ -1,4 +1,4 @@
-//! From the machine config to the settings of the bootstrap manifests.
+//! Derives the settings of the bootstrap manifests from the machine config.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,10 +11,10 @@ use crate::addons::proxy_config;
 use crate::extra::with;
 use crate::{ControlPlane, Node, Settings};
 
-/// Where kube-proxy finds its configuration, if it has one.
+/// Path of kube-proxy's configuration in its container, if it has one.
 const PROXY_CONFIG: &str = "/var/lib/kube-proxy/config.conf";
 
-/// What a new cluster is given to run.
+/// Settings of the bootstrap manifests of a new cluster.
 #[must_use]
 pub fn bootstrap_settings(
     settings: &Settings,
@@ -59,7 +59,7 @@ pub fn bootstrap_settings(
     }
 }
 
-/// The manifests that the config holds itself, each a name and YAML.
+/// Inline manifests of the config, each with a name and YAML.
 #[must_use]
 pub fn inline_manifests(document: &Document) -> Vec<(String, Secret)> {
     let old = document.cluster.inline_manifests.iter();
@@ -69,18 +69,18 @@ pub fn inline_manifests(document: &Document) -> Vec<(String, Secret)> {
     old.chain(by_kind).collect()
 }
 
-/// A manifest that is elsewhere.
+/// A manifest to download.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExternalManifest {
-    /// Where the config says it, for messages.
+    /// Config field that declares it, for messages.
     pub field: String,
-    /// Where it is; may have secrets in it.
+    /// URL; may contain secrets.
     pub url: Secret,
     /// Headers of the request.
     pub headers: Vec<(String, Secret)>,
 }
 
-/// The manifests that the config names: those of the network plugin first, without which no other's pods run.
+/// External manifests of the config. Those of the network plug-in come first: without it no other pods run.
 #[must_use]
 pub fn external_manifests(document: &Document) -> Vec<ExternalManifest> {
     let cluster = &document.cluster;
@@ -125,7 +125,7 @@ fn proxy_args(pods: &[String], control_plane: &ControlPlane) -> Vec<String> {
     let mode = control_plane.proxy_mode;
     let name = "--hostname-override=$(NODE_NAME)".to_owned();
     let own = match control_plane.addons.proxy_config {
-        // kube-proxy takes what a file can say out of the file alone.
+        // With a configuration file, kube-proxy ignores arguments for the same settings.
         Some(_) => vec![format!("--config={PROXY_CONFIG}"), name],
         None => vec![
             format!("--cluster-cidr={}", pods.join(",")),

@@ -1,4 +1,4 @@
-//! KubePrism: the balancer on the loopback by which the node's own programs reach the Kubernetes API.
+//! KubePrism: the local load balancer through which the node's programs reach the Kubernetes API.
 
 use std::net::IpAddr;
 
@@ -7,19 +7,19 @@ use corten_config::kinds::KubePrismConfig;
 
 use crate::Settings;
 
-/// Its port unless the config says another.
+/// Default port.
 const PORT: u16 = 7445;
 
 /// A server of the Kubernetes API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Upstream {
-    /// A name or an address, without brackets.
+    /// Host name, or address without brackets.
     pub host: String,
-    /// Its port.
+    /// Port.
     pub port: u16,
 }
 
-/// The port on 127.0.0.1; `None`: the config has it off.
+/// Port on 127.0.0.1; `None` if KubePrism is disabled.
 pub(crate) fn port(document: &Document) -> Option<u16> {
     if let Some(config) = document.all::<KubePrismConfig>().next() {
         return Some(config.port);
@@ -29,8 +29,8 @@ pub(crate) fn port(document: &Document) -> Option<u16> {
 }
 
 impl Settings {
-    /// Where a program of this node calls the Kubernetes API: KubePrism where it runs, else the node's own API server,
-    /// else the cluster's endpoint.
+    /// API server URL for this node's programs: KubePrism if enabled, or the node's own API server, or the cluster's
+    /// endpoint.
     #[must_use]
     pub fn server(&self, is_control_plane: bool) -> String {
         match self.prism {
@@ -40,14 +40,14 @@ impl Settings {
         }
     }
 
-    /// Where a program of any node calls the Kubernetes API.
+    /// API server URL for a program on any node.
     #[must_use]
     pub fn any_server(&self) -> String {
         self.server(false)
     }
 
-    /// The servers that KubePrism chooses among: this node's, those of the control plane nodes that are known, and
-    /// the cluster's endpoint; each once.
+    /// Upstreams of KubePrism: this node's API server, those of the known control plane nodes, and the cluster's
+    /// endpoint, without duplicates.
     #[must_use]
     pub fn upstreams(&self, is_control_plane: bool, known: &[IpAddr]) -> Vec<Upstream> {
         let own = is_control_plane.then(|| Upstream {
@@ -68,7 +68,7 @@ impl Settings {
     }
 }
 
-/// Host and port of a URL; 443 where it names no port.
+/// Host and port of a URL; the default port is 443.
 fn endpoint(url: &str) -> Option<Upstream> {
     let uri: http::Uri = url.parse().ok()?;
     let host = uri.host()?.trim_start_matches('[').trim_end_matches(']');

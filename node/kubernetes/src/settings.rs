@@ -1,4 +1,4 @@
-//! What the machine config says of Kubernetes, in either of its forms.
+//! Kubernetes settings of the machine config, in either of its forms.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -19,135 +19,135 @@ use crate::extra::{self, Extra};
 use crate::images::{Images, images};
 use crate::trust::Trust;
 
-/// The port of the Kubernetes API unless the config says another.
+/// Default port of the Kubernetes API.
 const API_PORT: u16 = 6443;
-/// The place of the cluster's DNS among the addresses of services.
+/// Index of the DNS service's address in the service subnet.
 const DNS: u128 = 10;
 
-/// Something without which a node runs no Kubernetes.
+/// A missing setting that a node needs to run Kubernetes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0} is not in the machine config: add it, `cortenctl gen config` writes it")]
 pub struct Missing(pub &'static str);
 
-/// What every node of a cluster has.
+/// Settings shared by all nodes of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// The cluster's name.
+    /// Name of the cluster.
     pub cluster: String,
-    /// The URL of the Kubernetes API.
+    /// URL of the Kubernetes API.
     pub endpoint: String,
-    /// The domain of the cluster's DNS.
+    /// Domain of the cluster's DNS.
     pub domain: String,
-    /// Networks of pods.
+    /// Pod subnets.
     pub pods: Vec<Cidr>,
-    /// Networks of services.
+    /// Service subnets.
     pub services: Vec<Cidr>,
-    /// The port of the Kubernetes API on control plane nodes.
+    /// Port of the Kubernetes API on control plane nodes.
     pub api_port: u16,
-    /// The authorities of the Kubernetes API, PEM.
+    /// CA certificates of the Kubernetes API, in PEM.
     pub authorities: String,
-    /// What a new kubelet shows to the cluster.
+    /// Bootstrap token of new kubelets.
     pub token: String,
-    /// The port of KubePrism on 127.0.0.1; `None`: the node runs none.
+    /// Port of KubePrism on 127.0.0.1; `None` if disabled.
     pub prism: Option<u16>,
 }
 
-/// What the node itself is to be in Kubernetes.
+/// Settings of the node in Kubernetes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Node {
-    /// The kubelet's image.
+    /// Image of the kubelet.
     pub image: String,
     /// Name servers of pods.
     pub dns: Vec<IpAddr>,
-    /// It runs the control plane.
+    /// Whether the node runs the control plane.
     pub is_control_plane: bool,
-    /// Pods without a profile run under the runtime's seccomp profile.
+    /// Whether pods without a profile get the runtime's seccomp profile.
     pub seccomp: bool,
-    /// What keeps pods away from it.
+    /// Taints of the node.
     pub taints: Vec<Taint>,
     /// Labels of the node.
     pub labels: Vec<(String, String)>,
-    /// Static pods are read from `/etc/kubernetes/manifests`, too.
+    /// Whether the kubelet also reads static pods from `/etc/kubernetes/manifests`.
     pub reads_manifests: bool,
     /// Annotations of the node.
     pub annotations: Vec<(String, String)>,
     /// Further arguments of the kubelet.
     pub args: Arguments,
-    /// Fields of its configuration, in place of the node's own.
+    /// Fields of the kubelet's configuration that override the node's own.
     pub config: Option<Value>,
-    /// Further mounts of its container.
+    /// Further mounts of the kubelet's container.
     pub mounts: Vec<ExtraMount>,
-    /// It runs its static pods alone, without a cluster.
+    /// Whether the node runs only its static pods, without a cluster.
     pub is_alone: bool,
-    /// A cloud controller manager says where the node is, and until then keeps pods away from it.
+    /// Whether a cloud controller manager initializes the node, which stays tainted until then.
     pub has_cloud_provider: bool,
-    /// The `CredentialProviderConfig`: where it gets credentials of image registries.
+    /// The `CredentialProviderConfig` for image registries.
     pub credentials: Option<Secret>,
 }
 
-/// What keeps pods away from a node that do not tolerate it (Kubernetes, "Taints and Tolerations").
+/// A taint, which keeps away pods that do not tolerate it (Kubernetes, "Taints and Tolerations").
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taint {
-    /// Its name.
+    /// Key.
     pub key: String,
-    /// Its value; often empty.
+    /// Value; often empty.
     pub value: String,
     /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
     pub effect: String,
 }
 
-/// What a control plane node has beside.
+/// Additional settings of a control plane node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ControlPlane {
-    /// What it runs.
+    /// Images of the components.
     pub images: Images,
-    /// Further names of the API's certificate.
+    /// Further names in the API server's certificate.
     pub names: Vec<String>,
-    /// What encrypts secrets in etcd by AES-CBC: base64 of a key; empty: nothing does.
+    /// AES-CBC key in base64 that encrypts secrets in etcd; empty without encryption.
     pub aescbc: String,
-    /// The same by XSalsa20 and Poly1305.
+    /// The same for XSalsa20 and Poly1305.
     pub secretbox: String,
-    /// The whole `EncryptionConfiguration`, where the config has one.
+    /// The whole `EncryptionConfiguration`, if the config has one.
     pub encryption: Option<Value>,
-    /// The audit policy; `None`: metadata of everything.
+    /// Audit policy; `None` logs the metadata of all requests.
     pub audit_policy: Option<Value>,
-    /// Admission plugins and their configurations.
+    /// Admission plug-ins with their configurations.
     pub admission: Vec<(String, Value)>,
-    /// The fields of the `AuthenticationConfiguration`; `None`: there is only the usual one.
+    /// Fields of the `AuthenticationConfiguration`; `None` for the default.
     pub authentication: Option<Value>,
-    /// Who decides beside the usual two, each as in an `AuthorizationConfiguration`.
+    /// Authorizers in addition to the default two, in the format of `AuthorizationConfiguration`.
     pub authorizers: Vec<Value>,
-    /// What carries packets to services, as kube-proxy names it.
+    /// Mode of kube-proxy.
     pub proxy_mode: &'static str,
     /// Further arguments of kube-proxy.
     pub proxy_args: Arguments,
     /// Further arguments of etcd.
     pub etcd_args: Arguments,
-    /// What is added to kube-apiserver.
+    /// Additions to kube-apiserver.
     pub api_server: Extra,
-    /// What is added to kube-controller-manager.
+    /// Additions to kube-controller-manager.
     pub controller_manager: Extra,
-    /// What is added to kube-scheduler.
+    /// Additions to kube-scheduler.
     pub scheduler: Extra,
     /// Fields of the `KubeSchedulerConfiguration`.
     pub scheduler_config: Option<Value>,
-    /// kube-apiserver is waited for before it is asked whether it is well.
+    /// Whether kube-apiserver has a startup probe before its other probes.
     pub has_startup_probe: bool,
-    /// kube-apiserver tells the cluster where it is: not on a node that is not of the cluster.
+    /// Whether kube-apiserver registers its address in the cluster; false on a node without a cluster.
     pub advertises: bool,
-    /// Bits that the addresses of a node's pods share, IPv4 and IPv6; `None`: Kubernetes' choice.
+    /// Prefix lengths of a node's pod subnets, IPv4 and IPv6; `None` for Kubernetes' default.
     pub node_masks: (Option<u8>, Option<u8>),
-    /// Whose tokens and calls are believed.
+    /// Trusted issuers and CAs.
     pub trust: Trust,
-    /// What kube-proxy and flannel are given.
+    /// Settings of kube-proxy and flannel.
     pub addons: Addons,
 }
 
 impl Settings {
-    /// What the config says.
+    /// Reads the settings from the config.
     ///
     /// # Errors
-    /// [`Missing`] when it has no authority of Kubernetes: the node runs no Kubernetes then.
+    /// [`Missing`] if the config has no Kubernetes CA: then the node does not run Kubernetes.
     pub fn of(document: &Document) -> Result<Settings, Missing> {
         let cluster = &document.cluster;
         let network = document.all::<KubeNetworkConfig>().next();
@@ -187,13 +187,13 @@ impl Settings {
         })
     }
 
-    /// Where the Kubernetes API answers on a control plane node itself.
+    /// URL of the API server on a control plane node itself.
     #[must_use]
     pub fn local_endpoint(&self) -> String {
         format!("https://127.0.0.1:{}", self.api_port)
     }
 
-    /// Networks as the arguments of Kubernetes' programs have them.
+    /// Subnets in the format of Kubernetes' arguments.
     #[must_use]
     pub fn joined(networks: &[Cidr]) -> String {
         let texts: Vec<String> = networks.iter().map(ToString::to_string).collect();
@@ -201,11 +201,11 @@ impl Settings {
     }
 }
 
-/// Says that a node runs the control plane.
+/// Label of control plane nodes.
 pub(crate) const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 
 impl Node {
-    /// All labels that the node is to have, with those that it may not give itself.
+    /// All labels of the node, including those that it may not set itself.
     #[must_use]
     pub fn all_labels(&self) -> Vec<(String, String)> {
         let role = self
@@ -214,10 +214,10 @@ impl Node {
         self.labels.iter().cloned().chain(role).collect()
     }
 
-    /// What the config says.
+    /// Reads the settings from the config.
     ///
     /// # Errors
-    /// [`Missing`] when it names no image of the kubelet.
+    /// [`Missing`] if the config has no kubelet image.
     pub fn of(document: &Document, settings: &Settings) -> Result<Node, Missing> {
         let kubelet = &document.machine.kubelet;
         let by_kind = document.all::<KubeletConfig>().next();
@@ -279,7 +279,7 @@ impl Node {
     }
 }
 
-/// Whether the node runs its static pods alone, and is none of a cluster.
+/// Whether the node runs only its static pods, without a cluster.
 #[must_use]
 pub fn is_alone(document: &Document) -> bool {
     let own = document.all::<KubeNodeConfig>().next();
@@ -290,7 +290,7 @@ pub fn is_alone(document: &Document) -> bool {
     wanted.unwrap_or_default()
 }
 
-/// Those of the config, and the usual one of a control plane node that keeps pods of users away.
+/// Taints of the config, and the default taint that keeps user pods off a control plane node.
 fn taints(document: &Document) -> Vec<Taint> {
     let own = document.all::<KubeNodeConfig>().next();
     let own = own.map_or(&document.machine.node_taints, |own| &own.taints);
@@ -319,10 +319,10 @@ fn taints(document: &Document) -> Vec<Taint> {
 }
 
 impl ControlPlane {
-    /// What the config says.
+    /// Reads the settings from the config.
     ///
     /// # Errors
-    /// [`Missing`] when it names no image of a component.
+    /// [`Missing`] if the config lacks a component's image.
     pub fn of(document: &Document) -> Result<ControlPlane, Missing> {
         let cluster = &document.cluster;
         let server = document.all::<KubeAPIServerConfig>().next();
@@ -387,7 +387,7 @@ fn admission(document: &Document) -> impl Iterator<Item = &AdmissionPlugin> {
     old.chain(by_kind.map(|config| &config.plugin))
 }
 
-/// Those of the config in its order, but for the usual two.
+/// The config's authorizers in order, without the default two.
 fn authorizers(document: &Document) -> Vec<Value> {
     let by_kind = document.all::<KubeAuthorizerConfig>();
     let old = document.cluster.api_server.authorization_config.iter();
@@ -400,7 +400,7 @@ fn authorizers(document: &Document) -> Vec<Value> {
     .collect()
 }
 
-/// The address of this number in a network; `None`: the network is smaller.
+/// The nth address of a subnet; `None` if the subnet is smaller.
 #[must_use]
 pub fn nth(network: &Cidr, number: u128) -> Option<IpAddr> {
     let (bits, start) = match network.address {

@@ -1,12 +1,12 @@
-//! Which of a node's addresses a config means.
+//! Selects node addresses by subnets of the config.
 
 use std::net::IpAddr;
 use std::ops::Deref;
 
 use corten_config::values::Cidr;
 
-/// The addresses that are in one of the subnets, in their order. A subnet with `!` in front leaves its addresses out;
-/// without a subnet that takes any in, all others stay.
+/// Addresses in one of the subnets, in their order. A subnet with a leading `!` excludes its addresses. If all subnets
+/// are exclusions, the other addresses stay.
 #[must_use]
 pub(crate) fn matching<S: Deref<Target = str>>(addresses: &[IpAddr], subnets: &[S]) -> Vec<IpAddr> {
     let (out, taken): (Vec<&str>, Vec<&str>) = subnets

@@ -1,4 +1,4 @@
-//! What a config becomes, against golden files and by rules.
+//! Tests the output for a config, with golden files and rules.
 
 use std::fs;
 use std::path::Path;
@@ -68,7 +68,7 @@ pub(super) fn facts() -> Facts {
     }
 }
 
-/// `UPDATE=1 cargo test -p corten-kubernetes` writes it anew.
+/// `UPDATE=1 cargo test -p corten-kubernetes` rewrites the file.
 pub(super) fn golden(name: &str, value: &Value) {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/golden");
     let path = directory.join(name);
@@ -81,7 +81,7 @@ pub(super) fn golden(name: &str, value: &Value) {
     assert_eq!(text, agreed, "UPDATE=1 writes {}", path.display());
 }
 
-/// A digest of secrets that are new in each test.
+/// Replaces digests, which cover secrets that are new in each test.
 pub(super) fn without_digests(mut pod: Value) -> Value {
     let annotations = pod.pointer_mut("/metadata/annotations").unwrap();
     for (_, digest) in annotations.as_object_mut().unwrap() {
@@ -290,7 +290,7 @@ cluster:
     assert_eq!(crate::inline_manifests(&document)[0].0, "mine");
 }
 
-/// The usual config with a patch.
+/// The default config with a patch.
 pub(super) fn patched(patch: &str) -> Document {
     let source = document("").source().to_owned();
     let patches = [corten_config::Patch::parse(patch.as_bytes()).unwrap()];

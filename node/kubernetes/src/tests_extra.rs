@@ -1,4 +1,4 @@
-//! What a config says of Kubernetes beyond the usual.
+//! Tests Kubernetes settings that differ from the default.
 
 use std::time::SystemTime;
 
@@ -180,7 +180,7 @@ cluster:
     );
 }
 
-/// A config whose parts of this file are documents with a kind.
+/// A config with documents by kind in place of the same settings in the legacy form.
 fn by_kind(documents: &str) -> Document {
     let source = document("").source().to_owned();
     let source: String = source

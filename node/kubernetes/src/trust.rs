@@ -1,23 +1,23 @@
-//! Whose tokens and calls kube-apiserver believes.
+//! Token issuers and CAs that kube-apiserver trusts.
 
 use corten_config::Document;
 use corten_config::kinds::{KubeAggregatorCAConfig, KubeServiceAccountConfig};
 
-/// Whose tokens and calls kube-apiserver believes.
+/// Token issuers and CAs that kube-apiserver trusts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Trust {
-    /// Who service account tokens may be from: the cluster itself first.
+    /// Accepted issuers of service account tokens, beginning with the cluster's own.
     pub issuers: Vec<String>,
-    /// Whom they may be for.
+    /// Accepted audiences of service account tokens.
     pub audiences: Vec<String>,
-    /// Keys that check tokens of others, PEM.
+    /// Public keys of other issuers, in PEM.
     pub keys: String,
-    /// Authorities of the aggregation layer beside the cluster's own, PEM.
+    /// CA certificates of the aggregation layer in addition to the cluster's own, in PEM.
     pub aggregators: String,
 }
 
 impl Trust {
-    /// What the config says.
+    /// Reads the settings from the config.
     #[must_use]
     pub fn of(document: &Document) -> Trust {
         let aggregator = document.all::<KubeAggregatorCAConfig>();
@@ -48,7 +48,7 @@ impl Trust {
     }
 }
 
-/// PEM texts one behind the other.
+/// Concatenates PEM texts.
 fn joined<'a>(texts: impl Iterator<Item = &'a str>) -> String {
     texts.map(|text| text.trim().to_owned() + "\n").collect()
 }

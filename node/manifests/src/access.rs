@@ -1,4 +1,4 @@
-//! Who may do what in a new cluster: how nodes join, and what they may read.
+//! RBAC of a new cluster: how nodes join, and what they may read.
 
 use serde_json::{Value, json};
 
@@ -62,7 +62,7 @@ fn groups_have_role(name: &str, role: &str, groups: &[&str]) -> Value {
     binding(name, role, &json!(subjects))
 }
 
-/// Gives a role of the whole cluster to `subjects`.
+/// Binds a cluster role to `subjects`.
 fn binding(name: &str, role: &str, subjects: &Value) -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -77,7 +77,7 @@ fn binding(name: &str, role: &str, subjects: &Value) -> Value {
     })
 }
 
-/// Gives a role of the whole cluster to the service account `account`.
+/// Binds a cluster role to the service account `account`.
 pub(crate) fn account_has_role(name: &str, role: &str, account: &str) -> Value {
     let subject = json!({ "kind": "ServiceAccount", "name": account, "namespace": NAMESPACE });
     binding(name, role, &json!([subject]))
@@ -91,7 +91,7 @@ pub(crate) fn service_account(name: &str) -> Value {
     })
 }
 
-/// A role of the whole cluster.
+/// A cluster role.
 pub(crate) fn role(name: &str, rules: &Value) -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -101,7 +101,7 @@ pub(crate) fn role(name: &str, rules: &Value) -> Value {
     })
 }
 
-/// The mark of objects that Kubernetes repairs itself.
+/// Marks an object as a default that Kubernetes restores itself.
 pub(crate) fn mark_as_default(object: &mut Value) {
     let label = json!({ "kubernetes.io/bootstrapping": "rbac-defaults" });
     set(object, "/metadata", "labels", label);
@@ -111,7 +111,7 @@ pub(crate) fn mark_as_default(object: &mut Value) {
     }
 }
 
-/// How pods of the host's network reach the Kubernetes API by their service account.
+/// Kubeconfig with which pods on the host network use their service account.
 fn kubeconfig(server: &str) -> Value {
     const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
     let config = json!({

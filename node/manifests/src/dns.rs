@@ -1,4 +1,4 @@
-//! CoreDNS, the cluster's DNS.
+//! CoreDNS, the DNS server of the cluster.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use crate::{Dns, NAMESPACE};
 
 const NAME: &str = "coredns";
 const ROLE: &str = "system:coredns";
-/// The label by which the service finds the pods; the name is older than CoreDNS.
+/// Label that the service selects its pods by; the name predates CoreDNS.
 const APP: &str = "kube-dns";
 
 pub(crate) fn objects(dns: &Dns, domain: &str) -> Vec<Value> {
@@ -51,7 +51,7 @@ fn corefile(domain: &str) -> String {
     let uncached = if domain.is_empty() {
         String::new()
     } else {
-        // Answers about the cluster itself come out of memory; a cache would only make them old.
+        // Answers about the cluster come from memory; a cache would only make them stale.
         format!(" {{\n        disable success {domain}\n        disable denial {domain}\n    }}")
     };
     format!(
@@ -177,7 +177,7 @@ fn deployment(dns: &Dns) -> Value {
     })
 }
 
-/// The service at the addresses that pods ask; `None` without an address.
+/// The service, with the addresses that pods query; `None` without addresses.
 pub(crate) fn service(dns: &Dns) -> Option<Value> {
     let ipv4 = dns.ipv4.map(IpAddr::V4);
     let addresses: Vec<IpAddr> = ipv4.into_iter().chain(dns.ipv6.map(IpAddr::V6)).collect();

@@ -1,4 +1,4 @@
-//! flannel, the network of pods.
+//! flannel, the pod network.
 
 use serde_json::{Map, Value, json};
 
@@ -49,7 +49,7 @@ fn rules(policies: bool) -> Value {
     json!(rules)
 }
 
-/// The files of flannel and of its CNI plugin (flannel, "Configuration").
+/// Configuration of flannel and of its CNI plug-in (flannel, "Configuration").
 fn config(flannel: &Flannel, pod_subnets: &[String]) -> Value {
     let cni = json!({
         "name": "cbr0",
@@ -150,7 +150,7 @@ fn policies(image: &str) -> Value {
     })
 }
 
-/// Puts the plugin's configuration where containerd looks, before the daemon runs. `cp` is the image's own.
+/// Init container that copies the CNI configuration to containerd's directory. The image provides `cp`.
 fn install_config(image: &str) -> Value {
     json!({
         "name": "install-config",

@@ -1,13 +1,13 @@
-//! What a new Kubernetes cluster is given to run, rendered from settings.
+//! Renders the bootstrap manifests of a new Kubernetes cluster from settings.
 //!
-//! Owns: the objects of each bootstrap manifest, the order in which they are applied, the reader of manifests that
-//! a user wrote, and the entries of the inventory.
+//! Owns: the objects of each bootstrap manifest, the order in which they are applied, the parser of user manifests, and
+//! the keys of the inventory.
 //! Never does: read the machine config, fetch a manifest, or talk to a cluster.
-//! Talks to: nobody. Every function is pure.
+//! Talks to: nothing. Every function is pure.
 //! On a laptop: `cargo test -p corten-manifests`.
 //!
-//! Names, ids and contents of the objects are those of the reference, so that a cluster can change from one system
-//! to the other without a change of its objects.
+//! Names, ids and contents of the objects are those of the reference, so that a cluster can migrate between the systems
+//! without changing its objects.
 
 mod access;
 mod dns;
@@ -27,13 +27,13 @@ pub use written::{Unreadable, read};
 
 use serde_json::Value;
 
-/// The namespace of everything that is rendered here and has one.
+/// Namespace of all rendered namespaced objects.
 const NAMESPACE: &str = "kube-system";
 
-/// The objects that belong together under one id.
+/// Objects of one manifest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Manifest {
-    /// Manifests are applied in the order of their ids.
+    /// Id; manifests are applied in the order of their ids.
     pub id: String,
     /// Kubernetes objects.
     pub objects: Vec<Value>,
@@ -48,7 +48,7 @@ impl Manifest {
     }
 }
 
-/// The bootstrap manifests of a cluster, in the order of their ids.
+/// The bootstrap manifests of a cluster, sorted by id.
 #[must_use]
 pub fn bootstrap(settings: &Settings, token: &BootstrapToken) -> Vec<Manifest> {
     let mut manifests = access::manifests(settings, token);

@@ -1,40 +1,40 @@
-//! Kubernetes objects of any kind: what names them, and in which order they are created.
+//! Kubernetes objects of any kind: their identity and their order of creation.
 
 use std::fmt;
 
 use serde_json::{Value, json};
 
-/// The architectures that images are there for.
+/// Architectures that the images support.
 pub(crate) const ARCHITECTURES: &[&str] = &["amd64", "arm64"];
 
-/// What names an object in a cluster.
+/// Identity of an object in a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Identity {
-    /// The API group; empty for the oldest one.
+    /// API group; empty for the core group.
     pub group: String,
-    /// The version in the group, such as `v1`.
+    /// Version of the group, such as `v1`.
     pub version: String,
-    /// Its kind.
+    /// Kind.
     pub kind: String,
-    /// Its namespace; empty where none is said.
+    /// Namespace; empty if not given.
     pub namespace: String,
-    /// Its name.
+    /// Name.
     pub name: String,
 }
 
-/// A text or an object that names no Kubernetes object.
+/// A text or an object without the identity of a Kubernetes object.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field} must be a text that is not empty")]
 pub struct Invalid {
-    /// The field.
+    /// The missing field.
     pub field: &'static str,
 }
 
 impl Identity {
-    /// Of an object.
+    /// Reads the identity of an object.
     ///
     /// # Errors
-    /// [`Invalid`] when the object has no version, kind or name.
+    /// [`Invalid`] if the object has no version, kind or name.
     pub fn of(object: &Value) -> Result<Identity, Invalid> {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
         let needed = |pointer: &str, field: &'static str| {
@@ -52,8 +52,8 @@ impl Identity {
         })
     }
 
-    /// The key of an inventory, `namespace_name_group_kind`, as cli-utils of Kubernetes writes it: in the names of
-    /// roles a colon is `__`.
+    /// Key in an inventory, `namespace_name_group_kind`, in the format of Kubernetes' cli-utils: a colon in an RBAC
+    /// name becomes `__`.
     #[must_use]
     pub fn inventory_key(&self) -> String {
         let colon = if self.group == "rbac.authorization.k8s.io" {
@@ -64,7 +64,7 @@ impl Identity {
         format!("{}_{colon}_{}_{}", self.namespace, self.group, self.kind)
     }
 
-    /// Namespaces are needed by what is in them, and definitions of kinds by objects of these kinds.
+    /// Rank in the order of creation: namespaces and definitions of kinds precede the objects that need them.
     fn rank(&self) -> (u8, &str) {
         match (self.group.as_str(), self.kind.as_str()) {
             ("", "Namespace") => (0, &self.name),
@@ -88,32 +88,31 @@ impl fmt::Display for Identity {
     }
 }
 
-/// Objects in the order in which a cluster takes them: namespaces, then definitions of kinds, then the others as
-/// they are given.
+/// Sorts objects by dependency: namespaces, then definitions of kinds, then the others in their given order.
 #[must_use]
 pub fn in_order(mut objects: Vec<(Identity, Value)>) -> Vec<(Identity, Value)> {
     objects.sort_by(|(a, _), (b, _)| a.rank().cmp(&b.rank()));
     objects
 }
 
-/// Gives the fields at `pointer`, a JSON pointer, one more; nothing happens where there are no fields.
+/// Sets a field of the map at `pointer`, a JSON pointer; does nothing if there is no map.
 pub(crate) fn set(object: &mut Value, pointer: &str, name: &str, value: Value) {
     if let Some(Value::Object(fields)) = object.pointer_mut(pointer) {
         fields.insert(name.to_owned(), value);
     }
 }
 
-/// A value as YAML; as JSON, which is YAML too, should the writer refuse it.
+/// A value as YAML; falls back to JSON, which is also YAML, if the writer fails.
 pub(crate) fn yaml(value: &Value) -> String {
     serde_saphyr::to_string(value).unwrap_or_else(|_| format!("{value:#}\n"))
 }
 
-/// A variable of a container, out of a field of its pod.
+/// An environment variable from a field of the pod.
 pub(crate) fn container_variable(name: &str, field: &str) -> Value {
     json!({ "name": name, "valueFrom": { "fieldRef": { "fieldPath": field } } })
 }
 
-/// A daemon runs on every node, whatever keeps other pods off.
+/// Tolerations with which a daemon runs on every node.
 pub(crate) fn daemon_tolerations() -> Value {
     json!([
         { "effect": "NoSchedule", "operator": "Exists" },
@@ -121,7 +120,7 @@ pub(crate) fn daemon_tolerations() -> Value {
     ])
 }
 
-/// The affinity to Linux nodes of these architectures; none is given: of any.
+/// Node affinity to Linux and these architectures; empty for any architecture.
 pub(crate) fn only_on(architectures: &[&str]) -> Value {
     let mut wanted =
         vec![json!({ "key": "kubernetes.io/os", "operator": "In", "values": ["linux"] })];

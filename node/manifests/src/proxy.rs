@@ -1,4 +1,4 @@
-//! kube-proxy, which carries packets to services.
+//! kube-proxy, which implements services.
 
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -8,7 +8,7 @@ use crate::object::{ARCHITECTURES, container_variable, daemon_tolerations, only_
 use crate::{NAMESPACE, Proxy};
 
 const NAME: &str = "kube-proxy";
-/// Characters of the digest in a configuration's name.
+/// Length of the digest in the configuration's name, in characters.
 const DIGEST: usize = 16;
 
 pub(crate) fn objects(proxy: &Proxy) -> Vec<Value> {
@@ -28,8 +28,8 @@ fn labels() -> Value {
     json!({ "k8s-app": NAME, "tier": "node" })
 }
 
-/// The configuration, under a name that changes with its content: pods of a new configuration are new pods, and
-/// each pod keeps the one it was started with.
+/// The configuration, named by a digest of its contents: a change creates new pods, and each pod keeps the
+/// configuration it was started with.
 fn config_map(config: &Value) -> Value {
     let text = yaml(config);
     let mut digest = hex::encode(Sha256::digest(text.as_bytes()));

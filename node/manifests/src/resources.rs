@@ -1,4 +1,4 @@
-//! What a container asks for, and may take.
+//! Resource requests and limits of a container.
 
 use std::collections::BTreeMap;
 
@@ -6,17 +6,17 @@ use serde_json::{Value, json};
 
 use crate::object::set;
 
-/// Requests and limits of a container: quantities of `cpu` and `memory` as Kubernetes writes them.
+/// Requests and limits of a container: quantities of `cpu` and `memory` in Kubernetes' format.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Resources {
-    /// It is given at least.
+    /// Guaranteed quantities.
     pub requests: BTreeMap<String, String>,
-    /// It takes at most.
+    /// Maximum quantities.
     pub limits: BTreeMap<String, String>,
 }
 
 impl Resources {
-    /// As the field `resources` of a container; what is not said is as in `cpu` and `memory`.
+    /// The field `resources` of a container; `cpu` and `memory` are the default requests.
     #[must_use]
     pub fn field(&self, cpu: &str, memory: &str) -> Value {
         let request = |name: &str, default: &str| {
@@ -37,7 +37,7 @@ impl Resources {
         field
     }
 
-    /// `GOMEMLIMIT`, at 95 % of the limit of memory, so that Go collects before the kernel kills.
+    /// `GOMEMLIMIT` at 95 % of the memory limit, so that Go collects garbage before the kernel kills the process.
     #[must_use]
     pub fn memory_limit(&self) -> Option<Value> {
         let limit = bytes(self.limits.get("memory")?)?;
@@ -46,8 +46,7 @@ impl Resources {
     }
 }
 
-/// Bytes of a quantity: `128Mi`, `1.5G`, `500000`. Quantities with an exponent, or with digits that make no difference to
-/// memory, are none.
+/// Bytes of a quantity: `128Mi`, `1.5G`, `500000`. Exponents and insignificant digits are not supported.
 fn bytes(quantity: &str) -> Option<u64> {
     let digits = quantity
         .find(|c: char| !c.is_ascii_digit() && c != '.')
@@ -68,7 +67,7 @@ fn bytes(quantity: &str) -> Option<u64> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let tenths = match fraction {
         "" => 0,
-        // No u64 has more digits.
+        // Avoids an overflow: no u64 needs more digits.
         _ if fraction.len() > 9 => return None,
         _ => {
             let parts = u128::from(fraction.parse::<u64>().ok()?) * u128::from(unit);

@@ -1,4 +1,4 @@
-//! What bootstrap manifests are rendered from.
+//! Settings of the bootstrap manifests.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -7,66 +7,66 @@ use serde_json::Value;
 
 use crate::Resources;
 
-/// What bootstrap manifests are rendered from.
+/// Settings of the bootstrap manifests.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Settings {
-    /// The URL at which pods of the host's network find the Kubernetes API.
+    /// URL of the Kubernetes API for pods on the host network.
     pub server: String,
-    /// The domain of the cluster's DNS.
+    /// Domain of the cluster's DNS.
     pub domain: String,
-    /// Networks of pods, such as `10.244.0.0/16`; at most one of each family.
+    /// Pod subnets, such as `10.244.0.0/16`; at most one of each family.
     pub pod_subnets: Vec<String>,
-    /// kube-proxy; `None`: the cluster runs none.
+    /// kube-proxy; `None` if the cluster does not run it.
     pub proxy: Option<Proxy>,
-    /// CoreDNS; `None`: the cluster runs none.
+    /// CoreDNS; `None` if the cluster does not run it.
     pub dns: Option<Dns>,
-    /// flannel; `None`: the cluster has another network plugin, or none.
+    /// flannel; `None` if the cluster has another network plug-in, or none.
     pub flannel: Option<Flannel>,
 }
 
 /// kube-proxy.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Proxy {
-    /// Its image.
+    /// Image.
     pub image: String,
-    /// Its arguments, each with its two dashes.
+    /// Arguments, each with two dashes.
     pub args: Vec<String>,
-    /// The fields of its `KubeProxyConfiguration`; `None`: it has arguments alone.
+    /// Fields of the `KubeProxyConfiguration`; `None` for arguments only.
     pub config: Option<Value>,
-    /// What its container asks for.
+    /// Resources of the container.
     pub resources: Resources,
 }
 
 /// CoreDNS.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Dns {
-    /// Its image.
+    /// Image.
     pub image: String,
-    /// Address of its service in the IPv4 network of services.
+    /// Address of the DNS service in the IPv4 service subnet.
     pub ipv4: Option<Ipv4Addr>,
-    /// The same for IPv6.
+    /// Address of the DNS service in the IPv6 service subnet.
     pub ipv6: Option<Ipv6Addr>,
 }
 
 /// flannel.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Flannel {
-    /// Its image.
+    /// Image.
     pub image: String,
-    /// How packets go from node to node, such as `vxlan`.
+    /// Backend that carries packets between nodes, such as `vxlan`.
     pub backend: String,
-    /// UDP port of the backend; `None`: flannel's choice.
+    /// UDP port of the backend; `None` for flannel's default.
     pub port: Option<u16>,
-    /// Bytes of the nodes' largest packet; `None`: as flannel finds.
+    /// MTU of the nodes in bytes; `None` for automatic detection.
     pub mtu: Option<u32>,
     /// Further options of the backend.
     pub extra: BTreeMap<String, Value>,
     /// Further arguments.
     pub args: Vec<String>,
-    /// Where the Kubernetes API is; `None`: at the service `kubernetes`.
+    /// Address and port of the Kubernetes API; `None` for the service `kubernetes`.
     pub api: Option<(IpAddr, u16)>,
-    /// What its container asks for.
+    /// Resources of the container.
     pub resources: Resources,
-    /// The image of what enforces network policies; `None`: nothing does.
+    /// Image that enforces network policies; `None` without enforcement.
     pub policies_image: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Golden files: the manifests of clusters that differ in one thing each.
+//! Golden file tests: the manifests of clusters that differ in one setting each.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -37,7 +37,7 @@ fn settings() -> Settings {
     }
 }
 
-/// Everything that is off by default.
+/// Settings with every optional feature enabled.
 fn everything() -> Settings {
     let mut settings = settings();
     settings.pod_subnets.push("fc00:db8:10::/56".to_owned());
@@ -69,7 +69,7 @@ fn yaml(manifests: &[Manifest]) -> String {
     text
 }
 
-/// Compares with `src/golden/<name>.yaml`; `UPDATE=1` writes it.
+/// Compares with `src/golden/<name>.yaml`; `UPDATE=1` rewrites the file.
 fn golden(name: &str, settings: &Settings) {
     let manifests = bootstrap(settings, &token());
     let text = yaml(&manifests);
@@ -83,7 +83,7 @@ fn golden(name: &str, settings: &Settings) {
         "{} differs; UPDATE=1 writes it",
         path.display()
     );
-    // What is written reads back as the same objects.
+    // The output reads back as the same objects.
     let objects: Vec<Value> = manifests
         .into_iter()
         .flat_map(|manifest| manifest.objects)

@@ -1,4 +1,4 @@
-//! The token that new nodes show to a cluster.
+//! Bootstrap token, with which new nodes join a cluster.
 
 use std::fmt;
 
@@ -9,16 +9,16 @@ pub struct BootstrapToken {
     pub(crate) secret: String,
 }
 
-/// A text that is no bootstrap token. The text is a secret and so not in the message.
+/// An invalid bootstrap token. The message omits the text, because it is a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the token must be 6 and 16 lower-case letters and digits, with a dot between them")]
 pub struct TokenError;
 
 impl BootstrapToken {
-    /// Reads a token.
+    /// Parses a token.
     ///
     /// # Errors
-    /// [`TokenError`] for a text of another form.
+    /// [`TokenError`] if the format is wrong.
     pub fn parse(text: &str) -> Result<BootstrapToken, TokenError> {
         let good = |part: &str, length: usize| {
             let letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();

@@ -1,35 +1,35 @@
-//! Manifests that a user wrote: YAML documents, each an object or a list of objects.
+//! User manifests: YAML documents, each an object or a list of objects.
 
 use serde_json::Value;
 
 use crate::object::{Identity, Invalid};
 
-/// Bytes of a manifest; etcd takes no larger object by far, and a manifest may hold many.
+/// Size limit of a manifest in bytes. It is far above etcd's limit for an object, because a manifest may contain many.
 const MOST: usize = 16 << 20;
 
-/// A text that is no manifest.
+/// An unreadable manifest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
-    /// It is too large.
+    /// The text is too large.
     #[error("it has {0} bytes, and at most {MOST} are read")]
     Large(usize),
-    /// It is no YAML.
+    /// The text is not YAML.
     #[error("it is not YAML: {0}")]
     Yaml(String),
-    /// A document of it is no object of Kubernetes.
+    /// A document is not a Kubernetes object.
     #[error("object {number}: {invalid}")]
     Object {
-        /// Counted from 1.
+        /// Number of the document, counted from 1.
         number: usize,
-        /// Why.
+        /// Defect of the document.
         invalid: Invalid,
     },
 }
 
-/// The objects of a manifest. Documents without content are left out; a list of objects is taken apart.
+/// Parses a manifest. Empty documents are left out; lists of objects are flattened.
 ///
 /// # Errors
-/// [`Unreadable`] when any document is no object: a manifest is applied whole or not at all.
+/// [`Unreadable`] if any document is not an object: a manifest is applied whole or not at all.
 pub fn read(text: &str) -> Result<Vec<Value>, Unreadable> {
     if text.len() > MOST {
         return Err(Unreadable::Large(text.len()));
@@ -59,7 +59,7 @@ fn is_empty(document: &Value) -> bool {
     }
 }
 
-/// The items of a list such as `kind: List`; the document itself if it is none.
+/// Items of a list such as `kind: List`; returns the document itself if it is not a list.
 fn list(mut document: Value) -> Result<Vec<Value>, Value> {
     let kind = document.get("kind").and_then(Value::as_str);
     if !kind.is_some_and(|kind| kind.ends_with("List")) {

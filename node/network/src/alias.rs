@@ -1,4 +1,4 @@
-//! What the config calls links of devices: `LinkAliasConfig`.
+//! Aliases that the config gives to links of devices: `LinkAliasConfig`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,16 +10,16 @@ use corten_types::network::{LinkStatus, bytes};
 
 use super::config_layer::Present;
 
-/// Who is called what.
+/// The aliases, and the failures.
 #[derive(Debug, Default)]
 pub(super) struct Aliases {
-    /// By the link's own name.
+    /// Alias by kernel name.
     pub(super) by_link: BTreeMap<String, String>,
-    /// Documents that could not be followed, for a person.
+    /// Failures of documents, as messages for the operator.
     pub(super) complaints: Vec<String>,
 }
 
-/// Follows the documents in their order; a link has one alias.
+/// Assigns aliases in the order of the documents; a link gets at most one.
 pub(super) fn aliases(document: &Document, present: &Present) -> Aliases {
     let mut aliases = Aliases::default();
     let mut links: Vec<(&String, &LinkStatus)> = present
@@ -60,7 +60,7 @@ pub(super) fn aliases(document: &Document, present: &Present) -> Aliases {
 impl Aliases {
     fn call_the_only(&mut self, config: &LinkAliasConfig, selected: &[&str], present: &Present) {
         match selected {
-            // The device may come yet.
+            // The device may appear later.
             [] => {}
             [link] => self.call(config, link, config.name.to_string(), present),
             several => {
@@ -92,7 +92,7 @@ impl Aliases {
     }
 }
 
-/// The address the device was built with, which does not change when it is bonded.
+/// The device's permanent address, which does not change when the link joins a bond.
 pub(super) fn own_address(link: &LinkStatus) -> Vec<u8> {
     if link.permanent_addr.is_empty() {
         link.mac()
@@ -105,7 +105,7 @@ fn facts(link: &LinkStatus) -> LinkFacts {
     LinkFacts {
         index: link.index,
         kind_of_hardware: number(&link.link_type, LINK_TYPES).unwrap_or(0xffff),
-        // In a bond it has the bond's, and would be another link by it.
+        // A port of a bond shows the bond's address, which would select another link.
         hardware_addr: if link.master_index == 0 {
             link.mac()
         } else {

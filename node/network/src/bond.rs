@@ -1,13 +1,13 @@
-//! A bond's settings, from everyone who can give them.
+//! Settings of a bond, shared by every layer that can configure one.
 
 use corten_config::Word;
 use corten_config::kinds::BondMode;
 use corten_types::network_spec::Bond;
 
-/// One option as the kernel's module takes it (kernel: Documentation/networking/bonding.rst).
+/// Sets one option in the syntax of the kernel module (kernel: Documentation/networking/bonding.rst).
 ///
 /// # Errors
-/// Says which option or value is unknown.
+/// Names the unknown option or value.
 pub fn set(bond: &mut Bond, key: &str, value: &str) -> Result<(), String> {
     let number = || {
         let bad = |_| format!("the option {key} takes a number, not {value:?}");
@@ -32,7 +32,7 @@ pub fn set(bond: &mut Bond, key: &str, value: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// By name or by the kernel's number.
+/// Accepts the mode's name or the kernel's number.
 fn mode(value: &str) -> Option<BondMode> {
     let by_number = |number: usize| BondMode::ALL.get(number).copied();
     BondMode::from_word(value).or_else(|| by_number(value.parse().ok()?))

@@ -1,4 +1,4 @@
-//! What the kernel's parameters say: `ip=`, `vlan=`, `bond=` and our own.
+//! Network specs of the kernel parameters `ip=`, `vlan=`, `bond=` and our own.
 
 use std::collections::BTreeSet;
 
@@ -15,14 +15,14 @@ use super::lease::is_name;
 
 const LAYER: Layer = Layer::Cmdline;
 
-/// The parameters, understood.
+/// The parsed parameters.
 #[derive(Debug, Clone, Default)]
 pub struct Parameters {
     ip: Vec<IpParam>,
     hostname: Option<String>,
     vlans: Vec<(String, String, u16)>,
     bond: Option<BondParam>,
-    /// Links that are left alone.
+    /// Links that machined leaves alone.
     pub ignored: BTreeSet<String>,
 }
 
@@ -34,7 +34,7 @@ struct BondParam {
     mtu: u32,
 }
 
-/// Reads the parameters; those that cannot be understood are told.
+/// Parses the parameters; invalid ones are reported on the console.
 #[must_use]
 pub fn parameters(cmdline: &Cmdline) -> Parameters {
     let understood = |text| {
@@ -66,7 +66,7 @@ pub fn parameters(cmdline: &Cmdline) -> Parameters {
         bond,
         ignored: cmdline
             .all_ours("network.interface.ignore")
-            // Routes through no link are under the empty name.
+            // The empty name stands for routes without a link.
             .filter(|name| !name.is_empty())
             .map(str::to_owned)
             .collect(),
@@ -111,7 +111,7 @@ fn bond(text: &str) -> Result<BondParam, String> {
 }
 
 impl Parameters {
-    /// What they say of these links of devices. `first` takes an `ip=` without a device.
+    /// Specs for these links of devices. `first` gets an `ip=` without a device.
     #[must_use]
     pub fn specs(&self, physical: &[String], first: Option<&str>) -> Specs {
         let mut specs = Specs::default();

@@ -1,4 +1,4 @@
-//! What the machine config says, in its documents with a kind; the old form is in `old_form.rs`.
+//! Network specs of the machine config's documents; `old_form.rs` reads the legacy form.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -30,31 +30,31 @@ use super::{old_form, wireguard};
 
 pub(super) const LAYER: Layer = Layer::Configuration;
 
-/// The links there are, by name.
+/// The present links, by name.
 pub type Present = BTreeMap<String, LinkStatus>;
 
-/// What a config says of the network.
+/// Result of reading a config.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Said {
-    /// In resources.
+    /// Specs of the config.
     pub specs: Specs,
-    /// Links that are left alone.
+    /// Links that machined leaves alone.
     pub ignored: BTreeSet<String>,
-    /// Lines of `/etc/hosts`: addresses by name.
+    /// Entries of `/etc/hosts`: addresses by name.
     pub hosts: BTreeMap<String, Vec<IpAddr>>,
-    /// What links are called, by their own names.
+    /// Aliases of links, by kernel name.
     pub aliases: BTreeMap<String, String>,
-    /// What of it could not be followed, for a person.
+    /// Failures, as messages for the operator.
     pub complaints: Vec<String>,
 }
 
-/// Reads a config. It may mean links by other names they have, or by what they are like.
+/// Reads a config. It may select links by name, alternative name, alias or properties.
 #[must_use]
 pub fn said(document: &Document, present: &Present) -> Said {
     let aliases = aliases(document, present);
     let mut present = present.clone();
     for (name, link) in &mut present {
-        // Those it still has of an earlier config do not count.
+        // Aliases from an earlier config do not count.
         link.alias = aliases.by_link.get(name).cloned().unwrap_or_default();
     }
     let present = &present;
@@ -117,7 +117,7 @@ pub fn said(document: &Document, present: &Present) -> Said {
             address: Prefix::host(address),
             link_name: "lo".to_owned(),
             family: family(address),
-            // Every node has these: they are not how others reach this one.
+            // Every node has these addresses, so other machines cannot reach the node by them.
             scope: "host",
             priority: 0,
             layer: LAYER,
@@ -131,7 +131,7 @@ pub fn said(document: &Document, present: &Present) -> Said {
     said
 }
 
-/// A rule without an address is one for each family.
+/// A rule without an address applies to each family.
 fn routing_rules(config: &RoutingRuleConfig, present: &Present) -> Vec<RoutingRuleSpec> {
     let address = config.src.or(config.dst).map(|cidr| cidr.address);
     let families = match address {
@@ -143,7 +143,7 @@ fn routing_rules(config: &RoutingRuleConfig, present: &Present) -> Vec<RoutingRu
         link.unwrap_or_default().to_owned()
     };
     let fw_mark = config.fw_mark.unwrap_or(0);
-    // A mark alone means all of its bits.
+    // A mark without a mask matches all bits.
     let all = if fw_mark == 0 { 0 } else { u32::MAX };
     let unicast = config.action == RuleAction::Unicast;
     let rule = |family| RoutingRule {
@@ -154,7 +154,7 @@ fn routing_rules(config: &RoutingRuleConfig, present: &Present) -> Vec<RoutingRu
         oif_name: name(&config.oif_name),
         fw_mark,
         fw_mask: config.fw_mask.unwrap_or(all),
-        // The others look nowhere.
+        // The other actions look up no table.
         table: config.table.filter(|_| unicast).unwrap_or(0),
         priority: config.priority,
         action: config.action.word(),
@@ -228,7 +228,7 @@ fn links(document: &Document, present: &Present, specs: &mut Specs) {
         let peer_name = config.peer.name.to_string();
         specs.link(LAYER, &config.name).veth = Some(Veth { peer_name });
         common(specs, &config.name, &config.link);
-        // It is there when the other one is made.
+        // The peer exists once the other end is made.
         common(specs, &config.peer.name, &config.peer.link);
     }
     for config in document.all::<VRFConfig>() {
@@ -281,7 +281,7 @@ fn common(specs: &mut Specs, name: &str, config: &Link) {
     }
 }
 
-/// Who gives a DUID, and not what is to be said, wants that to be said.
+/// The client identifier of a link. A DUID without an identifier kind selects the kind `duid`.
 pub(super) fn identifier(
     operator: &str,
     kind: Option<Identifier>,
@@ -343,7 +343,7 @@ fn names(document: &Document, said: &mut Said) {
     }
 }
 
-/// The link's own name, where another one of it is given.
+/// The kernel name of a link, given any of its names.
 pub fn real_name<'a>(name: &'a str, present: &'a Present) -> &'a str {
     if present.contains_key(name) {
         return name;

@@ -1,4 +1,4 @@
-//! What a node does as long as nobody says otherwise: it asks for addresses on every link of a device.
+//! Network specs of a node without configuration: DHCP on every link of a device.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -10,11 +10,11 @@ use corten_types::network_spec::Layer;
 
 use super::layers::{METRIC, Specs, hostname};
 
-/// Asked when no layer names any; the choice of the system whose clients we serve.
+/// Fallback servers when no layer names any; the same as in the system whose clients we serve.
 const RESOLVERS: [[u8; 4]; 2] = [[1, 1, 1, 1], [8, 8, 8, 8]];
 const TIME_SERVER: &str = "time.cloudflare.com";
 
-/// `physical` are the links of devices, `spoken_for` those that another layer describes.
+/// The default specs. `physical` are the links of devices, `spoken_for` the links that another layer configures.
 #[must_use]
 pub fn specs(name: &str, physical: &[String], spoken_for: &BTreeSet<String>) -> Specs {
     let mut specs = Specs {
@@ -39,7 +39,7 @@ pub fn specs(name: &str, physical: &[String], spoken_for: &BTreeSet<String>) -> 
     specs
 }
 
-/// A link that asks for addresses as usual.
+/// A DHCP client with default settings on a link.
 #[must_use]
 pub fn dhcp(layer: Layer, operator: &'static str, link: &str) -> OperatorSpec {
     OperatorSpec {
@@ -58,7 +58,7 @@ pub fn dhcp(layer: Layer, operator: &'static str, link: &str) -> OperatorSpec {
     }
 }
 
-/// Who a node says it is when nobody says otherwise: by DHCPv4 its link, by DHCPv6 itself
+/// Default client identifier: the hardware address for DHCPv4, the node's own DUID for DHCPv6
 /// (`super::identity::duid`).
 #[must_use]
 pub fn unsaid(operator: &str) -> &'static str {

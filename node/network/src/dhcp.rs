@@ -1,8 +1,8 @@
-//! A link's DHCP clients: a lease, its renewal at T1 and T2, and its end.
+//! The DHCP clients of a link: they obtain a lease, renew it at T1 and T2, and report its end.
 //!
-//! A lease holds until its time is up, whatever becomes of the client: also when the server is away, and
-//! when a cable is pulled out and put in again, after which servers are asked anew. Only its server can take it
-//! back before.
+//! A lease holds until it expires, even when the server is unreachable or the client fails. After a cable is unplugged
+//! and plugged in again, the client queries servers anew and keeps the lease. Only the server of the lease can revoke
+//! it earlier.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -21,57 +21,57 @@ use super::former::Former;
 use super::layers::Specs;
 use super::{lease, refusal, solicit};
 
-/// After an error of the client itself, or an answer of no use; lost packets it repeats on its own.
+/// Pause after a failure of the client itself or a useless answer. mozim retransmits lost packets on its own.
 const RETRY: Duration = Duration::from_secs(3);
-/// So long a server that offered an address has to give it: two questions of mozim's.
+/// Time for a server to acknowledge the address it offered: two requests of mozim's.
 const ANSWER: Duration = Duration::from_secs(10);
-/// So long all servers of DHCPv6 have to confirm a lease: two questions, too (RFC 8415, section 7.6).
+/// Time for all DHCPv6 servers to confirm a lease: also two requests (RFC 8415, section 7.6).
 const CONFIRM: Duration = Duration::from_secs(15);
-/// Type of a client identifier that is four bytes for the link and a DUID (RFC 4361, section 6.1).
+/// Type of a client identifier that consists of a four-byte IAID and a DUID (RFC 4361, section 6.1).
 const DUID_CLIENT_ID: u8 = 255;
 
-/// A link, for its clients.
+/// A link, as its DHCP clients see it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Asking {
-    /// The kernel's number.
+    /// Interface index in the kernel.
     pub index: u32,
-    /// The kernel's name.
+    /// Interface name in the kernel.
     pub name: String,
-    /// Its hardware address.
+    /// Hardware address of the link.
     pub mac: Vec<u8>,
-    /// Who the node is, and which of its links this is ([`super::identity`]).
+    /// DUID: the identity of the node ([`super::identity`]).
     pub duid: Vec<u8>,
-    /// The number of the link within that identity (RFC 8415, section 4.2).
+    /// IAID: the number of the link within that identity (RFC 8415, section 4.2).
     pub iaid: u32,
-    /// How it asks.
+    /// DHCP settings of the link.
     pub dhcp: Dhcp,
-    /// Where it asks from: by DHCPv6, its link-local address; by DHCPv4 nothing.
+    /// Source address of the requests: the link-local address for DHCPv6, `None` for DHCPv4.
     pub source: Option<Ipv6Addr>,
 }
 
-/// What became of a question.
+/// Result of one run of a client.
 enum News {
-    /// Nothing so far.
+    /// No result yet.
     None,
-    /// What a server gave, and for how long from now on.
+    /// Settings that a server gave, and the remaining lifetime of the lease.
     Lease(Box<Specs>, Duration),
-    /// It leads to nothing: servers are asked anew, and a lease that there is stays.
+    /// The exchange failed: the client starts over, and an existing lease stays.
     Anew,
-    /// The server takes the lease back.
+    /// The server revoked the lease.
     Refused,
 }
 
-/// A client of either version.
+/// A client of either protocol version.
 enum Client {
     V4(Box<V4>),
     V6(Box<V6>),
 }
 
-/// One of DHCPv4.
+/// A DHCPv4 client.
 struct V4 {
     client: DhcpV4Client,
     state: DhcpV4State,
-    /// Whose lease it has.
+    /// Server that gave the lease.
     server: Ipv4Addr,
 }
 
@@ -79,19 +79,19 @@ impl V4 {
     async fn run(&mut self, asking: &Asking) -> Result<News, DhcpError> {
         let run = self.client.run();
         self.state = match self.state {
-            // Left to itself it asks for what it was offered for ever, though the server be gone or say no.
+            // mozim alone would request the offered address for ever, even from a server that is gone or refuses.
             DhcpV4State::Selecting => match timeout(ANSWER, run).await {
                 Ok(state) => state?,
                 Err(_) => return Ok(News::Anew),
             },
             DhcpV4State::Renewing => tokio::select! {
-                // Who asks first may miss the answer.
+                // The listener must be open before the renewal is sent, or it can miss the refusal.
                 biased;
                 () = refused(asking, self.server) => return Ok(News::Refused),
                 state = run => state?,
             },
-            // Its question to all servers would name the one that is away, and others keep silent then
-            // (RFC 2131, section 4.3.2); who is asked anew gives the same address if it can.
+            // mozim's rebind names the unreachable server, so other servers would ignore it (RFC 2131, section 4.3.2).
+            // A server that is queried anew gives the same address if it can.
             DhcpV4State::Rebinding => return Ok(News::Anew),
             DhcpV4State::InitReboot | DhcpV4State::Done(_) => run.await?,
         };
@@ -107,21 +107,22 @@ impl V4 {
     }
 }
 
-/// One of DHCPv6.
+/// A DHCPv6 client.
 struct V6 {
     client: DhcpV6Client,
     state: DhcpV6State,
-    /// Where it asks from.
+    /// Source address of the requests.
     source: Ipv6Addr,
     lease: Option<DhcpV6Lease>,
-    /// The address that the link had before.
+    /// Address that the link had before.
     former: Option<Ipv6Addr>,
-    /// Whether the lease may be of another network.
+    /// Whether the lease may belong to another network.
     doubts: bool,
 }
 
 impl V6 {
-    /// Without a lease it asks for one. With one it asks all servers to confirm that, which takes fewer questions.
+    /// Without a lease, the client solicits one. With a lease, it asks all servers to confirm it, which takes fewer
+    /// messages.
     async fn new(
         asking: &Asking,
         source: Ipv6Addr,
@@ -148,7 +149,7 @@ impl V6 {
         Ok(own)
     }
 
-    /// Leaves a lease to mozim, as if it had just been given.
+    /// Hands a lease to mozim as if a server had just given it.
     fn hold(&mut self, lease: DhcpV6Lease) -> Result<(), DhcpError> {
         self.client.done(lease.clone())?;
         self.state = DhcpV6State::Done(Box::new(lease));
@@ -157,7 +158,7 @@ impl V6 {
 
     async fn run(&mut self, asking: &Asking) -> Result<News, DhcpError> {
         self.state = match self.state {
-            // Also when a lease has run out.
+            // Covers an expired lease, too.
             DhcpV6State::Solicit => {
                 let found = solicit::obtain(asking, self.source, self.former).await?;
                 self.hold(found)?;
@@ -172,7 +173,7 @@ impl V6 {
         self.news(asking)
     }
 
-    /// What it has come to.
+    /// The news that the current state amounts to.
     fn news(&mut self, asking: &Asking) -> Result<News, DhcpError> {
         let DhcpV6State::Done(found) = &self.state else {
             return Ok(News::None);
@@ -213,7 +214,7 @@ impl Client {
         }
     }
 
-    /// Goes on until something has changed.
+    /// Runs until the state changes.
     async fn run(&mut self, asking: &Asking) -> Result<News, DhcpError> {
         match self {
             Client::V4(client) => client.run(asking).await,
@@ -221,7 +222,7 @@ impl Client {
         }
     }
 
-    /// What a client of the same link goes on with.
+    /// The lease that the next client of the same link continues with.
     fn kept(&self) -> Option<DhcpV6Lease> {
         match self {
             Client::V4(_) => None,
@@ -230,8 +231,8 @@ impl Client {
     }
 }
 
-/// An answer with an address that no machine can have is none: the lease that there is stays, and servers are asked
-/// anew after a pause, for who gives one gives it again at once.
+/// Rejects an address that no host can have. The existing lease stays. The next attempt waits for [`RETRY`], because a
+/// broken server repeats its answer at once.
 fn usable(address: impl Into<IpAddr>) -> Result<(), DhcpError> {
     let address = address.into();
     if lease::is_of_one(address) {
@@ -245,7 +246,7 @@ fn seconds(seconds: u32) -> Duration {
     Duration::from_secs(seconds.into())
 }
 
-/// Ends when the server takes its lease back. Who cannot hear it keeps the lease for its time.
+/// Returns when the server revokes its lease. Without a listening socket the lease is kept for its full lifetime.
 async fn refused(asking: &Asking, server: Ipv4Addr) {
     if let Err(error) = refusal::heard(asking.index, &asking.mac, server).await {
         let name = &asking.name;
@@ -265,9 +266,11 @@ fn identify(config: &mut DhcpV4Config, asking: &Asking) {
     }
 }
 
-/// Asks for as long as the link is there. `tell` gets what a lease gives, and `None` when it is over; `again`
-/// says that the link has its carrier back. By DHCPv6 it asks for the `former` address of the link, and keeps the one
-/// it gets; by DHCPv4 mozim can ask for none, and servers know the link by what it says it is.
+/// Runs the client for as long as the link exists. `tell` receives the settings of a lease, and `None` when it ends;
+/// `again` signals that the carrier is back.
+///
+/// A DHCPv6 client requests the `former` address of the link and stores the address it gets. mozim cannot request an
+/// address by DHCPv4; those servers recognize the link by its client identifier.
 pub async fn ask(
     asking: Asking,
     again: &mut mpsc::UnboundedReceiver<()>,
@@ -351,14 +354,14 @@ pub async fn ask(
     }
 }
 
-/// The volume may be slow.
+/// Off the async threads: the volume may be slow.
 async fn read(former: &Former, asking: &Asking) -> Option<Ipv6Addr> {
     let (former, link) = (former.clone(), asking.name.clone());
     let read = spawn_blocking(move || former.address(&link));
     read.await.ok().flatten()
 }
 
-/// Nothing waits for it: a lease is renewed whatever becomes of the volume.
+/// Does not block the client: a lease is renewed even if the volume fails.
 fn keep(former: &Former, asking: &Asking, address: Ipv6Addr) {
     let (former, link) = (former.clone(), asking.name.clone());
     spawn_blocking(move || former.keep(&link, address));

@@ -1,5 +1,5 @@
-//! The clients of DHCP, which read what servers say, beside one that says it wrongly many times before it says it well;
-//! and what they ask a benign one.
+//! Tests the DHCP clients against a hostile server, which sends many damaged answers before a good one, and a benign
+//! one.
 
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
@@ -27,28 +27,28 @@ use super::layers::Specs;
 use super::lease::{is_name, of_v4};
 
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
-/// The address that the kernel makes of it (RFC 4291, appendix A).
+/// The kernel derives it from the hardware address (RFC 4291, appendix A).
 const LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0xff, 0xfe00, 1);
-/// Who answers by DHCPv6 (RFC 8415, section 7.1).
+/// Multicast group of the DHCPv6 servers (RFC 8415, section 7.1).
 const SERVERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 1, 2);
-/// Where a message of DHCPv4 has its options, behind what they begin with (RFC 2131, section 3).
+/// Offset of the options in a DHCPv4 message, after the magic cookie (RFC 2131, section 3).
 const OPTIONS: usize = 240;
-/// Damaged answers to a question; more do not fit into the queue of who asked.
+/// Damaged answers to a request; more do not fit into the client's receive queue.
 const DAMAGED: usize = 100;
-/// Clients, one after the other.
+/// Clients that run one after the other.
 const CLIENTS: usize = 8;
-/// A client that was led astray is given up for a new one, as the node does.
+/// Time limit for a client that a bad answer misled; then a new client replaces it, as on a node.
 const ASTRAY: Duration = Duration::from_secs(10);
-/// A server that nobody asks any more ends.
+/// Idle time after which a server ends.
 const IDLE: Duration = Duration::from_secs(60);
-/// All of a test: who gets no lease would wait for ever.
+/// Time limit of a test, because a client without a lease waits for ever.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 async fn within_patience(test: impl Future<Output = ()>) {
     timeout(PATIENCE, test).await.expect("no lease");
 }
 
-/// What of a question comes back in its answer.
+/// Copies the ranges `places` of a request into its answer.
 fn answering(question: &[u8], answer: &mut [u8], places: &[Range<usize>]) {
     for place in places {
         if let (Some(to), Some(from)) = (answer.get_mut(place.clone()), question.get(place.clone()))
@@ -58,7 +58,7 @@ fn answering(question: &[u8], answer: &mut [u8], places: &[Range<usize>]) {
     }
 }
 
-/// Where a DHCPv6 message has the number of its IA_NA, its first four bytes (RFC 8415, section 21.4).
+/// Range of the IAID, the first four bytes of an IA_NA option, in a DHCPv6 message (RFC 8415, section 21.4).
 fn number(message: &[u8]) -> Option<Range<usize>> {
     let mut at = 4;
     loop {
@@ -74,7 +74,7 @@ fn number(message: &[u8]) -> Option<Range<usize>> {
 }
 
 fn answer_v4(question: &[u8], mut answer: Vec<u8>) -> Vec<u8> {
-    // The number of the question, and who asks (RFC 2131, section 2).
+    // Transaction id and hardware address of the client (RFC 2131, section 2).
     answering(question, &mut answer, &[4..8, 28..34]);
     answer
 }
@@ -88,7 +88,7 @@ fn answer_v6(question: &[u8], mut answer: Vec<u8>) -> Vec<u8> {
     answer
 }
 
-/// Where it has that link's address, behind two times and the head of an option (RFC 8415, section 21.6).
+/// Range of the address in the IA_NA, after two times and an option header (RFC 8415, section 21.6).
 fn address(message: &[u8]) -> Option<Range<usize>> {
     let number = number(message)?;
     let address = number.start + 16..number.start + 32;
@@ -96,7 +96,7 @@ fn address(message: &[u8]) -> Option<Range<usize>> {
     (message[number.start + 12..number.start + 14] == [0, 5]).then_some(address)
 }
 
-/// Answers questions at this socket. `good` names the sample that is a good answer, `to` who gets it.
+/// Answers requests at this socket. `good` names the sample of a good answer, `to` its destination.
 fn serve(
     socket: UdpSocket,
     format: &'static str,
@@ -113,7 +113,7 @@ fn serve(
             let damaged = (0..DAMAGED).map(|_| strategy.new_tree(&mut runner).unwrap().current());
             let whole = sample(format, good(question));
             for bytes in damaged.chain([whole]) {
-                // Who asked may be gone; a question that got no answer is asked again.
+                // The client may be gone; it retransmits a request without an answer.
                 let _ = socket.send_to(&answer(question, bytes), to(from));
             }
         }
@@ -146,7 +146,7 @@ fn check(specs: &Specs) {
     }
 }
 
-/// Where a server of DHCPv4 is asked.
+/// Socket of a DHCPv4 server.
 fn server_v4(neighbour: &Neighbour) -> UdpSocket {
     neighbour.acts(|| {
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 67)).unwrap();
@@ -186,9 +186,9 @@ fn hostile_servers_of_dhcpv4_end_no_client() {
     }));
 }
 
-/// A server of DHCPv6 is asked here, once the link has an address to ask from.
+/// Socket of a DHCPv6 server; waits until the client's link has a usable address.
 async fn server_v6(neighbour: &Neighbour, index: u32) -> UdpSocket {
-    // The kernel first asks whether anybody else has the address.
+    // The address is unusable until the kernel's duplicate address detection ends.
     let own = SocketAddrV6::new(LINK_LOCAL, 0, 0, index);
     while UdpSocket::bind(own).is_err() {
         sleep(Duration::from_millis(50)).await;
@@ -201,7 +201,7 @@ async fn server_v6(neighbour: &Neighbour, index: u32) -> UdpSocket {
     })
 }
 
-/// The link, as it asks by DHCPv6.
+/// The link, as a DHCPv6 client sees it.
 fn asking_v6(index: u32) -> Asking {
     let dhcp = Dhcp::default();
     Asking {
@@ -215,7 +215,7 @@ fn asking_v6(index: u32) -> Asking {
     }
 }
 
-/// A client's leases, as it tells of them, while `listen` wants to hear of them.
+/// Runs a client while `listen` consumes the leases that it reports.
 async fn listening<T>(
     asking: Asking,
     former: &Former,
@@ -254,7 +254,7 @@ fn hostile_servers_of_dhcpv6_end_no_client() {
                     }
                 };
                 next().await;
-                // It is renewed soon, unless the first answer was a lie that says otherwise.
+                // The lease is renewed soon, unless a damaged first answer set a later time.
                 let _ = timeout(ASTRAY, next()).await;
             })
             .await;
@@ -262,10 +262,10 @@ fn hostile_servers_of_dhcpv6_end_no_client() {
     }));
 }
 
-/// What a question of DHCPv6 says: its kind, who asks, by which number and for which address.
+/// Fields of a DHCPv6 request: message type, DUID, IAID and requested address.
 type Said = (u8, Vec<u8>, Vec<u8>, Option<Vec<u8>>);
 
-/// A server that gives whoever names no address the next one, as if it knew nobody. What is asked is told.
+/// A server without memory: it gives the next free address to a client that requests none. It reports each request.
 fn forgetful(socket: UdpSocket) -> channel::Receiver<Said> {
     socket.set_read_timeout(Some(IDLE)).unwrap();
     let (telling, told) = channel::channel();
@@ -285,7 +285,7 @@ fn forgetful(socket: UdpSocket) -> channel::Receiver<Said> {
                     next += 1;
                 }
             }
-            // Who asks is named first (RFC 8415, section 21.2).
+            // The client identifier comes first (RFC 8415, section 21.2).
             let name = question[8..8 + usize::from(question[7])].to_vec();
             let number = question[number(question).unwrap()].to_vec();
             let _ = telling.send((kind, name, number, wanted));
@@ -308,7 +308,7 @@ fn a_link_asks_for_its_former_address_as_whom_it_was_before() {
                 let former = Former::on_volume(volume);
                 let first = listening(asking.clone(), &former, async |told| {
                     let first = told.recv().await.unwrap().expect("a lease was over");
-                    // The renewal brings the rest; by then the address is kept, or soon.
+                    // The renewal brings the other options; by then the address is stored, or soon.
                     let whole = told.recv().await.unwrap().expect("a lease was over");
                     assert_eq!(first.addresses, whole.addresses);
                     assert!(whole.resolver.is_some(), "{whole:?}");
@@ -334,7 +334,7 @@ fn a_link_asks_for_its_former_address_as_whom_it_was_before() {
     });
 }
 
-/// An answer of DHCPv4 that gives this address for an hour, to be renewed after a second.
+/// A DHCPv4 answer that gives this address for an hour, with a renewal after one second.
 fn given(question: &[u8], kind: u8, address: Ipv4Addr) -> Vec<u8> {
     let mut message = sample("dhcpv4", "ack");
     message.truncate(OPTIONS);
@@ -353,13 +353,13 @@ fn given(question: &[u8], kind: u8, address: Ipv4Addr) -> Vec<u8> {
     answer_v4(question, message)
 }
 
-/// It renews with an address that no machine can have: the lease stays, and the node asks for another.
+/// The renewal offers an address that no host can have: the lease stays, and the client asks for another.
 #[test]
 fn an_address_that_is_no_machines_takes_no_lease_away() {
     const OWN: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 50);
     alone(within_patience(async {
         let neighbour = neighbour().await;
-        // Who renews asks from the address it has.
+        // The client sends the renewal from the address it has.
         give(&kernel(), "plug", &[&OWN.to_string()]).await;
         let socket = server_v4(&neighbour);
         socket.set_read_timeout(Some(IDLE)).unwrap();

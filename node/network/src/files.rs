@@ -1,4 +1,4 @@
-//! The files programs look into: `/etc/{hostname,hosts,resolv.conf}` are links to these in `/run/names`.
+//! The name files of the C library: `/etc/{hostname,hosts,resolv.conf}` are symbolic links to these in `/run/names`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -7,10 +7,10 @@ use std::net::IpAddr;
 /// More than this many name servers are ignored by every resolver (resolv.conf(5), MAXNS).
 const MAX_SERVERS: usize = 3;
 
-/// What they are called.
+/// Names of the files.
 pub const NAMES: [&str; 3] = ["hostname", "hosts", "resolv.conf"];
 
-/// What is in each of them, in that order.
+/// Contents of the files, in the order of [`NAMES`].
 #[must_use]
 pub fn contents(
     hostname: &str,
@@ -25,7 +25,7 @@ pub fn contents(
     ]
 }
 
-/// A name with a domain is also known by its first part.
+/// A fully qualified name is also known by its first label.
 fn hosts(hostname: &str, others: &BTreeMap<String, Vec<IpAddr>>) -> String {
     let short = hostname.split('.').next().unwrap_or_default();
     let names = if short == hostname {

@@ -1,4 +1,4 @@
-//! The addresses that links had by DHCPv6, kept in STATE: after a boot a link asks for the one it had.
+//! Stores the DHCPv6 addresses of links on STATE: after a boot, a link requests its former address.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,23 +10,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 use corten_base::console;
 use corten_base::durable;
 
-/// A map, in JSON, from links to their addresses.
+/// A JSON map from link names to addresses.
 const FILE: &str = "dhcp6.json";
-/// Links it has at most: more are no machine's.
+/// Limit of stored links, beyond any real machine.
 const MOST: usize = 64;
-/// In bytes; names of links and addresses are short.
+/// Size limit of the file in bytes; names and addresses are short.
 const LONGEST: u64 = 16 * 1024;
 
-/// Cheap to clone.
+/// Handle to the stored addresses; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Former {
     mount_point: PathBuf,
-    /// Held from reading to writing: each link has a client of its own.
+    /// Held from reading to writing, because each link has a client of its own.
     changing: Arc<Mutex<()>>,
 }
 
 impl Former {
-    /// On a volume that is mounted here, now or later; while there is none nothing is kept.
+    /// Stores addresses on the volume mounted here, now or later; without a mounted volume it stores nothing.
     #[must_use]
     pub fn on_volume(mount_point: &Path) -> Former {
         Former {
@@ -35,13 +35,13 @@ impl Former {
         }
     }
 
-    /// The address that this link had.
+    /// Former address of this link.
     #[must_use]
     pub fn address(&self, link: &str) -> Option<Ipv6Addr> {
         self.is_kept().then(|| self.read().remove(link)).flatten()
     }
 
-    /// From now on the link had this one. What cannot be kept is told: the lease holds all the same.
+    /// Stores the address of this link. A failure is only logged: the lease holds anyway.
     pub fn keep(&self, link: &str, address: Ipv6Addr) {
         let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.is_kept() {
@@ -69,7 +69,7 @@ impl Former {
         durable::is_volume(&self.mount_point)
     }
 
-    /// All that there are. A file that is broken, or somebody else's, has none, and is replaced with the next address.
+    /// All stored addresses. A broken or foreign file counts as empty and is replaced by the next write.
     fn read(&self) -> BTreeMap<String, Ipv6Addr> {
         let path = self.mount_point.join(FILE);
         let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! Generic netlink: families of messages by their names (kernel: Documentation/userspace-api/netlink/intro.rst).
+//! Generic netlink: message families, resolved by name (kernel: Documentation/userspace-api/netlink/intro.rst).
 
 use std::fmt::Debug;
 use std::io;
@@ -15,27 +15,27 @@ use thiserror::Error;
 
 use super::netlink::{bytes, exchange};
 
-/// Why a question has no answer.
+/// Failure of a request.
 #[derive(Debug, Error)]
 pub enum NoAnswer {
-    /// It could not be asked.
+    /// The request or its answer was lost.
     #[error("generic netlink: {0}")]
     Lost(io::Error),
-    /// The kernel's own words.
+    /// The kernel refused the request.
     #[error("{0}")]
     Refused(io::Error),
 }
 
-/// A family as this kernel numbers it.
+/// A family with the ids of this kernel.
 #[derive(Debug, Clone)]
 pub(super) struct Family {
-    /// What its messages are marked with.
+    /// Message type of the family.
     pub id: u16,
     groups: Vec<Vec<McastGrpAttrs>>,
 }
 
 impl Family {
-    /// Asks for it.
+    /// Resolves a family by its name.
     ///
     /// # Errors
     /// [`NoAnswer::Refused`] when the kernel has no such family.
@@ -57,7 +57,7 @@ impl Family {
         Ok(Family { id, groups })
     }
 
-    /// The number of a group that hears of changes.
+    /// Id of a multicast group.
     pub(super) fn group(&self, name: &str) -> Option<u32> {
         self.groups.iter().find_map(|group| {
             let is_it =
@@ -71,7 +71,7 @@ impl Family {
     }
 }
 
-/// Sends a message, and returns what the kernel answers. `flags`: besides the one that every question has.
+/// Sends a message and returns the kernel's answers. `flags` are added to `NLM_F_REQUEST`.
 ///
 /// # Errors
 /// See [`NoAnswer`].

@@ -1,6 +1,6 @@
-//! The name cache of the node: answers on addresses of its own, asks the name servers of the network.
+//! The node's DNS cache: it answers on local addresses and forwards queries to the network's name servers.
 //!
-//! Speaking DNS, both ways, and the cache are hickory's; here is who is asked, and the bounds.
+//! hickory provides the protocol and the cache; this module chooses the name servers and sets the limits.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -26,28 +26,29 @@ use tokio::task::JoinSet;
 
 use super::host_dns_tcp::{CONNECTIONS, serve};
 
-/// Of name servers.
+/// DNS port.
 pub const PORT: u16 = 53;
 
-/// Where pods ask, in each family; no other machine can have these (facts: 7.2).
+/// Service addresses for pods, one per family; no other machine can have them (facts: 7.2).
 const SERVICE: Ipv4Addr = Ipv4Addr::new(169, 254, 116, 108);
 const SERVICE_V6: Ipv6Addr =
     Ipv6Addr::new(0xfd54, 0x616c, 0x6f73, 0, 0x204f, 0x5320, 0x444e, 0x0531);
 
-/// Answers that are kept. One of the usual size takes about 1 KiB.
+/// Number of cached answers. A typical answer takes about 1 KiB.
 const CACHE: u64 = 2048;
 
-/// Questions that wait for an answer at once; more are refused. A name server that is away must not make
-/// process 1 grow.
+/// Limit of pending queries; further queries are refused. It keeps an unreachable name server from growing the memory
+/// of process 1.
 pub(super) const WAITING: usize = 512;
 
-/// A resolver asks again, or somebody else, after 5 s (resolv.conf(5)); it should have heard of us before.
+/// Timeout of a query. A resolver retries, or tries another server, after 5 s (resolv.conf(5)); our error must arrive
+/// earlier.
 const TIMEOUT: Duration = Duration::from_millis(4500);
 
-/// For that long what was not there is believed not to be there (facts: 7.2).
+/// Lifetime of negative answers (facts: 7.2).
 const NEGATIVE: Duration = Duration::from_secs(10);
 
-/// The addresses at which the cluster's DNS shall find the cache: of the families its pods have.
+/// Addresses of the cache for the cluster's DNS, in the families of the pod subnets.
 #[must_use]
 pub fn service_addresses(document: &Document) -> Vec<IpAddr> {
     if !document.host_dns().forward {
@@ -60,10 +61,10 @@ pub fn service_addresses(document: &Document) -> Vec<IpAddr> {
     v4.into_iter().chain(v6).collect()
 }
 
-/// Whom to ask; cheap to clone.
+/// Forwards queries to the name servers; cheap to clone.
 #[derive(Clone)]
 pub struct Forwarder {
-    /// `None`: nobody.
+    /// `None` while there are no name servers.
     resolver: Arc<RwLock<Option<TokioResolver>>>,
     pub(super) free: Arc<Semaphore>,
 }
@@ -84,16 +85,16 @@ impl Default for Forwarder {
 }
 
 impl Forwarder {
-    /// Asks these servers from now on, and forgets what the others said.
+    /// Forwards to these servers from now on, with an empty cache.
     ///
     /// # Errors
-    /// When hickory cannot be set up.
+    /// hickory cannot be set up.
     pub fn ask(&self, servers: &[SocketAddr]) -> Result<(), String> {
         let resolver = match servers {
             [] => None,
             _ => Some(resolver(servers, options())?),
         };
-        // What is locked is whole, whatever happened to who held it.
+        // A poisoned lock is safe to use: the value is replaced as a whole.
         *self
             .resolver
             .write()
@@ -101,15 +102,15 @@ impl Forwarder {
         Ok(())
     }
 
-    /// Listens at an address, by UDP and TCP, until what is returned is dropped.
+    /// Listens at an address, by UDP and TCP, until the returned value is dropped.
     ///
     /// # Errors
-    /// The address is not the node's, or taken.
+    /// The address is not the node's, or its port is in use.
     pub async fn listen(&self, address: SocketAddr) -> Result<Listening, String> {
         let failed = |error| format!("cannot listen at {address}: {error}");
         let tcp = TcpListener::bind(address).await.map_err(failed)?;
         let address = tcp.local_addr().map_err(failed)?;
-        // With port 0 both get the same one.
+        // For port 0, UDP must use the port that TCP got.
         let udp = UdpSocket::bind(address).await.map_err(failed)?;
         let mut by_udp = Server::new(self.clone());
         by_udp.register_socket(udp);
@@ -133,7 +134,7 @@ impl Forwarder {
         let Some(query) = info.ok().map(|info| info.query).filter(|_| is_question) else {
             return Answer::error(ResponseCode::NotImp);
         };
-        // Whole zones are not for a cache, nor is what is not of the Internet.
+        // A cache does not answer for whole zones or for classes other than Internet.
         let whole = [RecordType::AXFR, RecordType::IXFR, RecordType::ANY];
         if query.query_class() != DNSClass::IN || whole.contains(&query.query_type()) {
             return Answer::error(ResponseCode::Refused);
@@ -155,7 +156,7 @@ impl Forwarder {
                 authorities: lookup.authorities().to_vec(),
             },
             Err(NetError::Dns(DnsError::NoRecordsFound(nothing))) => Answer {
-                // Who asks keeps that there is nothing for as long as it says (RFC 2308, section 5).
+                // The SOA record tells the client how long to cache the negative answer (RFC 2308, section 5).
                 authorities: nothing
                     .soa
                     .map(|soa| soa.into_record_of_rdata())
@@ -168,7 +169,7 @@ impl Forwarder {
     }
 }
 
-/// What is said to a question.
+/// The answer to a query.
 struct Answer {
     code: ResponseCode,
     answers: Vec<Record>,
@@ -185,7 +186,7 @@ impl Answer {
     }
 }
 
-/// Answers as long as it lives.
+/// A listener; it answers until it is dropped.
 #[expect(
     missing_debug_implementations,
     reason = "the library's server has none"
@@ -193,7 +194,7 @@ impl Answer {
 pub struct Listening {
     _by_udp: Server<Forwarder>,
     _by_tcp: JoinSet<()>,
-    /// Where.
+    /// Address of the listener.
     pub address: SocketAddr,
 }
 
@@ -208,7 +209,7 @@ impl RequestHandler for Forwarder {
         let mut metadata = Metadata::response_from_request(&request.metadata);
         metadata.response_code = answer.code;
         metadata.recursion_available = true;
-        // How much the client takes by UDP; without it 512 bytes (RFC 6891, section 6.2.3).
+        // UDP payload limit of the client; without EDNS it is 512 bytes (RFC 6891, section 6.2.3).
         let edns = request.edns.as_ref().map(|asked| {
             let mut edns = Edns::new();
             edns.set_max_payload(asked.max_payload().max(512));
@@ -221,7 +222,7 @@ impl RequestHandler for Forwarder {
         let response = builder.build(metadata, &answer.answers, &answer.authorities, [], []);
         match responses.send_response(response).await {
             Ok(info) => info,
-            // Who asked is gone.
+            // The client is gone.
             Err(_) => Header {
                 metadata,
                 counts: HeaderCounts::default(),
@@ -241,7 +242,7 @@ fn resolver(servers: &[SocketAddr], options: ResolverOpts) -> Result<TokioResolv
         .map_err(|error| format!("the resolver: {error}"))
 }
 
-/// Whether a name server answers anything at all; what it says of the root does not matter.
+/// Whether a name server answers at all. Its answer about the root does not matter.
 pub async fn is_healthy(server: SocketAddr) -> bool {
     let mut options = options();
     options.cache_size = 0;

@@ -1,5 +1,5 @@
-//! The name cache by TCP (RFC 7766). hickory's own listener takes any number of connections, and those who ask
-//! here are pods.
+//! The DNS cache over TCP (RFC 7766). hickory's own listener accepts any number of connections, and the clients here
+//! are untrusted pods.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,18 +19,18 @@ use tokio::time::{sleep, timeout};
 
 use super::host_dns::Forwarder;
 
-/// Connections to an address at once; more wait in the kernel's queue. Each costs at most a question and its
-/// answer, 64 KiB each.
+/// Limit of concurrent connections to an address; more wait in the kernel's queue. Each one needs at most 128 KiB for a
+/// query and its answer.
 pub(super) const CONNECTIONS: usize = 64;
-/// For a whole question to come, and for an answer to be taken. Who is slower makes room for others.
+/// Timeout for reading a whole query and for writing an answer. A slow client loses its place.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// After a failure to accept (no descriptors left) a pause, not a busy loop.
+/// Pause after a failed accept (no file descriptors left), to avoid a busy loop.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Answers for ever; each connection takes one of the places.
+/// Accepts connections for ever; each one takes one of the places.
 pub(super) async fn serve(listener: TcpListener, forwarder: Forwarder, places: Arc<Semaphore>) {
     let mut connections = JoinSet::new();
-    // Taken before accepting, so that nobody beyond the limit costs a descriptor.
+    // A place comes before accepting, so that excess clients cost no file descriptor.
     while let Ok(place) = places.clone().acquire_owned().await {
         match listener.accept().await {
             Ok((stream, peer)) => {
@@ -46,8 +46,8 @@ pub(super) async fn serve(listener: TcpListener, forwarder: Forwarder, places: A
     }
 }
 
-/// Answers one question after the other. How a client hangs up is its own affair; when all places are taken it
-/// has to after an answer (RFC 7766, section 6.2.3), since others may wait.
+/// Answers one query after the other. Errors of the client only end the connection. When all places are taken, the
+/// connection closes after an answer (RFC 7766, section 6.2.3), because other clients may wait.
 async fn connection(
     mut stream: TcpStream,
     peer: SocketAddr,
@@ -66,7 +66,7 @@ async fn connection(
     }
 }
 
-/// Reads a message; its length comes first (RFC 1035, section 4.2.2).
+/// Reads a message, which follows its length (RFC 1035, section 4.2.2).
 async fn read(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     let length = stream.read_u16().await?;
     let mut message = vec![0; length.into()];
@@ -76,12 +76,12 @@ async fn read(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
 
 async fn write(stream: &mut TcpStream, message: &[u8]) -> io::Result<()> {
     let length = u16::try_from(message.len()).map_err(io::Error::other)?;
-    // At once: some clients expect both in one segment.
+    // In one write: some clients expect the length and the message in one segment.
     let framed = [&length.to_be_bytes(), message].concat();
     stream.write_all(&framed).await
 }
 
-/// The answer's bytes; `None` when the question is no message.
+/// Bytes of the answer; `None` when the query is not a DNS message.
 async fn answer(question: Vec<u8>, peer: SocketAddr, forwarder: &Forwarder) -> Option<Vec<u8>> {
     let request = Request::from_bytes(question, peer, Protocol::Tcp).ok()?;
     let (sender, mut answers) = BufDnsStreamHandle::with_buffer_size(peer, 1);
@@ -100,7 +100,7 @@ mod tests {
 
     use super::*;
 
-    /// What is said to a message by somebody who has nobody to ask.
+    /// Answer to a message from a forwarder without name servers.
     fn said_to(bytes: &[u8]) -> Option<Vec<u8>> {
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         let peer = SocketAddr::from(([127, 0, 0, 1], 5353));

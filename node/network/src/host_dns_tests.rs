@@ -1,4 +1,4 @@
-//! The name cache, between a client and a name server of the test's own.
+//! Tests the DNS cache between a client and a fake name server.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use tokio::sync::Semaphore;
 use super::host_dns::{Forwarder, WAITING, is_healthy};
 use super::host_dns_tcp::serve;
 
-/// A port that is free.
+/// Any free port.
 const ANY: &str = "127.0.0.1:0";
 
-/// A name server that knows `a.test`, has nothing at `b.test`, and counts what it is asked.
+/// A name server that knows `a.test`, denies `b.test` and counts its queries.
 async fn name_server() -> (SocketAddr, Arc<AtomicUsize>) {
     let socket = UdpSocket::bind(ANY).await.unwrap();
     let address = socket.local_addr().unwrap();
@@ -60,7 +60,7 @@ fn question(name: &str, kind: RecordType) -> Message {
     message
 }
 
-/// Asks by UDP.
+/// Queries by UDP.
 async fn ask(server: SocketAddr, question: &Message) -> Message {
     let socket = UdpSocket::bind(ANY).await.unwrap();
     let bytes = question.to_vec().unwrap();
@@ -72,7 +72,7 @@ async fn ask(server: SocketAddr, question: &Message) -> Message {
     answer
 }
 
-/// Asks by TCP, where a length comes first.
+/// Queries by TCP, with the length in front.
 async fn ask_by_tcp(stream: &mut TcpStream, question: &Message) -> Message {
     let bytes = question.to_vec().unwrap();
     let length = u16::try_from(bytes.len()).unwrap();
@@ -90,7 +90,7 @@ async fn what_was_answered_is_kept_and_another_server_is_asked_anew() {
     let forwarder = Forwarder::default();
     let listening = forwarder.listen(ANY.parse().unwrap()).await.unwrap();
     let cache = listening.address;
-    // Nobody to ask yet.
+    // There are no name servers yet.
     let a = question("a.test.", RecordType::A);
     let code = |message: &Message| message.metadata.response_code;
     assert_eq!(code(&ask(cache, &a).await), ResponseCode::ServFail);
@@ -108,7 +108,7 @@ async fn what_was_answered_is_kept_and_another_server_is_asked_anew() {
     }
     assert_eq!(count.load(Ordering::SeqCst), 1);
 
-    // That there is nothing is kept as well.
+    // Negative answers are cached as well.
     let b = question("b.test.", RecordType::A);
     for _ in 0..2 {
         let answer = ask(cache, &b).await;
@@ -156,12 +156,12 @@ async fn by_tcp_only_so_many_are_served_at_once() {
     let places = Arc::new(Semaphore::new(1));
     let serving = tokio::spawn(serve(listener, forwarder, places));
     let a = question("a.test.", RecordType::A);
-    // Others may wait: who was answered makes room.
+    // With all places taken, a connection closes after its answer.
     let mut first = TcpStream::connect(address).await.unwrap();
     ask_by_tcp(&mut first, &a).await;
     assert_eq!(first.read(&mut [0]).await.unwrap(), 0);
 
-    // Who has not asked yet keeps the place for a while; the next one is in the kernel's queue.
+    // A client that has not queried yet keeps its place for a while; the next client waits in the kernel's queue.
     let mut slow = TcpStream::connect(address).await.unwrap();
     let mut next = TcpStream::connect(address).await.unwrap();
     let asked =
@@ -173,7 +173,7 @@ async fn by_tcp_only_so_many_are_served_at_once() {
     ask_by_tcp(&mut slow, &a).await;
     assert_eq!(asked.await.unwrap().answers.len(), 1);
 
-    // Who sends what is no message is hung up on, and its place is another's.
+    // An invalid message closes the connection and frees its place.
     let mut broken = TcpStream::connect(address).await.unwrap();
     broken.write_all(&[0, 3, 1, 2, 3]).await.unwrap();
     assert_eq!(broken.read(&mut [0]).await.unwrap(), 0);

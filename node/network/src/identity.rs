@@ -1,5 +1,5 @@
-//! Who a node says it is to servers of DHCP, the same at each boot: by the machine (DUID) and, among the links of the
-//! machine, by the link (IAID; RFC 8415, sections 11 and 12).
+//! DHCP identity of a node, stable across boots: a DUID for the machine and an IAID for each of its links (RFC 8415,
+//! sections 11 and 12).
 
 use std::fs;
 use std::path::Path;
@@ -8,23 +8,23 @@ use corten_types::network_names::ClientIdentifier;
 use data_encoding::HEXLOWER_PERMISSIVE;
 use uuid::{Uuid, uuid};
 
-/// Types of a DUID (RFC 8415, section 11.4; RFC 6355, section 4).
+/// DUID types (RFC 8415, section 11.4; RFC 6355, section 4).
 const DUID_LINK_LAYER: u16 = 3;
 const DUID_UUID: u16 = 4;
-/// Ethernet (IANA, "Hardware Types").
+/// Hardware type of Ethernet (IANA, "Hardware Types").
 const ETHERNET: u16 = 1;
 
-/// UUIDs that a maker of boards left as the maker of their firmware had them: many machines have them.
+/// Placeholder UUIDs of firmware vendors that board makers left in place: many machines share them.
 const PLACEHOLDERS: [Uuid; 2] = [
     uuid!("03000200-0400-0500-0006-000700080009"),
     uuid!("00020003-0004-0005-0006-000700080009"),
 ];
 
-/// Whose name space the numbers of links are of; made up once.
+/// UUID namespace of the IAIDs; a random constant.
 const LINKS: Uuid = uuid!("6f2b9c0e-5d0b-4c3a-9f57-1c8f0f2f8d61");
 
-/// The machine's UUID by its firmware (SMBIOS type 1), of the file system with this root; `None`: it tells none, or
-/// one that is no machine's own.
+/// UUID of the machine from its firmware (SMBIOS type 1), read under the file system `root`. `None` when the firmware
+/// has none or a placeholder.
 #[must_use]
 pub fn machine(root: &Path) -> Option<Uuid> {
     let text = fs::read_to_string(root.join("sys/class/dmi/id/product_uuid")).ok()?;
@@ -33,8 +33,8 @@ pub fn machine(root: &Path) -> Option<Uuid> {
     is_own.then_some(uuid)
 }
 
-/// The DUID of who asks on a link with this hardware address: the one the config gives, the hardware address where the
-/// config says so, else the machine's UUID if it has one.
+/// DUID of the client on a link with this hardware address. It is the DUID of the config, or the hardware address where
+/// the config says so, or else the machine's UUID if it has one.
 #[must_use]
 pub fn duid(said: &ClientIdentifier, machine: Option<Uuid>, mac: &[u8]) -> Vec<u8> {
     match (said.client_identifier, machine) {
@@ -52,12 +52,13 @@ pub fn duid(said: &ClientIdentifier, machine: Option<Uuid>, mac: &[u8]) -> Vec<u
     }
 }
 
-/// The number of a link among those of its machine. `hardware` is the address of a network card, whose name may be
-/// another after a boot. A link that the config makes is known by its name: its address may be that of another link.
+/// IAID of a link, unique within its machine. `hardware` is the address of a network card, whose name may change
+/// between boots. A link that the config makes is identified by its name, because it may share its address with another
+/// link.
 #[must_use]
 pub fn iaid(name: &str, hardware: Option<&[u8]>) -> u32 {
     let uuid = Uuid::new_v5(&LINKS, hardware.unwrap_or(name.as_bytes()));
-    // Its first field is of the hash alone (RFC 9562, section 5.5).
+    // The first field consists of hash bits only (RFC 9562, section 5.5).
     uuid.as_fields().0
 }
 
@@ -122,7 +123,7 @@ mod tests {
         distinct.sort_unstable();
         distinct.dedup();
         assert_eq!(distinct.len(), numbers.len());
-        // Another number is another address for nodes that there are already.
+        // Changing these numbers would give existing nodes new addresses.
         let wanted = [0x1a56_326e, 0xdf1a_90cf, 0x4569_5979, 0x448e_6320];
         assert_eq!(numbers, wanted);
     }

@@ -1,5 +1,5 @@
-//! The `ip=` kernel parameter (kernel: Documentation/admin-guide/nfs/nfsroot.rst), with the extensions in
-//! use: IPv6 in brackets, a prefix length as mask, `<device>:dhcp`.
+//! The `ip=` kernel parameter (kernel: Documentation/admin-guide/nfs/nfsroot.rst), with common extensions: IPv6 in
+//! brackets, a prefix length as mask, `<device>:dhcp`.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -7,38 +7,38 @@ use corten_types::prefix::Prefix;
 
 use super::lease::is_name;
 
-/// What one `ip=` says.
+/// Contents of one `ip=` parameter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IpParam {
-    /// The link it is about; `None`: see [`method_for`].
+    /// Link of the parameter; `None`: see [`method_for`].
     pub device: Option<String>,
-    /// How that link gets its addresses.
+    /// Source of the link's addresses.
     pub method: Method,
-    /// Host name, whatever the method.
+    /// Host name, for any method.
     pub hostname: Option<String>,
-    /// Name servers, whatever the method.
+    /// Name servers, for any method.
     pub dns: Vec<IpAddr>,
-    /// The time server, whatever the method.
+    /// Time server, for any method.
     pub ntp: Option<IpAddr>,
 }
 
-/// How a link gets its address.
+/// Source of a link's address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Method {
     /// From a DHCP server.
     Dhcp,
-    /// As written.
+    /// A fixed address.
     Static {
-        /// The link's own.
+        /// Address of the link.
         address: Prefix,
-        /// By whom everything else is reached.
+        /// Default gateway.
         gateway: Option<IpAddr>,
     },
-    /// Not at all.
+    /// No address.
     Off,
 }
 
-/// A parameter that cannot be understood; the text says which part.
+/// An invalid parameter, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("kernel parameter ip={text}: {what}")]
 pub struct BadParam {
@@ -46,10 +46,10 @@ pub struct BadParam {
     what: String,
 }
 
-/// Reads the value of one `ip=`.
+/// Parses the value of one `ip=`.
 ///
 /// # Errors
-/// Names the part that cannot be understood.
+/// Names the invalid part.
 pub fn parse(text: &str) -> Result<IpParam, BadParam> {
     let bad = |what: String| BadParam {
         text: text.to_owned(),
@@ -129,7 +129,7 @@ impl IpParam {
     }
 }
 
-/// The words for "ask a server" and "nothing".
+/// Parses the keywords for DHCP and for no address.
 fn automatic(word: &str) -> Option<Method> {
     match word {
         "dhcp" | "on" | "any" | "both" => Some(Method::Dhcp),
@@ -154,7 +154,7 @@ fn split(text: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The prefix length a netmask means. Without one: the address's old class, or 64.
+/// The prefix length of a netmask. Without one: the address's class, or 64 for IPv6.
 fn prefix(client: IpAddr, mask: Option<&str>) -> Option<u8> {
     match (client, mask) {
         (IpAddr::V6(_), None) => Some(64),
@@ -171,7 +171,7 @@ fn prefix(client: IpAddr, mask: Option<&str>) -> Option<u8> {
     }
 }
 
-/// The prefix length of a netmask; `None` when its ones are not all in front.
+/// The prefix length of a netmask; `None` for a netmask with gaps.
 #[must_use]
 pub fn prefix_of(mask: Ipv4Addr) -> Option<u8> {
     let bits = mask.to_bits();
@@ -181,9 +181,8 @@ pub fn prefix_of(mask: Ipv4Addr) -> Option<u8> {
         .and_then(|ones| u8::try_from(ones).ok())
 }
 
-/// How the link of that name gets its address, if a parameter says. One for the very link goes first; one
-/// without a device is for the first link to come (`is_first`) when it names an address, and for all
-/// otherwise.
+/// The method for the link of that name. A parameter for this link has precedence. A parameter without a device applies
+/// to all links, or only to the first one (`is_first`) if it has an address.
 #[must_use]
 pub fn method_for(parameters: &[IpParam], name: &str, is_first: bool) -> Option<Method> {
     let own = parameters

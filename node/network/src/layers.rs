@@ -1,5 +1,5 @@
-//! What a layer says of the network, and what comes of several: for each id the highest layer wins, for
-//! links field by field.
+//! The specs of a layer, and the merge of several layers: the highest layer wins for each id, and for links it wins
+//! field by field.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,10 +15,10 @@ use corten_types::network_spec::{
 };
 use corten_types::prefix::Prefix;
 
-/// Of routes nobody gave a metric, so that one learnt by IPv6 autoconfiguration can win (facts: 7.1).
+/// Metric of routes without one, so that a route from IPv6 autoconfiguration can win (facts: 7.1).
 pub const METRIC: u32 = 1024;
 
-/// All that one layer, or one server, says.
+/// All specs of one layer, or of one DHCP server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Specs {
     /// Links.
@@ -29,9 +29,9 @@ pub struct Specs {
     pub routes: Vec<RouteSpec>,
     /// Rules that choose a table of routes.
     pub rules: Vec<RoutingRuleSpec>,
-    /// Links that ask a server (DHCP), or share an address.
+    /// Operators on links: DHCP clients and shared addresses.
     pub operators: Vec<OperatorSpec>,
-    /// The node's name.
+    /// Host name.
     pub hostname: Option<HostnameSpec>,
     /// Name servers.
     pub resolver: Option<ResolverSpec>,
@@ -40,7 +40,7 @@ pub struct Specs {
 }
 
 impl Specs {
-    /// A link, as yet without a word about it.
+    /// The spec of a link; a new spec has no settings yet.
     pub fn link(&mut self, layer: Layer, name: &str) -> &mut LinkSpec {
         let at = self.links.iter().position(|link| link.name == name);
         let at = at.unwrap_or_else(|| {
@@ -56,7 +56,7 @@ impl Specs {
         &mut self.links[at]
     }
 
-    /// A link that the node makes.
+    /// The spec of a virtual link that the node makes.
     pub fn make(
         &mut self,
         layer: Layer,
@@ -71,7 +71,7 @@ impl Specs {
         link
     }
 
-    /// The same without a word about these links: nothing is set on them, and nothing asked for there.
+    /// Drops all specs of these links: their settings, and the operators on them.
     #[must_use]
     pub fn without(mut self, links: &BTreeSet<String>) -> Specs {
         self.links.retain(|spec| !links.contains(&spec.name));
@@ -124,8 +124,8 @@ pub fn route(layer: Layer, link: &str, dst: Prefix, gateway: Option<IpAddr>) -> 
     }
 }
 
-/// The route that a document describes; `None` when it says neither where it leads nor through whom. Through no link:
-/// the name is empty.
+/// The route of a document; `None` when the document has neither a destination nor a gateway. An empty name means no
+/// link.
 #[must_use]
 pub fn route_from(layer: Layer, link: &str, said: &LinkRoute) -> Option<RouteSpec> {
     let everywhere = said.gateway.map(Prefix::everywhere);
@@ -135,7 +135,7 @@ pub fn route_from(layer: Layer, link: &str, said: &LinkRoute) -> Option<RouteSpe
         src: said.source,
         priority: metric(said.metric),
         mtu: said.mtu.unwrap_or(0),
-        // 0 is the kernel's word for one that is not said.
+        // 0 is the kernel's word for an unspecified table.
         table: said
             .table
             .filter(|table| *table != 0)
@@ -144,13 +144,13 @@ pub fn route_from(layer: Layer, link: &str, said: &LinkRoute) -> Option<RouteSpe
     })
 }
 
-/// The metric of a route. As in the reference, 0 says nothing; the kernel, too, gives an IPv6 route one of its own then.
+/// The metric of a route. As in the reference, 0 counts as absent; the kernel, too, replaces 0 for an IPv6 route.
 #[must_use]
 pub fn metric(said: Option<u32>) -> u32 {
     said.filter(|metric| *metric != 0).unwrap_or(METRIC)
 }
 
-/// As a document writes it.
+/// Converts the document's form of a prefix.
 #[must_use]
 pub fn prefix(cidr: Cidr) -> Prefix {
     Prefix {
@@ -159,7 +159,7 @@ pub fn prefix(cidr: Cidr) -> Prefix {
     }
 }
 
-/// Who is asked for names, unless nothing is said of that.
+/// The resolver spec, unless it is empty.
 #[must_use]
 pub fn resolver(said: ResolverSpec) -> Option<ResolverSpec> {
     let nothing = ResolverSpec {
@@ -169,7 +169,7 @@ pub fn resolver(said: ResolverSpec) -> Option<ResolverSpec> {
     (said != nothing).then_some(said)
 }
 
-/// Who is asked for the time, unless nobody is named.
+/// The time server spec, unless it has no servers.
 #[must_use]
 pub fn time_servers(layer: Layer, time_servers: Vec<String>) -> Option<TimeServerSpec> {
     (!time_servers.is_empty()).then_some(TimeServerSpec {
@@ -178,7 +178,7 @@ pub fn time_servers(layer: Layer, time_servers: Vec<String>) -> Option<TimeServe
     })
 }
 
-/// The name and, behind the first dot, its domain.
+/// Splits a host name from its domain at the first dot.
 #[must_use]
 pub fn hostname(layer: Layer, name: &str) -> HostnameSpec {
     let (hostname, domainname) = name.split_once('.').unwrap_or((name, ""));
@@ -189,13 +189,13 @@ pub fn hostname(layer: Layer, name: &str) -> HostnameSpec {
     }
 }
 
-/// A spec that layers have.
+/// A spec that belongs to a layer.
 pub trait Layered: Spec {
-    /// Who says it.
+    /// Layer of the spec.
     fn layer(&self) -> Layer;
-    /// What it is about; unique among what is merged.
+    /// Identity of the spec's subject; unique among merged specs.
     fn id(&self) -> String;
-    /// What comes of this and what a lower layer, or another server, says of the same thing.
+    /// Merges this spec with one of a lower layer, or of another server, for the same subject.
     #[must_use]
     fn over(self, _lower: &Self) -> Self {
         self
@@ -212,7 +212,7 @@ impl Layered for LinkSpec {
     }
 
     fn over(self, lower: &LinkSpec) -> LinkSpec {
-        // Who makes a link, or puts it into another, decides about both.
+        // The layer that sets the kind, or the master, decides all fields of it.
         let has_kind = self.logical;
         let has_master = self.master().is_some();
         let base = lower.clone();
@@ -263,7 +263,7 @@ impl Layered for RouteSpec {
     }
 }
 
-/// As [`RouteSpec`] says.
+/// Id of a route, as defined by [`RouteSpec`].
 #[must_use]
 pub fn route_id(
     table: u32,
@@ -329,7 +329,7 @@ impl Layered for ResolverSpec {
         "resolvers".to_owned()
     }
 
-    /// Two servers of one layer add up.
+    /// The servers of two specs of one layer add up.
     fn over(mut self, lower: &ResolverSpec) -> ResolverSpec {
         let adds_up = self.layer == lower.layer;
         if self.dns_servers.is_empty() || adds_up {
@@ -368,7 +368,7 @@ fn extend<T: PartialEq + Clone>(these: &mut Vec<T>, others: &[T]) {
     }
 }
 
-/// What comes of all layers, by id. Each spec stands with its id there: in one layer the first wins.
+/// Merges all layers, by id. Input specs carry the id of their resource; within one layer the first one wins.
 pub fn merge<'a, S: Layered>(
     specs: impl IntoIterator<Item = (&'a str, &'a S)>,
 ) -> BTreeMap<String, S> {

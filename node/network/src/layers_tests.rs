@@ -1,4 +1,4 @@
-//! What comes of several layers.
+//! Tests the merge of several layers.
 
 use std::net::IpAddr;
 
@@ -115,7 +115,7 @@ fn the_config_names_the_node_before_anyone_else() {
     let named = only(&all);
     assert_eq!((&*named.hostname, &*named.domainname), ("c", "example.org"));
     let [cmdline, _, default, first, second] = all;
-    // Of two servers the first link's wins.
+    // Of two DHCP servers, the one of the first link wins.
     assert_eq!(
         only(&[cmdline, default.clone(), first, second]).hostname,
         "dhcp0"

@@ -1,4 +1,4 @@
-//! What a DHCP server's answer means for the network.
+//! Translates DHCP leases into network specs.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -13,12 +13,12 @@ use super::ip_param::prefix_of;
 use super::layers::{Specs, hostname, resolver, route, time_servers};
 
 const LAYER: Layer = Layer::Operator;
-/// DHCPv4: domains to try behind short names (RFC 3397).
+/// DHCPv4: the domain search option (RFC 3397).
 pub const SEARCH_DOMAINS: u8 = 119;
-/// DHCPv6: name servers (RFC 3646, section 3).
+/// DHCPv6: the name server option (RFC 3646, section 3).
 const DNS_SERVERS_V6: u16 = 23;
 
-/// What a DHCPv4 lease gives a link. Classless routes, where present, stand for the routers (RFC 3442).
+/// Specs of a DHCPv4 lease. Classless routes, where present, replace the router option (RFC 3442).
 #[must_use]
 pub fn of_v4(link: &str, dhcp: &Dhcp, lease: &DhcpV4Lease) -> Specs {
     let mut specs = Specs::default();
@@ -36,7 +36,7 @@ pub fn of_v4(link: &str, dhcp: &Dhcp, lease: &DhcpV4Lease) -> Specs {
     if !dhcp.skip_routes {
         specs.routes = routes(link, dhcp.route_metric, own, lease);
     }
-    // Below 576 IPv4 itself is broken (RFC 791); such an answer is a mistake.
+    // IPv4 requires an MTU of 576 bytes (RFC 791), so a smaller one is a mistake.
     if let Some(mtu) = lease.mtu.map(u32::from).filter(|mtu| *mtu >= 576) {
         specs.link(LAYER, link).mtu = mtu;
     }
@@ -51,7 +51,7 @@ pub fn of_v4(link: &str, dhcp: &Dhcp, lease: &DhcpV4Lease) -> Specs {
     }
     let servers = lease.dns_srvs.iter().flatten();
     let raw = lease.get_option_raw(SEARCH_DOMAINS).unwrap_or_default();
-    // Code and length are in front.
+    // Skip the option's code and length bytes.
     let mut search = domains(raw.get(2..).unwrap_or_default());
     if search.is_empty() {
         search.extend(domain.map(str::to_owned));
@@ -64,7 +64,7 @@ pub fn of_v4(link: &str, dhcp: &Dhcp, lease: &DhcpV4Lease) -> Specs {
 }
 
 fn routes(link: &str, metric: u32, own: Prefix, lease: &DhcpV4Lease) -> Vec<RouteSpec> {
-    // With the router 0.0.0.0 the destination is on the link (RFC 3442).
+    // The router 0.0.0.0 means that the destination is on the link (RFC 3442).
     let by = |destination: Ipv4Addr, length: u8, router: Ipv4Addr| {
         let gateway = (!router.is_unspecified()).then_some(IpAddr::from(router));
         let dst = Prefix {
@@ -93,7 +93,7 @@ fn routes(link: &str, metric: u32, own: Prefix, lease: &DhcpV4Lease) -> Vec<Rout
             .map(|router| everywhere(*router))
             .collect(),
     };
-    // A router outside of our own network (a /32 lease) must first be made reachable.
+    // A router outside of the link's own network (a /32 lease) needs a route on the link first.
     let far = |route: &RouteSpec| match route.gateway {
         Some(IpAddr::V4(router)) if !own.contains(router.into()) => {
             Some(by(router, 32, Ipv4Addr::UNSPECIFIED))
@@ -105,7 +105,7 @@ fn routes(link: &str, metric: u32, own: Prefix, lease: &DhcpV4Lease) -> Vec<Rout
     routes
 }
 
-/// What a DHCPv6 lease gives a link: routes are the routers' own word (RFC 4861).
+/// Specs of a DHCPv6 lease. It has no routes: routers advertise those (RFC 4861).
 #[must_use]
 pub fn of_v6(link: &str, lease: &DhcpV6Lease) -> Specs {
     let mut specs = Specs::default();
@@ -131,15 +131,15 @@ pub fn of_v6(link: &str, lease: &DhcpV6Lease) -> Specs {
     specs
 }
 
-/// Whether an address can be one machine's (RFC 1122, section 3.2.1.3; RFC 4291, section 2.4). With another a
-/// lease is a mistake.
+/// Whether an address can belong to one host (RFC 1122, section 3.2.1.3; RFC 4291, section 2.4). A lease with any other
+/// address is a mistake.
 #[must_use]
 pub fn is_of_one(address: IpAddr) -> bool {
     let is_broadcast = address == IpAddr::from(Ipv4Addr::BROADCAST);
     !(address.is_unspecified() || address.is_loopback() || address.is_multicast() || is_broadcast)
 }
 
-/// The domains of an option, which may point back into it (RFC 1035, section 4.1.4), up to one that is none.
+/// Domains of a search option, up to the first invalid one. Names may be compressed (RFC 1035, section 4.1.4).
 fn domains(bytes: &[u8]) -> Vec<String> {
     let mut decoder = BinDecoder::new(bytes);
     let mut domains = Vec::new();
@@ -153,7 +153,7 @@ fn domains(bytes: &[u8]) -> Vec<String> {
     domains
 }
 
-/// A DHCPv6 option's addresses, whether its code and length (4 bytes) are in front or not.
+/// Addresses of a DHCPv6 option, with or without its 4-byte header of code and length.
 fn addresses(bytes: &[u8]) -> Vec<IpAddr> {
     let bytes = bytes.get(bytes.len() % 16..).unwrap_or_default();
     let chunks = bytes.chunks_exact(16);
@@ -170,7 +170,7 @@ fn names(dns_servers: Vec<IpAddr>, search_domains: Vec<String>) -> Option<Resolv
     })
 }
 
-/// Whether foreign text is harmless as a DNS name (RFC 1123, 2.1). It goes into files and messages.
+/// Whether untrusted text is a valid DNS name (RFC 1123, 2.1), safe to write into files and messages.
 #[must_use]
 pub fn is_name(text: &str) -> bool {
     let is_label = |label: &str| {

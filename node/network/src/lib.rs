@@ -1,9 +1,9 @@
-//! What the network of a node shall be, and how it becomes that; machined's controllers call it.
+//! Desired state of the node's network, and the engine that applies it to the kernel. machined's controllers call it.
 //!
-//! Owns: layers that say what the network shall be (`default_layer`, `cmdline_layer`, `platform_layer`, DHCP's leases in
-//! `lease`, `config_layer`); `layers` merges them, and `apply` makes the kernel follow. All but the clients in `dhcp`,
-//! `solicit`, `refusal`, `netlink`, `generic`, `ethtool`, what is kept in `seed` and `former` and the files `kernel.rs` is
-//! pure.
+//! Owns: the layers of the desired state (`default_layer`, `cmdline_layer`, `platform_layer`, DHCP leases in `lease`,
+//! `config_layer`), their merge in `layers`, and the engine `apply`. Everything is pure except the clients in `dhcp`,
+//! `solicit`, `refusal`, `netlink`, `generic` and `ethtool`, the storage in `seed` and `former`, and the files
+//! `kernel.rs`.
 //! Never does: decide when a layer changes.
 //! Talks to: the kernel (netlink), DHCP servers, name servers.
 //! On a laptop: `cargo test -p corten-network`; as root also against the kernel.
@@ -56,45 +56,45 @@ use corten_resources::{Pointer, Start, Store};
 use corten_types::network::{HostnameStatus, NodeAddress};
 use tokio::sync::watch;
 
-/// What the network starts from; nothing is done before there is one.
+/// Inputs of the network; no controller acts before they are known.
 #[derive(Debug)]
 pub struct Setup {
-    /// The kernel's parameters.
+    /// Kernel parameters.
     pub cmdline: Cmdline,
-    /// The node's name while nobody names it.
+    /// Host name for when no layer names the node.
     pub default_hostname: String,
-    /// The directory for name files.
+    /// Directory of the name files.
     pub names: PathBuf,
 }
 
 impl Setup {
-    /// Waits for it; `None` when there will be none.
+    /// Waits for the setup; `None` when it will never come.
     pub async fn wait(setup: &mut watch::Receiver<Option<Arc<Setup>>>) -> Option<Arc<Setup>> {
         setup.wait_for(Option::is_some).await.ok()?.clone()
     }
 }
 
-/// What the network has come to.
+/// Current state of the network.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Status {
-    /// The node's name.
+    /// Host name of the node.
     pub hostname: String,
-    /// Addresses others can reach it by, IPv4 first.
+    /// Addresses at which other machines reach the node, IPv4 first.
     pub addresses: Vec<IpAddr>,
 }
 
-/// A handle: cheap to clone.
+/// Handle to the network's status; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Network {
     status: watch::Receiver<Status>,
 }
 
 impl Network {
-    /// Follows what the controllers find, and tells of it on the console.
+    /// Follows the controllers' resources and reports changes on the console.
     #[must_use]
     pub fn follow(store: &Store) -> Network {
         let (publisher, status) = watch::channel(Status::default());
-        // Whoever writes them may come later.
+        // The controllers that write these kinds may start later.
         let known = store.register::<NodeAddress>();
         if let Err(error) = known.and_then(|()| store.register::<HostnameStatus>()) {
             console::error(&format!("network: cannot be followed: {error}"));
@@ -104,13 +104,13 @@ impl Network {
         Network { status }
     }
 
-    /// The network now.
+    /// The current status.
     #[must_use]
     pub fn status(&self) -> Status {
         self.status.borrow().clone()
     }
 
-    /// Waits until somebody can reach this node.
+    /// Waits until the node has an address that other machines can reach.
     pub async fn reachable(&self) {
         let _ = self
             .status
@@ -131,7 +131,7 @@ async fn publish_all(store: &Store, publisher: &watch::Sender<Status>) {
             return;
         };
         publish(publisher, status_in(store));
-        // A watcher that fell behind ends, and is made anew.
+        // A watcher that fell behind ends and is replaced.
         while tokio::select! {
             event = addresses.next() => event.is_some(),
             event = name.next() => event.is_some(),

@@ -1,5 +1,4 @@
-//! Questions to the kernel by a netlink socket of their own, without a task: for families that tell nothing by
-//! themselves.
+//! Synchronous requests over a short-lived netlink socket, for protocols without notifications.
 
 use std::io;
 
@@ -9,11 +8,11 @@ use netlink_packet_core::{
 use netlink_sys::{Socket, SocketAddr};
 use rustix::net::sockopt;
 
-/// The kernel copies what is sent into one buffer, which is 200 KiB where nobody asks for more. It takes what
-/// is there, so that a larger one costs nothing.
+/// Send buffer size in bytes. The kernel copies a whole request into one buffer, and its default limit is about 200
+/// KiB. It allocates only what is sent, so a large limit is free.
 const BUFFER: usize = 16 << 20;
 
-/// A message as it is sent.
+/// Encodes a message.
 pub(super) fn bytes<T: NetlinkSerializable>(mut message: NetlinkMessage<T>) -> Vec<u8> {
     message.finalize();
     let mut bytes = vec![0; message.buffer_len()];
@@ -21,11 +20,11 @@ pub(super) fn bytes<T: NetlinkSerializable>(mut message: NetlinkMessage<T>) -> V
     bytes
 }
 
-/// Sends messages of a protocol (`netlink_sys::protocols`) and returns the answers. The kernel works while it
-/// is sent to: what it has to say is there then.
+/// Sends messages of a protocol (`netlink_sys::protocols`) and returns the answers. The kernel handles a request during
+/// the send, so all answers are available afterwards.
 ///
 /// # Errors
-/// When the socket fails, or an answer is none. What the kernel refuses is an answer.
+/// The socket fails, or an answer is malformed. A refusal by the kernel is an answer.
 pub(super) fn exchange<T: NetlinkDeserializable>(
     protocol: isize,
     bytes: &[u8],
@@ -34,9 +33,9 @@ pub(super) fn exchange<T: NetlinkDeserializable>(
     socket.bind_auto()?;
     socket.connect(&SocketAddr::new(0, 0))?;
     socket.set_non_blocking(true)?;
-    // Errors without the message they are about.
+    // Errors come without a copy of the request.
     socket.set_cap_ack(true)?;
-    // Only the machine's root may; another makes do with what there is.
+    // Only root of the initial user namespace may; other users keep the default size.
     let _ = sockopt::set_socket_send_buffer_size_force(&socket, BUFFER);
     let sent = socket.send(bytes, 0)?;
     if sent != bytes.len() {

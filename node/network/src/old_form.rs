@@ -1,4 +1,4 @@
-//! Links as `machine.network.interfaces` writes them.
+//! Network specs of the legacy form, `machine.network.interfaces`.
 
 use corten_config::kinds::LinkRoute;
 use corten_config::v1alpha1::{DeviceSelector, DhcpOptions, Interface, LegacyRoute};
@@ -11,7 +11,7 @@ use super::config_layer::{LAYER, Present, Said, master, real_name, tunnel};
 use super::default_layer::dhcp;
 use super::layers::{Specs, metric, prefix, route_from};
 
-/// Adds what one entry says, for each link it means.
+/// Adds the specs of one entry, for each link that it selects.
 pub(super) fn interface(interface: &Interface, present: &Present, said: &mut Said) {
     let mut names: Vec<String> = Vec::new();
     if let Some(name) = &interface.interface {
@@ -124,7 +124,7 @@ fn ask(specs: &mut Specs, link: &str, options: &DhcpOptions) {
     }
 }
 
-/// The links of devices that are like that, by name.
+/// Names of the links of devices that match the selector.
 fn selected(selector: &DeviceSelector, present: &Present) -> Vec<String> {
     let fits = |link: &LinkStatus| {
         let patterns = [
@@ -148,7 +148,7 @@ fn selected(selector: &DeviceSelector, present: &Present) -> Vec<String> {
     fitting.map(|(name, _)| name.clone()).collect()
 }
 
-/// Shell patterns; hardware addresses are hexadecimal, so case does not count.
+/// Matches a shell pattern, ignoring case: hardware addresses are hexadecimal.
 fn like(pattern: &str, text: &str) -> bool {
     let options = glob::MatchOptions {
         case_sensitive: false,

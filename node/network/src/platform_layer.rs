@@ -1,4 +1,4 @@
-//! What the platform says: by a NoCloud seed, its metadata service, or META 0x0a.
+//! Network specs of the platform, from a NoCloud seed, its metadata service or META 0x0a.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ use super::seed::Seed;
 
 const LAYER: Layer = Layer::Platform;
 
-/// What META 0x0a says.
+/// Specs of META 0x0a.
 #[must_use]
 pub fn of_meta(network: &PlatformNetwork, present: &Present) -> Specs {
     let mut specs = Specs::default();
@@ -35,7 +35,7 @@ pub fn of_meta(network: &PlatformNetwork, present: &Present) -> Specs {
     }
     for address in &network.addresses {
         let name = real(&address.link);
-        // Who gives a link an address does not want it to ask for one.
+        // A link with an address of the platform does not run DHCP by default.
         specs.link(LAYER, &name);
         specs.address(LAYER, &name, prefix(address.address), address.priority);
         if let Some(added) = specs.addresses.last_mut() {
@@ -155,12 +155,12 @@ fn meta_names(specs: &mut Specs, network: &PlatformNetwork) {
     specs.time_servers = time_servers(LAYER, servers.collect());
 }
 
-/// What a seed says, and what of it no link here is meant by.
+/// Specs of a seed, and messages about entries that match no link.
 #[must_use]
 pub fn of_seed(seed: &Seed, present: &Present) -> (Specs, Vec<String>) {
     let mut specs = Specs::default();
     let mut complaints = Vec::new();
-    // Bonds, bridges and VLANs speak of links by their ids.
+    // Bonds, bridges and VLANs refer to links by their ids.
     let mut ids: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for link in &seed.network.links {
         let found = match &link.shape {
@@ -201,14 +201,14 @@ pub fn of_seed(seed: &Seed, present: &Present) -> (Specs, Vec<String>) {
     (specs, complaints)
 }
 
-/// The names of the cards that are meant.
+/// Names of the matching cards.
 fn found(
     how: &SeedMatch,
     id: &str,
     present: &Present,
     complaints: &mut Vec<String>,
 ) -> Vec<String> {
-    // Who read it has seen that it is a pattern.
+    // The parser has validated the pattern.
     let Ok(pattern) = how.name.as_deref().map(Pattern::new).transpose() else {
         return Vec::new();
     };
@@ -262,7 +262,7 @@ fn seed_link(specs: &mut Specs, name: &str, said: &SeedLink, named: &impl Fn(&st
             }
         }
         SeedShape::Vlan { parent, id } => {
-            // Its card may come yet. What the seed calls that may be another card's own name.
+            // The card may appear later. The seed's id for it may be another card's own name.
             let Some(parent) = named(parent).into_iter().next() else {
                 return;
             };
@@ -293,13 +293,13 @@ fn seed_operator(operator: &'static str, link: &str, how: &SeedDhcp) -> Operator
     spec
 }
 
-/// A route, and before it the one to its gateway, if that is said to be on the link.
+/// A route, preceded by the route to its gateway if the gateway is on the link.
 fn seed_routes(link: &str, said: &SeedRoute) -> Vec<RouteSpec> {
     let Some(mut far) = route_from(LAYER, link, &said.route) else {
         return Vec::new();
     };
-    // The reference has this of platforms alone: by IPv6 routers tell themselves where they lead, with 1024, and
-    // come before what a cloud writes into every seed. Who writes a config or META chooses.
+    // The reference does this for platforms only. Route advertisements of IPv6 routers get metric 1024 and win over the
+    // routes that a cloud writes into every seed. An operator chooses the metric in a config or in META.
     if said.route.metric.unwrap_or_default() == 0 && far.dst.address.is_ipv6() {
         far.priority = 2 * METRIC;
     }
@@ -312,8 +312,8 @@ fn seed_routes(link: &str, said: &SeedRoute) -> Vec<RouteSpec> {
     near.into_iter().chain([far]).collect()
 }
 
-/// Rules; one without an address is one for each family. Who gives no priority gets, as from the kernel, one before
-/// those that are there: the kernel's own begin at 32766.
+/// Routing rules; a rule without an address applies to each family. A rule without a priority gets one just before
+/// those already present, as in the kernel, whose own rules begin at 32766.
 fn seed_rules(said: &[SeedRule]) -> Vec<RoutingRuleSpec> {
     let taken: BTreeSet<u32> = said.iter().filter_map(|rule| rule.priority).collect();
     let mut free = RULE_PRIORITIES
@@ -321,7 +321,7 @@ fn seed_rules(said: &[SeedRule]) -> Vec<RoutingRuleSpec> {
         .filter(|number| !taken.contains(number));
     let mut specs = Vec::new();
     for said in said {
-        // A seed has fewer rules than there are priorities.
+        // There are more priorities than a seed can have rules.
         let Some(priority) = said.priority.or_else(|| free.next()) else {
             break;
         };
@@ -344,7 +344,7 @@ fn seed_rules(said: &[SeedRule]) -> Vec<RoutingRuleSpec> {
     specs
 }
 
-/// The link in whose network the gateway is.
+/// The link whose network contains the gateway.
 fn through(said: &SeedRoute, specs: &Specs) -> Option<String> {
     let gateway = said.route.gateway?;
     let mut addresses = specs.addresses.iter();

@@ -1,4 +1,4 @@
-//! What becomes of the samples of `tests/corpus`, and of hostile ones.
+//! Tests the seeds of `tests/corpus`, and hostile ones.
 
 use corten_config::platform::PlatformNetwork;
 use corten_corpus::{hostile, sample};
@@ -11,7 +11,7 @@ use super::layers::{Layered, Specs};
 use super::platform_layer::{of_meta, of_seed};
 use super::seed::{Place, Seed};
 
-/// Three cards; the first is also called `enp0s1`.
+/// Three cards; the first has the alternative name `enp0s1`.
 fn present() -> Present {
     let card = |name: &str, last: u8, other: &str| {
         let link = LinkStatus {
@@ -98,7 +98,7 @@ fn version_2_speaks_of_cards_by_what_they_are_like() {
             "inet4/192.168.14.1//1024",
             "eth0/inet6/2001:db8::1//2048",
             "inet4/10.10.4.137/10.0.0.0/8/1024",
-            // The gateway is made reachable first.
+            // The route to the gateway comes first.
             "inet4//10.99.0.1/32/300",
             "inet4/10.99.0.1//300",
         ]
@@ -127,7 +127,7 @@ fn bridges_have_their_cards_and_rules_their_priorities() {
     assert_eq!(complaints, [] as [&str; 0]);
     assert_eq!(ids(&specs.links), ["eth1", "eth0", "br0", "br1"]);
     let uses_tree = |at: usize| specs.links[at].bridge_master.unwrap().stp.enabled;
-    // Netplan's bridges use the tree unless they are told not to.
+    // Bridges of netplan use STP by default.
     assert_eq!((uses_tree(2), uses_tree(3)), (false, true));
     assert_eq!(master(&specs, 0).as_deref(), Some("br1"));
     assert_eq!(specs.links[3].mtu, 1400);
@@ -158,7 +158,7 @@ fn a_card_that_is_not_there_is_told_and_costs_no_other() {
         ids(&specs.addresses),
         ["bond0/10.10.4.140/29", "bond0.4/10.34.34.34/32"]
     );
-    // A part of a bond shows the bond's address, and is known by its own.
+    // A port of a bond shows the bond's address; its permanent address identifies it.
     let mut card = LinkStatus::with_device();
     card.permanent_addr =
         std::mem::replace(&mut card.hardware_addr, "02:00:00:00:00:09".to_owned());
@@ -168,7 +168,8 @@ fn a_card_that_is_not_there_is_told_and_costs_no_other() {
     assert!(ids(&specs.addresses).contains(&"eth9/192.168.14.2/24".to_owned()));
 }
 
-/// Cards found by their addresses, under ids no link could have; the VLAN's is called as another card is.
+/// Cards matched by address, under ids that are no valid names; the VLAN's parent has the name of another card as its
+/// id.
 const BY_ADDRESS: &str = "version: 2
 ethernets:
   the card on the left: {match: {macaddress: '52:54:00:00:00:02'}}
@@ -190,7 +191,7 @@ fn bonds_and_vlans_are_of_the_cards_that_ids_stand_for() {
     assert_eq!((master(0), master(2)), (Some("b"), Some("b")));
     let settings = specs.links[1].bond_master.as_ref().unwrap();
     assert_eq!(settings.primary, "eth1");
-    // Without its card there is no VLAN, least of all on the card that has the id for a name.
+    // Without its card there is no VLAN, least of all on the card whose name is the id.
     assert!(specs.addresses.is_empty() && specs.operators.is_empty());
     assert_eq!(complaints, ["no link is eth0 of network-config yet"]);
     let mut card = LinkStatus::with_device();

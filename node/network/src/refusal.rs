@@ -1,7 +1,7 @@
-//! A server's "no" to a client that wants to keep its lease (DHCPNAK: RFC 2131, section 4.3.2).
+//! Listens for a server's refusal to renew a lease (DHCPNAK: RFC 2131, section 4.3.2).
 //!
-//! It goes to everybody on the link, so that a socket with the client's own address does not get it, and a
-//! firewall may stop it; the link itself is listened to.
+//! The server broadcasts it. A socket bound to the client's address does not receive it, and a firewall may drop it, so
+//! this module captures frames on the link.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -10,23 +10,23 @@ use corten_sys::packet::{Capture, Instruction};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Lengths of headers.
+/// Header lengths in bytes.
 const ETHERNET: usize = 14;
 const UDP: usize = 8;
-/// Where a message has the client's hardware address, and where its options begin (RFC 2131, section 2).
+/// Offsets of the client's hardware address and of the options in a message (RFC 2131, section 2).
 const HARDWARE_ADDRESS: usize = 28;
 const OPTIONS: usize = 236;
-/// What options begin with (RFC 2131, section 3).
+/// Magic cookie in front of the options (RFC 2131, section 3).
 const COOKIE: [u8; 4] = [99, 130, 83, 99];
-/// From a server.
+/// Op code of a server's message.
 const REPLY: u8 = 2;
-/// Options (RFC 2132).
+/// Option codes and values (RFC 2132).
 const PAD: u8 = 0;
 const KIND: u8 = 53;
 const SERVER: u8 = 54;
 const END: u8 = 255;
 const NO: [u8; 1] = [6];
-/// No packet on the link is longer, but for those of networks with larger ones.
+/// Buffer size in bytes: the longest Ethernet frame without jumbo frames.
 const LONGEST: usize = 1514;
 
 const fn instruction(code: u16, jump_true: u8, jump_false: u8, operand: u32) -> Instruction {
@@ -38,7 +38,7 @@ const fn instruction(code: u16, jump_true: u8, jump_false: u8, operand: u32) -> 
     }
 }
 
-/// Lets pass what is IPv4, UDP, in one piece, and for the port of DHCP clients (packet(7), linux/filter.h).
+/// BPF filter for unfragmented IPv4 UDP packets to the DHCP client port (packet(7), linux/filter.h).
 const FILTER: [Instruction; 11] = [
     instruction(0x28, 0, 0, 12),
     instruction(0x15, 0, 8, 0x0800),
@@ -53,10 +53,10 @@ const FILTER: [Instruction; 11] = [
     instruction(0x06, 0, 0, 0),
 ];
 
-/// Ends when `server` says no to the client with this hardware address, on the link of this index.
+/// Returns when `server` refuses the client with this hardware address, on the link of this index.
 ///
 /// # Errors
-/// Without CAP_NET_RAW, and when the link is down or gone.
+/// CAP_NET_RAW is missing, or the link is down or gone.
 #[expect(
     deprecated,
     reason = "its successor is unsafe; a capture keeps its descriptor as long as it lives"
@@ -79,7 +79,7 @@ pub async fn heard(index: u32, mac: &[u8], server: Ipv4Addr) -> io::Result<()> {
     }
 }
 
-/// `None` for what is no message at all.
+/// Whether a frame is the refusal; `None` if it is malformed.
 fn is_no(frame: &[u8], mac: &[u8], server: Ipv4Addr) -> Option<bool> {
     let words = frame.get(ETHERNET)? & 0xf;
     let message = frame.get(ETHERNET + usize::from(words) * 4 + UDP..)?;
@@ -119,7 +119,7 @@ mod tests {
         let mut message = vec![0; OPTIONS];
         message[0] = REPLY;
         message[HARDWARE_ADDRESS..HARDWARE_ADDRESS + 6].copy_from_slice(&MAC);
-        // An IPv4 header of five words.
+        // An IPv4 header of five 32-bit words.
         let mut headers = vec![0; ETHERNET + 20 + UDP];
         headers[ETHERNET] = 0x45;
         [&*headers, &*message, &COOKIE, options].concat()
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(is_no(&nobodys, &MAC, SERVER_ADDRESS), Some(false));
     }
 
-    /// A server's message below Ethernet, IPv4 and UDP.
+    /// A server's message with Ethernet, IPv4 and UDP headers.
     fn framed(message: &[u8]) -> Vec<u8> {
         let mut headers = vec![0; ETHERNET + 20 + UDP];
         headers[ETHERNET] = 0x45;
@@ -159,7 +159,7 @@ mod tests {
         fn hostile_messages_say_no_in_no_other_way(message in hostile("dhcpv4"), cut in 0_usize..60) {
             let frame = framed(&message);
             let found = is_no(&frame, &MAC, SERVER_ADDRESS);
-            // Nobody else's address, and no other kind of message.
+            // Only our address and only this message type match.
             if found == Some(true) {
                 prop_assert!(message[HARDWARE_ADDRESS..].starts_with(&MAC));
                 prop_assert!(message.windows(3).any(|option| option == [KIND, 1, 6]));

@@ -1,4 +1,4 @@
-//! Rules that say which packets look into which routing table (ip-rule(8)), by rtnetlink.
+//! Policy routing rules (ip-rule(8)) over rtnetlink.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -13,19 +13,19 @@ use rtnetlink::{Handle, IpVersion};
 
 use super::apply::describe;
 
-/// A rule as the kernel has it, and whether it is machined's.
+/// A rule in the kernel, and whether machined owns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// What it says.
+    /// The rule.
     pub rule: RoutingRule,
-    /// Whether machined made it.
+    /// Whether machined added it.
     pub is_ours: bool,
 }
 
-/// The rules there are, in the kernel's order.
+/// All rules, in the kernel's order.
 ///
 /// # Errors
-/// When the kernel does not say.
+/// The kernel does not report its rules.
 pub async fn found(handle: &Handle) -> Result<Vec<Found>, String> {
     let mut all = Vec::new();
     for version in [IpVersion::V4, IpVersion::V6] {
@@ -39,10 +39,11 @@ pub async fn found(handle: &Handle) -> Result<Vec<Found>, String> {
     Ok(all)
 }
 
-/// Makes machined's rules these. Returns what went wrong, for a person; the other rules are as wanted.
+/// Replaces machined's rules with these. Returns the failures as messages for the operator; the other rules are
+/// applied.
 ///
 /// # Errors
-/// When the kernel does not say what is there.
+/// The kernel does not report its rules.
 pub async fn apply(handle: &Handle, wanted: &BTreeSet<RoutingRule>) -> Result<Vec<String>, String> {
     let present = found(handle).await?;
     let ours: BTreeSet<&RoutingRule> = present
@@ -51,7 +52,7 @@ pub async fn apply(handle: &Handle, wanted: &BTreeSet<RoutingRule>) -> Result<Ve
         .map(|found| &found.rule)
         .collect();
     let mut complaints = Vec::new();
-    // The new ones first: between the two a packet finds one of them, rather than none.
+    // New rules first: a packet in between matches an old or a new rule rather than none.
     for rule in wanted.iter().filter(|rule| !ours.contains(rule)) {
         let mut add = handle.rule().add();
         *add.message_mut() = message(rule);
@@ -69,7 +70,7 @@ pub async fn apply(handle: &Handle, wanted: &BTreeSet<RoutingRule>) -> Result<Ve
     Ok(complaints)
 }
 
-/// Nobody else marks rules as static; so ours are found again.
+/// Marks machined's rules; no other program marks rules as static.
 const OURS: RouteProtocol = RouteProtocol::Static;
 
 fn message(rule: &RoutingRule) -> RuleMessage {
@@ -174,7 +175,7 @@ mod tests {
         }
     }
 
-    /// One of each field.
+    /// Rules that cover each field.
     fn several() -> BTreeSet<RoutingRule> {
         let by_address = RoutingRule {
             src: prefix("10.1.0.0/16"),
@@ -221,14 +222,14 @@ mod tests {
             let mut wanted = several();
             assert_eq!(apply(&handle, &wanted).await.unwrap(), [""; 0]);
             assert_eq!(ours().await, wanted);
-            // Another one in place of the first; the same again is nothing to do.
+            // One rule replaces the first; applying the same again changes nothing.
             wanted.pop_first();
             wanted.insert(rule("inet4", 10));
             for _ in 0..2 {
                 assert_eq!(apply(&handle, &wanted).await.unwrap(), [""; 0]);
                 assert_eq!(ours().await, wanted);
             }
-            // One the kernel refuses is told, and the others are there.
+            // A rule that the kernel refuses is reported, and the others are applied.
             let mut bad = wanted.clone();
             bad.insert(RoutingRule {
                 iif_name: "a-name-that-is-too-long".to_owned(),

@@ -1,5 +1,5 @@
-//! A NoCloud seed: what a cloud, or who makes virtual machines, puts beside a machine (cloud-init's
-//! documentation: "NoCloud").
+//! A NoCloud seed: configuration that a cloud or hypervisor provides to a machine (cloud-init's documentation:
+//! "NoCloud").
 
 use std::fs;
 use std::io;
@@ -10,18 +10,18 @@ use corten_config::platform::{SeedNetwork, identity, network};
 
 use super::lease::is_name;
 
-/// Where a seed is, by the machine's serial number (SMBIOS type 1):
-/// `ds=nocloud;h=NAME;s=http://server/directory/`, each but the first left out at will.
+/// Location of a seed, from the machine's serial number (SMBIOS type 1):
+/// `ds=nocloud;h=NAME;s=http://server/directory/`. All fields but the first are optional.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Place {
-    /// The directory's URL, with `/` at its end; absent: a volume CIDATA.
+    /// URL of the directory, with a trailing `/`; absent for a CIDATA volume.
     pub url: Option<String>,
-    /// The machine's name, over that in `meta-data`.
+    /// Host name of the machine; it overrides the one in `meta-data`.
     pub hostname: Option<String>,
 }
 
 impl Place {
-    /// Reads the serial number; one that does not speak of a seed says nothing.
+    /// Parses the serial number; one without a seed gives the default.
     #[must_use]
     pub fn read(serial: &str) -> Place {
         let mut fields = serial.trim().split(';');
@@ -51,28 +51,28 @@ fn is_url(text: &str) -> bool {
         .any(|scheme| text.starts_with(scheme))
 }
 
-/// Names of the files about the network, in the order of [`Files`].
+/// Names of the network files, in the order of [`Files`].
 pub const NAMES: [&str; 2] = ["network-config", "meta-data"];
 
-/// What the files hold; absent: there is none.
+/// Contents of the files; `None` for a missing file.
 pub type Files = [Option<Vec<u8>>; 2];
 
-/// What a seed, or a cloud's metadata service, says of the network.
+/// Network settings from a seed or a cloud's metadata service.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Seed {
     /// Links, addresses, routes, name servers.
     pub network: SeedNetwork,
-    /// The machine's name.
+    /// Host name of the machine.
     pub hostname: Option<String>,
-    /// Who tells the time.
+    /// Time servers.
     pub time_servers: Vec<String>,
 }
 
 impl Seed {
-    /// Reads the files. Either may be missing.
+    /// Parses the files. Either may be missing.
     ///
     /// # Errors
-    /// Everything that is wrong with the first that is, with the file's name.
+    /// All problems of the first broken file, with the file's name.
     pub fn parse(files: &Files, place: &Place) -> Result<Seed, String> {
         let [config, meta] = files;
         let wrong = |file: &str, problems: &dyn std::fmt::Display| {
@@ -92,21 +92,21 @@ impl Seed {
     }
 }
 
-/// Where the files are kept between boots: who takes the seed away keeps the network.
+/// Copy of the seed files on disk, so that the node keeps its network after the seed is removed.
 #[derive(Debug, Clone)]
 pub struct Kept(PathBuf);
 
 impl Kept {
-    /// On a volume; `None` when none is mounted there.
+    /// The copy on a volume; `None` when no volume is mounted there.
     #[must_use]
     pub fn on_volume(mount_point: &Path) -> Option<Kept> {
         durable::is_volume(mount_point).then(|| Kept(mount_point.join("seed")))
     }
 
-    /// What was kept; `None`: nothing.
+    /// Loads the stored files; `None` when there are none.
     ///
     /// # Errors
-    /// The volume's.
+    /// The volume cannot be read.
     pub fn load(&self) -> io::Result<Option<Files>> {
         let read = |name: &str| match fs::read(self.0.join(name)) {
             Ok(bytes) => Ok(Some(bytes)),
@@ -118,10 +118,10 @@ impl Kept {
         Ok(files.iter().any(Option::is_some).then_some(files))
     }
 
-    /// Keeps these files, and no others. Once this returns, they are on the disk.
+    /// Replaces the stored files with these. On return they are durable.
     ///
     /// # Errors
-    /// The volume is full or broken; each file is what it was, or new.
+    /// The volume is full or broken; each file has its old or its new content.
     pub fn save(&self, files: &Files) -> io::Result<()> {
         if self.load()?.as_ref() == Some(files) {
             return Ok(());

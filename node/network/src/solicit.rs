@@ -1,11 +1,11 @@
-//! A lease by DHCPv6, from the first question to the first answer that gives one: Solicit, Advertise, Request, Reply
-//! (RFC 8415, sections 18.2.1 and 18.2.2).
+//! Obtains a DHCPv6 lease: Solicit, Advertise, Request, Reply (RFC 8415, sections 18.2.1 and 18.2.2). mozim takes over
+//! once there is a lease.
 //!
-//! mozim, which keeps leases, asks for each one by a number of the link (IAID) that is made up for it, and names no
-//! address: after a boot a node would have another address. All that follows the first answer is mozim's.
+//! mozim makes up a new IAID for each exchange and requests no address, so a node would get another address after each
+//! boot.
 //!
-//! The messages are read by hand: dhcproto 0.15 panics at options that are too short where overflow is checked, and
-//! drops a status that it cannot read.
+//! The messages are parsed here because of two faults of dhcproto 0.15. It panics on options that are too short when
+//! overflow checks are on, and it drops a status code that it cannot parse.
 
 use std::net::{Ipv6Addr, SocketAddrV6};
 use std::time::Duration;
@@ -18,18 +18,18 @@ use tokio::time::{Instant, sleep, timeout};
 use super::dhcp::Asking;
 use super::lease;
 
-/// Ports, and who hears what is asked (RFC 8415, sections 7.1 and 7.2).
+/// Ports and the multicast group of all servers (RFC 8415, sections 7.1 and 7.2).
 const CLIENT_PORT: u16 = 546;
 const SERVER_PORT: u16 = 547;
 const SERVERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 1, 2);
 
-/// Kinds of messages (RFC 8415, section 7.3).
+/// Message types (RFC 8415, section 7.3).
 const SOLICIT: u8 = 1;
 const ADVERTISE: u8 = 2;
 const REQUEST: u8 = 3;
 const REPLY: u8 = 7;
 
-/// Options (RFC 8415, section 21).
+/// Option codes (RFC 8415, section 21).
 const CLIENT_ID: u16 = 1;
 const SERVER_ID: u16 = 2;
 const IA_NA: u16 = 3;
@@ -37,52 +37,55 @@ const IA_ADDRESS: u16 = 5;
 const OPTION_REQUEST: u16 = 6;
 const ELAPSED_TIME: u16 = 8;
 const STATUS: u16 = 13;
-/// Name servers, domains (RFC 3646) and time servers (RFC 5908) are wanted, too.
+/// Options to request: name servers, search domains (RFC 3646) and time servers (RFC 5908).
 const WANTED: [u8; 6] = [0, 23, 0, 24, 0, 56];
-/// The longest DUID in bytes (RFC 8415, section 11.1).
+/// Length limit of a DUID in bytes (RFC 8415, section 11.1).
 const LONGEST_DUID: usize = 130;
 
-/// The first question waits for so long at most, that machines which start together do not ask together. The second of
-/// the RFC is long for a node that boots.
+/// Limit of the random delay before the first message, so that machines which start together spread their requests. The
+/// RFC's limit of one second is long for a node that boots.
 const MOST_DELAY_MS: u32 = 200;
-/// So long it waits for the first answer, and twice as long after each question (RFC 8415, section 7.6).
+/// Timeout of the first message; it doubles with each retransmission (RFC 8415, section 7.6).
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
-/// Questions to a server that made an offer, within 15 s; then all servers are asked again.
+/// Requests to the server that made an offer, within 15 s; then all servers are solicited again.
 const REQUESTS: u32 = 4;
-/// What one packet holds.
+/// Size limit of one packet in bytes.
 const LONGEST_MESSAGE: usize = 1500;
 
-/// What a server offers, or gives; times in seconds.
+/// An address that a server offers or assigns; times in seconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Offer {
-    /// The server's DUID.
+    /// DUID of the server.
     server: Vec<u8>,
     address: Ipv6Addr,
-    /// When another server is to be asked; 0: as the client thinks.
+    /// T2, the time to rebind; 0 leaves the choice to the client.
     rebind: u32,
     preferred: u32,
     valid: u32,
 }
 
-/// A question for a lease, which is repeated until it is answered.
+/// A Solicit or Request message, retransmitted until it is answered.
 struct Question<'a> {
     kind: u8,
-    /// Tells its answers from others.
+    /// Transaction id, which matches answers to the message.
     id: [u8; 3],
     duid: &'a [u8],
     iaid: u32,
-    /// The server that made an offer.
+    /// DUID of the server that made an offer.
     server: Option<&'a [u8]>,
-    /// The address that is asked for.
+    /// Address to request.
     address: Option<Ipv6Addr>,
 }
 
-/// Asks on a link until a server gives a lease; `former` is the address the link had before, which it gets if it can.
-/// It is to be renewed at once: of what else was told mozim knows only what it reads itself.
+/// Solicits a lease on a link until a server gives one. `former` is the address the link had before; the server is
+/// asked to assign it again.
+///
+/// The returned lease is due for renewal after one second: mozim learns the other options only from a reply that it
+/// parses itself.
 ///
 /// # Errors
-/// There is no socket at the address `source`.
+/// No socket can be bound to `source`.
 pub async fn obtain(
     asking: &Asking,
     source: Ipv6Addr,
@@ -115,7 +118,7 @@ pub async fn obtain(
 }
 
 impl Question<'_> {
-    /// Asks ever more rarely, so many times at most, until there is an answer of use.
+    /// Sends the message up to `times` times, with exponential back-off, until a usable answer arrives.
     async fn answered(
         &self,
         socket: &UdpSocket,
@@ -125,11 +128,11 @@ impl Question<'_> {
         let began = Instant::now();
         let mut wait = FIRST_WAIT;
         for _ in 0..times {
-            // One that cannot be sent is lost, as others are: a link may be gone for a moment.
+            // A failed send counts as a lost packet: the link may be gone for a moment.
             let _ = socket
                 .send_to(&self.message(began.elapsed()), servers)
                 .await;
-            // A tenth more or less.
+            // The timeout varies by 10 % either way.
             let patience = wait * (900 + random() % 200) / 1000;
             match timeout(patience, self.answer(socket)).await {
                 Ok(answer) => return answer.map(Some),
@@ -139,7 +142,7 @@ impl Question<'_> {
         Ok(None)
     }
 
-    /// The first answer of use; others are left alone.
+    /// Returns the first usable answer and ignores all other packets.
     async fn answer(&self, socket: &UdpSocket) -> io::Result<Offer> {
         let mut buffer = vec![0; LONGEST_MESSAGE];
         loop {
@@ -160,7 +163,7 @@ impl Question<'_> {
         let hundredths = u16::try_from(since.as_millis() / 10).unwrap_or(u16::MAX);
         option(&mut message, ELAPSED_TIME, &hundredths.to_be_bytes());
         option(&mut message, OPTION_REQUEST, &WANTED);
-        // Times are the server's to say.
+        // T1 and T2 are the server's choice.
         let mut binding = [&self.iaid.to_be_bytes()[..], &[0; 8]].concat();
         if let Some(address) = self.address {
             let address = [&address.octets()[..], &[0; 8]].concat();
@@ -170,7 +173,7 @@ impl Question<'_> {
         message
     }
 
-    /// What an answer to this question gives; `None`: it is none, or gives nothing.
+    /// Parses an answer to this message; `None` when it belongs to another exchange or assigns nothing.
     fn read(&self, message: &[u8]) -> Option<Offer> {
         let kind = if self.kind == SOLICIT {
             ADVERTISE
@@ -201,7 +204,7 @@ impl Question<'_> {
         })
     }
 
-    /// The second time and the first address of use in a link's part of an answer (RFC 8415, section 21.4).
+    /// T2 and the first usable address of an IA_NA option (RFC 8415, section 21.4).
     fn binding(&self, mut bytes: &[u8]) -> Option<(u32, (Ipv6Addr, u32, u32))> {
         let iaid = number(&mut bytes)?;
         let (renew, rebind) = (number(&mut bytes)?, number(&mut bytes)?);
@@ -231,7 +234,8 @@ impl Offer {
     }
 }
 
-/// An address and its two times, if a machine can have it and it is not over (RFC 8415, section 21.6).
+/// An IA Address option: address, preferred and valid lifetime. `None` if no host can have the address, or if it has
+/// expired (RFC 8415, section 21.6).
 fn address(bytes: &[u8]) -> Option<(Ipv6Addr, u32, u32)> {
     let (octets, mut rest) = bytes.split_first_chunk::<16>()?;
     let address = Ipv6Addr::from(*octets);
@@ -241,7 +245,7 @@ fn address(bytes: &[u8]) -> Option<(Ipv6Addr, u32, u32)> {
     is_usable.then_some((address, preferred, valid))
 }
 
-/// Whether nothing went wrong (RFC 8415, section 21.13).
+/// Whether the status code, if any, is success (RFC 8415, section 21.13).
 fn succeeded(within: &[u8]) -> bool {
     value(within, STATUS).is_none_or(|status| status.starts_with(&[0, 0]))
 }
@@ -251,7 +255,7 @@ fn value(within: &[u8], code: u16) -> Option<&[u8]> {
     all.find_map(|(found, value)| (found == code).then_some(value))
 }
 
-/// Codes and values, up to the first that is cut off (RFC 8415, section 21.1).
+/// Option codes and values, up to the first truncated option (RFC 8415, section 21.1).
 fn options(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let (code, rest) = bytes.split_first_chunk::<2>()?;
@@ -263,7 +267,7 @@ fn options(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
 }
 
 fn option(message: &mut Vec<u8>, code: u16, value: &[u8]) {
-    // No value here is near that long.
+    // Unreachable in practice: every value here is far shorter.
     let Ok(length) = u16::try_from(value.len()) else {
         return;
     };
@@ -283,7 +287,7 @@ fn new_id() -> [u8; 3] {
     id
 }
 
-/// Without chance there is still an answer.
+/// Falls back to zeros when the kernel has no entropy.
 fn random() -> u32 {
     let mut bytes = [0; 4];
     let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
@@ -299,7 +303,7 @@ mod tests {
 
     use super::*;
 
-    /// Who asked for what the samples answer.
+    /// DUIDs of the client and the server in the samples.
     static DUID: [u8; 10] = [0, 3, 0, 1, 2, 0, 0, 0, 0, 1];
     static SERVER: [u8; 14] = [0, 1, 0, 1, 0x2f, 0, 0, 0, 2, 0, 0, 0, 0, 9];
 
@@ -362,7 +366,7 @@ mod tests {
         assert_eq!(other(|question| question.server = Some(&DUID)), None);
     }
 
-    /// A reply to the question with this part for the link, and options of the whole.
+    /// A reply whose IA_NA holds the `inner` options.
     fn reply(
         renew: u32,
         rebind: u32,

@@ -1,4 +1,4 @@
-//! What a machine config says of the network.
+//! Tests the network settings of a machine config.
 
 use std::net::IpAddr;
 
@@ -322,7 +322,7 @@ fn links_are_numbered_by_their_addresses_and_one_has_one_alias() {
     );
     let said = of(&(first.clone() + &alias("net%d", both)));
     assert_eq!(called(&said), [("eth0", "uplink"), ("eth1", "net0")]);
-    // What cannot be followed is told, and nothing else is lost.
+    // A document that cannot be followed is reported, and the others still apply.
     for (wrong, why) in [
         (
             alias("other", both),

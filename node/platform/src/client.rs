@@ -1,4 +1,4 @@
-//! The HTTP client for metadata services: bounded in bytes and time, and it never leaves the host it was sent to.
+//! HTTP client for metadata services. It limits sizes and times, and never leaves the host of the request.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -21,20 +21,20 @@ use tokio_rustls::TlsConnector;
 
 use crate::request::Method;
 
-/// No document is larger; the largest user data that a cloud takes are 1 MiB.
+/// Size limit of a document in bytes; the largest user data that a cloud accepts are 1 MiB.
 pub(crate) const LARGEST: usize = 1 << 20;
-/// Of one answer's header.
+/// Size limit of a response header in bytes.
 const LARGEST_HEADER: usize = 64 << 10;
-/// Redirects of one question.
+/// Redirect limit of a request.
 const MOST_REDIRECTS: usize = 3;
-/// A metadata service is in the same building.
+/// Connection timeout; a metadata service is nearby.
 const CONNECT: Duration = Duration::from_secs(3);
-/// From the connection to the last byte, of one question.
+/// Timeout of a request, from the connection to the last byte.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Ports that only root can use, and no service of ours does.
+/// Privileged source ports that no service of ours uses.
 const LOW_PORTS: std::ops::Range<u16> = 600..1000;
 
-/// One question, as it goes out.
+/// A request to send.
 #[derive(Debug)]
 pub(crate) struct Question<'a> {
     pub url: &'a str,
@@ -44,18 +44,18 @@ pub(crate) struct Question<'a> {
     pub from_low_port: bool,
 }
 
-/// Asks metadata services.
+/// HTTP client for metadata services.
 #[derive(Debug, Clone)]
 pub struct Client {
-    /// Certificates, in PEM, of those who vouch for a service behind TLS.
+    /// CA certificates, in PEM, for services behind TLS.
     roots: Arc<[u8]>,
     patience: Duration,
-    /// Where every question goes instead, in tests.
+    /// Destination of every request in tests.
     instead: Option<SocketAddr>,
 }
 
 impl Client {
-    /// `roots` are certificates in PEM; only a platform whose service is behind TLS needs them.
+    /// Creates a client. `roots` are CA certificates in PEM; only platforms whose service is behind TLS need them.
     #[must_use]
     pub fn new(roots: &[u8]) -> Client {
         Client {
@@ -65,7 +65,7 @@ impl Client {
         }
     }
 
-    /// One that asks a server on this machine, whoever is meant.
+    /// A client that sends every request to a local server.
     #[cfg(test)]
     pub(crate) fn of_test(server: SocketAddr, patience: Duration) -> Client {
         Client {
@@ -75,10 +75,10 @@ impl Client {
         }
     }
 
-    /// Asks once; `None`: there is no such document.
+    /// Sends one request; `None` when the document does not exist.
     ///
     /// # Errors
-    /// The text says what the server or the network did, without anything of the answer's content.
+    /// The failure of the server or the network. The text quotes nothing from the response.
     pub(crate) async fn ask(&self, question: &Question<'_>) -> Result<Option<Vec<u8>>, String> {
         let asked = timeout(self.patience, self.ask_host(question));
         asked.await.unwrap_or_else(|_| {
@@ -179,7 +179,7 @@ impl Client {
     ) -> Result<impl AsyncRead + AsyncWrite + Unpin + Send + 'static, String> {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(&self.roots).flatten() {
-            // Of many authorities one may have a form that is not known here.
+            // Unsupported certificates among the many are skipped.
             let _ = roots.add(certificate);
         }
         let config =
@@ -201,8 +201,8 @@ async fn connect_from(port: u16, address: SocketAddr) -> io::Result<TcpStream> {
     socket.connect(address).await
 }
 
-/// Where a host is. A name that answers without TLS has to be one of the machine's own network: whoever resolves it
-/// could send the node anywhere.
+/// Resolves a host. Without TLS, a name must resolve to a local address: a resolver could otherwise send the node to
+/// any server.
 async fn address(host: &str, port: u16, is_tls: bool) -> Result<SocketAddr, String> {
     let bare = host.trim_matches(['[', ']']);
     if let Ok(address) = bare.parse::<IpAddr>() {
@@ -216,11 +216,11 @@ async fn address(host: &str, port: u16, is_tls: bool) -> Result<SocketAddr, Stri
         .ok_or_else(|| "the name has no address in a private network".to_owned())
 }
 
-/// Whether an address is one that no router of the Internet forwards, and not this machine's own.
+/// Whether an address is in a range that Internet routers do not forward, and not this machine's own.
 pub(crate) fn is_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => {
-            // RFC 6598: what Alibaba calls its metadata service by.
+            // RFC 6598 range, which Alibaba uses for its metadata service.
             let is_shared = address.octets().starts_with(&[100])
                 && address
                     .octets()
@@ -266,13 +266,13 @@ async fn send(
         .max_buf_size(LARGEST_HEADER)
         .handshake(TokioIo::new(stream));
     let (mut sender, connection) = handshake.await.map_err(|error| told(&error))?;
-    // It ends with the answer's last byte, or when the answer is dropped.
+    // The connection ends with the response's last byte, or when the response is dropped.
     tokio::spawn(connection);
     let answer = sender.send_request(request).await;
     answer.map_err(|error| told(&error))
 }
 
-/// An error with its causes, none of which has text of the answer.
+/// An error with its causes; none of them quotes the response.
 fn told(error: &(dyn std::error::Error + 'static)) -> String {
     if error.is::<http_body_util::LengthLimitError>() {
         return format!("the answer is larger than {} KiB", LARGEST >> 10);
@@ -281,7 +281,7 @@ fn told(error: &(dyn std::error::Error + 'static)) -> String {
     format!("{error}{}", cause.unwrap_or_default())
 }
 
-/// Where a redirect leads, if that is on the same host.
+/// Target of a redirect, if it is on the same host.
 fn redirected(from: &Uri, to: Option<&HeaderValue>) -> Option<Uri> {
     let to = to?.to_str().ok()?;
     if to.starts_with('/') && !to.starts_with("//") {

@@ -1,4 +1,4 @@
-//! The documents of a platform, and what is wrong with them.
+//! The documents of a platform, and the problems found in them.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -16,44 +16,44 @@ use crate::links;
 use crate::request::Request;
 use crate::user_data;
 
-/// More is not told of one answer.
+/// Limit of reported problems per answer.
 const MOST_NOTES: usize = 16;
-/// A name, a zone, a tag has no more bytes.
+/// Size limit in bytes of a short text, such as a name, a zone or a tag.
 const LONGEST_TEXT: usize = 1024;
 
-/// One document.
+/// A document of a platform.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Document {
-    /// The URL, or the volume and file.
+    /// URL, or volume and file.
     pub place: String,
-    /// What it holds.
+    /// Contents.
     pub bytes: Vec<u8>,
 }
 
 impl fmt::Debug for Document {
-    /// Without what it holds, which may be a credential.
+    /// Omits the contents, which may be a credential.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({} bytes)", self.place, self.bytes.len())
     }
 }
 
-/// Documents by their names.
+/// Documents, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Documents(BTreeMap<String, Document>);
 
 impl Documents {
-    /// Adds one.
+    /// Adds a document.
     pub fn insert(&mut self, name: &str, place: String, bytes: Vec<u8>) {
         self.0.insert(name.to_owned(), Document { place, bytes });
     }
 
-    /// Whether there is one of this name.
+    /// Whether there is a document of this name.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
 
-    /// One whole line of text, for a header or a list; empty when there is none.
+    /// Contents as lossy text, for a header or a list; empty without such a document.
     #[must_use]
     pub fn raw(&self, name: &str) -> Cow<'_, str> {
         self.0.get(name).map_or(Cow::Borrowed(""), |document| {
@@ -61,7 +61,7 @@ impl Documents {
         })
     }
 
-    /// The words of one that is a list; a `/` at the end of a word is left out.
+    /// Words of a list document, each without a trailing `/`.
     pub(crate) fn words(&self, name: &str) -> Vec<String> {
         let text = self.raw(name);
         let words = text.split_whitespace();
@@ -70,7 +70,7 @@ impl Documents {
     }
 }
 
-/// What asks for each tag that a list names, below a path without `/` at its end.
+/// Requests for each tag in a list document, below a path without a trailing `/`.
 pub(crate) fn tag_requests<'a>(
     documents: &Documents,
     list: &str,
@@ -80,7 +80,7 @@ pub(crate) fn tag_requests<'a>(
     tags.map(move |tag| Request::named(format!("tag {tag}"), format!("{path}/{tag}")))
 }
 
-/// Whether a word of an answer can stand in a URL's path without leading elsewhere.
+/// Whether an untrusted word is a safe segment of a URL's path.
 fn is_segment(word: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:=@+".contains(&byte);
     (1..=256).contains(&word.len()) && word.bytes().all(is_plain) && !matches!(word, "." | "..")
@@ -89,24 +89,24 @@ fn is_segment(word: &str) -> bool {
 /// A network card of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Card {
-    /// As the kernel calls it.
+    /// Name in the kernel.
     pub name: String,
-    /// The address it was built with.
+    /// Permanent hardware address.
     pub mac: [u8; 6],
 }
 
-/// What a platform's function reads.
+/// Input of a platform's `read` function.
 #[derive(Debug)]
 pub struct Given<'a> {
-    /// What was answered.
+    /// Documents of the platform.
     pub documents: &'a Documents,
-    /// The machine's cards, for platforms that speak of the first.
+    /// Cards of the machine, for platforms that refer to the first one.
     pub cards: &'a [Card],
     notes: RefCell<Vec<String>>,
 }
 
 impl<'a> Given<'a> {
-    /// Nothing is wrong yet.
+    /// Input without problems so far.
     #[must_use]
     pub fn new(documents: &'a Documents, cards: &'a [Card]) -> Given<'a> {
         Given {
@@ -116,7 +116,7 @@ impl<'a> Given<'a> {
         }
     }
 
-    /// What was wrong.
+    /// The problems found.
     #[must_use]
     pub fn into_notes(self) -> Vec<String> {
         self.notes.into_inner()
@@ -129,7 +129,7 @@ impl<'a> Given<'a> {
         }
     }
 
-    /// The place of a document, for messages.
+    /// Place of a document, for messages.
     pub(crate) fn place<'b>(&'b self, name: &'b str) -> &'b str {
         let document = self.documents.0.get(name);
         document.map_or(name, |document| &document.place)
@@ -140,7 +140,7 @@ impl<'a> Given<'a> {
         document.map_or(&[], |document| &document.bytes)
     }
 
-    /// A document that is one short line; empty when it is absent.
+    /// Reads a document of one short line; empty if it is absent.
     pub(crate) fn text(&self, name: &str) -> String {
         let text = std::str::from_utf8(self.bytes(name)).map(str::trim);
         match text {
@@ -152,7 +152,7 @@ impl<'a> Given<'a> {
         }
     }
 
-    /// A document that is an address, if there is one.
+    /// Reads a document with an IP address, if present.
     pub(crate) fn address(&self, name: &str) -> Option<IpAddr> {
         let text = self.text(name);
         if text.is_empty() {
@@ -165,7 +165,7 @@ impl<'a> Given<'a> {
         address
     }
 
-    /// A document that is the address of a card, if there is one.
+    /// Reads a document with a hardware address, if present.
     pub(crate) fn mac(&self, name: &str) -> Option<Mac> {
         let text = self.text(name);
         if text.is_empty() {
@@ -178,7 +178,7 @@ impl<'a> Given<'a> {
         mac
     }
 
-    /// The tags that a list names; each is a document ([`tag_requests`]).
+    /// Tags in a list document; each tag has its own document ([`tag_requests`]).
     pub(crate) fn tags(&self, list: &str) -> BTreeMap<String, String> {
         let tags = self.documents.words(list).into_iter();
         tags.map(|tag| {
@@ -188,21 +188,21 @@ impl<'a> Given<'a> {
         .collect()
     }
 
-    /// A document that is JSON; null when it is absent or broken.
+    /// Reads a JSON document; null if it is absent or broken.
     pub(crate) fn json<'b>(&'b self, name: &'b str) -> Json<'b> {
         let bytes = self.bytes(name);
         let mut value = Value::Null;
         if !bytes.iter().all(u8::is_ascii_whitespace) {
             match serde_json::from_slice(bytes) {
                 Ok(found) => value = found,
-                // The error of the library has no text of the document.
+                // The parser's errors do not quote the document.
                 Err(error) => self.note(self.place(name), &format!("is no JSON ({error})")),
             }
         }
         Json::new(self, self.place(name), value)
     }
 
-    /// The machine config in a document.
+    /// Reads a machine config from a document.
     pub(crate) fn config(&self, name: &str) -> Option<Vec<u8>> {
         user_data::decode(self.bytes(name)).unwrap_or_else(|why| {
             self.note(self.place(name), &why);
@@ -210,7 +210,7 @@ impl<'a> Given<'a> {
         })
     }
 
-    /// A document that is a `network-config` of cloud-init, of either version.
+    /// Reads a cloud-init `network-config`, of either version.
     pub(crate) fn network_config(&self, name: &str) -> SeedNetwork {
         match network(self.bytes(name)) {
             Ok(found) => found.unwrap_or_default(),
@@ -221,7 +221,7 @@ impl<'a> Given<'a> {
         }
     }
 
-    /// The name as that of a host, if it is one.
+    /// The name, if it is a valid host name.
     pub(crate) fn hostname(&self, place: &str, name: &str) -> Option<String> {
         if name.is_empty() {
             return None;
@@ -233,12 +233,12 @@ impl<'a> Given<'a> {
         Some(name.to_owned())
     }
 
-    /// The first card, for platforms that speak of no card by its address.
+    /// The first card, for platforms that do not identify cards by address.
     pub(crate) fn first_card(&self) -> Option<Mac> {
         self.cards.first().map(|card| Mac(card.mac))
     }
 
-    /// Puts the parts together; a network that no node could have is left out.
+    /// Assembles the instance, and leaves out an invalid network.
     pub(crate) fn instance(
         &self,
         name_of: &str,
@@ -260,7 +260,7 @@ impl<'a> Given<'a> {
     }
 }
 
-/// Whether a text is short and goes to a terminal without harm.
+/// Whether a text is short and safe to print on a terminal.
 pub(crate) fn is_line(text: &str) -> bool {
     text.len() <= LONGEST_TEXT && !text.chars().any(char::is_control)
 }

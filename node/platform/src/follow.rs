@@ -1,4 +1,4 @@
-//! Asks a platform until it answers, and again from time to time.
+//! Queries a platform until it answers, and polls it from then on.
 
 use std::collections::hash_map::RandomState;
 use std::fmt;
@@ -14,14 +14,14 @@ use crate::instance::Instance;
 use crate::request::Platform;
 use crate::round::{self, Local, Sources};
 
-/// How often a platform is asked.
+/// Poll intervals and back-off.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
-    /// After the first round without an answer.
+    /// Pause after the first failed round.
     pub first: Duration,
-    /// Between rounds without an answer, at most.
+    /// Limit of the pause between failed rounds.
     pub longest: Duration,
-    /// Between rounds with one.
+    /// Pause after a successful round.
     pub again: Duration,
 }
 
@@ -35,18 +35,18 @@ impl Default for Pace {
     }
 }
 
-/// What a follower hears.
+/// Events of a follower.
 #[derive(Debug, Clone, PartialEq)]
 pub enum News {
-    /// There is no answer yet: whom it waits for, why, and for how long it pauses.
+    /// No answer yet: the awaited server, the reason, and the length of the pause.
     Waiting(String),
-    /// Something of an answer is wrong, and left out.
+    /// An invalid part of an answer, which was left out.
     Wrong(String),
-    /// What the platform says, for the first time or anew.
+    /// First or changed answer of the platform.
     Said(Box<Instance>),
 }
 
-/// Asks for ever, and tells what is new. `cards` are the machine's at that time.
+/// Polls the platform for ever and reports changes. `cards` returns the machine's current cards.
 pub async fn follow(
     platform: &'static Platform,
     client: Client,
@@ -60,7 +60,7 @@ pub async fn follow(
     let mut attempt = 0;
     let mut pause = pace.first;
     loop {
-        // What a node runs by stays, until all of it can be read anew.
+        // With an accepted answer, a round never gives up on optional documents: partial data must not replace it.
         let rounds = if said.instance.is_some() { 0 } else { attempt };
         match round::ask(platform, &sources, rounds).await {
             Ok(round) => {
@@ -76,7 +76,7 @@ pub async fn follow(
             }
             Err(why) => {
                 let wait = jitter(pause);
-                // A node that has an answer does not need another one so much that each try is worth a line.
+                // After the first answer, only the first of several failures is worth a log line.
                 if said.instance.is_none() || attempt == 0 {
                     let seconds = wait.as_secs_f32().ceil();
                     tell(News::Waiting(format!("{why}; asking again in {seconds} s")));
@@ -89,18 +89,18 @@ pub async fn follow(
     }
 }
 
-/// What was told last.
+/// The last reported state.
 #[derive(Debug, Default)]
 struct Said {
     instance: Option<Instance>,
-    /// What was wrong with that.
+    /// Problems of the accepted answer.
     accepted: Vec<String>,
-    /// What was wrong with the last answer.
+    /// Problems of the latest answer.
     told: Vec<String>,
 }
 
 impl Said {
-    /// An answer with something wrong that was right before is told, and changes nothing.
+    /// Reports an answer. An answer with new problems is reported but does not replace the accepted one.
     fn tell(&mut self, instance: Instance, notes: Vec<String>, tell: &mut impl FnMut(News)) {
         for note in notes.iter().filter(|note| !self.told.contains(note)) {
             tell(News::Wrong(note.clone()));
@@ -118,9 +118,9 @@ impl Said {
     }
 }
 
-/// Half of a pause up to all of it: many machines that start together do not ask together.
+/// A random pause of half to full length, so that machines that start together spread their requests.
 pub(crate) fn jitter(pause: Duration) -> Duration {
-    // A hasher of the standard library begins with a random key.
+    // The standard library seeds each hasher with a random key.
     let random = RandomState::new().build_hasher().finish();
     let part = f64::from(u16::try_from(random & 0xffff).unwrap_or_default()) / f64::from(u16::MAX);
     pause.mul_f64(0.5 + part / 2.0)

@@ -1,10 +1,10 @@
-//! Properties that VMware holds for the guest, by the messages that its hypervisor takes through an I/O port
-//! (Ken Kato: "VMware backdoor I/O port"; open-vm-tools: `lib/message`).
+//! Guest properties of VMware, read through the hypervisor's I/O port (Ken Kato: "VMware backdoor I/O port";
+//! open-vm-tools: `lib/message`).
 
 use std::io;
 
 const COMMAND: u32 = 30;
-/// `RPCI`, and the flag for cookies.
+/// The protocol `RPCI`, with the flag for cookies.
 const PROTOCOL: u32 = 0x4943_5052 | 0x8000_0000;
 const OPEN: u32 = 0;
 const SEND_LENGTH: u32 = 1;
@@ -13,20 +13,20 @@ const RECEIVE_LENGTH: u32 = 3;
 const RECEIVE: u32 = 4;
 const RECEIVED: u32 = 5;
 const CLOSE: u32 = 6;
-/// In the status of each step.
+/// Status bits of each step.
 const SUCCESS: u32 = 1;
 const HAS_REPLY: u32 = 2;
-/// No property is larger.
+/// Size limit of a property in bytes.
 const LARGEST: usize = crate::client::LARGEST;
 
-/// Hands registers (`eax`, `ebx`, `ecx`, `edx`, `esi`, `edi`) to the hypervisor, and has them back. It sets the magic
-/// number and the port.
+/// Passes the registers `eax`, `ebx`, `ecx`, `edx`, `esi` and `edi` to the hypervisor and returns its answer. The
+/// function sets the magic number and the port itself.
 pub type Port<'a> = &'a mut dyn FnMut([u32; 6]) -> io::Result<[u32; 6]>;
 
-/// The property of this name; `None`: there is none.
+/// Reads the property of this name; `None` if there is none.
 ///
 /// # Errors
-/// The machine is not one of VMware's, or the hypervisor refuses.
+/// The machine does not run on VMware, or the hypervisor refuses.
 pub fn guestinfo(port: Port<'_>, key: &str) -> Result<Option<Vec<u8>>, String> {
     let mut channel = Channel::open(port)?;
     let reply = channel.ask(&format!("info-get {key}"));
@@ -58,7 +58,7 @@ impl<'a> Channel<'a> {
         Ok(channel)
     }
 
-    /// One step; all registers as the hypervisor leaves them.
+    /// Performs one step, and returns all registers.
     fn step(&mut self, step: u32, value: u32) -> Result<[u32; 6], String> {
         let [esi, edi] = self.cookies;
         let registers = [0, value, step << 16 | COMMAND, self.number, esi, edi];
@@ -99,7 +99,7 @@ impl<'a> Channel<'a> {
     }
 
     fn close(&mut self) {
-        // The reply is here; a channel that stays open ends with the machine.
+        // A failure is harmless: the reply has arrived, and the channel ends with the machine.
         let _ = self.step(CLOSE, 0);
     }
 }
@@ -110,7 +110,7 @@ mod tests {
 
     use super::*;
 
-    /// The hypervisor's side.
+    /// Fake hypervisor.
     #[derive(Default)]
     struct Host {
         value: Option<&'static str>,

@@ -1,4 +1,4 @@
-//! What a platform says, as the node uses it.
+//! Result of querying a platform.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,19 +6,19 @@ use std::net::IpAddr;
 
 use corten_config::platform::SeedNetwork;
 
-/// All that a platform says of a machine.
+/// Everything that a platform provides to a machine.
 #[derive(Clone, Default, PartialEq)]
 pub struct Instance {
-    /// The machine config; absent: the user data are empty, or for another system.
+    /// Machine config; absent if the user data are empty or for another system.
     pub config: Option<Vec<u8>>,
-    /// Who the machine is.
+    /// Identity of the machine.
     pub metadata: Metadata,
-    /// The network it needs.
+    /// Network of the machine.
     pub network: Network,
 }
 
 impl fmt::Debug for Instance {
-    /// Without the config, which holds keys.
+    /// Omits the config, which contains keys.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Instance")
             .field("config", &self.config.as_ref().map(Vec::len))
@@ -28,30 +28,30 @@ impl fmt::Debug for Instance {
     }
 }
 
-/// Who a machine is. What is empty was not said.
+/// Identity of a machine. An empty field is unknown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Metadata {
-    /// As in `corten.platform`.
+    /// Platform name, as in `corten.platform`.
     pub platform: String,
-    /// The machine's name.
+    /// Host name.
     pub hostname: String,
-    /// Where it is: `eu-west-1`.
+    /// Region: `eu-west-1`.
     pub region: String,
-    /// Where in that: `eu-west-1a`.
+    /// Zone within the region: `eu-west-1a`.
     pub zone: String,
-    /// How large it is: `m5.large`.
+    /// Instance type: `m5.large`.
     pub instance_type: String,
-    /// Its number there.
+    /// Instance id on the platform.
     pub instance_id: String,
-    /// By which Kubernetes' cloud controller knows it.
+    /// Provider id for the Kubernetes cloud controller.
     pub provider_id: String,
-    /// Whether the platform may take it away at any time.
+    /// Whether the platform may reclaim the machine at any time.
     pub spot: bool,
-    /// Its name inside the platform's network.
+    /// DNS name inside the platform's network.
     pub internal_dns: String,
-    /// Its name outside.
+    /// Public DNS name.
     pub external_dns: String,
-    /// What its owner says of it.
+    /// Tags set by the owner.
     pub tags: BTreeMap<String, String>,
 }
 
@@ -60,10 +60,10 @@ pub struct Metadata {
 pub struct Network {
     /// Links, addresses, routes, name servers.
     pub seed: SeedNetwork,
-    /// The machine's name, if it is one.
+    /// Host name, if valid.
     pub hostname: Option<String>,
-    /// Who tells the time.
+    /// Time servers.
     pub time_servers: Vec<String>,
-    /// Addresses that the platform translates to the machine's.
+    /// External addresses that the platform translates to the machine's.
     pub external: Vec<IpAddr>,
 }

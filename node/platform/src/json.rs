@@ -1,4 +1,4 @@
-//! JSON of a metadata service: a field that is wrong is noted with its path, and left out.
+//! Lenient JSON of metadata services: an invalid field is reported with its path and left out.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,10 +12,10 @@ use serde_json::Value;
 use crate::documents::{Given, is_line};
 use crate::links;
 
-/// Of a list no more is read.
+/// Entry limit of a list.
 const MOST: usize = 64;
 
-/// A value, and where it stands.
+/// A value and its path.
 #[derive(Debug)]
 pub(crate) struct Json<'a> {
     given: &'a Given<'a>,
@@ -56,7 +56,7 @@ impl<'a> Json<'a> {
         self.given.note(self.place, &format!("{path} {what}"));
     }
 
-    /// A field; null when it is absent.
+    /// A field; null if absent.
     pub(crate) fn get(&self, name: &str) -> Json<'_> {
         if !matches!(&*self.value, Value::Object(_) | Value::Null) {
             self.wrong("must be a map of fields");
@@ -68,7 +68,7 @@ impl<'a> Json<'a> {
         self.value.is_null()
     }
 
-    /// The entries of a list; none when it is absent.
+    /// Entries of a list field; empty if absent.
     pub(crate) fn list(&self, name: &str) -> Vec<Json<'_>> {
         let field = self.get(name);
         match self.value.get(name) {
@@ -89,7 +89,7 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// The entries of a document that is a list.
+    /// Entries of a list at the top level.
     pub(crate) fn entries(&self) -> Vec<Json<'_>> {
         match &*self.value {
             Value::Null => Vec::new(),
@@ -106,7 +106,7 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// Names and texts of a map; others are left out.
+    /// String entries of a map field; others are left out.
     pub(crate) fn pairs(&self, name: &str) -> Vec<(String, String)> {
         let field = self.get(name);
         let Some(map) = field.value.as_object() else {
@@ -133,24 +133,24 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// A text or a number; empty when it is absent.
+    /// A string or number field as text; empty if absent.
     pub(crate) fn text(&self, name: &str) -> String {
         self.get(name).as_text()
     }
 
-    /// The texts of a list.
+    /// Strings of a list field.
     pub(crate) fn texts(&self, name: &str) -> Vec<String> {
         let texts = self.list(name).into_iter().map(|entry| entry.as_text());
         texts.filter(|text| !text.is_empty()).collect()
     }
 
-    /// Tags that have no values.
+    /// A list field as tags without values.
     pub(crate) fn tags(&self, name: &str) -> BTreeMap<String, String> {
         let tags = self.texts(name).into_iter();
         tags.map(|tag| (tag, String::new())).collect()
     }
 
-    /// A truth, also as a text; false when it is absent.
+    /// A boolean field, possibly as text; false if absent.
     pub(crate) fn flag(&self, name: &str) -> bool {
         let field = self.get(name);
         match &*field.value {
@@ -176,18 +176,18 @@ impl<'a> Json<'a> {
         found
     }
 
-    /// A number, also as a text.
+    /// A number field, possibly as text.
     pub(crate) fn number<T: FromStr>(&self, name: &str) -> Option<T> {
         self.get(name).read("a number", |text| text.parse().ok())
     }
 
-    /// The largest packet of a link.
+    /// An MTU field, in bytes.
     pub(crate) fn mtu(&self, name: &str) -> Option<u32> {
         self.get(name)
             .read("a number from 576 to 65535", links::mtu)
     }
 
-    /// An address.
+    /// An IP address field.
     pub(crate) fn address(&self, name: &str) -> Option<IpAddr> {
         self.get(name).as_address()
     }
@@ -196,18 +196,18 @@ impl<'a> Json<'a> {
         self.read("an IP address", |text| text.parse().ok())
     }
 
-    /// The addresses of a list.
+    /// IP addresses of a list field.
     pub(crate) fn addresses(&self, name: &str) -> Vec<IpAddr> {
         let entries = self.list(name);
         entries.iter().filter_map(Json::as_address).collect()
     }
 
-    /// An address with its network.
+    /// An IP address field with a prefix.
     pub(crate) fn cidr(&self, name: &str) -> Option<Cidr> {
         self.get(name).as_cidr()
     }
 
-    /// An address with or without its network.
+    /// This value as an IP address with an optional prefix.
     pub(crate) fn as_masked(&self) -> Option<Cidr> {
         self.read("an address with or without a prefix", |text| {
             links::masked(text, "")
@@ -218,8 +218,8 @@ impl<'a> Json<'a> {
         self.read("an address with a prefix", Cidr::parse)
     }
 
-    /// An address, and the mask of its network in another field: `255.255.255.0`, or how many bits it has. Without
-    /// one: that machine alone.
+    /// An IP address field, and its mask in another field, such as `255.255.255.0` or a number of bits. The default is
+    /// a single host.
     pub(crate) fn masked(&self, address: &str, mask: &str) -> Option<Cidr> {
         let field = self.get(address);
         let text = field.as_text();
@@ -233,7 +233,7 @@ impl<'a> Json<'a> {
         found
     }
 
-    /// The hardware address of a card.
+    /// A hardware address field.
     pub(crate) fn mac(&self, name: &str) -> Option<Mac> {
         self.get(name).read("a hardware address", links::mac)
     }

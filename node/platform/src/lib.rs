@@ -1,16 +1,17 @@
-//! What a cloud says of a machine that runs in it: the machine config, names, and the network it needs.
+//! Data that a cloud provides to its machines: the machine config, names and the network.
 //!
-//! Owns: the table of platforms ([`PLATFORMS`]), the requests that each needs and how its documents are read, the
-//! decoding of user data, the HTTP client for metadata services, and asking until there is an answer ([`follow()`]).
-//! Never does: configure the network, judge a machine config, or mount a volume; [`Local`] does what needs the machine.
-//! Talks to: the metadata services of the table, and nobody else.
+//! Owns: the table of platforms ([`PLATFORMS`]), their requests and parsers, the decoding of user data, the HTTP client
+//! for metadata services, and the polling ([`follow()`]).
+//! Never does: configure the network, validate a machine config, or mount a volume; [`Local`] provides access to the
+//! machine.
+//! Talks to: the metadata services of the table only.
 //! On a laptop: `cargo test -p corten-platform`.
 //!
-//! A platform is one file in `platforms/` and one line in [`PLATFORMS`]: a table of requests, and a function from
-//! the documents to an [`Instance`]. That function is pure. It leaves out a field that is wrong, and names it.
+//! A platform is one file in `platforms/` and one line in [`PLATFORMS`]: a table of requests, and a pure function from
+//! the documents to an [`Instance`]. The function leaves out invalid fields and reports them by name.
 //!
-//! A metadata service is foreign: a document has at most 1 MiB, a request 10 s, a redirect stays on its host. A
-//! document is never part of a message, because it may be a credential.
+//! Metadata services are untrusted: a document has at most 1 MiB, a request takes at most 10 s, and a redirect stays on
+//! its host. Messages never quote a document, because it may be a credential.
 
 mod client;
 mod documents;

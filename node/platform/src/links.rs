@@ -1,4 +1,4 @@
-//! Links and routes of platforms that describe them by forms of their own.
+//! Helpers for platforms that describe links and routes in their own formats.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use corten_config::kinds::LinkRoute;
 use corten_config::platform::{SeedDhcp, SeedLink, SeedMatch, SeedRoute, SeedShape};
 use corten_config::values::{Cidr, Mac};
 
-/// A hardware address with or without something between its bytes.
+/// Parses a hardware address, with or without separators.
 pub(crate) fn mac(text: &str) -> Option<Mac> {
     let digits: Vec<u8> = text
         .bytes()
@@ -22,13 +22,13 @@ pub(crate) fn mac(text: &str) -> Option<Mac> {
     Some(Mac(mac))
 }
 
-/// The largest packet of a link, in bytes.
+/// Parses an MTU in bytes.
 pub(crate) fn mtu(text: &str) -> Option<u32> {
     let mtu: u32 = text.parse().ok()?;
     (576..=65535).contains(&mtu).then_some(mtu)
 }
 
-/// An address that may have its prefix, and a mask that may be absent.
+/// Parses an address with an optional prefix, and an optional mask.
 pub(crate) fn masked(address: &str, mask: &str) -> Option<Cidr> {
     if let Some(cidr) = Cidr::parse(address) {
         return Some(cidr);
@@ -42,7 +42,7 @@ pub(crate) fn masked(address: &str, mask: &str) -> Option<Cidr> {
     (prefix <= width).then_some(Cidr { address, prefix })
 }
 
-/// How many bits a mask has.
+/// Number of bits of a mask.
 fn bits(mask: &str) -> Option<u8> {
     if let Ok(bits) = mask.parse() {
         return Some(bits);
@@ -66,12 +66,12 @@ fn bits(mask: &str) -> Option<u8> {
     u8::try_from(ones).ok().filter(|_| is_mask)
 }
 
-/// The card with this address; without one, the card of this name.
+/// The card with this address; without an address, the card of this name.
 pub(crate) fn card(name: &str, mac: Option<Mac>) -> SeedLink {
     SeedLink::new(name, SeedShape::Card(SeedMatch { mac, name: None }))
 }
 
-/// The same, which asks for an address by DHCPv4.
+/// The same card with DHCPv4.
 pub(crate) fn dhcp4(name: &str, mac: Option<Mac>) -> SeedLink {
     SeedLink {
         dhcp4: Some(SeedDhcp::default()),
@@ -79,21 +79,21 @@ pub(crate) fn dhcp4(name: &str, mac: Option<Mac>) -> SeedLink {
     }
 }
 
-/// Sends what goes nowhere else through this gateway.
+/// Adds a default route through this gateway, if there is one.
 pub(crate) fn add_gateway(link: &mut SeedLink, gateway: Option<IpAddr>) {
     if let Some(gateway) = gateway {
         add_route(link, None, gateway);
     }
 }
 
-/// Sends what goes to a network, or nowhere else, through a gateway. A gateway outside the networks of the link is
-/// taken for a neighbour.
+/// Adds a route through a gateway; without a destination it is the default route. A gateway outside the link's networks
+/// is treated as on-link.
 pub(crate) fn add_route(link: &mut SeedLink, destination: Option<Cidr>, gateway: IpAddr) {
     let is_near = match gateway {
         IpAddr::V6(gateway) if gateway.is_unicast_link_local() => true,
         _ => link.addresses.iter().any(|own| own.contains(gateway)),
     };
-    // DHCP says later which networks the link has.
+    // Under DHCP the link's networks are not known yet.
     let is_static = !link.addresses.is_empty() && link.dhcp4.is_none();
     link.routes.push(SeedRoute {
         route: LinkRoute {

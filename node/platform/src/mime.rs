@@ -1,14 +1,14 @@
-//! A machine config that is one part of a MIME message, as clouds and tools that serve several systems wrap it.
+//! Extracts a machine config from a MIME message, the format of clouds and tools that serve several systems.
 //!
-//! Read by hand: what of RFC 2045 and 2046 such messages use is a page, and kept crates bring every character set
-//! that mail ever had, which the image would carry.
+//! Hand-written: such messages use a small part of RFC 2045 and 2046. Maintained crates would add every character set
+//! of e-mail to the image.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-/// Parts of one message.
+/// Part limit of a message.
 const MOST: usize = 32;
-/// Types a machine config comes as.
+/// MIME types of a machine config.
 const TYPES: [&str; 7] = [
     "text/plain",
     "text/yaml",
@@ -19,10 +19,10 @@ const TYPES: [&str; 7] = [
     "application/gzip",
 ];
 
-/// The first part that may be a machine config; `None`: it is no message.
+/// The first part that may be a machine config; `None` if the data are not a MIME message.
 ///
 /// # Errors
-/// It is a message without such a part, or broken.
+/// The message is broken or has no such part.
 pub(crate) fn config_part(bytes: &[u8]) -> Result<Option<Vec<u8>>, String> {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return Ok(None);
@@ -52,7 +52,7 @@ pub(crate) fn config_part(bytes: &[u8]) -> Result<Option<Vec<u8>>, String> {
     }
 }
 
-/// What stands between the lines of the boundary.
+/// The parts between the boundary lines.
 fn parts(body: &str, boundary: &str) -> Vec<String> {
     let (open, close) = (format!("--{boundary}"), format!("--{boundary}--"));
     let mut parts: Vec<String> = Vec::new();
@@ -95,7 +95,7 @@ impl<'a> Part<'a> {
             if line.is_empty() {
                 break;
             }
-            // A field goes on in a line that begins with a blank.
+            // A line that begins with whitespace continues the field.
             match fields.last_mut() {
                 Some(field) if line.starts_with([' ', '\t']) => field.push_str(line),
                 _ => fields.push(line.to_owned()),

@@ -1,4 +1,4 @@
-//! OpenStack's description of a network, `network_data.json` (Nova's documentation: "Metadata", JSON schema of
+//! OpenStack's network description, `network_data.json` (Nova's documentation: "Metadata", JSON schema of
 //! `network_data.json`).
 
 use std::collections::BTreeMap;
@@ -10,12 +10,12 @@ use corten_config::platform::{SeedDhcp, SeedLink, SeedNetwork, SeedShape};
 use crate::json::Json;
 use crate::links;
 
-/// A link whose cards are watched this often, in milliseconds, when the document does not say.
+/// Default interval of a bond's link monitoring, in milliseconds.
 const MIIMON: u32 = 100;
-/// A card of a bond counts as up, or down, after this time.
+/// Delay before a bond considers a card up or down, in milliseconds.
 const SETTLED: u32 = 200;
 
-/// Reads it. Bonds and VLANs get names of their own: the document has identifiers, which may be long.
+/// Converts the document. Bonds and VLANs get new names, because the document's identifiers may be too long.
 pub(crate) fn read(document: &Json<'_>) -> SeedNetwork {
     let mut seed = SeedNetwork::default();
     let mut at: BTreeMap<String, usize> = BTreeMap::new();
@@ -32,7 +32,7 @@ pub(crate) fn read(document: &Json<'_>) -> SeedNetwork {
                 Some(link) => link,
                 None => continue,
             },
-            // All others are cards for the machine, whatever the host makes them of.
+            // All other types are cards of the host's virtual devices.
             _ => links::card(&id, entry.mac("ethernet_mac_address")),
         };
         let mtu = entry.mtu("mtu");
@@ -51,7 +51,7 @@ pub(crate) fn read(document: &Json<'_>) -> SeedNetwork {
     seed
 }
 
-/// Bonds and VLANs speak of others by the document's identifiers; those that are made have other names.
+/// Replaces references to the document's identifiers by the names of bonds and VLANs.
 fn rename(seed: &mut SeedNetwork, at: &BTreeMap<String, usize>) {
     let names: BTreeMap<&String, String> = at
         .iter()
@@ -123,7 +123,7 @@ fn vlan(entry: &Json<'_>) -> Option<SeedLink> {
 }
 
 fn network(entry: &Json<'_>, link: &mut SeedLink, dns_servers: &mut Vec<std::net::IpAddr>) {
-    // The name of a lease is made of the address; the metadata have the machine's.
+    // DHCP derives a host name from the address; the metadata has the real one.
     let ask = || {
         Some(SeedDhcp {
             skip_hostname: true,
@@ -133,7 +133,7 @@ fn network(entry: &Json<'_>, link: &mut SeedLink, dns_servers: &mut Vec<std::net
     match &*entry.text("type") {
         "ipv4_dhcp" => link.dhcp4 = ask(),
         "ipv6_dhcp" | "ipv6_dhcpv6-stateful" => link.dhcp6 = ask(),
-        // The kernel makes addresses of what routers say by itself.
+        // The kernel configures these addresses from router advertisements.
         "ipv4" | "ipv6" | "ipv6_slaac" | "ipv6_dhcpv6-stateless" => {}
         _ => {
             entry.wrong("has a type that is not known");

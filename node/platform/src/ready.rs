@@ -1,4 +1,4 @@
-//! Tells Azure that the machine runs: it takes one that never does for one whose start failed.
+//! Reports to Azure that the machine runs; without the report, Azure considers the start failed.
 //!
 //! Microsoft's documentation: "Create a generalized image without a provisioning agent" (goal state and health of the
 //! wire server).
@@ -13,10 +13,10 @@ use crate::follow::{Pace, jitter};
 use crate::request::Method;
 
 const BASE: &str = "http://168.63.129.16/machine/?comp=";
-/// What the report answers to is asked for this often; another one wants another report.
+/// Poll interval of the goal state; a changed goal state needs a new report.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// Reports, and again when the platform wants a new report. `tell` hears why it did not work yet.
+/// Reports once, and again for each new goal state. `tell` receives the failures.
 pub async fn report_ready(client: Client, pace: Pace, mut tell: impl FnMut(String)) {
     let mut reported = None;
     let mut pause = pace.first;
@@ -40,7 +40,7 @@ pub async fn report_ready(client: Client, pace: Pace, mut tell: impl FnMut(Strin
     }
 }
 
-/// Who is to report about what.
+/// Goal state, which identifies the machine in a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Goal {
     incarnation: String,
@@ -90,7 +90,7 @@ fn read(bytes: &[u8]) -> Result<Goal, String> {
         let mut nodes = document.descendants();
         let found = nodes.find(|node| node.has_tag_name(name));
         let text = found.and_then(|node| node.text()).map(str::trim);
-        // It goes into the report as it is.
+        // The text is copied into the report without escaping.
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
         let text =
             text.filter(|text| (1..=256).contains(&text.len()) && text.bytes().all(is_plain));

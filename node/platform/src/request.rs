@@ -1,4 +1,4 @@
-//! What of a platform is a table: whom to ask, for what, with which headers.
+//! The declarative part of a platform: servers, documents and headers.
 
 use std::borrow::Cow;
 
@@ -8,28 +8,28 @@ use crate::instance::Instance;
 /// A platform.
 #[derive(Debug)]
 pub struct Platform {
-    /// As in `corten.platform`.
+    /// Name, as in `corten.platform`.
     pub name: &'static str,
-    /// A volume that some of its machines have; looked at first.
+    /// Volume that some of its machines have; read first.
     pub volume: Option<Volume>,
-    /// VMware's properties of the guest, each a document.
+    /// VMware guest properties, each a document.
     pub guestinfo: &'static [&'static str],
-    /// The metadata service, and where else it may be; the first that answers is asked. No `/` at the end.
+    /// URLs of the metadata service, without a trailing `/`. The first one that answers is used.
     pub bases: &'static [&'static str],
-    /// Of every `GET`.
+    /// Headers of every `GET` request.
     pub headers: Headers,
-    /// What is asked for, in this order.
+    /// Requests, in order.
     pub requests: &'static [Request],
-    /// What else is asked for, as the documents so far say.
+    /// Further requests, derived from the documents so far.
     pub more: fn(&Documents) -> Vec<Request>,
-    /// Whether it waits for a report that the machine runs ([`crate::report_ready`]).
+    /// Whether the platform expects a report that the machine runs ([`crate::report_ready`]).
     pub wants_report: bool,
-    /// Reads the documents. Leaves out what is wrong, and notes it.
+    /// Parses the documents. It leaves out invalid parts and reports them.
     pub read: fn(&Given<'_>) -> Instance,
 }
 
 impl Platform {
-    /// One that asks nobody, for tables to begin with.
+    /// An empty platform, as the base of the tables.
     pub(crate) const BLANK: Platform = Platform {
         name: "",
         volume: None,
@@ -43,54 +43,54 @@ impl Platform {
     };
 }
 
-/// Names and values of headers.
+/// Header names and values.
 pub type Headers = &'static [(&'static str, Value)];
 
-/// The value of a header.
+/// Value of a header.
 #[derive(Debug, Clone, Copy)]
 pub enum Value {
-    /// Always this one.
+    /// Fixed text.
     Is(&'static str),
-    /// What the document of this name holds: a token.
+    /// Contents of the document of this name: a token.
     Of(&'static str),
 }
 
-/// A volume that a platform puts beside a machine.
+/// Volume that a platform attaches to a machine.
 #[derive(Debug)]
 pub struct Volume {
-    /// The labels it may have.
+    /// Possible labels of the volume.
     pub labels: &'static [&'static str],
-    /// Names of documents, and the files that hold them.
+    /// Names of documents, and their files on the volume.
     pub files: &'static [(&'static str, &'static str)],
-    /// Whether a machine that has it needs no metadata service.
+    /// Whether the volume makes the metadata service unnecessary.
     pub is_all: bool,
 }
 
-/// How a server is asked.
+/// HTTP method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
-    /// For a document.
+    /// Fetches a document.
     Get,
-    /// For a token.
+    /// Fetches a token.
     Put,
-    /// To report something.
+    /// Sends a report.
     Post,
 }
 
-/// One question to a metadata service.
+/// One request to a metadata service.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// How the answer is called.
+    /// Name of the resulting document.
     pub document: Cow<'static, str>,
-    /// Behind the base; begins with `/`.
+    /// Path below the base URL; begins with `/`.
     pub path: Cow<'static, str>,
-    /// How it is asked.
+    /// HTTP method.
     pub method: Method,
-    /// Besides those of the platform.
+    /// Headers in addition to the platform's.
     pub headers: Headers,
-    /// Whether the platform may have no such document.
+    /// Whether the document is optional.
     pub may_be_absent: bool,
-    /// From a port that only root can use; the platform asks for that as proof.
+    /// Whether the source port must be privileged, as the platform's proof that root asks.
     pub from_low_port: bool,
 }
 
@@ -107,14 +107,14 @@ impl Request {
         }
     }
 
-    /// A document that a machine may not have.
+    /// A document that a machine may lack.
     pub(crate) const fn optional(document: &'static str, path: &'static str) -> Request {
         let mut request = Request::needed(document, path);
         request.may_be_absent = true;
         request
     }
 
-    /// A token, for the headers of what is asked for later.
+    /// A token for the headers of later requests.
     pub(crate) const fn token(
         document: &'static str,
         path: &'static str,
@@ -126,7 +126,7 @@ impl Request {
         request
     }
 
-    /// One that only an earlier answer names.
+    /// A document whose name comes from an earlier answer.
     pub(crate) fn named(document: String, path: String) -> Request {
         Request {
             document: document.into(),

@@ -1,4 +1,4 @@
-//! One round of questions: all documents of a platform, or why there are none yet.
+//! One round of requests: all documents of a platform, or the reason why there are none yet.
 
 use std::sync::Arc;
 
@@ -8,15 +8,15 @@ use crate::client::{Client, LARGEST, Question};
 use crate::documents::Documents;
 use crate::request::{Headers, Method, Platform, Request, Value, Volume};
 
-/// Rounds in which a document that may be absent counts as such when it cannot be had: from this one on.
+/// From this round on, an unavailable optional document counts as absent.
 const GIVE_UP: u32 = 3;
-/// Questions of one round; a list of tags makes many.
+/// Request limit of one round; a list of tags needs many.
 const MOST_QUESTIONS: usize = 160;
 
-/// What needs the machine itself. It blocks.
+/// Blocking access to the machine.
 pub trait Local: Send + Sync + 'static {
-    /// These files of the first volume that has one of the labels, each `None` when it is not on it; `None` when
-    /// there is no such volume.
+    /// Reads files from the first volume with one of the labels. A file that does not exist is `None`; without such a
+    /// volume the result is `None`.
     ///
     /// # Errors
     /// The volume cannot be read; the text names it.
@@ -26,32 +26,32 @@ pub trait Local: Send + Sync + 'static {
         files: &[&str],
     ) -> Result<Option<Vec<Option<Vec<u8>>>>, String>;
 
-    /// A property that VMware holds for the guest; `None`: it holds none.
+    /// Reads a VMware guest property; `None` if it is not set.
     ///
     /// # Errors
-    /// The machine is not one of VMware's, or it does not answer.
+    /// The machine does not run on VMware, or the hypervisor does not answer.
     fn guestinfo(&self, key: &str) -> Result<Option<Vec<u8>>, String>;
 }
 
-/// Whom a platform's documents come from.
+/// Sources of a platform's documents.
 #[derive(Clone)]
 pub(crate) struct Sources {
     pub client: Client,
     pub local: Arc<dyn Local>,
 }
 
-/// What one round gave.
+/// Result of one round.
 #[derive(Debug, Default)]
 pub(crate) struct Round {
     pub documents: Documents,
-    /// What was not asked further, and why.
+    /// Skipped requests, and the reasons.
     pub notes: Vec<String>,
 }
 
-/// Asks for all of a platform's documents. `attempt` counts from 0.
+/// Fetches all documents of a platform. `attempt` counts from 0.
 ///
 /// # Errors
-/// What is waited for, and why it is not there.
+/// The missing document or server, and the reason.
 pub(crate) async fn ask(
     platform: &'static Platform,
     sources: &Sources,

@@ -1,4 +1,4 @@
-//! A metadata service on this machine, for tests.
+//! A local metadata service for tests.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,20 +15,20 @@ use crate::instance::Instance;
 use crate::request::Platform;
 use crate::round::{self, Local, Sources};
 
-/// What a question gets.
+/// Reply to a request.
 #[derive(Debug, Clone)]
 pub(crate) enum Reply {
     /// A document.
     Body(Vec<u8>),
-    /// A status without one.
+    /// A status without a body.
     Status(u16),
-    /// Bytes as they are, and then the end of the connection.
+    /// Raw bytes, then the end of the connection.
     Raw(Vec<u8>),
-    /// Nothing, for ever.
+    /// No reply, ever.
     Silence,
 }
 
-/// Questions and their replies; anything else gets 404.
+/// Requests and their replies; any other request gets 404.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Script {
     replies: BTreeMap<String, Reply>,
@@ -62,13 +62,13 @@ impl Script {
         self
     }
 
-    /// A `GET` without this header gets 401.
+    /// Requires this header of each `GET`; without it the reply is 401.
     pub(crate) fn needs(mut self, name: &str, value: &str) -> Script {
         self.header = Some((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// A file of a volume that has the platform's label.
+    /// Adds a file to a volume with the platform's label.
     pub(crate) fn file(mut self, file: &str, bytes: &[u8]) -> Script {
         let files = self.volume.get_or_insert_default();
         files.insert(file.to_owned(), bytes.to_vec());
@@ -93,7 +93,7 @@ impl Script {
         }
     }
 
-    /// Serves until the test ends; the script can be changed meanwhile.
+    /// Serves until the test ends; the script can change meanwhile.
     pub(crate) async fn serve(&self) -> (SocketAddr, Arc<Mutex<Script>>) {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -107,7 +107,7 @@ impl Script {
         (address, script)
     }
 
-    /// What a platform says in one round, and what is wrong with it.
+    /// Runs one round. Returns the instance and the problems.
     pub(crate) async fn ask(self, platform: &'static Platform) -> (Instance, Vec<String>) {
         let (server, _) = self.serve().await;
         let round = round::ask(platform, &self.sources(server), 0)
@@ -129,12 +129,12 @@ impl Script {
         (instance, notes)
     }
 
-    /// Every question, in order.
+    /// All requests, in order.
     pub(crate) fn all_asked(&self) -> impl Iterator<Item = &String> {
         self.asked.iter()
     }
 
-    /// How often a question came.
+    /// Number of times that a request came.
     pub(crate) fn asked(&self, question: &str) -> usize {
         let asked = self.asked.iter();
         asked.filter(|asked| *asked == question).count()
@@ -201,12 +201,12 @@ async fn answer(mut stream: TcpStream, script: Arc<Mutex<Script>>) {
         Reply::Raw(bytes) => bytes,
         Reply::Silence => return std::future::pending().await,
     };
-    // A client that has read enough hangs up.
+    // A client may close the connection once it has read enough.
     let _ = stream.write_all(&bytes).await;
     let _ = stream.shutdown().await;
 }
 
-/// A network in a line for each link, route and name server.
+/// A line for each link, route and name server of a network.
 pub(crate) fn links(seed: &SeedNetwork) -> Vec<String> {
     let mut lines = Vec::new();
     for link in &seed.links {

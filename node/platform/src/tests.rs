@@ -1,4 +1,4 @@
-//! Failures that every platform has alike, and hostile metadata.
+//! Tests failures that all platforms share, and hostile metadata.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -29,7 +29,7 @@ fn script() -> Script {
         .get("/hetzner/v1/metadata/hostname", "node-1")
 }
 
-/// What is heard of a server whose script may change.
+/// Follows a server whose script may change.
 async fn heard(
     script: &Script,
     patience: Duration,
@@ -52,7 +52,7 @@ async fn next(news: &mut mpsc::UnboundedReceiver<News>) -> News {
         .unwrap()
 }
 
-/// Until the platform has said something; what was wrong or waited for before.
+/// Waits for an instance. Also returns the earlier events.
 async fn said(news: &mut mpsc::UnboundedReceiver<News>) -> (crate::Instance, Vec<String>) {
     let mut before = Vec::new();
     loop {
@@ -73,7 +73,7 @@ fn every_platform_asks_addresses_of_its_own_network_alone() {
             let host = url.host().unwrap().trim_matches(['[', ']']);
             match host.parse() {
                 Ok(address) => assert!(is_local(address), "{base}"),
-                // The client looks at what the name resolves to, or at the certificate.
+                // The client checks the resolved address or the certificate.
                 Err(_) => assert!(matches!(
                     host,
                     "data-server" | "metadata.platformequinix.com"
@@ -173,7 +173,7 @@ async fn what_changes_while_the_node_runs_is_told_once() {
     *shared.lock().unwrap() = changed;
     let (second, before) = said(&mut news).await;
     assert_eq!((second.network.external.len(), before.len()), (1, 0));
-    // A field that goes wrong is told once, however often it is read, and what was right stays.
+    // A field that becomes invalid is reported once, and the accepted answer stays.
     for broken in [Reply::Body(b"a".to_vec()), Reply::Status(500)] {
         let wrong = shared
             .lock()
@@ -301,7 +301,7 @@ proptest! {
     }
 }
 
-/// A document of OpenStack that was cut, with a letter changed.
+/// A truncated OpenStack document with one byte changed.
 fn broken(cut: usize, at: usize) -> Vec<u8> {
     let mut bytes = br#"{"links":[{"id":"a","type":"bond","bond_links":["a","b"],"bond_mode":"4"},
         {"id":"b","type":"vlan","vlan_id":1,"vlan_link":"a"},{"id":"c","type":"phy","mtu":9000}],

@@ -1,4 +1,4 @@
-//! A machine config as a cloud hands it on: packed, encoded, or one part among others.
+//! Decodes the machine config of a cloud: compressed, encoded, or part of a message.
 
 use std::io::Read as _;
 
@@ -8,23 +8,23 @@ use flate2::read::MultiGzDecoder;
 
 use crate::mime;
 
-/// No config is larger, once it is unpacked.
+/// Size limit of an unpacked config in bytes.
 const LARGEST: u64 = 8 << 20;
-/// Wrappings around each other; a tool adds one, a cloud another.
+/// Limit of nested encodings; a tool adds one, a cloud another.
 const DEEPEST: usize = 4;
 
-/// The config; `None`: there is nothing.
+/// Decodes the config; `None` if the data are empty.
 ///
 /// # Errors
-/// The text says why it cannot be one, and the remedy. It has nothing of the data.
+/// The reason why the data cannot be a config, and the remedy. The text quotes nothing from the data.
 pub(crate) fn decode(bytes: &[u8]) -> Result<Option<Vec<u8>>, String> {
     checked(unwrap(bytes)?)
 }
 
-/// What is in the wrappings.
+/// Removes all encodings.
 ///
 /// # Errors
-/// As [`decode`].
+/// Same as [`decode`].
 pub(crate) fn unwrap(bytes: &[u8]) -> Result<Vec<u8>, String> {
     let mut bytes = bytes.to_vec();
     for _ in 0..DEEPEST {
@@ -75,7 +75,7 @@ fn unpack(bytes: &[u8]) -> Result<Vec<u8>, String> {
     Ok(all)
 }
 
-/// What a text of base64 holds. A machine config has colons, and is none.
+/// Decodes base64. A machine config contains colons, so it is never valid base64.
 fn plain_of_base64(bytes: &[u8]) -> Option<Vec<u8>> {
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte);
     let mut letters = bytes.to_vec();

@@ -21,7 +21,7 @@ fn definition() -> Value {
     definition
 }
 
-/// A server that keeps what is applied. What `before` answers comes first.
+/// A server that stores applied objects. Answers of `before` take precedence.
 fn server(
     mut store: BTreeMap<String, Value>,
     mut before: impl FnMut(&Seen) -> Option<Answer> + Send + 'static,

@@ -1,4 +1,4 @@
-//! An API server that is a function of the request.
+//! A fake API server: a function from request to answer.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::Cluster;
 
-/// A request, as a server sees it.
+/// A request, as the server sees it.
 #[derive(Debug, Clone)]
 pub struct Seen {
     pub method: String,
@@ -22,7 +22,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Such as `GET /api/v1/nodes/n`.
+    /// Method and path, such as `GET /api/v1/nodes/n`.
     pub fn line(&self) -> String {
         format!("{} {}", self.method, self.path)
     }
@@ -31,7 +31,7 @@ impl Seen {
 pub type Answer = (u16, String);
 pub type Log = Arc<Mutex<Vec<Seen>>>;
 
-/// A cluster whose server answers so, and what it was asked.
+/// A cluster with a fake server, and the log of its requests.
 pub fn fake(answer: impl FnMut(&Seen) -> Answer + Send + 'static) -> (Cluster, Log) {
     let log = Log::default();
     let answer = Arc::new(Mutex::new(answer));
@@ -64,7 +64,7 @@ pub fn ok(body: &Value) -> Answer {
     (200, body.to_string())
 }
 
-/// A refusal, as Kubernetes writes it.
+/// An error answer in Kubernetes' format.
 pub fn refused(code: u16, message: &str) -> Answer {
     let reason = match code {
         404 => "NotFound",
@@ -83,7 +83,7 @@ pub fn lines(log: &Log) -> Vec<String> {
     log.lock().unwrap().iter().map(Seen::line).collect()
 }
 
-/// The resources that a server with a few kinds tells of, if the path asks for them.
+/// Discovery answer of a server with a few kinds, if the path requests one.
 pub fn discovery(path: &str) -> Option<Value> {
     let resource = |name: &str, kind: &str, namespaced: bool| json!({ "name": name, "singularName": "", "kind": kind, "namespaced": namespaced, "verbs": ["get", "patch"] });
     let (version, resources) = match path {

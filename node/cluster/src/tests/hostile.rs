@@ -38,7 +38,7 @@ fn answers() -> Vec<Answer> {
     answers
 }
 
-/// Asks everything.
+/// Calls every method.
 async fn ask(cluster: &Cluster) {
     let objects = [
         json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "c" } }),

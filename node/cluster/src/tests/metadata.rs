@@ -5,24 +5,24 @@ use crate::ownership::{fields_to_set, patch, taints_to_have};
 use crate::{ClusterError, Metadata, Taint};
 use serde_json::{Map, Value, json};
 
-/// Every combination of: is there (no, as wanted, otherwise), owned or not, wanted or not.
+/// Every combination of: present (no, as wanted, different), owned or not, wanted or not.
 #[test]
 fn a_field_follows_its_owner() {
     let key = || "k".to_owned();
     for (is, owned, wanted, set, own) in [
-        // Nobody has it, nobody wants it.
+        // Neither present nor wanted.
         (None, false, None, None, false),
         (None, true, None, None, false),
-        // It is not there.
+        // Wanted, but absent.
         (None, false, Some("a"), Some(json!("a")), true),
         (None, true, Some("a"), Some(json!("a")), true),
-        // It is as wanted, and from now on machined's, as the reference takes it.
+        // Present as wanted; machined takes ownership, as the reference does.
         (Some("a"), false, Some("a"), None, true),
         (Some("a"), true, Some("a"), None, true),
-        // It is otherwise: another's stays.
+        // Present with another value; a foreign value stays.
         (Some("b"), false, Some("a"), None, false),
         (Some("b"), true, Some("a"), Some(json!("a")), true),
-        // It is there and not wanted: machined's goes.
+        // Present but not wanted; only an owned value is removed.
         (Some("b"), false, None, None, false),
         (Some("b"), true, None, Some(Value::Null), false),
     ] {
@@ -84,7 +84,7 @@ fn a_taint_follows_its_owner() {
             Some(vec![taint("v", no)]),
             true,
         ),
-        // Two effects of one key: the one of the same effect is changed.
+        // Two effects of one key: the taint with the wanted effect changes.
         (
             vec![taint("w", ex), taint("w", no)],
             true,

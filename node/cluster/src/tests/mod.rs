@@ -1,4 +1,4 @@
-//! Against a server that is a function, and, if asked for, against a real one.
+//! Tests against a fake server and, on request, a real one.
 
 mod access;
 mod apply;

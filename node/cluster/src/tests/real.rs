@@ -1,4 +1,4 @@
-//! Against a real kube-apiserver and etcd, each a process of this test.
+//! Tests against a real kube-apiserver and etcd, each a child process.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -19,7 +19,7 @@ use tokio::time::sleep;
 
 use crate::{Access, Cluster, Existing, Metadata, Taint};
 
-/// Two processes and their folder. Both end with it.
+/// Two processes and their directory; dropping it ends them.
 struct Kubernetes {
     access: Access,
     folder: TempDir,
@@ -129,9 +129,9 @@ impl Kubernetes {
             "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
             "--service-cluster-ip-range=10.96.0.0/12".to_owned(),
             "--authorization-mode=RBAC".to_owned(),
-            // kube-proxy is.
+            // kube-proxy is privileged.
             "--allow-privileged=true".to_owned(),
-            // Nobody makes service accounts here.
+            // This cluster has no controller that creates service accounts.
             "--disable-admission-plugins=ServiceAccount".to_owned(),
             format!("--cert-dir={}", path("certificates")),
         ];
@@ -327,7 +327,7 @@ async fn node(cluster: &Cluster) {
         let node = cluster.node("n").await.unwrap().unwrap();
         assert_eq!(node["spec"]["unschedulable"] == json!(true), on);
     }
-    // A budget is about pods that run.
+    // A disruption budget counts running pods.
     let running = json!({ "status": { "phase": "Running" } });
     let request = http::Request::patch("/api/v1/namespaces/default/pods/kept/status")
         .header("content-type", "application/merge-patch+json")

@@ -1,4 +1,4 @@
-//! Containers: what is declared, what runs, and ending one.
+//! Lists containers and terminates them.
 
 use std::collections::HashMap;
 
@@ -11,48 +11,48 @@ use tonic::{Code, Status};
 
 use super::{Containerd, Session, client};
 
-/// SIGTERM: a container may end in its own way; who wants it back starts it again.
+/// SIGTERM: the container shuts down cleanly, and its owner restarts it if wanted.
 const TERM: u32 = 15;
 
-/// What a container is to Kubernetes.
+/// Role of a container in Kubernetes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// The node's own.
+    /// A container of the node itself.
     Plain,
-    /// The one that holds a pod's namespaces.
+    /// The container that holds a pod's namespaces.
     Sandbox,
     /// A container of a pod.
     OfPod,
 }
 
-/// A container, as people want to see it.
+/// A container, as shown to users.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Container {
-    /// What it is to Kubernetes.
+    /// Role in Kubernetes.
     pub kind: Kind,
-    /// For people: the id of a plain container, `namespace/pod` of a sandbox,
-    /// `namespace/pod:container:id` of a pod's container.
+    /// Display id: the id of a plain container, `namespace/pod` of a sandbox, `namespace/pod:container:id` of a pod's
+    /// container.
     pub id: String,
-    /// containerd's id.
+    /// Id in containerd.
     pub internal_id: String,
-    /// Its name in its pod; the id of a plain one.
+    /// Name in the pod; the id of a plain container.
     pub name: String,
-    /// The pod as `namespace/pod`; the id of a plain one.
+    /// Pod as `namespace/pod`; the id of a plain container.
     pub pod: String,
-    /// The pod's UID; empty for a plain one.
+    /// UID of the pod; empty for a plain container.
     pub uid: String,
-    /// The image's name.
+    /// Name of the image.
     pub image: String,
-    /// Its first process; 0: none.
+    /// Process id of the first process; 0 without one.
     pub pid: u32,
-    /// Whether its process runs.
+    /// State of the process.
     pub status: TaskStatus,
-    /// The name of its network namespace below `/run/netns`; empty: the node's.
+    /// Name of the network namespace below `/run/netns`; empty for the node's.
     pub network_namespace: String,
 }
 
 impl Containerd {
-    /// Every container of a namespace; pods in order, each sandbox before its containers.
+    /// All containers of a namespace; pods in order, each sandbox before its containers.
     ///
     /// # Errors
     /// containerd does not answer.
@@ -60,10 +60,10 @@ impl Containerd {
         list(&self.connect(namespace).await?).await
     }
 
-    /// Asks the container called `id` (either of its ids) to end.
+    /// Sends SIGTERM to the container with this id (display or containerd's).
     ///
     /// # Errors
-    /// There is none, it does not run, or containerd does not answer.
+    /// The container does not exist or does not run, or containerd does not answer.
     pub async fn end(&self, namespace: &'static str, id: &str) -> Result<(), Status> {
         let session = self.connect(namespace).await?;
         let containers = list(&session).await?;
@@ -114,7 +114,7 @@ async fn list(session: &Session) -> Result<Vec<Container>, Status> {
     Ok(found)
 }
 
-/// The parts of an OCI runtime spec (config.md, "Namespaces") that are looked at.
+/// The relevant part of an OCI runtime spec (config.md, "Namespaces").
 #[derive(Deserialize)]
 struct Spec {
     linux: Option<Linux>,
@@ -149,7 +149,7 @@ fn view(record: &Record, task: Option<&Process>) -> Container {
     );
     let name = label("io.kubernetes.container.name");
     let short: String = record.id.chars().take(12).collect();
-    // The labels containerd's CRI plug-in sets; nobody else writes in its namespace.
+    // Labels of containerd's CRI plug-in, the only writer in its namespace.
     let (kind, id, pod) = match label("io.cri-containerd.kind") {
         "sandbox" => (Kind::Sandbox, pod.clone(), pod),
         "container" => (Kind::OfPod, format!("{pod}:{name}:{short}"), pod),

@@ -1,4 +1,4 @@
-//! Images: which there are, how large they are, and removing one.
+//! Lists images with their sizes, and removes images.
 
 use std::collections::HashSet;
 use std::time::SystemTime;
@@ -12,28 +12,28 @@ use tonic::{Code, Status};
 use super::transfer::EXTENSION;
 use super::{Containerd, SYSTEM, Session, client};
 
-/// Manifests and indices are read whole up to here (distribution spec, "Pushing Manifests": registries
-/// accept at least 4 MiB).
+/// Size limit of a manifest or an index in bytes (distribution spec, "Pushing Manifests": registries accept at least 4
+/// MiB).
 const LARGEST_MANIFEST: usize = 4 << 20;
-/// An index names manifests, which name blobs; nothing well-formed is deeper.
+/// Depth limit: an index refers to manifests, which refer to blobs.
 const DEPTH: u32 = 3;
 
-/// An image.
+/// An image in containerd.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
-    /// Its name, with tag or digest.
+    /// Name, with tag or digest.
     pub name: String,
-    /// The digest of its manifest or index.
+    /// Digest of the manifest or index.
     pub digest: String,
-    /// Bytes of everything of it this node has.
+    /// Total size of the image's parts on this node, in bytes.
     pub size: i64,
-    /// When it came to this node.
+    /// Time of arrival on this node.
     pub created: SystemTime,
-    /// Its labels.
+    /// Labels.
     pub labels: std::collections::HashMap<String, String>,
 }
 
-/// The parts of a manifest or an index (image spec, "Image Manifest", "Image Index") that name others.
+/// The references of a manifest or an index (image spec, "Image Manifest", "Image Index").
 #[derive(Debug, Default, Deserialize)]
 struct Manifest {
     #[serde(default)]
@@ -51,7 +51,7 @@ struct Descriptor {
 }
 
 impl Containerd {
-    /// The images of a namespace, by name.
+    /// The images of a namespace, sorted by name.
     ///
     /// # Errors
     /// containerd does not answer.
@@ -70,7 +70,7 @@ impl Containerd {
         Ok(images)
     }
 
-    /// Whether there is an image of this digest, under whatever name.
+    /// Whether an image with this digest exists, under any name.
     ///
     /// # Errors
     /// containerd does not answer.
@@ -84,7 +84,7 @@ impl Containerd {
         Ok(!records.into_inner().images.is_empty())
     }
 
-    /// The digest of the image of this name; `None`: there is none.
+    /// Digest of the image of this name; `None` if it does not exist.
     ///
     /// # Errors
     /// containerd does not answer.
@@ -104,7 +104,7 @@ impl Containerd {
             .map(|target| target.digest))
     }
 
-    /// Whether an image of this name is there, and its layers as containers need them.
+    /// Whether an image of this name exists with all layers unpacked.
     pub async fn is_unpacked(&self, namespace: &'static str, name: &str) -> bool {
         match self.connect(namespace).await {
             Ok(session) => super::snapshots::is_unpacked(&session, name).await,
@@ -112,7 +112,7 @@ impl Containerd {
         }
     }
 
-    /// Removes the extensions that were pulled, perhaps in an earlier boot, and are none of these digests.
+    /// Removes pulled extensions, including those of earlier boots, except for these digests.
     ///
     /// # Errors
     /// containerd does not answer.
@@ -132,10 +132,10 @@ impl Containerd {
         Ok(())
     }
 
-    /// Removes an image by its name; what only it used goes later, when containerd collects garbage.
+    /// Removes an image name; containerd's garbage collection later removes the unused content.
     ///
     /// # Errors
-    /// There is no such image, or containerd does not answer.
+    /// The image does not exist, or containerd does not answer.
     pub async fn remove_image(&self, namespace: &'static str, name: &str) -> Result<(), Status> {
         let session = self.connect(namespace).await?;
         let removed = client!(session, images_client::ImagesClient)
@@ -172,7 +172,7 @@ async fn image(session: &Session, record: Record) -> Result<Image, Status> {
     })
 }
 
-/// The sizes of everything below `root` whose manifest is here, each counted once.
+/// Total size of the content below `root`, each part counted once.
 async fn size(session: &Session, root: Descriptor) -> Result<i64, Status> {
     let mut total: i64 = 0;
     let mut seen = HashSet::new();
@@ -183,7 +183,7 @@ async fn size(session: &Session, root: Descriptor) -> Result<i64, Status> {
             if !seen.insert(manifest.digest.clone()) {
                 continue;
             }
-            // Of an image for many architectures only one is here; the others' manifests are not.
+            // For a multi-platform image, only this machine's manifest is present.
             let Some(read) = read(session, &manifest.digest).await? else {
                 continue;
             };
@@ -200,13 +200,13 @@ async fn size(session: &Session, root: Descriptor) -> Result<i64, Status> {
     Ok(total)
 }
 
-/// A manifest of the content store; `None`: not there, or not a manifest.
+/// A manifest from the content store; `None` if it is absent or not a manifest.
 async fn read(session: &Session, digest: &str) -> Result<Option<Manifest>, Status> {
     let bytes = content(session, digest).await?;
     Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
 }
 
-/// Small content by its digest; `None`: not there, or larger than any manifest.
+/// Content by its digest; `None` if it is absent or larger than any manifest.
 pub(super) async fn content(session: &Session, digest: &str) -> Result<Option<Vec<u8>>, Status> {
     let request = ReadContentRequest {
         digest: digest.to_owned(),

@@ -1,10 +1,10 @@
-//! The container runtime, by its gRPC API: what runs in it, and which images it has.
+//! Client of containerd's gRPC API: containers, snapshots and images.
 //!
-//! Owns: the connection to containerd's socket, and the reading of its answers.
-//! Never does: keep anything; containerd is asked anew each time, so it may be restarted at any moment.
+//! Owns: the connection to containerd's socket, and the parsing of its answers.
+//! Never does: cache anything; each call queries containerd, so containerd may restart at any time.
 //!
-//! Two of containerd's namespaces are used: [`SYSTEM`] for the node's own containers, [`PODS`] for what
-//! the kubelet runs. No caller can name another.
+//! Two of containerd's namespaces are used: [`SYSTEM`] for the node's own containers, [`PODS`] for the kubelet's.
+//! Callers cannot choose another.
 
 mod containers;
 mod images;
@@ -27,24 +27,24 @@ pub use containers::{Container, Kind};
 pub use images::Image;
 pub use transfer::{Progress, Purpose};
 
-/// containerd's namespace for the node's own containers.
+/// Namespace of the node's own containers.
 pub const SYSTEM: &str = "system";
-/// containerd's namespace for pods.
+/// Namespace of pods.
 pub const PODS: &str = "k8s.io";
 
-/// Whom containerd asks for images: a directory a registry.
+/// Directory of containerd's registry settings, with a subdirectory for each registry.
 pub const HOSTS: &str = "/run/containerd/certs.d";
 
-/// The runtime of this node; cheap to clone.
+/// Client of this node's containerd; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Containerd {
     socket: PathBuf,
-    /// Where containerd looks up whom to ask for a registry's images (containerd, `docs/hosts.md`).
+    /// Registry settings (containerd, `docs/hosts.md`).
     hosts: PathBuf,
 }
 
 impl Containerd {
-    /// The runtime behind `socket`, which need not be there yet.
+    /// A client for `socket`, which may appear later.
     #[must_use]
     pub fn new(socket: &Path) -> Containerd {
         Containerd {
@@ -53,7 +53,7 @@ impl Containerd {
         }
     }
 
-    /// A connection for one call of ours and all it needs of containerd.
+    /// Connects for one call of ours and all the requests that it needs.
     async fn connect(&self, namespace: &'static str) -> Result<Session, Status> {
         let channel = unix::connect(&self.socket).await.map_err(|_| {
             Status::unavailable("containerd does not answer; the service list says why")
@@ -65,14 +65,14 @@ impl Containerd {
     }
 }
 
-/// A connection, and the namespace every request on it is for.
+/// A connection with the namespace of all its requests.
 #[derive(Debug, Clone)]
 struct Session {
     channel: Channel,
     namespace: Namespace,
 }
 
-/// Puts the namespace into requests (containerd, `docs/namespaces.md`).
+/// Adds the namespace to requests (containerd, `docs/namespaces.md`).
 #[derive(Debug, Clone)]
 struct Namespace(MetadataValue<Ascii>);
 

@@ -1,6 +1,6 @@
-//! The runner against a real containerd (`make test-containerd`): `CORTEN_GO` is the output of the step "go". As root;
-//! what runs containers needs a host whose C library is not older than the image's. The pull asks the registry of the
-//! image cache, which `CORTEN_NODE`, the program with the daemons, runs.
+//! Tests against a real containerd (`make test-containerd`): `CORTEN_GO` is the output of the build step "go". Requires
+//! root; tests that run containers also need a host whose C library is at least as new as the image's. The pull uses
+//! the registry of the image cache, which `CORTEN_NODE`, the program with the daemons, serves.
 
 mod config;
 
@@ -27,7 +27,7 @@ use tokio::time::{sleep, timeout};
 use super::*;
 
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Says what it may do, and ends when it is asked to.
+/// Prints its privileges, and exits on SIGTERM.
 const PROGRAM: &str = "trap 'echo bye; exit 5' TERM
 grep -E '^(CapEff|NoNewPrivs|Seccomp):' /proc/self/status
 touch /written 2>/dev/null && echo writable || echo read-only
@@ -72,7 +72,7 @@ impl Daemon {
             .unwrap()
     }
 
-    /// As by the kernel when memory is short.
+    /// Kills the process without warning, as the kernel's OOM killer does.
     fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -90,7 +90,7 @@ impl Drop for Daemon {
     }
 }
 
-/// A program that ends with the test.
+/// A process that is killed when the test ends.
 struct Program(Child);
 
 impl Drop for Program {
@@ -160,7 +160,7 @@ fn step() -> PathBuf {
     step.into()
 }
 
-/// The same where runc runs, too: it is not linked statically.
+/// The same, if runc runs here: it is not linked statically.
 fn step_with_runc() -> Option<PathBuf> {
     let step = step();
     let mut runc = Command::new(step.join("runc"));
@@ -212,7 +212,7 @@ async fn a_real_containerd_runs_takes_over_and_removes() {
     let ended = tokio::spawn(async move { asked.wait("x").await });
     containerd.signal("x", Signal::TERM).await.unwrap();
     assert_eq!(timeout(PATIENCE, ended).await.unwrap().unwrap().unwrap(), 5);
-    // What has ended is not what runs: it is made anew.
+    // A stopped container is replaced.
     let third = containerd.start("x", &bundle).await.unwrap();
     assert!(!third.taken_over && third.pid != first.pid);
 
@@ -270,7 +270,7 @@ async fn a_service_in_a_real_container_speaks_and_outlives_containerd() {
         oom_score_adj: 321,
         cgroup: "corten-test/y".to_owned(),
     });
-    // It is tried again until containerd is there.
+    // The supervisor retries until containerd runs.
     let mut daemon = Daemon::start(step, directory.path().to_owned());
     let mut until_said = async |words: &str| {
         let said = async { while lines.next_line().await.1 != words {} };

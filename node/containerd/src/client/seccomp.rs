@@ -1,11 +1,11 @@
-//! System calls no container of the node's own has, whatever it is allowed else (OCI runtime spec,
-//! config-linux.md, "Seccomp").
+//! Seccomp filter for the node's own containers: system calls that no container has (OCI runtime spec, config-linux.md,
+//! "Seccomp").
 
 use serde_json::{Value, json};
 
-/// They work on the machine as a whole, go around limits and namespaces, or are ones only old programs know.
+/// Refused calls: they affect the whole machine, bypass limits and namespaces, or are obsolete.
 const REFUSED: [&str; 28] = [
-    // What runs as the kernel, and when it ends.
+    // Kernel code and reboot.
     "create_module",
     "delete_module",
     "finit_module",
@@ -13,21 +13,21 @@ const REFUSED: [&str; 28] = [
     "kexec_file_load",
     "kexec_load",
     "reboot",
-    // Memory of the machine.
+    // Memory of the whole machine.
     "swapoff",
     "swapon",
     "userfaultfd",
-    // Keys know of no namespaces.
+    // Keyrings have no namespaces.
     "add_key",
     "keyctl",
     "request_key",
-    // Work that no filter sees.
+    // Operations that bypass seccomp.
     "io_uring_enter",
     "io_uring_register",
     "io_uring_setup",
-    // Written by the kernel into a file of the caller's choice.
+    // The kernel writes accounting records to a file of the caller's choice.
     "acct",
-    // Nobody needs them any more.
+    // Obsolete.
     "_sysctl",
     "get_kernel_syms",
     "lookup_dcookie",
@@ -41,7 +41,7 @@ const REFUSED: [&str; 28] = [
     "vserver",
 ];
 
-/// The filter. Calls of another architecture than the node's end their caller, as it names none.
+/// The filter. A call of another architecture than the node's kills its caller, because the filter lists only one.
 pub(super) fn filter() -> Value {
     json!({
         "defaultAction": "SCMP_ACT_ALLOW",

@@ -1,4 +1,4 @@
-//! The root of a container that is made from an image: a snapshot over the image's layers.
+//! Root file system of a container from an image: a writable snapshot over the image's layers.
 
 use containerd_client::services::v1::GetImageRequest;
 use containerd_client::services::v1::snapshots::{
@@ -12,11 +12,11 @@ use tonic::{Code, Response, Status};
 use super::images::content;
 use super::{Session, client};
 
-/// Holds the layers as directories that are mounted over each other.
+/// Snapshotter that mounts layer directories over each other.
 pub(super) const SNAPSHOTTER: &str = "overlayfs";
 
-/// Makes a writable snapshot named `key` over the layers of an image that was unpacked, and returns how it is mounted.
-/// One of this name that is there already is replaced.
+/// Creates a writable snapshot named `key` over the layers of an unpacked image, and returns its mounts. It replaces an
+/// existing snapshot of this name.
 pub(super) async fn prepare(
     session: &Session,
     key: &str,
@@ -46,7 +46,7 @@ pub(super) async fn prepare(
     }
 }
 
-/// Whether all layers of an image are there as a snapshot.
+/// Whether the snapshot of all the image's layers exists.
 pub(super) async fn is_unpacked(session: &Session, image: &str) -> bool {
     let Ok(layers) = layers(session, image).await else {
         return false;
@@ -61,7 +61,7 @@ pub(super) async fn is_unpacked(session: &Session, image: &str) -> bool {
     found.is_ok()
 }
 
-/// Removes the snapshot of this name; `NOT_FOUND`: there is none.
+/// Removes the snapshot of this name; fails with `NOT_FOUND` if there is none.
 pub(super) async fn discard(session: &Session, key: &str) -> Result<Response<()>, Status> {
     let request = RemoveSnapshotRequest {
         snapshotter: SNAPSHOTTER.to_owned(),
@@ -72,7 +72,7 @@ pub(super) async fn discard(session: &Session, key: &str) -> Result<Response<()>
         .await
 }
 
-/// The digests of the layers' content, the lowest first (image spec, config.md, `rootfs.diff_ids`).
+/// Digests of the uncompressed layers, the lowest first (image spec, config.md, `rootfs.diff_ids`).
 async fn layers(session: &Session, image: &str) -> Result<Vec<String>, Status> {
     let broken = |what: &str| {
         Status::failed_precondition(format!("the image {image} cannot be used: {what}"))
@@ -122,7 +122,7 @@ fn architecture() -> Arch {
     }
 }
 
-/// The name of the snapshot of all layers (image spec, config.md, "Layer ChainID").
+/// Name of the snapshot of all layers (image spec, config.md, "Layer ChainID").
 fn chain(layers: &[String]) -> String {
     let mut layers = layers.iter();
     let first = layers.next().cloned().unwrap_or_default();
@@ -140,7 +140,8 @@ mod tests {
     fn a_chain_of_layers_is_named_by_all_of_them() {
         let layers = ["sha256:aa", "sha256:bb", "sha256:cc"].map(str::to_owned);
         assert_eq!(chain(&layers[..1]), "sha256:aa");
-        // `printf 'sha256:aa sha256:bb' | sha256sum`, and again with the next.
+        // `printf 'sha256:aa sha256:bb'
+        // sha256sum`, then the same with the next layer.
         assert_eq!(
             chain(&layers[..2]),
             "sha256:b68ad689d6d1ec110ea1c13617437ad6f3766d4b3b309f6a603a222e07a0164f"

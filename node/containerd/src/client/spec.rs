@@ -1,4 +1,4 @@
-//! A declaration of a container as a runtime spec (OCI runtime spec 1.2, config.md, config-linux.md).
+//! Converts a container's declaration to a runtime spec (OCI runtime spec 1.2, config.md, config-linux.md).
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::seccomp;
 
-/// Hidden unless the declaration says otherwise: they tell of the machine, or work on it as a whole.
+/// Paths masked by default: they reveal or control the whole machine.
 const MASKED: [&str; 10] = [
     "/proc/acpi",
     "/proc/asound",
@@ -22,7 +22,7 @@ const MASKED: [&str; 10] = [
     "/sys/firmware",
 ];
 
-/// Read-only unless the declaration says otherwise.
+/// Paths read-only by default.
 const READ_ONLY: [&str; 5] = [
     "/proc/bus",
     "/proc/fs",
@@ -31,7 +31,7 @@ const READ_ONLY: [&str; 5] = [
     "/proc/sysrq-trigger",
 ];
 
-/// The runtime spec of a container whose root is mounted at `rootfs` in containerd's own directory for it.
+/// The runtime spec of a container. Its root is mounted at `rootfs` in containerd's directory for the container.
 pub(super) fn runtime_spec(bundle: &Bundle) -> Value {
     let container = &bundle.container;
     let capabilities: Vec<String> = container
@@ -45,7 +45,7 @@ pub(super) fn runtime_spec(bundle: &Bundle) -> Value {
     if !container.host_processes {
         namespaces.push("pid");
     }
-    // It serves the node, so it has the node's network.
+    // The container serves the node, so it shares the node's network.
     let namespaces = namespaces.iter().map(|kind| json!({ "type": kind }));
     json!({
         "ociVersion": "1.2.0",
@@ -61,7 +61,7 @@ pub(super) fn runtime_spec(bundle: &Bundle) -> Value {
                 "bounding": capabilities,
                 "effective": capabilities,
                 "permitted": capabilities,
-                // Only so does a user other than root hold them.
+                // Needed for users other than root to hold capabilities.
                 "inheritable": if container.uid == 0 { &[] } else { &capabilities[..] },
                 "ambient": if container.uid == 0 { &[] } else { &capabilities[..] },
             },
@@ -79,13 +79,13 @@ pub(super) fn runtime_spec(bundle: &Bundle) -> Value {
     })
 }
 
-/// What a device may be used for is a matter of which device files a container sees.
+/// Resource limits. All devices are allowed: the visible device files restrict them.
 fn resources(container: &Container) -> Value {
     let mut resources = json!({ "devices": [{ "allow": true, "access": "rwm" }] });
     if let Some(bytes) = container.memory_max
         && let Some(resources) = resources.as_object_mut()
     {
-        // No swap beside it.
+        // The limit includes swap, so the container gets none.
         let memory = json!({ "limit": bytes, "swap": bytes });
         resources.insert("memory".to_owned(), memory);
     }
@@ -106,7 +106,8 @@ fn mount(mount: &Mount) -> Value {
     json!({ "destination": destination, "type": kind, "source": source, "options": options })
 }
 
-/// config-linux.md, "Default Filesystems", and a `/run` of its own; but for those the declaration mounts over.
+/// The default mounts (config-linux.md, "Default Filesystems") and a private `/run`, except where the declaration
+/// mounts something itself.
 fn usual_mounts(container: &Container) -> Vec<Value> {
     let strict = ["nosuid", "noexec", "nodev"];
     let declared = |path: &str| {
@@ -189,7 +190,7 @@ mod tests {
         }
     }
 
-    /// All that a declaration can loosen.
+    /// A declaration with every restriction lifted.
     fn loose() -> Container {
         Container {
             writable_root: true,
@@ -206,13 +207,13 @@ mod tests {
         }
     }
 
-    /// `UPDATE=1 cargo test -p machined runtime_specs` writes them anew.
+    /// `UPDATE=1 cargo test -p machined runtime_specs` rewrites the files.
     #[test]
     fn runtime_specs_are_those_that_were_agreed_on() {
         for (name, container) in [("strict", strict()), ("loose", loose())] {
             let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/client/golden");
             let path = directory.join(format!("{name}.json"));
-            // The same on every architecture.
+            // Identical on every architecture.
             let spec = format!("{:#}\n", runtime_spec(&bundle(container)))
                 .replace("SCMP_ARCH_AARCH64", "SCMP_ARCH_X86_64");
             if std::env::var_os("UPDATE").is_some() {

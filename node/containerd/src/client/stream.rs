@@ -1,5 +1,5 @@
-//! containerd's streams: beside a call, a numbered pipe of messages (`streaming.proto`, and
-//! `core/transfer/streaming` for what goes over it).
+//! containerd's streams: bidirectional message pipes that accompany a call (`streaming.proto`; contents:
+//! `core/transfer/streaming`).
 
 use containerd_client::services::v1::StreamInit;
 use containerd_client::to_any;
@@ -11,20 +11,20 @@ use tonic::{Status, Streaming};
 
 use super::{Session, client};
 
-/// Messages on their way to containerd.
+/// Queue length of messages to containerd.
 const IN_FLIGHT: usize = 4;
 
-/// Both ends of a stream that containerd knows by its id.
+/// Both ends of a stream, known to containerd by its id.
 #[derive(Debug)]
 pub(super) struct Pipe {
-    /// To be named in the call the stream is for.
+    /// Id for the call that uses the stream.
     pub(super) id: String,
     sender: mpsc::Sender<Any>,
     receiver: Streaming<Any>,
 }
 
 impl Pipe {
-    /// Opens a stream; it is ready when this returns.
+    /// Opens a stream, which is ready on return.
     pub(super) async fn open(session: &Session) -> Result<Pipe, Status> {
         let id = uuid::Uuid::new_v4().to_string();
         let (sender, messages) = mpsc::channel(IN_FLIGHT);
@@ -35,7 +35,7 @@ impl Pipe {
             .stream(ReceiverStream::new(messages))
             .await?
             .into_inner();
-        // It says so with an empty message.
+        // containerd confirms the stream with an empty message.
         receiver.message().await?;
         Ok(Pipe {
             id,
@@ -44,7 +44,7 @@ impl Pipe {
         })
     }
 
-    /// The next message; `None` at the end. A message of another type is passed over.
+    /// The next message; `None` at the end. Messages of other types are skipped.
     pub(super) async fn next<T: Message + Name + Default>(&mut self) -> Result<Option<T>, Status> {
         while let Some(any) = self.receiver.message().await? {
             if any.type_url.rsplit('/').next() == Some(T::full_name().as_str()) {
@@ -57,8 +57,8 @@ impl Pipe {
         Ok(None)
     }
 
-    /// Says that nothing more comes, and waits until containerd has ended the stream: what is on its way
-    /// would be lost with the connection.
+    /// Closes our side, and waits until containerd has ended the stream: closing the connection would lose messages in
+    /// flight.
     pub(super) async fn finish(self) {
         let Pipe {
             sender,

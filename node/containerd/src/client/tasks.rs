@@ -1,4 +1,4 @@
-//! Running a container of the node's own: made from a spec, over a directory of the node or an image.
+//! Runs the node's own containers, with a directory of the node or an image as root.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -23,11 +23,11 @@ use super::snapshots::{SNAPSHOTTER, discard, prepare};
 use super::spec::runtime_spec;
 use super::{Containerd, SYSTEM, Session, client};
 
-/// The shim that runs what runc runs.
+/// The containerd shim for runc.
 const SHIM: &str = "io.containerd.runc.v2";
-/// The type of a runtime spec in a container's record (containerd, `client/oci`).
+/// Type of a runtime spec in a container record (containerd, `client/oci`).
 const SPEC: &str = "types.containerd.io/opencontainers/runtime-spec/1/Spec";
-/// On every container made here.
+/// Label on every container created here.
 const LABEL: &str = "corten.service";
 
 #[async_trait]
@@ -65,7 +65,7 @@ impl Runtime for Containerd {
     async fn signal(&self, id: &str, signal: Signal) -> Result<(), Status> {
         let session = self.connect(SYSTEM).await?;
         let killed = kill(&session, id, signal).await;
-        // It ends, and who waits is told.
+        // A process that has ended already needs no signal; its waiters learn of the end.
         unless(killed, Code::NotFound)
     }
 
@@ -76,8 +76,8 @@ impl Runtime for Containerd {
 }
 
 impl Containerd {
-    /// Removes the containers that were made here, perhaps in an earlier boot, for services that are no more,
-    /// and returns their names. Whether a service `is_wanted` is asked when its container is about to go.
+    /// Removes containers created here, including those of earlier boots, whose service no longer exists. Returns their
+    /// names. `is_wanted` is called right before the removal.
     ///
     /// # Errors
     /// containerd does not answer.
@@ -105,7 +105,7 @@ impl Containerd {
     }
 }
 
-/// The name of the image it is made from; empty: from none.
+/// Name of the container's image; empty without one.
 fn image(bundle: &Bundle) -> &str {
     match &bundle.container.root {
         Root::Directory(_) => "",
@@ -113,7 +113,7 @@ fn image(bundle: &Bundle) -> &str {
     }
 }
 
-/// The first process of the container, if it runs by this very spec, from this image.
+/// Process id of the container, if it runs with exactly this spec and image.
 async fn running(
     session: &Session,
     id: &str,
@@ -162,7 +162,7 @@ async fn create(session: &Session, id: &str, spec: &Value, bundle: &Bundle) -> R
     let image = image(bundle);
     let record = match image {
         "" => record,
-        // It names the snapshot before there is one: nobody collects it as garbage.
+        // The reference to the snapshot protects it from garbage collection from the start.
         _ => Record {
             image: image.to_owned(),
             snapshotter: SNAPSHOTTER.to_owned(),
@@ -192,8 +192,8 @@ async fn create(session: &Session, id: &str, spec: &Value, bundle: &Bundle) -> R
     Ok(created.into_inner().pid)
 }
 
-/// runc makes the mount points a root lacks, which needs a root that can be written to until it is sealed.
-/// The shim mounts this, and unmounts it when the container is removed.
+/// An overlay root: runc creates missing mount points and therefore needs a writable root. The shim mounts it, and
+/// unmounts it when the container is removed.
 fn root(directory: &Path, bundle: &Bundle) -> Mount {
     let option = |name: &str, path: &Path| format!("{name}={}", path.display());
     Mount {
@@ -208,7 +208,7 @@ fn root(directory: &Path, bundle: &Bundle) -> Mount {
     }
 }
 
-/// containerd makes no namespace by itself.
+/// Creates the namespace, because containerd does not create it implicitly.
 async fn make_namespace(session: &Session) -> Result<(), Status> {
     let record = NamespaceRecord {
         name: SYSTEM.to_owned(),
@@ -240,14 +240,14 @@ async fn wait(session: &Session, id: &str) -> Result<i32, Status> {
     let ended = client!(session, tasks_client::TasksClient)
         .wait(wait)
         .await?;
-    // The kernel's are 0..=255.
+    // Exit codes of the kernel are 0..=255.
     Ok(i32::try_from(ended.into_inner().exit_status).unwrap_or(255))
 }
 
 async fn remove(session: &Session, id: &str) -> Result<(), Status> {
     match kill(session, id, Signal::KILL).await {
         Ok(()) => unless(wait(session, id).await, Code::NotFound)?,
-        // It has ended, or there is none.
+        // The process has ended, or never existed.
         Err(status) if status.code() == Code::NotFound => {}
         Err(status) => return Err(status),
     }
@@ -266,7 +266,7 @@ async fn remove(session: &Session, id: &str) -> Result<(), Status> {
     unless(discard(session, id).await, Code::NotFound)
 }
 
-/// The answer, if there is what was asked for.
+/// The answer, or `None` if the object does not exist.
 fn found<T>(answer: Result<tonic::Response<T>, Status>) -> Result<Option<T>, Status> {
     match answer {
         Ok(answer) => Ok(Some(answer.into_inner())),
@@ -275,7 +275,7 @@ fn found<T>(answer: Result<tonic::Response<T>, Status>) -> Result<Option<T>, Sta
     }
 }
 
-/// Success also when the answer is this code.
+/// Treats this error code as success.
 fn unless<T>(answer: Result<T, Status>, code: Code) -> Result<(), Status> {
     match answer {
         Err(status) if status.code() == code => Ok(()),

@@ -1,4 +1,4 @@
-//! Bringing images to the node: from a registry, or out of an archive the caller sends.
+//! Imports images: pulls from a registry, or reads an archive from the caller.
 
 use std::collections::HashMap;
 
@@ -20,44 +20,45 @@ use super::stream::Pipe;
 use super::{Containerd, Session, client};
 use crate::registries::{Login, login};
 
-/// The largest message of a byte stream.
+/// Size limit of a message in a byte stream.
 const CHUNK: usize = 32 << 10;
 
-/// On the image of every extension that was pulled: its name, for containerd forgets labels without a value.
+/// Label on the image of each pulled extension. Its value is the image's name, because containerd drops labels without
+/// a value.
 pub(super) const EXTENSION: &str = "corten.extension";
 
-/// What an image is pulled for.
+/// Purpose of a pull.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// To run containers from it: it is unpacked.
+    /// Running containers, so the image is unpacked.
     Containers,
-    /// It is a system extension: somebody reads it as it came.
+    /// A system extension, which is read packed.
     Extension,
-    /// It is an installer: likewise.
+    /// An installer, which is read packed.
     Installer,
 }
 
-/// How far one part of an image is.
+/// Progress of one part of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Progress {
-    /// What the step is about: an image, or a part of one.
+    /// Name of the image or part.
     pub name: String,
-    /// The part's digest; empty for what has none.
+    /// Digest of the part; empty without one.
     pub digest: String,
-    /// containerd's word: `waiting`, `downloading`, `complete`, `extracting`, `extracted`, ...
+    /// containerd's event: `waiting`, `downloading`, `complete`, `extracting`, `extracted`, ...
     pub event: String,
     /// Bytes done.
     pub done: i64,
-    /// Bytes in all; 0: unknown.
+    /// Total bytes; 0 if unknown.
     pub total: i64,
 }
 
 impl Containerd {
     /// Pulls `reference`, a full name with tag or digest, for this machine's architecture, with the credentials of
-    /// `registries`. Steps go to `progress` for as long as somebody listens.
+    /// `registries`. `progress` receives events while its receiver exists.
     ///
     /// # Errors
-    /// The registry's, or containerd's.
+    /// An error of the registry or of containerd.
     pub async fn pull(
         &self,
         namespace: &'static str,
@@ -70,7 +71,7 @@ impl Containerd {
         let questions = Pipe::open(&session).await?;
         let source = to_any(&OciRegistry {
             reference: reference.to_owned(),
-            // As for pods: the same mirrors in the same order.
+            // The same mirrors in the same order as for pods.
             resolver: Some(RegistryResolver {
                 host_dir: self.hosts.display().to_string(),
                 auth_stream: questions.id.clone(),
@@ -93,7 +94,7 @@ impl Containerd {
         let transfer = transfer(&session, source, to_any(&store), progress);
         let answers = async {
             answer(questions, registries).await;
-            // It is the transfer that says how it went.
+            // Only the transfer has a result.
             std::future::pending().await
         };
         tokio::select! {
@@ -103,11 +104,11 @@ impl Containerd {
         .map_err(explained)
     }
 
-    /// Stores and unpacks the images of an archive (a tar by the OCI image layout or of `docker save`),
-    /// and returns their names.
+    /// Stores and unpacks the images of an archive (a tar in OCI image layout or of `docker save`), and returns their
+    /// names.
     ///
     /// # Errors
-    /// `archive` ends in an error, is no such archive, or containerd does not answer.
+    /// `archive` ends with an error or is malformed, or containerd does not answer.
     pub async fn import<S>(
         &self,
         namespace: &'static str,
@@ -122,7 +123,7 @@ impl Containerd {
             stream: pipe.id.clone(),
             ..ImageImportStream::default()
         });
-        // An image keeps the name the archive gives it; one without is called `import` and its tag.
+        // An image keeps its name from the archive; without a name it becomes `import` with its tag.
         let named = ImageReference {
             name: "import".to_owned(),
             is_prefix: true,
@@ -152,7 +153,7 @@ impl Containerd {
         };
         tokio::pin!(stored);
         tokio::select! {
-            // A caller that stopped sending is the cause of whatever containerd says of it.
+            // The sender's failure explains any error of containerd.
             biased;
             fed = feed(pipe, archive) => {
                 fed?;
@@ -164,7 +165,7 @@ impl Containerd {
     }
 }
 
-/// Tells containerd how it is let in wherever it asks, until it asks no more.
+/// Answers containerd's requests for credentials until the stream ends.
 async fn answer(mut questions: Pipe, registries: &Registries) {
     while let Ok(Some(AuthRequest { host, .. })) = questions.next().await {
         let credentials = credentials(login(registries, &host));
@@ -190,7 +191,7 @@ fn credentials(login: Option<Login>) -> AuthResponse {
     }
 }
 
-/// containerd has no code for what is wrong with an image or its registry, only words.
+/// containerd reports image and registry errors without a specific code.
 fn explained(status: Status) -> Status {
     if status.code() == Code::Unknown {
         Status::failed_precondition(format!("containerd took no image: {}", status.message()))
@@ -199,7 +200,7 @@ fn explained(status: Status) -> Status {
     }
 }
 
-/// Linux on this machine's processor, in containerd's words.
+/// Linux on this machine's architecture, in containerd's form.
 fn platform() -> Platform {
     Platform {
         os: "linux".to_owned(),
@@ -208,7 +209,7 @@ fn platform() -> Platform {
     }
 }
 
-/// Into the default snapshotter, for this machine.
+/// Unpacks for this machine into the default snapshotter.
 fn unpack() -> UnpackConfiguration {
     UnpackConfiguration {
         platform: Some(platform()),
@@ -216,7 +217,7 @@ fn unpack() -> UnpackConfiguration {
     }
 }
 
-/// Makes the call and hands every step of it to `progress`, for as long as somebody listens.
+/// Runs a transfer, and forwards its events to `progress` while its receiver exists.
 async fn transfer(
     session: &Session,
     source: Any,
@@ -239,7 +240,7 @@ async fn transfer(
             biased;
             step = steps.next() => match step? {
                 Some(step) => drop(progress.send(told(step)).await),
-                // The stream ends with the transfer, of which the call says how it went.
+                // The event stream ends with the transfer; the call has the result.
                 None => return call.await.map(|_| ()),
             },
             ended = &mut call => {
@@ -255,7 +256,7 @@ async fn transfer(
     }
 }
 
-/// Sends bytes as containerd gives room for them.
+/// Sends bytes as containerd's window permits.
 async fn feed<S>(mut pipe: Pipe, bytes: S) -> Result<(), Status>
 where
     S: Stream<Item = Result<Bytes, Status>>,
@@ -268,7 +269,7 @@ where
             while room == 0 {
                 match pipe.next::<WindowUpdate>().await? {
                     Some(more) => room += usize::try_from(more.update).unwrap_or(0),
-                    // containerd wants no more: the call says why.
+                    // containerd accepts no more data; the call returns the reason.
                     None => return Ok(()),
                 }
             }

@@ -1,5 +1,5 @@
-//! Credentials of registries, as containerd takes them: in its configuration for pulls of pods, and as an answer to
-//! a question for pulls of ours.
+//! Registry credentials in containerd's forms: its configuration for pod pulls, and answers to its requests for our own
+//! pulls.
 
 use std::collections::BTreeMap;
 
@@ -7,22 +7,22 @@ use corten_config::Secret;
 use corten_config::registries::{DOCKER, Registries, RegistryAuth, decode_auth, of_host};
 use toml::Table;
 
-/// How containerd is let in.
+/// Credentials for a registry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Login {
-    /// By user and password.
+    /// User and password.
     Password(String, Secret),
-    /// By a token that is exchanged for others (OAuth 2.0, RFC 6749, "Refresh Token").
+    /// Token that is exchanged for access tokens (OAuth 2.0, RFC 6749, "Refresh Token").
     Token(Secret),
 }
 
-/// How containerd is let in at a host; `None`: as anybody is.
+/// Credentials for a host; `None` for anonymous access.
 #[must_use]
 pub fn login(registries: &Registries, host: &str) -> Option<Login> {
     of_host(&registries.auths, host).and_then(normal)
 }
 
-/// Of the three forms that a config has, one is there.
+/// The one of the three forms of the config that is present.
 fn normal(auth: &RegistryAuth) -> Option<Login> {
     if !auth.username.is_empty() {
         let (user, password) = (auth.username.clone(), auth.password.clone());
@@ -35,14 +35,14 @@ fn normal(auth: &RegistryAuth) -> Option<Login> {
     Some(Login::Password(user, password))
 }
 
-/// The part of containerd's configuration that holds them (containerd 2, `docs/cri/registry.md`, "Configure Registry
-/// Credentials"); `None`: there are none.
+/// The credentials as a part of containerd's configuration (containerd 2, `docs/cri/registry.md`, "Configure Registry
+/// Credentials"); `None` without credentials.
 #[must_use]
 pub fn text(registries: &Registries) -> Option<String> {
     let said = registries.auths.iter();
     let mut auths: BTreeMap<&str, &RegistryAuth> =
         said.map(|(host, auth)| (host.as_str(), auth)).collect();
-    // containerd asks by the host it calls.
+    // containerd looks credentials up by the host that it connects to.
     let (registry, served_by) = DOCKER;
     if let Some(auth) = registries.auths.get(registry) {
         auths.entry(served_by).or_insert(auth);
@@ -77,7 +77,7 @@ fn auth(login: Login) -> Table {
     auth
 }
 
-/// A table that has nothing but another one at this place.
+/// A table at this path of otherwise empty tables.
 fn within(place: &[&str], table: Table) -> Table {
     let around = |inner: Table, step: &&str| Table::from_iter([((*step).to_owned(), inner.into())]);
     place.iter().rev().fold(table, around)

@@ -1,4 +1,4 @@
-//! A directory for each registry, with `hosts.toml` and the certificates it names (containerd, `docs/hosts.md`).
+//! Registry directories with `hosts.toml` and the certificates that it refers to (containerd, `docs/hosts.md`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -10,16 +10,16 @@ use corten_base::durable::{Access, remove_others, replace_all};
 use corten_config::registries::{ANY, Mirror, Registries, RegistryTls, of_host};
 use toml::Table;
 
-/// What containerd reads for a registry that has no directory of its own.
+/// Directory for registries without their own.
 const DEFAULT: &str = "_default";
 const HOSTS: &str = "hosts.toml";
-/// What is on its way out; no registry begins with a dot.
+/// Directory for files about to be deleted; no registry's name begins with a dot.
 const REMOVED: &str = ".removed";
 
-/// Files of a directory by name.
+/// File names and contents of a directory.
 type Files = BTreeMap<String, String>;
 
-/// The directories by name, and what is in each.
+/// The directories by name, with their files.
 pub(super) fn directories(registries: &Registries) -> BTreeMap<String, Files> {
     let mirrored = registries.mirrors.keys();
     let names: BTreeSet<&String> = mirrored.chain(registries.tls.keys()).collect();
@@ -29,7 +29,8 @@ pub(super) fn directories(registries: &Registries) -> BTreeMap<String, Files> {
         .collect()
 }
 
-/// containerd looks for a port between underscores first (`core/remotes/docker/config/hosts.go`, `hostDirectory`).
+/// Directory name of a registry. containerd first looks for the port between underscores
+/// (`core/remotes/docker/config/hosts.go`, `hostDirectory`).
 fn directory(name: &str) -> String {
     match name.rsplit_once(':') {
         _ if name == ANY => DEFAULT.to_owned(),
@@ -41,11 +42,11 @@ fn directory(name: &str) -> String {
 fn files(name: &str, registries: &Registries) -> Files {
     let mut files = Files::new();
     let mut text = Table::new();
-    // One that has a directory for its certificates is mirrored as any other still.
+    // A registry with a directory for its certificates still uses the mirrors of all registries.
     let mirrors = registries.mirrors.get(name);
     let mirrors = mirrors.or_else(|| registries.mirrors.get(ANY));
     let mut endpoints = mirrors.map(|it| &*it.endpoints).unwrap_or_default();
-    // The server is asked last. Where none is named, it is the registry itself.
+    // containerd tries the server last; the default server is the registry itself.
     let last = match endpoints.split_last() {
         Some((last, before)) if mirrors.is_some_and(|it| it.skip_fallback) => {
             endpoints = before;
@@ -59,7 +60,7 @@ fn files(name: &str, registries: &Registries) -> Files {
     } else if let Some(own) = of_host(&registries.tls, name) {
         certificates(name, own, &mut text, &mut files);
     }
-    // A table keeps the order in which it was made.
+    // A table keeps its insertion order.
     let mut hosts = Table::new();
     for mirror in endpoints {
         let mut host = Table::new();
@@ -79,7 +80,7 @@ fn endpoint(mirror: &Mirror, registries: &Registries, text: &mut Table, files: &
     if mirror.override_path {
         text.insert("override_path".to_owned(), true.into());
     }
-    // With certificates containerd would try https first at an http URL.
+    // With certificates, containerd would try https first for an http URL.
     if let Some(rest) = mirror.url.strip_prefix("https://") {
         let host = rest.split('/').next().unwrap_or_default();
         if let Some(tls) = of_host(&registries.tls, host) {
@@ -95,7 +96,7 @@ fn certificates(host: &str, tls: &RegistryTls, text: &mut Table, files: &mut Fil
         files.insert(name, ca.clone());
     }
     if let Some((crt, key)) = &tls.client_identity {
-        // Both in one file: nobody sees the certificate of one and the key of another.
+        // One file for both, so that certificate and key always match.
         let name = format!("{host}-client.pem");
         text.insert("client".to_owned(), name.clone().into());
         files.insert(
@@ -108,23 +109,23 @@ fn certificates(host: &str, tls: &RegistryTls, text: &mut Table, files: &mut Fil
     }
 }
 
-/// Makes `root` hold these directories and no others. At any moment a reader finds each file as it was or as it shall
-/// be. What fails keeps no other registry from its own; the error is the first.
+/// Makes `root` contain exactly these directories. A concurrent reader sees each file in its old or new state. A
+/// failure does not affect other registries; the first error is returned.
 pub(super) fn write(root: &Path, wanted: &BTreeMap<String, Files>) -> io::Result<()> {
     fs::create_dir_all(root)?;
     let removed = root.join(REMOVED);
     let mut done = remove_all(&removed);
     for (name, files) in wanted {
         let files = files.iter().map(|(name, text)| (&**name, &**text));
-        // What names the others comes after them.
+        // `hosts.toml` last, because it refers to the other files.
         let (hosts, others): (Vec<_>, Vec<_>) = files.partition(|(name, _)| *name == HOSTS);
         let files = others.into_iter().chain(hosts);
-        // Keys are root's alone, and all else with them.
+        // Only root may read the keys, so all files are private.
         done = done.and(replace_all(&root.join(name), files, Access::PRIVATE));
     }
     let is_wanted = |name: &OsStr| name.to_str().is_some_and(|name| wanted.contains_key(name));
     done.and(remove_others(root, is_wanted, |directory| {
-        // At once for who reads it.
+        // A rename removes the directory atomically for readers.
         fs::rename(directory, &removed)?;
         remove_all(&removed)
     }))
@@ -196,7 +197,7 @@ override_path = true
 capabilities = ["pull", "resolve"]
 "#;
         assert_eq!(found["docker.io"]["hosts.toml"], expected);
-        // The image cache alone is nobody's server, and no mirror's either.
+        // The image cache alone is neither a server nor a mirror's replacement.
         let found = directories(&with_cache(of(&[&only]), true));
         assert!(
             found["docker.io"]["hosts.toml"]
@@ -243,7 +244,7 @@ override_path = true
             docker["m.example:5000-client.pem"],
             format!("{CRT}\n{KEY}\n")
         );
-        // Of a registry with certificates alone, the mirrors of all others are asked too.
+        // A registry with only certificates uses the mirrors of all registries.
         let others = "[host.\"https://registry-1.docker.io\"]\n\
                       capabilities = [\"pull\", \"resolve\"]\nskip_verify = true\n";
         assert_eq!(
@@ -262,7 +263,7 @@ override_path = true
         let root = directory.path().join("certs.d");
         let ca = format!("ca: \"{}\"", pem(CRT));
         let both = of(&[MIRROR, &tls("m.example:5000", &ca)]);
-        // Of a write that was cut off.
+        // Leftover of an interrupted write.
         fs::create_dir_all(root.join(".removed/x")).unwrap();
         write(&root, &directories(&both)).unwrap();
         let list = |name: &str| -> Vec<String> {

@@ -1,8 +1,8 @@
-//! What containerd is told of image registries: whom to ask, by which certificates, and by which credentials.
+//! containerd's settings for image registries: mirrors, certificates and credentials.
 //!
-//! A directory for each registry, which containerd reads at every pull (`hosts`), and credentials for pulls of pods,
-//! which it reads at its start (`credentials`, a file of `runtime_config`). For pulls of its own machined gives
-//! containerd credentials when it asks (`containerd/transfer.rs`).
+//! `hosts` writes a directory for each registry, which containerd reads at every pull. `credentials` has the
+//! credentials of pod pulls, which containerd reads at its start. For machined's own pulls, containerd requests
+//! credentials during the pull (`containerd/transfer.rs`).
 
 mod credentials;
 mod hosts;
@@ -16,7 +16,7 @@ use crate::client::HOSTS;
 
 pub use credentials::{Login, login, text as credentials};
 
-/// What containerd is to be told, with the image cache as the first mirror of every registry, where it is served.
+/// The settings with the image cache, where served, as the first mirror of every registry.
 #[must_use]
 pub fn with_cache(mut registries: Registries, is_served: bool) -> Registries {
     if !is_served {
@@ -34,7 +34,7 @@ pub fn with_cache(mut registries: Registries, is_served: bool) -> Registries {
     registries
 }
 
-/// Tells containerd whom to ask from its next pull on.
+/// Writes the registry directories; they take effect with the next pull.
 ///
 /// # Errors
 /// A file cannot be written or removed.

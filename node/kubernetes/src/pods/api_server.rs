@@ -1,4 +1,4 @@
-//! kube-apiserver.
+//! Static pod of kube-apiserver.
 
 use corten_config::values::Arguments;
 
@@ -10,7 +10,7 @@ use crate::{ControlPlane, Settings};
 
 const NAME: &str = "kube-apiserver";
 
-/// Flags that name files of its secrets.
+/// Flags with paths of secret files.
 const SECRETS: &[(&str, &str)] = &[
     ("client-ca-file", "ca.crt"),
     ("encryption-provider-config", "encryptionconfig.yaml"),
@@ -25,7 +25,7 @@ const SECRETS: &[(&str, &str)] = &[
     ("tls-cert-file", "apiserver.crt"),
     ("tls-private-key-file", "apiserver.key"),
 ];
-/// Flags that name files of its configuration.
+/// Flags with paths of configuration files.
 const CONFIG: &[(&str, &str)] = &[
     (
         "admission-control-config-file",
@@ -60,7 +60,7 @@ pub(super) fn container(settings: &Settings, control_plane: &ControlPlane) -> Pa
         flag("requestheader-group-headers", "X-Remote-Group"),
         flag("requestheader-username-headers", "X-Remote-User"),
         flag("secure-port", port.to_string()),
-        // It takes the public part out of it.
+        // kube-apiserver derives the public key from the private one.
         flag("service-account-key-file", &key),
         flag("service-account-signing-key-file", &key),
         flag(
@@ -74,7 +74,7 @@ pub(super) fn container(settings: &Settings, control_plane: &ControlPlane) -> Pa
     }
     let issuers = control_plane.trust.issuers.iter();
     flags.extend(issuers.map(|issuer| flag("service-account-issuer", issuer)));
-    // An empty file would keep it from starting.
+    // kube-apiserver does not start with an empty file.
     if !control_plane.trust.keys.is_empty() {
         flags.push(flag(
             "service-account-key-file",
@@ -88,7 +88,7 @@ pub(super) fn container(settings: &Settings, control_plane: &ControlPlane) -> Pa
     let has_health = own_authentication(&mut flags, &control_plane.api_server.args);
     let mut probes = match has_health {
         true => probes(port, "/livez", Some("/readyz")),
-        // The kubelet is not answered: it has no name there. That somebody listens is what it can see.
+        // Without anonymous access, the kubelet's HTTP probes fail; a TCP probe still shows that the server listens.
         false => connections(port),
     };
     probes.retain(|(name, _)| control_plane.has_startup_probe || *name != "startupProbe");
@@ -104,8 +104,8 @@ pub(super) fn container(settings: &Settings, control_plane: &ControlPlane) -> Pa
     }
 }
 
-/// Leaves out the files that kube-apiserver does not take beside arguments of the config that say the same. Whether
-/// its health is told to everybody.
+/// Removes configuration files that kube-apiserver rejects together with equivalent arguments of the config. Returns
+/// whether the health endpoints allow anonymous access.
 fn own_authentication(flags: &mut Flags, args: &Arguments) -> bool {
     let gives = |prefixes: &[&str]| {
         let mut names = args.0.keys();
@@ -125,7 +125,7 @@ fn own_authentication(flags: &mut Flags, args: &Arguments) -> bool {
     !replaces || is_open
 }
 
-/// Every address, of both families where services have an IPv6 one.
+/// Address to listen on: both families if the services have an IPv6 subnet.
 fn bind(settings: &Settings) -> &'static str {
     let has_v6 = settings
         .services

@@ -1,4 +1,4 @@
-//! kube-controller-manager.
+//! Static pod of kube-controller-manager.
 
 use super::{Part, flag, probes, secret};
 use crate::{ControlPlane, Settings};

@@ -1,4 +1,4 @@
-//! The static pods of a control plane node.
+//! Static pods of a control plane node.
 
 mod api_server;
 mod controller_manager;
@@ -16,22 +16,22 @@ use crate::extra::{Extra, Flags, lines, merged};
 use crate::files::Component;
 use crate::{ControlPlane, Settings};
 
-/// Where the kubelet is told to find a component's files on the node.
+/// Directory of the components' secret files on the node.
 pub const HOST_SECRETS: &str = "/run/kubernetes/secrets";
-/// The same for its configuration.
+/// Directory of their configuration files on the node.
 pub const HOST_CONFIG: &str = "/run/kubernetes/config";
-/// Where it sees them.
+/// The same directories inside the containers.
 const SECRETS: &str = "/system/secrets/kubernetes";
 const CONFIG: &str = "/system/config/kubernetes";
-/// Where kube-apiserver writes what it audits.
+/// Directory of kube-apiserver's audit log.
 pub const AUDIT_LOG: &str = "/var/log/audit/kube";
 
-/// A pod that the kubelet runs without asking anybody.
+/// A pod that the kubelet runs without an API server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StaticPod {
-    /// Its name.
+    /// Name.
     pub id: &'static str,
-    /// The pod (Kubernetes, Pod v1).
+    /// Pod object (Kubernetes, Pod v1).
     pub pod: Value,
 }
 
@@ -59,7 +59,7 @@ pub fn static_pods(
     pods.collect()
 }
 
-/// The pods that the config itself has, each with its id: `namespace/name`.
+/// Static pods of the config, with the id `namespace/name`.
 #[must_use]
 pub fn extra_pods(document: &Document) -> Vec<(String, Value)> {
     let old = document.machine.pods.iter();
@@ -75,17 +75,17 @@ pub fn extra_pods(document: &Document) -> Vec<(String, Value)> {
     .collect()
 }
 
-/// What differs from one component to the other.
+/// Component-specific parts of a pod.
 struct Part {
     name: &'static str,
     image: String,
     flags: Flags,
-    /// Of thousandths of a processor, and of MiB.
+    /// Resource requests: thousandths of a processor, and MiB of memory.
     requests: (u32, u32),
     capabilities: &'static [&'static str],
     probes: Vec<(&'static str, Value)>,
     extra: Extra,
-    /// Directories of the node beside those of its files: a name, a path, whether it is written to.
+    /// Further directories of the node: name, path, and whether the component writes to it.
     directories: Vec<(&'static str, &'static str, bool)>,
 }
 
@@ -156,7 +156,7 @@ fn pod(part: &Part, component: &Component) -> Value {
     })
 }
 
-/// Volumes of the pod, and where its container has them.
+/// Volumes of the pod, and mounts of its container.
 fn volumes(part: &Part) -> (Vec<Value>, Vec<Value>) {
     let name = part.name;
     let mut volumes = vec![
@@ -182,8 +182,8 @@ fn volumes(part: &Part) -> (Vec<Value>, Vec<Value>) {
     (volumes, mounts)
 }
 
-/// The component's own variables, and those of the config. A limit of memory is told to Go's runtime, which frees memory
-/// before the kernel ends the program (Go, `runtime`, GOMEMLIMIT).
+/// Environment variables: the component's own and the config's. A memory limit also sets GOMEMLIMIT, so that Go frees
+/// memory before the kernel kills the process (Go, `runtime`, GOMEMLIMIT).
 fn environment(extra: &Extra, resources: &Resources) -> Vec<Value> {
     let mut variables = vec![json!({
         "name": "POD_IP",
@@ -191,7 +191,7 @@ fn environment(extra: &Extra, resources: &Resources) -> Vec<Value> {
     })];
     let is_given = extra.env.iter().any(|(name, _)| name == "GOMEMLIMIT");
     variables.extend(resources.memory_limit().filter(|_| !is_given));
-    // Kubernetes would take `$(NAME)` for another variable.
+    // Escaped, because Kubernetes expands `$(NAME)`.
     let own = extra.env.iter();
     let own = own.map(|(name, value)| json!({ "name": name, "value": value.replace('$', "$$") }));
     variables.extend(own);
@@ -206,8 +206,7 @@ fn mount(name: &str, path: &str, read_only: bool) -> Value {
     json!({ "name": name, "mountPath": path, "readOnly": read_only })
 }
 
-/// How the kubelet asks over HTTPS whether a component is well. A start may take five minutes, as on a machine without
-/// hardware virtualisation it does.
+/// HTTPS probes of a component. A start may take five minutes, the time that it needs without hardware virtualization.
 fn probes(port: u16, live: &str, ready: Option<&str>) -> Vec<(&'static str, Value)> {
     let ask = |path: &str, failures: u32, period: u32| {
         json!({
@@ -227,7 +226,7 @@ fn probes(port: u16, live: &str, ready: Option<&str>) -> Vec<(&'static str, Valu
     probes
 }
 
-/// How the kubelet looks whether a component listens, where nobody answers it.
+/// TCP probes of a component that refuses anonymous HTTP requests.
 fn connections(port: u16) -> Vec<(&'static str, Value)> {
     let look = |failures: u32, period: u32| {
         json!({
@@ -244,7 +243,7 @@ fn connections(port: u16) -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Stands for the content of the files that are read at the start alone: with another, the pod starts anew.
+/// Digest of the files that are read only at the start; a change restarts the pod.
 fn digest(files: &[crate::files::File]) -> String {
     let mut digest = Sha256::new();
     for file in files.iter().filter(|file| file.is_read_once) {
@@ -260,7 +259,7 @@ fn flag(name: &str, value: impl Into<String>) -> (String, String) {
     (name.to_owned(), value.into())
 }
 
-/// A file of the component's secrets, as the component sees it.
+/// Path of a secret file in the component's container.
 pub(crate) fn secret(component: &str, name: &str) -> String {
     format!("{SECRETS}/{component}/{name}")
 }

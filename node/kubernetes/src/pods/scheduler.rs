@@ -1,4 +1,4 @@
-//! kube-scheduler.
+//! Static pod of kube-scheduler.
 
 use super::{Part, config, flag, probes, secret};
 use crate::ControlPlane;

@@ -1,4 +1,4 @@
-//! The kernel's network, by rtnetlink(7).
+//! The kernel's network over rtnetlink(7).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -112,7 +112,7 @@ impl Rtnetlink {
             }
         };
         match (done, step) {
-            // It may have gone by itself, with its link or its address.
+            // The kernel may have removed it already, along with its link or its address.
             (Err(error), Step::RemoveAddress(_) | Step::RemoveRoute(_)) if is_gone(&error) => {
                 Ok(())
             }
@@ -138,7 +138,7 @@ impl Rtnetlink {
         }
     }
 
-    /// Beside others to the same destination, where `rtnetlink` itself knows only to replace them.
+    /// Adds a route next to others with the same destination; `rtnetlink` itself can only replace them.
     async fn add_route(&self, message: RouteMessage) -> Result<(), Error> {
         let mut request = NetlinkMessage::from(RouteNetlinkMessage::NewRoute(message));
         request.header.flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE | NLM_F_APPEND;
@@ -186,8 +186,8 @@ impl Rtnetlink {
     }
 }
 
-/// Makes an address one that nothing is sent from but by who is bound to it. IPv6 has no such scope; there a
-/// deprecated one is that (RFC 4862, section 5.5.4).
+/// Keeps the kernel from choosing this address as a source, except for sockets bound to it. IPv6 has no host scope;
+/// there a deprecated address does the same (RFC 4862, section 5.5.4).
 fn of_the_host(message: &mut AddressMessage) {
     message.header.scope = AddressScope::Host;
     if message.header.family == AddressFamily::Inet6 {
@@ -199,7 +199,7 @@ fn of_the_host(message: &mut AddressMessage) {
     }
 }
 
-/// `ESRCH`, `ENODEV` and `EADDRNOTAVAIL`: what was to go is not there.
+/// Whether the object to remove does not exist: `ESRCH`, `ENODEV` or `EADDRNOTAVAIL`.
 fn is_gone(error: &Error) -> bool {
     use rustix::io::Errno;
     let Error::NetlinkError(message) = error else {
@@ -211,7 +211,7 @@ fn is_gone(error: &Error) -> bool {
         .any(|errno| errno.raw_os_error() == code)
 }
 
-/// The kernel's reason alone.
+/// The kernel's reason, without the netlink message.
 pub fn describe(error: &Error) -> String {
     match error {
         Error::NetlinkError(message) => message.to_io().to_string(),
@@ -252,7 +252,7 @@ fn address(message: &AddressMessage) -> Option<((u32, Prefix), bool)> {
     for attribute in &message.attributes {
         match attribute {
             AddressAttribute::Address(found) => address = Some(*found),
-            // On a point-to-point link `Address` is the peer's.
+            // On a point-to-point link, `Address` is the peer's.
             AddressAttribute::Local(found) => local = Some(*found),
             AddressAttribute::Flags(flags) => tentative |= flags.contains(AddressFlags::Tentative),
             _ => {}
@@ -279,7 +279,7 @@ fn address_message(index: u32, spec: &AddressSpec) -> AddressMessage {
     }
 }
 
-/// The routes of a message: one, or one for each of its next hops.
+/// Routes of a message: one, or one for each of its next hops.
 pub fn found_routes(message: &RouteMessage) -> Vec<FoundRoute> {
     let header = &message.header;
     let leads_nowhere = match header.kind {

@@ -1,4 +1,4 @@
-//! The engine on the real kernel, in a network namespace of its own.
+//! Tests the engine on the real kernel, each test in its own network namespace.
 
 use std::net::IpAddr;
 
@@ -81,15 +81,15 @@ fn the_kernel_takes_it_and_gives_it_back() {
                 .filter(|route| route.priority == 1024)
                 .count()
         };
-        // Besides our four there may be those of IPv6's own link-local network.
+        // Besides our four routes there may be routes to the IPv6 link-local network.
         assert!(ours(&found) >= 4, "{:#?}", found.routes);
         let index = bridge.index;
 
-        // The same again is nothing to do.
+        // Applying the same again changes nothing.
         assert_eq!(applied(&kernel, &mut memory, &wanted).await, [""; 0]);
         assert_eq!(kernel.look().await.unwrap().links["br0"].index, index);
 
-        // Another address in place, then a bridge made anew, with all on it.
+        // First another address in place, then a new bridge that keeps all its settings.
         let moved = bridged("10.0.0.3/24", false);
         assert_eq!(applied(&kernel, &mut memory, &moved).await, [""; 0]);
         let anew = bridged("10.0.0.3/24", true);
@@ -106,7 +106,7 @@ fn the_kernel_takes_it_and_gives_it_back() {
         assert!(has("10.0.0.3/24") && !has("10.0.0.2/24"));
         assert!(ours(&found) >= 4, "{:#?}", found.routes);
 
-        // A gateway nobody can reach is refused, and the network is what it was.
+        // The kernel refuses an unreachable gateway, and the engine restores the former network.
         let mut bad = anew.clone();
         let unit = bad.get_mut("br0").unwrap();
         let far = Some("192.0.2.1".parse().unwrap());
@@ -129,7 +129,7 @@ fn the_kernel_takes_it_and_gives_it_back() {
     });
 }
 
-/// What is for the node's own use is no address that others reach it by, in either family.
+/// An address for the node's own use does not appear among its reachable addresses, in either family.
 #[test]
 fn an_address_of_the_host_is_none_of_the_nodes() {
     const FOUR: &str = "169.254.116.108/32";
@@ -167,12 +167,12 @@ fn an_address_of_the_host_is_none_of_the_nodes() {
         let six = found(prefix(SIX).address);
         let flags = six.header.flags;
         assert!(flags.contains(AddressHeaderFlags::Deprecated), "{six:?}");
-        // For ever.
+        // The address never expires.
         assert!(flags.contains(AddressHeaderFlags::Permanent), "{six:?}");
     });
 }
 
-/// The messages' bytes are tested in `network/wireguard/tests.rs`, the image's kernel in `tests/network.rs`.
+/// `network/wireguard/tests.rs` tests the messages' bytes, `tests/network.rs` the image's kernel.
 #[test]
 fn a_tunnels_peers_are_the_kernels() {
     alone(async {
@@ -198,7 +198,7 @@ fn a_tunnels_peers_are_the_kernels() {
         assert_eq!((found.listen_port, found.firewall_mark), (51820, 0x40));
         assert_eq!(found.peers.len(), 2);
 
-        // Another peer comes, one changes, one goes; the tunnel stays.
+        // One peer comes, one changes and one goes; the tunnel stays.
         let mut changed = two.clone();
         changed.keepalive = 0;
         let after = with_tunnel(&[changed.clone(), peer(4, here, &["10.8.0.3/32"])]);

@@ -1,4 +1,4 @@
-//! A link to be made, in rtnetlink's words.
+//! Builds the rtnetlink message that creates a link.
 
 use std::net::IpAddr;
 
@@ -15,10 +15,10 @@ use rtnetlink::{
 
 use crate::wireguard;
 
-/// The message that makes a link. `index` tells the number of a link by its name.
+/// Builds the message that creates a link. `index` maps a link's name to its index.
 ///
 /// # Errors
-/// Names what is missing: a kind, or the link it is to be made on.
+/// Names the missing part: the kind, or the link below.
 pub(super) fn make(
     spec: &LinkSpec,
     index: impl Fn(&str) -> Option<u32>,
@@ -47,7 +47,7 @@ pub(super) fn make(
                 BridgeStpState::Disabled
             };
             let mut message = LinkBridge::new(&spec.name).stp_state(stp);
-            // A kernel without VLANs in bridges refuses even to hear that there shall be none.
+            // A kernel without bridge VLAN support refuses the attribute even when it is off.
             if settings.vlan.filtering_enabled {
                 message = message.vlan_filtering(true);
             }
@@ -61,7 +61,7 @@ pub(super) fn make(
             let table = spec.vrf_master.map_or(0, |vrf| vrf.table);
             finish(LinkVrf::new(&spec.name, table), spec)
         }
-        // Its keys and peers are another family's.
+        // Keys and peers travel by generic netlink.
         (wireguard::KIND, ..) => finish(LinkWireguard::new(&spec.name), spec),
         (kind, ..) => return Err(format!("nobody can make links of kind {kind:?}")),
     })
@@ -79,7 +79,7 @@ fn finish<T>(mut message: LinkMessageBuilder<T>, spec: &LinkSpec) -> LinkMessage
 
 type BondMessage = LinkMessageBuilder<LinkBond>;
 
-/// Adds a setting that somebody made.
+/// Adds an optional setting.
 fn with<T>(
     message: BondMessage,
     value: Option<T>,
@@ -91,15 +91,15 @@ fn with<T>(
     }
 }
 
-/// The kernel numbers its choices in the order of the documentation, which is that of the words
-/// (`linux/if_link.h`, `linux/if_bonding.h`).
+/// The kernel's number of a choice. Our words are in the kernel's order (`linux/if_link.h`, `linux/if_bonding.h`).
 fn number<W: Word + PartialEq>(choice: W) -> u8 {
     let at = W::ALL.iter().position(|other| *other == choice);
     at.and_then(|at| u8::try_from(at).ok()).unwrap_or(0)
 }
 
-/// Without what does not count in its mode, or without looks at the carrier: the kernel refuses the whole bond for it
-/// (kernel: `unsuppmodes` in drivers/net/bonding/bond_options.c). Specs in META name every setting there is.
+/// Drops the settings that the kernel rejects in the bond's mode, or without link monitoring: one of them fails the
+/// whole bond (kernel: `unsuppmodes` in drivers/net/bonding/bond_options.c). Specs in META always contain every
+/// setting.
 fn counting(bond: &Bond) -> Bond {
     let mut bond = bond.clone();
     let is_lacp = bond.mode == kinds::BondMode::Lacp;
@@ -199,7 +199,7 @@ fn bond(message: BondMessage, bond: &Bond, index: impl Fn(&str) -> Option<u32>) 
         BondMessage::ns_ip6_target,
     );
     m = with(m, bond.ad_lacp_active, |m, active| {
-        // On is 1, and the first of its words.
+        // On is 1 in the kernel, but the first of our words.
         m.ad_lacp_active(number(active) == 0)
     });
     m = with(m, bond.missed_max, BondMessage::missed_max);
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(settings.as_slice(), expected);
     }
 
-    /// The kernel refuses a bond for a setting that does not count in its mode.
+    /// The kernel refuses the whole bond for a setting that its mode does not support.
     #[test]
     fn a_bond_is_told_the_settings_that_count_in_its_mode() {
         let told = |mode, miimon| {
@@ -348,7 +348,7 @@ mod tests {
         }
     }
 
-    /// The words stand in the kernel's order.
+    /// The words are in the kernel's order.
     #[test]
     fn the_last_words_have_the_kernels_last_numbers() {
         assert_eq!(number(kinds::BondMode::BalanceAlb), 6);

@@ -1,9 +1,8 @@
-//! Making the kernel's network what it shall be, link by link.
+//! Applies the desired network to the kernel, link by link.
 //!
-//! A *unit* is a link with its addresses and routes. What is to be done for one is a list of [`Step`]s, made
-//! by looking at what is there (`steps.rs`, pure). When the kernel refuses one, the unit goes back to what
-//! worked before, and is not tried again until something about it has changed, or, when what it said may pass by
-//! itself, until a while has passed.
+//! A *unit* is a link with its addresses and routes. `steps.rs` (pure) compares a unit with the kernel's state and
+//! returns a list of [`Step`]s. When the kernel refuses a step, the engine rolls the unit back to its last working
+//! state. It retries the unit after something about it changes, or after a pause if the refusal is transient.
 
 mod kernel;
 #[cfg(test)]
@@ -29,21 +28,21 @@ use corten_types::prefix::Prefix;
 
 use crate::wireguard;
 
-/// What one link shall have. Without a name: routes that are no link's.
+/// Desired state of one link. The unit with an empty name holds the routes that belong to no link.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Unit {
-    /// The link; absent when nobody says anything of it but its addresses.
+    /// The link; absent when the config has only addresses or routes for it.
     pub link: Option<LinkSpec>,
-    /// Its addresses.
+    /// Addresses of the link.
     pub addresses: Vec<AddressSpec>,
-    /// Routes through it.
+    /// Routes through the link.
     pub routes: Vec<RouteSpec>,
 }
 
-/// Every unit, by its link's name.
+/// All units, by the name of their link.
 pub type Units = BTreeMap<String, Unit>;
 
-/// Sorts specs by link.
+/// Groups specs by link.
 pub fn units(
     links: impl Iterator<Item = LinkSpec>,
     addresses: impl Iterator<Item = AddressSpec>,
@@ -65,79 +64,79 @@ pub fn units(
     units
 }
 
-/// A link as the kernel has it.
+/// A link in the kernel.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FoundLink {
-    /// The kernel's number.
+    /// Interface index.
     pub index: u32,
-    /// Of a link that software made; else empty.
+    /// Kind of a virtual link; empty for a device.
     pub kind: String,
-    /// Whether it is switched on.
+    /// Whether the link is administratively up.
     pub is_up: bool,
-    /// In bytes.
+    /// MTU in bytes.
     pub mtu: u32,
-    /// The index of the link it is part of, or 0.
+    /// Index of the bond, bridge or VRF that the link is part of, or 0.
     pub master: u32,
-    /// Empty: it has none.
+    /// Hardware address; empty if the link has none.
     pub hardware_addr: Vec<u8>,
-    /// Whether it takes multicast.
+    /// Whether the link receives multicast.
     pub takes_multicast: bool,
-    /// Of a tunnel; absent where the kernel does not say.
+    /// Settings of a tunnel; absent if the kernel does not report them.
     pub wireguard: Option<wireguard::Found>,
 }
 
-/// A route as the kernel has it.
+/// A route in the kernel.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FoundRoute {
-    /// The number of its table.
+    /// Number of its table.
     pub table: u32,
-    /// Where it leads.
+    /// Destination.
     pub dst: Prefix,
-    /// Absent: straight onto the link.
+    /// Gateway; absent for a route straight onto the link.
     pub gateway: Option<std::net::IpAddr>,
-    /// Its metric.
+    /// Metric.
     pub priority: u32,
-    /// The link's index; 0 for a route that leads nowhere.
+    /// Index of the link; 0 for a route that discards packets.
     pub link: u32,
 }
 
-/// The kernel's network.
+/// A snapshot of the kernel's network.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Found {
-    /// By name.
+    /// Links by name.
     pub links: BTreeMap<String, FoundLink>,
-    /// By link's index; whether it can be used as a source yet.
+    /// Whether each address is usable as a source yet, by link index and prefix.
     pub addresses: BTreeMap<(u32, Prefix), bool>,
-    /// All of them.
+    /// All routes.
     pub routes: BTreeSet<FoundRoute>,
 }
 
-/// One change of the kernel's network.
+/// One change to the kernel's network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Makes a link of a kind.
+    /// Creates a virtual link.
     Make(Box<LinkSpec>),
-    /// Removes a link that was made.
+    /// Deletes a virtual link.
     Delete(String),
-    /// Switches a link on or off.
+    /// Sets a link up or down.
     Up(String, bool),
-    /// Sets the size of its largest packet.
+    /// Sets the MTU.
     Mtu(String, u32),
-    /// Sets its hardware address.
+    /// Sets the hardware address.
     HardwareAddr(String, [u8; 6]),
-    /// Whether it takes multicast packets.
+    /// Enables or disables multicast reception.
     Multicast(String, bool),
-    /// Changes a tunnel's keys, port and peers.
+    /// Changes the keys, port and peers of a tunnel.
     Wireguard(String, Box<wireguard::Change>),
-    /// Puts it into another link, or takes it out.
+    /// Attaches a link to another one, or detaches it.
     Master(String, Option<String>),
     /// Adds an address.
     AddAddress(AddressSpec),
-    /// Takes an address away.
+    /// Removes an address.
     RemoveAddress(AddressSpec),
     /// Adds a route.
     AddRoute(RouteSpec),
-    /// Takes a route away.
+    /// Removes a route.
     RemoveRoute(RouteSpec),
 }
 
@@ -166,47 +165,47 @@ impl fmt::Display for Step {
     }
 }
 
-/// The kernel, or what stands for it in a test.
+/// The kernel, or a fake in tests.
 pub trait Kernel {
-    /// What is there now.
+    /// Takes a snapshot of the network.
     fn look(&self) -> impl Future<Output = Result<Found, String>> + Send;
-    /// Takes one step.
+    /// Performs one step.
     fn perform(&self, step: &Step) -> impl Future<Output = Result<(), Refusal>> + Send;
 }
 
-/// What was done for a unit.
+/// Last state that the engine applied to a unit.
 #[derive(Debug, Clone)]
 struct Applied {
     unit: Unit,
-    /// The link's MTU before it was first changed.
+    /// MTU of the link before its first change.
     mtu: Option<u32>,
-    /// Whether the kernel took all of it: something to go back to.
+    /// Whether the kernel accepted all of it, which makes it a state to roll back to.
     worked: bool,
 }
 
-/// What a unit looked like when it failed: as long as that is so, it would fail again.
+/// Everything that a failed unit depended on: while it is unchanged, a retry would fail again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Failed {
     unit: Option<Unit>,
     saw: Vec<(String, FoundLink)>,
-    /// Those that other tunnels have, for a tunnel.
+    /// Listen ports of other tunnels; only for a tunnel.
     ports: Vec<u16>,
     addresses: Vec<(Prefix, bool)>,
-    /// Those that it has, or had, of its own: somebody else may take one away.
+    /// Present routes of the unit, now or formerly: another program may remove one.
     routes: Vec<FoundRoute>,
 }
 
-/// A unit that failed.
+/// A failed unit.
 #[derive(Debug, Clone)]
 struct Failure {
     saw: Failed,
-    /// How often it was refused in a row.
+    /// Consecutive refusals.
     refusals: u32,
-    /// When it is tried again though nothing has changed.
+    /// Time of the retry if nothing changes; `None` for a permanent refusal.
     again: Option<Instant>,
 }
 
-/// What was done so far; outlives a restart of the controller.
+/// History of the engine; it survives a restart of the controller.
 #[derive(Debug, Default)]
 pub struct Memory {
     applied: BTreeMap<String, Applied>,
@@ -214,7 +213,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// When something is to be tried again though nothing has changed.
+    /// Time of the next retry of a transient failure.
     #[must_use]
     pub fn again(&self) -> Option<Instant> {
         let failures = self.failed.values();
@@ -222,14 +221,14 @@ impl Memory {
     }
 }
 
-/// Two rounds do; a third shows that the kernel takes back what it is given.
+/// Round limit. Two rounds suffice; a third shows that the kernel reverts a change.
 const ROUNDS: usize = 3;
 
-/// Makes the kernel's network what is wanted, as far as it can be. Returns what went wrong, for a person. `now`: what
-/// failed in passing is tried again when its time has come ([`Memory::again`]).
+/// Brings the kernel's network as close to `wanted` as possible. Returns the failures as messages for the operator.
+/// Transient failures are retried once `now` reaches their time ([`Memory::again`]).
 ///
 /// # Errors
-/// When the kernel does not say what is there.
+/// The kernel does not report its state.
 pub async fn apply(
     kernel: &impl Kernel,
     memory: &mut Memory,
@@ -238,7 +237,7 @@ pub async fn apply(
 ) -> Result<Vec<String>, String> {
     let mut complaints = Vec::new();
     let mut found = kernel.look().await?;
-    // What one link gets can change another: a bridge takes its MTU from who joins it.
+    // A change to one link can change another: a bridge takes its MTU from its ports.
     for _ in 0..ROUNDS {
         let before = found.clone();
         complaints.extend(apply_once(kernel, memory, wanted, now, &mut found).await?);
@@ -263,7 +262,7 @@ async fn apply_once(
         .filter(|name| !wanted.contains_key(*name))
         .cloned()
         .collect();
-    // What nobody wants any more, and is not there, has nothing to be tried again.
+    // A unit that is neither wanted nor applied needs no retry.
     let applied = &memory.applied;
     let is_known = |name: &String| wanted.contains_key(name) || applied.contains_key(name);
     memory.failed.retain(|name, _| is_known(name));
@@ -314,7 +313,7 @@ async fn apply_unit(
     let mtu = mtu.or(found.links.get(name).map(|link| link.mtu));
     let mut complaint = None;
     for round in 0..=ROUNDS {
-        // After the first round it was done, whether the kernel shows it or not.
+        // After the first round the unit counts as applied, even if the kernel does not show it yet.
         let earlier = before.as_ref().map(|before| &before.unit);
         let had = if round == 0 {
             earlier
@@ -333,7 +332,7 @@ async fn apply_unit(
             complaint = Some(Refusal::from(why));
             break;
         }
-        // With nothing to go back to, half of a network is better than none.
+        // Without a state to roll back to, a partial network is better than none.
         let goes_on = !before.as_ref().is_some_and(|before| before.worked);
         complaint = perform_all(kernel, &steps, goes_on).await;
         *found = kernel.look().await?;
@@ -346,7 +345,7 @@ async fn apply_unit(
         return Ok(None);
     };
     let Some(before) = before.filter(|before| before.worked) else {
-        // What could not be taken away is there still, and known.
+        // Parts that the kernel did not remove still exist and stay on record.
         if unit.is_some() {
             remember(memory, name, unit, mtu, false);
         }
@@ -380,8 +379,8 @@ fn remember(memory: &mut Memory, name: &str, unit: Option<&Unit>, mtu: Option<u3
     }
 }
 
-/// Takes the steps in order, up to the first that is refused or all of them; returns the first refusal, and whether
-/// any of them may pass.
+/// Performs the steps in order; `goes_on` continues past a refusal. Returns the first refusal, which is transient if
+/// any refusal is.
 async fn perform_all(kernel: &impl Kernel, steps: &[Step], goes_on: bool) -> Option<Refusal> {
     let mut first: Option<Refusal> = None;
     for step in steps {

@@ -1,4 +1,4 @@
-//! Why the kernel did not take a step, and when it is asked again.
+//! Refusals of the kernel, and the back-off before a retry.
 
 use std::fmt;
 use std::io;
@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use crate::generic::NoAnswer;
 
-/// What passes by itself: something is short or in use at the moment.
+/// Transient errors: a resource is exhausted or busy.
 const PASSING: [Errno; 8] = [
     Errno::AGAIN,
     Errno::BUSY,
@@ -21,16 +21,16 @@ const PASSING: [Errno; 8] = [
     Errno::TIMEDOUT,
 ];
 
-/// After the first refusal, and after many.
+/// Pause after the first refusal, and the limit of the exponential back-off.
 const FIRST_PAUSE: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
-/// The kernel's "no" to a step.
+/// The kernel's refusal of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// For a person.
+    /// Reason, as text for the operator.
     pub why: String,
-    /// The same may be taken a while later.
+    /// Whether the refusal is transient.
     pub passes: bool,
 }
 
@@ -47,7 +47,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// What can never be done.
+/// A permanent refusal.
 impl From<String> for Refusal {
     fn from(why: String) -> Refusal {
         Refusal { why, passes: false }
@@ -78,7 +78,7 @@ fn number(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or_default()
 }
 
-/// How long to wait after so many refusals in a row.
+/// Pause after this many consecutive refusals.
 pub fn pause(refusals: u32) -> Duration {
     let doubled = 2_u32.saturating_pow(refusals.saturating_sub(1));
     FIRST_PAUSE.saturating_mul(doubled).min(LONGEST_PAUSE)

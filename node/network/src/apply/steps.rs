@@ -1,4 +1,4 @@
-//! What is to be done for a unit, from what is there.
+//! Computes the steps that bring a unit from the kernel's state to the desired one.
 
 use corten_types::network_spec::{AddressSpec, LinkSpec, RouteSpec};
 use corten_types::prefix::Prefix;
@@ -6,18 +6,18 @@ use corten_types::prefix::Prefix;
 use super::{Failed, Found, FoundLink, FoundRoute, Step, Unit, Units};
 use crate::wireguard;
 
-/// Every unit's name, links before those that need them.
+/// Names of all units, links before the links that depend on them.
 pub fn in_order(wanted: &Units) -> Vec<&String> {
     let mut names: Vec<&String> = wanted.keys().collect();
     names.sort_by_cached_key(|name| depth(wanted, name, 0));
     names
 }
 
-/// How many links can stand one on the other: the kernel lets no more (linux/netdevice.h, `MAX_NEST_DEV`).
+/// Nesting limit of links, as in the kernel (linux/netdevice.h, `MAX_NEST_DEV`).
 const DEEPEST: usize = 8;
 
-/// How many links stand before this one. Links that need each other end at the bound, and wait for ever. Each may
-/// need two, so that more than the bound would be a lot of work, and deeper than the stack.
+/// Number of links below this one. Links in a cycle stop at the limit and are never made. The limit also bounds the
+/// work and the stack: each link can depend on two others.
 fn depth(wanted: &Units, name: &str, so_far: usize) -> usize {
     let Some(link) = wanted.get(name).and_then(|unit| unit.link.as_ref()) else {
         return so_far;
@@ -31,14 +31,14 @@ fn depth(wanted: &Units, name: &str, so_far: usize) -> usize {
     deeper.max().unwrap_or(so_far)
 }
 
-/// All that decides whether a unit's steps succeed, and whether what it `had` is there still.
+/// Everything that decides whether a unit's steps succeed, and whether the state it `had` is still present.
 pub fn excerpt(name: &str, unit: Option<&Unit>, had: Option<&Unit>, found: &Found) -> Failed {
     let link = unit.and_then(|unit| unit.link.as_ref());
     let parent = link.map(|link| link.parent_name.as_str());
     let names = [Some(name), parent, link.and_then(LinkSpec::master)];
     let saw = names.into_iter().flatten().filter_map(|name| {
         let mut link = found.links.get(name)?.clone();
-        // Peers call from where they are; that helps no change.
+        // A peer's endpoint changes as the peer roams, and never makes a refused change succeed.
         let peers = link.wireguard.iter_mut();
         for peer in peers.flat_map(|tunnel| &mut tunnel.settings.peers) {
             peer.endpoint = None;
@@ -53,7 +53,7 @@ pub fn excerpt(name: &str, unit: Option<&Unit>, had: Option<&Unit>, found: &Foun
     let addresses = found.addresses.iter();
     let addresses = addresses.filter(|((link, _), _)| Some(*link) == index);
     let own = [unit, had].into_iter().flatten();
-    // What leads nowhere is on no link.
+    // A route that discards packets has no link.
     let link = index.or(name.is_empty().then_some(0));
     let routes = own.flat_map(|unit| &unit.routes);
     let mut routes: Vec<FoundRoute> = routes
@@ -73,11 +73,11 @@ pub fn excerpt(name: &str, unit: Option<&Unit>, had: Option<&Unit>, found: &Foun
     }
 }
 
-/// What leads from `before`, what was done for the unit, to `wanted`. What cannot be done yet, as a link is
-/// missing, is left out: it comes when the link does. `mtu` is what the link had of itself.
+/// Steps from `before`, the last applied state of the unit, to `wanted`. Steps that need a missing link are left out
+/// until the link appears. `mtu` is the link's original MTU.
 ///
 /// # Errors
-/// When it can never be done; the text says why.
+/// The desired state is impossible; the text says why.
 pub fn steps(
     name: &str,
     before: Option<&Unit>,
@@ -88,7 +88,7 @@ pub fn steps(
     let mut steps = Vec::new();
     let nothing = Unit::default();
     let had = before.unwrap_or(&nothing);
-    // A link goes with its spec, also when the specs of its addresses are only about to go.
+    // A link disappears along with its spec, even while the specs of its addresses still exist.
     let was_made = had.link.as_ref().is_some_and(|spec| spec.logical);
     let Some(wanted) = wanted.filter(|unit| unit.link.is_some() || !was_made) else {
         undo(name, had, mtu, found, &mut steps);
@@ -107,7 +107,7 @@ pub fn steps(
         routes(0, had, wanted, found, &mut steps);
     } else if let Some(link) = link {
         addresses(link.index, had, wanted, found, &mut steps);
-        // The kernel has no routes on a link that is off.
+        // The kernel keeps no routes on a link that is down.
         if link.is_up {
             routes(link.index, had, wanted, found, &mut steps);
         }
@@ -135,7 +135,7 @@ fn undo(name: &str, had: &Unit, mtu: Option<u32>, found: &Found, steps: &mut Vec
     }
 }
 
-/// Makes the link, anew if it is made differently. Returns it as it will be.
+/// Creates the link, or recreates it if its fixed settings differ. Returns its predicted state.
 fn make(
     had: Option<&LinkSpec>,
     spec: &LinkSpec,
@@ -169,14 +169,14 @@ fn make(
     Ok(Some(FoundLink {
         kind: spec.kind.to_owned(),
         hardware_addr,
-        // What a new link takes is known only when it is there; a second round looks.
+        // Whether a new link accepts the setting is known only once it exists; a second round looks.
         takes_multicast: spec.multicast.unwrap_or(true),
         mtu: spec.mtu,
         ..FoundLink::default()
     }))
 }
 
-/// Whether two are the same but for what can be changed in place.
+/// Whether two specs differ only in settings that can change in place.
 fn is_made_alike(one: &LinkSpec, other: &LinkSpec) -> bool {
     one.kind == other.kind
         && one.parent_name == other.parent_name
@@ -187,7 +187,7 @@ fn is_made_alike(one: &LinkSpec, other: &LinkSpec) -> bool {
         && one.veth == other.veth
 }
 
-/// Sets what can be changed in place, and notes it on the link.
+/// Sets what can change in place, and records it on the link.
 fn set(
     had: Option<&LinkSpec>,
     spec: &LinkSpec,
@@ -204,7 +204,7 @@ fn set(
         }
     };
     if let Some(address) = spec.hardware_addr.filter(|own| link.hardware_addr != *own) {
-        // Most drivers refuse it on a link that is on.
+        // Most drivers refuse a new address while the link is up.
         switch(link, false, steps);
         steps.push(Step::HardwareAddr(name(), address));
     }
@@ -212,7 +212,7 @@ fn set(
     let index = master.map(|master| found.links.get(master).map(|link| link.index));
     match index {
         Some(Some(index)) if link.master != index => {
-            // A bond takes only links that are off.
+            // A bond accepts only links that are down.
             if !spec.bond_name.is_empty() {
                 switch(link, false, steps);
             }
@@ -256,8 +256,8 @@ fn addresses(index: u32, had: &Unit, wanted: &Unit, found: &Found, steps: &mut V
         .iter()
         .filter(|address| is_there(address) && !is_wanted(address.address))
         .collect();
-    // An address takes those of its network that came after it along (kernel: ip-sysctl,
-    // promote_secondaries), and IPv6 has one address but once; then it must go first.
+    // Removing an address also removes the later addresses of its network (kernel: ip-sysctl, promote_secondaries), and
+    // IPv6 allows an address only once. In both cases the old address must go first.
     let in_the_way = |old: &&AddressSpec| {
         missing.iter().any(|new| {
             new.address.address == old.address.address
@@ -273,7 +273,7 @@ fn addresses(index: u32, had: &Unit, wanted: &Unit, found: &Found, steps: &mut V
     steps.extend(last.into_iter().map(remove));
 }
 
-/// As the kernel shows a route through the link of this index.
+/// A route through the link of this index, as the kernel shows it.
 fn as_found(index: u32, route: &RouteSpec) -> FoundRoute {
     FoundRoute {
         table: route.table,
@@ -292,14 +292,14 @@ fn routes(index: u32, had: &Unit, wanted: &Unit, found: &Found, steps: &mut Vec<
         let old = had.routes.iter().find(same);
         old.is_some_and(|old| (old.src, old.mtu) != (route.src, route.mtu))
     };
-    // Only ours: the kernel's and other programs' routes are theirs.
+    // Routes of the kernel and of other programs are left alone.
     for route in had.routes.iter().filter(|route| is_there(route)) {
         let stays = |new: &&RouteSpec| as_found(new) == as_found(route) && !changed(new);
         if !wanted.routes.iter().any(|new| stays(&new)) {
             steps.push(Step::RemoveRoute(route.clone()));
         }
     }
-    // IPv6 takes a source only when no other machine has it, which takes a second to find out.
+    // IPv6 refuses a tentative address as a source; duplicate address detection takes a second.
     let waits = |route: &RouteSpec| {
         let source = route.src.filter(std::net::IpAddr::is_ipv6);
         source.is_some_and(|source| {
@@ -313,7 +313,7 @@ fn routes(index: u32, had: &Unit, wanted: &Unit, found: &Found, steps: &mut Vec<
         .iter()
         .filter(|route| (!is_there(route) || changed(route)) && !waits(route))
         .collect();
-    // A gateway must be reachable by what is there before.
+    // Routes without a gateway first: they make the gateways reachable.
     missing.sort_by_key(|route| route.gateway.is_some());
     steps.extend(
         missing

@@ -1,4 +1,4 @@
-//! The engine on a kernel that is a struct, with refusals.
+//! Tests the engine on a fake kernel that can refuse steps.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use crate::wireguard::tests::take;
 
 pub(super) const LAYER: Layer = Layer::Configuration;
 
-/// A kernel's network, and words of steps it refuses.
+/// A kernel's network, and the text of the steps it refuses.
 #[derive(Debug, Default)]
 pub(super) struct Fake {
     pub(super) found: Mutex<Found>,
     refuses: Mutex<Vec<&'static str>>,
-    /// What it refuses, it would take later.
+    /// Whether its refusals are transient.
     is_busy: Mutex<bool>,
     taken: Mutex<Vec<String>>,
 }
@@ -47,7 +47,7 @@ impl Kernel for Fake {
 }
 
 impl Fake {
-    /// With links of devices.
+    /// A fake with these devices.
     pub(super) fn with(links: &[&str]) -> Fake {
         let fake = Fake::default();
         for name in links {
@@ -177,7 +177,7 @@ async fn what_is_there_is_left_alone() {
     assert_eq!(fake.taken(), expected);
     assert!(apply_to(&fake, &mut memory, &wanted).await.is_empty());
     assert!(fake.taken().is_empty());
-    // A cable, or a person, took the route away.
+    // An unplugged cable, or an operator, removes the route.
     fake.found.lock().unwrap().routes.clear();
     apply_to(&fake, &mut memory, &wanted).await;
     assert_eq!(fake.taken(), ["add the route to 0.0.0.0/0"]);
@@ -193,13 +193,13 @@ async fn what_is_not_wanted_any_more_goes_and_others_things_stay() {
         .insert((1, prefix("10.9.9.9/32")), true);
     apply_to(&fake, &mut memory, &eth0("10.0.0.2/24", "10.0.0.1")).await;
     fake.taken();
-    // In the same network the old address must go first.
+    // Within the same network, the old address must go first.
     apply_to(&fake, &mut memory, &eth0("10.0.0.3/24", "10.0.0.1")).await;
     assert_eq!(
         fake.taken(),
         ["take 10.0.0.2/24 from eth0", "give 10.0.0.3/24 to eth0"]
     );
-    // In another the new one comes first.
+    // For another network, the new address comes first.
     apply_to(&fake, &mut memory, &eth0("10.1.0.3/24", "10.0.0.1")).await;
     assert_eq!(
         fake.taken(),
@@ -227,7 +227,7 @@ async fn a_refused_change_goes_back_to_what_worked() {
     let [complaint] = complaints.as_slice() else {
         panic!("{complaints:?}");
     };
-    // The way back needs the old route again: refused as well here, and told.
+    // The rollback needs the old route, which the fake refuses as well; the message tells both.
     assert!(complaint.starts_with("cannot add the route to 0.0.0.0/0: refused; and to go back"));
     fake.refuse(&[]);
     let mut memory = Memory::default();
@@ -239,11 +239,11 @@ async fn a_refused_change_goes_back_to_what_worked() {
         ["cannot give 10.5.0.2/24 to eth0: refused; back to what worked before"]
     );
     assert_eq!(fake.look().await.unwrap(), before);
-    // The same would fail again: it is not tried, so that the network is left in peace.
+    // The same change would fail again, so the engine leaves the network alone.
     fake.taken();
     assert!(apply_to(&fake, &mut memory, &bad).await.is_empty());
     assert!(fake.taken().is_empty());
-    // Once something about the link is different, it is.
+    // Once something about the link changes, the engine retries.
     fake.refuse(&[]);
     fake.found
         .lock()
@@ -309,7 +309,7 @@ async fn a_route_that_somebody_deletes_comes_back_on_a_link_that_failed_too() {
     assert_eq!(apply_to(&fake, &mut memory, &bad).await.len(), 1);
     let before = fake.look().await.unwrap();
     assert_eq!(before.routes.len(), 1);
-    // Somebody else's comes, which is nothing to this link.
+    // Another program's route does not concern this link.
     fake.taken();
     let mut others = before.routes.clone();
     others.extend(before.routes.iter().cloned().map(|mut route| {
@@ -345,7 +345,7 @@ async fn what_cannot_be_taken_away_stays_known_and_is_tried_again() {
     fake.refuse(&["take 10.0.0.2"]);
     *fake.is_busy.lock().unwrap() = true;
     let (nothing, mut now) = (Units::new(), Instant::now());
-    // The second in a row.
+    // The second consecutive refusal doubles the pause.
     for pause in [10, 20] {
         let all = apply(&fake, &mut memory, &nothing, now).await.unwrap();
         let what = "cannot take 10.0.0.2/24 from eth0: refused";
@@ -394,11 +394,11 @@ async fn links_are_made_in_the_order_they_need_and_made_anew_when_they_differ() 
         "switch eth0 on",
     ];
     assert_eq!(fake.taken(), expected);
-    // A card that comes later joins.
+    // A card that appears later joins.
     fake.add("eth1", "");
     assert!(apply_to(&fake, &mut memory, &rr).await.is_empty());
     assert_eq!(fake.taken(), ["put eth1 into bond0", "switch eth1 on"]);
-    // Another mode is another bond; one that the kernel refuses leaves the old one.
+    // A new mode needs a new bond; if the kernel refuses it, the old bond returns.
     let lacp = bond(BondMode::Lacp);
     assert!(apply_to(&fake, &mut memory, &lacp).await.is_empty());
     assert_eq!(fake.taken()[..2], ["remove bond0", "make the bond bond0"]);
@@ -408,7 +408,7 @@ async fn links_are_made_in_the_order_they_need_and_made_anew_when_they_differ() 
         (found.links["eth0"].master, found.links["eth1"].master),
         (bond, bond)
     );
-    // Gone are the links that were made, and only they.
+    // The engine deletes only the virtual links.
     apply_to(&fake, &mut memory, &Units::new()).await;
     let names: Vec<String> = fake.look().await.unwrap().links.into_keys().collect();
     assert_eq!(names, ["eth0", "eth1"]);
@@ -436,7 +436,7 @@ async fn a_device_is_not_taken_for_a_link_to_be_made() {
     let why = "cannot make the bond bond0: there is a device's link of that name";
     assert_eq!(apply_to(&fake, &mut memory, &wanted).await, [why]);
     assert!(!fake.taken().iter().any(|step| step.contains("remove")));
-    // Who takes it out of the config and puts it back hears of it again.
+    // Removing the unit from the config and adding it again repeats the message.
     apply_to(&fake, &mut memory, &Units::new()).await;
     assert_eq!(apply_to(&fake, &mut memory, &wanted).await, [why]);
 }

@@ -1,4 +1,4 @@
-//! Tunnels among the links.
+//! Tests tunnels among the links.
 
 use corten_types::network_wireguard::WireguardPeer;
 
@@ -34,7 +34,7 @@ async fn peers_of_a_tunnel_come_and_go_and_the_tunnel_stays() {
     let other = with_tunnel(&[peer(3, "", &["10.8.0.2/32"])]);
     assert!(apply_to(&fake, &mut memory, &other).await.is_empty());
     assert_eq!(fake.taken(), [PEERS]);
-    // Somebody else took the peers away.
+    // Another program removes the peers.
     let lose = |fake: &Fake| {
         let mut found = fake.found.lock().unwrap();
         let tunnel = &mut found.links.get_mut("wg0").unwrap().wireguard;
@@ -43,7 +43,7 @@ async fn peers_of_a_tunnel_come_and_go_and_the_tunnel_stays() {
     lose(&fake);
     assert!(apply_to(&fake, &mut memory, &other).await.is_empty());
     assert_eq!(fake.taken(), [PEERS]);
-    // A change that is refused is told without a key, and leaves what was there.
+    // A refused change is reported without any key, and the former tunnel stays.
     let before = fake.look().await.unwrap();
     fake.refuse(&["peers"]);
     let complaints = apply_to(&fake, &mut memory, &one).await;
@@ -70,7 +70,7 @@ async fn a_tunnel_that_lacked_its_port_gets_it_when_another_leaves_it() {
     assert_eq!(complaints, [format!("cannot {PEERS}: refused")]);
     fake.refuse(&[]);
     fake.taken();
-    // As long as all is as it was, it would be refused again.
+    // While nothing changes, the kernel would refuse again.
     apply_to(&fake, &mut memory, &wanted).await;
     assert_eq!(fake.taken(), [""; 0]);
     other_takes(51821);

@@ -1,4 +1,4 @@
-//! What a link's device is, by the answers to questions.
+//! Parses the kernel's answers about a link's device.
 
 use corten_types::names::{DUPLEXES, PORTS, WAKE_UPS, name};
 use corten_types::network_ethernet::{
@@ -7,10 +7,10 @@ use corten_types::network_ethernet::{
 
 use super::message::{Bit, Message, attributes, bits, number, numbers};
 
-/// A speed nobody knows (`SPEED_UNKNOWN`).
+/// The kernel's number for an unknown speed (`SPEED_UNKNOWN`).
 const UNKNOWN: u32 = u32::MAX;
 
-/// What can be asked (`ETHTOOL_MSG_*_GET`).
+/// Requests (`ETHTOOL_MSG_*_GET`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Question {
@@ -29,10 +29,10 @@ impl Question {
     }
 }
 
-/// Takes what an answer says.
+/// Parses the attributes of an answer into the status.
 pub(super) type Tell = fn(&[u8], &mut EthernetStatus);
 
-/// What is asked besides [`Question::Information`], and who understands the answers.
+/// All requests besides [`Question::Information`], with the parsers of their answers.
 pub(super) const OTHERS: &[(Question, Tell)] = &[
     (Question::Modes, modes),
     (Question::State, state),
@@ -48,7 +48,7 @@ fn set_names(bytes: &[u8]) -> Vec<String> {
     set.map(|bit| bit.name).collect()
 }
 
-/// `ETHTOOL_A_LINKINFO_*`. Nothing is known of the duplex yet.
+/// `ETHTOOL_A_LINKINFO_*`. The duplex mode stays unknown until another answer tells it.
 pub(super) fn information(bytes: &[u8], status: &mut EthernetStatus) {
     status.duplex = name(0xff, DUPLEXES);
     status.port = name(0xff, PORTS);
@@ -78,7 +78,7 @@ fn state(bytes: &[u8], status: &mut EthernetStatus) {
     status.link_state = found.next().map(|(_, state)| state != 0);
 }
 
-/// `ETHTOOL_A_WOL_*`: the bits' places stand for what they mean, as the kernel has other names for them.
+/// `ETHTOOL_A_WOL_*`. The position of a bit gives its meaning: the kernel's names differ from ours.
 fn wake_ups(bytes: &[u8], status: &mut EthernetStatus) {
     let modes = attributes(bytes).filter(|(kind, _)| *kind == 2);
     let set = modes
@@ -88,7 +88,8 @@ fn wake_ups(bytes: &[u8], status: &mut EthernetStatus) {
     status.wake_on_lan = known.map(|bit| name(bit, WAKE_UPS)).collect();
 }
 
-/// `ETHTOOL_A_FEATURES_*`: the first names all there are, and sets what can be changed.
+/// `ETHTOOL_A_FEATURES_*`. The first bitset names all features and sets the changeable ones; the others give the
+/// states.
 fn features(bytes: &[u8], status: &mut EthernetStatus) {
     let find = |wanted| attributes(bytes).find(|(kind, _)| *kind == wanted);
     let of = |wanted| find(wanted).map(|(_, set)| set).unwrap_or_default();
@@ -109,7 +110,7 @@ fn features(bytes: &[u8], status: &mut EthernetStatus) {
             name: bit.name,
         }
     };
-    // A place that the kernel keeps free is a bit without a name.
+    // Reserved positions are bits without a name.
     let named = bits(of(2)).into_iter().filter(|bit| !bit.name.is_empty());
     status.features = named.map(feature).collect();
 }
@@ -129,7 +130,7 @@ fn rings(bytes: &[u8], status: &mut EthernetStatus) {
             8 => rings.rx_jumbo = number,
             9 => rings.tx = number,
             10 => rings.rx_buf_len = number,
-            // 0: unknown.
+            // 0 means unknown.
             11 => rings.tcp_data_split = number.filter(|state| *state != 0).map(|state| state == 2),
             12 => rings.cqe_size = number,
             13 => rings.tx_push = is_on,
@@ -168,7 +169,7 @@ mod tests {
     use super::super::message::{counted, named, nested, written};
     use super::*;
 
-    /// A bitset of `(place, name, is set)`; as a list, without those that are not.
+    /// A bitset of `(position, name, is set)`; the list form omits the clear bits.
     fn bitset(kind: u16, is_list: bool, bits: &[(u32, &str, bool)]) -> Vec<u8> {
         let bit = |(place, name, is_set): &(u32, &str, bool)| {
             let mut parts = vec![counted(PLACE, *place), named(NAME, name)];
@@ -186,7 +187,7 @@ mod tests {
         nested(kind, &parts)
     }
 
-    /// Answers to all questions, in their order.
+    /// Answers to all requests, in their order.
     fn answers() -> Vec<Vec<u8>> {
         let header = nested(HEADER, &[counted(1, 2), named(LINK, "eth0")]);
         let answer = |parts: &[Vec<u8>]| [header.clone(), parts.concat()].concat();
@@ -244,7 +245,7 @@ mod tests {
     fn a_question_names_its_link() {
         let message = Question::Rings.about("eth0");
         assert_eq!(message.command, 15);
-        // 5 bytes of text, padded, in an attribute within another that says so.
+        // 5 bytes of text with padding, in a nested attribute.
         assert_eq!(message.attributes.len(), 4 + 4 + 8);
         assert_eq!(
             message.attributes[..4],

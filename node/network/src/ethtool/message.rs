@@ -1,37 +1,37 @@
-//! The messages of the family and their attributes (`linux/ethtool_netlink.h`).
+//! Messages of the ethtool family and their attributes (`linux/ethtool_netlink.h`).
 
 use netlink_packet_core::{
     DecodeError, DefaultNla, Emitable, NLA_F_NESTED, NlasIterator, ParseableParametrized,
 };
 use netlink_packet_generic::{GenlFamily, GenlHeader};
 
-/// In every message: what link it is about.
+/// In every message: the header, which names the link.
 pub(super) const HEADER: u16 = 1;
-/// In a header: the link's name.
+/// In a header: the name of the link.
 pub(super) const LINK: u16 = 2;
-/// Of a bitset: it names what is set, and nothing else.
+/// In a bitset: a flag that marks a list of the set bits.
 pub(super) const NO_MASK: u16 = 1;
-/// Of a bitset: its bits.
+/// In a bitset: its bits.
 pub(super) const BITS: u16 = 3;
-/// Among bits: one of them.
+/// Among the bits: one bit.
 pub(super) const BIT: u16 = 1;
-/// Of a bit: its number.
+/// In a bit: its position.
 pub(super) const PLACE: u16 = 1;
-/// Of a bit: its name.
+/// In a bit: its name.
 pub(super) const NAME: u16 = 2;
-/// Of a bit: it is set.
+/// In a bit: a flag that it is set.
 pub(super) const SET: u16 = 3;
 
-/// A message of the family.
+/// A message of the ethtool family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Message {
     pub(super) command: u8,
-    /// As they are sent.
+    /// Encoded attributes.
     pub(super) attributes: Vec<u8>,
 }
 
 impl Message {
-    /// About a link; `content`: attributes as they are sent.
+    /// A message about a link; `content` holds encoded attributes.
     pub(super) fn new(command: u8, link: &str, content: &[u8]) -> Message {
         let header = nested(HEADER, &[named(LINK, link)]);
         Message {
@@ -41,7 +41,7 @@ impl Message {
     }
 }
 
-/// An attribute as it is sent.
+/// Encodes an attribute.
 pub(super) fn written(kind: u16, value: Vec<u8>) -> Vec<u8> {
     let attribute = DefaultNla::new(kind, value);
     let mut bytes = vec![0; attribute.buffer_len()];
@@ -49,17 +49,17 @@ pub(super) fn written(kind: u16, value: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// An attribute that holds others.
+/// Encodes an attribute that nests others.
 pub(super) fn nested(kind: u16, parts: &[Vec<u8>]) -> Vec<u8> {
     written(NLA_F_NESTED | kind, parts.concat())
 }
 
-/// An attribute that holds a number.
+/// Encodes a numeric attribute.
 pub(super) fn counted(kind: u16, number: u32) -> Vec<u8> {
     written(kind, number.to_ne_bytes().to_vec())
 }
 
-/// An attribute that holds text.
+/// Encodes a text attribute.
 pub(super) fn named(kind: u16, text: &str) -> Vec<u8> {
     written(kind, [text.as_bytes(), &[0]].concat())
 }
@@ -99,7 +99,7 @@ impl ParseableParametrized<[u8], GenlHeader> for Message {
     }
 }
 
-/// Attributes by their numbers, up to one that is none.
+/// Attributes with their types, up to the first malformed one.
 pub(super) fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     let whole = NlasIterator::new(bytes).map_while(Result::ok);
     whole.map(|attribute| {
@@ -109,7 +109,7 @@ pub(super) fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// Numbers are 8 or 32 bits wide.
+/// A numeric value of 8 or 32 bits.
 pub(super) fn number(value: &[u8]) -> Option<u32> {
     match value {
         [byte] => Some((*byte).into()),
@@ -121,7 +121,7 @@ pub(super) fn numbers(bytes: &[u8]) -> impl Iterator<Item = (u16, u32)> {
     attributes(bytes).filter_map(|(kind, value)| Some((kind, number(value)?)))
 }
 
-/// A bit of a bitset, with its name where the kernel has one.
+/// A bit of a bitset, with its name if the kernel has one.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Bit {
     pub(super) place: u32,
@@ -129,7 +129,7 @@ pub(super) struct Bit {
     pub(super) is_set: bool,
 }
 
-/// The bits that a bitset tells of.
+/// All bits of a bitset.
 pub(super) fn bits(bytes: &[u8]) -> Vec<Bit> {
     let is_list = attributes(bytes).any(|(kind, _)| kind == NO_MASK);
     let lists = attributes(bytes).filter(|(kind, _)| *kind == BITS);

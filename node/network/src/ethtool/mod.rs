@@ -1,5 +1,6 @@
-//! Links' devices by the kernel's family `ethtool` (kernel: Documentation/networking/ethtool-netlink.rst). What is
-//! said to it (`settings`) and what it says (`answers`), in its words (`message`), are pure.
+//! Client of the kernel's `ethtool` netlink family, which manages the devices of links (kernel:
+//! Documentation/networking/ethtool-netlink.rst). The requests in `settings`, the parsers in `answers` and the encoding
+//! in `message` are pure.
 
 mod answers;
 mod message;
@@ -19,41 +20,42 @@ use super::generic::{Family, send};
 use answers::{Question, Tell};
 use message::Message;
 
-/// The family's name.
+/// Name of the netlink family.
 const FAMILY: &str = "ethtool";
-/// The group that hears of changes.
+/// Multicast group for change notifications.
 const MONITOR: &str = "monitor";
 
-/// Who asks.
+/// The client.
 #[derive(Debug, Clone)]
 pub struct Ethtool(Family);
 
 impl Ethtool {
-    /// Finds the family.
+    /// Resolves the netlink family.
     ///
     /// # Errors
-    /// [`NoAnswer::Refused`] by a kernel without it.
+    /// [`NoAnswer::Refused`] if the kernel has no such family.
     pub fn new() -> Result<Ethtool, NoAnswer> {
         Family::named(FAMILY).map(Ethtool)
     }
 
-    /// What a link's device is set to; `None` for a link without one whose driver tells, or that is gone.
+    /// Settings of a link's device; `None` for a link without a device, with a driver that reports nothing, or that is
+    /// gone.
     ///
     /// # Errors
-    /// [`NoAnswer::Lost`]. What a driver refuses to tell is absent.
+    /// [`NoAnswer::Lost`]. Settings that the driver does not report are absent.
     pub fn status(&self, link: &str) -> Result<Option<EthernetStatus>, NoAnswer> {
         self.told(link, answers::OTHERS)
     }
 
-    /// What a link's device says of its cable alone: port, speed and duplex.
+    /// Cable state of a link's device: port, speed and duplex.
     ///
     /// # Errors
-    /// As of [`Ethtool::status`].
+    /// Same as [`Ethtool::status`].
     pub fn cable(&self, link: &str) -> Result<Option<EthernetStatus>, NoAnswer> {
         self.told(link, &[(Question::Modes, answers::modes)])
     }
 
-    /// What a link's device says of itself, and in answer to these questions.
+    /// The device's basic information and its answers to these requests.
     fn told(
         &self,
         link: &str,
@@ -72,7 +74,7 @@ impl Ethtool {
         Ok(Some(status))
     }
 
-    /// Sets a link's device as wanted, as far as it can be; what cannot is returned, by the fields of the config.
+    /// Applies the settings to a link's device. Returns a message for each refused setting, by its field in the config.
     ///
     /// # Errors
     /// [`NoAnswer::Lost`].
@@ -102,10 +104,10 @@ impl Ethtool {
         send(message, flags)
     }
 
-    /// Hears of settings that somebody changed.
+    /// Subscribes to changes of settings.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel refuses the socket or the subscription.
     pub fn listen(&self) -> io::Result<Changes> {
         let mut socket = TokioSocket::new(NETLINK_GENERIC)?;
         socket.socket_mut().bind(&SocketAddr::new(0, 0))?;
@@ -116,15 +118,15 @@ impl Ethtool {
     }
 }
 
-/// Messages about changes.
+/// Stream of change notifications.
 #[expect(missing_debug_implementations, reason = "the socket has none")]
 pub struct Changes(TokioSocket);
 
 impl Changes {
-    /// Ends after the next change, or when messages were lost.
+    /// Returns after the next change, or when notifications were lost.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The socket fails.
     pub async fn next(&mut self) -> io::Result<()> {
         match self.0.recv_from_full().await {
             Err(error) if Errno::from_io_error(&error) != Some(Errno::NOBUFS) => Err(error),
@@ -140,7 +142,7 @@ mod tests {
 
     use super::*;
 
-    /// A pair of links is a device with a driver; the loopback is none that tells of itself.
+    /// A veth pair is a device with a driver; the loopback's driver reports nothing.
     #[test]
     fn the_kernel_tells_of_a_pair_of_links() {
         alone(async {

@@ -1,4 +1,4 @@
-//! What a link's device shall be set to, in the kernel's words.
+//! Builds the requests that change a link's device.
 
 use corten_types::names::{WAKE_UPS, number};
 use corten_types::network_ethernet::EthernetSpec;
@@ -6,7 +6,7 @@ use corten_types::network_ethernet::EthernetSpec;
 use super::message::{BIT, BITS, Message, NAME, NO_MASK, PLACE, SET};
 use super::message::{counted, named, nested, written};
 
-/// What can be set (`ETHTOOL_MSG_*_SET`).
+/// Requests (`ETHTOOL_MSG_*_SET`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Setting {
@@ -16,8 +16,8 @@ enum Setting {
     Channels = 18,
 }
 
-/// What leads to a device that is set as wanted, by the fields of the config. The kernel leaves alone what is as
-/// wanted already.
+/// Requests that apply the wanted settings, with their fields in the config. The kernel ignores settings that already
+/// apply.
 pub(super) fn settings(link: &str, wanted: &EthernetSpec) -> Vec<(&'static str, Message)> {
     let (rings, channels) = (&wanted.rings, &wanted.channels);
     let amount = |kind, number: Option<u32>| {
@@ -63,7 +63,7 @@ pub(super) fn settings(link: &str, wanted: &EthernetSpec) -> Vec<(&'static str, 
         .collect()
 }
 
-/// Those that are not named stay as they are.
+/// Features that the config does not name stay as they are.
 fn wanted_features(wanted: &EthernetSpec) -> Vec<u8> {
     let feature = |(name, is_on): (&String, &bool)| {
         let mut parts = vec![named(NAME, name)];
@@ -79,7 +79,7 @@ fn wanted_features(wanted: &EthernetSpec) -> Vec<u8> {
     nested(3, &[nested(BITS, &features)])
 }
 
-/// Those that are not named are none.
+/// Modes that the config does not name are switched off.
 fn wanted_wake_ups(wanted: &EthernetSpec) -> Vec<u8> {
     let Some(wake_ups) = &wanted.wake_on_lan else {
         return Vec::new();

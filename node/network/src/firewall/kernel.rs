@@ -1,4 +1,4 @@
-//! The kernel's filter, by nfnetlink.
+//! Writes the packet filter to the kernel, over nfnetlink.
 
 use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
 use netlink_packet_netfilter::none::ControlMessage;
@@ -10,13 +10,13 @@ use netlink_sys::protocols::NETLINK_NETFILTER;
 use super::{Chains, message};
 use crate::netlink::exchange;
 
-/// The resource id of a batch for nf_tables (`linux/netfilter/nfnetlink.h`).
+/// Resource id of a batch for nf_tables (`linux/netfilter/nfnetlink.h`).
 const NF_TABLES: u16 = 10;
 
-/// Makes the kernel's chains these. Either all of it happens, or nothing.
+/// Replaces machined's chains in the kernel, in one transaction.
 ///
 /// # Errors
-/// What the kernel says about the first thing it did not take. What was there before is still there.
+/// The kernel's reason for the first refused message. The former chains stay in place.
 pub fn replace(chains: &Chains) -> Result<(), String> {
     let batch = batch(chains);
     let last = batch.last_sequence;
@@ -44,13 +44,13 @@ pub fn replace(chains: &Chains) -> Result<(), String> {
 
 struct Batch {
     bytes: Vec<u8>,
-    /// That of the message the kernel answers in the end.
+    /// Sequence number of the last message that the kernel answers.
     last_sequence: u32,
-    /// For a person, by sequence number.
+    /// Descriptions for the operator, by sequence number.
     names: Vec<String>,
 }
 
-/// Messages between a begin and an end are one transaction.
+/// Encodes the messages; those between a begin and an end message are one transaction.
 fn batch(chains: &Chains) -> Batch {
     let mut batch = Batch {
         bytes: Vec::new(),

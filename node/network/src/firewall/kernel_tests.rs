@@ -1,4 +1,4 @@
-//! The filter in the real kernel: two network namespaces with a cable between them.
+//! Tests the filter in the real kernel: two network namespaces with a cable between them.
 
 use std::net::UdpSocket;
 
@@ -15,7 +15,7 @@ use crate::netlink::{bytes, exchange};
 
 const OWN: &str = "10.0.0.1";
 
-/// A cable to a neighbour, who has three addresses.
+/// A cable to a neighbor with three addresses.
 async fn cable() -> Neighbour {
     let neighbour = testing::cable([2, 0, 0, 0, 0, 1]).await;
     give(&kernel(), "plug", &[OWN]).await;
@@ -25,7 +25,7 @@ async fn cable() -> Neighbour {
     neighbour
 }
 
-/// The rules the kernel has, as (chain, number of expressions).
+/// The kernel's rules, as (chain, number of expressions).
 fn present() -> Vec<(String, usize)> {
     let header = NetfilterHeader::new(NetfilterProtoFamily::Inet, 0, 0);
     let attributes = vec![RuleAttribute::Table(message::TABLE.to_owned())];
@@ -56,8 +56,8 @@ fn present() -> Vec<(String, usize)> {
     rules
 }
 
-/// What comes to a port of ours when the neighbour sends, in this order, from an address to a port each.
-/// A cable keeps the order: what is not there before the last one was dropped.
+/// Packets that arrive at our ports when the neighbor sends them in this order, each from an address to a port. A cable
+/// keeps the order, so a packet missing before the last one was dropped.
 fn arriving(neighbour: &Neighbour, sent: &[(&str, u16)]) -> Vec<(String, u16)> {
     let ports: Vec<UdpSocket> = [7000, 7001, 7002]
         .map(|port| UdpSocket::bind((OWN, port)).unwrap())
@@ -114,7 +114,7 @@ fn only_who_is_named_comes_to_a_port_and_answers_come_back() {
         let expected = pairs(&[("10.0.0.200", 7000), ("10.0.0.2", 7002)]);
         assert_eq!(arriving(&neighbour, &sent), expected);
 
-        // The node asks from a port that nobody may come to.
+        // The query leaves from a port that the filter closes to everyone.
         let socket = UdpSocket::bind((OWN, 7001)).unwrap();
         let address = "10.0.0.2:7001";
         let answers = neighbour.acts(|| {
@@ -129,7 +129,7 @@ fn only_who_is_named_comes_to_a_port_and_answers_come_back() {
         answers.join().unwrap();
         drop(socket);
 
-        // Without a default that blocks, a port that a rule names is for those it names.
+        // Without a blocking default, a port in a rule is open only to the rule's sources.
         let open = chains(&document(&[&rules]), &own);
         replace(&open).unwrap();
         let expected = pairs(&[("10.0.0.200", 7000), ("10.0.0.2", 7001), ("10.0.0.2", 7002)]);
@@ -148,7 +148,7 @@ fn a_change_the_kernel_refuses_leaves_the_old_rules() {
         replace(&good).unwrap();
         let before = present();
         assert!(before.len() > 8, "{before:?}");
-        // The last chain's name is longer than the kernel's names are.
+        // The last chain's name exceeds the kernel's limit.
         let mut bad = good.clone();
         let mut chain = bad["ingress"].clone();
         chain.rules.push(Rule::default());
@@ -164,7 +164,7 @@ fn a_change_the_kernel_refuses_leaves_the_old_rules() {
     });
 }
 
-/// As many networks and ports as a config can hold rules for.
+/// As many networks and ports as a config can hold.
 #[test]
 fn thousands_of_networks_are_one_rule() {
     alone(async {

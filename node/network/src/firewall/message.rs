@@ -1,4 +1,4 @@
-//! Chains in the kernel's words (`linux/netfilter/nf_tables.h`; the expressions as nft(8) writes them).
+//! Encodes chains for the kernel (`linux/netfilter/nf_tables.h`; expressions as in nft(8)).
 
 use corten_types::firewall::{
     ConntrackState, Hook, Layer4Match, NfTablesChain, PortRange, Rule, Verdict,
@@ -15,10 +15,10 @@ use netlink_packet_netfilter::nftables::{
 use super::Chains;
 use super::ranges::{Family, Range, addresses, merged};
 
-/// The table that is machined's; nobody else's is touched.
+/// Table that machined owns; other tables are left alone.
 pub(super) const TABLE: &str = "corten";
 
-/// The messages are for both families of addresses at once.
+/// Address families; the table holds rules for both.
 const NFPROTO_IPV4: u8 = 2;
 const NFPROTO_IPV6: u8 = 10;
 
@@ -26,18 +26,18 @@ const NFPROTO_IPV6: u8 = 10;
 const NETWORK: u32 = 1;
 const TRANSPORT: u32 = 2;
 
-/// A list of elements is one attribute, whose length is 16 bits wide.
+/// Elements per attribute; the length of an attribute is 16 bits wide.
 const ELEMENTS: usize = 500;
 
 /// A message and its flags.
 pub(super) type Command = (NfTablesMessage, u16);
 
-/// What replaces the table with one of these chains, or removes it. The kernel takes all or nothing.
+/// Commands that replace the table with one of these chains, or remove it. The kernel runs all of them or none.
 pub(super) fn commands(chains: &Chains) -> Vec<Command> {
     let table = || TableMessage {
         attributes: vec![TableAttribute::Name(TABLE.to_owned())],
     };
-    // There must be one to be removed.
+    // Deleting needs an existing table.
     let mut batch = Batch::default();
     batch.push(NfTablesMessage::NewTable(table()), NLM_F_CREATE);
     batch.push(NfTablesMessage::DeleteTable(table()), 0);
@@ -56,11 +56,11 @@ pub(super) fn commands(chains: &Chains) -> Vec<Command> {
 #[derive(Default)]
 struct Batch {
     commands: Vec<Command>,
-    /// The number of the set made last.
+    /// Id of the last set.
     sets: u32,
 }
 
-/// A part of a rule.
+/// A part of a rule: a match or an action.
 type Expression = ListAttribute<ExpressionAttribute>;
 
 impl Batch {
@@ -90,7 +90,7 @@ impl Batch {
         }
     }
 
-    /// A rule that means addresses is one for each family there.
+    /// A rule with addresses becomes one rule for each family they have.
     fn rule(&mut self, chain: &str, rule: &Rule) {
         let by_address =
             rule.match_source_address.is_some() || rule.match_destination_address.is_some();
@@ -135,7 +135,7 @@ impl Batch {
         self.push(message, NLM_F_CREATE | NLM_F_APPEND);
     }
 
-    /// Everything but addresses.
+    /// All expressions except those for addresses.
     fn expressions(&mut self, rule: &Rule) -> Vec<Expression> {
         let mut all = Vec::new();
         if let Some(wanted) = &rule.match_iif_name {
@@ -182,7 +182,7 @@ impl Batch {
         }
     }
 
-    /// What was loaded is one of these values.
+    /// Matches when the register holds one of these values.
     fn one_of(&mut self, mut values: Vec<Vec<u8>>, length: u32) -> Option<Expression> {
         if values.len() < 2 {
             return values.pop().map(equal);
@@ -193,7 +193,7 @@ impl Batch {
         Some(self.set(elements.collect(), length, SetFlags::empty()))
     }
 
-    /// What was loaded is in one of these ranges. A range that ends with the last number there is, is open.
+    /// Matches when the register is in one of these ranges. A range that ends with the highest number is open-ended.
     fn lookup(&mut self, ranges: &[Range], length: u32, last: u128) -> Expression {
         let bytes = |number: u128| {
             let all = number.to_be_bytes();
@@ -210,14 +210,14 @@ impl Batch {
         self.set(elements, length, SetFlags::Interval)
     }
 
-    /// Makes a set of one rule, and looks into it.
+    /// Adds an anonymous set, and an expression that looks the register up in it.
     fn set(
         &mut self,
         elements: Vec<ListAttribute<SetElementAttribute>>,
         length: u32,
         flags: SetFlags,
     ) -> Expression {
-        // The kernel puts a number of its own there.
+        // The kernel replaces the placeholder with a number.
         let name = "__set%d".to_owned();
         self.sets += 1;
         let id = self.sets;
@@ -258,7 +258,7 @@ fn element(key: Vec<u8>, ends: bool) -> ListAttribute<SetElementAttribute> {
     ListAttribute::Element(attributes)
 }
 
-/// A link's name is 16 bytes long, with zeros at the end.
+/// Pads a link's name with zeros to 16 bytes.
 fn padded(name: &str) -> Vec<u8> {
     let mut bytes = name.as_bytes().to_vec();
     bytes.resize(16, 0);
@@ -272,7 +272,7 @@ fn nfproto(family: Family) -> u8 {
     }
 }
 
-/// Offset and length in the header (RFC 791, section 3.1; RFC 8200, section 3).
+/// Offset and length of the source address in the header (RFC 791, section 3.1; RFC 8200, section 3).
 fn source(family: Family) -> (u32, u32) {
     match family {
         Family::V4 => (12, 4),
@@ -333,7 +333,7 @@ fn equal(value: Vec<u8>) -> Expression {
     compare(Operator::Equal, value)
 }
 
-/// One of the bits is set. The register holds a number in the machine's own order.
+/// Matches when one of the state bits is set. The register is in native byte order.
 fn conntrack_state(bits: u32) -> [Expression; 3] {
     const DESTINATION: u16 = 1;
     const KEY: u16 = 2;
@@ -356,7 +356,7 @@ fn conntrack_state(bits: u32) -> [Expression; 3] {
     [load, mask.into(), compare(Operator::NotEqual, zero)]
 }
 
-/// At most so many packets a second, and five at once.
+/// Matches at most this many packets per second, with bursts of five.
 fn limit(rate: u64) -> Expression {
     const RATE: u16 = 1;
     const UNIT: u16 = 2;
@@ -385,7 +385,7 @@ fn verdict(verdict: Verdict) -> Expression {
     .into()
 }
 
-/// An expression the crate has no words for.
+/// An expression that the crate does not support.
 fn other(name: &str, attributes: Vec<DefaultNla>) -> Expression {
     Expressions::Other {
         expression_type: name.to_owned(),

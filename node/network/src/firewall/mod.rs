@@ -1,8 +1,7 @@
-//! The packet filter for what comes in: which rules a config makes (this file), and how they come into the
-//! kernel (`message`, `kernel`).
+//! The ingress packet filter. This file derives rules from a config; `message` and `kernel` write them to the kernel.
 //!
-//! Two chains (facts: 7.3). `ingress` looks at what is for the node itself. A service's port on the node's
-//! addresses is given to a pod before `ingress` could see it, so `prerouting` looks at those before that.
+//! There are two chains (facts: 7.3). `ingress` filters packets to the node itself. A service's port on the node's
+//! addresses is translated to a pod's before `ingress`, so `prerouting` filters those packets earlier.
 
 mod kernel;
 #[cfg(test)]
@@ -30,24 +29,24 @@ use super::layers::prefix;
 /// Chains by name.
 pub type Chains = BTreeMap<String, NfTablesChain>;
 
-/// Behind mangling (-150), before anything is translated (-100).
+/// Priorities after mangling (-150) and before address translation (-100).
 const INGRESS_PRIORITY: i32 = -140;
 const PREROUTING_PRIORITY: i32 = -110;
 
-/// Answers to pings are good manners, a flood of them is not.
+/// Rate limit of ICMP: pings get answers, floods do not.
 const ICMP_RATE: LimitMatch = LimitMatch {
     packet_rate_per_second: 5,
 };
 
-/// Without these IPv6 does not work, however many come (RFC 4890, section 4.4.1): what went wrong with a
-/// packet (1 to 4), group membership (130 to 132, 143), routers and neighbours (133 to 136).
+/// ICMPv6 types that IPv6 needs, without a rate limit (RFC 4890, section 4.4.1): errors (1 to 4), group membership (130
+/// to 132, 143), router and neighbor discovery (133 to 136).
 const ICMPV6_NEEDED: [u8; 12] = [1, 2, 3, 4, 130, 131, 132, 133, 134, 135, 136, 143];
 
-/// Where a DHCPv6 client gets its answers (RFC 9915, section 7.2). They come from another address than the
-/// one that was asked, so that the kernel does not take them for answers.
+/// DHCPv6 client port (RFC 9915, section 7.2). Answers come from another address than the request's destination, so
+/// connection tracking does not match them.
 const DHCPV6_CLIENT: u16 = 546;
 
-/// The chains a config makes; none, when it says nothing of the filter. `own` are the node's addresses.
+/// Chains of a config; empty if the config has no filter rules. `own` are the node's addresses.
 #[must_use]
 pub fn chains(document: &Document, own: &[IpAddr]) -> Chains {
     let rules: Vec<&NetworkRuleConfig> = document.all().collect();
@@ -95,7 +94,7 @@ pub fn chains(document: &Document, own: &[IpAddr]) -> Chains {
     ])
 }
 
-/// The addresses of pods and services.
+/// Subnets of pods and services.
 fn cluster(document: &Document) -> AddressMatch {
     let all = document
         .pod_subnets()
@@ -128,7 +127,7 @@ fn ingress(
     }
     all.extend(rules.iter().map(|rule| accept(rule)));
     if !blocks {
-        // A port that rules name is for those they name.
+        // A port in rules is open only to the sources of those rules.
         all.extend(rules.iter().map(|rule| Rule {
             match_layer4: Some(layer4(rule)),
             ..counted(Verdict::Drop)
@@ -166,7 +165,7 @@ fn prerouting(
     all
 }
 
-/// What is the node's own, and what belongs to connections there are.
+/// Loopback traffic and established connections.
 fn known() -> Vec<Rule> {
     vec![
         Rule {
@@ -187,7 +186,7 @@ fn known() -> Vec<Rule> {
     ]
 }
 
-/// What a node that lets nobody in still needs.
+/// Traffic that even a fully closed node needs.
 fn always() -> Vec<Rule> {
     let icmp = |protocol, types: Option<&[u8]>, limit| Rule {
         match_layer4: Some(Layer4Match {
@@ -230,7 +229,7 @@ fn always() -> Vec<Rule> {
     ]
 }
 
-/// Between pods and services.
+/// Traffic between pods and services.
 fn inside(cluster: &AddressMatch) -> Option<Rule> {
     (!cluster.include_subnets.is_empty()).then(|| Rule {
         match_source_address: Some(cluster.clone()),
@@ -240,7 +239,7 @@ fn inside(cluster: &AddressMatch) -> Option<Rule> {
     })
 }
 
-/// From pods and services to the node's name cache.
+/// DNS queries from pods and services to the node's name cache.
 fn names(cluster: &AddressMatch, cache: &[IpAddr]) -> Vec<Rule> {
     if cache.is_empty() || cluster.include_subnets.is_empty() {
         return Vec::new();

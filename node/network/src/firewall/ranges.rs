@@ -1,18 +1,18 @@
-//! Sets of addresses and ports as the kernel wants them: ranges in order, none touching another.
+//! Sets of addresses and ports in the kernel's form: sorted ranges that neither overlap nor touch.
 
 use std::net::IpAddr;
 
 use corten_types::firewall::AddressMatch;
 use corten_types::prefix::Prefix;
 
-/// From the first to the last, both included.
+/// An inclusive range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Range {
     pub first: u128,
     pub last: u128,
 }
 
-/// A family of addresses.
+/// An address family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
     V4,
@@ -20,7 +20,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// The highest address, as a number.
+    /// The highest address as a number.
     pub fn last(self) -> u128 {
         match self {
             Family::V4 => u32::MAX.into(),
@@ -29,7 +29,7 @@ impl Family {
     }
 }
 
-/// The addresses of one family that a rule means.
+/// Ranges of one family that an address match covers.
 pub fn addresses(wanted: &AddressMatch, family: Family) -> Vec<Range> {
     let of = |prefixes: &[Prefix]| {
         let ranges = prefixes.iter().filter_map(|prefix| range(*prefix, family));
@@ -45,7 +45,7 @@ pub fn addresses(wanted: &AddressMatch, family: Family) -> Vec<Range> {
     left
 }
 
-/// The same numbers, in order and in as few ranges as can be.
+/// Sorts ranges and merges those that overlap or touch.
 pub fn merged(mut ranges: Vec<Range>) -> Vec<Range> {
     ranges.sort_unstable();
     let mut merged: Vec<Range> = Vec::new();
@@ -76,7 +76,7 @@ fn range(prefix: Prefix, family: Family) -> Option<Range> {
     })
 }
 
-/// What is left of a range: nothing, one or two.
+/// Subtracts a hole from a range; the rest is at most two ranges.
 fn without(range: Range, hole: Range) -> impl Iterator<Item = Range> {
     let before = hole.first.checked_sub(1).map(|last| Range {
         first: range.first,

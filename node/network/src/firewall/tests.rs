@@ -20,7 +20,7 @@ pub(super) fn document(kinds: &[&str]) -> Document {
     sample::read(&text)
 }
 
-/// A chain as the API shows it, a line for each rule.
+/// A chain as the API shows it, with a line for each rule.
 fn shown(chain: &NfTablesChain) -> String {
     let rules = chain.rules.iter().map(|rule| {
         let json = serde_json::to_string(rule).unwrap();

@@ -1,4 +1,4 @@
-//! The kernel's tunnels, by generic netlink.
+//! The kernel's WireGuard tunnels over generic netlink.
 
 use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP};
 use netlink_packet_generic::GenlMessage;
@@ -7,10 +7,10 @@ use netlink_packet_wireguard::WireguardMessage;
 use super::{Change, Found, message};
 use crate::generic::{Family, NoAnswer, send};
 
-/// A tunnel as it is, keys and all.
+/// Current settings of a tunnel, including its keys.
 ///
 /// # Errors
-/// What the kernel says; the link may be gone.
+/// The kernel's reason; the link may be gone.
 pub fn found(link: &str) -> Result<Found, NoAnswer> {
     let question = message::question(link);
     Ok(message::found(ask(family()?, question, NLM_F_DUMP)?))
@@ -19,7 +19,7 @@ pub fn found(link: &str) -> Result<Found, NoAnswer> {
 /// Changes a tunnel.
 ///
 /// # Errors
-/// What the kernel says about the first message it did not take; those before are done.
+/// The kernel's reason for the first refused message; the messages before it stay in effect.
 pub fn perform(link: &str, change: &Change) -> Result<(), NoAnswer> {
     let family = family()?;
     for message in message::messages(link, change) {

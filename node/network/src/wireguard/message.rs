@@ -1,4 +1,4 @@
-//! Changes of a tunnel, and what there is of it, in the words of generic netlink (`linux/wireguard.h`).
+//! Encodes changes of a tunnel and decodes its state, in generic netlink (`linux/wireguard.h`).
 
 use corten_config::values::{WireguardKey, WireguardSecret};
 use corten_types::network_wireguard::WireguardPeer;
@@ -11,11 +11,10 @@ use netlink_packet_wireguard::{
 
 use super::{Change, Found};
 
-/// Networks in one message: all of them are one attribute, whose length is 16 bits wide, and one takes up to 40
-/// bytes.
+/// Limit of networks per message: they share one attribute with a 16-bit length, and one network takes up to 40 bytes.
 const NETWORKS: usize = 500;
 
-/// The question for all there is of a tunnel.
+/// The request for all settings of a tunnel.
 pub(super) fn question(link: &str) -> WireguardMessage {
     WireguardMessage {
         cmd: WireguardCmd::GetDevice,
@@ -23,7 +22,7 @@ pub(super) fn question(link: &str) -> WireguardMessage {
     }
 }
 
-/// The messages of a change, in the order they are to be sent: what is the link's own, then a peer with each.
+/// Messages of a change, in their order: first the tunnel's own settings, then a message per peer.
 pub(super) fn messages(link: &str, change: &Change) -> Vec<WireguardMessage> {
     let message = |mut attributes: Vec<WireguardAttribute>| {
         attributes.insert(0, WireguardAttribute::IfName(link.to_owned()));
@@ -58,13 +57,13 @@ pub(super) fn messages(link: &str, change: &Change) -> Vec<WireguardMessage> {
     messages
 }
 
-/// A peer, with as many of its networks as fit; the others follow by themselves.
+/// Splits a peer: the first part has its settings and as many networks as fit, the others have the remaining networks.
 fn parts(peer: &WireguardPeer) -> Vec<Vec<WireguardPeerAttribute>> {
     let mut networks = peer.allowed_ips.chunks(NETWORKS);
     let mut first = vec![
         WireguardPeerAttribute::PublicKey(peer.public_key.0),
         WireguardPeerAttribute::Flags(WireguardPeerFlags::ReplaceAllowedIps),
-        // Zeros are none.
+        // All zeros means no key.
         WireguardPeerAttribute::PresharedKey(*peer.preshared_key.unwrap_or_default().expose()),
         WireguardPeerAttribute::PersistentKeepalive(peer.keepalive),
     ];
@@ -95,7 +94,7 @@ fn allowed(networks: &[Prefix]) -> WireguardPeerAttribute {
     WireguardPeerAttribute::AllowedIps(networks.iter().map(one).collect())
 }
 
-/// What there is of a tunnel. The kernel may tell it in several messages, and a peer in two of them.
+/// Decodes a tunnel. The kernel may spread it over several messages, and split a peer across two of them.
 pub(super) fn found(messages: impl IntoIterator<Item = WireguardMessage>) -> Found {
     let mut found = Found::default();
     for attribute in messages.into_iter().flat_map(|message| message.attributes) {

@@ -1,8 +1,8 @@
-//! Tunnels of WireGuard: what the config wants (`corten-types`), what is to be changed (here), in the kernel's words
-//! (`message.rs`), and told to it (`kernel.rs`; all else is pure).
+//! WireGuard tunnels. `corten-types` has the desired state; this module computes changes, `message.rs` encodes them,
+//! and `kernel.rs`, the only impure part, performs them.
 //!
-//! A tunnel is the node's: peers the config does not name go. What a change leaves alone, the kernel is not told
-//! of, so that nobody's session breaks when another peer comes or goes.
+//! The node owns its tunnels: peers that are not in the config are removed. Unchanged settings are not sent to the
+//! kernel, so a change to one peer does not reset the sessions of others.
 
 mod kernel;
 mod message;
@@ -20,20 +20,20 @@ use corten_types::network_wireguard::{
 };
 use corten_types::prefix::Prefix;
 
-/// As rtnetlink calls such links.
+/// Link kind in rtnetlink.
 pub const KIND: &str = "wireguard";
 
-/// A tunnel as the kernel has it.
+/// A tunnel in the kernel.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Found {
-    /// Its settings.
+    /// Settings of the tunnel.
     pub settings: Wireguard,
-    /// This end's key, as its peers know it.
+    /// Public key of this end.
     pub public_key: WireguardKey,
 }
 
 impl Found {
-    /// Without what only administrators may know.
+    /// The status without the secrets.
     #[must_use]
     pub fn status(&self) -> WireguardStatus {
         let peer = |peer: &WireguardPeer| WireguardPeerStatus {
@@ -51,19 +51,19 @@ impl Found {
     }
 }
 
-/// What is to be changed of a tunnel; what is absent stays as it is.
+/// A change of a tunnel; absent fields stay as they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Change {
     private_key: Option<WireguardSecret>,
     listen_port: Option<u16>,
     firewall_mark: Option<u32>,
-    /// Peers that go.
+    /// Peers to remove.
     removed: Vec<WireguardKey>,
-    /// Peers that come, or that are different; without an endpoint the kernel keeps the one it knows.
+    /// Peers to add or change; without an endpoint the kernel keeps the one it knows.
     set: Vec<WireguardPeer>,
 }
 
-/// What leads to a tunnel as it is wanted. `had` is what was last asked for.
+/// The change from the found tunnel to the wanted one. `had` is the last applied config.
 #[must_use]
 pub fn change(
     had: Option<&Wireguard>,
@@ -75,7 +75,7 @@ pub fn change(
     let found = found.map_or(&nothing, |found| &found.settings);
     let differs = clamped(&wanted.private_key) != clamped(&found.private_key);
     let had_port = had.map_or(0, |had| had.listen_port);
-    // Whoever asks for no port takes any, but the one that was asked for before.
+    // Without a port in the config any port is fine, except one that the former config asked for.
     let port_is_good = match wanted.listen_port {
         0 => had_port == 0 || had_port != found.listen_port,
         port => port == found.listen_port,
@@ -83,7 +83,7 @@ pub fn change(
     let mark = wanted.firewall_mark;
     let (before, there) = (had.map(by_key).unwrap_or_default(), by_key(found));
     let mut kept = by_key(wanted);
-    // One list of peers may serve a whole mesh: the kernel passes over the node itself, without a word.
+    // Every node of a mesh may have the same list of peers; the kernel silently skips the node's own entry.
     kept.retain(|key, _| differs || Some(*key) != own);
     let set = kept.iter().filter_map(|(key, peer)| {
         peer_change(before.get(key).copied(), peer, there.get(key).copied())
@@ -107,7 +107,7 @@ fn by_key(tunnel: &Wireguard) -> BTreeMap<WireguardKey, &WireguardPeer> {
     peers.map(|peer| (peer.public_key, peer)).collect()
 }
 
-/// The peer as it is to be set; `None` when it is as wanted.
+/// The peer to set; `None` if it already is as wanted.
 fn peer_change(
     had: Option<&WireguardPeer>,
     wanted: &WireguardPeer,
@@ -116,13 +116,13 @@ fn peer_change(
     let Some(found) = found else {
         return Some(wanted.clone());
     };
-    // A peer may have called from elsewhere since: only who says something new of it is heard.
+    // A peer may have roamed to another endpoint; only a new endpoint in the config overrides that one.
     let is_news = had.is_none_or(|had| had.endpoint != wanted.endpoint);
     let endpoint = wanted.endpoint.filter(|endpoint| match found.endpoint {
         Some(found) => is_news && found != *endpoint,
         None => true,
     });
-    // Zeros are none.
+    // All zeros means no key.
     let preshared = |peer: &WireguardPeer| peer.preshared_key.unwrap_or_default();
     let is_good = endpoint.is_none()
         && preshared(wanted) == preshared(found)
@@ -138,8 +138,8 @@ fn networks(allowed: &[Prefix]) -> BTreeSet<Prefix> {
     allowed.iter().map(|prefix| prefix.network()).collect()
 }
 
-/// The key as the kernel keeps it: some bits of a Curve25519 key are fixed (RFC 7748, section 5). A key of zeros
-/// is none.
+/// The private key as the kernel stores it: some bits of a Curve25519 key are fixed (RFC 7748, section 5). A key of
+/// zeros means no key.
 fn clamped(key: &WireguardSecret) -> WireguardSecret {
     let mut bytes = *key.expose();
     if bytes != [0; 32] {

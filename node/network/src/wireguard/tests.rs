@@ -1,4 +1,4 @@
-//! Tunnels without a kernel.
+//! Tests tunnels without a kernel.
 
 use std::net::SocketAddr;
 
@@ -8,7 +8,7 @@ use netlink_packet_wireguard::WireguardMessage;
 
 use super::*;
 
-/// A key whose bytes are all the same.
+/// A key that repeats one byte.
 pub fn key(byte: u8) -> WireguardKey {
     WireguardKey([byte; 32])
 }
@@ -44,7 +44,7 @@ pub fn tunnel(peers: &[WireguardPeer]) -> Wireguard {
     }
 }
 
-/// Does what the kernel does with a change.
+/// Applies a change as the kernel does.
 pub fn take(change: &Change, found: &mut Found) {
     let Found {
         settings,
@@ -72,7 +72,7 @@ pub fn take(change: &Change, found: &mut Found) {
     }
 }
 
-/// Follows from one config to the next, and shows that there is nothing left to do then.
+/// Moves from one config to the next, and asserts that no further change remains.
 fn follow(had: Option<&Wireguard>, wanted: &Wireguard, found: &mut Found) -> Option<Change> {
     let first = change(had, wanted, Some(found));
     if let Some(first) = &first {
@@ -120,7 +120,7 @@ fn peers_come_change_and_go_and_the_others_are_left_alone() {
     ]);
     let mut found = Found::default();
     follow(None, &before, &mut found);
-    // Networks are the same in another order, and with bits behind the prefix.
+    // Equal networks: their order and their host bits do not matter.
     let mut changed = peer(3, HERE, &["fd00::/64", "10.9.0.0/16"]);
     changed.preshared_key = Some(secret(9));
     let after = tunnel(&[
@@ -141,7 +141,7 @@ fn peers_come_change_and_go_and_the_others_are_left_alone() {
         ..Change::default()
     };
     assert_eq!(step, expected);
-    // A preshared key that is gone is taken away.
+    // A removed preshared key is cleared.
     let without = tunnel(&[peer(3, HERE, &["10.9.0.0/16"])]);
     follow(Some(&after), &without, &mut found);
     assert_eq!(found.settings.peers, without.peers);
@@ -187,7 +187,7 @@ fn keys_ports_and_marks_follow_and_any_port_will_do_where_none_is_asked_for() {
     assert_ne!(found.settings.private_key, secret(7));
 }
 
-/// Hexadecimal with spaces, as it is read best.
+/// Parses hexadecimal with spaces, which are for readability.
 fn bytes(text: &str) -> Vec<u8> {
     let digits: Vec<char> = text.chars().filter(|c| !c.is_whitespace()).collect();
     let byte = |pair: &[char]| u8::from_str_radix(&pair.iter().collect::<String>(), 16).unwrap();
@@ -200,7 +200,7 @@ fn emitted(message: &WireguardMessage) -> Vec<u8> {
     bytes
 }
 
-/// Lengths, types and values as `linux/wireguard.h` and `linux/netlink.h` have them, on a little-endian machine.
+/// Lengths, types and values as in `linux/wireguard.h` and `linux/netlink.h`, on a little-endian machine.
 #[test]
 fn a_change_is_in_the_kernels_words() {
     const NAME: &str = "08000200 77673000";
@@ -244,14 +244,14 @@ fn more_networks_than_a_message_holds_follow_in_others() {
     for message in &messages {
         assert!(emitted(message).len() < usize::from(u16::MAX));
     }
-    // Read back as the kernel tells it, they are one peer.
+    // Decoded as an answer of the kernel, the parts are one peer.
     assert_eq!(message::found(messages).settings, wanted);
 }
 
 #[test]
 fn what_the_kernel_tells_is_read_without_what_nobody_asked_for() {
     let [ones, twos, fives, none] = [1, 2, 5, 0].map(|byte| format!("{byte:02x}").repeat(32));
-    // Index, name, keys, port, mark; a peer with the time of its last handshake, bytes, version of the protocol.
+    // Index, name, keys, port and mark; a peer with its last handshake, byte counters and protocol version.
     let told = format!(
         "08000100 07000000 08000200 77673000 24000300 {ones} 24000400 {fives}
          06000600 6cca0000 08000700 40000000
@@ -265,7 +265,7 @@ fn what_the_kernel_tells_is_read_without_what_nobody_asked_for() {
     let found = message::found([message]);
     assert_eq!(found.settings, tunnel(&[peer(2, "", &[])]));
     assert_eq!(found.public_key, key(5));
-    // Everybody may see it but for its keys.
+    // The status is public, so it contains no keys.
     let status = format!(
         "{:?} {}",
         found.status(),

@@ -1,4 +1,4 @@
-//! Akamai (Linode): a token first.
+//! Akamai (Linode): the metadata service requires a token.
 //!
 //! Akamai's documentation: "Metadata service API".
 
@@ -38,7 +38,7 @@ fn read(given: &Given<'_>) -> Instance {
     let machine = given.json("instance");
     let id = machine.text("id");
     let metadata = Metadata {
-        // A label may have what the name of a host may not.
+        // A label may contain characters that a host name may not.
         hostname: machine.text("label").replace('_', "-"),
         region: machine.text("region"),
         instance_type: machine.text("type"),
@@ -47,7 +47,7 @@ fn read(given: &Given<'_>) -> Instance {
         tags: machine.tags("tags"),
         ..Metadata::default()
     };
-    // DHCP tells of the public address, routers of the first IPv6 one.
+    // DHCP configures the public IPv4 address, router advertisements the first IPv6 address.
     let mut link = links::dhcp4("eth0", given.first_card());
     let said = given.json("network");
     let (fourth, sixth) = (said.get("ipv4"), said.get("ipv6"));

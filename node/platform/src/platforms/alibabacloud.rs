@@ -1,4 +1,4 @@
-//! Alibaba Cloud: a token first; the address is one of its own network.
+//! Alibaba Cloud: the metadata service requires a token; its address is in a range of the cloud's own network.
 //!
 //! Alibaba's documentation: "Access instance metadata".
 
@@ -9,7 +9,7 @@ use crate::instance::{Instance, Metadata, Network};
 use crate::links;
 use crate::request::{Platform, Request, Value};
 
-/// More than these are not asked for the time.
+/// Limit of time servers.
 const MOST_TIME_SERVERS: usize = 5;
 
 pub(super) const PLATFORM: Platform = Platform {

@@ -1,4 +1,4 @@
-//! Amazon EC2: the instance metadata service, version 2, which wants a token first.
+//! Amazon EC2: the instance metadata service, version 2, which requires a token.
 //!
 //! Amazon's documentation: "Instance metadata categories", "Configure the Amazon Time Sync Service", "Amazon DNS".
 
@@ -11,7 +11,7 @@ use crate::instance::{Instance, Metadata, Network};
 use crate::links;
 use crate::request::{Platform, Request, Value};
 
-/// Names and time at fixed addresses, of either family.
+/// Fixed addresses of Amazon's time and name servers.
 const TIME_SERVERS: [&str; 2] = ["169.254.169.123", "fd00:ec2::123"];
 const RESOLVER: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x253);
 
@@ -43,7 +43,7 @@ pub(super) const PLATFORM: Platform = Platform {
     ..Platform::BLANK
 };
 
-/// Each tag, and which addresses the first card has.
+/// Requests for each tag, and for the addresses of the first card.
 fn more(documents: &Documents) -> Vec<Request> {
     let base = "/latest/meta-data";
     let macs = documents.words("mac").into_iter().take(1);
@@ -83,7 +83,7 @@ fn read(given: &Given<'_>) -> Instance {
         link.dhcp6 = has_v6.then(SeedDhcp::default);
         seed.links.push(link);
     }
-    // What DHCPv6 says there has no name server.
+    // Amazon's DHCPv6 provides no name server.
     seed.dns_servers
         .extend(has_v6.then_some(IpAddr::V6(RESOLVER)));
     let network = Network {

@@ -75,7 +75,7 @@ fn read(given: &Given<'_>) -> Instance {
     let balancer = given.json("balancer");
     let balancer = balancer.get("loadbalancer");
     for one in balancer.list("publicIpAddresses") {
-        // IPv6 addresses stand in brackets.
+        // IPv6 addresses are in brackets.
         let text = one.text("frontendIpAddress");
         let text = text.trim_start_matches('[').split(']').next();
         match text.unwrap_or_default().parse() {
@@ -92,7 +92,7 @@ fn read(given: &Given<'_>) -> Instance {
     given.instance("compute", given.config("user-data"), metadata, network)
 }
 
-/// The cloud controller writes the resource group small, the metadata as it was made.
+/// Lower-cases the resource group, as the cloud controller does; the metadata keeps the original case.
 fn with_small_group(id: &str) -> String {
     let mut is_group = false;
     let parts = id.split('/').map(|part| {

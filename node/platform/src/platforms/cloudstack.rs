@@ -1,4 +1,4 @@
-//! Apache CloudStack: its virtual router serves the metadata, under a name that it resolves itself.
+//! Apache CloudStack: the virtual router serves the metadata and resolves the service's name itself.
 //!
 //! CloudStack's documentation: "User data and metadata".
 

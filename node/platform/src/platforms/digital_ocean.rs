@@ -69,7 +69,7 @@ fn card(entry: &Json<'_>, name: &str) -> SeedLink {
         .extend(anchor.masked("ip_address", "netmask"));
     let sixth = entry.get("ipv6");
     link.addresses.extend(sixth.masked("ip_address", "cidr"));
-    // A private network's gateway leads nowhere else.
+    // The gateway of a private network has no route to the Internet.
     if entry.text("type") != "private" {
         links::add_gateway(&mut link, fourth.address("gateway"));
         links::add_gateway(&mut link, sixth.address("gateway"));

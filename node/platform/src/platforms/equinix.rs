@@ -1,4 +1,4 @@
-//! Equinix Metal: bonds of the machine's cards, and addresses on the first of them.
+//! Equinix Metal: bonds of the machine's cards, with the addresses on the first bond.
 //!
 //! Equinix's documentation: "Metadata"; the service is on the Internet, behind TLS.
 
@@ -20,7 +20,7 @@ pub(super) const PLATFORM: Platform = Platform {
     ..PACKET
 };
 
-/// The name it had before.
+/// The platform under its former name.
 pub(super) const PACKET: Platform = Platform {
     name: "packet",
     bases: &["https://metadata.platformequinix.com"],
@@ -78,7 +78,7 @@ fn read(given: &Given<'_>) -> Instance {
     given.instance("metadata", given.config("user-data"), metadata, network)
 }
 
-/// The bonds by the order of their first cards.
+/// Bonds, in the order of their first cards.
 fn cards_and_bonds(said: &Json<'_>) -> SeedNetwork {
     let mode: usize = said.get("bonding").number("mode").unwrap_or_default();
     let mode = BondMode::ALL.get(mode).copied().unwrap_or_else(|| {
@@ -118,7 +118,7 @@ fn cards_and_bonds(said: &Json<'_>) -> SeedNetwork {
     seed
 }
 
-/// To the networks of the project, and to the neighbours of BGP.
+/// Adds routes to the project's networks and to the BGP neighbors.
 fn routes_inside(machine: &Json<'_>, bond: &mut SeedLink, gateway: Option<IpAddr>) {
     let Some(gateway @ IpAddr::V4(_)) = gateway else {
         return;

@@ -1,4 +1,4 @@
-//! Exoscale, and CloudStack, whose metadata it has: one document per fact, and a network that DHCP tells of.
+//! Exoscale, and CloudStack with the same metadata: one document per value, and DHCP for the network.
 //!
 //! Exoscale's documentation: "Compute instances: user data and metadata".
 
@@ -23,7 +23,7 @@ pub(super) const REQUESTS: &[Request] = &[
     Request::optional("zone", "/meta-data/availability-zone"),
 ];
 
-/// `scheme` is that of the provider id.
+/// Reads the documents. `scheme` is the scheme of the provider id.
 pub(super) fn read_as(given: &Given<'_>, scheme: &str) -> Instance {
     let (id, zone) = (given.text("instance-id"), given.text("zone"));
     let offering = given.text("offering").to_ascii_lowercase();

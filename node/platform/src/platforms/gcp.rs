@@ -16,7 +16,7 @@ const TIME_SERVER: &str = "metadata.google.internal";
 
 pub(super) const PLATFORM: Platform = Platform {
     name: "gcp",
-    // `metadata.google.internal` by its address, so that nobody has to resolve it.
+    // Address of `metadata.google.internal`, which avoids a DNS query.
     bases: &["http://169.254.169.254/computeMetadata/v1"],
     headers: &[("Metadata-Flavor", Value::Is("Google"))],
     requests: &[

@@ -1,4 +1,4 @@
-//! The platforms: a file and a line each.
+//! The platforms: one file and one line each.
 
 mod akamai;
 mod alibabacloud;
@@ -20,7 +20,7 @@ mod vultr;
 
 use crate::request::Platform;
 
-/// Every platform that can be asked, in the order of their names.
+/// All platforms, sorted by name.
 pub const PLATFORMS: &[&Platform] = &[
     &akamai::PLATFORM,
     &alibabacloud::PLATFORM,
@@ -42,7 +42,7 @@ pub const PLATFORMS: &[&Platform] = &[
     &vultr::PLATFORM,
 ];
 
-/// The platform of this name, as `corten.platform` has it.
+/// The platform of this name, as in `corten.platform`.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Platform> {
     let mut platforms = PLATFORMS.iter().copied();

@@ -15,7 +15,7 @@ use crate::request::{Platform, Volume};
 use crate::user_data;
 
 const FILE: &str = "context.sh";
-/// Cards, and further addresses of one.
+/// Limit of cards, and of further addresses of one card.
 const MOST: usize = 64;
 
 pub(super) const PLATFORM: Platform = Platform {
@@ -127,7 +127,7 @@ impl Context<'_> {
         self.read(name, "must be a number", |text| text.parse().ok())
     }
 
-    /// An IPv4 address and its mask, and IPv6 addresses, of a card or of a further address of it.
+    /// Addresses of a card or of an alias: IPv4 with its mask, and IPv6.
     fn of(&self, prefix: &str) -> Vec<Cidr> {
         let mask = self.text(&format!("{prefix}_MASK"));
         let name = format!("{prefix}_IP");
@@ -230,7 +230,7 @@ impl Context<'_> {
         }
     }
 
-    /// `NETWORK/BITS via GATEWAY [METRIC]` or `NETWORK MASK GATEWAY [METRIC]`, with commas between.
+    /// Comma-separated routes: `NETWORK/BITS via GATEWAY [METRIC]` or `NETWORK MASK GATEWAY [METRIC]`.
     fn add_routes(&self, link: &mut SeedLink, name: &str) {
         let text = self.text(name);
         let routes = text
@@ -262,7 +262,7 @@ impl Context<'_> {
     }
 }
 
-/// Names of machines there may have blanks and underscores.
+/// A host name from a machine name, which may contain blanks and underscores.
 fn as_host_name(name: &str) -> String {
     let plain = name.replace(
         |letter: char| !letter.is_ascii_alphanumeric() && letter != '.',
@@ -273,8 +273,8 @@ fn as_host_name(name: &str) -> String {
     labels.join(".")
 }
 
-/// `NAME='value'` or `NAME="value"` each; in single quotes `'\''` is a quote, in double ones `\` goes before what
-/// means something.
+/// Parses lines of the form `NAME='value'` or `NAME="value"`. In single quotes, `'\''` is a quote; in double quotes,
+/// `\` escapes a special character.
 fn variables(text: &str) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut rest = text;
@@ -287,7 +287,7 @@ fn variables(text: &str) -> BTreeMap<String, String> {
             rest = behind;
             continue;
         };
-        // A value may go on over lines.
+        // A value may span lines.
         let at = rest.find('=').map_or(rest.len(), |at| at + 1);
         let (value, after) = value(rest.get(at..).unwrap_or_default());
         found.insert(name.to_owned(), value);
@@ -303,7 +303,7 @@ fn is_variable(name: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-/// A value, and what stands behind its line.
+/// A value, and the text after its line.
 fn value(text: &str) -> (String, &str) {
     let mut value = String::new();
     let mut quote = None;

@@ -1,4 +1,4 @@
-//! OpenStack: the config drive, or the metadata service where there is none.
+//! OpenStack: the config drive, or else the metadata service.
 //!
 //! Nova's documentation: "Metadata", "Config drives"; JSON schema of `network_data.json`.
 

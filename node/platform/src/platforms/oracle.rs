@@ -12,7 +12,7 @@ use crate::instance::{Instance, Metadata, Network};
 use crate::links;
 use crate::request::{Platform, Request, Value};
 
-/// Names and time come from where the metadata do.
+/// Address of the name and time server, the same as the metadata service's.
 const SERVER: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
 
 pub(super) const PLATFORM: Platform = Platform {
@@ -50,7 +50,7 @@ fn read(given: &Given<'_>) -> Instance {
         } else if let (Some(address), Some(network)) =
             (entry.address("privateIp"), entry.cidr("subnetCidrBlock"))
         {
-            // DHCP answers on the first card alone.
+            // DHCP answers only on the first card.
             let prefix = network.prefix;
             link.addresses.push(Cidr { address, prefix });
         }

@@ -1,4 +1,4 @@
-//! Scaleway. It gives user data only to who asks from a port below 1024, which shows that root asks.
+//! Scaleway. It returns user data only to a source port below 1024, as proof that root asks.
 //!
 //! Scaleway's documentation: "Instance metadata", "User data".
 
@@ -11,7 +11,7 @@ use crate::instance::{Instance, Metadata, Network};
 use crate::links;
 use crate::request::{Platform, Request};
 
-/// After other ways to the metadata service.
+/// Metric of the route to the metadata service, lower in priority than other routes.
 const METRIC: u32 = 4096;
 
 pub(super) const PLATFORM: Platform = Platform {

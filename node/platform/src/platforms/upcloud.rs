@@ -49,7 +49,7 @@ fn read(given: &Given<'_>) -> Instance {
             }
             match (one.flag("dhcp"), &*one.text("family")) {
                 (true, "IPv4") => link.dhcp4 = Some(SeedDhcp::default()),
-                // The kernel makes it of what routers say.
+                // The kernel configures the address from router advertisements.
                 (true, _) => {}
                 (false, _) => {
                     link.addresses.extend(of_network(&one));
@@ -67,7 +67,7 @@ fn read(given: &Given<'_>) -> Instance {
     given.instance("metadata", given.config("user-data"), metadata, network)
 }
 
-/// An address, with the prefix of the network beside it.
+/// An address with the prefix of the network in the same entry.
 fn of_network(entry: &Json<'_>) -> Option<Cidr> {
     let address = entry.address("address")?;
     let network = entry.cidr("network")?;

@@ -1,4 +1,4 @@
-//! VMware: properties of the guest, and the OVF environment, which is one of them.
+//! VMware: guest properties, one of which is the OVF environment.
 //!
 //! VMware's documentation: "Virtual machine guest properties"; DMTF DSP0243, 9.5.1 (OVF environment); cloud-init's
 //! documentation: "VMware" (the metadata).
@@ -11,7 +11,7 @@ use crate::instance::{Instance, Metadata, Network};
 use crate::request::Platform;
 use crate::user_data;
 
-/// Each may be a property of the guest, or one of the OVF environment; the first that is there counts.
+/// Each one is a guest property or a property of the OVF environment; the first one present counts.
 const CONFIGS: [&str; 3] = [
     "guestinfo.corten.config",
     "guestinfo.talos.config",
@@ -53,7 +53,7 @@ fn read(given: &Given<'_>) -> Instance {
     given.instance(METADATA, config, metadata, network)
 }
 
-/// What the metadata say: names, and a network in either of cloud-init's versions.
+/// Parses the metadata: names, and a network in either version of cloud-init's format.
 fn said(given: &Given<'_>, value: &str) -> (Metadata, Network) {
     let mut metadata = Metadata::default();
     let mut said = Network::default();
@@ -73,7 +73,7 @@ fn said(given: &Given<'_>, value: &str) -> (Metadata, Network) {
     }
     match network(&bytes) {
         Ok(found) => said.seed = found.unwrap_or_default(),
-        // Metadata may name the machine alone.
+        // The metadata may contain only names.
         Err(_) if !mentions_network(&bytes) => {}
         Err(problems) => given.note(METADATA, &problems.to_string()),
     }
@@ -102,7 +102,7 @@ fn environment(given: &Given<'_>) -> Vec<(String, String)> {
     let properties = document.descendants().filter(|node| {
         node.has_tag_name(("http://schemas.dmtf.org/ovf/environment/1", "Property"))
     });
-    // Its attributes are in the namespace, too.
+    // The attributes are in the namespace, too.
     let attribute = |node: &roxmltree::Node<'_, '_>, name: &str| {
         let mut attributes = node.attributes();
         let found = attributes.find(|attribute| attribute.name() == name);

@@ -9,7 +9,7 @@ use crate::instance::{Instance, Metadata, Network};
 use crate::links;
 use crate::request::{Platform, Request};
 
-/// Of a private network there.
+/// MTU of private networks, in bytes.
 const PRIVATE_MTU: u32 = 1450;
 
 pub(super) const PLATFORM: Platform = Platform {
@@ -48,7 +48,7 @@ fn read(given: &Given<'_>) -> Instance {
             links::add_gateway(&mut link, fourth.address("gateway"));
         }
         if is_public {
-            // The kernel makes the IPv6 address of what routers say.
+            // The kernel configures the IPv6 address from router advertisements.
             let families = [
                 fourth.address("address"),
                 entry.get("ipv6").address("address"),

@@ -1,4 +1,4 @@
-//! That the image's containerd is the one whose settings a config is held against, and takes what a config says.
+//! Tests that the image's containerd has exactly the settings that configs are validated against, and accepts them.
 
 use std::process::{Command, Output};
 
@@ -8,7 +8,7 @@ use toml::{Table, Value};
 use super::step;
 use crate::settings::read_at_start;
 
-/// What it says of its configuration.
+/// containerd's own output of its configuration.
 fn config(arguments: &[&str]) -> Table {
     let containerd = Command::new(step().join("containerd"))
         .args(arguments)
@@ -27,7 +27,7 @@ fn the_settings_that_are_checked_are_containerds() {
     let said = config(&["config", "default"]);
     let mut unsaid = Vec::new();
     compare("", &said, &known, &mut unsaid);
-    // These are empty at first.
+    // These tables are empty by default.
     let empty = [
         "plugins.io.containerd.cri.v1.images.runtime_platforms",
         "metrics",
@@ -36,7 +36,7 @@ fn the_settings_that_are_checked_are_containerds() {
     assert_eq!(unsaid, empty);
 }
 
-/// Everything that containerd says must be known, with the same type; notes what is known and not said.
+/// Asserts that each of containerd's settings is known with the same type; collects known settings that it lacks.
 fn compare(path: &str, said: &Table, known: &Table, unsaid: &mut Vec<String>) {
     let at = |name: &str| format!("{path}{name}");
     for (name, value) in said {
