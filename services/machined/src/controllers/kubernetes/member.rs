@@ -1,4 +1,4 @@
-//! The node's member of etcd once it runs: a learner is given its vote, and a member that works is told.
+//! Watches the node's running etcd member: promotes a learner to a voter, and shows a working member.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -19,9 +19,9 @@ use super::Complaints;
 use super::join::connect;
 use super::prism::known;
 
-/// Until the member works.
+/// Poll interval until the member works.
 const SOON: Duration = Duration::from_secs(2);
-/// Then.
+/// Poll interval after that.
 const PAUSE: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Clone)]
@@ -47,7 +47,7 @@ impl Controller for Member {
         let secrets = Path::new(HOST_SECRETS).join(ETCD);
         let mut complaints = Complaints::default();
         let mut pause = PAUSE;
-        // A connection is kept: each new one costs etcd a handshake.
+        // The connection is kept, since each new one costs etcd a TLS handshake.
         let mut client: Option<Client> = None;
         loop {
             tokio::select! {
@@ -82,7 +82,7 @@ impl Controller for Member {
 
 enum State {
     Works(u64),
-    /// It has no leader yet, or copies what the others have.
+    /// It has no leader yet, or is catching up with the others.
     Waits,
 }
 
@@ -105,7 +105,7 @@ async fn look(
     promote(secrets, status.member_id, others).await
 }
 
-/// Has another member give this one its vote when it has caught up; a learner refuses to be asked for that.
+/// Makes another member promote this one once it has caught up; a learner itself rejects that request.
 async fn promote(secrets: &Path, own: u64, others: &[IpAddr]) -> Result<State, String> {
     let mut why = "no other control plane node is known that could promote it".to_owned();
     for other in others {
