@@ -5,8 +5,8 @@
 //! (`health`).
 //!
 //! Never starts a service that neither this crate nor an extension declares. Works on the kernel (processes, cgroups),
-//! sends output to syslogd's socket, and runs containers through a given runtime. Test with `cargo test -p
-//! corten-services`.
+//! sends output to syslogd's socket, and runs containers through a given runtime.
+//! Test with `cargo test -p corten-services`.
 
 pub mod environment;
 pub mod extension;

@@ -13,7 +13,7 @@ use super::{column, open};
 pub struct ImageCacheConfig {
     /// `disabled`, `preparing`, `ready`.
     pub status: &'static str,
-    /// `unknown` or `skipped`: the node serves the cache from its original partition.
+    /// `unknown`, or `skipped` because the node serves the cache from the partition it came on.
     pub copy_status: &'static str,
     /// Directories of the cache.
     pub roots: Vec<&'static str>,

@@ -32,7 +32,7 @@ pub enum Layer {
     Default,
     /// Kernel command line.
     Cmdline,
-    /// Platform: a cloud's seed, or META as the installation wrote it.
+    /// Platform: a cloud's seed, or the network settings in META.
     Platform,
     /// A server of the network, by DHCP.
     Operator,

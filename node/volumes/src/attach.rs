@@ -186,8 +186,8 @@ async fn make_file_system(
     supervisor.run("mkfs.xfs", arguments).await
 }
 
-/// Grows a file system to the size of its device; does nothing if it fills the device. The ioctl is used directly
-/// because `xfs_growfs` asks the kernel for no more, and would need the right to change any file system of the node.
+/// Grows a file system to the size of its device; does nothing if it fills the device. `xfs_growfs` would make the same
+/// system call, and would need the right to change any file system of the node.
 pub(super) fn grow(mounted: &Path) -> Result<(), String> {
     let told = |error: io::Error| {
         format!(

@@ -33,7 +33,6 @@ pub fn check_keys(opened: &Opened, next: &Document) -> Result<(), String> {
 ///
 /// # Errors
 /// The text gives the reason.
-/// The text says why not.
 pub fn check_state_keys(opened: &Opened, next: Option<&Encryption>) -> Result<(), String> {
     let state = opened.iter().find(|(one, _)| *one == SystemVolume::State);
     match state {
@@ -71,7 +70,6 @@ pub fn check_wiped(opened: &Opened, wiped: &[&str]) -> Result<(), String> {
 ///
 /// # Errors
 /// The text contains the reason.
-/// The text has the reason.
 pub fn check_clear(
     lacks: bool,
     wanted: Option<&Encryption>,

@@ -84,7 +84,6 @@ impl Partitions {
     ///
     /// # Errors
     /// The text names the volume.
-    /// The text names the volume.
     pub async fn attach_state(
         &self,
         supervisor: &Supervisor,

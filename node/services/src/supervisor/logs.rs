@@ -43,7 +43,7 @@ struct Budget {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Say {
     Line,
-    /// The last line before the limit; it says that more is suppressed.
+    /// The first line over the limit; a notice about further lines replaces it.
     Enough,
     Nothing,
 }

@@ -41,7 +41,7 @@ impl Facts {
         Ok(meant)
     }
 
-    /// Why a disk cannot be a volume as a whole; `None` if it is known to be empty.
+    /// Why a disk cannot be a volume as a whole; `None` if nothing was discovered on it.
     pub(super) fn not_whole(&self, disk: &Disk) -> Option<String> {
         let remedy = "wipe it if it is to be used";
         let device = disk.dev_path.as_str();

@@ -12,7 +12,7 @@ use uuid::Uuid;
 /// The kernel's list of swap areas (proc(5)).
 const IN_USE: &str = "/proc/swaps";
 
-/// Starts swap on a device that is empty or was swap before; its old content has no owner.
+/// Starts swap on a device that is empty or was swap before; its old content is worthless.
 pub(super) fn start(device: &Path) -> Result<(), String> {
     let shown = device.display();
     match prepare(device, page_size()) {

@@ -29,7 +29,7 @@ impl Controller for NodeAddresses {
             context.event().await;
             let mut statuses = context.list::<AddressStatus>()?;
             let current = reachable(&statuses);
-            // External addresses reach the node through translation, but the node itself does not have them.
+            // Others reach the node by external addresses, but the node itself does not have them.
             statuses.retain(|status| status.link_name != EXTERNAL);
             let own = reachable(&statuses);
             let before = |id| {
