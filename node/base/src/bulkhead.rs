@@ -1,8 +1,8 @@
-//! Work that may hang for ever on what is not the node's own: a network mount whose server is away, a name that
-//! nobody answers for.
+//! Isolates work that may hang forever on external resources: a network mount whose server is away, a name that no
+//! server resolves.
 //!
-//! Nothing ends a thread that waits in the kernel. So such work has threads of its own (a bulkhead, as in a ship), and
-//! few: when all of them hang, who comes next is refused at once, and what else the node does goes on.
+//! A thread blocked in the kernel cannot be ended. So such work has a small thread pool of its own (a bulkhead, as in a
+//! ship). When all its threads hang, new work is rejected at once and the rest of the node is unaffected.
 
 use std::io;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 use tonic::Status;
 
-/// Threads for one kind of work.
+/// A bounded pool of threads for one kind of work.
 #[derive(Debug, Clone)]
 pub struct Bulkhead {
     free: Arc<Semaphore>,
@@ -24,13 +24,13 @@ pub struct Bulkhead {
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
-    /// All threads are at work.
+    /// All threads are busy.
     #[error("{0} like it wait for their answers already; try again when one has come")]
     Full(usize),
-    /// It did not come in time. The thread waits on.
+    /// The timeout has passed; the thread stays blocked.
     #[error("no answer within {} s", .0.as_secs())]
     Silent(Duration),
-    /// The system has none.
+    /// The system cannot create a thread.
     #[error("no thread can be had: {0}; try again")]
     NoThread(io::Error),
     /// The work panicked.
@@ -50,7 +50,7 @@ impl From<Refused> for Status {
 }
 
 impl Bulkhead {
-    /// So many threads at once, and so long one waits for an answer.
+    /// A pool of at most `threads` threads; `patience` is the timeout of an answer.
     #[must_use]
     pub fn new(threads: usize, patience: Duration) -> Bulkhead {
         Bulkhead {
@@ -60,7 +60,7 @@ impl Bulkhead {
         }
     }
 
-    /// The same threads for who has another patience.
+    /// The same pool with another timeout.
     #[must_use]
     pub fn patient(&self, patience: Duration) -> Bulkhead {
         Bulkhead {
@@ -69,7 +69,7 @@ impl Bulkhead {
         }
     }
 
-    /// Does the work in a thread, and waits for its answer.
+    /// Runs the work on a thread and waits for its answer.
     ///
     /// # Errors
     /// [`Refused`].
@@ -81,7 +81,7 @@ impl Bulkhead {
         self.wait(&mut answer).await
     }
 
-    /// Begins the work in a thread, which is taken until the work is done, whether somebody waits for it or not.
+    /// Starts the work on a thread. The thread stays occupied until the work is done, even if the caller stops waiting.
     ///
     /// # Errors
     /// [`Refused`].
@@ -94,7 +94,7 @@ impl Bulkhead {
         let (tell, told) = oneshot::channel();
         let work = move || {
             let answer = work();
-            // Who has the answer may ask again.
+            // Free the thread first: a caller with an answer may start more work.
             drop(taken);
             let _ = tell.send(answer);
         };
@@ -103,7 +103,7 @@ impl Bulkhead {
         Ok(told)
     }
 
-    /// Waits for the answer to what was begun; one that is late can be waited for again.
+    /// Waits for the answer of started work. After a timeout the caller may wait again.
     ///
     /// # Errors
     /// [`Refused::Silent`], [`Refused::BrokeOff`].
@@ -111,7 +111,7 @@ impl Bulkhead {
         self.within(answer).await?.map_err(|_| Refused::BrokeOff)
     }
 
-    /// Waits for what leads to an answer as long as for an answer.
+    /// Applies the timeout of an answer to a step on the way to it.
     ///
     /// # Errors
     /// [`Refused::Silent`].
@@ -120,13 +120,13 @@ impl Bulkhead {
         ended.map_err(|_| self.silence())
     }
 
-    /// How long one waits for an answer.
+    /// The timeout of an answer.
     #[must_use]
     pub fn patience(&self) -> Duration {
         self.patience
     }
 
-    /// That there is no answer.
+    /// The error of a timeout.
     #[must_use]
     pub fn silence(&self) -> Refused {
         Refused::Silent(self.patience)
@@ -154,7 +154,7 @@ mod tests {
         let full = Status::from(bulkhead.run(|| ()).await.unwrap_err());
         assert_eq!(full.code(), Code::ResourceExhausted);
         assert!(full.message().starts_with("2 like it"), "{full}");
-        // An answer that comes after all makes room.
+        // A late answer frees its thread.
         ends.clear();
         let patient = bulkhead.patient(Duration::from_secs(60));
         let free = patient.free.clone().acquire_many_owned(2).await.unwrap();
@@ -163,7 +163,7 @@ mod tests {
         let broke = patient.run(|| panic!("a bug")).await;
         let broke: Result<(), Refused> = broke;
         assert_eq!(Status::from(broke.unwrap_err()).code(), Code::Internal);
-        // A bug costs no thread either.
+        // A panic frees its thread as well.
         for _ in 0..3 {
             assert_eq!(patient.run(|| 8).await.unwrap(), 8);
         }

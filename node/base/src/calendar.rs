@@ -1,14 +1,14 @@
-//! Moments as people and clients read them.
+//! Formats times for people and clients.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// A moment in UTC by RFC 3339, to the nanosecond; empty for one before 1970 or that no calendar has.
+/// A time in UTC by RFC 3339, to the nanosecond; empty for times before 1970 or beyond the year 9999.
 #[must_use]
 pub fn rfc3339(at: SystemTime) -> String {
-    // Not `From<SystemTime>`: that one panics on times beyond the year 9999.
+    // `From<SystemTime>` would panic on times beyond the year 9999.
     let since = at.duration_since(UNIX_EPOCH).ok();
     let nanoseconds = since.and_then(|since| i128::try_from(since.as_nanos()).ok());
     let at = nanoseconds.and_then(|n| OffsetDateTime::from_unix_timestamp_nanos(n).ok());

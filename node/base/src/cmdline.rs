@@ -1,4 +1,4 @@
-//! The kernel's command line. Ours are `corten.*`; `talos.*` is accepted for each of them.
+//! The kernel command line. Our own parameters are `corten.*`; `talos.*` is accepted as an alias of each.
 
 /// A parsed command line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -7,8 +7,8 @@ pub struct Cmdline {
 }
 
 impl Cmdline {
-    /// Splits as the kernel does: at spaces, but not between double quotes; a word without `=` has an
-    /// empty value (Documentation/admin-guide/kernel-parameters.rst).
+    /// Splits the text as the kernel does: at spaces outside double quotes. A word without `=` has an empty value
+    /// (Documentation/admin-guide/kernel-parameters.rst).
     #[must_use]
     pub fn parse(text: &str) -> Cmdline {
         let mut parameters = Vec::new();
@@ -40,7 +40,7 @@ impl Cmdline {
             .map(|(_, value)| value.as_str())
     }
 
-    /// Every value of a kernel parameter, in order.
+    /// All values of a kernel parameter, in order.
     pub fn all(&self, name: &'static str) -> impl Iterator<Item = &str> {
         self.parameters
             .iter()
@@ -58,7 +58,7 @@ impl Cmdline {
             .map(|(_, value)| value.as_str())
     }
 
-    /// Every value of `corten.<name>` and `talos.<name>`, in order.
+    /// All values of `corten.<name>` and `talos.<name>`, in order.
     pub fn all_ours(&self, name: &'static str) -> impl Iterator<Item = &str> {
         self.parameters
             .iter()
@@ -66,13 +66,13 @@ impl Cmdline {
             .map(|(_, value)| value.as_str())
     }
 
-    /// What kind of machine the node is on, as the image or the operator says.
+    /// The platform of the machine, as set by the image or the operator.
     #[must_use]
     pub fn platform(&self) -> &str {
         self.ours("platform").unwrap_or("metal")
     }
 
-    /// Whether a failed node shall stay as it is instead of restarting.
+    /// Whether a failed node stays halted instead of rebooting.
     #[must_use]
     pub fn stays_on_failure(&self) -> bool {
         self.ours("panic").or_else(|| self.get("panic")) == Some("0")

@@ -1,4 +1,4 @@
-//! What machined says: one place, in the kernel's log (and so on the console) and in its own log.
+//! Messages of machined. They go to the kernel log (and so to the console) and to machined's own log.
 
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -9,12 +9,12 @@ use corten_sys::kmsg::{Level, Writer};
 const PREFIX: &str = "[corten] ";
 
 static KERNEL: OnceLock<Writer> = OnceLock::new();
-/// Takes lines of machined's own log; it never waits.
+/// Receives the lines of machined's own log; must not block.
 type Log = Box<dyn Fn(&str) + Send + Sync>;
 
 static LOG: OnceLock<Log> = OnceLock::new();
 
-/// From now on speak through the kernel's log; until then, or without it, on standard error.
+/// Sends messages to the kernel log from now on. Before that, or if it is unavailable, they go to standard error.
 pub fn open(device: &Path) {
     if let Ok(writer) = Writer::open(device) {
         let _ = KERNEL.set(writer);
@@ -24,33 +24,33 @@ pub fn open(device: &Path) {
     }
 }
 
-/// From now on also write into machined's own log.
+/// Also sends messages to machined's own log from now on.
 pub fn log_to(log: impl Fn(&str) + Send + Sync + 'static) {
     let _ = LOG.set(Box::new(log));
 }
 
-/// Says how things go.
+/// Logs normal progress.
 pub fn say(text: &str) {
     write(Level::Info, text);
 }
 
-/// Says what is wrong but does not stop the node.
+/// Logs a problem that does not stop the node.
 pub fn warn(text: &str) {
     write(Level::Warning, text);
 }
 
-/// Says what stops the node; shown even with `quiet`.
+/// Logs a problem that stops the node; visible even with `quiet`.
 pub fn error(text: &str) {
     write(Level::Error, text);
 }
 
-/// Says what happened to a service.
+/// Logs an event of a service.
 pub fn service(id: &str, message: &str) {
     say(&format!("service {id}: {message}"));
 }
 
-/// Shows a line of a service's output, which is also in its log: in the kernel's log alone, and what a
-/// terminal would obey is spelt out.
+/// Shows a line of a service's output in the kernel log only, since the service's own log has it as well. Control
+/// characters are escaped, so that the line cannot control the terminal.
 pub fn quote(id: &str, line: &[u8]) {
     to_kernel(Level::Info, &format!("service {id}: {}", spelt_out(line)));
 }
@@ -66,12 +66,12 @@ fn spelt_out(line: &[u8]) -> String {
     text
 }
 
-/// What libraries have to say, as far as it helps whoever looks for a fault.
+/// Logger for messages of libraries that help with diagnosis.
 struct Libraries;
 
 impl log::Log for Libraries {
     fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
-        // The DHCP client tells of lost answers and repeats; nobody else's good news matters.
+        // The DHCP client logs lost answers and retries at level info; other libraries matter from warnings up.
         let limit = if metadata.target().starts_with("mozim") {
             log::Level::Info
         } else {
@@ -81,14 +81,14 @@ impl log::Log for Libraries {
     }
 
     fn log(&self, record: &log::Record<'_>) {
-        // The DHCP client sees every packet while it has no address, and says of each that it is none for it.
+        // While the DHCP client has no address, it receives every packet and logs each foreign one.
         let is_of_others = || {
             record
                 .args()
                 .to_string()
                 .starts_with("Ignoring invalid DHCP package")
         };
-        // Who calls the Kubernetes API says itself what became of the call.
+        // Callers of the Kubernetes API report the outcome of a call themselves.
         let is_told = record.target().starts_with("kube_client");
         if self.enabled(record.metadata()) && !is_told && !is_of_others() {
             let library = record.target().split(':').next().unwrap_or_default();
@@ -102,7 +102,7 @@ impl log::Log for Libraries {
 fn to_kernel(level: Level, text: &str) {
     let kernel = KERNEL.get().map(|kernel| kernel.write(level, PREFIX, text));
     if !matches!(kernel, Some(Ok(()))) {
-        // Nobody may listen there any more; eprintln! would panic, also in the panic hook.
+        // Standard error may be closed. eprintln! would panic, even in the panic hook.
         let _ = writeln!(io::stderr(), "{PREFIX}{text}");
     }
 }

@@ -1,5 +1,5 @@
-//! Files that are replaced whole: those that a power cut leaves as they were or as they shall be, and those in
-//! memory, whose readers see the one or the other.
+//! Atomic replacement of files. On disk, a power cut leaves the old or the new content. In memory, readers see one or
+//! the other.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -9,12 +9,12 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-/// What a write that was cut off leaves behind; the next one starts it anew.
+/// Name of a partly written file, left after a power cut; the next write truncates it.
 pub const UNFINISHED: &str = ".unfinished";
-/// Held while a file is replaced: all of a directory share [`UNFINISHED`].
+/// Serializes replacements, since all files of a directory share [`UNFINISHED`].
 static REPLACING: Mutex<()> = Mutex::new(());
 
-/// Whether something is mounted there; what is written elsewhere would be gone after a reboot.
+/// Whether the path is a mount point. Without a mount, written files would be lost at a reboot.
 #[must_use]
 pub fn is_volume(mount_point: &Path) -> bool {
     let device = |path: &Path| fs::metadata(path).map(|data| data.dev()).ok();
@@ -22,11 +22,10 @@ pub fn is_volume(mount_point: &Path) -> bool {
     mount_point.is_dir() && parent.is_some() && device(mount_point) != parent
 }
 
-/// Makes a file of the directory hold these bytes, readable by root alone. Once this returns, it is on the
-/// disk.
+/// Replaces the content of a file in the directory, readable by root only. When this returns, the content is on disk.
 ///
 /// # Errors
-/// The volume is full or broken; the file is what it was.
+/// The volume is full or broken; the file is unchanged.
 pub fn replace(directory: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     let _alone = REPLACING.lock().unwrap_or_else(PoisonError::into_inner);
     let path = directory.join(UNFINISHED);
@@ -41,53 +40,54 @@ pub fn replace(directory: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
             file.sync_all()
         });
     if let Err(error) = written {
-        // On a full volume it would take what little there is.
+        // The partial file would use up the little space that is left.
         let _ = fs::remove_file(&path);
         return Err(error);
     }
     rename(directory, UNFINISHED, name)
 }
 
-/// Renames a file of the directory and waits until the disk has the new name.
+/// Renames a file of the directory and syncs the directory.
 ///
 /// # Errors
-/// The volume's; then either name holds it.
+/// Those of the volume; the file then has either name.
 pub fn rename(directory: &Path, from: &str, to: &str) -> io::Result<()> {
     fs::rename(directory.join(from), directory.join(to))?;
     File::open(directory)?.sync_all()
 }
 
-/// Who may read a file, from the moment it is there.
+/// Owner and permissions of a file, in effect from its creation on.
 #[derive(Debug, Clone, Copy)]
 pub struct Access {
-    /// Permissions.
+    /// Permission bits.
     pub mode: u32,
-    /// The owner, if it is not root.
+    /// Owner; `None` for root.
     pub uid: Option<u32>,
-    /// The group, if it is not root's.
+    /// Group; `None` for root's.
     pub gid: Option<u32>,
 }
 
 impl Access {
-    /// Everybody.
+    /// Readable by everyone.
     pub const ALL: Access = Access {
         mode: 0o644,
         uid: None,
         gid: None,
     };
-    /// Root alone.
+    /// Readable by root only.
     pub const PRIVATE: Access = Access {
         mode: 0o600,
         ..Access::ALL
     };
 }
 
-/// Makes a file hold this text, at once for who reads it. For files in memory: nothing waits for a disk.
+/// Replaces a file's text atomically, without a sync. For files in memory.
 ///
 /// # Errors
-/// The directory is not there or full; the file is what it was.
+/// The directory is missing or full; the file is unchanged.
 pub fn replace_now(path: &Path, text: &str, access: Access) -> io::Result<()> {
-    // Who reads all files of the directory (udevd, containerd) passes hidden ones over.
+    // The temporary name is hidden, because programs that read all files of a directory (udevd, containerd) skip hidden
+    // files.
     let mut name = OsString::from(".");
     name.push(path.file_name().ok_or(io::ErrorKind::InvalidInput)?);
     name.push(".new");
@@ -104,18 +104,17 @@ pub fn replace_now(path: &Path, text: &str, access: Access) -> io::Result<()> {
             fs::rename(&new, path)
         });
     if replaced.is_err() {
-        // On a full volume it would take what little there is.
+        // The partial file would use up the little space that is left.
         let _ = remove_if_there(&new);
     }
     replaced
 }
 
-/// Makes a directory hold these files, each with its name and text, and no others; it is made if need be. They are
-/// replaced in this order, and what else is there is removed after them. What fails keeps nobody from the rest. For
-/// files in memory, as [`replace_now`].
+/// Makes a directory contain exactly these files, given by name and text; creates it if needed. Files are replaced in
+/// order, then others are removed. A failure does not stop the rest. For files in memory, as [`replace_now`].
 ///
 /// # Errors
-/// The first; what failed is what it was.
+/// The first failure; a file that failed is unchanged.
 pub fn replace_all<'a>(
     directory: &Path,
     files: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -132,10 +131,10 @@ pub fn replace_all<'a>(
     done.and(remove_others(directory, is_wanted, remove_if_there))
 }
 
-/// Removes what else is in a directory, in a way of the caller's. What fails keeps nobody from the rest.
+/// Removes all unwanted entries of a directory with the given function. A failure does not stop the rest.
 ///
 /// # Errors
-/// The first.
+/// The first failure.
 pub fn remove_others(
     directory: &Path,
     is_wanted: impl Fn(&OsStr) -> bool,
@@ -152,10 +151,10 @@ pub fn remove_others(
     done
 }
 
-/// Removes a file; that there is none is no error.
+/// Removes a file; a missing file is no error.
 ///
 /// # Errors
-/// The file system's.
+/// Those of the file system.
 pub fn remove_if_there(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -198,7 +197,7 @@ mod tests {
     fn a_file_is_replaced_whole_with_its_permissions_whatever_was_left_behind() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("99-a.rules");
-        // Of a write that was cut off.
+        // The temporary file of an interrupted write.
         fs::write(directory.path().join(".99-a.rules.new"), "half").unwrap();
         for (text, access) in [("one", Access::ALL), ("two", Access::PRIVATE)] {
             replace_now(&path, text, access).unwrap();
@@ -219,8 +218,8 @@ mod tests {
         replace_all(&place, [("old", "1"), ("b", "1")], Access::PRIVATE).unwrap();
         let mode = fs::metadata(place.join("old")).unwrap().mode();
         assert_eq!(mode & 0o777, 0o600);
-        // Neither a file's name can be given to what is a directory, nor can one be in a directory that is not there,
-        // nor a directory be removed as a file.
+        // Three failures: a rename onto a directory, a file in a missing directory, and the removal of a directory as a
+        // file.
         for name in ["a", "other"] {
             fs::create_dir(place.join(name)).unwrap();
         }

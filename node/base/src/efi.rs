@@ -1,16 +1,16 @@
-//! What the boot loader told of this start, by the firmware's variables (systemd: Boot Loader Interface).
+//! Facts about the current boot from the boot loader's EFI variables (systemd: Boot Loader Interface).
 
 use std::fs;
 use std::path::Path;
 
 use crate::mounts;
 
-/// In front of a variable's data: its attributes (Documentation/filesystems/efivarfs.rst).
+/// Length of the attributes in front of a variable's data (Documentation/filesystems/efivarfs.rst).
 const ATTRIBUTES: usize = 4;
-/// Whose variables they are.
+/// Vendor GUID of the boot loader's variables.
 const VENDOR: &str = "4a67b082-0a4c-41cf-b6c7-440b29bb8c4f";
 
-/// The text of a variable of the boot loader's, below this sysfs; `None`: it said nothing, or there is no such firmware.
+/// The text of a boot loader variable below this sysfs; `None` if it is not set, or without EFI.
 #[must_use]
 pub fn variable(sysfs: &Path, name: &str) -> Option<String> {
     let variables = sysfs.join("firmware/efi/efivars");
@@ -21,7 +21,7 @@ pub fn variable(sysfs: &Path, name: &str) -> Option<String> {
     String::from_utf16(&text).ok()
 }
 
-/// The boot entry that was started, without its counter; `None`: no boot loader with entries started this node.
+/// The boot entry that was started, without its boot counter; `None` if the boot loader has no entries.
 #[must_use]
 pub fn booted() -> Option<String> {
     mounts::mount_early(mounts::EFI_VARIABLES);

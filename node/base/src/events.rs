@@ -1,6 +1,6 @@
-//! What happened on the node, as the API's event stream tells it: a bounded history, and what comes after it.
+//! Events of the node for the API's event stream: a bounded history and live updates.
 //!
-//! Publishing never waits. A reader that is slower than the history is long is told so, and loses its stream.
+//! Publishing never blocks. A reader that falls behind the whole history gets an error, and its stream ends.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,12 +13,12 @@ use prost::Message;
 use prost_types::Any;
 use tokio::sync::watch;
 
-/// So many are kept (the reference's number).
+/// Number of events to keep (the reference's number).
 const HISTORY: usize = 1000;
 
 /// A message that an event may carry.
 pub trait Payload: Message {
-    /// Its name in the API.
+    /// Name of the message in the API.
     const NAME: &'static str;
 }
 
@@ -33,19 +33,19 @@ macro_rules! payloads {
 payloads! { SequenceEvent PhaseEvent TaskEvent ServiceStateEvent ConfigLoadErrorEvent
 ConfigValidationErrorEvent AddressEvent MachineStatusEvent }
 
-/// Something that happened.
+/// An event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
-    /// Ids sort by time, as long as nobody sets the clock back.
+    /// Id; ids sort by time unless the clock is set back.
     pub id: Id,
-    /// The action it belongs to, as the action's answer named it; else empty.
+    /// Id of the operation that caused the event, as in its answer; empty without one.
     pub actor: String,
-    /// A message of the API.
+    /// Message of the API.
     pub data: Any,
 }
 
-/// The id of an event: an xid, 12 bytes (<https://github.com/rs/xid>): seconds since 1970, machine and process
-/// (here random, chosen once), a counter; each big-endian.
+/// Id of an event: an xid of 12 bytes (<https://github.com/rs/xid>). It consists of seconds since 1970, machine and
+/// process (here random, chosen once), and a counter, each big-endian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Id([u8; 12]);
 
@@ -62,7 +62,7 @@ impl Id {
         Id(bytes)
     }
 
-    /// Reads its 20 letters and digits.
+    /// Parses the 20 letters and digits.
     #[must_use]
     pub fn parse(text: &str) -> Option<Id> {
         let bytes = BASE32HEX_NOPAD
@@ -77,7 +77,7 @@ impl Id {
         origin
     }
 
-    /// When, in whole seconds.
+    /// Time in whole seconds.
     #[must_use]
     pub fn at(self) -> SystemTime {
         let [a, b, c, d, ..] = self.0;
@@ -91,20 +91,20 @@ impl std::fmt::Display for Id {
     }
 }
 
-/// Where a reader begins.
+/// Start position of a reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum From {
-    /// With what happens next.
+    /// Only new events.
     Now,
-    /// With the last so many.
+    /// The last events, by number.
     Last(usize),
-    /// With what came after this one.
+    /// Events after this one.
     After(Id),
-    /// With what happened in this span before now.
+    /// Events within this time before now.
     Since(Duration),
 }
 
-/// The history of a node. Cheap to clone.
+/// The event history of a node. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Events(Arc<Shared>);
 
@@ -114,14 +114,14 @@ struct Shared {
     origin: [u8; 5],
     count: AtomicU32,
     history: Mutex<History>,
-    /// How many there have ever been.
+    /// Number of events ever published.
     published: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
 struct History {
     events: VecDeque<Arc<Event>>,
-    /// How many were dropped before the first.
+    /// Number of events dropped from the front.
     dropped: u64,
 }
 
@@ -146,14 +146,14 @@ impl History {
         }
     }
 
-    /// Where what came after `id` begins. The clock may have been set back since, and then later ids are the lesser ones:
-    /// the order of the history counts, and only an id of another run is looked up by its time.
+    /// Position after the event `id`. If the clock was set back, later ids may be smaller, so the order of the history
+    /// decides. Only an id of another run is located by its time.
     fn after(&self, id: Id) -> u64 {
         let place = self.events.iter().position(|event| event.id == id);
         let is_of_this_run = |event: &Arc<Event>| event.id.origin() == id.origin();
         let before = match place {
             Some(place) => place + 1,
-            // It is no longer kept, and all that is kept came after it.
+            // The event is dropped, so everything still kept is later.
             None if self.events.front().is_some_and(is_of_this_run) => 0,
             None => self
                 .events
@@ -183,16 +183,16 @@ impl Default for Events {
 }
 
 impl Events {
-    /// How long the history is kept so far: since the node started.
+    /// Time span the history covers at most: since the node started.
     #[must_use]
     pub fn age(&self) -> Duration {
         self.0.began.elapsed()
     }
 
-    /// Tells all readers.
+    /// Appends an event and wakes all readers.
     pub fn publish<P: Payload>(&self, actor: &str, payload: &P) {
         let mut history = self.history();
-        // Counted under the lock, so that ids sort as events do.
+        // Counted under the lock, so that ids sort in event order.
         let count = self.0.count.fetch_add(1, Ordering::Relaxed);
         let event = Event {
             id: Id::new(self.0.origin, count, SystemTime::now()),
@@ -210,7 +210,7 @@ impl Events {
         self.0.published.send_replace(history.end());
     }
 
-    /// Reads from there on.
+    /// A reader from this position on.
     #[must_use]
     pub fn read(&self, from: From) -> Reader {
         let next = self.history().position(from);
@@ -221,14 +221,14 @@ impl Events {
         }
     }
 
-    /// What is locked is whole at any time.
+    /// A poisoned lock is usable, because the history is consistent at every moment.
     fn history(&self) -> MutexGuard<'_, History> {
         let history = &self.0.history;
         history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A place in the history.
+/// A position in the history.
 #[derive(Debug)]
 pub struct Reader {
     shared: Events,
@@ -242,14 +242,14 @@ pub struct Reader {
 pub struct FellBehind(u64);
 
 impl Reader {
-    /// The next event, now or later.
+    /// Returns the next event, and waits for it if necessary.
     ///
     /// # Errors
-    /// It is no longer kept; the next call goes on with the oldest that is.
+    /// The event is no longer kept; the next call continues with the oldest one that is.
     pub async fn next(&mut self) -> Result<Arc<Event>, FellBehind> {
         loop {
             let next = self.next;
-            // The sender lives in `shared`, so this ends with an event and never with an error.
+            // `shared` holds the sender, so this wait cannot fail.
             let _ = self.published.wait_for(|&end| end > next).await;
             let history = self.shared.history();
             if let Some(lost) = history.dropped.checked_sub(next)
@@ -333,7 +333,7 @@ mod tests {
     async fn what_came_after_an_event_is_told_also_when_the_clock_was_set_back() {
         let events = Events::default();
         let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
-        // In this order, by a clock that is set back after the second.
+        // In this order, with a clock that is set back after the second event.
         let ids: Vec<Id> = (0..4)
             .zip([1000, 1001, 10, 11])
             .map(|(count, seconds)| Id::new(events.0.origin, count, at(seconds)))
@@ -350,13 +350,13 @@ mod tests {
             assert_eq!(next, (number + 1).to_string());
         }
         assert_eq!(events.history().position(From::After(ids[3])), 4);
-        // One of this run that is not kept is older than all that are.
+        // An event of this run that is no longer kept is older than all that are.
         let gone = Id::new(events.0.origin, 9, at(2000));
         assert_eq!(
             name(&mut events.read(From::After(gone))).await.unwrap(),
             "0"
         );
-        // And of one of another run only the time is known.
+        // An event of another run is located by its time only.
         let others = Id::new([7; 5], 0, at(1000));
         let next = name(&mut events.read(From::After(others))).await.unwrap();
         assert_eq!(next, if [7; 5] < events.0.origin { "0" } else { "1" });

@@ -1,4 +1,4 @@
-//! How machined asks web servers: by whose certificates it believes them.
+//! Settings of machined's HTTPS clients: timeout and trusted CAs.
 
 use std::fs;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use ureq::typestate::AgentScope;
 
 use crate::trusted_roots::AUTHORITIES;
 
-/// Settings of an agent. `patience` is from a name's resolution to the last byte.
+/// Agent settings. `patience` is the timeout from name resolution to the last byte.
 pub fn config(patience: Duration) -> ConfigBuilder<AgentScope> {
     Agent::config_builder()
         .timeout_global(Some(patience))
         .tls_config(TlsConfig::builder().root_certs(authorities()).build())
 }
 
-/// What the image and the config trust; nothing, where there is no image.
+/// CAs trusted by the image and the config; none without an image.
 fn authorities() -> RootCerts {
     let pem = fs::read(AUTHORITIES).unwrap_or_default();
     let certificates: Vec<Certificate<'static>> = parse_pem(&pem)

@@ -1,4 +1,4 @@
-//! The kernel's log (`/dev/kmsg`), for who follows it without blocking a thread.
+//! Asynchronous reader of the kernel log (`/dev/kmsg`).
 
 use std::io;
 use std::path::Path;
@@ -7,7 +7,7 @@ use corten_sys::kmsg::Reader;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// A reader, and a way to wait for what it has not yet.
+/// A reader that can wait for new records.
 #[derive(Debug)]
 pub struct KernelLog(AsyncFd<Reader>);
 
@@ -15,7 +15,7 @@ impl KernelLog {
     /// Opens the device at its oldest record.
     ///
     /// # Errors
-    /// It cannot be read, or not be waited for.
+    /// The device cannot be opened, or not be polled.
     #[expect(
         deprecated,
         reason = "its successor is unsafe; a reader keeps its descriptor as long as it lives"
@@ -28,18 +28,19 @@ impl KernelLog {
         )?))
     }
 
-    /// Passes over what is there.
+    /// Skips all existing records.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Those of the kernel.
     pub fn skip(&mut self) -> io::Result<()> {
         self.0.get_mut().skip()
     }
 
-    /// The next record; `None` when there is no other yet. It is asked of the kernel, whatever the runtime knows.
+    /// The next record; `None` if there is none yet. Always asks the kernel, independent of the runtime's readiness
+    /// state.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Those of the kernel.
     pub fn next_record(&mut self) -> io::Result<Option<&[u8]>> {
         self.0.get_mut().next_record()
     }
@@ -47,9 +48,9 @@ impl KernelLog {
     /// Waits until there may be another record.
     ///
     /// # Errors
-    /// The runtime's.
+    /// Those of the runtime.
     pub async fn more(&self) -> io::Result<()> {
-        // What comes from now on is read after this, or said again.
+        // Readiness is cleared before the read, so a record that arrives from now on is read or signalled again.
         self.0.readable().await?.clear_ready();
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What is mounted where: `/proc/self/mounts` (fstab(5), proc(5)), read again when it changes.
+//! The mount table `/proc/self/mounts` (fstab(5), proc(5)), re-read on changes.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,31 +13,31 @@ use crate::console;
 use crate::panics::again;
 
 const TABLE: &str = "/proc/self/mounts";
-/// Pods come with dozens of mounts each; so long one waits for the rest of them.
+/// Delay after a change, to coalesce the dozens of mounts that each pod brings.
 const BUNCH: Duration = Duration::from_millis(500);
 
 /// A line of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
-    /// A device's path, or whatever the file system calls where it comes from.
+    /// Device path, or the file system's own name of its source.
     pub source: String,
-    /// The mount point.
+    /// Mount point.
     pub target: String,
-    /// The file system's type.
+    /// File system type.
     pub kind: String,
-    /// Such as `rw`, `nosuid`.
+    /// Mount options, such as `rw`, `nosuid`.
     pub options: Vec<String>,
 }
 
 impl Mount {
-    /// Whether it was mounted with this option.
+    /// Whether it is mounted with this option.
     #[must_use]
     pub fn has(&self, option: &str) -> bool {
         self.options.iter().any(|one| one == option)
     }
 }
 
-/// The table as it is; empty when the kernel cannot be asked.
+/// The current table; empty if it cannot be read.
 #[must_use]
 pub fn now() -> Vec<Mount> {
     read().unwrap_or_default()
@@ -47,7 +47,7 @@ fn read() -> io::Result<Vec<Mount>> {
     Ok(parse(&String::from_utf8_lossy(&fs::read(TABLE)?)))
 }
 
-/// The lines of a table; one that is none is passed over.
+/// Parses a table and skips malformed lines.
 #[must_use]
 pub fn parse(text: &str) -> Vec<Mount> {
     text.lines().filter_map(line).collect()
@@ -65,7 +65,7 @@ fn line(line: &str) -> Option<Mount> {
     })
 }
 
-/// The kernel writes blanks, tabs, line feeds and backslashes as `\ooo`.
+/// Decodes the kernel's escapes `\ooo` of blanks, tabs, line feeds and backslashes.
 fn unescaped(field: &str) -> String {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field.as_bytes();
@@ -86,7 +86,7 @@ fn unescaped(field: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// The table as it is, always; it stays as it was when the kernel cannot be asked any more, and that is told.
+/// The current table as a watch. If it can no longer be read, it keeps its last value and a warning is logged.
 #[must_use]
 pub fn follow() -> watch::Receiver<Vec<Mount>> {
     let (sender, receiver) = watch::channel(Vec::new());
@@ -98,7 +98,7 @@ pub fn follow() -> watch::Receiver<Vec<Mount>> {
     receiver
 }
 
-/// The kernel says by `POLLPRI` that the table has changed since it was last asked.
+/// The kernel signals a change since the last read by `POLLPRI`.
 #[expect(
     deprecated,
     reason = "its successor is unsafe; a file keeps its descriptor as long as it lives"

@@ -1,4 +1,4 @@
-//! The file systems of a running node, as a table. `/dev`, `/proc`, `/sys` and `/run` come from init.
+//! The table of a node's file systems. Init has already mounted `/dev`, `/proc`, `/sys` and `/run`.
 
 use std::fmt::Write;
 use std::fs;
@@ -15,15 +15,15 @@ struct Entry {
     fstype: &'static str,
     flags: MountFlags,
     data: &'static str,
-    /// A kernel or a machine without it still makes a node.
+    /// Whether a kernel or machine without it is acceptable.
     optional: bool,
 }
 
-/// Where containers of the node's own get their output's pipe and what they write.
+/// Directory of output FIFOs and upper directories of the node's own containers.
 pub const CONTAINERS: &str = "/run/containers";
-/// Where the kernel shows what it has said in a panic.
+/// Mount point of the panic records that the kernel kept.
 pub const PSTORE: &str = "/sys/fs/pstore";
-/// Where the kernel shows the variables of the firmware.
+/// Mount point of the EFI variables.
 pub const EFI_VARIABLES: &str = "/sys/firmware/efi/efivars";
 
 const STRICT: MountFlags = MountFlags::NOSUID
@@ -67,7 +67,7 @@ const TABLE: [Entry; 13] = [
         STRICT,
         "nsdelegate,memory_recursiveprot",
     ),
-    // Nobody opens a terminal through the host's ptmx; containers have their own.
+    // The host's ptmx is unused; containers have their own.
     required(
         "/dev/pts",
         "devpts",
@@ -76,9 +76,9 @@ const TABLE: [Entry; 13] = [
     ),
     required("/dev/shm", "tmpfs", STRICT, "mode=1777"),
     required("/tmp", "tmpfs", STRICT, "mode=1777,size=64m"),
-    // What services in containers write to their own roots; the rest of /run is what the node lives by.
+    // A separate limit for what containers write to their roots: the node depends on the rest of /run.
     required(CONTAINERS, "tmpfs", STRICT, "mode=0700,size=64m"),
-    // Containers' programs live under it, so no noexec.
+    // No noexec: programs of containers are below it.
     required(
         "/var",
         "tmpfs",
@@ -96,7 +96,7 @@ const TABLE: [Entry; 13] = [
     optional("/sys/kernel/security", "securityfs", STRICT, ""),
     optional("/sys/kernel/tracing", "tracefs", STRICT, "mode=0700"),
     optional(PSTORE, "pstore", STRICT, ""),
-    // A careless write to it can leave a machine that does not start.
+    // Read-only: a careless write can leave a machine that does not boot.
     optional(
         EFI_VARIABLES,
         "efivarfs",
@@ -105,7 +105,7 @@ const TABLE: [Entry; 13] = [
     ),
 ];
 
-/// The table for people.
+/// The table in human-readable form.
 #[must_use]
 pub fn describe() -> String {
     let mut text = String::new();
@@ -128,7 +128,7 @@ pub fn describe() -> String {
     text
 }
 
-/// Makes the mounts of the table that a node needs, and the whole tree shared.
+/// Makes the required mounts, and makes the whole mount tree shared.
 ///
 /// # Errors
 /// A file system cannot be mounted; the text names it.
@@ -142,7 +142,7 @@ pub fn mount_required() -> Result<(), String> {
         .map_err(|error| format!("cannot share the mount tree: {error}"))
 }
 
-/// Makes the others; one that cannot be made is told. Each is shared as what it lies in. May take a while.
+/// Makes the optional mounts and logs failures. They inherit shared propagation from their parents. May take a while.
 pub fn mount_optional() {
     TABLE
         .iter()
@@ -150,7 +150,7 @@ pub fn mount_optional() {
         .for_each(try_make);
 }
 
-/// Makes one of them, which is read before there is time for all: [`PSTORE`], [`EFI_VARIABLES`].
+/// Makes one optional mount ahead of the others, because it is read early: [`PSTORE`], [`EFI_VARIABLES`].
 pub fn mount_early(target: &str) {
     TABLE
         .iter()
@@ -159,7 +159,7 @@ pub fn mount_early(target: &str) {
 }
 
 fn try_make(entry: &Entry) {
-    // Not there on this machine (no EFI, no huge pages): nothing to tell.
+    // This machine lacks the feature (EFI, huge pages), which is normal.
     let absent = [ENOENT, ENODEV, EPERM, EOPNOTSUPP];
     match make(entry) {
         Err(error)
@@ -184,7 +184,7 @@ const EOPNOTSUPP: i32 = 95;
 fn make(entry: &Entry) -> io::Result<()> {
     let target = Path::new(entry.target);
     if !target.exists() {
-        // Only in /dev and /run can a directory be made; elsewhere the kernel or the image offers it or not.
+        // Only in /dev and /run can a directory be created; other mount points come from the kernel or the image.
         fs::create_dir(target).map_err(|_| io::Error::from_raw_os_error(ENOENT))?;
     }
     match mount::mount(

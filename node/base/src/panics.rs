@@ -1,11 +1,11 @@
-//! What becomes of a panic in process 1: it ends the task or the thread it happens in, and nothing else.
+//! Panic handling in process 1: a panic ends only the task or thread in which it happens.
 //!
-//! Tokio and the standard library see to that; here is what is left to do. The hook says where the bug is and ends
-//! nothing. Who waits for what broke off acts: a call of the API is answered INTERNAL (`server/access.rs`), a
-//! stream ends with that answer (`server/stream.rs`), a service that is a task starts anew (`supervisor/task.rs`), a
-//! controller too (`corten_resources::controller`), and a connection is closed. What the node has one of for all its
-//! life, and nobody waits for, is done [`again`]. Only of the main flow and of the supervisor it has no second one:
-//! without them it restarts, in good order (`lib.rs`, `finish.rs`).
+//! Tokio and the standard library ensure that; this module adds a hook that logs the location and ends nothing. The
+//! code that waits for the failed work handles it. A call of the API returns INTERNAL (`server/access.rs`), and a
+//! stream ends with that status (`server/stream.rs`). A service that is a task restarts (`supervisor/task.rs`), as does
+//! a controller (`corten_resources::controller`), and a connection is closed. Permanent work without a waiter runs
+//! under [`again`]. The main flow and the supervisor cannot be restarted: without them the node reboots in good order
+//! (`lib.rs`, `finish.rs`).
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,11 +16,11 @@ use tokio::time::sleep;
 
 use crate::console;
 
-/// From a panic to the next attempt: at first, and at last.
+/// First and longest delay from a panic to the next attempt.
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// What a panic said.
+/// The message of a panic.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("it has a bug: {0}")]
 pub struct Panicked(String);
@@ -35,24 +35,25 @@ impl Panicked {
     }
 }
 
-/// From now on every panic is told, with its place. It must not panic itself, which would end the process.
+/// Installs a hook that logs every panic with its location. The hook itself must not panic, which would end the
+/// process.
 pub fn install_hook() {
     std::panic::set_hook(Box::new(|panic| {
         console::error(&format!("machined has a bug: {panic}"));
     }));
 }
 
-/// Does the work, for who acts on a panic of it. What the work leaves behind is dropped with it, or a plain value
-/// behind a lock, whole at any time.
+/// Runs the work and catches a panic in it. This is sound because state that outlives the work is a plain value behind
+/// a lock, consistent at every moment.
 ///
 /// # Errors
-/// It panicked.
+/// The work panicked.
 pub async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Panicked> {
     let caught = AssertUnwindSafe(work).catch_unwind().await;
     caught.map_err(|payload| Panicked::of(payload.as_ref()))
 }
 
-/// Does the work, and after a panic of it again, a little later each time, until it ends by itself.
+/// Runs the work until it ends without a panic, with a growing delay between attempts.
 pub async fn again<F: Future>(work: impl FnMut() -> F) -> F::Output {
     again_after(PAUSE, work).await
 }
@@ -67,10 +68,10 @@ async fn again_after<F: Future>(mut pause: Duration, mut work: impl FnMut() -> F
     }
 }
 
-/// [`caught`] for work that may block.
+/// Same as [`caught`], for blocking work.
 ///
 /// # Errors
-/// It panicked.
+/// The work panicked.
 pub fn caught_here<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|payload| Panicked::of(payload.as_ref()))
 }
@@ -82,7 +83,7 @@ mod tests {
     use super::*;
     use crate::alone::in_a_process;
 
-    /// A number that no compiler knows.
+    /// A number the compiler cannot predict.
     fn number() -> usize {
         std::env::args().count()
     }
@@ -118,7 +119,7 @@ mod tests {
                     let index = number();
                     let task = tokio::spawn(async move { Vec::<u8>::new()[index] });
                     assert!(task.await.unwrap_err().is_panic());
-                    // One thread only: it is there for the next as well.
+                    // There is only one blocking thread; it survives for the next closure.
                     for _ in 0..2 {
                         let blocking =
                             tokio::task::spawn_blocking(|| panic!("in a blocking thread"));

@@ -1,4 +1,4 @@
-//! Files of others, opened without waiting and without effect.
+//! Opens foreign files without blocking and without side effects.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -8,15 +8,15 @@ use std::path::Path;
 
 use rustix::fs::{FileType, Mode, OFlags};
 
-/// Opens a regular file, and nothing else: opening a pipe would wait, and opening a device does things (a
-/// watchdog starts). Reading it does not wait either: some of the kernel's own files would, for ever.
+/// Opens a path only if it is a regular file. Opening a pipe would block, and opening a device may have effects: a
+/// watchdog starts. Reads do not block either, as they would forever on some files of the kernel.
 ///
 /// # Errors
-/// It is something else, or the file system's.
+/// It is not a regular file, or those of the file system.
 pub fn open(path: &Path, follow: bool) -> io::Result<File> {
     let mut flags = OFlags::PATH | OFlags::CLOEXEC;
     flags.set(OFlags::NOFOLLOW, !follow);
-    // A name only, with no effect on what it names.
+    // `O_PATH` opens the name without any effect on the file.
     let name = rustix::fs::open(path, flags, Mode::empty())?;
     let kind = FileType::from_raw_mode(rustix::fs::fstat(&name)?.st_mode);
     if kind != FileType::RegularFile {

@@ -1,5 +1,5 @@
-//! For tests: machine configs, a worker's, which needs the fewest fields, with what a test is about; and waiting
-//! for what controllers show.
+//! Test support: sample machine configs and a wait for resources. The configs are a worker's, which needs the fewest
+//! fields, plus the part under test.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -12,39 +12,39 @@ use corten_config::Document;
 use corten_resources::{Pointer, Spec, Start, Store, Typed};
 use tokio::time::timeout;
 
-/// For what a controller does in milliseconds on an idle machine.
+/// Timeout for work that takes a controller milliseconds on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The part every config has, and with it `version` and `machine`. `fields` is one more line of `machine`, in flow
-/// style where it is long.
+/// The part that every config needs: `version` and `machine`. `fields` is one more line of `machine`, in flow style if
+/// long.
 pub fn machine(fields: &str) -> String {
     let crt = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
     format!("version: v1alpha1\nmachine:\n  type: worker\n  ca: {{crt: {crt}}}\n  {fields}\n")
 }
 
-/// The text of a config: [`machine`], and after a `cluster` (whose next line may be the first of it) `more`.
+/// The text of a config: [`machine`], then `cluster`, then `more`, which may begin with another line of `cluster`.
 pub fn text(fields: &str, more: &str) -> String {
     let machine = machine(fields);
     format!("{machine}cluster:\n  controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}\n{more}")
 }
 
-/// [`text`], read.
+/// [`text`], parsed.
 pub fn config(fields: &str, more: &str) -> Document {
     read(&text(fields, more))
 }
 
-/// A config with a document of its own, of which this is the kind and what follows it.
+/// A config with an additional document; `more` is its kind and the lines that follow.
 pub fn kind(more: &str) -> Document {
     config("", &format!("---\napiVersion: v1alpha1\nkind: {more}\n"))
 }
 
-/// What a config says, or all that is wrong with it.
+/// Parses a config; panics with all its problems.
 pub fn read(text: &str) -> Document {
     Document::parse(text.as_bytes()).unwrap_or_else(|problems| panic!("{problems}"))
 }
 
-/// Waits until a resource is as it shall be, and returns it; `None`: there is none. Who shows it has to be in the
-/// store's runtime already.
+/// Waits until a resource satisfies the predicate, and returns it; `None` if it is absent. Its controller must already
+/// be in the store's runtime.
 pub async fn until<S: Spec>(
     store: &Store,
     id: &str,

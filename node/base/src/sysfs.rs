@@ -1,8 +1,8 @@
-//! What the kernel says in files of sysfs.
+//! Reads files of sysfs.
 
 use std::path::Path;
 
-/// A file's text without the white space around it; empty when there is no such file.
+/// The trimmed text of a file; empty if there is no such file.
 #[must_use]
 pub fn read(path: &Path) -> String {
     std::fs::read(path)

@@ -1,4 +1,4 @@
-//! Namespaces of the network and of mounts for tests on the real kernel.
+//! Network and mount namespaces for tests on the real kernel.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -20,8 +20,8 @@ use nix::mount::MsFlags;
 use nix::sched::{CloneFlags, setns, unshare};
 use rtnetlink::{Handle, LinkUnspec, LinkVeth};
 
-/// Runs a test in a network namespace of its own. Without the right to have one the kernel is not asked;
-/// that is said where cargo cannot hide it.
+/// Runs a test in a network namespace of its own. Without the privilege for one the test is skipped, with a message
+/// that cargo does not capture.
 pub fn alone(test: impl Future<Output = ()>) {
     match unshare(CloneFlags::CLONE_NEWNET) {
         Ok(()) => block_on(test),
@@ -30,8 +30,8 @@ pub fn alone(test: impl Future<Output = ()>) {
     }
 }
 
-/// Runs a test with a volume in memory, which nobody else sees, in a mount namespace of its own; `options` are
-/// tmpfs's (tmpfs(5)). Without the right to have one it is skipped.
+/// Runs a test with a private tmpfs volume, in a mount namespace of its own; `options` are mount options (tmpfs(5)).
+/// Without the privilege for one the test is skipped.
 pub fn on_a_volume(options: &str, test: impl FnOnce(&Path) + Send) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
@@ -50,19 +50,19 @@ pub fn on_a_volume(options: &str, test: impl FnOnce(&Path) + Send) {
         test(path);
     };
     let name = thread::current().name().unwrap_or_default().to_owned();
-    // The mounts go with the thread.
+    // The namespace and its mounts end with the thread.
     thread::scope(|scope| {
         let thread = thread::Builder::new().name(name);
         thread.spawn_scoped(scope, alone).unwrap().join().unwrap();
     });
 }
 
-/// A file as a disk, for as long as this lives.
+/// A loop device on a file; detached on drop.
 #[derive(Debug)]
 pub struct LoopDevice(PathBuf);
 
 impl LoopDevice {
-    /// `None`: this host has no loop devices, which is said.
+    /// Attaches the file; `None`, with a message, if this host has no loop devices.
     pub fn of(image: &Path) -> Option<LoopDevice> {
         let attached = Command::new("losetup")
             .args(["--find", "--show"])
@@ -80,12 +80,12 @@ impl LoopDevice {
         }
     }
 
-    /// The device.
+    /// Path of the device.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// The disk becomes as large as the file is now.
+    /// Updates the size of the device to that of the file.
     pub fn resize(&self) {
         self.losetup("--set-capacity");
     }
@@ -102,8 +102,8 @@ impl Drop for LoopDevice {
     }
 }
 
-/// Says on the real standard error that (a part of) this test did not run; where every test has to, as in CI,
-/// it fails.
+/// Reports on the real standard error that this test, or a part of it, did not run. Where tests must not be skipped, as
+/// in CI, it panics.
 pub fn skip(needed: &str) {
     assert!(
         std::env::var_os("CORTEN_NO_SKIP").is_none(),
@@ -112,8 +112,8 @@ pub fn skip(needed: &str) {
     say(needed);
 }
 
-/// Says the same of what this host's kernel was built without: nobody can give it a test. What it would show is
-/// shown on the image's kernel, by a test that boots it.
+/// Same as [`skip`], for a feature that this host's kernel lacks, and never panics. A test that boots the image's
+/// kernel covers the feature.
 pub fn kernel_lacks(needed: &str) {
     say(&format!("a kernel with {needed}"));
 }
@@ -129,12 +129,12 @@ fn block_on<T>(task: impl Future<Output = T>) -> T {
     runtime.enable_all().build().unwrap().block_on(task)
 }
 
-/// Another machine: a network namespace, and a way to act in it.
+/// Another machine: a network namespace in which a test can act.
 #[derive(Debug)]
 pub struct Neighbour(pub File);
 
 impl Neighbour {
-    /// A network namespace of its own.
+    /// Creates a network namespace.
     #[expect(clippy::new_without_default, reason = "it makes a namespace")]
     pub fn new() -> Neighbour {
         let namespace = thread::spawn(|| {
@@ -144,7 +144,7 @@ impl Neighbour {
         Neighbour(namespace.join().unwrap())
     }
 
-    /// Runs there what needs no runtime, or brings one.
+    /// Runs a closure there; it must need no runtime or bring its own.
     pub fn acts<T: Send>(&self, what: impl FnOnce() -> T + Send) -> T {
         let act = || {
             setns(&self.0, CloneFlags::CLONE_NEWNET).unwrap();
@@ -153,20 +153,20 @@ impl Neighbour {
         thread::scope(|scope| scope.spawn(act).join().unwrap())
     }
 
-    /// The same for what talks to the kernel.
+    /// Same as [`Neighbour::acts`], with a netlink handle.
     pub fn asks(&self, what: impl AsyncFnOnce(Handle) + Send) {
         self.acts(|| block_on(async { what(kernel()).await }));
     }
 }
 
-/// The kernel's network here.
+/// A netlink handle in the current namespace.
 pub fn kernel() -> Handle {
     let (connection, handle, _) = rtnetlink::new_connection().unwrap();
     tokio::spawn(connection);
     handle
 }
 
-/// A cable to a neighbour: `plug` is here, with this hardware address, and `far` is there.
+/// A veth pair to a neighbour: `plug` is here, with this hardware address, and `far` is there.
 pub async fn cable(mac: [u8; 6]) -> Neighbour {
     let handle = kernel();
     let veth = LinkVeth::new("plug", "far").address(mac.to_vec()).build();
@@ -177,7 +177,7 @@ pub async fn cable(mac: [u8; 6]) -> Neighbour {
     neighbour
 }
 
-/// Gives a link addresses in networks of the usual size, and switches it on.
+/// Adds addresses with the usual prefix lengths to a link and brings it up.
 pub async fn give(handle: &Handle, link: &str, addresses: &[&str]) {
     let found = handle.link().get().match_name(link.to_owned()).execute();
     let found: Vec<_> = found.try_collect().await.unwrap();

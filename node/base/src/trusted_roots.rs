@@ -1,6 +1,6 @@
-//! Whom the programs of the node believe: the authorities of the image, and those of `TrustedRootsConfig`.
+//! CAs trusted by programs of the node: those of the image and of `TrustedRootsConfig`.
 //!
-//! The image cannot be written to, so the file with all of them is mounted over the image's own.
+//! The image is read-only, so a file with all CAs is bind-mounted over the image's own.
 
 use std::fs;
 use std::io;
@@ -13,14 +13,14 @@ use corten_sys::mount::{self, MountFlags};
 
 use crate::durable::{Access, remove_if_there, replace_now};
 
-/// Where programs look for the authorities they trust.
+/// File in which programs look for trusted CAs.
 pub const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
-/// What is mounted there.
+/// File that is mounted over it.
 const WRITTEN: &str = "/run/ssl/ca-certificates.crt";
-/// Between the image's and the config's.
+/// Separator between the image's and the config's CAs.
 const MARKER: &str = "\n# Of the machine config:\n";
 
-/// The authorities of the config, PEM; empty: none.
+/// The CAs of the config in PEM; empty for none.
 #[must_use]
 pub fn of(document: &Document) -> String {
     let mut text = String::new();
@@ -31,10 +31,10 @@ pub fn of(document: &Document) -> String {
     text
 }
 
-/// Lets every program that starts from now on believe these, too, and nobody else of the config.
+/// Makes every program started from now on trust exactly these CAs in addition to the image's.
 ///
 /// # Errors
-/// The file cannot be written or mounted: the image's own are believed alone.
+/// The file cannot be written or mounted; then only the image's CAs are trusted.
 pub fn trust(roots: &str) -> Result<(), String> {
     let place = Place {
         authorities: AUTHORITIES.into(),
@@ -68,7 +68,7 @@ impl Place {
         text.push_str(roots);
         replace_now(&self.written, &text, Access::ALL)?;
         mount::mount(&self.written, &self.authorities, "", MountFlags::BIND, "")?;
-        // A container that is given the file cannot change whom the node believes.
+        // Read-only: a container that gets the file must not change the node's trust.
         let flags = MountFlags::BIND
             | MountFlags::RDONLY
             | MountFlags::NOSUID
@@ -87,7 +87,7 @@ impl Place {
         written.is_some() && written == file(&self.authorities)
     }
 
-    /// Whether it is as it shall be.
+    /// Whether the mount already has this content.
     fn holds(&self, roots: &str) -> bool {
         if !self.is_laid() {
             return roots.is_empty() && !self.written.exists();
@@ -143,9 +143,9 @@ mod tests {
             assert_eq!(lay("two\n"), format!("image\n{MARKER}two\n"));
             assert_eq!(lay(""), "image\n");
             assert!(!place.written.exists());
-            // Nothing is left over it.
+            // No mount is left over it.
             mount::unmount(&place.authorities).unwrap_err();
-            // Where there is nothing to lay them over, it is said.
+            // A missing mount point is reported.
             fs::remove_file(&place.authorities).unwrap();
             place.lay("one\n").unwrap_err();
         });

@@ -1,4 +1,4 @@
-//! gRPC over a socket in the file system, to the daemons of this machine.
+//! gRPC over Unix sockets to the daemons of this machine.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,19 +8,19 @@ use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Error, Uri};
 use tower::service_fn;
 
-/// A daemon on this machine answers at once or not at all.
+/// Connect timeout: a daemon on this machine answers at once or not at all.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// What of a stream may wait here for who reads it, in bytes. The library's own 2 MiB are what each log that somebody
-/// follows and does not read would hold, and more for its small messages, which HTTP/2 ends the connection for.
+/// HTTP/2 flow-control window of a stream in bytes. With the library's default of 2 MiB, each followed but unread log
+/// would buffer that much. Small messages cost even more, and HTTP/2 then ends the connection.
 const STREAM_WINDOW: u32 = 64 * 1024;
 
-/// A connection to who listens at `socket`.
+/// Connects to the server on `socket`.
 ///
 /// # Errors
-/// Nobody does, or nobody accepts.
+/// No server listens, or it does not accept in time.
 pub async fn connect(socket: &Path) -> Result<Channel, Error> {
     let socket = socket.to_owned();
-    // The address is never used: the connector knows where to go.
+    // The address is unused: the connector opens the socket.
     Endpoint::from_static("http://local")
         .connect_timeout(PATIENCE)
         .initial_stream_window_size(STREAM_WINDOW)

@@ -1,4 +1,4 @@
-//! The variables that the config and the kernel's parameters give to services, such as those of a proxy.
+//! Environment variables for services from the config and the kernel command line, such as those of a proxy.
 
 use corten_base::cmdline::Cmdline;
 use corten_config::Document;
@@ -6,8 +6,8 @@ use corten_types::environment::{ENVIRONMENT, Variables};
 
 use super::{NOTIFY_SOCKET, Runner, ServiceSpec};
 
-/// What the kernel's parameters give (`corten.environment=NAME=value`), and over it what the config does. What
-/// machined itself tells services is not for others to say.
+/// Variables from the kernel command line (`corten.environment=NAME=value`), overridden by those of the config.
+/// Variables that machined itself sets cannot be overridden.
 #[must_use]
 pub fn variables(document: Option<&Document>, cmdline: &Cmdline) -> Variables {
     let given = cmdline.all_ours("environment");
@@ -21,7 +21,7 @@ pub fn variables(document: Option<&Document>, cmdline: &Cmdline) -> Variables {
         .collect()
 }
 
-/// The service with these variables, too; of two with one name its own is the one.
+/// Adds these variables to the service's environment; its own variables take precedence.
 #[must_use]
 pub fn with_variables(mut spec: ServiceSpec, variables: &Variables) -> ServiceSpec {
     match &mut spec.runner {
@@ -93,7 +93,7 @@ mod tests {
         };
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         assert_eq!(process.env, [pair("A", "own"), pair("B", "given")]);
-        // Declared again with nothing new, it goes on.
+        // A new declaration without changes must not restart the service.
         assert_eq!(
             with_variables(containerd(), &Variables::new()),
             containerd()

@@ -1,4 +1,4 @@
-//! Services that extensions bring, as declarations.
+//! Declares services that extensions bring.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,34 +12,34 @@ use super::table::{BACKOFF, READY};
 use super::{CONTAINERD, Condition, Container, Id, Mount, Root, Runner, ServiceSpec};
 use crate::supervisor::limits::{Limits, Restart};
 
-/// Where the files are that the machine config gives to them.
+/// Directory of files that the machine config gives to extension services.
 pub const FILES: &str = "/run/extensions";
 
-/// Their cgroups are below it, each by its name in the extension.
+/// Parent cgroup of extension services; each has a child with its name in the extension.
 pub const EXTENSIONS_CGROUP: &str = "system/extensions";
 
-/// Namespace of the names of those files (random, ours).
+/// UUID namespace for the names of those files (random, our own).
 const FILE_NAMES: Uuid = Uuid::from_u128(0x1b7e_52f4_93c8_4a0d_b6e1_7f25_d08a_c39e);
-/// The reference's number.
+/// Value of the reference.
 const OOM_SCORE_ADJ: i32 = -600;
 const STOP: Duration = Duration::from_secs(10);
 const PREFIX: &str = "ext-";
-/// What mount points do that are not said to do otherwise: see the node's later mounts, and show it none.
+/// Default propagation of mounts: the container sees the node's later mounts, not the reverse.
 const PROPAGATION: &str = "rslave";
 
-/// The service's name in the API.
+/// Id of the service in the API.
 #[must_use]
 pub fn id(name: &str) -> Id {
     format!("{PREFIX}{name}").into()
 }
 
-/// Whether this is the name of an extension's service.
+/// Whether the id belongs to an extension service.
 #[must_use]
 pub fn is_one(id: &str) -> bool {
     id.starts_with(PREFIX)
 }
 
-/// The declaration of an extension's service, with what the machine config has for it.
+/// Declares an extension service with its settings from the machine config.
 #[must_use]
 pub fn declare(service: &Service, config: Option<&ExtensionServiceConfig>) -> ServiceSpec {
     let (depends_on, needs) = awaited(service);
@@ -58,7 +58,7 @@ pub fn declare(service: &Service, config: Option<&ExtensionServiceConfig>) -> Se
     }
 }
 
-/// In place of a declaration that cannot be used, so that the list of services tells of it and why.
+/// A placeholder for an invalid declaration, so that the list of services shows it with the reason.
 #[must_use]
 pub fn unusable(name: &str, why: String) -> ServiceSpec {
     ServiceSpec {
@@ -72,7 +72,7 @@ pub fn unusable(name: &str, why: String) -> ServiceSpec {
     }
 }
 
-/// Where a file of the config is. Another content is another name, and so another declaration.
+/// Path of a file from the config. Changed content gets a new name and so changes the declaration.
 #[must_use]
 pub fn file_path(name: &str, file: &ExtensionFile) -> PathBuf {
     let content = file.content.expose().as_bytes();
@@ -83,7 +83,7 @@ pub fn file_path(name: &str, file: &ExtensionFile) -> PathBuf {
 fn limits(restart: Restart) -> Limits {
     Limits {
         ready: Some(READY),
-        // Their declarations have no word for it.
+        // Declarations of extensions cannot express health checks.
         health: None,
         stop: STOP,
         restart,
@@ -96,7 +96,7 @@ fn awaited(service: &Service) -> (Vec<Id>, Vec<Condition>) {
     let mut needs = Vec::new();
     for dependency in &service.depends {
         match dependency {
-            // The reference has two of them.
+            // The reference runs two containerd instances; this node has only one.
             Dependency::Service(id) if id == "cri" => {}
             Dependency::Service(id) => depends_on.push(id.as_str().into()),
             Dependency::Path(path) => needs.push(Condition::Path(path.into())),
@@ -139,7 +139,8 @@ fn container(service: &Service, config: Option<&ExtensionServiceConfig>) -> Cont
             named => named.to_owned(),
         },
         uid: 0,
-        // It is part of the image, and may be a driver's other half; what containerd has not, it has not.
+        // The service is part of the image and may be the user-space half of a driver, so it gets the capabilities of
+        // containerd.
         capabilities: CapabilitySet::all()
             .difference(CapabilitySet::SYS_MODULE)
             .difference(CapabilitySet::SYS_BOOT),

@@ -1,5 +1,5 @@
-//! Whether a service that is up still works: a question that a working one answers. Nobody waits for the answer
-//! but the task that asks, and it no longer than the declaration says.
+//! Health checks of running services: a request that a working service answers. Only the check's own task waits for the
+//! answer, up to the declared timeout.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -17,55 +17,55 @@ use tonic::Request;
 use tonic::client::Grpc;
 use tonic_prost::ProstCodec;
 
-/// What a web server answers that is well (RFC 9110, section 15.3.1).
+/// HTTP status of a healthy service (RFC 9110, section 15.3.1).
 const OK: &[u8] = b"200";
-/// The method and the answer of gRPC's health service (grpc/health/v1/health.proto).
+/// Method and healthy status of gRPC's health service (grpc/health/v1/health.proto).
 const CHECK: &str = "/grpc.health.v1.Health/Check";
 const SERVING: i32 = 1;
-/// Until a question is asked again that could not be asked.
+/// Delay before the retry of a request that machined could not send.
 const AGAIN: Duration = Duration::from_secs(1);
 
 type Trouble = Box<dyn Error + Send + Sync>;
 
-/// How a service is asked, and when.
+/// A health check and its schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HealthCheck {
-    /// The question.
+    /// The request.
     pub probe: Probe,
-    /// From when the service is up to the first question.
+    /// Delay from the service's start to the first check.
     pub initial_delay: Duration,
-    /// From an answer, or the lack of one, to the next question.
+    /// Delay from an answer or a timeout to the next check.
     pub interval: Duration,
-    /// For an answer.
+    /// Timeout of an answer.
     pub timeout: Duration,
-    /// So many bad answers in a row, and it starts anew; `None`: however many, it is left alone.
+    /// Number of consecutive failures that restart the service; `None` never restarts it.
     pub restart_after: Option<u32>,
 }
 
-/// A question.
+/// A request of a health check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Probe {
-    /// Whoever listens here notices that a caller comes and hangs up. The kernel alone lets callers come, also
-    /// to a program that hangs.
+    /// The server notices that a client connects and hangs up. A successful connect alone proves nothing: the kernel
+    /// accepts connections even for a program that hangs.
     Tcp(SocketAddr),
-    /// The same of a socket in the file system.
+    /// Same as `Tcp`, on a Unix socket.
     Unix(PathBuf),
     /// The web server at the address answers 200 to a GET of the path.
     Http(SocketAddr, &'static str),
-    /// The health service of gRPC behind this socket says that everything serves.
+    /// The gRPC health service on this socket reports that everything serves.
     Grpc(PathBuf),
 }
 
 impl HealthCheck {
-    /// Asks once.
+    /// Runs the check once.
     ///
     /// # Errors
-    /// The service gives no answer in time, or a bad one, for a person.
+    /// The service answers late or badly; the text is human-readable.
     pub async fn run(&self) -> Result<(), String> {
         loop {
             match timeout(self.timeout, self.probe.ask()).await {
                 Ok(Ok(())) => return Ok(()),
-                // What machined lacks says nothing of the service.
+                // A lack of resources in machined proves nothing about the service.
                 Ok(Err(error)) if cannot_ask(&*error) => sleep(AGAIN).await,
                 Ok(Err(error)) => return Err(describe(&*error)),
                 Err(_) => return Err(format!("no answer within {:?}", self.timeout)),
@@ -86,9 +86,9 @@ impl Probe {
     }
 }
 
-/// Waits until the other side shows that it has noticed, in whatever way.
+/// Waits until the server reacts to the hang-up in any way.
 async fn hang_up(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
-    // An error is its hanging up first.
+    // An error means that the server hung up first.
     let _ = stream.shutdown().await;
     let _ = stream.read(&mut [0]).await;
 }
@@ -110,7 +110,7 @@ async fn get(address: SocketAddr, path: &str) -> Result<(), Trouble> {
 /// `grpc.health.v1.HealthCheckRequest`.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Question {
-    /// Empty: all.
+    /// Service name; empty asks for all.
     #[prost(string, tag = "1")]
     service: String,
 }
@@ -135,7 +135,7 @@ async fn serves(socket: &Path) -> Result<(), Trouble> {
     Err(format!("it says that it does not serve (status {})", answer.status).into())
 }
 
-/// Whether it was for want of descriptors or memory.
+/// Whether the error is a lack of file descriptors or memory.
 fn cannot_ask(error: &(dyn Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {

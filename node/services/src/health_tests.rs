@@ -1,4 +1,4 @@
-//! Questions to servers that answer well, badly and not at all.
+//! Health checks of servers that answer well, badly and not at all.
 
 use std::convert::Infallible;
 use std::io;
@@ -16,7 +16,7 @@ use tower::{Service, service_fn};
 
 use super::*;
 
-/// For those who answer: a busy machine must not fail a test.
+/// Timeout for servers that answer: a busy machine must not fail a test.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn ask_within(timeout: Duration, probe: Probe) -> Result<(), String> {
@@ -41,7 +41,7 @@ async fn who_notices_a_caller_that_hangs_up_is_well() {
     let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = tcp.local_addr().unwrap();
     let unix = UnixListener::bind(&socket).unwrap();
-    // The kernel has let the callers come, and the program does not notice.
+    // The kernel has accepted the connections, but the program does not react.
     let soon = Duration::from_millis(50);
     for probe in [Probe::Tcp(address), Probe::Unix(socket.clone())] {
         let silent = ask_within(soon, probe).await;
@@ -50,7 +50,7 @@ async fn who_notices_a_caller_that_hangs_up_is_well() {
     tokio::spawn(async move {
         loop {
             let mut answered = tcp.accept().await.unwrap().0;
-            // As a server of TLS does with who is not one.
+            // A TLS server reacts like this to a client without TLS.
             answered.write_all(b"alert").await.unwrap();
         }
     });
@@ -95,7 +95,7 @@ async fn a_web_server_is_well_that_says_so() {
     }
 }
 
-/// Answers every call with this status.
+/// A service that answers every call with this status.
 #[derive(Debug, Clone)]
 struct Says(i32);
 

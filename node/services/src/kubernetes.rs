@@ -1,4 +1,4 @@
-//! etcd and the kubelet, as declarations.
+//! Declares etcd and the kubelet.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -14,18 +14,18 @@ use super::{CONTAINERD, Condition, Container, KUBELET_FILES, Mount, Root, Runner
 use crate::health::{HealthCheck, Probe};
 use crate::supervisor::limits::{Limits, Restart};
 
-/// The service's name, and its container's.
+/// Id of the service and of its container.
 pub const ETCD: &str = "etcd";
-/// The service that makes etcd's data out of a snapshot, once.
+/// Id of the one-shot service that restores etcd's data from a snapshot.
 pub const ETCD_RESTORE: &str = "etcd-restore";
-/// The service's name, and its container's.
+/// Id of the service and of its container.
 pub const KUBELET: &str = "kubelet";
-/// etcd's cgroup.
+/// Cgroup of etcd.
 pub const ETCD_CGROUP: &str = "podruntime/etcd";
-/// The kubelet's cgroup.
+/// Cgroup of the kubelet.
 pub const KUBELET_CGROUP: &str = "podruntime/kubelet";
 
-/// Declares etcd with program and arguments.
+/// Declares etcd with its program and arguments.
 #[must_use]
 pub fn etcd_service(image: &str, args: Vec<String>) -> ServiceSpec {
     let container = Container {
@@ -58,14 +58,14 @@ pub fn etcd_service(image: &str, args: Vec<String>) -> ServiceSpec {
         runner: Runner::Container(Box::new(container)),
         depends_on: vec![CONTAINERD.into()],
         needs: needs(image),
-        // A member that writes to a slow disk is not made faster by a start.
+        // A restart makes no member on a slow disk faster.
         limits: limits(Probe::Tcp(client_port), Duration::from_secs(30)),
         oom_score_adj: -998,
         cgroup: ETCD_CGROUP.to_owned(),
     }
 }
 
-/// Declares what makes etcd's data out of a snapshot, with program and arguments: etcd's container, but for its program.
+/// Declares the restore of etcd's data from a snapshot: etcd's container with another program.
 #[must_use]
 pub fn restore_service(image: &str, args: Vec<String>) -> ServiceSpec {
     let mut spec = etcd_service(image, args);
@@ -84,8 +84,8 @@ pub fn restore_service(image: &str, args: Vec<String>) -> ServiceSpec {
     spec
 }
 
-/// Declares the kubelet with program and arguments. `files` is a digest of what it reads at its start: with another, it
-/// starts anew.
+/// Declares the kubelet with its program and arguments. `files` is a digest of the files it reads at startup; a change
+/// restarts it.
 #[must_use]
 pub fn kubelet_service(node: &Node, args: Vec<String>, files: &str) -> ServiceSpec {
     let image = &node.image;
@@ -95,7 +95,7 @@ pub fn kubelet_service(node: &Node, args: Vec<String>, files: &str) -> ServiceSp
     let same = |path: &str, options: &[&str]| bind(path, path, options);
     let container = Container {
         root: Root::Image(image.clone()),
-        // It makes mount points for volumes, and links below /var/run.
+        // It creates mount points for volumes, and links below /var/run.
         writable_root: true,
         host_processes: true,
         writable_sysfs: true,
@@ -119,12 +119,12 @@ pub fn kubelet_service(node: &Node, args: Vec<String>, files: &str) -> ServiceSp
             same("/var/log/pods", &["bind", "rw"]),
             same("/var/mnt", read),
         ],
-        // It sets parameters of the kernel for pods, and reads what the machine has.
+        // It sets kernel parameters for pods and reads hardware information.
         masked_paths: Some(Vec::new()),
         readonly_paths: Some(Vec::new()),
         propagation: "rshared".to_owned(),
         uid: 0,
-        // What containerd has: modules are udevd's, the machine is machined's.
+        // Same as containerd: only udevd loads modules, and only machined reboots the machine.
         capabilities: CapabilitySet::all()
             .difference(CapabilitySet::SYS_MODULE)
             .difference(CapabilitySet::SYS_BOOT),

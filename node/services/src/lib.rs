@@ -1,11 +1,12 @@
 //! The services of a node.
 //!
-//! Owns: what a service is declared by, and in which order services stop (the root of this crate); tools, which run once
-//! and end (`tools`); what starts and restarts them (`supervisor`: a pure policy and a thin shell); whether they work
+//! Owns the declaration of services and their stop order (the root of this crate), one-shot tools (`tools`), the
+//! supervisor that starts and restarts services (`supervisor`: a pure policy and a thin shell), and health checks
 //! (`health`).
-//! Never does: start a service that is not declared here or by an extension.
-//! Talks to: the kernel (processes, cgroups); syslogd's socket (lines out); containers through a runtime it is given.
-//! On a laptop: `cargo test -p corten-services`.
+//!
+//! Never starts a service that neither this crate nor an extension declares. Works on the kernel (processes, cgroups),
+//! sends output to syslogd's socket, and runs containers through a given runtime.
+//! Test with `cargo test -p corten-services`.
 
 pub mod environment;
 pub mod extension;
@@ -30,38 +31,39 @@ pub use corten_base::mounts::CONTAINERS;
 pub use table::{containerd, machined, table, trustd};
 pub use tools::{Argument, TOOLS_CGROUP, Tool, tool};
 
-/// A service's name in the API and in conditions; also its log's name.
+/// Id of a service in the API and in conditions; also the name of its log.
 pub type Id = Arc<str>;
 
-/// A service's declaration.
+/// Declaration of a service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceSpec {
-    /// Its name.
+    /// Id of the service.
     pub id: Id,
-    /// What it is, and what runs it.
+    /// Kind of the service and its settings.
     pub runner: Runner,
-    /// Services that must be up before this one starts. They are stopped after it.
+    /// Services that must be up before this one starts. They stop after it.
     pub depends_on: Vec<Id>,
-    /// What else must be there before it starts.
+    /// Other conditions that must hold before it starts.
     pub needs: Vec<Condition>,
-    /// How long it may take to start and stop, how its health is checked, and when it comes back.
+    /// Timeouts, health check and restart policy.
     pub limits: Limits,
-    /// `/proc/<pid>/oom_score_adj`.
+    /// Value of `/proc/<pid>/oom_score_adj`.
     pub oom_score_adj: i32,
-    /// Its cgroup, below the root of the hierarchy.
+    /// Cgroup, relative to the root of the hierarchy.
     pub cgroup: String,
 }
 
-/// What runs a service.
+/// Kind of a service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Runner {
-    /// A child of machined, of a program of the image. It is up when it says so (`supervisor/notify.rs`).
+    /// A program of the image as a child process of machined. The service is up when it notifies so
+    /// (`supervisor/notify.rs`).
     Process(Process),
-    /// A container of containerd's. It is up when it has started.
+    /// A container of containerd. The service is up once the container has started.
     Container(Box<Container>),
-    /// A task of machined itself. It is up when it says so.
+    /// A task inside machined. The service is up when the task reports so.
     Task(Task),
-    /// Nothing can: somebody declared it wrongly, as this says.
+    /// An invalid declaration, with the reason.
     Unusable(String),
 }
 
@@ -72,52 +74,52 @@ pub struct Process {
     pub argv: Vec<String>,
     /// User and group id; no supplementary groups.
     pub uid: u32,
-    /// What it may ever do; a user other than root holds exactly these.
+    /// Upper limit of its capabilities; a user other than root holds exactly these.
     pub capabilities: CapabilitySet,
-    /// It can gain nothing through setuid files.
+    /// Whether setuid files give it no privileges (`no_new_privs`).
     pub no_new_privs: bool,
     /// Environment on top of [`corten_types::environment::ENVIRONMENT`].
     pub env: Vec<(String, String)>,
-    /// The system calls it, and all it starts, may make.
+    /// System calls permitted to it and all its descendants.
     pub system_calls: SystemCalls,
-    /// `None`: it sees everything.
+    /// Its sandbox; `None` shows it the whole node.
     pub sandbox: Option<Sandbox>,
 }
 
-/// The system calls that a process may make ([`corten_sys::seccomp`]).
+/// System call filter of a process ([`corten_sys::seccomp`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SystemCalls {
-    /// All.
+    /// No filter.
     All,
-    /// What a server on sockets and files needs, and nothing else.
+    /// Only the calls that a server on sockets and files needs.
     Server,
-    /// What a tool on one device or directory needs, and nothing else.
+    /// Only the calls that a tool on one device or directory needs.
     Tool,
-    /// All but those that work on the machine as a whole.
+    /// All calls but those that affect the machine as a whole.
     Daemon,
-    /// The same, and modules can be loaded.
+    /// As `Daemon`, and kernel modules can be loaded.
     ModuleLoader,
 }
 
-/// A root of its own, read-only, and what the process sees in it beside its own program.
+/// A private, read-only root with the process's own program and a few paths of the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sandbox {
     /// Files and directories of the node.
     pub sees: &'static [Part],
-    /// Symbolic links in its root, and where each leads.
+    /// Symbolic links in the root, as path and target.
     pub links: &'static [(&'static str, &'static str)],
-    /// Empty files in its root.
+    /// Empty files in the root.
     pub empty: &'static [&'static str],
 }
 
-/// A file or directory of the node in a sandbox, at the same path.
+/// A file or directory of the node, at the same path in a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
-    /// Where it is: absolute.
+    /// Absolute path.
     pub path: &'static str,
-    /// What the process may do with it.
+    /// Permitted access.
     pub access: Access,
-    /// It sees also what the node has mounted below it, and what the node mounts there later.
+    /// Whether the process also sees mounts below the path, including later ones.
     pub follows: bool,
 }
 
@@ -130,29 +132,29 @@ impl Part {
         }
     }
 
-    /// It is read.
+    /// A path that the process reads.
     const fn reads(path: &'static str) -> Part {
         Part::new(path, Access::Read)
     }
 
-    /// It is written to.
+    /// A path that the process writes.
     const fn writes(path: &'static str) -> Part {
         Part::new(path, Access::Write)
     }
 
-    /// It is a directory of devices, which are opened and made.
+    /// A directory in which the process opens and creates device nodes.
     const fn devices(path: &'static str) -> Part {
         Part::new(path, Access::Devices)
     }
 
-    /// It is read, and its programs and libraries are run.
+    /// A path that the process reads, and from which it executes programs and libraries.
     const fn runs(path: &'static str) -> Part {
         Part::new(path, Access::Run)
     }
 }
 
-/// What a loader of modules sees: itself, libkmod and the modules, those of extensions that come later included; what
-/// the kernel has loaded; and what the node's files and parameters say about modules.
+/// Sandbox of module loaders: the program, libkmod, the modules (including those of extensions that appear later), the
+/// kernel's list of loaded modules, and the node's files and parameters about modules.
 const MODULE_LOADER: Sandbox = Sandbox {
     sees: &[
         Part {
@@ -167,80 +169,80 @@ const MODULE_LOADER: Sandbox = Sandbox {
     empty: &[],
 };
 
-/// A container of the node's own. It can gain nothing through setuid files, and never has the system calls
-/// that work on the machine as a whole (`containerd/seccomp.rs`).
+/// A container of the node itself. It gains no privileges through setuid files and never has system calls that affect
+/// the machine as a whole (`containerd/seccomp.rs`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Container {
-    /// What it sees as `/`.
+    /// Root file system.
     pub root: Root,
-    /// It may write to its root; what it writes is lost with the container.
+    /// Whether it may write to its root; the writes are lost with the container.
     pub writable_root: bool,
-    /// It sees the node's processes, and they can be its.
+    /// Whether it shares the node's PID namespace.
     pub host_processes: bool,
-    /// It may write to `/sys`.
+    /// Whether it may write to `/sys`.
     pub writable_sysfs: bool,
     /// Program in the root, and arguments.
     pub args: Vec<String>,
-    /// `NAME=value`.
+    /// Environment variables: `NAME=value`.
     pub environment: Vec<String>,
-    /// A file of the node with more of them, a line each; read at every start.
+    /// A file of the node with more variables, one per line; read at every start.
     pub environment_file: Option<PathBuf>,
-    /// On top of `/proc`, `/dev`, `/sys` and the like.
+    /// Mounts in addition to `/proc`, `/dev`, `/sys` and the like.
     pub mounts: Vec<Mount>,
-    /// Paths hidden from it, in place of the usual ones.
+    /// Hidden paths; replaces the default list.
     pub masked_paths: Option<Vec<String>>,
-    /// Paths it cannot write to, in place of the usual ones.
+    /// Read-only paths; replaces the default list.
     pub readonly_paths: Option<Vec<String>>,
-    /// How its mounts and the node's see each other: a name of mount_namespaces(7) such as `rslave`.
+    /// Mount propagation of the root (mount_namespaces(7)), such as `rslave`.
     pub propagation: String,
     /// User and group id.
     pub uid: u32,
-    /// What it may ever do.
+    /// Upper limit of its capabilities.
     pub capabilities: CapabilitySet,
-    /// In bytes; it is killed above.
+    /// Memory limit in bytes, enforced by the OOM killer.
     pub memory_max: Option<i64>,
-    /// What it says is shown on the console, too.
+    /// Whether its output also goes to the console.
     pub log_to_console: bool,
 }
 
-/// A container's root.
+/// Root file system of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Root {
-    /// A directory of the node, which the container cannot change; what it writes lies in memory.
+    /// A directory of the node, read-only for the container; writes go to memory.
     Directory(PathBuf),
-    /// The image of this full name, with tag or digest, which was pulled before ([`Condition::Image`]).
+    /// An image by full name with tag or digest. It must have been pulled before ([`Condition::Image`]).
     Image(String),
 }
 
 /// A mount of a container (OCI runtime spec, config.md, "Mounts").
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
-    /// Where in the container: an absolute path.
+    /// Absolute path in the container.
     pub destination: String,
-    /// What is mounted: a path of the node for binds, else what the type wants.
+    /// Source: a path of the node for bind mounts, otherwise specific to the type.
     pub source: String,
-    /// The file system; `bind` for a part of the node.
+    /// File system type; `bind` for a path of the node.
     pub kind: String,
-    /// As mount(8) takes them.
+    /// Mount options in the form of mount(8).
     pub options: Vec<String>,
 }
 
-/// Something a service needs before it starts that no service gives.
+/// A precondition of a service that is not another service.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Condition {
-    /// The files apid serves with in this mode.
+    /// The files that apid needs in this mode.
     ApiFiles(ApiMode),
-    /// trustd's files.
+    /// The files that trustd needs.
     TrustdFiles,
-    /// This path of the node.
+    /// A path of the node exists.
     Path(PathBuf),
-    /// This part of the network.
+    /// A part of the network is ready.
     Network(NetworkPart),
-    /// The right time.
+    /// The clock is synchronized.
     Time,
-    /// An `ExtensionServiceConfig` of this name in the machine config.
+    /// The machine config has an `ExtensionServiceConfig` of this name.
     Configuration(String),
-    /// The image of this name, unpacked.
+    /// The image of this name is unpacked.
     Image(String),
 }
 
@@ -267,9 +269,9 @@ impl fmt::Display for Condition {
     }
 }
 
-/// Where the cache is mounted.
+/// Mount point of the image cache.
 pub const IMAGE_CACHE: &str = "/system/imagecache";
-/// Names the socket to say there that it is up.
+/// Environment variable with the socket for the service's readiness notification.
 pub const NOTIFY_SOCKET: &str = "NOTIFY_SOCKET";
 
 /// User id of apid, which also owns the API's socket.
@@ -281,61 +283,62 @@ pub const SYSLOGD_UID: u32 = 52;
 /// User id of registryd.
 pub const REGISTRYD_UID: u32 = 53;
 
-/// Where apid finds its certificates.
+/// Directory of apid's certificates.
 pub const APID_PKI: &str = "/run/apid";
-/// Where trustd finds the authority, the token and its certificate.
+/// Directory of trustd's authority, token and certificate.
 pub const TRUSTD_PKI: &str = "/run/trustd";
-/// machined's gRPC socket.
+/// Path of machined's gRPC socket.
 pub const MACHINED_SOCKET: &str = "/run/machined/machined.sock";
-/// syslogd's gRPC socket.
+/// Path of syslogd's gRPC socket.
 pub const SYSLOGD_SOCKET: &str = "/run/syslogd/syslogd.sock";
-/// Where services in a sandbox get their roots, each in its own namespace.
+/// Mount point for the roots of sandboxes, each in its own mount namespace.
 pub const SANDBOX_STAGE: &str = "/run/sandbox";
-/// What the config asks of syslogd, as `logging` writes it.
+/// Settings of syslogd from the machine config, written by `logging`.
 pub const LOGGING_CONFIG: &str = "/run/logging/config.json";
-/// syslogd's end of /dev/log, which is a link to it: syslogd may not write to /dev.
+/// Socket behind /dev/log, which is a link to it: syslogd may not write to /dev.
 pub const DEV_LOG_SOCKET: &str = "/run/syslogd/dev-log";
 
-/// Where `/etc/hosts` and its like lie, which are replaced by renaming.
+/// Directory of `/etc/hosts` and similar files, which are replaced by atomic rename.
 pub const NAMES: &str = "/run/names";
-/// The kubelet's files, which it sees as `/etc/kubernetes`; it writes there, too.
+/// Directory of the kubelet's files, which it sees as `/etc/kubernetes` and also writes to.
 pub const KUBELET_FILES: &str = "/etc/kubernetes";
-/// The authorities that the kubelet believes.
+/// Directory of the CAs that the kubelet trusts.
 pub const KUBELET_PKI: &str = "/etc/kubernetes/pki";
-/// What runs containers.
+/// Id of the container runtime.
 pub const CONTAINERD: &str = "containerd";
-/// Where containerd keeps what it pulled (containerd, `docs/content-flow.md`).
+/// Content store of containerd (containerd, `docs/content-flow.md`).
 pub const CONTENT: &str = "/var/lib/containerd/io.containerd.content.v1.content";
-/// containerd's socket.
+/// Path of containerd's socket.
 pub const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
 
-/// machined's own API, which apid passes calls to.
+/// Id of machined's own API, to which apid forwards calls.
 pub const MACHINED: &str = "machined";
-/// The id of the image cache's service.
+/// Id of the image cache's service.
 pub const REGISTRYD: &str = "registryd";
-/// Services that run only when the machine config asks for them; without them nothing is amiss.
+/// Services that run only when the machine config asks for them; their absence is no failure.
 pub const OPTIONAL: [&str; 1] = [REGISTRYD];
 
-/// End after all others, in this order: who asked for the end is told of it, and what is said is heard.
+/// Services that stop last, in this order: the client that requested the stop still gets its answer, and logs still
+/// arrive.
 const LAST: [&str; 3] = ["apid", MACHINED, "syslogd"];
 
-/// Whether a service ends after all others that are not like it.
+/// Whether a service stops only after all ordinary services.
 #[must_use]
 pub fn outlives_others(id: &str) -> bool {
     LAST.contains(&id)
 }
 
-/// How apid serves.
+/// Mode of apid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ApiMode {
-    /// No machine config: anyone may read and hand over a config.
+    /// Without a machine config: anyone may read, and may submit a config.
     Maintenance,
-    /// Only clients with a certificate of the config's authority.
+    /// Only clients with a certificate of the config's CA are served.
     Secure,
 }
 
-/// The order of an orderly stop: all of one wave at once, and each wave only when the one before has
-/// ended. Nothing is stopped while something that depends on it still runs.
+/// The order of an orderly stop. All services of a wave stop at once, and a wave starts only when the one before has
+/// ended. No service stops while one of its dependents runs.
 #[must_use]
 pub fn stop_waves(specs: &[ServiceSpec]) -> Vec<Vec<Id>> {
     let mut left: Vec<&ServiceSpec> = specs.iter().collect();
@@ -349,8 +352,8 @@ pub fn stop_waves(specs: &[ServiceSpec]) -> Vec<Vec<Id>> {
         let ids = || left.iter().map(|spec| spec.id.clone());
         let mut wave: Vec<Id> = ids().filter(|id| !needed(id)).collect();
         if wave.is_empty() {
-            // A circle, which only extensions can declare. They stop together rather than never; the node's
-            // own services keep their order.
+            // A dependency cycle, which only extensions can declare. Its members stop together; the node's own services
+            // keep their order.
             wave = ids().filter(|id| extension::is_one(id)).collect();
         }
         if wave.is_empty() {
@@ -362,7 +365,7 @@ pub fn stop_waves(specs: &[ServiceSpec]) -> Vec<Vec<Id>> {
     waves
 }
 
-/// The table for people.
+/// The table in human-readable form.
 #[must_use]
 pub fn describe(specs: &[ServiceSpec]) -> String {
     let mut text = String::new();

@@ -16,38 +16,38 @@ use crate::IMAGE_CACHE;
 use crate::health::{HealthCheck, Probe};
 use crate::supervisor::limits::{Backoff, Limits, Restart};
 
-/// The reference waits 5 s before every restart; a node without its API or its device manager for so
-/// long is worse than the little work a quick first try costs. A crash loop still ends at 5 s.
+/// The reference waits 5 s before every restart. A node that long without its API or device manager is worse than the
+/// cost of a quick first retry. A crash loop still ends at 5 s.
 pub(super) const BACKOFF: Backoff = Backoff {
     first: Duration::from_millis(250),
     longest: Duration::from_secs(5),
     forgiven_after: Duration::from_secs(10),
 };
 
-/// Generous: a busy machine without KVM needs half a minute for a daemon that else takes half a second.
+/// Generous: a busy machine without KVM needs half a minute to start a daemon that normally takes half a second.
 pub(super) const READY: Duration = Duration::from_secs(120);
-/// containerd loads some sixty plug-ins; one that is killed while it does never gets further.
+/// containerd loads some sixty plug-ins; a timeout during that would kill it at every start.
 const CONTAINERD_READY: Duration = Duration::from_secs(300);
 
-/// The reference asks every 5 s and waits for 0.5 s. Nobody waits for what is found here, and a node without KVM
-/// that pulls an image may take seconds.
+/// The reference checks every 5 s with a timeout of 0.5 s. No caller waits for these checks, and a node without KVM
+/// that pulls an image may take seconds to answer.
 const CHECK_EVERY: Duration = Duration::from_secs(10);
 const CHECK_PATIENCE: Duration = Duration::from_secs(10);
-/// Bad answers in a row: two to four minutes, as long as a start may take.
+/// Consecutive failures before a restart: two to four minutes, as long as a start may take.
 const CHECKS: u32 = 12;
 
-/// Where udevd answers whether it handles events still (`services/udevd/src/daemon.rs`).
+/// Socket on which udevd answers while it still handles events (`services/udevd/src/daemon.rs`).
 const UDEVD_HEALTH: &str = "/run/udev/health";
 
-/// All of the node that apid sees.
+/// Paths of the node in apid's sandbox.
 const APID_SEES: &[Part] = &[
     Part::reads(APID_PKI),
     Part::reads(MACHINED_SOCKET),
     Part::reads(NAMES),
 ];
 
-/// All of the node that udevd sees: devices, what the kernel tells of them, its database and rules, those of extensions
-/// that come later included; and for rules `SYSCTL{}`.
+/// Paths of the node in udevd's sandbox: devices, sysfs, its database, and rules including those of extensions that
+/// appear later. `/proc/sys` is for `SYSCTL{}` rules.
 const UDEVD_SEES: &[Part] = &[
     Part {
         follows: true,
@@ -61,7 +61,7 @@ const UDEVD_SEES: &[Part] = &[
     Part::reads("/etc/modprobe.d"),
 ];
 
-/// For what may be lost at any time: it starts anew when it works no more.
+/// Adds a health check to a service that may be interrupted at any time; failures restart it.
 fn checked(probe: Probe, limits: Limits) -> Limits {
     let health = Some(HealthCheck {
         probe,
@@ -73,7 +73,7 @@ fn checked(probe: Probe, limits: Limits) -> Limits {
     Limits { health, ..limits }
 }
 
-/// The same for what is not made better by a start.
+/// Disables the restart on failed checks, for services that a restart does not improve.
 fn told_only(limits: Limits) -> Limits {
     let health = limits.health.map(|health| HealthCheck {
         restart_after: None,
@@ -96,13 +96,13 @@ const fn limits(ready: Duration, stop_seconds: u64) -> Limits {
     }
 }
 
-/// Every process service of any node, in an order in which each comes after those it depends on.
+/// All process services of any node, each after its dependencies.
 #[must_use]
 pub fn table(mode: ApiMode) -> Vec<ServiceSpec> {
     vec![udevd(), syslogd(), apid(mode), registryd(), containerd()]
 }
 
-/// What a node that can sign certificates runs beside those of [`table`].
+/// The service that a node with the CA's key runs in addition to [`table`].
 #[must_use]
 pub fn trustd() -> ServiceSpec {
     ServiceSpec {
@@ -114,7 +114,7 @@ pub fn trustd() -> ServiceSpec {
             no_new_privs: true,
             env: Vec::new(),
             system_calls: SystemCalls::Server,
-            // Whoever takes it over has the authority, but nothing else of the node.
+            // An attacker who takes trustd over gets the CA, but nothing else of the node.
             sandbox: sees(const { &[Part::reads(TRUSTD_PKI)] }),
         }),
         depends_on: Vec::new(),
@@ -125,7 +125,7 @@ pub fn trustd() -> ServiceSpec {
     }
 }
 
-/// machined's own API.
+/// The service of machined's own API.
 #[must_use]
 pub fn machined(task: Task) -> ServiceSpec {
     ServiceSpec {
@@ -134,7 +134,7 @@ pub fn machined(task: Task) -> ServiceSpec {
         depends_on: Vec::new(),
         needs: Vec::new(),
         limits: checked(Probe::Unix(MACHINED_SOCKET.into()), limits(READY, 15)),
-        // It is part of process 1.
+        // The service is part of process 1.
         oom_score_adj: 0,
         cgroup: "init".to_owned(),
     }
@@ -146,8 +146,8 @@ fn udevd() -> ServiceSpec {
         runner: Runner::Process(Process {
             argv: strings(&["/usr/bin/udevd"]),
             uid: 0,
-            // Load modules, make and own links and nodes, rename network links; and SYS_ADMIN for attributes that a
-            // rule writes and the kernel keeps for it, such as `provisioning_mode` of a SCSI disk.
+            // It loads modules, creates and owns links and nodes, and renames network links. SYS_ADMIN is for protected
+            // attributes that a rule writes, such as `provisioning_mode` of a SCSI disk.
             capabilities: CapabilitySet::SYS_MODULE
                 .union(CapabilitySet::MKNOD)
                 .union(CapabilitySet::CHOWN)
@@ -158,7 +158,7 @@ fn udevd() -> ServiceSpec {
             no_new_privs: true,
             env: Vec::new(),
             system_calls: SystemCalls::ModuleLoader,
-            // It is root to files: the disks' own and secrets of the node are none of those that it sees.
+            // It accesses files as root, but its sandbox contains neither the content of disks nor secrets of the node.
             sandbox: Some(Sandbox {
                 sees: UDEVD_SEES,
                 ..MODULE_LOADER
@@ -166,7 +166,7 @@ fn udevd() -> ServiceSpec {
         }),
         depends_on: Vec::new(),
         needs: Vec::new(),
-        // It is left alone: what holds it up is a device or its driver, and would hold up the next one, too.
+        // No restart: a device or driver that blocks it would block its successor as well.
         limits: told_only(checked(Probe::Unix(UDEVD_HEALTH.into()), limits(READY, 10))),
         oom_score_adj: -998,
         cgroup: "system/udevd".to_owned(),
@@ -187,7 +187,7 @@ fn syslogd() -> ServiceSpec {
                 LOGGING_CONFIG,
             ]),
             uid: SYSLOGD_UID,
-            // Read the kernel's log (`kernel.dmesg_restrict`).
+            // It reads the kernel log (`kernel.dmesg_restrict`).
             capabilities: CapabilitySet::SYSLOG,
             no_new_privs: true,
             env: Vec::new(),
@@ -222,8 +222,8 @@ fn apid(mode: ApiMode) -> ServiceSpec {
             no_new_privs: true,
             env: Vec::new(),
             system_calls: SystemCalls::Server,
-            // Whoever takes it over may do what those may whose certificates it sees: machined verifies
-            // them (docs/decisions/0005-apid-is-a-process.md).
+            // An attacker who takes apid over has the rights of the clients whose certificates pass through it:
+            // machined verifies them (docs/decisions/0005-apid-is-a-process.md).
             sandbox: Some(Sandbox {
                 sees: APID_SEES,
                 links: &[
@@ -254,7 +254,7 @@ fn registryd() -> ServiceSpec {
             no_new_privs: true,
             env: Vec::new(),
             system_calls: SystemCalls::Server,
-            // Pods on the host's network reach it too.
+            // Pods on the host's network can reach it, too.
             sandbox: sees(const { &[Part::reads(IMAGE_CACHE)] }),
         }),
         depends_on: Vec::new(),
@@ -268,10 +268,10 @@ fn registryd() -> ServiceSpec {
     }
 }
 
-/// What runs containers and fetches their images.
+/// The container runtime.
 #[must_use]
 pub fn containerd() -> ServiceSpec {
-    // One that is slow is not made faster by what it has to do at a start.
+    // No restart: the work of a start would make a slow containerd slower.
     let limits = told_only(checked(
         Probe::Grpc(CONTAINERD_SOCKET.into()),
         limits(CONTAINERD_READY, 10),
@@ -289,11 +289,12 @@ pub fn containerd() -> ServiceSpec {
                 "/var/lib/containerd",
             ]),
             uid: 0,
-            // What it starts may need anything but these: modules are udevd's, the machine is machined's.
+            // Containers may need any capability but these: only udevd loads modules, and only machined reboots the
+            // machine.
             capabilities: CapabilitySet::all()
                 .difference(CapabilitySet::SYS_MODULE)
                 .difference(CapabilitySet::SYS_BOOT),
-            // Containers decide for themselves (`allowPrivilegeEscalation`).
+            // Containers choose for themselves (`allowPrivilegeEscalation`).
             no_new_privs: false,
             env: Vec::new(),
             system_calls: SystemCalls::All,
@@ -369,7 +370,7 @@ mod tests {
         };
         let waves = stop_waves(&[waiting_for("a", "b"), waiting_for("b", "a")]);
         assert_eq!(waves, [vec!["a".into(), "b".into()]]);
-        // Extensions in a circle, and one they wait for: the node's own services keep their order.
+        // A cycle of extensions, and an extension it waits for: the node's own services keep their order.
         let mut specs = table(ApiMode::Secure);
         for (id, other) in [
             ("ext-a", "ext-b"),
@@ -438,7 +439,7 @@ mod tests {
             let restarts = health.restart_after.is_some();
             let is_left_alone = ["containerd", "udevd"].contains(&&*spec.id);
             assert_eq!(restarts, !is_left_alone, "{}", spec.id);
-            // As long as a start, so that no busy machine is made busier.
+            // As long as a start may take: a busy machine must not be loaded with restarts.
             let shortest = health.interval * health.restart_after.unwrap_or(CHECKS);
             assert!(shortest >= READY, "{}", spec.id);
         }

@@ -1,4 +1,4 @@
-//! Programs of the image that run once and end, as a table. Nothing else runs one.
+//! The table of one-shot programs of the image. Only this table's programs are ever run.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,57 +7,57 @@ use corten_sys::child::CapabilitySet;
 
 use super::{MODULE_LOADER, Part, REGISTRYD, REGISTRYD_UID, Sandbox, SystemCalls};
 
-/// Where they all run: what they take of the machine is bounded (`boot/cgroups.rs`), and is not machined's.
+/// Cgroup of all tools; its limits are set in `boot/cgroups.rs`, separate from machined's.
 pub const TOOLS_CGROUP: &str = "system/tools";
 
-/// A tool's declaration. None reaches the network.
+/// Declaration of a tool. No tool has network access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tool {
-    /// Its name in `/usr/bin`.
+    /// Name of the program in `/usr/bin`.
     pub program: &'static str,
     /// User and group id; no supplementary groups.
     pub uid: u32,
-    /// What it may ever do.
+    /// Upper limit of its capabilities.
     pub capabilities: CapabilitySet,
-    /// The system calls it may make.
+    /// System calls permitted to it.
     pub system_calls: SystemCalls,
-    /// What it sees beside its program and the files that its arguments name.
+    /// Paths in its sandbox, in addition to its program and the files that its arguments name.
     pub sandbox: Sandbox,
-    /// It is killed when it has not ended by then. Generous: only what hangs shall ever be killed.
+    /// Time limit, after which it is killed. Generous: only a tool that hangs should reach it.
     pub time: Duration,
 }
 
-/// An argument of a tool. A tool sees no file that no argument names.
+/// An argument of a tool. A tool sees only the files that its arguments name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Argument {
-    /// A word that names no file.
+    /// A word that is not a path.
     Word(String),
-    /// A file or directory, which the tool can read.
+    /// A file or directory that the tool can read.
     Reads(PathBuf),
-    /// A block device, which the tool can read and write.
+    /// A block device that the tool can read and write.
     Device(PathBuf),
-    /// A directory that is made new for the tool, which puts its work there. It is the tool's own until the tool has
-    /// ended well, and then the node's (`supervisor/handover.rs`).
+    /// A directory, created empty, for the tool's output. It belongs to the tool until the tool has succeeded, and then
+    /// to the node (`supervisor/handover.rs`).
     Fills(PathBuf),
 }
 
 impl Argument {
-    /// A word that names no file.
+    /// A word that is not a path.
     pub fn word(word: impl Into<String>) -> Argument {
         Argument::Word(word.into())
     }
 
-    /// A file or directory to be read.
+    /// A file or directory that the tool can read.
     pub fn reads(path: impl Into<PathBuf>) -> Argument {
         Argument::Reads(path.into())
     }
 
-    /// A block device to be worked on.
+    /// A block device that the tool can read and write.
     pub fn device(path: impl Into<PathBuf>) -> Argument {
         Argument::Device(path.into())
     }
 
-    /// A directory to be filled.
+    /// A directory for the tool's output.
     pub fn fills(path: impl Into<PathBuf>) -> Argument {
         Argument::Fills(path.into())
     }
@@ -72,15 +72,15 @@ impl AsRef<Path> for Argument {
     }
 }
 
-/// Of programs that the loader of the C library starts: they, their libraries, and where those are looked for.
+/// Sandbox of dynamically linked programs: their libraries and the loader's search paths.
 const DYNAMIC: Sandbox = Sandbox {
     sees: &[Part::runs("/usr")],
     links: &[("/lib", "usr/lib"), ("/lib64", "usr/lib64")],
     empty: &[],
 };
 
-/// Of those that work on a file system. They refuse to work where they find no table of mounts. They get an empty
-/// one: they open their device exclusively, which the kernel refuses for one that is mounted.
+/// Sandbox of XFS tools. They refuse to run without a mount table, so they get an empty one. That is safe because they
+/// open their device exclusively, which the kernel refuses for a mounted device.
 const XFS: Sandbox = Sandbox {
     empty: &["/proc/mounts"],
     ..DYNAMIC
@@ -91,13 +91,13 @@ const MINUTE: Duration = Duration::from_secs(60);
 const TABLE: [Tool; 4] = [
     Tool {
         program: "mkfs.xfs",
-        // As root it owns the device's node.
+        // It accesses the device node as its owner, root.
         uid: 0,
-        // The kernel wants it for `BLKBSZSET` and `BLKFLSBUF`. Its system calls leave no other use of it.
+        // The kernel requires it for `BLKBSZSET` and `BLKFLSBUF`. The system call filter permits no other use of it.
         capabilities: CapabilitySet::SYS_ADMIN,
         system_calls: SystemCalls::Tool,
         sandbox: XFS,
-        // It tells the disk first that all of it is free, which some take their time for.
+        // It first discards the whole device, which is slow on some disks.
         time: MINUTE.saturating_mul(60),
     },
     Tool {
@@ -106,7 +106,7 @@ const TABLE: [Tool; 4] = [
         capabilities: CapabilitySet::SYS_ADMIN,
         system_calls: SystemCalls::Tool,
         sandbox: XFS,
-        // Reads all there is of the file system's own data, on a disk that may be slow as well as broken.
+        // It reads all metadata of the file system, perhaps from a slow and damaged disk.
         time: MINUTE.saturating_mul(12 * 60),
     },
     Tool {
@@ -115,11 +115,11 @@ const TABLE: [Tool; 4] = [
         capabilities: CapabilitySet::SYS_MODULE,
         system_calls: SystemCalls::ModuleLoader,
         sandbox: MODULE_LOADER,
-        // A driver may look for its device for long.
+        // A driver may probe for its device for a long time.
         time: MINUTE.saturating_mul(10),
     },
     Tool {
-        // It alone reads what strangers made. It is a static program.
+        // The only tool that reads untrusted data. It is a static program.
         program: REGISTRYD,
         uid: REGISTRYD_UID,
         capabilities: CapabilitySet::empty(),
@@ -129,12 +129,12 @@ const TABLE: [Tool; 4] = [
             links: &[],
             empty: &[],
         },
-        // Reads and writes an extension of up to some GiB.
+        // It reads and writes an extension of up to some GiB.
         time: MINUTE.saturating_mul(60),
     },
 ];
 
-/// The tool of this name.
+/// The tool with this name.
 #[must_use]
 pub fn tool(program: &str) -> Option<Tool> {
     TABLE.into_iter().find(|tool| tool.program == program)
@@ -165,7 +165,7 @@ mod tests {
             }
             let filtered = tool.system_calls == SystemCalls::Tool || tool.program == "udevd";
             assert!(filtered, "{}", tool.program);
-            // What reads the bytes of strangers is not root.
+            // A program that reads untrusted data does not run as root.
             assert_eq!(tool.uid == 0, tool.program != REGISTRYD, "{}", tool.program);
         }
     }

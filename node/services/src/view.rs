@@ -1,4 +1,4 @@
-//! What a service is at the moment, as the API shows it, and what may be asked of it.
+//! Views of services for the API, and operations on them.
 
 use std::time::SystemTime;
 
@@ -22,30 +22,30 @@ pub enum ServiceState {
 /// One entry of a service's history (the last 64 are kept).
 #[derive(Debug, Clone)]
 pub struct ServiceEvent {
-    /// What happened, for a person.
+    /// Human-readable message.
     pub message: String,
-    /// The state entered.
+    /// State of the service from then on.
     pub state: ServiceState,
-    /// When.
+    /// Time of the event.
     pub at: SystemTime,
 }
 
-/// A service as the API shows it.
+/// View of a service for the API.
 #[derive(Debug, Clone)]
 pub struct ServiceView {
-    /// The service's id, also its log's name.
+    /// Id of the service; also the name of its log.
     pub id: String,
-    /// Its state.
+    /// State of the service.
     pub state: ServiceState,
-    /// Its first process, while it runs.
+    /// PID of its first process, while it runs.
     pub pid: Option<u32>,
-    /// `None` until the first health answer.
+    /// Whether it is healthy; `None` until the first result.
     pub healthy: Option<bool>,
-    /// The last health check's message, empty when healthy.
+    /// Message of the last failed health check; empty when healthy.
     pub health_message: String,
-    /// When health last changed.
+    /// Time of the last change of its health.
     pub health_changed: SystemTime,
-    /// Oldest first.
+    /// History, oldest event first.
     pub events: Vec<ServiceEvent>,
 }
 
@@ -60,13 +60,13 @@ impl From<&ServiceView> for api::ServiceHealth {
     }
 }
 
-/// What may be asked of a service.
+/// An operation on a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Control {
-    /// It shall run.
+    /// Start the service.
     Start,
-    /// It shall not run.
+    /// Stop the service.
     Stop,
-    /// It shall run anew.
+    /// Restart the service.
     Restart,
 }

@@ -1,4 +1,4 @@
-//! How apid serves.
+//! Settings of the node's API services.
 
 use std::net::IpAddr;
 
@@ -11,22 +11,22 @@ use super::open;
 
 const NAMESPACE: &str = "runtime";
 
-/// Whom apid serves, and where; id [`ApiServiceConfig::ID`]. There is none before it is known.
+/// Listen address and access policy of apid; id [`ApiServiceConfig::ID`]. It does not exist until both are known.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ApiServiceConfig {
-    /// `:50000`: at every address of the node.
+    /// `:50000`: port 50000 on every address of the node.
     pub listen_address: String,
-    /// It answers for this node alone.
+    /// Whether apid answers for this node alone and routes nothing to others.
     pub node_routing_disabled: bool,
-    /// Whoever calls is a reader.
+    /// Whether every caller has the role of a reader.
     pub readonly_role_mode: bool,
-    /// Callers need no certificate.
+    /// Whether callers need no certificate.
     pub skip_verifying_client_cert: bool,
 }
 
 impl ApiServiceConfig {
-    /// There is one.
+    /// Id of the only resource of this type.
     pub const ID: &str = "apid";
 }
 
@@ -45,19 +45,19 @@ impl Spec for ApiServiceConfig {
     }
 }
 
-/// Where a node without a machine config can be given one; id [`MaintenanceServiceConfig::ID`]. A node with one
-/// has none.
+/// Where a node without a machine config accepts one; id [`MaintenanceServiceConfig::ID`]. A node with a machine config
+/// has no such resource.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MaintenanceServiceConfig {
-    /// As [`ApiServiceConfig::listen_address`].
+    /// Same form as [`ApiServiceConfig::listen_address`].
     pub listen_address: String,
-    /// The node's own that others can reach it by.
+    /// Addresses of the node that others can reach.
     pub reachable_addresses: Vec<IpAddr>,
 }
 
 impl MaintenanceServiceConfig {
-    /// There is one.
+    /// Id of the only resource of this type.
     pub const ID: &str = "maintenance";
 }
 

@@ -1,4 +1,4 @@
-//! What the node is made of.
+//! Software bill of materials (SBOM) of the node.
 
 use corten_api::talos::resource::definitions::runtime as wire;
 use corten_resources::{Definition, Spec};
@@ -8,24 +8,24 @@ use super::{column, is_default, open};
 
 const NAMESPACE: &str = "runtime";
 
-/// Something the image or an extension is made of: a package, a crate, a Go module, the kernel. Its id is its
-/// name, with the version behind it where the name is taken.
+/// A component of the image or of an extension: a package, a crate, a Go module, the kernel. Its id is its name; if the
+/// name is taken, the version follows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SbomItem {
-    /// Its name where it comes from.
+    /// Name at its origin.
     pub name: String,
-    /// Its version there.
+    /// Version at its origin.
     pub version: String,
-    /// The license it declares (SPDX), if it does.
+    /// Declared license (SPDX), if any.
     #[serde(skip_serializing_if = "is_default")]
     pub license: String,
-    /// Its names in lists of vulnerabilities (CPE).
+    /// Names in vulnerability databases (CPE).
     #[serde(skip_serializing_if = "is_default")]
     pub cpes: Vec<String>,
-    /// Its package URLs.
+    /// Package URLs.
     #[serde(skip_serializing_if = "is_default")]
     pub purls: Vec<String>,
-    /// It came with an extension.
+    /// Whether an extension brought it.
     #[serde(skip_serializing_if = "is_default")]
     pub extension: bool,
 }

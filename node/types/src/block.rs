@@ -1,4 +1,4 @@
-//! Disks and what is on them.
+//! Block devices, disks and their contents.
 
 use corten_api::talos::resource::definitions::block as wire;
 use corten_resources::{Definition, Spec};
@@ -8,7 +8,7 @@ use super::{column, is_default, open};
 
 const NAMESPACE: &str = "runtime";
 
-/// A block device of whatever kind; its id is the kernel's name (`vda1`, `loop2`, `dm-0`).
+/// A block device of any kind; its id is the kernel's name (`vda1`, `loop2`, `dm-0`).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BlockDevice {
@@ -17,20 +17,20 @@ pub struct BlockDevice {
     pub kind: &'static str,
     pub major: u32,
     pub minor: u32,
-    /// The name of a partition in its table.
+    /// Name of a partition in the partition table.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub partition_name: String,
-    /// From 1; 0 for a disk.
+    /// Partition number, from 1; 0 for a disk.
     #[serde(skip_serializing_if = "is_default")]
     pub partition_number: u32,
-    /// Where it is below `/sys`.
+    /// Path below `/sys`.
     pub device_path: String,
-    /// Counts how often something about it may have changed.
+    /// Counter that grows whenever a property of the device may have changed.
     pub generation: u32,
-    /// A partition's disk.
+    /// Disk of a partition.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub parent: String,
-    /// The devices it is put together of.
+    /// Lower devices it consists of.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub secondaries: Vec<String>,
 }
@@ -67,15 +67,15 @@ impl Spec for BlockDevice {
 /// A disk; its id is the kernel's name (`vda`).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Disk {
-    /// `/dev/vda`.
+    /// Device path: `/dev/vda`.
     pub dev_path: String,
-    /// In bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// The same for people.
+    /// Size for people.
     pub pretty_size: String,
-    /// The unit the disk likes to be read in, in bytes.
+    /// Optimal I/O size in bytes.
     pub io_size: u64,
-    /// The unit it can be read in, in bytes.
+    /// Logical sector size in bytes.
     pub sector_size: u64,
     pub readonly: bool,
     pub cdrom: bool,
@@ -87,16 +87,16 @@ pub struct Disk {
     pub modalias: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub wwid: String,
-    /// The controller's place below `/sys/devices`.
+    /// Path of the controller below `/sys/devices`.
     pub bus_path: String,
     pub sub_system: String,
-    /// `virtio`, `nvme`, `sata`, `usb`, ...
+    /// Transport: `virtio`, `nvme`, `sata`, `usb`, ...
     #[serde(skip_serializing_if = "String::is_empty")]
     pub transport: String,
     pub rotational: bool,
-    /// Its other names in `/dev`.
+    /// Other names in `/dev`.
     pub symlinks: Vec<String>,
-    /// The kernel's number of it, which no other disk gets in this boot; 0: it tells none.
+    /// The kernel's sequence number of the disk, unique in this boot; 0 if the kernel reports none.
     #[serde(skip)]
     pub sequence: u64,
 }
@@ -141,10 +141,10 @@ impl Spec for Disk {
     }
 }
 
-/// Names of a device that stay, whichever order devices are found in; its id is the kernel's name.
+/// Stable names of a device, independent of the order of discovery; its id is the kernel's name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct BlockSymlinks {
-    /// Links below `/dev/disk`, in order.
+    /// Links below `/dev/disk`, sorted.
     pub paths: Vec<String>,
 }
 
@@ -160,16 +160,15 @@ impl Spec for BlockSymlinks {
     }
 }
 
-/// Whether the disks the machine was started with, and what is on them, are known; id
-/// [`DiscoveredVolumesStatus::ID`].
+/// Whether the disks present at boot and their contents are known; id [`DiscoveredVolumesStatus::ID`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct DiscoveredVolumesStatus {
-    /// They are.
+    /// Whether discovery is complete.
     pub ready: bool,
 }
 
 impl DiscoveredVolumesStatus {
-    /// There is one.
+    /// Id of the only resource of this type.
     pub const ID: &str = "discovered-volumes-status";
 }
 
@@ -188,7 +187,7 @@ impl Spec for DiscoveredVolumesStatus {
     }
 }
 
-/// The disk that carries the node; id [`SystemDisk::ID`].
+/// The disk the node runs from; id [`SystemDisk::ID`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SystemDisk {
@@ -198,7 +197,7 @@ pub struct SystemDisk {
 }
 
 impl SystemDisk {
-    /// There is one, or none.
+    /// Id of the only resource of this type; it may be absent.
     pub const ID: &str = "system-disk";
 }
 
@@ -220,21 +219,21 @@ impl Spec for SystemDisk {
     }
 }
 
-/// A disk or partition and what was found on it; its id is the kernel's name.
+/// A disk or partition and its detected content; its id is the kernel's name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct DiscoveredVolume {
     pub dev_path: String,
     /// `disk` or `partition`.
     #[serde(rename = "type")]
     pub kind: &'static str,
-    /// A partition's disk.
+    /// Disk of a partition.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub parent: String,
-    /// In bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// The same for people.
+    /// Size for people.
     pub pretty_size: String,
-    /// A file system, a container of volumes (`luks`, `lvm2-pv`), a partition table (`gpt`).
+    /// Detected content: a file system, a volume container (`luks`, `lvm2-pv`) or a partition table (`gpt`).
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -247,7 +246,7 @@ pub struct DiscoveredVolume {
     pub partition_type: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub partition_label: String,
-    /// From 1; 0 for a disk.
+    /// Partition number, from 1; 0 for a disk.
     pub partition_index: u64,
 }
 
@@ -285,24 +284,24 @@ impl Spec for DiscoveredVolume {
     }
 }
 
-/// What the kernel swaps to; its id is the device's path.
+/// Active swap space; its id is the device's path.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SwapStatus {
-    /// `/dev/dm-1`.
+    /// Device path: `/dev/dm-1`.
     pub device: String,
     /// `partition` or `file`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// In bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// The same for people.
+    /// Size for people.
     pub size_human: String,
-    /// In bytes.
+    /// Used space in bytes.
     pub used: u64,
-    /// The same for people.
+    /// Used space for people.
     pub used_human: String,
-    /// The highest is used first; below 0 the kernel chose it.
+    /// Priority: the kernel uses the highest first and assigns negative values itself.
     pub priority: i32,
 }
 

@@ -13,20 +13,20 @@ use super::{column, duration, open};
 
 const NAMESPACE: &str = "runtime";
 
-/// Whether the clock is right; id [`TimeStatus::ID`].
+/// Whether the clock is synchronized; id [`TimeStatus::ID`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TimeStatus {
-    /// A server's time was taken over, or nobody wants it to be.
+    /// Whether the clock took over a server's time, or no synchronization is wanted.
     pub synced: bool,
-    /// Counts jumps of more than 15 minutes.
+    /// Number of clock jumps of more than 15 minutes.
     pub epoch: u64,
-    /// The node keeps no time.
+    /// Whether time synchronization is off.
     pub sync_disabled: bool,
 }
 
 impl TimeStatus {
-    /// There is one.
+    /// Id of the only resource of this type.
     pub const ID: &str = "node";
 }
 
@@ -49,25 +49,25 @@ impl Spec for TimeStatus {
     }
 }
 
-/// Whether servers were believed; id [`NtpStatus::ID`].
+/// Trust in the time servers; id [`NtpStatus::ID`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NtpStatus {
-    /// The last answer was not acted on, as it may be a mistake.
+    /// Whether the last answer was discarded as a possible error.
     pub spike_detected: bool,
-    /// How many such there were in a row.
+    /// Number of consecutive discarded answers.
     pub consecutive_spikes: u32,
-    /// What the clock waits for before it follows a server; empty: nothing. Not in the message, which is the
-    /// reference's.
+    /// Condition the clock waits for before it follows a server; empty if none. The message lacks it: its fields are
+    /// fixed by the reference.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub waits_for: String,
-    /// Servers that are not believed, and why. Not in the message either.
+    /// Rejected servers with the reason for each. The message lacks it as well.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub refused: BTreeMap<String, String>,
 }
 
 impl NtpStatus {
-    /// There is one.
+    /// Id of the only resource of this type.
     pub const ID: &str = "node";
 }
 
@@ -92,33 +92,33 @@ impl Spec for NtpStatus {
     }
 }
 
-/// How the kernel steers the clock; id [`AdjtimeStatus::ID`].
+/// How the kernel disciplines the clock; id [`AdjtimeStatus::ID`].
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AdjtimeStatus {
-    /// What is still to be made good, in nanoseconds.
+    /// Remaining offset to correct, in nanoseconds.
     #[serde(serialize_with = "as_text")]
     pub offset: i64,
-    /// How fast the clock runs, as a part of how fast it would.
+    /// Ratio of the disciplined to the nominal frequency.
     pub frequency_adjustment_ratio: f64,
-    /// In nanoseconds.
+    /// Maximum error in nanoseconds.
     #[serde(serialize_with = "as_text")]
     pub max_error: i64,
-    /// In nanoseconds.
+    /// Estimated error in nanoseconds.
     #[serde(serialize_with = "as_text")]
     pub est_error: i64,
-    /// The kernel's names, joined by `|`.
+    /// The kernel's names of the status bits, joined by `|`.
     pub status: String,
-    /// The loop's time constant.
+    /// Time constant of the phase-locked loop.
     pub constant: i64,
-    /// Somebody says that the clock is right.
+    /// Whether a program has told the kernel that the clock is synchronized.
     pub sync_status: bool,
-    /// The kernel's name.
+    /// The kernel's name of the clock state.
     pub state: &'static str,
 }
 
 impl AdjtimeStatus {
-    /// There is one.
+    /// Id of the only resource of this type.
     pub const ID: &str = "node";
 }
 
@@ -126,14 +126,14 @@ impl From<Steering> for AdjtimeStatus {
     fn from(now: Steering) -> AdjtimeStatus {
         AdjtimeStatus {
             offset: now.offset,
-            // In 2^-16 millionths.
+            // The unit is 2^-16 parts per million.
             frequency_adjustment_ratio: 1.0 + now.frequency as f64 / 65536.0 / 1_000_000.0,
             max_error: now.max_error.saturating_mul(1000),
             est_error: now.estimated_error.saturating_mul(1000),
             status: flags(now.status, CLOCK_STATUSES).replace(',', " | "),
             constant: now.constant,
             sync_status: now.status & UNSYNCHRONIZED == 0,
-            // adjtimex(2), return value.
+            // Return value of adjtimex(2).
             state: match now.state {
                 0 => "TIME_OK",
                 1 => "TIME_INS",
@@ -177,7 +177,7 @@ impl Spec for AdjtimeStatus {
     }
 }
 
-/// Both parts have the sign.
+/// Seconds and nanoseconds have the same sign.
 fn span(nanoseconds: i64) -> prost_types::Duration {
     prost_types::Duration {
         seconds: nanoseconds / 1_000_000_000,

@@ -1,4 +1,4 @@
-//! The machine config, and what follows from it at once.
+//! The machine config and the facts derived from it alone.
 
 use corten_api::resource::config as wire;
 use corten_api::talos::resource::definitions::cluster::InfoSpec;
@@ -10,18 +10,18 @@ use super::{column, open};
 
 const NAMESPACE: &str = "config";
 
-/// The config the node runs by, as it was given, secrets and all; id [`MachineConfig::ID`].
+/// The active machine config as it was submitted, including secrets; id [`MachineConfig::ID`].
 #[derive(Clone, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct MachineConfig {
-    /// The text.
+    /// The YAML text.
     pub source: String,
 }
 
 impl MachineConfig {
-    /// There is one.
+    /// Id of the only resource of this type.
     pub const ID: &str = "v1alpha1";
-    /// Says that the spec is a text, not a tree; clients look for the key alone.
+    /// Annotation that marks the spec as text rather than a tree; clients test for the key alone.
     pub const IS_TEXT: (&str, &str) = ("talos.dev/yaml-spec", "1");
 }
 
@@ -47,16 +47,16 @@ impl Spec for MachineConfig {
     }
 }
 
-/// What the node is in its cluster; id [`MachineType::ID`].
+/// The node's role in its cluster; id [`MachineType::ID`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct MachineType {
-    /// `controlplane`, `worker`, `init`.
+    /// Role: `controlplane`, `worker`, `init`.
     pub name: &'static str,
 }
 
 impl MachineType {
-    /// There is one.
+    /// Id of the only resource of this type.
     pub const ID: &str = "machine-type";
 }
 
@@ -92,19 +92,19 @@ impl Spec for MachineType {
     }
 }
 
-/// The cluster the node belongs to; id [`ClusterInfo::ID`].
+/// The node's cluster; id [`ClusterInfo::ID`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ClusterInfo {
-    /// Names it to the discovery service; often empty.
+    /// Id of the cluster for the discovery service; often empty.
     #[serde(rename = "clusterId")]
     pub id: String,
-    /// Its name.
+    /// Name of the cluster.
     #[serde(rename = "clusterName")]
     pub name: String,
 }
 
 impl ClusterInfo {
-    /// There is one.
+    /// Id of the only resource of this type.
     pub const ID: &str = "current";
 }
 

@@ -1,4 +1,4 @@
-//! What containerd is told beside registries.
+//! Settings of containerd other than registries.
 
 use std::fmt;
 
@@ -12,10 +12,10 @@ use super::open;
 
 const NAMESPACE: &str = "cri";
 
-/// A part of containerd's configuration; its name is the id. It takes an administrator to read it.
+/// A fragment of containerd's configuration; its id is the fragment's name. Only administrators may read it.
 #[derive(Clone, PartialEq, Eq, Serialize)]
 pub struct CustomizationConfig {
-    /// TOML, as the config has it.
+    /// TOML text from the machine config.
     pub content: String,
 }
 
@@ -41,15 +41,15 @@ impl Spec for CustomizationConfig {
     }
 }
 
-/// The specification that containers of pods begin with, or changes of it.
+/// Base OCI runtime spec of pod containers, or overrides of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct BaseRuntimeSpecConfig(pub Json);
 
 impl BaseRuntimeSpecConfig {
-    /// The id of the one without any change.
+    /// Id of the base spec without overrides.
     pub const DEFAULT: &str = "default";
-    /// The id of the changes that the config asks for.
+    /// Id of the overrides from the machine config.
     pub const OVERRIDES: &str = "overrides";
 }
 

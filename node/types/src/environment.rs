@@ -1,4 +1,4 @@
-//! What services are told of the world.
+//! Environment variables of services.
 
 use std::collections::BTreeMap;
 
@@ -8,27 +8,27 @@ use serde::Serialize;
 
 use super::{column, open};
 
-/// Values by name.
+/// Environment variables: values by name.
 pub type Variables = BTreeMap<String, String>;
 
-/// What every service has in its environment, and all it has.
+/// The complete environment every service starts with.
 pub const ENVIRONMENT: [(&str, &str); 1] = [("PATH", "/usr/bin:/opt/cni/bin")];
 
 const NAMESPACE: &str = "runtime";
 
-/// The variables of containerd and of extensions' services; id [`Environment::ID`]. A proxy's password may be
-/// among them, so that it takes an administrator to read them.
+/// Environment of containerd and of extension services; id [`Environment::ID`]. It may contain a proxy's password, so
+/// only administrators may read it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Environment {
-    /// `NAME=value`, sorted.
+    /// Variables as `NAME=value`, sorted.
     pub variables: Vec<String>,
 }
 
 impl Environment {
-    /// There is one.
+    /// Id of the only resource of this type.
     pub const ID: &str = "machined";
 
-    /// With those that every service has.
+    /// The given variables, plus those of every service.
     #[must_use]
     pub fn of(variables: &Variables) -> Environment {
         let given = variables.iter();

@@ -1,4 +1,4 @@
-//! What the node is to etcd.
+//! The node's membership in etcd.
 
 use corten_api::talos::resource::definitions::etcd as wire;
 use corten_resources::{Definition, Spec};
@@ -6,17 +6,17 @@ use serde::Serialize;
 
 use super::{column, open};
 
-/// The node's member of etcd; id [`EtcdMember::ID`]. It is there while the member runs, has a vote and knows a leader.
+/// The node's etcd member; id [`EtcdMember::ID`]. It exists while the member runs, can vote and knows a leader.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EtcdMember {
-    /// Its id, hexadecimal.
+    /// Member id in hexadecimal.
     #[serde(rename = "memberID")]
     pub member_id: String,
 }
 
 impl EtcdMember {
-    /// There is one.
+    /// Id of the only resource of this type.
     pub const ID: &str = "local";
 }
 

@@ -1,4 +1,4 @@
-//! Expressions that choose disks and volumes: people have their text, typed clients their parts.
+//! Expressions that select disks and volumes. People see their text, typed clients their syntax tree.
 
 use std::collections::HashMap;
 
@@ -8,12 +8,12 @@ use corten_api::google::api::expr::v1alpha1 as wire;
 use corten_config::values::on_reader;
 use serde::Serialize;
 
-/// Of parts inside each other. Most who decode messages stop at a hundred, and a part takes two; the parts of a
-/// sum of so many numbers are left out.
+/// Maximum nesting of the syntax tree. Many protobuf decoders stop at depth 100, and a node of the tree takes two
+/// levels. Deeper expressions have no tree in the message.
 const DEPTH: u8 = 48;
 
-/// What is true or false of a disk or volume, in the Common Expression Language; empty where there is none. It is
-/// read once and for all, as reading it takes a thread.
+/// A Boolean expression over a disk or volume in the Common Expression Language (CEL); empty if there is none. The text
+/// is parsed only once, because each parse takes a thread.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct Expression {
@@ -23,10 +23,10 @@ pub struct Expression {
 }
 
 impl Expression {
-    /// Reads its text, which may be empty.
+    /// Parses the text, which may be empty.
     ///
     /// # Errors
-    /// Says with the text why it is none, or that it cannot be read now.
+    /// A syntax error or a failure to parse now; the message contains the text.
     pub fn read(text: &str) -> Result<Expression, String> {
         if text.is_empty() {
             return Ok(Expression::default());
@@ -39,14 +39,14 @@ impl Expression {
         })
     }
 
-    /// Its parts; none of an empty one, and of one that is too deep.
+    /// The syntax tree; `None` if the expression is empty or too deep.
     #[must_use]
     pub fn message(&self) -> Option<wire::CheckedExpr> {
         self.parts.clone()
     }
 }
 
-/// Clients want to know the type of what comes out.
+/// Wraps the root with its result type, which clients require.
 fn checked(root: wire::Expr) -> wire::CheckedExpr {
     let boolean = wire::Type {
         type_kind: Some(wire::r#type::TypeKind::Primitive(
@@ -59,7 +59,7 @@ fn checked(root: wire::Expr) -> wire::CheckedExpr {
     }
 }
 
-/// Functions and operators have the same names on both sides.
+/// Converts a node of the tree. Functions and operators have the same names on both sides.
 fn message(part: &Parsed, depth: u8) -> Option<wire::Expr> {
     use wire::expr::{Call, CreateList, ExprKind, Ident, Select};
     let depth = depth.checked_sub(1)?;
@@ -90,7 +90,7 @@ fn message(part: &Parsed, depth: u8) -> Option<wire::Expr> {
                 elements: elements?,
             })
         }
-        // The config lets no loops and maps in.
+        // The config rejects expressions with loops and maps.
         Expr::Comprehension(_) | Expr::Map(_) | Expr::Struct(_) | Expr::Unspecified => return None,
     };
     Some(wire::Expr {
@@ -162,7 +162,7 @@ mod tests {
             panic!("{product:?}");
         };
         assert_eq!(ten.constant_kind, Some(ConstantKind::Uint64Value(10)));
-        // No two parts have one id.
+        // Ids of nodes are unique.
         assert_ne!(and.args[0].id, and.args[1].id);
     }
 

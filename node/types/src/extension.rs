@@ -1,4 +1,4 @@
-//! System extensions, and what the machine config has for their services.
+//! System extensions and the machine config's settings for their services.
 
 use std::fmt;
 
@@ -16,12 +16,12 @@ use super::{column, is_default, open};
 
 const NAMESPACE: &str = "runtime";
 
-/// A system extension in the root file system; its id is its place among them, 0 being the lowest.
+/// A system extension in the root file system; its id is its position in the layer stack, 0 at the bottom.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ExtensionStatus {
-    /// The name of its layer's file.
+    /// File name of its layer.
     pub image: String,
-    /// What it says of itself.
+    /// Metadata from its own manifest.
     pub metadata: Metadata,
 }
 
@@ -59,26 +59,26 @@ impl Spec for ExtensionStatus {
     }
 }
 
-/// What the machine config has for the service of an extension; its id is the service's name without `ext-`.
-/// It may hold secrets.
+/// Settings of an extension service from the machine config; its id is the service's name without `ext-`. It may
+/// contain secrets.
 #[derive(Clone, PartialEq, Eq, Serialize)]
 pub struct ExtensionServiceConfig {
-    /// Files its container sees.
+    /// Files mounted into its container.
     #[serde(skip_serializing_if = "is_default")]
     pub files: Vec<ExtensionServiceConfigFile>,
-    /// Variables of its environment: `NAME=value`.
+    /// Environment variables: `NAME=value`.
     #[serde(skip_serializing_if = "is_default")]
     pub environment: Vec<String>,
 }
 
-/// Part of [`ExtensionServiceConfig`].
+/// A file in an [`ExtensionServiceConfig`].
 #[expect(missing_debug_implementations, reason = "a file may hold a secret")]
 #[derive(Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExtensionServiceConfigFile {
-    /// All of it.
+    /// Complete content.
     pub content: String,
-    /// Where it is in the container.
+    /// Path in the container.
     pub mount_path: String,
 }
 
@@ -133,12 +133,12 @@ impl Spec for ExtensionServiceConfig {
     }
 }
 
-/// That the files of an [`ExtensionServiceConfig`] are where its service looks for them; same id. There is
-/// none for a service no extension brought.
+/// Marks the files of an [`ExtensionServiceConfig`] as written for its service; same id. It exists only for services
+/// that an extension brought.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExtensionServiceConfigStatus {
-    /// The version of the [`ExtensionServiceConfig`].
+    /// Version of the [`ExtensionServiceConfig`].
     pub spec_version: String,
 }
 

@@ -1,4 +1,4 @@
-//! Files the node writes for programs to look into.
+//! Files in `/etc` that the node writes for programs.
 
 use std::fmt;
 
@@ -10,14 +10,14 @@ use super::open;
 
 const NAMESPACE: &str = "files";
 
-/// A file in `/etc`; its id is its name there.
+/// A file in `/etc`; its id is its name in that directory.
 #[derive(Clone, PartialEq, Eq, Serialize)]
 pub struct EtcFileSpec {
-    /// All of it.
+    /// Complete content.
     pub contents: String,
-    /// Its permissions.
+    /// Permission bits.
     pub mode: u32,
-    /// Always empty: the node labels nothing.
+    /// Always empty: the node sets no SELinux labels.
     pub selinux_label: &'static str,
 }
 
@@ -44,11 +44,11 @@ impl Spec for EtcFileSpec {
     }
 }
 
-/// That an [`EtcFileSpec`] is written; same id.
+/// Marks an [`EtcFileSpec`] as written; same id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EtcFileStatus {
-    /// The version of the [`EtcFileSpec`].
+    /// Version of the [`EtcFileSpec`].
     pub spec_version: String,
 }
 

@@ -1,4 +1,4 @@
-//! Chains of the packet filter.
+//! Chains and rules of the packet filter.
 
 use corten_api::talos::resource::definitions::network as wire;
 use corten_resources::{Definition, Spec};
@@ -11,16 +11,16 @@ use super::{column, open};
 /// A chain of the table `inet corten`; its id is the chain's name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NfTablesChain {
-    /// `filter`.
+    /// Type of the chain: `filter`.
     #[serde(rename = "type")]
     pub kind: &'static str,
-    /// Where packets come by.
+    /// Hook at which the chain sees packets.
     pub hook: Hook,
-    /// Among the chains of that hook lower ones come first.
+    /// Priority among the chains of the hook; lower values run first.
     pub priority: i32,
-    /// What becomes of packets that no rule decides about.
+    /// Verdict on packets that no rule decides.
     pub policy: Verdict,
-    /// Looked at in order, up to the first that decides.
+    /// Rules in order; the first verdict ends the search.
     pub rules: Vec<Rule>,
 }
 
@@ -50,55 +50,55 @@ impl Spec for NfTablesChain {
     }
 }
 
-/// A place packets come by; its number is that on the wire.
+/// A netfilter hook; its number is that on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Hook {
-    /// All that come in, before anything is decided about them.
+    /// All incoming packets, before routing.
     Prerouting,
-    /// Those for the node itself.
+    /// Packets addressed to the node itself.
     Input,
 }
 
-/// What becomes of a packet; its number is that on the wire.
+/// The decision on a packet; its number is that on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// It is gone.
+    /// Discards the packet.
     Drop,
-    /// It goes on.
+    /// Lets the packet pass.
     Accept,
 }
 
-/// A rule: all that it matches must be so.
+/// A rule; it applies only if all its matches do.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rule {
-    /// The link it came by.
+    /// Incoming link.
     #[serde(rename = "matchIIfName", skip_serializing_if = "Option::is_none")]
     pub match_iif_name: Option<IfNameMatch>,
-    /// What the kernel knows of its connection.
+    /// Connection tracking state.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub match_conntrack_state: Option<ConntrackMatch>,
-    /// From whom it is.
+    /// Source address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub match_source_address: Option<AddressMatch>,
-    /// For whom it is.
+    /// Destination address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub match_destination_address: Option<AddressMatch>,
-    /// Its protocol and ports.
+    /// Transport protocol and ports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub match_layer4: Option<Layer4Match>,
-    /// How many there may be.
+    /// Rate limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub match_limit: Option<LimitMatch>,
-    /// Whether the kernel counts what comes so far.
+    /// Whether the kernel counts the packets that reach this point of the rule.
     #[serde(
         rename = "anonymousCounter",
         skip_serializing_if = "std::ops::Not::not"
     )]
     pub counter: bool,
-    /// What becomes of the packet; absent: the next rule says.
+    /// Verdict on the packet; if absent, the next rule decides.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
 }
@@ -142,58 +142,58 @@ impl Rule {
     }
 }
 
-/// One of these links.
+/// A match of one of several links.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IfNameMatch {
-    /// Their names.
+    /// Names of the links.
     #[serde(rename = "interfaceName")]
     pub names: Vec<String>,
-    /// `==`.
+    /// Comparison: `==`.
     pub operator: &'static str,
 }
 
-/// One of these states.
+/// A match of one of several connection tracking states.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ConntrackMatch {
-    /// The states.
+    /// States to match.
     pub states: Vec<ConntrackState>,
 }
 
-/// What the kernel knows of a packet's connection; its number is the kernel's bit (`nf_conntrack_common.h`).
+/// Connection tracking state of a packet; its number is the kernel's bit (`nf_conntrack_common.h`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ConntrackState {
-    /// The packet fits no connection and begins none.
+    /// The packet belongs to no connection and starts none.
     Invalid = 1,
-    /// Packets went both ways.
+    /// The connection has seen packets in both directions.
     Established = 1 << 1,
-    /// It belongs to another connection, as errors do.
+    /// The packet is related to another connection, such as an ICMP error.
     Related = 1 << 2,
 }
 
-/// An address of these networks.
+/// A match of addresses by network.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AddressMatch {
-    /// In one of these, ...
+    /// Networks one of which must contain the address.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub include_subnets: Vec<Prefix>,
-    /// ... and in none of these.
+    /// Networks none of which may contain the address.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub exclude_subnets: Vec<Prefix>,
 }
 
-/// A protocol above IP.
+/// A match of a protocol above IP.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Layer4Match {
-    /// Which.
+    /// The protocol.
     pub protocol: Protocol,
-    /// The port it is for.
+    /// Destination port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub match_destination_port: Option<PortMatch>,
-    /// What the message is, of ICMP and ICMPv6.
+    /// Message type of ICMP or ICMPv6.
     #[serde(rename = "matchICMPType", skip_serializing_if = "Option::is_none")]
     pub match_icmp_type: Option<IcmpTypeMatch>,
 }
@@ -214,7 +214,7 @@ impl Layer4Match {
     }
 }
 
-/// Its number is that of the IP header (IANA, "Protocol Numbers").
+/// A protocol above IP; its number is that in the IP header (IANA, "Protocol Numbers").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
@@ -229,19 +229,19 @@ pub enum Protocol {
     IcmpV6 = 58,
 }
 
-/// One of these ports.
+/// A match of one of several ports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PortMatch {
-    /// From the lowest to the highest.
+    /// Port ranges in ascending order.
     pub ranges: Vec<PortRange>,
 }
 
-/// Ports, both ends included.
+/// An inclusive range of ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct PortRange {
-    /// The lowest.
+    /// Lowest port.
     pub lo: u16,
-    /// The highest.
+    /// Highest port.
     pub hi: u16,
 }
 
@@ -254,24 +254,24 @@ impl PortRange {
     }
 }
 
-/// One of these messages.
+/// A match of one of several ICMP message types.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct IcmpTypeMatch {
-    /// Their numbers (IANA, "ICMPv6 Parameters").
+    /// Type numbers (IANA, "ICMPv6 Parameters").
     #[serde(serialize_with = "numbers")]
     pub types: Vec<u8>,
 }
 
-/// `Vec<u8>` would be taken for bytes.
+/// Serializes the types as numbers; serde would write a `Vec<u8>` as bytes.
 fn numbers<S: Serializer>(types: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(types.iter().map(|number| u32::from(*number)))
 }
 
-/// Not more than so many.
+/// A match of packets within a rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LimitMatch {
-    /// In a second.
+    /// Packets per second.
     pub packet_rate_per_second: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What the machine is made of. What the firmware does not say is empty, and 0 where it is a number.
+//! The machine's hardware. Values the firmware does not report are empty, or 0 if numeric.
 
 use corten_api::machine as api;
 use corten_api::talos::resource::definitions::hardware as wire;
@@ -19,14 +19,14 @@ pub struct SystemInformation {
     pub bios_version: String,
     pub serialnumber: String,
     pub uuid: String,
-    /// What switched it on: `Power Switch`, `AC Power Restored`, ...
+    /// Event that powered it on: `Power Switch`, `AC Power Restored`, ...
     #[serde(skip_serializing_if = "is_default")]
     pub wake_up_type: &'static str,
     pub sku_number: String,
 }
 
 impl SystemInformation {
-    /// There is one.
+    /// Id of the only resource of this type.
     pub const ID: &str = "systeminformation";
 }
 
@@ -62,25 +62,25 @@ impl Spec for SystemInformation {
     }
 }
 
-/// A socket and the processor in it (SMBIOS type 4); its id is the socket's name with `-` for blanks. An
-/// empty socket has an empty spec.
+/// A processor socket and its processor (SMBIOS type 4); its id is the socket's name with `-` for blanks. An empty
+/// socket has an empty spec.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Processor {
-    /// The socket's name.
+    /// Name of the socket.
     #[serde(skip_serializing_if = "is_default")]
     pub socket: String,
     #[serde(skip_serializing_if = "is_default")]
     pub manufacturer: String,
     #[serde(skip_serializing_if = "is_default")]
     pub product_name: String,
-    /// In MHz.
+    /// Maximum speed in MHz.
     #[serde(skip_serializing_if = "is_default")]
     pub max_speed_mhz: u32,
-    /// In MHz.
+    /// Speed at boot in MHz.
     #[serde(skip_serializing_if = "is_default")]
     pub boot_speed_mhz: u32,
-    /// The firmware's bits: 6 a processor is there, 2-0 how it does.
+    /// SMBIOS status bits: bit 6 means populated, bits 2-0 are the processor's state.
     #[serde(skip_serializing_if = "is_default")]
     pub status: u32,
     #[serde(skip_serializing_if = "is_default")]
@@ -130,18 +130,18 @@ impl Spec for Processor {
     }
 }
 
-/// A core as the kernel sees it; its id is `socket-core`, or the number of its one logical processor where the
-/// kernel knows neither (arm64).
+/// A core as the kernel reports it; its id is `socket-core`. If the kernel reports neither (arm64), the id is the
+/// number of the core's only logical processor.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CpuCore {
-    /// The kernel's number.
+    /// The kernel's socket number.
     #[serde(skip_serializing_if = "is_default")]
     pub socket: String,
-    /// Its number in the socket.
+    /// Number of the core in its socket.
     #[serde(rename = "coreID", skip_serializing_if = "is_default")]
     pub core_id: String,
-    /// The kernel's numbers, sorted: several where a core runs several threads.
+    /// The kernel's numbers of its logical processors, sorted; several if the core runs several threads.
     #[serde(rename = "logicalCPUs")]
     pub logical_cpus: Vec<u32>,
     #[serde(rename = "vendorID", skip_serializing_if = "is_default")]
@@ -156,28 +156,28 @@ pub struct CpuCore {
     pub stepping: String,
     #[serde(skip_serializing_if = "is_default")]
     pub microcode: String,
-    /// With its unit.
+    /// Cache size with its unit.
     #[serde(skip_serializing_if = "is_default")]
     pub cache_size: String,
     #[serde(skip_serializing_if = "is_default")]
     pub cores_per_socket: u32,
     #[serde(skip_serializing_if = "is_default")]
     pub threads_per_socket: u32,
-    /// What it can do, in the kernel's words.
+    /// Processor features by the kernel's names.
     #[serde(skip_serializing_if = "is_default")]
     pub flags: Vec<String>,
-    /// What is known to be wrong with it, in the kernel's words.
+    /// Processor bugs by the kernel's names.
     #[serde(skip_serializing_if = "is_default")]
     pub bugs: Vec<String>,
     #[serde(skip_serializing_if = "is_default")]
     pub bogo_mips: f64,
-    /// How wide addresses are.
+    /// Widths of physical and virtual addresses.
     #[serde(skip_serializing_if = "is_default")]
     pub address_sizes: String,
 }
 
 impl From<api::CpuInfo> for CpuCore {
-    /// The core of one logical processor.
+    /// Builds the core of one logical processor.
     fn from(cpu: api::CpuInfo) -> CpuCore {
         CpuCore {
             socket: cpu.physical_id,
@@ -237,22 +237,21 @@ impl Spec for CpuCore {
     }
 }
 
-/// A socket and the memory in it (SMBIOS type 17); its id is the socket's and the bank's name with `-` for
-/// blanks, or `UNKNOWN` for all memory of a machine whose firmware does not tell. An empty socket has an
-/// empty spec.
+/// A memory socket and its module (SMBIOS type 17). Its id is the socket's and the bank's names with `-` for blanks. If
+/// the firmware reports no modules, the single id `UNKNOWN` stands for all memory. An empty socket has an empty spec.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MemoryModule {
-    /// In MiB.
+    /// Size in MiB.
     #[serde(rename = "sizeMiB", skip_serializing_if = "is_default")]
     pub size_mib: u32,
-    /// The socket's name.
+    /// Name of the socket.
     #[serde(skip_serializing_if = "is_default")]
     pub device_locator: String,
-    /// The bank's name.
+    /// Name of the bank.
     #[serde(skip_serializing_if = "is_default")]
     pub bank_locator: String,
-    /// In megatransfers a second.
+    /// Speed in megatransfers per second (MT/s).
     #[serde(skip_serializing_if = "is_default")]
     pub speed: u32,
     #[serde(skip_serializing_if = "is_default")]
@@ -293,21 +292,21 @@ impl Spec for MemoryModule {
     }
 }
 
-/// A device on a PCI bus; its id is its address (`0000:00:1f.2`). Numbers are hexadecimal, with `0x`.
+/// A device on a PCI bus; its id is its address (`0000:00:1f.2`). Numbers are hexadecimal with the prefix `0x`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct PciDevice {
-    /// The class's name.
+    /// Name of the class.
     #[serde(skip_serializing_if = "is_default")]
     pub class: &'static str,
-    /// Two digits.
+    /// Class, two digits.
     pub class_id: String,
-    /// Two digits.
+    /// Subclass, two digits.
     pub subclass_id: String,
-    /// Four digits.
+    /// Vendor, four digits.
     pub vendor_id: String,
-    /// Four digits.
+    /// Product, four digits.
     pub product_id: String,
-    /// The one that serves it; empty for none.
+    /// Name of the bound driver; empty if none is bound.
     #[serde(skip_serializing_if = "is_default")]
     pub driver: String,
 }

@@ -1,4 +1,4 @@
-//! The images kept on the node.
+//! The image cache of the node.
 
 use corten_api::talos::resource::definitions::cri::ImageCacheConfigSpec;
 use corten_resources::{Definition, Spec};
@@ -7,20 +7,20 @@ use serde::Serialize;
 use super::names::{IMAGE_CACHE_COPIES, IMAGE_CACHE_STATES, number};
 use super::{column, open};
 
-/// Whether pulls are answered by the node itself; id [`ImageCacheConfig::ID`].
+/// State of the image cache, from which the node answers image pulls itself; id [`ImageCacheConfig::ID`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ImageCacheConfig {
     /// `disabled`, `preparing`, `ready`.
     pub status: &'static str,
-    /// `unknown`, or `skipped`: the cache is served from the partition it came on.
+    /// `unknown`, or `skipped` because the node serves the cache from the partition it came on.
     pub copy_status: &'static str,
-    /// Where it lies.
+    /// Directories of the cache.
     pub roots: Vec<&'static str>,
 }
 
 impl ImageCacheConfig {
-    /// There is one.
+    /// Id of the only resource of this type.
     pub const ID: &str = "image-cache";
 }
 

@@ -11,14 +11,14 @@ use super::{column, duration_text, is_default, open};
 
 const NAMESPACE: &str = "runtime";
 
-/// A value the config wants; its id is `proc.sys.` and the parameter's name, or `sys.` and the path below
+/// A kernel parameter the config sets; its id is `proc.sys.` and the parameter's name, or `sys.` and the path below
 /// `/sys` with dots.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KernelParamSpec {
-    /// What is written.
+    /// Value to write.
     pub value: String,
-    /// A kernel without it is no fault.
+    /// Whether a kernel without the parameter is acceptable.
     pub ignore_errors: bool,
 }
 
@@ -35,7 +35,7 @@ impl Spec for KernelParamSpec {
     }
 }
 
-/// A value the image sets at boot, before any the config wants; ids are those of [`KernelParamSpec`].
+/// A kernel parameter the image sets at boot, before those of the config; same ids as [`KernelParamSpec`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct KernelParamDefaultSpec(pub KernelParamSpec);
 
@@ -54,14 +54,14 @@ impl Spec for KernelParamDefaultSpec {
     }
 }
 
-/// What became of a [`KernelParamSpec`]; same id.
+/// Result of a [`KernelParamSpec`]; same id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct KernelParamStatus {
-    /// What the kernel says now.
+    /// Current value in the kernel.
     pub current: String,
-    /// What it said before; it comes back when the config no longer has the parameter.
+    /// Previous value; the node restores it when the config drops the parameter.
     pub default: String,
-    /// The kernel does not have it, or does not take the value.
+    /// Whether the kernel lacks the parameter or rejects the value.
     pub unsupported: bool,
 }
 
@@ -88,13 +88,13 @@ impl Spec for KernelParamStatus {
     }
 }
 
-/// A module the config wants; its id is the name.
+/// A kernel module the config loads; its id is the name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct KernelModuleSpec {
-    /// Of the module. Clients know the field by the name it has in YAML.
+    /// Name of the module. Clients know the field by its YAML name.
     #[serde(rename = "string")]
     pub name: String,
-    /// Such as `option=1`.
+    /// Module parameters, such as `option=1`.
     pub parameters: Vec<String>,
 }
 
@@ -111,14 +111,14 @@ impl Spec for KernelModuleSpec {
     }
 }
 
-/// A module of the kernel, loaded or built in; its id is the name, with underscores.
+/// A kernel module, loaded or built in; its id is the name, with underscores.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KernelModuleStatus {
     /// `built-in` or `dynamic`.
     #[serde(rename = "type")]
     pub kind: &'static str,
-    /// The rest; its state is `live`, `loading`, `unloading`, `built-in`.
+    /// Details of the module; its state is `live`, `loading`, `unloading`, `built-in`.
     #[serde(flatten)]
     pub module: LoadedKernelModule,
 }
@@ -146,20 +146,20 @@ impl Spec for KernelModuleStatus {
     }
 }
 
-/// A module that was loaded, in the form of earlier clients; its id is that of its [`KernelModuleStatus`].
+/// A loaded module in the form of earlier clients; its id is that of its [`KernelModuleStatus`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LoadedKernelModule {
-    /// In bytes; 0 for one that is built in.
+    /// Size in bytes; 0 for a built-in module.
     pub size: u64,
-    /// How many use it.
+    /// Number of users.
     pub reference_count: u64,
-    /// The modules that use it.
+    /// Modules that use this module.
     #[serde(skip_serializing_if = "is_default")]
     pub dependencies: Vec<String>,
-    /// In the kernel's words: `Live`, `Loading`, `Unloading`.
+    /// The kernel's state: `Live`, `Loading`, `Unloading`.
     pub state: &'static str,
-    /// Where it lies; zeros, as the kernel hides it.
+    /// Load address; always zeros, because the kernel hides it.
     pub address: String,
 }
 
@@ -184,18 +184,18 @@ impl Spec for LoadedKernelModule {
     }
 }
 
-/// The watchdog the config wants; id [`WatchdogTimerConfig::ID`]. There is none when it wants none.
+/// Watchdog settings from the config; id [`WatchdogTimerConfig::ID`]. Without such settings there is none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WatchdogTimerConfig {
-    /// Such as `/dev/watchdog0`.
+    /// Watchdog device, such as `/dev/watchdog0`.
     pub device: String,
-    /// Without a sign of life for so long, the machine shall reset.
+    /// Time without feeding after which the watchdog is to reset the machine.
     #[serde(serialize_with = "duration_text")]
     pub timeout: Duration,
 }
 
 impl WatchdogTimerConfig {
-    /// There is one.
+    /// Id of the only resource of this type.
     pub const ID: &str = "timer";
 }
 
@@ -217,22 +217,22 @@ impl Spec for WatchdogTimerConfig {
     }
 }
 
-/// The watchdog that is fed; id [`WatchdogTimerStatus::ID`].
+/// The active watchdog; id [`WatchdogTimerStatus::ID`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WatchdogTimerStatus {
-    /// Such as `/dev/watchdog0`.
+    /// Watchdog device, such as `/dev/watchdog0`.
     pub device: String,
-    /// Without a sign of life for so long, the machine resets.
+    /// Time without feeding after which the watchdog resets the machine.
     #[serde(serialize_with = "duration_text")]
     pub timeout: Duration,
-    /// How often there is one.
+    /// Interval between feedings.
     #[serde(serialize_with = "duration_text")]
     pub feed_interval: Duration,
 }
 
 impl WatchdogTimerStatus {
-    /// There is one.
+    /// Id of the only resource of this type.
     pub const ID: &str = "timer";
 }
 

@@ -1,4 +1,4 @@
-//! KubePrism, the balancer by which the node's own programs reach the Kubernetes API.
+//! KubePrism, the load balancer through which the node's own programs reach the Kubernetes API.
 
 use corten_api::talos::resource::definitions::k8s as wire;
 use corten_resources::{Definition, Spec};
@@ -11,9 +11,9 @@ const NAMESPACE: &str = "k8s";
 /// A server of the Kubernetes API.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Upstream {
-    /// A name or an address.
+    /// Name or address of the server.
     pub host: String,
-    /// Its port.
+    /// Port of the server.
     pub port: u16,
 }
 
@@ -26,19 +26,19 @@ impl From<&Upstream> for wire::KubePrismEndpoint {
     }
 }
 
-/// What KubePrism is to do; id [`KubePrismConfig::ID`].
+/// Settings of KubePrism; id [`KubePrismConfig::ID`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct KubePrismConfig {
-    /// Where it listens.
+    /// Listen address.
     pub host: String,
-    /// The port it listens at.
+    /// Listen port.
     pub port: u16,
-    /// The servers it chooses among.
+    /// API servers to balance among.
     pub endpoints: Vec<Upstream>,
 }
 
 impl KubePrismConfig {
-    /// There is one.
+    /// Id of the only resource of this type.
     pub const ID: &str = "k8s-loadbalancer-config";
 }
 
@@ -65,17 +65,17 @@ impl Spec for KubePrismConfig {
     }
 }
 
-/// Whether KubePrism reaches a server; id [`KubePrismStatus::ID`].
+/// Health of KubePrism; id [`KubePrismStatus::ID`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct KubePrismStatus {
-    /// Where it listens, with the port.
+    /// Listen address with the port.
     pub host: String,
-    /// Whether at least one server took a connection in the last round.
+    /// Whether at least one server accepted a connection in the last round.
     pub healthy: bool,
 }
 
 impl KubePrismStatus {
-    /// There is one.
+    /// Id of the only resource of this type.
     pub const ID: &str = "k8s-loadbalancer";
 }
 

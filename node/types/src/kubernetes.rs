@@ -1,4 +1,4 @@
-//! What the node is to Kubernetes, and what it runs of it.
+//! The node's identity in Kubernetes and the Kubernetes components it runs.
 
 use std::net::IpAddr;
 
@@ -16,16 +16,16 @@ const NAMESPACE: &str = "k8s";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Nodename {
-    /// The name.
+    /// Name of the node.
     pub nodename: String,
-    /// The version of the host name it is made from.
+    /// Version of the host name from which the node's name is derived.
     pub hostname_version: String,
-    /// The node is in no cluster.
+    /// Whether the node stays out of the cluster.
     pub skip_node_registration: bool,
 }
 
 impl Nodename {
-    /// There is one.
+    /// Id of the only resource of this type.
     pub const ID: &str = "nodename";
 }
 
@@ -48,15 +48,15 @@ impl Spec for Nodename {
     }
 }
 
-/// The addresses that the node has in Kubernetes, one of each family; id [`NodeIp::ID`].
+/// Addresses of the node in Kubernetes, one of each family; id [`NodeIp::ID`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NodeIp {
-    /// The addresses.
+    /// IP addresses.
     pub addresses: Vec<IpAddr>,
 }
 
 impl NodeIp {
-    /// There is one.
+    /// Id of the only resource of this type.
     pub const ID: &str = "kubelet";
 }
 
@@ -72,14 +72,14 @@ impl Spec for NodeIp {
     }
 }
 
-/// A pod that the kubelet runs without asking anybody; its name is the id.
+/// A pod that the kubelet runs without the API server; its id is the pod's name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct StaticPod(pub Value);
 
 impl Spec for StaticPod {
     const DEFINITION: Definition = Definition {
-        // Variables and arguments of users may hold secrets.
+        // Variables and arguments from the config may contain secrets.
         sensitivity: Sensitivity::Sensitive,
         ..open("StaticPods.kubernetes.talos.dev", NAMESPACE, &[], &[])
     };
@@ -93,15 +93,15 @@ impl Spec for StaticPod {
     }
 }
 
-/// Where the kubelet finds the static pods; id [`StaticPodServerStatus::ID`].
+/// Server from which the kubelet fetches static pods; id [`StaticPodServerStatus::ID`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StaticPodServerStatus {
-    /// On the loopback alone.
+    /// URL of the server, on loopback only.
     pub url: String,
 }
 
 impl StaticPodServerStatus {
-    /// There is one.
+    /// Id of the only resource of this type.
     pub const ID: &str = "static-pod-server-status";
 }
 
@@ -122,16 +122,16 @@ impl Spec for StaticPodServerStatus {
     }
 }
 
-/// What the cluster was given to run; id [`ManifestStatus::ID`].
+/// Manifests applied to the cluster; id [`ManifestStatus::ID`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ManifestStatus {
-    /// Ids of manifests.
+    /// Ids of the applied manifests.
     pub manifests_applied: Vec<String>,
 }
 
 impl ManifestStatus {
-    /// There is one.
+    /// Id of the only resource of this type.
     pub const ID: &str = "manifests";
 }
 

@@ -1,9 +1,7 @@
-//! The types of resources a node has. Names, namespaces, fields and columns are those clients know.
+//! Types of a node's resources. Clients depend on their names, namespaces, fields and columns.
 //!
-//! Owns: a module for each group of types, and the words of their fields (`names`).
-//! Never does: read or write a resource; controllers do.
-//! Talks to: nobody.
-//! On a laptop: `cargo test -p corten-types`.
+//! Owns a module for each group of types, and the value names of their fields (`names`). Never reads or writes a
+//! resource: controllers do. Test with `cargo test -p corten-types`.
 #![expect(
     missing_docs,
     reason = "fields that only repeat the contract's names say what they are by their names"
@@ -64,7 +62,7 @@ const fn column(name: &'static str, path: &'static str) -> Column {
     Column { name, path }
 }
 
-/// A type every reader may read.
+/// Definition of a type that every reader may read.
 const fn open(
     type_name: &'static str,
     default_namespace: &'static str,
@@ -81,12 +79,12 @@ const fn open(
     }
 }
 
-/// Whether a field is left out of the YAML.
+/// Whether the YAML omits a field.
 fn is_default<T: Default + PartialEq>(field: &T) -> bool {
     *field == T::default()
 }
 
-/// A duration as clients read it: `1h0m0s`, `1.5s`, `500ms` (Go, `time.Duration.String`).
+/// Formats a duration as clients expect it: `1h0m0s`, `1.5s`, `500ms` (Go, `time.Duration.String`).
 #[must_use]
 pub fn duration(duration: Duration) -> String {
     let (seconds, nanoseconds) = (duration.as_secs(), duration.subsec_nanos());
@@ -107,7 +105,7 @@ pub fn duration(duration: Duration) -> String {
     }
 }
 
-/// [`duration`], for a field of a spec.
+/// Serializes a spec field with [`duration`].
 fn duration_text<S: Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&duration(*value))
 }

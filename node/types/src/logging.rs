@@ -1,4 +1,4 @@
-//! Where logs and events go beside the node.
+//! Remote destinations of logs and events.
 
 use corten_api::common::Url;
 use corten_api::talos::resource::definitions::runtime::{EventSinkConfigSpec, KmsgLogConfigSpec};
@@ -7,15 +7,15 @@ use serde::Serialize;
 
 use super::open;
 
-/// Who receives the kernel's log; id [`KmsgLogConfig::ID`]. There is none when nobody does.
+/// Receivers of the kernel log; id [`KmsgLogConfig::ID`]. Without receivers there is none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct KmsgLogConfig {
-    /// `tcp://host:port` or `udp://host:port`.
+    /// URLs of the receivers: `tcp://host:port` or `udp://host:port`.
     pub destinations: Vec<String>,
 }
 
 impl KmsgLogConfig {
-    /// There is one.
+    /// Id of the only resource of this type.
     pub const ID: &str = "kmsg-log";
 }
 
@@ -33,15 +33,15 @@ impl Spec for KmsgLogConfig {
     }
 }
 
-/// Who receives events; id [`EventSinkConfig::ID`]. There is none when nobody does.
+/// Receiver of events; id [`EventSinkConfig::ID`]. Without a receiver there is none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct EventSinkConfig {
-    /// `host:port`, an IPv6 address in brackets.
+    /// `host:port`, with an IPv6 address in brackets.
     pub endpoint: String,
 }
 
 impl EventSinkConfig {
-    /// There is one.
+    /// Id of the only resource of this type.
     pub const ID: &str = "event-sink";
 }
 

@@ -1,7 +1,6 @@
-//! Values of specs as the messages of typed clients have them (`api/proto/resource`).
+//! Conversions of spec values to the messages of typed clients (`api/proto/resource`).
 //!
-//! What a message has no value for is left out: it is the default of its type then, as everywhere in
-//! protobuf.
+//! A message omits a value it cannot express; protobuf clients then read the default of the field's type.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -36,12 +35,12 @@ pub(super) fn net_prefix(prefix: Prefix) -> NetIpPrefix {
     }
 }
 
-/// An address from its text; none where it is not one.
+/// Parses an address; `None` for any other text.
 pub(super) fn ip(text: &str) -> Option<NetIp> {
     text.parse().ok().map(net_ip)
 }
 
-/// A network from its text; none where it is not one.
+/// Parses a network prefix; `None` for any other text.
 pub(super) fn prefix(text: &str) -> Option<NetIpPrefix> {
     let (address, length) = text.split_once('/')?;
     Some(net_prefix(Prefix {
@@ -50,14 +49,14 @@ pub(super) fn prefix(text: &str) -> Option<NetIpPrefix> {
     }))
 }
 
-/// Bytes from hexadecimal with colons; none where that is not what the text is.
+/// Parses hexadecimal bytes separated by colons; empty for any other text.
 pub(super) fn hardware(text: &str) -> Vec<u8> {
     let byte = |part| u8::from_str_radix(part, 16).ok();
     let bytes: Option<Vec<u8>> = text.split(':').map(byte).collect();
     bytes.unwrap_or_default()
 }
 
-/// An object of JSON in protobuf; none for another value.
+/// Converts a JSON object to protobuf; `None` for any other value.
 pub(super) fn object(json: &Json) -> Option<Struct> {
     match value(json).kind {
         Some(Kind::StructValue(object)) => Some(object),
@@ -65,7 +64,7 @@ pub(super) fn object(json: &Json) -> Option<Struct> {
     }
 }
 
-/// JSON in protobuf (`google/protobuf/struct.proto`), which has one type of numbers.
+/// Converts a JSON value to protobuf (`google/protobuf/struct.proto`), which has only one number type.
 fn value(json: &Json) -> Value {
     let kind = match json {
         Json::Null => Kind::NullValue(0),

@@ -1,4 +1,4 @@
-//! Whether META was read; its values are [`super::runtime::MetaKey`].
+//! Whether META is loaded; its values are [`super::runtime::MetaKey`].
 
 use corten_api::talos::resource::definitions::runtime as wire;
 use corten_resources::{Definition, Spec};
@@ -6,15 +6,15 @@ use serde::Serialize;
 
 use super::{column, open};
 
-/// The values of META are all known, or there is no META; id [`MetaLoaded::ID`].
+/// Marks all values of META as loaded, or META as absent; id [`MetaLoaded::ID`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MetaLoaded {
-    /// There is none before.
+    /// Always true: the resource does not exist earlier.
     pub done: bool,
 }
 
 impl MetaLoaded {
-    /// There is one.
+    /// Id of the only resource of this type.
     pub const ID: &str = "meta-loaded";
 }
 

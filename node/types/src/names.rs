@@ -1,9 +1,9 @@
-//! What the kernel numbers and clients name, both ways.
+//! Tables that map kernel and wire numbers to the names clients see, and back.
 
-/// Numbers and their names; the name alone is in a resource's YAML, the number alone in its message.
+/// Pairs of number and name. A resource's YAML carries the name alone, its message the number alone.
 pub type Table = [(u32, &'static str)];
 
-/// Flags of a link: `if.h`, without `IFF_`.
+/// Link flags: `if.h`, without the prefix `IFF_`.
 pub const LINK_FLAGS: &Table = &[
     (1, "UP"),
     (1 << 1, "BROADCAST"),
@@ -26,7 +26,7 @@ pub const LINK_FLAGS: &Table = &[
     (1 << 18, "ECHO"),
 ];
 
-/// Flags of an address: `if_addr.h`.
+/// Address flags: `if_addr.h`.
 pub const ADDRESS_FLAGS: &Table = &[
     (1, "temporary"),
     (1 << 1, "nodad"),
@@ -42,10 +42,10 @@ pub const ADDRESS_FLAGS: &Table = &[
     (1 << 11, "stableprivacy"),
 ];
 
-/// A link whose packets have no header of their own, as a tunnel's: `if_arp.h`, `ARPHRD_NONE`.
+/// Hardware type of a link whose packets have no link-layer header, such as a tunnel: `if_arp.h`, `ARPHRD_NONE`.
 pub const NO_HEADER: &str = "nohdr";
 
-/// Kinds of hardware: `if_arp.h`.
+/// Hardware types of links: `if_arp.h`.
 pub const LINK_TYPES: &Table = &[
     (1, "ether"),
     (32, "infiniband"),
@@ -60,7 +60,7 @@ pub const LINK_TYPES: &Table = &[
     (0xffff, "void"),
 ];
 
-/// States of a link: `if.h`, `IF_OPER_*` (RFC 2863).
+/// Operational states of a link: `if.h`, `IF_OPER_*` (RFC 2863).
 pub const OPERATIONAL_STATES: &Table = &[
     (0, "unknown"),
     (1, "notPresent"),
@@ -71,7 +71,7 @@ pub const OPERATIONAL_STATES: &Table = &[
     (6, "up"),
 ];
 
-/// What a cable is plugged into: `ethtool.h`, `PORT_*`.
+/// Connector types of a network port: `ethtool.h`, `PORT_*`.
 pub const PORTS: &Table = &[
     (0, "TwistedPair"),
     (1, "AUI"),
@@ -83,10 +83,10 @@ pub const PORTS: &Table = &[
     (0xff, "Other"),
 ];
 
-/// Whether both ends may send at once: `ethtool.h`, `DUPLEX_*`.
+/// Duplex modes: `ethtool.h`, `DUPLEX_*`.
 pub const DUPLEXES: &Table = &[(0, "Half"), (1, "Full"), (0xff, "Unknown")];
 
-/// What wakes a machine up: `ethtool.h`, `WAKE_*`.
+/// Wake-on-LAN triggers: `ethtool.h`, `WAKE_*`.
 pub const WAKE_UPS: &Table = &[
     (1, "phy"),
     (1 << 1, "unicast"),
@@ -98,13 +98,13 @@ pub const WAKE_UPS: &Table = &[
     (1 << 7, "filter"),
 ];
 
-/// Protocols of VLANs: `if_ether.h`, `ETH_P_8021Q`, `ETH_P_8021AD`.
+/// VLAN protocols: `if_ether.h`, `ETH_P_8021Q`, `ETH_P_8021AD`.
 pub const VLAN_PROTOCOLS: &Table = &[(0x8100, "802.1q"), (0x88a8, "802.1ad")];
 
 /// Address families: `socket.h`.
 pub const FAMILIES: &Table = &[(2, "inet4"), (10, "inet6")];
 
-/// How far an address or a route reaches: `rtnetlink.h`.
+/// Scopes of addresses and routes: `rtnetlink.h`.
 pub const SCOPES: &Table = &[
     (0, "global"),
     (200, "site"),
@@ -113,10 +113,10 @@ pub const SCOPES: &Table = &[
     (255, "nowhere"),
 ];
 
-/// Kinds of routes: `rtnetlink.h`.
+/// Route types: `rtnetlink.h`.
 pub const ROUTE_TYPES: &Table = &[(1, "unicast"), (6, "blackhole")];
 
-/// What a routing rule does with a packet: `fib_rules.h`, `rtnetlink.h`.
+/// Actions of a routing rule: `fib_rules.h`, `rtnetlink.h`.
 pub const RULE_ACTIONS: &Table = &[
     (0, "unspec"),
     (1, "unicast"),
@@ -125,13 +125,13 @@ pub const RULE_ACTIONS: &Table = &[
     (8, "prohibit"),
 ];
 
-/// Who asks for addresses.
+/// Operators: the protocols by which a link obtains addresses.
 pub const OPERATORS: &Table = &[(0, "dhcp4"), (1, "dhcp6")];
 
-/// How a node says who it is to a DHCP server.
+/// Client identifiers a node sends to a DHCP server.
 pub const CLIENT_IDENTIFIERS: &Table = &[(0, "none"), (1, "mac"), (2, "duid")];
 
-/// Routing tables with a name: `rtnetlink.h`.
+/// Named routing tables: `rtnetlink.h`.
 pub const ROUTING_TABLES: &Table = &[
     (0, "unspec"),
     (253, "default"),
@@ -139,7 +139,7 @@ pub const ROUTING_TABLES: &Table = &[
     (255, "local"),
 ];
 
-/// Where a route comes from: `rtnetlink.h`.
+/// Origins of routes: `rtnetlink.h`.
 pub const ROUTE_PROTOCOLS: &Table = &[
     (0, "unspec"),
     (1, "redirect"),
@@ -153,7 +153,7 @@ pub const ROUTE_PROTOCOLS: &Table = &[
     (188, "ospf"),
 ];
 
-/// How far a volume is.
+/// Phases of a volume's life cycle.
 pub const VOLUME_PHASES: &Table = &[
     (0, "waiting"),
     (1, "failed"),
@@ -165,7 +165,7 @@ pub const VOLUME_PHASES: &Table = &[
     (7, "closed"),
 ];
 
-/// What a volume lies on.
+/// Volume types: the storage a volume lies on.
 pub const VOLUME_TYPES: &Table = &[
     (0, "partition"),
     (1, "disk"),
@@ -176,10 +176,10 @@ pub const VOLUME_TYPES: &Table = &[
     (6, "external"),
 ];
 
-/// What encrypts a volume.
+/// Encryption providers of volumes.
 pub const ENCRYPTION_PROVIDERS: &Table = &[(0, "none"), (1, "luks2")];
 
-/// File systems of volumes; others have no number.
+/// File systems of volumes; other file systems have no number.
 pub const FILE_SYSTEMS: &Table = &[
     (0, "none"),
     (1, "xfs"),
@@ -191,20 +191,20 @@ pub const FILE_SYSTEMS: &Table = &[
     (7, "btrfs"),
 ];
 
-/// What SELinux does.
+/// SELinux modes.
 pub const SELINUX_STATES: &Table = &[
     (0, "disabled"),
     (1, "enabled, permissive"),
     (2, "enabled, enforcing"),
 ];
 
-/// Whether the kernel's cryptography is in FIPS mode.
+/// FIPS modes of the kernel's cryptography.
 pub const FIPS_STATES: &Table = &[(0, "disabled"), (1, "enabled"), (2, "enabled, strict")];
 
-/// What a kernel module is.
+/// How a kernel module is linked.
 pub const MODULE_TYPES: &Table = &[(0, "unknown"), (1, "built-in"), (2, "dynamic")];
 
-/// What a kernel module does.
+/// States of a kernel module.
 pub const MODULE_STATES: &Table = &[
     (0, "live"),
     (1, "loading"),
@@ -212,7 +212,7 @@ pub const MODULE_STATES: &Table = &[
     (3, "built-in"),
 ];
 
-/// Whether the image cache is served.
+/// States of the image cache.
 pub const IMAGE_CACHE_STATES: &Table = &[
     (0, "unknown"),
     (1, "disabled"),
@@ -220,11 +220,11 @@ pub const IMAGE_CACHE_STATES: &Table = &[
     (3, "ready"),
 ];
 
-/// Whether the image cache was copied to the node's disk.
+/// States of the copy of the image cache on the node's disk.
 pub const IMAGE_CACHE_COPIES: &Table =
     &[(0, "unknown"), (1, "skipped"), (2, "copying"), (3, "ready")];
 
-/// What the kernel's clock does: `timex.h`.
+/// Status bits of the kernel's clock: `timex.h`.
 pub const CLOCK_STATUSES: &Table = &[
     (1, "STA_PLL"),
     (1 << 1, "STA_PPSFREQ"),
@@ -244,14 +244,14 @@ pub const CLOCK_STATUSES: &Table = &[
     (1 << 15, "STA_CLK"),
 ];
 
-/// The name of `number`, or the number where it has none.
+/// The name of `number`, or the number in decimal if the table does not name it.
 #[must_use]
 pub fn name(number: u32, table: &Table) -> String {
     let found = table.iter().find(|(one, _)| *one == number);
     found.map_or_else(|| number.to_string(), |(_, name)| (*name).to_owned())
 }
 
-/// What [`name`] was made of; `None` for a name that is not in the table.
+/// The inverse of [`name`]; `None` for text that is neither a name in the table nor a number.
 #[must_use]
 pub fn number(name: &str, table: &Table) -> Option<u32> {
     let found = table.iter().find(|(_, one)| *one == name);
@@ -265,7 +265,7 @@ pub fn flags(bits: u32, table: &Table) -> String {
     set.map(|(_, name)| *name).collect::<Vec<_>>().join(",")
 }
 
-/// What [`flags`] was made of, without bits that have no name.
+/// The inverse of [`flags`]; bits without a name are lost.
 #[must_use]
 pub fn bits(flags: &str, table: &Table) -> u32 {
     let names = flags.split(',').filter_map(|flag| number(flag, table));

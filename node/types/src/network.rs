@@ -1,4 +1,4 @@
-//! What the network is.
+//! Status resources of the network: its current state.
 
 use std::net::IpAddr;
 
@@ -17,20 +17,20 @@ use super::{column, is_default, open};
 
 const NAMESPACE: &str = "network";
 
-/// The node's name; id [`HostnameStatus::ID`].
+/// Current host name of the node; id [`HostnameStatus::ID`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct HostnameStatus {
-    /// Up to the first dot.
+    /// Host name up to the first dot.
     pub hostname: String,
-    /// Behind it; often empty.
+    /// Domain after the first dot; often empty.
     pub domainname: String,
 }
 
 impl HostnameStatus {
-    /// There is one.
+    /// Id of the only resource of this type.
     pub const ID: &str = "hostname";
 
-    /// With its domain.
+    /// The host name with its domain.
     #[must_use]
     pub fn full(&self) -> String {
         if self.domainname.is_empty() {
@@ -62,88 +62,88 @@ impl Spec for HostnameStatus {
     }
 }
 
-/// A link as the kernel has it; its id is its name.
+/// A link in the kernel; its id is its name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LinkStatus {
-    /// What the config calls it, where a `LinkAliasConfig` does.
+    /// Alias from a `LinkAliasConfig`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub alias: String,
-    /// Other names of it.
+    /// Alternative names.
     pub alt_names: Vec<String>,
-    /// The kernel's number.
+    /// The kernel's index of the link.
     pub index: u32,
-    /// Of the hardware: `ether`, `loopback`.
+    /// Hardware type: `ether`, `loopback`.
     #[serde(rename = "type")]
     pub link_type: String,
-    /// The link below it, or 0.
+    /// Index of the lower link, or 0.
     pub link_index: u32,
-    /// As the kernel's names without `IFF_`, joined by commas.
+    /// The kernel's flag names without `IFF_`, joined by commas.
     pub flags: String,
-    /// As hexadecimal bytes with colons.
+    /// Hardware address, hexadecimal with colons.
     pub hardware_addr: String,
-    /// The one it was built with, if another can be set.
+    /// Factory hardware address, if the address can be changed.
     pub permanent_addr: String,
-    /// The address of all.
+    /// Hardware broadcast address.
     pub broadcast_addr: String,
-    /// In bytes.
+    /// MTU in bytes.
     pub mtu: u32,
-    /// The name of its queueing.
+    /// Name of the queueing discipline.
     pub queue_disc: String,
-    /// The bond or bridge it is part of.
+    /// Index of the bond or bridge of which the link is a member.
     #[serde(skip_serializing_if = "is_default")]
     pub master_index: u32,
-    /// RFC 2863: `up`, `down`, `unknown`.
+    /// Operational state (RFC 2863): `up`, `down`, `unknown`.
     pub operational_state: &'static str,
-    /// Of a virtual link: `vlan`, `bridge`. Else empty.
+    /// Kind of a virtual link: `vlan`, `bridge`; otherwise empty.
     pub kind: String,
-    /// Of the part of a bond or bridge.
+    /// Kind of membership in a bond or bridge.
     pub slave_kind: String,
-    /// Where the device sits.
+    /// Bus address of the device.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub bus_path: String,
-    /// The device's vendor and product on its bus, in hexadecimal with a colon.
+    /// Vendor and product of the device on its bus, in hexadecimal with a colon.
     #[serde(rename = "pciID", skip_serializing_if = "String::is_empty")]
     pub pci_id: String,
-    /// The device's driver.
+    /// Driver of the device.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub driver: String,
-    /// The device's vendor and product, each as `0x1af4`.
+    /// Vendor and product of the device, each in the form `0x1af4`.
     #[serde(rename = "vendorID", skip_serializing_if = "String::is_empty")]
     pub vendor_id: String,
     #[serde(rename = "productID", skip_serializing_if = "String::is_empty")]
     pub product_id: String,
     /// Whether there is a carrier.
     pub link_state: bool,
-    /// In Mbit/s, as the driver tells it; absent without a carrier, too.
+    /// Speed in Mbit/s from the driver; also absent without a carrier.
     #[serde(rename = "speedMbit", skip_serializing_if = "is_default")]
     pub speed: Option<u32>,
-    /// What the cable is plugged into: `TwistedPair`; `Other` where no driver tells.
+    /// Connector type: `TwistedPair`; `Other` if no driver reports one.
     pub port: String,
-    /// Whether both ends may send at once: `Full`, `Half`, `Unknown`.
+    /// Duplex mode: `Full`, `Half`, `Unknown`.
     pub duplex: String,
-    /// Of a VLAN.
+    /// Settings of a VLAN.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vlan: Option<Vlan>,
-    /// Of a bridge.
+    /// Settings of a bridge.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bridge_master: Option<Bridge>,
-    /// Of a bond.
+    /// Settings of a bond.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bond_master: Option<Bond>,
-    /// Of a VRF.
+    /// Settings of a VRF.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vrf_master: Option<Vrf>,
-    /// Of one end of a pair whose other one is the node's, too.
+    /// The peer of a veth link, if the peer is on this node as well.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub veth: Option<Veth>,
-    /// Of a tunnel.
+    /// State of a WireGuard tunnel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wireguard: Option<WireguardStatus>,
 }
 
 impl LinkStatus {
-    /// A network card that is up.
+    /// A network card that is up, for tests.
     #[cfg(any(test, feature = "testing"))]
     pub fn with_device() -> LinkStatus {
         LinkStatus {
@@ -180,20 +180,20 @@ impl LinkStatus {
         }
     }
 
-    /// Whether a device stands behind it: not a bridge, not a container's cable.
+    /// Whether the link is a hardware device rather than a bridge or a container's veth.
     #[must_use]
     pub fn is_physical(&self) -> bool {
         self.link_type == "ether" && self.kind.is_empty() && !self.bus_path.is_empty()
     }
 
-    /// Its hardware address as bytes.
+    /// The hardware address as bytes.
     #[must_use]
     pub fn mac(&self) -> Vec<u8> {
         bytes(&self.hardware_addr)
     }
 }
 
-/// A hardware address as bytes.
+/// Parses a hardware address into bytes.
 pub fn bytes(address: &str) -> Vec<u8> {
     let byte = |text| u8::from_str_radix(text, 16).ok();
     address.split(':').filter_map(byte).collect()
@@ -257,32 +257,32 @@ impl Spec for LinkStatus {
     }
 }
 
-/// An address on a link; its id is `<link>/<address>/<prefix length>`.
+/// An address of a link; its id is `<link>/<address>/<prefix length>`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AddressStatus {
-    /// With the length of its prefix.
+    /// Address with the length of its prefix.
     pub address: String,
-    /// Ours, where `address` is the peer's.
+    /// Local address, if `address` is the peer's.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub local: String,
-    /// The address of all in the network.
+    /// Broadcast address of the network.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub broadcast: String,
-    /// The link's number.
+    /// Index of the link.
     pub link_index: u32,
-    /// The link's name.
+    /// Name of the link.
     pub link_name: String,
     /// `inet4`, `inet6`.
     pub family: &'static str,
-    /// How far it reaches: `global`, `link`, `host`.
+    /// Scope: `global`, `link`, `host`.
     pub scope: &'static str,
-    /// Joined by commas: `permanent`, `tentative`.
+    /// Flags joined by commas: `permanent`, `tentative`.
     pub flags: String,
 }
 
 impl AddressStatus {
-    /// Without its prefix.
+    /// The address without its prefix length.
     #[must_use]
     pub fn ip(&self) -> Option<IpAddr> {
         without_prefix(&self.address)
@@ -313,32 +313,32 @@ impl Spec for AddressStatus {
     }
 }
 
-/// A route as the kernel has it; its id is as [`super::network_spec::RouteSpec`]'s.
+/// A route in the kernel; its id has the form of [`super::network_spec::RouteSpec`]'s.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RouteStatus {
     /// `inet4`, `inet6`.
     pub family: &'static str,
-    /// Where it leads; empty: everywhere.
+    /// Destination; empty for a default route.
     pub dst: String,
-    /// The address packets are sent from.
+    /// Preferred source address.
     pub src: String,
-    /// Through whom; empty: it is on the link.
+    /// Gateway; empty if the destination is on the link.
     pub gateway: String,
-    /// The link's number.
+    /// Index of the outgoing link.
     pub out_link_index: u32,
-    /// The link's name.
+    /// Name of the outgoing link.
     pub out_link_name: String,
-    /// The routing table's name or number.
+    /// Name or number of the routing table.
     pub table: String,
-    /// Lower wins.
+    /// Metric; the lowest wins.
     pub priority: u32,
-    /// How far it reaches: `global`, `link`, `host`.
+    /// Scope: `global`, `link`, `host`.
     pub scope: &'static str,
     /// `unicast`, `blackhole`.
     #[serde(rename = "type")]
     pub route_type: &'static str,
-    /// Where it comes from: `kernel`, `static`, `dhcp`.
+    /// Origin of the route: `kernel`, `static`, `dhcp`.
     pub protocol: String,
 }
 
@@ -374,28 +374,28 @@ impl Spec for RouteStatus {
     }
 }
 
-/// Addresses of the node, chosen: ids [`NodeAddress::DEFAULT`], [`NodeAddress::CURRENT`],
+/// A selection of the node's addresses: ids [`NodeAddress::DEFAULT`], [`NodeAddress::CURRENT`],
 /// [`NodeAddress::ROUTED`], [`NodeAddress::ACCUMULATIVE`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeAddress {
-    /// With the lengths of their prefixes, IPv4 first.
+    /// Addresses with the lengths of their prefixes, IPv4 first.
     pub addresses: Vec<String>,
-    /// How they were put in order.
+    /// Algorithm that sorted them.
     pub sort_algorithm: &'static str,
 }
 
 impl NodeAddress {
-    /// One, and the same as long as it is there.
+    /// Id of the default address. It stays the same as long as the node has it.
     pub const DEFAULT: &str = "default";
-    /// All that others can reach the node by.
+    /// Id of all addresses by which others can reach the node.
     pub const CURRENT: &str = "current";
-    /// Those of them that are in a network, so without addresses that stand alone (/32, /128).
+    /// Id of the current addresses without host prefixes (/32, /128).
     pub const ROUTED: &str = "routed";
-    /// All that ever were, since this boot.
+    /// Id of all addresses since boot.
     pub const ACCUMULATIVE: &str = "accumulative";
 
-    /// Without prefixes.
+    /// The addresses without their prefix lengths.
     pub fn ips(&self) -> impl Iterator<Item = IpAddr> {
         self.addresses
             .iter()

@@ -1,4 +1,4 @@
-//! What the config calls links.
+//! Link aliases from the config.
 
 use corten_api::talos::resource::definitions::network::LinkAliasSpecSpec;
 use corten_resources::{Definition, Spec};
@@ -6,10 +6,10 @@ use serde::Serialize;
 
 use super::{column, open};
 
-/// An alias there shall be; its id is the link's name.
+/// A desired link alias; its id is the link's name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LinkAliasSpec {
-    /// What the config calls the link.
+    /// Alias from the config.
     pub alias: String,
 }
 

@@ -1,4 +1,4 @@
-//! A bond of the machine config, in either form.
+//! Conversion of a bond from either form of the machine config.
 
 use corten_config::kinds::BondConfig;
 use corten_config::v1alpha1::LegacyBond;

@@ -1,4 +1,4 @@
-//! The name cache of the node.
+//! The node's caching DNS resolver.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,32 +11,32 @@ use super::{column, open};
 
 const NAMESPACE: &str = "network";
 
-/// What the cache shall be; id [`HostDnsConfig::ID`].
+/// Settings of the DNS cache; id [`HostDnsConfig::ID`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostDnsConfig {
-    /// Whether there shall be one.
+    /// Whether the cache runs.
     pub enabled: bool,
-    /// Where it answers.
+    /// Addresses and ports at which it listens.
     pub listen_addresses: Vec<SocketAddr>,
-    /// Where the cluster's DNS asks it.
+    /// Address at which the cluster's DNS forwards queries to it.
     #[serde(
         rename = "serviceHostDNSAddress",
         skip_serializing_if = "Option::is_none"
     )]
     pub service_address: Option<IpAddr>,
-    /// The same in a cluster that has IPv6.
+    /// The same address for a cluster with IPv6.
     #[serde(
         rename = "serviceHostDNSAddressV6",
         skip_serializing_if = "Option::is_none"
     )]
     pub service_address_v6: Option<IpAddr>,
-    /// Whether it knows the cluster's nodes.
+    /// Whether it resolves the names of the cluster's nodes.
     pub resolve_member_names: bool,
 }
 
 impl HostDnsConfig {
-    /// There is one.
+    /// Id of the only resource of this type.
     pub const ID: &str = "config";
 }
 
@@ -62,12 +62,12 @@ impl Spec for HostDnsConfig {
     }
 }
 
-/// A name server the cache asks; its id is its address and port.
+/// A name server upstream of the cache; its id is its address and port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DnsUpstream {
-    /// Whether it answered when it was last asked.
+    /// Whether it answered the last query.
     pub healthy: bool,
-    /// Its address and port.
+    /// Address and port of the server.
     pub addr: SocketAddr,
 }
 
@@ -79,13 +79,13 @@ impl Spec for DnsUpstream {
         &[column("Healthy", ".healthy"), column("Address", ".addr")],
     );
 
-    // No client has a message for it.
+    // Clients define no message for this type.
     type Message = ();
 
     fn message(&self) {}
 }
 
-/// An address the cache answers at; its id is that address and port.
+/// A listen address of the cache; its id is that address and port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DnsResolveCache {
     /// `running`.

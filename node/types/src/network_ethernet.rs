@@ -1,4 +1,4 @@
-//! What the devices of links can do and are set to, beyond what every link has.
+//! Capabilities and settings of link devices, beyond those every link has.
 
 use std::collections::BTreeMap;
 
@@ -18,51 +18,50 @@ pub use wire::{
     EthernetChannelsSpec, EthernetChannelsStatus, EthernetRingsSpec, EthernetRingsStatus,
 };
 
-/// A link's device as its driver tells of it; its id is the link's name. What a driver does not tell is absent.
+/// State of a link's device as its driver reports it; its id is the link's name. Unreported fields are absent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EthernetStatus {
     /// Whether there is a carrier.
     #[serde(skip_serializing_if = "is_default")]
     pub link_state: Option<bool>,
-    /// In Mbit/s; absent without a carrier, too.
+    /// Speed in Mbit/s; also absent without a carrier.
     #[serde(rename = "speedMbit", skip_serializing_if = "is_default")]
     pub speed: Option<u32>,
-    /// What the cable is plugged into.
+    /// Connector type.
     pub port: String,
-    /// Whether both ends may send at once: `Full`, `Half`, `Unknown`.
+    /// Duplex mode: `Full`, `Half`, `Unknown`.
     pub duplex: String,
-    /// What this end offers, in the kernel's words: `1000baseT/Full`, `Autoneg`.
+    /// Modes this end advertises, by the kernel's names: `1000baseT/Full`, `Autoneg`.
     #[serde(skip_serializing_if = "is_default")]
     pub our_modes: Vec<String>,
-    /// What the other end offers.
+    /// Modes the other end advertises.
     #[serde(skip_serializing_if = "is_default")]
     pub peer_modes: Vec<String>,
-    /// Packets that wait, and how long they may be.
+    /// Current and maximum lengths of the packet rings.
     #[serde(skip_serializing_if = "is_default")]
     pub rings: Option<EthernetRingsStatus>,
-    /// What the device and the kernel do for packets.
+    /// Offload features of the device and the kernel.
     #[serde(serialize_with = "by_name", skip_serializing_if = "is_default")]
     pub features: Vec<Feature>,
-    /// Queues.
+    /// Current and maximum numbers of queues.
     #[serde(skip_serializing_if = "is_default")]
     pub channels: Option<EthernetChannelsStatus>,
-    /// What wakes the machine up.
+    /// Triggers that wake the machine up.
     #[serde(rename = "wakeOnLAN", skip_serializing_if = "is_default")]
     pub wake_on_lan: Vec<String>,
 }
 
-/// Something that can be on or off.
+/// A feature that can be on or off.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Feature {
-    /// The kernel's name.
+    /// Name of the feature in the kernel.
     pub name: String,
-    /// `on` or `off`; behind it `[fixed]` where that cannot be changed, `[requested on]` where it is not as
-    /// somebody wants it.
+    /// `on` or `off`, then `[fixed]` if it cannot be changed, or `[requested on]` if the request is not met yet.
     pub status: String,
 }
 
-/// In the kernel's order.
+/// Serializes the features as a map in the kernel's order.
 fn by_name<S: Serializer>(features: &[Feature], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_map(features.iter().map(|one| (&one.name, &one.status)))
 }
@@ -98,20 +97,20 @@ impl Spec for EthernetStatus {
     }
 }
 
-/// What a link's device shall be set to; its id is the link's name. What is absent stays as it is.
+/// Desired settings of a link's device; its id is the link's name. Absent settings are left alone.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EthernetSpec {
-    /// Packets that wait.
+    /// Lengths of the packet rings.
     #[serde(skip_serializing_if = "is_default")]
     pub rings: EthernetRingsSpec,
-    /// What is to be on or off, by the kernel's name.
+    /// Desired state of features, by the kernel's name.
     #[serde(skip_serializing_if = "is_default")]
     pub features: BTreeMap<String, bool>,
-    /// Queues.
+    /// Numbers of queues.
     #[serde(skip_serializing_if = "is_default")]
     pub channels: EthernetChannelsSpec,
-    /// What wakes the machine up; an empty list: nothing.
+    /// Triggers that wake the machine up; an empty list disables wake-up.
     #[serde(skip_serializing_if = "is_default")]
     pub wake_on_lan: Option<Vec<&'static str>>,
 }

@@ -1,4 +1,4 @@
-//! What a node is known by on its network before it has an address.
+//! Hardware addresses, which identify a node on its network before it has an IP address.
 
 use corten_api::talos::resource::definitions::network as wire;
 use corten_resources::{Definition, Spec};
@@ -7,18 +7,18 @@ use serde::Serialize;
 use super::message::hardware;
 use super::open;
 
-/// The hardware address of a link with a device; id [`HardwareAddress::FIRST`] for the first of them by name.
+/// Hardware address of a link with a device. Id [`HardwareAddress::FIRST`] is the first such link by name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HardwareAddress {
-    /// The link's name.
+    /// Name of the link.
     pub name: String,
-    /// Hexadecimal, with colons.
+    /// Address, hexadecimal with colons.
     pub hardware_addr: String,
 }
 
 impl HardwareAddress {
-    /// There is this one.
+    /// Id of the only resource of this type.
     pub const FIRST: &str = "first";
 }
 

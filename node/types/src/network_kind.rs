@@ -1,4 +1,4 @@
-//! What a link of a kind is set to, as it shall be and as it is.
+//! Settings of virtual links by kind, both desired and actual.
 
 use std::net::IpAddr;
 
@@ -17,7 +17,7 @@ use super::network_spec::table_name;
 /// A VLAN's number and protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Vlan {
-    /// 1 to 4094.
+    /// VLAN id, 1 to 4094.
     #[serde(rename = "vlanID")]
     pub id: u16,
     /// `802.1q`, `802.1ad`.
@@ -34,8 +34,8 @@ impl Vlan {
     }
 }
 
-/// A bond's settings (kernel: Documentation/networking/bonding.rst); an absent one is the kernel's own.
-/// The names are the kernel's, too.
+/// A bond's settings (kernel: Documentation/networking/bonding.rst), with the kernel's names. An absent setting has the
+/// kernel's default.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Bond {
@@ -95,13 +95,13 @@ pub struct Bond {
     pub ad_lacp_active: Option<AdLacpActive>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missed_max: Option<u8>,
-    /// The preferred member's name.
+    /// Name of the preferred member.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub primary: String,
 }
 
 impl Bond {
-    /// Words stand in the order of the numbers, but for the last.
+    /// Enum discriminants are the wire numbers, except that of the last enum.
     pub(super) fn message(&self) -> wire::BondMasterSpec {
         let ips = |addresses: &[IpAddr]| addresses.iter().copied().map(net_ip).collect();
         wire::BondMasterSpec {
@@ -137,27 +137,27 @@ impl Bond {
     }
 }
 
-/// Whether something is used.
+/// A setting that is on or off.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Enabled {
-    /// It is.
+    /// Whether it is on.
     pub enabled: bool,
 }
 
-/// Whether a bridge keeps VLANs apart.
+/// VLAN filtering of a bridge.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Filtering {
-    /// It does.
+    /// Whether it is on.
     pub filtering_enabled: bool,
 }
 
 /// A bridge's settings.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Bridge {
-    /// The spanning tree protocol.
+    /// Spanning tree protocol.
     pub stp: Enabled,
-    /// Its VLANs.
+    /// VLAN filtering.
     pub vlan: Filtering,
 }
 
@@ -177,7 +177,7 @@ impl Bridge {
 /// A VRF's settings.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Vrf {
-    /// Its routing table.
+    /// Routing table of the VRF.
     #[serde(serialize_with = "table")]
     pub table: u32,
 }
@@ -188,11 +188,11 @@ impl Vrf {
     }
 }
 
-/// The other end of a pair.
+/// The other end of a veth pair.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Veth {
-    /// Its name.
+    /// Name of the other end.
     pub peer_name: String,
 }
 
@@ -204,12 +204,12 @@ impl Veth {
     }
 }
 
-/// As a table's name or number.
+/// Serializes a routing table by its name or number.
 pub(super) fn table<S: Serializer>(value: &u32, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&table_name(*value))
 }
 
-/// As hexadecimal bytes with colons.
+/// Serializes a hardware address in hexadecimal with colons.
 pub(super) fn colons<S: Serializer>(
     value: &Option<[u8; 6]>,
     serializer: S,

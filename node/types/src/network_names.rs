@@ -1,4 +1,4 @@
-//! Names, resolvers, time servers and who asks for addresses: what they shall be and what they are.
+//! Host names, resolvers, time servers and address operators: their specs and statuses.
 
 use std::net::IpAddr;
 
@@ -14,14 +14,14 @@ use super::{column, open};
 
 const NAMESPACE: &str = "network";
 
-/// The node's name; id `hostname`.
+/// Host name of the node; id `hostname`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct HostnameSpec {
-    /// Up to the first dot.
+    /// Host name up to the first dot.
     pub hostname: String,
-    /// Behind it; often empty.
+    /// Domain after the first dot; often empty.
     pub domainname: String,
-    /// Who said so.
+    /// Layer that set it.
     pub layer: Layer,
 }
 
@@ -39,17 +39,17 @@ impl Spec for HostnameSpec {
     }
 }
 
-/// Who answers names; id `resolvers`.
+/// Name servers to use; id `resolvers`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResolverSpec {
-    /// Name servers, the best first.
+    /// Name servers in order of preference.
     pub dns_servers: Vec<IpAddr>,
-    /// Who said so.
+    /// Layer that set it.
     pub layer: Layer,
-    /// Tried behind short names.
+    /// Domains appended to short names.
     pub search_domains: Vec<String>,
-    /// Whether the domain of the node's own name is not tried.
+    /// Whether the search omits the domain of the node's own name.
     #[serde(rename = "searchDomainsOverridden")]
     pub no_own_domain: bool,
 }
@@ -78,18 +78,18 @@ impl Spec for ResolverSpec {
     }
 }
 
-/// Who answers names, as `/etc/resolv.conf` has it; id `resolvers`.
+/// Name servers in `/etc/resolv.conf`; id `resolvers`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResolverStatus {
-    /// Name servers, the best first.
+    /// Name servers in order of preference.
     pub dns_servers: Vec<IpAddr>,
-    /// Tried behind short names.
+    /// Domains appended to short names.
     pub search_domains: Vec<String>,
 }
 
 impl ResolverStatus {
-    /// There is one.
+    /// Id of the only resource of this type.
     pub const ID: &str = "resolvers";
 }
 
@@ -114,13 +114,13 @@ impl Spec for ResolverStatus {
     }
 }
 
-/// Who tells the time; id `timeservers`.
+/// Time servers to use; id `timeservers`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TimeServerSpec {
-    /// Names or addresses, the best first.
+    /// Names or addresses in order of preference.
     pub time_servers: Vec<String>,
-    /// Who said so.
+    /// Layer that set it.
     pub layer: Layer,
 }
 
@@ -142,16 +142,16 @@ impl Spec for TimeServerSpec {
     }
 }
 
-/// Who is asked for the time; id `timeservers`.
+/// Time servers in use; id `timeservers`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TimeServerStatus {
-    /// Names or addresses, the best first.
+    /// Names or addresses in order of preference.
     pub time_servers: Vec<String>,
 }
 
 impl TimeServerStatus {
-    /// There is one.
+    /// Id of the only resource of this type.
     pub const ID: &str = "timeservers";
 }
 
@@ -171,30 +171,30 @@ impl Spec for TimeServerStatus {
     }
 }
 
-/// How a node says who it is to a DHCP server.
+/// Client identifier a node sends to a DHCP server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClientIdentifier {
-    /// `none`, `mac`, `duid`.
+    /// Kind of identifier: `none`, `mac`, `duid`.
     pub client_identifier: &'static str,
-    /// The DUID in hexadecimal (RFC 8415, section 11).
+    /// DUID in hexadecimal (RFC 8415, section 11).
     #[serde(rename = "duidRawHex", skip_serializing_if = "String::is_empty")]
     pub duid: String,
 }
 
-/// How a link asks for addresses.
+/// DHCP options of a link.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Dhcp {
-    /// Metric of the routes offered.
+    /// Metric of the routes from the lease.
     pub route_metric: u32,
-    /// Whether the name offered is not taken.
+    /// Whether the node ignores the offered host name.
     #[serde(rename = "skipHostnameRequest")]
     pub skip_hostname: bool,
-    /// Whether the routes offered are not taken.
+    /// Whether the node ignores the offered routes.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub skip_routes: bool,
-    /// Who the node says it is.
+    /// Client identifier to send.
     pub client_identifier: ClientIdentifier,
 }
 
@@ -208,18 +208,18 @@ impl ClientIdentifier {
     }
 }
 
-/// A link that asks a server for addresses; id `<operator>/<link>`.
+/// A link that obtains addresses from a server; id `<operator>/<link>`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OperatorSpec {
-    /// `dhcp4`, `dhcp6`.
+    /// Protocol: `dhcp4`, `dhcp6`.
     pub operator: &'static str,
-    /// The link.
+    /// Name of the link.
     pub link_name: String,
-    /// Whether it waits for a carrier.
+    /// Whether the operator waits for a carrier.
     pub require_up: bool,
-    /// How it asks.
+    /// DHCP options.
     pub dhcp: Dhcp,
-    /// Who said so.
+    /// Layer that set it.
     pub layer: Layer,
 }
 
@@ -229,7 +229,7 @@ impl OperatorSpec {
     }
 }
 
-/// How it asks stands under the operator's name.
+/// Serializes the options under the operator's name.
 impl Serialize for OperatorSpec {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut fields = serializer.serialize_struct("OperatorSpec", 5)?;
@@ -275,10 +275,10 @@ impl Spec for OperatorSpec {
     }
 }
 
-/// A line of `/etc/hosts`; its id is the name.
+/// An entry of `/etc/hosts`; its id is the name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StaticHost {
-    /// The name's addresses.
+    /// Addresses of the name.
     pub addresses: Vec<IpAddr>,
 }
 
@@ -299,22 +299,22 @@ impl Spec for StaticHost {
     }
 }
 
-/// Whether the network is what a node needs; id `status`.
+/// Readiness of the network; id `status`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkStatus {
-    /// Somebody can reach the node.
+    /// Whether the node has an address that others can reach.
     pub address_ready: bool,
-    /// All probes succeed; without probes: there is a default route.
+    /// Whether all probes succeed; without probes, whether there is a default route.
     pub connectivity_ready: bool,
-    /// The node has its name.
+    /// Whether the node has its host name.
     pub hostname_ready: bool,
-    /// `/etc/hosts` and `/etc/resolv.conf` are written.
+    /// Whether `/etc/hosts` and `/etc/resolv.conf` are written.
     pub etc_files_ready: bool,
 }
 
 impl NetworkStatus {
-    /// There is one.
+    /// Id of the only resource of this type.
     pub const ID: &str = "status";
 }
 

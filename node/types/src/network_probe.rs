@@ -1,4 +1,4 @@
-//! Connections and questions whose success says that the network works.
+//! Probes whose success shows that the network works.
 
 use corten_api::common::Url;
 use corten_api::talos::resource::definitions::network as wire;
@@ -10,24 +10,24 @@ use super::{column, open};
 
 const NAMESPACE: &str = "network";
 
-/// A probe there shall be; its id is `tcp:` and the endpoint, or `http:` and the URL.
+/// A desired probe; its id is `tcp:` and the endpoint, or `http:` and the URL.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProbeSpec {
-    /// How often it is tried.
+    /// Interval between attempts.
     #[serde(serialize_with = "duration")]
     pub interval: std::time::Duration,
-    /// So many failures in a row are one.
+    /// Number of consecutive failures after which the probe counts as failed.
     pub failure_threshold: u32,
-    /// What is tried.
+    /// Target of the probe.
     #[serde(flatten)]
     pub target: Target,
-    /// Who said so.
+    /// Layer that set it.
     pub layer: Layer,
 }
 
 impl ProbeSpec {
-    /// As it is called among the others.
+    /// The id of the probe's resource.
     #[must_use]
     pub fn id(&self) -> String {
         match &self.target {
@@ -37,32 +37,32 @@ impl ProbeSpec {
     }
 }
 
-/// What a probe tries.
+/// Target of a probe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Target {
-    /// A connection.
+    /// A TCP connection.
     Tcp(TcpProbe),
-    /// A question.
+    /// An HTTP request.
     Http(HttpProbe),
 }
 
-/// A connection to a port.
+/// A TCP connection to a port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TcpProbe {
     /// `host:port`.
     pub endpoint: String,
-    /// How long it may take.
+    /// Timeout of an attempt.
     #[serde(serialize_with = "duration")]
     pub timeout: std::time::Duration,
 }
 
-/// A question to a web server; an answer below 400 is good.
+/// A request to a web server; a status below 400 is a success.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct HttpProbe {
     /// `http` or `https`.
     pub url: String,
-    /// How long it may take.
+    /// Timeout of an attempt.
     #[serde(serialize_with = "duration")]
     pub timeout: std::time::Duration,
 }
@@ -113,13 +113,13 @@ impl Spec for ProbeSpec {
     }
 }
 
-/// What came of a [`ProbeSpec`]; same id.
+/// Result of a [`ProbeSpec`]; same id.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProbeStatus {
-    /// Whether the network works, as far as this probe goes.
+    /// Whether the network works according to this probe.
     pub success: bool,
-    /// Why not; empty after a success.
+    /// The last failure; empty after a success.
     pub last_error: String,
 }
 

@@ -1,4 +1,4 @@
-//! Which packets look into which routing table.
+//! Routing rules, which select the routing table for a packet.
 
 use corten_api::talos::resource::definitions::network as wire;
 use corten_resources::{Definition, Spec};
@@ -13,34 +13,34 @@ use super::{column, is_default, open};
 
 const NAMESPACE: &str = "network";
 
-/// What a rule looks at and does; what is empty or 0 is not looked at.
+/// Match and action of a rule; an empty or 0 field matches every packet.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RoutingRule {
     /// `inet4`, `inet6`.
     pub family: &'static str,
-    /// From.
+    /// Source network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub src: Option<Prefix>,
-    /// To.
+    /// Destination network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dst: Option<Prefix>,
-    /// Came in by.
+    /// Incoming link.
     #[serde(rename = "iifName", skip_serializing_if = "String::is_empty")]
     pub iif_name: String,
-    /// Goes out by.
+    /// Outgoing link.
     #[serde(rename = "oifName", skip_serializing_if = "String::is_empty")]
     pub oif_name: String,
-    /// Its mark, ...
+    /// Firewall mark.
     #[serde(skip_serializing_if = "is_default")]
     pub fw_mark: u32,
-    /// ... as far as these bits go.
+    /// Bits of the firewall mark to compare.
     #[serde(skip_serializing_if = "is_default")]
     pub fw_mask: u32,
-    /// Where to look.
+    /// Routing table to search.
     #[serde(serialize_with = "table")]
     pub table: u32,
-    /// Lower comes first.
+    /// Priority; lower values come first.
     pub priority: u32,
     /// `unicast`, `blackhole`, `unreachable`, `prohibit`.
     pub action: &'static str,
@@ -63,13 +63,13 @@ impl RoutingRule {
     }
 }
 
-/// A rule there shall be; its id is `<family>/<priority>`.
+/// A desired rule; its id is `<family>/<priority>`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct RoutingRuleSpec {
     /// The rule.
     #[serde(flatten)]
     pub rule: RoutingRule,
-    /// Who said so.
+    /// Layer that set it.
     pub layer: Layer,
 }
 
@@ -96,7 +96,7 @@ impl Spec for RoutingRuleSpec {
     }
 }
 
-/// A rule the kernel has; its id is that of a spec, with a number behind it where there are several.
+/// A rule in the kernel; its id is that of a spec, followed by a number if several rules share it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct RoutingRuleStatus(pub RoutingRule);

@@ -1,5 +1,5 @@
-//! What the network shall be. In namespace `network-config` each layer says it by itself, behind the
-//! layer's name in the id; in `network` is what came of them.
+//! Desired state of the network. Namespace `network-config` has the specs of each layer, with the layer's name in front
+//! of the id. Namespace `network` has the merged specs.
 
 use std::net::IpAddr;
 
@@ -20,34 +20,34 @@ pub use super::network_kind::{Bond, Bridge, Enabled, Filtering, Veth, Vlan, Vrf}
 
 const NAMESPACE: &str = "network";
 
-/// Where the layers are.
+/// Namespace of the layers' specs.
 pub const LAYERS: &str = "network-config";
 
-/// Who says something; later ones win.
+/// Source of a spec; later layers override earlier ones.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Layer {
-    /// The node itself, as nobody said anything.
+    /// Built-in default of the node.
     #[default]
     Default,
-    /// The kernel's parameters.
+    /// Kernel command line.
     Cmdline,
-    /// What made the machine: a cloud by its seed, or whoever wrote META.
+    /// Platform: a cloud's seed, or the network settings in META.
     Platform,
     /// A server of the network, by DHCP.
     Operator,
-    /// The machine config.
+    /// Machine config.
     Configuration,
 }
 
 impl Layer {
-    /// On the wire: clients know them in this order.
+    /// Number on the wire; clients know this order.
     #[must_use]
     pub fn number(self) -> u32 {
         self as u32
     }
 
-    /// As ids begin.
+    /// Prefix of the layer's ids.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -60,13 +60,13 @@ impl Layer {
     }
 }
 
-/// `inet4`, `inet6`.
+/// Address family: `inet4`, `inet6`.
 #[must_use]
 pub fn family(address: IpAddr) -> &'static str {
     if address.is_ipv4() { "inet4" } else { "inet6" }
 }
 
-/// An absent address is an empty text.
+/// Serializes an absent address as empty text.
 fn or_empty<S: Serializer>(value: &Option<IpAddr>, serializer: S) -> Result<S::Ok, S::Error> {
     match value {
         Some(address) => serializer.collect_str(address),
@@ -74,7 +74,7 @@ fn or_empty<S: Serializer>(value: &Option<IpAddr>, serializer: S) -> Result<S::O
     }
 }
 
-/// A link is up unless somebody says otherwise.
+/// Serializes an unset link state as up.
 fn unless_off<S: Serializer>(value: &Option<bool>, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_bool(*value != Some(false))
 }
@@ -86,74 +86,74 @@ const fn secret(type_name: &'static str) -> Definition {
     }
 }
 
-/// The link that another is part of.
+/// The link of which another link is a member.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Master {
-    /// Its name.
+    /// Name of the link.
     pub master_name: String,
 }
 
-/// A link; its id is its name.
+/// A desired link; its id is its name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LinkSpec {
-    /// Its name.
+    /// Name of the link.
     pub name: String,
-    /// Whether the node makes it; else it is a device's.
+    /// Whether the node creates the link; otherwise it belongs to a device.
     pub logical: bool,
-    /// `None`: nobody said, so it is.
+    /// Administrative state; `None` means unset, so the link is up.
     #[serde(serialize_with = "unless_off")]
     pub up: Option<bool>,
-    /// In bytes; 0: as it is.
+    /// MTU in bytes; 0 leaves it unchanged.
     pub mtu: u32,
-    /// Of a link the node makes: `bond`, `bridge`, `dummy`, `veth`, `vlan`, `vrf`, `wireguard`.
+    /// Kind of a link that the node creates: `bond`, `bridge`, `dummy`, `veth`, `vlan`, `vrf`, `wireguard`.
     pub kind: &'static str,
-    /// `ether`; `none` of a tunnel.
+    /// Hardware type: `ether`; `none` for a tunnel.
     #[serde(rename = "type")]
     pub link_type: &'static str,
-    /// Its hardware address; absent: as it is.
+    /// Hardware address; absent leaves it unchanged.
     #[serde(serialize_with = "colons", skip_serializing_if = "Option::is_none")]
     pub hardware_addr: Option<[u8; 6]>,
-    /// The link below a VLAN.
+    /// Lower link of a VLAN.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub parent_name: String,
-    /// The bond it is part of.
+    /// Bond of which the link is a member.
     #[serde(rename = "masterName", skip_serializing_if = "String::is_empty")]
     pub bond_name: String,
-    /// The bridge it is part of.
+    /// Bridge of which the link is a member.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bridge_slave: Option<Master>,
-    /// The VRF it is part of.
+    /// VRF of which the link is a member.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vrf_slave: Option<Master>,
-    /// Of a VLAN.
+    /// Settings of a VLAN.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vlan: Option<Vlan>,
-    /// Of a bond.
+    /// Settings of a bond.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bond_master: Option<Bond>,
-    /// Of a bridge.
+    /// Settings of a bridge.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bridge_master: Option<Bridge>,
-    /// Of a VRF.
+    /// Settings of a VRF.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vrf_master: Option<Vrf>,
-    /// Of a tunnel: the reason why only administrators may read links.
+    /// Settings of a WireGuard tunnel. Its keys are the reason why only administrators may read links.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wireguard: Option<Wireguard>,
-    /// Of one end of a pair; making it makes the other.
+    /// Settings of one end of a veth pair; its creation creates the other end as well.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub veth: Option<Veth>,
-    /// Who said so last.
+    /// Layer that set it last.
     pub layer: Layer,
-    /// Whether it takes multicast packets; absent: as it is.
+    /// Whether the link accepts multicast packets; absent leaves it unchanged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub multicast: Option<bool>,
 }
 
 impl LinkSpec {
-    /// The bond, bridge or VRF it is part of.
+    /// The bond, bridge or VRF of which the link is a member.
     #[must_use]
     pub fn master(&self) -> Option<&str> {
         let of_bond = Some(self.bond_name.as_str()).filter(|name| !name.is_empty());
@@ -199,22 +199,22 @@ impl Spec for LinkSpec {
     }
 }
 
-/// An address of a link; its id is `<link>/<address>/<prefix length>`.
+/// A desired address of a link; its id is `<link>/<address>/<prefix length>`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AddressSpec {
-    /// The address.
+    /// The address with the length of its prefix.
     pub address: Prefix,
-    /// The link.
+    /// Name of the link.
     pub link_name: String,
     /// `inet4`, `inet6`.
     pub family: &'static str,
-    /// `global`; `host`: no other machine can have it or reach the node by it.
+    /// Scope: `global`, or `host` for an address that is local to the machine and unreachable from outside.
     pub scope: &'static str,
-    /// Metric of the route to its network; 0: the kernel's.
+    /// Metric of the route to its network; 0 for the kernel's default.
     #[serde(skip_serializing_if = "is_zero")]
     pub priority: u32,
-    /// Who said so.
+    /// Layer that set it.
     pub layer: Layer,
 }
 
@@ -235,39 +235,39 @@ impl Spec for AddressSpec {
     }
 }
 
-/// A route; its id is `[<table>/][<link>/]<family>/<gateway>/<destination>/<metric>`, with the link for
-/// IPv6 and without the table for the main one.
+/// A desired route. Its id is `[<table>/][<link>/]<family>/<gateway>/<destination>/<metric>`, with the link for IPv6
+/// only and without the main table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RouteSpec {
     /// `inet4`, `inet6`.
     pub family: &'static str,
-    /// Where it leads.
+    /// Destination.
     #[serde(serialize_with = "unless_everywhere")]
     pub dst: Prefix,
-    /// The address packets are sent from.
+    /// Preferred source address.
     #[serde(serialize_with = "or_empty")]
     pub src: Option<IpAddr>,
-    /// Through whom; absent: it is on the link.
+    /// Gateway; absent if the destination is on the link.
     #[serde(serialize_with = "or_empty")]
     pub gateway: Option<IpAddr>,
-    /// The link; empty for a route that leads nowhere.
+    /// Outgoing link; empty for a blackhole route.
     pub out_link_name: String,
-    /// The routing table.
+    /// Routing table.
     #[serde(serialize_with = "table")]
     pub table: u32,
-    /// Lower wins.
+    /// Metric; the lowest wins.
     pub priority: u32,
-    /// `global`, `link`.
+    /// Scope: `global`, `link`.
     pub scope: &'static str,
     /// `unicast`, `blackhole`.
     #[serde(rename = "type")]
     pub route_type: &'static str,
-    /// `static`, `boot`, `dhcp`: where it comes from.
+    /// Origin of the route: `static`, `boot`, `dhcp`.
     pub protocol: &'static str,
-    /// Who said so.
+    /// Layer that set it.
     pub layer: Layer,
-    /// In bytes; 0: the link's.
+    /// MTU in bytes; 0 for the link's.
     #[serde(skip_serializing_if = "is_zero")]
     pub mtu: u32,
 }
@@ -280,7 +280,7 @@ impl Spec for RouteSpec {
     fn message(&self) -> wire::RouteSpecSpec {
         wire::RouteSpecSpec {
             family: number(self.family, FAMILIES).unwrap_or_default(),
-            // A default route has none, as in the YAML.
+            // A default route has no destination, as in the YAML.
             destination: (self.dst.length != 0).then(|| net_prefix(self.dst)),
             source: self.src.map(net_ip),
             gateway: self.gateway.map(net_ip),
@@ -299,7 +299,7 @@ impl Spec for RouteSpec {
 /// The main routing table.
 pub const MAIN_TABLE: u32 = 254;
 
-/// A table's name or number.
+/// Name of a routing table, or its number if it has no name.
 #[must_use]
 pub fn table_name(table: u32) -> String {
     name(table, ROUTING_TABLES)

@@ -1,5 +1,5 @@
-//! The WireGuard part of a link. What it shall be holds its keys, what it is shows none of them: only
-//! administrators may read the first.
+//! WireGuard settings and state of a link. The settings contain private keys, so only administrators may read them. The
+//! state contains none.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -42,23 +42,23 @@ fn seconds<S: Serializer>(value: &u16, serializer: S) -> Result<S::Ok, S::Error>
     serializer.collect_str(&format_args!("{value}s"))
 }
 
-/// A tunnel as it shall be.
+/// Desired settings of a tunnel.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Wireguard {
-    /// This end's key.
+    /// Private key of this end.
     #[serde(serialize_with = "base64")]
     pub private_key: WireguardSecret,
-    /// UDP port; 0: one the kernel chooses.
+    /// UDP port; 0 lets the kernel choose.
     pub listen_port: u16,
-    /// Mark of its packets; 0: none.
+    /// Firewall mark of its packets; 0 for none.
     pub firewall_mark: u32,
-    /// The other ends.
+    /// Peers of the tunnel.
     pub peers: Vec<WireguardPeer>,
 }
 
 impl Wireguard {
-    /// With its keys.
+    /// The message, including the keys.
     pub(super) fn message(&self) -> wire::WireguardSpec {
         let secret = |key: &WireguardSecret| STANDARD.encode(key.expose());
         let peer = |peer: &WireguardPeer| wire::WireguardPeer {
@@ -78,39 +78,39 @@ impl Wireguard {
     }
 }
 
-/// The other end of a tunnel, as it shall be.
+/// Desired settings of a peer.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WireguardPeer {
-    /// Its key; no two peers of a tunnel have the same.
+    /// Public key of the peer, unique among the peers of a tunnel.
     #[serde(serialize_with = "shown")]
     pub public_key: WireguardKey,
-    /// A key both know.
+    /// Preshared key.
     #[serde(serialize_with = "base64_or_empty")]
     pub preshared_key: Option<WireguardSecret>,
-    /// Where it is; absent: it calls first.
+    /// Endpoint of the peer; absent if the peer connects first.
     #[serde(serialize_with = "or_empty")]
     pub endpoint: Option<SocketAddr>,
-    /// How often it hears from us, in seconds; 0: when there is something to say.
+    /// Keepalive interval in seconds; 0 disables keepalive packets.
     #[serde(rename = "persistentKeepaliveInterval", serialize_with = "seconds")]
     pub keepalive: u16,
-    /// What is sent to it and taken from it; no network is two peers'.
+    /// Networks routed to the peer and accepted from it; no two peers share one.
     #[serde(rename = "allowedIPs")]
     pub allowed_ips: Vec<Prefix>,
 }
 
-/// A tunnel as it is.
+/// Actual state of a tunnel.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WireguardStatus {
-    /// This end's key, as its peers know it.
+    /// Public key of this end.
     #[serde(serialize_with = "shown")]
     pub public_key: WireguardKey,
     /// UDP port.
     pub listen_port: u16,
-    /// Mark of its packets; 0: none.
+    /// Firewall mark of its packets; 0 for none.
     pub firewall_mark: u32,
-    /// The other ends.
+    /// Peers of the tunnel.
     pub peers: Vec<WireguardPeerStatus>,
 }
 
@@ -146,25 +146,25 @@ fn interval(seconds: u16) -> prost_types::Duration {
     }
 }
 
-/// The other end of a tunnel, as it is.
+/// Actual state of a peer.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WireguardPeerStatus {
-    /// Its key.
+    /// Public key of the peer.
     #[serde(serialize_with = "shown")]
     pub public_key: WireguardKey,
-    /// Where it called from last, or was said to be.
+    /// Address of its last packet, or the configured endpoint before the first one.
     #[serde(serialize_with = "or_empty")]
     pub endpoint: Option<SocketAddr>,
-    /// How often it hears from us, in seconds; 0: when there is something to say.
+    /// Keepalive interval in seconds; 0 if keepalive packets are disabled.
     #[serde(rename = "persistentKeepaliveInterval", serialize_with = "seconds")]
     pub keepalive: u16,
-    /// What is sent to it and taken from it.
+    /// Networks routed to the peer and accepted from it.
     #[serde(rename = "allowedIPs")]
     pub allowed_ips: Vec<Prefix>,
 }
 
-/// Seconds of a keepalive interval; the config lets no other value in.
+/// Keepalive interval in seconds; the config admits no value above `u16::MAX`.
 #[must_use]
 pub fn keepalive(interval: Option<Duration>) -> u16 {
     let seconds = interval.map_or(0, |interval| interval.as_secs());

@@ -1,4 +1,4 @@
-//! A tunnel of the machine config, in either form.
+//! Conversion of a WireGuard tunnel from either form of the machine config.
 
 use corten_config::kinds::{WireguardConfig, WireguardPeer as Peer};
 use corten_config::v1alpha1::{LegacyWireguard, LegacyWireguardPeer};

@@ -1,4 +1,4 @@
-//! What the processors and the memory are used for.
+//! Processor and memory usage.
 
 use corten_api::machine as api;
 use corten_api::talos::resource::definitions::perf as wire;
@@ -10,12 +10,12 @@ use super::{column, open};
 
 const NAMESPACE: &str = "perf";
 
-/// What the processors did since the boot, in seconds and in numbers; id [`CpuStat::ID`].
+/// Processor statistics since boot: times in seconds, and counters; id [`CpuStat::ID`].
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CpuStat(wire::CpuSpec);
 
 impl CpuStat {
-    /// There is one.
+    /// Id of the only resource of this type.
     pub const ID: &str = "latest";
 }
 
@@ -52,19 +52,19 @@ impl Spec for CpuStat {
     }
 }
 
-/// What the memory is used for, in kB; id [`MemoryStat::ID`].
+/// Memory usage in kB; id [`MemoryStat::ID`].
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MemoryStat(wire::MemorySpec);
 
 impl MemoryStat {
-    /// There is one.
+    /// Id of the only resource of this type.
     pub const ID: &str = "latest";
 }
 
 impl TryFrom<api::MemInfo> for MemoryStat {
     type Error = DecodeError;
 
-    /// The numbers of the fields are the same in both.
+    /// Converts through the wire form: both messages number their fields alike.
     fn try_from(info: api::MemInfo) -> Result<MemoryStat, DecodeError> {
         let mut memory = wire::MemorySpec::decode(info.encode_to_vec().as_slice())?;
         memory.used = info.memtotal.saturating_sub(info.memfree);

@@ -1,4 +1,4 @@
-//! An address and how much of it is the network's.
+//! An IP address with its prefix length.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,14 +8,14 @@ use serde::{Serialize, Serializer};
 /// An address with the length of its network's prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix {
-    /// Bits behind the prefix may be set.
+    /// The address; bits beyond the prefix may be set.
     pub address: IpAddr,
-    /// At most 32 for IPv4, 128 for IPv6.
+    /// Prefix length: at most 32 for IPv4, 128 for IPv6.
     pub length: u8,
 }
 
 impl Prefix {
-    /// All addresses of the family of this one.
+    /// The prefix of all addresses in the family of `like`.
     #[must_use]
     pub fn everywhere(like: IpAddr) -> Prefix {
         let address = match like {
@@ -25,14 +25,14 @@ impl Prefix {
         Prefix { address, length: 0 }
     }
 
-    /// This address alone.
+    /// The prefix of this address alone.
     #[must_use]
     pub fn host(address: IpAddr) -> Prefix {
         let length = if address.is_ipv4() { 32 } else { 128 };
         Prefix { address, length }
     }
 
-    /// The network: no bits are set behind the prefix.
+    /// The network, with all bits beyond the prefix cleared.
     #[must_use]
     pub fn network(self) -> Prefix {
         let address = match self.address {
@@ -50,7 +50,7 @@ impl Prefix {
         Prefix { address, ..self }
     }
 
-    /// Whether an address is in this network.
+    /// Whether this network contains an address.
     #[must_use]
     pub fn contains(self, other: IpAddr) -> bool {
         let other = Prefix {

@@ -1,4 +1,4 @@
-//! Drivers of devices on PCI buses, as the config wants them and as they are. The id is the device's address
+//! Driver bindings of PCI devices: those of the config and the actual ones. The id is the device's address
 //! (`0000:00:1f.2`).
 
 use corten_api::talos::resource::definitions::hardware as wire;
@@ -14,13 +14,13 @@ const COLUMNS: &[Column] = &[
     column("TargetDriver", ".targetDriver"),
 ];
 
-/// What the config wants.
+/// A desired driver binding.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct PciDriverRebindConfig {
-    /// The device's address.
+    /// Address of the device.
     #[serde(rename = "pciID")]
     pub pci_id: String,
-    /// The driver it shall have.
+    /// Driver to bind.
     #[serde(rename = "targetDriver")]
     pub target_driver: String,
 }
@@ -43,18 +43,18 @@ impl Spec for PciDriverRebindConfig {
     }
 }
 
-/// What became of it.
+/// Result of a [`PciDriverRebindConfig`]; same id.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct PciDriverRebindStatus {
-    /// The device's address.
+    /// Address of the device.
     #[serde(rename = "pciID")]
     pub pci_id: String,
-    /// The driver it shall have.
+    /// Driver to bind.
     #[serde(rename = "targetDriver")]
     pub target_driver: String,
-    /// The driver it has; empty for none.
+    /// Bound driver; empty if none is bound.
     pub driver: String,
-    /// Why it has not the one it shall have, and the remedy; empty when it has.
+    /// Reason why the driver is not bound, and the remedy; empty if it is bound.
     #[serde(skip_serializing_if = "is_default")]
     pub error: String,
 }

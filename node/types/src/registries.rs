@@ -1,4 +1,4 @@
-//! How containerd reaches image registries.
+//! Access of containerd to image registries.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::open;
 
-/// Mirrors, credentials and certificates; id [`RegistriesConfig::ID`]. It takes an administrator to read them.
+/// Mirrors, credentials and certificates; id [`RegistriesConfig::ID`]. Only administrators may read them.
 #[derive(Clone, PartialEq, Eq, Serialize)]
 pub struct RegistriesConfig {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -52,7 +52,7 @@ struct Auth {
     identity_token: String,
 }
 
-/// PEM in base64, as in a machine config.
+/// PEM texts in base64, as in a machine config.
 #[derive(Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Tls {
@@ -80,7 +80,7 @@ impl fmt::Debug for RegistriesConfig {
 }
 
 impl RegistriesConfig {
-    /// There is one.
+    /// Id of the only resource of this type.
     pub const ID: &str = "registries";
 }
 

@@ -1,4 +1,4 @@
-//! What the node is and does.
+//! Resources that describe the node as a whole: its stage, services, version, boot and platform.
 
 use std::collections::BTreeMap;
 
@@ -13,36 +13,36 @@ use crate::stop::Reason;
 
 const NAMESPACE: &str = "runtime";
 
-/// Something a node is not ready for.
+/// A condition that keeps the node from being ready.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct UnmetCondition {
-    /// What it waits for: `services`, `network`.
+    /// Name of the condition: `services`, `network`.
     pub name: String,
-    /// Why it still waits, for a person.
+    /// Human-readable reason.
     pub reason: String,
 }
 
-/// Part of [`MachineStatus`].
+/// Readiness in a [`MachineStatus`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Readiness {
-    /// The node does what it is there for.
+    /// Whether the node performs its role.
     pub ready: bool,
-    /// What it lacks, while it could be ready.
+    /// Conditions that are not met, in stages in which the node can become ready.
     pub unmet_conditions: Vec<UnmetCondition>,
 }
 
-/// What the node does now; id [`MachineStatus::ID`].
+/// Current stage of the node; id [`MachineStatus::ID`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MachineStatus {
     /// `booting`, `maintenance`, `running`, `rebooting`, `shutting down`, `resetting`.
     pub stage: &'static str,
-    /// How well.
+    /// Readiness in this stage.
     pub status: Readiness,
 }
 
 impl MachineStatus {
-    /// There is one.
+    /// Id of the only resource of this type.
     pub const ID: &str = "machine";
 }
 
@@ -81,14 +81,14 @@ impl Spec for MachineStatus {
     }
 }
 
-/// A service; its id is the service's.
+/// State of a service; its id is the service's id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Service {
-    /// Its process is there.
+    /// Whether its process runs.
     pub running: bool,
-    /// Its last health answer was good.
+    /// Whether its last health check succeeded.
     pub healthy: bool,
-    /// There was no health answer yet.
+    /// Whether no health check has finished yet.
     pub unknown: bool,
 }
 
@@ -115,13 +115,13 @@ impl Spec for Service {
     }
 }
 
-/// The process of a service that runs; its id is the service's.
+/// Process of a running service; its id is the service's id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServicePid {
-    /// Of its first process.
+    /// PID of its first process.
     pub pid: u32,
-    /// As the kernel names it: `mnt:[4026531841]` (namespaces(7)).
+    /// Mount namespace in the kernel's form: `mnt:[4026531841]` (namespaces(7)).
     pub mount_namespace: String,
 }
 
@@ -143,15 +143,15 @@ impl Spec for ServicePid {
     }
 }
 
-/// The devices the machine was started with are known; id [`DevicesStatus::ID`].
+/// Whether the devices present at boot are enumerated; id [`DevicesStatus::ID`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DevicesStatus {
-    /// There is none before.
+    /// Always true: the resource does not exist earlier.
     pub ready: bool,
 }
 
 impl DevicesStatus {
-    /// There is one.
+    /// Id of the only resource of this type.
     pub const ID: &str = "devices";
 }
 
@@ -171,10 +171,10 @@ impl Spec for DevicesStatus {
     }
 }
 
-/// A value of META; its id is the tag as `0x0a`.
+/// A value of META; its id is the tag in the form `0x0a`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MetaKey {
-    /// As text; bytes that are none are shown as U+FFFD.
+    /// The value as text; bytes that are not UTF-8 become U+FFFD.
     pub value: String,
 }
 
@@ -194,29 +194,30 @@ impl Spec for MetaKey {
     }
 }
 
-/// How the boot before this one ended; id [`LastStop::ID`]. There is none on a node's first boot.
+/// How the previous boot ended; id [`LastStop::ID`]. The node's first boot has none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LastStop {
     /// `reboot`, `shutdown`, `fatal`, `panic`, `out-of-memory`, `watchdog`, `cut-off`.
     pub reason: Reason,
-    /// Who asked for it, or what went wrong.
+    /// The requester of the stop, or the failure that caused it.
     pub detail: String,
-    /// When (RFC 3339); empty when nobody could write it down.
+    /// Time of the stop (RFC 3339); empty if the node could not record it.
     pub time: String,
-    /// The kernel's number of that boot.
+    /// Boot id of that boot, from the kernel.
     #[serde(rename = "bootID")]
     pub boot_id: String,
-    /// The kernel's last words, when it panicked; else those of a panic before it that it could not tell any more.
+    /// End of the kernel log if the kernel panicked; otherwise that of an earlier panic which that boot ended too early
+    /// to report.
     pub kernel_log: String,
-    /// Processes of services that the kernel killed in that boot because memory ran out, the last 16.
+    /// Service processes that the kernel killed in that boot for lack of memory, the last 16.
     pub killed: Vec<Kill>,
-    /// Why that boot was locked, the last time it was, and what to do; empty: it was not.
+    /// Why that boot was last locked and how to unlock it; empty if it was not locked.
     pub locked: String,
 }
 
 impl LastStop {
-    /// There is one.
+    /// Id of the only resource of this type.
     pub const ID: &str = "last";
 }
 
@@ -237,23 +238,23 @@ impl Spec for LastStop {
     fn message(&self) {}
 }
 
-/// The version that was tried last; id [`Upgrade::ID`]. There is none before the first upgrade.
+/// The last upgrade attempt; id [`Upgrade::ID`]. There is none before the first upgrade.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Upgrade {
-    /// The version that ran.
+    /// Version before the upgrade.
     pub from: String,
-    /// The version that is tried.
+    /// Version the upgrade installs.
     pub to: String,
     /// `pending`, `good` or `reverted`.
     pub verdict: &'static str,
-    /// Why, for a person; empty while it is pending.
+    /// Human-readable reason for the verdict; empty while it is pending.
     pub reason: String,
-    /// When it began (RFC 3339).
+    /// Start time (RFC 3339).
     pub started: String,
 }
 
 impl Upgrade {
-    /// There is one.
+    /// Id of the only resource of this type.
     pub const ID: &str = "last";
 }
 
@@ -275,7 +276,7 @@ impl Spec for Upgrade {
     fn message(&self) {}
 }
 
-/// The kernel's number of this boot; id `boot-id`.
+/// The kernel's boot id; id `boot-id`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BootId {
     /// A UUID.
@@ -299,7 +300,7 @@ impl Spec for BootId {
     }
 }
 
-/// What the kernel was started with; id [`KernelCmdline::ID`].
+/// The kernel command line; id [`KernelCmdline::ID`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct KernelCmdline {
     /// The whole line.
@@ -307,7 +308,7 @@ pub struct KernelCmdline {
 }
 
 impl KernelCmdline {
-    /// There is one.
+    /// Id of the only resource of this type.
     pub const ID: &str = "cmdline";
 }
 
@@ -327,12 +328,12 @@ impl Spec for KernelCmdline {
     }
 }
 
-/// What the node runs; id `version`.
+/// Version of the system; id `version`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Version {
-    /// As the Version method answers it.
+    /// Version in the form of the Version method's answer.
     pub version: String,
-    /// The system's name.
+    /// Name of the system.
     pub name: String,
 }
 
@@ -354,46 +355,46 @@ impl Spec for Version {
     }
 }
 
-/// What is known of the platform the node is on; id [`PlatformMetadata::ID`].
+/// Metadata of the platform; id [`PlatformMetadata::ID`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlatformMetadata {
-    /// `metal`, `nocloud`, ...
+    /// Name of the platform: `metal`, `nocloud`, ...
     pub platform: String,
-    /// The name that the platform or the kernel's parameters give.
+    /// Host name from the platform or the kernel command line.
     #[serde(skip_serializing_if = "is_default")]
     pub hostname: String,
-    /// Where the machine is.
+    /// Region of the machine.
     #[serde(skip_serializing_if = "is_default")]
     pub region: String,
-    /// Where in that.
+    /// Zone within the region.
     #[serde(skip_serializing_if = "is_default")]
     pub zone: String,
-    /// How large the machine is.
+    /// Instance type: the platform's name for the machine's size.
     #[serde(skip_serializing_if = "is_default")]
     pub instance_type: String,
-    /// The platform's number of the machine; on `metal` its UUID.
+    /// The platform's id of the machine; on `metal` its UUID.
     #[serde(skip_serializing_if = "is_default")]
     pub instance_id: String,
-    /// By which Kubernetes' cloud controller knows the machine.
+    /// Provider id by which the Kubernetes cloud controller knows the machine.
     #[serde(skip_serializing_if = "is_default")]
     pub provider_id: String,
-    /// Whether the platform may take the machine away at any time.
+    /// Whether the platform may reclaim the machine at any time.
     #[serde(skip_serializing_if = "is_default")]
     pub spot: bool,
-    /// Its name inside the platform's network.
+    /// DNS name inside the platform's network.
     #[serde(rename = "internalDNS", skip_serializing_if = "is_default")]
     pub internal_dns: String,
-    /// Its name outside.
+    /// DNS name outside the platform's network.
     #[serde(rename = "externalDNS", skip_serializing_if = "is_default")]
     pub external_dns: String,
-    /// What its owner says of it.
+    /// Tags the owner gave the machine.
     #[serde(skip_serializing_if = "is_default")]
     pub tags: BTreeMap<String, String>,
 }
 
 impl PlatformMetadata {
-    /// There is one.
+    /// Id of the only resource of this type.
     pub const ID: &str = "platformmetadata";
 }
 

@@ -1,4 +1,4 @@
-//! Who the node is to others, and whom it believes. Most of it is secret: only administrators may read it.
+//! The node's identity and the authorities it trusts. Most of it is secret: only administrators may read it.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -41,10 +41,10 @@ fn exposed<S: Serializer>(secret: &Secret, serializer: S) -> Result<S::Ok, S::Er
     serializer.serialize_str(secret.expose())
 }
 
-/// A certificate: PEM here, base64 of it for clients, as in a machine config.
+/// A PEM certificate: plain text in memory, base64 for clients, as in a machine config.
 #[derive(Clone, PartialEq, Eq, Serialize)]
 pub struct Pem {
-    /// One certificate.
+    /// The PEM text of one certificate.
     #[serde(serialize_with = "base64")]
     pub crt: String,
 }
@@ -63,13 +63,13 @@ impl fmt::Debug for Pem {
     }
 }
 
-/// A certificate and its key, in the form of [`Pem`]. The key is empty where only the certificate is known.
+/// A certificate and its private key, in the form of [`Pem`]. The key is empty if only the certificate is known.
 #[derive(Clone, PartialEq, Eq, Serialize)]
 pub struct PemPair {
-    /// The certificate.
+    /// The certificate in PEM.
     #[serde(serialize_with = "base64")]
     pub crt: String,
-    /// Its key.
+    /// The private key in PEM.
     #[serde(serialize_with = "base64_secret")]
     pub key: Secret,
 }
@@ -98,44 +98,44 @@ impl From<&CertificateAndKey> for PemPair {
     }
 }
 
-/// What the config says of the cluster's trust; id [`OsRoot::ID`].
+/// The trust settings of the machine config; id [`OsRoot::ID`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct OsRoot {
-    /// The authority that signs; on a worker without its key, or empty.
+    /// The certificate authority (CA) that signs. A worker has it without its key, or empty.
     #[serde(rename = "issuingCA")]
     pub issuing_ca: PemPair,
-    /// Every authority that is believed, the one that signs first.
+    /// All trusted CAs, the signing CA first.
     #[serde(rename = "acceptedCAs")]
     pub accepted_cas: Vec<Pem>,
-    /// Addresses the operator wants in the API's certificate.
+    /// Extra addresses for the API's certificate, from the config.
     #[serde(rename = "certSANIPs")]
     pub cert_san_ips: Vec<String>,
-    /// Names the operator wants in it.
+    /// Extra DNS names for the API's certificate, from the config.
     #[serde(rename = "certSANDNSNames")]
     pub cert_san_dns_names: Vec<String>,
-    /// What a node shows to trustd.
+    /// The token with which a node authenticates to trustd.
     #[serde(serialize_with = "exposed")]
     pub token: Secret,
 }
 
 impl OsRoot {
-    /// There is one.
+    /// Id of the only resource of this type.
     pub const ID: &str = "os";
 
-    /// Every authority that is believed, as one PEM text.
+    /// All trusted CAs as one PEM text.
     #[must_use]
     pub fn authorities(&self) -> String {
         joined(&self.accepted_cas)
     }
 
-    /// Whether this node can sign.
+    /// Whether this node holds the key of the signing CA.
     #[must_use]
     pub fn signs(&self) -> bool {
         !self.issuing_ca.key.is_empty()
     }
 }
 
-/// Whom a node with this config believes: `machine.ca`, then `machine.acceptedCAs`, each once.
+/// The CAs a node with this config trusts: `machine.ca`, then `machine.acceptedCAs`, without duplicates.
 #[must_use]
 pub fn authorities(document: &Document) -> Vec<Pem> {
     let machine = &document.machine;
@@ -150,7 +150,7 @@ pub fn authorities(document: &Document) -> Vec<Pem> {
     found
 }
 
-/// Certificates as one PEM text.
+/// Joins certificates into one PEM text.
 #[must_use]
 pub fn joined(certificates: &[Pem]) -> String {
     let texts: Vec<&str> = certificates.iter().map(|ca| ca.crt.trim_end()).collect();
@@ -173,23 +173,23 @@ impl Spec for OsRoot {
     }
 }
 
-/// What the node's certificates are for; id [`CertSans::ID`].
+/// Subject alternative names of the node's certificates; id [`CertSans::ID`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CertSans {
-    /// Addresses, loopback's first.
+    /// IP addresses, loopback addresses first.
     pub ips: Vec<String>,
-    /// Names.
+    /// DNS names.
     pub dns_names: Vec<String>,
-    /// The node's own name.
+    /// Fully qualified domain name of the node.
     pub fqdn: String,
 }
 
 impl CertSans {
-    /// There is one.
+    /// Id of the only resource of this type.
     pub const ID: &str = "api";
 
-    /// Whether nobody else can reach the node by them.
+    /// Whether the addresses are all loopback, so that no other machine can reach the node by them.
     #[must_use]
     pub fn is_loopback(&self) -> bool {
         self.ips.iter().all(|ip| {
@@ -198,7 +198,7 @@ impl CertSans {
         })
     }
 
-    /// All of them, those first that must not be missing.
+    /// All DNS names, then all addresses. The names a certificate must not lack come first.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         self.dns_names.iter().chain(&self.ips).cloned().collect()
@@ -219,24 +219,24 @@ impl Spec for CertSans {
     }
 }
 
-/// What apid serves with; id [`ApiCertificates::ID`].
+/// Certificates of apid; id [`ApiCertificates::ID`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ApiCertificates {
-    /// What it shows to other nodes, in the role `os:impersonator`; a worker has none.
+    /// Client certificate for other nodes, with the role `os:impersonator`; absent on a worker.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client: Option<PemPair>,
-    /// What it shows to callers.
+    /// Server certificate.
     pub server: PemPair,
-    /// Whose callers it lets in.
+    /// CAs whose client certificates apid accepts.
     #[serde(rename = "acceptedCAs")]
     pub accepted_cas: Vec<Pem>,
-    /// There is no machine config yet, so nobody can have a certificate.
+    /// Whether apid accepts clients without a certificate: without a machine config no client can have one.
     pub skip_verifying_client_cert: bool,
 }
 
 impl ApiCertificates {
-    /// There is one.
+    /// Id of the only resource of this type.
     pub const ID: &str = "api";
 }
 
@@ -255,16 +255,16 @@ impl Spec for ApiCertificates {
     }
 }
 
-/// What trustd serves with; id [`TrustdCertificates::ID`].
+/// Certificates of trustd; id [`TrustdCertificates::ID`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TrustdCertificates {
-    /// What it shows to nodes.
+    /// Server certificate.
     pub server: PemPair,
 }
 
 impl TrustdCertificates {
-    /// There is one.
+    /// Id of the only resource of this type.
     pub const ID: &str = "trustd";
 }
 
@@ -281,15 +281,15 @@ impl Spec for TrustdCertificates {
     }
 }
 
-/// How a certificate of the node is doing, without anything secret; its id is that of the certificates.
+/// State of one of the node's certificates, without secrets. Its id is that of the certificates.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CertificateStatus {
-    /// Who signed it: `machine.ca`, `itself` in maintenance, or the control plane node whose trustd did.
+    /// Issuer: `machine.ca`, `itself` in maintenance, or the control plane node whose trustd signed it.
     pub issuer: String,
-    /// Until when it is valid (RFC 3339); empty while there is none.
+    /// End of validity (RFC 3339); empty without a certificate.
     pub not_after: String,
-    /// Why there is none, or no new one, for a person; empty when all is well.
+    /// Human-readable reason why there is no certificate, or no renewed one; empty if all is well.
     pub error: String,
 }
 
@@ -310,22 +310,22 @@ impl Spec for CertificateStatus {
     fn message(&self) {}
 }
 
-/// Where the control plane answers, for each source: [`Endpoint::STATIC`], [`Endpoint::CLUSTER`],
+/// Endpoint of the control plane. The id names its source: [`Endpoint::STATIC`], [`Endpoint::CLUSTER`] or
 /// [`Endpoint::MEMBERS`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Endpoint {
-    /// Its addresses.
+    /// IP addresses of the endpoint.
     pub addresses: Vec<String>,
-    /// Its names.
+    /// DNS names of the endpoint.
     pub hosts: Vec<String>,
 }
 
 impl Endpoint {
-    /// From `cluster.controlPlane.endpoint`.
+    /// Id of the endpoint from `cluster.controlPlane.endpoint`.
     pub const STATIC: &str = "kube-apiserver";
-    /// From the API servers that the cluster itself knows.
+    /// Id of the endpoint from the list of API servers that the cluster keeps.
     pub const CLUSTER: &str = "controlplane";
-    /// From the members of etcd: they are the control plane nodes, by host name.
+    /// Id of the endpoint from the members of etcd: all control plane nodes, with their host names.
     pub const MEMBERS: &str = "etcd";
 }
 

@@ -1,4 +1,4 @@
-//! What was checked on the way to a running node.
+//! Security state of the boot.
 
 use corten_api::talos::resource::definitions::runtime as wire;
 use corten_resources::{Definition, Spec};
@@ -9,29 +9,30 @@ use super::{column, is_default, open};
 
 const NAMESPACE: &str = "runtime";
 
-/// What the firmware and the kernel enforce; id [`SecurityState::ID`].
+/// Protections that the firmware and the kernel enforce; id [`SecurityState::ID`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SecurityState {
-    /// The firmware starts only what is signed.
+    /// Whether the firmware starts only signed images (Secure Boot).
     pub secure_boot: bool,
     /// `disabled`; `enabled, permissive`; `enabled, enforcing`.
     pub selinux_state: &'static str,
     /// `disabled` or `enabled`.
     pub fips_state: &'static str,
-    /// Kernel, initramfs and command line were one file.
+    /// Whether the node booted from a unified kernel image (UKI): kernel, initramfs and command line in one file.
     #[serde(rename = "bootedWithUKI", skip_serializing_if = "is_default")]
     pub booted_with_uki: bool,
-    /// The kernel loads only signed modules.
+    /// Whether the kernel loads only signed modules.
     #[serde(skip_serializing_if = "is_default")]
     pub module_signature_enforced: bool,
-    /// The firmware trusts the published development key, which everybody has: Secure Boot protects from nobody.
+    /// Whether the firmware trusts the development key. Its private half is public, so Secure Boot then protects
+    /// nothing.
     #[serde(skip_serializing_if = "is_default")]
     pub development_keys: bool,
 }
 
 impl SecurityState {
-    /// There is one.
+    /// Id of the only resource of this type.
     pub const ID: &str = "securitystate";
 }
 
@@ -62,17 +63,17 @@ impl Spec for SecurityState {
     }
 }
 
-/// Which entry of the boot loader's menu was started; id [`BootedEntry::ID`]. There is none where the loader
-/// does not tell.
+/// The entry of the boot loader's menu that was started; id [`BootedEntry::ID`]. It is absent if the boot loader does
+/// not report the entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BootedEntry {
-    /// The entry's name, such as a UKI's file.
+    /// Name of the entry, such as a UKI's file name.
     pub booted_entry: String,
 }
 
 impl BootedEntry {
-    /// There is one.
+    /// Id of the only resource of this type.
     pub const ID: &str = "bootedentry";
 }
 

@@ -5,39 +5,39 @@ use std::time::SystemTime;
 use corten_base::calendar::rfc3339;
 use serde::{Deserialize, Serialize};
 
-/// What kind of end it was.
+/// Reason for the end of a boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reason {
-    /// Asked for.
+    /// A requested reboot.
     Reboot,
-    /// Asked for.
+    /// A requested shutdown.
     Shutdown,
-    /// machined could not go on.
+    /// A fatal error of machined.
     Fatal,
-    /// The kernel's own end; also soft and hard lockups and unknown NMIs.
+    /// A kernel panic, including soft and hard lockups and unknown NMIs.
     Panic,
-    /// The kernel's own end, because memory ran out and there was nothing to kill for it.
+    /// A kernel panic for lack of memory with no process left to kill.
     OutOfMemory,
-    /// The machine was reset because nobody fed its watchdog.
+    /// A reset by the watchdog, which machined had stopped feeding.
     Watchdog,
-    /// Loss of power, or a reset from outside.
+    /// A loss of power, or an external reset.
     CutOff,
 }
 
 /// The end of a boot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stop {
-    /// What kind of end it was.
+    /// Reason for the end.
     pub reason: Reason,
-    /// Who asked for it, or what went wrong.
+    /// The requester of the stop, or the failure that caused it.
     pub detail: String,
-    /// When (RFC 3339); empty when nobody could write it down.
+    /// Time of the stop (RFC 3339); empty if the node could not record it.
     pub at: String,
 }
 
 impl Stop {
-    /// An end that happens now.
+    /// A stop at the current time.
     #[must_use]
     pub fn now(reason: Reason, detail: &str) -> Stop {
         Stop {
@@ -47,7 +47,7 @@ impl Stop {
         }
     }
 
-    /// One whose moment nobody could write down.
+    /// A stop whose time the node could not record.
     #[must_use]
     pub fn untimed(reason: Reason, detail: &str) -> Stop {
         Stop {
@@ -80,11 +80,11 @@ impl std::fmt::Display for Stop {
 /// A process that the kernel killed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kill {
-    /// The id of its service.
+    /// Id of its service.
     pub service: String,
-    /// Its name; the kernel knows 15 bytes of it.
+    /// Name of the process; the kernel keeps at most 15 bytes of it.
     pub process: String,
-    /// When (RFC 3339).
+    /// Time of the kill (RFC 3339).
     pub time: String,
 }
 

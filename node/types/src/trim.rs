@@ -1,4 +1,4 @@
-//! When disks are told what is free.
+//! Schedule on which volumes tell disks about free space (TRIM).
 
 use std::time::{Duration, SystemTime};
 
@@ -10,16 +10,16 @@ use serde::{Serialize, Serializer};
 use super::names::{FILE_SYSTEMS, number};
 use super::{column, duration_text, open};
 
-/// When a volume has its next turn; its id is the volume's.
+/// Trim schedule of a volume; its id is the volume's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeTrimSchedule {
-    /// Its file system; `none` for one that clients have no number for.
+    /// File system; `none` if clients have no number for it.
     pub filesystem: String,
-    /// How often it has one.
+    /// Interval between trims.
     #[serde(serialize_with = "duration_text")]
     pub interval: Duration,
-    /// Its next one.
+    /// Time of the next trim.
     #[serde(serialize_with = "rfc3339")]
     pub next_trim: SystemTime,
 }

@@ -1,4 +1,4 @@
-//! The node's volumes, and where they are mounted.
+//! The node's volumes and their mounts.
 
 use corten_api::talos::resource::definitions::block as wire;
 use corten_api::talos::resource::definitions::runtime::MountStatusSpec;
@@ -10,20 +10,20 @@ use super::{column, is_default, open};
 
 const NAMESPACE: &str = "runtime";
 
-/// How a volume is to be mounted; part of [`VolumeStatus`].
+/// Mount options of a volume, in a [`VolumeStatus`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MountSpec {
-    /// The mount point.
+    /// Mount point.
     pub target_path: String,
-    /// Always empty: the node labels nothing.
+    /// Always empty: the node sets no SELinux labels.
     pub selinux_label: &'static str,
-    /// XFS counts blocks by project.
+    /// Whether XFS counts blocks per project.
     pub project_quota_support: bool,
-    /// Set-id bits and device nodes have no effect.
+    /// Whether set-id bits and device nodes have no effect (`nosuid`, `nodev`).
     #[serde(skip_serializing_if = "is_default")]
     pub secure: bool,
-    /// No program of it runs.
+    /// Whether programs on the volume cannot run (`noexec`).
     #[serde(skip_serializing_if = "is_default")]
     pub no_exec: bool,
 }
@@ -40,52 +40,53 @@ impl MountSpec {
     }
 }
 
-/// A volume the node makes or uses; its id is the partition's name.
+/// A volume the node creates or uses; its id is the partition's name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeStatus {
-    /// `waiting`, `missing`, `located`, `ready`, `failed`. One that is `ready` and has an error is to go and in use.
+    /// `waiting`, `missing`, `located`, `ready`, `failed`. `ready` with an error marks a volume to be removed that is
+    /// still in use.
     pub phase: &'static str,
-    /// How far it was before it failed.
+    /// Phase before the failure.
     #[serde(skip_serializing_if = "is_default")]
     pub pre_fail_phase: &'static str,
     /// `partition`, `disk`, `directory`.
     #[serde(rename = "type")]
     pub kind: &'static str,
-    /// The partition's device.
+    /// Device of the partition.
     #[serde(skip_serializing_if = "is_default")]
     pub location: String,
-    /// What is mounted of it.
+    /// Mounted device.
     #[serde(skip_serializing_if = "is_default")]
     pub mount_location: String,
-    /// From 1.
+    /// Partition number, from 1.
     #[serde(skip_serializing_if = "is_default")]
     pub partition_index: u64,
-    /// The disk's device.
+    /// Device of the disk.
     #[serde(skip_serializing_if = "is_default")]
     pub parent_location: String,
-    /// The file system's.
+    /// UUID of the file system.
     #[serde(skip_serializing_if = "is_default")]
     pub uuid: String,
-    /// The partition's.
+    /// UUID of the partition.
     #[serde(rename = "partitionUUID", skip_serializing_if = "is_default")]
     pub partition_uuid: String,
-    /// In bytes.
+    /// Size in bytes.
     #[serde(skip_serializing_if = "is_default")]
     pub size: u64,
-    /// The same for people.
+    /// Size for people.
     #[serde(skip_serializing_if = "is_default")]
     pub pretty_size: String,
-    /// Its type; of an encrypted partition that is not open `luks`.
+    /// File system type; `luks` for an encrypted partition that is not open.
     #[serde(skip_serializing_if = "is_default")]
     pub filesystem: String,
-    /// `luks2`: the partition is encrypted, and open.
+    /// `luks2` if the partition is encrypted and open.
     #[serde(skip_serializing_if = "is_default")]
     pub encryption_provider: &'static str,
-    /// `None` for a volume that is used without being mounted.
+    /// Mount options; `None` for a volume that is used without a mount.
     #[serde(skip_serializing_if = "is_default")]
     pub mount_spec: Option<MountSpec>,
-    /// Why it failed, for a person.
+    /// Human-readable reason for the failure.
     #[serde(skip_serializing_if = "is_default")]
     pub error_message: String,
 }
@@ -127,47 +128,47 @@ impl Spec for VolumeStatus {
     }
 }
 
-/// Which volume is mounted; part of [`MountStatus`].
+/// The request behind a mount, in a [`MountStatus`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MountRequest {
-    /// The id of its [`VolumeStatus`].
+    /// Id of the [`VolumeStatus`].
     #[serde(rename = "volumeID")]
     pub volume_id: String,
-    /// The node does not write to it.
+    /// Whether the node mounts it read-only.
     pub read_only: bool,
-    /// Reading leaves no time of access.
+    /// Whether reads leave the access time unchanged (`noatime`).
     #[serde(skip_serializing_if = "is_default")]
     pub disable_access_time: bool,
-    /// As [`MountSpec::secure`].
+    /// Same meaning as [`MountSpec::secure`].
     #[serde(skip_serializing_if = "is_default")]
     pub secure: bool,
-    /// As [`MountSpec::no_exec`].
+    /// Same meaning as [`MountSpec::no_exec`].
     #[serde(skip_serializing_if = "is_default")]
     pub no_exec: bool,
-    /// Who needs it.
+    /// Components of the node that need the mount.
     pub requesters: Vec<String>,
 }
 
-/// A volume that is mounted; its id is the volume's.
+/// A mounted volume; its id is the volume's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MountStatus {
     pub spec: MountRequest,
-    /// The device.
+    /// Device.
     pub source: String,
-    /// The mount point.
+    /// Mount point.
     pub target: String,
-    /// The file system's type; `none` for one that clients have no number for.
+    /// File system type; `none` if clients have no number for it.
     pub filesystem: &'static str,
-    /// Nothing can be written to it.
+    /// Whether the mount is read-only.
     pub read_only: bool,
-    /// As [`MountSpec::project_quota_support`].
+    /// Same meaning as [`MountSpec::project_quota_support`].
     pub project_quota_support: bool,
-    /// As [`VolumeStatus::encryption_provider`].
+    /// Same meaning as [`VolumeStatus::encryption_provider`].
     #[serde(skip_serializing_if = "is_default")]
     pub encryption_provider: &'static str,
-    /// Always false: every mount has a place in the tree.
+    /// Always false: every mount is attached to the tree.
     pub detached: bool,
 }
 
@@ -207,18 +208,18 @@ impl Spec for MountStatus {
     }
 }
 
-/// A [`MountStatus`] as seen by who needs it; its id is the volume's.
+/// A [`MountStatus`] from the view of its requester; its id is the volume's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeMountStatus {
-    /// The id of its [`VolumeStatus`].
+    /// Id of the [`VolumeStatus`].
     #[serde(rename = "volumeID")]
     pub volume_id: String,
-    /// A part of the node.
+    /// Component of the node that needs the mount.
     pub requester: String,
-    /// The mount point.
+    /// Mount point.
     pub target: String,
-    /// As in [`MountRequest`], and the others.
+    /// Same meaning as in [`MountRequest`], as are the other flags.
     pub read_only: bool,
     #[serde(skip_serializing_if = "is_default")]
     pub disable_access_time: bool,
@@ -255,27 +256,27 @@ impl Spec for VolumeMountStatus {
     }
 }
 
-/// The same for clients of the time before volumes; its id is the volume's.
+/// A mounted volume for clients older than volumes; its id is the volume's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PartitionMount {
-    /// The device.
+    /// Device.
     pub source: String,
-    /// The mount point.
+    /// Mount point.
     pub target: String,
-    /// As the kernel names it.
+    /// The kernel's name of the file system.
     pub filesystem_type: String,
-    /// Such as `rw`, `nosuid`.
+    /// Mount options, such as `rw`, `nosuid`.
     pub options: Vec<String>,
-    /// Whether what is written is encrypted.
+    /// Whether the data is encrypted.
     pub encrypted: bool,
-    /// By what.
+    /// Encryption providers.
     #[serde(skip_serializing_if = "is_default")]
     pub encryption_providers: Vec<&'static str>,
 }
 
 impl Spec for PartitionMount {
-    /// `mountstatuses` are those of `MountStatuses.block.talos.dev`.
+    /// The alias `mountstatuses` belongs to `MountStatuses.block.talos.dev`.
     const DEFINITION: Definition = Definition {
         only_declared_aliases: true,
         ..open(

@@ -1,4 +1,4 @@
-//! What the node wants of its volumes.
+//! Desired volumes of the node.
 
 use corten_api::talos::resource::definitions::block as wire;
 use corten_resources::{Definition, Sensitivity, Spec};
@@ -9,23 +9,23 @@ use super::names::{FILE_SYSTEMS, VOLUME_TYPES, number};
 use super::volume::MountSpec;
 use super::{is_default, open};
 
-/// A volume the node wants; its id is the partition's name.
+/// A desired volume; its id is the partition's name.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeConfig {
     /// `partition` or `directory`.
     #[serde(rename = "type")]
     pub kind: &'static str,
-    /// How it is made; empty for one that is found or not used.
+    /// How the node creates it; empty for a volume that is found or unused.
     pub provisioning: Provisioning,
-    /// How it is found.
+    /// How the node finds it.
     pub locator: Locator,
-    /// How it is mounted.
+    /// How the node mounts it.
     #[serde(skip_serializing_if = "is_default")]
     pub mount: Option<MountSpec>,
 }
 
-/// Part of [`VolumeConfig`].
+/// Parameters for creating a [`VolumeConfig`].
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Provisioning {
@@ -37,33 +37,33 @@ pub struct Provisioning {
     pub filesystem_spec: Option<FilesystemSpec>,
 }
 
-/// Part of [`Provisioning`].
+/// Disk selection of a [`Provisioning`].
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DiskSelector {
-    /// Which disks may have it.
+    /// Expression that selects eligible disks.
     #[serde(rename = "match")]
     pub matches: Expression,
 }
 
-/// Part of [`Provisioning`].
+/// Partition of a [`Provisioning`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PartitionSpec {
-    /// In bytes.
+    /// Minimum size in bytes.
     pub min_size: u64,
-    /// In bytes; without it the partition takes the rest of the disk.
+    /// Maximum size in bytes; if absent, the partition takes the rest of the disk.
     #[serde(skip_serializing_if = "is_default")]
     pub max_size: Option<u64>,
-    /// It is made larger when its disk is.
+    /// Whether it grows with its disk.
     pub grow: bool,
-    /// The partition's name.
+    /// Name of the partition.
     pub label: String,
-    /// The partition's type.
+    /// Type of the partition.
     #[serde(rename = "typeUUID")]
     pub type_uuid: String,
 }
 
-/// Part of [`Provisioning`].
+/// File system of a [`Provisioning`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FilesystemSpec {
     /// `xfs` or `swap`.
@@ -72,19 +72,19 @@ pub struct FilesystemSpec {
     pub label: String,
 }
 
-/// Part of [`VolumeConfig`].
+/// Search criteria of a [`VolumeConfig`].
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Locator {
-    /// Which volume it is.
+    /// Expression that selects the volume.
     #[serde(rename = "match")]
     pub matches: Expression,
-    /// On which disk.
+    /// Expression that selects the disk.
     #[serde(skip_serializing_if = "is_default")]
     pub disk_match: Expression,
 }
 
-/// Clients know it as one that may hold the keys of an encrypted volume.
+/// The type is sensitive because clients expect it to hold keys of encrypted volumes.
 impl Spec for VolumeConfig {
     const DEFINITION: Definition = Definition {
         sensitivity: Sensitivity::Sensitive,

@@ -1,22 +1,22 @@
-//! One change of a disk's partitions at a time: who reads a table, changes it and writes it has the disk alone, and
-//! so has who empties what such a table speaks of.
+//! Per-disk locks. A thread that changes a partition table or wipes what the table describes holds the disk's lock
+//! meanwhile, so read, change and write are one step.
 
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// The disks that somebody has, by the kernel's names.
+/// Locked disks, by the kernel's names.
 static TAKEN: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 static FREED: Condvar = Condvar::new();
 
-/// A disk that nobody else changes until this is dropped.
+/// The lock of a disk; dropping it unlocks the disk.
 #[derive(Debug)]
 pub struct Alone(String);
 
-/// Has a disk, by the kernel's name, alone.
+/// Locks a disk, given by the kernel's name, without waiting.
 ///
 /// # Errors
-/// `EBUSY`: somebody else has it, perhaps for hours.
+/// `EBUSY` if another thread holds the lock, perhaps for hours.
 pub fn alone(disk: &str) -> io::Result<Alone> {
     if taken().insert(disk.to_owned()) {
         return Ok(Alone(disk.to_owned()));
@@ -27,7 +27,7 @@ pub fn alone(disk: &str) -> io::Result<Alone> {
     ))
 }
 
-/// The same, as soon as nobody else has it.
+/// Locks a disk as soon as it is free.
 pub fn wait_for(disk: &str) -> Alone {
     let mut taken = taken();
     while !taken.insert(disk.to_owned()) {

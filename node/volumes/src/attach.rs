@@ -1,4 +1,4 @@
-//! From a partition to a mounted volume: decrypted, formatted, repaired.
+//! Turns a partition into a mounted volume: decrypts, formats and repairs it.
 
 use std::fs::{self, File};
 use std::io;
@@ -20,21 +20,21 @@ use super::judge::{REMEDY, Step, judge};
 use super::table::Marks;
 use super::{Volume, encryption};
 
-/// What sysfs counts devices in, in bytes, whatever a device's own sectors are.
+/// Unit of device sizes in sysfs, in bytes, regardless of the device's own sector size.
 const SECTOR: u64 = 512;
 
-/// Where a volume is.
+/// Location of a volume.
 pub(super) struct Site<'a> {
-    /// The device of its partition or disk.
+    /// Device of its partition or disk.
     pub(super) device: &'a Path,
-    /// What the node has written down of it.
+    /// The node's record of the volume.
     pub(super) marks: Marks,
-    /// Has it taken for one that was never made; what is in it is lost.
+    /// Marks the volume as never made, which discards its content.
     pub(super) give_up: &'a (dyn Fn() -> io::Result<()> + Send + Sync),
 }
 
-/// Mounts a volume; encrypts it and makes its file system when there is none, repairs one that cannot be
-/// mounted. `opened`: how it is encrypted, if it is; known also of one that cannot be mounted.
+/// Mounts a volume. Encrypts it and makes its file system if there is none; repairs a file system that cannot be
+/// mounted. `opened` receives the encryption of the volume, even if the mount fails.
 pub(super) async fn attach(
     supervisor: &Supervisor,
     volume: &Volume<'_>,
@@ -66,8 +66,8 @@ pub(super) async fn attach(
         .map_err(|error| format!("cannot set the mode of {}: {error}", volume.target))
 }
 
-/// Whether a file system is to be made. Where one was, there may be copies of what it began with, by which it is
-/// repaired.
+/// Whether to make a file system. A volume that was made before may still have copies of the lost superblock, from
+/// which it can be repaired.
 fn lacks_file_system(found: Content, is_made: bool, shown: &str) -> Result<bool, String> {
     match found {
         Content::Xfs => Ok(false),
@@ -78,7 +78,7 @@ fn lacks_file_system(found: Content, is_made: bool, shown: &str) -> Result<bool,
     }
 }
 
-/// Mounts a file system; one that cannot be mounted is repaired first, unless the kernel does not know it at all.
+/// Mounts a file system. If that fails, repairs it and tries again, unless the kernel lacks the driver.
 async fn mount_repaired(
     volume: &str,
     shown: &str,
@@ -107,9 +107,9 @@ async fn mount_repaired(
     Ok(())
 }
 
-/// What `xfs_repair` says, but for the dots by which it shows that it gets on.
+/// The output of `xfs_repair` without its progress dots.
 fn without_dots(text: &str) -> String {
-    // They are at the start of a line, right before its words.
+    // The dots begin a line and touch its first word.
     let words = text.split_whitespace().map(|word| {
         let rest = word.trim_start_matches('.');
         if word.len() - rest.len() > 3 {
@@ -122,7 +122,7 @@ fn without_dots(text: &str) -> String {
     words.join(" ")
 }
 
-/// Opens an encrypted partition, or makes it one, as [`judge`] says; `None`: it is not encrypted.
+/// Opens or creates the encryption of a partition, as [`judge`] decides; `None` if it is not encrypted.
 pub(super) async fn decrypt(
     volume: &str,
     site: &Site<'_>,
@@ -138,7 +138,7 @@ pub(super) async fn decrypt(
     encrypt_by(step, volume, site, wanted).await
 }
 
-/// The same, when it is known what is to be done.
+/// Same as [`decrypt`], with the decision already made.
 pub(super) async fn encrypt_by(
     step: Step,
     volume: &str,
@@ -150,7 +150,7 @@ pub(super) async fn encrypt_by(
         (Step::Make, Some(wanted)) => (encryption::make, wanted.clone()),
         (Step::Open, Some(wanted)) => (encryption::open, wanted.clone()),
         (Step::Migrate, Some(wanted)) => {
-            // What cannot be encrypted is not given up for it.
+            // A volume that cannot be encrypted must keep its content.
             encryption::check_keys(volume, wanted)?;
             let shown = site.device.display();
             console::warn(&format!(
@@ -162,14 +162,14 @@ pub(super) async fn encrypt_by(
         }
     };
     let (volume, partition) = (volume.to_owned(), site.device.to_owned());
-    // Trying a passphrase is meant to take long.
+    // Key derivation is slow by design.
     spawn_blocking(move || open(&volume, &partition, &wanted))
         .await
         .map_err(|_| "opening it failed".to_owned())?
         .map(Some)
 }
 
-/// Makes or opens an encrypted volume: its name, its partition, what is wanted.
+/// Creates or opens an encrypted volume. Arguments: its name, its partition, its desired encryption.
 type Open = fn(&str, &Path, &Encryption) -> Result<Decrypted, String>;
 
 async fn make_file_system(
@@ -186,8 +186,8 @@ async fn make_file_system(
     supervisor.run("mkfs.xfs", arguments).await
 }
 
-/// Lets a file system fill its device; one that does already is left as it is. `xfs_growfs` asks the kernel for no
-/// more, and would need the right to change any file system of the node.
+/// Grows a file system to the size of its device; does nothing if it fills the device. `xfs_growfs` would make the same
+/// system call, and would need the right to change any file system of the node.
 pub(super) fn grow(mounted: &Path) -> Result<(), String> {
     let told = |error: io::Error| {
         format!(
@@ -208,13 +208,13 @@ pub(super) fn grow(mounted: &Path) -> Result<(), String> {
     .map_err(told)
 }
 
-/// A disk may take its time to answer, or for ever: the runtime's threads go on.
+/// Detects the content of a device. A disk may answer late or never, so the runtime's other threads go on.
 pub(super) fn content(device: &Path) -> Result<Content, String> {
     block_in_place(|| disk::content(device))
         .map_err(|error| format!("cannot read {}: {error}", device.display()))
 }
 
-/// What was written to a log before a power cut is written to its place first, which may take minutes.
+/// Mounts a volume. After a power cut XFS first replays its log, which may take minutes.
 pub(super) fn mount_on(volume: &Volume<'_>, device: &Path) -> io::Result<()> {
     block_in_place(|| {
         mount::mount(

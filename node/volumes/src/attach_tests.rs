@@ -1,4 +1,4 @@
-//! A damaged file system, with the tools that the image has, too.
+//! Damaged file systems; some tests run the image's own tools.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -14,12 +14,12 @@ use corten_config::kinds::{EncryptionKey, Migration, StaticKey};
 use super::super::{STATE, STATE_LENGTH};
 use super::*;
 
-/// Where the parts of STATE begin, each with a copy of the superblock (`agblocks` of `mkfs.xfs`: four parts).
+/// Starts of the allocation groups of STATE, each with a copy of the superblock (`mkfs.xfs` makes four groups).
 const PARTS: [u64; 4] = [0, STATE_LENGTH / 4, STATE_LENGTH / 2, STATE_LENGTH / 4 * 3];
-/// Of a superblock's checksum (kernel: `sb_crc` in fs/xfs/libxfs/xfs_format.h).
+/// Offset of a superblock's checksum (kernel: `sb_crc` in fs/xfs/libxfs/xfs_format.h).
 const CHECKSUM: u64 = 224;
 
-/// Runs a tool of xfsprogs on a file; what it complains about.
+/// Runs a tool of xfsprogs on a file; returns its error output.
 fn tool(name: &str, arguments: &[&str], path: &Path) -> Result<(), String> {
     let mut command = Command::new(format!("/sbin/{name}"));
     let ended = command.args(arguments).arg(path).output().unwrap();
@@ -32,7 +32,7 @@ fn tool(name: &str, arguments: &[&str], path: &Path) -> Result<(), String> {
         .ok_or_else(|| format!("{name} ended with {}: {}", ended.status, words.join(" ")))
 }
 
-/// A file system as STATE's.
+/// A file system like STATE's.
 fn file_system() -> Option<tempfile::NamedTempFile> {
     if !["mkfs.xfs", "xfs_repair"]
         .iter()
@@ -52,8 +52,7 @@ fn file_system() -> Option<tempfile::NamedTempFile> {
     Some(file)
 }
 
-/// What becomes of it, and how often it was repaired. A file system is mounted when its tool finds nothing wrong: the
-/// kernel mounts one for root only.
+/// The result of mounting, and the number of repairs. `xfs_repair -n` stands in for the mount, which needs root.
 async fn mounted(file: &File, path: &Path) -> (Result<(), String>, u32) {
     file.sync_all().unwrap();
     let found = disk::content(path).unwrap();
@@ -74,12 +73,12 @@ async fn a_damaged_volume_is_repaired_or_named_with_the_remedy() {
     let (file, path) = (image.as_file(), image.path());
     assert_eq!(mounted(file, path).await, (Ok(()), 0));
 
-    // One of the copies makes it whole.
+    // One of the copies repairs it.
     file.write_all_at(&[0xff; 4], CHECKSUM).unwrap();
     assert_eq!(mounted(file, path).await, (Ok(()), 1));
     assert_eq!(mounted(file, path).await, (Ok(()), 0));
 
-    // Nothing is left of any of them but that it was one.
+    // Only the magic numbers of the superblocks are left.
     for part in PARTS {
         file.write_all_at(&[0; 508], part + 4).unwrap();
     }
@@ -98,7 +97,7 @@ async fn a_volume_that_was_made_is_not_made_again_when_its_beginning_is_lost() {
     assert_eq!(lacks_file_system(Content::Nothing, false, ""), Ok(true));
     let Some(image) = file_system() else { return };
     let (file, path) = (image.as_file(), image.path());
-    // Zeros, and what is there while it is made.
+    // Zeros, and the flag of an unfinished `mkfs`.
     for (lost, at) in [(vec![0; 4096], 0), (vec![1], 126)] {
         file.write_all_at(&lost, at).unwrap();
         assert_eq!(disk::content(path).unwrap(), Content::Nothing);
@@ -230,7 +229,7 @@ async fn a_lost_header_is_no_reason_to_encrypt_anew() {
         let decrypted = decrypt("STATE", &site, Some(&wanted)).await;
         failures.push(decrypted.unwrap_err());
     }
-    // It has no keys, so that it goes no further than to try.
+    // It has no keys, so that opening it fails.
     assert!(failures[0].contains("no key of its config"), "{failures:?}");
     assert!(
         failures[1].contains("begins with zeros") && failures[1].ends_with(REMEDY),

@@ -1,6 +1,5 @@
-//! What a small volume holds, carried through memory while the volume is made anew.
-//!
-//! Never keeps it anywhere else: a power cut in between loses it.
+//! Files of a small volume, held in memory while the volume is made anew. Never writes them anywhere else: a power cut
+//! in between loses them.
 
 use std::fs;
 use std::io;
@@ -9,20 +8,20 @@ use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
 
-/// As much as is carried, in bytes: what the node keeps in memory at once.
+/// Maximum number of bytes to hold in memory.
 const MOST: u64 = 128 << 20;
 
 /// A tree of files.
 #[derive(Debug, Default)]
 pub(super) struct Carried {
-    /// Each after its directory.
+    /// Entries, each after its directory.
     entries: Vec<Entry>,
     bytes: u64,
 }
 
 #[derive(Debug)]
 struct Entry {
-    /// Below the root.
+    /// Path relative to the root.
     path: PathBuf,
     mode: u32,
     uid: u32,
@@ -33,16 +32,16 @@ struct Entry {
 #[derive(Debug)]
 enum Kind {
     Directory,
-    /// Keys may be among them.
+    /// The content may include keys.
     File(Zeroizing<Vec<u8>>),
     Link(PathBuf),
 }
 
 impl Carried {
-    /// Reads all that is below a directory. Sockets and the like are left: whoever made them makes them again.
+    /// Reads everything below a directory, except sockets and other special files, which their owners create again.
     ///
     /// # Errors
-    /// Something cannot be read, or it is too much.
+    /// A file cannot be read, or the total exceeds [`MOST`].
     pub(super) fn take(root: &Path) -> io::Result<Carried> {
         let mut carried = Carried::default();
         carried.take_below(root, Path::new(""))?;
@@ -83,10 +82,10 @@ impl Carried {
         Ok(())
     }
 
-    /// Writes it below an empty directory, onto the disk.
+    /// Writes the files below an empty directory and syncs them to the disk.
     ///
     /// # Errors
-    /// The volume's; then a part of it is there.
+    /// Those of the volume; some files may then be written.
     pub(super) fn put(&self, root: &Path) -> io::Result<()> {
         for entry in &self.entries {
             let path = root.join(&entry.path);
@@ -97,7 +96,7 @@ impl Carried {
                     continue;
                 }
                 Kind::Directory => match fs::create_dir(&path) {
-                    // Of a new file system.
+                    // A new file system may already have the directory.
                     Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                     made => made?,
                 },

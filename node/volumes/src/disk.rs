@@ -1,4 +1,4 @@
-//! Which disk is the system's, and what its partitions hold.
+//! Finds the system disk and detects the content of partitions.
 
 use std::cell::LazyCell;
 use std::fs::{self, File, OpenOptions};
@@ -15,18 +15,18 @@ use uuid::Uuid;
 
 use super::table::{Extent, Table};
 
-/// A whole disk, as the kernel names it (`vda`).
+/// A whole disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Disk {
-    /// The kernel's name, which another disk has when this one was taken out and that one put in.
+    /// The kernel's name (`vda`). A replacement disk can get the same name.
     pub name: String,
-    /// The kernel's number of it, which no other disk gets in this boot; 0: it is not known.
+    /// The kernel's sequence number of the disk, unique in this boot; 0 if unknown.
     pub sequence: u64,
     sysfs: PathBuf,
 }
 
 impl Disk {
-    /// The disk of this name and this number on this machine.
+    /// The disk with this name and sequence number.
     #[must_use]
     pub fn new(name: &str, sequence: u64) -> Disk {
         Disk {
@@ -44,18 +44,18 @@ impl Disk {
         }
     }
 
-    /// Opens it to read. As long as it is open, no other disk gets its name.
+    /// Opens the disk for reading. While it is open, no other disk can get its name.
     ///
     /// # Errors
-    /// Another disk has its name by now.
+    /// Another disk has its name now.
     pub fn open(&self) -> io::Result<File> {
         open_on(self.sequence, &self.device(), File::options().read(true))
     }
 
-    /// Opens it to read and write.
+    /// Opens the disk for reading and writing.
     ///
     /// # Errors
-    /// Another disk has its name by now.
+    /// Another disk has its name now.
     pub fn open_to_write(&self) -> io::Result<File> {
         let options = &mut File::options();
         open_on(
@@ -65,7 +65,7 @@ impl Disk {
         )
     }
 
-    /// The unit it can be read in, in bytes.
+    /// Logical sector size in bytes.
     #[must_use]
     pub fn sector(&self) -> u64 {
         let queue = self.sysfs.join("block").join(&self.name).join("queue");
@@ -73,23 +73,23 @@ impl Disk {
         size.parse().unwrap_or(512)
     }
 
-    /// Its device.
+    /// Path of its device.
     #[must_use]
     pub fn device(&self) -> PathBuf {
         Path::new("/dev").join(&self.name)
     }
 
-    /// Whether nothing can be written to it.
+    /// Whether the disk is read-only.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         read(&self.sysfs.join("block").join(&self.name).join("ro")) == "1"
     }
 
-    /// The device of the partition with this name, as the table on the disk has it: of one that was added
-    /// since the kernel read the table, the kernel knows no name.
+    /// Device of the partition with this name, by the partition table on the disk. The kernel knows no name of a
+    /// partition added since it read the table.
     ///
     /// # Errors
-    /// It has none, or its table cannot be read.
+    /// The disk has no such partition, or its table cannot be read.
     pub fn named(&self, name: &str) -> io::Result<PathBuf> {
         let table = Table::read(&mut self.open()?)?;
         let found = table
@@ -98,10 +98,10 @@ impl Disk {
         self.partition(found.number)
     }
 
-    /// The device of one of its partitions.
+    /// Device of the partition with this number.
     ///
     /// # Errors
-    /// The kernel knows no partition of this number.
+    /// The kernel knows no such partition.
     pub fn partition(&self, number: u32) -> io::Result<PathBuf> {
         let found = partitions(&self.sysfs, &self.name)?
             .into_iter()
@@ -112,10 +112,11 @@ impl Disk {
     }
 }
 
-/// Opens a device, if it is the disk of this number, or a partition of it; of 0, whichever it is.
+/// Opens a device after checking that it is the disk with this sequence number, or one of its partitions. A sequence of
+/// 0 skips the check.
 ///
 /// # Errors
-/// It is on another disk.
+/// The device is on another disk.
 pub(super) fn open_on(sequence: u64, device: &Path, options: &OpenOptions) -> io::Result<File> {
     let file = options.open(device)?;
     if sequence == 0 || diskseq::of(&file)? == sequence {
@@ -127,18 +128,18 @@ pub(super) fn open_on(sequence: u64, device: &Path, options: &OpenOptions) -> io
     )))
 }
 
-/// The disk that carries the node, once it was found. Another one with a META partition, plugged in later, is
-/// another node's, or a copy.
+/// The system disk, once found. A disk with a META partition that is plugged in later belongs to another node or is a
+/// copy.
 static CHOSEN: Mutex<Option<Disk>> = Mutex::new(None);
 
 fn chosen() -> MutexGuard<'static, Option<Disk>> {
     CHOSEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The disk that carries the node, now and as long as it runs; `None` when there is no such disk.
+/// The disk that carries the node. The choice is final while the node runs; `None` if there is no such disk.
 ///
 /// # Errors
-/// There are several, and nothing says which of them it is: that must not be a guess.
+/// Several disks qualify and nothing decides between them. The node must not guess.
 pub fn system_disk() -> io::Result<Option<Disk>> {
     let found = likely_system_disk()?;
     if found.is_some() {
@@ -147,13 +148,14 @@ pub fn system_disk() -> io::Result<Option<Disk>> {
     Ok(found)
 }
 
-/// The same for those who only show it: while disks are coming still, the first one that could be it need not be it.
+/// Same as [`system_disk`], but without fixing the choice: for displays, while the right disk may not have appeared
+/// yet.
 ///
 /// # Errors
-/// As [`system_disk`].
+/// Same as [`system_disk`].
 pub fn likely_system_disk() -> io::Result<Option<Disk>> {
     let sysfs = Path::new("/sys");
-    // Few machines ever ask for it, and asking the firmware takes its time.
+    // Lazy because few machines need it and the firmware answers slowly.
     let started_from = LazyCell::new(|| {
         mounts::mount_early(mounts::EFI_VARIABLES);
         started_from(sysfs)
@@ -164,13 +166,14 @@ pub fn likely_system_disk() -> io::Result<Option<Disk>> {
             table.is_ok_and(|table| table.find_id(partition).is_some())
         })
     };
-    // A disk may take its time to answer, or for ever, and only who asks that one waits for it.
+    // The lock is released before disks are read: a disk may answer late or never, and only this caller is to wait for
+    // it.
     let before = chosen().clone();
     choose(before.as_ref(), sysfs, is_started_from)
 }
 
-/// The disk with a partition named META, as the images make it: the one that was chosen before, or the only one, or
-/// that which the firmware started the node from.
+/// Chooses among the disks with a partition named META, which every image has: the previous choice, the only disk, or
+/// the disk from which the firmware started the node.
 pub(super) fn choose(
     before: Option<&Disk>,
     sysfs: &Path,
@@ -184,7 +187,7 @@ pub(super) fn choose(
         (before, found) => {
             let mut started_from = found.iter().filter(|disk| is_started_from(disk));
             match (started_from.next(), started_from.next()) {
-                // Also when it was pulled out and put in again.
+                // This includes the system disk after it was unplugged and plugged in again.
                 (Some(only), None) => Ok(Some(only.clone())),
                 _ => Err(ambiguous(before, found)),
             }
@@ -208,7 +211,7 @@ fn ambiguous(before: Option<&Disk>, found: &[Disk]) -> io::Error {
     })
 }
 
-/// The disks with a partition named META, by name.
+/// Disks with a partition named META, sorted by name.
 fn with_meta(sysfs: &Path) -> io::Result<Vec<Disk>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(sysfs.join("block"))?.flatten() {
@@ -223,26 +226,26 @@ fn with_meta(sysfs: &Path) -> io::Result<Vec<Disk>> {
     Ok(found)
 }
 
-/// The id of the partition that the node was started from, as the boot loader or the stub of the unified kernel image
-/// noted it (systemd: Boot Loader Interface); nobody does so on BIOS, over the network and on a CD. Disks made from
-/// one release have the same, so that it is no more than a hint.
+/// Id of the partition from which the node was started, as recorded by the boot loader or the stub of the unified
+/// kernel image (systemd: Boot Loader Interface). BIOS, network and CD boots record none. The id is only a hint: disks
+/// made from one release share it.
 fn started_from(sysfs: &Path) -> Option<Uuid> {
     let read = |name: &str| Uuid::parse_str(&efi::variable(sysfs, name)?).ok();
     read("LoaderDevicePartUUID").or_else(|| read("StubDevicePartUUID"))
 }
 
-/// The disk that the node was started from.
+/// Presence of the disk from which the node was started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartDisk {
-    /// Nothing names it: only UEFI boot loaders do, and only of disks.
+    /// No record of the disk; only UEFI boot loaders write one, and only for disks.
     Unnamed,
-    /// It is named, and no disk has that partition yet.
+    /// There is a record, but no disk has that partition yet.
     Missing,
-    /// It is there.
+    /// The disk is present.
     There,
 }
 
-/// Whether the disk that the node was started from is there. Reads the partition table of every disk.
+/// Looks for the disk from which the node was started. Reads the partition table of every disk.
 #[must_use]
 pub fn start_disk() -> StartDisk {
     mounts::mount_early(mounts::EFI_VARIABLES);
@@ -283,11 +286,11 @@ fn partitions(sysfs: &Path, disk: &str) -> io::Result<Vec<(String, PathBuf)>> {
         .collect())
 }
 
-/// A disk's partitions, as far as the kernel knows them.
+/// A disk's partitions as the kernel knows them.
 pub(super) fn extents(sysfs: &Path, disk: &str) -> Vec<Extent> {
     let all = partitions(sysfs, disk).unwrap_or_default();
     let extent = |path: &Path| {
-        // Whatever the disk's own unit is (Documentation/ABI/stable/sysfs-block).
+        // The unit is 512 bytes regardless of the disk's sector size (Documentation/ABI/stable/sysfs-block).
         let bytes = |name| Some(read(&path.join(name)).parse::<u64>().ok()? * 512);
         Some(Extent {
             number: read(&path.join("partition")).parse().ok()?,
@@ -298,7 +301,7 @@ pub(super) fn extents(sysfs: &Path, disk: &str) -> Vec<Extent> {
     all.iter().filter_map(|(_, path)| extent(path)).collect()
 }
 
-/// The name of a partition in the partition table.
+/// Name of a partition from the partition table.
 fn label(partition: &Path) -> Option<String> {
     let uevent = fs::read_to_string(partition.join("uevent")).ok()?;
     let line = uevent
@@ -307,22 +310,22 @@ fn label(partition: &Path) -> Option<String> {
     Some(line.to_owned())
 }
 
-/// What a partition holds.
+/// Content of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
-    /// Nothing yet, or a file system that was not finished.
+    /// Empty, or an XFS file system whose `mkfs` did not finish.
     Nothing,
     /// XFS.
     Xfs,
-    /// LUKS, one that can be opened or a damaged one.
+    /// A LUKS volume, intact or damaged.
     Luks,
-    /// Something else, which is not ours to overwrite.
+    /// Other content, which the node must not overwrite.
     Foreign,
 }
 
-/// What a partition holds, by its first sectors (XFS: `struct xfs_dsb`, big-endian, at offset 0; the magic,
-/// and at 126 whether `mkfs` is still at work). Of a LUKS header whose first copy was never written there is
-/// the second.
+/// Detects the content of a device by its first sectors. XFS has its magic at offset 0 and a flag at offset 126 while
+/// `mkfs` is at work (`struct xfs_dsb`, big-endian). A LUKS volume is also recognized by the second copy of its header,
+/// if the first was never written.
 ///
 /// # Errors
 /// The device cannot be read.
@@ -337,7 +340,7 @@ pub fn content(device: &Path) -> io::Result<Content> {
         return match Luks::read(&file) {
             Ok(None) => Ok(Content::Nothing),
             Err(corten_luks::LuksError::Device(error)) => Err(error),
-            // Opening it says what is wrong.
+            // Opening the volume reports the problem.
             Ok(Some(_)) | Err(_) => Ok(Content::Luks),
         };
     }
@@ -401,7 +404,7 @@ mod tests {
         let from = |name: &'static str| move |disk: &Disk| disk.name == name;
         let started = choose(None, sysfs.path(), from("sda")).unwrap();
         assert_eq!(started.unwrap().name, "sda");
-        // Copies of one disk cannot be told from each other.
+        // Copies of one disk are indistinguishable.
         choose(None, sysfs.path(), |_| true).unwrap_err();
     }
 
@@ -430,13 +433,13 @@ mod tests {
         sequence("sdb", "7\n");
         assert_eq!(chosen(""), own());
         assert_eq!(chosen("sdb"), own());
-        // Another disk has its name by now.
+        // Another disk has its name now.
         sequence("vda", "9\n");
         let why = chosen("").unwrap_err();
         assert!(why.contains("vda, which carries the node, is gone") && why.contains("sdb, vda"));
         fs::remove_dir_all(sysfs.path().join("block/sdb")).unwrap();
         chosen("").unwrap_err();
-        // It is the same disk: the firmware started the node from it.
+        // The firmware started the node from it, so it is the same disk.
         assert_eq!(chosen("vda"), Ok(Some(("vda".to_owned(), 9))));
         fs::remove_dir_all(sysfs.path().join("block/vda")).unwrap();
         assert_eq!(chosen("vda"), Ok(None));
@@ -475,7 +478,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let open = |number| open_on(number, file.path(), File::options().read(true));
         open(0).unwrap();
-        // It is none at all.
+        // The file is not a disk.
         open(9).unwrap_err();
     }
 
@@ -494,7 +497,7 @@ mod tests {
         assert_eq!(is(&block).unwrap(), Content::Xfs);
         block[126] = 1;
         assert_eq!(is(&block).unwrap(), Content::Nothing);
-        // Version 1 is no volume of ours, and not to be overwritten either.
+        // The node makes no volumes of version 1, and must not overwrite them either.
         block[..8].copy_from_slice(b"LUKS\xba\xbe\0\x01");
         assert_eq!(is(&block).unwrap(), Content::Luks);
         is(&[0; 100]).unwrap_err();

@@ -1,5 +1,5 @@
-//! Volumes under LUKS2: made in an empty partition, opened at every later boot, their key slots kept as the
-//! config says.
+//! Volumes under LUKS2: creates them in empty partitions, opens them at later boots, and keeps their key slots in step
+//! with the config.
 
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
@@ -20,25 +20,25 @@ use super::partitions::wipe_start;
 use super::slots::{Key, Keys, with_slots};
 use super::{BUSY_PAUSE, WIPED, while_busy};
 
-/// Bits of a volume's key when the config does not say: two of AES-256.
+/// Default length of a volume's key in bits: two AES-256 keys.
 const KEY_SIZE: u32 = 512;
-/// Bytes of a sector when the config does not say.
+/// Default sector size in bytes.
 const SECTOR_SIZE: u64 = 512;
 const NO_KEY: &str = "cannot be encrypted: no key of its config can be used";
 const MAPPER: &str = "/dev/mapper";
-/// What the machine is known by: the UUID its firmware tells.
+/// UUID of the machine from its firmware.
 const MACHINE: &str = "/sys/class/dmi/id/product_uuid";
 
-/// What the names of opened volumes begin with in the device mapper.
+/// Prefix of the names of opened volumes in the device mapper.
 const PREFIX: &str = "luks2-";
 
-/// The name of an opened volume in the device mapper, and the label of its header: the file system in it may have a
-/// label of its own, and `/dev/disk/by-label` leads to one of them by each.
+/// Name of an opened volume in the device mapper, and label of its LUKS header. The label differs from that of the file
+/// system inside: `/dev/disk/by-label` links both.
 pub(super) fn mapping(volume: &str) -> String {
     format!("{PREFIX}{volume}")
 }
 
-/// The volumes that are open.
+/// Names of the open volumes.
 pub(super) fn opened() -> Vec<String> {
     let names = fs::read_dir(MAPPER).into_iter().flatten().flatten();
     names
@@ -47,38 +47,38 @@ pub(super) fn opened() -> Vec<String> {
         .collect()
 }
 
-/// The device of an opened volume.
+/// Device of an open volume.
 pub(super) fn mapped(volume: &str) -> PathBuf {
     Path::new(MAPPER).join(mapping(volume))
 }
 
-/// Takes the opened device away, and with it the kernel's copy of the key; that there is none is no error.
+/// Removes the device of an open volume, and with it the kernel's copy of the key. A missing device is no error.
 pub(super) fn close(volume: &str) -> io::Result<()> {
     gone(while_busy(BUSY_PAUSE, || dm::remove(&mapping(volume))))
 }
 
-/// What is not there needs no removing.
+/// Treats a missing device as removed.
 fn gone(removed: io::Result<()>) -> io::Result<()> {
     match removed {
         Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => Ok(()),
-        // A kernel without a device mapper.
+        // The kernel has no device mapper.
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         done => done,
     }
 }
 
-/// An encrypted volume that is open.
+/// An open encrypted volume.
 #[derive(Debug)]
 pub(super) struct Decrypted {
-    /// The device of what is in it.
+    /// Device of the decrypted content.
     pub(super) device: PathBuf,
-    /// How it is encrypted, with those keys of the config alone that are known to be in their slots.
+    /// Its encryption, with only those keys of the config that are known to be in their slots.
     pub(super) by: Encryption,
-    /// Nothing is in it yet.
+    /// Whether the volume is newly made and empty.
     pub(super) is_new: bool,
 }
 
-/// Whether a volume can be encrypted by a key of its config.
+/// Checks that at least one key of the config is usable on this machine.
 pub(super) fn check_keys(volume: &str, wanted: &Encryption) -> Result<(), String> {
     match Keys::of(volume, wanted, &machine()).usable.as_slice() {
         [] => Err(NO_KEY.to_owned()),
@@ -86,9 +86,9 @@ pub(super) fn check_keys(volume: &str, wanted: &Encryption) -> Result<(), String
     }
 }
 
-/// Encrypts an empty partition; what is in it is empty too.
+/// Encrypts an empty partition; the decrypted volume is empty as well.
 ///
-/// The header is written last. A power cut before leaves a partition that is empty still.
+/// The header is written last, so a power cut before leaves the partition empty.
 pub(super) fn make(volume: &str, device: &Path, wanted: &Encryption) -> Result<Decrypted, String> {
     let cannot = |error: corten_luks::LuksError| format!("cannot be encrypted: {error}");
     let file = open_device(device)?;
@@ -106,7 +106,7 @@ pub(super) fn make(volume: &str, device: &Path, wanted: &Encryption) -> Result<D
             .map_err(cannot)?;
     }
     let path = map(volume, device, &file, &luks, &key, wanted)?;
-    // What decrypting an empty disk gives is not empty.
+    // The decrypted content of an empty disk is noise, so its start is zeroed.
     let emptied = OpenOptions::new()
         .write(true)
         .open(&path)
@@ -142,14 +142,14 @@ pub(super) fn open(volume: &str, device: &Path, wanted: &Encryption) -> Result<D
     })
 }
 
-/// Whether one of these keys opens a partition, which stays as it is.
+/// Checks that one of these keys opens a partition, and changes nothing.
 pub(super) fn check_opens(volume: &str, device: &Path, wanted: &Encryption) -> Result<(), String> {
     let keys = Keys::of(volume, wanted, &machine());
     unlock(&keys, device, &open_device(device)?, wanted).map(drop)
 }
 
-/// The header, the volume's key, and the slot that had it. Nothing signs the header: what encrypts the data is what the
-/// config says, so that whoever has had the disk cannot have it written with a cipher that is none.
+/// Returns the header, the volume's key and the slot that held it. The header is unsigned, so the cipher must be that
+/// of the config. Otherwise an attacker with access to the disk could downgrade it to the null cipher.
 fn unlock(
     keys: &Keys,
     device: &Path,
@@ -187,7 +187,7 @@ fn machine() -> String {
     fs::read_to_string(MACHINE).unwrap_or_default()
 }
 
-/// What may be spent on trying a passphrase, in KiB: half of what there is.
+/// Memory limit for a key derivation in KiB: half of the available memory.
 fn spare_memory() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text
@@ -203,7 +203,7 @@ fn new_header(
 ) -> Result<(Luks, VolumeKey), corten_luks::LuksError> {
     let bytes = wanted.key_size.unwrap_or(KEY_SIZE) / 8;
     let sector = wanted.block_size.unwrap_or(SECTOR_SIZE);
-    // The config knows no other sizes; 0 is refused as one that cannot be.
+    // The config admits no other sizes; `Luks::new` rejects 0.
     let (mut luks, key) = Luks::new(
         usize::try_from(bytes).unwrap_or_default(),
         u32::try_from(sector).unwrap_or_default(),
@@ -212,7 +212,7 @@ fn new_header(
     Ok((luks, key))
 }
 
-/// Makes the device of what is in the partition.
+/// Creates the device of the decrypted content.
 fn map(
     volume: &str,
     device: &Path,
@@ -239,7 +239,8 @@ fn map(
     Ok(mapped(volume))
 }
 
-/// The link udevd makes too, once it runs, and in one step as it does: neither is in the other's way.
+/// Creates the link that udevd creates as well once it runs. Both replace it by an atomic rename, so they do not
+/// conflict.
 fn link(path: &Path, made: &Path) -> io::Result<()> {
     let number = made.file_name().ok_or(ErrorKind::InvalidInput)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -249,8 +250,8 @@ fn link(path: &Path, made: &Path) -> io::Result<()> {
     fs::rename(new, path)
 }
 
-/// Length in sectors, and the words of the target `crypt` (kernel:
-/// Documentation/admin-guide/device-mapper/dm-crypt.rst), the key among them.
+/// Length in sectors and parameters of the target `crypt` (kernel:
+/// Documentation/admin-guide/device-mapper/dm-crypt.rst), including the key.
 fn table(
     device: &Path,
     length: u64,
@@ -273,7 +274,7 @@ fn table(
     let odd = u64::from(segment.sector_size) != SECTOR_SIZE;
     options.extend(odd.then(|| format!("sector_size:{}", segment.sector_size)));
     let hex = Zeroizing::new(data_encoding::HEXLOWER.encode(key.bytes()));
-    // With room for all, so that no copy of the key is left where it grew.
+    // Capacity for the whole text, since reallocation would leave copies of the key in memory.
     let mut words = Zeroizing::new(String::with_capacity(1024));
     let written = write!(
         words,

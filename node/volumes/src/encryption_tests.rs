@@ -7,7 +7,7 @@ use sha2::Digest as _;
 use super::*;
 
 const MACHINE_UUID: &str = "4C4C4544-0050-3510-8033-B4C04F4D3732\n";
-/// As cheap as it gets.
+/// The cheapest key derivation.
 const CHEAP: Cost = Cost {
     memory: 32,
     time: 1,
@@ -81,7 +81,7 @@ fn the_machines_key_is_its_uuid_and_the_volumes_name() {
     }
 }
 
-/// By it a whole disk is found again, and the file system in it has another one.
+/// Whole disks are found by the header's label; the file system inside has another.
 #[test]
 fn a_header_has_the_label_of_the_volume_that_it_opens() {
     let longest = format!("u-{}", "a".repeat(34));
@@ -122,7 +122,7 @@ fn slots_follow_the_config_and_what_cannot_be_had_is_left() {
         fixed(4, "four"),
     ]));
     let read = || Luks::read(&file).unwrap().unwrap();
-    // Kept, another passphrase, gone, new; and one that this machine cannot tell.
+    // Slot 0 is kept, 1 replaced, 2 removed, 3 added; the key of slot 4 cannot be derived on this machine.
     let next = Keys::of(
         "STATE",
         &wanted(vec![
@@ -143,14 +143,14 @@ fn slots_follow_the_config_and_what_cannot_be_had_is_left() {
         |slot, text: &str| luks.unlock(&file, slot, text.as_bytes()).unwrap() == Some(key.clone());
     assert!(opens(0, "zero") && opens(1, "uno") && opens(3, "three") && opens(4, "four"));
     assert!(!opens(1, "one") && !opens(2, "two"));
-    // Nothing to do is nothing written.
+    // Without changes, nothing is written.
     let before = format!("{luks:?}");
     let mut luks = read();
     next.sync(&mut luks, &file, &key, 0, CHEAP).unwrap();
     assert_eq!(format!("{:?}", read()), before);
 }
 
-/// What is wrong with the keys keeps no header from being mended.
+/// An error in the keys must not prevent the repair of the header.
 #[test]
 fn a_header_is_mended_before_its_keys_change() {
     use std::os::unix::fs::FileExt as _;
@@ -160,7 +160,7 @@ fn a_header_is_mended_before_its_keys_change() {
         file.write_all_at(b"torn", copy).unwrap();
         let mut luks = Luks::read(&file).unwrap().unwrap();
         assert!(!luks.is_whole());
-        // There is no such slot.
+        // There is no slot 40.
         let next = keys(vec![fixed(0, "zero"), fixed(40, "more")]);
         next.sync(&mut luks, &file, &key, 0, CHEAP).unwrap_err();
         let luks = Luks::read(&file).unwrap().unwrap();
@@ -168,7 +168,7 @@ fn a_header_is_mended_before_its_keys_change() {
     }
 }
 
-/// The next config must keep one of the keys that are in their slots, not only one that was wanted there.
+/// The next config must keep a key that is in its slot; a key that was only wished for does not count.
 #[test]
 fn what_opened_a_volume_is_in_its_slots() {
     let all = wanted(vec![fixed(0, "zero"), of_machine(1), fixed(2, "two")]);
@@ -178,20 +178,20 @@ fn what_opened_a_volume_is_in_its_slots() {
         let slots = keys.settle("STATE", &mut luks, &file, &key, 0, CHEAP);
         with_slots(&all, &slots)
     };
-    // No machine's key without its UUID.
+    // Without its UUID, the machine has no key.
     let by = known(&Keys::of("STATE", &all, ""));
     assert!(!wanted(vec![of_machine(1)]).keeps_a_key_of(&by));
     assert!(wanted(vec![fixed(2, "two")]).keeps_a_key_of(&by));
     let by = known(&Keys::of("STATE", &all, MACHINE_UUID));
     assert!(wanted(vec![of_machine(1)]).keeps_a_key_of(&by));
-    // Nothing is known of the others when the slots could not be set.
+    // If the slots could not be set, nothing is known of the other keys.
     let mut more = all.keys.clone();
     more.push(fixed(40, "more"));
     let by = known(&keys(more));
     assert_eq!(by, wanted(vec![fixed(0, "zero")]));
 }
 
-/// Nothing but the config says how data is encrypted; keys are not even tried.
+/// Only the config decides how data is encrypted; on a mismatch no key is tried.
 #[test]
 fn a_header_with_another_cipher_than_the_configs_is_refused() {
     use std::os::unix::fs::FileExt as _;
@@ -204,7 +204,7 @@ fn a_header_with_another_cipher_than_the_configs_is_refused() {
         done.map(|(_, _, slot)| slot)
     };
     assert_eq!(unlocked(), Ok(0));
-    // The data's cipher is another, in both copies, and all else is what it was.
+    // Both copies of the header get another data cipher and are otherwise unchanged.
     for copy in [0, 16 << 10] {
         let mut header = vec![0; 16 << 10];
         file.read_exact_at(&mut header, copy).unwrap();
@@ -218,7 +218,7 @@ fn a_header_with_another_cipher_than_the_configs_is_refused() {
             .unwrap();
         let cipher = segments + cipher;
         header[cipher..cipher + 15].copy_from_slice(b"cipher_null-ecb");
-        // The checksum is over the header with zeros in its place (specification, section 2.1).
+        // The checksum covers the header with its own field zeroed (specification, section 2.1).
         header[448..512].fill(0);
         let checksum = sha2::Sha256::digest(&header);
         header[448..480].copy_from_slice(&checksum);
@@ -235,7 +235,7 @@ fn a_header_with_another_cipher_than_the_configs_is_refused() {
 fn a_link_is_made_whatever_is_there() {
     let mapper = tempfile::tempdir().unwrap();
     let path = mapper.path().join("luks2-STATE");
-    // Of another's, and of one that was cut off.
+    // A link to another device, and a temporary file of an interrupted attempt.
     symlink("../dm-7", &path).unwrap();
     fs::write(mapper.path().join(".luks2-STATE"), "").unwrap();
     for number in ["dm-0", "dm-0", "dm-1"] {

@@ -1,31 +1,32 @@
-//! What is done with the content of a volume: a pure function of what is there, what was, and what the config wants.
+//! Decides what to do with the content of a volume. A pure function of the content found, the node's record and the
+//! config.
 //!
-//! Never puts up with a volume in the clear that the config wants encrypted, or that was encrypted before: whoever has
-//! had the disk may have put it there.
+//! Never accepts a clear volume where the config wants encryption or the volume was encrypted before: an attacker with
+//! access to the disk may have put it there.
 
 use corten_config::kinds::Encryption;
 
 use super::disk::Content;
 use super::table::Marks;
 
-/// Of what is damaged for good.
+/// Advice for volumes that are beyond repair.
 pub(super) const REMEDY: &str =
     "wipe or reset it to have the volume made anew, without what is in it";
 
-/// What is done.
+/// The decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
-    /// It is used as it is, or a file system is made in it.
+    /// Use the volume as it is, or make a file system in it.
     Clear,
-    /// It is empty, and becomes encrypted.
+    /// Encrypt the empty volume.
     Make,
-    /// It is opened.
+    /// Open the encrypted volume.
     Open,
-    /// What was made in the clear is given up, and it becomes encrypted.
+    /// Discard the clear volume and encrypt it anew.
     Migrate,
 }
 
-/// What is done with a partition or disk. `shown` names it.
+/// Decides for a partition or disk, which messages call `shown`.
 pub(super) fn judge(
     found: Content,
     marks: Marks,

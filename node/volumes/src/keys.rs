@@ -1,4 +1,4 @@
-//! Which keys may come after those of now, so that the next boot can still open what is encrypted.
+//! Checks that a config change leaves the next boot a key to each encrypted volume.
 
 use std::path::Path;
 
@@ -8,18 +8,18 @@ use corten_config::{Document, Word as _};
 use super::disk::{self, Content};
 use super::{Failure, STATE, encryption};
 
-/// The encrypted volumes that were opened in this boot, with those keys of the config that are in their slots.
+/// Encrypted volumes opened in this boot, with those keys of the config that are in their slots.
 pub type Opened = Vec<(SystemVolume, Encryption)>;
 
-/// Whether the next boot could open what is open now by the next config: it must keep a key of each volume, by
-/// which the others get into their slots.
+/// Checks that the next boot can open the currently open volumes by the next config. The config must keep one key of
+/// each volume; that key then sets the other slots.
 ///
 /// # Errors
 /// The text names the volume.
 pub fn check_keys(opened: &Opened, next: &Document) -> Result<(), String> {
     for (volume, before) in opened {
         let next = next.encryption(*volume);
-        // META has them.
+        // STATE's keys are in META.
         if *volume == SystemVolume::State && next.is_none() {
             continue;
         }
@@ -28,11 +28,11 @@ pub fn check_keys(opened: &Opened, next: &Document) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether META may say this of STATE, or nothing of it any more. Where it is encrypted, a key must open it: one
-/// it was opened by or, where none did in this boot, one that is tried now, which takes long.
+/// Checks that META may describe STATE's encryption by `next`, or by nothing. If STATE is encrypted, one key must open
+/// it: a key that opened it in this boot, or else one that is tried now, which is slow.
 ///
 /// # Errors
-/// The text says why not.
+/// The text gives the reason.
 pub fn check_state_keys(opened: &Opened, next: Option<&Encryption>) -> Result<(), String> {
     let state = opened.iter().find(|(one, _)| *one == SystemVolume::State);
     match state {
@@ -41,20 +41,20 @@ pub fn check_state_keys(opened: &Opened, next: Option<&Encryption>) -> Result<()
     }
 }
 
-/// The same of a value somebody wants to write there.
+/// Same as [`check_state_keys`], for a value to be written to META.
 ///
 /// # Errors
-/// It is none, or the text says why it may not be there.
+/// The value is malformed, or must not be written; the text gives the reason.
 pub fn check_state_value(opened: &Opened, value: Option<&[u8]>) -> Result<(), String> {
     let next = value.map(Encryption::from_meta).transpose();
     let next = next.map_err(|problems| format!("the value is wrong: {problems}"))?;
     check_state_keys(opened, next.as_ref())
 }
 
-/// Whether these partitions may be wiped, and the others stay.
+/// Checks that these partitions may be wiped while the others stay.
 ///
 /// # Errors
-/// META alone, while it has the keys of STATE.
+/// META without STATE, while META has the keys of STATE.
 pub fn check_wiped(opened: &Opened, wiped: &[&str]) -> Result<(), String> {
     let needs_meta = opened.iter().any(|(one, _)| *one == SystemVolume::State);
     if needs_meta && wiped.contains(&"META") && !wiped.contains(&STATE.name) {
@@ -65,11 +65,11 @@ pub fn check_wiped(opened: &Opened, wiped: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether STATE may be made as `wanted`, if it is not there yet (`lacks`): not in the clear while there is a
-/// `doubt`, a reason why nobody can tell whether it shall be encrypted.
+/// Checks that STATE may be made as `wanted` if it is absent (`lacks`). It must not be made in the clear while there is
+/// a `doubt`, the reason why its encryption is unknown.
 ///
 /// # Errors
-/// The text has the reason.
+/// The text contains the reason.
 pub fn check_clear(
     lacks: bool,
     wanted: Option<&Encryption>,
@@ -87,7 +87,7 @@ pub fn check_clear(
     }
 }
 
-/// Whether one of those keys that open a volume is kept.
+/// Checks that the next config keeps a key that opens the volume.
 pub(super) fn check_kept(
     volume: &str,
     before: &Encryption,
@@ -105,7 +105,7 @@ pub(super) fn check_kept(
 fn check_closed_state(next: Option<&Encryption>) -> Result<(), String> {
     let unreadable = |error| format!("STATE cannot be looked at: {error}");
     let disk = disk::system_disk().map_err(unreadable)?;
-    // Without a disk there is no STATE that could be lost.
+    // Without a disk there is no STATE to lose.
     let Some(disk) = disk else { return Ok(()) };
     let device = disk.named(STATE.name).map_err(unreadable)?;
     check_closed(&device, next)
@@ -116,7 +116,7 @@ fn check_closed(device: &Path, next: Option<&Encryption>) -> Result<(), String> 
     let content = content.map_err(|error| format!("STATE cannot be read: {error}"))?;
     match (content, next) {
         (Content::Nothing | Content::Xfs, _) => Ok(()),
-        // What is foreign may be a volume whose start was overwritten.
+        // Foreign content may be a volume whose start was overwritten.
         (Content::Luks | Content::Foreign, Some(next)) => {
             encryption::check_opens(STATE.name, device, next)
         }
@@ -182,13 +182,13 @@ mod tests {
         let failure = check_clear(true, None, doubt).unwrap_err().to_string();
         let start = "STATE: is not made, as it may have to be encrypted: META cannot be read; ";
         assert!(failure.starts_with(start), "{failure}");
-        // What is there is used, and what is encrypted hides enough.
+        // Existing content is used, and an encrypted STATE protects its content anyway.
         check_clear(false, None, doubt).unwrap();
         check_clear(true, Some(&wanted), doubt).unwrap();
         check_clear(true, None, None).unwrap();
     }
 
-    /// A STATE that was not opened, for whatever reason: what META says of it may be all there is.
+    /// A STATE that did not open: META may be the only record of its keys.
     #[test]
     fn a_closed_state_is_only_given_keys_that_open_it() {
         let file = tempfile::NamedTempFile::new().unwrap();
@@ -196,7 +196,7 @@ mod tests {
         let right = encryption(&[(0, "no"), (1, "yes")]);
         let wrong = encryption(&[(0, "yes"), (1, "no")]);
         let all = [None, Some(&right), Some(&wrong)];
-        // Nothing is there yet.
+        // The volume is empty.
         for next in all {
             check_closed(file.path(), next).unwrap();
         }
@@ -208,7 +208,7 @@ mod tests {
         let (mut luks, key) = corten_luks::Luks::new(64, 512).unwrap();
         luks.set_key(file.as_file(), 1, &key, b"yes", cost).unwrap();
         luks.write(file.as_file()).unwrap();
-        // Also when its start was overwritten.
+        // The start of the volume may also be overwritten.
         for start in [b"LUKS", b"lost"] {
             file.as_file().write_all_at(start, 0).unwrap();
             let accepted = all.map(|next| check_closed(file.path(), next).is_ok());

@@ -1,13 +1,13 @@
-//! The volumes that outlive a boot: STATE (the machine config) and EPHEMERAL (/var), on the disk the node was written to,
-//! and those of users (`user/`), on the disks their selectors choose.
+//! The persistent volumes of a node: STATE (the machine config) and EPHEMERAL (/var) on the system disk, and user
+//! volumes (`user/`) on the disks their selectors choose.
 //!
-//! Owns: their partitions, encryption, file systems and mounts. The images carry neither STATE nor EPHEMERAL; both are
-//! made at the first boot, in the room behind META, and EPHEMERAL grows when the disk did. A node without such a disk (CD,
-//! network) keeps everything in memory.
-//! Never does: keep a node from coming up, or overwrite what it did not make, but for what somebody wants wiped
-//! (`reset.rs`, `wipe.rs`).
-//! Talks to: the kernel; `mkfs.xfs` and `xfs_repair` through the supervisor.
-//! On a laptop: `cargo test -p corten-volumes`; as root also on loop devices.
+//! Owns their partitions, encryption, file systems and mounts. The images contain neither STATE nor EPHEMERAL: the
+//! first boot makes both behind META, and EPHEMERAL grows with the disk. Without such a disk (CD, network) the node
+//! keeps everything in memory.
+//!
+//! Never keeps a node from coming up. Never overwrites content it did not make, except on request (`reset.rs`,
+//! `wipe.rs`). Runs `mkfs.xfs` and `xfs_repair` through the supervisor. Test with `cargo test -p corten-volumes`; as
+//! root the tests also use loop devices.
 
 mod alone;
 mod attach;
@@ -45,22 +45,22 @@ pub use wipe::{DeviceWipe, STARTED_FROM};
 /// A file system in a partition.
 #[derive(Debug)]
 pub struct Volume<'a> {
-    /// What it is called, and its partition.
+    /// Name of the volume and of its partition.
     pub name: &'a str,
-    /// The file system's label, of at most 12 bytes; empty: it has none.
+    /// Label of the file system, at most 12 bytes; empty for none.
     label: &'a str,
-    /// Where it is mounted.
+    /// Mount point.
     pub target: &'a str,
-    /// How it is mounted.
+    /// Mount flags.
     pub flags: MountFlags,
-    /// The file system's own options.
+    /// Options of the file system.
     pub options: &'a str,
-    /// Of its root directory; `None`: what its users made it.
+    /// Mode of the root directory; `None` leaves it to the users.
     mode: Option<u32>,
 }
 
 const MIB: u64 = 1 << 20;
-/// Bytes of a label of XFS (`sb_fname`).
+/// Maximum length of an XFS label in bytes (`sb_fname`).
 const LONGEST_LABEL: usize = 12;
 
 /// The machine config and the node's identity.
@@ -72,11 +72,11 @@ pub const STATE: Volume<'static> = Volume {
         .union(MountFlags::NODEV)
         .union(MountFlags::NOEXEC),
     options: "",
-    // syslogd passes on its way to its own directory; every file is readable by its owner only.
+    // syslogd must traverse it to its own directory; every file is readable by its owner only.
     mode: Some(0o711),
 };
 
-/// Images, containers, logs. Programs in it are run, by containers.
+/// Images, containers and logs. Containers execute programs from it.
 pub const EPHEMERAL: Volume<'static> = Volume {
     name: "EPHEMERAL",
     label: "EPHEMERAL",
@@ -86,33 +86,33 @@ pub const EPHEMERAL: Volume<'static> = Volume {
     mode: Some(0o755),
 };
 
-/// The partition with images the node came with; it is mounted where the config wants it.
+/// Partition of the image cache; the config sets its mount point.
 pub const IMAGE_CACHE: &str = "IMAGECACHE";
 
-/// The length of STATE in bytes; EPHEMERAL has the rest of the disk.
+/// Length of STATE in bytes; EPHEMERAL takes the rest of the disk.
 pub const STATE_LENGTH: u64 = 320 * MIB;
-/// Of an XFS in bytes: `mkfs.xfs` makes no smaller one.
+/// Minimum size of an XFS file system in bytes, a limit of `mkfs.xfs`.
 const SMALLEST_XFS: u64 = 300 * MIB;
-/// In bytes; below this, images and containers have no room.
+/// Minimum size in bytes; below it, images and containers have no room.
 pub const SMALLEST_EPHEMERAL: u64 = 2048 * MIB;
-/// Zeroed before a partition is added, so that nothing which lay there before is taken for its content; and
-/// what is wiped at least, so that no key slot is left of an encrypted volume.
+/// Bytes zeroed at the start of a new partition, so that old data there is not taken for its content. A wipe zeroes at
+/// least as much, which covers every LUKS key slot.
 const WIPED: u64 = corten_luks::DATA_OFFSET;
-/// Between two attempts at what is in use.
+/// Delay between attempts on a busy device.
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
 const BUSY_PAUSES: u32 = 50;
 
-/// What became of the volumes.
+/// Outcome of mounting the node's own volumes.
 #[derive(Debug)]
 pub enum Outcome {
-    /// Both are mounted; this many partitions were made.
+    /// Both volumes are mounted.
     Mounted {
         /// The kernel's name of the disk.
         disk: String,
-        /// How many partitions were new.
+        /// Number of partitions created.
         made: usize,
     },
-    /// STATE is mounted; what to do with EPHEMERAL only a machine config can say, and there is none yet.
+    /// STATE is mounted. EPHEMERAL waits for a machine config, which there is none of yet.
     AwaitsConfig {
         /// The kernel's name of the disk.
         disk: String,
@@ -121,29 +121,29 @@ pub enum Outcome {
     NoDisk,
 }
 
-/// How far the volumes are, for those who show it.
+/// Progress of the volumes, for display.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Progress {
-    /// A disk may still come, with its driver.
+    /// A disk may still appear when its driver loads.
     #[default]
     Awaited,
-    /// What there is was found, and no more comes.
+    /// All disks are known and their volumes processed.
     Settled,
-    /// Something is wrong with one of them, or with the disk.
+    /// A volume or the disk has failed.
     Failed(Failure),
 }
 
-/// Why a volume is not there.
+/// The failure of a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// The volume's name, or what keeps every volume from being there.
+    /// Name of the volume, or of the cause that affects all volumes.
     pub what: String,
-    /// For a person.
+    /// Human-readable reason.
     pub why: String,
 }
 
 impl Failure {
-    /// A failure, in words.
+    /// A failure with its reason.
     pub fn new(what: impl Into<String>, why: impl fmt::Display) -> Failure {
         Failure {
             what: what.into(),
@@ -160,7 +160,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Whether both volumes are mounted.
+/// Whether both of the node's own volumes are mounted.
 #[must_use]
 pub fn are_mounted() -> bool {
     let mounts = mount_table::now();
@@ -172,16 +172,16 @@ pub fn are_mounted() -> bool {
     is_xfs_on(STATE.target) && is_xfs_on(EPHEMERAL.target)
 }
 
-/// The META partition of the disk that carries the node; `None` when there is no such disk.
+/// Device of the META partition on the system disk; `None` if there is no such disk.
 ///
 /// # Errors
-/// The text names the disks.
+/// The system disk is ambiguous, or META is missing; the text names the disks.
 pub fn meta_partition() -> io::Result<Option<PathBuf>> {
     let disk = disk::system_disk()?;
     disk.map(|disk| disk.named("META")).transpose()
 }
 
-/// The device of a partition of the disk that carries the node.
+/// Device of a partition on the system disk.
 ///
 /// # Errors
 /// There is no such disk, or no such partition on it.
@@ -189,8 +189,7 @@ pub fn device(partition: &str) -> io::Result<PathBuf> {
     carrier()?.named(partition)
 }
 
-/// The kernel's name of the disk that carries the node, for those who only show it; `None`: there is none, or it is
-/// not known which it is.
+/// The kernel's name of the system disk, for display; `None` if there is none or it is ambiguous.
 #[must_use]
 pub fn likely_system_disk() -> Option<String> {
     disk::likely_system_disk()
@@ -199,19 +198,19 @@ pub fn likely_system_disk() -> Option<String> {
         .map(|disk| disk.name)
 }
 
-/// The disk that carries the node.
+/// The system disk.
 fn carrier() -> io::Result<Disk> {
     let disk = disk::system_disk()?;
     disk.ok_or_else(|| io::Error::other("this node was not started from a disk"))
 }
 
-/// The device by which an encrypted volume is mounted.
+/// Device by which an encrypted volume is mounted.
 #[must_use]
 pub fn opened_device(volume: &str) -> String {
     encryption::mapped(volume).display().to_string()
 }
 
-/// Closes what is encrypted, when nothing of it is mounted any more.
+/// Stops swap and closes all encrypted volumes; none may be mounted any more.
 pub fn close() {
     user::stop_swapping();
     let own = [EPHEMERAL.name, STATE.name].map(str::to_owned);
@@ -222,8 +221,7 @@ pub fn close() {
     }
 }
 
-/// Tries again while something is in use: whoever looks at a device that was written to, as udevd does, lets go of
-/// it soon.
+/// Retries while a device is busy. A program that inspects a device after a write, such as udevd, releases it soon.
 fn while_busy<T>(pause: Duration, mut once: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let mut pauses = 0;
     loop {
@@ -237,10 +235,10 @@ fn while_busy<T>(pause: Duration, mut once: impl FnMut() -> io::Result<T>) -> io
     }
 }
 
-/// Lets the file system of EPHEMERAL fill its partition; one that does already is left as it is.
+/// Grows the file system of EPHEMERAL to the size of its partition; does nothing if it fills the partition.
 ///
 /// # Errors
-/// The text names the volume; it stays mounted and as large as it was.
+/// The text names the volume, which stays mounted at its old size.
 pub fn grow() -> Result<(), Failure> {
     let grown = attach::grow(Path::new(EPHEMERAL.target));
     grown.map_err(|why| Failure::new("growing EPHEMERAL", why))

@@ -1,9 +1,8 @@
-//! That the node has made what is in a partition, and that it was encrypted, kept in its entry of the partition table.
+//! Marks in the partition table that the node has made a partition's content, and that the content was encrypted.
 //!
-//! A partition that begins with zeros was never finished, or has lost what it held. The first is made, the second is
-//! damaged, and nothing else on the disk tells one from the other. It is written when what was made could be used, so
-//! that a power cut in between leaves a volume without it, which gets it at the next boot; and taken away before the
-//! partition is wiped. A volume that is a whole disk has no such entry: STATE knows its id from then on.
+//! Only the mark distinguishes an unfinished partition from a damaged one: both begin with zeros. The first is made,
+//! the second is not overwritten. The mark is set once the volume is usable and cleared before a wipe. After a power
+//! cut in between, the next boot sets it. A volume on a whole disk has no table entry: STATE stores its id instead.
 
 use std::io::{self, Read, Seek, Write};
 
@@ -12,7 +11,7 @@ use corten_base::console;
 use super::disk::Disk;
 use super::table::{Extent, Marks, Table};
 
-/// What the node has written down of the partition of this number.
+/// The marks of the partition with this number.
 ///
 /// # Errors
 /// The table cannot be read.
@@ -20,8 +19,8 @@ pub(super) fn marks(disk: &Disk, number: u32) -> io::Result<Marks> {
     Ok(Table::read(&mut disk.open()?)?.marks(number))
 }
 
-/// Writes down that the volume could be used, and whether it is encrypted; one that is there stays when that cannot be
-/// written. The caller has the disk alone.
+/// Marks a volume as usable and, if so, as encrypted. A failure to write the mark is only logged. The caller must hold
+/// the disk's lock.
 pub(super) fn remember(volume: &str, disk: &Disk, number: u32, is_encrypted: bool) {
     let is_it = |_: &str, extent: Extent| extent.number == number;
     let marks = Marks {
@@ -38,11 +37,11 @@ pub(super) fn remember(volume: &str, disk: &Disk, number: u32, is_encrypted: boo
     }
 }
 
-/// Writes down that there is nothing any more in those partitions that are meant, by their names and where they lie:
-/// they are about to be wiped. A disk without a table has none. The caller has the disk alone.
+/// Clears the marks of the selected partitions, which are about to be wiped. A disk without a table has none. The
+/// caller must hold the disk's lock.
 ///
 /// # Errors
-/// It cannot be written.
+/// The table cannot be written.
 pub(super) fn forget(disk: &Disk, is_meant: impl Fn(&str, Extent) -> bool) -> io::Result<()> {
     let mut device = disk.open_to_write()?;
     if Table::read(&mut device).is_err() {

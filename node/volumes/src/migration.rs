@@ -1,7 +1,6 @@
-//! The node's own volumes on their way from the clear to encryption.
+//! Migration of the node's own volumes from the clear to encryption.
 //!
-//! Owns what a config may ask of volumes that are in the clear, and STATE's files while STATE is made anew: they are
-//! carried through memory.
+//! Owns the check of configs that ask for it, and the files of STATE while STATE is made anew: they stay in memory.
 
 use std::io;
 use std::path::Path;
@@ -15,10 +14,10 @@ use super::attach::mount_on;
 use super::carried::Carried;
 use super::{EPHEMERAL, Opened, STATE, Volume};
 
-/// Whether the next boot could use the node's own volumes that are in the clear in this one, by the next config.
+/// Checks that the next config can use the node's own volumes that are in the clear now.
 ///
 /// # Errors
-/// The text names the volume, and what the config may say.
+/// The text names the volume and the permitted settings.
 pub fn check_in_clear(opened: &Opened, next: &Document) -> Result<(), String> {
     check(&mount_table::now(), opened, next)
 }
@@ -47,7 +46,7 @@ fn check(mounts: &[Mount], opened: &Opened, next: &Document) -> Result<(), Strin
     Ok(())
 }
 
-/// Reads the files of a volume in the clear, which is not mounted before and after.
+/// Reads the files of a clear volume; mounts it only for that.
 pub(super) fn take(volume: &Volume<'_>, device: &Path) -> Result<Carried, String> {
     let shown = device.display();
     let cannot = |error: io::Error| {
@@ -88,7 +87,7 @@ mod tests {
         assert_eq!(wanted.migration, Migration::Wipe);
         check(&mounts, &none, &migrates).unwrap();
         check(&mounts, &none, &sample::config("", "")).unwrap();
-        // It is encrypted, or in memory.
+        // The volume is encrypted, or in memory.
         let opened = vec![(SystemVolume::Ephemeral, Encryption::default())];
         check(&mounts, &opened, &config("")).unwrap();
         let memory = mount_table::parse("tmpfs /var tmpfs rw 0 0\n");

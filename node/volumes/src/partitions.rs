@@ -1,4 +1,4 @@
-//! The partitions of the system disk: found, made, grown.
+//! The node's partitions on the system disk: finds, creates and grows them.
 
 use std::io::{self, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -22,19 +22,19 @@ use super::{
     WIPED, made, migration,
 };
 
-/// The disk that carries the node, with a partition for each volume.
+/// The system disk and its partitions for the node's volumes.
 #[derive(Debug)]
 pub struct Partitions {
     disk: Disk,
     state: Extent,
     ephemeral: Extent,
-    /// What the table knows EPHEMERAL by.
+    /// Id of EPHEMERAL in the table.
     ephemeral_id: Uuid,
-    /// How many of them are new.
+    /// Number of partitions created.
     made: usize,
 }
 
-/// Finds the disk and makes what partitions it lacks; `None` when no disk carries the node.
+/// Finds the system disk and creates its missing partitions; `None` if no disk carries the node.
 ///
 /// # Errors
 /// The text names the disk.
@@ -46,8 +46,8 @@ pub fn find() -> Result<Option<Partitions>, Failure> {
     Ok(Some(partitions))
 }
 
-/// Whether it is certain that the node never made STATE on its disk, or that a reset took it away: the disk and its
-/// table can be read, and the table has no STATE, or one that is empty and not marked as made.
+/// Whether STATE certainly never existed, or was removed by a reset. The disk and its table must be readable, and the
+/// table must have no STATE or one that is empty and unmarked.
 #[must_use]
 pub fn is_state_never_made() -> bool {
     let Ok(Some(disk)) = disk::system_disk() else {
@@ -73,14 +73,14 @@ impl Partitions {
     /// Whether STATE is still to be made.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// STATE cannot be read.
     pub fn lacks_state(&self) -> Result<bool, Failure> {
         let is_empty = self.content(&STATE, self.state)? == Content::Nothing;
         Ok(is_empty && !self.marks(&STATE, self.state)?.is_made)
     }
 
-    /// Mounts STATE, encrypted as `wanted` says; then it is added to what was `opened`, mounted or not. Its files are
-    /// carried over when it is made anew for that. `was_encrypted`: META says that it was.
+    /// Mounts STATE, encrypted as `wanted`, and adds an encrypted STATE to `opened` even if the mount fails. If STATE
+    /// is made anew for encryption, its files are carried over. `was_encrypted` is META's record of STATE.
     ///
     /// # Errors
     /// The text names the volume.
@@ -116,7 +116,8 @@ impl Partitions {
         let is_restored =
             attached.is_err() && self.content(&STATE, self.state)? == Content::Nothing;
         if is_restored {
-            // It was given up, and cannot be encrypted: as it was, the next boot can try again.
+            // STATE was discarded but could not be encrypted. It is restored in the clear so that the next boot can try
+            // again.
             let none = (self.state, Marks::default());
             self.attach(supervisor, &STATE, none, None, opened).await?;
         }
@@ -131,12 +132,11 @@ impl Partitions {
         attached
     }
 
-    /// Mounts EPHEMERAL, encrypted as the config says; without a config it may have to wait for one.
-    /// `encrypts`: the node's other volume is encrypted, or may have to be, so that this one is not made before
-    /// it is known how.
+    /// Mounts EPHEMERAL, encrypted by the config; without a config it may have to wait for one. `encrypts`: STATE is
+    /// encrypted or may have to be, so EPHEMERAL is not made until its encryption is known.
     ///
     /// # Errors
-    /// The text names the volume. What was mounted before stays mounted.
+    /// The text names the volume. Volumes mounted before stay mounted.
     pub async fn attach_ephemeral(
         &self,
         supervisor: &Supervisor,
@@ -213,7 +213,7 @@ impl Partitions {
         Ok(())
     }
 
-    /// Has a volume taken for one that was never made. What is secret is overwritten.
+    /// Marks a volume as never made. Secret content is overwritten.
     fn give_up(&self, volume: &Volume<'_>, extent: Extent, device: &Path) -> io::Result<()> {
         let _alone = wait_for(&self.disk.name);
         made::forget(&self.disk, |_, other| other.number == extent.number)?;
@@ -221,7 +221,7 @@ impl Partitions {
         wipe::partition(self.disk.sequence, device, is_secret, &|| ())
     }
 
-    /// Both, in the table and known to the kernel.
+    /// Ensures that both partitions exist, in the table and in the kernel.
     fn ensure(disk: Disk) -> io::Result<Partitions> {
         let _alone = wait_for(&disk.name);
         let mut device = disk.open_to_write()?;
@@ -279,7 +279,7 @@ impl Partitions {
     }
 }
 
-/// Makes what lies there, which is so long, read as empty; it need not be on the disk yet.
+/// Zeroes the start of a partition so that it reads as empty; does not sync.
 pub(super) fn wipe_start<D: Write + Seek>(
     device: &mut D,
     start: u64,

@@ -1,4 +1,4 @@
-//! What a reset empties, when everything has ended and is unmounted.
+//! Targets of a reset, emptied once all services have ended and all volumes are unmounted.
 
 use std::fmt;
 use std::io;
@@ -11,15 +11,15 @@ use super::disk::{self, Disk};
 use super::table::Table;
 use super::{EPHEMERAL, STATE, carrier, device, made, wipe};
 
-/// The partitions a reset may wipe. The node makes their content anew; what it starts from is not among them.
+/// Partitions a reset may wipe. The node makes their content anew; its boot partitions are excluded.
 pub const WIPEABLE: [&str; 3] = [STATE.name, EPHEMERAL.name, "META"];
 
-/// Something to be emptied.
+/// A partition or disk to empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// A partition of the disk that carries the node, of [`WIPEABLE`].
+    /// A partition of the system disk, one of [`WIPEABLE`].
     Partition(&'static str),
-    /// The disk that carries the node.
+    /// The system disk.
     SystemDisk,
     /// Another disk.
     Disk(Disk),
@@ -36,7 +36,7 @@ impl fmt::Display for Target {
 }
 
 impl Target {
-    /// The partition's name, if it is one.
+    /// Name of the partition, if it is one.
     #[must_use]
     pub fn partition(&self) -> Option<&'static str> {
         match self {
@@ -45,10 +45,10 @@ impl Target {
         }
     }
 
-    /// Whether this node has it, and could write to it.
+    /// Checks that the node has the target and can write to it.
     ///
     /// # Errors
-    /// The text says what is wrong, and what to do.
+    /// The text gives the problem and the remedy.
     pub fn check(&self) -> Result<(), String> {
         match self {
             Target::Partition(name) => device(name)
@@ -68,12 +68,12 @@ impl Target {
                         )
                     })
             }
-            // The server has looked it up.
+            // The server has already looked up the disk.
             Target::Disk(_) => Ok(()),
         }
     }
 
-    /// The ids of what STATE knows of, and what is gone afterwards: on other disks, partitions or whole ones.
+    /// Ids that STATE records and that are gone afterwards: partitions of other disks, or whole disks.
     #[must_use]
     pub fn ends(&self) -> Vec<Uuid> {
         match self {
@@ -83,20 +83,20 @@ impl Target {
         }
     }
 
-    /// Empties it; calls `alive` every now and then.
+    /// Empties the target and calls `alive` periodically.
     ///
     /// # Errors
-    /// It is not there, it cannot be written, or, but for the system disk, it is in use.
+    /// The target is missing or not writable, or is in use (except the system disk).
     pub fn empty(&self, alive: &dyn Fn()) -> io::Result<()> {
         match self {
-            // What is secret is in STATE and META; of EPHEMERAL it is enough that the node makes it anew.
+            // Secrets are in STATE and META only; EPHEMERAL just has to be recognized as empty.
             Target::Partition(name) => {
                 let disk = carrier()?;
                 let whole = *name != EPHEMERAL.name;
                 made::forget(&disk, |other, _| other == *name)?;
                 wipe::partition(disk.sequence, &disk.named(name)?, whole, alive)?;
                 if *name == STATE.name {
-                    // Last: a power cut before leaves a node that still knows whom to answer.
+                    // Last, so that after an earlier power cut the node still knows its owner.
                     forget_owner(&disk.named("META")?)?;
                 }
                 Ok(())
@@ -110,7 +110,7 @@ impl Target {
     }
 }
 
-/// What the table knows a partition of the system disk by; `None`: it cannot be read, or has none.
+/// Id of a partition of the system disk; `None` if it is missing or the table cannot be read.
 fn id_of(partition: &str) -> Option<Uuid> {
     let table = Table::read(&mut carrier().ok()?.open().ok()?).ok()?;
     Some(table.id(table.find(partition)?))
@@ -133,11 +133,11 @@ fn writable(system_disk: io::Result<Option<Disk>>) -> Result<Disk, String> {
     Ok(disk)
 }
 
-/// Takes the owner out of the META partition `device`, and that STATE was encrypted: a reset wipes what the owner has
-/// on the node.
+/// Removes the owner and the record of STATE's encryption from the META partition `device`. A reset wipes everything
+/// the owner has on the node.
 ///
 /// # Errors
-/// The device's. A META that is not whole names no owner.
+/// Those of the device. A damaged META names no owner.
 fn forget_owner(device: &Path) -> io::Result<()> {
     corten_meta::amend(device, |values| {
         let known = [OWNER, WAS_ENCRYPTED].map(|tag| values.remove(&tag));

@@ -1,4 +1,4 @@
-//! The keys of a config, and the slots of the volumes they open.
+//! Keys of a config and the LUKS key slots they open.
 
 use std::fs::File;
 
@@ -7,7 +7,7 @@ use corten_config::kinds::{Encryption, EncryptionKey};
 use corten_luks::{Cost, Luks, VolumeKey};
 use zeroize::Zeroizing;
 
-/// What is wanted, without the keys of other slots.
+/// The encryption reduced to the keys of these slots.
 pub(super) fn with_slots(wanted: &Encryption, slots: &[u8]) -> Encryption {
     let mut known = wanted.clone();
     known.keys.retain(|key| slots.contains(&key.slot));
@@ -17,21 +17,21 @@ pub(super) fn with_slots(wanted: &Encryption, slots: &[u8]) -> Encryption {
 /// A passphrase and its slot.
 pub(super) struct Key {
     pub(super) slot: u8,
-    /// As the config names it.
+    /// Kind of the key in the config.
     pub(super) kind: &'static str,
     pub(super) passphrase: Zeroizing<Vec<u8>>,
 }
 
-/// The keys of a config on this machine.
+/// Keys of a config on this machine.
 pub(super) struct Keys {
     pub(super) usable: Vec<Key>,
-    /// Slots whose key cannot be had here; they are left as they are.
+    /// Slots whose key is unavailable on this machine; they are left alone.
     pub(super) left: Vec<u8>,
     pub(super) complaints: Vec<String>,
 }
 
 impl Keys {
-    /// `machine` is the UUID of the firmware.
+    /// Resolves the keys of a config; `machine` is the UUID from the firmware.
     pub(super) fn of(volume: &str, wanted: &Encryption, machine: &str) -> Keys {
         let mut keys = Keys {
             usable: Vec::new(),
@@ -63,12 +63,12 @@ impl Keys {
         }
     }
 
-    /// The slots of those that can be used.
+    /// Slots of the usable keys.
     pub(super) fn slots(&self) -> Vec<u8> {
         self.usable.iter().map(|key| key.slot).collect()
     }
 
-    /// The volume's key and the slot that had it. The text says what was tried.
+    /// Returns the volume's key and the slot that held it. The error lists the attempts.
     pub(super) fn find(&self, luks: &Luks, device: &File) -> Result<(VolumeKey, u8), String> {
         let mut tried = self.complaints.clone();
         for key in &self.usable {
@@ -88,8 +88,8 @@ impl Keys {
         ))
     }
 
-    /// Makes the slots those of the config and returns those known to hold its keys: where it cannot be done,
-    /// that is one. The volume is open in any case.
+    /// Sets the slots as in the config and returns those known to hold the config's keys: on failure, only the opener.
+    /// The volume is open in either case.
     pub(super) fn settle(
         &self,
         volume: &str,
@@ -110,7 +110,7 @@ impl Keys {
         }
     }
 
-    /// Makes the slots those of the config: adds, replaces, removes. `opener` is known to be right.
+    /// Adds, replaces and removes keys until the slots match the config. `opener` is known to hold its key.
     pub(super) fn sync(
         &self,
         luks: &mut Luks,
@@ -119,7 +119,7 @@ impl Keys {
         opener: u8,
         cost: Cost,
     ) -> Result<(), corten_luks::LuksError> {
-        // First: where a new key goes, the older of two headers may have one.
+        // First repair the header: the older copy may still use the area in which a new key goes.
         if !luks.is_whole() {
             luks.write(device)?;
         }
@@ -145,7 +145,7 @@ impl Keys {
     }
 }
 
-/// The kind and the text of a key. That of the machine is the reference's: its UUID and the volume's name.
+/// Kind and passphrase of a key. The machine's key has the reference's form: UUID and name of the volume.
 fn passphrase(
     volume: &str,
     key: &EncryptionKey,

@@ -1,5 +1,5 @@
-//! The partition table of a disk (UEFI 2.10, section 5.3), changed so that a power cut at any
-//! moment leaves a valid copy where firmware looks for one.
+//! The partition table of a disk (UEFI 2.10, section 5.3). A power cut at any moment of a change leaves a valid copy
+//! where firmware looks for one.
 
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 
@@ -10,49 +10,49 @@ use uuid::{Uuid, uuid};
 pub const TYPE_LINUX: Uuid = uuid!("0FC63DAF-8483-4772-8E79-3D69D8477DE4");
 /// Linux swap.
 pub const TYPE_SWAP: Uuid = uuid!("0657FD6D-A4AB-43C4-84E5-0933C84B4F4F");
-/// Partitions start at multiples of it, bytes.
+/// Alignment of partitions in bytes.
 const ALIGNMENT: u64 = 1 << 20;
-/// `HeaderSize`, and `SizeOfPartitionEntry` of every table there is in practice.
+/// `HeaderSize`, and the `SizeOfPartitionEntry` of every table in practice.
 const HEADER: u32 = 92;
 const ENTRY: u32 = 128;
-/// More entries than any tool makes; bounds what a hostile disk can make us read.
+/// Maximum number of entries: more than any tool writes. Bounds the memory a hostile disk can claim.
 const MOST_ENTRIES: u32 = 1024;
-/// Bytes; two tables, and what is aligned between them.
+/// Minimum disk size in bytes: two tables and the alignment between them.
 const SMALLEST_DISK: u64 = 4 << 20;
 
-/// Says in an entry's attributes that the node has made what is in the partition. Bits 48 to 63 are for its type to
-/// use (section 5.3.3), and nobody uses these two of Linux data.
+/// Attribute bit of a partition whose content the node has made. Bits 48 to 63 are reserved for the partition type
+/// (section 5.3.3), and Linux data uses neither this bit nor the next.
 const MADE: u64 = 1 << 48;
-/// The same of encryption: what is in the partition was encrypted.
+/// Attribute bit of a partition whose content was encrypted.
 const ENCRYPTED: u64 = 1 << 49;
 
-/// The MBR in bytes, and its end.
+/// Length of the MBR in bytes, and its signature.
 const MBR: usize = 512;
 const MBR_END: [u8; 2] = [0x55, 0xaa];
-/// Where its first of four partitions is described, in how many bytes, and which of them is the kind.
+/// Offset of the first of four partition records, length of a record, and offset of the type within it.
 const MBR_FIRST: usize = 446;
 const MBR_RECORD: usize = 16;
 const MBR_KIND: usize = 4;
-/// The kind that stands for a GPT.
+/// Partition type of a protective MBR.
 const MBR_PROTECTIVE: u8 = 0xee;
 
-/// A partition, in bytes.
+/// Position of a partition in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
-    /// Its number, from 1.
+    /// Partition number, from 1.
     pub number: u32,
-    /// Where it starts.
+    /// Start in bytes.
     pub start: u64,
-    /// How long it is.
+    /// Length in bytes.
     pub length: u64,
 }
 
-/// What the node has written down of a volume.
+/// The node's record of a volume.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Marks {
-    /// It was made and used: one that seems empty is damaged.
+    /// Whether it was made and used. If it seems empty now, it is damaged.
     pub is_made: bool,
-    /// It was encrypted: one in the clear was put in its place.
+    /// Whether it was encrypted. If it is in the clear now, it was replaced.
     pub is_encrypted: bool,
 }
 
@@ -70,7 +70,7 @@ impl Marks {
     }
 }
 
-/// The table of one disk, read and perhaps changed.
+/// The partition table of one disk in memory.
 #[derive(Debug)]
 pub struct Table {
     gpt: GPT,
@@ -78,10 +78,10 @@ pub struct Table {
 }
 
 impl Table {
-    /// Reads the table; the copy at the disk's end when the first one is damaged.
+    /// Reads the table; falls back to the copy at the disk's end if the first is damaged.
     ///
     /// # Errors
-    /// Neither copy is valid, one that is says what cannot be ([`is_senseless`]), or the disk cannot be read.
+    /// Neither copy is valid, a valid copy has impossible values ([`is_senseless`]), or the disk cannot be read.
     pub fn read<D: Read + Seek>(disk: &mut D) -> io::Result<Table> {
         let disk_length = disk.seek(SeekFrom::End(0))?;
         check_tables(disk, disk_length)?;
@@ -91,10 +91,10 @@ impl Table {
         Ok(table)
     }
 
-    /// A table without partitions, for a disk that has none. `sector`: the unit the disk can be read in, in bytes.
+    /// An empty table for a disk without one. `sector`: logical sector size in bytes.
     ///
     /// # Errors
-    /// The disk is too small, or cannot be asked for its size.
+    /// The disk is too small, or its size cannot be read.
     pub fn new<D: Read + Seek>(disk: &mut D, sector: u64) -> io::Result<Table> {
         let disk_length = disk.seek(SeekFrom::End(0))?;
         if disk_length < SMALLEST_DISK || ![512, 4096].contains(&sector) {
@@ -107,14 +107,14 @@ impl Table {
         Ok(table)
     }
 
-    /// The disk's length in bytes.
+    /// Length of the disk in bytes.
     #[must_use]
     pub fn disk_length(&self) -> u64 {
         self.disk_length
     }
 
-    /// Makes the header that of a first copy on a disk of this length: the table may be a backup, or
-    /// written for a smaller disk.
+    /// Rewrites the header as that of a first copy on a disk of this length: the table may be a backup, or written for
+    /// a smaller disk.
     fn fit(&mut self) -> io::Result<()> {
         let sectors = self.disk_length / self.gpt.sector_size;
         let header = &mut self.gpt.header;
@@ -137,7 +137,7 @@ impl Table {
         Ok(())
     }
 
-    /// The first partition of this name.
+    /// The first partition with this name.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<Extent> {
         let (number, entry) = self
@@ -156,13 +156,13 @@ impl Table {
         Some(self.extent(number, entry))
     }
 
-    /// The id of a partition that is there.
+    /// The id of an existing partition.
     #[must_use]
     pub fn id(&self, extent: Extent) -> Uuid {
         Uuid::from_bytes_le(self.gpt[extent.number].unique_partition_guid)
     }
 
-    /// What the node has written down of the partition of this number; nothing of one that is not there.
+    /// The marks of the partition with this number; default marks if there is none.
     #[must_use]
     pub fn marks(&self, number: u32) -> Marks {
         let mut used = self.gpt.iter().filter(|(_, entry)| entry.is_used());
@@ -170,7 +170,7 @@ impl Table {
         entry.map_or_else(Marks::default, |(_, entry)| Marks::of(entry.attribute_bits))
     }
 
-    /// Writes it down, of a partition that is there; `true` when that is something new.
+    /// Sets the marks of an existing partition; returns `true` if they changed.
     pub fn set_marks(&mut self, number: u32, marks: Marks) -> bool {
         let is_there = self.partitions().any(|(_, extent)| extent.number == number);
         if !is_there || self.marks(number) == marks {
@@ -181,7 +181,7 @@ impl Table {
         true
     }
 
-    /// Every partition: its name, and where it lies.
+    /// Name and position of every partition.
     pub fn partitions(&self) -> impl Iterator<Item = (&str, Extent)> {
         let used = self.gpt.iter().filter(|(_, entry)| entry.is_used());
         used.map(move |(number, entry)| {
@@ -200,7 +200,7 @@ impl Table {
         }
     }
 
-    /// The free space behind the last partition, in bytes.
+    /// Free space behind the last partition, in bytes.
     #[must_use]
     pub fn room(&self) -> u64 {
         self.end().saturating_sub(self.behind_last())
@@ -220,7 +220,8 @@ impl Table {
             .max(ALIGNMENT)
     }
 
-    /// Adds a partition of this type behind the last one; `length` bytes, rounded down to MiB, or all the room there is.
+    /// Adds a partition of this type behind the last one, with `length` bytes rounded down to MiB, or with all free
+    /// space.
     ///
     /// # Errors
     /// No room, or no free entry.
@@ -253,8 +254,8 @@ impl Table {
         })
     }
 
-    /// Lets a partition that is there reach to the end of the disk, or be `most` bytes long, if it is the
-    /// last one and there is more than a MiB to gain.
+    /// Grows a partition to the end of the disk, or to at most `most` bytes. It must be the last one and gain more than
+    /// a MiB.
     pub fn grow(&mut self, old: Extent, most: Option<u64>) -> Option<Extent> {
         let most = most.map_or(u64::MAX, |most| most / ALIGNMENT * ALIGNMENT);
         let end = self.end().min(old.start.saturating_add(most));
@@ -270,10 +271,10 @@ impl Table {
         })
     }
 
-    /// Takes a partition out of the table, and tells where it lies.
+    /// Removes a partition from the table and returns its position.
     ///
     /// # Errors
-    /// There is none of this number.
+    /// There is no partition with this number.
     pub fn remove(&mut self, number: u32) -> io::Result<Extent> {
         let extent = self
             .partitions()
@@ -284,12 +285,12 @@ impl Table {
         Ok(extent)
     }
 
-    /// Gives the disk an id of its own: every disk made from one image has the same.
+    /// Gives the disk a new id: all disks made from one image share theirs.
     pub fn individualize(&mut self) {
         self.gpt.header.disk_guid = Uuid::new_v4().to_bytes_le();
     }
 
-    /// Writes the table: the copy at the end first, and when that is safe, the one at the start.
+    /// Writes the table: first the copy at the end, and once that is flushed, the copy at the start.
     ///
     /// # Errors
     /// The disk cannot be written, or the partitions overlap.
@@ -315,8 +316,8 @@ impl Table {
         Ok(())
     }
 
-    /// Writes the protective MBR of a disk that had no table (section 5.2.3), without which the kernel reads
-    /// none; comes after [`Table::write`].
+    /// Writes the protective MBR of a disk without one (section 5.2.3), since the kernel ignores a table without it.
+    /// Call it after [`Table::write`].
     ///
     /// # Errors
     /// The disk cannot be written.
@@ -332,22 +333,22 @@ impl Table {
     }
 }
 
-/// What a disk begins with.
+/// Content of a disk's first sector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FirstSector {
     /// Zeros.
     Empty,
-    /// What says to those who know no such table that the disk is in use (section 5.2.3).
+    /// A protective MBR, which marks the disk as used for tools without GPT support (section 5.2.3).
     Protective,
-    /// Something that has nothing to do with such a table.
+    /// Content unrelated to a GPT.
     Foreign,
 }
 
 impl FirstSector {
-    /// Reads it.
+    /// Reads the first sector.
     ///
     /// # Errors
-    /// The disk's.
+    /// Those of the disk.
     pub fn of<D: Read + Seek>(disk: &mut D) -> io::Result<FirstSector> {
         let mut sector = [0; MBR];
         disk.rewind()?;
@@ -365,8 +366,8 @@ impl FirstSector {
     }
 }
 
-/// The library takes at its word what a table says whose checksums are right, and panics when that is not usual. It
-/// looks for the copies in this order, and no further than the first one that is whole.
+/// Validates the copies of the table before the library reads them: it trusts any table with correct checksums and
+/// panics on unusual values. The library tries the copies in this order and stops at the first intact one.
 fn check_tables<D: Read + Seek>(disk: &mut D, disk_length: u64) -> io::Result<()> {
     let copies = [512, 4096].into_iter().flat_map(|sector| {
         let sectors = disk_length / sector;
@@ -374,7 +375,7 @@ fn check_tables<D: Read + Seek>(disk: &mut D, disk_length: u64) -> io::Result<()
     });
     for (sector, sectors, at) in copies {
         disk.seek(SeekFrom::Start(at * sector))?;
-        // The library passes over one that is damaged, too.
+        // The library skips a damaged copy as well.
         let Ok(header) = GPTHeader::read_from(disk) else {
             continue;
         };
@@ -402,7 +403,7 @@ fn check_header(header: &GPTHeader, sector: u64, sectors: u64) -> Result<(), Str
         ));
     }
     let (first, array) = (header.first_usable_lba, array_sectors(header, sector));
-    // Written with any change, the table would be in the partitions.
+    // Otherwise a write of the table would overwrite the start of the partitions.
     if first < 2 + array {
         return Err(format!(
             "lets partitions begin at sector {first}, within itself"
@@ -424,7 +425,7 @@ fn check_entries(header: &GPTHeader, entries: &[GPTPartitionEntry]) -> Result<()
     Ok(())
 }
 
-/// How many sectors the entries of a table take.
+/// Number of sectors of the table's entries.
 fn array_sectors(header: &GPTHeader, sector: u64) -> u64 {
     let count = u64::from(header.number_of_partition_entries);
     (count * u64::from(header.size_of_partition_entry)).div_ceil(sector)
@@ -435,8 +436,8 @@ fn senseless(what: String) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, text)
 }
 
-/// Whether what is wrong with a table was written that way, its checksums being right. One of ours that was damaged
-/// it is not.
+/// Whether a table has impossible values with correct checksums, so that they were written deliberately. Damage to a
+/// table of the node is not such a case.
 #[must_use]
 pub fn is_senseless(error: &io::Error) -> bool {
     error.kind() == ErrorKind::InvalidData

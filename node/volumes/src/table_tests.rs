@@ -76,7 +76,7 @@ fn partitions_are_added_and_grow_with_the_disk() {
 
 #[test]
 fn a_power_cut_at_any_write_leaves_a_table() {
-    // Every prefix of the sequence of writes, the last one torn.
+    // Cuts the sequence of writes at every length; the last write is torn.
     struct Cut {
         disk: Cursor<Vec<u8>>,
         left: usize,
@@ -117,7 +117,7 @@ fn what_is_no_table_is_an_error_and_no_panic() {
     let mut blank = Cursor::new(vec![0; 1 << 20]);
     Table::read(&mut blank).unwrap_err();
     Table::read(&mut Cursor::new(Vec::new())).unwrap_err();
-    // Sizes in the header, then every byte of it.
+    // Every size in the header, then every byte of it.
     let good = disk(16 * MIB);
     for at in 512..604 {
         for value in [0, 1, 0x7f, 0xff] {
@@ -128,7 +128,7 @@ fn what_is_no_table_is_an_error_and_no_panic() {
             }
         }
     }
-    // Shorter than the table says.
+    // The disk is shorter than the table says.
     let mut short = disk(16 * MIB);
     short.get_mut().truncate(1 << 20);
     Table::read(&mut short).unwrap_err();
@@ -146,8 +146,8 @@ fn crc32(bytes: &[u8]) -> u32 {
     !sum
 }
 
-/// A disk of 4 MiB with the table of a sample, made for this sector, as the first copy or as the one at its end. Who
-/// writes nonsense writes the checksums of it: they are right.
+/// A disk of 4 MiB with a sample's table for this sector size, as the first or the last copy. The checksums are
+/// correct, as an attacker would make them.
 fn disk_of(sample: &[u8], sector: usize, at_end: bool) -> Cursor<Vec<u8>> {
     const LENGTH: usize = 4 << 20;
     let mut disk = vec![0; LENGTH];
@@ -195,7 +195,7 @@ fn a_table_that_says_what_cannot_be_is_named() {
     };
     let why = refusal(&sample("gpt", "from-sector-zero"));
     assert!(why.contains("partition 1 at sector 0") && why.contains("wipe the disk"));
-    // Where the fields of the header are, in the sample.
+    // Offsets of the header's fields in the sample.
     for (at, value, what) in [
         (512 + 84, 64, "sizes"),
         (512 + 80, 100_000, "sizes"),
@@ -207,7 +207,7 @@ fn a_table_that_says_what_cannot_be_is_named() {
         let why = refusal(&bad);
         assert!(why.contains(what), "{why}");
     }
-    // Behind a copy that is whole nobody looks at the other one.
+    // The second copy is not read while the first is intact.
     let mut bad = good.clone();
     bad[512 + 40..512 + 44].copy_from_slice(&3_i32.to_le_bytes());
     let mut disk = disk_of(&good, 512, false);
@@ -216,7 +216,7 @@ fn a_table_that_says_what_cannot_be_is_named() {
     assert_eq!(names(Table::read(&mut disk).unwrap()), ["META", "u-data"]);
     disk.get_mut()[512..1024].fill(0);
     assert!(is_senseless(&Table::read(&mut disk).unwrap_err()));
-    // What was damaged is no such table.
+    // A damaged table is not a senseless one.
     let mut damaged = disk_of(&good, 512, false);
     damaged.get_mut()[512 + 40] ^= 1;
     assert!(!is_senseless(&Table::read(&mut damaged).unwrap_err()));

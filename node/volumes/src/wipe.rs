@@ -1,4 +1,4 @@
-//! Emptying disks and partitions: which parts of them, in which order, and how.
+//! Empties disks and partitions: which parts, in which order, and how.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
@@ -17,23 +17,23 @@ use super::table::{Extent, Table};
 use super::user::Signature;
 use super::{BUSY_PAUSE, MIB, STATE, WIPED, disk, made, while_busy};
 
-/// What holds secrets of the node; all of it is emptied, whatever the disk can.
+/// Partitions with secrets of the node; they are emptied completely, whatever the disk supports.
 const SECRET: [&str; 2] = [STATE.name, "META"];
-/// What firmware starts the node from.
+/// Partitions from which the firmware starts the node.
 pub const STARTED_FROM: [&str; 2] = ["EFI", "BIOS"];
-/// Holds the partition table at either end of a disk, and what else is kept there by convention (RAID).
+/// Bytes at either end of a disk with the partition table and, by convention, RAID metadata.
 const EDGE: u64 = MIB;
-/// As much as is emptied between two signs of life, in bytes: a slow card takes some ten seconds for it.
+/// Bytes emptied between two signs of life; a slow card takes some ten seconds for it.
 const PIECE: u64 = 64 * MIB;
-/// As much as is written at a time.
+/// Bytes per write.
 const CHUNK: usize = 1 << 20;
 
-/// A part of a device that is emptied, in bytes.
+/// A part of a device to empty, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Part {
     start: u64,
     length: u64,
-    /// So much of it, from its start, is written where the disk cannot forget all of it by itself.
+    /// Bytes from its start to overwrite if the disk cannot discard.
     written: u64,
 }
 
@@ -46,7 +46,7 @@ impl Part {
         }
     }
 
-    /// As much of it as is enough to be taken for empty.
+    /// A part that is emptied just enough to be taken for empty.
     fn beginning(start: u64, length: u64) -> Part {
         Part {
             start,
@@ -56,9 +56,9 @@ impl Part {
     }
 }
 
-/// The parts of a disk or a partition in the order in which they are emptied: what is secret, what else lies on
-/// it, what a node starts from, and last the partition table, its copy before it. So a power cut leaves a node
-/// that starts and can be reset again, or a disk without secrets that nothing starts from.
+/// Parts of a disk or partition in the order in which they are emptied: secrets, other partitions, boot partitions, and
+/// last the partition table after its copy. A power cut leaves a bootable node that can be reset again, or an
+/// unbootable disk without secrets.
 fn parts(table: Option<&Table>, length: u64) -> Vec<Part> {
     let mut partitions: Vec<_> = table.into_iter().flat_map(Table::partitions).collect();
     partitions.sort_by_key(|(name, extent)| (rank(name), extent.start));
@@ -78,7 +78,7 @@ fn parts(table: Option<&Table>, length: u64) -> Vec<Part> {
     parts
 }
 
-/// Its partition's place in the order.
+/// Position of a partition in the order.
 fn rank(name: &str) -> usize {
     match SECRET.iter().position(|secret| *secret == name) {
         Some(place) => place,
@@ -87,11 +87,11 @@ fn rank(name: &str) -> usize {
     }
 }
 
-/// Empties a partition of the disk of this number; `whole` when it is not enough that it is taken for empty. The kernel
-/// may still write back a file system that was unmounted just before: that is waited for.
+/// Empties a partition of the disk with this sequence number: all of it, or with `whole` unset only enough to be taken
+/// for empty. Retries while the kernel writes back a file system that was just unmounted.
 ///
 /// # Errors
-/// `EBUSY` while it is in use.
+/// `EBUSY` if it stays in use.
 pub(super) fn partition(
     sequence: u64,
     device: &Path,
@@ -107,11 +107,11 @@ pub(super) fn partition(
     empty(&mut file, part, alive)
 }
 
-/// Empties the disk that carries the node. What still uses it, after all was ended and unmounted, is of no
-/// more use than what it would keep on the disk.
+/// Empties the system disk, even if it is in use: all services have ended, and whatever is left needs nothing on the
+/// disk.
 ///
 /// # Errors
-/// It cannot be read or written; then what comes later in the order is as it was.
+/// The disk cannot be read or written. The remaining parts in the order are then untouched.
 pub(super) fn system_disk(sequence: u64, device: &Path, alive: &dyn Fn()) -> io::Result<()> {
     let (mut file, length) = match open(sequence, device) {
         Err(error) if error.kind() == ErrorKind::ResourceBusy => {
@@ -137,7 +137,7 @@ pub(super) fn system_disk(sequence: u64, device: &Path, alive: &dyn Fn()) -> io:
 /// Empties another disk.
 ///
 /// # Errors
-/// `EBUSY` while something on it is in use; or another one has its name.
+/// `EBUSY` if anything on it is in use; also if another disk has its name now.
 pub(super) fn other_disk(sequence: u64, device: &Path, alive: &dyn Fn()) -> io::Result<()> {
     let (mut file, length) = open(sequence, device)?;
     let table = Table::read(&mut file).ok();
@@ -147,26 +147,26 @@ pub(super) fn other_disk(sequence: u64, device: &Path, alive: &dyn Fn()) -> io::
     Ok(())
 }
 
-/// A disk or partition that nobody uses, and how it is wiped.
+/// An unused disk or partition and how to wipe it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceWipe {
     /// The kernel's name (`vdb`, `vdb1`).
     pub device: String,
-    /// Of a partition: its disk, and its number.
+    /// Disk and number, for a partition.
     pub partition_of: Option<(String, u32)>,
-    /// The number of the disk it is, or is on; 0: it is not known.
+    /// Sequence number of the disk; 0 if unknown.
     pub sequence: u64,
-    /// Every byte becomes zero; else only those that say what lies there.
+    /// Whether every byte is zeroed, or only those that identify the content.
     pub zeros: bool,
-    /// A partition is taken out of its disk's table afterwards.
+    /// Whether the partition is removed from the table afterwards.
     pub drop_partition: bool,
 }
 
 impl DeviceWipe {
-    /// Does it; of a large disk it may take hours.
+    /// Wipes the device, which may take hours on a large disk.
     ///
     /// # Errors
-    /// `EBUSY` while it is in use; or another disk has the name by now.
+    /// `EBUSY` if it is in use; also if another disk has its name now.
     pub fn carry_out(&self) -> io::Result<()> {
         let disk = self.disk();
         let _alone = alone(&disk.name)?;
@@ -174,7 +174,7 @@ impl DeviceWipe {
         let (mut file, length) = open(self.sequence, &device)?;
         match &self.partition_of {
             Some((_, number)) if self.drop_partition => {
-                // Nobody uses it, and nobody comes to use it once the kernel has forgotten it.
+                // The exclusive open proved it unused, and once the kernel has forgotten it, nothing can open it.
                 drop(file);
                 return self.drop_partition(&disk, *number);
             }
@@ -187,7 +187,7 @@ impl DeviceWipe {
             .try_for_each(|part| empty(&mut file, *part, &|| ()))
     }
 
-    /// The ids of the partitions that are gone afterwards, and that of a volume which is the whole disk.
+    /// Ids of the partitions that are gone afterwards, and of a volume that is the whole disk.
     #[must_use]
     pub fn ends(&self) -> Vec<Uuid> {
         let disk = self.disk();
@@ -200,7 +200,7 @@ impl DeviceWipe {
         }
     }
 
-    /// The id of the partition that is empty afterwards, and is there still.
+    /// Id of the partition that is emptied but still exists.
     #[must_use]
     pub fn emptied(&self) -> Vec<Uuid> {
         let is_it = |number: u32| partitions_on(&self.disk(), |extent| extent.number == number);
@@ -208,7 +208,7 @@ impl DeviceWipe {
         number.map(is_it).unwrap_or_default()
     }
 
-    /// The disk it is, or is on.
+    /// The disk itself, or that of the partition.
     fn disk(&self) -> Disk {
         let disk = self.partition_of.as_ref().map(|(disk, _)| disk);
         Disk::new(disk.unwrap_or(&self.device), self.sequence)
@@ -247,7 +247,7 @@ impl DeviceWipe {
     }
 }
 
-/// The ids of all that is on a disk and may be a volume: its partitions, or what it is as a whole.
+/// Ids of all possible volumes on a disk: its partitions, and the disk as a whole.
 pub(super) fn volumes_on(disk: &Disk) -> Vec<Uuid> {
     let whole = disk.open().and_then(|disk| Signature::of(&disk));
     let whole = whole.ok().flatten().map(|signature| signature.id);
@@ -256,7 +256,7 @@ pub(super) fn volumes_on(disk: &Disk) -> Vec<Uuid> {
     all
 }
 
-/// The ids of those partitions of a disk that are meant; none of one that cannot be read.
+/// Ids of the selected partitions of a disk; empty if it cannot be read.
 fn partitions_on(disk: &Disk, is_meant: impl Fn(Extent) -> bool) -> Vec<Uuid> {
     let table = disk.open().and_then(|mut disk| Table::read(&mut disk));
     let Ok(table) = table else { return Vec::new() };
@@ -265,7 +265,7 @@ fn partitions_on(disk: &Disk, is_meant: impl Fn(Extent) -> bool) -> Vec<Uuid> {
     meant.map(|extent| table.id(extent)).collect()
 }
 
-/// Makes the kernel forget all of these partitions, or none: it refuses when one is open.
+/// Makes the kernel forget all these partitions, or none: it refuses if one is open.
 fn forget_all(disk: &File, partitions: &[Extent]) -> io::Result<()> {
     for (at, partition) in partitions.iter().enumerate() {
         if let Err(error) = while_busy(BUSY_PAUSE, || blkpg::remove(disk, partition.number)) {
@@ -278,10 +278,10 @@ fn forget_all(disk: &File, partitions: &[Extent]) -> io::Result<()> {
     Ok(())
 }
 
-/// For nobody else as long as it is open; and how long it is, in bytes. It is the disk of this number, or on it.
+/// Opens a disk or partition exclusively, checks its disk's sequence number, and returns its length in bytes.
 ///
 /// # Errors
-/// `EBUSY` while it is in use, or one of its partitions.
+/// `EBUSY` while it, or one of its partitions, is in use.
 pub(super) fn open(sequence: u64, device: &Path) -> io::Result<(File, u64)> {
     let exclusive = i32::try_from(OFlags::EXCL.bits()).unwrap_or_default();
     let options = &mut File::options();
@@ -294,7 +294,7 @@ fn with_length(mut file: File) -> io::Result<(File, u64)> {
     Ok((file, length))
 }
 
-/// Makes a part read as zeros, piece by piece; it is on the disk when this returns. `alive` is called between them.
+/// Zeroes a part piece by piece and syncs it to the disk. Calls `alive` after each piece.
 fn empty(file: &mut File, part: Part, alive: &dyn Fn()) -> io::Result<()> {
     let mut forgets = forgets(file);
     let length = |forgets| if forgets { part.length } else { part.written };
@@ -302,7 +302,7 @@ fn empty(file: &mut File, part: Part, alive: &dyn Fn()) -> io::Result<()> {
     while done < length(forgets) {
         let (start, left) = (part.start + done, part.length - done);
         let by_itself = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        // A header goes before the keys it speaks of: a power cut leaves no volume that nothing opens.
+        // A header is erased before its keys, so that a power cut leaves no volume that cannot be opened.
         let most = if done == 0 { EDGE } else { PIECE };
         let mut piece = most.min(left);
         if !forgets || fallocate(&*file, by_itself, start, piece).is_err() {
@@ -317,8 +317,8 @@ fn empty(file: &mut File, part: Part, alive: &dyn Fn()) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Whether it takes the disk no writing to forget what it held (Documentation/ABI/stable/sysfs-block,
-/// `discard_max_bytes`). A partition's queue is its disk's.
+/// Whether the disk can discard its content without writes (Documentation/ABI/stable/sysfs-block, `discard_max_bytes`).
+/// A partition uses its disk's queue.
 fn forgets(file: &File) -> bool {
     let Ok(metadata) = file.metadata() else {
         return false;
@@ -334,7 +334,7 @@ fn forgets(file: &File) -> bool {
     })
 }
 
-/// So many bytes from there on; they need not be on the disk yet.
+/// Writes `length` zeros from `start`; does not sync.
 pub(super) fn write_zeros<D: Write + Seek>(
     device: &mut D,
     start: u64,

@@ -1,4 +1,4 @@
-//! What is left of a disk.
+//! What a wipe leaves on a disk.
 
 use std::cell::Cell;
 use std::fs;
@@ -10,7 +10,7 @@ use super::super::reset::Target;
 use super::super::table::{Marks, TYPE_LINUX};
 use super::*;
 
-/// A node's disk, as small as it can be: name, first MiB and length in MiB of each partition.
+/// Partitions of the smallest possible node disk: name, first MiB and length in MiB.
 const PARTITIONS: [(&str, u64, u64); 6] = [
     ("EFI", 1, 2),
     ("BIOS", 3, 1),
@@ -22,7 +22,7 @@ const PARTITIONS: [(&str, u64, u64); 6] = [
 const LENGTH: u64 = 61 * MIB;
 const SECTOR: u64 = 512;
 
-/// Every partition is full of a byte.
+/// Every partition is filled with one byte value.
 fn node_disk() -> tempfile::NamedTempFile {
     let file = tempfile::NamedTempFile::new().unwrap();
     let mut disk = file.reopen().unwrap();
@@ -59,7 +59,7 @@ fn is_zero(content: &[u8]) -> bool {
     is_all(content, 0)
 }
 
-/// As a disk that forgets nothing by itself: only what must be is written.
+/// Writes like a disk without discard: only the required bytes.
 fn write(disk: &mut File, part: Part) {
     write_zeros(disk, part.start, part.written).unwrap();
 }
@@ -69,7 +69,7 @@ fn a_power_cut_leaves_a_node_or_no_secrets() {
     let whole = node_disk();
     let table = Table::read(&mut whole.reopen().unwrap()).unwrap();
     let order = parts(Some(&table), LENGTH);
-    // Before every part, and in the middle of it.
+    // A cut before every part, and in the middle of it.
     for cut in 0..=order.len() * 2 {
         let copy = tempfile::NamedTempFile::new().unwrap();
         fs::copy(whole.path(), copy.path()).unwrap();
@@ -92,7 +92,7 @@ fn a_power_cut_leaves_a_node_or_no_secrets() {
         if secrets {
             assert!(boots && has_table, "cut {cut}");
         }
-        // What could be taken for a volume begins to go with its first byte.
+        // The first byte of a recognizable volume goes first.
         let begun = !untouched("EPHEMERAL");
         assert!(!begun || content(&disk, "EPHEMERAL")[0] == 0, "cut {cut}");
     }
@@ -134,7 +134,7 @@ fn a_disk_without_a_table_is_not_taken_for_the_nodes() {
     assert!(!is_zero(&fs::read(file.path()).unwrap()));
     other_disk(0, file.path(), &|| ()).unwrap();
     assert!(is_zero(&fs::read(file.path()).unwrap()));
-    // Shorter than what is usually emptied of one.
+    // The file is shorter than the usual part.
     fs::write(file.path(), [0xa5; 700]).unwrap();
     other_disk(0, file.path(), &|| ()).unwrap();
     assert_eq!(fs::read(file.path()).unwrap(), [0; 700]);
@@ -212,7 +212,7 @@ fn a_device_is_wiped_as_much_as_was_asked_for() {
         };
         assert_eq!(are_made(), [made, encrypted]);
         wipe(&file, zeros, Some((name.to_owned(), 4)));
-        // It may be made anew, and no other.
+        // Only this partition may be made anew.
         assert_eq!(are_made(), [made, Marks::default()]);
         let content = fs::read(file.path()).unwrap();
         assert!(is_zero(&content[..16 << 20]) && is_zero(&content[39 << 20..]));

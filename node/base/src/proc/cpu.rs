@@ -6,11 +6,10 @@ use corten_api::machine as api;
 
 use super::{Unreadable, at, numbers, text};
 
-/// The kernel's clock ticks per second as user space sees them (USER_HZ); 100
-/// on every architecture we support.
+/// The kernel's clock ticks per second in user space (USER_HZ); 100 on every supported architecture.
 pub const TICKS_PER_SECOND: f64 = 100.0;
 
-/// What the processors did since the boot; `proc` is where the process file system is.
+/// Processor statistics since boot; `proc` is the mount point of procfs.
 pub fn stat(proc: &Path) -> Result<api::SystemStat, Unreadable> {
     text(proc, "stat").map(|text| parse_stat(&text))
 }
@@ -43,7 +42,7 @@ fn parse_stat(text: &str) -> api::SystemStat {
     stat
 }
 
-/// Seconds, from ticks.
+/// Converts ticks to seconds.
 fn times(values: &[u64]) -> api::CpuStat {
     #[expect(
         clippy::cast_precision_loss,
@@ -79,7 +78,7 @@ fn soft_irqs(values: &[u64]) -> api::SoftIrqStat {
     }
 }
 
-/// Every logical processor; `proc` is where the process file system is.
+/// All logical processors; `proc` is the mount point of procfs.
 pub fn processors(proc: &Path) -> Result<Vec<api::CpuInfo>, Unreadable> {
     text(proc, "cpuinfo").map(|text| parse_info(&text))
 }

@@ -1,4 +1,4 @@
-//! Memory: `/proc/meminfo` (proc(5)), every value in kB as it stands there.
+//! Memory: `/proc/meminfo` (proc(5)), every value in kB as in the file.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -7,7 +7,7 @@ use corten_api::machine as api;
 
 use super::{Unreadable, text};
 
-/// What the memory is used for; `proc` is where the process file system is.
+/// Memory usage; `proc` is the mount point of procfs.
 pub fn info(proc: &Path) -> Result<api::MemInfo, Unreadable> {
     text(proc, "meminfo").map(|text| parse(&text))
 }

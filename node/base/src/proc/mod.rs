@@ -1,5 +1,4 @@
-//! What the kernel says in small text files, most of them of procfs (proc(5)): read for the API's server and for
-//! controllers alike.
+//! Readers of small text files of the kernel, mostly in procfs (proc(5)), for the API server and for controllers.
 
 pub mod cpu;
 pub mod memory;
@@ -28,14 +27,14 @@ pub fn text(root: &Path, name: &str) -> Result<String, Unreadable> {
     fs::read_to_string(&path).map_err(|source| Unreadable { path, source })
 }
 
-/// The numbers after a line's name; what is not a number counts as 0.
+/// Parses the numbers after a line's name; a malformed number counts as 0.
 pub fn numbers<'a>(fields: impl Iterator<Item = &'a str>) -> Vec<u64> {
     fields
         .map(|field| field.parse().unwrap_or_default())
         .collect()
 }
 
-/// The number at an index; 0 where the kernel (an older one) has none.
+/// The number at an index; 0 if an older kernel has fewer.
 pub fn at(numbers: &[u64], index: usize) -> u64 {
     numbers.get(index).copied().unwrap_or_default()
 }

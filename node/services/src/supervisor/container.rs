@@ -1,5 +1,5 @@
-//! A container of the node's own, which is containerd's child: a task follows it from its start to its end,
-//! also over a restart of containerd, and tells the shell.
+//! A container of the node itself, which is a child of containerd. A task follows it from start to end, even across a
+//! restart of containerd, and reports to the shell.
 
 use std::fmt;
 use std::fs::DirBuilder;
@@ -25,60 +25,60 @@ use super::policy::Event;
 use super::{Places, logs};
 use crate::{Container, Id, ServiceSpec};
 
-/// Until containerd, which does not answer, is asked again.
+/// Delay before a retry while containerd does not answer.
 const AGAIN: Duration = Duration::from_millis(500);
-/// For containerd to do what takes it no time when it is well.
+/// Timeout of calls that a working containerd answers at once.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Where programs of containers are looked for.
+/// Search path for programs in containers.
 const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// Of a file of variables, in bytes.
+/// Maximum size of a file with variables, in bytes.
 const LARGEST_FILE: u64 = 1 << 20;
 
-/// What runs containers. It may be away at any moment, which is an error other than `NOT_FOUND`; what it runs
-/// goes on meanwhile.
+/// A container runtime. It may be unavailable at any moment, which it reports as an error other than `NOT_FOUND`; its
+/// containers keep running meanwhile.
 #[async_trait]
 pub trait Runtime: fmt::Debug + Send + Sync + 'static {
-    /// Starts a container, or takes over the one that runs by this very bundle. Whatever else there is of its
-    /// name is ended and removed first.
+    /// Starts a container, or takes over one that already runs with exactly this bundle. Any other container of the
+    /// same name is ended and removed first.
     async fn start(&self, id: &str, bundle: &Bundle) -> Result<Started, Status>;
-    /// Waits until the container's first process has ended, and returns its exit code: 128 and the signal's
-    /// number when a signal ended it. `NOT_FOUND`: there is no such container.
+    /// Waits until the container's first process has ended, and returns its exit code, or 128 plus the number of the
+    /// signal that ended it. `NOT_FOUND` if there is no such container.
     async fn wait(&self, id: &str) -> Result<i32, Status>;
-    /// Signals the container: its first process, or with SIGKILL all of them.
+    /// Sends a signal to the container's first process; SIGKILL goes to all processes.
     async fn signal(&self, id: &str, signal: Signal) -> Result<(), Status>;
-    /// Ends and removes the container, if there is one. All it said has been passed on then.
+    /// Ends and removes the container, if it exists. All its output has been passed on by then.
     async fn remove(&self, id: &str) -> Result<(), Status>;
 }
 
-/// Everything a container is made of.
+/// All inputs of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bundle {
-    /// As declared.
+    /// The declaration.
     pub container: Container,
-    /// All it has of `NAME=value`; the last of a name counts.
+    /// The complete environment as `NAME=value`; the last value of a name counts.
     pub environment: Vec<String>,
-    /// `/proc/<pid>/oom_score_adj`.
+    /// Value of `/proc/<pid>/oom_score_adj`.
     pub oom_score_adj: i32,
-    /// Its cgroup, below the root of the hierarchy.
+    /// Cgroup, relative to the root of the hierarchy.
     pub cgroup: String,
-    /// A directory over its root, for mount points and what it writes.
+    /// Upper directory of its root, for mount points and writes.
     pub upper: PathBuf,
-    /// An empty directory beside it, for the kernel (overlayfs, "workdir").
+    /// Empty working directory next to it (overlayfs, "workdir").
     pub work: PathBuf,
-    /// A FIFO that is read.
+    /// FIFO for its output, with an open reader.
     pub output: PathBuf,
 }
 
-/// A container that runs.
+/// A running container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Started {
-    /// Its first process.
+    /// PID of its first process.
     pub pid: u32,
-    /// It ran already.
+    /// Whether it already ran before.
     pub taken_over: bool,
 }
 
-/// The shell's hold on a container.
+/// The shell's handle of a container.
 #[derive(Debug)]
 pub(super) struct Handle {
     signals: mpsc::UnboundedSender<Signal>,
@@ -86,19 +86,19 @@ pub(super) struct Handle {
 }
 
 impl Handle {
-    /// Signals it, as soon as containerd can be reached. What is still being started is given up.
+    /// Sends a signal as soon as containerd is reachable. A start in progress is cancelled.
     pub(super) fn signal(&self, signal: Signal) {
-        // It may have ended meanwhile.
+        // The container may have ended meanwhile.
         let _ = self.signals.send(signal);
     }
 
-    /// Its first process, once it is started.
+    /// PID of its first process, once it has started.
     pub(super) fn pid(&self) -> Option<u32> {
         self.pid.get().copied()
     }
 }
 
-/// Starts a container; what becomes of it is told.
+/// Starts a container and reports its events.
 pub(super) fn start(
     spec: &ServiceSpec,
     container: &Container,
@@ -141,7 +141,7 @@ impl Follower {
         let event = match caught(self.follow(signals)).await {
             Ok(Ok(exit)) => Event::Exited(exit),
             Ok(Err(why)) => Event::Failed(why),
-            // The container may run on; the next start takes it over.
+            // The container may keep running; the next start takes it over.
             Err(panicked) => Event::Failed(format!("following it: {panicked}")),
         };
         self.tell(event);
@@ -163,7 +163,7 @@ impl Follower {
         let outcome = tokio::select! {
             started = self.start(&bundle) => match started {
                 Ok(started) => {
-                    // There is one start to a follower.
+                    // A follower starts its container only once.
                     let _ = self.pid.set(started.pid);
                     self.tell(Event::Ready(self.say(started)));
                     self.until_end(&mut signals).await
@@ -172,15 +172,15 @@ impl Follower {
             },
             Some(signal) = signals.recv() => Ok(Exit::Signal(signal.as_raw())),
         };
-        // What is left when this fails is removed before the next start.
+        // If this fails, the next start removes the remains.
         let _ = timeout(PATIENCE, self.runtime.remove(&self.id)).await;
-        // Now the output's reader finds its end.
+        // Now the reader of the output reaches its end.
         drop(writer);
         outcome
     }
 
-    /// That containerd is away for a moment says nothing of the container: it may even have started it. The
-    /// policy's patience ends what takes too long.
+    /// Retries while containerd is unavailable: it may even have started the container. The policy's timeout bounds the
+    /// whole start.
     async fn start(&self, bundle: &Bundle) -> Result<Started, Status> {
         loop {
             match self.runtime.start(&self.id, bundle).await {
@@ -215,7 +215,7 @@ impl Follower {
                     Err(status) if status.code() == Code::NotFound => {
                         return Err("the container is gone, nobody knows how".to_owned());
                     }
-                    // The container goes on without containerd, which is started again.
+                    // The container runs on without containerd, which is being restarted.
                     Err(_) => sleep(AGAIN).await,
                 },
                 Some(signal) = signals.recv() => unsent = Some(signal),
@@ -236,7 +236,7 @@ impl Follower {
         environment.extend(self.container.environment.iter().cloned());
         if let Some(file) = &self.container.environment_file {
             let path = file.clone();
-            // It may be on a file system that does not answer.
+            // The file may be on a file system that does not answer.
             let read = spawn_blocking(move || read_environment(&path)).await;
             let more = read
                 .map_err(io::Error::other)
@@ -255,7 +255,7 @@ impl Follower {
         })
     }
 
-    /// Reads the FIFO until it has no writer: neither the container, nor who holds what this returns.
+    /// Reads the FIFO until the last writer closes it: the container, and the returned handle.
     fn pump(&self, fifo: &Path) -> io::Result<pipe::Sender> {
         let reader = pipe::OpenOptions::new().open_receiver(fifo)?;
         let writer = pipe::OpenOptions::new().open_sender(fifo)?;
@@ -277,7 +277,7 @@ fn make(directory: &Path, mode: u32) -> io::Result<()> {
         .create(directory)
 }
 
-/// A FIFO that is there may be one a running container writes to.
+/// Creates the FIFO, or keeps an existing one: a running container may write to it.
 pub fn make_fifo(path: &Path) -> io::Result<()> {
     match mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0) {
         Err(Errno::EXIST) | Ok(()) => Ok(()),
@@ -285,12 +285,12 @@ pub fn make_fifo(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Lines `NAME=value`; empty ones and those that begin with `#` are passed over.
+/// Parses lines `NAME=value`; skips empty lines and those that begin with `#`.
 fn read_environment(path: &Path) -> io::Result<Vec<String>> {
     let mut text = String::new();
     let mut file = regular::open(path, true)?.take(LARGEST_FILE);
     file.read_to_string(&mut text)?;
-    // It may grow while it is read, or have no size.
+    // The file may grow while it is read, or report no size.
     if file.limit() == 0 {
         let what = format!("it has {LARGEST_FILE} bytes or more");
         return Err(io::Error::other(what));

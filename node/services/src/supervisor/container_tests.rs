@@ -1,4 +1,4 @@
-//! Containers under the supervisor, with a runtime that plays containerd.
+//! Containers under the supervisor, with a fake containerd.
 
 use std::fs;
 
@@ -24,7 +24,7 @@ async fn a_forgotten_service_is_known_until_it_has_ended_and_may_come_back() {
     world.fake.change(|state| assert!(state.running.is_empty()));
     world.supervisor.declare(spec("x"));
     world.until_up("x").await;
-    // One that is wanted again before it has ended goes on to be known.
+    // A service that is declared again before it has ended stays known.
     world.supervisor.forget("x");
     world.supervisor.declare(spec("x"));
     world.until("x", |view| view.pid == Some(103)).await;
@@ -42,7 +42,7 @@ async fn all_stop_though_one_of_them_is_forgotten_meanwhile() {
     };
     world.supervisor.declare(dependent);
     world.until_up("y").await;
-    // Both end by themselves, and y, which is to end first, does so last.
+    // Both end by themselves; y, which should end first, ends last.
     world.fake.change(|state| state.refuses = u32::MAX);
     world.supervisor.forget("x");
     let supervisor = world.supervisor.clone();
@@ -121,7 +121,7 @@ async fn a_container_outlives_a_restart_of_containerd() {
     world.supervisor.declare(spec("x"));
     world.until_up("x").await;
     world.fake.change(|state| state.away = true);
-    // What is asked for meanwhile is done when it is back.
+    // A request made while containerd is away is carried out later.
     let stopped = world.supervisor.control("x", Control::Stop);
     world
         .until("x", |view| view.state == ServiceState::Stopping)
@@ -180,7 +180,7 @@ async fn a_container_that_ended_while_containerd_was_away_is_noticed() {
 async fn a_container_whose_start_was_not_answered_is_taken_over_not_doubled() {
     let world = world();
     world.fake.change(|state| state.loses_answers = true);
-    // Not even one that is to be run once fails by it.
+    // Even a one-shot container does not fail because of this.
     let once = ServiceSpec {
         limits: Limits {
             restart: Restart::Never,

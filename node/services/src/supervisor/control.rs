@@ -1,4 +1,4 @@
-//! Services started and stopped for somebody who waits until it is done.
+//! Requests to start or stop services from callers that wait for completion.
 
 use tokio::sync::oneshot;
 
@@ -6,7 +6,7 @@ use super::policy::{Event, State};
 use super::shell::Shell;
 use crate::view::Control;
 
-/// What is asked of a service, and who waits.
+/// A request and the caller to notify.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) id: String,
@@ -25,8 +25,8 @@ impl Shell {
         self.controls.push(request);
     }
 
-    /// Tells those whose request is fulfilled. Whoever asked for a service that is not there hears nothing; who
-    /// waits no more is forgotten.
+    /// Notifies callers whose request is fulfilled. A request for an unknown service, or from a caller that no longer
+    /// waits, is dropped.
     pub(super) fn answer_controls(&mut self) {
         for request in std::mem::take(&mut self.controls) {
             if request.done.is_closed() {
@@ -47,7 +47,8 @@ impl Shell {
     }
 }
 
-/// A service counts as started as soon as it does not end any more: it may wait for others for long.
+/// A start is fulfilled as soon as the service is not stopping any more; it may still wait for dependencies for a long
+/// time.
 fn is_fulfilled(control: Control, state: State) -> bool {
     match control {
         Control::Stop => state.is_at_rest(),

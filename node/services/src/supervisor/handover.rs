@@ -1,7 +1,7 @@
-//! A directory that a tool fills: the tool's own while it works, the node's afterwards.
+//! A directory that a tool fills. It belongs to the tool while the tool works, and to the node afterwards.
 //!
-//! A tool that reads foreign bytes is not root, and what it leaves is root's like all of the node. Whatever it leaves,
-//! no link of it is followed. Nobody else changes it meanwhile: a tool starts no process that outlives it.
+//! A tool that reads untrusted data does not run as root, but its output must belong to root. No symbolic link in the
+//! output is followed. Nothing changes the directory meanwhile: no process of a tool outlives it.
 
 use std::ffi::CStr;
 use std::fs;
@@ -16,22 +16,22 @@ use rustix::fs::{
 };
 use tokio::task::spawn_blocking;
 
-/// More than an image has paths (`lib/extension`, `archive/files.rs`).
+/// Maximum number of paths; exceeds the limit for an image (`lib/extension`, `archive/files.rs`).
 const MOST: usize = 400_000;
 const SET_ID: u32 = 0o6000;
 
-/// What a path below a directory is.
+/// A path below a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// From the directory on, without a leading `/`.
+    /// Path relative to the directory, without a leading `/`.
     pub path: String,
     /// Permission bits.
     pub mode: u32,
-    /// Its kind.
+    /// Kind of the path.
     pub kind: Kind,
 }
 
-/// What a tool may leave.
+/// Kinds of files a tool may leave.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
     /// A directory.
@@ -42,10 +42,10 @@ pub enum Kind {
     Link(String),
 }
 
-/// Does this to each directory, where waiting for a disk holds up nobody.
+/// Applies a function to each directory on a blocking thread, so that a slow disk does not stall the runtime.
 ///
 /// # Errors
-/// The first one; the text names the directory.
+/// The first error; the text names the directory.
 pub(super) async fn each(
     directories: &[PathBuf],
     act: impl Fn(&Path) -> io::Result<()> + Clone + Send + 'static,
@@ -60,10 +60,10 @@ pub(super) async fn each(
     Ok(())
 }
 
-/// Makes the directory new, and gives it to a user.
+/// Recreates the directory empty and gives it to a user.
 ///
 /// # Errors
-/// It cannot be made.
+/// The directory cannot be removed or created.
 pub(super) fn give(directory: &Path, uid: u32) -> io::Result<()> {
     match fs::remove_dir_all(directory) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -76,10 +76,10 @@ pub(super) fn give(directory: &Path, uid: u32) -> io::Result<()> {
     chown(directory, Some(uid), Some(uid))
 }
 
-/// Makes the directory, and all that the user left in it, root's.
+/// Gives the directory and everything the user left in it to root.
 ///
 /// # Errors
-/// It holds what no tool leaves; the text names it. The directory stays the user's.
+/// The directory contains something a tool never leaves; the text names it. The directory then stays with the user.
 pub(super) fn take(directory: &Path, uid: u32) -> io::Result<()> {
     walk(directory, |within, name, found| {
         if found.mode & SET_ID != 0 {
@@ -104,12 +104,12 @@ pub(super) fn take(directory: &Path, uid: u32) -> io::Result<()> {
     Ok(fchown(top, Some(Uid::ROOT), Some(Gid::ROOT))?)
 }
 
-/// Shows everything below the directory, which is one itself: the directory it is in, its name there, and what it is.
-/// Follows no link.
+/// Visits everything below the directory, without following links. `see` receives the open parent, the name in it, and
+/// a description.
 ///
 /// # Errors
-/// There is something else than directories, regular files and links, too much of it, or it cannot be read; and what
-/// `see` returns.
+/// There are other files than directories, regular files and links, or too many of them; a file cannot be read; or
+/// `see` fails.
 pub fn walk(
     directory: &Path,
     mut see: impl FnMut(&OwnedFd, &CStr, &Found) -> io::Result<()>,
@@ -118,7 +118,7 @@ pub fn walk(
     let mut left = vec![String::from(".")];
     let mut seen = 0_usize;
     while let Some(path) = left.pop() {
-        // By names alone, and never out of the directory.
+        // Resolution follows no link and never leaves the directory.
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
         let within = openat2(&top, path.as_str(), DIRECTORY, Mode::empty(), resolve)?;
         for entry in Dir::read_from(&within)? {
@@ -172,7 +172,7 @@ fn find(within: &OwnedFd, name: &CStr, path: &str) -> io::Result<Found> {
     };
     Ok(Found {
         path,
-        // A link's bits mean nothing.
+        // The permission bits of a link have no meaning.
         mode: about.st_mode & 0o7777,
         kind,
     })
@@ -223,7 +223,7 @@ mod tests {
             0o755
         );
         assert_eq!(fs::metadata(&outside).unwrap().uid(), USER);
-        // What is root's already was not left by the tool.
+        // A file of root was not left by the tool.
         let error = take(&directory, USER).unwrap_err().to_string();
         assert!(error.contains("belongs to user 0"), "{error}");
     }
@@ -251,7 +251,7 @@ mod tests {
             fs::set_permissions(path, Permissions::from_mode(0o4755)).unwrap();
         });
         assert_eq!(program, "\"x\" is set-user-id or set-group-id");
-        // A link in place of the directory itself.
+        // A link replaces the directory itself.
         fs::remove_dir_all(&directory).unwrap();
         symlink(world.path(), &directory).unwrap();
         take(&directory, USER).unwrap_err();

@@ -1,48 +1,48 @@
-//! How long a service may take, how its health is checked, and when it comes back.
+//! Timeouts, health checks and restart policy of services.
 
 use std::time::Duration;
 
 use crate::health::HealthCheck;
 
-/// How long one service may take, how its health is checked, and whether it comes back.
+/// Timeouts, health check and restart policy of one service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// From the start to `READY=1`; `None` when the service does not notify and counts as up at once.
+    /// Timeout from the start to `READY=1`; `None` if the service does not notify and counts as up at once.
     pub ready: Option<Duration>,
-    /// How it is asked whether it works once it is up; `None`: what is up works.
+    /// Health check of the running service; without one, a running service counts as healthy.
     pub health: Option<HealthCheck>,
-    /// From SIGTERM to SIGKILL.
+    /// Timeout from SIGTERM to SIGKILL.
     pub stop: Duration,
-    /// Whether it starts again when it has ended by itself.
+    /// Restart policy.
     pub restart: Restart,
-    /// Pauses before a restart.
+    /// Delays before restarts.
     pub backoff: Backoff,
 }
 
-/// What becomes of a service that ended, or could not be started.
+/// Whether a service restarts when it ends by itself or fails to start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Restart {
-    /// It starts again.
+    /// Always restart.
     Always,
-    /// It starts again unless it ended with exit code 0.
+    /// Restart unless the exit code is 0.
     UntilSuccess,
-    /// It rests.
+    /// Never restart.
     Never,
 }
 
-/// How long a dead service waits before it starts again: the pause doubles with every death in a row.
+/// Exponential back-off before restarts: the delay doubles with every consecutive failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
-    /// After the first death. Short, because a daemon killed once by accident should hardly be missed.
+    /// Delay after the first failure. It is short, so that a daemon killed by accident is back at once.
     pub first: Duration,
-    /// At most. A service that cannot start must not keep the node's only core busy.
+    /// Maximum delay. A service that cannot start must not occupy a single-core node.
     pub longest: Duration,
-    /// A service that was up this long begins with `first` again.
+    /// Uptime after which the delay starts again with `first`.
     pub forgiven_after: Duration,
 }
 
 impl Backoff {
-    /// The pause after so many deaths in a row.
+    /// The delay after this number of consecutive failures.
     #[must_use]
     pub fn pause(self, deaths: u32) -> Duration {
         let factor = 2u32.saturating_pow(deaths.saturating_sub(1).min(16));

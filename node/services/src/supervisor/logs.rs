@@ -1,7 +1,7 @@
-//! The services' output on its way to syslogd.
+//! Forwards the output of services to syslogd.
 //!
-//! A bounded queue: while syslogd is down or slow, lines wait; when the queue is full, they are dropped and
-//! counted. Neither machined nor a service ever waits for syslogd.
+//! The queue is bounded. Lines wait in it while syslogd is down or slow; if it is full, lines are dropped and counted.
+//! Neither machined nor a service ever waits for syslogd.
 
 use std::mem::size_of;
 use std::path::{Path, PathBuf};
@@ -20,20 +20,20 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use crate::Id;
 
-/// In bytes, some 8,000 ordinary lines: a syslogd that restarts loses none.
+/// Capacity in bytes, some 8,000 ordinary lines: enough for a restart of syslogd without loss.
 const QUEUE: usize = 2 << 20;
-/// What a line costs beside its text and its service's id: its place in the queue, and what the allocator adds.
+/// Cost of a line in addition to its text and its service's id: the queue's slot, and the allocator's overhead.
 const OVERHEAD: usize = size_of::<LogRecord>() + 64;
-/// A longer line is passed on in pieces.
+/// Longer lines are split.
 const MAX_LINE: u64 = 16 * 1024;
-/// Between attempts to reach syslogd.
+/// Delay between attempts to reach syslogd.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// Lines of a service on the console in each [`SPAN`]: a serial line is slow, and who writes to it waits.
+/// Maximum number of a service's lines on the console per [`SPAN`]: a serial console is slow, and its writers block.
 const LOUDEST: u32 = 20;
 const SPAN: Duration = Duration::from_secs(2);
 
-/// What of a service's output the console still takes.
+/// Console budget of a service's output.
 #[derive(Debug, Default)]
 struct Budget {
     since: Option<Instant>,
@@ -43,7 +43,7 @@ struct Budget {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Say {
     Line,
-    /// That there is more.
+    /// The first line over the limit; a notice about further lines replaces it.
     Enough,
     Nothing,
 }
@@ -68,26 +68,26 @@ impl Budget {
     }
 }
 
-/// The queue's entrance. Cheap to clone.
+/// The sending end of the queue. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Sender {
     queue: mpsc::UnboundedSender<LogRecord>,
-    /// What is left of it, in bytes.
+    /// Free capacity in bytes.
     room: Arc<Semaphore>,
-    /// The same for lines of [`AUDIT`].
+    /// Free capacity for lines of [`AUDIT`].
     audit_room: Arc<Semaphore>,
     dropped: Arc<AtomicU64>,
 }
 
 impl Sender {
-    /// Queues the lines of one service.
+    /// Returns a function that queues lines of one service.
     pub fn lines_of(self, id: &'static str) -> impl Fn(&str) {
         move |line| self.send(id, line.as_bytes().to_vec())
     }
 
     /// Queues a line, or counts it as dropped.
     pub fn send(&self, id: &str, mut line: Vec<u8>) {
-        // A buffer grows by doubling.
+        // The buffer may be larger than its content.
         line.shrink_to_fit();
         let id = id.to_owned();
         let record = LogRecord { id, line };
@@ -97,7 +97,7 @@ impl Sender {
         };
         match room.try_acquire_many(cost(&record)) {
             Ok(room) => {
-                // It is given back by who takes the line out.
+                // [`Queue::next`] returns the permits.
                 room.forget();
                 let _ = self.queue.send(record);
             }
@@ -108,13 +108,13 @@ impl Sender {
     }
 }
 
-/// A line's room in the queue, in bytes.
+/// Cost of a line in the queue, in bytes.
 fn cost(record: &LogRecord) -> u32 {
     let bytes = OVERHEAD + record.id.len() + record.line.len();
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
-/// The queue's exit.
+/// The receiving end of the queue.
 #[derive(Debug)]
 pub struct Queue {
     records: mpsc::UnboundedReceiver<LogRecord>,
@@ -124,7 +124,7 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// The next line, which has no room in the queue any more.
+    /// The next line; its capacity is free again.
     async fn next(&mut self) -> Option<LogRecord> {
         let record = self.records.recv().await?;
         let room = match record.id == AUDIT {
@@ -136,7 +136,7 @@ impl Queue {
     }
 }
 
-/// A new queue.
+/// Creates a queue.
 #[must_use]
 pub fn queue() -> (Sender, Queue) {
     let (queue, records) = mpsc::unbounded_channel();
@@ -159,14 +159,14 @@ pub fn queue() -> (Sender, Queue) {
     )
 }
 
-/// The log of who did what on the node. machined alone writes to it: no service has this id, and no output of a service
-/// takes its room in the queue.
+/// Id of the audit log: the record of the callers and their operations on the node. Only machined writes to it: no
+/// service has this id, and it has its own capacity in the queue.
 pub const AUDIT: &str = "audit";
-/// The room of its lines in the queue, in bytes.
+/// Capacity for audit lines in bytes.
 const AUDIT_ROOM: usize = 256 << 10;
 
-/// Reads one pipe of a service to its end, line by line; with `aloud` the lines are on the console, too, as
-/// far as `LOUDEST` allows.
+/// Reads one pipe of a service to its end, line by line. With `aloud` the lines also go to the console, within the
+/// limit of `LOUDEST`.
 pub async fn pump(id: Id, pipe: impl AsyncRead + Unpin, sender: Sender, aloud: bool) {
     let mut budget = Budget::default();
     let mut reader = BufReader::new(pipe);
@@ -195,7 +195,7 @@ pub async fn pump(id: Id, pipe: impl AsyncRead + Unpin, sender: Sender, aloud: b
     }
 }
 
-/// Hands the queue to syslogd, for ever.
+/// Forwards the queue to syslogd, forever.
 pub async fn forward(queue: Queue, socket: PathBuf) {
     let queue = Arc::new(Mutex::new(queue));
     again(|| append_all(&socket, &queue)).await;
@@ -203,13 +203,13 @@ pub async fn forward(queue: Queue, socket: PathBuf) {
 
 async fn append_all(socket: &Path, queue: &Arc<Mutex<Queue>>) {
     loop {
-        // The error is not news: syslogd's own state shows in the list of services.
+        // The error needs no report: syslogd's own state is in the list of services.
         let _ = append(socket, queue.clone()).await;
         tokio::time::sleep(RETRY).await;
     }
 }
 
-/// One stream to syslogd, until it breaks. At most a few lines in flight are lost with it.
+/// Opens one stream to syslogd and sends lines until it breaks, which loses at most a few lines in flight.
 async fn append(
     socket: &Path,
     queue: Arc<Mutex<Queue>>,
@@ -252,7 +252,7 @@ async fn append(
 #[cfg(any(test, feature = "testing"))]
 #[expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
 impl Queue {
-    /// The next line, and whose it is.
+    /// The service and the text of the next line.
     pub async fn next_line(&mut self) -> (String, String) {
         let record = self.records.recv().await.unwrap();
         (record.id, String::from_utf8(record.line).unwrap())
@@ -314,7 +314,7 @@ mod tests {
         for length in [4, 100, 16 * 1024] {
             let (sender, mut queue) = queue();
             let most = QUEUE / (OVERHEAD + 1 + length);
-            // A buffer that grew with the line.
+            // A buffer with more capacity than content.
             let line = || {
                 let mut line = Vec::with_capacity(32 * 1024);
                 line.resize(length, b'x');
@@ -330,7 +330,7 @@ mod tests {
                 bytes += record.line.capacity() + record.id.capacity();
             }
             assert!(bytes <= QUEUE, "{length}: {bytes}");
-            // There is room again.
+            // The queue has capacity again.
             for _ in 0..most + 1 {
                 sender.send("a", line());
             }

@@ -1,10 +1,9 @@
 //! Runs the services of the table: a pure policy (`policy.rs`) in a thin shell (`shell.rs`).
 //!
-//! One task owns every child of this process: it alone starts children and it alone reaps, so no exit
-//! status can be lost and no process id can be reused behind its back. Orphans are reaped on the way.
-//! A container is containerd's child; a task of its own follows it (`container.rs`) and tells the shell. A service can
-//! also be a task of machined itself (`task.rs`).
-//! Everyone else has a [`Supervisor`]: orders go in, views come out, nobody waits for a service here.
+//! A single task owns every child of this process. Only that task starts and reaps children, so no exit status is lost
+//! and no PID is reused unnoticed. It reaps orphans as well. A container is a child of containerd, and a task of its
+//! own follows it (`container.rs`). A service can also be a task of machined (`task.rs`). All other code uses a
+//! [`Supervisor`], which sends orders and receives views; no caller waits for a service here.
 
 pub mod container;
 mod control;
@@ -41,16 +40,16 @@ use container::Runtime;
 use service::Service;
 use shell::Shell;
 
-/// Where the supervisor works.
+/// Paths of the supervisor.
 #[derive(Debug, Clone)]
 pub struct Places {
-    /// The cgroup2 hierarchy.
+    /// Root of the cgroup2 hierarchy.
     pub cgroups: PathBuf,
-    /// A directory for the services' notify sockets.
+    /// Directory for the services' notify sockets.
     pub notify: PathBuf,
-    /// An empty directory, over which a service in a sandbox gets its root.
+    /// Empty directory over which sandboxes mount their roots.
     pub stage: PathBuf,
-    /// A directory for containers' output and what they write to their roots.
+    /// Directory for output FIFOs and upper directories of containers.
     pub containers: PathBuf,
 }
 
@@ -60,12 +59,12 @@ impl Places {
     }
 }
 
-/// What the supervisor works with.
+/// External interfaces of the supervisor.
 #[derive(Debug, Clone)]
 pub struct Outside {
     /// Runs containers.
     pub runtime: Arc<dyn Runtime>,
-    /// Reaps one ended child of this process, which nobody else does.
+    /// Reaps one ended child of this process. No other code reaps.
     pub reap: fn() -> std::io::Result<Option<Reaped>>,
 }
 
@@ -81,33 +80,33 @@ enum Order {
     StopAll(Scope, oneshot::Sender<()>),
 }
 
-/// Which services an orderly stop ends.
+/// Set of services to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Scope {
-    /// All but those that outlive the others.
+    /// All but the services that outlive the others.
     Others,
     Everything,
 }
 
-/// A handle: cheap to clone, never blocks.
+/// Handle of the supervisor: cheap to clone, never blocks.
 #[derive(Debug, Clone)]
 pub struct Supervisor {
     orders: mpsc::UnboundedSender<Order>,
     views: watch::Receiver<Vec<ServiceView>>,
 }
 
-/// Says whether conditions of services hold; cheap to clone.
+/// Handle that reports conditions of services; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Conditions(mpsc::UnboundedSender<Order>);
 
 impl Conditions {
-    /// From now on the condition holds, or does not, for the reason given. A service that waits for it starts,
-    /// or tells the reason; one that runs goes on.
+    /// Reports that the condition holds, or does not for the given reason. A service that waits for it starts or shows
+    /// the reason; a running service is unaffected.
     pub fn set(&self, condition: Condition, holds: Result<(), String>) {
         let _ = self.0.send(Order::Condition(condition, holds));
     }
 
-    /// Said to nobody: for looking at controllers that do not run, and for tests.
+    /// A handle without a receiver: for inspecting controllers that do not run, and for tests.
     #[must_use]
     pub fn unheard() -> Conditions {
         Conditions(mpsc::unbounded_channel().0)
@@ -131,10 +130,10 @@ impl std::fmt::Debug for Order {
 }
 
 impl Supervisor {
-    /// Declares the services and starts the task; none of them starts yet.
+    /// Declares the services and starts the supervisor's task; starts no service yet.
     ///
     /// # Errors
-    /// When SIGCHLD cannot be caught or there can be no directory for the notify sockets.
+    /// SIGCHLD cannot be caught, or the directory of the notify sockets cannot be created.
     pub fn new(
         specs: Vec<ServiceSpec>,
         places: Places,
@@ -142,7 +141,7 @@ impl Supervisor {
         logs: logs::Sender,
         events: Events,
     ) -> std::io::Result<Supervisor> {
-        // Anyone may pass to the socket that is his.
+        // Each user must be able to traverse to the socket of its service.
         fs::create_dir_all(&places.notify)?;
         fs::set_permissions(&places.notify, fs::Permissions::from_mode(0o711))?;
         let (orders, order_receiver) = mpsc::unbounded_channel();
@@ -169,34 +168,34 @@ impl Supervisor {
         Ok(Supervisor { orders, views })
     }
 
-    /// Wants the service to run.
+    /// Requests that the service runs.
     pub fn start(&self, id: &str) {
         let _ = self.orders.send(Order::Start(id.into()));
     }
 
-    /// Wants the service to run no longer.
+    /// Requests that the service stops.
     pub fn stop(&self, id: &str) {
         let _ = self.orders.send(Order::Stop(id.into()));
     }
 
-    /// Wants a service to run as declared: a new one starts, one that was declared otherwise starts anew, and
-    /// any other goes on as it is.
+    /// Requests that a service runs as declared. A new service starts, a changed one restarts, and an unchanged one is
+    /// left alone.
     pub fn declare(&self, spec: ServiceSpec) {
         let _ = self.orders.send(Order::Declare(Box::new(spec)));
     }
 
-    /// Stops the service, and knows it no longer when it has ended, unless it was declared anew.
+    /// Stops the service and removes it once it has ended, unless it is declared again meanwhile.
     pub fn forget(&self, id: &str) {
         let _ = self.orders.send(Order::Forget(id.into()));
     }
 
-    /// For those who know of conditions.
+    /// A handle for reporting conditions.
     #[must_use]
     pub fn conditions(&self) -> Conditions {
         Conditions(self.orders.clone())
     }
 
-    /// Starts, stops or restarts a service for somebody who waits for it; see machined's `Node::control`.
+    /// Starts, stops or restarts a service for a caller that waits for completion; see machined's `Node::control`.
     pub fn control(&self, id: &str, control: Control) -> oneshot::Receiver<()> {
         let (done, ended) = oneshot::channel();
         let _ = self.orders.send(Order::Control(control::Request {
@@ -207,11 +206,11 @@ impl Supervisor {
         ended
     }
 
-    /// Runs a tool of the table (`services/tools.rs`) to its end, within its time. A directory that it filled is the
-    /// node's then.
+    /// Runs a tool of the table (`services/tools.rs`) to its end, within its time limit. A directory that it filled
+    /// belongs to the node afterwards.
     ///
     /// # Errors
-    /// It cannot be run, failed, or did not end; the text has the reason it gave.
+    /// The tool cannot be run, fails, or exceeds its time limit; the text contains its own message.
     pub async fn run(&self, program: &str, arguments: Vec<Argument>) -> Result<(), String> {
         let tool = tool_named(program).ok_or_else(|| format!("{program} is not declared"))?;
         let filled = arguments.iter().filter_map(|argument| match argument {
@@ -242,8 +241,7 @@ impl Supervisor {
             .unwrap_or_else(|_| Err(format!("{} was not run: everything ends", tool.program)))
     }
 
-    /// Waits until the task that owns all children has seen to everything it was asked for before; for ever when it
-    /// has broken off.
+    /// Waits until the supervisor's task has processed all earlier orders. Never returns if the task has ended.
     pub async fn answers(&self) {
         let (done, answered) = oneshot::channel();
         let _ = self.orders.send(Order::Answer(done));
@@ -252,21 +250,21 @@ impl Supervisor {
         }
     }
 
-    /// Waits until the task that owns all children has broken off, which it does by a bug only. Nobody reaps, starts
-    /// or stops anything then. Returns that it has.
+    /// Waits until the supervisor's task has ended, which only a bug can cause. Then nothing reaps, starts or stops
+    /// services any more. Returns a message.
     pub async fn lost(&self) -> String {
         let mut views = self.views.clone();
         while views.changed().await.is_ok() {}
         "the supervisor of services broke off".to_owned()
     }
 
-    /// Stops what does not outlive the others, dependents first, and starts nothing ever after. Ends when all of
-    /// it has ended.
+    /// Stops all services but those that outlive the others, dependents first, and prevents any later start. Returns
+    /// once they have ended.
     pub async fn stop_others(&self) {
         self.stop_in_order(Scope::Others).await;
     }
 
-    /// Stops everything, dependents first, and starts nothing ever after. Ends when all have ended.
+    /// Stops all services, dependents first, and prevents any later start. Returns once they have ended.
     pub async fn stop_all(&self) {
         self.stop_in_order(Scope::Everything).await;
     }
@@ -288,13 +286,13 @@ impl Supervisor {
         let _ = views.wait_for(is_up).await;
     }
 
-    /// The services, to be watched.
+    /// A receiver of changes to the services' views.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<Vec<ServiceView>> {
         self.views.clone()
     }
 
-    /// The services now.
+    /// The current views of the services.
     #[must_use]
     pub fn views(&self) -> Vec<ServiceView> {
         self.views.borrow().clone()

@@ -1,15 +1,15 @@
-//! What a service waits for before it starts: other services, and conditions that others of machined tell.
+//! Preconditions of a service's start: other services, and conditions that other parts of machined report.
 
 use std::collections::HashMap;
 
 use crate::{Condition, ServiceSpec};
 
-/// What is known of conditions; one that nobody spoke of does not hold.
+/// Known conditions; one that was never reported does not hold.
 #[derive(Debug, Default)]
 pub(super) struct Known(HashMap<Condition, Result<(), String>>);
 
 impl Known {
-    /// Takes over what was told. Returns whether there is a new reason to wait.
+    /// Records a report. Returns whether it is a new reason to wait.
     pub(super) fn learn(&mut self, condition: Condition, holds: Result<(), String>) -> bool {
         let waits = holds.is_err();
         let before = self.0.get(&condition);
@@ -18,7 +18,7 @@ impl Known {
         news
     }
 
-    /// What keeps the service from starting, for a person; nothing when it can.
+    /// The unmet preconditions of a service in human-readable form; empty if it can start.
     pub(super) fn missing(&self, spec: &ServiceSpec, is_up: impl Fn(&str) -> bool) -> Vec<String> {
         let services = spec.depends_on.iter().filter(|id| !is_up(id));
         let services = services.map(|id| format!("service {id:?} to be \"up\""));
@@ -58,12 +58,12 @@ mod tests {
             known.missing(&spec, all),
             ["trustd's certificate (no time)"]
         );
-        // The same reason is not news, another one is.
+        // The same reason again is not new, a different one is.
         assert!(!known.learn(condition.clone(), Err("no time".to_owned())));
         assert!(known.learn(condition.clone(), Err("no address".to_owned())));
         assert!(!known.learn(condition.clone(), Ok(())));
         assert!(known.missing(&spec, all).is_empty());
-        // What holds in one mode does not in the other.
+        // The files of one mode do not satisfy the other.
         known.learn(Condition::ApiFiles(ApiMode::Maintenance), Ok(()));
         let secure = ServiceSpec {
             needs: vec![Condition::ApiFiles(ApiMode::Secure)],

@@ -1,4 +1,4 @@
-//! Readiness: the sd_notify protocol, one socket per service, so the socket says who speaks.
+//! Readiness notifications: the sd_notify protocol with one socket per service, which identifies the sender.
 
 use std::io;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -12,20 +12,20 @@ use tokio::task::JoinSet;
 use super::policy::Event;
 use crate::Id;
 
-/// A longer message is cut; `READY=1` is all that is acted on.
+/// Longer messages are truncated; only `READY=1` has an effect.
 const MAX_MESSAGE: usize = 4096;
 
-/// Binds the service's socket for its user only and reports every `READY=1`, until what is returned is dropped.
+/// Binds the service's socket for its user only and reports every `READY=1` until the returned value is dropped.
 ///
 /// # Errors
-/// The socket cannot be bound or given away.
+/// The socket cannot be bound or given to the user.
 pub fn listen(
     id: Id,
     path: &Path,
     uid: u32,
     told: mpsc::UnboundedSender<(Id, Event)>,
 ) -> io::Result<JoinSet<()>> {
-    // Of one that was forgotten.
+    // The socket of a removed service may be left.
     remove_if_there(path)?;
     let socket = UnixDatagram::bind(path)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
@@ -45,7 +45,7 @@ pub fn listen(
     Ok(listening)
 }
 
-/// Whether one of the message's lines is `READY=1` (sd_notify(3)).
+/// Whether a line of the message is `READY=1` (sd_notify(3)).
 fn says_ready(message: &[u8]) -> bool {
     message
         .split(|byte| *byte == b'\n')

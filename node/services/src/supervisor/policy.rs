@@ -1,7 +1,7 @@
-//! What happens to one service, as a pure state machine: no clock, no process, no lock.
+//! The life cycle of one service as a pure state machine: no clock, no process, no lock.
 //!
-//! The shell (`supervisor/shell.rs`) tells it what happened, carries out what it answers, and calls it again
-//! at [`State::deadline`].
+//! The shell (`supervisor/shell.rs`) feeds it events, carries out its answers, and calls it again at
+//! [`State::deadline`].
 
 mod checks;
 mod state;
@@ -15,52 +15,52 @@ use crate::view::ServiceState;
 use checks::Checks;
 pub use state::{Runs, State};
 
-/// What happened.
+/// An input of the state machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// It shall run.
+    /// Request to run.
     Start,
-    /// It shall not run.
+    /// Request to stop.
     Stop,
-    /// It shall run anew, with its present declaration.
+    /// Request to run anew with the current declaration.
     Restart,
-    /// Everything it depends on is up.
+    /// All dependencies are up.
     DependenciesUp,
-    /// The answer to [`Act::Spawn`].
+    /// Success of [`Act::Spawn`].
     Spawned(Runs),
-    /// The other answer to [`Act::Spawn`]; of a container also later, when it could not be started or what
-    /// became of it is not known.
+    /// Failure of [`Act::Spawn`]. A container can fail later as well, if it could not be started or its fate is
+    /// unknown.
     Failed(String),
-    /// It can be used now; what shall be said of it.
+    /// The service is ready; the text is for its history.
     Ready(String),
-    /// It ended.
+    /// The service ended.
     Exited(Exit),
-    /// The answer to [`Act::Check`].
+    /// Result of [`Act::Check`].
     Checked(Result<(), String>),
-    /// The clock reached [`State::deadline`].
+    /// The time is [`State::deadline`].
     Tick,
 }
 
-/// What the shell shall do, in this order.
+/// An output of the state machine; the shell carries out outputs in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Act {
-    /// Start the process when the dependencies are up (then answer `DependenciesUp`).
+    /// Wait until the dependencies are up, then feed `DependenciesUp`.
     AwaitDependencies,
     /// Start the process.
     Spawn,
-    /// Ask the process group, or the container, to end.
+    /// Ask the process group or the container to end.
     Terminate(Runs),
-    /// End it.
+    /// Kill it.
     Kill(Runs),
-    /// Write this into the history, as this state.
+    /// Add this message to the history, with this state.
     Note(ServiceState, String),
-    /// Ask whether it works, then tell `Checked`.
+    /// Run a health check, then feed `Checked`.
     Check,
-    /// It works, or not, for this reason.
+    /// The service is healthy, or not for this reason.
     Health(Result<(), String>),
 }
 
-/// One step. An event that means nothing in this state changes nothing.
+/// Performs one step. An event without meaning in this state changes nothing.
 #[must_use]
 pub fn step(state: State, event: Event, now: Instant, limits: &Limits) -> (State, Vec<Act>) {
     match event {
@@ -97,7 +97,7 @@ pub fn step(state: State, event: Event, now: Instant, limits: &Limits) -> (State
     }
 }
 
-/// How something ended.
+/// The end of a service.
 struct Ending {
     how: String,
     succeeded: bool,
@@ -186,7 +186,7 @@ fn stop(state: State, now: Instant, limits: &Limits, again: bool) -> (State, Vec
         ),
         _ if again => begin(0, "Starting service"),
         State::Initialized | State::Finished => (state, vec![]),
-        // `Spawning` answers within the same turn of the shell, so nothing can be running here.
+        // `Spawning` gets its answer within the same turn of the shell, so nothing runs here.
         State::Waiting { .. } | State::Spawning { .. } | State::Pausing { .. } => rest(
             ServiceState::Finished,
             "Service finished successfully".to_owned(),
@@ -240,7 +240,7 @@ fn ended(state: State, ending: &Ending, now: Instant, limits: &Limits) -> (State
     (state, acts)
 }
 
-/// What ended by itself starts again after a pause, or rests.
+/// A service that ended by itself restarts after a delay, or stays down.
 fn come_back(
     deaths: u32,
     what: &str,
@@ -291,7 +291,7 @@ fn tick(state: State, now: Instant, limits: &Limits) -> (State, Vec<Act>) {
         } if now >= give_up => {
             let seconds = limits.ready.unwrap_or_default().as_secs();
             let message = format!("Not ready after {seconds} s; killing {runs}");
-            // It stays `Starting` until the kernel reports the death, which then counts as one.
+            // The state stays `Starting` until the kernel reports the death, which then counts as one.
             (
                 State::Starting {
                     runs,

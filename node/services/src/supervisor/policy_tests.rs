@@ -17,7 +17,7 @@ const LIMITS: Limits = Limits {
     },
 };
 
-/// Feeds events one after the other, each a second after the one before.
+/// Feeds events in sequence, one per second.
 fn play(events: &[Event]) -> (State, Vec<Act>, Instant) {
     play_with(events, &LIMITS)
 }
@@ -80,7 +80,7 @@ fn a_killed_service_comes_back_after_a_short_pause() {
             deaths: 1
         }
     );
-    // What is left of its process group goes with it.
+    // The rest of its process group is killed.
     assert_eq!(acts.first(), Some(&Act::Kill(PROCESS)));
     let (early, acts) = step(state, Event::Tick, now, &LIMITS);
     assert_eq!((early, acts), (state, vec![]));
@@ -246,7 +246,7 @@ fn a_container_that_is_stopped_while_it_starts_is_waited_for() {
     ];
     let (state, acts, now) = play(&events);
     assert_eq!(acts.last(), Some(&Act::Terminate(Runs::Container)));
-    // It may be up before it hears of it.
+    // It may come up before the signal arrives.
     let (state, _) = step(state, Event::Ready(String::new()), now, &LIMITS);
     assert!(!state.is_up() && !state.is_at_rest(), "{state:?}");
     let (state, _) = step(state, Event::Failed("cancelled".to_owned()), now, &LIMITS);

@@ -1,4 +1,4 @@
-//! From a declaration to a process.
+//! Starts a process from its declaration.
 
 use std::ffi::OsString;
 use std::io;
@@ -13,7 +13,7 @@ use tokio::net::unix::pipe;
 use super::{Places, logs};
 use crate::{NOTIFY_SOCKET, Process, Sandbox, ServiceSpec, SystemCalls};
 
-/// Starts the service's process, its output going to its log. Returns the process id.
+/// Starts the service's process with its output connected to its log. Returns the PID.
 pub(super) fn spawn(
     spec: &ServiceSpec,
     process: &Process,
@@ -44,11 +44,11 @@ pub(super) fn spawn(
     Ok(pid)
 }
 
-/// Pipes for a child's output, and the ends to be read. All that can fail is done before there is a child, which else
-/// would run on without anybody who knows it.
+/// Pipes for a child's output, and their reading ends. All fallible steps happen before the child exists; after a later
+/// failure it would run on unsupervised.
 ///
 /// # Errors
-/// No descriptors are left.
+/// No file descriptors are left.
 pub(super) fn output() -> io::Result<(Output, [pipe::Receiver; 2])> {
     let (stdout, from_stdout) = pipe::pipe()?;
     let (stderr, from_stderr) = pipe::pipe()?;
@@ -59,7 +59,7 @@ pub(super) fn output() -> io::Result<(Output, [pipe::Receiver; 2])> {
     Ok((output, [from_stdout, from_stderr]))
 }
 
-/// All that the kernel shall hold it to.
+/// The full confinement of the process.
 fn confinement(spec: &ServiceSpec, process: &Process, places: &Places) -> io::Result<Confinement> {
     let program = Path::new(process.argv.first().ok_or(io::ErrorKind::InvalidInput)?);
     let notify = places.notify_socket(&spec.id);
@@ -79,7 +79,7 @@ fn confinement(spec: &ServiceSpec, process: &Process, places: &Places) -> io::Re
     })
 }
 
-/// Made here, and not in the child: what is started between fork and exec allocates nothing.
+/// Builds the filter in the parent, since a child must not allocate between fork and exec.
 pub(super) fn filter(calls: SystemCalls) -> io::Result<Option<Filter>> {
     match calls {
         SystemCalls::All => Ok(None),
@@ -90,7 +90,7 @@ pub(super) fn filter(calls: SystemCalls) -> io::Result<Option<Filter>> {
     }
 }
 
-/// The root of a process: what is declared, its program, and `others`.
+/// Root of a sandboxed process: the declared paths, its program, and `others`.
 pub(super) fn root(sandbox: &Sandbox, program: &Path, others: Vec<Bind>, stage: &Path) -> Root {
     let parts = sandbox.sees.iter().map(|part| Bind {
         path: part.path.into(),

@@ -1,4 +1,4 @@
-//! What the kernel says of children that are started by the declarations of the table.
+//! The kernel's view of children started from the declarations of the table.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,14 +11,14 @@ use tokio::io::AsyncReadExt as _;
 use super::*;
 use crate::{ApiMode, Part, Runner, SystemCalls, table, trustd};
 
-/// In place of the files a service sees, which only a node has.
+/// Stands in for the service's files, which exist only on a node.
 const DATA: &str = "/var";
 const PARTS: &[Part] = &[Part {
     path: DATA,
     access: Access::Read,
     follows: false,
 }];
-/// What a program that is linked dynamically needs beside it; those of the image are not.
+/// Libraries of a dynamically linked program; those of the image are static.
 const LIBRARIES: [&str; 3] = ["/usr", "/lib", "/lib64"];
 const PROGRAM: &str = "/usr/bin/sleep";
 
@@ -29,8 +29,7 @@ struct Started {
 }
 
 impl Started {
-    /// A child confined as the service is, but for the program and the files it needs; `None`: who runs
-    /// this may not confine.
+    /// A child confined like the service, except for its program and files; `None` if the test's user may not confine.
     fn by(mut spec: ServiceSpec) -> Option<Started> {
         let Runner::Process(declared) = &mut spec.runner else {
             panic!("{spec:?}")
@@ -40,10 +39,10 @@ impl Started {
         if let Some(sandbox) = declared.sandbox.as_mut().filter(|_| serves) {
             sandbox.sees = PARTS;
         }
-        // As the boot makes it.
+        // The boot creates it on a node.
         fs::create_dir_all("/run/udev").unwrap();
         let process = declared.clone();
-        // Who may not lower a score may raise it as much.
+        // An unprivileged user may only raise a score, so the test raises it by the same amount.
         if !may_lower_scores() {
             spec.oom_score_adj = spec.oom_score_adj.abs();
         }
@@ -67,7 +66,7 @@ impl Started {
         let (output, _) = output().unwrap();
         let arguments = ["1000".into()];
         let started = child::start(&PROGRAM.into(), &arguments, &[], output, &confinement);
-        // Who may not make namespaces gets no child, rather than one that is not confined.
+        // A user who may not create namespaces gets an error instead of an unconfined child.
         if !rustix::process::geteuid().is_root() {
             assert_eq!(started.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
             skip("root, to confine a child");
@@ -104,7 +103,7 @@ impl Drop for Started {
     }
 }
 
-/// `CAP_SYS_RESOURCE` (proc_pid_oom_score_adj(5)).
+/// Whether the process has `CAP_SYS_RESOURCE` (proc_pid_oom_score_adj(5)).
 fn may_lower_scores() -> bool {
     let held = rustix::thread::capabilities(None).unwrap().effective;
     held.contains(CapabilitySet::SYS_RESOURCE)
@@ -117,13 +116,13 @@ fn process(spec: &ServiceSpec) -> &Process {
     process
 }
 
-/// What talks to the network.
+/// Services on the network.
 fn sandboxed() -> impl Iterator<Item = ServiceSpec> {
     let all = table(ApiMode::Secure).into_iter().chain([trustd()]);
     all.filter(|spec| process(spec).system_calls == SystemCalls::Server)
 }
 
-/// What does more than to serve.
+/// Services with a broader filter than a server's.
 fn filtered() -> impl Iterator<Item = ServiceSpec> {
     let all = table(ApiMode::Secure).into_iter();
     all.filter(|spec| {
@@ -132,7 +131,7 @@ fn filtered() -> impl Iterator<Item = ServiceSpec> {
     })
 }
 
-/// What a shell says on both its outputs, confined as the service's process is.
+/// Output of a shell script on both outputs, confined like the service.
 async fn said(spec: &ServiceSpec, process: &Process, script: &str) -> [String; 2] {
     let directory = tempfile::tempdir().unwrap();
     let places = Places {
@@ -143,7 +142,7 @@ async fn said(spec: &ServiceSpec, process: &Process, script: &str) -> [String; 2
     };
     fs::create_dir(&places.stage).unwrap();
     fs::write(places.notify_socket(&spec.id), "").unwrap();
-    // As the boot makes it.
+    // The boot creates it on a node.
     fs::create_dir_all("/run/udev").unwrap();
     let mut confinement = confinement(spec, process, &places).unwrap();
     (confinement.cgroup_procs, confinement.oom_score_adj) = (None, 0);
@@ -187,7 +186,7 @@ async fn a_service_with_a_filter_has_no_more_than_its_capabilities() {
         }
         for field in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
             let held = u64::from_str_radix(of(field), 16).unwrap();
-            // Who runs this may have fewer than the node.
+            // The test's user may have fewer capabilities than the node.
             assert_eq!(held & !declared, 0, "{id}: {field} {held:x}");
         }
         seen.push(id.to_string());
@@ -206,7 +205,7 @@ async fn what_a_filter_refuses_fails_and_all_else_works() {
         let [words, complaint] = said(&spec, declared, script).await;
         assert_eq!(words, "works\n", "{id}: {complaint}");
         assert!(complaint.contains("not implemented"), "{id}: {complaint}");
-        // Where its capabilities alone would let it, it is the filter that does not.
+        // If the capabilities alone would permit the call, the filter is what refuses it.
         if declared.capabilities.contains(CapabilitySet::SYS_ADMIN) {
             let unfiltered = Process {
                 system_calls: SystemCalls::All,
@@ -244,7 +243,7 @@ async fn a_sandboxed_service_holds_nothing() {
             ("CapBnd", none),
             ("CapAmb", none),
             ("NoNewPrivs", "1"),
-            // A filter (proc_pid_status(5)).
+            // Value 2 means a filter (proc_pid_status(5)).
             ("Seccomp", "2"),
         ] {
             assert_eq!(
@@ -281,7 +280,7 @@ async fn a_sandboxed_service_has_a_sealed_root_and_only_what_was_declared_in_it(
         let mut wanted: Vec<&str> = LIBRARIES.to_vec();
         wanted.extend(["/", DATA, PROGRAM, notify.to_str().unwrap()]);
         wanted.sort_unstable();
-        // proc_pid_mountinfo(5): the fifth field is where, the sixth how.
+        // proc_pid_mountinfo(5): the fifth field is the mount point, the sixth the options.
         let mounts = started.read("mountinfo");
         let mut places = Vec::new();
         for line in mounts.lines() {
@@ -290,7 +289,7 @@ async fn a_sandboxed_service_has_a_sealed_root_and_only_what_was_declared_in_it(
             assert!(has("ro") && has("nosuid") && has("nodev"), "{id}: {line}");
             let runs = fields[4] == PROGRAM || LIBRARIES.contains(&fields[4]);
             assert_eq!(has("noexec"), !runs, "{id}: {line}");
-            // It gets none of the node's later mounts, and gives it none (mount_namespaces(7)).
+            // Mounts do not propagate in either direction (mount_namespaces(7)).
             assert!(
                 !line.contains("shared:") && !line.contains("master:"),
                 "{id}: {line}"
@@ -328,7 +327,7 @@ async fn udevd_sees_devices_and_its_database_and_no_data_of_the_node() {
     let [words, complaint] = said(&spec, process(&spec), &script).await;
     fs::remove_file(&later).unwrap();
     make.await.unwrap();
-    // What is in /tmp is the socket to say that it is up.
+    // /tmp contains the notify socket.
     let wanted = "/:\ndev\netc\nlib\nlib64\nproc\nrun\nsys\ntmp\nusr\n\n/etc:\nmodprobe.d\n\n\
                   /proc:\ncmdline\nsys\n\n/run:\nudev\nkeeps\nopens\n/proc/sys/kernel\n/sys/class\n";
     assert_eq!(words, wanted, "{complaint}");

@@ -1,4 +1,5 @@
-//! The supervisor with real children, each test in a process of its own: who reaps takes every child there is.
+//! The supervisor with real children. Each test has a process of its own, because reaping takes every child of the
+//! process.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,7 @@ use super::*;
 use crate::view::ServiceState;
 use crate::{Process, Runner, SystemCalls, TOOLS_CGROUP, Tool, tool as named};
 
-/// A test that waits for so long waits for what does not come.
+/// A test that waits this long waits for an event that never comes.
 const DEADLINE: Duration = Duration::from_secs(120);
 
 /// Runs a test of this module in a process and a runtime of its own.
@@ -66,7 +67,7 @@ fn world(reap: fn() -> std::io::Result<Option<Reaped>>) -> World {
     }
 }
 
-/// A service "x" that comes back at once, for ever.
+/// A service "x" that restarts immediately, forever.
 fn service(argv: &[&str]) -> ServiceSpec {
     ServiceSpec {
         runner: Runner::Process(Process {
@@ -107,7 +108,7 @@ impl World {
         self.until("finished", finished).await;
     }
 
-    /// Runs a tool that is not of the table.
+    /// Runs a tool that is not in the table.
     async fn run(&self, tool: Tool, arguments: &[&str]) -> Result<(), String> {
         let (done, ended) = oneshot::channel();
         let arguments = arguments.iter().map(|&word| Argument::word(word)).collect();
@@ -130,7 +131,7 @@ async fn until(is: impl Fn() -> bool) {
     timeout(DEADLINE, reached).await.unwrap();
 }
 
-/// There is none, dead or alive.
+/// Asserts that there is no child, dead or alive.
 fn assert_no_child() {
     let any = waitpid(None, Some(WaitPidFlag::WNOHANG));
     assert_eq!(any, Err(Errno::ECHILD));
@@ -140,7 +141,7 @@ fn tasks() -> usize {
     Handle::current().metrics().num_alive_tasks()
 }
 
-/// All there is below a directory.
+/// All paths below a directory.
 fn entries(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut left = vec![directory.to_owned()];
@@ -155,12 +156,12 @@ fn entries(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// What this process has open.
+/// Number of open file descriptors of this process.
 fn descriptors() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// What it has in memory, in bytes (proc_pid_statm(5)).
+/// Resident memory of this process in bytes (proc_pid_statm(5)).
 fn memory() -> u64 {
     let statm = fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
@@ -174,7 +175,7 @@ fn a_thousand_restarts_leave_nothing_behind() {
         let starts = world.directory.path().join("starts");
         let script = format!("echo >> {}", starts.display());
         let counted = || fs::metadata(&starts).map_or(0, |data| data.len());
-        // The supervisor, and who hears whether the service is ready.
+        // The supervisor's task, and the listener on the notify socket.
         let at_rest = || tasks() == 2;
         world
             .supervisor
@@ -193,7 +194,7 @@ fn a_thousand_restarts_leave_nothing_behind() {
         assert_eq!(after, before);
         let history = world.supervisor.views()[0].events.len();
         assert!(history <= 64, "{history}");
-        // Two KiB kept of each start would be more; the allocator itself keeps up to one MiB on a busy host.
+        // A leak of two KiB per start would exceed this; the allocator itself keeps up to one MiB on a busy host.
         let grown = memory().saturating_sub(memory_before);
         assert!(grown < 2 << 20, "{grown} bytes");
     });
@@ -238,7 +239,7 @@ fn a_start_that_fails_leaves_no_child() {
         let limit = getrlimit(Resource::Nofile);
         let mut refused = 0;
         let pid = loop {
-            // Every descriptor that is needed on the way is once the first there is none for.
+            // Each required file descriptor is once the first that is missing.
             let fewer = Rlimit {
                 current: Some(3 + refused),
                 ..limit

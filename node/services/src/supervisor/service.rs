@@ -1,4 +1,4 @@
-//! One service: its declaration, where it is, and its history.
+//! One service: its declaration, state and history.
 
 use std::collections::VecDeque;
 use std::time::SystemTime;
@@ -12,19 +12,19 @@ use super::policy::{Runs, State};
 use crate::ServiceSpec;
 use crate::view::{ServiceEvent, ServiceState, ServiceView};
 
-/// The API shows so many (the reference's number).
+/// Maximum length of the history (the reference's number).
 const HISTORY: usize = 64;
-/// One service and where it is.
+/// One service and its state.
 pub(super) struct Service {
     pub(super) spec: ServiceSpec,
-    /// Who follows its container, while there is one.
+    /// Handle of its container, while there is one.
     pub(super) container: Option<Handle>,
-    /// Ends its task, while there is one.
+    /// Handle to abort its task, while there is one.
     pub(super) task: Option<AbortHandle>,
-    /// Hears when its process is ready, from its first start on.
+    /// Listener on its notify socket, from its first start on.
     pub(super) listening: Option<JoinSet<()>>,
     pub(super) state: State,
-    /// It is known no longer when it has ended.
+    /// Whether it is removed once it has ended.
     pub(super) leaves: bool,
     pub(super) view: ServiceView,
     history: VecDeque<ServiceEvent>,
@@ -53,7 +53,7 @@ impl Service {
         }
     }
 
-    /// What the API shows.
+    /// The view for the API.
     pub(super) fn shown(&self) -> ServiceView {
         let pid = match self.state.runs() {
             Some(Runs::Process(pid)) => Some(pid),
@@ -68,7 +68,7 @@ impl Service {
     }
 
     pub(super) fn note(&mut self, state: ServiceState, message: String) {
-        // A service that cannot start repeats itself; its history keeps it, the console need not.
+        // A service that cannot start repeats its messages; the history keeps them, the console skips them.
         let said_before = self
             .history
             .iter()
@@ -90,7 +90,7 @@ impl Service {
         self.view.events = self.history.iter().cloned().collect();
     }
 
-    /// What the last entry of its history says, for the API.
+    /// The last entry of its history as an event of the API.
     pub(super) fn event(&self) -> api::ServiceStateEvent {
         let last = self.history.back();
         api::ServiceStateEvent {
@@ -101,7 +101,7 @@ impl Service {
         }
     }
 
-    /// It works, or not, for the reason given.
+    /// Records that it is healthy, or not for the given reason.
     pub(super) fn set_health(&mut self, health: Result<(), String>) {
         self.view.healthy = Some(health.is_ok());
         self.view.health_message = health.err().unwrap_or_default();

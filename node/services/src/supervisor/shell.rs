@@ -1,4 +1,4 @@
-//! The shell around the policy: one task, which owns every child of process 1.
+//! The shell around the policy: the single task that owns every child of process 1.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -18,10 +18,10 @@ use super::{Order, Outside, Places, Scope, control, logs, notify, process, task,
 use crate::view::{ServiceState, ServiceView};
 use crate::{Condition, Id, Runner, ServiceSpec, outlives_others, stop_waves};
 
-/// Children reaped before other work gets a turn, so that a storm of orphans delays nobody for long.
+/// Maximum number of children reaped per turn, so that a storm of orphans delays other work only briefly.
 const REAPED_PER_TURN: usize = 256;
 
-/// An orderly stop under way.
+/// An orderly stop in progress.
 pub(super) struct Stopping {
     waves: VecDeque<Vec<Id>>,
     wave: Vec<Id>,
@@ -34,9 +34,9 @@ pub(super) struct Shell {
     pub(super) logs: logs::Sender,
     pub(super) events: Events,
     pub(super) orders: mpsc::UnboundedReceiver<Order>,
-    /// What services and those who follow them say.
+    /// Events from services and their followers.
     pub(super) told: mpsc::UnboundedReceiver<(Id, Event)>,
-    /// The other end of `told`, for services to come.
+    /// The sending end of `told`, for later services.
     pub(super) speakers: mpsc::UnboundedSender<(Id, Event)>,
     pub(super) outside: Outside,
     pub(super) known: Known,
@@ -44,7 +44,7 @@ pub(super) struct Shell {
     pub(super) publisher: watch::Sender<Vec<ServiceView>>,
     pub(super) tools: tool::Tools,
     pub(super) stopping: Option<Stopping>,
-    /// Who waits for a service to have started or stopped.
+    /// Requests whose callers wait for a start or stop.
     pub(super) controls: Vec<control::Request>,
 }
 
@@ -114,7 +114,7 @@ impl Shell {
         }
     }
 
-    /// A new service starts; one that is declared otherwise than before starts anew; any other goes on.
+    /// Starts a new service, restarts one with a changed declaration, and leaves others alone.
     fn declare(&mut self, spec: ServiceSpec) {
         let id = spec.id.clone();
         let event = match self
@@ -145,7 +145,7 @@ impl Shell {
         self.happened(id, Event::Stop);
     }
 
-    /// Services that wait for the condition tell why they still do.
+    /// Records a condition; services that still wait for it show the new reason.
     fn learn(&mut self, condition: Condition, holds: Result<(), String>) {
         if !self.known.learn(condition.clone(), holds) {
             return;
@@ -203,7 +203,7 @@ impl Shell {
         };
         match &service.spec.runner {
             Runner::Process(process) => {
-                // It says by a socket of its own when it is ready.
+                // The service reports its readiness on a socket of its own.
                 if service.listening.is_none() {
                     let socket = self.places.notify_socket(&service.spec.id);
                     let (id, told) = (service.spec.id.clone(), self.speakers.clone());
@@ -237,7 +237,7 @@ impl Shell {
         }
     }
 
-    /// Asks the service, in a task of its own, whether it works.
+    /// Runs a health check in a task of its own.
     fn check(&self, at: usize) {
         let Some(spec) = self.services.get(at).map(|service| &service.spec) else {
             return;
@@ -247,7 +247,7 @@ impl Shell {
         };
         let (id, speakers) = (spec.id.clone(), self.speakers.clone());
         tokio::spawn(async move {
-            // A check without an answer would be the service's last.
+            // A check that panics must still produce an answer: without one no further check follows.
             let answer = caught(check.run()).await;
             let answer = answer.unwrap_or_else(|panicked| Err(format!("the check: {panicked}")));
             // The shell ends only with machined.
@@ -257,7 +257,7 @@ impl Shell {
 
     fn signal(&self, at: usize, runs: Runs, signal: sys::Signal) {
         match runs {
-            // It may have ended meanwhile.
+            // The process may have ended meanwhile.
             Runs::Process(pid) => drop(sys::signal_group(pid, signal)),
             Runs::Container => {
                 let service = self.services.get(at);
@@ -315,7 +315,7 @@ impl Shell {
         }
     }
 
-    /// Reaps what has ended; true when there may be more.
+    /// Reaps ended children; returns `true` if more may be waiting.
     fn reap(&mut self) -> bool {
         for _ in 0..REAPED_PER_TURN {
             let reaped = match (self.outside.reap)() {
@@ -364,7 +364,7 @@ impl Shell {
             let Some(stopping) = &mut self.stopping else {
                 return;
             };
-            // One that was forgotten and has ended is not known any more.
+            // A removed service that has ended is unknown.
             let is_busy = |id: &Id| {
                 self.services
                     .iter()
@@ -406,7 +406,7 @@ impl Shell {
     }
 }
 
-/// Sleeps until then, or for ever.
+/// Sleeps until the deadline, or forever without one.
 async fn until(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline.into()).await,

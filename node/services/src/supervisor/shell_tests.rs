@@ -1,4 +1,4 @@
-//! Services that come up and answer no more.
+//! Services that come up and later stop answering.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::health::{HealthCheck, Probe};
 use crate::supervisor::testing::{spec, world};
 use crate::view::{ServiceState, ServiceView};
 
-/// A service that is asked at this socket, all the time.
+/// A service with continuous health checks on this socket.
 fn checked(id: &str, socket: &Path, restart_after: Option<u32>) -> ServiceSpec {
     let mut spec = spec(id);
     let often = Duration::from_millis(1);
@@ -26,7 +26,7 @@ fn checked(id: &str, socket: &Path, restart_after: Option<u32>) -> ServiceSpec {
     spec
 }
 
-/// A server that works.
+/// A working server.
 fn serve(socket: PathBuf) -> JoinHandle<()> {
     let listener = UnixListener::bind(socket).unwrap();
     tokio::spawn(async move { while listener.accept().await.is_ok() {} })
@@ -60,7 +60,7 @@ async fn one_that_does_not_answer_is_told_and_waited_for() {
     let _server = serve(socket);
     assert_eq!(world.until_up("x").await, "Health check successful");
     world.until_up("y").await;
-    // It was never touched.
+    // It was never restarted.
     assert_eq!(world.fake.change(|state| state.running["x"].1), 101);
 }
 

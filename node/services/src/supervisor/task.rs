@@ -1,4 +1,4 @@
-//! A service that is a task of machined itself. One that panics ends, and nothing else with it.
+//! A service that is a task of machined. A panic in it ends only that service.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use crate::Id;
 
 type Start = dyn Fn(Ready) -> BoxFuture<'static, Result<(), String>> + Send + Sync;
 
-/// What is done, made anew for every start. It is dropped where it waits when it shall end.
+/// A function that starts the task; it is called for every start. A stop drops the task at its next await point.
 #[derive(Clone)]
 pub struct Task(Arc<Start>);
 
 impl Task {
-    /// Of a function that starts it; what it returns as an error is why it failed.
+    /// Wraps a function that starts the task; an error it returns is the reason of its failure.
     #[must_use]
     pub fn new<F>(start: impl Fn(Ready) -> F + Send + Sync + 'static) -> Task
     where
@@ -42,7 +42,7 @@ impl PartialEq for Task {
 
 impl Eq for Task {}
 
-/// By which a task says that it can be used.
+/// Handle by which a task reports that it is ready.
 #[derive(Debug)]
 pub struct Ready {
     id: Id,
@@ -50,7 +50,7 @@ pub struct Ready {
 }
 
 impl Ready {
-    /// Says so.
+    /// Reports that the task is ready.
     pub fn tell(self) {
         let event = Event::Ready("Service is ready".to_owned());
         // The shell ends only with machined.
@@ -58,14 +58,14 @@ impl Ready {
     }
 }
 
-/// Starts the task; what becomes of it is told.
+/// Starts the task and reports its events.
 pub(super) fn start(id: &Id, task: &Task, told: mpsc::UnboundedSender<(Id, Event)>) -> AbortHandle {
     let ready = Ready {
         id: id.clone(),
         told: told.clone(),
     };
     let task = task.clone();
-    // Also what it does before it first waits may panic.
+    // The start function is called inside the task, because it may panic as well.
     let work = tokio::spawn(async move { (task.0)(ready).await });
     let handle = work.abort_handle();
     let id = id.clone();
@@ -73,7 +73,7 @@ pub(super) fn start(id: &Id, task: &Task, told: mpsc::UnboundedSender<(Id, Event
         let event = match work.await {
             Ok(Ok(())) => Event::Exited(Exit::Code(0)),
             Ok(Err(why)) => Event::Failed(why),
-            // It was told to.
+            // The task was asked to end.
             Err(error) if error.is_cancelled() => Event::Exited(Exit::Code(0)),
             Err(error) => Event::Failed(format!("it broke off: {error}")),
         };
@@ -122,7 +122,7 @@ mod tests {
         };
         world.until("x", said("no socket")).await;
         world.until("x", said("it broke off")).await;
-        // The same declaration changes nothing.
+        // An unchanged declaration has no effect.
         world.supervisor.declare(service(task));
         world.supervisor.stop("x");
         let finished = |view: &ServiceView| view.state == ServiceState::Finished;

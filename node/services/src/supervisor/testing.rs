@@ -1,4 +1,4 @@
-//! For tests: a supervisor whose containers are run by a fake that plays containerd.
+//! Test support: a supervisor with a fake containerd.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -25,37 +25,37 @@ use super::{Outside, Places, Supervisor, logs};
 use crate::view::ServiceView;
 use crate::{Container, Root, Runner, ServiceSpec};
 
-/// What runs in the fake, and what was asked of it.
+/// State of the fake: its containers and the calls it received.
 #[derive(Debug, Default)]
 pub struct State {
     pub(super) away: bool,
-    /// Starting takes for ever.
+    /// Whether a start never returns.
     pub(super) hangs: bool,
-    /// The answer to a start is lost, though the container runs.
+    /// Whether the answer to a start is lost, though the container runs.
     pub(super) loses_answers: bool,
-    /// What runs, by id, with its first process.
+    /// Running containers by id, with the PID of the first process.
     pub running: HashMap<String, (Bundle, u32)>,
     pub(super) ended: HashMap<String, i32>,
-    /// How many containers were made.
+    /// Number of containers created.
     pub made: u32,
     pub(super) signals: Vec<Signal>,
-    /// So many signals are refused, while containerd is there.
+    /// Number of signals to refuse while containerd is there.
     pub(super) refuses: u32,
 }
 
-/// A runtime that plays containerd. Cheap to clone.
+/// A fake containerd. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Fake(Arc<Mutex<State>>, Arc<watch::Sender<()>>);
 
 impl Fake {
-    /// Changes what runs; waiters look again.
+    /// Changes the state and wakes waiters.
     pub fn change<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
         let answer = act(&mut self.0.lock().unwrap());
         self.1.send_replace(());
         answer
     }
 
-    /// Ends what runs.
+    /// Ends a running container.
     pub fn end(&self, id: &str, code: i32) {
         self.change(|state| {
             assert!(state.running.remove(id).is_some(), "{id} does not run");
@@ -171,7 +171,7 @@ pub(super) const LIMITS: Limits = Limits {
     },
 };
 
-/// A container that waits for nothing.
+/// A container without preconditions.
 pub fn spec(id: &str) -> ServiceSpec {
     let container = Container {
         root: Root::Directory("/usr/local/lib/containers/x".into()),
@@ -204,17 +204,17 @@ pub fn spec(id: &str) -> ServiceSpec {
 /// A supervisor and its runtime.
 #[derive(Debug)]
 pub struct World {
-    /// What it starts containers with.
+    /// The fake runtime.
     pub fake: Fake,
-    /// It supervises nothing yet.
+    /// The supervisor; it has no services yet.
     pub supervisor: Supervisor,
-    /// What its services say.
+    /// Output of its services.
     pub logs: logs::Queue,
-    /// Where they have their files.
+    /// Directory of its files.
     pub directory: tempfile::TempDir,
 }
 
-/// One of each.
+/// Creates a new world.
 pub fn world() -> World {
     let directory = tempfile::tempdir().unwrap();
     let places = Places {
@@ -224,7 +224,7 @@ pub fn world() -> World {
         containers: directory.path().join("containers"),
     };
     let fake = Fake::default();
-    // Children of the test's process are not the supervisor's.
+    // The test's own children do not belong to the supervisor.
     let outside = Outside {
         runtime: Arc::new(fake.clone()),
         reap: || Ok(None),
@@ -241,7 +241,7 @@ pub fn world() -> World {
 }
 
 impl World {
-    /// Waits until the service looks like this, and returns the last words of its history.
+    /// Waits until the predicate holds for the service, and returns the last message of its history.
     pub async fn until(&self, id: &str, is: impl Fn(&ServiceView) -> bool) -> String {
         let mut views = self.supervisor.watch();
         let there = |views: &Vec<ServiceView>| views.iter().any(|view| view.id == id && is(view));
@@ -254,13 +254,13 @@ impl World {
         view.events.last().unwrap().message.clone()
     }
 
-    /// Waits until its history has these words.
+    /// Waits until its history contains this message.
     pub async fn until_said(&self, id: &str, text: &str) {
         let said = |view: &ServiceView| view.events.iter().any(|event| event.message == text);
         self.until(id, said).await;
     }
 
-    /// Waits until it is up, and returns the last words of its history.
+    /// Waits until it is up, and returns the last message of its history.
     pub async fn until_up(&self, id: &str) -> String {
         self.until(id, |view| view.healthy == Some(true)).await
     }

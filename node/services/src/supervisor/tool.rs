@@ -1,4 +1,4 @@
-//! Programs of the image that run once and end: `mkfs.xfs`, `udevd modprobe` and their like (`services/tools.rs`).
+//! One-shot programs of the image: `mkfs.xfs`, `udevd modprobe` and others (`services/tools.rs`).
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -17,10 +17,10 @@ use tokio::sync::oneshot;
 use super::{Places, process};
 use crate::{Argument, TOOLS_CGROUP, Tool};
 
-/// What is kept of a tool's words, in bytes; they go into one message.
+/// Maximum length of a tool's output to keep, in bytes; it goes into one message.
 const MOST_WORDS: usize = 4096;
 
-/// A tool to be run, and who waits for it.
+/// A tool to run, and the caller to notify.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) tool: Tool,
@@ -28,22 +28,22 @@ pub(super) struct Job {
     pub(super) done: oneshot::Sender<Result<(), String>>,
 }
 
-/// A tool that runs.
+/// A running tool.
 #[derive(Debug)]
 pub(super) struct Running {
     tool: Tool,
-    /// When it is killed; `None`: it was.
+    /// Time at which it is killed; `None` once it was.
     until: Option<Instant>,
     words: oneshot::Receiver<String>,
     done: oneshot::Sender<Result<(), String>>,
 }
 
-/// Those that run, by process id.
+/// Running tools by PID.
 #[derive(Debug, Default)]
 pub(super) struct Tools(HashMap<u32, Running>);
 
 impl Tools {
-    /// Starts the tool. Who waits is told when it cannot be started.
+    /// Starts the tool. A failure to start goes to the caller.
     pub(super) fn start(&mut self, job: Job, places: &Places) {
         let Job {
             tool,
@@ -67,23 +67,23 @@ impl Tools {
         }
     }
 
-    /// When [`Tools::kill_late`] has something to do.
+    /// Time at which [`Tools::kill_late`] has work to do.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.0.values().filter_map(|running| running.until).min()
     }
 
-    /// Kills those whose time is up; their end is reaped as any other.
+    /// Kills tools whose time limit has passed; they are reaped like any child.
     pub(super) fn kill_late(&mut self, now: Instant) {
         for (pid, running) in &mut self.0 {
             if running.until.is_some_and(|until| until <= now) {
                 running.until = None;
-                // It may have ended meanwhile.
+                // The process may have ended meanwhile.
                 let _ = signal_group(*pid, Signal::KILL);
             }
         }
     }
 
-    /// Tells who waits how a tool ended, if this child is one.
+    /// Notifies the caller of a tool's end, if this child is a tool.
     pub(super) fn ended(&mut self, pid: u32, exit: Exit) {
         let Some(running) = self.0.remove(&pid) else {
             return;
@@ -113,7 +113,7 @@ fn spawn(
     arguments: &[Argument],
     places: &Places,
 ) -> io::Result<(u32, oneshot::Receiver<String>)> {
-    // The first file systems are made before the node's directories.
+    // The first file systems are made before the boot creates the node's directories.
     fs::create_dir_all(&places.stage)?;
     let confinement = confinement(tool, arguments, places)?;
     let program = path(tool).into_os_string();
@@ -139,7 +139,7 @@ fn path(tool: &Tool) -> PathBuf {
     Path::new("/usr/bin").join(tool.program)
 }
 
-/// All that the kernel shall hold it to.
+/// The full confinement of the tool.
 fn confinement(tool: &Tool, arguments: &[Argument], places: &Places) -> io::Result<Confinement> {
     let files = arguments.iter().filter_map(|argument| match argument {
         Argument::Word(_) => None,
@@ -161,8 +161,8 @@ fn confinement(tool: &Tool, arguments: &[Argument], places: &Places) -> io::Resu
     })
 }
 
-/// Reads to the end, so that the tool never blocks on a full pipe; keeps the last words: why it fails a tool says
-/// after what it did (xfs_repair(8) tells of each phase, and of all it finds).
+/// Reads to the end, so that the tool never blocks on a full pipe. Keeps the end of the output: a tool reports its
+/// failure last (xfs_repair(8) first reports each phase and every finding).
 async fn read(mut pipe: impl AsyncRead + Unpin) -> String {
     let mut kept = Vec::new();
     let mut is_cut = false;

@@ -1,4 +1,4 @@
-//! Tools by the declarations of the table, and what the kernel lets them do.
+//! Tools by the declarations of the table, and the access the kernel grants them.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
@@ -20,7 +20,7 @@ async fn a_tool_that_says_much_is_quoted_with_its_last_words() {
     assert_eq!(read(&b"no such file"[..]).await, "no such file");
 }
 
-/// What a test's shell and its programs are linked with.
+/// Libraries of the test's shell and programs.
 const LIBRARIES: [&str; 3] = ["/usr", "/lib", "/lib64"];
 const TOOLS: [&str; 4] = ["mkfs.xfs", "xfs_repair", "udevd", REGISTRYD];
 
@@ -49,7 +49,7 @@ impl World {
         self.directory.path().join(name)
     }
 
-    /// Starts a program of this host as the tool is started, with its libraries beside what the tool sees.
+    /// Starts a program of this host with the confinement of a tool, plus its libraries.
     fn start(
         &self,
         tool: &Tool,
@@ -58,7 +58,7 @@ impl World {
     ) -> (u32, [tokio::net::unix::pipe::Receiver; 2]) {
         let mut confinement = confinement(tool, files, &self.places).unwrap();
         if let Some(root) = &mut confinement.root {
-            // Of the image, where this host has none.
+            // This host lacks the image's program.
             root.binds.retain(|bind| bind.path != path(tool));
             if tool.sandbox.links.is_empty() {
                 let libraries = LIBRARIES.map(|path| Bind::new(path, Access::Run));
@@ -73,7 +73,7 @@ impl World {
         (pid, outputs)
     }
 
-    /// Its exit code, and what it says.
+    /// The exit code and the output.
     async fn run(
         &self,
         tool: &Tool,
@@ -143,7 +143,7 @@ async fn a_tool_has_its_own_user_root_and_network_and_no_capability_beside_the_d
         }
         let own = fs::read_link(format!("/proc/{pid}/ns/net")).unwrap();
         assert_ne!(own, network, "{name}");
-        // No more than the head of a table.
+        // At most the heading of the table.
         let routes = of("net/route");
         assert!(routes.lines().count() <= 1, "{name}: {routes}");
         let mounts = of("mountinfo");
@@ -169,7 +169,7 @@ async fn a_tool_that_is_taken_over_reaches_no_other_file_and_nobody() {
     if !of_root() {
         return;
     }
-    // By builtins of the shell: it starts no process.
+    // The script uses only shell builtins and starts no process.
     let script = "echo x > \"$1/work\" && echo worked; \
                   { echo x > \"$2/beside\"; } 2>&1; { echo x > /escaped; } 2>&1; { read x < /etc/passwd; } 2>&1; \
                   { echo x > /dev/tcp/127.0.0.1/50000; } 2>&1; \
@@ -233,7 +233,7 @@ async fn file_systems_are_made_and_repaired_in_the_sandbox() {
     };
     let device = disk.path().to_owned();
     file_systems_are_made_and_repaired(&world, &device).await;
-    // The superblock is lost: a copy of it makes it whole.
+    // The superblock is lost; a copy of it repairs the file system.
     fs::File::options()
         .write(true)
         .open(&device)

@@ -1,4 +1,4 @@
-//! Which disk or file system a selector means, among those there are.
+//! Evaluates selectors: which disk or file system of the machine they match.
 
 use corten_config::values::{DiskFacts, Expression, VolumeFacts};
 use corten_types::block::{DiscoveredVolume, Disk};
@@ -7,22 +7,22 @@ use super::Trouble;
 use super::world::known_as;
 use crate::{IMAGE_CACHE, STARTED_FROM, WIPEABLE};
 
-/// What kinds of file systems can be mounted that the node did not make.
+/// File systems that can be mounted although the node did not make them.
 const MOUNTABLE: [&str; 5] = ["xfs", "ext4", "vfat", "iso9660", "squashfs"];
 
-/// The disks of the machine and what is on them.
+/// The disks of the machine and their content.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// By the kernel's name.
+    /// Disks, sorted by the kernel's name.
     pub disks: Vec<Disk>,
-    /// Disks and partitions, by the kernel's name.
+    /// Disks and partitions with their content, sorted by the kernel's name.
     pub volumes: Vec<DiscoveredVolume>,
-    /// The device of the disk that carries the node.
+    /// Device of the system disk.
     pub system_disk: String,
 }
 
 impl Facts {
-    /// The disks that are meant, by name; those that nothing can be written to are none.
+    /// The writable disks that match, sorted by name.
     pub(super) fn disks_for(&self, selector: &Expression) -> Result<Vec<&Disk>, Trouble> {
         let usable = self
             .disks
@@ -41,7 +41,7 @@ impl Facts {
         Ok(meant)
     }
 
-    /// Why a disk cannot be a volume as a whole; `None`: by what is told of it, it is empty.
+    /// Why a disk cannot be a volume as a whole; `None` if nothing was discovered on it.
     pub(super) fn not_whole(&self, disk: &Disk) -> Option<String> {
         let remedy = "wipe it if it is to be used";
         let device = disk.dev_path.as_str();
@@ -59,7 +59,7 @@ impl Facts {
         }
     }
 
-    /// The one file system that is meant. What the node keeps for itself is none.
+    /// The only file system that matches. The node's own partitions never match.
     pub(super) fn volume_for(&self, selector: &Expression) -> Result<&DiscoveredVolume, Trouble> {
         let usable = self.volumes.iter().filter(|volume| !self.is_own(volume));
         let usable: Vec<&DiscoveredVolume> = usable.collect();
@@ -95,7 +95,7 @@ impl Facts {
         }
     }
 
-    /// What was found on a disk or partition.
+    /// Content of a disk or partition.
     #[must_use]
     pub fn on(&self, device: &str) -> Option<&DiscoveredVolume> {
         self.volumes.iter().find(|one| one.dev_path == device)
@@ -107,7 +107,7 @@ impl Facts {
         disk.map(known_as)
     }
 
-    /// Whether it is a partition of the node's own: its data, or what it starts from.
+    /// Whether it is one of the node's own partitions, for data or for booting.
     fn is_own(&self, volume: &DiscoveredVolume) -> bool {
         let on_system_disk = self.disk_of(volume) == Some(self.system_disk.as_str());
         let label = volume.partition_label.as_str();
@@ -115,7 +115,7 @@ impl Facts {
         on_system_disk && own.into_iter().any(|name| *name == label)
     }
 
-    /// The device of the disk it lies on.
+    /// Device of the disk on which it lies.
     pub(super) fn disk_of<'a>(&'a self, volume: &'a DiscoveredVolume) -> Option<&'a str> {
         if volume.parent.is_empty() {
             return Some(&volume.dev_path);
@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(disks("system_disk").unwrap(), ["/dev/vda"]);
         let none = disks("disk.size > 1u * TB").unwrap_err();
         assert!(matches!(none, Trouble::Missing(_)), "{none:?}");
-        // Nothing is written to a CD.
+        // A CD is not writable.
         disks("disk.cdrom").unwrap_err();
         let broken = disks("1 / size(disk.symlinks) == 1").unwrap_err();
         assert!(matches!(broken, Trouble::Failed(_)), "{broken:?}");

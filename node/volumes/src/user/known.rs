@@ -1,6 +1,5 @@
-//! Which partition is which volume's, by the ids in the tables of the disks, kept in STATE; and which disk, by the id
-//! of what is on it. A volume that was there once is found again or waited for. It is not made a second time because
-//! its disk comes late, and nothing is taken for it because it has its name.
+//! Records in STATE which partition or disk belongs to which volume, by id. A recorded volume is found again or waited
+//! for. A late disk does not get it made a second time, and a partition with its name alone is not taken for it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,28 +14,28 @@ use uuid::Uuid;
 use super::{Trouble, UserVolume};
 use crate::table::is_senseless;
 
-/// The node's own volume, which is not among those of users.
+/// The node's own volume, which is no user volume.
 const EPHEMERAL: &str = crate::EPHEMERAL.name;
 
-/// A map, in JSON, from volumes ([`UserVolume::key`]) to the ids of their partitions or disks.
+/// JSON map from volumes ([`UserVolume::key`]) to the ids of their partitions or disks.
 const FILE: &str = "user-volumes.json";
-/// What stands before the key of a volume that was encrypted, with the same id.
+/// Prefix of the key of a volume that was encrypted; the id is the same.
 const ENCRYPTED: &str = "encrypted ";
-/// Held from reading to writing: volumes are made and wiped by threads of their own.
+/// Lock of a read-change-write cycle: volumes are made and wiped on separate threads.
 static CHANGING: Mutex<()> = Mutex::new(());
 
-/// What on a disk, by the kernel's name, has a volume's name; or why that cannot be told.
+/// The candidates for a volume on one disk, or the reason why they are unknown.
 #[derive(Debug)]
 pub struct Seen {
-    /// The disk.
+    /// The kernel's name of the disk.
     pub disk: String,
-    /// Partitions, or what it is as a whole.
+    /// Ids of its partitions with the volume's name, or of the disk as a whole.
     pub ids: io::Result<Vec<Uuid>>,
 }
 
 impl Seen {
-    /// What reading a disk gave. A table that says what cannot be was made so: no volume is on it, and none has to
-    /// wait for it.
+    /// Converts the result of reading a disk. A table with impossible values was written deliberately: it has no
+    /// volume, and no volume has to wait for the disk.
     pub fn of(disk: &str, read: io::Result<Vec<Uuid>>) -> Seen {
         let ids = match read {
             Err(error) if is_senseless(&error) => {
@@ -50,10 +49,10 @@ impl Seen {
     }
 }
 
-/// The disk with a volume, whose id is this one if it is known; `None`: it is on no disk, and may be made.
+/// The disk with a volume, by its recorded id if there is one; `None` if no disk has it, so that it may be made.
 ///
 /// # Errors
-/// It is not to be made, for there is one already, or may be.
+/// It must not be made, because it exists or may exist already.
 pub fn disk_of<'a>(
     volume: &str,
     known: Option<Uuid>,
@@ -88,7 +87,7 @@ pub fn disk_of<'a>(
     }
 }
 
-/// The partition or disk that was this volume's, by its key.
+/// The recorded id of a volume's partition or disk, by the volume's key.
 #[must_use]
 pub fn id(state: &Path, volume: &str) -> Option<Uuid> {
     read(state)
@@ -96,25 +95,25 @@ pub fn id(state: &Path, volume: &str) -> Option<Uuid> {
         .and_then(|id| Uuid::parse_str(id).ok())
 }
 
-/// From now on this partition or disk is the volume's.
+/// Records the partition or disk of a volume.
 pub fn remember(state: &Path, volume: &str, id: Uuid) {
     change(state, |known| {
         known.insert(volume.to_owned(), id.to_string());
     });
 }
 
-/// Whether the volume of this key was encrypted; also one of the node's own.
+/// Whether the volume with this key was encrypted; also for the node's own volumes.
 #[must_use]
 pub fn was_encrypted(state: &Path, volume: &str) -> bool {
     read(state).contains_key(&format!("{ENCRYPTED}{volume}"))
 }
 
-/// From now on the volume of this key was encrypted, as long as what has this id is there.
+/// Records that the volume with this key is encrypted; the record goes with this id.
 pub fn remember_encrypted(state: &Path, volume: &str, id: Uuid) {
     remember(state, &format!("{ENCRYPTED}{volume}"), id);
 }
 
-/// Forgets the volumes of users that are wanted no more, whose disks may be gone for good.
+/// Forgets user volumes that the config no longer has; their disks may be gone for good.
 pub fn forget_others(state: &Path, wanted: &[UserVolume]) {
     let is_wanted = |volume: &str| {
         let volume = match volume.strip_prefix(ENCRYPTED) {
@@ -127,14 +126,14 @@ pub fn forget_others(state: &Path, wanted: &[UserVolume]) {
     change(state, |known| known.retain(|volume, _| is_wanted(volume)));
 }
 
-/// Forgets the volumes whose partitions or disks were wiped: they are made anew.
+/// Forgets volumes whose partitions or disks were wiped; they are made anew.
 pub fn forget(state: &Path, ids: &[Uuid]) {
     if !ids.is_empty() {
         change(state, |known| known.retain(|_, id| !is_among(id, ids)));
     }
 }
 
-/// Forgets that volumes were encrypted whose partitions were emptied, and are there still.
+/// Forgets the encryption of volumes whose partitions were emptied but still exist.
 pub fn forget_encrypted(state: &Path, ids: &[Uuid]) {
     change(state, |known| {
         known.retain(|volume, id| !(volume.starts_with(ENCRYPTED) && is_among(id, ids)));
@@ -214,7 +213,7 @@ mod tests {
         let one = [seen("vda", &[]), seen("vdb", &[ONE]), broken("vdc")];
         assert_eq!(disk_of("u-data", None, &one), Ok(Some("vdb")));
         assert_eq!(disk_of("u-data", Some(ONE), &one), Ok(Some("vdb")));
-        // The disk of the one that is known is late; another disk has one of its name.
+        // The recorded disk is late; another disk has a partition of the same name.
         let trouble = disk_of("u-data", Some(TWO), &one[..2]).unwrap_err();
         let Trouble::Missing(why) = trouble else {
             panic!("{trouble:?}")
@@ -222,12 +221,12 @@ mod tests {
         assert!(why.contains(&TWO.to_string()) && why.contains("put it back"));
         assert!(failure(Some(TWO), &one).contains("vdc: broken"));
         assert!(failure(None, &[seen("vda", &[]), broken("vdc")]).contains("vdc: broken"));
-        // Nobody's damage makes such a table.
+        // Damage cannot produce such a table.
         let senseless = Seen::of("vdc", Err(ErrorKind::InvalidData.into()));
         let damaged = Seen::of("vdc", Err(ErrorKind::Other.into()));
         assert_eq!(disk_of("u-data", None, &[senseless]), Ok(None));
         assert!(failure(None, &[damaged]).contains("vdc"));
-        // By its name alone nobody can tell which it is.
+        // The name alone is ambiguous.
         let two = [seen("vda", &[ONE]), seen("vdb", &[TWO])];
         assert!(failure(None, &two).contains("on vda and vdb"));
         assert_eq!(disk_of("u-data", Some(TWO), &two), Ok(Some("vdb")));
@@ -250,7 +249,7 @@ mod tests {
         assert_eq!(known("u-data"), Some(ONE));
         forget(state.path(), &[TWO, ONE]);
         assert_eq!(known("u-data"), None);
-        // As a whole disk it is another one than it was as a partition.
+        // A whole disk is another volume than the partition of that name.
         let whole = sample::kind(&format!(
             "UserVolumeConfig\nname: data\nvolumeType: disk\n{selector}"
         ));
@@ -260,7 +259,7 @@ mod tests {
         remember(state.path(), "disk u-data", TWO);
         forget_others(state.path(), &wanted(&whole));
         assert_eq!(known("disk u-data"), Some(TWO));
-        // That one was encrypted is forgotten with it; of the node's own volume, with what is in it alone.
+        // The record of encryption goes with a user volume; that of EPHEMERAL only with its content.
         let encrypted = |volume| was_encrypted(state.path(), volume);
         for volume in ["disk u-data", "u-old", EPHEMERAL] {
             remember_encrypted(state.path(), volume, TWO);

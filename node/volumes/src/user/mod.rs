@@ -1,9 +1,9 @@
-//! The volumes of users: partitions on disks that selectors choose, whole disks, directories, and file systems that
-//! exist already; mounted below `/var/mnt`, so that EPHEMERAL comes first.
+//! User volumes: partitions on disks that selectors choose, whole disks, directories, and existing file systems. All
+//! are mounted below `/var/mnt`, after EPHEMERAL.
 //!
-//! What is wanted is here, which disk it means in `choose.rs`, its partition in `partition.rs`, its whole disk in
-//! `whole_disk.rs`, which one was its in `known.rs`, which keys open it in `opened.rs`, what is done to disks in
-//! `world.rs`, and to mounts in `mounts.rs`; the controller `block.UserVolumeController` decides when.
+//! This module derives the wanted volumes from the config. `choose.rs` selects disks, `partition.rs` and
+//! `whole_disk.rs` plan the changes, `known.rs` records the choice, `opened.rs` tracks keys, `world.rs` changes disks
+//! and `mounts.rs` mounts. The controller `block.UserVolumeController` decides when.
 
 mod choose;
 mod known;
@@ -33,105 +33,105 @@ pub use world::World;
 
 const MOUNTED_BELOW: &str = "/var/mnt";
 
-/// A volume that the config wants beside the node's own.
+/// A volume that the config asks for in addition to the node's own.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UserVolume {
-    /// Names it among all volumes, and is its partition's name: `u-NAME`, `r-NAME`, `s-NAME`, `e-NAME`.
+    /// Unique id and partition name: `u-NAME`, `r-NAME`, `s-NAME`, `e-NAME`.
     pub id: String,
-    /// What it is.
+    /// Kind of the volume.
     pub kind: Kind,
-    /// How it is mounted; `None`: it is used as it is.
+    /// Mount settings; `None` for a volume that is used without a mount.
     pub mounting: Option<Mounting>,
 }
 
-/// What a volume is.
+/// Kind of a volume.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Kind {
-    /// A partition, made where there is none.
+    /// A partition; the node makes it if it is missing.
     Partition(Partition),
-    /// A disk without partitions, with a file system where it was empty.
+    /// A disk without partitions; the node makes a file system on it if it is empty.
     Disk(WholeDisk),
     /// A directory of EPHEMERAL.
     Directory,
-    /// A file system somebody else made, chosen by this.
+    /// An existing file system that this expression selects.
     Existing(Expression),
 }
 
-/// What a partition is made for.
+/// Purpose of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// XFS.
+    /// An XFS file system.
     FileSystem,
-    /// Whatever its users put there.
+    /// Raw storage for its users.
     Raw,
-    /// Swapping.
+    /// Swap space.
     Swap,
 }
 
-/// A partition that is made.
+/// A partition for the node to make.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Partition {
-    /// What it is for.
+    /// Purpose of the partition.
     pub purpose: Purpose,
-    /// Chooses its disk.
+    /// Expression that selects the disk.
     pub selector: Expression,
-    /// At least so many bytes.
+    /// Minimum size in bytes.
     pub least: u64,
-    /// At most so many.
+    /// Maximum size.
     pub most: Option<MaxSize>,
-    /// It is made larger when its disk is.
+    /// Whether it grows with its disk.
     pub grow: bool,
-    /// It lies under LUKS.
+    /// LUKS encryption, if any.
     pub encryption: Option<Encryption>,
 }
 
 /// A disk that is a volume as a whole.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WholeDisk {
-    /// Chooses it.
+    /// Expression that selects the disk.
     pub selector: Expression,
-    /// It has at least so many bytes.
+    /// Minimum size in bytes.
     pub least: u64,
-    /// The label of its file system, by which it is found again.
+    /// Label of its file system, by which the disk is found again.
     pub label: String,
-    /// It lies under LUKS.
+    /// LUKS encryption, if any.
     pub encryption: Option<Encryption>,
 }
 
-/// How a volume is mounted.
+/// Mount settings of a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mounting {
-    /// Where.
+    /// Mount point.
     pub target: String,
-    /// How.
+    /// Mount flags.
     pub flags: MountFlags,
-    /// XFS counts blocks by project.
+    /// Whether XFS counts blocks per project.
     pub project_quota: bool,
 }
 
-/// Where a volume is.
+/// Location of a volume.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Place {
-    /// The device of its partition or disk; none of a directory.
+    /// Device of its partition or disk; empty for a directory.
     pub device: String,
-    /// What is mounted of it: another one when it is encrypted.
+    /// Mounted device; differs from `device` if the volume is encrypted.
     pub opened: String,
-    /// The kernel's number of its disk; none of a directory.
+    /// The kernel's sequence number of its disk; `None` for a directory.
     pub sequence: Option<u64>,
 }
 
-/// Why a volume is not there.
+/// Why a volume is unavailable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trouble {
-    /// A disk may come yet.
+    /// A disk may still appear.
     Missing(String),
-    /// Its disk is being changed by somebody else: it is tried again soon.
+    /// Another thread is changing its disk; a retry follows soon.
     Busy(String),
-    /// Somebody has to do something.
+    /// The operator has to act.
     Failed(String),
 }
 
-/// What the config wants, in its order.
+/// The wanted volumes in the order of the config.
 #[must_use]
 pub fn wanted(document: &Document) -> Vec<UserVolume> {
     let mut all: Vec<UserVolume> = document
@@ -158,7 +158,7 @@ fn of_user(config: &UserVolumeConfig) -> UserVolume {
     };
     let kind = match config.volume_type {
         VolumeType::Directory => {
-            // The mount is that of EPHEMERAL.
+            // The mount is EPHEMERAL's.
             mounting.flags = super::EPHEMERAL.flags;
             Kind::Directory
         }
@@ -235,18 +235,18 @@ fn to_make(
     encryption: Option<&Encryption>,
     purpose: Purpose,
 ) -> Partition {
-    // What is of use at all.
+    // Minimum usable size.
     let smallest = match purpose {
         Purpose::FileSystem => SMALLEST_XFS,
         Purpose::Raw | Purpose::Swap => MIB,
     };
     let selector = provisioning.disk_selector.as_ref();
     let Size(asked) = provisioning.min_size.unwrap_or_default();
-    // A header, and what is emptied behind it.
+    // The LUKS header, and the area that is zeroed behind it.
     let header = encryption.map_or(0, |_| 2 * WIPED);
     Partition {
         purpose,
-        // Without one it is refused, and this chooses nothing.
+        // The config requires a selector; the default expression matches nothing.
         selector: selector.map_or_else(Expression::default, |one| one.expression.clone()),
         least: asked.max(smallest + header),
         most: provisioning.max_size,
@@ -256,8 +256,8 @@ fn to_make(
 }
 
 impl UserVolume {
-    /// Whether one that is mounted as `other` need not be touched to be this. Where and how large a partition is
-    /// made counts only when it is.
+    /// Whether a volume mounted as `other` already satisfies this one. Selector and size only count when a partition is
+    /// made.
     #[must_use]
     pub fn is_used_like(&self, other: &UserVolume) -> bool {
         let is_same = match (&self.kind, &other.kind) {
@@ -269,7 +269,7 @@ impl UserVolume {
         is_same && self.id == other.id && self.mounting == other.mounting
     }
 
-    /// How it is encrypted.
+    /// The encryption of the volume.
     #[must_use]
     pub fn encryption(&self) -> Option<&Encryption> {
         match &self.kind {
@@ -279,14 +279,14 @@ impl UserVolume {
         }
     }
 
-    /// The same, for a volume that is there: what would become of one in the clear is no matter any more.
+    /// The encryption of an existing volume, for which the migration setting is irrelevant.
     fn opens_by(&self) -> Option<Encryption> {
         let mut encryption = self.encryption().cloned()?;
         encryption.migration = Migration::default();
         Some(encryption)
     }
 
-    /// What the node makes of it; empty where that is nothing.
+    /// File system the node makes for it; empty for none.
     #[must_use]
     pub fn formatted(&self) -> &'static str {
         match &self.kind {
@@ -300,8 +300,8 @@ impl UserVolume {
         }
     }
 
-    /// What was made of it is not made again when it seems to be empty: that is damage. In swap there is nothing to
-    /// lose, and what is in a partition that is used as it is nobody here knows.
+    /// Whether an emptied volume counts as damaged, so that it is not made again. Swap has no content to lose. The
+    /// content of a raw partition is unknown to the node.
     fn lasts(&self) -> bool {
         match self.formatted() {
             "swap" => false,
@@ -310,7 +310,7 @@ impl UserVolume {
         }
     }
 
-    /// By what it is kept in mind which one it was. A whole disk is nothing that was a partition of that name.
+    /// Key of its record in STATE. A whole disk has another key than a partition of the same name.
     fn key(&self) -> String {
         match self.kind {
             Kind::Disk(_) => format!("disk {}", self.id),
@@ -318,7 +318,7 @@ impl UserVolume {
         }
     }
 
-    /// Its file system is made as large as what it lies on, whenever it is mounted.
+    /// Whether its file system grows to the size of its device at every mount.
     fn grows(&self) -> bool {
         match &self.kind {
             Kind::Partition(partition) => partition.grow,
@@ -327,7 +327,7 @@ impl UserVolume {
         }
     }
 
-    /// The file system the node makes for it; `None`: it makes none.
+    /// The file system the node makes for it; `None` if it makes none.
     fn volume(&self) -> Option<Volume<'_>> {
         let mounting = self.mounting.as_ref()?;
         let label: &str = match &self.kind {
@@ -437,7 +437,7 @@ mod tests {
         assert!(encrypted.encryption().is_some() && !whole.is_used_like(&encrypted));
     }
 
-    /// XFS has 12 bytes for it.
+    /// XFS limits labels to 12 bytes.
     #[test]
     fn a_file_system_has_a_label_that_fits() {
         let label = |name: &str, kind: &str| {
@@ -452,7 +452,7 @@ mod tests {
         ] {
             assert_eq!(label(name, kind), fits);
         }
-        // A disk is found by it, whatever its name.
+        // Disks are found by the label, so it must be unique for every name.
         let [one, other] = ["abcdefghijk", "abcdefghijl"].map(|name| label(name, "disk"));
         assert!(one.starts_with("u-") && one.len() == LONGEST_LABEL && one != other);
     }

@@ -1,7 +1,7 @@
-//! Mounting user volumes, and taking them out of the tree again.
+//! Mounts and unmounts user volumes.
 //!
-//! Whoever has a directory of EPHEMERAL from the node (`hostPath`) can put a link where a mount point shall be. So its
-//! path is gone down one name at a time, through directories only, and what is mounted on is the one that was found.
+//! A container with a `hostPath` in EPHEMERAL can replace a mount point by a symbolic link. So the path is resolved one
+//! directory at a time without following links, and the mount uses the resulting file descriptor.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -17,30 +17,30 @@ use super::{Kind, Mounting, Place, Purpose, UserVolume, swap};
 use crate::attach::mount_on;
 use crate::{EPHEMERAL, Volume, encryption};
 
-/// File systems whose instances the kernel shows in sysfs by the device's name, as long as anybody has one mounted.
+/// File systems that sysfs lists by device name while they are mounted in any namespace.
 const SHOWN: [&str; 2] = ["/sys/fs/xfs", "/sys/fs/ext4"];
 
-/// A directory that is held open: whatever becomes of its path, it is this one.
+/// A file descriptor of a directory; it stays the same directory when the path changes.
 #[derive(Debug)]
 pub(super) struct Target(OwnedFd);
 
 impl Target {
-    /// The mount point at this path, made where it is not there yet.
+    /// Opens the mount point at this path and creates missing directories.
     ///
     /// # Errors
-    /// The text names what is in the way.
+    /// The text names the obstacle.
     pub(super) fn make(path: &str) -> Result<Target, String> {
         let found = below(Path::new(EPHEMERAL.target), Path::new(path), true);
         found.map_err(|error| error.to_string())
     }
 
-    /// A path that leads there in this process, as long as this is not dropped.
+    /// A path to the directory, valid in this process until `self` is dropped.
     pub(super) fn path(&self) -> String {
         format!("/proc/self/fd/{}", self.0.as_raw_fd())
     }
 }
 
-/// The directory at a path below `root`, with no link on the way. `makes`: the directories that are missing.
+/// Opens the directory at a path below `root` without following links. `makes`: create missing directories.
 fn below(root: &Path, path: &Path, makes: bool) -> io::Result<Target> {
     let cannot = |what: &str, shown: &Path, error: Errno| {
         let kind = io::Error::from(error).kind();
@@ -74,7 +74,7 @@ fn below(root: &Path, path: &Path, makes: bool) -> io::Result<Target> {
     Ok(Target(directory))
 }
 
-/// Undoes the mount at a path. The directory it is in is held open, as the mount itself would be in use then.
+/// Undoes the mount at a path. The parent directory is held open, because an open mount point would be busy.
 fn undo(path: &str, how: fn(&Path) -> io::Result<()>) -> Result<(), String> {
     let path = Path::new(path);
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
@@ -83,7 +83,7 @@ fn undo(path: &str, how: fn(&Path) -> io::Result<()>) -> Result<(), String> {
     let undone = below(Path::new(EPHEMERAL.target), parent, false)
         .and_then(|parent| how(&PathBuf::from(parent.path()).join(name)));
     match undone {
-        // Not mounted, or its directory is gone: only what was opened is left.
+        // It is not mounted, or its directory is gone: only the decrypted device is left.
         Err(error)
             if matches!(
                 error.kind(),
@@ -96,7 +96,7 @@ fn undo(path: &str, how: fn(&Path) -> io::Result<()>) -> Result<(), String> {
     }
 }
 
-/// Mounts what somebody else made, and writes nothing to it by itself.
+/// Mounts an existing file system.
 pub(super) fn mount_existing(volume: &UserVolume, device: &str, kind: &str) -> Result<(), String> {
     let Some(Mounting { target, flags, .. }) = &volume.mounting else {
         return Ok(());
@@ -107,10 +107,10 @@ pub(super) fn mount_existing(volume: &UserVolume, device: &str, kind: &str) -> R
         .map_err(|error| format!("{device} ({kind}) cannot be mounted: {error}"))
 }
 
-/// Whether a volume that was mounted is so still.
+/// Whether a volume that was mounted still is.
 pub(super) fn is_mounted(volume: &UserVolume, place: &Place) -> bool {
     let table = mount_table::now();
-    // There is always a root: without it nothing is known.
+    // The root mount always exists, so an empty table means that it could not be read.
     table.is_empty() || is_in(&table, volume, place)
 }
 
@@ -122,7 +122,7 @@ fn is_in(table: &[Mount], volume: &UserVolume, place: &Place) -> bool {
     mounts.any(|mount| mount.target == target && mount.source == place.opened)
 }
 
-/// Where a volume is mounted that is; a directory is one of EPHEMERAL's.
+/// Mount point of a volume; a directory has no mount of its own.
 fn own_mount(volume: &UserVolume) -> Option<&str> {
     let mounting = volume.mounting.as_ref()?;
     (volume.kind != Kind::Directory).then_some(mounting.target.as_str())
@@ -132,7 +132,7 @@ pub(super) fn is_swap(volume: &UserVolume) -> bool {
     matches!(&volume.kind, Kind::Partition(one) if one.purpose == Purpose::Swap)
 }
 
-/// Takes it out of the tree, unless it is in use.
+/// Unmounts and closes the volume, unless it is in use.
 pub(super) fn release(volume: &UserVolume, place: &Place) -> Result<(), String> {
     if is_swap(volume) {
         swap::stop(Path::new(&place.opened))?;
@@ -143,7 +143,8 @@ pub(super) fn release(volume: &UserVolume, place: &Place) -> Result<(), String> 
     let Err(error) = encryption::close(&volume.id) else {
         return Ok(());
     };
-    // A container has it still. What others write must not end beside it, in the clear.
+    // A container still uses it. It is mounted again: otherwise other programs would write to the mount point's
+    // directory, unencrypted.
     if let Some(made) = volume.volume()
         && let Err(why) = mount_again(&made, Path::new(&place.opened))
     {
@@ -161,7 +162,7 @@ fn mount_again(made: &Volume<'_>, device: &Path) -> Result<(), String> {
     mount_on(&there, device).map_err(|error| error.to_string())
 }
 
-/// Takes out of the tree what is left of one whose disk is gone, in use or not: nothing can be read or written there.
+/// Detaches a volume whose disk is gone, even if it is in use: its data is unreachable.
 pub(super) fn abandon(volume: &UserVolume, place: &Place) -> Result<(), String> {
     if is_swap(volume)
         && let Err(why) = swap::stop(Path::new(&place.opened))
@@ -171,7 +172,7 @@ pub(super) fn abandon(volume: &UserVolume, place: &Place) -> Result<(), String> 
     if let Some(target) = own_mount(volume) {
         undo(target, mount::detach)?;
     }
-    // The kernel does not mount a file system twice, whose first device is another one.
+    // The kernel refuses to mount a file system again while an instance on another device exists.
     let name = place.device.trim_start_matches("/dev/");
     let is_left = own_mount(volume).is_some()
         && SHOWN
@@ -214,7 +215,7 @@ mod tests {
             assert!(why.ends_with(&expected), "{why}");
         }
 
-        // All of it is put away, and a link is where it was.
+        // An attacker moves the whole directory away and puts a link in its place.
         fs::rename(var.path().join("mnt"), var.path().join("old")).unwrap();
         symlink(elsewhere.path(), var.path().join("mnt")).unwrap();
         let why = make("mnt/data").unwrap_err().to_string();
@@ -243,7 +244,7 @@ mod tests {
         let is_mounted = |volume, table: &str| is_in(&mount_table::parse(table), volume, &place);
         let own = "/dev/vdb1 /var/mnt/data xfs rw 0 0\n";
         assert!(is_mounted(data, own));
-        // Hidden it is there still.
+        // A hidden mount is still a mount.
         assert!(is_mounted(
             data,
             &format!("{own}tmpfs /var/mnt/data tmpfs rw 0 0\n")

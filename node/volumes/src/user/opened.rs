@@ -1,5 +1,5 @@
-//! Which keys open the encrypted volumes of users: as of the node's own (`keys.rs`), those that are in their slots,
-//! and not those that a config wishes there.
+//! Tracks which keys open encrypted user volumes: those in their slots, not those a config merely asks for. `keys.rs`
+//! does the same for the node's own volumes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,24 +10,24 @@ use corten_config::kinds::Encryption;
 use super::{UserVolume, wanted};
 use crate::keys::check_kept;
 
-/// The volumes that were opened in this boot, by id, with those keys of the config that are in their slots.
+/// Volumes opened in this boot, by id, with those keys of the config that are in their slots.
 #[derive(Debug, Clone, Default)]
 pub struct OpenedVolumes(Arc<Mutex<BTreeMap<String, Encryption>>>);
 
 impl OpenedVolumes {
-    /// What a volume was opened by.
+    /// Records the encryption with which a volume was opened.
     pub(super) fn remember(&self, volume: &str, by: Encryption) {
         self.lock().insert(volume.to_owned(), by);
     }
 
-    /// Forgets the volumes that are wanted no more.
+    /// Forgets volumes that the config no longer has.
     pub(super) fn forget_others(&self, wanted: &[UserVolume]) {
         self.lock()
             .retain(|volume, _| wanted.iter().any(|one| one.id == *volume));
     }
 
-    /// Whether the next config can open what is encrypted: it must keep a key of each volume, by which the others get
-    /// into their slots. Of one that was not opened yet, what the config `before` says is all that is known.
+    /// Checks that the next config can open all encrypted volumes. It must keep one key of each; that key then sets the
+    /// other slots. For a volume that was not opened yet, the config `before` is the only evidence.
     ///
     /// # Errors
     /// The text names the volume.
@@ -42,7 +42,7 @@ impl OpenedVolumes {
                 continue;
             }
             let same = before.iter().find(|other| other.id == *id);
-            // It may have been made before its encryption was asked for, and is used as it is.
+            // A volume made in the clear before the config asked for encryption is used in the clear.
             if let (Some(by), Some(_)) = (same.and_then(UserVolume::encryption), next) {
                 check_kept(id, by, next)?;
             }
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn a_key_that_is_in_its_slot_is_kept_whatever_the_config_wishes() {
         let (opened, before) = (OpenedVolumes::default(), with(BOTH));
-        // The other one of them is not in its slot yet.
+        // Only the first key is in its slot.
         opened.remember("u-data", keys("{static: {passphrase: a}}"));
         let check = |next: &Document| opened.check(Some(&before), next);
         check(&with("{static: {passphrase: a}}, {slot: 2, nodeID: {}}")).unwrap();

@@ -1,7 +1,7 @@
-//! A partition of a user volume: planned by what a disk holds, then made, found again or grown.
+//! The partition of a user volume: planned from the content of a disk, then created, found or grown.
 //!
-//! A disk without a table gets one only when it is empty: its first and its last MiB read as zeros. What a power
-//! cut leaves unfinished is carried on at the next attempt.
+//! A disk without a table gets one only if it is empty: its first and last MiB must be zeros. A later attempt completes
+//! what a power cut interrupted.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
@@ -13,62 +13,62 @@ use crate::partitions::wipe_start;
 use crate::table::{Extent, FirstSector, Marks, TYPE_LINUX, TYPE_SWAP, Table};
 
 const MIB: u64 = 1 << 20;
-/// Where a file system, a table or a part of an array would have left something, in bytes from either end.
+/// Bytes inspected at either end of a disk: file systems, tables and array members leave traces there.
 pub(super) const LOOKED_AT: u64 = MIB;
-/// Bytes of a new table's entries, which the header follows at the disk's end.
+/// Length of a new table's entries in bytes; at the disk's end the header follows them.
 const ENTRIES: u64 = 128 * 128;
-/// What a header begins with.
+/// Magic number of a header.
 const MAGIC: &[u8; 8] = b"EFI PART";
 
-/// The partition that is wanted.
+/// A wanted partition.
 #[derive(Debug, Clone, Copy)]
 pub struct Wish<'a> {
-    /// The partition's name.
+    /// Name of the partition.
     pub label: &'a str,
-    /// The one that was this one's; without it, any of this name.
+    /// Recorded id; without one, any partition of this name matches.
     pub id: Option<Uuid>,
-    /// Its type in the table.
+    /// Type of the partition in the table.
     pub kind: Uuid,
-    /// At least so many bytes.
+    /// Minimum size in bytes.
     pub least: u64,
-    /// At most so many; without it all that is free.
+    /// Maximum size; without one, all free space.
     pub most: Option<MaxSize>,
-    /// One that is there is made larger.
+    /// Whether an existing partition grows.
     pub grow: bool,
 }
 
-/// What becomes of the partition.
+/// Change of the partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// It was there.
+    /// It exists already.
     None,
-    /// It gets longer.
+    /// It grows.
     Grown,
-    /// It is made.
+    /// It is created.
     New,
 }
 
-/// A table to be written, and the partition in it.
+/// A table to write and the partition in it.
 #[derive(Debug)]
 pub struct Plan {
-    /// The partition.
+    /// Position of the partition.
     pub extent: Extent,
-    /// Its id.
+    /// Id of the partition.
     pub id: Uuid,
-    /// What is done to it.
+    /// Change to the partition.
     pub change: Change,
-    /// What the node has written down of it.
+    /// The node's record of the partition.
     pub marks: Marks,
     table: Table,
-    /// The disk's first sector is to be written, too.
+    /// Whether the protective MBR is missing and has to be written.
     is_unprotected: bool,
 }
 
 impl Plan {
-    /// Looks at the disk, and writes nothing. `sector`: the unit it can be read in, in bytes.
+    /// Reads the disk and plans the change; writes nothing. `sector`: logical sector size in bytes.
     ///
     /// # Errors
-    /// Why the partition cannot be on this disk.
+    /// The reason why the partition cannot be on this disk.
     pub fn on<D: Read + Seek>(disk: &mut D, sector: u64, wish: &Wish<'_>) -> io::Result<Plan> {
         let is_unprotected = match FirstSector::of(disk)? {
             FirstSector::Protective => false,
@@ -104,16 +104,16 @@ impl Plan {
         })
     }
 
-    /// Whether anything is to be written.
+    /// Whether there is anything to write.
     #[must_use]
     pub fn writes(&self) -> bool {
         self.change != Change::None || self.is_unprotected
     }
 
-    /// Writes it to the disk it was made for.
+    /// Writes the plan to the disk for which it was made.
     ///
     /// # Errors
-    /// The disk's.
+    /// Those of the disk.
     pub fn carry_out<D: Write + Seek>(
         &self,
         disk: &mut D,
@@ -132,13 +132,13 @@ impl Plan {
     }
 }
 
-/// The ids of the partitions of this name on a disk; one that is not partitioned in our way has none.
+/// Ids of the partitions with this name on a disk; empty for a disk without a GPT.
 ///
 /// # Errors
-/// It cannot be read, or has a table that is damaged.
+/// The disk cannot be read, or its table is damaged.
 pub fn ids<D: Read + Seek>(disk: &mut D, label: &str) -> io::Result<Vec<Uuid>> {
     let first = FirstSector::of(disk)?;
-    // What looks like a table at the end of one was written by its users.
+    // A table at the end of a whole-disk volume was written by its users.
     if whole_disk::is_volume(disk)? {
         return Ok(Vec::new());
     }
@@ -153,7 +153,7 @@ pub fn ids<D: Read + Seek>(disk: &mut D, label: &str) -> io::Result<Vec<Uuid>> {
 }
 
 fn append(table: &mut Table, wish: &Wish<'_>, most: Option<u64>) -> io::Result<Extent> {
-    // What is larger than any disk has no room either.
+    // A size beyond any disk finds no room either.
     let least = wish.least.checked_next_multiple_of(MIB).unwrap_or(u64::MAX);
     let length = most.unwrap_or(u64::MAX).min(table.room());
     if length < least {
@@ -169,7 +169,7 @@ fn foreign() -> io::Error {
     io::Error::other("it holds something that is no partition table; wipe it if it is to be used")
 }
 
-/// Whether a disk ends empty, or with what a power cut left of the first table that was written there.
+/// Whether the end of a disk is empty, or has the remains of the node's first table after a power cut.
 fn ends_as_made<D: Read + Seek>(disk: &mut D, sector: u64) -> io::Result<bool> {
     let length = disk.seek(SeekFrom::End(0))?;
     let start = length.saturating_sub(LOOKED_AT);
@@ -187,8 +187,8 @@ fn ends_as_made<D: Read + Seek>(disk: &mut D, sector: u64) -> io::Result<bool> {
         || header.is_some_and(|header| header.starts_with(MAGIC)))
 }
 
-/// Of a disk whose first sector is empty: whether the next ones are, too, or have the table that this node began
-/// with. A table at the disk's end alone is what a file system was made over.
+/// Whether a disk with an empty first sector is empty, or has the first copy of the node's unfinished table. A table at
+/// the end alone does not count: a file system was made over such a disk.
 fn starts_as_made<D: Read + Seek>(disk: &mut D) -> io::Result<bool> {
     if is_zero(disk, 0, LOOKED_AT)? {
         return Ok(true);
@@ -204,10 +204,10 @@ fn starts_as_made<D: Read + Seek>(disk: &mut D) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Whether so many bytes from there on, or as many as there are, are zeros.
+/// Whether `length` bytes from `start`, or all up to the end, are zeros.
 ///
 /// # Errors
-/// The disk's.
+/// Those of the disk.
 pub fn is_zero<D: Read + Seek>(disk: &mut D, start: u64, length: u64) -> io::Result<bool> {
     disk.seek(SeekFrom::Start(start))?;
     let mut left = disk.take(length);

@@ -47,7 +47,7 @@ fn an_empty_disk_gets_a_table_and_partitions_are_found_again() {
         let again = Plan::on(&mut disk, sector, &wish("u-a")).unwrap();
         assert_eq!((again.change, again.extent), (Change::None, first.extent));
         assert!(!again.writes());
-        // The kernel reads no table without it.
+        // Without it the kernel reads no table.
         assert_eq!(disk.get_ref()[450], 0xee);
         assert_eq!(disk.get_ref()[510..512], [0x55, 0xaa]);
     }
@@ -90,7 +90,7 @@ fn sizes_are_kept_to() {
         ..wish("u-b")
     };
     assert_eq!(make(&mut disk, &rest).extent.length, 31 * MIB);
-    // Not the last, and full.
+    // It is not the last partition, and the disk is full.
     let grow = Wish {
         grow: true,
         most: None,
@@ -112,7 +112,7 @@ fn sizes_are_kept_to() {
 
 #[test]
 fn a_disk_that_holds_something_is_left_alone() {
-    // XFS, ext4, btrfs, an array at the end, a table of MBR.
+    // XFS, ext4, btrfs, an array member at the end, an MBR table.
     let contents: [(usize, &[u8]); 6] = [
         (0, b"XFSB"),
         (1080, &[0x53, 0xef]),
@@ -148,14 +148,14 @@ fn a_partition_is_looked_for_on_disks_of_every_kind() {
     let made = make(&mut disk, &wish("u-a"));
     make(&mut disk, &wish("u-b"));
     assert_eq!(found(&mut disk), [made.id]);
-    // It is its id that counts, not its name.
+    // The id decides, not the name.
     let known = Wish {
         id: Some(made.id),
         ..wish("renamed")
     };
     let again = Plan::on(&mut disk, 512, &known).unwrap();
     assert_eq!((again.extent, again.id), (made.extent, made.id));
-    // Both copies of the table: what was in it nobody knows.
+    // With both copies damaged, the table's content is unknown.
     disk.get_mut()[512..520].fill(0);
     disk.get_mut()[LENGTH - 512..LENGTH - 504].fill(0);
     ids(&mut disk, "u-a").unwrap_err();
@@ -184,7 +184,7 @@ fn a_file_system_made_over_a_table_is_left_alone() {
     assert!(why.contains("it holds something"), "{why}");
 }
 
-/// Takes so many bytes and no more; what is written at once is written whole.
+/// A disk that accepts so many bytes; each write is atomic.
 struct Cut {
     disk: Cursor<Vec<u8>>,
     left: usize,
@@ -217,7 +217,7 @@ fn a_power_cut_at_any_write_is_carried_on() {
     let before = Cursor::new(vec![0; 4 << 20]);
     let plan = Plan::on(&mut before.clone(), 512, &small).unwrap();
     let wiped = 1 << 20;
-    // Two tables of 16.1 KiB and the first sector; the wiping before them cuts nothing.
+    // Two tables of 16.1 KiB and the first sector; the cut is past the initial wipe.
     let mut whole = 0;
     for left in (wiped..wiped + 33_600).step_by(61) {
         let mut cut = Cut {

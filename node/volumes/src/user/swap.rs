@@ -1,4 +1,4 @@
-//! Swapping to a partition.
+//! Swap on a partition.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -9,10 +9,10 @@ use corten_sys::swap;
 use rustix::param::page_size;
 use uuid::Uuid;
 
-/// What the kernel swaps to (proc(5)).
+/// The kernel's list of swap areas (proc(5)).
 const IN_USE: &str = "/proc/swaps";
 
-/// Swaps to a device that is empty, or was swapped to; what it held then is nobody's any more.
+/// Starts swap on a device that is empty or was swap before; its old content is worthless.
 pub(super) fn start(device: &Path) -> Result<(), String> {
     let shown = device.display();
     match prepare(device, page_size()) {
@@ -23,7 +23,7 @@ pub(super) fn start(device: &Path) -> Result<(), String> {
     swap::on(device).map_err(|error| format!("cannot swap to {shown}: {error}"))
 }
 
-/// Writes a header by the length of today, if it is not there; `false`: something else is.
+/// Writes a header for the current length, unless it is there; returns `false` on foreign content.
 fn prepare(device: &Path, page_size: usize) -> io::Result<bool> {
     let mut file = OpenOptions::new().read(true).write(true).open(device)?;
     let length = file.seek(SeekFrom::End(0))?;
@@ -35,7 +35,7 @@ fn prepare(device: &Path, page_size: usize) -> io::Result<bool> {
     }
     let uuid = swap::uuid(&page).unwrap_or_else(|| *Uuid::new_v4().as_bytes());
     let header = swap::header(length, page_size, uuid)?;
-    // udevd looks at what was written to, and what it says of it is a reason to try again.
+    // No needless write: udevd inspects every written device, and its event would trigger another attempt.
     if header == page {
         return Ok(true);
     }
@@ -45,7 +45,7 @@ fn prepare(device: &Path, page_size: usize) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Swaps to it no more; that it is not swapped to is no error.
+/// Stops swap on a device; a device without swap is no error.
 pub(super) fn stop(device: &Path) -> Result<(), String> {
     match swap::off(device) {
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
@@ -53,14 +53,14 @@ pub(super) fn stop(device: &Path) -> Result<(), String> {
     }
 }
 
-/// The paths of what is swapped to; none when the kernel cannot be asked.
+/// Paths of the active swap areas; empty if the kernel's list cannot be read.
 #[must_use]
 pub fn swapped_to() -> Vec<String> {
     let list = fs::read_to_string(IN_USE).unwrap_or_default();
     areas(&list).map(|area| area.device.to_owned()).collect()
 }
 
-/// Swaps to nothing any more.
+/// Stops all swap.
 pub fn stop_swapping() {
     for device in swapped_to() {
         if let Err(why) = stop(Path::new(&device)) {
@@ -69,24 +69,24 @@ pub fn stop_swapping() {
     }
 }
 
-/// What is swapped to.
+/// An active swap area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Area<'a> {
-    /// Its path.
+    /// Path of the device or file.
     pub device: &'a str,
     /// `partition` or `file`.
     pub kind: &'a str,
-    /// In bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// In bytes.
+    /// Used space in bytes.
     pub used: u64,
-    /// The highest is used first.
+    /// Priority; the kernel uses the highest first.
     pub priority: i32,
 }
 
-/// Reads the kernel's list; what is no number in it counts as 0.
+/// Parses the kernel's list; a malformed number counts as 0.
 pub fn areas(swaps: &str) -> impl Iterator<Item = Area<'_>> {
-    // A line of headings comes first.
+    // The first line is a heading.
     swaps.lines().skip(1).filter_map(|line| {
         let mut words = line.split_whitespace();
         let (device, kind) = (words.next()?, words.next().unwrap_or_default());
@@ -124,7 +124,7 @@ mod tests {
         let written = || fs::metadata(file.path()).unwrap().modified().unwrap();
         let before = written();
         assert!(area() == first && written() == before);
-        // Made longer, it is the same one still.
+        // A longer device keeps its UUID.
         let longer = fs::File::options().write(true).open(file.path()).unwrap();
         longer.set_len(2 << 20).unwrap();
         let second = area();

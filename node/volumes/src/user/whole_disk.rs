@@ -1,10 +1,9 @@
-//! A whole disk as a user volume: found again by the label and the id of what is on it, and taken only when it is
-//! empty, its first and its last MiB being zeros.
+//! A whole disk as a user volume: found again by its label and id, and taken only if it is empty, with its first and
+//! last MiB zero.
 //!
-//! A disk that is taken is marked before anything else is written to it: with the first sector of an XFS that is not
-//! finished and has the volume's label. That is what `mkfs.xfs` writes over, or the LUKS header, whose label names the
-//! volume, too. So a power cut leaves a disk that is empty still, one of which it is known for whom it is made anew,
-//! or the volume.
+//! Before any other write, a taken disk is marked with the first sector of an unfinished XFS that has the volume's
+//! label. `mkfs.xfs` or the LUKS header, whose label also names the volume, then overwrites it. So a power cut leaves
+//! an empty disk, a disk marked for its volume, or the volume.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write as _};
@@ -22,16 +21,16 @@ use crate::disk::Disk;
 use crate::{LONGEST_LABEL, MIB, STATE, encryption, wipe};
 
 const SECTOR: usize = 512;
-/// How a superblock of XFS begins (kernel: `struct xfs_dsb` in fs/xfs/libxfs/xfs_format.h), and where in it are id
-/// (`sb_uuid`), label (`sb_fname`) and whether `mkfs` is still at work (`sb_inprogress`), in bytes.
+/// Magic of an XFS superblock (kernel: `struct xfs_dsb` in fs/xfs/libxfs/xfs_format.h). The offsets in bytes are those
+/// of its id (`sb_uuid`), label (`sb_fname`) and unfinished-`mkfs` flag (`sb_inprogress`).
 const XFS: &[u8] = b"XFSB";
 const XFS_ID: usize = 32;
 const XFS_LABEL: usize = 108;
 const XFS_IN_PROGRESS: usize = 126;
-/// How the header of a LUKS volume begins.
+/// Magic of a LUKS header.
 const LUKS: &[u8] = b"LUKS\xba\xbe";
 
-/// The label of a volume's file system: its id, or as much of a number made of it as there is room for.
+/// Label of a volume's file system: its id, or a truncated hash of the id if that is too long.
 pub(super) fn label(volume: &str) -> String {
     if volume.len() <= LONGEST_LABEL {
         return volume.to_owned();
@@ -42,22 +41,22 @@ pub(super) fn label(volume: &str) -> String {
     label
 }
 
-/// What a disk is as a whole: a file system, or an encrypted volume.
+/// Identity of a disk as a whole: a file system, or an encrypted volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Signature {
-    /// Its label, as it is on the disk; empty: it has none.
+    /// Label on the disk; empty for none.
     pub label: String,
-    /// Its id.
+    /// Id of the file system or the encrypted volume.
     pub id: Uuid,
-    /// It is encrypted.
+    /// Whether it is encrypted.
     pub is_luks: bool,
 }
 
 impl Signature {
-    /// Reads it; `None`: the disk is neither, or of a kind the node does not make.
+    /// Reads the identity; `None` for content of a kind the node does not make.
     ///
     /// # Errors
-    /// It cannot be read, or is a LUKS volume that is damaged.
+    /// The disk cannot be read, or has a damaged LUKS volume.
     pub fn of(disk: &File) -> io::Result<Option<Signature>> {
         let mut start = [0; SECTOR];
         let mut reader = disk;
@@ -103,19 +102,19 @@ impl Signature {
         })
     }
 
-    /// Whether it is this volume, which was known by this id.
+    /// Whether it belongs to this volume, whose recorded id is `known`.
     fn is_of(&self, volume: &str, known: Option<Uuid>) -> bool {
-        // The first headers had the label of the file system in them.
+        // Early versions put the file system's label in the LUKS header.
         let has_label = self.label == label(volume)
             || self.is_luks && self.label == encryption::mapping(volume);
         has_label || known == Some(self.id)
     }
 }
 
-/// Whether a disk begins as one that is a volume as a whole.
+/// Whether a disk begins like a whole-disk volume.
 ///
 /// # Errors
-/// The disk's.
+/// Those of the disk.
 pub(super) fn is_volume<D: Read + Seek>(disk: &mut D) -> io::Result<bool> {
     let mut start = [0; LUKS.len()];
     disk.rewind()?;
@@ -123,7 +122,7 @@ pub(super) fn is_volume<D: Read + Seek>(disk: &mut D) -> io::Result<bool> {
     Ok(start.starts_with(XFS) || start.starts_with(LUKS))
 }
 
-/// The disk that is this volume, or else the first that can be it, which is marked.
+/// The disk of this volume, or else the first suitable disk, which is marked.
 pub(super) fn find_or_take(
     volume: &UserVolume,
     wanted: &WholeDisk,
@@ -141,7 +140,7 @@ pub(super) fn find_or_take(
         let disk = named(name, facts);
         let alone = have(&disk)?;
         let held = Held::of(disk, alone).map_err(|error| failed(name, error))?;
-        // It may have been wiped meanwhile.
+        // The disk may have been wiped meanwhile.
         return match own(&held.open) {
             Ok(Some(_)) => Ok(held),
             Ok(None) => Err(failed(name, "what is on it has just changed")),
@@ -160,7 +159,7 @@ pub(super) fn find_or_take(
         match check(&disk, wanted.least) {
             Ok(file) => {
                 let marked = mark(file, &wanted.label).and_then(|()| Held::of(disk, alone));
-                // A failure after this is none of choice: another disk would be a second volume of this name.
+                // No fallback to another disk after this point: that would make a second volume of this name.
                 return marked.map_err(|error| failed(&name, error));
             }
             Err(error) => why.push(format!("{name}: {error}")),
@@ -172,7 +171,7 @@ pub(super) fn find_or_take(
     )))
 }
 
-/// A disk that can be taken, for nobody else as long as it is open.
+/// Opens a suitable disk exclusively.
 fn check(disk: &Disk, least: u64) -> io::Result<File> {
     let opened = wipe::open(disk.sequence, &disk.device());
     let (file, length) = opened.map_err(|error| match error.kind() {
@@ -192,7 +191,7 @@ fn check_empty(mut disk: &File, length: u64, least: u64) -> io::Result<()> {
     }
     let remedy = "wipe it if it is to be used";
     match Signature::of(disk) {
-        // What is written there may be anything.
+        // The label comes from the disk and may be anything.
         Ok(Some(Signature { label, .. })) if !label.is_empty() => {
             let text = format!("it holds something with the label {label:?}; {remedy}");
             return Err(io::Error::other(text));
@@ -206,14 +205,13 @@ fn check_empty(mut disk: &File, length: u64, least: u64) -> io::Result<()> {
     Err(io::Error::other(format!("it holds something; {remedy}")))
 }
 
-/// Gives up what a disk holds that is the volume of this label: a power cut afterwards leaves one that is made anew for
-/// it.
+/// Discards the volume with this label on a disk. After a power cut the disk is still marked for that volume.
 pub(super) fn give_up(disk: &Disk, label: &str) -> io::Result<()> {
     let (file, _) = wipe::open(disk.sequence, &disk.device())?;
     mark(file, label)
 }
 
-/// Says on an empty disk for whom it is made.
+/// Marks an empty disk with the volume for which it is made.
 fn mark(mut disk: File, label: &str) -> io::Result<()> {
     let mut sector = [0; SECTOR];
     for (at, field) in [
@@ -231,8 +229,8 @@ fn mark(mut disk: File, label: &str) -> io::Result<()> {
     disk.sync_all()
 }
 
-/// From now on the volume of this key is what is on this disk. In memory that would be no more than what the disk
-/// says, and so it is when it cannot be read.
+/// Records the disk of the volume with this key. Does nothing if STATE is in memory or the disk cannot be read: the
+/// label on the disk then suffices.
 pub(super) fn remember(key: &str, held: &Held) {
     let state = Path::new(STATE.target);
     if durable::is_volume(state)

@@ -1,4 +1,4 @@
-//! Whole disks taken, marked, found again and left alone; a disk is a file here.
+//! Whole disks taken, marked, found again and left alone; a file stands in for a disk.
 
 use std::cell::Cell;
 use std::fs;
@@ -19,7 +19,7 @@ use crate::user::partition::ids;
 use crate::user::{Kind, wanted};
 
 const LENGTH: u64 = 400 * MIB;
-/// As cheap as it gets.
+/// The cheapest key derivation.
 const CHEAP: Cost = Cost {
     memory: 32,
     time: 1,
@@ -34,7 +34,7 @@ impl Disks {
         Disks(tempfile::tempdir().unwrap())
     }
 
-    /// Adds an empty one.
+    /// Adds an empty disk.
     fn add(&self, name: &str, length: u64) -> File {
         let file = File::options()
             .read(true)
@@ -50,7 +50,7 @@ impl Disks {
         self.0.path().join(name)
     }
 
-    /// All that are there, by name; of what is on them nothing is told.
+    /// All disks, sorted by name, without any detected content.
     fn facts(&self) -> Facts {
         let all = fs::read_dir(self.0.path()).unwrap();
         let mut paths: Vec<PathBuf> = all.map(|entry| entry.unwrap().path()).collect();
@@ -110,12 +110,12 @@ fn an_empty_disk_is_taken_and_found_again_by_whatever_name() {
     assert_eq!(disks.find_or_take(&data).unwrap(), "c");
     assert_eq!(disks.find_or_take(&data).unwrap(), "c");
     assert_eq!(disks.find_or_take(&other).unwrap(), "d");
-    // The kernel found them in another order.
+    // The kernel found the disks in another order.
     fs::rename(disks.path("c"), disks.path("e")).unwrap();
     disks.add("c", LENGTH);
     assert_eq!(disks.find_or_take(&data).unwrap(), "e");
     assert_eq!(disks.find_or_take(&other).unwrap(), "d");
-    // The one that is wiped is free again, and so is the volume.
+    // A wiped disk is free again, and so is its volume.
     fs::remove_file(disks.path("c")).unwrap();
     fs::remove_file(disks.path("e")).unwrap();
     disks.add("e", LENGTH);
@@ -135,7 +135,7 @@ fn an_empty_disk_is_taken_and_found_again_by_whatever_name() {
     assert!(before[..1080] == [0; 1080] && before[1082..].iter().all(|byte| *byte == 0));
 }
 
-/// Makes a disk the encrypted volume whose header has this label.
+/// Makes an encrypted volume whose header has this label on the disk.
 fn encrypted(disk: &File, label: &str) {
     let (mut luks, _) = Luks::new(64, 512).unwrap();
     luks.set_label(label).unwrap();
@@ -148,7 +148,7 @@ fn an_encrypted_disk_is_found_by_the_label_of_its_header() {
         let volume = volume(name);
         let own = encryption::mapping(&volume.id);
         let of_first_headers = label(&volume.id);
-        // What is in it has another one.
+        // The file system inside has another label.
         assert_ne!(own, volume.volume().unwrap().label);
         for label in [&own, &of_first_headers] {
             let disks = Disks::new();
@@ -163,7 +163,7 @@ fn an_encrypted_disk_is_found_by_the_label_of_its_header() {
         let why = failure(disks.find_or_take(&volume));
         assert!(why.contains("there are several u-"), "{why}");
     }
-    // It is no label of a file system of ours.
+    // A LUKS label on a file system does not match.
     let (_named, file) = marked("luks2-u-data");
     let found = Signature::of(&file).unwrap().unwrap();
     assert!(!found.is_luks && !found.is_of("u-data", None));
@@ -183,7 +183,7 @@ fn of_two_disks_with_its_label_neither_is_used() {
 #[test]
 fn a_disk_that_holds_something_is_left_alone() {
     let end = usize::try_from(LENGTH).unwrap();
-    // XFS without a label, ext4, btrfs, LVM, an array at the end, tables of MBR and GPT, LUKS of version 1.
+    // XFS without a label, ext4, btrfs, LVM, array members at the end, MBR and GPT tables, LUKS version 1.
     let contents: [(usize, &[u8]); 9] = [
         (0, b"XFSB"),
         (1080, &[0x53, 0xef]),
@@ -233,7 +233,7 @@ fn a_marked_disk_is_still_to_be_made_and_has_no_partitions() {
     assert!(found.is_of("u-data", None) && !found.is_of("u-other", None));
     assert_eq!(content(named.path()).unwrap(), Content::Nothing);
     assert!(ids(&mut file, "u-a").unwrap().is_empty());
-    // Its users may write there whatever they want.
+    // The users of the disk may write any content.
     let mut table = Table::new(&mut file, 512).unwrap();
     table.append("u-a", TYPE_LINUX, Some(MIB)).unwrap();
     table.write(&mut file, |_| Ok(())).unwrap();
@@ -263,7 +263,7 @@ fn a_file_system_is_known_by_its_label_and_id() {
     assert_eq!(content(named.path()).unwrap(), Content::Xfs);
 }
 
-/// Fails at one of its writes, of which it has written the first half.
+/// A device that fails at one of its writes after the first half of it.
 struct Cut<'a> {
     file: &'a File,
     left: Cell<usize>,
@@ -310,7 +310,7 @@ fn a_power_cut_while_a_disk_is_encrypted_leaves_it_known() {
         let expected = if done.is_ok() {
             Content::Luks
         } else {
-            // Or what is there can be opened: the other copy of its header is whole.
+            // Or the volume opens by the intact copy of its header.
             let torn = Luks::read(&file).unwrap();
             match content(named.path()).unwrap() {
                 Content::Luks => torn.map(|_| Content::Luks).unwrap(),

@@ -1,4 +1,4 @@
-//! What is done to disks for a user volume.
+//! Changes disks for user volumes.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -30,25 +30,25 @@ use crate::judge::judge;
 use crate::table::Marks;
 use crate::{STATE, TYPE_LINUX, TYPE_SWAP, Volume, WIPED, encryption, made, wipe};
 
-/// What the partition of a volume may hold already, as udevd names it.
+/// Permitted content of a volume's partition, by udevd's names.
 const OURS: [&str; 4] = ["", "xfs", "swap", "luks"];
-/// What a disk may hold already, as udevd names it: members of an array may have a table besides.
+/// Permitted content of a disk, by udevd's names: members of an array may have a table as well.
 const TABLES: [&str; 2] = ["", "gpt"];
 
-/// This machine.
+/// Access to this machine.
 #[derive(Debug, Clone)]
 pub struct World {
-    /// Runs the programs that make file systems; without it there are none.
+    /// Runs the programs that make file systems; without it no file system can be made.
     pub supervisor: Option<Supervisor>,
-    /// What encrypted volumes were opened by.
+    /// The keys that opened encrypted volumes.
     pub opened: OpenedVolumes,
 }
 
 impl World {
-    /// Makes what is missing of a volume, and mounts it.
+    /// Makes the missing parts of a volume and mounts it.
     ///
     /// # Errors
-    /// Why it is not there; then nothing of it is mounted or open.
+    /// The reason why the volume is unavailable; nothing of it stays mounted or open.
     pub async fn attach(&self, volume: &UserVolume, facts: &Facts) -> Result<Place, Trouble> {
         let done = match &volume.kind {
             Kind::Directory => {
@@ -61,7 +61,7 @@ impl World {
                 let device = &found.dev_path;
                 let disk = facts.disk_of(found).and_then(|disk| facts.disk(disk));
                 let mounted = block_in_place(|| {
-                    // Mounting it writes to it, too.
+                    // A mount writes to the disk as well, so the disk is checked and held open.
                     let held = disk.as_ref().map(Disk::open).transpose();
                     let _held = held.map_err(|error| error.to_string())?;
                     mounts::mount_existing(volume, device, &found.name)
@@ -73,7 +73,7 @@ impl World {
                 })
             }
             Kind::Partition(partition) => {
-                // Held until it is mounted.
+                // The disk is held until the volume is mounted.
                 let found = self.partition(volume, partition, facts).await?;
                 let give_up = || found.give_up();
                 let site = Site {
@@ -113,10 +113,10 @@ impl World {
         }
     }
 
-    /// Takes it out of the tree; what is in it stays.
+    /// Unmounts a volume; its content stays.
     ///
     /// # Errors
-    /// It is in use.
+    /// The volume is in use.
     pub async fn release(&self, volume: &UserVolume, place: &Place) -> Result<(), String> {
         let (volume, place) = (volume.clone(), place.clone());
         spawn_blocking(move || mounts::release(&volume, &place))
@@ -124,10 +124,10 @@ impl World {
             .unwrap_or_else(|_| Err("unmounting it failed".to_owned()))
     }
 
-    /// Takes out of the tree what is left of one whose disk is gone, in use or not.
+    /// Detaches a volume whose disk is gone, even if it is in use.
     ///
     /// # Errors
-    /// Somebody uses it still: until they end, it cannot come back.
+    /// A program still uses it; the volume cannot return until that program ends.
     pub async fn abandon(&self, volume: &UserVolume, place: &Place) -> Result<(), String> {
         let (volume, place) = (volume.clone(), place.clone());
         spawn_blocking(move || mounts::abandon(&volume, &place))
@@ -135,13 +135,13 @@ impl World {
             .unwrap_or_else(|_| Err("unmounting it failed".to_owned()))
     }
 
-    /// Whether one that was mounted there is so still; of what is not mounted nothing is missing.
+    /// Whether a volume that was mounted still is; true for a volume without a mount.
     #[must_use]
     pub fn is_mounted(&self, volume: &UserVolume, place: &Place) -> bool {
         mounts::is_mounted(volume, place)
     }
 
-    /// Forgets which partitions and disks are those of other volumes than these, which may be gone, and their keys.
+    /// Forgets the partitions, disks and keys of all volumes but these.
     pub async fn forget_others(&self, wanted: &[UserVolume]) {
         self.opened.forget_others(wanted);
         let wanted = wanted.to_vec();
@@ -173,7 +173,7 @@ impl World {
             .unwrap_or_else(|_| Err(Trouble::Failed("its disk cannot be read".to_owned())))
     }
 
-    /// Decrypts, formats and mounts; the device that is mounted, or would be.
+    /// Decrypts, formats and mounts; returns the device that is mounted or would be.
     async fn open(
         &self,
         volume: &UserVolume,
@@ -217,12 +217,12 @@ impl World {
         let mut by = None;
         let attached = attach(supervisor, &there, site, encryption, &mut by).await;
         let is_encrypted = by.is_some();
-        // Also of what could not be mounted.
+        // Also for a volume that could not be mounted.
         if let Some(by) = by {
             self.opened.remember(&volume.id, by);
         }
         attached?;
-        // One that fills its partition or disk is left as it is.
+        // A file system that fills its device is left alone.
         if volume.grows()
             && let Err(why) = grow(Path::new(made.target))
         {
@@ -238,17 +238,17 @@ impl World {
 
 /// The partition of a volume.
 struct FoundPartition {
-    /// Its disk.
+    /// The disk of the partition.
     held: Held,
     device: PathBuf,
     number: u32,
     id: Uuid,
-    /// What is written down of it on its disk.
+    /// The marks in the partition table.
     marks: Marks,
 }
 
 impl FoundPartition {
-    /// What is written down of it, on its disk and on STATE.
+    /// The marks in the partition table, with the record in STATE.
     fn marks_of(&self, volume: &UserVolume) -> Marks {
         let state = Path::new(STATE.target);
         Marks {
@@ -257,7 +257,7 @@ impl FoundPartition {
         }
     }
 
-    /// Writes down that it could be used, and that it is encrypted.
+    /// Marks the volume as usable and, if so, as encrypted.
     fn remember(&self, volume: &UserVolume) {
         let is_encrypted = volume.encryption().is_some();
         if volume.lasts() || is_encrypted {
@@ -276,7 +276,7 @@ impl FoundPartition {
     }
 }
 
-/// The partition of a volume: where there is one of its name, or else the first that can have it.
+/// Finds the partition of a volume, or makes it on the first suitable disk.
 fn find_or_make(id: &str, wanted: &Partition, facts: &Facts) -> Result<FoundPartition, Trouble> {
     let state = Path::new(STATE.target);
     let wish = Wish {
@@ -292,7 +292,7 @@ fn find_or_make(id: &str, wanted: &Partition, facts: &Facts) -> Result<FoundPart
     };
     let carry_out = |held: Held, plan: &Plan| {
         let device = held.carry_out(plan)?;
-        // In memory it would be no more than what the disks say.
+        // A record in memory would say no more than the disks do.
         if durable::is_volume(state) {
             known::remember(state, id, plan.id);
         }
@@ -330,7 +330,7 @@ fn find_or_make(id: &str, wanted: &Partition, facts: &Facts) -> Result<FoundPart
         }
         let alone = have(&disk)?;
         match Held::plan(disk, alone, &wish) {
-            // A failure after this is none of choice: another disk would make a second volume of this name.
+            // No fallback to another disk after this point: that would make a second volume of this name.
             Ok((held, plan)) => {
                 return carry_out(held, &plan).map_err(|error| failed(&name, error));
             }
@@ -343,13 +343,13 @@ fn find_or_make(id: &str, wanted: &Partition, facts: &Facts) -> Result<FoundPart
     )))
 }
 
-/// What is wrong with a disk.
+/// A failure of a disk.
 pub(super) fn failed(disk: &str, why: impl Display) -> Trouble {
     Trouble::Failed(format!("{disk}: {why}"))
 }
 
-/// What the disks themselves say; of a partition that was added in this boot the kernel knows no name. A drive
-/// without a medium has nothing.
+/// Reads the candidates from the disks themselves, since the kernel knows no name of a partition added in this boot. A
+/// drive without a medium has none.
 pub(super) fn look(facts: &Facts, ids: impl Fn(File) -> io::Result<Vec<Uuid>>) -> Vec<Seen> {
     let disks = facts.disks.iter();
     disks
@@ -361,13 +361,13 @@ pub(super) fn look(facts: &Facts, ids: impl Fn(File) -> io::Result<Vec<Uuid>>) -
         .collect()
 }
 
-/// The disk of this name, the one that was looked at if that is known.
+/// The disk with this name, with its sequence number if known.
 pub(super) fn named(name: &str, facts: &Facts) -> Disk {
     let disk = facts.disk(&format!("/dev/{name}"));
     disk.unwrap_or_else(|| Disk::new(name, 0))
 }
 
-/// The disk that was chosen, and no other one that has its name by now.
+/// The disk as it was inspected; the sequence number rules out a replacement under the same name.
 pub(super) fn known_as(disk: &block::Disk) -> Disk {
     Disk::new(disk.dev_path.trim_start_matches("/dev/"), disk.sequence)
 }
@@ -376,11 +376,11 @@ pub(super) fn have(disk: &Disk) -> Result<Alone, Trouble> {
     alone(&disk.name).map_err(|error| Trouble::Busy(format!("{}: {error}", disk.name)))
 }
 
-/// A disk that a volume is made on: nobody else changes it, and as long as it is open no other one gets its name.
+/// A locked disk on which a volume is made. While it is open, no other disk can get its name.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) disk: Disk,
-    /// To read.
+    /// The disk, open for reading.
     pub(super) open: File,
     _alone: Alone,
 }
@@ -394,7 +394,7 @@ impl Held {
         })
     }
 
-    /// Where a volume is whose device is this one, and is open as that one.
+    /// The place of a volume with this device, opened as `opened`.
     fn place(&self, device: &Path, opened: String) -> Place {
         Place {
             device: device.display().to_string(),
@@ -403,14 +403,14 @@ impl Held {
         }
     }
 
-    /// What is to be written to a disk, which is held from now on.
+    /// Holds the disk and plans the change.
     fn plan(disk: Disk, alone: Alone, wish: &Wish<'_>) -> io::Result<(Held, Plan)> {
         let held = Held::of(disk, alone)?;
         let plan = Plan::on(&mut &held.open, held.disk.sector(), wish)?;
         Ok((held, plan))
     }
 
-    /// Writes the table, and tells the kernel of the partition, whose device this is.
+    /// Writes the table, tells the kernel of the partition and returns its device.
     fn carry_out(&self, plan: &Plan) -> io::Result<PathBuf> {
         let (disk, extent) = (&self.disk, plan.extent);
         let known = disk.partition(extent.number);
@@ -432,7 +432,7 @@ impl Held {
     }
 }
 
-/// Whether the volume of this key was on this disk before, and could be used: then STATE knows the id of what is there.
+/// The marks of a whole-disk volume. STATE has the id on the disk if the volume was usable before.
 fn used(key: &str, held: &Held) -> Marks {
     let state = Path::new(STATE.target);
     let known = known::id(state, key);
@@ -443,14 +443,14 @@ fn used(key: &str, held: &Held) -> Marks {
     }
 }
 
-/// An encrypted partition without a file system, open.
+/// Opens an encrypted partition without a file system.
 async fn open_raw(id: &str, site: &Site<'_>, wanted: &Encryption) -> Result<Decrypted, String> {
     let shown = site.device.display().to_string();
     let found = content(site.device)?;
     let found = match found {
         Content::Luks => found,
         Content::Nothing if is_blank(site.device).await => found,
-        // Whoever uses it as it is may have left its first page empty, and anything in it.
+        // A user of the raw partition may have left its first page empty in front of other data.
         Content::Nothing | Content::Xfs | Content::Foreign => Content::Xfs,
     };
     let step = judge(found, site.marks, Some(wanted), &shown)?;
@@ -458,15 +458,15 @@ async fn open_raw(id: &str, site: &Site<'_>, wanted: &Encryption) -> Result<Decr
     opened.ok_or_else(|| format!("{shown} holds something that is not encrypted; wipe it first"))
 }
 
-/// Whether all of a partition reads as zeros that is wiped to be taken for empty.
+/// Whether the whole area that a wipe zeroes is zero.
 async fn is_blank(device: &Path) -> bool {
     let device = device.to_owned();
     let read = spawn_blocking(move || is_zero(&mut File::open(device)?, 0, WIPED)).await;
     read.is_ok_and(|zeros: io::Result<bool>| zeros.unwrap_or_default())
 }
 
-/// Whether a partition may be used as it is. One that was encrypted and is given up by its config is what it was: its
-/// users see what is encrypted.
+/// Checks that a partition may be used raw. If it was encrypted and the config dropped that, its users see ciphertext,
+/// so anything but LUKS is refused.
 fn check_raw(site: &Site<'_>) -> Result<(), String> {
     if site.marks.is_encrypted && content(site.device)? != Content::Luks {
         let shown = site.device.display().to_string();

@@ -1,4 +1,4 @@
-//! How the kernel steers the clock; it tells nobody when that changes.
+//! Shows the kernel's clock discipline. The kernel sends no notification of changes, so it is polled.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use corten_sys::clock;
 use corten_types::clock::AdjtimeStatus;
 use tokio::time::sleep;
 
-/// Between looks (the reference's number).
+/// Poll interval (the reference's number).
 const PAUSE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone)]

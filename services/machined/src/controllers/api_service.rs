@@ -1,4 +1,4 @@
-//! How apid serves, told by the certificates it serves with.
+//! Shows how apid serves, derived from its certificates.
 
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};

@@ -1,4 +1,5 @@
-//! What the node is made of, by the bills of materials in its image: they do not change while a node runs.
+//! Shows the software bill of materials from the image's SPDX files. It is read once: the image does not change while a
+//! node runs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,12 +13,12 @@ use corten_resources::controller::{Context, Controller, Failure, Output};
 use corten_types::bill::SbomItem;
 use serde::Deserialize;
 
-/// Where the image has its bill, and where extensions have theirs (facts of the reference; SPDX 2.3, JSON).
+/// Directories of the image's and the extensions' bills (facts of the reference; SPDX 2.3, JSON).
 const IMAGE: &str = "usr/share/spdx";
 const EXTENSIONS: &str = "usr/local/share/spdx";
-/// A larger file is no bill of a node, in bytes.
+/// Maximum size of a bill in bytes.
 const LARGEST: u64 = 16 << 20;
-/// What SPDX writes where nobody says.
+/// Placeholders of SPDX for missing values.
 const UNSAID: [&str; 2] = ["NOASSERTION", "NONE"];
 
 #[derive(Debug, Clone)]
@@ -61,7 +62,7 @@ impl Controller for Bill {
     }
 }
 
-/// The parts of an SPDX document that are shown.
+/// The displayed parts of an SPDX document.
 #[derive(Debug, Deserialize)]
 struct Document {
     packages: Vec<Package>,
@@ -88,7 +89,7 @@ struct Reference {
     reference_locator: String,
 }
 
-/// The bills in a directory that need not be there, by name.
+/// Bills in a directory, sorted by name; empty if the directory is missing.
 fn files(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten();
     let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
@@ -100,7 +101,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
 fn read(path: &Path) -> io::Result<Document> {
     let mut bytes = Vec::new();
     let file = regular::open(path, true)?;
-    // A byte more than may be is enough to see that it is too large.
+    // One extra byte reveals that the file is too large.
     file.take(LARGEST + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > LARGEST {
         return Err(io::Error::other(format!(
@@ -110,7 +111,7 @@ fn read(path: &Path) -> io::Result<Document> {
     Ok(serde_json::from_slice(&bytes)?)
 }
 
-/// Adds what a bill lists to the items by id.
+/// Adds the packages of a bill to the items by id.
 fn add(items: &mut BTreeMap<String, SbomItem>, document: Document, extension: bool) {
     for package in document.packages {
         let item = item(package, extension);

@@ -1,4 +1,4 @@
-//! What services may wait for and resources know: the network, and the time.
+//! Reports conditions of services that resources reveal: network and time.
 
 use corten_extension::service::NetworkPart;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};

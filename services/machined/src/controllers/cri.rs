@@ -1,4 +1,4 @@
-//! What containerd is told beside registries, by the config.
+//! Shows containerd's settings from the config, other than registries.
 
 use corten_config::Document;
 use corten_config::cri::base_spec;
@@ -7,7 +7,7 @@ use corten_resources::controller::{Context, Controller, Failure, GraphError, Out
 use corten_types::cri::{BaseRuntimeSpecConfig, CustomizationConfig};
 use tokio::sync::watch;
 
-/// Adds those of this file.
+/// Adds the controllers of this file.
 pub(super) fn add(
     runtime: &mut Runtime,
     config: &watch::Receiver<Option<Document>>,
@@ -19,7 +19,7 @@ pub(super) fn add(
     runtime.add(Customizations { config })
 }
 
-/// Shows the parts of its configuration.
+/// Shows the fragments of containerd's configuration.
 #[derive(Debug, Clone)]
 struct Customizations {
     config: watch::Receiver<Option<Document>>,
@@ -52,7 +52,7 @@ impl Controller for Customizations {
     }
 }
 
-/// Shows the specification that containers of pods begin with, and the changes of it.
+/// Shows the base runtime spec of pod containers and its overrides.
 #[derive(Debug, Clone)]
 struct BaseSpecs {
     config: watch::Receiver<Option<Document>>,

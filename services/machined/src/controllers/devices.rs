@@ -1,10 +1,10 @@
-//! Whether the devices the machine was started with are known.
+//! Shows whether the devices present at boot are enumerated.
 
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use corten_types::runtime::{DevicesStatus, Service};
 
-/// It is up once it has told of every device.
+/// Id of udevd's service, which is up once it has reported every device.
 pub(super) const UDEVD: &str = "udevd";
 
 #[derive(Debug, Clone)]
@@ -29,7 +29,7 @@ impl Controller for Devices {
             let udevd = context.get::<Service>(UDEVD)?;
             if udevd.is_some_and(|service| service.running && service.healthy) {
                 context.put(Draft::new(DevicesStatus::ID, DevicesStatus { ready: true }))?;
-                // What is known stays so, whatever becomes of udevd.
+                // Enumeration stays complete even if udevd fails later.
                 return Ok(());
             }
         }

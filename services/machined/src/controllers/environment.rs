@@ -1,4 +1,4 @@
-//! The variables that services are given.
+//! Shows the environment variables of services.
 
 use corten_config::Document;
 use corten_resources::Draft;
@@ -74,7 +74,7 @@ mod tests {
         let yaml = shown.to_yaml().unwrap();
         assert_eq!(yaml, format!("variables:\n- A=x y\n- B=2\n- {path}\n"));
         assert_eq!(shown.message().variables, shown.variables);
-        // A proxy's password may be among them.
+        // It may contain a proxy's password.
         assert_eq!(Environment::DEFINITION.sensitivity, Sensitivity::Sensitive);
     }
 }

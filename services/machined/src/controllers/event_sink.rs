@@ -1,7 +1,6 @@
-//! Who receives the node's events, by the config and the kernel's parameters, and their sending.
+//! Shows the event sink from the config and the kernel command line, and sends events to it.
 //!
-//! One event at a time is held beside the node's history: however long a sink is away, it costs nobody
-//! anything.
+//! It buffers a single event besides the node's history, so an unreachable sink costs nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,17 +24,17 @@ use tonic::transport::{self, Channel, Endpoint};
 use super::next_wishes;
 use crate::join::authority;
 
-/// For a sink to be reached and to accept an event.
+/// Timeout for connecting to the sink and sending an event.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Before an event is sent again; doubled each time.
+/// Delay before the first retry of an event; it doubles with each retry.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// Bytes of an answer, which is empty.
+/// Maximum size of an answer in bytes; answers are empty.
 const LONGEST_ANSWER: usize = 4096;
-/// Characters of a refusal that are told.
+/// Maximum number of characters of an error message to log.
 const LONGEST_REFUSAL: usize = 200;
 
-/// Who receives them.
+/// Shows the receiver of events.
 #[derive(Debug, Clone)]
 pub(super) struct EventSinks {
     pub(super) config: watch::Receiver<Option<Document>>,
@@ -77,10 +76,10 @@ fn wanted(config: Option<&Document>, line: &Cmdline) -> Option<String> {
         .or_else(|| given.map(str::to_owned))
 }
 
-/// Sends them.
+/// Sends events to the receiver.
 #[derive(Debug, Clone)]
 pub(super) struct EventSender {
-    /// Shared, so that who runs after a failure goes on where the one before was.
+    /// Shared by all runs, so that a restart of the controller continues where the last run ended.
     queue: Arc<Mutex<Queue>>,
 }
 
@@ -116,7 +115,7 @@ impl Controller for EventSender {
         let mut queue = self.queue.lock().await;
         context.event().await;
         loop {
-            // Without an address each boot would begin with a complaint.
+            // Without an address every boot would begin with a warning.
             let network = context.get::<NetworkStatus>(NetworkStatus::ID)?;
             let may_start = network.is_some_and(|network| network.address_ready);
             match present(context)?.filter(|_| may_start) {
@@ -135,7 +134,7 @@ fn present(context: &Context) -> Result<Option<String>, Failure> {
     Ok(config.map(|config| config.endpoint.clone()))
 }
 
-/// Waits until the sink is another one, or none.
+/// Waits until the sink changes or is removed.
 async fn moved_from(sink: &str, context: &mut Context) -> Result<(), Failure> {
     while present(context)?.as_deref() == Some(sink) {
         context.event().await;
@@ -143,7 +142,7 @@ async fn moved_from(sink: &str, context: &mut Context) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What no sink has accepted yet.
+/// Events that no sink has accepted yet.
 #[derive(Debug)]
 struct Queue {
     reader: Reader,
@@ -151,7 +150,7 @@ struct Queue {
 }
 
 impl Queue {
-    /// Sends one after the other, without an end. Who cancels this loses nothing.
+    /// Sends events one by one, forever. Cancellation loses no event.
     async fn send_to(&mut self, sink: &str) {
         let (mut client, mut works, mut pause) = (None, None, FIRST_PAUSE);
         loop {
@@ -203,7 +202,7 @@ enum SinkError {
 }
 
 impl From<Status> for SinkError {
-    /// With as much of its words as can be told.
+    /// Keeps the printable, truncated part of its message.
     fn from(status: Status) -> SinkError {
         let words = status.message().chars().filter(|c| !c.is_control());
         let words: String = words.take(LONGEST_REFUSAL).collect();

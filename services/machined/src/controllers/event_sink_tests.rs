@@ -27,7 +27,7 @@ enum Answer {
 struct Sink {
     got: watch::Sender<Vec<EventRequest>>,
     asked: watch::Sender<usize>,
-    /// What it does with each call.
+    /// Answer by the number of the call.
     answer: fn(usize) -> Answer,
 }
 
@@ -62,7 +62,7 @@ impl Sink {
         sink
     }
 
-    /// Waits for so many, and compares them all.
+    /// Waits for this many events and compares them all.
     async fn has(&self, expected: Range<usize>) {
         let mut got = self.got.subscribe();
         let enough = got.wait_for(|got| got.len() >= expected.len());
@@ -72,7 +72,7 @@ impl Sink {
     }
 }
 
-/// Its number, when it is whole.
+/// The number in the event, after checking that the event is complete.
 fn phase(event: &EventRequest) -> usize {
     assert!(events::Id::parse(&event.id).is_some(), "{event:?}");
     assert_eq!(event.actor_id, "somebody");
@@ -149,7 +149,7 @@ async fn a_sink_that_comes_late_has_all_of_this_boot() {
     world.publish(0..3);
     let endpoint = world.send_to(&listener);
     world.shows(Some(&endpoint)).await;
-    // It is reached, and there is nobody.
+    // The connection succeeds, but no server answers.
     for _ in 0..2 {
         let connection = timeout(DEADLINE, listener.accept()).await.unwrap();
         drop(connection.unwrap());
@@ -186,7 +186,7 @@ async fn another_sink_goes_on_where_the_first_was() {
     let mut asked = first.asked.subscribe();
     let stalled = asked.wait_for(|asked| *asked == 3);
     timeout(DEADLINE, stalled).await.unwrap().unwrap();
-    // Nobody waits for a sink that does not answer.
+    // A sink that does not answer must not delay a change of the sink.
     world.publish(3..5);
     let endpoint = world.send_to(&second);
     let second = Sink::serve(second, |_| Answer::Accept);

@@ -1,5 +1,5 @@
-//! The system extensions of the root file system, listed once, and those that were loaded over it; and what the
-//! machine config has for their services.
+//! Shows the system extensions of the root file system, those loaded at run time, and the settings of their services
+//! from the machine config.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ use tokio::sync::watch;
 pub(super) struct Extensions {
     /// `/`, except in tests.
     root: PathBuf,
-    /// Those above, the lowest first.
+    /// Layers loaded at run time, the lowest first.
     loaded: watch::Receiver<Vec<Layer>>,
 }
 
@@ -63,7 +63,7 @@ impl Controller for Extensions {
     }
 }
 
-/// What the config wants their services to have.
+/// Shows the wanted settings of extension services.
 #[derive(Debug, Clone)]
 pub(super) struct ServiceConfigs {
     pub(super) config: watch::Receiver<Option<Document>>,
@@ -97,10 +97,10 @@ impl Controller for ServiceConfigs {
     }
 }
 
-/// What their services have.
+/// Shows which settings of extension services are in effect.
 #[derive(Debug, Clone)]
 pub(super) struct ServiceConfigStatuses {
-    /// Those whose files are in place.
+    /// Settings whose files are written.
     pub(super) in_place: watch::Receiver<Vec<kinds::ExtensionServiceConfig>>,
 }
 
@@ -126,7 +126,7 @@ impl Controller for ServiceConfigStatuses {
             let in_place = self.in_place.borrow_and_update().clone();
             context.start_outputs();
             for wanted in context.list::<ExtensionServiceConfig>()? {
-                // Another one is in place until this one is.
+                // Until these settings are written, the previous ones are in effect.
                 let is_this = |one: &kinds::ExtensionServiceConfig| {
                     one.name == wanted.id() && ExtensionServiceConfig::from(one) == *wanted
                 };
@@ -186,7 +186,7 @@ mod tests {
         let second = store.get_as::<ExtensionStatus>("1").unwrap();
         assert_eq!(second.image, "01-b.squashfs");
         assert_eq!(second.metadata.name, "b");
-        // One that is loaded while the node runs lies above.
+        // An extension loaded at run time is the topmost layer.
         let manifest = second.metadata.clone();
         sender.send_replace(vec![Layer {
             image: "hello@sha256:00".to_owned(),

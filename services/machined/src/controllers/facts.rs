@@ -1,4 +1,4 @@
-//! What does not change while a node runs, read once.
+//! Shows constants of a boot, read once.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ impl Controller for Facts {
         let boot_id = read(&self.root, "proc/sys/kernel/random/boot_id")?;
         context.put(Draft::new("boot-id", BootId { boot_id }))?;
         let cmdline = read(&self.root, "proc/cmdline")?;
-        // Readers see it, and a config may be in it.
+        // Every reader may see it, and it may contain a config.
         let cmdline = parameters::hide(&cmdline);
         context.put(Draft::new(KernelCmdline::ID, KernelCmdline { cmdline }))?;
         Ok(())

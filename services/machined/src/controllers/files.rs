@@ -1,4 +1,4 @@
-//! Files in `/etc`, which lead to where they are written.
+//! Writes files of `/etc`, which are symbolic links to a writable directory.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use corten_resources::controller::{Context, Controller, Dependency, Failure, Inp
 use corten_types::files::{EtcFileSpec, EtcFileStatus};
 use tokio::sync::watch;
 
-/// Writes them, each replaced at once.
+/// Writes the files by atomic replacement.
 #[derive(Debug, Clone)]
 pub(super) struct EtcFiles {
     pub(super) setup: watch::Receiver<Option<Arc<Setup>>>,

@@ -1,4 +1,4 @@
-//! Which controller reads and writes which resource. Owns nothing: no controller runs here.
+//! The inputs and outputs of all controllers. Runs no controller.
 
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
@@ -16,7 +16,7 @@ use super::{Sources, runtime};
 use crate::node::Stage;
 use crate::uevents::Uevents;
 
-/// Who reads and writes what: it is declared, so none of them has to run.
+/// Collects the declared inputs and outputs; no controller has to run.
 ///
 /// # Errors
 /// Those of [`runtime`].
@@ -52,7 +52,7 @@ mod tests {
 
     use corten_resources::meta::ResourceDefinition;
 
-    /// Only capitals may be several types' (`as`), as with the reference.
+    /// Only aliases in capitals may belong to several types (`as`), as in the reference.
     #[test]
     fn a_singular_and_a_plural_are_one_types() {
         let graph = super::super::graph().unwrap();

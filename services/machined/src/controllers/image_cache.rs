@@ -1,4 +1,4 @@
-//! Whether the node's own images are served.
+//! Shows whether the node serves its image cache.
 
 use corten_config::Document;
 use corten_resources::Draft;

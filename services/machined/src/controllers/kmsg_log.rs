@@ -1,4 +1,4 @@
-//! Who receives the kernel's log, by the config and the kernel's parameters.
+//! Shows the receivers of the kernel log from the config and the kernel command line.
 
 use corten_config::Document;
 use corten_resources::Draft;

@@ -1,4 +1,4 @@
-//! How the boot before ended, as a resource.
+//! Shows how the previous boot ended.
 
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Output};
@@ -28,7 +28,7 @@ impl Controller for LastStops {
             if let Some(last) = last {
                 context.put(Draft::new(LastStop::ID, resource(last)))?;
             }
-            // Drivers that come late know more.
+            // Drivers that load later may add information.
             if self.last.changed().await.is_err() {
                 return Ok(());
             }

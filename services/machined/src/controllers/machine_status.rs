@@ -1,4 +1,4 @@
-//! Whether the node does what it is there for, and what it lacks.
+//! Shows whether the node performs its role, and which conditions it does not meet.
 
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use corten_resources::{Draft, Typed};
@@ -11,7 +11,7 @@ use crate::node::Stage;
 #[derive(Debug, Clone)]
 pub(super) struct MachineStatuses {
     pub(super) stage: watch::Receiver<Stage>,
-    /// Why the node is locked, if it is.
+    /// Reason why the node is locked, if it is.
     pub(super) lock: watch::Receiver<Option<String>>,
 }
 
@@ -59,7 +59,7 @@ impl Controller for MachineStatuses {
 
 fn status(stage: Stage, unmet_conditions: Vec<UnmetCondition>) -> MachineStatus {
     let (stage, can_be_ready) = match stage {
-        // The field's list of stages has no word for it: a node that is locked does not get to the end of its boot.
+        // The API has no stage for a locked node; such a node does not complete its boot.
         Stage::Booting | Stage::Locked => ("booting", false),
         Stage::Maintenance => ("maintenance", true),
         Stage::Running => ("running", true),

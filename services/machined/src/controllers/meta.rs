@@ -1,4 +1,4 @@
-//! META, as resources.
+//! Shows the values of META.
 
 use corten_api::parameters::HIDDEN;
 use corten_meta::Values;
@@ -13,7 +13,7 @@ use tokio::sync::watch;
 #[derive(Debug, Clone)]
 pub(super) struct MetaKeys {
     pub(super) values: watch::Receiver<Values>,
-    /// META is read before the volumes are settled.
+    /// META is read before the volumes settle.
     pub(super) volumes: watch::Receiver<Progress>,
 }
 
@@ -32,13 +32,13 @@ impl Controller for MetaKeys {
     async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
         context.event().await;
         loop {
-            // Before the values: once they are settled, those read next are META's.
+            // Read before the values: once the volumes have settled, the values read next are META's.
             let is_loaded = *self.volumes.borrow_and_update() != Progress::Awaited;
             let values = self.values.borrow_and_update().clone();
             context.start_outputs();
             for (tag, value) in values {
                 let value = if tag == STATE_ENCRYPTION {
-                    // It may have passphrases.
+                    // It may contain passphrases.
                     HIDDEN.to_owned()
                 } else {
                     String::from_utf8_lossy(&value).into_owned()
@@ -91,7 +91,7 @@ mod tests {
             key.is_some_and(|key| key.value == "value")
         })
         .await;
-        // The controller has ended its look, as all of this runs on one thread.
+        // The controller has finished its turn, because this test has only one thread.
         assert!(store.get_as::<MetaLoaded>(MetaLoaded::ID).is_none());
         let id = format!("{STATE_ENCRYPTION:#04x}");
         assert_eq!(store.get_as::<MetaKey>(&id).unwrap().value, HIDDEN);

@@ -1,7 +1,7 @@
-//! The controllers of a node: what each reads and writes is in `graph.txt`, which a test keeps true.
+//! The controllers of a node. A test keeps `graph.txt` in step with their inputs and outputs.
 //!
-//! A status controller reads the kernel, or another part of machined, and writes what it found; the others
-//! read resources. None of them knows another.
+//! A status controller reads the kernel or another part of machined and writes what it finds; the others read
+//! resources. Controllers do not know each other.
 
 mod adjtime;
 mod api_service;
@@ -68,52 +68,52 @@ use crate::uevents::Uevents;
 pub use graph::graph;
 use network::merge::Merge;
 
-/// The parts of machined that status controllers read.
+/// The parts of machined that controllers read.
 #[derive(Debug, Clone)]
 pub struct Sources {
-    /// What the node does.
+    /// Stage of the node.
     pub stage: watch::Receiver<Stage>,
-    /// Why it is locked, if it is.
+    /// Reason why the node is locked, if it is.
     pub lock: watch::Receiver<Option<String>>,
-    /// Its services.
+    /// Views of the node's services.
     pub services: watch::Receiver<Vec<ServiceView>>,
-    /// Where services hear of what they wait for.
+    /// Handle for reporting conditions of services.
     pub conditions: Conditions,
-    /// How the boot before ended.
+    /// How the previous boot ended.
     pub last_stop: watch::Receiver<Option<LastStop>>,
-    /// What META holds.
+    /// Values of META.
     pub meta: watch::Receiver<Values>,
     /// The machine config, once there is one.
     pub config: watch::Receiver<Option<Document>>,
-    /// Who runs programs of the image; nobody where only the graph is looked at.
+    /// Runs programs of the image; `None` if only the graph is built.
     pub supervisor: Option<Supervisor>,
-    /// What the network starts from, once it may.
+    /// Inputs of the network, once it may start.
     pub network: watch::Receiver<Option<Arc<Setup>>>,
-    /// What the platform says of it, once it is read.
+    /// Network settings from the platform, once they are read.
     pub seed: watch::Receiver<Option<Arc<Seed>>>,
-    /// What a cloud says of the machine, once it has answered.
+    /// Metadata of the machine from a cloud, once it has answered.
     pub instance: watch::Receiver<Option<Arc<Instance>>>,
-    /// How far the volumes are.
+    /// Progress of the node's own volumes.
     pub volumes: watch::Receiver<Progress>,
-    /// By which keys the encrypted volumes of users were opened.
+    /// Keys that opened encrypted user volumes.
     pub user_volumes: OpenedVolumes,
-    /// What is mounted.
+    /// The mount table.
     pub mounts: watch::Receiver<Vec<Mount>>,
-    /// What udevd says of devices.
+    /// Device events from udevd.
     pub uevents: Uevents,
-    /// Extensions that were loaded over the image's.
+    /// Extensions loaded at run time, on top of the image's.
     pub extensions: watch::Receiver<Vec<corten_extension::layers::Layer>>,
-    /// What services of extensions have of the machine config.
+    /// Settings of extension services whose files are written.
     pub extension_configs: watch::Receiver<Vec<ExtensionServiceConfig>>,
-    /// With what the node is to be the first of a new cluster.
+    /// The order to begin a new cluster, with its parameters.
     pub cluster: watch::Receiver<Option<Begin>>,
-    /// What happens on the node.
+    /// Events of the node.
     pub events: Events,
-    /// What the clock stays above.
+    /// Lower bound of the clock.
     pub floor: Arc<Floor>,
 }
 
-/// Waits until there may be something new to want; what the config and the kernel's parameters are then.
+/// Waits for a possible change and returns the current config and kernel command line.
 async fn next_wishes(
     config: &mut watch::Receiver<Option<Document>>,
     context: &mut Context,
@@ -128,10 +128,10 @@ async fn next_wishes(
     Ok((config, line))
 }
 
-/// All of them, not yet running.
+/// All controllers, not yet running.
 ///
 /// # Errors
-/// When two write the same; a test sees that first.
+/// Two controllers write the same resource, which a test detects earlier.
 pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
     let described = store.add_namespace(LAYERS, "what each layer says of the network");
     if let Err(error) = described {
@@ -376,7 +376,7 @@ fn network(
     runtime.add(files::EtcFiles { setup })
 }
 
-/// Runs them; ends with machined.
+/// Runs the controllers; returns only when machined ends.
 pub async fn run(runtime: Runtime) {
     runtime
         .run(|notice: Notice| console::warn(&notice.to_string()))
@@ -389,7 +389,7 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    /// Clients have no message for these: three are ours alone, and of the other they have only the YAML.
+    /// Types without a message in clients: three are our own, and clients show the fourth only as YAML.
     const WITHOUT_MESSAGE: [&str; 4] = [
         "CertificateStatuses.secrets.corten.dev",
         "DNSUpstreams.net.talos.dev",
@@ -410,7 +410,7 @@ mod tests {
         assert_eq!(without, BTreeSet::from(WITHOUT_MESSAGE));
     }
 
-    /// Those of the release line whose API this is, but for the two about types themselves.
+    /// Resource types of the reference release with this API, except the two about types themselves.
     const TYPES_OF_THE_REFERENCE: &str = include_str!("types.txt");
 
     #[test]
@@ -437,7 +437,7 @@ mod tests {
         assert_eq!(told, missing, "{}", path.display());
     }
 
-    /// `UPDATE=1 cargo test -p machined graph` writes it anew.
+    /// `UPDATE=1 cargo test -p machined graph` rewrites the file.
     #[test]
     fn the_graph_is_the_one_that_was_agreed_on() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/controllers/graph.txt");

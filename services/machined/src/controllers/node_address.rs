@@ -1,4 +1,4 @@
-//! Which of the addresses are the node's.
+//! Selects the node's addresses.
 
 use std::net::IpAddr;
 
@@ -29,7 +29,7 @@ impl Controller for NodeAddresses {
             context.event().await;
             let mut statuses = context.list::<AddressStatus>()?;
             let current = reachable(&statuses);
-            // Others reach the node by those; the node itself has none of them.
+            // Others reach the node by external addresses, but the node itself does not have them.
             statuses.retain(|status| status.link_name != EXTERNAL);
             let own = reachable(&statuses);
             let before = |id| {
@@ -67,7 +67,7 @@ impl Controller for NodeAddresses {
     }
 }
 
-/// Those others can reach the node by. A tentative one may still turn out to be somebody else's.
+/// Addresses by which others can reach the node. A tentative address may still turn out to be a duplicate.
 fn reachable(statuses: &[Typed<AddressStatus>]) -> Vec<String> {
     let unusable = |flag: &str| ["tentative", "dadfailed", "deprecated"].contains(&flag);
     let mut addresses: Vec<String> = statuses
@@ -80,7 +80,7 @@ fn reachable(statuses: &[Typed<AddressStatus>]) -> Vec<String> {
     addresses
 }
 
-/// Those with a network around them.
+/// Addresses without host prefixes.
 fn routed(current: &[String]) -> Vec<String> {
     let has_network = |address: &&String| {
         let whole = if address.contains(':') { "/128" } else { "/32" };
@@ -89,7 +89,7 @@ fn routed(current: &[String]) -> Vec<String> {
     current.iter().filter(has_network).cloned().collect()
 }
 
-/// IPv4 first, then by number.
+/// Sorts by family, IPv4 first, then by number.
 fn sort(addresses: &mut [String]) {
     addresses.sort_by_cached_key(|text| {
         let address = text
@@ -104,7 +104,7 @@ fn sort(addresses: &mut [String]) {
     });
 }
 
-/// The one it was, as long as it is there.
+/// The previous choice if it is still present, otherwise the first address.
 fn choose(before: &[String], current: &[String]) -> Vec<String> {
     let kept = before.iter().find(|address| current.contains(address));
     kept.or(current.first()).cloned().into_iter().collect()

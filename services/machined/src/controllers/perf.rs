@@ -1,4 +1,4 @@
-//! What the processors and the memory are used for; the kernel tells nobody when that changes.
+//! Shows processor and memory usage. The kernel sends no notification of changes, so it is polled.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use corten_resources::controller::{Context, Controller, Failure, Output};
 use corten_types::perf::{CpuStat, MemoryStat};
 use tokio::time::sleep;
 
-/// Between looks (the reference's number).
+/// Poll interval (the reference's number).
 const PAUSE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone)]

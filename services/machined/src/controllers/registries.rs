@@ -1,4 +1,4 @@
-//! How containerd reaches image registries, by the config and the image cache.
+//! Shows containerd's access to image registries, from the config and the image cache.
 
 use corten_config::Document;
 use corten_containerd::registries::with_cache;

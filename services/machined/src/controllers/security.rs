@@ -1,4 +1,4 @@
-//! What the firmware, the boot loader and the kernel enforce, read once.
+//! Shows the protections that the firmware, the boot loader and the kernel enforce, read once.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -13,26 +13,26 @@ use corten_types::security::{BootedEntry, SecurityState};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// Where the kernel shows the firmware's variables, once they are mounted.
+/// Directory of EFI variables, once they are mounted.
 const VARIABLES: &str = "sys/firmware/efi/efivars";
 /// EFI_GLOBAL_VARIABLE (UEFI Specification 2.10, 3.3).
 const FIRMWARE: &str = "8be4df61-93ca-11d2-aa0d-00e098032b8c";
-/// The Boot Loader Interface's (systemd.io/BOOT_LOADER_INTERFACE).
+/// Vendor GUID of the Boot Loader Interface (systemd.io/BOOT_LOADER_INTERFACE).
 const LOADER: &str = "4a67b082-0a4c-41cf-b6c7-440b29bb8c4f";
 /// EFI_IMAGE_SECURITY_DATABASE_GUID (UEFI Specification 2.10, 32.4.1).
 const DATABASE: &str = "d719b2cb-3d3a-4596-a3bc-dad00e67656f";
-/// The fingerprint of the published development key that signs images (`kernel-config/keys/development/db.crt`).
+/// Fingerprint of the published development key that signs images (`kernel-config/keys/development/db.crt`).
 const DEVELOPMENT_DB: &str = "5TPGydU/9VADKAJotljHzslHnJtQZU+8XGc7qhiHHBA=";
-/// EFI_CERT_X509_GUID, as it lies in a list (UEFI Specification 2.10, 32.4.1).
+/// EFI_CERT_X509_GUID in its byte order in a list (UEFI Specification 2.10, 32.4.1).
 const X509: [u8; 16] = [
     0xa1, 0x59, 0xc0, 0xa5, 0xe4, 0x94, 0xa7, 0x4a, 0x87, 0xb5, 0xab, 0x15, 0x5c, 0x2b, 0xf0, 0x72,
 ];
-/// In front of a variable's data: its attributes (Documentation/filesystems/efivarfs.rst).
+/// Length of the attributes in front of a variable's data (Documentation/filesystems/efivarfs.rst).
 const ATTRIBUTES: usize = 4;
-/// None of the variables looked at is longer, in bytes.
+/// Maximum length of a variable in bytes; exceeds all variables read here.
 const LONGEST: u64 = 1 << 16;
 
-/// A firmware whose variables cannot be mounted for so long tells nothing.
+/// Timeout for the mount of the EFI variables; without it they count as missing.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone)]
@@ -57,9 +57,9 @@ impl Controller for Security {
     async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
         context.event().await;
         if self.root.join(VARIABLES).is_dir() {
-            // Without them it would be said that nothing was checked.
+            // Without the variables the result would wrongly be that nothing is enforced.
             let are_there = |mounts: &Vec<Mount>| mounts.iter().any(|one| one.kind == "efivarfs");
-            // When mounts cannot be followed, what there is now is all there will be.
+            // If the mount table cannot be followed, its present state is final.
             drop(timeout(PATIENCE, self.mounts.wait_for(are_there)).await);
         }
         context.put(Draft::new(SecurityState::ID, self.state()))?;
@@ -77,7 +77,7 @@ impl Security {
         let fips = sysfs::read(&self.root.join("proc/sys/crypto/fips_enabled"));
         let signatures = sysfs::read(&self.root.join("sys/module/module/parameters/sig_enforce"));
         SecurityState {
-            // In setup mode the firmware takes any key.
+            // In setup mode the firmware accepts any key.
             secure_boot: is_set("SecureBoot") && !is_set("SetupMode"),
             selinux_state: match selinux.as_str() {
                 "1" => "enabled, enforcing",
@@ -85,7 +85,7 @@ impl Security {
                 _ => "disabled",
             },
             fips_state: if fips == "1" { "enabled" } else { "disabled" },
-            // Set by the stub that every UKI starts with.
+            // The stub at the start of every UKI sets it.
             booted_with_uki: !self.variable("StubInfo", LOADER).is_empty(),
             module_signature_enforced: signatures == "Y",
             development_keys: trusts(&self.variable("db", DATABASE), DEVELOPMENT_DB),
@@ -105,7 +105,7 @@ impl Security {
         Some(String::from_utf16_lossy(&units)).filter(|entry| !entry.is_empty())
     }
 
-    /// A variable's data; empty when there is no such variable.
+    /// Data of a variable; empty if it does not exist.
     fn variable(&self, name: &str, vendor: &str) -> Vec<u8> {
         let path = self.root.join(VARIABLES).join(format!("{name}-{vendor}"));
         let mut bytes = Vec::new();
@@ -117,8 +117,8 @@ impl Security {
     }
 }
 
-/// Whether a signature database has the certificate of the key with this fingerprint: a row of EFI_SIGNATURE_LIST
-/// (UEFI Specification 2.10, 32.4.1). What cannot be read ends the search.
+/// Whether a signature database contains the certificate of the key with this fingerprint. The database is a sequence
+/// of EFI_SIGNATURE_LIST (UEFI Specification 2.10, 32.4.1); the search ends at the first malformed list.
 fn trusts(mut lists: &[u8], fingerprint: &str) -> bool {
     const HEADER: usize = 28;
     const OWNER: usize = 16;
@@ -233,7 +233,7 @@ mod tests {
             for byte in [0, 1, 0xff] {
                 let mut changed = whole.clone();
                 changed[at] = byte;
-                // It ends, whatever it finds.
+                // It must terminate for any content.
                 let _ = trusts(&changed, DEVELOPMENT_DB);
             }
         }
@@ -289,7 +289,7 @@ mod tests {
             module_signature_enforced: false,
             development_keys: false,
         };
-        // No firmware with variables; one that takes any key; variables that are cut off.
+        // No firmware with variables, setup mode, truncated variables.
         let setup: &[(&str, &[u8])] = &[
             (&variable("SecureBoot", FIRMWARE), b"\x06\0\0\0\x01"),
             (&variable("SetupMode", FIRMWARE), b"\x06\0\0\0\x01"),

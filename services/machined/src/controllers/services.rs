@@ -1,4 +1,4 @@
-//! The supervisor's services, as resources.
+//! Shows the supervisor's services.
 
 use std::fs;
 
@@ -40,7 +40,7 @@ impl Controller for Services {
             }
             context.remove_others::<Service>()?;
             context.remove_others::<ServicePid>()?;
-            // The supervisor is gone only when machined ends.
+            // The supervisor ends only with machined.
             if self.views.changed().await.is_err() {
                 return Ok(());
             }
@@ -48,7 +48,7 @@ impl Controller for Services {
     }
 }
 
-/// Nobody wants it, or no longer, so that it does not run is no lack.
+/// Whether the service is intentionally off, so that it is not a failure.
 fn is_off(view: &ServiceView) -> bool {
     let is_optional = OPTIONAL.contains(&view.id.as_str());
     match view.state {
@@ -67,7 +67,7 @@ fn status(view: &ServiceView) -> Service {
 }
 
 fn process(pid: u32) -> ServicePid {
-    // It may have ended already.
+    // The process may have ended already.
     let namespace = fs::read_link(format!("/proc/{pid}/ns/mnt")).unwrap_or_default();
     ServicePid {
         pid,

@@ -1,4 +1,4 @@
-//! The clock: asks the servers, and sets or steers it by what they say.
+//! Keeps the clock: queries time servers, and steps or slews the clock by their answers.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,13 +26,13 @@ pub(super) struct Clock {
     pub(super) floor: Arc<Floor>,
 }
 
-/// What the config wants of the clock.
+/// Clock settings of the config.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Wishes {
     disabled: bool,
-    /// After it the boot goes on without the right time.
+    /// Time after which the boot continues without synchronization.
     boot_timeout: Option<Duration>,
-    /// Servers have to prove their answers.
+    /// Whether servers must authenticate their answers.
     proof: bool,
 }
 
@@ -114,7 +114,7 @@ impl Controller for Clock {
 }
 
 impl Clock {
-    /// Keeps the time on STATE from time to time.
+    /// Saves the time on STATE periodically.
     async fn keep(&self) {
         let floor = self.floor.clone();
         let kept = spawn_blocking(move || floor.keep(Path::new(STATE.target), false)).await;
@@ -131,7 +131,7 @@ async fn wait(end: Option<Instant>) {
     }
 }
 
-/// A node that keeps no time, or has waited long enough, takes its clock for right.
+/// A node without synchronization, or past its boot timeout, counts as synchronized.
 fn status(clock: &Discipline, wishes: Wishes, waited: Option<Instant>, now: Instant) -> TimeStatus {
     TimeStatus {
         synced: clock.synced || wishes.disabled || waited.is_some_and(|end| end <= now),
@@ -205,7 +205,7 @@ mod tests {
     async fn who_is_not_believed_is_shown() {
         let store = Store::new();
         let mut runtime = Runtime::new(store.clone());
-        // Nobody can change it any more: the controller ends once it has said what it knows.
+        // The config cannot change, so the controller ends after its first turn.
         let config = watch::Sender::new(None).subscribe();
         let clock = Clock {
             config,
@@ -221,7 +221,7 @@ mod tests {
             "spikeDetected: false\nconsecutiveSpikes: 0\n"
         );
         let mut clock = Discipline::default();
-        // Right, then far off, in nanoseconds.
+        // In nanoseconds: first accurate, then far off.
         for offset in [0, 900_000_000] {
             let (delay, distance) = (0, 0);
             clock.take(Sample {

@@ -1,4 +1,4 @@
-//! What health checks mean for a service that is up.
+//! Effect of health checks on a running service.
 
 use std::time::Instant;
 
@@ -6,17 +6,17 @@ use super::{Act, State, stop};
 use crate::supervisor::limits::Limits;
 use crate::view::ServiceState;
 
-/// What is known of the health of a service that is up.
+/// Health of a running service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Checks {
-    /// When it is asked next; `None` while it is being asked, or never is.
+    /// Time of the next check; `None` while a check runs, or without a health check.
     next: Option<Instant>,
-    /// Bad answers in a row.
+    /// Number of consecutive failures.
     bad: u32,
 }
 
 impl Checks {
-    /// It has just come up, which is a good answer.
+    /// A service that has just come up counts as healthy.
     pub(super) fn begin(now: Instant, limits: &Limits) -> Checks {
         let delay = limits.health.as_ref().map(|health| health.initial_delay);
         Checks {
@@ -34,7 +34,7 @@ impl Checks {
     }
 }
 
-/// The service is asked when that is due.
+/// Starts a check if it is due.
 pub(super) fn ask(mut state: State, now: Instant) -> (State, Vec<Act>) {
     if let State::Running { checks, .. } = &mut state
         && checks.next.is_some_and(|next| now >= next)
@@ -45,7 +45,7 @@ pub(super) fn ask(mut state: State, now: Instant) -> (State, Vec<Act>) {
     (state, vec![])
 }
 
-/// The service has answered, or has not. An answer nobody waits for is one of the process before.
+/// Processes the result of a check. A result that was not awaited belongs to an earlier process.
 pub(super) fn answered(
     mut state: State,
     answer: Result<(), String>,
@@ -128,7 +128,7 @@ mod tests {
         }
     }
 
-    /// A service at whatever time it is asked next.
+    /// A service at the time of its next check.
     struct Asked {
         limits: Limits,
         state: State,
@@ -152,7 +152,7 @@ mod tests {
             acts
         }
 
-        /// Goes to the time when it is asked, and lets it answer so at once.
+        /// Advances to the next check and answers it at once.
         fn answer(&mut self, answer: Result<(), &str>) -> Vec<Act> {
             self.now = self.state.deadline().unwrap();
             assert_eq!(self.step(Event::Tick), [Act::Check]);
@@ -174,11 +174,11 @@ mod tests {
         assert_eq!(asked.step(Event::Tick), [Act::Check]);
         assert_eq!(asked.state.deadline(), None);
         assert_eq!(asked.step(Event::Tick), []);
-        // The answer takes its time.
+        // The answer is slow.
         asked.now += Duration::from_secs(60);
         assert_eq!(asked.step(Event::Checked(Ok(()))), []);
         assert_eq!(asked.state.deadline(), Some(asked.now + INTERVAL));
-        // Without a check nobody asks.
+        // Without a health check there are no checks.
         let unchecked = Asked::new(Limits {
             health: None,
             ..limits(None)
@@ -214,7 +214,7 @@ mod tests {
         let said = note("Health check failed 3 times in a row: late; restarting");
         assert_eq!(acts.first(), Some(&said));
         assert_eq!(acts.last(), Some(&Act::Terminate(RUNS)));
-        // It may hang too hard to end when it is asked to.
+        // A service that hangs may ignore SIGTERM.
         asked.now = asked.state.deadline().unwrap();
         assert_eq!(asked.step(Event::Tick).last(), Some(&Act::Kill(RUNS)));
         asked.step(Event::Exited(Exit::Signal(9)));
@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn an_answer_that_comes_too_late_changes_nothing() {
         let late = || Event::Checked(Err("late".to_owned()));
-        // It is another process by now.
+        // The check was of an earlier process.
         let mut asked = Asked::new(limits(Some(1)));
         let before = asked.state;
         assert_eq!((asked.step(late()), asked.state), (vec![], before));

@@ -1,18 +1,18 @@
-//! Where a service is.
+//! States of a service.
 
 use std::fmt;
 use std::time::Instant;
 
 use super::checks::Checks;
 
-/// What of a service runs.
+/// The running form of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Runs {
-    /// A child of ours with this process id.
+    /// A child process with this PID.
     Process(u32),
     /// A container, or the attempt to start one.
     Container,
-    /// A task of machined's own.
+    /// A task of machined.
     Task,
 }
 
@@ -26,42 +26,42 @@ impl fmt::Display for Runs {
     }
 }
 
-/// Where a service is. `deaths` counts those in a row.
+/// State of a service. `deaths` counts consecutive failures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// Declared, never asked to start.
     Initialized,
-    /// Asked to start; a service it depends on is not up.
+    /// Asked to start; waits for dependencies.
     Waiting { deaths: u32 },
     /// The shell was told to spawn it and has not answered.
     Spawning { deaths: u32 },
-    /// It runs and has not said that it is ready.
+    /// It runs but has not reported that it is ready.
     Starting {
         runs: Runs,
         give_up: Instant,
         deaths: u32,
     },
-    /// It has come up, and works as far as `checks` know.
+    /// It is up, and healthy according to `checks`.
     Running {
         runs: Runs,
         since: Instant,
         deaths: u32,
         checks: Checks,
     },
-    /// It died and starts again at `until`.
+    /// It died and restarts at `until`.
     Pausing { until: Instant, deaths: u32 },
-    /// It was told to end, and is killed at `kill_at`.
+    /// It was asked to end, and is killed at `kill_at`.
     Stopping {
         runs: Runs,
         kill_at: Instant,
         again: bool,
     },
-    /// It ended because it was told to, or because it is not to start again.
+    /// It ended on request, or is not to restart.
     Finished,
 }
 
 impl State {
-    /// When [`Event::Tick`](super::Event::Tick) is due.
+    /// Time at which [`Event::Tick`](super::Event::Tick) is due.
     #[must_use]
     pub fn deadline(self) -> Option<Instant> {
         match self {
@@ -73,7 +73,7 @@ impl State {
         }
     }
 
-    /// What runs.
+    /// The running form, if any.
     #[must_use]
     pub fn runs(self) -> Option<Runs> {
         match self {
@@ -84,13 +84,13 @@ impl State {
         }
     }
 
-    /// Whether others may depend on it now.
+    /// Whether dependents may use it now.
     #[must_use]
     pub fn is_up(self) -> bool {
         matches!(self, State::Running { checks, .. } if checks.are_good())
     }
 
-    /// Whether nothing of it runs or is going to.
+    /// Whether it neither runs nor is about to.
     #[must_use]
     pub fn is_at_rest(self) -> bool {
         matches!(self, State::Initialized | State::Finished)

@@ -1,4 +1,4 @@
-//! What the node wants of its volumes, and the machine config of those of users.
+//! Shows the volumes the node wants: its own, and the user volumes of the machine config.
 
 use corten_config::Document;
 use corten_config::values::MaxSize;
@@ -19,7 +19,7 @@ use tokio::task::spawn_blocking;
 
 use super::volumes::{SECURE, SYSTEM_VOLUME, spec};
 
-/// The disk that carries the node.
+/// Expression that selects the system disk.
 const SYSTEM_DISK: &str = "system_disk";
 
 #[derive(Debug, Clone)]
@@ -40,7 +40,7 @@ impl Controller for VolumeConfigs {
         context.event().await;
         loop {
             let config = self.config.borrow_and_update().clone();
-            // Each expression is waited for.
+            // Parsing each expression blocks.
             let drafts = spawn_blocking(move || wanted(config.as_ref())).await??;
             context.start_outputs();
             for draft in drafts {
@@ -54,7 +54,7 @@ impl Controller for VolumeConfigs {
     }
 }
 
-/// The node's own volumes and those of users.
+/// The node's own volumes and the user volumes.
 fn wanted(config: Option<&Document>) -> Result<Vec<Draft<VolumeConfig>>, String> {
     let mut wanted = Vec::new();
     for (name, config) in own()? {
@@ -128,7 +128,7 @@ fn of_user(volume: &UserVolume) -> Result<VolumeConfig, String> {
                 partition_spec: None,
                 filesystem_spec: Some(formatted(volume.formatted(), &disk.label)),
             },
-            // Of an encrypted one this is the label of the file system in it.
+            // For an encrypted volume this is the label of the file system inside.
             Expression::read(&format!("volume.label == \"{}\"", disk.label))?,
         ),
     };
@@ -143,7 +143,7 @@ fn of_user(volume: &UserVolume) -> Result<VolumeConfig, String> {
     })
 }
 
-/// A size in hundredths of a disk is known with the disk only.
+/// A size in percent of a disk is unknown until the disk is chosen.
 fn partition_spec(label: &str, partition: &Partition) -> PartitionSpec {
     PartitionSpec {
         min_size: partition.least,
@@ -167,7 +167,7 @@ fn formatted(kind: &'static str, label: &str) -> FilesystemSpec {
     }
 }
 
-/// How a volume of users is mounted.
+/// Mount options of a user volume.
 pub(super) fn mount_spec(mounting: &Mounting) -> MountSpec {
     MountSpec {
         target_path: mounting.target.clone(),
@@ -178,7 +178,7 @@ pub(super) fn mount_spec(mounting: &Mounting) -> MountSpec {
     }
 }
 
-/// Says whose volume it is; clients look for the key alone.
+/// Label key with the kind of the volume; clients test for the key alone.
 pub(super) fn label(volume: &UserVolume) -> &'static str {
     match &volume.kind {
         Kind::Existing(_) => "talos.dev/existing-volume",
@@ -215,7 +215,7 @@ mod tests {
 
     use super::*;
 
-    /// The configs once nothing changes any more.
+    /// The resources after the controller has settled.
     async fn configs(document: Option<Document>) -> Store {
         let store = Store::new();
         let mut runtime = Runtime::new(store.clone());

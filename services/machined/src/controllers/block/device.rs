@@ -1,4 +1,4 @@
-//! One block device.
+//! Reads one block device from sysfs and udevd's database.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,39 +9,39 @@ use corten_types::block::{BlockDevice, BlockSymlinks, DiscoveredVolume, Disk};
 use super::record::Record;
 use crate::uevents::Told;
 
-/// sysfs counts in these, whatever the disk does.
+/// Unit of sizes in sysfs, regardless of the disk's sector size.
 const SECTOR: u64 = 512;
-/// Not disks: what the kernel makes of memory and files, and what other devices are put together to.
+/// Name prefixes of devices that are not disks: devices on memory or files, and compositions of other devices.
 const NO_DISKS: [&str; 6] = ["loop", "ram", "zram", "dm-", "fd", "nbd"];
 
-/// Where to look.
+/// Directories to read.
 #[derive(Debug, Clone)]
 pub(super) struct System {
     pub(super) sysfs: PathBuf,
-    /// udevd's records.
+    /// udevd's database.
     pub(super) records: PathBuf,
 }
 
-/// What there is to say of a disk or a partition.
+/// Facts about a disk or partition.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Found {
     /// The kernel's name.
     pub(super) name: String,
     pub(super) block_device: BlockDevice,
     pub(super) symlinks: BlockSymlinks,
-    /// `None` for what keeps no data of its own.
+    /// `None` for a device without data of its own.
     pub(super) volume: Option<DiscoveredVolume>,
-    /// `None` for a partition, too.
+    /// `None` for a partition as well, and for a device without data of its own.
     pub(super) disk: Option<Disk>,
 }
 
-/// A disk or a partition.
+/// A disk or partition.
 #[derive(Debug, Clone)]
 struct Device {
     name: String,
-    /// It, or the disk it is a part of, keeps data of its own, and has a medium.
+    /// Whether it, or its disk, has data of its own and a medium.
     is_storage: bool,
-    /// In sysfs, all links followed.
+    /// Path in sysfs, with all links resolved.
     path: PathBuf,
     parent: Option<String>,
     size: u64,
@@ -56,7 +56,7 @@ impl System {
         }
     }
 
-    /// Every disk, each followed by its partitions. Disks are asked, and may take their time to answer.
+    /// All disks, each followed by its partitions. The disks themselves are read and may answer slowly.
     pub(super) fn devices(&self, told: &Told) -> Vec<Found> {
         let devices = self.read();
         let found = devices.iter().map(|device| Found {
@@ -119,7 +119,7 @@ fn entries(directory: &Path) -> Vec<String> {
 }
 
 impl Device {
-    /// Whatever it is; `generation` is how often something about it may have changed.
+    /// The device of any kind; `generation` counts possible changes.
     fn block_device(&self, generation: u32) -> BlockDevice {
         let number = read(&self.path.join("dev"));
         let (major, minor) = number.split_once(':').unwrap_or_default();
@@ -136,7 +136,7 @@ impl Device {
         }
     }
 
-    /// Those that say what and where it is.
+    /// The stable links, named by identity and location.
     fn symlinks(&self) -> BlockSymlinks {
         let all = self.record.symlinks.iter();
         let stable = all.filter(|link| link.starts_with("/dev/disk/"));
@@ -159,14 +159,14 @@ impl Device {
             .unwrap_or_default()
     }
 
-    /// `None` for a partition, and for what keeps no data of its own.
+    /// `None` for a partition, and for a device without data of its own.
     fn disk(&self) -> Option<Disk> {
         if self.parent.is_some() || !self.is_storage {
             return None;
         }
         let text = |file: &str| read(&self.path.join(file));
         let number = |file: &str| text(file).parse::<u64>().unwrap_or_default();
-        // What the disk says of itself, and else what udevd asked it.
+        // The disk's own value, or else that of udevd.
         let first = |candidates: [String; 3]| candidates.into_iter().find(|text| !text.is_empty());
         let serial = [
             text("device/serial"),
@@ -195,13 +195,13 @@ impl Device {
         })
     }
 
-    /// `None` for what keeps no data of its own.
+    /// `None` for a device without data of its own.
     fn volume(&self) -> Option<DiscoveredVolume> {
         if !self.is_storage {
             return None;
         }
         let mut found = self.record.get("ID_FS_TYPE");
-        // A partition's record names the table it is in.
+        // A partition's record names the table that contains it.
         if found.is_empty() && self.parent.is_none() {
             found = self.record.get("ID_PART_TABLE_TYPE");
         }
@@ -227,7 +227,7 @@ impl Device {
         })
     }
 
-    /// The controller: what comes before the disk's own directories.
+    /// Path of the controller: the part above the disk's own directories.
     fn bus_path(&self) -> String {
         let path = self.path.to_string_lossy();
         let below = path.split_once("/devices").map_or("", |(_, below)| below);
@@ -237,7 +237,7 @@ impl Device {
 
     fn transport(&self) -> &'static str {
         let path = self.bus_path();
-        // The nearest to the disk: a disk behind USB is on PCI as well.
+        // The entry nearest to the disk decides: a disk behind USB is on PCI as well.
         let known = [
             ("/usb", "usb"),
             ("/mmc", "mmc"),
@@ -256,7 +256,7 @@ impl Device {
     }
 }
 
-/// The reference's names for what libblkid calls otherwise.
+/// The reference's names of contents that libblkid names differently.
 fn known_name(found: &str) -> &str {
     match found {
         "crypto_LUKS" => "luks",
@@ -265,17 +265,17 @@ fn known_name(found: &str) -> &str {
     }
 }
 
-/// Decimal units, as of disks.
+/// Decimal units, as usual for disks.
 fn pretty(bytes: u64) -> String {
     in_units(bytes, 1000, ["kB", "MB", "GB", "TB", "PB", "EB"])
 }
 
-/// Binary units, as of memory.
+/// Binary units, as usual for memory.
 pub(super) fn pretty_binary(bytes: u64) -> String {
     in_units(bytes, 1024, ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"])
 }
 
-/// One digit after the point below ten of a unit; each is `step` of the one before.
+/// Formats with one decimal below ten units; each unit is `step` times the one before.
 fn in_units(bytes: u64, step: u64, units: [&str; 6]) -> String {
     let mut shown = (bytes, 0, "B");
     for unit in units {

@@ -1,4 +1,4 @@
-//! What became of the volumes of users: which are there, which are not and why.
+//! Tracks user volumes: which exist, which do not, and the reasons.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,30 +11,30 @@ use corten_volumes::user::{Facts, Kind, Place, Trouble, UserVolume};
 use super::config::mount_spec;
 use super::users::Outside;
 
-/// What became of the volumes, by id.
+/// The state of volumes, by id.
 #[derive(Debug, Default)]
 pub(in crate::controllers) struct Kept {
     held: BTreeMap<String, Held>,
     tried: BTreeMap<String, Tried>,
 }
 
-/// A volume that is there.
+/// An attached volume.
 #[derive(Debug)]
 struct Held {
     volume: UserVolume,
     place: Place,
-    /// Its partition was among those that are told of.
+    /// Whether its partition has appeared among the discovered volumes.
     was_told: bool,
-    /// What of it is there no more.
+    /// The part of it that is lost, if any.
     loss: Option<Loss>,
-    /// Why it cannot go, though it should.
+    /// Reason why it cannot be released, though it should be.
     stays: Option<String>,
 }
 
-/// What a volume had, and has no more.
+/// The lost part of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Loss {
-    /// Its disk or its partition. It is lost for good: one that comes back is another one to the kernel.
+    /// Its disk or partition. The loss is permanent: a device that returns is a new device to the kernel.
     Device,
     /// Its mount.
     Mount,
@@ -49,7 +49,7 @@ impl fmt::Display for Loss {
     }
 }
 
-/// A volume that is not there, and is not tried again until something about it is different.
+/// A volume whose attach failed. It is retried only when its inputs change.
 #[derive(Debug)]
 struct Tried {
     volume: UserVolume,
@@ -82,7 +82,7 @@ impl Held {
         }
     }
 
-    /// What is wrong with it.
+    /// The problem of the volume in human-readable form.
     fn complaint(&self) -> String {
         let loss = self.loss.map(|loss| loss.to_string());
         let parts: Vec<String> = loss.into_iter().chain(self.stays.clone()).collect();
@@ -91,18 +91,18 @@ impl Held {
 }
 
 impl Kept {
-    /// Whether there is something to be tried again though nothing is different.
+    /// Whether a retry is due although no input has changed.
     pub(super) fn is_pending(&self) -> bool {
         let stays = self.held.values().any(|held| held.stays.is_some());
         stays || self.tried.values().any(Tried::is_busy)
     }
 
-    /// Those that are there.
+    /// The attached volumes.
     pub(super) fn held(&self) -> impl Iterator<Item = &UserVolume> {
         self.held.values().map(|held| &held.volume)
     }
 
-    /// Looks whether what was there is there still.
+    /// Checks whether attached volumes are still intact.
     pub(super) fn look(&mut self, outside: &impl Outside, facts: &Facts) {
         for (id, held) in &mut self.held {
             held.was_told |= facts.on(&held.place.device).is_some();
@@ -116,8 +116,8 @@ impl Kept {
         }
     }
 
-    /// Lets go what is no longer wanted, or wanted otherwise: that makes room for what comes. What has lost
-    /// something goes, too, to come back as it should be.
+    /// Releases volumes that are unwanted or have changed, which makes room for new ones. A damaged volume is released
+    /// as well, so that it can be attached again.
     pub(super) async fn release(&mut self, outside: &impl Outside, wanted: &[UserVolume]) {
         let mut gone = Vec::new();
         for (id, held) in &mut self.held {
@@ -146,7 +146,7 @@ impl Kept {
         }
     }
 
-    /// Makes and mounts what is not there yet.
+    /// Makes and mounts missing volumes.
     pub(super) async fn attach(
         &mut self,
         outside: &impl Outside,
@@ -195,7 +195,7 @@ impl Kept {
         }
     }
 
-    /// Another volume, which cannot go yet, is mounted where this one shall be.
+    /// Whether another volume that cannot be released yet occupies this volume's mount point.
     fn is_taken(&self, volume: &UserVolume) -> bool {
         let target = |volume: &UserVolume| volume.mounting.as_ref().map(|one| one.target.clone());
         let place = target(volume);
@@ -203,7 +203,7 @@ impl Kept {
         self.held.values().any(is_there)
     }
 
-    /// How far a volume is.
+    /// Status of a volume.
     pub(super) fn status(&self, volume: &UserVolume, facts: &Facts) -> VolumeStatus {
         let mut status = VolumeStatus {
             phase: "waiting",
@@ -221,7 +221,7 @@ impl Kept {
                 (status.phase, status.pre_fail_phase) = ("failed", "ready");
             }
             status.error_message = held.complaint();
-            // What is there now under its name is another one.
+            // A device that now has its name is another device.
             if held.loss == Some(Loss::Device) {
                 return status;
             }
@@ -235,7 +235,7 @@ impl Kept {
                 status.encryption_provider = "luks2";
             }
             let made = volume.formatted();
-            // What the node made is known, also before udevd has looked again.
+            // The file system made by the node is known, even before udevd re-reads the device.
             if is_encrypted || !made.is_empty() {
                 made.clone_into(&mut status.filesystem);
             }

@@ -1,4 +1,4 @@
-//! Disks and what is on them: sysfs, and udevd's database beside it; and the node's volumes among them.
+//! Disks and their content, from sysfs and udevd's database; and the node's volumes on them.
 
 pub(super) mod config;
 mod device;
@@ -25,7 +25,7 @@ use device::{Found, System};
 
 #[derive(Debug, Clone)]
 pub(super) struct BlockDevices {
-    /// What udevd says of them.
+    /// Device events from udevd.
     pub(super) told: watch::Receiver<Told>,
 }
 
@@ -67,10 +67,10 @@ impl Controller for BlockDevices {
 }
 
 async fn look(context: &mut Context, told: Told) -> Result<(), Failure> {
-    // Asked before the look: what udevd has told of by now is seen.
+    // Read before the devices: then every device that udevd has reported by now is seen.
     let status = context.get::<DevicesStatus>(DevicesStatus::ID)?;
     let ready = status.is_some_and(|status| status.ready);
-    // A disk may take its time to answer.
+    // A disk may answer slowly.
     let look = move || {
         let devices = System::of_this_machine().devices(&told);
         (devices, likely_system_disk())

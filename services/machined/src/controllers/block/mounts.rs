@@ -1,4 +1,4 @@
-//! Where the node's volumes are mounted.
+//! Shows the mounts of the node's volumes.
 
 use corten_base::mount_table::Mount;
 use corten_resources::Draft;

@@ -1,8 +1,8 @@
-//! What udevd found out about a device (the format of libudev's database, `/run/udev/data`).
+//! udevd's record of a device (the format of libudev's database, `/run/udev/data`).
 
 use std::collections::BTreeMap;
 
-/// What udevd found out.
+/// A record of udevd.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Record {
     properties: BTreeMap<String, String>,
@@ -10,7 +10,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// A line per fact: `E:KEY=value`, `S:name below /dev`, and others.
+    /// Parses one fact per line: `E:KEY=value`, `S:name below /dev`, and others.
     pub(super) fn parse(text: &str) -> Record {
         let mut record = Record::default();
         for line in text.lines() {
@@ -31,7 +31,8 @@ impl Record {
         self.properties.get(key).cloned().unwrap_or_default()
     }
 
-    /// A value in which udevd wrote `\x20` for a space, and others that rules cannot hold alike.
+    /// The decoded value of a property. udevd writes `\x20` for a space, and likewise other characters that rules
+    /// cannot contain.
     pub(super) fn text(&self, key: &str) -> String {
         let value = self.get(key);
         let mut parts = value.split("\\x");
@@ -53,7 +54,7 @@ impl Record {
     }
 }
 
-/// Two hexadecimal digits.
+/// Parses two hexadecimal digits.
 fn byte(text: &str) -> Option<u8> {
     let digits = text.bytes().all(|digit| digit.is_ascii_hexdigit());
     digits.then(|| u8::from_str_radix(text, 16).ok())?

@@ -1,4 +1,4 @@
-//! What the kernel swaps to; it tells nobody when that changes.
+//! Shows active swap. The kernel sends no notification of changes, so it is polled.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use super::device::pretty_binary;
 
-/// Between looks (the reference's number).
+/// Poll interval (the reference's number).
 const PAUSE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone)]
@@ -28,7 +28,7 @@ impl Controller for Swaps {
     }
 
     fn inputs(&self) -> Vec<Input> {
-        // The node swaps to nothing but volumes.
+        // The node swaps only to volumes.
         vec![Input::of::<VolumeStatus>(Dependency::Weak)]
     }
 
@@ -42,7 +42,7 @@ impl Controller for Swaps {
                 () = context.event() => {}
                 () = sleep(PAUSE) => {}
             }
-            // A kernel that cannot swap has no such file.
+            // A kernel without swap has no such file.
             let list = fs::read_to_string(self.proc.join("swaps")).unwrap_or_default();
             context.start_outputs();
             for area in areas(&list) {
@@ -93,7 +93,7 @@ mod tests {
             ("1000 MiB", "2.0 MiB")
         );
         assert_eq!((&*status.kind, status.priority), ("partition", -2));
-        // It goes with its volume.
+        // The entry disappears with its volume.
         fs::remove_file(&list).unwrap();
         let volume = Draft::new("s-a", VolumeStatus::default());
         store.put(volume, "").unwrap();

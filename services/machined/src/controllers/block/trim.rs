@@ -1,7 +1,7 @@
-//! Telling disks what the file systems of volumes no longer use, as often as the config says.
+//! Trims the mounted volumes at the interval of the config, which tells disks about unused blocks.
 //!
-//! Each volume of each node has its own place in the interval (the reference does it so, too): disks that nodes share
-//! are not told by all at once, and a node that restarts every day still has its turn.
+//! Each volume of each node has its own fixed offset in the interval, as in the reference. So nodes do not all trim a
+//! shared disk at once, and a node that restarts every day still trims.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -25,21 +25,21 @@ use uuid::Uuid;
 
 use super::device::pretty_binary;
 
-/// At least so often the clock is looked at: it may have been set.
+/// Maximum sleep: the clock may be set meanwhile.
 const LOOK: Duration = Duration::from_secs(10 * 60);
 const MACHINE_ID: &str = "/run/machine-id";
-/// What cannot be trimmed says so by one of these.
+/// Errors of devices that do not support trimming.
 const CANNOT: [Errno; 3] = [Errno::OPNOTSUPP, Errno::NOTTY, Errno::ROFS];
 
-/// Who trims; a test's writes it down.
+/// Interface to the kernel; tests record the calls.
 pub(in crate::controllers) trait Trimmer:
     Clone + Send + Sync + 'static
 {
-    /// Trims what is mounted there; how many bytes were free.
+    /// Trims the file system mounted there; returns the number of free bytes.
     fn trim(&self, target: &str) -> io::Result<u64>;
 }
 
-/// This machine.
+/// The kernel of this machine.
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct Kernel;
 
@@ -108,12 +108,12 @@ impl<T: Trimmer> Controller for Trims<T> {
     }
 }
 
-/// A file system by the name clients know it by.
+/// The file system's name if clients know it, otherwise `none`.
 fn known(filesystem: &str) -> &str {
     number(filesystem, FILE_SYSTEMS).map_or("none", |_| filesystem)
 }
 
-/// Never, without the document and with 0.
+/// The trim interval; `None` without the document, or if it is 0.
 fn interval(config: &Document) -> Option<Duration> {
     let config = config.all::<FilesystemTrimConfig>().next()?;
     Some(config.interval).filter(|interval| !interval.is_zero())
@@ -136,18 +136,18 @@ fn is(errno: Errno, error: &io::Error) -> bool {
     error.raw_os_error() == Some(errno.raw_os_error())
 }
 
-/// Since 1970.
+/// Time since 1970.
 fn now() -> Duration {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.unwrap_or_default()
 }
 
-/// When each volume is next, since 1970, and in which interval.
+/// Next time of each volume since 1970, and the interval it was computed for.
 #[derive(Debug, Default)]
 struct Turns(BTreeMap<String, (Duration, Duration)>);
 
 impl Turns {
-    /// Those of the mounted volumes, with their mount points, whose turn it is. Each gets its next one.
+    /// Returns the due volumes with their mount points, and schedules the next time of all mounted volumes.
     fn take(
         &mut self,
         mounted: impl Iterator<Item = (String, String)>,
@@ -162,7 +162,7 @@ impl Turns {
         let mut due = Vec::new();
         for (volume, target) in mounted {
             let next = next_turn(node, &volume, interval, now);
-            // Of one that is long past or far away the clock was set meanwhile.
+            // A time long past or far ahead means that the clock was set, so it is recomputed.
             let known = before.get(&volume).filter(|(at, of)| {
                 *of == interval
                     && *at <= now.saturating_add(interval)
@@ -181,14 +181,14 @@ impl Turns {
         due
     }
 
-    /// Until there is something to do, or to look at the clock.
+    /// Time until the next volume is due, at most [`LOOK`].
     fn pause(&self, now: Duration) -> Duration {
         let turns = self.0.values().map(|(at, _)| at.saturating_sub(now));
         turns.min().map_or(LOOK, |pause| pause.min(LOOK))
     }
 }
 
-/// The first moment after `now` that is as far into an interval as this volume on this node is.
+/// The first time after `now` with this volume's offset in the interval.
 fn next_turn(node: &str, volume: &str, interval: Duration, now: Duration) -> Duration {
     let name = format!("{}/{volume}", node.trim());
     let place = Uuid::new_v5(&Uuid::NAMESPACE_OID, name.as_bytes()).as_u128();
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(take(&mut turns, at), 1);
         assert_eq!(take(&mut turns, at), 0);
         assert_eq!(turns.pause(at), LOOK);
-        // A clock that starts at 1970 is set by the network.
+        // The clock starts in 1970 and is then set from the network.
         for now in [HOUR, 4000 * WEEK] {
             assert_eq!(take(&mut turns, now), 0);
             let at = next_turn("node", "u-data", WEEK, now);

@@ -1,5 +1,5 @@
-//! The volumes of users: made and mounted when the config wants them and their disks are there, unmounted when it
-//! no longer does.
+//! Attaches user volumes once the config wants them and their disks are present, and releases them when the config
+//! drops them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,34 +20,34 @@ use super::config::label;
 use super::kept::Kept;
 use crate::controllers::devices::UDEVD;
 
-/// Between attempts at what is in use.
+/// Retry interval for volumes that are in use.
 const AGAIN: Duration = Duration::from_secs(15);
 
-/// Who does what is to be done; a test's does nothing.
+/// Operations on the machine; a test's have no effect.
 pub(in crate::controllers) trait Outside:
     Clone + Send + Sync + 'static
 {
-    /// [`World::attach`].
+    /// See [`World::attach`].
     fn attach(
         &self,
         volume: &UserVolume,
         facts: &Facts,
     ) -> impl Future<Output = Result<Place, Trouble>> + Send;
-    /// [`World::release`].
+    /// See [`World::release`].
     fn release(
         &self,
         volume: &UserVolume,
         place: &Place,
     ) -> impl Future<Output = Result<(), String>> + Send;
-    /// [`World::abandon`].
+    /// See [`World::abandon`].
     fn abandon(
         &self,
         volume: &UserVolume,
         place: &Place,
     ) -> impl Future<Output = Result<(), String>> + Send;
-    /// [`World::is_mounted`].
+    /// See [`World::is_mounted`].
     fn is_mounted(&self, volume: &UserVolume, place: &Place) -> bool;
-    /// [`World::forget_others`].
+    /// See [`World::forget_others`].
     fn forget_others(&self, wanted: &[UserVolume]) -> impl Future<Output = ()> + Send;
 }
 
@@ -76,10 +76,10 @@ impl Outside for World {
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct UserVolumes<O> {
     pub(in crate::controllers) config: watch::Receiver<Option<Document>>,
-    /// Whose change is a reason to look at what is there.
+    /// Every change triggers a check of the attached volumes.
     pub(in crate::controllers) mounts: watch::Receiver<Vec<Mount>>,
     pub(in crate::controllers) outside: O,
-    /// Shared by every run, so that it is known after a restart, too.
+    /// Shared by all runs of the controller, so that the state survives a restart.
     pub(in crate::controllers) kept: Arc<Mutex<Kept>>,
 }
 
@@ -104,7 +104,7 @@ impl<O: Outside> Controller for UserVolumes<O> {
 
     async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
         let mut kept = self.kept.clone().lock_owned().await;
-        // Whose partitions are kept in mind, beside no others.
+        // The volumes whose partitions are recorded.
         let mut known: Option<Vec<UserVolume>> = None;
         loop {
             let pending = kept.is_pending();
@@ -138,7 +138,7 @@ impl<O: Outside> Controller for UserVolumes<O> {
     }
 }
 
-/// What there is to choose from.
+/// The disks and volumes to choose from.
 fn facts(context: &Context) -> Result<Facts, Failure> {
     let system_disk = context.get::<SystemDisk>(SystemDisk::ID)?;
     let disks = context.list::<Disk>()?;
@@ -150,7 +150,8 @@ fn facts(context: &Context) -> Result<Facts, Failure> {
     })
 }
 
-/// EPHEMERAL is mounted, and udevd has told of every device. Before, a selector would not know the node's disk.
+/// Whether EPHEMERAL is mounted and udevd has reported every device. Earlier, a selector could not recognize the system
+/// disk.
 fn is_time(context: &Context) -> Result<bool, Failure> {
     let ephemeral = context.get::<VolumeStatus>(EPHEMERAL.name)?;
     let udevd = context.get::<Service>(UDEVD)?;

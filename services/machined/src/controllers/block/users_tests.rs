@@ -8,7 +8,7 @@ use corten_volumes::user::Kind;
 
 use super::*;
 
-/// Says what was asked of it, and answers as it is told.
+/// Records calls and gives prepared answers.
 #[derive(Debug, Clone, Default)]
 struct Fake(Arc<Shared<State>>);
 
@@ -69,7 +69,7 @@ impl Fake {
         Ok(())
     }
 
-    /// From now on this becomes of the volume; `None`: it is there.
+    /// Sets the result of later attaches of the volume; `None` is a success.
     fn answer(&self, volume: &str, trouble: Option<Trouble>) {
         let mut state = self.0.lock().unwrap();
         state.troubles.remove(volume);
@@ -208,7 +208,7 @@ async fn a_volume_waits_for_the_nodes_own_and_is_then_made() {
     assert_eq!((&*status.filesystem, status.kind), ("xfs", "partition"));
     let spec = status.mount_spec.as_ref().unwrap();
     assert!(spec.target_path == "/var/mnt/data" && spec.secure);
-    // What is there is not made again.
+    // An attached volume is not made again.
     assert_eq!(node.fake.asked().len(), 1);
 }
 
@@ -239,7 +239,7 @@ async fn a_whole_disk_is_a_volume_without_a_parent() {
     assert_eq!(kind(), ("disk", "ready", String::new()));
     let status = node.store.get_as::<VolumeStatus>("u-data").unwrap();
     assert_eq!((&*status.location, status.partition_index), ("/dev/vdb", 0));
-    // The disk is gone, and with it the volume.
+    // The volume disappears with its disk.
     node.fake.answer("u-data", missing());
     node.pull::<Disk>("vdb");
     node.pull::<DiscoveredVolume>("vdb");
@@ -260,7 +260,7 @@ async fn what_fails_is_told_and_tried_again_with_another_disk_only() {
     let status = node.store.get_as::<VolumeStatus>("u-data").unwrap();
     assert_eq!(status.error_message, "vdb: it holds something");
     fake.asked();
-    // The same config again, with another document: nothing is different for this one.
+    // The same volume with another document in the config: no input of this volume has changed.
     node.config.send_replace(Some(sample::kind(&format!(
         "{DATA}\n---\napiVersion: v1alpha1\nkind: UserVolumeConfig\nname: b\nvolumeType: directory"
     ))));
@@ -287,7 +287,7 @@ async fn a_disk_that_somebody_else_changes_is_waited_for() {
     let status = node.store.get_as::<VolumeStatus>("u-data").unwrap();
     assert_eq!(status.phase, "waiting");
     node.fake.0.lock().unwrap().troubles.clear();
-    // Nothing is different.
+    // No input has changed.
     node.config.send_modify(|_| {});
     node.until_phase("u-data", "ready").await;
 }
@@ -298,7 +298,7 @@ async fn what_is_no_longer_wanted_goes_when_nobody_uses_it() {
     node.until_phase("u-data", "ready").await;
     node.fake.asked();
     node.fake.0.lock().unwrap().busy.insert("u-data".to_owned());
-    // Another one on the same place, which is not free yet.
+    // Another volume with the same mount point, which is still occupied.
     let other = sample::kind(
         "ExistingVolumeConfig\nname: data\ndiscovery: {volumeSelector: {match: 'true'}}",
     );
@@ -356,7 +356,7 @@ async fn a_volume_goes_with_its_disk_and_comes_back_with_it() {
     node.numbered_disk("vdb", 8);
     node.until_phase("u-data", "ready").await;
 
-    // Another one of its name, between two looks.
+    // Another disk gets its name between two checks.
     node.fake.asked();
     node.fake.0.lock().unwrap().busy.insert("u-data".to_owned());
     node.numbered_disk("vdb", 9);
@@ -366,7 +366,7 @@ async fn a_volume_goes_with_its_disk_and_comes_back_with_it() {
         status.error_message,
         "its disk or partition is gone; it is in use"
     );
-    // What is left of the one before is in its way.
+    // The remains of the previous volume are in the way.
     node.fake.0.lock().unwrap().busy.clear();
     node.config.send_modify(|_| {});
     node.until_phase("u-data", "ready").await;
@@ -393,7 +393,7 @@ async fn a_volume_goes_with_its_partition_once_that_was_told_of() {
     node.fake.0.lock().unwrap().busy.insert("u-data".to_owned());
     node.pull::<DiscoveredVolume>("vdb1");
     node.until_phase("u-data", "failed").await;
-    // The one that is there now is not the one that was mounted.
+    // The partition there now is not the mounted one.
     node.partition();
     node.config.send_replace(Some(sample::kind(&format!(
         "{DATA}\n---\napiVersion: v1alpha1\nkind: UserVolumeConfig\nname: b\nvolumeType: directory"

@@ -1,4 +1,4 @@
-//! The node's volumes: which partitions they are, and how far they are.
+//! Shows the node's own volumes: their partitions and phases.
 
 use corten_base::mount_table::Mount;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
@@ -10,7 +10,7 @@ use corten_types::volume::{MountSpec, VolumeStatus};
 use corten_volumes::{EPHEMERAL, Progress, STATE, Volume};
 use tokio::sync::watch;
 
-/// Says of a volume that it is the node's own; clients look for the key alone.
+/// Label key of the node's own volumes; clients test for the key alone.
 pub(super) const SYSTEM_VOLUME: &str = "talos.dev/system-volume";
 pub(super) const SECURE: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
 
@@ -62,7 +62,7 @@ impl Controller for Volumes {
     }
 }
 
-/// All that is known of the volumes at one time.
+/// A snapshot of everything known about the volumes.
 struct View<'a> {
     disk: Option<&'a SystemDisk>,
     partitions: &'a [Typed<DiscoveredVolume>],
@@ -78,7 +78,7 @@ impl View<'_> {
             (STATE.name, made(&STATE)),
             (EPHEMERAL.name, made(&EPHEMERAL)),
         ];
-        // The only one that a node need not have.
+        // The image cache is the only optional volume.
         if self.partition(corten_volumes::IMAGE_CACHE).is_some() {
             let spec = MountSpec {
                 target_path: IMAGE_CACHE.to_owned(),
@@ -100,7 +100,7 @@ impl View<'_> {
         partitions.find(|one| one.parent == disk.disk_id && one.partition_label == name)
     }
 
-    /// A volume without `mount_spec` is used as it is.
+    /// Status of a volume; a volume without `mount_spec` is used without a mount.
     fn status(&self, name: &str, mount_spec: Option<MountSpec>) -> VolumeStatus {
         let partition = self.partition(name);
         let opened = corten_volumes::opened_device(name);
@@ -142,13 +142,13 @@ impl View<'_> {
         }
     }
 
-    /// The mount of this device there, if it is the last one, which hides those before.
+    /// The mount of this device at the target, if it is the topmost one there.
     fn mounted(&self, device: &str, target: &str) -> Option<&Mount> {
         let last = self.mounts.iter().rfind(|mount| mount.target == target);
         last.filter(|mount| mount.source == device)
     }
 
-    /// What is wrong with the disk is wrong with what the node keeps on it.
+    /// A failure of the disk affects every volume on it.
     fn failure_of(&self, name: &str) -> Option<&str> {
         let Progress::Failed(failure) = self.progress else {
             return None;
@@ -160,7 +160,7 @@ impl View<'_> {
     }
 }
 
-/// How a volume of the node is mounted.
+/// Mount options of one of the node's own volumes.
 pub(super) fn spec(volume: &Volume<'_>) -> MountSpec {
     MountSpec {
         target_path: volume.target.to_owned(),
@@ -251,7 +251,7 @@ mod tests {
         let node = Node::start();
         node.until("EPHEMERAL", |status| status.phase == "waiting")
             .await;
-        // Somebody else's disk counts for nothing.
+        // A foreign disk is ignored.
         node.partition("sdb", 4, "STATE", "xfs");
         node.system_disk("vda");
         node.partition("vda", 3, "META", "");
@@ -288,7 +288,7 @@ mod tests {
         let mounts = node.store.get_as::<PartitionMount>("EPHEMERAL").unwrap();
         assert!(mounts.options.contains(&"prjquota".to_owned()));
         assert!(node.store.get_as::<MountStatus>("META").is_none());
-        // What is mounted over it hides it.
+        // Another mount hides it.
         node.mounts
             .send_modify(|mounts| mounts.push(mounts[0].clone()));
         node.until("EPHEMERAL", |status| status.phase == "located")

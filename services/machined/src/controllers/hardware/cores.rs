@@ -1,4 +1,4 @@
-//! The cores of the processors, as the kernel sees them.
+//! Shows the processor cores as the kernel reports them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use crate::uevents::Told;
 pub(in crate::controllers) struct Cores {
     /// `/proc`, except in tests.
     pub(in crate::controllers) proc: PathBuf,
-    /// Processors came, went, or were switched on or off.
+    /// Signals that processors were added, removed, or switched on or off.
     pub(in crate::controllers) changes: watch::Receiver<Told>,
 }
 
@@ -45,7 +45,7 @@ impl Controller for Cores {
     }
 }
 
-/// What the logical processors of a core have in common is what its first says.
+/// Merges logical processors into cores; shared properties come from a core's first processor.
 fn cores(processors: Vec<api::CpuInfo>) -> BTreeMap<String, CpuCore> {
     let mut cores: BTreeMap<String, CpuCore> = BTreeMap::new();
     for processor in processors {

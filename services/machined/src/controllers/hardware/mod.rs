@@ -1,4 +1,4 @@
-//! What the machine is made of.
+//! Shows the machine's hardware.
 
 pub(super) mod cores;
 pub(super) mod pci;

@@ -15,7 +15,7 @@ use crate::uevents::Told;
 pub(in crate::controllers) struct PciDevices {
     /// `/sys`, except in tests.
     pub(in crate::controllers) sysfs: PathBuf,
-    /// Devices came, went, or got another driver.
+    /// Signals that devices were added or removed, or their driver changed.
     pub(in crate::controllers) changes: watch::Receiver<Told>,
 }
 
@@ -50,13 +50,13 @@ impl Controller for PciDevices {
     }
 }
 
-/// `None` for one that is just being removed.
+/// Reads a device; `None` if it is being removed.
 fn device(directory: &Path) -> Option<PciDevice> {
     let number = |name: &str| {
         let text = sysfs::read(&directory.join(name));
         u32::from_str_radix(text.strip_prefix("0x")?, 16).ok()
     };
-    // Class, subclass and interface, a byte each.
+    // One byte each for class, subclass and interface.
     let [_, class, subclass, _] = number("class")?.to_be_bytes();
     let (vendor, product) = (number("vendor")?, number("device")?);
     let driver = fs::read_link(directory.join("driver")).unwrap_or_default();
@@ -71,7 +71,7 @@ fn device(directory: &Path) -> Option<PciDevice> {
     })
 }
 
-/// PCI Code and ID Assignment Specification 1.16, section 1, in the words of lspci.
+/// Class names of the PCI Code and ID Assignment Specification 1.16, section 1, in the form of lspci.
 fn class_name(class: u8) -> &'static str {
     match class {
         0x00 => "Unclassified device",

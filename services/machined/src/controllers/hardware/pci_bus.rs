@@ -1,4 +1,4 @@
-//! The kernel's PCI bus, in sysfs (Documentation/ABI/testing/sysfs-bus-pci).
+//! The PCI bus in sysfs (Documentation/ABI/testing/sysfs-bus-pci).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,10 +10,10 @@ use corten_volumes::user::swapped_to;
 
 use super::rebind::Bus;
 
-/// Devices that lie on others, which lie on others: more than that nobody builds.
+/// Maximum depth of stacked block devices; real stacks are shallower.
 const DEPTH: usize = 8;
 
-/// The kernel's, or a test's.
+/// The kernel's PCI bus, or a test's.
 #[derive(Debug, Clone)]
 pub(super) struct PciBus {
     /// `/sys`, except in tests.
@@ -25,7 +25,7 @@ impl PciBus {
         self.sysfs.join("bus/pci/devices").join(address)
     }
 
-    /// Whether a block device is behind a PCI device, or lies on one that is.
+    /// Whether a block device is behind a PCI device, directly or through lower devices.
     fn is_behind(&self, name: &str, address: &str, depth: usize) -> bool {
         let Ok(path) = fs::canonicalize(self.sysfs.join("class/block").join(name)) else {
             return false;
@@ -45,14 +45,14 @@ impl PciBus {
                 .any(|name| self.is_behind(name, address, depth - 1))
     }
 
-    /// What the first device is used for, of those with their uses, that is behind a PCI device.
+    /// The use of the first device in `uses` that is behind a PCI device.
     fn use_behind(
         &self,
         address: &str,
         mut uses: impl Iterator<Item = (String, String)>,
     ) -> Option<String> {
         let found = uses.find(|(device, _)| {
-            // `/dev/mapper` has links.
+            // `/dev/mapper` contains links.
             let device = fs::canonicalize(device).unwrap_or_default();
             let name = device.file_name().and_then(|name| name.to_str());
             name.is_some_and(|name| self.is_behind(name, address, DEPTH))
@@ -61,8 +61,8 @@ impl PciBus {
     }
 }
 
-/// The controllers of an NVMe disk that more than one may lead to: it is below none of them in sysfs, but below its
-/// subsystem, which has links to them (kernel: `nvme_init_subsystem` in drivers/nvme/host/core.c).
+/// Controllers of an NVMe disk with several paths. In sysfs the disk is not below a controller but below its subsystem,
+/// which links to them (kernel: `nvme_init_subsystem` in drivers/nvme/host/core.c).
 fn nvme_controllers(path: &Path) -> Vec<PathBuf> {
     let is_subsystem = |above: &&Path| {
         above
@@ -183,7 +183,7 @@ mod tests {
             assert!(!bus.is_behind(name, "0000:00:06.0", DEPTH), "{name}");
         }
         assert!(!bus.is_behind("sda", controller, DEPTH));
-        // What is in use has a name in /dev, or a link to one.
+        // A device in use has a node in /dev, or a link to one.
         let dev = root.join("dev/mapper");
         fs::create_dir_all(&dev).unwrap();
         fs::write(root.join("dev/dm-0"), "").unwrap();

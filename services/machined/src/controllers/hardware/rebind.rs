@@ -1,8 +1,8 @@
-//! Drivers of devices on PCI buses, as the config wants them, and given back when it wants them no more
+//! Binds PCI devices to the drivers of the config, and restores the default when the config drops them
 //! (Documentation/ABI/testing/sysfs-bus-pci: `driver_override`, `unbind`, `drivers_probe`).
 //!
-//! What is done tells of itself by events, and so would be done again and again where it is in vain: a device that a
-//! driver has refused is not tried again before the config or the drivers that there are have changed.
+//! A bind causes events, so a failed bind would be retried endlessly. A device that a driver has refused is retried
+//! only when the config or the set of drivers changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -22,7 +22,7 @@ use super::pci_bus::PciBus;
 use crate::controllers::Sources;
 use crate::uevents::Told;
 
-/// Adds those of this file.
+/// Adds the controllers of this file.
 pub(in crate::controllers) fn add(
     runtime: &mut Runtime,
     sources: &Sources,
@@ -40,7 +40,7 @@ pub(in crate::controllers) fn add(
     })
 }
 
-/// Shows what the config wants.
+/// Shows the driver bindings of the config.
 #[derive(Debug, Clone)]
 struct RebindConfigs {
     config: watch::Receiver<Option<Document>>,
@@ -78,46 +78,46 @@ impl Controller for RebindConfigs {
 
 /// The kernel's devices and drivers.
 pub(super) trait Bus: Clone + Send + Sync + 'static {
-    /// The driver that a device has, empty for none; `None`: there is no such device.
+    /// The driver of a device, empty for none; `None` if there is no such device.
     fn driver(&self, address: &str) -> Option<String>;
-    /// The drivers that there are.
+    /// The available drivers.
     fn drivers(&self) -> BTreeSet<String>;
-    /// What lies on the device and is in use.
+    /// The use of block devices behind the device, if any is in use.
     fn carries(&self, address: &str) -> Option<String>;
-    /// Lets the device have this driver alone; empty: any that knows it.
+    /// Restricts the device to this driver; empty removes the restriction.
     fn choose(&self, address: &str, driver: &str) -> io::Result<()>;
-    /// Takes the driver away that it has.
+    /// Unbinds the device from its driver.
     fn unbind(&self, address: &str) -> io::Result<()>;
-    /// Offers a device without a driver to those there are.
+    /// Offers a device without a driver to the available drivers.
     fn probe(&self, address: &str) -> io::Result<()>;
 }
 
-/// What was done; it outlives the controller, which may begin anew.
+/// Results of past actions; it outlives a restart of the controller.
 #[derive(Debug, Default)]
 struct Memory {
-    /// Devices that have the config's driver and no other.
+    /// Devices restricted to a driver of the config.
     chosen: BTreeSet<String>,
-    /// What was tried in vain.
+    /// Failed attempts.
     refused: BTreeMap<String, Refusal>,
-    /// What was said of each device on the console.
+    /// Last console message about each device.
     told: BTreeMap<String, String>,
 }
 
 #[derive(Debug)]
 struct Refusal {
     target: String,
-    /// Those there were.
+    /// Drivers that were available then.
     drivers: BTreeSet<String>,
     why: String,
 }
 
-/// Gives devices the config's drivers.
+/// Binds devices to the drivers of the config.
 #[derive(Debug, Clone)]
 struct Rebinds<B> {
     bus: B,
-    /// Devices came, went, or got another driver.
+    /// Signals that devices were added or removed, or their driver changed.
     devices: watch::Receiver<Told>,
-    /// Drivers came or went.
+    /// Signals that drivers were added or removed.
     drivers: watch::Receiver<Told>,
     memory: Arc<Mutex<Memory>>,
 }
@@ -150,7 +150,7 @@ impl<B: Bus> Controller for Rebinds<B> {
                 .map(|spec| (spec.pci_id.clone(), spec.target_driver.clone()))
                 .collect();
             let (bus, memory) = (self.bus.clone(), self.memory.clone());
-            // A driver may take its time to let a device go.
+            // A driver may release a device slowly.
             let settle = move || {
                 let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
                 memory.settle(&bus, &wanted)
@@ -167,7 +167,7 @@ impl<B: Bus> Controller for Rebinds<B> {
 }
 
 impl Memory {
-    /// Makes devices have the drivers that are wanted, by address, and others what they would have.
+    /// Binds devices to the wanted drivers, given by address, and releases all others.
     fn settle(
         &mut self,
         bus: &impl Bus,
@@ -219,7 +219,7 @@ impl Memory {
         }
     }
 
-    /// Why it has not the driver, and the remedy.
+    /// Binds a device; the error gives the reason and the remedy.
     fn bind(&mut self, bus: &impl Bus, address: &str, target: &str) -> Result<(), String> {
         let Some(driver) = bus.driver(address) else {
             self.refused.remove(address);
@@ -262,7 +262,7 @@ impl Memory {
     }
 }
 
-/// Takes a device from one driver, if it has one, to another.
+/// Moves a device from its driver, if any, to another.
 fn take(bus: &impl Bus, address: &str, driver: &str, target: &str) -> io::Result<()> {
     bus.choose(address, target)?;
     if !driver.is_empty() {
@@ -275,7 +275,7 @@ fn take(bus: &impl Bus, address: &str, driver: &str, target: &str) -> io::Result
     Err(io::Error::other("the kernel's log may say why (dmesg)"))
 }
 
-/// Lets the kernel choose the driver of a device again. One that is in use keeps what it has.
+/// Lets the kernel choose the driver again. A device in use keeps its driver.
 fn release(bus: &impl Bus, address: &str) -> io::Result<()> {
     let Some(driver) = bus.driver(address) else {
         return Ok(());

@@ -5,7 +5,7 @@ use super::*;
 
 const DEVICE: &str = "0000:04:00.0";
 
-/// A bus with one device, whose own driver is `e1000`.
+/// A bus with one device whose default driver is `e1000`.
 #[derive(Debug, Clone, Default)]
 struct Pretended(Arc<Mutex<World>>);
 
@@ -15,7 +15,7 @@ struct World {
     driver: String,
     chosen: String,
     drivers: BTreeSet<String>,
-    /// A driver that takes no device.
+    /// A driver that refuses every device.
     refuses: String,
     mounted: Option<String>,
     probes: usize,
@@ -86,7 +86,7 @@ fn wanted(driver: &str) -> BTreeMap<String, String> {
     BTreeMap::from([(DEVICE.to_owned(), driver.to_owned())])
 }
 
-/// The driver the device has, and why it is not the one it shall have.
+/// The driver of the device, and the error of the binding.
 fn settled(memory: &mut Memory, bus: &Pretended, driver: &str) -> (String, String) {
     let mut statuses = memory.settle(bus, &wanted(driver));
     assert_eq!(statuses.len(), 1);
@@ -106,12 +106,12 @@ fn a_device_gets_the_driver_another_and_its_own_again() {
     for driver in ["vfio-pci", "uio", "uio"] {
         assert_eq!(settled(&mut memory, &bus, driver), had(driver));
     }
-    // Twice with the same is nothing to do.
+    // A repeated request has no effect.
     assert_eq!(bus.world().probes, 2);
     assert!(memory.settle(&bus, &BTreeMap::new()).is_empty());
     assert_eq!(bus.driver(DEVICE).as_deref(), Some("e1000"));
     assert_eq!(bus.world().chosen, "");
-    // What has its driver anyway is left alone, and so it is when nobody wants it.
+    // A device that has its driver by default is left alone, also when the config drops it.
     assert_eq!(settled(&mut memory, &bus, "e1000"), had("e1000"));
     memory.settle(&bus, &BTreeMap::new());
     assert_eq!(bus.world().probes, 3);
@@ -131,13 +131,13 @@ fn what_is_in_vain_is_done_once_and_undone() {
         );
         assert_eq!(bus.world().chosen, "");
     }
-    // Tried, and given back.
+    // One attempt, and one to restore the default.
     assert_eq!(bus.world().probes, 2);
-    // Another driver is there: perhaps the module was loaded anew.
+    // Another driver is available, perhaps after the module was reloaded.
     bus.world().refuses = String::new();
     bus.world().drivers.insert("nvme".to_owned());
     assert_eq!(settled(&mut memory, &bus, "vfio-pci"), had("vfio-pci"));
-    // And when the config says something else.
+    // A changed config also causes a retry.
     bus.world().refuses = "uio".to_owned();
     bus.world().drivers.insert("uio".to_owned());
     assert!(!settled(&mut memory, &bus, "uio").1.is_empty());
@@ -162,7 +162,7 @@ fn what_is_not_there_is_waited_for_and_nothing_is_touched() {
     let (driver, why) = settled(&mut memory, &bus, "vfio-pci");
     assert_eq!((&*driver, why.contains("no device")), ("", true), "{why}");
     assert_eq!(bus.world().probes, 0);
-    // It is plugged in, out, and in again.
+    // The device is plugged in, removed, and plugged in again.
     bus.world().mounted = None;
     for _ in 0..2 {
         bus.plug();
@@ -170,7 +170,7 @@ fn what_is_not_there_is_waited_for_and_nothing_is_touched() {
         bus.world().is_there = false;
         settled(&mut memory, &bus, "vfio-pci");
     }
-    // One that is gone has nothing to give back.
+    // A removed device has nothing to restore.
     memory.settle(&bus, &BTreeMap::new());
     assert_eq!(bus.world().probes, 2);
 }
@@ -194,7 +194,7 @@ async fn the_config_is_followed_and_so_are_drivers_that_come() {
     };
     runtime.add(rebinds).unwrap();
     tokio::spawn(runtime.run(|notice| panic!("{notice}")));
-    // The function as the reference's documentation writes it.
+    // The function number in the form of the reference's documentation.
     let document = "PCIDriverRebindConfig\nname: '0000:04:00.00'\ntargetDriver: vfio-pci";
     config.send_replace(Some(sample::kind(document)));
     until::<PciDriverRebindStatus>(&store, DEVICE, |status| {

@@ -1,5 +1,5 @@
-//! The firmware's table of the machine's parts (DMTF DSP0134, System Management BIOS Reference
-//! Specification 3.7, whose sections are named here).
+//! The SMBIOS table of the firmware (DMTF DSP0134, System Management BIOS Reference Specification 3.7; section numbers
+//! refer to it).
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -12,27 +12,27 @@ use smbioslib::{
     SMBiosSystemInformation, UndefinedStruct,
 };
 
-/// In bytes; the largest tables of servers have some 100 KiB.
+/// Maximum size in bytes; the largest tables of servers have some 100 KiB.
 const LARGEST: u64 = 1 << 20;
-/// Parts of one kind.
+/// Maximum number of structures of one type.
 const MOST: usize = 1024;
-/// Characters of a string.
+/// Maximum length of a string in characters.
 const LONGEST: usize = 256;
-/// Of a processor's status: the socket is not empty.
+/// Bit of a processor's status: the socket is populated.
 const POPULATED: u8 = 1 << 6;
 
-/// The table; an empty one where there is none.
+/// The table; empty if there is none.
 pub(super) struct Table(SMBiosData);
 
 impl Table {
     pub(super) fn read(path: &Path) -> Table {
         let mut bytes = Vec::new();
-        // What was read before an error is of use.
+        // The part read before an error is still useful.
         let _ = File::open(path).and_then(|file| file.take(LARGEST).read_to_end(&mut bytes));
         Table(SMBiosData::from_vec_and_version(bytes, None))
     }
 
-    /// What switched the machine on (7.2.2).
+    /// The event that powered the machine on (7.2.2).
     pub(super) fn wake_up_type(&self) -> &'static str {
         let system = self.0.first::<SMBiosSystemInformation<'_>>();
         match system.and_then(|system| system.parts().get_field_byte(0x18)) {
@@ -48,7 +48,7 @@ impl Table {
         }
     }
 
-    /// Sockets for processors, by id (7.5).
+    /// Processor sockets, by id (7.5).
     pub(super) fn processors(&self) -> Vec<(String, Processor)> {
         let mut ids = Ids::default();
         let sockets = self
@@ -63,14 +63,14 @@ impl Table {
             .collect()
     }
 
-    /// Sockets for memory, by id (7.18).
+    /// Memory sockets, by id (7.18).
     pub(super) fn memory_modules(&self) -> Vec<(String, MemoryModule)> {
         let mut ids = Ids::default();
         let sockets = self.0.defined_struct_iter::<SMBiosMemoryDevice<'_>>();
         sockets
             .take(MOST)
             .map(|socket| {
-                // Two of one name are often told apart by their banks.
+                // The bank often distinguishes sockets of the same name.
                 let (device, bank) = (text(&socket.device_locator()), text(&socket.bank_locator()));
                 let name = format!("{device} {bank}");
                 (ids.unique(name.trim()), memory_module(&socket))
@@ -86,7 +86,7 @@ fn processor(socket: &SMBiosProcessorInformation<'_>) -> Processor {
         return Processor::default();
     }
     let word = |offset| parts.get_field_word(offset).map(u32::from);
-    // One byte was enough, until it was not.
+    // The original field has one byte; 0xff refers to a later field of two bytes.
     let count = |byte, wide| match parts.get_field_byte(byte).map(u32::from) {
         Some(0xff) => word(wide).unwrap_or(0xff),
         count => count.unwrap_or_default(),
@@ -127,7 +127,7 @@ fn memory_module(socket: &SMBiosMemoryDevice<'_>) -> MemoryModule {
     }
 }
 
-/// `None` for an empty socket; 0 for a size the firmware does not know.
+/// Size of a module; `None` for an empty socket, 0 if the firmware does not know it.
 fn size_mib(parts: &UndefinedStruct) -> Option<u32> {
     match parts.get_field_word(0x0c)? {
         0 => None,
@@ -139,14 +139,14 @@ fn size_mib(parts: &UndefinedStruct) -> Option<u32> {
     }
 }
 
-/// Boards pad their strings, and may put anything into them.
+/// Sanitizes a string: boards pad strings and may write any bytes.
 fn text(string: &SMBiosString) -> String {
     let text = string.to_utf8_lossy().unwrap_or_default();
     let clean: String = text.chars().filter(|one| !one.is_control()).collect();
     clean.trim().chars().take(LONGEST).collect()
 }
 
-/// Names as ids, each once.
+/// Turns names into unique ids.
 #[derive(Default)]
 struct Ids(BTreeSet<String>);
 
@@ -177,7 +177,7 @@ mod tests {
         Table(SMBiosData::from_vec_and_version(bytes, None))
     }
 
-    /// A part: header, fields, strings (6.1).
+    /// A structure: header, fields, strings (6.1).
     fn part(kind: u8, fields: &[u8], strings: &[&str]) -> Vec<u8> {
         let length = u8::try_from(fields.len() + 4).unwrap();
         let mut bytes = vec![kind, length, 0, kind];
@@ -193,7 +193,7 @@ mod tests {
         bytes
     }
 
-    /// Fields of so many bytes after the header, with some set; offsets are those of the specification.
+    /// The fields of a structure of this length, with some bytes set at offsets of the specification.
     fn fields(length: usize, set: &[(usize, u8)]) -> Vec<u8> {
         let mut bytes = vec![0; length - 4];
         for (offset, byte) in set {
@@ -279,7 +279,7 @@ mod tests {
                 "DIMM-0-P0-CHANNEL-A-4",
             ]
         );
-        // In MiB, in the extended field, none, in KiB.
+        // A size in MiB, one in the extended field, an empty socket, a size in KiB.
         let sizes: Vec<u32> = modules.iter().map(|(_, module)| module.size_mib).collect();
         assert_eq!(sizes, [16384, 131_072, 0, 8]);
         let (_, first) = &modules[0];

@@ -1,4 +1,4 @@
-//! The machine as its firmware describes it, read once.
+//! Shows the machine as its firmware describes it, read once.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use corten_types::hardware::{MemoryModule, Processor, SystemInformation};
 
 use super::smbios::Table;
 
-/// All memory of a machine whose firmware says nothing of it, as the reference names it.
+/// The reference's name for memory that the firmware does not describe.
 const UNKNOWN: &str = "UNKNOWN";
 
 #[derive(Debug, Clone)]
@@ -50,7 +50,7 @@ impl Controller for SystemInfo {
 }
 
 impl SystemInfo {
-    /// What the kernel has read of it already; boards without SMBIOS have none.
+    /// The values the kernel has already extracted; boards without SMBIOS have none.
     fn system(&self, wake_up_type: &'static str) -> SystemInformation {
         let dmi = |name: &str| sysfs::read(&self.root.join("sys/class/dmi/id").join(name));
         SystemInformation {
@@ -65,7 +65,7 @@ impl SystemInfo {
         }
     }
 
-    /// As the kernel counts it.
+    /// Total memory as the kernel counts it.
     fn all_memory(&self) -> MemoryModule {
         let text = sysfs::read(&self.root.join("proc/meminfo"));
         let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));

@@ -1,4 +1,4 @@
-//! What image and config want of the kernel: parameters, modules and the watchdog; and which modules there are.
+//! Kernel parameters, modules and the watchdog as the image and the config set them; and the present modules.
 
 pub(super) mod module_status;
 pub(super) mod modules;

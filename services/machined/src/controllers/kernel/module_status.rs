@@ -1,5 +1,5 @@
-//! The kernel's modules: those built into it (`modules.builtin`, Documentation/kbuild/kbuild.rst) and those
-//! that were loaded (`/proc/modules`, proc(5)).
+//! Shows the kernel's modules: built-in ones (`modules.builtin`, Documentation/kbuild/kbuild.rst) and loaded ones
+//! (`/proc/modules`, proc(5)).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::uevents::Told;
 pub(in crate::controllers) struct ModuleStatuses {
     /// `/`, except in tests.
     pub(in crate::controllers) root: PathBuf,
-    /// Modules were loaded, or went.
+    /// Signals that modules were loaded or unloaded.
     pub(in crate::controllers) changes: watch::Receiver<Told>,
 }
 
@@ -69,7 +69,7 @@ impl Controller for ModuleStatuses {
     }
 }
 
-/// Names, from paths in the directory of the running kernel's modules; none where there is no such list.
+/// Names of built-in modules, from the list of the running kernel's module directory; empty without the list.
 fn built_in(root: &Path) -> Vec<String> {
     let release = sysfs::read(&root.join("proc/sys/kernel/osrelease"));
     let list = root.join("usr/lib/modules").join(release);
@@ -81,7 +81,7 @@ fn built_in(root: &Path) -> Vec<String> {
         .collect()
 }
 
-/// `name size uses users state address`, where users end in commas, and none are `-`.
+/// Parses `name size uses users state address`; each user ends in a comma, and `-` means none.
 fn loaded_module(line: &str) -> Option<(&str, LoadedKernelModule)> {
     let mut fields = line.split(' ');
     let (name, size, uses) = (fields.next()?, fields.next()?, fields.next()?);
@@ -89,7 +89,7 @@ fn loaded_module(line: &str) -> Option<(&str, LoadedKernelModule)> {
     let users = users.split(',').filter(|user| !matches!(*user, "" | "-"));
     let module = LoadedKernelModule {
         size: size.parse().ok()?,
-        // A kernel whose modules stay has none.
+        // A kernel that cannot unload modules reports no count.
         reference_count: uses.parse().unwrap_or_default(),
         dependencies: users.map(str::to_owned).collect(),
         state: ["Live", "Loading", "Unloading"]

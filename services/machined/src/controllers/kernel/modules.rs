@@ -1,4 +1,4 @@
-//! Kernel modules, from the config.
+//! Loads the kernel modules of the config.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ use corten_services::supervisor::Supervisor;
 use corten_types::kernel::KernelModuleSpec;
 use tokio::sync::watch;
 
-/// Which modules the config wants.
+/// Shows the modules of the config.
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct ModuleConfig {
     pub(in crate::controllers) config: watch::Receiver<Option<Document>>,
@@ -49,11 +49,11 @@ impl Controller for ModuleConfig {
     }
 }
 
-/// Who loads a module; machined itself may, but has no libkmod.
+/// Loads modules. machined has the privilege but not libkmod, so a tool does it.
 pub(in crate::controllers) trait Load:
     Clone + Send + Sync + 'static
 {
-    /// Loads it with what it depends on; nothing happens when it is there.
+    /// Loads a module with its dependencies; does nothing if it is loaded.
     fn load(&self, module: &KernelModuleSpec) -> impl Future<Output = Result<(), String>> + Send;
 }
 
@@ -69,7 +69,7 @@ impl Load for Option<Supervisor> {
     }
 }
 
-/// Loads what the config wants. A module is unloaded by the next boot only: something may use it.
+/// Loads the modules of the config. A dropped module stays until the next boot, because it may be in use.
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct Modules<L> {
     pub(in crate::controllers) loader: L,
@@ -91,7 +91,7 @@ impl<L: Load> Controller for Modules<L> {
     }
 
     async fn run(self, context: &mut Context) -> Result<(), Failure> {
-        // One that cannot be loaded is not tried again until the config says something else of it.
+        // A module that failed to load is retried only when its spec changes.
         let mut tried: BTreeMap<String, KernelModuleSpec> = BTreeMap::new();
         loop {
             context.event().await;
@@ -112,7 +112,7 @@ impl<L: Load> Controller for Modules<L> {
 
 impl<L: Load> Modules<L> {
     async fn want(&self, module: &KernelModuleSpec) -> Result<(), String> {
-        // The kernel has underscores only.
+        // The kernel uses underscores only.
         let directory = self.sys_module.join(module.name.replace('-', "_"));
         if directory.exists() {
             return self.change(module, &directory.join("parameters"));
@@ -122,7 +122,7 @@ impl<L: Load> Modules<L> {
         Ok(())
     }
 
-    /// A module that is there, as a driver of a device may be, takes what can be changed while it runs.
+    /// Sets the writable parameters of a module that is already loaded, for instance as the driver of a device.
     fn change(&self, module: &KernelModuleSpec, parameters: &Path) -> Result<(), String> {
         let refused: Vec<&str> = module
             .parameters
@@ -146,7 +146,7 @@ impl<L: Load> Modules<L> {
     }
 }
 
-/// Whether a parameter has the value. The kernel shows booleans as `Y` and `N`, however they were written.
+/// Whether a parameter has the value. The kernel shows booleans as `Y` and `N`, regardless of how they were written.
 fn is_same(is: &str, wanted: &str) -> bool {
     let boolean = |text| match text {
         "1" | "y" | "Y" => Some(true),
@@ -166,7 +166,7 @@ mod tests {
 
     use super::*;
 
-    /// Tells what it was asked for; there is no module `none`.
+    /// Records calls; there is no module `none`.
     #[derive(Clone)]
     struct Fake(mpsc::UnboundedSender<(String, Vec<String>)>);
 
@@ -210,7 +210,7 @@ mod tests {
             spec("", &["nbds_max=4", "max_part=2"]).parameters,
         );
         assert_eq!(was_asked.recv().await, Some(expected));
-        // Neither is asked for again when another comes, but one that has changed is.
+        // Neither is loaded again when another one is added, but a changed one is.
         want(spec("zram", &[]));
         assert_eq!(was_asked.recv().await.unwrap().0, "zram");
         want(spec("none", &["now=1"]));
@@ -251,7 +251,7 @@ mod tests {
             .unwrap_err();
         assert!(error.contains("and closed cannot be changed"), "{error}");
         assert_eq!(written("open"), "8");
-        // What it has already need not be written, in whatever way it is said.
+        // A parameter that has the value, in any spelling, is not written.
         fs::write(parameters.join("flag"), "Y\n").unwrap();
         modules.want(&spec("a-b", &["flag=1"])).await.unwrap();
         assert_eq!(written("flag"), "Y\n");

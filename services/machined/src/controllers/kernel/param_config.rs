@@ -1,4 +1,4 @@
-//! Kernel parameters, from the config.
+//! Shows the kernel parameters of the config.
 
 use corten_config::Document;
 use corten_resources::Draft;

@@ -1,4 +1,5 @@
-//! Kernel parameters, from the image and by the machine. The boot sets them, long before anything is asked here.
+//! Shows the kernel parameters of the image and the machine. The boot has already set them, long before this controller
+//! runs.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -31,7 +32,7 @@ impl Controller for ParamDefaults {
     }
 
     async fn run(self, context: &mut Context) -> Result<(), Failure> {
-        // Of two for one parameter the later is in force.
+        // The last setting of a parameter is in effect.
         let settings = sysctls::read(&self.root).into_iter();
         let last: BTreeMap<_, _> = settings
             .map(|setting| (format!("proc.sys.{}", setting.key), setting))

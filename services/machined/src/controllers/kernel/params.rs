@@ -1,4 +1,4 @@
-//! Kernel parameters, set; and set back when nobody wants them any more.
+//! Sets kernel parameters, and restores their previous values when they are dropped.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -69,7 +69,7 @@ impl Params {
             console::warn(&format!("{id} = {}: {error}", spec.value));
         }
         KernelParamStatus {
-            // Some can only be written.
+            // Some parameters are write-only.
             current: sysctl::read(&base, key).unwrap_or_default(),
             default: default.unwrap_or_default(),
             unsupported: written.is_err(),
@@ -83,7 +83,7 @@ impl Params {
         }
     }
 
-    /// Where an id's parameter is: a directory, and its name there.
+    /// Directory and name of an id's parameter.
     fn place<'a>(&self, id: &'a str) -> (PathBuf, &'a str) {
         match id.strip_prefix("proc.sys.") {
             Some(key) => (self.root.join("proc/sys"), key),

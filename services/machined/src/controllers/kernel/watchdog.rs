@@ -1,7 +1,7 @@
-//! The hardware watchdog: fed from machined's own runtime, and only after the supervisor of services has answered,
-//! so that a machined that hangs, or can no longer start anything, is a machine that resets.
+//! Feeds the hardware watchdog from machined's own runtime, and only after the supervisor has answered. So the machine
+//! resets if machined hangs or can no longer start services.
 //!
-//! It is not stopped when the node goes down: an end that hangs is a hang, too.
+//! The watchdog keeps running during a shutdown, because a shutdown that hangs needs a reset as well.
 
 use std::io;
 use std::path::Path;
@@ -19,17 +19,17 @@ use corten_types::kernel::{WatchdogTimerConfig, WatchdogTimerStatus};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-/// When the config names none (the reference's number).
+/// Default timeout (the reference's number).
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Signs of life in a timeout: one may be late, and a second one lost.
+/// Feedings per timeout: one may be late and another lost.
 const FEEDS: u32 = 3;
-/// Between signs of life, at least.
+/// Minimum interval between feedings.
 const SHORTEST: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct WatchdogTimer {
     pub(in crate::controllers) config: watch::Receiver<Option<Document>>,
-    /// Who must answer before each sign of life; nobody where only the graph is looked at.
+    /// Must answer before each feeding; `None` if only the graph is built.
     pub(in crate::controllers) supervisor: Option<Supervisor>,
 }
 
@@ -59,9 +59,9 @@ impl Controller for WatchdogTimer {
                 continue;
             };
             context.put(Draft::new(WatchdogTimerConfig::ID, wanted.clone()))?;
-            // Nothing is fed until the next one is started.
+            // No watchdog is fed until the next one is started.
             context.remove_others::<WatchdogTimerStatus>()?;
-            // Its driver may come later; then the next run finds it.
+            // The driver may load later; a later run then finds the device.
             let (watchdog, holds) = Watchdog::start(Path::new(&wanted.device), wanted.timeout)
                 .map_err(|error| format!("{}: {error}", wanted.device))?;
             let pause = (holds / FEEDS).max(SHORTEST);
@@ -76,7 +76,7 @@ impl Controller for WatchdogTimer {
             };
             context.put(Draft::new(WatchdogTimerStatus::ID, status))?;
             self.feed(&watchdog, pause, &wanted).await?;
-            // Before another one is started.
+            // The old watchdog stops before another one starts.
             watchdog
                 .stop()
                 .map_err(|error| format!("{} cannot be stopped: {error}", wanted.device))?;
@@ -85,7 +85,7 @@ impl Controller for WatchdogTimer {
 }
 
 impl WatchdogTimer {
-    /// Until the config wants something else.
+    /// Feeds until the config changes.
     async fn feed(
         &mut self,
         watchdog: &Watchdog,
@@ -115,7 +115,7 @@ async fn answers(supervisor: Option<Supervisor>) {
     }
 }
 
-/// Feeds at every `pause` in which `alive` ends; returns the first error of feeding.
+/// Feeds at every `pause` in which `alive` completes; returns the first error of feeding.
 async fn beats<F: Future<Output = ()>>(
     pause: Duration,
     alive: impl Fn() -> F,
@@ -164,7 +164,7 @@ mod tests {
         let (store, name) = (Store::new(), timer.name());
         let mut runtime = Runtime::new(store.clone());
         runtime.add(timer).unwrap();
-        // Of the device that the config named before.
+        // The status of the previously configured device.
         let before = WatchdogTimerStatus {
             device: "/dev/watchdog0".to_owned(),
             timeout: TIMEOUT,
@@ -199,7 +199,7 @@ mod tests {
             Ok(())
         };
         tokio::select! {
-            // Looked at first: the time for the fourth answer may be over, too.
+            // Checked first: the timeout of the fourth answer may have passed as well.
             biased;
             () = silent.notified() => {}
             error = beats(Duration::from_millis(5), alive, feed) => panic!("{error}"),

@@ -1,4 +1,4 @@
-//! How machined reaches the cluster, and as whom.
+//! Connects machined to the cluster's API.
 
 use std::fs;
 use std::path::Path;
@@ -13,11 +13,11 @@ use corten_services::KUBELET_FILES;
 
 use super::kubelet::KUBECONFIG;
 
-/// machined connects anew long before.
+/// Lifetime of a client certificate; machined reconnects long before.
 const LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The cluster by any server that answers: as an administrator on a control plane node, as this node's kubelet on
-/// others.
+/// Connects through any API server that answers: as an administrator on a control plane node, otherwise as the node's
+/// kubelet.
 pub(crate) fn of_node(config: &Document, settings: &Settings) -> Result<Cluster, String> {
     if config.machine.kind.is_control_plane() {
         return connect(config, settings, &settings.any_server());
@@ -29,7 +29,7 @@ pub(crate) fn of_node(config: &Document, settings: &Settings) -> Result<Cluster,
     Cluster::connect(&access).map_err(|error| describe(&error))
 }
 
-/// The cluster by this API server, as an administrator: on a control plane node alone.
+/// Connects to this API server as an administrator; on a control plane node only.
 pub(super) fn connect(
     config: &Document,
     settings: &Settings,

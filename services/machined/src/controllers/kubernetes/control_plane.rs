@@ -1,4 +1,4 @@
-//! The certificates, files and static pods of the control plane.
+//! Makes the certificates, files and static pods of the control plane.
 
 use std::fs;
 use std::io;
@@ -23,9 +23,9 @@ use tokio::time::sleep;
 use super::{Complaints, facts, time_is_known};
 use crate::certificates::{Held, write_files};
 
-/// The wall clock is looked at this often, as it may be set without anybody telling.
+/// Interval of checks against the wall clock, whose changes cause no event.
 const LOOK: Duration = Duration::from_secs(10 * 60);
-/// What cannot be done is tried again.
+/// Retry interval after a failure.
 const PAUSE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone)]
@@ -33,19 +33,19 @@ pub(super) struct ControlPlanes {
     pub(super) config: watch::Receiver<Option<Document>>,
 }
 
-/// What certificates are made for; when this changes, others are made.
+/// Inputs of the certificates; a change makes new ones.
 #[derive(Debug, Clone, PartialEq)]
 struct MadeFor {
     names: Vec<String>,
     authorities: [String; 3],
 }
 
-/// What has been made in this boot.
+/// Results of this boot.
 #[derive(Debug, Default)]
 struct Made {
     certificates: Option<(Held<MadeFor>, Certificates)>,
     written: Vec<Component>,
-    /// etcd has worked: without it the API server would only fail and be kept waiting.
+    /// Whether etcd has worked: without it the API server would only fail and enter back-off.
     had_etcd: bool,
 }
 
@@ -94,7 +94,7 @@ impl Controller for ControlPlanes {
                 None => Some(Vec::new()),
             };
             complaints.none();
-            // Something is not known yet.
+            // An input is not known yet.
             let Some(pods) = pods else { continue };
             context.start_outputs();
             for (id, pod) in pods {
@@ -107,7 +107,7 @@ impl Controller for ControlPlanes {
 
 type Pods = Vec<(&'static str, StaticPod)>;
 
-/// Writes what the control plane of this config reads; its pods, or why there are none.
+/// Writes the files of this config's control plane; returns its pods, or the reason why there are none.
 fn render(
     context: &Context,
     config: &Document,
@@ -140,7 +140,7 @@ fn render(
 }
 
 impl Made {
-    /// Those there are, or new ones when they are for something else or half of their life is over.
+    /// Returns the certificates; makes new ones if their inputs changed or half of their lifetime has passed.
     fn certificates(
         &mut self,
         authorities: &Authorities,

@@ -1,4 +1,4 @@
-//! Which control plane nodes the cluster has: the API servers that list themselves in it.
+//! Shows the control plane nodes of the cluster: the API servers that register themselves in it.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use tokio::time::sleep;
 
 use super::access::of_node;
 
-/// Until the first answer.
+/// Poll interval until the first answer.
 const SOON: Duration = Duration::from_secs(5);
-/// Then. It is one small object, which a kubelet may read and not watch.
+/// Poll interval after that. The polled object is small, and a kubelet may read but not watch it.
 const PAUSE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone)]
@@ -53,7 +53,8 @@ impl Controller for Endpoints {
                 pause = PAUSE;
                 continue;
             };
-            // A server that does not answer says nothing of the others: what was known stays. Who needs one says so.
+            // A failed request proves nothing about the API servers, so the known ones stay. Users of the endpoints
+            // report failures.
             let found = ask(&config, &settings).await.unwrap_or_default();
             pause = if found.is_empty() { SOON } else { PAUSE };
             if !found.is_empty() {

@@ -1,4 +1,4 @@
-//! etcd on a control plane node: its certificates, and when it starts.
+//! Runs etcd on a control plane node: issues its certificates and decides when it starts.
 
 use std::fs;
 use std::net::IpAddr;
@@ -27,29 +27,29 @@ use super::{Complaints, facts, time_is_known};
 use crate::certificates::write_files;
 use crate::node::{Begin, ServiceState, ServiceView};
 
-/// What keeps it from starting is tried again.
+/// Retry interval after a failure.
 const PAUSE: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Clone)]
 pub(super) struct Etcd {
     pub(super) config: watch::Receiver<Option<Document>>,
-    /// With what somebody wants this node to be the first member of a new cluster.
+    /// The order to make this node the first member of a new cluster, with its parameters.
     pub(super) begin: watch::Receiver<Option<Begin>>,
     pub(super) supervisor: Option<Supervisor>,
 }
 
-/// What a member's certificates are made for.
+/// Inputs of a member's certificates.
 #[derive(Debug, PartialEq)]
 struct MadeFor {
     facts: Facts,
     authority: String,
 }
 
-/// What has been made in this boot.
+/// Results of this boot.
 #[derive(Debug, Default)]
 struct Made {
     certificates_for: Option<MadeFor>,
-    /// How the member was started: other arguments would start it anew.
+    /// Arguments with which the member was started; other arguments would restart it.
     start: Option<Start>,
 }
 
@@ -107,7 +107,7 @@ impl Controller for Etcd {
 }
 
 impl Etcd {
-    /// Has etcd run as it is to, or says what keeps it from that.
+    /// Starts etcd as required; the error gives the obstacle.
     async fn start(
         &self,
         config: &Document,
@@ -158,7 +158,7 @@ impl Etcd {
     }
 }
 
-/// A cluster that has members is joined: a second one of its name would split it.
+/// Checks that no member answers: a second cluster of the same name would split the cluster, so this node must join.
 async fn none_answers(secrets: &Path, others: &[IpAddr]) -> Result<(), String> {
     let reached = match others {
         [] => None,
@@ -174,7 +174,7 @@ async fn none_answers(secrets: &Path, others: &[IpAddr]) -> Result<(), String> {
     }
 }
 
-/// Makes the data of a new member out of the snapshot, which is removed then: no later bootstrap shall take it by
+/// Restores a new member's data from the snapshot, then removes the snapshot, so that no later bootstrap uses it by
 /// accident.
 async fn restore(supervisor: &Supervisor, image: &str, args: Vec<String>) -> Result<(), String> {
     supervisor.declare(restore_service(image, args));
@@ -183,7 +183,7 @@ async fn restore(supervisor: &Supervisor, image: &str, args: Vec<String>) -> Res
         let view = views.iter().find(|view| view.id == ETCD_RESTORE);
         view.is_some_and(|view| matches!(view.state, ServiceState::Finished | ServiceState::Failed))
     };
-    // The supervisor is gone only when machined ends.
+    // The supervisor ends only with machined.
     let _ = views.wait_for(ended).await;
     supervisor.forget(ETCD_RESTORE);
     if !has_data(Path::new(DATA)) {
@@ -195,12 +195,12 @@ async fn restore(supervisor: &Supervisor, image: &str, args: Vec<String>) -> Res
     fs::remove_file(SNAPSHOT).map_err(|error| format!("cannot remove {SNAPSHOT}: {error}"))
 }
 
-/// Whether this node was a member before, and still has what it knew.
+/// Whether this node has been a member and still has its data.
 fn has_data(directory: &Path) -> bool {
     fs::exists(directory.join("member")).unwrap_or(true)
 }
 
-/// Makes the certificates and writes them, unless those there are for the same; a running etcd reads them at every new
+/// Issues and writes the certificates, unless their inputs are unchanged. A running etcd reads them at every new
 /// connection.
 fn prepare(config: &Document, facts: Facts, made_for: &mut Option<MadeFor>) -> Result<(), String> {
     let ca = etcd_authority(config).map_err(|error| describe(&error))?;

@@ -1,4 +1,4 @@
-//! The static pods that the config itself has, on any node.
+//! Shows the static pods of the config, on nodes of any kind.
 
 use corten_config::Document;
 use corten_kubernetes::pods::extra_pods;

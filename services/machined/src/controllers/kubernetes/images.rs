@@ -1,4 +1,4 @@
-//! Pulls the images of etcd and the kubelet, before these start: a registry that is away does not make them fail.
+//! Pulls the images of etcd and the kubelet before they start, so that an unreachable registry does not make them fail.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,9 +16,9 @@ use tokio::time::{sleep, timeout};
 
 use super::{Complaints, next};
 
-/// A registry that gives nothing any more is given up for now.
+/// Timeout of a pull.
 const PULL: Duration = Duration::from_secs(900);
-/// Between attempts.
+/// Retry interval.
 const PAUSE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone)]
@@ -66,7 +66,7 @@ impl Controller for Images {
                             sleep(PAUSE).await;
                         }
                     }
-                    // What is wanted now may be another.
+                    // The wanted images may have changed.
                     if self.config.has_changed().unwrap_or_default() {
                         break;
                     }
@@ -82,7 +82,7 @@ impl Images {
             return Ok(());
         }
         console::say(&format!("pulling {image}"));
-        // Nobody looks at how far it is.
+        // Progress of the pull is discarded.
         let (steps, _) = mpsc::channel(1);
         let registries = config.registries();
         let pull = self
@@ -95,7 +95,7 @@ impl Images {
     }
 }
 
-/// Those that a node with this config runs as its own services.
+/// Images of the services that a node with this config runs.
 fn wanted(config: &Document) -> Vec<String> {
     let Ok(settings) = Settings::of(config) else {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! How a control plane node without data of etcd joins those that have them.
+//! Joins a control plane node without etcd data to the existing members.
 
 use std::fs;
 use std::io;
@@ -11,12 +11,12 @@ use corten_etcd::{Client, Join, Tls, plan};
 use corten_kubernetes::etcd::{CLIENT_PORT, Start, peer_url};
 use corten_resources::controller::with_causes as describe;
 
-/// For a call. A member without a leader answers late.
+/// Timeout of a call; a member without a leader answers late.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// A list of members changes at each step; this many take a node in.
+/// Maximum number of changes of the member list until a node has joined.
 const STEPS: usize = 4;
 
-/// A connection to the first of these that answers, as an administrator.
+/// Connects as an administrator to the first of these addresses that answers.
 pub(crate) async fn connect(secrets: &Path, addresses: &[IpAddr]) -> Result<Client, String> {
     let read = |name: &str| fs::read_to_string(secrets.join(name));
     let tls = (|| {
@@ -33,7 +33,8 @@ pub(crate) async fn connect(secrets: &Path, addresses: &[IpAddr]) -> Result<Clie
     connected.map_err(|error| describe(&error))
 }
 
-/// Has the members at `others` take this node in, step by step; how it starts then, or why it has to wait.
+/// Makes the members at `others` add this node, step by step. Returns how it starts; the error gives the reason to
+/// wait.
 pub(super) async fn join(
     secrets: &Path,
     others: &[IpAddr],

@@ -1,4 +1,4 @@
-//! The kubelet's files, and the kubelet.
+//! Writes the kubelet's files and runs the kubelet.
 
 use std::fs;
 use std::io;
@@ -23,16 +23,16 @@ use tokio::sync::watch;
 use super::{Complaints, facts, next};
 use crate::certificates::write_files;
 
-/// What pods are given as their `/etc/resolv.conf`, unless they ask the cluster: the node's own names a cache on the
-/// loopback, which pods do not reach.
+/// File that becomes `/etc/resolv.conf` in pods that do not use cluster DNS. The node's own file names a cache on
+/// loopback, which pods cannot reach.
 const RESOLVER: &str = "/run/kubernetes/resolv.conf";
-/// The kubelet's certificate with its key, once the cluster has given it one.
+/// Certificate and key of the kubelet, once the cluster has issued them.
 const CERTIFICATE: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
-/// Where there are no programs, no kubelet starts that has to call them.
+/// Error if the config requires credential programs that are not installed.
 const NO_PROGRAMS: &str = "machine.kubelet.credentialProviderConfig, or a KubeCredentialProviderConfig, names programs, \
                            and there are none below /usr/local/lib/kubelet/credentialproviders: give the node a system \
                            extension that has them";
-/// How the kubelet reaches the cluster, below [`KUBELET_FILES`].
+/// Kubeconfig of the kubelet, below [`KUBELET_FILES`].
 pub(super) const KUBECONFIG: &str = "kubeconfig-kubelet";
 
 #[derive(Debug, Clone)]
@@ -84,7 +84,7 @@ impl Controller for Kubelet {
             let (Some(facts), Some(addresses), Some(pods)) = (facts, addresses, pods) else {
                 continue;
             };
-            // Before it starts, its directory is the image's, and read-only.
+            // Until containerd has started, the kubelet's directory is the image's and read-only.
             let runtime = context.get::<Service>(CONTAINERD)?;
             if !runtime.is_some_and(|service| service.healthy) {
                 continue;
@@ -116,7 +116,7 @@ fn write_resolver(text: &str) -> io::Result<()> {
     replace_now(Path::new(RESOLVER), text, Access::ALL)
 }
 
-/// Makes a folder for the kubelet alone, unless something is there.
+/// Creates a directory that only the kubelet may read, unless the path exists.
 fn make_source(path: &Path) -> io::Result<()> {
     if fs::exists(path)? {
         return Ok(());
@@ -134,12 +134,12 @@ fn make_source(path: &Path) -> io::Result<()> {
     })
 }
 
-/// What the kubelet reads at its start.
+/// Files that the kubelet reads at startup.
 struct Files {
     bootstrap: String,
     kubeconfig: String,
     config: String,
-    /// Where it gets credentials of image registries.
+    /// Credential provider config for image registries.
     credentials: Option<Secret>,
 }
 
@@ -155,7 +155,8 @@ impl Files {
         }
     }
 
-    /// Of what a running kubelet has to be started anew for: not of the token, which only a new node shows.
+    /// Digest of the files whose change restarts a running kubelet. It excludes the bootstrap token, which only a new
+    /// node uses.
     fn digest(&self) -> String {
         let digest = Sha256::new().chain_update(&self.kubeconfig);
         let credentials = self.credentials.as_ref().map_or("", |file| file.expose());
@@ -181,7 +182,7 @@ impl Files {
         for mount in &node.mounts {
             make_source(Path::new(&*mount.source))?;
         }
-        // The kubelet writes its own when it has its first certificate, and never changes the server in it.
+        // The kubelet writes its own kubeconfig along with its first certificate, and never updates the server in it.
         if !fs::exists(CERTIFICATE)? {
             return Ok(());
         }

@@ -1,5 +1,5 @@
-//! Labels and taints of a control plane node, also those that a kubelet may not give its own node; and the end of the
-//! cordon by which a node left.
+//! Sets labels and taints of a control plane node, including those that a kubelet may not set on its own node. Removes
+//! the cordon of the last shutdown.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tokio::time::sleep;
 use super::access::of_node;
 use super::next;
 
-/// Between attempts: the kubelet registers the node in its own time.
+/// Retry interval: the kubelet may register the node late.
 const PAUSE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone)]
@@ -47,7 +47,7 @@ impl Controller for Labels {
             if Settings::of(&config).is_err() || nodename.skip_node_registration {
                 continue;
             }
-            // A node that is not there yet is nothing to complain of; the kubelet's log says why it is not.
+            // A node that is not registered yet is no reason to warn; the kubelet's log has the cause.
             while !self.config.has_changed().unwrap_or_default()
                 && label(&config, &nodename.nodename).await.is_err()
             {
@@ -66,14 +66,14 @@ async fn label(config: &Document, nodename: &str) -> Result<(), String> {
         annotations: node.annotations.into_iter().collect(),
         taints: node.taints.into_iter().map(taint).collect(),
     };
-    // The kubelet registers a node with its labels and taints, and may not change them all later.
+    // A worker's kubelet registers the node with its labels and taints, and may not change all of them later.
     if !node.is_control_plane {
         wanted.labels = BTreeMap::new();
         wanted.taints = BTreeMap::new();
     }
     let applied = cluster.apply_node_metadata(nodename, &wanted).await;
     applied.map_err(|error| describe(&error))?;
-    // The shutdown before had cordoned it.
+    // The previous shutdown has cordoned the node.
     let uncordoned = cluster.uncordon(nodename).await;
     uncordoned.map_err(|error| describe(&error))
 }

@@ -1,5 +1,5 @@
-//! Gives a cluster what it runs, once the API server answers: the bootstrap manifests, those that the config holds, and
-//! those it names.
+//! Applies manifests to the cluster once the API server answers: the bootstrap manifests, those inside the config, and
+//! those it refers to.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use super::access::connect;
 use super::{Complaints, next};
 use crate::acquire::get_with;
 
-/// Between attempts: an API server needs its time to start.
+/// Retry interval: an API server starts slowly.
 const PAUSE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone)]
@@ -76,7 +76,7 @@ impl Controller for Manifests {
     }
 }
 
-/// What the cluster has been given, and what was fetched for it.
+/// Manifests applied to the cluster, and those fetched for it.
 #[derive(Default)]
 struct Given {
     applied: Vec<Manifest>,
@@ -84,8 +84,8 @@ struct Given {
 }
 
 impl Given {
-    /// Gives the cluster what this config has for it and it has not been given yet. What cannot be had or read keeps
-    /// nothing else back.
+    /// Applies the manifests of this config that were not applied yet. A manifest that cannot be fetched or read does
+    /// not delay the others.
     async fn all(&mut self, config: &Document) -> Result<(), String> {
         let settings = Settings::of(config).map_err(|missing| missing.to_string())?;
         let (own, mut troubles) = own(config, &settings)?;
@@ -142,7 +142,7 @@ impl Given {
         Ok(())
     }
 
-    /// The manifest of there, asked for once.
+    /// Fetches an external manifest, once.
     async fn fetch(&mut self, wanted: ExternalManifest) -> Result<Manifest, String> {
         if let Some((_, manifest)) = self.fetched.iter().find(|(one, _)| *one == wanted) {
             return Ok(manifest.clone());
@@ -160,7 +160,7 @@ impl Given {
     }
 }
 
-/// What the config itself holds, and what of it cannot be read.
+/// The manifests inside the config, and the errors of those that cannot be parsed.
 fn own(config: &Document, settings: &Settings) -> Result<(Vec<Manifest>, Vec<String>), String> {
     let node = Node::of(config, settings).map_err(|missing| missing.to_string())?;
     let own = ControlPlane::of(config).map_err(|missing| missing.to_string())?;

@@ -1,5 +1,5 @@
-//! The node's member of etcd once it runs: a learner is given its vote, a member that works is told, and so are the
-//! control plane nodes that the others run on.
+//! Watches the node's running etcd member: promotes a learner to a voter, shows a working member, and publishes the
+//! control plane nodes by the list of members.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -21,9 +21,9 @@ use super::Complaints;
 use super::join::connect;
 use super::prism::known;
 
-/// Until the member works.
+/// Poll interval until the member works.
 const SOON: Duration = Duration::from_secs(2);
-/// Then.
+/// Poll interval after that.
 const PAUSE: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Clone)]
@@ -52,7 +52,7 @@ impl Controller for OwnMember {
         let secrets = Path::new(HOST_SECRETS).join(ETCD);
         let mut complaints = Complaints::default();
         let mut pause = PAUSE;
-        // A connection is kept: each new one costs etcd a handshake.
+        // The connection is kept, since each new one costs etcd a TLS handshake.
         let mut client: Option<Client> = None;
         loop {
             tokio::select! {
@@ -88,9 +88,9 @@ impl Controller for OwnMember {
 }
 
 enum State {
-    /// Its id, and where all members are.
+    /// Id of the member, and the nodes of all members.
     Works(u64, Endpoint),
-    /// It has no leader yet, or copies what the others have.
+    /// It has no leader yet, or is catching up with the others.
     Waits,
 }
 
@@ -115,7 +115,7 @@ async fn look(
     promote(secrets, status.member_id, others).await
 }
 
-/// The nodes of these members: a member's name is its node's host name.
+/// Nodes of the members; the name of a member is the host name of its node.
 fn nodes(members: &[Member]) -> Endpoint {
     let mut addresses: Vec<String> = members
         .iter()
@@ -131,12 +131,12 @@ fn nodes(members: &[Member]) -> Endpoint {
     Endpoint { addresses, hosts }
 }
 
-/// A host as the address it is, without the brackets of a URL.
+/// Host of a URL without the brackets of an IPv6 address.
 fn plain(host: &str) -> String {
     host.trim_matches(['[', ']']).to_owned()
 }
 
-/// Has another member give this one its vote when it has caught up; a learner refuses to be asked for that.
+/// Makes another member promote this one once it has caught up; a learner itself rejects that request.
 async fn promote(secrets: &Path, own: u64, others: &[IpAddr]) -> Result<State, String> {
     let mut why = "no other control plane node is known that could promote it".to_owned();
     for other in others {

@@ -8,7 +8,7 @@
 //!  the cluster ──> [endpoints] ──> Endpoints ──> [prism] ──> KubePrism ──> the cluster
 //! ```
 //!
-//! What is rendered, and from what, is in `node/kubernetes`; here is when.
+//! `node/kubernetes` defines the rendered content; this module decides when to render it.
 
 pub(crate) mod access;
 mod control_plane;
@@ -41,7 +41,7 @@ use tokio::sync::watch;
 
 use super::Sources;
 
-/// Adds all of them.
+/// Adds all controllers of this module.
 pub(super) fn add(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphError> {
     let config = &sources.config;
     runtime.add(node::Nodenames {
@@ -86,7 +86,7 @@ pub(super) fn add(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphE
     })
 }
 
-/// Waits until there may be something new to do; the config of then.
+/// Waits for a possible change and returns the current config.
 async fn next(
     config: &mut watch::Receiver<Option<Document>>,
     context: &mut Context,
@@ -98,7 +98,7 @@ async fn next(
     config.borrow_and_update().clone()
 }
 
-/// What of the node goes into certificates, arguments and names; `None` while something is not known yet.
+/// Facts of the node for certificates, arguments and names; `None` while one of them is unknown.
 fn facts(context: &Context, settings: &Settings) -> Result<Option<Facts>, Failure> {
     let nodename = context.get::<Nodename>(Nodename::ID)?;
     let hostname = context.get::<HostnameStatus>(HostnameStatus::ID)?;
@@ -114,8 +114,8 @@ fn facts(context: &Context, settings: &Settings) -> Result<Option<Facts>, Failur
     }))
 }
 
-/// The node's own addresses, without those that Kubernetes gives to pods and services: the one first that stays as long
-/// as it is there.
+/// Addresses of the node, except those in the networks of pods and services. The default address comes first, which is
+/// stable while the node has it.
 fn addresses(context: &Context, settings: &Settings) -> Result<Vec<IpAddr>, Failure> {
     let mut found: Vec<IpAddr> = Vec::new();
     for id in [NodeAddress::DEFAULT, NodeAddress::ROUTED] {
@@ -132,13 +132,13 @@ fn addresses(context: &Context, settings: &Settings) -> Result<Vec<IpAddr>, Fail
     Ok(found)
 }
 
-/// Whether certificates would be of the right time.
+/// Whether the clock is right, so that certificates get correct dates.
 fn time_is_known(context: &Context) -> Result<bool, Failure> {
     let time = context.get::<TimeStatus>(TimeStatus::ID)?;
     Ok(time.is_some_and(|time| time.synced))
 }
 
-/// Says what keeps a part from its work, once for each reason.
+/// Logs the obstacle of a component once per reason.
 #[derive(Debug, Default)]
 struct Complaints(String);
 

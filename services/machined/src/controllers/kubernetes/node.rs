@@ -1,4 +1,4 @@
-//! The node's name and addresses in Kubernetes.
+//! Shows the node's name and addresses in Kubernetes.
 
 use corten_config::Document;
 use corten_kubernetes::{Facts, Settings, is_alone, kubelet};
@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use super::{Complaints, addresses, next};
 
-/// The name.
+/// Shows the node's name.
 #[derive(Debug, Clone)]
 pub(super) struct Nodenames {
     pub(super) config: watch::Receiver<Option<Document>>,
@@ -51,7 +51,7 @@ impl Controller for Nodenames {
     }
 }
 
-/// Kubernetes takes lower case alone, and no underscores (RFC 1123).
+/// Converts a host name to a Kubernetes name: lower case, without underscores (RFC 1123).
 fn in_kubernetes(hostname: &str) -> String {
     let good = |c: char| match c.to_ascii_lowercase() {
         c if c.is_ascii_alphanumeric() || c == '-' || c == '.' => c,
@@ -61,7 +61,7 @@ fn in_kubernetes(hostname: &str) -> String {
     name.trim_matches(['-', '.']).to_owned()
 }
 
-/// The addresses.
+/// Shows the node's addresses.
 #[derive(Debug, Clone)]
 pub(super) struct NodeIps {
     pub(super) config: watch::Receiver<Option<Document>>,

@@ -17,7 +17,7 @@ use tokio::time::sleep;
 use super::Complaints;
 use crate::prism::{Servers, serve};
 
-/// A port that another program has is tried again.
+/// Retry interval if another program uses the port.
 const PAUSE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone)]
@@ -25,12 +25,12 @@ pub(super) struct Prism {
     pub(super) config: watch::Receiver<Option<Document>>,
 }
 
-/// The balancer while it runs.
+/// The running load balancer.
 #[derive(Debug, Default)]
 struct Running {
     port: Option<u16>,
     servers: Servers,
-    /// Ends with this.
+    /// The server task; dropping it ends the task.
     task: JoinSet<()>,
 }
 
@@ -101,7 +101,7 @@ impl Controller for Prism {
 }
 
 impl Running {
-    /// Serves at this port, unless it does.
+    /// Listens on this port, unless it already does.
     async fn listen(&mut self, port: u16, health: &watch::Sender<bool>) -> Result<(), String> {
         if self.port == Some(port) {
             return Ok(());
@@ -119,7 +119,7 @@ impl Running {
     }
 }
 
-/// The addresses of the cluster's API servers, as far as they are known.
+/// Known addresses of the cluster's API servers.
 pub(super) fn known(context: &Context) -> Result<Vec<IpAddr>, Failure> {
     let endpoint = context.get::<Endpoint>(Endpoint::CLUSTER)?;
     let addresses = endpoint.map(|endpoint| endpoint.addresses.clone());

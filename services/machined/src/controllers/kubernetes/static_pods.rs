@@ -1,4 +1,4 @@
-//! Serves the static pods to the kubelet, over HTTP on the loopback.
+//! Serves the static pods to the kubelet over HTTP on loopback.
 
 use std::convert::Infallible;
 use std::net::Ipv4Addr;
@@ -20,9 +20,9 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// Connections at once. The kubelet has one.
+/// Maximum number of concurrent connections; the kubelet uses one.
 const CONNECTIONS: usize = 8;
-/// For one of them, from its first byte to its last.
+/// Timeout of a whole connection.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone)]
@@ -45,7 +45,7 @@ impl Controller for Server {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let url = format!("http://{}", listener.local_addr()?);
         let pods = watch::Sender::new(Bytes::new());
-        // Ends with this controller.
+        // The server ends with this controller.
         let mut server = JoinSet::new();
         server.spawn(serve(listener, pods.subscribe()));
         loop {
@@ -69,7 +69,7 @@ async fn serve(listener: TcpListener, pods: watch::Receiver<Bytes>) {
         let Ok(place) = places.clone().acquire_owned().await else {
             return;
         };
-        // One that is gone already, or no descriptor left: the next may do better.
+        // The client has gone, or no file descriptor is left; both may be temporary.
         let Ok((stream, _)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
@@ -89,7 +89,7 @@ async fn connection(stream: TcpStream, pods: watch::Receiver<Bytes>) {
         answer.headers_mut().insert(header::CONTENT_TYPE, json);
         async move { Ok::<_, Infallible>(answer) }
     });
-    // How a client hangs up is its own affair.
+    // Errors of a connection concern only its client.
     let _ = http1::Builder::new()
         .timer(TokioTimer::new())
         .serve_connection(TokioIo::new(stream), service)

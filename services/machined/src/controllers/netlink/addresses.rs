@@ -1,4 +1,4 @@
-//! Every address, as a resource.
+//! Shows every address.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ impl Controller for Addresses {
     }
 
     async fn run(self, context: &mut Context) -> Result<(), Failure> {
-        // Links, too: an address's id has its link's name.
+        // Links as well: an address's id contains its link's name.
         let mut kernel = Kernel::connect(&[
             MulticastGroup::Link,
             MulticastGroup::Ipv4Ifaddr,
@@ -41,7 +41,7 @@ impl Controller for Addresses {
             let addresses: Vec<AddressMessage> = addresses.try_collect().await?;
             context.start_outputs();
             for message in &addresses {
-                // A link that came in between is in the next bunch.
+                // A link added in between is seen in the next round.
                 let name = links.get(&message.header.index);
                 if let Some(status) = name.and_then(|name| status(message, name)) {
                     let id = format!("{}/{}", status.link_name, status.address);
@@ -65,7 +65,7 @@ pub(super) fn named(message: &LinkMessage) -> Option<(u32, &str)> {
     Some((message.header.index, name))
 }
 
-/// What a message says; `None` when it lacks an address.
+/// Converts a message; `None` if it lacks an address.
 fn status(message: &AddressMessage, link_name: &str) -> Option<AddressStatus> {
     let header = &message.header;
     let (mut address, mut local, mut broadcast) = (None, None, None);
@@ -75,7 +75,7 @@ fn status(message: &AddressMessage, link_name: &str) -> Option<AddressStatus> {
             AddressAttribute::Address(found) => address = Some(*found),
             AddressAttribute::Local(found) => local = Some(*found),
             AddressAttribute::Broadcast(found) => broadcast = Some(*found),
-            // The header has only the first eight of them.
+            // The header has only the lowest eight flags.
             AddressAttribute::Flags(all) => bits = all.bits(),
             _ => {}
         }
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(status.flags, "permanent,noprefixroute");
     }
 
-    /// Reading links and addresses needs no rights, so the real kernel can be asked.
+    /// Reading links and addresses needs no privilege, so the test uses the real kernel.
     #[tokio::test]
     async fn this_machines_loopback_is_found() {
         let store = Store::new();

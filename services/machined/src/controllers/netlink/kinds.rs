@@ -1,4 +1,4 @@
-//! What the kernel says of a link of a kind.
+//! Converts the kernel's kind-specific link settings.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use rtnetlink::packet_route::link::{
     BridgeStpState, InfoBond, InfoBridge, InfoData, InfoVlan, InfoVrf, VlanProtocol,
 };
 
-/// Adds what a message says. `names` are those of the links there are, by their numbers.
+/// Adds the settings of a message. `names` maps the indexes of all links to their names.
 pub(super) fn add(status: &mut LinkStatus, data: &InfoData, names: &HashMap<u32, &str>) {
     match data {
         InfoData::Vlan(settings) => status.vlan = vlan(settings),
@@ -61,7 +61,7 @@ fn bridge(settings: &[InfoBridge]) -> Bridge {
     bridge
 }
 
-/// The kernel's numbers are the places of the words (`linux/if_link.h`, `linux/if_bonding.h`).
+/// The kernel's numbers are the positions of the words (`linux/if_link.h`, `linux/if_bonding.h`).
 fn word<W: Word>(number: impl Into<u32>) -> Option<W> {
     let at = usize::try_from(number.into()).ok()?;
     W::ALL.get(at).copied()

@@ -1,4 +1,4 @@
-//! Every link, as a resource.
+//! Shows every link.
 
 use std::collections::HashMap;
 use std::fs;
@@ -23,14 +23,14 @@ use super::addresses::named;
 use super::names::Names;
 use super::{Kernel, hardware_address, kinds};
 
-/// Of tunnels the kernel tells nothing by itself: so often they are looked at.
+/// Poll interval of tunnels, whose changes cause no kernel events.
 const TUNNELS: Duration = Duration::from_secs(30);
-/// While a link awaits its name, of which nobody tells when there is no better one.
+/// Poll interval while a link awaits its final name, since a name that stays causes no event.
 const AGAIN: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Clone, Default)]
 pub(in crate::controllers) struct Links {
-    /// Waited for, if given: before the network may start, `/sys` may not be there yet.
+    /// If set, waits for permission to start the network: `/sys` may be missing earlier.
     pub(in crate::controllers) setup: Option<watch::Receiver<Option<Arc<Setup>>>>,
 }
 
@@ -49,7 +49,7 @@ impl Controller for Links {
         }
         let mut kernel = Kernel::connect(&[MulticastGroup::Link])?;
         let mut names = Names::default();
-        // A kernel without it tells less.
+        // A kernel without ethtool netlink gives less detail.
         let ethtool = Ethtool::new().ok();
         context.event().await;
         loop {
@@ -64,12 +64,12 @@ impl Controller for Links {
                 add_device(status, Path::new("/sys/class/net"), name);
                 if status.kind == wireguard::KIND {
                     has_tunnel = true;
-                    // A tunnel can be gone again.
+                    // The tunnel may be gone meanwhile.
                     status.wireguard = wireguard::found(name).ok().map(|found| found.status());
                 }
             }
             if let Some(ethtool) = ethtool.clone() {
-                // A driver may have to ask its device, which may take its time.
+                // A driver may have to query its device, which can be slow.
                 links = spawn_blocking(move || with_cables(&ethtool, links)).await?;
             }
             context.start_outputs();
@@ -99,7 +99,7 @@ fn statuses(messages: &[LinkMessage]) -> Vec<(String, LinkStatus)> {
     found.collect()
 }
 
-/// With what drivers tell of cables. Those of pairs are none, and a node may have hundreds.
+/// Adds the drivers' cable information. Veth pairs have none, and a node may have hundreds of them.
 fn with_cables(
     ethtool: &Ethtool,
     mut links: Vec<(String, LinkStatus)>,
@@ -113,7 +113,7 @@ fn with_cables(
     links
 }
 
-/// What a message says; `None` when it lacks a name.
+/// Converts a message; `None` if it lacks a name.
 fn status(message: &LinkMessage, names: &HashMap<u32, &str>) -> Option<(String, LinkStatus)> {
     let header = &message.header;
     let mut own_name = None;
@@ -160,7 +160,7 @@ fn status(message: &LinkMessage, names: &HashMap<u32, &str>) -> Option<(String, 
             LinkAttribute::Mtu(bytes) => status.mtu = *bytes,
             LinkAttribute::Qdisc(text) => status.queue_disc.clone_from(text),
             LinkAttribute::Link(index) => status.link_index = *index,
-            // In another namespace, where numbers are others.
+            // The lower link is in another namespace, whose indexes have another meaning.
             LinkAttribute::LinkNetNsId(_) => link_is_here = false,
             LinkAttribute::Controller(index) => status.master_index = *index,
             LinkAttribute::OperState(state) => status.operational_state = operational(*state),
@@ -208,7 +208,7 @@ fn operational(state: State) -> &'static str {
     }
 }
 
-/// The device behind the link, if there is one; of it netlink says nothing.
+/// Adds information about the link's device, which netlink lacks.
 fn add_device(status: &mut LinkStatus, classes: &Path, name: &str) {
     let device = classes.join(name).join("device");
     let name_of = |path: &Path| {
@@ -271,7 +271,7 @@ mod tests {
         assert!(statuses(&[nameless]).is_empty());
     }
 
-    /// A link that belongs to the link of a number: here, or in the namespace that the kernel numbers so.
+    /// A link on top of the link with this index, here or in the namespace with this id.
     fn behind(
         name: &str,
         index: u32,
@@ -299,7 +299,7 @@ mod tests {
         let links = statuses(&[
             veth("veth0", 5, 6, None),
             veth("veth1", 6, 5, None),
-            // Each other's number, and the kernel gave the namespace of the second none.
+            // Their indexes match, but the second one's namespace has no id.
             veth("lxc0", 7, 8, Some(0)),
             veth("lxc1", 8, 7, Some(-1)),
             veth("half", 9, 0, None),

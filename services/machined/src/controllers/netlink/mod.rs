@@ -1,7 +1,7 @@
-//! Links, addresses and routes as the kernel has them.
+//! Shows links, addresses and routes of the kernel.
 //!
-//! The kernel's messages say only that something changed; what there is, is asked. So a message that was
-//! lost in a storm is made good by the next, and none has to be understood.
+//! Kernel messages serve only as a change signal; the full state is then queried. So the next message makes up for a
+//! lost one, and no message has to be parsed.
 
 pub(super) mod addresses;
 mod kinds;
@@ -22,15 +22,15 @@ use rtnetlink::{Handle, MulticastGroup};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-/// Changes come in bunches; so long one waits for the rest of it.
+/// Delay after a change, to coalesce a burst of changes.
 const BUNCH: Duration = Duration::from_millis(50);
-/// Between two looks while changes do not end, but for the first few of them.
+/// Interval of queries while changes go on, after the first few immediate ones.
 const EVERY: Duration = Duration::from_secs(1);
 const AT_ONCE: u32 = 8;
 
 type Received = (NetlinkMessage<RouteNetlinkMessage>, SocketAddr);
 
-/// Two connections to the kernel, one to ask and one to be told; they end with it.
+/// Two netlink connections, one for queries and one for events; they close with this value.
 pub(super) struct Kernel {
     pub(super) handle: Handle,
     messages: Pin<Box<dyn Stream<Item = Received> + Send>>,
@@ -55,19 +55,19 @@ impl Kernel {
         })
     }
 
-    /// Every link there is now.
+    /// All current links.
     async fn links(&mut self) -> Result<Vec<LinkMessage>, rtnetlink::Error> {
         self.handle.link().get().execute().try_collect().await
     }
 
-    /// Ends after the next change, and those that come soon after it.
+    /// Waits for the next change and the rest of its burst.
     pub(super) async fn changed(&mut self) -> io::Result<()> {
         let lost = || io::Error::other("the kernel closed the rtnetlink connection");
         self.messages.next().await.ok_or_else(lost)?;
         let pause = sleep(self.pace.pause(Instant::now()));
         tokio::pin!(pause);
         loop {
-            // So many may come meanwhile that they are not kept.
+            // They are discarded here, because a burst may exceed the buffer.
             tokio::select! {
                 () = &mut pause => break,
                 next = self.messages.next() => drop(next.ok_or_else(lost)?),
@@ -78,15 +78,15 @@ impl Kernel {
     }
 }
 
-/// How often all is asked for while it goes on changing: on a node with many routes that is a lot. A few times at
-/// once, as when a link comes up, then [`EVERY`] so often.
+/// Rate limit of full queries during continuous changes, which are costly on a node with many routes. A few queries are
+/// immediate, as when a link comes up; then one per [`EVERY`].
 struct Pace {
-    /// When it has been quiet for long enough to have the first few again.
+    /// Time from which the full burst is available again.
     rested: Instant,
 }
 
 impl Pace {
-    /// How long to wait after a change, before all is asked for.
+    /// Delay between a change and the query.
     fn pause(&mut self, now: Instant) -> Duration {
         let rested = self.rested.max(now);
         self.rested = rested + EVERY;
@@ -95,7 +95,7 @@ impl Pace {
     }
 }
 
-/// Bytes as clients show hardware addresses.
+/// Formats bytes as a hardware address.
 fn hardware_address(bytes: &[u8]) -> String {
     let bytes: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     bytes.join(":")
@@ -113,7 +113,7 @@ mod tests {
         let mut looks = |seconds: u64, now: &mut Instant| {
             let (end, mut looks) = (*now + Duration::from_secs(seconds), 0);
             while *now < end {
-                // The next change comes before the last one was looked at.
+                // The next change comes before the last query ends.
                 *now += pace.pause(*now);
                 looks += 1;
             }

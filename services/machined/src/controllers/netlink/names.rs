@@ -1,7 +1,7 @@
-//! Links that have yet to get the name they keep: udevd gives it, by where the link is plugged in.
+//! Delays links until udevd has given them their final name, which depends on where they are plugged in.
 //!
-//! What begins with the name the kernel made up (an address, a lease) would end with it. When udevd does nothing, the
-//! node does with what the kernel made up: it must be reached.
+//! Otherwise work that starts under the kernel's temporary name (an address, a lease) would be lost with it. If udevd
+//! does nothing, the node uses the kernel's name after a timeout: it must be reachable.
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,18 +10,18 @@ use std::time::{Duration, Instant};
 
 use corten_base::console;
 
-/// udevd takes milliseconds, on a busy host without KVM some seconds.
+/// Timeout for udevd. It takes milliseconds, or some seconds on a busy host without KVM.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// Made up by the kernel, as `eth0` (linux/netdevice.h, `NET_NAME_ENUM`).
+/// Value for names made up by the kernel, such as `eth0` (linux/netdevice.h, `NET_NAME_ENUM`).
 const BY_CHANCE: &str = "1";
 
-/// Since when links await their names.
+/// Links that await their names.
 #[derive(Debug)]
 pub(super) struct Names {
     classes: PathBuf,
-    /// Where udevd has a record of every link it has looked at (libudev: `n` and the index).
+    /// udevd's database, with a record for every processed link (libudev: `n` and the index).
     records: PathBuf,
-    /// By name and index; and whether it was told that one is awaited in vain.
+    /// Start of the wait by name and index, and whether its timeout was logged.
     awaited: HashMap<(String, u32), (Instant, bool)>,
     now: Instant,
 }
@@ -38,7 +38,7 @@ impl Default for Names {
 }
 
 impl Names {
-    /// The links are looked at anew.
+    /// Starts a new round of checks.
     pub(super) fn look(&mut self) {
         self.now = Instant::now();
         let (classes, records) = (&self.classes, &self.records);
@@ -51,7 +51,7 @@ impl Names {
     pub(super) fn is_final(&mut self, name: &str, index: u32) -> bool {
         let class = self.classes.join(name);
         let given = fs::read_to_string(class.join("name_assign_type"));
-        // Of what is made of software alone, whoever made it chose the name.
+        // The creator of a purely virtual link has chosen its name.
         let by_chance = given.is_ok_and(|given| given.trim() == BY_CHANCE);
         let is_known = self.records.join(format!("n{index}")).exists();
         if is_known || !by_chance || !class.join("device").exists() {
@@ -68,7 +68,7 @@ impl Names {
         waited >= PATIENCE
     }
 
-    /// Whether a link has to be looked at again soon.
+    /// Whether a link must be checked again soon.
     pub(super) fn are_awaited(&self) -> bool {
         let waits = |since: Instant| self.now.saturating_duration_since(since) < PATIENCE;
         self.awaited.values().any(|(since, _)| waits(*since))
@@ -103,17 +103,17 @@ mod tests {
         assert!(names.is_final("dummy0", 5) && names.is_final("enp0s2", 3));
         assert!(!names.are_awaited());
         assert!(!names.is_final("eth0", 2) && names.are_awaited());
-        // udevd has no better name.
+        // udevd has processed the link and left its name.
         fs::write(directory.path().join("data/n2"), "").unwrap();
         names.look();
         assert!(names.is_final("eth0", 2) && !names.are_awaited());
-        // udevd says nothing.
+        // udevd does not respond.
         fs::remove_file(directory.path().join("data/n2")).unwrap();
         names.look();
         assert!(!names.is_final("eth0", 2));
         names.now += PATIENCE;
         assert!(names.is_final("eth0", 2) && !names.are_awaited());
-        // It is gone.
+        // The link is gone.
         fs::remove_dir_all(directory.path().join("net/eth0")).unwrap();
         names.look();
         assert!(names.awaited.is_empty());

@@ -1,4 +1,4 @@
-//! Every route, as a resource.
+//! Shows every route.
 
 use std::collections::BTreeMap;
 
@@ -58,7 +58,7 @@ impl Controller for Routes {
     }
 }
 
-/// What a message says, one for each next hop. The kernel's own routes to itself are not among them.
+/// Converts a message to one status per next hop, without the kernel's own local routes.
 fn statuses(message: &RouteMessage, links: &BTreeMap<u32, &str>) -> Vec<(String, RouteStatus)> {
     let source = message
         .attributes

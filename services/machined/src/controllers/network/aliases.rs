@@ -1,4 +1,4 @@
-//! Gives links the aliases the config has for them, where the kernel and every program sees them.
+//! Sets the link aliases of the config in the kernel, where every program sees them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use tokio::sync::Mutex;
 
 use crate::controllers::netlink::Kernel;
 
-/// Aliases by the link's name.
+/// Aliases by link name.
 type Names = BTreeMap<String, String>;
 
-/// Makes the kernel's aliases follow the specs; those it did not give are left alone.
+/// Makes the kernel's aliases follow the specs; aliases set by other programs are left alone.
 #[derive(Debug, Clone, Default)]
 pub(in crate::controllers) struct Aliases {
-    /// What was given; shared by every run, so that it is known after a restart, too.
+    /// Aliases set by this controller; shared by all runs, so that they survive a restart.
     given: Arc<Mutex<Names>>,
 }
 
@@ -74,7 +74,7 @@ async fn follow(
     Ok(())
 }
 
-/// A link's number, name and alias, which is empty where it has none.
+/// Index, name and alias of a link; the alias may be empty.
 fn named(message: &LinkMessage) -> Option<(u32, String, String)> {
     let (mut name, mut alias) = (None, String::new());
     for attribute in &message.attributes {

@@ -1,4 +1,4 @@
-//! Links, addresses and routes as they shall be: the only one that changes the kernel's.
+//! Applies links, addresses and routes; the only controller that changes them in the kernel.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::controllers::netlink::Kernel;
 
-/// Makes the kernel follow the specs, at every change of either.
+/// Makes the kernel follow the specs after every change of either.
 #[derive(Debug, Clone, Default)]
 pub(in crate::controllers) struct Apply {
-    /// Shared by every run: what was done is known after a restart, too.
+    /// Record of applied changes; shared by all runs, so that it survives a restart.
     pub(in crate::controllers) memory: Arc<Mutex<Memory>>,
 }
 

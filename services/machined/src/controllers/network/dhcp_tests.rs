@@ -1,4 +1,4 @@
-//! DHCP clients beside real servers, with a cable between them: udhcpd, whose leases last seconds, and dnsmasq.
+//! DHCP clients against real servers over a veth pair: udhcpd, with leases of seconds, and dnsmasq.
 
 use std::cell::RefCell;
 use std::fs::{self, File};
@@ -28,14 +28,14 @@ const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const OWN: &str = "plug/10.0.0.50/24";
 const DEFAULT_ROUTE: &str = "inet4/10.0.0.1//1024";
 
-/// A server of the neighbour's; killed when dropped.
+/// A server of the neighbour, killed on drop.
 struct Server {
     child: Child,
     directory: TempDir,
 }
 
 impl Server {
-    /// `None`, which is told, where there is no such program.
+    /// Starts the program; `None`, with a message, if it is not installed.
     fn start(
         neighbour: &Neighbour,
         program: &str,
@@ -58,7 +58,7 @@ impl Server {
         Some(Server { child, directory })
     }
 
-    /// Gives the one address, for so many seconds; `more` goes into its configuration.
+    /// Offers this single address with a lease of this many seconds; `more` is added to the configuration.
     fn udhcpd(
         neighbour: &Neighbour,
         own: &str,
@@ -97,7 +97,7 @@ impl Drop for Server {
     }
 }
 
-/// A node that asks on its end of the cable.
+/// A node with DHCP clients on its end of the veth pair.
 struct Node(Store);
 
 impl Node {
@@ -145,13 +145,13 @@ impl Node {
             .map(|link| (*link).clone())
     }
 
-    /// Since when it has an address without a break.
+    /// Creation time of the address, which shows whether it was ever removed.
     fn since(&self, id: &str) -> SystemTime {
         let status = self.0.get_as::<AddressStatus>(id).unwrap();
         status.metadata().created
     }
 
-    /// Its address of DHCPv6.
+    /// Its address from DHCPv6.
     fn sixth(&self) -> Option<String> {
         let all = self.0.list_as::<AddressStatus>();
         let found = all.iter().find(|status| status.address.ends_with("/128"));
@@ -166,7 +166,7 @@ fn said<S: Layered>(store: &Store, spec: S) {
         .unwrap();
 }
 
-/// Waits until something is so; what the server said is told when it never is.
+/// Waits until the condition holds; a failure shows the server's log.
 async fn until(what: &str, server: Option<&Server>, is_so: impl Fn() -> bool) {
     let wait = async {
         while !is_so() {
@@ -187,7 +187,7 @@ async fn neighbour() -> Neighbour {
     neighbour
 }
 
-/// Times of renewal and rebinding (RFC 2132, sections 9.11 and 9.12), in seconds.
+/// Renewal and rebinding times (RFC 2132, sections 9.11 and 9.12), in seconds.
 fn times(renew: u32, rebind: u32) -> String {
     format!("opt 0x3a {renew:08x}\nopt 0x3b {rebind:08x}\n")
 }
@@ -200,7 +200,7 @@ fn all_that_is_offered_is_used_and_kept_until_the_server_takes_it_back() {
              opt search nodes.example.com example.com\n\
              opt mtu 1400\nopt ntpsrv 10.0.0.9\nopt router 10.0.0.7\n\
              opt staticroutes 10.9.0.0/16 10.0.0.2, 0.0.0.0/0 10.0.0.1\n";
-        // Other servers are asked after our patience is over; a question that was lost is asked again before.
+        // Rebinding starts only after the test's timeout; a lost renewal request is repeated before.
         let more = times(3, 130) + options;
         let give = |address| Server::udhcpd(&neighbour, "10.0.0.1", address, 6000, &more);
         let Some(server) = give("10.0.0.50") else {
@@ -218,7 +218,7 @@ fn all_that_is_offered_is_used_and_kept_until_the_server_takes_it_back() {
                 && node.link().is_some_and(|link| link.mtu == 1400)
         })
         .await;
-        // Classless routes stand for the router (RFC 3442).
+        // Classless static routes replace the router option (RFC 3442).
         assert!(!node.has::<RouteStatus>("inet4/10.0.0.7//1024"));
         until("names", Some(&server), || {
             node.has::<HostnameSpec>("hostname")
@@ -247,7 +247,7 @@ fn all_that_is_offered_is_used_and_kept_until_the_server_takes_it_back() {
         assert_eq!(server.said("sending OFFER"), offers, "{}", server.log());
         assert_eq!(node.since(OWN), since);
 
-        // Just renewed: the server is another one before it is asked again.
+        // The lease was just renewed, so the server changes before the next renewal.
         drop(server);
         let server = give("10.0.0.60").unwrap();
         until("the other address", Some(&server), || {
@@ -300,7 +300,7 @@ fn another_server_goes_on_with_a_lease_before_it_ends() {
         let since = node.since(OWN);
         drop(server);
         let server = serve("10.0.0.2").unwrap();
-        // It is given, and renewed.
+        // The address is offered, then renewed.
         until("the other server's", Some(&server), || {
             server.said("sending ACK") >= 2
         })
@@ -385,7 +385,7 @@ fn a_cable_pulled_out_and_put_in_again_changes_no_address() {
     });
 }
 
-/// A server that has forgotten all, as after a fault, finds an address by who asks (dnsmasq(8), `--dhcp-range`).
+/// A server that has lost all its leases derives the address from the client's identity (dnsmasq(8), `--dhcp-range`).
 #[test]
 fn a_node_has_the_same_address_of_dhcpv6_after_each_boot() {
     let addresses = RefCell::new(Vec::new());

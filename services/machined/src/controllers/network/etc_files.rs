@@ -1,4 +1,4 @@
-//! The files programs look into: `/etc/{hostname,hosts,resolv.conf}` are links to these in `/run/names`.
+//! Renders `/etc/{hostname,hosts,resolv.conf}`, which are links to files in `/run/names`.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,10 +14,10 @@ use corten_types::network_names::{ResolverStatus, StaticHost};
 
 use super::host_dns::LOCAL;
 
-/// Everyone may read them.
+/// Readable by everyone.
 const MODE: u32 = 0o644;
 
-/// Says what is in them.
+/// Shows the wanted content of the files.
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct EtcFiles;
 

@@ -1,5 +1,5 @@
-//! What links' devices are set to, and shall be. The kernel's messages say only that something changed; what there
-//! is, is asked.
+//! Applies and shows settings of link devices. Kernel messages serve only as a change signal; the full state is then
+//! queried.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,12 +18,12 @@ use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-/// Changes come in bunches; so long one waits for the rest of it.
+/// Delay after a change, to coalesce a burst of changes.
 const BUNCH: Duration = Duration::from_millis(50);
-/// A device that refused may be able to later.
+/// Retry interval: a device may accept a refused setting later.
 const RETRY: Duration = Duration::from_secs(60);
 
-/// What the config wants of devices.
+/// Shows the device settings of the config.
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct Wishes {
     pub(in crate::controllers) config: watch::Receiver<Option<Document>>,
@@ -35,7 +35,7 @@ impl Controller for Wishes {
     }
 
     fn inputs(&self) -> Vec<Input> {
-        // For links that are called by another name.
+        // Needed to resolve link aliases.
         vec![Input::of::<LinkStatus>(Dependency::Weak)]
     }
 
@@ -78,7 +78,7 @@ fn wishes(document: Option<&Document>, present: &Present) -> BTreeMap<String, Et
         .collect()
 }
 
-/// Sets devices as they are wanted. What is no longer wanted stays as it is: nobody knows what was before.
+/// Applies the settings. A dropped setting stays in effect, because its previous value is unknown.
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct Settings;
 
@@ -100,7 +100,7 @@ impl Controller for Settings {
 
     async fn run(self, context: &mut Context) -> Result<(), Failure> {
         let ethtool = Ethtool::new()?;
-        // What is refused is told once.
+        // Each failure is logged once.
         let mut told = Vec::new();
         loop {
             tokio::select! {
@@ -125,7 +125,7 @@ impl Controller for Settings {
     }
 }
 
-/// What could not be set, for a person.
+/// Applies the settings; returns the failures in human-readable form.
 fn set(ethtool: &Ethtool, wanted: Vec<(String, EthernetSpec)>) -> Result<Vec<String>, NoAnswer> {
     let mut complaints = Vec::new();
     for (link, spec) in wanted {
@@ -168,7 +168,7 @@ impl Controller for Statuses {
             let links = context.list::<LinkStatus>()?;
             let names = links.iter().map(|link| link.id().to_owned()).collect();
             let ethtool = ethtool.clone();
-            // A driver may have to ask its device, which may take its time.
+            // A driver may have to query its device, which can be slow.
             let found = spawn_blocking(move || statuses(&ethtool, names)).await??;
             context.start_outputs();
             for (name, status) in found {
@@ -297,7 +297,7 @@ mod tests {
                 }
             };
             let wish = |is_on| format!("name: veth0\nfeatures: {{tx-scatter-gather: {is_on}}}\n");
-            // Before the device is there.
+            // The setting exists before the device.
             config.send_replace(Some(document(&wish(false))));
             let pair = LinkVeth::new("veth0", "veth1").build();
             handle.link().add(pair).execute().await.unwrap();

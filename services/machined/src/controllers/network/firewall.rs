@@ -1,4 +1,4 @@
-//! The packet filter.
+//! Builds and applies the packet filter.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use corten_types::network::NodeAddress;
 use tokio::sync::{Mutex, watch};
 use tokio::task::spawn_blocking;
 
-/// The chains the config makes.
+/// Shows the chains of the config.
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct Chains {
     pub(in crate::controllers) config: watch::Receiver<Option<Document>>,
@@ -54,10 +54,10 @@ impl Controller for Chains {
     }
 }
 
-/// Gives the kernel the chains, all at once: the only one that changes the kernel's.
+/// Applies all chains in one transaction; the only controller that changes them in the kernel.
 #[derive(Debug, Clone, Default)]
 pub(in crate::controllers) struct Filter {
-    /// What the kernel has; shared by every run.
+    /// Chains in the kernel; shared by all runs.
     pub(in crate::controllers) present: Arc<Mutex<firewall::Chains>>,
 }
 
@@ -87,7 +87,7 @@ impl Controller for Filter {
                 continue;
             }
             let chains = wanted.clone();
-            // The kernel may have to load modules first.
+            // The kernel may first have to load modules.
             let done = spawn_blocking(move || firewall::replace(&chains)).await;
             let refused = match done {
                 Ok(Ok(())) => None,

@@ -1,4 +1,4 @@
-//! The hardware address the machine is known by: that of its first link with a device.
+//! Shows the hardware address that identifies the machine: that of its first link with a device.
 
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};

@@ -1,4 +1,4 @@
-//! The name cache of the node.
+//! Runs the node's caching DNS resolver.
 
 use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
@@ -17,13 +17,13 @@ use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-/// Where the node's own programs ask. All of 127.0.0.0/8 is the node's.
+/// Listen address for the node's own programs. All of 127.0.0.0/8 is local.
 pub(super) const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 53));
 
-/// How often the name servers are asked whether they are there.
+/// Interval of health checks of the name servers.
 const HEALTH: Duration = Duration::from_secs(20);
 
-/// What the config wants.
+/// Shows the settings of the cache.
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct DnsConfig {
     pub(in crate::controllers) config: watch::Receiver<Option<Document>>,
@@ -65,7 +65,7 @@ fn wanted(document: &Document) -> HostDnsConfig {
     }
 }
 
-/// The name servers to be asked: not the cache itself, whoever named it.
+/// Name servers to forward to; never the cache itself, even if it is configured as one.
 fn upstreams(config: &HostDnsConfig, resolvers: Option<&ResolverStatus>) -> Vec<SocketAddr> {
     let servers = resolvers.map_or(&[][..], |resolvers| &resolvers.dns_servers);
     let servers = servers.iter().map(|server| SocketAddr::new(*server, PORT));
@@ -74,7 +74,7 @@ fn upstreams(config: &HostDnsConfig, resolvers: Option<&ResolverStatus>) -> Vec<
         .collect()
 }
 
-/// Asks the name servers whether they are there.
+/// Checks the health of the name servers.
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct Upstreams;
 
@@ -118,7 +118,7 @@ impl Controller for Upstreams {
     }
 }
 
-/// Answers.
+/// Runs the cache.
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct Cache;
 
@@ -162,7 +162,7 @@ impl Controller for Cache {
                 .iter()
                 .filter_map(|status| status.ip())
                 .collect();
-            // The others are there a little later.
+            // Addresses that the node lacks may appear later.
             let is_ours = |address: &&SocketAddr| {
                 own.contains(&address.ip())
                     || address.ip() == LOCAL && own.contains(&Ipv4Addr::LOCALHOST.into())
@@ -173,7 +173,7 @@ impl Controller for Cache {
                 .filter(is_ours)
                 .copied()
                 .collect();
-            // An address that stays is not let go of: who asks there is answered.
+            // A socket whose address stays is kept open, so that its clients get their answers.
             listening.retain(|address, _| addresses.contains(address));
             let before = std::mem::take(&mut failed);
             for address in addresses {
@@ -185,7 +185,7 @@ impl Controller for Cache {
                         place.insert(listener);
                         console::say(&format!("name cache: answers at {address}"));
                     }
-                    // The others answer meanwhile.
+                    // The other addresses work meanwhile.
                     Err(error) => failed = error,
                 }
             }
@@ -291,7 +291,7 @@ mod tests {
                     .get_as::<DnsResolveCache>(&taken.to_string())
                     .is_none()
             );
-            // A question for the root's servers; nobody can be asked, which is an answer.
+            // A query for the root's name servers. No upstream is available, which yields an error answer.
             let question = [0, 17, 7, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 1];
             client.write_all(&question).await.unwrap();
             let mut start = [0; 6];

@@ -1,4 +1,4 @@
-//! The node's name, and who is asked for names and time.
+//! Applies the host name; shows the name servers and time servers in use.
 
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
@@ -7,7 +7,7 @@ use corten_types::network_names::{
     HostnameSpec, ResolverSpec, ResolverStatus, TimeServerSpec, TimeServerStatus,
 };
 
-/// Gives the kernel its name.
+/// Sets the kernel's host name.
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct Hostname;
 
@@ -34,7 +34,7 @@ impl Controller for Hostname {
                 hostname: spec.hostname.clone(),
                 domainname: spec.domainname.clone(),
             };
-            // The kernel's name is up to 64 bytes long; one that is not is not the node's.
+            // The kernel limits the name to 64 bytes; a longer one falls back to the name without its domain.
             corten_sys::host::set_hostname(&status.full())
                 .or_else(|_| corten_sys::host::set_hostname(&status.hostname))
                 .map_err(|error| format!("cannot set the host name {}: {error}", status.full()))?;
@@ -43,7 +43,7 @@ impl Controller for Hostname {
     }
 }
 
-/// Who is asked for names.
+/// Shows the name servers in use.
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct Resolvers;
 
@@ -86,7 +86,7 @@ impl Controller for Resolvers {
     }
 }
 
-/// Who is asked for the time.
+/// Shows the time servers in use.
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct TimeServers;
 

@@ -1,4 +1,4 @@
-//! What the node itself, the kernel's parameters, the platform and the machine config say of the network.
+//! Shows the network layers of the defaults, the kernel command line, the platform and the machine config.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use tokio::sync::watch;
 
 use super::{forget_others, layer_outputs, write};
 
-/// The four layers that know no server.
+/// The four layers that need no server.
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct Layers {
     pub(in crate::controllers) setup: watch::Receiver<Option<Arc<Setup>>>,
@@ -31,7 +31,7 @@ pub(in crate::controllers) struct Layers {
     pub(in crate::controllers) config: watch::Receiver<Option<Document>>,
 }
 
-/// Where the platform says what the network shall be.
+/// Network settings from the platform.
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct Platform {
     pub(in crate::controllers) meta: watch::Receiver<Values>,
@@ -40,7 +40,7 @@ pub(in crate::controllers) struct Platform {
 
 impl Platform {
     async fn changed(&mut self) {
-        // Who wrote them may be gone; then they stay as they are.
+        // If their senders are gone, the values stay as they are.
         let gone = tokio::select! {
             Ok(()) = self.meta.changed() => false,
             Ok(()) = self.seed.changed() => false,
@@ -51,7 +51,7 @@ impl Platform {
         }
     }
 
-    /// What it says, on a machine of this kind, and what of that cannot be followed.
+    /// The platform's specs on a machine of this kind, and the settings that cannot be applied.
     fn said(
         &mut self,
         kind: &str,
@@ -75,12 +75,12 @@ impl Platform {
     }
 }
 
-/// The network of META as it was read last. It may be long, and links come and go with every pod.
+/// Cache of the parsed network settings in META. They may be long, and every pod adds and removes links.
 #[derive(Debug, Default)]
 struct MetaNetwork(Option<(Vec<u8>, Result<PlatformNetwork, String>)>);
 
 impl MetaNetwork {
-    /// Reads it anew only when it is another.
+    /// Parses the value only if it has changed.
     fn read(&mut self, value: &[u8]) -> &Result<PlatformNetwork, String> {
         let known = self.0.take().filter(|(bytes, _)| bytes == value);
         let (_, found) = self.0.insert(known.unwrap_or_else(|| {
@@ -116,7 +116,7 @@ impl Controller for Layers {
         };
         let parameters = parameters(&setup.cmdline);
         let mut first = None;
-        // What cannot be followed is told once.
+        // Each setting that cannot be applied is logged once.
         let mut told = Vec::new();
         let mut meta = MetaNetwork::default();
         loop {
@@ -163,8 +163,7 @@ impl Controller for Layers {
     }
 }
 
-/// The layers. `first` is the link that takes an `ip=` without a device: the first there was, as long as it
-/// is there.
+/// Computes the layers. `first` is the link for an `ip=` without a device: the first link found, while it exists.
 fn layers(
     setup: &Setup,
     parameters: &Parameters,
@@ -216,7 +215,7 @@ mod tests {
     use super::*;
     use crate::controllers::network::merge::Merge;
 
-    /// Waits for a resource; the tests' own deadline ends a wait for ever.
+    /// Waits until a resource exists; the test runner's timeout bounds the wait.
     async fn there(store: &Store, pointer: &Pointer) {
         let mut watcher = store.watch(pointer, Start::Now).unwrap();
         while store.get(pointer).is_err() {
@@ -224,7 +223,7 @@ mod tests {
         }
     }
 
-    /// The same for one that goes.
+    /// Waits until a resource is gone.
     async fn gone(store: &Store, pointer: &Pointer) {
         let mut watcher = store.watch(pointer, Start::Now).unwrap();
         while store.get(pointer).is_ok() {
@@ -271,14 +270,14 @@ mod tests {
         let lowest = Pointer::of::<HostnameSpec>("default/hostname").in_namespace(LAYERS);
         store.get(&lowest).unwrap();
 
-        // The platform speaks over the kernel's parameters, of a link it gives an address.
+        // The platform overrides the kernel command line for a link to which it assigns an address.
         let value =
             b"hostnames: [{hostname: n2}]\naddresses: [{address: 10.0.0.3/24, linkName: eth0}]\n";
         meta.send_replace(Values::from([(PLATFORM_NETWORK, value.to_vec())]));
         gone(&store, &operator).await;
         let named = Pointer::of::<HostnameSpec>("platform/hostname").in_namespace(LAYERS);
         store.get(&named).unwrap();
-        // What cannot be used takes back what was.
+        // An invalid value withdraws the previous one.
         meta.send_replace(Values::from([(
             PLATFORM_NETWORK,
             b"hostnames: n2".to_vec(),
@@ -324,7 +323,7 @@ operators: [{operator: dhcp6, linkName: eth1}]
             links.extend(specs.routes.iter().map(|spec| spec.out_link_name.as_str()));
             links.extend(specs.operators.iter().map(|spec| spec.link_name.as_str()));
         }
-        // The route of no link is there.
+        // The blackhole route has no link.
         assert_eq!(links, BTreeSet::from(["", "eth2", "lo"]));
     }
 
@@ -335,7 +334,7 @@ operators: [{operator: dhcp6, linkName: eth1}]
             |found: &Result<PlatformNetwork, String>| found.clone().unwrap().hostnames.len();
         let one = b"hostnames: [{hostname: a}]";
         assert_eq!(names(meta.read(one)), 1);
-        // What was read of it is what is there.
+        // The cached result is modified, which shows whether it is used.
         meta.0
             .as_mut()
             .unwrap()
@@ -369,7 +368,7 @@ operators: [{operator: dhcp6, linkName: eth1}]
         store
             .put(Draft::new(NodeAddress::CURRENT, current), "")
             .unwrap();
-        // Whoever knows the address knows the name, which was written before.
+        // The name is written before the address, so a visible address implies the name.
         network.reachable().await;
         let status = network.status();
         assert_eq!(status.hostname, "n1.example.org");

@@ -1,4 +1,4 @@
-//! What comes of all layers.
+//! Merges the layers.
 
 use std::marker::PhantomData;
 

@@ -1,4 +1,4 @@
-//! The network's controllers: layers in, one network out, and what becomes of it.
+//! The network controllers: they collect layers, merge them into one network, and apply it.
 
 pub(super) mod aliases;
 pub(super) mod apply;
@@ -24,7 +24,7 @@ use corten_types::network_names::{HostnameSpec, OperatorSpec, ResolverSpec, Time
 use corten_types::network_rule::RoutingRuleSpec;
 use corten_types::network_spec::{AddressSpec, LAYERS, LinkSpec, RouteSpec};
 
-/// What a controller that speaks for a layer writes.
+/// Outputs of a controller that writes a layer.
 fn layer_outputs() -> Vec<Output> {
     vec![
         Output::shared::<LinkSpec>(),
@@ -38,7 +38,7 @@ fn layer_outputs() -> Vec<Output> {
     ]
 }
 
-/// Writes what was said, ids beginning with `whose`.
+/// Writes the specs with ids that begin with `whose`.
 fn write(context: &mut Context, whose: &str, said: &Specs) -> Result<(), Failure> {
     all(context, whose, &said.links)?;
     all(context, whose, &said.addresses)?;
@@ -58,7 +58,7 @@ fn all<S: Layered>(context: &mut Context, whose: &str, specs: &[S]) -> Result<()
     Ok(())
 }
 
-/// Removes what this controller said before and not any more.
+/// Removes the layer specs that this controller no longer writes.
 fn forget_others(context: &mut Context) -> Result<(), Failure> {
     context.remove_others_in::<LinkSpec>(LAYERS)?;
     context.remove_others_in::<AddressSpec>(LAYERS)?;

@@ -1,4 +1,4 @@
-//! Links that ask servers for addresses, and what they are told.
+//! Runs DHCP clients on links and writes their results as a layer.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -22,17 +22,17 @@ use uuid::Uuid;
 
 use super::{forget_others, layer_outputs, write};
 
-/// After a bug of a client.
+/// Delay before a restart after a panic of a client.
 const AGAIN: Duration = Duration::from_secs(10);
 
 /// Runs a client for each [`OperatorSpec`].
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct Operators;
 
-/// A client at work.
+/// A running client.
 struct Client {
     asking: Asking,
-    /// Tells its news from those of one before it.
+    /// Distinguishes its reports from those of an earlier client.
     number: u64,
     has_carrier: bool,
     again: mpsc::UnboundedSender<()>,
@@ -81,13 +81,13 @@ impl Controller for Operators {
                     });
                     for (id, (asking, has_carrier)) in wanted {
                         if let Some(client) = clients.get_mut(&id) {
-                            // Behind the cable there may be another network now.
+                            // A new carrier may mean another network.
                             if has_carrier && !client.has_carrier {
                                 let _ = client.again.send(());
                             }
                             client.has_carrier = has_carrier;
                         } else if has_carrier {
-                            // A question asked before there is a carrier is lost.
+                            // A request before there is a carrier would be lost.
                             number += 1;
                             let client = start(&id, number, asking, &former, &sender, &mut tasks);
                             clients.insert(id, client);
@@ -115,7 +115,7 @@ impl Controller for Operators {
     }
 }
 
-/// Who shall ask, by the operator's id, and whether the link has a carrier.
+/// Wanted clients by the operator's id, and whether the link has a carrier.
 fn wanted(
     context: &Context,
     machine: Option<Uuid>,
@@ -151,7 +151,7 @@ fn wanted(
     Ok(wanted)
 }
 
-/// The address DHCPv6 asks from, once the kernel knows that no other machine has it.
+/// The source address for DHCPv6, once duplicate address detection has finished.
 fn link_local(status: &AddressStatus, spec: &OperatorSpec) -> Option<Ipv6Addr> {
     let usable = status.link_name == spec.link_name
         && status.scope == "link"
@@ -180,7 +180,8 @@ fn start(
     let tell = move |specs| drop(news.send((own.clone(), number, specs)));
     let (asked, former) = (asking.clone(), former.clone());
     let task = tasks.spawn(async move {
-        // What it told holds while it begins anew, for its time: an answer that it cannot bear costs no address.
+        // Its last result stays valid for its lifetime while it restarts: an answer that makes it panic costs no
+        // address.
         let mut ends = None;
         while caught(ask(asked.clone(), &mut carrier, &mut ends, &former, &tell))
             .await

@@ -1,4 +1,4 @@
-//! Probes: connections and questions whose success says that the network works.
+//! Runs probes: connections and requests whose success shows that the network works.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -19,13 +19,13 @@ use ureq::Agent;
 
 use crate::join::authority;
 
-/// The name of the threads that ask web servers: a panic there is a failed probe.
+/// Name of the threads of HTTP probes; a panic in one counts as a failed probe.
 const HTTP_PROBE: &str = "web server probe";
-/// Where the config does not say.
+/// Defaults for values that the config omits.
 const INTERVAL: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the config wants.
+/// Shows the probes of the config.
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct ProbeConfig {
     pub(in crate::controllers) config: watch::Receiver<Option<Document>>,
@@ -86,7 +86,7 @@ fn unless_zero(given: Option<Duration>, default: Duration) -> Duration {
     given.filter(|time| !time.is_zero()).unwrap_or(default)
 }
 
-/// Tries them, each at its own pace.
+/// Runs the probes, each at its own interval.
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct Probes;
 
@@ -141,7 +141,7 @@ impl Controller for Probes {
     }
 }
 
-/// Tries again and again, and tells what changes.
+/// Repeats a probe and reports changes of its result.
 async fn probe(id: String, spec: ProbeSpec, found: mpsc::Sender<(String, ProbeStatus)>) {
     let mut beat = interval(spec.interval);
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -156,7 +156,7 @@ async fn probe(id: String, spec: ProbeSpec, found: mpsc::Sender<(String, ProbeSt
             .as_ref()
             .is_some_and(|status: &ProbeStatus| status.success);
         let now = ProbeStatus {
-            // What worked may fail a few times.
+            // A succeeding probe may fail a few times in a row.
             success: failures == 0 || worked && failures < spec.failure_threshold,
             last_error: error.unwrap_or_default(),
         };
@@ -169,7 +169,7 @@ async fn probe(id: String, spec: ProbeSpec, found: mpsc::Sender<(String, ProbeSt
     }
 }
 
-/// What is tried, ready to be tried often.
+/// A prepared attempt that can be repeated.
 enum Attempt {
     Tcp(TcpProbe),
     Http(Agent, String),
@@ -180,7 +180,7 @@ impl Attempt {
         match target {
             Target::Tcp(probe) => Attempt::Tcp(probe.clone()),
             Target::Http(probe) => {
-                // Each question is a connection of its own, and a redirect is an answer.
+                // Every request uses a new connection, and a redirect counts as an answer.
                 let config = https::config(probe.timeout)
                     .max_redirects(0)
                     .max_idle_connections(0);
@@ -201,9 +201,9 @@ impl Attempt {
             Attempt::Http(agent, url) => {
                 let (agent, url) = (agent.clone(), url.clone());
                 let (tell, told) = oneshot::channel();
-                // An answer of 400 and more is an error.
+                // A status of 400 or above is an error.
                 let ask = move || drop(tell.send(agent.get(&url).call().map(drop)));
-                // Of the runtime's threads for what blocks, silent servers would hold all.
+                // A separate thread: silent servers would exhaust the runtime's blocking threads.
                 let thread = thread::Builder::new().name(HTTP_PROBE.to_owned());
                 let thread = thread.spawn(ask);
                 thread.map_err(|error| format!("no thread: {error}"))?;
@@ -228,7 +228,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_port_that_closes_is_noticed_and_one_that_opens_too() {
-        // The port is nobody else's while one socket is bound to it, be it one that does not listen.
+        // The port stays reserved while any socket is bound to it, even one that does not listen.
         let bound = |address: SocketAddr| {
             let socket = TcpSocket::new_v4().unwrap();
             socket.set_reuseaddr(true).unwrap();
@@ -267,7 +267,7 @@ mod tests {
         until(true).await;
     }
 
-    /// Answers each question with the next status.
+    /// Answers each request with the next status.
     async fn server(listener: TcpListener, statuses: &[&str]) {
         for status in statuses {
             let (mut stream, _) = listener.accept().await.unwrap();
@@ -305,7 +305,7 @@ mod tests {
         let good: Vec<bool> = found.iter().map(Result::is_ok).collect();
         assert_eq!(good, [true, true, false, false, true]);
         assert!(found[2].as_ref().unwrap_err().contains("404"), "{found:?}");
-        // Nobody is there any more.
+        // The server is gone.
         assert!(target.attempt().await.is_err());
     }
 

@@ -1,4 +1,4 @@
-//! Routing rules: what they shall be, and what there is.
+//! Applies and shows routing rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +32,7 @@ impl Controller for Rules {
 
     async fn run(self, context: &mut Context) -> Result<(), Failure> {
         let mut kernel = Kernel::connect(&GROUPS)?;
-        // A rule the kernel refuses is told once.
+        // Each refused rule is logged once.
         let mut told = BTreeSet::new();
         loop {
             tokio::select! {
@@ -52,7 +52,7 @@ impl Controller for Rules {
     }
 }
 
-/// Looks at the kernel's.
+/// Shows the kernel's rules.
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct RuleStatuses;
 

@@ -1,4 +1,4 @@
-//! Whether the network is what a node needs.
+//! Shows the readiness of the network.
 
 use corten_network::files;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
@@ -8,7 +8,7 @@ use corten_types::network::{HostnameStatus, NodeAddress, RouteStatus};
 use corten_types::network_names::NetworkStatus;
 use corten_types::network_probe::{ProbeSpec, ProbeStatus};
 
-/// Looks at what the others found.
+/// Derives the readiness from other resources.
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct Statuses;
 
@@ -42,7 +42,7 @@ impl Controller for Statuses {
             let leads_out = |route: &RouteStatus| {
                 route.dst.is_empty() && route.table == "main" && route.route_type == "unicast"
             };
-            // The config's probes know better than a route does.
+            // Probes of the config are stronger evidence than a route.
             let probes = context.list::<ProbeSpec>()?;
             let statuses = context.list::<ProbeStatus>()?;
             let succeeds = |probe: &Typed<ProbeSpec>| {

@@ -1,4 +1,4 @@
-//! apid's certificates: signed here on a control plane node, by a trustd for a worker, by itself in
+//! Keeps apid's certificates: signed locally on a control plane node, by a trustd for a worker, self-signed in
 //! maintenance.
 
 use std::time::{Duration, SystemTime};
@@ -22,13 +22,13 @@ use crate::join::Asked;
 use crate::meta;
 use crate::node::Stage;
 
-/// The role of a node that speaks for its caller.
+/// Role of a node that acts on behalf of its caller.
 const IMPERSONATOR: &str = "os:impersonator";
-/// Between two attempts: the first, and the longest.
+/// First and longest delay between attempts.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
-/// Keeps them.
+/// Keeps apid's certificates.
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct Api<O> {
     pub(in crate::controllers) stage: watch::Receiver<Stage>,
@@ -37,24 +37,24 @@ pub(in crate::controllers) struct Api<O> {
     pub(in crate::controllers) outside: O,
 }
 
-/// What certificates are wanted for; when this changes, others are made.
+/// Inputs of the certificates; a change makes new ones.
 #[derive(Debug, Clone, PartialEq)]
 enum Wanted {
-    /// There is no config: one that signed itself, for as long as the node runs.
+    /// No config: a self-signed certificate for the rest of the boot.
     Maintenance,
-    /// The config cannot be had: one that signed itself, for the owner whose authorities META holds.
+    /// The config is unavailable: a self-signed certificate, for the owner whose CAs META contains.
     Locked { owner: String },
-    /// By the config's authority.
+    /// A certificate by the config's CA.
     Secure { root: Box<OsRoot>, sans: CertSans },
 }
 
 impl Wanted {
-    /// Whether no authority signs: the certificate is made once in a boot.
+    /// Whether the certificate is self-signed, so that it is made once per boot.
     fn signs_itself(&self) -> bool {
         matches!(self, Wanted::Maintenance | Wanted::Locked { .. })
     }
 
-    /// The authorities of the owner that META names.
+    /// CAs of the owner from META.
     fn owners(&self) -> Vec<Pem> {
         match self {
             Wanted::Locked { owner } => vec![Pem { crt: owner.clone() }],
@@ -73,7 +73,7 @@ impl<O: Outside> Controller for Api<O> {
             Input::of::<OsRoot>(Dependency::Weak).with_id(OsRoot::ID),
             Input::of::<CertSans>(Dependency::Weak).with_id(CertSans::ID),
             Input::of::<Endpoint>(Dependency::Weak),
-            // A clock that was set may have left the time a certificate is valid in.
+            // After a clock change the certificate may be outside its validity.
             Input::of::<TimeStatus>(Dependency::Weak).with_id(TimeStatus::ID),
         ]
     }
@@ -138,7 +138,7 @@ impl<O: Outside> Controller for Api<O> {
     }
 }
 
-/// What could not be had, and when it is tried again.
+/// A failed attempt and the delay until the next one.
 #[derive(Debug)]
 struct Failed {
     wanted: Wanted,
@@ -147,7 +147,7 @@ struct Failed {
 }
 
 impl Failed {
-    /// Once more, or for the first time; the pause doubles.
+    /// The next failure, with twice the delay of the one before.
     fn again(before: Option<Failed>, wanted: Wanted, now: SystemTime) -> Failed {
         let pause = before.map_or(FIRST_PAUSE, |before| {
             before.pause.saturating_mul(2).min(LONGEST_PAUSE)
@@ -159,7 +159,7 @@ impl Failed {
         }
     }
 
-    /// How long not to try; `None` when something else is wanted now, or the clock was set.
+    /// Remaining delay; `None` if the inputs changed or the clock was set.
     fn pause(&self, wanted: &Wanted, now: SystemTime) -> Option<Duration> {
         let since = now.duration_since(self.at).ok()?;
         let left = self.pause.checked_sub(since)?;
@@ -173,7 +173,7 @@ impl<O: Outside> Api<O> {
         let sans = context.get::<CertSans>(CertSans::ID)?;
         let root = context.get::<OsRoot>(OsRoot::ID)?;
         Ok(match (root, sans) {
-            // Nobody can be asked, and nothing be asked for.
+            // Without an address, the node can neither reach trustd nor name itself in a certificate.
             (Some(root), Some(sans)) if !root.signs() && sans.is_loopback() => {
                 self.tell_apid(context, "the node has no address yet")?;
                 None
@@ -184,7 +184,7 @@ impl<O: Outside> Api<O> {
             }),
             (None, _) => match stage {
                 Stage::Maintenance => Some(Wanted::Maintenance),
-                // Without an owner in META, nobody is answered.
+                // Without an owner in META, no client is served.
                 Stage::Locked => {
                     meta::owner(&self.meta.borrow()).map(|owner| Wanted::Locked { owner })
                 }
@@ -194,7 +194,7 @@ impl<O: Outside> Api<O> {
         })
     }
 
-    /// Makes certificates, or gets them; returns them in use, and who signed.
+    /// Issues or requests certificates; returns them in use, and the issuer.
     async fn certify(
         &self,
         context: &mut Context,
@@ -242,7 +242,7 @@ impl<O: Outside> Api<O> {
         Ok((held, issuer))
     }
 
-    /// While apid waits for its files, its history says why.
+    /// Shows the reason in apid's history while apid waits for its files.
     fn tell_apid(&self, context: &Context, why: &str) -> Result<(), Failure> {
         let certificates = context.get::<ApiCertificates>(ApiCertificates::ID)?;
         if certificates.is_none_or(|found| found.skip_verifying_client_cert) {
@@ -266,7 +266,7 @@ fn asked(context: &Context, root: &OsRoot, sans: &CertSans) -> Result<Asked, Str
         authorities: root.authorities(),
         token: root.token.clone(),
         common_name: sans.fqdn.clone(),
-        // trustd signs no more; a node that has more has them of its pods and services.
+        // trustd signs no more names; a node exceeds the limit only with addresses of its pods and services.
         names: sans
             .names()
             .into_iter()
@@ -275,7 +275,7 @@ fn asked(context: &Context, root: &OsRoot, sans: &CertSans) -> Result<Asked, Str
     })
 }
 
-/// What an operator compares: base64 of the SHA-256 of the certificate's public key.
+/// Logs the fingerprint that an operator compares: base64 of the SHA-256 of the certificate's public key.
 fn say_fingerprint(server: &CertificateAndKey) -> Result<(), corten_pki::PkiError> {
     let chain = corten_pki::certificates_from_pem(server.crt.as_bytes())?;
     let leaf = chain.first().ok_or(corten_pki::PkiError::NotACertificate)?;

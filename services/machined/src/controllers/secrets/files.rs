@@ -1,4 +1,4 @@
-//! Certificates as the files their daemons read. Each daemon sees its own directory and nothing else of this.
+//! Writes certificates to the files that daemons read. Each daemon sees only its own directory.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use corten_types::secrets::{
 
 use crate::certificates::write_files;
 
-/// apid's files.
+/// Writes apid's files.
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct ApiFiles {
     pub(in crate::controllers) directory: PathBuf,
@@ -42,7 +42,7 @@ impl Controller for ApiFiles {
             };
             let client = certificates.client.as_ref();
             let ca = joined(&certificates.accepted_cas);
-            // The certificates last: whoever sees a new one finds the key to it.
+            // Certificates last: a reader that sees a new one then also finds its key.
             let files = [
                 ("ca.crt", Some(ca.as_str())),
                 ("client.key", client.map(|client| client.key.expose())),
@@ -61,7 +61,7 @@ impl Controller for ApiFiles {
     }
 }
 
-/// trustd's files.
+/// Writes trustd's files.
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct TrustdFiles {
     pub(in crate::controllers) directory: PathBuf,
@@ -101,7 +101,7 @@ impl Controller for TrustdFiles {
             };
             let names = trustd_names(context)?;
             let current = ((*root).clone(), (*certificates).clone(), names);
-            // trustd reads them again when one of them was replaced.
+            // trustd re-reads them when one of them is replaced.
             if written.as_ref() == Some(&current) {
                 continue;
             }
@@ -122,7 +122,7 @@ impl Controller for TrustdFiles {
     }
 }
 
-/// What trustd signs no certificate for, and the networks whose addresses it signs: a name or a network a line
+/// Names for which trustd signs no certificate, and networks whose addresses it signs; one per line
 /// (`services/trustd/src/names.rs`).
 fn trustd_names(context: &Context) -> Result<String, Failure> {
     let mut names = Vec::new();

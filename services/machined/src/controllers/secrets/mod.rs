@@ -1,5 +1,5 @@
-//! The node's certificates: what the config and the network want (`root`), who signs and when again (`api`,
-//! `trustd`), and the files daemons read (`files`).
+//! The node's certificates: their inputs from the config and the network (`root`), their issue and renewal (`api`,
+//! `trustd`), and the files that daemons read (`files`).
 //!
 //! ```text
 //!  config ──> OSRootSecrets ─┬─> [api] ──> ApiCertificates ──> /run/apid
@@ -18,20 +18,20 @@ use std::time::{Duration, SystemTime};
 
 use crate::join::{Asked, Joined};
 
-/// The wall clock is looked at this often, as it may be set without anybody telling.
+/// Interval of checks against the wall clock, whose changes cause no event.
 const LOOK: Duration = Duration::from_secs(10 * 60);
 
-/// What lies outside of the node's resources: the clock, and control plane nodes. Tests have their own.
+/// Interface to the clock and to control plane nodes; tests have their own.
 pub(super) trait Outside: Clone + Send + Sync + 'static {
-    /// The time of day.
+    /// Current wall clock time.
     fn now(&self) -> SystemTime;
-    /// Waits.
+    /// Sleeps.
     fn sleep(&self, time: Duration) -> impl Future<Output = ()> + Send;
-    /// Asks trustd; [`crate::join::ask`].
+    /// Requests a certificate from trustd; see [`crate::join::ask`].
     fn ask(&self, asked: &Asked) -> impl Future<Output = Result<Joined, String>> + Send;
 }
 
-/// The world.
+/// The real clock and network.
 #[derive(Debug, Clone)]
 pub(super) struct World;
 

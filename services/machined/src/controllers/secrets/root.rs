@@ -1,4 +1,4 @@
-//! What the config says of trust, and the names the node's certificates are for.
+//! Shows the trust settings of the config, and the names for the node's certificates.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use corten_types::network::{HostnameStatus, NodeAddress};
 use corten_types::secrets::{CertSans, Endpoint, OsRoot, PemPair, authorities};
 use tokio::sync::watch;
 
-/// The config's part of it.
+/// Shows the trust settings of the config.
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct Roots {
     pub(in crate::controllers) config: watch::Receiver<Option<Document>>,
@@ -30,7 +30,7 @@ impl Controller for Roots {
             let config = self.config.borrow_and_update().clone();
             context.start_outputs();
             if let Some(document) = &config {
-                // First whom to ask, then what for.
+                // The endpoint is written before the CAs whose appearance triggers requests to it.
                 let endpoint = endpoint(document.endpoint());
                 context.put(Draft::new(Endpoint::STATIC, endpoint))?;
                 context.put(Draft::new(OsRoot::ID, root(document)))?;
@@ -88,7 +88,7 @@ fn endpoint(url: &str) -> Endpoint {
     Endpoint { addresses, hosts }
 }
 
-/// The names.
+/// Shows the names for the certificates.
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct Names;
 
@@ -129,7 +129,7 @@ impl Controller for Names {
     }
 }
 
-/// Every address and name of the node, and the loopback's.
+/// All addresses and names of the node, including loopback.
 fn names(root: Option<&OsRoot>, hostname: Option<&HostnameStatus>, own: &[String]) -> CertSans {
     let asked_ips = root
         .map(|root| root.cert_san_ips.as_slice())

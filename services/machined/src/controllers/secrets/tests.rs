@@ -1,4 +1,4 @@
-//! The certificates' life with a clock that is moved by hand, and a control plane that answers as it is told.
+//! The life cycle of certificates, with a manual clock and a fake control plane.
 
 use std::fs;
 use std::path::Path;
@@ -26,7 +26,7 @@ use crate::join::{Asked, Joined};
 use crate::node::Stage;
 
 const HOUR: Duration = Duration::from_secs(3600);
-/// A busy machine must not fail a test; a good one takes milliseconds.
+/// Generous: a busy machine must not fail a test, and an idle one takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn start() -> SystemTime {
@@ -39,11 +39,11 @@ fn new_ca() -> Ca {
 
 type Answers = Arc<Mutex<Box<dyn FnMut(&Asked) -> Result<(), String> + Send>>>;
 
-/// Time stands still until somebody moves it.
+/// Time advances only when the test moves it.
 #[derive(Clone)]
 struct FakeWorld {
     clock: watch::Sender<SystemTime>,
-    /// Whether trustd gives a certificate.
+    /// Whether trustd issues a certificate.
     answers: Answers,
     signer: Arc<Ca>,
 }
@@ -192,7 +192,7 @@ impl Node {
         self.put(TimeStatus::ID, status);
     }
 
-    /// Waits for a resource to be as it shall.
+    /// Waits until a resource satisfies the predicate.
     async fn until<S: Spec>(&self, id: &str, what: &str, is: impl Fn(&S) -> bool) -> S {
         let mut watcher = self.store.watch(&Pointer::of::<S>(id), Start::Now).unwrap();
         let reached = async {
@@ -253,13 +253,13 @@ async fn a_control_plane_node_signs_for_itself_and_again_at_half_life() {
         .await;
     assert_eq!(first.accepted_cas[0].crt, ca.pem().crt);
     assert!(!first.skip_verifying_client_cert);
-    // What it shows to other nodes' apids.
+    // The client certificate for other nodes' apids.
     let client = first.client.as_ref().unwrap();
     let chain = certificates_from_pem(client.crt.as_bytes()).unwrap();
     let anchors = certificates_from_pem(ca.pem().crt.as_bytes()).unwrap();
     let roles = corten_pki::verify_client(&chain, &anchors, start()).unwrap();
     assert_eq!(roles, ["os:impersonator"]);
-    // Both say that they are a control plane node's.
+    // Both name a control plane node.
     let served = certificates_from_pem(first.server.crt.as_bytes()).unwrap();
     for leaf in [&chain[0], &served[0]] {
         assert!(corten_pki::is_control_planes(leaf).unwrap());
@@ -270,14 +270,14 @@ async fn a_control_plane_node_signs_for_itself_and_again_at_half_life() {
     ] {
         Node::file(node.apid.path(), name, text).await;
     }
-    // A new address is in a new certificate at once.
+    // A new address is put into a new certificate at once.
     node.network(&["10.0.0.1/24", "fd00::1/64"]);
     let second = node
         .certificates("a certificate with both", |found| {
             names(&found.server.crt).contains(&"fd00::1".to_owned())
         })
         .await;
-    // A minute before half-life nothing changes...
+    // A minute before half of the lifetime nothing changes...
     node.world
         .clock
         .send_replace(start() + 12 * HOUR - Duration::from_secs(60));
@@ -286,7 +286,7 @@ async fn a_control_plane_node_signs_for_itself_and_again_at_half_life() {
         node.store.get_as::<ApiCertificates>("api").unwrap().server,
         second.server
     );
-    // ...then it does.
+    // ...then it is renewed.
     node.world.clock.send_replace(start() + 12 * HOUR);
     let third = node
         .certificates("another at half-life", |found| {
@@ -315,13 +315,13 @@ async fn a_worker_asks_until_it_is_answered_and_keeps_what_it_has() {
     });
     node.network(&["10.0.0.7/24"]);
     node.config.send_replace(Some(config("worker", &ca, &[])));
-    // Why there is none can be read...
+    // The reason for the missing certificate is visible...
     node.until("api", "the reason", |status: &CertificateStatus| {
         status.error.contains("the token is wrong") && status.not_after.is_empty()
     })
     .await;
     assert!(node.store.get_as::<ApiCertificates>("api").is_none());
-    // ...and it is tried again.
+    // ...and the request is repeated.
     node.world
         .clock
         .send_replace(start() + Duration::from_secs(1));
@@ -329,7 +329,7 @@ async fn a_worker_asks_until_it_is_answered_and_keeps_what_it_has() {
     assert!(names(&first.server.crt).contains(&"10.0.0.7".to_owned()));
     let served = certificates_from_pem(first.server.crt.as_bytes()).unwrap();
     assert!(!corten_pki::is_control_planes(&served[0]).unwrap());
-    // A worker has nothing to call other nodes with.
+    // A worker has no client certificate for other nodes.
     assert!(first.client.is_none());
     Node::file(node.apid.path(), "server.crt", &first.server.crt).await;
     assert!(!node.apid.path().join("client.crt").exists());
@@ -339,7 +339,7 @@ async fn a_worker_asks_until_it_is_answered_and_keeps_what_it_has() {
         })
         .await;
     assert_eq!(status.issuer, "cp.example.com");
-    // At half-life nobody answers: the old one stays, and the reason is told beside it.
+    // At half of the lifetime trustd does not answer: the old certificate stays, and the reason is shown with it.
     node.world.clock.send_replace(start() + 13 * HOUR);
     node.until("api", "the new reason", |status: &CertificateStatus| {
         status.error.contains("no answer") && !status.not_after.is_empty()
@@ -443,7 +443,7 @@ async fn trustd_is_told_the_names_of_every_control_plane_node_and_the_nodes_netw
     let loopback = "control-plane 127.0.0.1\ncontrol-plane ::1\n";
     let alone = format!("control-plane 10.0.0.1\n{loopback}{own}{networks}");
     Node::file(node.trustd.path(), "names", &alone).await;
-    // The API servers that the cluster knows, as they come and go.
+    // The API servers that the cluster lists, as they come and go.
     let others = Endpoint {
         addresses: vec!["10.0.0.1".to_owned(), "10.0.0.2".to_owned()],
         hosts: Vec::new(),
@@ -487,7 +487,7 @@ async fn maintenance_has_one_certificate_and_a_config_ends_it() {
     node.stage.send_replace(Stage::Maintenance);
     let first = node.certificates("one that signed itself", |_| true).await;
     assert!(first.skip_verifying_client_cert && first.accepted_cas.is_empty());
-    // An operator may be comparing its fingerprint: neither names nor time replace it.
+    // An operator may be comparing its fingerprint, so neither names nor time replace it.
     node.network(&["10.0.0.1/24"]);
     node.world.clock.send_replace(start() + 100 * HOUR);
     tokio::task::yield_now().await;

@@ -1,5 +1,5 @@
-//! trustd's certificate: on nodes that can sign, once the time and an address are known. What is signed at a
-//! wrong time is not valid at the right one, and a joining node cannot tell why.
+//! Keeps trustd's certificate on nodes with the CA's key, once the time and an address are known. A certificate signed
+//! at a wrong time is invalid at the right one, and a joining node cannot tell why.
 
 use corten_pki::{Ca, NODE_LIFETIME};
 use corten_resources::Draft;
@@ -15,7 +15,7 @@ use corten_types::secrets::{
 use super::{LOOK, Outside};
 use crate::certificates::Held;
 
-/// Keeps it.
+/// Keeps trustd's certificate.
 #[derive(Debug, Clone)]
 pub(in crate::controllers) struct Trustd<O> {
     pub(in crate::controllers) conditions: Conditions,
@@ -73,7 +73,7 @@ impl<O: Outside> Controller for Trustd<O> {
                         continue;
                     }
                 }
-                // What trustd has it keeps: an address that goes for a moment changes nothing.
+                // trustd keeps its certificate: an address that disappears briefly has no effect.
                 Err(why) if held.is_none() => self.conditions.set(Condition::TrustdFiles, Err(why)),
                 Err(_) => {}
             }
@@ -85,7 +85,7 @@ impl<O: Outside> Controller for Trustd<O> {
     }
 }
 
-/// What the certificate is to be made of and for, or what is still missing for it.
+/// The CA and the names of the certificate, or the reason why they are incomplete.
 fn ready(context: &Context) -> Result<Result<(OsRoot, Vec<String>), String>, Failure> {
     let root = context
         .get::<OsRoot>(OsRoot::ID)?
@@ -105,7 +105,7 @@ fn ready(context: &Context) -> Result<Result<(OsRoot, Vec<String>), String>, Fai
         return Ok(Err("the node has no name yet".to_owned()));
     };
     let mut names = sans.names();
-    // What other nodes ask it by.
+    // Names by which other nodes reach it.
     if let Some(endpoint) = context.get::<Endpoint>(Endpoint::STATIC)? {
         names.extend(endpoint.addresses.iter().chain(&endpoint.hosts).cloned());
     }
