@@ -40,9 +40,9 @@ fn verbs() -> BTreeSet<String> {
         .collect()
 }
 
-/// The verbs that a command line gives to `make`.
+/// The targets that a command line passes to `make`.
 fn made(line: &str) -> Vec<&str> {
-    // Variables may stand before the program.
+    // Variables may precede the program.
     let mut words = line
         .split_whitespace()
         .skip_while(|word| word.contains('='));
@@ -76,7 +76,8 @@ fn every_make_command_of_the_documentation_exists() {
     assert!(made("cargo make run").is_empty());
 }
 
-/// The file of the repository that a span of code names, if it names one: a path from the root, perhaps with a test.
+/// The file of the repository that a code span names, if any: a path from the root, optionally with
+/// the name of a test.
 fn file(span: &str, tops: &BTreeSet<String>) -> Option<PathBuf> {
     let path = span.split("::").next()?.trim_end_matches('/');
     let is_path = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
