@@ -1,4 +1,5 @@
-//! Promise: the documentation has no broken link, shows commands and files that exist, and its index lists every page.
+//! Promise: the documentation has no broken link, its commands and files exist, and its index lists
+//! every page.
 #![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
 
 use std::collections::BTreeSet;

@@ -52,8 +52,8 @@ fn volumes_are_encrypted_and_opened_again() {
     let disk = NodeDisk::new("encrypted", 4);
     let node = disk.start(|machine| machine.uuid(UUID));
     node.configure();
-    // An unencrypted volume that the config wants encrypted is not used, and not wiped without a
-    // message.
+    // The node does not use an unencrypted volume when the config requires encryption, and does not
+    // wipe it silently.
     let config = node.configs().join("controlplane.yaml");
     let file = node.configs().join("encrypted.yaml");
     std::fs::write(&file, ENCRYPTED).expect("a file for the patch");

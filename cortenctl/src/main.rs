@@ -1,10 +1,11 @@
 //! The operator's client of the node API.
 //!
 //! Owns: the command line, the client config file, new machine configs with their secrets, and the
-//! output on a terminal. Never does: anything on a node except through the API. It holds no state
-//! of its own, and prints a secret only in a config that the user asked for. Talks to: apid on port
-//! 50000 of one or more nodes, over mutual TLS. On a laptop: `cargo run -p cortenctl -- gen config
-//! demo https://127.0.0.1:6443 -o /tmp/demo`.
+//! output on a terminal.
+//! Never does: anything on a node except through the API. It holds no state of its own, and prints
+//! a secret only in a config that the user asked for.
+//! Talks to: apid on port 50000 of one or more nodes, over mutual TLS.
+//! On a laptop: `cargo run -p cortenctl -- gen config demo https://127.0.0.1:6443 -o /tmp/demo`.
 //!
 //! Exit codes: 0 everything answered, 1 a call or a node failed, 2 the command line is wrong.
 

@@ -145,7 +145,7 @@ impl Site {
         self.run(&[&all[..], more].concat())
     }
 
-    /// `mkimage verify` of what was built.
+    /// `mkimage verify` of an image of the build.
     fn verify(&self, suffix: &str, more: &[&str]) -> Output {
         let image = self.image(suffix);
         let image = image.to_str().expect("UTF-8");

@@ -1,9 +1,10 @@
 //! `corten-qemu`: starts an image as `make run` does.
 //!
 //! Owns: the terminal while a machine runs. It shows the console; Ctrl-C is the power button, a
-//! second Ctrl-C cuts the power. Never does: change the image or build anything. Talks to: the
-//! library of this crate only. On a laptop: `cargo run -p qemu -- run --image IMAGE`, `... --
-//! probe`.
+//! second Ctrl-C cuts the power.
+//! Never does: change the image or build anything.
+//! Talks to: the library of this crate only.
+//! On a laptop: `cargo run -p qemu -- run --image IMAGE`, `... -- probe`.
 
 mod cli;
 
@@ -164,7 +165,7 @@ fn interrupts() -> anyhow::Result<Receiver<()>> {
 }
 
 fn say(text: &str) {
-    // A line of its own between the guest's lines.
+    // A separate line between the guest's lines.
     eprintln!("\n--- {text}");
 }
 

@@ -1,8 +1,10 @@
 //! Moves a node's pods to other nodes before it goes down, and lets new pods on the node after it
 //! is back.
 //!
-//! Owns: the cordon of one node while a verb works on it. Never: restarts the node itself. Talks
-//! to: the node, for its name in Kubernetes; an endpoint, for the kubeconfig; the Kubernetes API.
+//! Owns: the cordon of one node while a verb works on it.
+//! Never: restarts the node itself.
+//! Talks to: the node, for its name in Kubernetes; an endpoint, for the kubeconfig; the Kubernetes
+//! API.
 
 use std::time::Duration;
 

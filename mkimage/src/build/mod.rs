@@ -195,10 +195,10 @@ struct Finished {
     tools: PathBuf,
 }
 
-/// Builds what the profile names into the output directory; returns the files' paths.
+/// Builds the profile's outputs into the output directory; returns the files' paths.
 ///
-/// Where the mirrors no longer have a locked package, the newest of its suite takes its place,
-/// unless this is a release.
+/// A locked package that the mirrors have removed is replaced by the newest of its suite, unless
+/// this is a release.
 pub fn build(options: &Options) -> Result<Vec<PathBuf>> {
     finish(options).map(|finished| finished.files)
 }

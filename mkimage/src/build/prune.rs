@@ -25,7 +25,7 @@ pub fn prune(options: &Options) -> Result<()> {
     let (steps, fetched) = needed(options)?;
     let root = options.cache.root();
     let mut freed = 0;
-    // Outputs come last, when the records of unneeded steps are gone.
+    // Outputs come last, when the records of unneeded steps have been removed.
     for directory in [STEPS, "fetch", "work", TREES, OUTPUTS] {
         for name in names(&root.join(directory))? {
             if in_use(&name) {

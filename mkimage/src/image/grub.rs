@@ -17,8 +17,9 @@ use super::uki::{self, Section};
 use super::{bytes, output};
 use crate::error::{Failure, Result};
 
-/// The modules of the core image: read our disk and our ISO, open a file as a disk, start Linux,
-/// use screen and serial line, find a renamed UKI (`regexp` provides file name patterns).
+/// The modules of the core image. They read our disk and our ISO, open a file as a disk, start
+/// Linux, use screen and serial line, and find a renamed UKI (`regexp` provides file name
+/// patterns).
 const MODULES: &[&str] = &[
     "biosdisk",
     "part_gpt",

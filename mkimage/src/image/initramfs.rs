@@ -1,6 +1,6 @@
-//! The initramfs: two newc archives, one after the other (the kernel's driver-api/early-userspace/
-//! buffer-format). The first has `/init` and is compressed with zstd; the second has files that are
-//! already compressed, and is stored.
+//! The initramfs: two newc archives, one after the other (the kernel's
+//! driver-api/early-userspace/buffer-format). The first has `/init` and is compressed with zstd;
+//! the second has files that are already compressed, and is stored.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
@@ -23,8 +23,9 @@ pub struct Initramfs<'a> {
     pub extensions: &'a [PathBuf],
 }
 
-/// The names of the layers, one a line. Every initramfs has the file: it replaces the list of any
-/// foreign archive that a boot loader puts in front of this one with layers of its own.
+/// The names of the layers, one a line. Every initramfs has the file. A boot loader may put a
+/// foreign archive with layers of its own in front of this one; this file then replaces the foreign
+/// list.
 const LIST: &str = "extensions.list";
 
 /// The date of the image: `init` never sets the clock below it.

@@ -1,5 +1,5 @@
 //! The disk image: GPT with EFI (boot loader, UKI), BIOS (GRUB), META and, on request, IMAGECACHE.
-//! Never contains STATE and EPHEMERAL, which the node makes in the space behind.
+//! Never contains STATE and EPHEMERAL, which the node makes in the free space.
 
 use std::collections::BTreeMap;
 use std::fs::File;

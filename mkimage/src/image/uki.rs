@@ -1,7 +1,7 @@
 //! The unified kernel image: systemd-stub with our sections appended.
 //!
 //! The stub (UEFI Specification 2.10, PE32+) is used as packaged. Section data starts on a 4 KiB
-//! boundary of the file, so that GRUB can address kernel and initramfs in the same file by sector
+//! boundary of the file. GRUB can therefore address kernel and initramfs in the same file by sector
 //! ([`super::grub`]), and BIOS needs no second copy. The file has no gaps between sections, so that
 //! every signing tool and every firmware computes the same digest.
 

@@ -115,10 +115,10 @@ impl Manifest {
         )
     }
 
-    /// Parses a manifest: `{gnu}` in it stands for the GNU triplet of `arch`.
+    /// Parses a manifest; `{gnu}` in it stands for the GNU triplet of `arch`.
     ///
-    /// Refuses duplicate paths, paths outside the image, set-id, sticky and world-writable
-    /// modes, unknown sources, and entries below something that is no directory.
+    /// Refuses duplicate paths, paths outside the image, set-id, sticky and world-writable modes,
+    /// unknown sources, and entries below a path that is no directory.
     pub fn parse(text: &str, arch: Arch) -> Result<Self> {
         let text = text.replace("{gnu}", arch.names().gnu);
         let raw: Raw = toml::from_str(&text)?;

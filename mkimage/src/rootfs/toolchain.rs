@@ -162,7 +162,7 @@ pub struct Trees<'a> {
 
 impl Compilers {
     /// Writes the scripts into `bin`. An unchanged script keeps its date: cargo rebuilds everything
-    /// when its compiler looks new.
+    /// after a change of its compiler's date.
     pub fn write(trees: Trees<'_>, arch: Arch, bin: &Path) -> Result<Self> {
         let compilers = Self {
             toolchain: Locked::new(trees.toolchain),

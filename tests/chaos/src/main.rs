@@ -5,9 +5,10 @@
 //! `init` as `/init.real` beside it. The rest of the image is unmodified.
 //!
 //! Owns: one process on the node (the agent), which reads commands, a line each, from the second
-//! serial port and answers there. Never does: exist in a shipped image, or change the node without
-//! a command. Talks to: `tests/support/chaos.rs` on the host. On a laptop: `chaos --agent /proc
-//! /dev/tty` takes commands from a terminal, as root.
+//! serial port and answers there.
+//! Never does: exist in a shipped image, or change the node without a command.
+//! Talks to: `tests/support/chaos.rs` on the host.
+//! On a laptop: `chaos --agent /proc /dev/tty` takes commands from a terminal, as root.
 //!
 //! Commands: `list` (pid, parent, state, name of `argv[0]` per line), `cat PATH`, `kill NUMBER PID
 //! [TIMES]`, `orphans COUNT`, `bomb CGROUP`, `descriptors PID`, `socket FAMILY`. An answer is `ok

@@ -80,8 +80,8 @@ pub(super) fn compressed(mut file: File, found: &mut Inspection) -> Result<()> {
     Err(unknown())
 }
 
-/// Size in bytes of the raw disk that QEMU would write. QEMU is asked because a VMDK such as ours
-/// has the valid header in its footer.
+/// Size in bytes of the raw disk that QEMU would write. The size comes from QEMU because a VMDK
+/// such as ours has the valid header in its footer.
 fn virtual_size(image: &str) -> Result<u64> {
     let said = Tool::new("qemu-img")
         .args(["info", "--output", "json", image])
