@@ -1,5 +1,5 @@
-//! Promise: a node without a config gets one from whom its kernel's parameters
-//! name, before it would take one from anybody.
+//! Promise: a node without a config fetches one from the sources that its kernel parameters name,
+//! before it accepts one from any client.
 #![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
 
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -15,11 +15,11 @@ use tests::client::generate_config;
 use tests::images;
 use tests::node::{BOOT, Node, SOON};
 
-/// The guest's name for this host.
+/// This host's address for the guest.
 const HOST: &str = "10.0.2.2";
 
-/// A server that has no config yet when it is first asked; what it was asked
-/// for comes out at the other end.
+/// An HTTP server that has the config from the second request on. The receiver gets the request
+/// lines.
 fn server(config: Vec<u8>) -> (u16, mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -38,14 +38,14 @@ fn server(config: Vec<u8>) -> (u16, mpsc::Receiver<String>) {
                 body.len()
             );
             stream.write_all(&[head.as_bytes(), body].concat()).unwrap();
-            // The test may have heard enough.
+            // The test may have dropped the receiver.
             let _heard = asked.send(line);
         }
     });
     (port, requests)
 }
 
-/// A config as a kernel parameter.
+/// A config, compressed and encoded as a kernel parameter.
 fn packed(config: &str) -> String {
     let mut zstd = Command::new("zstd")
         .args(["-q", "-c"])
@@ -148,7 +148,7 @@ fn from_a_volume_that_appears_late() {
     node.ask(&node.admin(), &["version"], SOON);
 }
 
-/// What QEMU forwards the API to, but with another prefix than QEMU's DHCP would give it.
+/// The address that QEMU forwards the API to, with another prefix than from QEMU's DHCP.
 const NETWORK: &str = "\
 version: 2
 ethernets:
@@ -201,7 +201,8 @@ fn from_the_parameters_alone_when_there_is_no_volume() {
     let directory = tempfile::tempdir().unwrap();
     generate_config(directory.path());
     let whole = read(directory.path(), "controlplane.yaml");
-    // The kernel's command line has room for the least there can be: the first of each is the machine's.
+    // The command line has room for a minimal config only. The first occurrence of each field is
+    // the machine's.
     let field = |name: &str| {
         let mut lines = whole.lines().map(str::trim_start);
         let found = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));

@@ -1,12 +1,12 @@
-//! Promise: what an operator would otherwise log in for is answered by the
-//! API, and what it answers is what the machine does. One node, every read.
+//! Promise: the API answers every question that an operator would otherwise log in for, and its
+//! answers agree with the machine. One node, every read.
 
 use tests::chaos::{self, Agent};
 use tests::client::Table;
 use tests::node::{Node, SOON};
 use tests::{images, workspace};
 
-/// What runs on every control plane node.
+/// The services of every control plane node.
 const SERVICES: [&str; 6] = [
     "apid",
     "containerd",
@@ -31,7 +31,7 @@ fn every_read_shows_the_node_as_it_is() {
         "{version}"
     );
 
-    // QEMU's own network has no time server, and trustd waits for the time.
+    // QEMU's network has no time server, and trustd waits for the time.
     node.apply_patch("machine: {time: {disabled: true}}");
     node.until("all services running", SOON, || {
         let services = Table::parse(&admin.call(&["service"])?);
@@ -59,7 +59,7 @@ fn every_read_shows_the_node_as_it_is() {
         assert!(targets.contains(&target), "{target} missing: {targets:?}");
     }
 
-    // The API and the kernel agree on who runs.
+    // The API and the kernel agree on the running processes.
     let mut agent = Agent::connect(&node.vm);
     let processes = ask(&["processes"]);
     for name in ["containerd", "udevd"] {
@@ -88,7 +88,7 @@ fn every_read_shows_the_node_as_it_is() {
         "{shown} MiB shown, {kib} KiB in /proc/meminfo"
     );
 
-    // What nobody may do is refused by name.
+    // A call for an unknown service is refused by name.
     let unknown = admin.call(&["logs", "no-such-service"]).unwrap_err();
     assert!(unknown.contains("no-such-service"), "{unknown}");
 }

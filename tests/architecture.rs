@@ -1,5 +1,5 @@
-//! The structure of the workspace: which crate may use which, what every crate
-//! promises in its header, and where unsafe code may stand.
+//! The structure of the workspace: the allowed dependencies between crates, the contract in every
+//! crate's header, and the place of unsafe code.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -13,7 +13,7 @@ use cargo_metadata::{Dependency, DependencyKind, Metadata, MetadataCommand, Pack
 use tests::edges::{EDGES, OF_TESTS};
 use tests::{tokens, workspace};
 
-/// The one crate whose code is generated, and trips our lints.
+/// The crate with generated code, which violates our lints.
 const WITHOUT_LINTS: &[&str] = &["corten-api"];
 /// The one place for unsafe code.
 const UNSAFE_HOME: &str = "lib/sys/";
@@ -30,7 +30,7 @@ fn members(metadata: &Metadata) -> Vec<&Package> {
     metadata.workspace_packages()
 }
 
-/// Package name to the workspace packages it names as dependencies of any kind.
+/// The workspace dependencies of each package, of any kind.
 fn edges(metadata: &Metadata) -> BTreeMap<String, BTreeSet<String>> {
     let names: BTreeSet<&str> = members(metadata).iter().map(|p| p.name.as_str()).collect();
     members(metadata)
@@ -47,7 +47,7 @@ fn edges(metadata: &Metadata) -> BTreeMap<String, BTreeSet<String>> {
         .collect()
 }
 
-/// What `found` has that `table` does not allow.
+/// The dependencies in `found` that `table` does not allow.
 fn forbidden(found: &BTreeMap<String, BTreeSet<String>>, table: &[(&str, &[&str])]) -> Vec<String> {
     let mut wrong = Vec::new();
     for (name, used) in found {
@@ -104,7 +104,7 @@ fn a_wrong_edge_is_found() {
     assert!(forbidden(&edge("node", "apid"), EDGES).is_empty());
 }
 
-/// The crate roots: what a newcomer opens first.
+/// The crate roots of a package.
 fn roots(package: &Package) -> Vec<&str> {
     let wanted = |kind: &TargetKind| matches!(kind, TargetKind::Lib | TargetKind::Bin);
     package
@@ -115,7 +115,7 @@ fn roots(package: &Package) -> Vec<&str> {
         .collect()
 }
 
-/// What a header lacks of the contract.
+/// The parts of the contract that a header lacks.
 fn header_lacks(source: &str) -> Vec<&'static str> {
     let header: Vec<&str> = source
         .lines()
@@ -137,7 +137,7 @@ fn every_crate_root_opens_with_its_contract() {
     for package in members(&metadata) {
         let roots = roots(package);
         let lacks = |path: &&str| header_lacks(&fs::read_to_string(path).unwrap());
-        // A program beside a library may leave the contract to the library.
+        // A program with a library of the same package may leave the contract to the library.
         let kept = roots.iter().any(|path| lacks(path).is_empty());
         for path in &roots {
             let source = fs::read_to_string(path).unwrap();
@@ -167,7 +167,7 @@ fn a_header_must_say_all_four() {
     );
 }
 
-/// Whether the words of a source file break the rule on unsafe code.
+/// The lines of a source file that violate the rule on unsafe code.
 fn unsafe_lines(source: &str) -> Vec<usize> {
     let words = tokens::identifiers(source).unwrap();
     let lint = |word: &str| word == "unsafe_code";
@@ -175,7 +175,7 @@ fn unsafe_lines(source: &str) -> Vec<usize> {
         .iter()
         .enumerate()
         .filter(|(index, (word, _))| {
-            // `unsafe_code` may be denied or forbidden anywhere, never allowed.
+            // `unsafe_code` may be denied or forbidden everywhere, but never allowed.
             let loosened = lint(word)
                 && index
                     .checked_sub(1)

@@ -1,14 +1,13 @@
-//! Promise: one image, every way to boot it. Each machine must answer the API;
-//! what its console says proves nothing.
+//! Promise: one image boots by every method. Each machine must answer the API; console output is no
+//! proof.
 //!
-//! All machines have 512 MiB (see [`tests::node::Node::start`]), the least a
-//! worker is promised to work in.
+//! All machines have 512 MiB (see [`tests::node::Node::start`]), the promised minimum of a worker.
 
 use qemu::{Disk, Firmware};
 use tests::images;
 use tests::node::Node;
 
-/// What a freshly booted node without a config must answer.
+/// Checks the answers of a freshly booted node without a config.
 fn answers(node: &Node) {
     let version = node.wait_maintenance();
     let tag = format!("+corten.{}", images::version());
@@ -91,7 +90,8 @@ fn kernel_directly() {
     answers(&Node::start("boot-direct", |m| m.direct(boot)));
 }
 
-/// What every machine has to load, and every update to carry, in bytes.
+/// Size limit of kernel and initramfs in bytes: every machine loads them, every upgrade carries
+/// them.
 const LARGEST: u64 = 48_000_000;
 
 #[test]

@@ -1,6 +1,5 @@
-//! Promise: a damaged image says what is wrong with it and reboots; it never
-//! hangs and never runs half of itself. There is no API to ask here, so the
-//! console is the witness, and QEMU's own report of the reset.
+//! Promise: a damaged image reports its damage and reboots; it never hangs and never runs in part.
+//! The API is not available here: the tests read the console and QEMU's report of the reset.
 #![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
 
 use std::time::Duration;
@@ -10,12 +9,12 @@ use tests::initramfs::{self, Entry};
 use tests::node::{BOOT, Node};
 use tests::{images, workspace};
 
-/// What every failure of the first program starts with.
+/// The prefix of every failure of `init`.
 const COMPLAINT: &str = "cannot boot: ";
 /// The countdown is ten seconds; the rest is for a slow host.
 const COUNTDOWN: Duration = Duration::from_secs(60);
 
-/// Boots the image with its initramfs changed; what init complained about.
+/// Boots the image with a changed initramfs; returns init's error message.
 fn boot(name: &str, change: impl FnOnce(&mut Vec<Entry>)) -> String {
     let image = images::direct();
     let mut entries = initramfs::read(image.initrd.as_deref().unwrap());
@@ -74,7 +73,7 @@ fn truncated_rootfs_is_named_and_reboots() {
 #[ignore = "make test-vm"]
 fn overwritten_rootfs_is_named_and_reboots() {
     let complaint = boot("broken-overwritten", |entries| {
-        // The superblock stays, so that only a look inside finds the damage.
+        // The superblock is intact, so that only a check of the content finds the damage.
         let data = &mut rootfs(entries).data;
         data[4096..].fill(0x5a);
     });

@@ -1,5 +1,5 @@
-//! Promise: a config that cuts its operator off in mode try, by whatever it
-//! says, is taken back by the node itself.
+//! Promise: in mode try, the node itself reverts a config that cuts off its operator, whatever the
+//! config contains.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ fn a_tried_config_is_taken_back() {
     let boot = images::direct();
     let node = Node::start("config", |m| m.direct(boot));
     node.configure();
-    // With it the node is another cluster's, and its owner nobody.
+    // With this config the node belongs to another cluster.
     let other = node.vm.dir().join("other-cluster");
     generate_config(&other);
     let file = other.join("controlplane.yaml");
@@ -43,9 +43,9 @@ fn a_tried_config_is_taken_back() {
     assert!(start.elapsed() >= TRY, "it came back before its time");
 }
 
-/// For a call that gets no answer: well within [`TRY`].
+/// Timeout of a call that gets no answer, well below [`TRY`].
 const PATIENCE: Duration = Duration::from_secs(10);
-/// In a network that nobody else is in.
+/// An address in a network without any other machine.
 const WRONG: &str = "192.0.2.77/24";
 
 #[test]
@@ -75,7 +75,7 @@ fn a_tried_network_nobody_reaches_is_taken_back() {
     node.vm
         .wait_console(&format!("network: address {gone} is gone"), SOON)
         .unwrap();
-    // Packets go nowhere, so a call would wait until the node is back.
+    // Packets are lost, so that a call without a timeout would wait until the node reverts.
     let refusal = admin.call_within(PATIENCE, &["version"]).unwrap_err();
     assert!(!refusal.contains("certificate"), "{refusal}");
 

@@ -1,10 +1,10 @@
-//! Promise: containerd is what the config makes of it, as far as a config may, and a device has the driver that the
-//! config names, or its own.
+//! Promise: the config customises containerd within its limits. A device has the driver that the
+//! config names, or its own if that driver does not work.
 
 use tests::disk::NodeDisk;
 use tests::node::{BOOT, Node, SOON};
 
-/// Where the config makes containerd tell its metrics.
+/// Address of containerd's metrics, set by the config.
 const METRICS: &str = "127.0.0.1:11234";
 
 fn until_listening(node: &Node, wanted: bool) {
@@ -22,7 +22,7 @@ fn it_starts_anew_with_the_parts_of_the_config_and_without_them() {
     node.configure();
     node.until_running("containerd");
     until_listening(&node, false);
-    // Both forms, and of the older one a name of an older version.
+    // Both forms of the config; the older form uses the key of an older version.
     let part = format!("[metrics]\\naddress = \\\"{METRICS}\\\"");
     node.apply_patch(&format!(
         "machine:\n  files:\n  - {{path: /etc/cri/conf.d/20-customization.part, content: \"{part}\"}}\n\
@@ -37,7 +37,7 @@ fn it_starts_anew_with_the_parts_of_the_config_and_without_them() {
     assert!(spec.contains("\"oomScoreAdj\": 7"), "{spec}");
     let named = read("/run/containerd/conf.d/10-base-spec.toml");
     assert!(named.contains("/etc/cri/conf.d/base-spec.json"), "{named}");
-    // It reads the specification where it serves Kubernetes.
+    // containerd reads the specification when its CRI plugin starts.
     let log = node.ask(&node.admin(), &["logs", "containerd"], SOON);
     assert!(!log.contains("failed to load base OCI spec"), "{log}");
     let shown = node.ask(&node.admin(), &["get", "customizationconfigs"], SOON);
@@ -52,7 +52,7 @@ fn it_starts_anew_with_the_parts_of_the_config_and_without_them() {
     assert!(!spec.contains("oomScoreAdj"), "{spec}");
 }
 
-/// The address of a device by its number, out of `get pcidevices -o yaml`.
+/// The address of the device with this id, from `get pcidevices -o yaml`.
 fn address(shown: &str, number: &str) -> Option<String> {
     let mut address = None;
     for line in shown.lines() {
@@ -69,7 +69,7 @@ fn address(shown: &str, number: &str) -> Option<String> {
 #[test]
 #[ignore = "make test-vm"]
 fn a_device_keeps_its_driver_when_the_other_does_not_take_it_or_the_node_lies_on_it() {
-    // Intel 6300ESB; virtio block devices, in either form.
+    // Intel 6300ESB; virtio block devices, transitional and modern.
     const WATCHDOG: &str = "0x25ab";
     const DISKS: [&str; 2] = ["0x1042", "0x1001"];
     let disk = NodeDisk::new("rebind", 4);
@@ -99,7 +99,7 @@ fn a_device_keeps_its_driver_when_the_other_does_not_take_it_or_the_node_lies_on
     node.apply_patch(&format!("machine: {{}}\n{both}"));
     until_told(&watchdog, &["there is no driver vfio-pci", "i6300ESB"]);
     until_told(&disk, &["what is mounted at", "driver: virtio-pci"]);
-    // It looks at the device, and is not for it.
+    // This driver probes the device but does not support it.
     let other = rebind(&watchdog, "virtio-pci");
     node.apply_patch(&format!("machine: {{}}\n{other}"));
     until_told(

@@ -1,4 +1,4 @@
-//! What others wrote and is built into Corten: under which license, and from where (`deny.toml`).
+//! Third-party code in Corten: its licenses and its sources (`deny.toml`).
 #![expect(
     clippy::expect_used,
     clippy::panic,
@@ -27,7 +27,8 @@ fn allowed() -> BTreeSet<String> {
         .collect()
 }
 
-/// Every package of the lock, for every target; those of other targets are fetched when this is the first to ask.
+/// Every package of the lock, for every target. Packages of other targets may be downloaded here
+/// for the first time.
 fn packages() -> Vec<Package> {
     let metadata = MetadataCommand::new()
         .manifest_path(workspace::root().join("Cargo.toml"))
@@ -43,7 +44,7 @@ fn expression(package: &Package) -> Expression {
         .unwrap_or_else(|error| panic!("{}: license {text:?}: {error}", package.name))
 }
 
-/// The license's name; one with an exception is taken as that license alone, which grants no more.
+/// The license's name. A license with an exception counts as the license alone, which grants less.
 fn name(license: &LicenseReq) -> String {
     license.license.to_string()
 }

@@ -1,4 +1,5 @@
-//! Promise: the documentation has no broken link, shows commands and files that exist, and its index lists every page.
+//! Promise: the documentation has no broken link, its commands and files exist, and its index lists
+//! every page.
 #![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
 
 use std::collections::BTreeSet;
@@ -40,9 +41,9 @@ fn verbs() -> BTreeSet<String> {
         .collect()
 }
 
-/// The verbs that a command line gives to `make`.
+/// The targets that a command line passes to `make`.
 fn made(line: &str) -> Vec<&str> {
-    // Variables may stand before the program.
+    // Variables may precede the program.
     let mut words = line
         .split_whitespace()
         .skip_while(|word| word.contains('='));
@@ -76,7 +77,8 @@ fn every_make_command_of_the_documentation_exists() {
     assert!(made("cargo make run").is_empty());
 }
 
-/// The file of the repository that a span of code names, if it names one: a path from the root, perhaps with a test.
+/// The file of the repository that a code span names, if any: a path from the root, optionally with
+/// the name of a test.
 fn file(span: &str, tops: &BTreeSet<String>) -> Option<PathBuf> {
     let path = span.split("::").next()?.trim_end_matches('/');
     let is_path = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);

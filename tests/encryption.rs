@@ -1,9 +1,9 @@
-//! Promise: an encrypted volume is opened by its keys on its machine, and by nothing else.
+//! Promise: only its keys on its own machine open an encrypted volume.
 
 use tests::disk::NodeDisk;
 use tests::node::{BOOT, Node, ORDERLY, SOON};
 
-/// Both volumes under the machine's own key, and EPHEMERAL under a passphrase too.
+/// Both volumes with the machine's own key, EPHEMERAL also with a passphrase.
 const ENCRYPTED: &str = "\
 machine:
   systemDiskEncryption:
@@ -14,7 +14,7 @@ machine:
       provider: luks2
       keys: [{slot: 0, nodeID: {}}, {slot: 1, static: {passphrase: correct horse}}]
 ";
-/// By nothing that opens it.
+/// A config without any key that opens the volumes.
 const STRANGE: &str = "\
 machine:
   systemDiskEncryption:
@@ -28,13 +28,13 @@ const XFS: &[u8] = b"XFSB";
 const UUID: &str = "4c4c4544-0050-3510-8033-b4c04f4d3732";
 const OTHER_UUID: &str = "5c5c4544-0050-3510-8033-b4c04f4d3732";
 
-/// Size in GB of EPHEMERAL, when both volumes are open and mounted.
+/// Size in GB of EPHEMERAL; fails unless both volumes are encrypted and mounted.
 fn encrypted(node: &Node) -> f64 {
     let (device, _) = node.mount("/system/state");
     assert_eq!(device, "/dev/mapper/luks2-STATE");
     let (device, size) = node.mount("/var");
     assert_eq!(device, "/dev/mapper/luks2-EPHEMERAL");
-    // udevd looks at the disks after the node does.
+    // udevd probes the disks later than the node does.
     node.until("two LUKS partitions", SOON, || {
         let found = node.admin().call(&["get", "discoveredvolumes"])?;
         let luks = |row: &&str| row.split_whitespace().any(|word| word == "luks");
@@ -52,7 +52,8 @@ fn volumes_are_encrypted_and_opened_again() {
     let disk = NodeDisk::new("encrypted", 4);
     let node = disk.start(|machine| machine.uuid(UUID));
     node.configure();
-    // What was made before a config asked for it is not used in the clear, and not lost without a word.
+    // The node does not use an unencrypted volume when the config requires encryption, and does not
+    // wipe it silently.
     let config = node.configs().join("controlplane.yaml");
     let file = node.configs().join("encrypted.yaml");
     std::fs::write(&file, ENCRYPTED).expect("a file for the patch");
@@ -66,7 +67,7 @@ fn volumes_are_encrypted_and_opened_again() {
         // The connection may end before the answer.
         let _maybe_answered = node.admin().call(&["reboot", "--wait=false"]);
     });
-    // The config went with STATE.
+    // The config was lost with STATE.
     node.ask(&node.admin(), &["version"], BOOT);
     encrypted(&node);
     node.expect_reset(ORDERLY, || {
@@ -75,7 +76,8 @@ fn volumes_are_encrypted_and_opened_again() {
         let asked = node.admin().call(&[&reset[..], &labels].concat());
         asked.unwrap_or_else(|error| panic!("{error}"));
     });
-    // META has how STATE is encrypted. EPHEMERAL waits for the config, with which the node starts again.
+    // META records the encryption of STATE. EPHEMERAL needs the config, after which the node
+    // reboots.
     node.wait_maintenance();
     node.expect_reset(ORDERLY, || {
         node.apply_patch_as(&node.insecure(), ENCRYPTED, &[]);
@@ -96,7 +98,7 @@ fn volumes_are_encrypted_and_opened_again() {
 
     disk.grow(6);
     let node = disk.start(|machine| machine.uuid(UUID));
-    // It knows its owner without being told again.
+    // The node knows its owner without a new config.
     node.ask(&node.admin(), &["version"], BOOT);
     node.until("EPHEMERAL grown", SOON, || {
         let after = encrypted(&node);
@@ -110,7 +112,7 @@ fn volumes_are_encrypted_and_opened_again() {
     node.wait_off(ORDERLY);
     drop(node);
 
-    // On another machine the node is locked, and says why.
+    // On another machine the node is locked, and reports the reason.
     let node = disk.start(|machine| machine.uuid(OTHER_UUID));
     node.ask(&node.owner(), &["version"], BOOT);
     let why = "nodeID is not the key of slot 0";
@@ -121,7 +123,7 @@ fn volumes_are_encrypted_and_opened_again() {
     );
     let refused = node.insecure().call(&["version"]).unwrap_err();
     assert!(refused.contains("certificate"), "{refused}");
-    // A config of the owner takes no key away.
+    // A config of the owner removes no key.
     node.apply_patch_as(&node.owner(), STRANGE, &[]);
     let kept = node
         .vm

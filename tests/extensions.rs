@@ -1,5 +1,6 @@
-//! Promise: a node that runs loads the extensions its config names, from a volume or a registry's image, and lets them
-//! go; one that is not what its digest says costs nothing. A service of one outlives containerd.
+//! Promise: a running node loads the extensions of its config from a volume or a registry's image,
+//! and unloads them. An extension with a wrong digest has no effect. A service of an extension
+//! survives containerd.
 #![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
 
 use std::collections::HashMap;
@@ -21,11 +22,11 @@ use tests::disk::NodeDisk;
 use tests::node::{BOOT, Node, ORDERLY, SOON};
 use tests::{images, workspace};
 
-/// A registry that nobody can reach: what is named after it is on the node.
+/// A registry that does not exist: its images are on the node.
 const REGISTRY: &str = "registry.example.org/team/tool:v1";
 const LABEL: &str = "EXTRA";
 
-/// A program of the node, with files of the extension: it needs no C library of its own.
+/// A static program of the node, with files of the extension.
 const SERVICE: &str = "\
 name: hello
 container:
@@ -35,7 +36,7 @@ container:
 restart: always
 ";
 
-/// What never comes.
+/// A service whose dependencies never appear.
 const WAITS: &str = "\
 name: waits
 container: {entrypoint: /usr/bin/registryd}
@@ -44,7 +45,7 @@ restart: always
 ";
 const WAITS_FOR: &str = "Waiting for service \"ext-nobody\" to be \"up\", the path /var/nothing";
 
-/// The image of an extension which has a file of its name, and its digest.
+/// The image of an extension with a file of its name, and its digest.
 fn image(name: &str) -> (Image, String) {
     let manifest = format!("version: v1alpha1\nmetadata: {{name: {name}, version: v1.2.3}}\n");
     let own = format!("rootfs/usr/local/share/{name}");
@@ -62,7 +63,7 @@ fn image(name: &str) -> (Image, String) {
     (image, digest)
 }
 
-/// Writes the archive of an extension which has a file of its name; answers its digest.
+/// Writes the archive of an extension with a file of its name; returns its digest.
 fn archive(path: &Path, name: &str, image_name: Option<&str>) -> String {
     let (mut image, digest) = image(name);
     if let Some(image_name) = image_name {
@@ -98,7 +99,7 @@ fn apply(node: &Node, images: &[String]) {
     node.apply_patch(&patch.to_string());
 }
 
-/// Waits until the node lists exactly these.
+/// Waits until the node lists exactly these extensions.
 fn until_listed(node: &Node, names: &[&str], deadline: Duration) {
     let admin = node.admin();
     node.until(&format!("the extensions {names:?}"), deadline, || {
@@ -120,7 +121,7 @@ fn until_it_serves(node: &Node) {
     });
 }
 
-/// That of its service, with what it uses.
+/// Checks that the API shows the container of the extension's service, with its resource usage.
 fn its_container_is_shown(node: &Node) {
     let field = |verb: &str, field: &str| {
         let path = format!("jsonpath={{.{verb}[?(@.id==\"ext-hello\")].{field}}}");
@@ -231,7 +232,7 @@ fn a_service_of_an_extension_outlives_containerd() {
     agent.kill_and_wait(&node, "containerd");
     assert_eq!(agent.only("registryd"), Ok(service));
     until_it_serves(&node);
-    // It is obeyed, too.
+    // Commands to the service take effect, too.
     let stopped = node.ask(&node.admin(), &["service", "ext-hello", "stop"], SOON);
     assert!(stopped.contains("ext-hello"), "{stopped}");
     node.until("its end", SOON, || {
@@ -286,15 +287,16 @@ fn an_extension_comes_from_the_image_cache() {
     node.apply_patch(&wanted.to_string());
     until_listed(&node, &["hello"], BOOT);
     until_it_serves(&node);
-    // From nowhere else: nobody answers for the registry, and the image was not brought.
+    // The image can only come from the node's cache: the registry does not exist, and the image was
+    // not uploaded.
     let served = node.ask(&node.admin(), &["netstat", "-l", "-t"], SOON);
     assert!(served.contains("127.0.0.1:3172"), "{served}");
     let (source, _) = node.mount("/system/imagecache");
     assert!(source.starts_with("/dev/vda"), "{source}");
 }
 
-/// Answers for the blobs of a registry (distribution spec, "Pulling manifests", "Pulling blobs") to whoever has the
-/// user and password; `None`: the caller has gone.
+/// Answers requests for a registry's blobs (distribution spec, "Pulling manifests", "Pulling
+/// blobs") that have the right user and password; `None` when the client has disconnected.
 fn answer(mut stream: TcpStream, blobs: &HashMap<String, Vec<u8>>, login: &str) -> Option<()> {
     let mut lines = BufReader::new(stream.try_clone().ok()?).lines();
     let request = lines.next()?.ok()?;
@@ -333,7 +335,7 @@ fn answer(mut stream: TcpStream, blobs: &HashMap<String, Vec<u8>>, login: &str) 
     stream.write_all(&[head.as_bytes(), body].concat()).ok()
 }
 
-/// A mirror with this image, on this host; its port.
+/// A registry mirror with this image on this host; returns its port.
 fn mirror(image: &Image, login: &'static str) -> u16 {
     let named = image
         .blobs
@@ -344,7 +346,7 @@ fn mirror(image: &Image, login: &'static str) -> u16 {
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            // Who hangs up asks again.
+            // A client that disconnects retries.
             let _gone = answer(stream, &blobs, login);
         }
     });
@@ -359,7 +361,7 @@ fn an_extension_comes_from_a_mirror_that_wants_a_password() {
     let disk = NodeDisk::new("mirror", 4);
     let node = disk.start(|machine| machine);
     node.configure();
-    // The guest's name for this host.
+    // This host's address for the guest.
     let host = format!("10.0.2.2:{port}");
     let name = format!("registry.example.org/team/hello:v1@{digest}");
     let config = |password: &str| {
@@ -374,7 +376,7 @@ fn an_extension_comes_from_a_mirror_that_wants_a_password() {
     node.apply_patch(&config("wrong"));
     node.until("why it is not loaded", SOON, || {
         let said = node.admin().call(&["logs", "machined"])?;
-        // Not that containerd starts anew, for its credentials.
+        // A restart of containerd for the new credentials does not count as the reason.
         let is_told = said.contains("is not loaded: containerd took no image");
         is_told.then_some(()).ok_or(said)
     });
@@ -395,14 +397,14 @@ fn an_extension_comes_from_a_mirror_that_wants_a_password() {
         shown.contains("registry.example.org") && shown.contains("skipFallback: true"),
         "{shown}"
     );
-    // Into the other namespace, which does not have it.
+    // A pull into the other namespace, which does not have the image.
     let (admin, listed) = (node.admin(), ["image", "list", "--namespace", "cri"]);
     let before = node.ask(&admin, &listed, SOON);
     assert!(!before.contains(&digest), "{before}");
     node.ask(&admin, &["image", "pull", &name], SOON);
     let text = node.ask(&admin, &listed, SOON);
     let table = Table::parse(&text);
-    // By its name, and by the id that the kubelet knows it by.
+    // By its name, and by the id that the kubelet uses.
     let mut images = table.column("IMAGE");
     images.sort_unstable();
     let [by_name, by_id] = images[..] else {

@@ -1,5 +1,5 @@
-//! Promise: every disk format holds the raw disk, and every archive what its
-//! own description says. Judged by the field's tools where there are some.
+//! Promise: every disk format holds the content of the raw disk, and every archive matches its own
+//! description. Checked with standard tools where they exist.
 #![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
 
 use std::fs;
@@ -11,7 +11,7 @@ use mkimage::profile::Output;
 use serde_json::Value;
 use tests::images;
 
-/// Runs a tool of the host; what it printed.
+/// Runs a host tool; returns its output.
 fn tool(program: &str, arguments: &[&str], dir: &Path) -> String {
     let output = Command::new(program)
         .args(arguments)
@@ -32,7 +32,7 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// Fails unless the image holds what the raw disk holds.
+/// Fails unless the image has the content of the raw disk.
 fn holds_the_raw_disk(format: &str, image: &Path) {
     let raw = images::image(".raw");
     let arguments = [
@@ -78,7 +78,7 @@ fn every_virtual_disk_holds_the_raw_disk() {
             tool("qemu-img", &arguments, Path::new("/"));
         }
     }
-    // Azure takes whole MiB, and the footer behind them.
+    // Azure requires whole MiB; the footer follows.
     let size = fs::metadata(images::image(".vhd")).unwrap().len();
     assert_eq!(size % (1 << 20), 512);
 }
@@ -88,7 +88,8 @@ fn every_virtual_disk_holds_the_raw_disk() {
 fn the_ova_holds_the_raw_disk_under_its_own_checksums() {
     let arch = images::builder_arch();
     if Output::of(arch).all(|output| output != Output::Ova) {
-        // VMware has no guest of it. A file of that name would be another architecture's.
+        // VMware supports no guest of this architecture. A file of that name belongs to another
+        // architecture.
         let there = format!("corten-{}-{arch}.ova", images::version());
         assert!(!images::directory().join(there).exists());
         return;
@@ -100,7 +101,7 @@ fn the_ova_holds_the_raw_disk_under_its_own_checksums() {
     let [ovf, manifest, disk] = names.as_slice() else {
         panic!("an OVA of {names:?}");
     };
-    // An importer reads the description first.
+    // An importer needs the description first.
     assert!(ovf.ends_with(".ovf") && manifest.ends_with(".mf") && disk.ends_with(".vmdk"));
     tool("tar", &["-xf", text(&ova)], dir.path());
     let sums = fs::read_to_string(dir.path().join(manifest)).unwrap();
@@ -122,7 +123,7 @@ fn the_gcp_archive_holds_the_raw_disk_and_zeros() {
     let archive = images::image("-gcp.tar.gz");
     tool("tar", &["-xzf", text(&archive)], dir.path());
     let disk = dir.path().join("disk.raw");
-    // Whole GiB; qemu-img takes what is behind the shorter disk for zeros.
+    // Whole GiB; qemu-img reads zeros after the end of the shorter disk.
     assert_eq!(fs::metadata(&disk).unwrap().len() % (1 << 30), 0);
     holds_the_raw_disk("raw", &disk);
 }
@@ -136,7 +137,7 @@ fn the_installer_is_an_oci_archive_with_the_same_unified_kernel_image() {
     let read = |path: &str| fs::read(dir.path().join(path)).unwrap();
     let layout: Value = serde_json::from_slice(&read("oci-layout")).unwrap();
     assert_eq!(layout["imageLayoutVersion"], "1.0.0");
-    // Each descriptor names its blob by digest, which is its file's name and content.
+    // Each descriptor names its blob by digest, which is both the name and the hash of the file.
     let blob = |descriptor: &Value| {
         let digest = descriptor["digest"].as_str().unwrap();
         let digest = digest.strip_prefix("sha256:").unwrap();

@@ -1,5 +1,5 @@
-//! Promise: the hardest kernel that still runs Kubernetes, judged by the tool
-//! of the field, with a reason for every check it does not pass.
+//! Promise: the most hardened kernel that still runs Kubernetes. kernel-hardening-checker judges
+//! it, and every failed check has a reason.
 #![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
 
 use mkimage::arch::Arch;
@@ -13,8 +13,8 @@ use tests::workspace;
 /// Checks of the kernel's config that pass; the checker has 249 for `x86_64` and 229 for `arm64`.
 const LEAST_OK: [(Arch, usize); 2] = [(Arch::X86_64, 232), (Arch::Arm64, 210)];
 
-/// What KSPP recommends fails only where the compiler or this kernel cannot do it, and here: `MODULES` (the
-/// sysctl is the same thing at run time) and two that are a choice.
+/// KSPP recommendations fail only where the compiler or this kernel lacks the feature, and these:
+/// `MODULES` (the sysctl does the same at run time) and two deliberate choices.
 const CHOSEN: [&str; 4] = [
     "CONFIG_MODULES",
     "kernel.modules_disabled",

@@ -1,6 +1,6 @@
-//! Promise: a disk and a network card that are plugged into a node that runs are found and named, and forgotten when
-//! they are pulled out; a disk that looks like another node's changes nothing, and one that does not answer holds up no
-//! other.
+//! Promise: a node finds and names a disk and a network card that are plugged in at run time, and
+//! forgets them when they are unplugged. A disk with the partitions of another node changes
+//! nothing. A disk that does not answer delays no other device.
 
 use std::fs::{self, File};
 use std::process::{Command, Stdio};
@@ -16,11 +16,11 @@ const MAC: &str = "52:54:00:c0:37:e2";
 /// The link udevd makes for a disk with a serial number.
 const LINK: &str = "virtio-corten-plugged";
 
-/// A file that the config has written on EPHEMERAL.
+/// A file on EPHEMERAL, written by the config.
 const LEFT: &str = "/var/left";
 const WRITTEN: &str = "machine: {files: [{path: /var/left, content: of before, op: create}]}\n";
 
-/// The serial number of the disk that the node takes for its own, and has STATE on.
+/// The serial number of the node's system disk, which holds STATE.
 fn system_disk(node: &Node) -> String {
     let (admin, of) = (node.admin(), "jsonpath={.spec.diskID}");
     let id = node.ask(
@@ -36,7 +36,7 @@ fn system_disk(node: &Node) -> String {
     node.ask(&admin, &serial, SOON).trim().to_owned()
 }
 
-/// Waits until the node's answer has the text, or has it no more.
+/// Waits until the node's answer contains the text, or no longer contains it.
 fn until(node: &Node, call: &[&str], text: &str, is_there: bool) -> String {
     let admin = node.admin();
     let what = if is_there { "in" } else { "gone from" };
@@ -63,7 +63,7 @@ fn a_disk_and_a_card_come_and_go() {
     let by_id = ["list", "/dev/disk/by-id"];
     for round in 1..=2 {
         let qmp = node.vm.qmp();
-        // An empty disk that keeps nothing.
+        // An empty disk that discards writes.
         let disk = json!({"driver": "null-co", "node-name": "plugged", "size": 1 << 30, "read-zeroes": true});
         qmp.execute("blockdev-add", &disk).unwrap();
         let device = json!({"driver": "virtio-blk-pci", "id": "disk", "bus": "socket1", "drive": "plugged", "serial": SERIAL});
@@ -76,7 +76,7 @@ fn a_disk_and_a_card_come_and_go() {
         until(&node, &disks, SERIAL, true);
         until(&node, &by_id, LINK, true);
         let text = until(&node, &links, MAC, true);
-        // Named by its place on the bus, as cards are that were there from the start.
+        // The card is named by its place on the bus, like cards present at boot.
         assert!(!text.contains("id: eth"), "round {round}: {text}");
 
         qmp.device_del("disk", SOON).unwrap();
@@ -119,7 +119,7 @@ fn a_disk_of_another_node_changes_nothing() {
     assert_eq!(system_disk(&node), own);
     node.ask(&node.admin(), &["meta", "write", "0x4d", "kept"], SOON);
 
-    // The firmware says which of them the node was started from, and it knows its owner still.
+    // The firmware identifies the boot disk, and the node still knows its owner.
     let staged = ["--mode", "staged"];
     node.apply_patch_as(&node.admin(), WRITTEN, &staged);
     node.expect_reset(ORDERLY, || {
@@ -133,7 +133,7 @@ fn a_disk_of_another_node_changes_nothing() {
     assert_eq!(left.trim_end(), "of before");
     let values = ["get", "meta", "-o", "jsonpath={.spec.value}"];
     until(&node, &values, "kept", true);
-    // A reset knows what to wipe. What the config no longer has stays where it is otherwise.
+    // A reset wipes the right disk. A file that the config no longer has stays otherwise.
     node.apply_patch_as(&node.admin(), "machine: {}\n", &staged);
     node.expect_reset(ORDERLY, || {
         let reset = ["reset", "--graceful=false", "--reboot", "--wait=false"];
@@ -144,7 +144,7 @@ fn a_disk_of_another_node_changes_nothing() {
     node.ask(&node.admin(), &["version"], BOOT);
     until(&node, &["get", "disks", "-o", "yaml"], SERIAL, true);
     assert_eq!(system_disk(&node), own);
-    // It starts once EPHEMERAL is there.
+    // containerd starts only after EPHEMERAL is mounted.
     node.until_running("containerd");
     node.mount("/var");
     let gone = node.admin().call(&["read", LEFT]).unwrap_err();
@@ -156,7 +156,7 @@ fn a_disk_of_another_node_changes_nothing() {
     assert!(now == strangers, "the other node's disk was written to");
 }
 
-/// Of the disk that does not answer, in bytes.
+/// Length in bytes of the disk that does not answer.
 const LENGTH: u64 = 64 << 20;
 
 #[test]
@@ -177,14 +177,14 @@ fn a_disk_that_does_not_answer_holds_up_no_other() {
     let disks = ["get", "disks", "-o", "yaml"];
     until(&node, &disks, "corten-slow", true);
 
-    // A byte a second. The kernel tells of a new length, and udevd looks at what is on the disk.
+    // One byte a second. The kernel reports the new length, and udevd probes the disk.
     let throttle = |bytes: u64| {
         let device = "/machine/peripheral/slow/virtio-backend";
         let limit = json!({"id": device, "bps": bytes, "bps_rd": 0, "bps_wr": 0, "iops": 0, "iops_rd": 0, "iops_wr": 0});
         qmp.execute("block_set_io_throttle", &limit).unwrap();
     };
     throttle(1);
-    // Once: QEMU lets go of what waits at every change of the length.
+    // Only once: QEMU completes pending requests at every change of the length.
     let longer = json!({"node-name": "slow", "size": LENGTH + (1 << 20)});
     qmp.execute("block_resize", &longer).unwrap();
     node.until("udevd names the disk", SOON, || {

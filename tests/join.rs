@@ -1,5 +1,5 @@
-//! Promise: a worker gets its certificate from a control plane node by the
-//! cluster's token, and without the token from nobody.
+//! Promise: a worker gets its certificate from a control plane node with the cluster's token, and
+//! never without it.
 #![expect(
     clippy::expect_used,
     clippy::panic,
@@ -14,12 +14,12 @@ use tests::client::{Client, Table, generate_config_with};
 use tests::images;
 use tests::node::{Node, SOON};
 
-/// Without KVM two machines share the host's cores, and a refused worker waits
-/// up to 15 s before it asks again.
+/// Timeout of a join. Without KVM two machines share the host's cores, and a refused worker waits
+/// up to 15 s before its next attempt.
 const JOIN: Duration = Duration::from_secs(300);
 
-/// The patches that put a node on the wire. QEMU's own network has no time
-/// server, and trustd waits for the time.
+/// The patches for a node on the wire. QEMU's network has no time server, and trustd waits for the
+/// time.
 fn patch(mac: &str, address: &str, hostname: &str) -> String {
     format!(
         "machine: {{time: {{disabled: true}}, network: {{hostname: {hostname}, interfaces: [\
@@ -41,10 +41,10 @@ const WORKER: &str = "52:54:00:00:01:02";
 /// The control plane's NIC on the wire to the second worker, and that worker's.
 const CONTROL_PLANE_2: &str = "52:54:00:00:02:01";
 const WORKER_2: &str = "52:54:00:00:02:02";
-/// A token as a cluster's looks, of no cluster.
+/// A well-formed token of no cluster.
 const WRONG: &str = "aaaaaa.aaaaaaaaaaaaaaaa";
 
-/// A control plane node on two wires whose trustd runs.
+/// A control plane node on two wires, with trustd running.
 fn control_plane(ends: &Path) -> Node {
     let node = Node::start("join-controlplane", |m| {
         m.direct(images::direct())
@@ -76,7 +76,7 @@ fn control_plane(ends: &Path) -> Node {
     node
 }
 
-/// A node on the other end of a wire, without a config yet.
+/// A node without a config on the other end of a wire.
 fn newcomer(name: &str, wire: Wire, configs: &Path) -> Node {
     let node = Node::start(name, |m| m.direct(images::direct()).wire(wire))
         .with_configs(configs.to_owned());
@@ -103,7 +103,7 @@ fn a_worker_joins_by_the_token_and_not_without() {
         .map(|token| token.trim_matches(['"', '\'']).to_owned())
         .unwrap();
 
-    // With another cluster's token it is refused, and both sides say so.
+    // A worker with another cluster's token is refused, and both sides report it.
     let first_wire = || wire(sockets.path(), "b", "a", WORKER);
     let worker = newcomer("join-worker", first_wire(), configs);
     let wrong = worker.vm.dir().join("wrong.yaml");
@@ -123,12 +123,12 @@ fn a_worker_joins_by_the_token_and_not_without() {
         }
     });
     assert!(!console.contains(WRONG), "the token is on the console");
-    // Nobody gets in meanwhile: neither strangers nor the owner.
+    // A worker that waits for its certificate answers neither strangers nor its owner.
     worker.insecure().call(&["version"]).unwrap_err();
     worker.admin().call(&["version"]).unwrap_err();
     drop(worker);
 
-    // A machine with the right one joins, and its owner is the cluster's, and nobody else.
+    // A machine with the right token joins, and answers only the cluster's owner.
     let worker = newcomer("join-worker-again", first_wire(), configs);
     apply(&worker, &configs.join("worker.yaml"));
     worker.ask(&worker.admin(), &["version"], JOIN);
@@ -148,7 +148,7 @@ fn a_worker_joins_by_the_token_and_not_without() {
 fn second_worker(ends: &Path, configs: &Path) -> Node {
     let node = newcomer("join-worker-2", wire(ends, "d", "c", WORKER_2), configs);
     let worker = std::fs::read_to_string(configs.join("worker.yaml")).expect("worker.yaml");
-    // The control plane has another address there.
+    // The control plane node has another address on this wire.
     let config = [("10.99.0.1", "10.98.0.1"), ("10.99.0.2", "10.98.0.2")]
         .into_iter()
         .chain([(WORKER, WORKER_2), ("worker-1", "worker-2")])
@@ -160,7 +160,8 @@ fn second_worker(ends: &Path, configs: &Path) -> Node {
     node
 }
 
-/// The control plane asks the others for whoever asks it; one that is dead costs its own row.
+/// A control plane node proxies calls to the other nodes; a node that is down affects only its own
+/// row.
 fn one_asks_for_all(control_plane: &Node, third: Node) {
     let admin = control_plane.admin();
     let all = ["10.99.0.1", "10.99.0.2", "10.98.0.2"];
@@ -198,7 +199,8 @@ fn one_asks_for_all(control_plane: &Node, third: Node) {
     assert_eq!((rows(all[0]), rows(all[1])), (1, 1), "{failed}");
 }
 
-/// The two that are left get another authority: its client config opens both, the one before opens nothing.
+/// Rotates the CA of the two remaining nodes: the new client config opens both, the old one
+/// neither.
 fn another_authority(control_plane: &Node) {
     let (admin, file) = (
         control_plane.admin(),

@@ -1,5 +1,5 @@
-//! Promise: the config's kernel parameters hold while the config has them, and
-//! a machine whose kernel hangs is reset by its watchdog.
+//! Promise: the config's kernel parameters apply as long as the config has them, and the watchdog
+//! resets a machine whose kernel hangs.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tests::chaos::{self, Agent};
 use tests::node::{BOOT, Node, SOON};
 use tests::{images, workspace};
 
-/// The shortest timeout, for a slow host.
+/// The shortest watchdog timeout, plus time for a slow host.
 const HUNG: Duration = Duration::from_secs(120);
 
 #[test]
@@ -41,7 +41,7 @@ fn a_hung_kernel_is_reset() {
     let boot = images::direct();
     let node = Node::start("watchdog", |m| m.watchdog().direct(boot));
     node.configure();
-    // A panic that would stay on the screen for ever.
+    // Without a timeout, a panic halts the machine until the watchdog resets it.
     node.apply_patch(
         "machine: {sysctls: {kernel.panic: '0'}}\n---\napiVersion: v1alpha1\nkind: WatchdogTimerConfig\ndevice: /dev/watchdog0\ntimeout: 30s\n",
     );
@@ -63,7 +63,7 @@ fn a_hung_kernel_is_reset() {
             event.name == "WATCHDOG"
         });
     reset.unwrap_or_else(|error| panic!("{error}"));
-    // The watchdog remembers it, whatever the node has forgotten.
+    // The watchdog device itself reports the reset; the node needs no state for that.
     let known = "the boot before ended by a reset by the watchdog";
     let told = node.vm.wait_console(known, BOOT);
     told.unwrap_or_else(|error| panic!("{error}"));

@@ -1,5 +1,5 @@
-//! Promises: a node becomes a cluster by one call, offline, and gets its data back from a snapshot; a further control
-//! plane node and a worker join by their configs alone.
+//! Promises: a single call turns a node into a cluster, offline, and a snapshot restores its data.
+//! A further control plane node and a worker join by their configs alone.
 
 #![expect(clippy::expect_used, reason = "a failing step is a failing test")]
 
@@ -14,18 +14,18 @@ use tests::images;
 use tests::node::{Node, SOON};
 use tests::workspace;
 
-/// For a whole cluster to begin on a machine without hardware virtualisation.
+/// Timeout of a cluster's start on a machine without hardware virtualisation.
 const CLUSTER: Duration = Duration::from_secs(1200);
-/// For a call of the Kubernetes API there.
+/// Timeout of a call of the Kubernetes API there.
 const CALL: Duration = Duration::from_secs(120);
-/// In MiB: the images are kept twice, packed and unpacked.
+/// Size of the disk in MiB: images are stored twice, packed and unpacked.
 const DISK: u64 = 16384;
-/// Where the Kubernetes API is reachable on this host.
+/// Port of the Kubernetes API on this host.
 const PORT: u16 = 16443;
-/// The network that several nodes share.
+/// The network of a cluster with several nodes.
 const SEGMENT: u16 = 16444;
 
-/// A web server of a bundled image, and its service. CoreDNS answers `/health` over HTTP.
+/// A web server from a bundled image, and its service. CoreDNS answers `/health` over HTTP.
 const WEB: &str = r#"
 apiVersion: v1
 kind: ConfigMap
@@ -141,7 +141,8 @@ fn one_node_becomes_a_cluster_offline_and_is_restored_from_a_snapshot() {
     let cluster = Cluster::of(&node);
     cluster.until_nodes_ready(&node, 1);
     cluster.until_available(&node, "kube-system", "coredns");
-    // The first call may not have reached the disk when the second came; none makes a second cluster.
+    // The first call may not be on the disk yet when the second arrives; neither creates a second
+    // cluster.
     if let Err(refused) = again {
         assert!(refused.contains("AlreadyExists"), "{refused}");
     }
@@ -164,7 +165,7 @@ fn one_node_becomes_a_cluster_offline_and_is_restored_from_a_snapshot() {
         |text| text == "OK",
     );
 
-    // What an operator asks of etcd, and of pods' logs.
+    // An operator's calls about etcd and the logs of pods.
     let members = admin.must(&["etcd", "members"]);
     assert!(members.contains("https://10.0.2.15:2380"), "{members}");
     let status = admin.must(&["etcd", "status"]);
@@ -177,7 +178,8 @@ fn one_node_becomes_a_cluster_offline_and_is_restored_from_a_snapshot() {
     let lines = admin.must(&["logs", "--kubernetes", scheduler, "--tail", "2"]);
     assert_eq!(lines.lines().count(), 2, "{lines}");
 
-    // The pods of the only node cannot go elsewhere: they leave, and come back with it.
+    // The pods of the only node cannot be rescheduled: drain evicts them, and they return with the
+    // node.
     let again = ["reboot", "--drain", "--timeout", "20m"];
     admin
         .call_within(CLUSTER * 2, &again)
@@ -192,7 +194,7 @@ fn one_node_becomes_a_cluster_offline_and_is_restored_from_a_snapshot() {
     let spec = cluster.call(&cordon).expect("the node");
     assert!(!spec.contains("unschedulable"), "{spec}");
 
-    // All it was is in the snapshot.
+    // The snapshot has the cluster's whole state.
     let snapshot = node.vm.dir().join("etcd.snapshot").display().to_string();
     admin.must(&["etcd", "snapshot", &snapshot]);
     let wipe = [
@@ -219,7 +221,8 @@ fn mac(number: u8) -> String {
     format!("52:54:00:00:03:{number:02x}")
 }
 
-/// What puts a node on the segment. QEMU's own network is the same for each of them, and none reaches another by it.
+/// The patch for a node on the segment. QEMU's own network is the same for every node and connects
+/// none of them.
 fn on_segment(number: u8) -> String {
     let mac = mac(number);
     format!(
@@ -236,7 +239,7 @@ fn node_of_segment(number: u8, memory: u32) -> Node {
             mac: mac(number),
         };
         let machine = machine.segment(segment);
-        // Only the first is asked from this host.
+        // This host calls only the first node.
         match number {
             1 => machine.forward(PORT, 6443),
             _ => machine,
@@ -244,7 +247,7 @@ fn node_of_segment(number: u8, memory: u32) -> Node {
     })
 }
 
-/// Gives a node its place in the cluster of the first one's configs.
+/// Adds a node to the cluster with the first node's configs.
 fn take_in(node: &Node, configs: &Path, file: &str, number: u8) {
     node.wait_maintenance();
     let file = configs.join(file).display().to_string();
@@ -253,8 +256,8 @@ fn take_in(node: &Node, configs: &Path, file: &str, number: u8) {
         .must(&["apply-config", "-f", &file, "--config-patch", &patch]);
 }
 
-/// The first node of a cluster whose nodes are on the segment. Emulated machines miss deadlines that are made for real
-/// ones, and have longer ones here.
+/// The first node of a cluster on the segment. Emulated machines miss the default timeouts of etcd
+/// and Kubernetes, and have longer ones here.
 fn first_of_segment() -> (Node, Cluster) {
     let first = node_of_segment(1, 4096);
     let patient = "{extraArgs: {leader-elect-lease-duration: 180s, leader-elect-renew-deadline: 150s, \
@@ -321,7 +324,7 @@ fn a_control_plane_node_joins_by_its_config_and_leaves_etcd_by_a_reset() {
     take_in(&second, first.configs(), "controlplane.yaml", 2);
     until_voters(2);
     cluster.until_nodes_ready(&first, 2);
-    // Each node's own calls go to both API servers.
+    // Each node's own calls are balanced over both API servers.
     let servers = ["get", "kubeprismconfigs", "-o", "yaml"];
     first.until("the way to both API servers", CLUSTER, || {
         let config = admin.call(&servers)?;

@@ -1,4 +1,4 @@
-//! Promise: a node knows why its last boot ended, even when it could not say.
+//! Promise: a node knows the reason why its last boot ended, even if that boot could not record it.
 #![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
 
 use std::time::Duration;
@@ -10,13 +10,15 @@ use tests::images;
 use tests::lockup;
 use tests::node::{BOOT, Node, SOON};
 
-/// A panic waits 10 s before it restarts the machine.
+/// A panic waits 10 s before it restarts the machine; the rest is for a slow host.
 const PANIC: Duration = Duration::from_secs(120);
-/// The kernel calls a processor locked up after 10 to 25 s; then it panics.
+/// The kernel detects a locked-up processor after 10 to 25 s, and panics; the rest is for a slow
+/// host.
 const LOCKED_UP: Duration = Duration::from_secs(180);
-/// What a node has said is on its disk after 2 s, and for the next boot then.
+/// A node's logs reach its disk within 2 s, and are then available to the next boot.
 const KEPT: Duration = Duration::from_secs(10);
-/// Of a processor that takes no interrupts, which the kernel sees in 12 to 24 s; whoever waits for it is seen in 20.
+/// Attempts to lock up a processor without interrupts. The kernel detects it after 12 to 24 s, but
+/// a processor that waits for it is detected after 20.
 const TRIES: u32 = 4;
 
 /// The spec of the node's `LastStop`.
@@ -27,7 +29,7 @@ fn last_stop(node: &Node) -> Value {
     resource.pointer("/spec").unwrap().clone()
 }
 
-/// A field of it.
+/// A field of the spec.
 fn said<'a>(last: &'a Value, field: &str) -> &'a str {
     last.get(field).and_then(Value::as_str).unwrap()
 }
@@ -36,14 +38,14 @@ fn said<'a>(last: &'a Value, field: &str) -> &'a str {
 #[ignore = "make test-vm"]
 fn the_end_of_a_boot_is_known_in_the_next() {
     let disk = NodeDisk::new("last-stop", 4);
-    // Its variables are where the kernel's last words go.
+    // The kernel's last messages go to UEFI variables.
     let node = disk.start(|machine| machine.firmware(Firmware::Uefi));
     node.configure();
     let none = node.admin().call(&["get", "laststop", "last"]);
     assert!(none.is_err(), "the first boot has one before it: {none:?}");
 
-    // A service without memory is killed, and comes back when there is some. This one waits for the time, which
-    // nobody tells in QEMU's own network.
+    // A service without memory is killed, and restarts when it has memory again. trustd waits for
+    // the time, and QEMU's network has no time server.
     node.apply_patch("machine: {time: {disabled: true}}\n");
     node.until_running("trustd");
     node.apply_patch(
@@ -75,7 +77,7 @@ fn the_end_of_a_boot_is_known_in_the_next() {
     let kernel = node.ask(&node.admin(), &["dmesg", "--previous"], SOON);
     assert!(kernel.contains("[corten] "), "{kernel}");
 
-    // The button on a machine's front that says: this one hangs.
+    // An NMI, like the NMI button of a server.
     std::thread::sleep(KEPT);
     node.expect_reset(PANIC, || {
         let pressed = node.vm.qmp().execute("inject-nmi", &json!(null));
@@ -90,14 +92,16 @@ fn the_end_of_a_boot_is_known_in_the_next() {
     was_cut_off(&node);
 }
 
-/// What a boot has of the one before it, which panicked; the one before that was asked to end.
+/// Checks a boot's record of the boot before it, which panicked; the one before that ended by a
+/// reboot.
 fn panicked(node: &Node) {
     let last = last_stop(node);
     assert_eq!(said(&last, "reason"), "panic", "{last}");
     let log = said(&last, "kernelLog");
     let panic = "Kernel panic - not syncing: NMI";
     assert!(log.contains(panic), "{log}");
-    // Nobody has stopped syslogd. Each boot is known by what it says of the one before.
+    // syslogd was not stopped. Each boot's log is identified by its message about the previous
+    // boot.
     let log = node.ask(&node.admin(), &["logs", "--previous", "machined"], SOON);
     assert!(log.contains("the boot before ended by a reboot"), "{log}");
     let kernel = node.ask(&node.admin(), &["dmesg", "--previous"], SOON);
@@ -113,11 +117,12 @@ fn panicked(node: &Node) {
     });
 }
 
-/// What a boot has of the one before it, which lost its power; the one before that panicked.
+/// Checks a boot's record of the boot before it, which lost its power; the one before that
+/// panicked.
 fn was_cut_off(node: &Node) {
     let last = last_stop(node);
     assert_eq!(said(&last, "reason"), "cut-off", "{last}");
-    // It has told of the panic, which is nothing of its own.
+    // That boot reported the earlier panic, which must not count as its own.
     assert_eq!(said(&last, "kernelLog"), "", "{last}");
     let log = node.ask(&node.admin(), &["logs", "--previous", "machined"], SOON);
     assert!(log.contains("the boot before ended by a panic"), "{log}");
@@ -130,7 +135,7 @@ fn was_cut_off(node: &Node) {
 #[ignore = "make test-vm"]
 fn a_boot_that_is_cut_off_before_its_last_phase_is_known() {
     let disk = NodeDisk::new("last-stop-early", 4);
-    // Nobody answers there: the boot waits in its second phase of three, for ever.
+    // That address does not answer: the boot waits in its second phase of three, forever.
     let start = || {
         let mut boot = images::direct();
         boot.append.push_str(" corten.config=http://10.0.2.2:9/");
@@ -165,7 +170,7 @@ fn a_processor_that_stays_in_the_kernel_is_recorded() {
 #[ignore = "make test-vm"]
 fn a_processor_that_takes_no_interrupts_is_recorded() {
     let node = node_with_variables("hard-lockup");
-    // Another one may wait for it, and be called locked up before it is.
+    // Another processor may wait for the locked-up one, and be reported in its place.
     let recorded = (0..TRIES).any(|_| {
         let log = words_of_a_lockup(&node, lockup::takes_no_interrupts);
         log.contains("Kernel panic - not syncing: Hard LOCKUP")
@@ -173,8 +178,8 @@ fn a_processor_that_takes_no_interrupts_is_recorded() {
     assert!(recorded, "only processors that waited for it are recorded");
 }
 
-/// A node in a machine that keeps the kernel's last words. Under a hypervisor a lockup is a panic only when the config
-/// says so.
+/// A node in a machine that keeps the kernel's last messages. Under a hypervisor a lockup panics
+/// only if the config says so.
 fn node_with_variables(name: &str) -> Node {
     let disk = NodeDisk::new(name, 4);
     let node = disk.start(|machine| machine.firmware(Firmware::Uefi));
@@ -200,7 +205,7 @@ fn node_with_variables(name: &str) -> Node {
     node
 }
 
-/// The kernel's last words of a boot in which a processor locked up.
+/// The kernel's last messages from a boot with a locked-up processor.
 fn words_of_a_lockup(node: &Node, lock_up: impl FnOnce(&Node)) -> String {
     node.expect_reset(LOCKED_UP, || lock_up(node));
     let last = last_stop(node);

@@ -1,4 +1,4 @@
-//! Promise: a node with a config answers nobody else, however late its disk appears.
+//! Promise: a node with a config answers only its owner, however late its disk appears.
 
 #![expect(clippy::expect_used, reason = "a failing step is a failing test")]
 
@@ -14,9 +14,9 @@ use tests::disk::NodeDisk;
 use tests::images;
 use tests::node::{BOOT, Node, ORDERLY, SOON};
 
-/// Between two calls without a certificate.
+/// Interval between two calls without a certificate.
 const ASK: Duration = Duration::from_millis(100);
-/// How long the disk stays away after the kernel has begun: the firmware has named it by then.
+/// Delay of the disk after the kernel's start: the firmware has recorded the boot disk by then.
 const AWAY: Duration = Duration::from_secs(30);
 
 /// A disk with a node that has an owner.
@@ -29,7 +29,7 @@ fn owned(name: &str) -> NodeDisk {
     disk
 }
 
-/// Somebody without a certificate, who asks again and again.
+/// A client without a certificate that calls repeatedly.
 struct Stranger {
     stop: Arc<AtomicBool>,
     asking: JoinHandle<Vec<String>>,
@@ -50,7 +50,7 @@ impl Stranger {
         Stranger { stop, asking }
     }
 
-    /// What was answered.
+    /// Stops the client; returns the answers it got.
     fn end(self) -> Vec<String> {
         self.stop.store(true, Ordering::Release);
         self.asking.join().expect("the thread")
@@ -74,7 +74,7 @@ fn disk_behind_a_driver_module_is_mounted_before_any_stranger_is_answered() {
     let node = node.with_configs(disk.configs());
     let stranger = Stranger::begin(node.insecure());
     let qmp = node.vm.qmp();
-    // Before the kernel looks at its buses.
+    // Before the kernel scans its buses.
     let file = json!({"driver": "file", "filename": disk.path()});
     let drive = json!({"driver": "qcow2", "node-name": "late", "file": file});
     qmp.execute("blockdev-add", &drive).unwrap();

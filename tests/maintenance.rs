@@ -1,5 +1,5 @@
-//! Promise: a node without a config waits for one, takes it from anybody who
-//! can reach it once, and from then on only serves its owner.
+//! Promise: a node without a config waits for one, accepts it once from any client, and from then
+//! on serves only its owner.
 
 use tests::client::{Client, Table, generate_config};
 use tests::images;
@@ -11,7 +11,7 @@ fn config_by_api_makes_the_node_its_owners() {
     let boot = images::direct();
     let node = Node::start("maintenance", |m| m.direct(boot));
     node.wait_maintenance();
-    // Who stands before the machine sees what it does, how long that took, and where it is reached.
+    // The console shows the boot's progress, its duration, and the address of the API.
     for part in [
         "boot 1/",
         "boot took ",
@@ -23,13 +23,13 @@ fn config_by_api_makes_the_node_its_owners() {
         seen.unwrap_or_else(|error| panic!("{error}"));
     }
 
-    // What needs a config is refused, by name and not by silence.
+    // Calls that need a config are refused with an error, not ignored.
     let refused = node
         .insecure()
         .call(&["reboot", "--wait=false"])
         .unwrap_err();
     assert!(refused.to_lowercase().contains("permission"), "{refused}");
-    // Nonsense is refused and changes nothing.
+    // An invalid config is refused and changes nothing.
     let nonsense = node.vm.dir().join("nonsense.yaml");
     std::fs::write(&nonsense, "version: v1alpha1\nmachine: {type: teapot}\n").unwrap();
     let refused = node
@@ -60,7 +60,7 @@ fn config_by_api_makes_the_node_its_owners() {
         "{total} MiB of 512 reported:\n{memory}"
     );
 
-    // From now on neither a stranger nor another cluster's owner gets in.
+    // From now on the node refuses strangers and the owners of other clusters.
     let stranger = node.insecure().call(&["version"]);
     assert!(
         stranger.is_err(),

@@ -1,13 +1,13 @@
-//! Promise: the kernel gets the modules it asks for, and on its behalf nothing
-//! else is ever run.
+//! Promise: the kernel gets the modules it requests, and no other program ever runs on the kernel's
+//! behalf.
 
 use tests::chaos::{self, Agent};
 use tests::node::{Node, SOON};
 use tests::workspace;
 
-/// A family that is a module of the image (`AF_VSOCK`).
+/// An address family whose module is in the image (`AF_VSOCK`).
 const MODULE: &str = "40";
-/// One that the kernel is built without (`AF_TIPC`).
+/// An address family that the kernel is built without (`AF_TIPC`).
 const ABSENT: &str = "30";
 
 #[test]
@@ -24,7 +24,7 @@ fn a_module_comes_when_the_kernel_asks_for_it() {
             .lines()
             .any(|line| line.split(' ').next() == Some(name))
     };
-    // Process 1, and the agent, which goes by the name it was started under.
+    // Process 1 and the agent, which keeps the name `init`.
     let before = agent.named("init");
     assert!(
         !loaded(&mut agent, "vsock"),
@@ -36,7 +36,7 @@ fn a_module_comes_when_the_kernel_asks_for_it() {
     let refused = agent.call(&format!("socket {ABSENT}"));
     assert!(refused.is_err(), "a family without a module has a socket");
 
-    // The helper's program is also machined's: no second one may be left.
+    // The kernel's helper is the program of machined too: none may be left running.
     let pids = |all: &[chaos::Process]| all.iter().map(|one| one.pid).collect::<Vec<_>>();
     node.until("no helper", SOON, || {
         let now = agent.named("init");

@@ -1,10 +1,10 @@
-//! Promise: the network is what the kernel's parameters and the config say it is.
+//! Promise: the network matches the kernel parameters and the config.
 
 use tests::client::Table;
 use tests::images;
 use tests::node::{Node, SOON};
 
-/// What QEMU forwards the API to, but with another prefix than QEMU's DHCP would give it.
+/// The address that QEMU forwards the API to, with another prefix than from QEMU's DHCP.
 const STATIC: &str = "ip=10.0.2.15::10.0.2.2:255.255.255.128:iron-7::none:10.0.2.3";
 
 /// A bond of two links with a VLAN on it, a bridge of a third, and a tunnel.
@@ -66,9 +66,9 @@ peers:
 addresses:
   - address: 172.22.0.1/24
 ";
-/// The tunnel's private key, which nobody is told.
+/// The tunnel's private key, which the API must not reveal.
 const PRIVATE: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
-/// The peer of the tunnel that goes, and the one that comes.
+/// The tunnel's removed peer and its replacement.
 const GOES: &str = "\
   - publicKey: BAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQ=
     allowedIPs: [172.22.0.4/32]
@@ -159,7 +159,7 @@ fn bond_vlan_and_bridge_come_and_go_with_the_config() {
         }
     });
     has_row(&node, "addresses", &["wg7", "172.22.0.1/24"]);
-    // The config of before: its links go, and what the API is reached through stays.
+    // With the previous config the links disappear; the network of the API stays.
     node.apply_patch("machine: {}\n");
     let admin = node.admin();
     node.until("the links gone", SOON, || {

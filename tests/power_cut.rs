@@ -1,5 +1,4 @@
-//! Promise: whenever the power goes, the node comes back, with its old config
-//! or the new one.
+//! Promise: after a power cut at any moment the node comes back with its old config or the new one.
 #![expect(clippy::panic, reason = "a failing step is a failing test")]
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -17,7 +16,7 @@ fn direct(machine: Machine) -> Machine {
     machine.direct(images::direct())
 }
 
-/// Moments that differ from run to run; a failing run prints its seed.
+/// Random moments; a failing run prints its seed.
 struct Moments(u64);
 
 impl Moments {
@@ -28,7 +27,7 @@ impl Moments {
         Self(seed)
     }
 
-    /// Below `longest`, by a linear congruential generator (Knuth's MMIX).
+    /// A duration below `longest`, by a linear congruential generator (Knuth's MMIX).
     fn next(&mut self, longest: Duration) -> Duration {
         self.0 = self
             .0
@@ -39,7 +38,7 @@ impl Moments {
     }
 }
 
-/// The node's own word that both volumes are there.
+/// Checks that the node reports both volumes.
 fn volumes_are_mounted(node: &Node) {
     let console = node.vm.console().text();
     assert!(
@@ -58,7 +57,7 @@ fn during_the_first_boot() {
         node.vm
             .wait_console("boot 1/3", BOOT)
             .unwrap_or_else(|error| panic!("{error}"));
-        // Volumes are made within a second or two from here.
+        // The node makes the volumes within a second or two from here.
         std::thread::sleep(moments.next(Duration::from_secs(3)));
         node.vm.kill();
         drop(node);
@@ -76,11 +75,13 @@ fn while_a_config_is_written() {
     let mut node = disk.start(direct);
     node.configure();
     let file = node.configs().join("controlplane.yaml");
-    // Named by its config: this machine tells no UUID, so a node without a name has another at each boot.
+    // The config sets the hostname: without a UUID of the machine, an unnamed node has another name
+    // at each boot.
     let mut before = "before".to_owned();
     let begun = Instant::now();
     node.apply_patch(&named(&before));
-    // Half of the cuts come before this, and half behind it: it moves to where the config is written.
+    // Half of the cuts come before this moment, half after it; it converges to the moment when the
+    // config is written.
     let mut middle = begun.elapsed();
     let (mut old, mut written) = (0, 0);
     node.until("its name", SOON, || match hostname(&node) {
@@ -93,7 +94,7 @@ fn while_a_config_is_written() {
         let file = file.display().to_string();
         std::thread::scope(|scope| {
             let client = node.admin();
-            // Whether it is answered depends on the moment.
+            // The outcome of the call depends on the moment.
             scope.spawn(move || {
                 client.call(&["apply-config", "-f", &file, "--config-patch", &patch])
             });
@@ -102,7 +103,7 @@ fn while_a_config_is_written() {
         });
         drop(node);
         node = disk.start(direct);
-        // It is still its owner's, so it has one of the two configs, whole.
+        // The node still belongs to its owner, so that it has one of the two configs, complete.
         node.ask(&node.admin(), &["version"], BOOT);
         volumes_are_mounted(&node);
         let now = hostname(&node);
@@ -119,14 +120,14 @@ fn while_a_config_is_written() {
         }
         before = now;
     }
-    // Else no cut can have been near the moment at which it is written.
+    // Otherwise no cut was near the moment of the write.
     assert!(
         old > 0 && written > 0,
         "{old} cuts came before the config was written, {written} behind it"
     );
 }
 
-/// A patch that gives the node a name.
+/// A patch with a hostname for the node.
 fn named(name: &str) -> String {
     format!("machine: {{network: {{hostname: {name}}}}}")
 }

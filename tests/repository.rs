@@ -1,6 +1,5 @@
-//! The repository as a newcomer finds it: files of a readable size, nothing of
-//! the machine it was written on, documented verbs, and no promise without a
-//! test that holds it.
+//! Rules of the repository: limits on file size, no traces of the machine it was written on,
+//! documented verbs, and a test for every promise.
 #![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
 
 use std::collections::BTreeSet;
@@ -9,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use tests::{tokens, workspace};
 
-/// Code lines of a file, without blank lines, comments and documentation.
-/// Files that are nothing but a module's tests only have the other limit.
+/// Limit on code lines of a file, without blank lines, comments and documentation. Files with only
+/// a module's tests have just the other limit.
 const CODE_LINES: usize = 400;
-/// All lines of a file, tests and comments included.
+/// Limit on all lines of a file, including tests and comments.
 const ALL_LINES: usize = 800;
 /// Files over the limit for code, each with the reason.
 const LONG: &[(&str, &str)] = &[];
@@ -55,8 +54,8 @@ fn files_can_be_read_in_one_sitting() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Host names of the machine's own package sources: they belong in its
-/// configuration, and the builder reads them there.
+/// Host names of this machine's package sources, which must not be in the repository: the builder
+/// reads them from the host's configuration.
 fn hosts_of_this_machine() -> Vec<String> {
     let mut files = vec![PathBuf::from("/etc/apt/sources.list")];
     files.extend(
@@ -80,7 +79,7 @@ fn hosts_of_this_machine() -> Vec<String> {
         .collect()
 }
 
-/// The host names of all addresses in a text.
+/// The host names of all URLs in a text.
 fn hosts(text: &str) -> Vec<String> {
     text.lines()
         .filter(|line| !line.trim_start().starts_with('#'))
@@ -101,7 +100,7 @@ fn hosts_are_found_in_apt_sources() {
 
 #[test]
 fn nothing_of_the_machine_it_was_written_on() {
-    // Written apart so that this file does not contain them.
+    // Split so that this file does not contain them.
     let mut words: Vec<String> = [
         ("/wo", "rk/"),
         ("/ro", "ot/"),
@@ -163,9 +162,9 @@ fn the_makefile_is_short_and_every_verb_documented() {
     }
 }
 
-/// Where promises have the tests that their rows have no room for.
+/// The file with the further tests of promises.
 const FURTHER: &str = "tests/promises.toml";
-/// How many tests a row names: a reader looks for the promise, not for them.
+/// Maximum number of tests in a row, to keep the table readable.
 const SHOWN: usize = 2;
 
 /// A row of docs/promises.md.
@@ -218,7 +217,7 @@ fn holds(reference: &str, read: impl Fn(&Path) -> Option<String>) -> Result<(), 
             Err(format!("`{reference}`: no such measurement"))
         };
     }
-    // The attribute stands on one of the lines above the function.
+    // The attribute is on one of the lines above the function.
     let lines: Vec<&str> = source.lines().map(str::trim).collect();
     let wanted = format!("fn {name}(");
     let line = lines
@@ -274,7 +273,7 @@ fn every_promise_has_a_test() {
             wrong.extend(holds(&reference, read).err());
         }
     }
-    // Fewer would mean that the file is not read.
+    // A smaller number would mean that the file was not read.
     assert!(seen.len() >= 200, "only {} tests found", seen.len());
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -1,19 +1,17 @@
-//! Promise: the same sources give the same bytes in every format, whoever
-//! builds them, wherever and when.
+//! Promise: the same sources give the same bytes in every format, independent of user, place and
+//! time of the build.
 //!
-//! Two builds. The first is the ordinary one: this tree, the user's cache, all
-//! processors. The second starts with nothing but downloads, in another
-//! directory, as another user on another host, with another umask, locale and
-//! time zone, without a network, on one processor, from files that only their
-//! owner may read and whose dates are of the last century. The clock differs
-//! by itself: the second build is later, the cache of the first may be days
-//! old (a build never reads it; only a virtual machine could lie about it).
+//! Two builds. The first is an ordinary one: this tree, the user's cache, all processors. The
+//! second starts from downloads only, in another directory, as another user on another host, with
+//! another umask, locale and time zone, without network, on one processor. Its files are readable
+//! only by their owner and dated in the last century. The clocks differ as well: the second build
+//! is later, and the first one's cache may be days old. A build never reads the clock, and only a
+//! virtual machine could set another one.
 //!
-//! Building the kernel takes most of an hour, so the second build takes it
-//! from the first one's cache, signed by a key made for the test.
-//! `CORTEN_REPRO_TRUST` names the steps to take from there: by default
-//! `kernel`; empty, everything is built again.
-//! `make repro ARCH=arm64` builds the images of that architecture instead.
+//! Building the kernel takes most of an hour, so that the second build takes it from the first
+//! one's cache, signed with a temporary key. `CORTEN_REPRO_TRUST` names the steps to take from
+//! there, by default `kernel`; if it is empty, everything is built again. `make repro ARCH=arm64`
+//! builds the images of that architecture instead.
 #![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
 
 use std::collections::BTreeMap;
@@ -30,9 +28,9 @@ use mkimage::profile::Output;
 use tests::workspace::{DOWNLOADS, copy, copy_sources, mkimage};
 use tests::{images, workspace};
 
-/// Nobody has this user and group id.
+/// An unused user and group id.
 const NOBODY: &str = "54321";
-/// What the second build's shell is told, besides a fresh home.
+/// The environment of the second build, besides a fresh home.
 const ELSEWHERE: [(&str, &str); 5] = [
     ("LC_ALL", "tr_TR.UTF-8"),
     ("LANG", "tr_TR.UTF-8"),
@@ -41,7 +39,7 @@ const ELSEWHERE: [(&str, &str); 5] = [
     ("LOGNAME", "somebody"),
 ];
 
-/// What is built: without `--output`, every format the architecture has.
+/// The target of both builds: without `--output`, every format of the architecture.
 fn target() -> [&'static str; 2] {
     ["--arch", images::arch().name()]
 }
@@ -56,7 +54,7 @@ fn inputs() -> [(&'static str, String); 3] {
     ]
 }
 
-/// Builds every format as a user of this machine would.
+/// Builds every format as a user of this machine does.
 fn build_here(out: &Path) {
     let status = Command::new(mkimage())
         .arg("build")
@@ -70,7 +68,7 @@ fn build_here(out: &Path) {
     assert!(status.success(), "the first build failed ({status})");
 }
 
-/// Builds every format from downloads alone, and as differently as can be.
+/// Builds every format from downloads alone, in an environment that differs in every respect.
 fn build_elsewhere(home: &Path) -> PathBuf {
     let (source, cache) = (home.join("source"), home.join("cache"));
     let (registry, trusted) = (home.join("cargo/registry"), home.join("trusted"));
@@ -97,7 +95,7 @@ fn build_elsewhere(home: &Path) -> PathBuf {
         copy(&output, &trusted.join(OUTPUTS).join(name));
     }
     let trust = workspace::sign_steps(&trusted, &home.join("keys"));
-    // The two programs of ours and of the user's: their home may be closed to others.
+    // Copies of mkimage and cargo: the second user may have no access to the originals.
     let bin = home.join("bin");
     copy(&mkimage(), &bin.join("mkimage"));
     copy(Path::new(&cargo()), &bin.join("cargo"));
@@ -136,7 +134,7 @@ fn build_elsewhere(home: &Path) -> PathBuf {
     home.join("out")
 }
 
-/// The cargo that runs the tests, which is not the one that asks rustup.
+/// The cargo that runs the tests, not rustup's proxy.
 fn cargo() -> OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "/usr/bin/cargo".into())
 }
@@ -151,15 +149,15 @@ fn trusted_steps() -> Vec<(String, PathBuf)> {
         .collect()
 }
 
-/// The names of the steps that are not built twice.
+/// The names of those steps, which are not built twice.
 fn trusted_names() -> Vec<String> {
     let trusted = std::env::var("CORTEN_REPRO_TRUST").unwrap_or_else(|_| "kernel".to_owned());
     let names = trusted.split(',').filter(|name| !name.is_empty());
     names.map(str::to_owned).collect()
 }
 
-/// Leaves every file below `home` to its owner alone (another one, where that
-/// is possible), dated in the last century.
+/// Makes every file below `home` private to its owner, dated in the last century, and owned by
+/// another user where that is possible.
 fn estrange(home: &Path) {
     let old = SystemTime::UNIX_EPOCH + Duration::from_secs(915_148_800);
     for path in everything(home) {
@@ -185,9 +183,9 @@ fn is_root() -> bool {
     fs::metadata("/proc/self").unwrap().uid() == 0
 }
 
-/// A command that runs the rest of its arguments on one processor, without a
-/// network, on a host of another name, with another umask, as a user without
-/// any privilege: another one where we are root, another to itself elsewhere.
+/// A command that runs the rest of its arguments on one processor, without network, with another
+/// host name and umask, as an unprivileged user. As root it uses another user, otherwise a user
+/// namespace with another id.
 fn isolated() -> Command {
     let inside = "hostname unheard-of && umask 077 && exec taskset --cpu-list 0 \"$@\"";
     let mut command = Command::new("unshare");
@@ -229,7 +227,7 @@ fn files(dir: &Path) -> BTreeMap<PathBuf, PathBuf> {
         .collect()
 }
 
-/// Position of the first byte that differs; `None` if the files are the same.
+/// Offset of the first byte that differs; `None` if the files are equal.
 fn first_difference(one: &Path, two: &Path) -> Option<u64> {
     let (mut one, mut two) = (File::open(one).unwrap(), File::open(two).unwrap());
     let mut at = 0;
@@ -248,7 +246,7 @@ fn first_difference(one: &Path, two: &Path) -> Option<u64> {
     }
 }
 
-/// What in the image differs, by `mkimage verify`'s own comparison.
+/// The differing part of the image, found by `mkimage verify`'s comparison.
 fn explain(name: &Path, one: &Path, two: &Path) -> String {
     let scratch = tempfile::tempdir().unwrap();
     let tools = workspace::step_output("tools").unwrap();
@@ -264,7 +262,7 @@ fn explain(name: &Path, one: &Path, two: &Path) -> String {
 fn two_builds_are_identical() {
     workspace::cargo(&["build", "--quiet", "--workspace"], &[]);
     let scratch = tempfile::tempdir().unwrap();
-    // Open to the other user, who gets a directory of its own in it.
+    // Readable by the other user, who gets a directory in it.
     fs::set_permissions(scratch.path(), Permissions::from_mode(0o755)).unwrap();
     let here = scratch.path().join("a");
     build_here(&here);

@@ -1,4 +1,4 @@
-//! Promise: what is reset or wiped is empty, and what is in use is not wiped.
+//! Promise: a reset or wiped disk is empty, and a disk in use is never wiped.
 #![expect(clippy::panic, reason = "a failing step is a failing test")]
 
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tests::disk::NodeDisk;
 use tests::node::{Node, SOON};
 use tests::workspace;
 
-/// Stopping all services, unmounting, wiping; the rest is for a slow host.
+/// Timeout of a reset: stop all services, unmount, wipe. The rest is for a slow host.
 const ORDERLY: Duration = Duration::from_secs(300);
 const OTHER_MIB: usize = 64;
 
@@ -30,7 +30,7 @@ fn a_reset_leaves_nothing_of_the_node() {
     let node = disk.start(|machine| machine.disk(Disk::raw(&other).mode(DiskMode::Direct)));
     node.configure();
     let (ephemeral, _) = node.mount("/var");
-    // Until udevd has looked at the disks, it is only known that they are in use.
+    // Before udevd has probed the disks, the error only says that they are in use.
     node.ask(&node.admin(), &["get", "systemdisk", "system-disk"], SOON);
 
     refused(&node, &["wipe", "disk", "vda"], "vda carries the node");
@@ -63,8 +63,8 @@ fn a_reset_leaves_nothing_of_the_node() {
     }
     drop(node);
 
-    // This disk forgets by itself, so that even what need not be written is gone: the tables at both ends, what
-    // the node starts from, META, STATE, EPHEMERAL.
+    // This disk supports discard, so that even data that need not be overwritten is gone: both
+    // partition tables, the boot partitions, META, STATE, EPHEMERAL.
     let left = disk.written();
     assert!(left.is_empty(), "something is left in the MiB {left:?}");
     let left = std::fs::read(&other).expect("the other disk");

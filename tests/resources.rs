@@ -1,10 +1,10 @@
-//! Promise: what a node has is there to be read under the names that clients know.
+//! Promise: clients can read the state of a node as resources with the names they know.
 
 use tests::client::Client;
 use tests::disk::NodeDisk;
 use tests::node::{Node, SOON};
 
-/// Waits until a node says all of this of a type of resource.
+/// Waits until a node's resources of a type contain all of these texts.
 fn says(node: &Node, client: &Client, of: &[&str], told: &[&str]) {
     let arguments = [&["get"], of, &["-o", "yaml"]].concat();
     node.until(&format!("{told:?} in {of:?}"), SOON, || {
@@ -49,6 +49,6 @@ fn a_node_tells_how_it_serves_what_it_found_and_when_it_trims() {
     let gone = admin.call(&["get", "maintenanceserviceconfigs"]);
     let gone = gone.unwrap_or_else(|error| panic!("{error}"));
     assert!(!gone.contains("50000"), "{gone}");
-    // QEMU's card has a driver that knows its number, and a name of its own.
+    // QEMU's card has a driver that reports its id, and an interface name.
     says(&node, &admin, &["links"], &["duplex: ", "vendorID: "]);
 }

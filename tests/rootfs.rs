@@ -1,7 +1,6 @@
-//! Promise: nothing is in the image but what is listed; no shell, interpreter
-//! or package manager, nothing set-id, nothing everybody may write. Read from
-//! the image that is shipped, with the file system's own tool, not from what
-//! the builder meant to put into it.
+//! Promise: the image contains only listed files; no shell, interpreter or package manager, no
+//! set-id and no world-writable file. The test reads the shipped image with the file system's own
+//! tool, not the builder's input.
 #![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
 
 use std::collections::BTreeSet;
@@ -11,7 +10,7 @@ use std::process::Command;
 use mkimage::rootfs::programs;
 use tests::{images, initramfs, workspace};
 
-/// Modules come and go with the kernel's version; the directory is listed.
+/// Modules change with the kernel's version; only the directory is listed.
 const MODULES: &str = "/usr/lib/modules/";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,7 +57,7 @@ fn parse(line: &str) -> Option<File> {
     })
 }
 
-/// What the root file system of the network-boot bundle holds.
+/// The files of the root file system in the network boot bundle.
 fn files() -> Vec<File> {
     let boot = images::direct();
     let entries = initramfs::read(boot.initrd.as_deref().unwrap());

@@ -1,6 +1,6 @@
-//! Promise: a machine whose firmware waits for keys is given those on the disk, and from then on starts the signed
-//! image and nothing else: no changed image, not the image's kernel by itself, and with the image nothing that lies
-//! beside it on the EFI partition.
+//! Promise: firmware in setup mode gets the keys from the disk, and from then on starts only the
+//! signed image. It refuses a changed image and the image's kernel alone, and ignores every file
+//! beside the image on the EFI partition.
 #![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
 
 use std::fs::File;
@@ -14,23 +14,23 @@ use serde_json::Value;
 use tests::node::{BOOT, Node, SOON};
 use tests::{images, initramfs, workspace};
 
-/// What systemd-boot says of a program that the firmware does not take.
+/// systemd-boot's message about a program that the firmware refuses.
 const REFUSED: &str = ": Access denied";
 
-/// Waits until systemd-boot has given the firmware its keys, after which it restarts the machine.
+/// Waits until systemd-boot has enrolled the keys, after which it restarts the machine.
 fn enrolled(node: &Node) {
     node.expect_reset(BOOT, || ());
 }
 
-/// Partition 1 of an image, as mtools name it.
+/// Partition 1 of an image in mtools' syntax.
 const ESP: &str = "@@1M";
-/// Where the published development keys are, which sign the image under test.
+/// The published development keys, which sign the image under test.
 const KEYS: &str = "kernel-config/keys/development";
-/// What a disk has to hold so that a node can make its volumes, in bytes.
+/// Size in bytes of a disk with room for a node's volumes.
 const ROOMY: u64 = 4 << 30;
 
-/// A copy of the image on which somebody has put the files that enrol its keys: the builder never does so with
-/// published ones.
+/// A copy of the image with the files that enrol its keys, which the builder omits for published
+/// keys.
 fn disk_that_enrols(name: &str) -> PathBuf {
     let path = workspace::target().join("vm").join(format!("{name}.raw"));
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -45,7 +45,7 @@ fn disk_that_enrols(name: &str) -> PathBuf {
     path
 }
 
-/// Copies `file` to `target` on the EFI partition of `disk`, over what is there.
+/// Copies `file` to `target` on the EFI partition of `disk`, replacing an existing file.
 fn put(disk: &Path, file: &Path, target: &str) {
     let target = format!("::{target}");
     on_esp(disk, "mcopy", &["-o", file.to_str().unwrap(), &target]);
@@ -96,8 +96,8 @@ fn a_changed_image_is_not_started() {
     not_started(&start("secure-boot-changed", &changed));
 }
 
-/// Somebody who can write to the EFI partition takes the kernel out of the signed image and adds a loader entry that
-/// starts it with another initramfs and command line.
+/// An attacker with write access to the EFI partition extracts the kernel from the signed image and
+/// adds a loader entry that starts it with another initramfs and command line.
 #[test]
 #[ignore = "make test-vm"]
 fn the_kernel_of_the_image_is_not_started_by_a_foreign_loader_entry() {
@@ -123,8 +123,9 @@ fn the_kernel_of_the_image_is_not_started_by_a_foreign_loader_entry() {
     not_started(&start("secure-boot-foreign", &disk));
 }
 
-/// Somebody who can write to the EFI partition adds a loader entry that starts the signed image with an initramfs of
-/// theirs in front of its own: a layer for the root file system, and a list that names it.
+/// An attacker with write access to the EFI partition adds a loader entry that starts the signed
+/// image with an initramfs in front of its own: a layer for the root file system, and a list with
+/// its name.
 #[test]
 #[ignore = "make test-vm"]
 fn the_image_is_not_started_with_the_initramfs_of_a_foreign_loader_entry() {
@@ -147,7 +148,7 @@ fn the_image_is_not_started_with_the_initramfs_of_a_foreign_loader_entry() {
     initramfs::write(&foreign, &[directory, layer, list]);
     on_esp(&disk, "mmd", &["::loader/entries"]);
     put(&disk, &foreign, "foreign.img");
-    // Under another name, which the boot counter does not change.
+    // A copy under a fixed name, which the boot counter does not change.
     let image = dir.join("image.efi");
     std::fs::write(
         &image,
@@ -170,7 +171,8 @@ fn the_image_is_not_started_with_the_initramfs_of_a_foreign_loader_entry() {
     );
 }
 
-/// Somebody who can write to the EFI partition lays down everything that systemd-stub takes from beside an image.
+/// An attacker with write access to the EFI partition adds every file that systemd-stub reads from
+/// beside an image.
 #[test]
 #[ignore = "make test-vm"]
 fn what_lies_beside_the_image_changes_nothing() {
@@ -219,11 +221,11 @@ fn what_lies_beside_the_image_changes_nothing() {
     assert!(!parameters.contains(ADDED), "{parameters}");
 }
 
-/// An addon of systemd-stub that adds a kernel parameter, and that nobody has signed.
+/// An unsigned addon of systemd-stub that adds a kernel parameter.
 fn unsigned_addon(parameter: &str) -> Vec<u8> {
     let boot = workspace::step_output("boot").unwrap();
     let arch = images::builder_arch();
-    // As the stub of a whole image is called, `linuxx64.efi.stub`.
+    // Named like the stub of a whole image, `linuxx64.efi.stub`.
     let name = arch.names().sd_stub.replace("linux", "addon");
     let stub = std::fs::read(boot.join("usr/lib/systemd/boot/efi").join(name)).unwrap();
     let release = Release {
@@ -235,19 +237,20 @@ fn unsigned_addon(parameter: &str) -> Vec<u8> {
     uki::append(stub, &release, &[(".cmdline", parameters)]).unwrap()
 }
 
-/// Writes a text file onto the EFI partition, through one in `dir`.
+/// Writes a text file to the EFI partition, through a file in `dir`.
 fn put_text(disk: &Path, dir: &Path, text: &str, target: &str) {
     let file = dir.join("file");
     std::fs::write(&file, text).unwrap();
     put(disk, &file, target);
 }
 
-/// The firmware takes the keys, and then refuses what the loader wants to start.
+/// Checks that the firmware accepts the keys and then refuses the loader's program.
 fn not_started(node: &Node) {
     not_started_for(node, REFUSED);
 }
 
-/// The machine takes the keys, and then starts nothing, for this reason on its console.
+/// Checks that the machine accepts the keys and then starts nothing, with this reason on its
+/// console.
 fn not_started_for(node: &Node, reason: &str) {
     enrolled(node);
     node.vm.wait_console(reason, BOOT).unwrap();
@@ -258,7 +261,7 @@ fn not_started_for(node: &Node, reason: &str) {
 /// Flips a bit in the middle of the kernel on the disk.
 fn change(disk: &Path) {
     let kernel = kernel(disk);
-    // Sections and files begin on a sector.
+    // Sections and files begin at a sector.
     let mark = kernel.chunks_exact(512).nth(kernel.len() / 1024).unwrap();
     let content = std::fs::read(disk).unwrap();
     let mut places = content.chunks(512).enumerate();

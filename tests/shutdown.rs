@@ -1,5 +1,5 @@
-//! Promise: the power button, ctrl-alt-del, SIGTERM, and the API's reboot and shutdown, end a node in
-//! good order and in time.
+//! Promise: the power button, ctrl-alt-del, SIGTERM, and the API's reboot and shutdown end a node
+//! cleanly and in time.
 
 use serde_json::json;
 use tests::chaos::{self, Agent};
@@ -54,7 +54,7 @@ fn reboot_then_shutdown_by_api() {
         // The connection may end before the answer.
         let _maybe_answered = node.admin().call(&["reboot", "--wait=false"]);
     });
-    // The config is not on a disk here, so the node comes up without one.
+    // The config is not on a disk here, so that the node boots without one.
     node.wait_maintenance();
     node.configure();
     let refused = node.admin().call(&["reset", "--wait=false"]);

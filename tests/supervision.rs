@@ -1,15 +1,14 @@
-//! Promise: a node survives the death of its daemons, and process 1 survives
-//! everything, also a fork bomb. Told by an agent inside the image's own initramfs
-//! (`tests/chaos`), judged by the API.
+//! Promise: a node survives the death of its daemons, and process 1 survives everything, even a
+//! fork bomb. An agent inside the image's own initramfs (`tests/chaos`) causes the faults; the API
+//! shows the result.
 
 use tests::chaos::{self, Agent, SIGKILL};
 use tests::node::{Node, SOON};
 use tests::workspace;
 
-/// The daemons machined starts; `apid` last, as its death ends the connection
-/// we look through.
+/// The daemons that machined starts; `apid` last, because its death ends the test's connection.
 const DAEMONS: [&str; 4] = ["udevd", "syslogd", "containerd", "apid"];
-/// What is another at every boot.
+/// A value that differs at every boot.
 const BOOT_ID: &str = "cat /proc/sys/kernel/random/boot_id";
 
 fn start(name: &str) -> Node {
@@ -29,11 +28,11 @@ fn a_killed_daemon_comes_back() {
     for name in DAEMONS {
         agent.kill_and_wait(&node, name);
     }
-    // Not only once: three times in a row for the one everybody waits for.
+    // Three times in a row for the daemon of the API.
     for _ in 0..3 {
         agent.kill_and_wait(&node, "apid");
     }
-    // A restarted syslogd still serves what daemons say.
+    // A restarted syslogd still serves the daemons' logs.
     let log = node.ask(&node.admin(), &["logs", "containerd"], SOON);
     assert!(log.contains("successfully booted"), "{log}");
 }
@@ -45,12 +44,12 @@ fn storms_do_not_hurt_process_one() {
     let mut agent = Agent::connect(&node.vm);
     let boot = agent.run(BOOT_ID);
 
-    // The kernel protects process 1 from SIGKILL of its own namespace; this
-    // holds only as long as machined does not lose that protection.
+    // The kernel protects process 1 from SIGKILL of its own PID namespace. The protection holds
+    // only as long as machined does not lose it.
     agent.run(&format!("kill {SIGKILL} 1 10000"));
     node.ask(&node.admin(), &["version"], SOON);
 
-    // A thousand orphans are handed to process 1 and must not stay as zombies.
+    // A thousand orphans are reparented to process 1 and must not stay as zombies.
     for _ in 0..10 {
         agent.run("orphans 100");
     }
@@ -67,11 +66,11 @@ fn storms_do_not_hurt_process_one() {
         }
     });
 
-    // All daemons at once, again and again.
+    // All daemons at once, three times.
     for _ in 0..3 {
         for name in DAEMONS {
             for process in agent.named(name) {
-                // It may have died of another's death.
+                // The process may have ended with another daemon.
                 let _gone = agent.call(&format!("kill {SIGKILL} {}", process.pid));
             }
         }
@@ -85,7 +84,7 @@ fn storms_do_not_hurt_process_one() {
         .find(|process| process.pid == 1)
         .unwrap();
     assert_ne!(init.state, 'Z');
-    // Nobody rebooted behind our back; what came before the node was up is another test's.
+    // The machine did not reboot since; other tests cover the time before the node is up.
     assert_eq!(agent.run(BOOT_ID), boot, "the machine was reset");
 }
 
@@ -97,10 +96,10 @@ fn a_fork_bomb_in_the_pods_cgroup_stops_neither_the_api_nor_a_restart() {
     let pods = "/sys/fs/cgroup/kubepods";
     let max = number(&agent.run(&format!("cat {pods}/pids.max"))).unwrap();
     let got = number(&agent.run(&format!("bomb {pods}"))).unwrap();
-    // The first thread is the process.
+    // The first thread is the process itself.
     assert_eq!(got + 1, max, "the kernel's own bound came first");
     node.ask(&node.admin(), &["processes"], SOON);
-    // machined can start what has died.
+    // machined can still restart a daemon.
     for name in DAEMONS {
         agent.kill_and_wait(&node, name);
     }
@@ -126,6 +125,6 @@ fn restarts_leave_nothing_open_in_process_one() {
     };
     let before = kill(2);
     let after = kill(10);
-    // A call or a connection may be under way; each restart has two pipes.
+    // A call or a connection may be open; each restart has two pipes.
     assert!(after < before + 10, "{before} descriptors became {after}");
 }

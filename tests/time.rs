@@ -1,4 +1,5 @@
-//! Promise: a node has the time its servers tell: set at once, steered later, and a jump is believed when it is said twice.
+//! Promise: a node has the time of its servers. It sets the clock at once, steers it later, and
+//! accepts a jump when two answers agree on it.
 #![expect(
     clippy::indexing_slicing,
     reason = "a field that is missing is a failing test"
@@ -14,10 +15,10 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 const HOUR: i64 = 3_600_000;
-/// Two questions are up to some minutes apart, and a jump takes two.
+/// Two queries are up to some minutes apart, and a jump takes two.
 const NEXT_ANSWERS: Duration = Duration::from_secs(600);
 
-/// What a node says of one field of a resource.
+/// The value of a resource's field, as the node reports it.
 fn field(client: &Client, of: &str, name: &str) -> Result<String, String> {
     let text = client.call(&["get", of, "-o", "yaml"])?;
     let mut lines = text.lines().map(str::trim);
@@ -25,7 +26,7 @@ fn field(client: &Client, of: &str, name: &str) -> Result<String, String> {
     value.map(str::to_owned).ok_or(text.clone())
 }
 
-/// The node's clock and the server's, as the node compares them.
+/// The clocks of node and server, read together by the node.
 fn clocks(client: &Client, server: &TimeServer) -> Result<[OffsetDateTime; 2], String> {
     let server = server.seen_by_node().to_string();
     let said = client.call(&["time", "--check", &server, "-o", "json"])?;
@@ -37,7 +38,7 @@ fn clocks(client: &Client, server: &TimeServer) -> Result<[OffsetDateTime; 2], S
     Ok([read("nodeTime")?, read("serverTime")?])
 }
 
-/// How many milliseconds the node's clock is behind the server's.
+/// Milliseconds by which the node's clock is behind the server's.
 fn behind(client: &Client, server: &TimeServer) -> Result<i64, String> {
     let [node, server] = clocks(client, server)?;
     i64::try_from((server - node).whole_milliseconds()).map_err(|error| error.to_string())
@@ -62,19 +63,19 @@ fn the_clock_is_set_steered_and_jumps_only_when_told_twice() {
     let admin = node.admin();
     let status = |name: &str| field(&admin, "timestatuses", name);
     let is = |name: &'static str, value: &'static str| move || Ok(status(name)? == value);
-    // One of two answers, which is believed after a minute.
+    // One of two answers is enough after a minute.
     until(
         &node,
         "a synchronised clock",
         SOON * 2,
         is("synced", "true"),
     );
-    // The last answer may be some time ago, and QEMU's clock is a poor one.
+    // The last answer may be old, and QEMU's clock is inaccurate.
     let is_close = || Ok(behind(&admin, &server)?.abs() < 150);
     until(&node, "the server's time", SOON, is_close);
     assert_eq!(status("epoch").as_deref(), Ok("0"));
 
-    // What is less than 0.4 s is made good without a jump.
+    // An offset below 0.4 s is corrected without a jump.
     server.set_ahead(HOUR + 350);
     until(&node, "a clock that is steered", NEXT_ANSWERS, is_close);
     assert_eq!(status("epoch").as_deref(), Ok("0"));
@@ -84,7 +85,7 @@ fn the_clock_is_set_steered_and_jumps_only_when_told_twice() {
     server.set_ahead(2 * HOUR);
     until(&node, "a jump", NEXT_ANSWERS, is("epoch", "1"));
     until(&node, "the server's time", SOON, is_close);
-    // Whoever wants to be left alone is.
+    // The node polls a busy server less often.
     assert!(busy.asked() < server.asked(), "{busy:?} {server:?}");
 }
 

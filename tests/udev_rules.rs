@@ -1,5 +1,5 @@
-//! Promise: the rule files of Debian's udev, device mapper, LVM and multipath
-//! are read to the last key, and do to a device what they say.
+//! Promise: udevd parses the rule files of Debian's udev, device mapper, LVM and multipath
+//! completely, and applies them to devices.
 #![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
 
 use std::fs;
@@ -13,12 +13,13 @@ use mkimage::fetch::Fetcher;
 use mkimage::lock::Lock;
 use tests::workspace;
 
-/// The packages' files, below the root that they are unpacked to.
+/// The directory of the packages' rule files, below the unpacked root.
 const RULES: &str = "usr/lib/udev/rules.d";
-/// Rules in them; fewer means that something was skipped.
+/// Minimum number of rules; a smaller one means that some were skipped.
 const LEAST_RULES: usize = 550;
 
-/// Rule files are nobody's to commit here: they come by lock, as what the image is made of does.
+/// The rule files are not in this repository: they are fetched by lock, like the packages of the
+/// image.
 fn unpacked() -> tempfile::TempDir {
     let cache = Cache::open(&workspace::cache(), Vec::new()).unwrap();
     let fetcher = Fetcher::new(cache, false, mkimage::build::mirrors());
@@ -88,7 +89,7 @@ fn debians_rule_files_do_what_they_say() {
         "block",
         &[("uevent", node), ("serial", "a b\n")],
     );
-    // As LVM makes one: the cookie says that the event is its own.
+    // As created by LVM: the cookie marks the event as LVM's own.
     let volume = "devices/virtual/block/dm-0";
     let node = "MAJOR=253\nMINOR=0\nDEVNAME=dm-0\nDEVTYPE=disk\nDM_COOKIE=6342525\n\
                 DM_ACTIVATION=1\n";

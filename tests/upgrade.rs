@@ -1,5 +1,6 @@
-//! Promises: a node goes to another version and back by one call each, with its config and its data; a version whose
-//! kernel panics, and one that comes up and does not do its work, are left without anybody's help.
+//! Promises: a single call upgrades a node, another rolls it back, with its config and its data. A
+//! version whose kernel panics, and a version that boots but does not work, are reverted
+//! automatically.
 
 #![expect(clippy::expect_used, reason = "a failing step is a failing test")]
 
@@ -11,16 +12,17 @@ use tests::client::Client;
 use tests::images;
 use tests::node::{BOOT, Node, SOON};
 
-/// For a version to be written, started and judged, on a machine without hardware virtualisation.
+/// Time for a version to be written, booted and judged, on a machine without hardware
+/// virtualisation.
 const UPGRADE: Duration = Duration::from_secs(900);
-/// The same, for one that is given the time that a node has before it is left.
+/// The same for a version that gets a node's full trial time before it is reverted.
 const LEFT: Duration = Duration::from_secs(3600);
-/// In MiB: the installer is kept as it came, and unpacked.
+/// Size of the disk in MiB: the installer is stored as downloaded, and unpacked.
 const DISK: u64 = 4096;
-/// A META value of the operator's.
+/// A META value of the operator.
 const KEPT: &str = "kept by the operator";
 
-/// The installer that `make test-upgrade` has built in the directory of this name.
+/// The installer that `make test-upgrade` built in the directory of this name.
 fn installer(name: &str) -> String {
     let directory = images::directory().join(name);
     let found = std::fs::read_dir(&directory)
@@ -46,7 +48,8 @@ fn node(name: &str) -> Node {
     }
     let admin = node.admin();
     node.ask(&admin, &["meta", "write", "0x4d", KEPT], SOON);
-    // Its own version is no longer on trial, or there would be nothing to go back to.
+    // The version on the disk has passed its trial; otherwise there would be no version to roll
+    // back to.
     node.until("the verdict on the version of the disk", SOON, || {
         let refused = admin
             .call(&["rollback"])
@@ -57,7 +60,8 @@ fn node(name: &str) -> Node {
     node
 }
 
-/// Checks the version that runs, the verdict on the one that was tried, and that the node has kept what it had.
+/// Checks the running version, the verdict on the tried version, and that the node's META value and
+/// config have survived.
 fn expect(node: &Node, version: &str, verdict: &str) {
     let admin = node.admin();
     let release = node.ask(&admin, &["read", "/etc/os-release"], BOOT);

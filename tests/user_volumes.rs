@@ -1,5 +1,5 @@
-//! Promise: volumes of users are made on the disks their selectors choose, found again at every boot, and nothing
-//! else on any disk is touched.
+//! Promise: user volumes are made on the disks that their selectors choose, and found again at
+//! every boot. All other data on the disks stays untouched.
 #![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
 
 use std::fs::File;
@@ -13,8 +13,9 @@ use tests::workspace;
 
 const GIB: u64 = 1 << 30;
 
-/// A partition, an encrypted one, one without a file system, one for swapping, a directory; two whole disks, one of
-/// them encrypted; and a partition and a whole disk on one that is not empty.
+/// A partition, an encrypted partition, one without a file system, a swap partition, a directory;
+/// two whole disks, one of them encrypted; and a partition and a whole disk on a disk that is not
+/// empty.
 const VOLUMES: &str = "\
 apiVersion: v1alpha1
 kind: UserVolumeConfig
@@ -72,7 +73,7 @@ volumeType: disk
 provisioning: {diskSelector: {match: 'disk.serial in [\"corten-disk0\", \"corten-disk2\"]'}}
 ";
 
-/// A disk for the machine: sparse, as long, with these bytes at this place.
+/// A sparse disk of this length for the machine, with these bytes at this offset.
 fn disk(name: &str, length: u64, at: u64, bytes: &[u8]) -> PathBuf {
     let path = workspace::target().join("vm").join(name);
     let file = File::create(&path).unwrap();
@@ -87,7 +88,7 @@ fn with_disks(machine: Machine, disks: &[&Path]) -> Machine {
     })
 }
 
-/// The status of a volume once it says all of this.
+/// The status of a volume once it contains all of these texts.
 fn status(node: &Node, volume: &str, wanted: &[&str]) -> String {
     let admin = node.admin();
     node.until(&format!("{volume}: {wanted:?}"), SOON, || {
@@ -99,14 +100,14 @@ fn status(node: &Node, volume: &str, wanted: &[&str]) -> String {
     })
 }
 
-/// The line with the id of the file system, by which it is known again.
+/// The line with the id of the file system.
 fn uuid(status: &str) -> String {
     let lines = status.lines().map(str::trim);
     let mut found = lines.filter(|line| line.starts_with("uuid: "));
     found.next().unwrap().to_owned()
 }
 
-/// The status of a volume that is there and is the whole disk with this serial number.
+/// The status of a volume that is ready on the whole disk with this serial number.
 fn whole_disk(node: &Node, volume: &str, serial: &str) -> String {
     let status = status(node, volume, &["phase: ready", "type: disk", "uuid: "]);
     let disk = node.ask(
@@ -118,14 +119,15 @@ fn whole_disk(node: &Node, volume: &str, serial: &str) -> String {
     status
 }
 
-/// The kernel's name of a disk that is a volume.
+/// The kernel's name of the disk of a whole-disk volume.
 fn disk_of(status: &str) -> String {
     let mut lines = status.lines().map(str::trim);
     let found = lines.find_map(|line| line.strip_prefix("location: /dev/"));
     found.unwrap().to_owned()
 }
 
-/// A file system and the LUKS header around it have labels of their own, and each link leads to one device.
+/// A file system and its LUKS header have different labels, and each link by label leads to one
+/// device.
 fn labels_are_of_one_device(node: &Node) {
     let admin = node.admin();
     let wanted = [
@@ -135,14 +137,14 @@ fn labels_are_of_one_device(node: &Node) {
         "u-whole",
         "luks2-u-whole-and-encrypted",
     ];
-    // udevd hears of what was written when it is closed.
+    // udevd gets an event when a written device is closed.
     node.until("links by label", SOON, || {
         let text = admin.call(&["get", "blocksymlinks", "-o", "yaml"])?;
         let links = text.lines().map(str::trim);
         let links = links.filter_map(|line| line.strip_prefix("- /dev/disk/by-label/"));
         let links: Vec<&str> = links.filter(|label| label.contains("u-")).collect();
         let times = |label: &str| links.iter().filter(|link| **link == label).count();
-        // That of a long name is made of it.
+        // The label of a long name is derived from it.
         let is_one_each = links.iter().all(|link| times(link) == 1) && links.len() == 6;
         if is_one_each && wanted.iter().all(|label| times(label) == 1) {
             Ok(())
@@ -152,8 +154,8 @@ fn labels_are_of_one_device(node: &Node) {
     });
 }
 
-/// All of [`VOLUMES`] as they shall be, two of them on the disks with these serial numbers; the ids of the file
-/// systems.
+/// Checks that all of [`VOLUMES`] are ready, two of them on the disks with these serial numbers;
+/// returns the ids of the file systems.
 fn all_are_there(node: &Node, whole: &str, encrypted: &str) -> [String; 4] {
     let data = status(
         node,
@@ -205,8 +207,8 @@ fn all_are_there(node: &Node, whole: &str, encrypted: &str) -> [String; 4] {
     [&data, &vault, &on_whole, &on_encrypted].map(|status| uuid(status))
 }
 
-/// The disk with this serial number, in use, is not wiped; when nobody uses it any more it is, and its volume is made
-/// anew.
+/// A wipe of the disk with this serial number is refused while the disk is in use. After its volume
+/// is removed, the disk is wiped and the volume made anew.
 fn a_whole_disk_is_wiped_and_made_anew(node: &Node, serial: &str) {
     let admin = node.admin();
     let before = whole_disk(node, "u-whole", serial);
@@ -233,7 +235,7 @@ fn a_whole_disk_is_wiped_and_made_anew(node: &Node, serial: &str) {
 fn volumes_of_users_are_made_and_found_again_and_others_left_alone() {
     let node_disk = NodeDisk::new("user-volumes", 4);
     let data = disk("user-volumes-data.raw", 3 * GIB, 0, &[]);
-    // The superblock of ext4 has its magic there.
+    // Offset of ext4's magic number in the superblock.
     let foreign = disk("user-volumes-foreign.raw", GIB, 1080, &[0x53, 0xef]);
     let whole = disk("user-volumes-whole.raw", GIB, 0, &[]);
     let encrypted = disk("user-volumes-encrypted.raw", 2 * GIB, 0, &[]);
@@ -244,7 +246,8 @@ fn volumes_of_users_are_made_and_found_again_and_others_left_alone() {
     let all = || all_are_there(&node, "corten-disk3", "corten-disk4");
     let before = all();
 
-    // What is no longer wanted is unmounted, and its data are there when it is wanted again.
+    // A volume that the config no longer has is unmounted; its data is still there when the config
+    // has it again.
     node.apply_patch("machine: {}\n");
     let admin = node.admin();
     node.until("u-data gone", SOON, || {
@@ -270,7 +273,7 @@ fn volumes_of_users_are_made_and_found_again_and_others_left_alone() {
     node.wait_off(ORDERLY);
     drop(node);
 
-    // Each of the whole disks has the name and the number of the other one, and they are larger.
+    // The two whole disks swap names and numbers, and they are larger.
     for grown in [&whole, &encrypted] {
         let file = File::options().write(true).open(grown).unwrap();
         file.set_len(4 * GIB).unwrap();
@@ -295,7 +298,7 @@ fn volumes_of_users_are_made_and_found_again_and_others_left_alone() {
     node.wait_off(ORDERLY);
     drop(node);
 
-    // Not a byte of the other disk is another one.
+    // The foreign disk is unchanged to the byte.
     let mut expected = vec![0; usize::try_from(GIB).unwrap()];
     expected[1080..1082].copy_from_slice(&[0x53, 0xef]);
     assert!(std::fs::read(&foreign).unwrap() == expected);

@@ -1,6 +1,5 @@
-//! Promise: a node answers the verbs that look at it with the headers existing
-//! scripts read, does what the verbs say that change it, and names what is wrong
-//! with what it refuses.
+//! Promise: a node answers the read-only verbs with the headers that existing scripts read, carries
+//! out the changing verbs, and refuses a call with a precise reason.
 #![expect(
     clippy::expect_used,
     clippy::panic,
@@ -25,7 +24,7 @@ use tests::images;
 use tests::node::{BOOT, Node, SOON};
 use tests::sntp::TimeServer;
 
-/// Verbs a node refuses, and what it must say.
+/// Calls that a node refuses, and a text of the refusal.
 const REFUSALS: [(&[&str], &str); 15] = [
     (&["read", "/proc/kmsg"], "/proc/kmsg"),
     (&["read", "/no/such/file"], "/no/such/file"),
@@ -49,18 +48,18 @@ const REFUSALS: [(&[&str], &str); 15] = [
     (&["wipe", "lv", "vg0/lv0"], "waits for logical volumes"),
     (&["wipe", "md", "/dev/md0"], "waits for software RAID"),
     (&["time", "--check", "/dev/rtc0"], "\"/dev/rtc0\""),
-    // Nobody tells the time there, and nowhere else from here.
+    // That address has no time server, and no other address is reachable from here.
     (&["time", "--check", "127.0.0.1"], "127.0.0.1"),
     (&["restart", "nothing"], "nothing"),
 ];
 
-/// What a command wrote to standard error before it failed.
+/// A failed command's standard error.
 fn said(error: &str) -> &str {
     let (_, said) = error.split_once("exit status: 1: ").unwrap_or_default();
     said
 }
 
-/// What a verb printed as JSON: a list, or objects one after the other.
+/// The JSON output of a verb: a list, or a sequence of objects.
 fn documents(text: &str) -> Result<Vec<Value>, serde_json::Error> {
     let mut found = Vec::new();
     for document in serde_json::Deserializer::from_str(text).into_iter() {
@@ -102,7 +101,7 @@ fn verbs_that_look_are_answered_by_a_node() {
     assert!(told.contains(&place) && clock.asked() > 0, "{told}");
     for (arguments, word) in REFUSALS {
         match admin.call(arguments) {
-            // What comes before is the command, which has the word too.
+            // The text before the message is the command, which contains the word too.
             Err(error) if said(&error).contains(word) => {}
             other => wrong.push(format!("{arguments:?} ends with {other:?}")),
         }
@@ -110,7 +109,7 @@ fn verbs_that_look_are_answered_by_a_node() {
     for table in tables::TABLES {
         let arguments = table.verb;
         let json = [arguments, &["--output", "json"]].concat();
-        // The image that was booted has none; whatever else is asked for is there.
+        // The booted image has no extensions; all other tables have rows.
         let may_be_empty = arguments == ["get", "extensions"];
         let all_there = |found: &[Value]| {
             found.iter().all(|one| one["node"].is_string()) && (may_be_empty || !found.is_empty())
@@ -135,7 +134,8 @@ fn verbs_that_look_are_answered_by_a_node() {
     ] {
         assert!(health.contains(line), "{health}");
     }
-    // What a node checks before is in order now. The images are of a registry that is not reachable.
+    // The node's prerequisites are fulfilled now. The images are in a registry that is not
+    // reachable.
     node.ask(&admin, &["bootstrap"], SOON);
 
     controllers_are_drawn(&node);
@@ -147,19 +147,19 @@ fn verbs_that_look_are_answered_by_a_node() {
     let switch = node.ask(&admin, &["read", "/etc/nsswitch.conf"], SOON);
     let found = fs::read_to_string(copied.join("nsswitch.conf"));
     assert_eq!(found.expect("a copied file"), switch);
-    // A link is copied as one, wherever it leads.
+    // A symbolic link is copied as a link, wherever it leads.
     let link = fs::read_link(copied.join("os-release"));
     assert_eq!(link.expect("a link"), Path::new("../usr/lib/os-release"));
 
     everything_is_collected(&node);
 }
 
-/// As a graph, also with the resources there are.
+/// Checks the graph of controllers, with and without resources.
 fn controllers_are_drawn(node: &Node) {
     let admin = node.admin();
     let graph = node.ask(&admin, &["inspect", "dependencies"], SOON);
     assert!(graph.starts_with("digraph "), "{graph}");
-    // Of a type that controllers write and none reads.
+    // A type that controllers write and none reads.
     let drawn = ["inspect", "dependencies", "--with-resources"];
     let drawn = admin.call_within(SOON, &drawn);
     let drawn = drawn.unwrap_or_else(|error| panic!("{error}"));
@@ -167,19 +167,19 @@ fn controllers_are_drawn(node: &Node) {
     assert!(drawn.contains(note), "{drawn}");
 }
 
-/// In a zip file.
+/// Checks the zip file of `support`.
 fn everything_is_collected(node: &Node) {
     let bundle = node.vm.dir().join("support.zip");
     let bundle_path = bundle.display().to_string();
     node.ask(&node.admin(), &["support", "-O", &bundle_path], SOON);
     let zip = fs::read(&bundle).expect("the bundle");
     assert!(zip.starts_with(b"PK"), "no zip");
-    // Names of files are plain in it (APPNOTE.TXT, section 4.3.7).
+    // File names are not compressed (APPNOTE.TXT, section 4.3.7).
     let audit = b"127.0.0.1/logs/audit.log";
     assert!(zip.windows(audit.len()).any(|part| part == audit));
 }
 
-/// The first line of a verb that goes on for ever.
+/// The first line of a verb that runs until it is stopped.
 fn first_line(client: &Client, arguments: &[&str]) -> String {
     let text = until(SOON, client.command(arguments), "", |text| {
         text.contains('\n')
@@ -201,7 +201,7 @@ fn verbs_that_act_are_done_by_a_node() {
     let node = disk.start(|machine| machine);
     node.configure();
     node.mount("/var");
-    // QEMU's own network has no time server, and a node is not ready before it knows the time.
+    // QEMU's network has no time server, and a node is ready only with a synchronised clock.
     node.apply_patch("machine: {time: {disabled: true}}");
     let admin = node.admin();
 
@@ -261,7 +261,7 @@ fn verbs_that_act_are_done_by_a_node() {
     streams_are_shown_as_they_come(&node);
     the_dashboard_is_drawn(&node);
 
-    // It ends when the node is back, and ready: nothing is asked twice.
+    // The command ends when the node is back and ready: the next call needs no retry.
     let boot = ["get", "bootid", "-o", "jsonpath={.spec.bootID}"];
     let before = admin.must(&boot);
     let rebooted = admin.call_within(BOOT, &["reboot"]);
@@ -284,7 +284,7 @@ fn verbs_that_act_are_done_by_a_node() {
     told.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Events as objects on lines of their own; packets as text and as a file.
+/// Checks streams: events as objects on lines of their own, packets as text and as a file.
 fn streams_are_shown_as_they_come(node: &Node) {
     let admin = node.admin();
     let event = first_line(&admin, &["events", "--tail", "-1", "-o", "json"]);
@@ -294,7 +294,7 @@ fn streams_are_shown_as_they_come(node: &Node) {
         "{event}"
     );
 
-    // The answers themselves are packets.
+    // The answers to this call are packets themselves.
     let links = admin.must(&["get", "addresses", "-o", "jsonpath={.spec.linkName}"]);
     let link = links.lines().find(|name| !matches!(*name, "" | "lo"));
     let link = link.unwrap_or_else(|| panic!("only {links:?} have addresses"));
@@ -308,7 +308,7 @@ fn streams_are_shown_as_they_come(node: &Node) {
     assert_eq!(packets[..4], 0xa1b2_c3d4_u32.to_ne_bytes());
 }
 
-/// On a terminal that `script` (util-linux) makes.
+/// Checks the dashboard on a terminal made by `script` (util-linux).
 fn the_dashboard_is_drawn(node: &Node) {
     let dashboard = node.admin().command(&["dashboard"]);
     let words = std::iter::once(dashboard.get_program()).chain(dashboard.get_args());
@@ -322,7 +322,7 @@ fn the_dashboard_is_drawn(node: &Node) {
         .arg("/dev/null")
         .env("TERM", "xterm")
         .env("SHELL", "/bin/sh");
-    // The node's version is drawn when it has answered.
+    // The node's version appears after its first answer.
     let drawn = until(SOON, terminal, "q", |screen| screen.contains("+corten"));
     drawn.unwrap_or_else(|error| panic!("{error}"));
 }

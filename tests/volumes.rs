@@ -1,17 +1,18 @@
-//! Promise: what a node must remember is on its disk, and no power cut costs it.
+//! Promise: a node's persistent state is on its disk, and no power cut loses it.
 
 use tests::client::Table;
 use tests::disk::NodeDisk;
 use tests::node::{BOOT, Node, ORDERLY, SOON};
 
-/// How an XFS and the parts of one begin.
+/// The magic number of an XFS and of each of its allocation groups.
 const XFS: &[u8] = b"XFSB";
-/// Where its superblock has its checksum (`sb_crc`), in bytes.
+/// Offset of the superblock's checksum (`sb_crc`), in bytes.
 const CHECKSUM: u64 = 224;
-/// What is looked at to see what a partition holds, in bytes; all of it zeros is an empty one.
+/// Bytes that a node reads to identify a partition's content; a partition where they are zero
+/// counts as empty.
 const HEAD: u64 = 4096;
 const MIB: u64 = 1 << 20;
-/// The length of STATE.
+/// The size of STATE in MiB.
 const STATE_MIB: usize = 320;
 
 /// Size in GB of the file system mounted on `target`, which must be on the disk.
@@ -34,7 +35,7 @@ fn volumes_are_made_kept_and_grown() {
     assert!(disks.contains("vda"), "{disks}");
     let system = node.ask(&node.admin(), &["get", "systemdisk", "system-disk"], SOON);
     assert!(system.contains("vda"), "{system}");
-    // Made in this boot: the kernel knows the partitions, and not their names.
+    // Made in this boot: the kernel knows the partitions without their names.
     node.until("every volume ready", SOON, || {
         let shown = node.ask(&node.admin(), &["get", "volumestatus"], SOON);
         let mut lines = shown.lines();
@@ -59,7 +60,7 @@ fn volumes_are_made_kept_and_grown() {
 
     disk.grow(6);
     let node = disk.start(|machine| machine);
-    // It knows its owner without being told again.
+    // The node knows its owner without a new config.
     node.ask(&node.admin(), &["version"], BOOT);
     node.until("EPHEMERAL grown", SOON, || {
         let after = mounted(&node, "/var");
@@ -87,13 +88,13 @@ fn a_damaged_state_is_repaired_or_named() {
     let parts = starts.iter().enumerate();
     let mut parts = parts.filter(|(_, start)| start.starts_with(XFS));
     let (first, _) = parts.next().expect("a file system");
-    // EPHEMERAL comes after it.
+    // The partition after it is EPHEMERAL.
     let others = parts.map(|(mib, _)| mib);
     let others: Vec<usize> = others.take_while(|mib| *mib < first + STATE_MIB).collect();
     assert_eq!(others.len(), 3, "copies of the superblock: {others:?}");
     let place = |mib: usize| mib as u64 * MIB;
 
-    // A copy makes the superblock whole, whatever is left of it, and nothing is lost.
+    // A copy repairs the superblock, however damaged it is, without data loss.
     for (at, length) in [(CHECKSUM, 4), (0, HEAD)] {
         disk.zero(place(first) + at, length);
         let node = disk.start(|machine| machine);
@@ -106,7 +107,8 @@ fn a_damaged_state_is_repaired_or_named() {
         switch_off(node);
     }
 
-    // Only that it was one is left. The node is locked: it answers its owner, and says what is wrong and what to do.
+    // Only the magic number is left. The node is locked: it answers its owner, and reports the
+    // problem and the remedy.
     for part in others.into_iter().chain([first]) {
         disk.zero(place(part) + 4, 508);
     }
@@ -143,7 +145,7 @@ fn a_damaged_state_is_repaired_or_named() {
     });
     node.configure();
     mounted(&node, "/system/state");
-    // STATE could not keep it, and META did.
+    // STATE was not available to keep the record, META was.
     let last = node.ask(
         &node.admin(),
         &["get", "laststop", "last", "-o", "yaml"],

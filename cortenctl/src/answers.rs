@@ -1,7 +1,7 @@
-//! Calls, and their answers sorted by node.
+//! Unary calls, with their answers sorted by node.
 //!
-//! A reply is a list with a message per node. A message of a node that failed
-//! has only metadata, and the call as a whole is still a success on the wire.
+//! A reply is a list with a message per node. The message of a node that failed has only metadata,
+//! and the call as a whole is a success on the wire.
 
 use std::future::Future;
 use std::time::Duration;
@@ -17,15 +17,15 @@ use crate::stream::sessions;
 use crate::table::printable;
 use crate::tls;
 
-/// How long a node has for a call that is not a stream.
+/// Timeout of a unary call on a node.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// What the nodes said.
+/// The answers of the nodes.
 #[derive(Debug)]
 pub(crate) struct Answers<M> {
     /// Node and message, in the order of the reply.
     pub(crate) good: Vec<(String, M)>,
-    /// Node and what went wrong.
+    /// Node and error.
     pub(crate) failed: Vec<(String, String)>,
 }
 
@@ -39,7 +39,7 @@ impl<M> Default for Answers<M> {
 }
 
 impl<M: Message> Answers<M> {
-    /// Sorts a reply. `asked` are the nodes it should have messages of.
+    /// Sorts a reply. `asked` are the nodes whose messages it should have.
     fn add(&mut self, messages: Vec<M>, name: &str, asked: &[&str]) {
         let mut heard = Vec::new();
         for message in messages {
@@ -67,13 +67,13 @@ impl<M: Message> Answers<M> {
 }
 
 impl<M> Answers<M> {
-    /// Says on stderr which nodes failed; that is the end of the verb.
+    /// Reports the failed nodes on stderr; the last step of a verb.
     pub(crate) fn finish(self) -> Result<(), Failure> {
         finish(&self.failed)
     }
 }
 
-/// A line on stderr for every node that failed, and the failure they add up to.
+/// Prints a line on stderr for every failed node, and returns the failure for the exit code.
 pub(crate) fn finish(failed: &[(String, String)]) -> Result<(), Failure> {
     for (node, why) in failed {
         eprintln!("error: {}: {}", printable(node), printable(why));
@@ -122,7 +122,7 @@ where
     ask_within(Some(DEADLINE), routes, body, call).await
 }
 
-/// The same with another limit of time, or without one.
+/// Makes a unary call on every route with another timeout, or without one.
 pub(crate) async fn ask_within<C, B, R, F, Fut>(
     limit: Option<Duration>,
     routes: Vec<Route>,
@@ -177,9 +177,9 @@ where
     Ok(answers)
 }
 
-/// What a refused or broken call means, and what to do.
+/// The meaning of a failed call, and the remedy.
 pub(crate) fn explain(status: &Status, roles: &[String]) -> String {
-    // Below a status made here; a node's own words are not looked at.
+    // The source of an error made on this side; the text of the node is not searched.
     let below = std::error::Error::source(status);
     if let Some(text) = below.and_then(tls::refusal_below) {
         return text;
@@ -197,7 +197,7 @@ pub(crate) fn explain(status: &Status, roles: &[String]) -> String {
         Code::DeadlineExceeded => {
             format!("no answer within {} s: {said}", DEADLINE.as_secs())
         }
-        // Made on this side: what is below says more than the status.
+        // Made on this side: the source explains more than the status.
         Code::Unknown | Code::Unavailable | Code::Cancelled => match below {
             Some(source) => format!("the connection failed: {}", tls::chain(source)),
             None => format!("{said} ({:?})", status.code()),

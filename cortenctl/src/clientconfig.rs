@@ -1,10 +1,9 @@
-//! The client config file: which clusters there are, where their nodes answer,
-//! and the certificate that opens them.
+//! The client config file: the clusters, the endpoints of their nodes, and the certificates that
+//! open them.
 //!
-//! The format is the one existing clients read and write. A context may also
-//! hold fields for proxies that speak the API in a node's place; those are
-//! refused rather than passed over, because ignoring them would connect
-//! somewhere else than was asked for.
+//! The file has the format of existing clients. A context may also have fields for proxies that
+//! serve the API in place of a node. Such a context is refused: without the proxy the call would go
+//! elsewhere than the user asked for.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,17 +22,17 @@ const MAX_SIZE: u64 = 4 * 1024 * 1024;
 /// The whole file.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ClientConfig {
-    /// The context used when none is named.
+    /// Name of the current context.
     #[serde(default)]
     pub(crate) context: String,
     #[serde(default)]
     pub(crate) contexts: BTreeMap<String, Context>,
-    /// What other clients keep in the file; written back as it was.
+    /// Unknown fields of other clients, written back unchanged.
     #[serde(flatten)]
     pub(crate) other: Other,
 }
 
-/// Fields that mean nothing here.
+/// Fields that this client does not know.
 pub(crate) type Other = BTreeMap<String, serde_json::Value>;
 
 /// Which endpoints may hand calls on to other nodes.
@@ -54,7 +53,7 @@ pub(crate) struct Context {
     pub(crate) endpoints: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) nodes: Vec<String>,
-    /// Ours; other clients leave it alone.
+    /// A field of our own; other clients keep it.
     #[serde(
         default,
         rename = "forward-through",
@@ -86,7 +85,7 @@ impl fmt::Debug for Context {
     }
 }
 
-/// What opens a cluster, as PEM. Has no `Debug`: it is secret.
+/// The credentials of a cluster, as PEM. Without `Debug`, because they are secret.
 #[derive(Clone)]
 pub(crate) struct Identity {
     pub(crate) ca: String,
@@ -95,7 +94,7 @@ pub(crate) struct Identity {
 }
 
 impl Context {
-    /// A context out of PEM texts.
+    /// A context made from PEM texts.
     pub(crate) fn new(endpoints: Vec<String>, identity: &Identity) -> Context {
         Context {
             endpoints,
@@ -136,7 +135,7 @@ impl Context {
 }
 
 impl ClientConfig {
-    /// Reads a file's text. The text is never quoted in an error: it has keys.
+    /// Parses a file's text. No error quotes the text, because it has keys.
     pub(crate) fn parse(text: &str) -> anyhow::Result<ClientConfig> {
         serde_saphyr::from_str(text)
             .map_err(|error| anyhow!("not a client config{}", yaml::place(&error)))
@@ -147,7 +146,7 @@ impl ClientConfig {
         yaml::render(&value)
     }
 
-    /// The named context, else the current one, with its name.
+    /// The named context, else the current one.
     pub(crate) fn select(&self, name: Option<&str>) -> anyhow::Result<&Context> {
         let wanted = name.unwrap_or(&self.context);
         self.contexts.get(wanted).ok_or_else(|| {
@@ -166,7 +165,7 @@ impl ClientConfig {
     }
 }
 
-/// The places a client config may be, first found wins.
+/// The possible paths of a client config; the first existing one is used.
 #[derive(Debug, Default)]
 pub(crate) struct Search {
     /// `--cortenconfig`.
@@ -194,8 +193,8 @@ impl Search {
         }
     }
 
-    /// The file to read. A place that was named must hold a file; the places
-    /// under the home directory may be empty.
+    /// The file to read. A path given by flag or environment must exist; the paths under the home
+    /// directory need not.
     pub(crate) fn find(&self) -> anyhow::Result<PathBuf> {
         let at_home = |directory: &str| {
             let path = self.home.as_ref()?.join(directory).join("config");
@@ -220,8 +219,8 @@ impl Search {
         config.with_context(|| format!("client config {}", path.display()))
     }
 
-    /// The file to change, and what is in it: the one that is read, else a new
-    /// one where it will be found.
+    /// The file to change, and its content: the file that would be read, or a new one at the path
+    /// where it will be found.
     pub(crate) fn open(&self) -> anyhow::Result<(PathBuf, ClientConfig)> {
         let at_home = || Some(self.home.as_ref()?.join(".corten").join("config"));
         let path = match self.find() {
@@ -237,7 +236,7 @@ impl Search {
     }
 }
 
-/// Reads a client config, which may have no contexts yet.
+/// Reads a client config, which may be without contexts.
 pub(crate) fn read(path: &Path) -> anyhow::Result<ClientConfig> {
     let size = std::fs::metadata(path)?.len();
     if size > MAX_SIZE {

@@ -25,7 +25,7 @@ pub(crate) type Md = MdServiceClient<Channel>;
 pub(crate) type State = StateClient<Channel>;
 pub(crate) type Time = TimeServiceClient<Channel>;
 
-/// A client that speaks over an open connection.
+/// A client on an open connection.
 pub(crate) trait Service {
     fn over(channel: Channel) -> Self;
 }

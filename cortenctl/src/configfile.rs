@@ -1,4 +1,4 @@
-//! Machine configs and patches as files, and what is wrong with them.
+//! Reads machine configs and patches from files, and reports their problems.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -8,13 +8,13 @@ use corten_config::{Document, Patch, Problems};
 
 use crate::failure::Failure;
 
-/// Reads a config, or standard input for `-`. No error quotes it: it has secrets.
+/// Reads a config, or standard input for `-`. No error quotes it, because it has secrets.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     Ok(limited(path).with_context(|| format!("machine config {}", path.display()))?)
 }
 
 fn limited(path: &Path) -> anyhow::Result<Vec<u8>> {
-    // One byte more than allowed shows that there is more than allowed.
+    // One byte over the limit shows that the input is too large.
     let limit = corten_config::MAX_SIZE as u64 + 1;
     let mut data = Vec::new();
     if path == Path::new("-") {
@@ -40,7 +40,7 @@ pub(crate) fn patched(config: Vec<u8>, patches: &[String]) -> Result<Vec<u8>, Fa
     }
     let mut text =
         String::from_utf8(config).map_err(|_| Failure::call("the config is not UTF-8 text"))?;
-    // One by one, so that a refusal can name the patch.
+    // One at a time, so that an error can name the patch.
     for (number, given) in patches.iter().enumerate() {
         let (name, bytes) = match given.strip_prefix('@') {
             Some(file) => {
@@ -59,7 +59,7 @@ pub(crate) fn patched(config: Vec<u8>, patches: &[String]) -> Result<Vec<u8>, Fa
     Ok(text.into_bytes())
 }
 
-/// Reads what a node would read.
+/// Parses a config as a node does.
 pub(crate) fn parse(name: &str, config: &[u8]) -> Result<Document, Failure> {
     Document::parse(config).map_err(|problems| wrong(name, &problems))
 }

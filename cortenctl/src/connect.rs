@@ -25,32 +25,32 @@ use crate::endpoint::Endpoint;
 use crate::failure::Failure;
 use crate::tls;
 
-/// How long the name servers have to answer, and then all addresses of an endpoint
-/// together to accept a connection.
+/// Timeout of name resolution, and then of the TCP connection over all addresses of an endpoint.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How long it then has for the handshake: an emulated machine that is booting
-/// is slow, and QEMU's port forward accepts before the guest does.
+/// Timeout of the TLS handshake: a booting emulated machine is slow, and QEMU's port forward
+/// accepts before the guest does.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// How long we then listen for its first word, which says whether it accepts
-/// our certificate, before we speak anyway.
+/// Time to wait for the node's first bytes, which show whether it accepts our certificate, before
+/// we send anyway.
 const FIRST_WORD: Duration = Duration::from_secs(2);
 
-/// What of a stream comes before it is printed, in bytes.
+/// Flow control window of a stream in bytes: the most that a node sends ahead of the output.
 const WINDOW: u32 = 2 << 20;
-/// And of all streams of a connection. HTTP/2's library ends a connection on which small frames wait that lack more
-/// than half of this of 256 bytes each: so a pause would end a log that is followed. A whole window of the shortest
-/// messages, of 8 bytes each, lacks 62 MiB.
+/// Flow control window of a connection in bytes. The HTTP/2 library ends a connection when the
+/// pending small frames fall short of 256 bytes each by more than half of this window in total.
+/// With a small window a paused reader would end a log that is followed. A whole stream window of
+/// the shortest messages, of 8 bytes each, falls short by 62 MiB.
 const CONNECTION_WINDOW: u32 = 128 << 20;
 
-/// An open connection, and whom a call on it asks.
+/// An open connection, and the nodes that calls on it address.
 #[derive(Debug, Clone)]
 pub(crate) struct Session {
     pub(crate) channel: Channel,
-    /// Values of the `nodes` metadata; empty asks the endpoint itself.
+    /// Values of the `nodes` metadata; empty addresses the endpoint itself.
     pub(crate) nodes: Vec<(String, MetadataValue<Ascii>)>,
-    /// Our roles, for messages.
+    /// Our roles, for error messages.
     pub(crate) roles: Vec<String>,
-    /// How nodes behind the endpoint are reached without it.
+    /// The way to connect to nodes behind the endpoint directly.
     pub(crate) direct: Option<Direct>,
 }
 
@@ -59,8 +59,8 @@ impl Session {
         C::over(self.channel.clone())
     }
 
-    /// A session with one of the nodes itself; `None`: it cannot be reached from here, which is no news where the
-    /// endpoint is the only way.
+    /// A session with one of the nodes itself. `None` if this machine cannot reach the node, which
+    /// is normal where the endpoint is the only way.
     pub(crate) async fn directly(&self, node: &str) -> Option<Session> {
         let channel = self.direct.as_ref()?.open(node).await.ok()?;
         Some(Session {
@@ -82,15 +82,15 @@ impl Session {
     }
 }
 
-/// The way to a node that is named, by its own address.
+/// Credentials for a direct connection to a node by its own address.
 #[derive(Debug, Clone)]
 pub(crate) struct Direct(Arc<ClientConfig>);
 
 impl Direct {
-    /// A connection to the node, whose certificate is verified as an endpoint's.
+    /// A connection to the node, with the certificate verified as for an endpoint.
     ///
     /// # Errors
-    /// Why there is none, a sentence.
+    /// The reason why the connection failed, a sentence.
     pub(crate) async fn open(&self, node: &str) -> Result<Channel, String> {
         let endpoint: Endpoint = node
             .parse()
@@ -99,22 +99,22 @@ impl Direct {
     }
 }
 
-/// A way to one or more nodes, open or failed. Two of them only with
-/// `--insecure`, where nobody forwards.
+/// A way to one or more nodes, open or failed. Several routes exist only with `--insecure`, where
+/// nodes do not forward calls.
 #[derive(Debug, Clone)]
 pub(crate) struct Route {
-    /// What the NODE column shows unless the answer says otherwise.
+    /// Value of the NODE column unless the answer has one.
     pub(crate) name: String,
     pub(crate) session: Result<Session, String>,
 }
 
-/// Those of the routes that are open: what is said of the others need not be said again.
+/// The open routes: the failed ones have been reported already.
 pub(crate) fn opened(routes: &[Route]) -> Vec<Route> {
     let open = routes.iter().filter(|route| route.session.is_ok());
     open.cloned().collect()
 }
 
-/// How many nodes will answer.
+/// The expected number of answering nodes.
 pub(crate) fn count(routes: &[Route]) -> usize {
     let nodes = |route: &Route| {
         let session = route.session.as_ref();
@@ -123,7 +123,7 @@ pub(crate) fn count(routes: &[Route]) -> usize {
     routes.iter().map(nodes).sum()
 }
 
-/// No endpoint could be reached: each of them, with why.
+/// No endpoint could be reached: every endpoint, with its error.
 #[derive(Debug)]
 pub(crate) struct Unreached(pub(crate) Vec<(Endpoint, String)>);
 
@@ -142,10 +142,10 @@ impl fmt::Display for Unreached {
 
 impl std::error::Error for Unreached {}
 
-/// Opens what the global flags ask for.
+/// Opens the routes that the global flags name.
 ///
 /// # Errors
-/// [`Unreached`] among them.
+/// [`Unreached`], or an error in flags or client config.
 pub(crate) async fn routes(global: &Global) -> Result<Vec<Route>, Failure> {
     if global.insecure {
         return insecure_routes(global).await;
@@ -153,11 +153,11 @@ pub(crate) async fn routes(global: &Global) -> Result<Vec<Route>, Failure> {
     Target::of(global)?.open().await
 }
 
-/// Other routes to nodes of which none answered: a connection that ended stays so. While no endpoint answers, the old
-/// ones.
+/// New routes to nodes of which none answered: a broken connection does not recover. Returns the
+/// old routes while no endpoint answers.
 ///
 /// # Errors
-/// It is not endpoints that `open` fails for.
+/// `open` fails for another reason than unreachable endpoints.
 pub(crate) async fn anew(
     old: Vec<Route>,
     open: impl AsyncFnOnce() -> Result<Vec<Route>, Failure>,
@@ -168,26 +168,26 @@ pub(crate) async fn anew(
     }
 }
 
-/// A cluster's nodes, and as whom they are asked.
+/// The nodes of a cluster, and the credentials for them.
 pub(crate) struct Target {
     /// The name of the context.
     pub(crate) context: String,
-    /// The nodes it asks unless told otherwise.
+    /// The context's default nodes.
     pub(crate) usual_nodes: Vec<String>,
-    /// Tried in turn.
+    /// Endpoints, tried in order.
     pub(crate) endpoints: Vec<Endpoint>,
-    /// Who answers; empty: the endpoint itself.
+    /// Nodes that answer the call; empty for the endpoint itself.
     pub(crate) nodes: Vec<String>,
     pub(crate) identity: Identity,
-    /// Which endpoints may hand the call on.
+    /// The endpoints that may forward the call.
     pub(crate) forward_through: ForwardThrough,
 }
 
 impl Target {
-    /// What the global flags and the client config name.
+    /// The target that the global flags and the client config name.
     ///
     /// # Errors
-    /// There is no such context, or it names no endpoint.
+    /// The context does not exist, or it names no endpoint.
     pub(crate) fn of(global: &Global) -> Result<Target, Failure> {
         if global.insecure {
             return Err(Failure::usage(
@@ -239,7 +239,7 @@ impl Target {
     /// Opens a connection.
     ///
     /// # Errors
-    /// [`Unreached`] among them.
+    /// [`Unreached`], among others.
     pub(crate) async fn open(&self) -> Result<Vec<Route>, Failure> {
         let nodes = self.nodes.iter().map(|node| node_value(node));
         let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
@@ -262,8 +262,8 @@ impl Target {
         }])
     }
 
-    /// Refuses an endpoint that could be an impostor among the cluster's nodes, as a node behind it would be given
-    /// what is meant for another.
+    /// Refuses to forward through an endpoint that may be a compromised worker: it would receive
+    /// data meant for another node.
     fn check(&self, endpoint: &Endpoint, leaf: &CertificateDer<'_>) -> Result<(), String> {
         let is_itself = |node: &String| {
             node.eq_ignore_ascii_case(endpoint.host())
@@ -284,8 +284,8 @@ impl Target {
     }
 }
 
-/// Who we are to a node that is locked, which knows its owner by the certificate alone. One that is named must be
-/// usable; a node in maintenance asks for none.
+/// Our credentials for a locked node, which identifies its owner by the certificate alone. A
+/// context named by flag must be usable; a node in maintenance requests no certificate.
 fn owner(global: &Global) -> Result<Option<Identity>, Failure> {
     let load = || -> Result<Identity, Failure> {
         let config = Search::new(global.cortenconfig.clone()).load()?;
@@ -298,7 +298,8 @@ fn owner(global: &Global) -> Result<Option<Identity>, Failure> {
     }
 }
 
-/// Nodes without a config do not forward, so each is an endpoint of its own.
+/// Routes to nodes without a config: they do not forward calls, so that each is an endpoint of its
+/// own.
 async fn insecure_routes(global: &Global) -> Result<Vec<Route>, Failure> {
     let owner = owner(global)?;
     let tls = Arc::new(tls::insecure(&global.cert_fingerprint, owner.as_ref())?);
@@ -335,7 +336,7 @@ async fn insecure_routes(global: &Global) -> Result<Vec<Route>, Failure> {
     Ok(routes)
 }
 
-/// A node as a value of the metadata, which holds only plain characters.
+/// A node as a value of the metadata, which allows only ASCII characters.
 pub(crate) fn node_value(node: &str) -> Result<(String, MetadataValue<Ascii>), Failure> {
     let plain = !node.is_empty() && node.chars().all(|c| c.is_ascii_graphic());
     let value = if plain { node.parse().ok() } else { None };
@@ -347,7 +348,7 @@ pub(crate) fn node_value(node: &str) -> Result<(String, MetadataValue<Ascii>), F
 /// The first endpoint that answers and whose certificate may carry the call.
 ///
 /// # Errors
-/// [`Unreached`] when none does.
+/// [`Unreached`] when no endpoint qualifies.
 async fn first<'a>(
     endpoints: &'a [Endpoint],
     tls: &Arc<ClientConfig>,
@@ -368,7 +369,7 @@ async fn first<'a>(
     Err(Unreached(failures).into())
 }
 
-/// A connection, and the certificate of who answers there.
+/// A connection, and the certificate of its server.
 async fn open(
     endpoint: &Endpoint,
     tls: &Arc<ClientConfig>,
@@ -423,10 +424,10 @@ async fn dial(
     Ok(stream)
 }
 
-/// With TLS 1.3 a node refuses our certificate after our side of the handshake
-/// is over, and closes: what we had written by then could cost us the reason.
-/// So its first word comes first: the alert, or the settings with which HTTP/2
-/// begins (RFC 9113, section 3.4). One that stays silent is spoken to.
+/// Waits for the node's first bytes after the handshake. With TLS 1.3 a node refuses our
+/// certificate after our side of the handshake is complete, and closes the connection; data written
+/// by then could hide the reason. The first bytes are either the alert or the HTTP/2 settings (RFC
+/// 9113, section 3.4). After a timeout the call is sent anyway.
 async fn accepted(stream: &mut TlsStream<TcpStream>, host: &str) -> Result<(), String> {
     match timeout(FIRST_WORD, stream.fill_buf()).await {
         Ok(Ok([])) => Err("it closed the connection at once; the node may still be booting".into()),
@@ -449,9 +450,9 @@ fn refused(error: &io::Error) -> String {
     }
 }
 
-/// A node that dies without a word must not hold a `--follow` for ever: asked
-/// after 30 s of silence, given up after another 30 s. HTTP/2 pings would do
-/// too, but servers of other make end connections that ping this often.
+/// Enables TCP keepalive, so that a dead node does not block a `--follow` forever: probes after 30
+/// s of silence, gives up after another 30 s. Other servers end connections with HTTP/2 pings this
+/// frequent.
 fn keep_alive(tcp: &TcpStream) -> io::Result<()> {
     tcp.set_nodelay(true)?;
     rustix::net::sockopt::set_socket_keepalive(tcp, true)?;
@@ -461,8 +462,8 @@ fn keep_alive(tcp: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// A channel on a stream that is open. When the stream ends, calls fail: a call
-/// such as a reboot must not be repeated on a new connection.
+/// A channel on an open stream. When the stream ends, calls fail: a call such as a reboot must not
+/// be repeated on a new connection.
 async fn channel(
     endpoint: &Endpoint,
     stream: TlsStream<TcpStream>,
@@ -478,7 +479,7 @@ async fn channel(
         }))
     });
     let authority = endpoint.authority();
-    // The library would start TLS of its own for an https address; ours is up.
+    // For an https address the library would start TLS itself; the stream already has it.
     let http = Http::from_shared(format!("http://{authority}"))?;
     let http = match format!("https://{authority}").parse::<Uri>() {
         Ok(origin) => http.origin(origin),

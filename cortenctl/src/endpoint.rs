@@ -1,4 +1,4 @@
-//! Where a node's API is: a host and a port.
+//! The address of a node's API: a host and a port.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -14,13 +14,13 @@ pub(crate) struct Endpoint {
     port: u16,
 }
 
-/// A text that names no endpoint.
+/// The error for a text that is no endpoint.
 #[derive(Debug, thiserror::Error)]
 #[error("{0:?} is not a host, host:port or [IPv6]:port")]
 pub(crate) struct BadEndpoint(String);
 
 impl Endpoint {
-    /// The name or address, without brackets; with its zone, if it has one.
+    /// The name or address, without brackets, with its zone if it has one.
     pub(crate) fn host(&self) -> &str {
         &self.host
     }
@@ -29,7 +29,7 @@ impl Endpoint {
         self.port
     }
 
-    /// What the node's certificate must name: the host without a zone.
+    /// The name that the node's certificate must have: the host without a zone.
     pub(crate) fn server_name(&self) -> Result<ServerName<'static>, BadEndpoint> {
         ServerName::try_from(self.unzoned().to_owned()).map_err(|_| BadEndpoint(self.host.clone()))
     }

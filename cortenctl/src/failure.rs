@@ -1,18 +1,18 @@
-//! How the program ends.
+//! The failures of the program and their exit codes.
 
 use std::io;
 use std::process::ExitCode;
 
 use crate::table::printable;
 
-/// Why the program does not succeed.
+/// A failure of the program.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The command line asks for something impossible: exit code 2.
+    /// The command line is invalid: exit code 2.
     Usage(String),
     /// A file, a call or a node failed: exit code 1.
     Call(anyhow::Error),
-    /// Nodes failed, and all that can be said was printed: exit code 1.
+    /// Nodes failed, and all errors have been printed: exit code 1.
     Told,
 }
 
@@ -38,7 +38,7 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Says on stderr what went wrong and gives the exit code.
+/// Prints the failure on stderr and returns the exit code.
 pub(crate) fn exit_code(result: Result<(), Failure>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -50,7 +50,7 @@ pub(crate) fn exit_code(result: Result<(), Failure>) -> ExitCode {
         // `cortenctl logs -f x | head` is no failure.
         Err(Failure::Call(error)) if closed_pipe(&error) => ExitCode::SUCCESS,
         Err(Failure::Call(error)) => {
-            // The text may have lines of its own, made here and not by a node.
+            // The text may have several lines, which this program made and not a node.
             let text = format!("{error:#}");
             let lines: Vec<String> = text.lines().map(printable).collect();
             eprintln!("error: {}", lines.join("\n"));

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, anyhow};
 use tempfile::NamedTempFile;
 
-/// The file to write for `path`. A link stays one: what it points to is replaced.
+/// The file to write for `path`. A symbolic link stays; its target is replaced.
 pub(crate) fn real(path: &Path) -> PathBuf {
     std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// Makes the directory a file shall be in, and those above it.
+/// Makes the parent directories of a file.
 pub(crate) fn make_parent(path: &Path) -> anyhow::Result<()> {
     let parent = directory(path);
     std::fs::create_dir_all(parent).with_context(|| format!("directory {}", parent.display()))
@@ -24,8 +24,8 @@ fn directory(path: &Path) -> &Path {
     }
 }
 
-/// A file that becomes the one at `path` when it is whole, readable by its owner
-/// only.
+/// A temporary file beside `path`, to be renamed to `path` when it is complete, readable by its
+/// owner only.
 pub(crate) fn beside(path: &Path) -> anyhow::Result<NamedTempFile> {
     let directory = directory(path);
     anyhow::ensure!(
@@ -34,11 +34,11 @@ pub(crate) fn beside(path: &Path) -> anyhow::Result<NamedTempFile> {
         path.display(),
         directory.display()
     );
-    // Made with mode 0600.
+    // Created with mode 0600.
     NamedTempFile::new_in(directory).with_context(|| path.display().to_string())
 }
 
-/// Writes a file whole or not at all, readable by its owner only.
+/// Writes a file by atomic rename, readable by its owner only.
 pub(crate) fn write(path: &Path, text: &str, force: bool) -> anyhow::Result<()> {
     let mut file = beside(path)?;
     let save = || -> anyhow::Result<()> {
@@ -65,7 +65,7 @@ pub(crate) fn read(path: &Path, limit: u64) -> anyhow::Result<String> {
     let load = || -> anyhow::Result<String> {
         let mut bytes = Vec::new();
         let file = std::fs::File::open(path)?;
-        // One byte more than allowed shows that there is more than allowed.
+        // One byte over the limit shows that the file is too large.
         file.take(limit + 1).read_to_end(&mut bytes)?;
         anyhow::ensure!(bytes.len() as u64 <= limit, "larger than {limit} bytes");
         String::from_utf8(bytes).map_err(|_| anyhow!("not UTF-8 text"))

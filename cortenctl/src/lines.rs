@@ -1,20 +1,19 @@
-//! Streams of text from one or several nodes, printed line by line.
+//! Text streams from one or several nodes, printed line by line.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use crate::table::printable;
 
-/// A line longer than this is printed in parts, so that a node cannot fill our
-/// memory.
+/// Bytes of a line after which it is printed in parts, so that a node cannot exhaust our memory.
 const MAX_LINE: usize = 1024 * 1024;
 
-/// Puts frames of bytes together into lines.
+/// Assembles lines from byte frames.
 #[derive(Debug)]
 pub(crate) struct Lines {
-    /// Whether a line starts with its node.
+    /// Whether lines start with the name of their node.
     prefix: bool,
-    /// Whether the output is a terminal, which bytes from a node must not steer.
+    /// Whether the output is a terminal, which control characters from a node must not reach.
     terminal: bool,
     partial: BTreeMap<String, Vec<u8>>,
 }
@@ -28,7 +27,7 @@ impl Lines {
         }
     }
 
-    /// Takes a frame and writes the lines it completes.
+    /// Takes a frame and writes the completed lines.
     pub(crate) fn push(
         &mut self,
         node: &str,
@@ -53,7 +52,7 @@ impl Lines {
         out.flush()
     }
 
-    /// Writes what has not been ended by a newline.
+    /// Writes the rest without a final newline.
     pub(crate) fn finish(&mut self, out: &mut impl Write) -> io::Result<()> {
         for (node, rest) in std::mem::take(&mut self.partial) {
             self.line(&node, &rest, out)?;

@@ -1,14 +1,13 @@
 //! The operator's client of the node API.
 //!
-//! Owns: the command line, the client config file, new machine configs with
-//! their secrets, and how answers look on a terminal.
-//! Never does: anything on a node but through the API. It holds no state of
-//! its own, and prints no secret but in a config it was asked to write.
+//! Owns: the command line, the client config file, new machine configs with their secrets, and the
+//! output on a terminal.
+//! Never does: anything on a node except through the API. It holds no state of its own, and prints
+//! a secret only in a config that the user asked for.
 //! Talks to: apid on port 50000 of one or more nodes, over mutual TLS.
 //! On a laptop: `cargo run -p cortenctl -- gen config demo https://127.0.0.1:6443 -o /tmp/demo`.
 //!
-//! Exit codes: 0 everything answered, 1 a call or a node failed, 2 the command
-//! line is wrong.
+//! Exit codes: 0 everything answered, 1 a call or a node failed, 2 the command line is wrong.
 
 mod answers;
 mod cli;
@@ -47,8 +46,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Connections have a thread of their own: they answer a node's pings also while nobody reads our output, as with a
-/// pager, and this thread waits for that.
+/// Connections have a thread of their own. They must answer a node's pings also while this thread
+/// blocks on its output, such as on a pager.
 fn run(cli: cli::Cli) -> Result<(), failure::Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)

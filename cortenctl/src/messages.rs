@@ -1,14 +1,14 @@
-//! Which messages say which node they are from, and which replies hold them.
+//! Access to the node that a message is from, and to the messages in a reply.
 
 use corten_api::{cluster, common, inspect, machine, storage, time};
 
 /// A message of one node.
 pub(crate) trait Message {
-    /// Who it is from and what failed; a node that is asked directly sends none.
+    /// The node's name and error; a node that is called directly sends none.
     fn metadata(&self) -> Option<&common::Metadata>;
 }
 
-/// What a call answers: a message of each node.
+/// The reply of a call: a message of each node.
 pub(crate) trait Reply {
     /// The message of a node.
     type Message: Message;

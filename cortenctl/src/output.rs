@@ -1,5 +1,4 @@
-//! How answers are printed: the form chosen with `-o`, and the one way the
-//! answers of every verb take to it.
+//! The output format of `-o`, and the path that the answers of every verb take to it.
 
 use std::str::FromStr;
 
@@ -11,7 +10,7 @@ use crate::failure::Failure;
 use crate::path;
 use crate::table::{Rows, harmless, print};
 
-/// How answers are printed.
+/// The output format of answers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) enum Format {
     /// Columns or text, for people.
@@ -26,7 +25,7 @@ pub(crate) enum Format {
 pub(crate) enum Form {
     Yaml,
     Json,
-    /// A line for each answer: what the expression selects of it.
+    /// A line for each answer: the values that the expression selects.
     Jsonpath(JsonPath),
 }
 
@@ -36,7 +35,7 @@ impl FromStr for Format {
     fn from_str(text: &str) -> Result<Format, String> {
         match text.split_once('=') {
             Some(("jsonpath", path)) => Ok(Format::Document(Form::Jsonpath(path::parse(path)?))),
-            // `text` is what `config info` of the reference calls it.
+            // `text` is the reference client's name in `config info`.
             None if text == "table" || text == "text" => Ok(Format::Table),
             None if text == "yaml" => Ok(Format::Document(Form::Yaml)),
             None if text == "json" => Ok(Format::Document(Form::Json)),
@@ -46,7 +45,7 @@ impl FromStr for Format {
 }
 
 impl Form {
-    /// All answers together: a list with an item for each.
+    /// All answers together, as a list with an item for each.
     pub(crate) fn list(&self, items: Vec<Value>) -> Result<String, Failure> {
         match self {
             Form::Jsonpath(path) => Ok(items.iter().map(|item| line(item, path)).collect()),
@@ -54,7 +53,7 @@ impl Form {
         }
     }
 
-    /// An answer that comes alone.
+    /// A single answer.
     pub(crate) fn document(&self, value: &Value) -> Result<String, Failure> {
         match self {
             Form::Jsonpath(path) => Ok(line(value, path)),
@@ -68,8 +67,8 @@ impl Form {
         }
     }
 
-    /// One of many answers that come one by one, nobody knows how many: an item of
-    /// a YAML list that is written bit by bit, or an object on a line of its own.
+    /// One of an unknown number of answers, printed as it arrives: an item of a YAML list, or a
+    /// JSON object on a line of its own.
     pub(crate) fn part(&self, value: Value) -> Result<String, Failure> {
         match self {
             Form::Yaml => self.document(&Value::Array(vec![value])),
@@ -90,15 +89,15 @@ fn line(value: &Value, path: &JsonPath) -> String {
     format!("{}\n", path::select(path, value))
 }
 
-/// Prints what nodes answered, as text or as a list with an item per node, and
-/// says which failed.
+/// Prints the nodes' answers, as text or as a list with an item per node, and reports the failed
+/// nodes.
 pub(crate) fn show<M>(
     answers: Answers<M>,
     format: &Format,
     text: impl FnOnce(&[(String, M)]) -> String,
     item: impl Fn(&M) -> Value,
 ) -> Result<(), Failure> {
-    // A header over nothing would look like an answer.
+    // A header without rows would look like an answer.
     if !answers.good.is_empty() || answers.failed.is_empty() {
         let text = match format {
             Format::Table => text(&answers.good),
@@ -123,7 +122,7 @@ pub(crate) fn with_node(node: &str, item: Value) -> Value {
     Value::Object(object)
 }
 
-/// Answers that are printed as they come: rows of a table, or parts of a list.
+/// Answers that are printed as they arrive: rows of a table, or parts of a list.
 #[derive(Debug)]
 pub(crate) struct Items<'a> {
     format: &'a Format,
@@ -140,7 +139,7 @@ impl<'a> Items<'a> {
         }
     }
 
-    /// Takes an answer: its row or its item, whichever is printed.
+    /// Takes an answer and prints its row or its item, depending on the format.
     pub(crate) fn add(
         &mut self,
         node: &str,
@@ -163,7 +162,7 @@ impl<'a> Items<'a> {
         self.used
     }
 
-    /// Prints what still waits; of a table without rows that is its header.
+    /// Prints pending rows; for a table without rows, its header.
     pub(crate) fn finish(mut self) -> Result<(), Failure> {
         if *self.format == Format::Table {
             print(&self.rows.render())?;

@@ -1,18 +1,17 @@
-//! The JSON paths in a type's columns and in `get -o jsonpath=`: `{.a.b}`,
-//! `{.list[:]}`, `{.list[?(@.type=="Ready")].status}`. Without their braces they
-//! are those of RFC 9535 but for the `$` in front.
+//! JSON paths of a type's columns and of `get -o jsonpath=`: `{.a.b}`, `{.list[:]}`,
+//! `{.list[?(@.type=="Ready")].status}`. Without the braces they are those of RFC 9535 without the
+//! leading `$`.
 
 use serde_json::Value;
 use serde_json_path::JsonPath;
 
 use crate::table::printable;
 
-/// Longer ones are no columns; the parser recurses.
+/// Maximum length: the parser recurses, and no column has a longer path.
 const MAX_LENGTH: usize = 1024;
 
-/// What a node's path selects, as a cell; one that cannot be read selects
-/// nothing. Steps that multiply what they are given are refused: a node could
-/// keep us busy for ever.
+/// The value of a node's path as a cell; an invalid path gives an empty cell. Refuses steps that
+/// multiply their results, with which a node could keep this client busy forever.
 pub(crate) fn column(value: &Value, path: &str) -> String {
     if path.contains("..") || path.contains(',') {
         return String::new();
@@ -20,13 +19,13 @@ pub(crate) fn column(value: &Value, path: &str) -> String {
     parse(path).map_or_else(|_| String::new(), |path| select(&path, value))
 }
 
-/// What a path selects, with a blank between two values. Nothing selected is an empty text.
+/// The selected values, separated by blanks; empty if the path selects nothing.
 pub(crate) fn select(path: &JsonPath, value: &Value) -> String {
     let cells: Vec<String> = path.query(value).iter().map(|found| cell(found)).collect();
     cells.join(" ")
 }
 
-/// Reads a path.
+/// Parses a path.
 ///
 /// # Errors
 /// A sentence for the user.
@@ -48,7 +47,7 @@ fn cell(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => printable(text),
-        // Escapes of JSON leave some of them (U+0080 to U+009F).
+        // JSON does not escape control characters from U+0080 to U+009F.
         other => printable(&other.to_string()),
     }
 }

@@ -1,5 +1,5 @@
-//! How far a long transfer is: a counter of bytes that is written over itself,
-//! on standard error when that is a terminal, and nowhere otherwise.
+//! Progress of a long transfer: a byte counter that overwrites itself. Printed on standard error,
+//! only if that is a terminal.
 
 use std::io::{self, IsTerminal as _, Write};
 use std::time::{Duration, Instant};
@@ -7,32 +7,32 @@ use std::time::{Duration, Instant};
 use crate::table::printable;
 use crate::units;
 
-/// Between two looks of the counter: more are not read, and cost a write each.
+/// Minimum interval between two updates: a reader does not see more, and each costs a write.
 const PAUSE: Duration = Duration::from_millis(200);
-/// A longer label is cut: a line that wraps could not be taken away again.
+/// Maximum length of a label: a line that wraps could not be erased.
 const LABEL: usize = 50;
-/// Back to the beginning of the line, and away with what is on it (ECMA-48, EL).
+/// Return to the beginning of the line and erase it (ECMA-48, EL).
 const CLEAR: &str = "\r\u{1b}[K";
 
-/// A counter of bytes. Its line is gone when it is dropped.
+/// A byte counter. Dropping it erases its line.
 pub(crate) struct Progress {
     label: String,
     bytes: u64,
-    /// When it was last written.
+    /// Time of the last update.
     shown: Option<Instant>,
     out: Option<Box<dyn Write + Send>>,
 }
 
 impl Progress {
-    /// `label` says what happens to the bytes: `n1: sent`.
+    /// A counter with a `label` for the transfer: `n1: sent`.
     pub(crate) fn new(label: impl AsRef<str>) -> Progress {
         let terminal = io::stderr().is_terminal();
         let out = terminal.then(|| Box::new(io::stderr()) as Box<dyn Write + Send>);
         Progress::to(out, label.as_ref())
     }
 
-    /// The same for data that goes to standard output, which may be the same
-    /// terminal: then the data itself is to be seen.
+    /// A counter for data that goes to standard output. It is hidden if standard output is a
+    /// terminal too, which shows the data.
     pub(crate) fn beside_output(label: impl AsRef<str>) -> Progress {
         if io::stdout().is_terminal() {
             return Progress::to(None, "");
@@ -49,17 +49,17 @@ impl Progress {
         }
     }
 
-    /// Whether anybody sees it.
+    /// Whether the counter is visible.
     pub(crate) fn is_shown(&self) -> bool {
         self.out.is_some()
     }
 
-    /// So many bytes more.
+    /// Adds bytes to the counter.
     pub(crate) fn add(&mut self, bytes: usize) {
         self.set(self.bytes.saturating_add(bytes as u64));
     }
 
-    /// So many bytes in all.
+    /// Sets the total number of bytes.
     pub(crate) fn set(&mut self, bytes: u64) {
         self.set_at(bytes, Instant::now());
     }
@@ -75,7 +75,7 @@ impl Progress {
         self.write(&text);
     }
 
-    /// A counter that cannot be written is no reason to end a transfer.
+    /// Writes to the terminal and ignores errors: they must not end a transfer.
     fn write(&mut self, text: &str) {
         if let Some(out) = &mut self.out {
             out.write_all(text.as_bytes()).ok();

@@ -49,7 +49,7 @@ pub(crate) async fn one(
     Ok(reply.resource.unwrap_or_default())
 }
 
-/// Every type the node has.
+/// Every resource type of the node.
 pub(crate) async fn definitions(node: &Node) -> Result<Vec<ResourceDefinitionSpec>, Trouble> {
     let mut known = Vec::new();
     for resource in list(node, DEFINITIONS.0, DEFINITIONS.1).await? {
@@ -60,7 +60,7 @@ pub(crate) async fn definitions(node: &Node) -> Result<Vec<ResourceDefinitionSpe
     Ok(known)
 }
 
-/// The type somebody means by `name`.
+/// The type with the name or alias `name`.
 pub(crate) async fn definition(node: &Node, name: &str) -> Result<ResourceDefinitionSpec, Trouble> {
     choose(definitions(node).await?, name).map_err(Trouble::Said)
 }
@@ -92,7 +92,7 @@ fn choose(
     }
 }
 
-/// What a resource says, read from its YAML form.
+/// The spec of a resource, parsed from its YAML form.
 pub(crate) fn spec(resource: &api::Resource) -> Result<Value, Trouble> {
     let yaml = resource.spec.as_ref().map_or("", |spec| &spec.yaml_spec);
     if yaml.is_empty() {
@@ -108,7 +108,7 @@ pub(crate) fn spec(resource: &api::Resource) -> Result<Value, Trouble> {
     })
 }
 
-/// A resource as a document, with the keys scripts read.
+/// A resource as a document, with the keys that scripts read.
 pub(crate) fn document(
     node: &str,
     event: Option<&str>,

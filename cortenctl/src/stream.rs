@@ -1,4 +1,4 @@
-//! The one loop over nodes, and the one over the frames of a stream.
+//! The loop over nodes for calls to one node at a time, and the loop over the frames of a stream.
 
 use std::future::Future;
 use std::io;
@@ -15,16 +15,16 @@ use crate::connect::{Direct, Route, Session, count};
 use crate::failure::Failure;
 use crate::messages::Message;
 
-/// Nodes that failed, each with why.
+/// Failed nodes, each with its error.
 pub(crate) type Failed = Vec<(String, String)>;
 
-/// Why the work on one node ended early.
+/// The reason why the work on one node ended early.
 pub(crate) enum Trouble {
     /// The node refused, or the connection broke.
     Call(Status),
-    /// The node's answer is of no use; a sentence.
+    /// The node's answer is unusable; a sentence.
     Said(String),
-    /// This side failed: the other nodes are not asked any more.
+    /// This side failed: the remaining nodes are not called.
     Here(Failure),
 }
 
@@ -46,14 +46,14 @@ impl From<io::Error> for Trouble {
     }
 }
 
-/// One node, and the way to it: for calls that ask one node at a time.
+/// One node and its connection, for calls to one node at a time.
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
     pub(crate) name: String,
     channel: Channel,
-    /// Asked through the endpoint; without it the endpoint answers itself.
+    /// Metadata value of the node behind the endpoint; `None` for the endpoint itself.
     asked: Option<MetadataValue<Ascii>>,
-    /// The way to it without the endpoint.
+    /// The way to connect to the node directly.
     direct: Option<Direct>,
 }
 
@@ -74,7 +74,8 @@ impl Node {
             .collect()
     }
 
-    /// The same node at the end of a connection of its own; `None`: it cannot be reached, or there is nothing between.
+    /// The same node over a connection of its own. `None` if it cannot be reached, or if the
+    /// connection is direct already.
     async fn itself(&self) -> Option<Node> {
         self.asked.as_ref()?;
         let channel = self.direct.as_ref()?.open(&self.name).await.ok()?;
@@ -86,7 +87,7 @@ impl Node {
         })
     }
 
-    /// Does what a node may refuse to do for a call through another one: then once more with the node itself.
+    /// Runs `work`, and repeats it over a direct connection if the node refuses a forwarded call.
     pub(crate) async fn or_itself<T>(
         &self,
         mut work: impl AsyncFnMut(&Node) -> Result<T, Trouble>,
@@ -104,7 +105,7 @@ impl Node {
         C::over(self.channel.clone())
     }
 
-    /// A request without a deadline, as for a stream that goes on.
+    /// A request without a timeout, for a stream that stays open.
     pub(crate) fn request<B>(&self, body: B) -> Request<B> {
         let mut request = Request::new(body);
         if let Some(node) = &self.asked {
@@ -114,7 +115,7 @@ impl Node {
         request
     }
 
-    /// A request that must be answered in time.
+    /// A request with a timeout.
     pub(crate) fn brief<B>(&self, body: B) -> Request<B> {
         let mut request = self.request(body);
         request.set_timeout(DEADLINE);
@@ -122,7 +123,7 @@ impl Node {
     }
 }
 
-/// Works through the routes; what cannot be reached or fails is listed.
+/// Runs `work` on every session; collects the routes that are not open or fail.
 pub(crate) async fn sessions(
     routes: Vec<Route>,
     mut work: impl AsyncFnMut(&str, &Session, &mut Failed) -> Result<(), Trouble>,
@@ -140,7 +141,7 @@ pub(crate) async fn sessions(
     Ok(failed)
 }
 
-/// Whether a node refuses because another one has handed the call on.
+/// Whether a node refuses the call because another node forwarded it.
 fn is_not_forwarded(status: &Status) -> bool {
     status.code() == Code::PermissionDenied && status.message().contains(NOT_FORWARDED)
 }
@@ -153,8 +154,7 @@ fn told(trouble: Trouble, roles: &[String]) -> Result<String, Failure> {
     }
 }
 
-/// Works on one node after the other, for services that answer for one at a
-/// time.
+/// Works on one node after the other, for services that answer for one node at a time.
 pub(crate) async fn each(
     routes: Vec<Route>,
     mut work: impl AsyncFnMut(&Node) -> Result<(), Trouble>,
@@ -180,7 +180,7 @@ pub(crate) fn only_one(routes: &[Route], what: &str) -> Result<(), Failure> {
     )))
 }
 
-/// Hands over every frame of a stream, to its end.
+/// Passes on every frame of a stream until its end.
 pub(crate) async fn drain<M>(
     frames: &mut Streaming<M>,
     mut take: impl FnMut(M) -> Result<(), Trouble>,
@@ -191,8 +191,8 @@ pub(crate) async fn drain<M>(
     Ok(())
 }
 
-/// Puts the frames of a stream together, at most `limit` bytes of them. What came
-/// before an error is kept; `too_large` is what is said of a stream that is longer.
+/// Collects the frames of a stream, at most `limit` bytes of them. Keeps the data before an error;
+/// `too_large` is the error for a longer stream.
 pub(crate) async fn gather(
     frames: &mut Streaming<Data>,
     limit: usize,
@@ -209,8 +209,7 @@ pub(crate) async fn gather(
     .await
 }
 
-/// Makes a call that streams and hands every frame to `take` with the node it
-/// is from.
+/// Makes a streaming call and passes every frame to `take` with the frame's node.
 pub(crate) async fn stream<C, B, M, F, Fut, G>(
     routes: Vec<Route>,
     body: B,

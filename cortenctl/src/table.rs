@@ -6,7 +6,7 @@ use std::io::{self, Write};
 /// Spaces between two columns.
 const GAP: usize = 3;
 
-/// Rows that wait for their widths before they are printed.
+/// Number of pending rows that are printed at once, with their common widths.
 const MANY: usize = 1000;
 
 /// Rows of text under a header.
@@ -22,8 +22,8 @@ impl Table {
         table
     }
 
-    /// Adds a row. Cells may come from a node: control characters in them
-    /// would break the table or steer the terminal, and are replaced.
+    /// Adds a row. Replaces control characters in cells: cells from a node could otherwise break
+    /// the table or control the terminal.
     pub(crate) fn row<C: AsRef<str>>(&mut self, cells: impl IntoIterator<Item = C>) {
         let cells = cells.into_iter().map(|cell| printable(cell.as_ref()));
         self.rows.push(cells.collect());
@@ -45,7 +45,7 @@ impl Table {
     }
 }
 
-/// A table that is printed while it grows: columns get wider, never narrower.
+/// A table that is printed as it grows: columns get wider, never narrower.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
     widths: Vec<usize>,
@@ -59,7 +59,7 @@ impl Rows {
         rows
     }
 
-    /// Whether there is not even a header.
+    /// Whether it has not even a header.
     pub(crate) fn is_empty(&self) -> bool {
         self.widths.is_empty()
     }
@@ -74,8 +74,8 @@ impl Rows {
         self.waiting.push(cells);
     }
 
-    /// The same as [`Rows::render`] once many rows wait, else nothing: a node's
-    /// list may be longer than our memory.
+    /// Renders once many rows are pending, else returns nothing: a node's list may be larger than
+    /// our memory.
     pub(crate) fn render_many(&mut self) -> String {
         if self.waiting.len() < MANY {
             return String::new();
@@ -83,7 +83,7 @@ impl Rows {
         self.render()
     }
 
-    /// The rows added since this was last called.
+    /// Renders the rows added since the last call.
     pub(crate) fn render(&mut self) -> String {
         let mut text = String::new();
         for row in std::mem::take(&mut self.waiting) {
@@ -108,14 +108,14 @@ fn line(row: &[String], widths: &[usize]) -> String {
     text
 }
 
-/// A text in which no character steers a terminal.
+/// A text without control characters.
 pub(crate) fn printable(text: &str) -> String {
     let visible = |c: char| if c.is_control() { '?' } else { c };
     text.chars().map(visible).collect()
 }
 
-/// A document of several lines in which no character steers a terminal. Most are
-/// written as escapes by then; those beyond ASCII (U+0080 to U+009F) are not.
+/// A document of several lines without control characters. Most of them are escaped already; those
+/// from U+0080 to U+009F are not.
 pub(crate) fn harmless(document: &str) -> String {
     let visible = |c: char| match c {
         '\n' | '\t' => c,
@@ -125,7 +125,7 @@ pub(crate) fn harmless(document: &str) -> String {
     document.chars().map(visible).collect()
 }
 
-/// Writes to stdout; a closed pipe is an error here, and no failure in the end.
+/// Writes to stdout. A closed pipe is an error here, which the exit code ignores.
 pub(crate) fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;

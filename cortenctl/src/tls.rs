@@ -1,4 +1,4 @@
-//! Whom we trust, and how a broken handshake reads.
+//! The trusted certificates of a connection, and readable errors of a failed handshake.
 
 use std::io;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use rustls::{
 use crate::clientconfig::Identity;
 use crate::units;
 
-/// The protocol asked for; a server that picks another is no node.
+/// The requested protocol; a server that selects another is no node.
 pub(crate) const ALPN: &[u8] = b"h2";
 
 /// TLS with the context's certificate, trusting the context's authority only.
@@ -48,7 +48,7 @@ pub(crate) fn mutual(identity: &Identity, now: SystemTime) -> anyhow::Result<Cli
     Ok(config)
 }
 
-/// The client's certificate with what signed it, and its key.
+/// The client's certificate with its chain, and its key.
 fn chain_and_key(
     identity: &Identity,
 ) -> anyhow::Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)> {
@@ -59,7 +59,7 @@ fn chain_and_key(
     Ok((chain, key))
 }
 
-/// The roles the context's certificate carries, for a message about a refusal.
+/// The roles in the context's certificate, for a message about a refusal.
 pub(crate) fn roles(identity: &Identity) -> Vec<String> {
     corten_pki::certificates_from_pem(identity.crt.as_bytes())
         .ok()
@@ -67,8 +67,8 @@ pub(crate) fn roles(identity: &Identity) -> Vec<String> {
         .unwrap_or_default()
 }
 
-/// TLS to a node without a config: its certificate is believed, or must have one of these fingerprints if any are
-/// given. The owner's certificate is shown to a node that asks for one, which is locked.
+/// TLS to a node without a config. The node's certificate is trusted, or must have one of these
+/// fingerprints if any are given. A locked node requests a certificate and gets the owner's.
 pub(crate) fn insecure(
     fingerprints: &[String],
     owner: Option<&Identity>,
@@ -98,8 +98,8 @@ pub(crate) fn insecure(
     Ok(config)
 }
 
-/// Checks a certificate by its key's fingerprint alone, or not at all. The
-/// handshake's signature is checked in any case: the peer holds the key.
+/// Verifies a certificate by its key's fingerprint alone, or not at all. The handshake's signature
+/// is always verified, which proves that the peer holds the key.
 #[derive(Debug)]
 struct Pinned {
     fingerprints: Vec<String>,
@@ -156,7 +156,7 @@ impl ServerCertVerifier for Pinned {
     }
 }
 
-/// What a failed handshake means, and what to do.
+/// The meaning of a failed handshake, and the remedy.
 pub(crate) fn explain(error: &io::Error, host: &str) -> String {
     let Some(tls) = error
         .get_ref()
@@ -194,7 +194,7 @@ pub(crate) fn explain(error: &io::Error, host: &str) -> String {
     }
 }
 
-/// What a node can have against our certificate.
+/// The alerts with which a node refuses our certificate.
 const REFUSALS: [AlertDescription; 8] = [
     AlertDescription::CertificateRequired,
     AlertDescription::UnknownCA,
@@ -206,9 +206,9 @@ const REFUSALS: [AlertDescription; 8] = [
     AlertDescription::CertificateExpired,
 ];
 
-/// The meaning of a TLS alert below `error`, if there is one: with TLS 1.3 a
-/// node refuses our certificate only after the handshake, while the call is
-/// under way. The HTTP/2 library keeps of that error nothing but its text.
+/// The meaning of a TLS alert below `error`, if there is one. With TLS 1.3 a node refuses our
+/// certificate only after the handshake, during the call. The HTTP/2 library keeps only the text of
+/// that error.
 pub(crate) fn refusal_below(error: &dyn std::error::Error) -> Option<String> {
     let text = chain(error);
     REFUSALS
@@ -238,7 +238,7 @@ fn alert_text(alert: AlertDescription) -> String {
     }
 }
 
-/// The text of an error and of everything below it.
+/// The text of an error and of all its sources.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

@@ -1,5 +1,5 @@
-//! Numbers as the node API's clients write them: durations as `1h2m3s`, sizes
-//! in powers of a thousand.
+//! Numbers in the forms of the node API's clients: durations as `1h2m3s`, sizes in powers of a
+//! thousand.
 
 use std::time::{Duration, SystemTime};
 
@@ -20,7 +20,7 @@ pub(crate) fn duration(duration: Duration) -> String {
     }
 }
 
-/// A long time in the largest unit of which there are two: `300 days`, `36 hours`.
+/// A long duration in the largest unit with a value of at least two: `300 days`, `36 hours`.
 pub(crate) fn coarse(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let units = [(86_400, "days"), (3_600, "hours"), (60, "minutes")];
@@ -29,8 +29,7 @@ pub(crate) fn coarse(duration: Duration) -> String {
     format!("{} {unit}", seconds / size)
 }
 
-/// How long ago something was. The node's clock may be ahead of ours: that is
-/// `0s`.
+/// The age of something; `0s` if the node's clock is ahead of ours.
 pub(crate) fn age(at: Timestamp, now: SystemTime) -> String {
     let passed = SystemTime::try_from(at)
         .ok()
@@ -38,7 +37,7 @@ pub(crate) fn age(at: Timestamp, now: SystemTime) -> String {
     duration(passed.unwrap_or_default())
 }
 
-/// Reads `90s`, `2m`, `1h30m`, `500ms`.
+/// Parses `90s`, `2m`, `1h30m`, `500ms`.
 ///
 /// # Errors
 /// A sentence for the user.
@@ -86,7 +85,7 @@ pub(crate) fn binary_size(bytes: u64) -> String {
     format!("{number}{unit}")
 }
 
-/// The number in front of a unit, with two digits at least, and the unit.
+/// The number before a unit, with at least two digits, and the unit.
 fn scaled(bytes: u64, step: f64, units: [&'static str; 6]) -> (String, &'static str) {
     if bytes < 10 {
         return (bytes.to_string(), "B");
@@ -109,7 +108,8 @@ pub(crate) fn count(count: u64) -> String {
     )
 }
 
-/// A number in the largest of the units, each so many of the one before, that leaves 1 or more; the unit, if any.
+/// A number in the largest unit in which it is at least 1, where each unit is `step` times the one
+/// before. No unit if the number is smaller than the first.
 fn divided(number: u64, step: f64, units: [&'static str; 6]) -> (f64, Option<&'static str>) {
     let mut value = number as f64;
     let mut unit = None;
@@ -123,13 +123,13 @@ fn divided(number: u64, step: f64, units: [&'static str; 6]) -> (f64, Option<&'s
     (value, unit)
 }
 
-/// A size from a node, which may be less than nothing.
+/// A size from a node, which may be negative.
 pub(crate) fn signed_size(bytes: i64) -> String {
     let text = size(bytes.unsigned_abs());
     if bytes < 0 { format!("-{text}") } else { text }
 }
 
-/// A moment, as RFC 3339 has it; one outside of the calendar is `?`.
+/// A timestamp in the form of RFC 3339; `?` outside of the calendar.
 pub(crate) fn moment(at: Timestamp) -> String {
     let nanos = u32::try_from(at.nanos)
         .ok()
@@ -140,11 +140,11 @@ pub(crate) fn moment(at: Timestamp) -> String {
     }
 }
 
-/// Half a year: how long a file's time is shown with its seconds.
+/// Maximum age of a file time that is shown with seconds: half a year.
 const RECENT: Duration = Duration::from_secs(180 * 24 * 60 * 60);
 
-/// When a file was changed, in seconds since 1970, as `ls` shows it: in UTC,
-/// with the year instead of the seconds if it is long ago.
+/// The modification time of a file, in seconds since 1970, in the form of `ls`: UTC, with the year
+/// instead of the seconds if it is old.
 pub(crate) fn file_time(modified: i64, now: SystemTime) -> String {
     let Ok(time) = OffsetDateTime::from_unix_timestamp(modified) else {
         return "?".to_owned();

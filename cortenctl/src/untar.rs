@@ -1,6 +1,5 @@
-//! Unpacking a tar archive of a node. The archive may be hostile: nothing is
-//! written outside of the target, and no device, socket or set-user-id file is
-//! made.
+//! Unpacks a tar archive from a node, which may be hostile. Never writes outside the target, and
+//! never makes a device, socket or set-user-id file.
 
 use std::fs::{self, Permissions};
 use std::io::Read;
@@ -10,23 +9,22 @@ use std::path::{Component, Path, PathBuf};
 use anyhow::{Context as _, bail};
 use tar::EntryType;
 
-/// A path that was made to write elsewhere.
+/// A path that leads out of the target.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{0:?} leads out of the target; nothing from here on is unpacked: the node, or somebody on the way, is not to be trusted"
 )]
 pub(crate) struct LeadsOut(PathBuf);
 
-/// How many left-out entries are named.
+/// Maximum number of skipped entries to report.
 const MOST_TOLD: usize = 100;
 
-/// Unpacks files, directories and symbolic links; what else there is is left
-/// out, and told by the names returned. Directories stay open to their owner,
-/// whatever the archive says.
+/// Unpacks files, directories and symbolic links; returns the names of other entries, which it
+/// skips. Directories stay accessible to their owner, whatever their mode in the archive.
 ///
 /// # Errors
-/// At the first entry whose path is absolute, has a `..` or leads through a link
-/// out of the target, and when the archive is damaged. What came before stays.
+/// An entry's path is absolute, has a `..`, or leads out of the target through a link; or the
+/// archive is damaged. The entries before it stay.
 pub(crate) fn extract(archive: impl Read, target: &Path) -> anyhow::Result<Vec<String>> {
     let mut archive = tar::Archive::new(archive);
     archive.set_preserve_permissions(false);
@@ -49,11 +47,11 @@ pub(crate) fn extract(archive: impl Read, target: &Path) -> anyhow::Result<Vec<S
             }
             continue;
         }
-        // Refuses what leads out through a link that came before.
+        // Refuses a path that leads out through an earlier link.
         let unpacked = entry
             .unpack_in(target)
             .with_context(|| format!("{path:?}"))?;
-        // The archive's own root is `.`, which is there.
+        // The archive's root is `.`, which exists.
         if path.components().all(|part| part == Component::CurDir) {
             continue;
         }
@@ -67,9 +65,9 @@ pub(crate) fn extract(archive: impl Read, target: &Path) -> anyhow::Result<Vec<S
     Ok(left_out)
 }
 
-/// What is in a directory comes after it: one that nobody may write to could be
-/// filled by root only, and deleted by nobody else. `path` is a directory, not a
-/// link to one: the library has refused that.
+/// Makes a directory writable by its owner. Its entries follow later in the archive; without write
+/// permission only root could create them, and no other user could delete them. `path` is a
+/// directory, not a link to one, which the library has refused.
 fn open_to_owner(path: &Path) -> std::io::Result<()> {
     let mode = fs::symlink_metadata(path)?.permissions().mode();
     fs::set_permissions(path, Permissions::from_mode((mode & 0o777) | 0o700))
@@ -86,7 +84,7 @@ mod tests {
 
     use super::*;
 
-    /// The name is written as it is: the library would refuse the hostile ones.
+    /// An entry with its name written unchecked: the library would refuse hostile names.
     fn entry(kind: EntryType, name: &str, link: &str, data: &[u8]) -> Vec<u8> {
         with_mode(0o4755, kind, name, link, data)
     }
@@ -135,7 +133,7 @@ mod tests {
         assert_eq!(fs::read_dir(log).unwrap().count(), 2);
     }
 
-    /// Root may write anywhere, so the mode is looked at, too.
+    /// Root may write anywhere, so that the test checks the mode, too.
     #[test]
     fn directories_nobody_may_write_to_are_filled() {
         let (directory, result) = unpack(&[

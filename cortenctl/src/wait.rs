@@ -1,5 +1,5 @@
-//! Waiting until nodes have rebooted, or are gone: a node is known by the
-//! kernel's number of its boot.
+//! Waits until nodes have rebooted or are gone. A node's boot is identified by the kernel's boot
+//! id.
 
 use std::time::Duration;
 
@@ -15,27 +15,27 @@ use crate::resources;
 use crate::stream::{Failed, Node, Trouble, each};
 use crate::table::printable;
 
-/// Between two looks at a node.
+/// Interval between two checks of a node.
 pub(crate) const PAUSE: Duration = Duration::from_secs(1);
-/// A node that does not answer so many times in a row is gone.
+/// Number of consecutive checks without an answer after which a node is gone.
 const GONE: u32 = 3;
 
-/// Nodes and the numbers of their boots.
+/// Nodes with their boot ids.
 pub(crate) type Boots = Vec<(String, String)>;
 
-/// What is waited for.
+/// The awaited state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Until {
-    /// Another boot, and the node up and ready.
+    /// Another boot, and the node is ready.
     Back,
-    /// No answer any more, or another boot.
+    /// No answer, or another boot.
     Gone,
 }
 
-/// The boots of nodes before something is done to them.
+/// The boot ids of nodes before a call that restarts them.
 ///
 /// # Errors
-/// When a node does not tell: then nothing could be waited for.
+/// A node does not report its boot id, without which there is nothing to wait for.
 pub(crate) async fn boots(routes: Vec<Route>) -> Result<Boots, Failure> {
     let mut boots = Boots::new();
     let failed = each(routes, async |node| {
@@ -52,7 +52,7 @@ pub(crate) async fn boots(routes: Vec<Route>) -> Result<Boots, Failure> {
     }
 }
 
-/// The number of the node's boot.
+/// The boot id of the node.
 pub(crate) async fn boot(node: &Node) -> Result<String, Trouble> {
     let kind = "BootIDs.runtime.talos.dev";
     let resource = resources::one(node, "runtime", kind, "boot-id").await?;
@@ -62,8 +62,8 @@ pub(crate) async fn boot(node: &Node) -> Result<String, Trouble> {
         .ok_or_else(|| Trouble::Said("it has no boot id".to_owned()))
 }
 
-/// Waits for these nodes. Connections are opened anew each time, as theirs end.
-/// Nodes that are not as they should be at the limit are named, with why.
+/// Waits for these nodes. Connections are opened anew for each check, because a reboot breaks them.
+/// Nodes that have not reached the state in time are reported with their last state.
 pub(crate) async fn wait(
     global: &Global,
     boots: Boots,
@@ -74,8 +74,7 @@ pub(crate) async fn wait(
     watch(boots, PAUSE, limit, look).await
 }
 
-/// Looks again and again, until all is said of every node or the time is over,
-/// also in the middle of a look.
+/// Checks repeatedly until every node is done or the time is over, which also interrupts a check.
 async fn watch(
     boots: Boots,
     pause: Duration,
@@ -108,29 +107,29 @@ async fn watch(
 struct Waiting {
     node: String,
     boot: String,
-    /// Looks in a row without an answer, or without a way to ask.
+    /// Number of consecutive checks without an answer, or without a reachable endpoint.
     silent: u32,
-    /// How it was at the last look.
+    /// State at the last check.
     last: String,
     end: Option<End>,
 }
 
-/// Why a node is not waited for any more.
+/// The reason why a node is not waited for any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// It is as it should be.
+    /// It has reached the state.
     Good,
-    /// Nobody is left who could say how it is.
+    /// No endpoint is left that could check it.
     Unknown,
 }
 
-/// What a look at a node found.
+/// The result of a check.
 enum Seen {
-    /// It is up in this boot; and why it is not ready, unless it is.
+    /// The node's boot id; and the reason why it is not ready, if it is not.
     Up(String, Option<String>),
     /// It does not answer.
     Silent(String),
-    /// No endpoint answers that could ask it.
+    /// No endpoint answers that could reach it.
     NoWay(String),
 }
 
@@ -145,7 +144,7 @@ impl Waiting {
         }
     }
 
-    /// Takes note of a look; what is new is told.
+    /// Records a check, and reports a change.
     fn saw(&mut self, until: Until, seen: Seen) {
         if self.end.is_some() {
             return;
@@ -214,8 +213,7 @@ async fn look(global: &Global, until: Until, all: &mut [Waiting]) -> Result<(), 
     Ok(())
 }
 
-/// When no endpoint answers, that says something of the endpoints only: other
-/// nodes may well be up.
+/// The result when no endpoint answers: it says nothing about other nodes, which may be up.
 fn without_way(unreached: &Unreached, node: &str) -> Seen {
     let Unreached(endpoints) = unreached;
     match endpoints
@@ -231,7 +229,7 @@ fn without_way(unreached: &Unreached, node: &str) -> Seen {
     }
 }
 
-/// Why the node is not up yet; nothing when it is.
+/// The reason why the node is not ready; `None` if it is.
 async fn unready(node: &Node) -> Option<String> {
     let kind = "MachineStatuses.runtime.talos.dev";
     match resources::one(node, "runtime", kind, "machine").await {
@@ -245,7 +243,7 @@ fn status(resource: &Resource) -> Option<String> {
         return Some("its status cannot be read".to_owned());
     };
     let stage = spec.get("stage").and_then(Value::as_str).unwrap_or("?");
-    // A node that was wiped has no config to become ready with.
+    // A wiped node has no config and becomes ready in maintenance.
     if stage == "maintenance" {
         return None;
     }

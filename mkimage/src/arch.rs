@@ -1,4 +1,5 @@
-//! What differs between the architectures, one row each; nothing else in the builder may know.
+//! The differences between the architectures, one row each. No other module of the builder depends
+//! on the architecture.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,17 +19,17 @@ pub enum Arch {
     Arm64,
 }
 
-/// The names one architecture has in the worlds the builder touches.
+/// The names of one architecture in the toolchains and formats that the builder uses.
 #[derive(Debug)]
 pub struct Names {
-    /// In our file names, flags and profiles.
+    /// Name in our file names, flags and profiles.
     pub corten: &'static str,
     /// `ARCH=` of the kernel's build.
     pub kernel: &'static str,
     /// The kernel image that EFI and the loaders start, inside the kernel's build tree.
     pub kernel_image: &'static str,
-    /// The device trees of the boards an image is for, below the kernel's `dts` directory; a machine
-    /// with ACPI needs none.
+    /// The device trees of the supported boards, below the kernel's `dts` directory. A machine with
+    /// ACPI needs none.
     pub device_trees: &'static [&'static str],
     /// `uname -m`.
     pub machine: &'static str,
@@ -45,7 +46,7 @@ pub struct Names {
     /// Whether rustc by itself links static programs so that they run at any address
     /// (`static-position-independent-executables` of its target).
     pub rust_links_static_pie: bool,
-    /// What makes a C compiler guard jumps and returns by what the processor has for it.
+    /// C compiler flag for hardware control-flow protection of jumps and returns.
     pub guarded_jumps: &'static str,
     /// `GOARCH`.
     pub go: &'static str,
@@ -57,9 +58,9 @@ pub struct Names {
     pub sd_boot: &'static str,
     /// systemd-stub's file in the same package.
     pub sd_stub: &'static str,
-    /// GRUB's platform for firmware without EFI, where there is such firmware.
+    /// GRUB's platform for firmware without EFI; `None` where all firmware has EFI.
     pub grub: Option<&'static str>,
-    /// VMware's name of the guest in an OVA, where its servers import one.
+    /// VMware's name of the guest system in an OVA; `None` where VMware's servers import no OVA.
     pub vmware_guest: Option<&'static str>,
     /// First serial port as a kernel console.
     pub console: &'static str,
@@ -121,10 +122,10 @@ static ARM64: Names = Names {
 };
 
 impl Arch {
-    /// What builds run on: the locked compilers and tools are for it.
+    /// The build machine's architecture: the locked compilers and tools run on it.
     pub const BUILD: Self = Self::X86_64;
 
-    /// Every architecture there is.
+    /// All architectures.
     pub const ALL: [Self; 2] = [Self::X86_64, Self::Arm64];
 
     /// This architecture's row.
@@ -145,7 +146,7 @@ impl fmt::Display for Arch {
 impl FromStr for Arch {
     type Err = anyhow::Error;
 
-    /// Takes our name and the names other worlds use for the same machine.
+    /// Accepts our name and the names that other tools use for the same architecture.
     fn from_str(name: &str) -> Result<Self> {
         for arch in Self::ALL {
             let names = arch.names();

@@ -1,5 +1,5 @@
 //! `mkimage lock`: moves the locks to the newest versions of their suites. A build does the same in
-//! memory for a package that the mirrors no longer have.
+//! memory for a package that the mirrors have removed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::fetch::Fetcher;
 use crate::index::{self, Index};
 use crate::lock::{self, Lock, Package};
 
-/// Updates `rootfs/packages.lock` and `kernel-config/source.lock`; prints what moved.
+/// Updates `rootfs/packages.lock` and `kernel-config/source.lock`; prints each changed entry.
 pub fn update(source: &Path, fetcher: &Fetcher) -> Result<()> {
     let mut indices = BTreeMap::new();
     let mut moved = 0;
@@ -44,17 +44,17 @@ pub fn update(source: &Path, fetcher: &Fetcher) -> Result<()> {
     Ok(())
 }
 
-/// A package that took the place of a locked one.
+/// A package that replaces a locked one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Substitution {
-    /// What the lock names.
+    /// The package that the lock names.
     pub locked: Package,
-    /// What took its place.
+    /// The replacement.
     pub used: Package,
 }
 
-/// Moves `gone`, and what else in `lock` was made from the same source, to the newest version of
-/// the suite; returns what moved, which is nothing when `gone` is not in `lock`.
+/// Moves `gone`, and all packages in `lock` built from the same source, to the newest version of
+/// the suite. Returns the replacements: none when `gone` is not in `lock`.
 pub fn substitute(lock: &mut Lock, gone: &Package, fetcher: &Fetcher) -> Result<Vec<Substitution>> {
     let mut indices = BTreeMap::new();
     substitute_from(lock, gone, |suite, arch| {
@@ -76,7 +76,7 @@ fn substitute_from(
         return Ok(moved);
     }
     for package in &mut lock.packages {
-        // Packages of one source have one version, and fit each other only then.
+        // Packages of one source share a version and are compatible only at that version.
         if package.suite != gone.suite || package.version != gone.version {
             continue;
         }
@@ -219,9 +219,9 @@ mod tests {
         assert_eq!(names, ["a-3", "b-3"]);
         assert_eq!(lock.packages[0].path, "pool/3");
         assert_eq!(lock.packages[2], locked("c", "2"));
-        // The kernel is in another lock.
+        // The kernel source has a lock of its own.
         assert_eq!(take(&mut lock, &locked("linux-source", "6")).unwrap(), []);
-        // What the index lists and no mirror has cannot be made up for by itself.
+        // A package that the index lists and no mirror serves has no replacement.
         let newest = lock.packages[0].clone();
         let error = take(&mut lock, &newest).unwrap_err();
         assert!(error.to_string().contains("no newer a"), "{error}");

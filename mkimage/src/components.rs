@@ -1,4 +1,4 @@
-//! Everything that ends up in an image, by name and version: the bill of materials' content.
+//! Every component of an image by name and version: the content of the bill of materials.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -25,7 +25,8 @@ pub fn debian(lock: &Lock, arch: Arch) -> Vec<Component> {
         .collect()
 }
 
-/// The Debian packages of container images, of which `has` says whether an image has files.
+/// The Debian packages of container images; `has` tells whether an image contains files of a
+/// package.
 pub fn of_packages(lock: &Lock, arch: Arch, has: impl Fn(&str) -> bool) -> Vec<Component> {
     let debian = arch.names().debian;
     lock.packages("rootfs", debian)
@@ -68,8 +69,8 @@ pub fn kernel(source: &Path) -> Result<Component> {
     })
 }
 
-/// The crates linked into our programs, from `cargo metadata`; build- and test-only ones are not.
-/// `rustc` tells cargo about the target.
+/// The crates linked into our programs, from `cargo metadata`, without build and test dependencies.
+/// cargo asks `rustc` about the target.
 pub fn crates(source: &Path, arch: Arch, rustc: &Path) -> Result<Vec<Component>> {
     let output = rust::cargo(source, rustc)
         .args([
@@ -116,7 +117,7 @@ pub fn crates(source: &Path, arch: Arch, rustc: &Path) -> Result<Vec<Component>>
             .map(|node| list(node, "deps"))
             .unwrap_or_default()
         {
-            // A null kind is an ordinary dependency; "build" and "dev" ones are not linked.
+            // A null kind is a normal dependency; those of kind "build" and "dev" are not linked.
             if list(&dependency, "dep_kinds")
                 .iter()
                 .any(|kind| kind.get("kind").is_none_or(Value::is_null))
@@ -157,7 +158,7 @@ pub fn go_modules(go: &Path, programs: &Path) -> Result<Vec<Component>> {
     Ok(parse_go(&String::from_utf8_lossy(&output)))
 }
 
-/// Lines are `\tdep\tPATH\tVERSION\tSUM` (or `mod`); a replaced module's `=>` line stands for it.
+/// Lines are `\tdep\tPATH\tVERSION\tSUM` (or `mod`); a `=>` line replaces the module before it.
 fn parse_go(output: &str) -> Vec<Component> {
     let mut modules = BTreeMap::new();
     for line in output.lines() {

@@ -10,7 +10,7 @@ use anyhow::Context as _;
 
 use crate::error::{Failure, Result};
 
-/// What an entry of a package is.
+/// The kind of an entry in a package.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
     /// A regular file.
@@ -71,7 +71,7 @@ pub fn for_each_entry(
     Err(broken(deb, "it has no data.tar"))
 }
 
-/// Unpacks the entries that `wanted` selects below `root`; owners and set-id bits are dropped.
+/// Unpacks the entries that `wanted` selects below `root`; drops owners and set-id bits.
 pub fn unpack(deb: &Path, root: &Path, wanted: impl Fn(&str) -> bool) -> Result<()> {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
     for_each_entry(deb, |path, kind, mode, content| {
@@ -108,7 +108,7 @@ fn link(entry: &tar::Entry<'_, impl Read>) -> Result<String> {
     Ok(target.to_string_lossy().into_owned())
 }
 
-/// The path without `./`; `None` when it would leave the package.
+/// The path without `./`; `None` when it would leave the package's root.
 fn clean(path: &Path) -> Option<String> {
     let mut parts = Vec::new();
     for part in path.components() {

@@ -1,8 +1,8 @@
-//! How a build fails: one message that names what failed, and what to do about it.
+//! The error of a build: one message that names the failed operation, and a remedy.
 
 use std::fmt;
 
-/// The result of everything in the builder.
+/// The result type of the whole builder.
 pub type Result<T> = anyhow::Result<T>;
 
 /// A failure together with its remedy; `main` prints both.
@@ -13,7 +13,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure that names the operation and what the user can do.
+    /// A failure that names the operation and the user's remedy.
     #[expect(
         clippy::new_ret_no_self,
         reason = "a failure only ever travels as an anyhow error"
@@ -25,7 +25,7 @@ impl Failure {
         })
     }
 
-    /// What to do about it, one sentence.
+    /// The remedy, one sentence.
     pub fn remedy(&self) -> &str {
         &self.remedy
     }

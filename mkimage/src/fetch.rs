@@ -1,4 +1,4 @@
-//! Fetches what a lock names, by SHA-256, from the mirrors the host is configured for.
+//! Fetches the locked files, by SHA-256, from the mirrors that the host is configured for.
 
 use std::fs;
 use std::io::{Read, Write as _};
@@ -14,13 +14,13 @@ use crate::error::{Failure, Remedy as _, Result};
 use crate::lock::Package;
 use crate::tool::Tool;
 
-/// Longest wait for a mirror's answer; a stalled mirror must not hang a build.
+/// Timeout of a mirror's answer; a stalled mirror must not hang a build.
 const ANSWER: Duration = Duration::from_secs(60);
 
 /// Largest archive index read, in bytes; Debian's are about 10 MB compressed.
 const METADATA_LIMIT: u64 = 256 << 20;
 
-/// Every mirror answered that it does not have a locked package (any more).
+/// Every mirror answered that it no longer has a locked package.
 #[derive(Debug, Clone)]
 pub struct Gone {
     /// The package.
@@ -48,12 +48,12 @@ pub struct Fetcher {
 }
 
 impl Fetcher {
-    /// A fetcher into `cache`; with `offline` it only finds what is there.
-    /// `mirrors` replaces the host's apt configuration when it is not empty.
+    /// A fetcher into `cache`; with `offline` it only finds files of the cache. A non-empty
+    /// `mirrors` replaces the host's apt configuration.
     pub fn new(cache: Cache, offline: bool, mirrors: Vec<String>) -> Self {
         let chosen = OnceLock::new();
         if !mirrors.is_empty() {
-            // A fresh cell: setting it cannot fail.
+            // The cell is new, so that `set` cannot fail.
             let _ = chosen.set(mirrors);
         }
         Self {
@@ -63,7 +63,7 @@ impl Fetcher {
         }
     }
 
-    /// The package's file in the cache, fetched and verified if it was not there.
+    /// The package's file in the cache, fetched and verified if it is missing.
     pub fn package(&self, package: &Package) -> Result<PathBuf> {
         if let Some(found) = self.cache.find_fetched(&package.sha256) {
             return Ok(found);
@@ -113,7 +113,7 @@ impl Fetcher {
         ))
     }
 
-    /// The first mirror that has `path`, and the file; for archive metadata, which no lock names.
+    /// The file `path` and the first mirror that has it; for archive metadata, which no lock names.
     pub fn text(&self, path: &str) -> Result<(String, Vec<u8>)> {
         let mut answers = Vec::new();
         for mirror in self.mirrors()? {
@@ -143,7 +143,7 @@ impl Fetcher {
         body.with_context(|| format!("fetching {url}"))
     }
 
-    /// Where packages come from: given, or what apt on this host is configured for.
+    /// The given mirrors, or those of the host's apt configuration.
     fn mirrors(&self) -> Result<&[String]> {
         if let Some(mirrors) = self.mirrors.get() {
             return Ok(mirrors);
@@ -218,7 +218,7 @@ fn agent() -> ureq::Agent {
         .into()
 }
 
-/// Brings a file of the user's into the cache if it has the locked digest.
+/// Copies a file of the user into the cache if it has the locked digest.
 pub fn adopt(cache: &Cache, file: &std::path::Path, sha256: &str) -> Result<PathBuf> {
     let digest = sha256_file(file)?;
     if digest != sha256 {
@@ -261,7 +261,7 @@ mod tests {
         }
     }
 
-    /// A mirror that gives `answer` to one request.
+    /// A mirror that answers one request with `answer`.
     fn mirror(answer: &'static [u8]) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

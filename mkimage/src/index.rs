@@ -1,7 +1,7 @@
-//! What a suite of a Debian archive has, by its signed indices.
+//! The packages of a Debian suite, read from its signed indices.
 //!
 //! A suite's `InRelease` must carry a good signature of the archive (checked by gpgv against the
-//! host's archive keyring); it names the checksum of each index, which names the checksum of each
+//! host's archive keyring). It names the checksum of each index, which names the checksum of each
 //! package. Formats: Debian repository format (`InRelease`, `Packages`, `Sources`), deb822.
 
 use std::collections::BTreeMap;
@@ -18,11 +18,11 @@ use crate::fetch::Fetcher;
 use crate::lock::SOURCE;
 use crate::tool::Tool;
 
-/// Where Debian hosts keep the archive's public keys.
+/// The archive's public keys on a Debian host.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
-/// The section of an archive we lock from.
+/// The archive section of all locked packages.
 const COMPONENT: &str = "main";
-/// What the name of an upstream source's tarball has between version and compression.
+/// The part of an upstream tarball's name between version and compression.
 const UPSTREAM: &str = ".orig.tar.";
 
 /// One package as an index describes it.
@@ -30,7 +30,7 @@ const UPSTREAM: &str = ".orig.tar.";
 pub struct Candidate {
     /// Its version.
     pub version: Version,
-    /// Where its file is, below the mirror's root; of a source, the upstream tarball's.
+    /// Path of its file below the mirror's root; for a source, of the upstream tarball.
     pub path: String,
     /// The file's size in bytes.
     pub size: i64,
@@ -41,7 +41,7 @@ pub struct Candidate {
 /// The newest version of every package of one suite and architecture.
 pub type Index = BTreeMap<String, Candidate>;
 
-/// The index that lists packages of an architecture: `all` ones are in every index.
+/// The index that lists the packages of an architecture; every index includes the `all` packages.
 pub fn of(arch: &str) -> &str {
     if arch == "all" {
         Arch::BUILD.names().debian
@@ -100,7 +100,7 @@ fn checksum_of(release: &str, file: &str) -> Option<String> {
         .map(|[digest, _, _]| digest.to_owned())
 }
 
-/// The lines `DIGEST SIZE NAME` of a field that is a list of files.
+/// The lines `DIGEST SIZE NAME` of a field that lists files.
 fn list<'a>(stanza: &'a str, field: &str) -> impl Iterator<Item = [&'a str; 3]> {
     let head = format!("{field}:");
     stanza
@@ -114,7 +114,7 @@ fn list<'a>(stanza: &'a str, field: &str) -> impl Iterator<Item = [&'a str; 3]> 
         })
 }
 
-/// The newest version of each package in a `Packages` or `Sources` file; broken stanzas are passed over.
+/// The newest version of each package in a `Packages` or `Sources` file; skips malformed stanzas.
 pub fn parse(text: &str) -> Index {
     let mut index = Index::new();
     for stanza in text.split("\n\n") {

@@ -1,6 +1,6 @@
-//! Ctrl-C: what runs is stopped, what is half-written goes, and the user is told how to go on.
+//! Ctrl-C: stops the running tools, removes half-written files, and tells the user how to continue.
 //!
-//! The cache needs no help: its entries appear by one rename (see [`crate::cache`]).
+//! The cache needs no clean-up: its entries appear by atomic rename (see [`crate::cache`]).
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::error::{Remedy as _, Result};
 
-/// What a shell reports of a program that Ctrl-C ended: 128 + SIGINT.
+/// The exit code that a shell reports for a program ended by Ctrl-C: 128 + SIGINT.
 const EXIT_CODE: i32 = 130;
 
-/// What a signal finds to do.
+/// The work of the signal handler.
 struct Pending {
     children: BTreeSet<u32>,
     partial: BTreeSet<PathBuf>,
@@ -28,7 +28,7 @@ fn pending() -> MutexGuard<'static, Pending> {
     PENDING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes SIGINT, SIGTERM and SIGHUP end the program in good order, with exit code 130.
+/// Makes SIGINT, SIGTERM and SIGHUP clean up and end the program with exit code 130.
 pub fn install() -> Result<()> {
     ctrlc::set_handler(stop).or_fail("cannot handle Ctrl-C", "report this: it should always work")
 }
@@ -38,16 +38,16 @@ pub fn install() -> Result<()> {
     reason = "a signal ends the program, whatever it was doing"
 )]
 fn stop() {
-    // Held to the end: nobody reports as a failure what was ended here.
+    // The lock is held to the end, so that no thread reports the killed tools as failures.
     let pending = pending();
     for pid in &pending.children {
         if let Some(pid) = i32::try_from(*pid).ok().and_then(Pid::from_raw) {
-            // It may have ended by itself.
+            // The process may have ended already.
             let _ = kill_process(pid, Signal::TERM);
         }
     }
     for path in &pending.partial {
-        // It may not be there yet; and there is nobody left to tell.
+        // The path may not exist yet, and an error has no reader any more.
         let _ = if path.is_dir() {
             std::fs::remove_dir_all(path)
         } else {
@@ -61,12 +61,12 @@ fn stop() {
     std::process::exit(EXIT_CODE);
 }
 
-/// A program that is stopped with this one, for as long as this value lives.
+/// A child process that is stopped with this program, as long as this value lives.
 #[derive(Debug)]
 pub struct Child(u32);
 
 impl Child {
-    /// The program with this process id.
+    /// Registers the process with this id.
     pub fn new(pid: u32) -> Self {
         pending().children.insert(pid);
         Self(pid)
@@ -79,12 +79,12 @@ impl Drop for Child {
     }
 }
 
-/// A file or directory that is removed with this program, for as long as this value lives.
+/// A file or directory that is removed with this program, as long as this value lives.
 #[derive(Debug)]
 pub struct Partial(PathBuf);
 
 impl Partial {
-    /// The file or directory at `path`, there already or not.
+    /// Registers `path`, which need not exist yet.
     pub fn new(path: &Path) -> Self {
         pending().partial.insert(path.to_owned());
         Self(path.to_owned())

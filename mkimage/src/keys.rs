@@ -1,6 +1,6 @@
-//! The secrets of a build: the key that signs kernel modules, the seed that shuffles the kernel's
-//! structures, and the keys of Secure Boot. They are inputs, so that the same keys give the same bytes
-//! again. The key that signs finished steps for other caches is no input.
+//! The secrets of a build: the key that signs kernel modules, the seed of the kernel's structure
+//! layout, and the keys of Secure Boot. They are inputs, so that the same keys give the same bytes.
+//! The key that signs finished steps for other caches is no input.
 
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -18,10 +18,10 @@ use crate::tool::Tool;
 pub const MODULE_SIGNING: &str = "module-signing.pem";
 /// The seed of `CONFIG_RANDSTRUCT_FULL`: 64 hex digits.
 pub const RANDSTRUCT_SEED: &str = "randstruct.seed";
-/// The published development keys, in the directory of the kernel's config.
+/// The published development keys, in the directory of the kernel config.
 pub const DEVELOPMENT: &str = "keys/development";
 
-/// The directory of the key set: the one that was named, or the development keys below `config_dir`.
+/// The directory of the key set: `named`, or the development keys below `config_dir`.
 pub fn directory(config_dir: &Path, named: Option<&Path>) -> PathBuf {
     named.map_or_else(|| config_dir.join(DEVELOPMENT), Path::to_path_buf)
 }
@@ -60,7 +60,7 @@ pub fn make(dir: &Path) -> Result<()> {
     )
 }
 
-/// A new private key and its certificate for 100 years, PEM.
+/// A new private key and its certificate, valid 100 years, both PEM.
 fn pair(name: &str, size: &str, digest: &str) -> Result<Vec<u8>> {
     Tool::new("openssl")
         .args(["req", "-new", "-x509", digest, "-newkey", size])
@@ -71,8 +71,8 @@ fn pair(name: &str, size: &str, digest: &str) -> Result<Vec<u8>> {
         .output()
 }
 
-/// Key, certificate and update of one variable; the key that sets it has to be there. All firmware knows
-/// RSA 2048 with SHA-256.
+/// Makes key, certificate and update of one variable; the key that signs the update must exist. RSA
+/// 2048 with SHA-256, because all firmware supports it.
 fn secure_boot(dir: &Path, variable: &Variable) -> Result<()> {
     let pem = pair(variable.title, "rsa:2048", "-sha256")?;
     let lines = pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF);

@@ -1,11 +1,11 @@
-//! The image builder: a kernel config, a file manifest, locks and our daemons go in,
-//! bit-identical images come out.
+//! The image builder: turns a kernel config, a file manifest, locks and our daemons into
+//! bit-identical images.
 //!
 //! *Owns* the recipe ([`recipe`]), the content-addressed cache ([`cache`]) and the image formats
 //! ([`image`]). *Never* needs root, a mount, a loop device or a container engine; never reads the
-//! clock; never runs code of the target architecture; never links anything from `services/`.
-//! *Talks to* the Debian mirrors and the Go and Rust registries the host is configured for, and
-//! only to fetch what a lock names. *On a laptop:* `cargo run -p mkimage -- plan`.
+//! clock; never runs code of the target architecture; never links a crate of `services/`. *Talks
+//! to* the Debian mirrors and the Go and Rust registries that the host is configured for, and
+//! fetches only locked files. *On a laptop:* `cargo run -p mkimage -- plan`.
 
 pub mod arch;
 pub mod archive;

@@ -1,7 +1,7 @@
-//! The locks: which file of which package archive goes into a build, by SHA-256.
+//! The locks: the package files of a build, by SHA-256.
 //!
-//! A lock is TOML with one `[[package]]` table per Debian package; `mkimage lock` writes it,
-//! a build only reads it.
+//! A lock is TOML with one `[[package]]` table per Debian package. `mkimage lock` writes it; a
+//! build only reads it.
 
 use std::path::Path;
 
@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Failure, Remedy as _, Result};
 
-/// The lock of everything but the kernel's source, from the root of the tree.
+/// The lock of all packages except the kernel's source, relative to the source tree.
 pub const PACKAGES: &str = "rootfs/packages.lock";
-/// The architecture of a package that is the upstream source of others.
+/// The architecture of an upstream source from which the build compiles.
 pub const SOURCE: &str = "source";
 
 /// One locked package.
@@ -22,8 +22,7 @@ pub struct Package {
     pub name: String,
     /// Its exact version.
     pub version: String,
-    /// Debian's architecture name: `amd64`, `arm64` or `all`; or `source`, of which the lock has the
-    /// upstream tarball.
+    /// Debian's architecture name: `amd64`, `arm64` or `all`; or `source` for an upstream tarball.
     pub arch: String,
     /// The suite it was taken from, such as `trixie`.
     pub suite: String,
@@ -33,7 +32,7 @@ pub struct Package {
     pub size: u64,
     /// The file's SHA-256, 64 hex digits.
     pub sha256: String,
-    /// What the build uses it for, such as `rootfs` or `rust`.
+    /// Its use in the build, such as `rootfs` or `rust`.
     #[serde(rename = "use")]
     pub purpose: String,
 }
@@ -62,7 +61,7 @@ impl Lock {
         Ok(lock)
     }
 
-    /// The packages for one purpose and Debian architecture (or `all`), in lock order.
+    /// The packages of one purpose and Debian architecture (or `all`), in lock order.
     pub fn packages<'a>(
         &'a self,
         purpose: &'a str,

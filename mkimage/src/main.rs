@@ -194,7 +194,7 @@ impl BuildArgs {
     }
 }
 
-/// What every verb shares.
+/// The options of every verb.
 struct Shared {
     source: PathBuf,
     cache: Cache,
@@ -280,7 +280,8 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("mkimage: {error:#}");
-            // A failure added as context is found by the error itself, not along its chain.
+            // A [`Failure`] added as context is found by downcasting the error, not along its
+            // chain.
             let inner = || {
                 error
                     .chain()

@@ -1,6 +1,7 @@
-//! Image overlays for boards: what a disk image needs besides, so that a board's own firmware finds it. An
-//! overlay is a directory with `overlay.toml` and perhaps `esp/`, whose files go to the EFI system partition.
-//! The boot firmware itself is given by who builds the image, in a directory of its own.
+//! Image overlays: a board's additions to a disk image, so that the board's own firmware boots it.
+//! An overlay is a directory with `overlay.toml` and an optional `esp/`, whose files go to the EFI
+//! system partition. It never contains boot firmware, which the caller gives in a directory of its
+//! own.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,36 +12,37 @@ use crate::arch::Arch;
 use crate::cache::{KeyBuilder, sha256_file};
 use crate::error::{Failure, Remedy as _, Result};
 
-/// Where an overlay says what it is.
+/// The description file of an overlay.
 const FILE: &str = "overlay.toml";
-/// Its own files for the EFI system partition.
+/// The directory of its own files for the EFI system partition.
 const ESP: &str = "esp";
-/// Places on that partition which are the image's own, in lower case: FAT knows no other.
+/// Directories of that partition that belong to the image, in lower case: FAT ignores case.
 const OURS: [&str; 3] = ["efi", "loader", "grub"];
-/// The largest partition offset: boards read their loaders from the first megabytes.
+/// The largest partition offset in bytes: boards read their loaders from the first megabytes.
 const FARTHEST: u64 = 1 << 30;
 
-/// What `overlay.toml` says.
+/// The content of `overlay.toml`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Declared {
-    /// What images for the board are called after.
+    /// The board's name in the names of its images.
     name: String,
     /// The boards' architecture.
     arch: Arch,
     /// Kernel parameters the board needs.
     #[serde(default)]
     kernel_arguments: Vec<String>,
-    /// Where the first partition begins, in bytes; what firmware reads from the disk itself lies before it.
+    /// Offset of the first partition in bytes; firmware that is read from the disk itself lies
+    /// before it.
     #[serde(default)]
     partition_offset: Option<u64>,
-    /// The kernel's device trees to put on the EFI system partition, by their paths in the kernel's source.
+    /// Device trees for the EFI system partition, by their paths in the kernel's source.
     #[serde(default)]
     device_trees: Vec<String>,
-    /// Files of the boot firmware on the EFI system partition.
+    /// Boot firmware files for the EFI system partition.
     #[serde(default)]
     firmware: Vec<String>,
-    /// Files of the boot firmware that are read from the disk itself.
+    /// Boot firmware files that are written to the disk itself.
     #[serde(default)]
     raw: Vec<DeclaredRaw>,
 }
@@ -53,7 +55,8 @@ struct DeclaredRaw {
 }
 
 impl Declared {
-    /// Refuses what no overlay in `dir` for `arch` may say; `invalid` says which file does.
+    /// Refuses invalid content of an overlay in `dir` for `arch`; `invalid` begins the message and
+    /// names the file.
     fn check(&self, dir: &Path, arch: Arch, invalid: &str) -> Result<()> {
         if self.arch != arch {
             return Err(Failure::new(
@@ -95,20 +98,20 @@ impl Declared {
     }
 }
 
-/// An overlay with everything it needs: all files are there.
+/// A complete overlay: all of its files exist.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Overlay {
-    /// The board's name; nothing is an image for any machine.
+    /// The board's name; `None` for an image that is for no board.
     pub name: Option<String>,
-    /// Kernel parameters, after the image's own.
+    /// Kernel parameters, added after the image's own.
     pub kernel_arguments: Vec<String>,
-    /// Where the first partition begins, in bytes, if not at the usual place.
+    /// Offset of the first partition in bytes; `None` for the default.
     pub partition_offset: Option<u64>,
-    /// Paths below the kernel's device trees.
+    /// Device trees, by path below the kernel's.
     pub device_trees: Vec<String>,
-    /// Files of the EFI system partition: path there and source.
+    /// Files of the EFI system partition: path there, and source.
     pub esp: BTreeMap<String, PathBuf>,
-    /// What is written to the disk itself: offset in bytes and source.
+    /// Files written to the disk itself: offset in bytes, and source.
     pub raw: BTreeMap<u64, PathBuf>,
 }
 
@@ -116,7 +119,7 @@ impl Overlay {
     /// Reads the overlay in `dir`, with the boot firmware in `firmware`.
     ///
     /// # Errors
-    /// Something in it is not as it must be, it is for another architecture, or firmware is missing.
+    /// The overlay is invalid or for another architecture, or firmware is missing.
     pub fn read(dir: &Path, firmware: Option<&Path>, arch: Arch) -> Result<Self> {
         let file = dir.join(FILE);
         let text = std::fs::read_to_string(&file).or_fail(
@@ -170,13 +173,13 @@ impl Overlay {
         })
     }
 
-    /// Whether more of it than kernel parameters is needed: what only a disk image has a place for.
+    /// Whether the overlay has more than kernel parameters, and therefore needs a disk image.
     pub fn is_of_disk(&self) -> bool {
         self.partition_offset.is_some()
             || !(self.device_trees.is_empty() && self.esp.is_empty() && self.raw.is_empty())
     }
 
-    /// Adds what the disk image depends on to its key.
+    /// Adds the overlay's inputs to the key of the disk image.
     ///
     /// # Errors
     /// A file cannot be read.
@@ -196,7 +199,7 @@ impl Overlay {
         Ok(key)
     }
 
-    /// All files of the overlay in `dir` and its boot firmware, each by what it is for.
+    /// All files of the overlay in `dir` and its boot firmware, each with its purpose.
     pub fn files(&self, dir: &Path) -> Vec<(String, PathBuf)> {
         let itself = (format!("overlay/{FILE}"), dir.join(FILE));
         let esp = self.esp.iter();
@@ -207,7 +210,7 @@ impl Overlay {
     }
 }
 
-/// A file of the boot firmware.
+/// The path of a boot firmware file; fails if the file is missing.
 fn given(firmware: Option<&Path>, name: &str, overlay: &Path) -> Result<PathBuf> {
     let missing = || {
         Failure::new(
@@ -225,20 +228,20 @@ fn given(firmware: Option<&Path>, name: &str, overlay: &Path) -> Result<PathBuf>
     }
 }
 
-/// Whether this leads to one place below a directory, and on FAT, which drops dots and spaces at the end of a
-/// name, to the one it says.
+/// Whether the path stays below its directory and names the same file on FAT, which drops dots and
+/// spaces at the end of a name.
 fn is_plain(path: &str) -> bool {
     path.split('/')
         .all(|part| !part.is_empty() && !part.ends_with(['.', ' ']))
 }
 
-/// Whether an overlay may put a file there on the EFI partition.
+/// Whether an overlay may put a file at this path of the EFI partition.
 fn is_free(path: &str) -> bool {
     let first = path.split('/').next().unwrap_or_default();
     is_plain(path) && !OURS.contains(&first.to_ascii_lowercase().as_str())
 }
 
-/// The files below a directory, by their paths in it; without the directory there are none.
+/// The files below a directory, by relative path; none if the directory does not exist.
 fn files(dir: &Path) -> Result<Vec<String>> {
     let mut found = Vec::new();
     if dir.symlink_metadata().is_err() {
@@ -267,7 +270,8 @@ pub(crate) mod tests {
     use super::*;
     use crate::profile::Profile;
 
-    /// Writes a stand-in for every file of the boot firmware that the overlay in `dir` asks for: its own name.
+    /// Writes a stand-in for every boot firmware file of the overlay in `dir`: its content is its
+    /// name.
     pub(crate) fn write_firmware(dir: &Path, firmware: &Path) {
         let text = std::fs::read_to_string(dir.join(FILE)).unwrap();
         let declared: Declared = toml::from_str(&text).unwrap();
@@ -279,7 +283,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Writes an overlay and a firmware directory.
+    /// Writes an overlay and a firmware directory for a test.
     fn overlay(text: &str, files: &[&str]) -> (tempfile::TempDir, PathBuf, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
         let (overlay, firmware) = (dir.path().join("board"), dir.path().join("firmware"));

@@ -1,4 +1,4 @@
-//! The platforms an image can be for: what each takes, and which kernel parameters it wants. A line each.
+//! The platforms an image can be for, one line each: the image format and the kernel parameters.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 use crate::arch::Arch;
 use crate::profile::Output;
 
-/// What is known of a platform.
+/// The facts about a platform.
 #[derive(Debug, PartialEq, Eq)]
 struct Row {
-    /// As in `corten.platform`.
+    /// Name, as in `corten.platform`.
     name: &'static str,
-    /// The format that it takes.
+    /// The image format that it imports.
     output: Output,
-    /// The serial port that it shows, where that is not the first one of a PC.
+    /// The serial port that it shows, if it is not the first one of a PC.
     console: Option<&'static str>,
     /// Other kernel parameters.
     arguments: &'static [&'static str],
@@ -34,7 +34,7 @@ static ROWS: &[Row] = &[
     row("akamai", Output::Raw),
     row("alibabacloud", Output::Qcow2),
     Row {
-        // A volume that is slow for a while is no broken one (Amazon: "NVMe I/O operation timeout").
+        // A slow volume is not a broken one (Amazon: "NVMe I/O operation timeout").
         arguments: &["nvme_core.io_timeout=4294967295"],
         ..row("aws", Output::Raw)
     },
@@ -59,13 +59,13 @@ static ROWS: &[Row] = &[
     row("vultr", Output::Raw),
 ];
 
-/// A platform an image is for.
+/// The platform an image is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Platform(&'static Row);
 
 impl Platform {
-    /// What an image is for that nobody says anything of.
+    /// Bare metal: the default.
     pub const METAL: Self = Self(&row("metal", Output::Raw));
 
     /// The name in `corten.platform`, in flags and profiles.
@@ -73,7 +73,7 @@ impl Platform {
         self.0.name
     }
 
-    /// The format that it takes; a disk for VMware where no machine description is made.
+    /// The image format that it imports; a VMDK where the architecture has no OVA.
     pub fn output(self, arch: Arch) -> Output {
         match self.0.output {
             Output::Ova if arch.names().vmware_guest.is_none() => Output::Vmdk,
@@ -81,7 +81,7 @@ impl Platform {
         }
     }
 
-    /// Its kernel parameters. The last console is the one `/dev/console` means.
+    /// Its kernel parameters. `/dev/console` is the last console.
     pub fn arguments(self, arch: Arch) -> Vec<String> {
         let console = self.0.console.filter(|_| arch == Arch::X86_64);
         let console = console.unwrap_or(arch.names().console);
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn every_platform_that_a_node_asks_has_an_image() {
         for platform in corten_platform::PLATFORMS {
-            // The name that equinixMetal had before.
+            // The former name of equinixMetal, which has no image of its own.
             if platform.name != "packet" {
                 platform.name.parse::<Platform>().unwrap();
             }

@@ -1,4 +1,4 @@
-//! What to build: the choices of a profile file (TOML) and of the command line, in one value.
+//! The choices of a build, from a profile file (TOML) and the command line, in one value.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -31,16 +31,16 @@ pub enum Output {
     Vmdk,
     /// The disk and a machine description for VMware.
     Ova,
-    /// The disk as Google Compute Engine imports it.
+    /// The disk in the form that Google Compute Engine imports.
     Gcp,
-    /// An OCI archive with what an update installs.
+    /// An OCI archive with the files that an upgrade installs.
     Installer,
-    /// An OCI archive with the container images of Kubernetes; made only where it is asked for.
+    /// An OCI archive with the container images of Kubernetes; made only on request.
     Images,
 }
 
 impl Output {
-    /// Every format, in the order they are built.
+    /// Every format, in build order.
     pub const ALL: [Self; 11] = [
         Self::Uki,
         Self::Raw,
@@ -55,24 +55,24 @@ impl Output {
         Self::Images,
     ];
 
-    /// Every format of the node there is for an architecture, in the same order.
+    /// Every format of the node for an architecture, in build order.
     pub fn of(arch: Arch) -> impl Iterator<Item = Self> {
         let has = move |output: &Self| match output {
             Self::Ova => arch.names().vmware_guest.is_some(),
-            // Kubernetes is not the node, and takes longer to build than everything else.
+            // Kubernetes is no part of the node, and takes longer to build than all the rest.
             Self::Images => false,
             _ => true,
         };
         Self::ALL.into_iter().filter(has)
     }
 
-    /// Whether it holds the disk: what a board's own firmware looks for is nowhere else.
+    /// Whether the format holds the disk: a board's firmware needs files that no other format has.
     pub fn holds_disk(self) -> bool {
         use Output::{Gcp, Ova, Qcow2, Raw, Vhd, Vmdk};
         matches!(self, Raw | Qcow2 | Vhd | Vmdk | Ova | Gcp)
     }
 
-    /// The name in flags and profiles, also the step's.
+    /// The name in flags and profiles, and of the step.
     pub fn name(self) -> &'static str {
         match self {
             Self::Uki => "uki",
@@ -89,7 +89,7 @@ impl Output {
         }
     }
 
-    /// What follows `corten-<version>-<arch>`, or the board's name behind it, in the output's file name.
+    /// The suffix of the output's file name, after `corten-<version>-<arch>` and the board's name.
     pub fn suffix(self) -> &'static str {
         match self {
             Self::Uki => ".efi",
@@ -127,16 +127,16 @@ impl FromStr for Output {
     }
 }
 
-/// A profile: what to build and what to put into it.
+/// A profile: the outputs of a build and their content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Profile {
     /// The target architecture.
     pub arch: Arch,
-    /// The formats to write; if none is named, the one that the platform takes, or else all there are for the
-    /// architecture and the board.
+    /// The formats to write. If empty: the platform's, or else all formats of the architecture and
+    /// the board.
     pub output: Vec<Output>,
-    /// What the image is for; bare metal, if nothing is named.
+    /// The platform of the image; bare metal if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub platform: Option<Platform>,
     /// Kernel parameters added after the image's own.
@@ -149,21 +149,23 @@ pub struct Profile {
     pub extensions: Vec<Extension>,
     /// An image overlay for a board: a directory ([`crate::overlay`]).
     pub overlay: Option<PathBuf>,
-    /// The directory of the board's boot firmware, which the overlay asks for.
+    /// The directory of the boot firmware files that the overlay names.
     pub firmware: Option<PathBuf>,
-    /// Soon built instead of small and fast to run: for who changes the programs and looks what they do.
+    /// Fast compilation instead of small, fast programs; for development.
     pub quick: bool,
-    /// Disk images carry the container images of Kubernetes, on a partition that the node serves them from.
+    /// Whether disk images carry the container images of Kubernetes, on a partition that the node
+    /// serves them from.
     pub with_images: bool,
 }
 
-/// A system extension: an OCI archive, and perhaps which image of it; written `FILE` or `FILE@sha256:HEX`.
+/// A system extension: an OCI archive, and optionally the digest of the image in it; written `FILE`
+/// or `FILE@sha256:HEX`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Extension {
     /// The archive.
     pub archive: PathBuf,
-    /// The digest its index or manifest must have.
+    /// The digest that the archive's index or manifest must have.
     pub digest: Option<String>,
 }
 
@@ -225,12 +227,12 @@ impl Default for Profile {
 }
 
 impl Profile {
-    /// Whether a build of it makes the container images of Kubernetes.
+    /// Whether the build makes the container images of Kubernetes.
     pub fn makes_images(&self) -> bool {
         self.with_images || self.output.contains(&Output::Images)
     }
 
-    /// Reads a profile; its relative paths count from the profile's own directory.
+    /// Reads a profile; relative paths are relative to the profile's own directory.
     pub fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path).or_fail(
             format!("cannot read the profile {}", path.display()),
@@ -253,7 +255,7 @@ impl Profile {
         Ok(profile)
     }
 
-    /// META as tag and value, checked.
+    /// META values by tag, validated.
     pub fn meta_values(&self) -> Result<corten_meta::Values> {
         let parse = |(tag, value): (&String, &String)| {
             let number = tag.strip_prefix("0x").map_or_else(

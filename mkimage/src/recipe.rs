@@ -1,7 +1,7 @@
 //! The recipe: an ordered list of named steps, each a pure function of its inputs.
 //!
-//! A step's key is known before anything runs (it hashes inputs, not outputs), so the whole
-//! recipe can be printed with what is cached (`mkimage plan`).
+//! A step's key hashes inputs, not outputs, and is known before any step runs. `mkimage plan` can
+//! therefore print the whole recipe and its cached steps.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::cache::{Cache, Key};
 use crate::error::Result;
 use crate::report::Reporter;
 
-/// Where the outputs of the earlier steps are.
+/// The output directories of the earlier steps.
 #[derive(Debug, Default)]
 pub struct Built(Vec<PathBuf>);
 
@@ -24,11 +24,11 @@ impl Built {
     }
 }
 
-/// Names an earlier step to a later one.
+/// A reference of a later step to an earlier one.
 #[derive(Debug, Clone)]
 pub struct Handle {
     index: usize,
-    /// The step's key, an input of whatever uses its output.
+    /// The step's key, an input of every step that uses its output.
     pub key: Key,
 }
 

@@ -1,4 +1,4 @@
-//! What a person or a script sees of a running build.
+//! The messages of a running build, for a person or a script.
 
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ pub enum Format {
     Json,
 }
 
-/// Prints a result on standard output; a reader that has seen enough (`| head`) is no error.
+/// Prints a result on standard output; a closed pipe (`| head`) is no error.
 pub fn print(text: &str) -> Result<()> {
     use std::io::Write as _;
     let mut stdout = std::io::stdout().lock();
@@ -28,7 +28,7 @@ pub fn print(text: &str) -> Result<()> {
     }
 }
 
-/// Says what must not be overlooked: on standard error, and among the objects for a script.
+/// Prints a warning: on standard error, and as an object for a script.
 pub fn warn(format: Format, text: &str) {
     eprintln!("WARNING: {text}");
     if format == Format::Json {
@@ -59,7 +59,7 @@ impl Reporter {
         Self { format, bar }
     }
 
-    /// A step begins.
+    /// Reports the begin of a step.
     pub fn begin(&self, step: &str) -> Instant {
         match (&self.bar, self.format) {
             (Some(bar), _) => bar.set_message(step.to_owned()),
@@ -69,7 +69,7 @@ impl Reporter {
         Instant::now()
     }
 
-    /// A step ended; `cached` when there was nothing to do.
+    /// Reports the end of a step; `cached` when it was not run.
     pub fn end(&self, step: &str, cached: bool, since: Instant) {
         let seconds = since.elapsed().as_secs_f64();
         if let Some(bar) = &self.bar {
@@ -87,7 +87,7 @@ impl Reporter {
         }
     }
 
-    /// A finished output.
+    /// Reports a finished output.
     pub fn output(&self, path: &std::path::Path) {
         match self.format {
             Format::Json => println!("{}", serde_json::json!({"output": path})),

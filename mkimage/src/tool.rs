@@ -1,7 +1,7 @@
-//! The only place where the builder starts another program.
+//! The only module of the builder that starts other programs.
 //!
-//! A tool sees an empty environment but for `PATH`, `HOME`, a fixed locale and
-//! time zone, and what the step sets: nothing of the user's shell reaches an image.
+//! A tool's environment has `PATH`, `HOME`, a fixed locale and time zone, and the step's variables.
+//! The user's shell cannot influence an image.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::ExitStatusExt as _;
@@ -14,7 +14,7 @@ use anyhow::Context as _;
 use crate::error::{Failure, Result};
 use crate::interrupt;
 
-/// How long a signal that ended a tool may take to reach this program too.
+/// How long this program may receive a signal later than the tool that the signal ended.
 const INTERRUPT: Duration = Duration::from_millis(200);
 
 /// One invocation of an external program.
@@ -26,7 +26,7 @@ pub struct Tool {
 }
 
 impl Tool {
-    /// A call of `program`, found through `PATH` or by its path.
+    /// A call of `program`, found by path or through `PATH`.
     pub fn new(program: impl AsRef<OsStr>) -> Self {
         let program = program.as_ref().to_owned();
         let mut command = Command::new(&program);
@@ -71,7 +71,8 @@ impl Tool {
         self
     }
 
-    /// Writes all output to `file` as it comes (long builds), instead of keeping it in memory.
+    /// Writes all output to `file` while the tool runs (for long builds), instead of keeping it in
+    /// memory.
     pub fn log(mut self, file: &Path) -> Self {
         self.log = Some(file.to_owned());
         self
@@ -107,7 +108,8 @@ impl Tool {
             .wait_with_output()
             .with_context(|| format!("waiting for {name}"))?;
         if output.status.signal().is_some() {
-            // Ctrl-C reaches both; what it is called is for `interrupt` to say.
+            // Ctrl-C reaches both processes; `interrupt` reports it and exits, instead of an error
+            // here.
             std::thread::sleep(INTERRUPT);
         }
         drop(running);

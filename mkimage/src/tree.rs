@@ -1,7 +1,7 @@
-//! Directories that stay in the cache between builds, for a tool that knows by itself what a change
-//! concerns, as `make` does: an interrupted kernel build goes on where it was, and another option
-//! costs the files it concerns. What such a tool makes is still the output of a step with a key;
-//! `mkimage verify` makes it a second time from nothing.
+//! Kept trees: directories that stay in the cache between builds, for incremental tools such as
+//! `make`. An interrupted kernel build continues, and a changed option compiles only the affected
+//! files. The results are still outputs of a step with a key; `mkimage verify` builds them again
+//! from an empty tree.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,12 +11,12 @@ use anyhow::Context as _;
 use crate::cache::{Cache, Key, remove_tree};
 use crate::error::{Remedy as _, Result};
 
-/// Where they are in a cache.
+/// The directory of the kept trees in a cache.
 pub const TREES: &str = "trees";
-/// The file in a tree that says what it was filled from and, while it is worked on, in which boot.
+/// The file in a tree that records its origin and, during a build, the boot id.
 const ORIGIN: &str = ".origin";
 
-/// A tree to work on, locked until it is dropped.
+/// A locked working tree; dropping it releases the lock.
 #[derive(Debug)]
 pub struct KeptTree {
     path: PathBuf,
@@ -25,9 +25,9 @@ pub struct KeptTree {
 }
 
 impl Cache {
-    /// The tree `name`: as the last build left it, or new and filled with `fill` if it was filled
-    /// from something else than `origin`, or the machine stopped while it was worked on, which may
-    /// have cost it files that looked written.
+    /// The tree `name`, as the last build left it. It is filled anew with `fill` if its origin is
+    /// not `origin`, or if the machine stopped during a build: files that looked written may then
+    /// be lost.
     pub fn tree(
         &self,
         name: &str,
@@ -55,12 +55,12 @@ impl Cache {
 }
 
 impl KeptTree {
-    /// The directory, without links in its name.
+    /// The directory, with symbolic links resolved.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Says that nobody works on it any more, once all of it is on the disk.
+    /// Syncs the tree to disk, then records that no build works on it.
     pub fn settle(&self) -> Result<()> {
         let directory = fs::File::open(&self.path)?;
         rustix::fs::syncfs(directory)
@@ -93,7 +93,7 @@ mod tests {
         KeyBuilder::new(of).finish()
     }
 
-    /// Uses the tree, and tells whether it had to be filled.
+    /// Opens the tree, and returns whether it was filled.
     fn filled(cache: &Cache, origin: &str, settle: bool) -> bool {
         let mut filled = false;
         let tree = cache.tree("demo", &key(origin), |path| {

@@ -1,4 +1,4 @@
-//! Unpacks the tarballs that sources come in.
+//! Unpacks source tarballs.
 
 use std::fs;
 use std::io::{BufReader, Read};
@@ -8,8 +8,9 @@ use anyhow::Context as _;
 
 use crate::error::{Remedy as _, Result};
 
-/// Unpacks those files of an xz tarball for which `wanted` holds into `tree`, without the first component of
-/// their paths. `what` names the source and the room it needs in messages: `kmod's source (1 MB)`.
+/// Unpacks the files of an xz tarball that `wanted` selects into `tree`, without the first
+/// component of their paths. `what` names the source and its size for messages: `kmod's source (1
+/// MB)`.
 pub fn unpack(
     what: &str,
     from: impl Read,
@@ -61,7 +62,7 @@ mod tests {
         into(tree.path()).unwrap();
         let file = tree.path().join("shared/util.c");
         assert_eq!(fs::read(&file).unwrap(), b"x");
-        // A directory that is in the way is no file that could be replaced.
+        // A directory at the path of a file cannot be replaced.
         fs::remove_file(&file).unwrap();
         fs::create_dir_all(file.join("in the way")).unwrap();
         let error = into(tree.path()).unwrap_err().to_string();

@@ -1,10 +1,10 @@
-//! Bad input ends in one clear error that names it, and leaves nothing half-made behind.
+//! Invalid input ends in one clear error that names it, and leaves no partial output.
 #![expect(clippy::expect_used, reason = "a failing step is a failing test")]
 
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Runs mkimage on the repository with a cache of its own, without the network.
+/// Runs mkimage on the repository with a cache of its own, without network.
 fn mkimage(cache: &Path, args: &[&str]) -> Output {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     Command::new(env!("CARGO_BIN_EXE_mkimage"))

@@ -1,8 +1,8 @@
-//! A build that meets trouble ends in one clear error with its remedy, and never leaves a broken
-//! cache entry or a half-written image.
+//! A failing build ends in one clear error with its remedy, and never leaves a broken cache entry
+//! or a half-written image.
 //!
-//! Each test builds from a lock of one small package, served by a mirror that behaves as the test
-//! wants. With that package unpacked, a build gets as far as missing a Go compiler.
+//! Each test builds from a lock of one small package, served by a mirror whose behaviour the test
+//! sets. With that package unpacked, a build fails at the missing Go compiler.
 #![expect(
     clippy::expect_used,
     clippy::panic,
@@ -27,19 +27,19 @@ use support::{failed, limited, write_program};
 
 mod support;
 
-/// Longest wait for what must happen at once.
+/// Timeout for events that are expected at once.
 const SOON: Duration = Duration::from_secs(30);
-/// The program in the package, larger than a block of anything.
+/// The program in the package, larger than any buffer or file system block.
 const PROGRAM: &str = "usr/bin/tool";
 
-/// How the mirror answers a request for the package.
+/// The mirror's answer to a request for the package.
 #[derive(Clone)]
 enum Answer {
     File(Vec<u8>),
-    /// After this long.
+    /// The file, after a delay.
     Slowly(Vec<u8>, Duration),
     Missing,
-    /// The beginning, and then nothing.
+    /// The beginning of the file, then a stall.
     Stall,
 }
 
@@ -74,7 +74,7 @@ fn serve(mut stream: std::net::TcpStream, answer: &Answer, count: &AtomicUsize) 
     let read = stream.read(&mut request).unwrap_or(0);
     let is_package = request[..read].starts_with(b"GET /pool/demo.deb ");
     let mut send = |body: &[u8], size: usize| {
-        // The other end may be gone, which is what some tests are about.
+        // The client may have disconnected, as some tests intend.
         let _ = write!(
             stream,
             "HTTP/1.1 200 OK\r\ncontent-length: {size}\r\nconnection: close\r\n\r\n"
@@ -118,7 +118,7 @@ fn wait(what: &str, mut done: impl FnMut() -> bool) {
 fn package() -> Vec<u8> {
     let mut tar = tar::Builder::new(Vec::new());
     let mut header = tar::Header::new_gnu();
-    // Not a hole, and not to be compressed away.
+    // Neither a hole nor compressible.
     let content: Vec<u8> = (0..1_u32 << 20)
         .flat_map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes())
         .collect();
@@ -135,7 +135,7 @@ fn package() -> Vec<u8> {
     deb.into_inner().expect("a package")
 }
 
-/// A source tree like the repository, whose lock names one package, with a cache of its own.
+/// A source tree like the repository, with a lock of one package and a cache of its own.
 struct Site {
     dir: tempfile::TempDir,
 }
@@ -206,7 +206,7 @@ impl Site {
         output.expect("mkimage starts")
     }
 
-    /// A build that asks apt for the mirrors, which is this script.
+    /// A build that gets its mirrors from apt; `script` stands in for apt.
     fn with_apt(&self, mirror: &Mirror, script: &str) -> Command {
         let tools = self.path("tools");
         let apt = tools.join("apt-get");
@@ -218,7 +218,7 @@ impl Site {
         command
     }
 
-    /// What is below a directory of the cache, by name.
+    /// The names in a directory of the cache.
     fn cached(&self, directory: &str) -> Vec<String> {
         let entries = fs::read_dir(self.path("cache").join(directory)).expect("the cache");
         entries
@@ -227,14 +227,14 @@ impl Site {
             .collect()
     }
 
-    /// Nothing was kept, and no image begun.
+    /// The cache is empty, and no image was begun.
     fn assert_untouched(&self) {
         assert_eq!(self.cached("fetch"), [] as [&str; 0], "a broken download");
         assert_eq!(self.cached("steps"), [] as [&str; 0], "a broken entry");
         assert!(!self.path("out").exists(), "an output directory");
     }
 
-    /// The package was unpacked, whole, and nothing half-made is left.
+    /// The package is unpacked completely, and no partial output is left.
     fn assert_unpacked(&self) {
         let steps = self.cached("steps");
         let step = steps.iter().find(|name| name.starts_with("toolchain-"));
@@ -252,7 +252,7 @@ impl Site {
     }
 }
 
-/// As far as a build of one package gets.
+/// The error where a build of one package ends.
 fn failed_for_want_of_go(output: &Output) {
     let text = failed(output);
     assert!(text.contains("no Go compiler"), "{text}");
@@ -287,7 +287,8 @@ fn an_archive_of_old_versions_among_the_hosts_sources_is_tried_first() {
         Mirror::start(Answer::Missing),
         Mirror::start(Answer::File(package())),
     );
-    // As apt lists its sources: one line each, the snapshot archive behind the mirror.
+    // The form in which apt lists its sources: one line each, the snapshot archive after the
+    // mirror.
     let script = format!("echo {}; echo {}", moved_on.url, snapshot.url);
     let output = site.with_apt(&moved_on, &script).output();
     let output = output.expect("mkimage");
@@ -344,7 +345,7 @@ fn a_substitute_must_be_signed_by_the_archive() {
 fn a_full_disk_is_called_that_and_the_next_build_goes_on() {
     let site = Site::new(&package());
     let mirror = Mirror::start(Answer::File(package()));
-    // Half a MiB, or one.
+    // 512 KiB or 1 MiB, depending on the shell's block size.
     let output = limited(&site.command(&mirror, &[]), 1024).output();
     let text = failed(&output.expect("mkimage starts"));
     assert!(text.contains("free disk space in CORTEN_CACHE"), "{text}");
@@ -388,7 +389,7 @@ fn ctrl_c_says_how_to_go_on() {
 fn ctrl_c_stops_the_tool_that_runs() {
     let site = Site::new(&package());
     let mirror = Mirror::start(Answer::Missing);
-    // The first tool of a build is apt, asked for the mirrors.
+    // The first tool of a build is apt, which lists the mirrors.
     let started = site.path("started");
     let script = format!(
         "echo $$ > '{0}.new'; mv '{0}.new' '{0}'; exec sleep 600",
@@ -401,7 +402,7 @@ fn ctrl_c_stops_the_tool_that_runs() {
     assert!(failed(&output).contains("mkimage: interrupted"));
     let tool = fs::read_to_string(&started).expect("its id");
     let stat = Path::new("/proc").join(tool.trim()).join("stat");
-    // Nobody may be there to reap it.
+    // The machine may have no process that reaps it, so that a zombie counts as ended.
     wait("end of the tool", || {
         fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "))
     });

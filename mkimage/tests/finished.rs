@@ -1,5 +1,5 @@
-//! What a build says and leaves, what `verify` and `sbom` say, and what `cache prune` keeps: with the real recipe,
-//! whose steps are all finished, in a cache that the build only reads.
+//! The output of a build, `verify`, `sbom` and `cache prune`. Runs the real recipe, whose steps are
+//! all finished in a substituter, so that no step is executed.
 #![expect(clippy::expect_used, reason = "a failing step is a failing test")]
 
 use std::collections::BTreeSet;
@@ -15,20 +15,20 @@ use support::{failed, limited, write_program};
 mod support;
 
 const VERSION: &str = "1.2.3";
-/// The formats that are built here.
+/// The formats of these tests.
 const FORMATS: &str = "uki,raw,pxe";
-/// Larger than what [`BLOCKS`] hold.
+/// Size of a disk in bytes, larger than the limit of [`BLOCKS`].
 const DISK: usize = 1 << 20;
-/// For [`limited`]: 256 KiB, or 512.
+/// Limit for [`limited`]: 256 or 512 KiB, depending on the shell's block size.
 const BLOCKS: u32 = 512;
 
-/// Caches and an output directory of their own.
+/// Caches and an output directory for one test.
 struct Site {
     dir: tempfile::TempDir,
 }
 
 impl Site {
-    /// A site whose second cache has every step of the images for `x86_64`.
+    /// A site whose second cache has every finished step of the `x86_64` images.
     fn new() -> Self {
         let site = Self::without_steps();
         Cache::open(&site.path("finished"), Vec::new()).expect("a cache");
@@ -49,7 +49,7 @@ impl Site {
         site
     }
 
-    /// A site with a key whose signed steps count.
+    /// A site without finished steps, with a key for signing them.
     fn without_steps() -> Self {
         let site = Self {
             dir: tempfile::tempdir().expect("a directory"),
@@ -75,12 +75,14 @@ impl Site {
         self.dir.path().join(name)
     }
 
-    /// Makes what later steps, the bill of materials and the output directory take from a step.
+    /// Writes the files of a step's output that later steps, the bill of materials and the output
+    /// directory need.
     fn finish(&self, step: &str, out: &Path) {
         let image = format!("corten-{VERSION}-x86_64");
         let write = |path: &str, content: &[u8]| write_program(&out.join(path), content);
         match step {
-            // Called as --library-path DIRECTORY --argv0 rustc PROGRAM: the host's stands in for it.
+            // Called as --library-path DIRECTORY --argv0 rustc PROGRAM; runs the host's rustc
+            // instead.
             "toolchain" => write(
                 "usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2",
                 b"#!/bin/sh\nshift 5\nexec rustc \"$@\"\n",
@@ -96,7 +98,7 @@ impl Site {
         }
     }
 
-    /// `mkimage` on the repository, without the network.
+    /// `mkimage` on the repository, without network.
     fn command(&self, arguments: &[&str]) -> Command {
         let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let mut command = Command::new(env!("CARGO_BIN_EXE_mkimage"));
@@ -120,7 +122,7 @@ impl Site {
         self.command(arguments).output().expect("mkimage")
     }
 
-    /// What a call that must succeed printed.
+    /// The standard output of a call that must succeed.
     fn say(&self, arguments: &[&str]) -> String {
         result(&self.run(arguments))
     }
@@ -143,7 +145,7 @@ impl Site {
         self.run(&[&all[..], more].concat())
     }
 
-    /// `mkimage verify` of what was built.
+    /// `mkimage verify` of an image of the build.
     fn verify(&self, suffix: &str, more: &[&str]) -> Output {
         let image = self.image(suffix);
         let image = image.to_str().expect("UTF-8");
@@ -174,7 +176,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What a call that must succeed printed.
+/// The standard output of a call that must succeed.
 fn result(output: &Output) -> String {
     assert!(output.status.success(), "{}", text(&output.stderr));
     text(&output.stdout)
@@ -190,7 +192,7 @@ fn word(object: &Value, key: &str) -> String {
     object[key].as_str().expect("a text").to_owned()
 }
 
-/// The files of a build, by what follows the images' common name.
+/// The suffixes of a build's files.
 const BUILT: [&str; 6] = [
     "-pxe",
     ".SHA256SUMS",
@@ -246,7 +248,8 @@ fn a_finished_step_counts_only_as_it_was_signed() {
         let wanted = format!("WARNING: the finished step {entry} of ");
         assert!(said.contains(&wanted) && said.contains(why), "{said}");
     };
-    // Without it, the image is made, which the other steps' stand-ins are not enough for.
+    // Without the cached step the image would be made, and fails because the other steps are
+    // stand-ins.
     let made = |output: &Output| {
         let said = text(&output.stderr);
         assert!(
@@ -277,7 +280,7 @@ fn a_finished_step_counts_only_as_it_was_signed() {
 
     fs::write(&image, content).expect("the image");
     result(&site.build(&[]));
-    // From now on it is this cache's own, and held against its digest there.
+    // The step is now in this cache, which verifies it against its digest.
     fs::remove_dir_all(site.path("finished")).expect("the second cache");
     assert_eq!(text(&site.build(&[]).stderr).matches("WARNING").count(), 0);
     let kept = names(&site.path("cache").join(OUTPUTS));
@@ -312,7 +315,7 @@ fn the_checksums_of_another_architecture_stay() {
         .expect("sha256sum");
     let said = text(&check.stdout);
     assert!(check.status.success(), "{said}");
-    // Every file but this list: the bundle has one.
+    // The checksums cover every file except their own; the bundle directory counts one file.
     assert_eq!(said.lines().count(), BUILT.len() - 1, "{said}");
 }
 
@@ -322,7 +325,7 @@ fn a_full_output_directory_leaves_no_half_image() {
     let out = site.path("out");
     let out = out.to_str().expect("UTF-8");
     let arguments = ["build", "--offline", "--output", "raw", "--out", out];
-    // The cache takes the image from the other one while there is room.
+    // The cache copies the image from the second cache while there is room.
     result(&site.run(&arguments));
     fs::remove_dir_all(out).expect("the images");
     let mut command = limited(&site.command(&arguments), BLOCKS);
@@ -334,7 +337,7 @@ fn a_full_output_directory_leaves_no_half_image() {
     assert!(said.contains("remedy: free disk space there, or name another directory with --out"));
     assert_eq!(site.left(), [] as [&str; 0]);
 
-    // What was there before stays as it was.
+    // Existing files stay unchanged.
     fs::write(site.image(".raw"), "older").expect("a file");
     failed(&command.output().expect("mkimage"));
     assert_eq!(fs::read(site.image(".raw")).expect("it"), b"older");
@@ -353,7 +356,7 @@ fn verify_says_whether_and_where_an_image_differs() {
             "{said}"
         );
     }
-    // These stand-ins have no kernel that says what they are for.
+    // These stand-ins have no kernel with an architecture.
     let said = failed(&site.verify(".raw", &[]));
     assert!(
         said.contains("does not say which architecture it is for"),
@@ -451,7 +454,7 @@ fn pruning_keeps_the_steps_of_every_architecture() {
         fs::write(steps.join(entry), record).expect("a step");
         fs::create_dir_all(site.path("cache").join(OUTPUTS).join(digest)).expect("an output");
     }
-    // What an older version of the builder left.
+    // An entry of an older version of the builder.
     fs::create_dir(steps.join("kernel-0123456789abcdef")).expect("a step");
     fs::write(site.path("cache/fetch/00"), "").expect("a file");
     let prune = ["cache", "prune"];

@@ -1,4 +1,4 @@
-//! Which accelerator really works here.
+//! Probes which accelerator works on this host.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::{Arch, Console, spawn};
 
-/// How the guest's instructions are executed.
+/// The execution of the guest's instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accel {
     /// By the CPU.
@@ -16,7 +16,7 @@ pub enum Accel {
     Tcg,
 }
 
-/// What the probe found and why.
+/// The result of the probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probe {
     /// The accelerator to use.
@@ -25,8 +25,8 @@ pub struct Probe {
     pub reason: String,
 }
 
-/// `SeaBIOS` speaks within milliseconds where KVM works. Nested KVM that does
-/// not work often hangs instead of failing, hence a deadline.
+/// Timeout of the first output. `SeaBIOS` prints within milliseconds where KVM works; broken nested
+/// KVM often hangs instead of failing.
 const FIRST_WORD: Duration = Duration::from_secs(4);
 
 impl Accel {
@@ -49,8 +49,8 @@ impl Accel {
         }
     }
 
-    /// What a guest of `arch` runs on: TCG where that is not the host's architecture, else as
-    /// [`Accel::probe`] says.
+    /// The accelerator for a guest of `arch`: TCG for a foreign architecture, else the result of
+    /// [`Accel::probe`].
     #[must_use]
     pub fn probe_for(arch: Arch) -> Probe {
         if arch.is_host() {
@@ -62,8 +62,7 @@ impl Accel {
         }
     }
 
-    /// Probes once per program: `CORTEN_ACCEL` if set, else KVM where a guest
-    /// really runs on it, else TCG.
+    /// Probes once per program: `CORTEN_ACCEL` if set, else KVM if a guest runs on it, else TCG.
     pub fn probe() -> &'static Probe {
         static PROBE: OnceLock<Probe> = OnceLock::new();
         PROBE.get_or_init(|| {
@@ -91,7 +90,7 @@ impl Accel {
     }
 }
 
-/// Cheap reasons first, then a guest.
+/// Cheap checks first, then a guest.
 fn kvm() -> Result<String, String> {
     if std::env::consts::ARCH != "x86_64" {
         return Err(format!(
@@ -122,7 +121,7 @@ fn has_virtualization(cpuinfo: &str) -> bool {
         })
 }
 
-/// Runs the firmware alone and waits for its first word on the debug port.
+/// Runs the firmware alone and waits for its first output on the debug port.
 fn guest_speaks(accel: Accel, deadline: Duration) -> Result<String, String> {
     let dir = tempfile::tempdir().map_err(|error| format!("no temporary directory: {error}"))?;
     let log = dir.path().join("debug.log");

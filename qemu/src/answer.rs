@@ -1,24 +1,25 @@
-//! The first answer of a server in the guest.
+//! Waits for the first answer of a server in the guest.
 //!
-//! QEMU's user network accepts every connection to a forwarded port at once, and repeats its SYN to the guest only
-//! after seconds: an attempt begun before the guest listens would tell when QEMU repeats it, not when the guest
-//! answers. So a new attempt begins soon after the last one, whether that has ended or not.
+//! QEMU's user network accepts every connection to a forwarded port at once, and repeats its SYN to
+//! the guest only after seconds. An attempt begun before the guest listens would measure QEMU's
+//! retransmission. A new attempt therefore begins soon after the last one, whether that has ended
+//! or not.
 
 use std::net::SocketAddr;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// From the begin of an attempt to the next one's.
+/// Interval between the begins of two attempts.
 const BETWEEN: Duration = Duration::from_millis(250);
-/// How long an attempt waits: longer than a guest needs that has accepted its connection.
+/// Timeout of an attempt: longer than the guest needs to answer an accepted connection.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Asks `address` anew and anew, each time in a thread of its own, until one attempt of them all succeeds. Before
-/// each, `go_on` gets what the last one that failed said, and may end it.
+/// Asks `address` repeatedly, each time in a thread of its own, until one attempt succeeds. Before
+/// each, `go_on` gets the error of the last failed attempt, and may end the wait.
 ///
 /// # Errors
-/// That of `go_on`.
+/// The error of `go_on`.
 pub(crate) fn first<E>(
     address: SocketAddr,
     ask: fn(SocketAddr, Duration) -> Result<(), String>,
@@ -30,7 +31,7 @@ pub(crate) fn first<E>(
         go_on(&last)?;
         let tell = tell.clone();
         thread::spawn(move || {
-            // An answer after the first one is for nobody.
+            // After the first success the receiver is gone.
             let _late = tell.send(ask(address, PATIENCE));
         });
         let next = Instant::now() + BETWEEN;
@@ -54,12 +55,12 @@ mod tests {
     fn an_attempt_does_not_wait_for_the_one_before() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        // Answers an attempt only when the next one is there.
+        // Answers an attempt only after the next one has connected.
         thread::spawn(move || {
             let mut held: Option<TcpStream> = None;
             for next in listener.incoming().flatten() {
                 if let Some(mut one) = held.replace(next) {
-                    // It may have given up.
+                    // The client may have given up.
                     let _gone = one.write_all(&[0x16, 3, 3]);
                 }
             }

@@ -1,4 +1,4 @@
-//! What differs between architectures, as a table.
+//! The differences between architectures, as a table.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ pub enum Arch {
 /// One row of the table.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Row {
-    /// The name in image files.
+    /// Name in image files.
     pub name: &'static str,
     /// Other names of the same architecture: `uname -m`, Debian's.
     pub aliases: &'static [&'static str],
@@ -25,42 +25,41 @@ pub(crate) struct Row {
     pub program: &'static str,
     /// `-machine` type.
     pub machine: &'static str,
-    /// What follows it on a machine without a display.
+    /// Suffix of the type for a machine without a display.
     pub no_display: &'static str,
-    /// `-cpu` under TCG: all features but those that only make the emulation slower or wrong.
+    /// `-cpu` under TCG: all features except those that only slow down or break the emulation.
     pub tcg_cpu: &'static str,
-    /// Added to `-cpu` for a processor without instructions that give random numbers, where it can be had.
+    /// Suffix of `-cpu` that removes the random number instructions, where QEMU supports that.
     pub no_random: &'static str,
-    /// What the machine has for firmware when nothing is asked for.
+    /// Default firmware.
     pub firmware: Firmware,
-    /// UEFI code and variable store, most wanted first. Debian 12 and 13
-    /// install the same names.
+    /// UEFI code and variable store, best first. Debian 12 and 13 use the same names.
     pub uefi: &'static [(&'static str, &'static str)],
-    /// The same with Secure Boot; none where no package has it.
+    /// UEFI code and variable store with Secure Boot; empty if no package has them.
     pub secure_boot: &'static [(&'static str, &'static str)],
-    /// What makes a machine on which only that firmware can change its variables.
+    /// Option of a machine type whose firmware variables only the firmware can write.
     pub protected: &'static str,
-    /// Where these come from, for a person.
+    /// Debian package of the firmware files, for messages.
     pub uefi_package: &'static str,
-    /// Whether there is firmware other than UEFI.
+    /// Whether firmware other than UEFI exists.
     pub has_bios: bool,
     /// The display adapter.
     pub display: &'static str,
-    /// What a CD drive is attached to, where that is not part of the machine.
+    /// Controller of the CD drive, if the machine type has none.
     pub cd_controller: Option<&'static str>,
     /// The CD drive.
     pub cd_drive: &'static str,
-    /// Flag and value that add a second serial port on the chardev `second`.
+    /// Flag and value of a second serial port on the chardev `second`.
     pub second_serial: (&'static str, &'static str),
-    /// Kernel parameter that puts the console on the captured serial port.
+    /// Kernel parameter for a console on the captured serial port.
     pub console: &'static str,
 }
 
-/// 5-level paging only makes each emulated page walk longer. 16-byte compare-and-exchange is not
-/// atomic in QEMU 7.2 (Debian 12) with several CPUs, and Linux keeps its free lists with it: kernel
-/// memory gets corrupted, whatever the kernel. A kernel that is told of fast string instructions clears
-/// pages byte by byte in the emulator, a page that held code in a millisecond. 2 MiB builds of OVMF
-/// only exist on Debian 12.
+/// CPU features disabled under TCG: 5-level paging makes each emulated page walk longer. 16-byte
+/// compare-and-exchange is not atomic in QEMU 7.2 (Debian 12) with several CPUs, and Linux uses it
+/// for its free lists: kernel memory gets corrupted, whatever the kernel. With fast string
+/// instructions the kernel clears pages byte by byte in the emulator, a page that held code in a
+/// millisecond. 2 MiB builds of OVMF exist only on Debian 12.
 const X86_64: Row = Row {
     name: "x86_64",
     aliases: &["amd64"],
@@ -94,8 +93,8 @@ const X86_64: Row = Row {
     console: "console=ttyS0",
 };
 
-/// The architecture's own algorithm for pointer authentication costs half of the emulator's time;
-/// QEMU's serves as well. Servers have GIC 3 (SBSA level 3 and up).
+/// The architecture's standard algorithm for pointer authentication costs half of the emulator's
+/// time; QEMU's own algorithm is equivalent here. Servers have GIC 3 (SBSA level 3 and up).
 const ARM64: Row = Row {
     name: "arm64",
     aliases: &["aarch64"],
@@ -121,7 +120,7 @@ const ARM64: Row = Row {
 };
 
 impl Arch {
-    /// Every architecture there is.
+    /// All architectures.
     pub const ALL: [Self; 2] = [Self::X86_64, Self::Arm64];
 
     pub(crate) const fn row(self) -> Row {
@@ -131,7 +130,7 @@ impl Arch {
         }
     }
 
-    /// The architecture of that name: `x86_64` or `amd64`, `arm64` or `aarch64`.
+    /// The architecture with this name: `x86_64` or `amd64`, `arm64` or `aarch64`.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|arch| {
@@ -147,25 +146,25 @@ impl Arch {
         name.split(['-', '.']).find_map(Self::from_name)
     }
 
-    /// The name in image files.
+    /// Name in image files.
     #[must_use]
     pub const fn name(self) -> &'static str {
         self.row().name
     }
 
-    /// Whether there is firmware other than UEFI.
+    /// Whether firmware other than UEFI exists.
     #[must_use]
     pub const fn has_bios(self) -> bool {
         self.row().has_bios
     }
 
-    /// The kernel parameter that sends the console to the captured port.
+    /// Kernel parameter for a console on the captured serial port.
     #[must_use]
     pub const fn console_parameter(self) -> &'static str {
         self.row().console
     }
 
-    /// Whether programs of this machine are of that architecture.
+    /// Whether this host is of the architecture.
     pub(crate) fn is_host(self) -> bool {
         Self::from_name(std::env::consts::ARCH) == Some(self)
     }

@@ -6,7 +6,7 @@ use crate::arch::Row;
 use crate::machine::{Disk, DiskFormat, DiskMode, Media, Segment};
 use crate::{Accel, Firmware, Machine, VmError};
 
-/// Where things of a running machine are.
+/// The paths of a running machine's files and sockets.
 #[derive(Debug, Clone)]
 pub(crate) struct Layout {
     pub console: PathBuf,
@@ -18,16 +18,16 @@ pub(crate) struct Layout {
     pub accel: Accel,
 }
 
-/// Who looks at the console.
+/// The use of the console.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// Captured to a file, controlled through QMP.
     Captured,
-    /// On the terminal of a person who repeats a failed run.
+    /// On the terminal of a person who repeats a failed run by hand.
     Replay,
 }
 
-/// The path of `overlays[index]` or the image itself, and its format.
+/// The disk's overlay if it has one, else the image itself, with its format.
 fn source<'a>(disk: &'a Disk, overlay: Option<&'a PathBuf>) -> (&'a Path, &'static str) {
     match (disk.mode, overlay, disk.format) {
         (DiskMode::Overlay, Some(overlay), _) => (overlay, "qcow2"),
@@ -36,7 +36,7 @@ fn source<'a>(disk: &'a Disk, overlay: Option<&'a PathBuf>) -> (&'a Path, &'stat
     }
 }
 
-/// A path as it stands in a QEMU option: commas doubled.
+/// A path in the syntax of a QEMU option: commas doubled.
 pub(crate) fn option_path(path: &Path) -> Result<String, VmError> {
     let text = path.to_str().ok_or_else(|| VmError::Path {
         path: path.to_owned(),
@@ -100,7 +100,8 @@ pub(crate) fn arguments(
             &format!("if=pflash,unit=1,format=raw,file={vars}"),
         );
         if machine.firmware == Some(Firmware::SecureBoot) {
-            // Its flash is written in system management mode, which no sleep to RAM can get around.
+            // Its flash is writable only in system management mode, which sleep to RAM would
+            // bypass.
             args.push("-global", "driver=cfi.pflash01,property=secure,value=on");
             args.push("-global", "ICH9-LPC.disable_s3=1");
         }
@@ -109,7 +110,7 @@ pub(crate) fn arguments(
     network(&mut args, machine, layout)?;
     storage(&mut args, machine, layout)?;
     for number in 1..=machine.sockets {
-        // The last, so that what is there from the start has the place it has without them.
+        // These ports come last, so that the other devices keep their addresses.
         let port = format!("pcie-root-port,id=socket{number},chassis={number}");
         args.push("-device", &port);
     }
@@ -123,8 +124,8 @@ pub(crate) fn arguments(
     Ok(args.0)
 }
 
-/// Without a display the firmware, GRUB and iPXE talk on the serial port too,
-/// so that the console log tells the whole story.
+/// Without a display, firmware, GRUB and iPXE use the serial port too, so that the console log is
+/// complete.
 fn machine_type(machine: &Machine, row: &Row) -> String {
     let without_display = if machine.display { "" } else { row.no_display };
     let protected = match machine.firmware {
@@ -134,7 +135,7 @@ fn machine_type(machine: &Machine, row: &Row) -> String {
     format!("{}{without_display}{protected}", row.machine)
 }
 
-/// A path that is an argument of its own.
+/// A path as an argument of its own.
 fn plain(path: &Path) -> Result<String, VmError> {
     path.to_str()
         .map(str::to_owned)
@@ -219,8 +220,8 @@ fn network(args: &mut Args, machine: &Machine, layout: &Layout) -> Result<(), Vm
 
 fn storage(args: &mut Args, machine: &Machine, layout: &Layout) -> Result<(), VmError> {
     let mut overlays = layout.overlays.iter();
-    // Media before disks, as an operator who inserts one expects; the network
-    // has index 0 and comes before both.
+    // Media come before disks, as an operator who inserts one expects. The network has index 0 and
+    // comes before both.
     let mut bootindex = 1;
     for (number, media) in machine.media.iter().enumerate() {
         let path = option_path(media.path())?;
@@ -283,7 +284,7 @@ fn storage(args: &mut Args, machine: &Machine, layout: &Layout) -> Result<(), Vm
     Ok(())
 }
 
-/// Flags with their values; an empty value is left out.
+/// Flags with their values; an empty value is omitted.
 #[derive(Debug, Default)]
 struct Args(Vec<String>);
 
@@ -296,7 +297,7 @@ impl Args {
     }
 }
 
-/// The command a person can paste into a shell.
+/// A command for a shell, with its words quoted.
 pub(crate) fn shell_line(program: &str, args: &[String]) -> String {
     let mut line = program.to_owned();
     for arg in args {

@@ -139,7 +139,7 @@ mod tests {
             mac: "52:54:00:00:03:01".to_owned(),
         };
         assert_eq!(segment("16444,52:54:00:00:03:01"), Ok(expected));
-        // A comma more would be an option of QEMU's.
+        // Another comma would begin another QEMU option.
         for wrong in [
             "16444",
             "x,52:54:00:00:03:01",

@@ -1,10 +1,9 @@
-//! The serial console, as QEMU writes it to a file.
+//! The serial console, which QEMU writes to a file.
 
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// A view of the captured console. Cheap to clone; reading never disturbs
-/// the guest.
+/// A view of the captured console. Cheap to clone; reading does not affect the guest.
 #[derive(Debug, Clone)]
 pub struct Console {
     path: PathBuf,
@@ -21,14 +20,13 @@ impl Console {
         &self.path
     }
 
-    /// Everything so far; bytes that are not UTF-8 are replaced. Empty before
-    /// the guest has written anything.
+    /// The whole text so far; invalid UTF-8 is replaced. Empty before the guest's first output.
     #[must_use]
     pub fn text(&self) -> String {
         self.since(0).0
     }
 
-    /// What came after byte `offset`, and the offset for the next call.
+    /// The text after byte `offset`, and the offset for the next call.
     #[must_use]
     pub fn since(&self, offset: u64) -> (String, u64) {
         let mut bytes = Vec::new();

@@ -1,27 +1,27 @@
-//! What can go wrong with a virtual machine.
+//! The errors of virtual machines.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Why a machine could not be started, reached or ended.
+/// The reason why a machine could not be started, reached or ended.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VmError {
     /// A host program is not installed.
     #[error("host program `{program}` is missing; `make deps` installs it")]
     MissingTool {
-        /// Name as looked up in `PATH`.
+        /// Name looked up in `PATH`.
         program: String,
     },
-    /// No firmware file was found at any of the known places.
+    /// No known path has a firmware file.
     #[error("no {what} found (looked at {looked}); `make deps` installs it")]
     MissingFirmware {
-        /// Which firmware.
+        /// Kind of firmware.
         what: &'static str,
-        /// Comma-separated list of the places.
+        /// Comma-separated list of the known paths.
         looked: String,
     },
-    /// BIOS was asked for where there is none.
+    /// BIOS was requested on an architecture without BIOS.
     #[error("a machine with {arch} has no BIOS; choose UEFI")]
     NoBios {
         /// The architecture.
@@ -30,20 +30,20 @@ pub enum VmError {
     /// An image, kernel or initramfs named by the caller does not exist.
     #[error("{} does not exist; `make image` builds it", path.display())]
     MissingImage {
-        /// The path as given.
+        /// Path as given.
         path: PathBuf,
     },
     /// A file operation in the machine's directory failed.
     #[error("cannot {action} {}", path.display())]
     File {
-        /// Verb and object, "create" for instance.
+        /// Verb and object, such as "create".
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// A path cannot be written in a QEMU option.
+    /// A path cannot be expressed in a QEMU option.
     #[error("path {} is not valid UTF-8", path.display())]
     Path {
         /// The path.
@@ -54,25 +54,25 @@ pub enum VmError {
     Command {
         /// Program and arguments.
         command: String,
-        /// Exit status and what it wrote to standard error.
+        /// Exit status and standard error.
         detail: String,
     },
-    /// QEMU ended although nobody asked it to.
+    /// QEMU ended without a request.
     #[error("QEMU ended by itself ({status}): {stderr}")]
     Ended {
         /// Exit status.
         status: String,
-        /// What QEMU wrote to standard error.
+        /// Standard error of QEMU.
         stderr: String,
     },
     /// A wait reached its deadline.
     #[error("no {what} within {} s; last answer: {last}", deadline.as_secs())]
     Deadline {
-        /// What was waited for.
+        /// Awaited condition.
         what: String,
-        /// How long.
+        /// Length of the wait.
         deadline: Duration,
-        /// What the last attempt said.
+        /// Error of the last attempt.
         last: String,
     },
     /// The QMP connection broke.
@@ -80,7 +80,7 @@ pub enum VmError {
     QmpLost {
         /// The command in flight.
         command: String,
-        /// The system's answer, if there was one.
+        /// Error of the operating system, if there is one.
         source: std::io::Error,
     },
     /// QEMU refused a QMP command.
@@ -96,7 +96,7 @@ pub enum VmError {
     GdbLost {
         /// The request in flight.
         request: String,
-        /// The system's answer, or what was wrong with the stub's.
+        /// Error of the operating system, or a violation of the protocol.
         source: std::io::Error,
     },
     /// QEMU's debugger stub refused a request.
@@ -104,13 +104,13 @@ pub enum VmError {
     GdbRefused {
         /// The request.
         request: String,
-        /// What the stub said.
+        /// Error reply of the stub.
         answer: String,
     },
-    /// No free local port, or no socket at all.
+    /// No free local port, or no socket could be created.
     #[error("cannot reserve a local port")]
     Port {
-        /// The system's answer.
+        /// Error of the operating system.
         source: std::io::Error,
     },
 }

@@ -1,17 +1,18 @@
-//! Firmware files of the host.
+//! The host's firmware files.
 
 use std::path::{Path, PathBuf};
 
 use crate::{Arch, VmError};
 
-/// What starts the machine before the boot loader.
+/// The firmware of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Firmware {
     /// `SeaBIOS`, built into QEMU's package; only on x86.
     Bios,
     /// OVMF or AAVMF, with this machine's own copy of the variable store.
     Uefi,
-    /// The same with Secure Boot, in setup mode: it starts anything until it is given keys. Only on x86.
+    /// UEFI with Secure Boot, in setup mode: it starts any program until keys are enrolled. Only on
+    /// x86.
     SecureBoot,
 }
 
@@ -22,8 +23,8 @@ pub(crate) struct UefiFiles {
     pub vars: PathBuf,
 }
 
-/// Finds the first complete pair of `arch` for UEFI, or for Secure Boot; `exists` is a
-/// parameter so that other hosts' layouts can be tested.
+/// Finds the first complete pair of files of `arch` for UEFI, or for Secure Boot. `exists` is a
+/// parameter so that tests can simulate other hosts.
 pub(crate) fn find_uefi(
     arch: Arch,
     firmware: Firmware,

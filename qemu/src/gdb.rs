@@ -1,8 +1,9 @@
-//! A small client of QEMU's debugger stub, for doing to a processor from outside what broken hardware does.
+//! A small client of QEMU's debugger stub, with which tests inject hardware faults into a
+//! processor.
 //!
-//! The protocol is GDB's (Debugging with GDB, appendix "GDB Remote Serial Protocol": "Overview", "Packets"); QEMU's
-//! manual, "GDB usage", says what is QEMU's own. The machine stands still while somebody is connected, and stays so
-//! after a connection that ended without [`Gdb::detach`].
+//! The protocol is GDB's (Debugging with GDB, appendix "GDB Remote Serial Protocol": "Overview",
+//! "Packets"); QEMU's manual, "GDB usage", describes QEMU's extensions. The machine is halted while
+//! a client is connected, and stays halted if the connection ends without [`Gdb::detach`].
 
 use std::io::{self, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -11,18 +12,19 @@ use std::time::{Duration, Instant};
 
 use crate::VmError;
 
-/// QEMU answers at once, on a busy host within seconds.
+/// Timeout of an answer. QEMU answers at once, on a busy host within seconds.
 const ANSWER: Duration = Duration::from_secs(20);
-/// Bytes of an answer; all registers of a processor take 1.2 KiB.
+/// Largest answer in bytes; all registers of a processor take 1.2 KiB.
 const LARGEST: usize = 16 << 10;
 
-/// Where registers stand in what `g` answers for x86-64: GDB's `64bit-core.xml` has sixteen general ones of eight
-/// bytes, the stack's the eighth of them, then `rip`, then `eflags` of four bytes.
+/// Offsets of registers in the answer to `g` for x86-64. GDB's `64bit-core.xml` has sixteen general
+/// registers of eight bytes, the eighth of which is the stack pointer, then `rip`, then `eflags` of
+/// four bytes.
 const RSP: usize = 7 * 8;
 const RIP: usize = 16 * 8;
 const EFLAGS: usize = 17 * 8;
 
-/// A connection to the stub of a machine with x86-64.
+/// A connection to the debugger stub of an x86-64 machine.
 #[derive(Debug)]
 pub struct Gdb {
     stream: BufReader<UnixStream>,
@@ -34,13 +36,13 @@ pub struct Gdb {
 pub struct Registers([u8; EFLAGS + 4]);
 
 impl Registers {
-    /// Where the next instruction is, `rip`.
+    /// The instruction pointer, `rip`.
     #[must_use]
     pub fn instruction(&self) -> u64 {
         u64::from_le_bytes(self.part(RIP))
     }
 
-    /// Where the stack's end is, `rsp`.
+    /// The stack pointer, `rsp`.
     #[must_use]
     pub fn stack(&self) -> u64 {
         u64::from_le_bytes(self.part(RSP))
@@ -52,13 +54,13 @@ impl Registers {
         u32::from_le_bytes(self.part(EFLAGS))
     }
 
-    /// The same with another next instruction.
+    /// The registers with another instruction pointer.
     #[must_use]
     pub fn with_instruction(self, at: u64) -> Self {
         self.with(RIP, &at.to_le_bytes())
     }
 
-    /// The same with other flags.
+    /// The registers with other flags.
     #[must_use]
     pub fn with_flags(self, flags: u32) -> Self {
         self.with(EFLAGS, &flags.to_le_bytes())
@@ -76,7 +78,7 @@ impl Registers {
 }
 
 impl Gdb {
-    /// Connects, and so stops the machine.
+    /// Connects, which halts the machine.
     pub(crate) fn connect(path: &Path) -> Result<Self, VmError> {
         let stream = UnixStream::connect(path).map_err(VmError::file("connect to", path))?;
         let waits = stream.set_write_timeout(Some(ANSWER));
@@ -87,13 +89,14 @@ impl Gdb {
         })
     }
 
-    /// Makes everything that follows concern one processor and the memory as it sees it; the first is 0.
+    /// Selects the processor, and its view of the memory, for all following requests; the first is
+    /// 0.
     ///
     /// # Errors
-    /// [`VmError::GdbRefused`] when there is no such processor, [`VmError::GdbLost`] when QEMU is gone, does not
-    /// answer within 20 s, or answers with something else than the protocol says.
+    /// [`VmError::GdbRefused`] when the processor does not exist. [`VmError::GdbLost`] when QEMU
+    /// has ended, does not answer within 20 s, or violates the protocol.
     pub fn select(&mut self, processor: u32) -> Result<(), VmError> {
-        // The stub calls processors threads and counts them from 1.
+        // The stub calls processors threads and numbers them from 1.
         self.ask(&format!("Hg{:x}", processor.saturating_add(1)))
             .map(drop)
     }
@@ -116,7 +119,7 @@ impl Gdb {
     /// # Errors
     /// As [`Gdb::select`].
     pub fn set_registers(&mut self, registers: &Registers) -> Result<(), VmError> {
-        // QEMU leaves those alone that are missing at the end.
+        // QEMU does not change registers that are missing at the end.
         self.ask(&format!("G{}", hex::encode(registers.0)))
             .map(drop)
     }
@@ -124,12 +127,12 @@ impl Gdb {
     /// Reads memory.
     ///
     /// # Errors
-    /// As [`Gdb::select`]; refused also where nothing is mapped.
+    /// As [`Gdb::select`]; [`VmError::GdbRefused`] also for unmapped memory.
     pub fn read(&mut self, at: u64, bytes: usize) -> Result<Vec<u8>, VmError> {
         self.ask_hex(&format!("m{at:x},{bytes:x}"))
     }
 
-    /// Writes memory, also what is mapped read-only.
+    /// Writes memory, even if it is mapped read-only.
     ///
     /// # Errors
     /// As [`Gdb::read`].
@@ -138,7 +141,7 @@ impl Gdb {
         self.ask(&request).map(drop)
     }
 
-    /// Lets the machine go on.
+    /// Resumes the machine and disconnects.
     ///
     /// # Errors
     /// As [`Gdb::select`].
@@ -166,7 +169,7 @@ impl Gdb {
             let answer = self.packet(end).map_err(lost)?;
             self.send(b"+").map_err(lost)?;
             let refused = match answer.first() {
-                // That the machine has stopped is told unasked.
+                // The stub reports a stop of the machine without a request.
                 Some(b'T' | b'S') => continue,
                 Some(b'E') => String::from_utf8_lossy(&answer).into_owned(),
                 Some(_) => return Ok(answer),
@@ -224,14 +227,14 @@ impl Gdb {
     }
 }
 
-/// The sum of a packet's bytes as they are sent, in two hex digits.
+/// The sum of a packet's encoded bytes, in two hex digits.
 fn checksum(coded: &[u8]) -> String {
     let sum = coded.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte));
     format!("{sum:02x}")
 }
 
-/// Undoes escapes (`}` and the byte with bit 5 turned) and run lengths (`*` and the count plus 29); `None` where one
-/// of them lacks its other half.
+/// Decodes escapes (`}` and the byte with bit 5 flipped) and run lengths (`*` and the count plus
+/// 29); `None` for an incomplete one.
 fn decode(coded: &[u8]) -> Option<Vec<u8>> {
     let mut content = Vec::with_capacity(coded.len());
     let mut bytes = coded.iter();

@@ -1,19 +1,17 @@
 //! Virtual machines for `make run` and the tests.
 //!
-//! Owns: the QEMU command line, the machine's working directory, its console
-//! log, its QMP socket, its debugger's and the life of its processes. A machine never
-//! outlives the program that started it.
+//! Owns: the QEMU command line, the machine's working directory, its console log, its QMP and
+//! debugger sockets, and the life of its processes. A machine never outlives the program that
+//! started it.
 //!
-//! Never does: change an image it is given (writes go to a throw-away
-//! overlay), speak the node's API (that is `cortenctl`'s job; here only "does
-//! something speak TLS on that port" is asked), need root, or trust
-//! `/dev/kvm` without having seen a guest run on it.
+//! Never does: change an image whose disk is not [`DiskMode::Direct`], speak the node's API (only
+//! `cortenctl` does; this crate only tests whether a TLS server answers), need root, or use
+//! `/dev/kvm` before a guest has run on it.
 //!
-//! Talks to: `qemu-system-*` and `qemu-img` of the host, and the host's
-//! firmware files (SeaBIOS, OVMF, AAVMF, iPXE) as Debian 12 and 13 install them.
+//! Talks to: `qemu-system-*` and `qemu-img` of the host, and the host's firmware files (SeaBIOS,
+//! OVMF, AAVMF, iPXE) as Debian 12 and 13 install them.
 //!
-//! On a laptop: `cargo run -p qemu -- run --image _out/corten.raw`, or from a
-//! test:
+//! On a laptop: `cargo run -p qemu -- run --image _out/corten.raw`, or from a test:
 //!
 //! ```no_run
 //! # use std::time::Duration;

@@ -1,5 +1,5 @@
-//! The description of a machine: a plain value, turned into a command line by
-//! [`crate::args`] and into a process by [`Machine::start`].
+//! The description of a machine: a plain value that [`crate::args`] turns into a command line and
+//! [`Machine::start`] into a process.
 
 use std::path::{Path, PathBuf};
 
@@ -14,13 +14,12 @@ pub enum DiskFormat {
     Qcow2,
 }
 
-/// What happens to the guest's writes.
+/// Persistence of the guest's writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiskMode {
     /// Kept while QEMU runs (through guest reboots), then gone.
     Snapshot,
-    /// Kept in a qcow2 overlay in the machine's directory, until a machine of
-    /// that name starts again.
+    /// Kept in a qcow2 overlay in the machine's directory, until a machine of the same name starts.
     Overlay,
     /// Written to the image itself.
     Direct,
@@ -33,14 +32,14 @@ pub struct Disk {
     pub path: PathBuf,
     /// Its format.
     pub format: DiskFormat,
-    /// What happens to writes.
+    /// Persistence of the guest's writes.
     pub mode: DiskMode,
-    /// MiB the guest sees, where that is more than the image has. Only for an overlay.
+    /// Size of the disk for the guest in MiB, if larger than the image. Only for an overlay.
     pub size_mib: Option<u64>,
 }
 
 impl Disk {
-    /// A raw image that is not changed.
+    /// A raw image that stays unchanged.
     pub fn raw(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
@@ -50,7 +49,7 @@ impl Disk {
         }
     }
 
-    /// A qcow2 image that is not changed.
+    /// A qcow2 image that stays unchanged.
     pub fn qcow2(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
@@ -60,7 +59,7 @@ impl Disk {
         }
     }
 
-    /// The same disk, enlarged, in an overlay.
+    /// The same disk in an overlay, enlarged to `mib` MiB.
     #[must_use]
     pub fn enlarged(mut self, mib: u64) -> Self {
         self.mode = DiskMode::Overlay;
@@ -68,7 +67,7 @@ impl Disk {
         self
     }
 
-    /// The same disk with another fate for writes.
+    /// The same disk with another persistence of writes.
     #[must_use]
     pub fn mode(mut self, mode: DiskMode) -> Self {
         self.mode = mode;
@@ -76,12 +75,12 @@ impl Disk {
     }
 }
 
-/// How an ISO is presented.
+/// The drive of an ISO.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Media {
     /// In a CD drive: SATA, or SCSI where the machine has no SATA.
     Cdrom(PathBuf),
-    /// Written to a USB stick.
+    /// As the content of a USB stick.
     Usb(PathBuf),
 }
 
@@ -95,24 +94,24 @@ impl Media {
     }
 }
 
-/// One end of a wire between two machines: frames go from socket to socket, and are lost while the other
-/// machine is not there, as on a real one.
+/// One end of a cable between two machines. Frames go from socket to socket, and are lost while the
+/// other machine does not run, as on a real cable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wire {
-    /// The socket of this end; QEMU makes it. At most 107 bytes (`sockaddr_un`, unix(7)).
+    /// Socket of this end, which QEMU creates. At most 107 bytes (`sockaddr_un`, unix(7)).
     pub local: PathBuf,
-    /// The socket of the other end.
+    /// Socket of the other end.
     pub remote: PathBuf,
-    /// The hardware address of the NIC here, such as `52:54:00:00:01:01`.
+    /// Hardware address of this machine's NIC, such as `52:54:00:00:01:01`.
     pub mac: String,
 }
 
 /// A NIC on a network that any number of machines of this host share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Segment {
-    /// Names the network: a UDP port of the loopback, by whose multicast QEMU carries the frames.
+    /// Id of the network: a UDP port of the loopback interface, whose multicast carries the frames.
     pub port: u16,
-    /// The hardware address of the NIC here, such as `52:54:00:00:01:01`.
+    /// Hardware address of this machine's NIC, such as `52:54:00:00:01:01`.
     pub mac: String,
 }
 
@@ -123,12 +122,12 @@ pub struct DirectBoot {
     pub kernel: PathBuf,
     /// The initramfs, if the kernel needs one.
     pub initrd: Option<PathBuf>,
-    /// The kernel's parameters; the console parameter is not added.
+    /// Complete kernel parameters; a console parameter is not added.
     pub append: String,
 }
 
-/// Boot from the network: QEMU answers DHCP and TFTP; the NIC's option ROM
-/// (iPXE) fetches and runs the boot file, or UEFI does where there is no such ROM.
+/// Network boot: QEMU answers DHCP and TFTP. The NIC's option ROM (iPXE) loads and runs the boot
+/// file, or UEFI does on a machine without such a ROM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetBoot {
     /// Directory served by TFTP.
@@ -137,7 +136,7 @@ pub struct NetBoot {
     pub bootfile: String,
 }
 
-/// A machine that could be started. Building one does nothing.
+/// The description of a machine. Building it has no side effects.
 #[derive(Debug, Clone)]
 #[must_use = "a machine does nothing until it is started"]
 pub struct Machine {
@@ -168,10 +167,9 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A 64-bit PC with 2 CPUs, 1 GiB of memory, BIOS firmware, no disk, and a
-    /// virtio NIC on QEMU's user network whose port 50000 is forwarded to a
-    /// free local port. Its files are kept in `parent/name`, which is emptied
-    /// when the machine starts.
+    /// A 64-bit PC with 2 CPUs, 1 GiB of memory, BIOS firmware and no disk. Its virtio NIC is on
+    /// QEMU's user network, whose port 50000 is forwarded to a free local port. Its files are in
+    /// `parent/name`, which is emptied when the machine starts.
     pub fn new(name: impl Into<String>, parent: impl AsRef<Path>) -> Self {
         let name = name.into();
         let dir = parent.as_ref().join(&name);
@@ -209,13 +207,13 @@ impl Machine {
         self
     }
 
-    /// Firmware; without this call BIOS, or UEFI on an architecture without.
+    /// Firmware; by default BIOS, or UEFI on an architecture without BIOS.
     pub fn firmware(mut self, firmware: Firmware) -> Self {
         self.firmware = Some(firmware);
         self
     }
 
-    /// Accelerator; without this call the probe decides.
+    /// Accelerator; by default the result of the probe.
     pub fn accel(mut self, accel: Accel) -> Self {
         self.accel = Some(accel);
         self
@@ -239,13 +237,13 @@ impl Machine {
         self
     }
 
-    /// Adds a CD drive holding `iso`.
+    /// Adds a CD drive with `iso`.
     pub fn cdrom(mut self, iso: impl Into<PathBuf>) -> Self {
         self.media.push(Media::Cdrom(iso.into()));
         self
     }
 
-    /// Adds a USB stick holding `iso`.
+    /// Adds a USB stick with `iso`.
     pub fn usb(mut self, iso: impl Into<PathBuf>) -> Self {
         self.media.push(Media::Usb(iso.into()));
         self
@@ -266,49 +264,49 @@ impl Machine {
         self
     }
 
-    /// Adds another NIC and connects it with another machine's.
+    /// Adds a NIC that is connected to another machine's NIC.
     pub fn wire(mut self, wire: Wire) -> Self {
         self.wires.push(wire);
         self
     }
 
-    /// Adds another NIC and connects it with those of other machines.
+    /// Adds a NIC on a network shared with other machines.
     pub fn segment(mut self, segment: Segment) -> Self {
         self.segment = Some(segment);
         self
     }
 
-    /// That many empty sockets of the bus, `socket1` and so on, for devices plugged in while the machine runs.
+    /// Number of empty hotplug ports of the bus, named `socket1` and so on.
     pub fn sockets(mut self, count: u32) -> Self {
         self.sockets = count;
         self
     }
 
-    /// Without anything that gives random numbers, as cheap or old virtual machines are.
+    /// Removes every source of random numbers, as in cheap or old virtual machines.
     pub fn randomless(mut self) -> Self {
         self.randomless = true;
         self
     }
 
-    /// Local port of the API; without this call a free one is taken.
+    /// Local port of the API; by default a free port.
     pub fn api_port(mut self, port: u16) -> Self {
         self.api_port = Some(port);
         self
     }
 
-    /// The guest's port that is forwarded; 50000 without this call.
+    /// Forwarded port of the guest; by default 50000.
     pub fn guest_port(mut self, port: u16) -> Self {
         self.guest_port = port;
         self
     }
 
-    /// The UUID its firmware tells; without this call it tells none of its own.
+    /// UUID that the firmware reports; by default none is set.
     pub fn uuid(mut self, uuid: impl Into<String>) -> Self {
         self.uuid = Some(uuid.into());
         self
     }
 
-    /// Makes another port of the guest reachable, at `local` of this host's loopback.
+    /// Forwards another port of the guest to `local` on this host's loopback interface.
     pub fn forward(mut self, local: u16, guest: u16) -> Self {
         self.forwards.push((local, guest));
         self
@@ -321,14 +319,13 @@ impl Machine {
         self
     }
 
-    /// Adds a watchdog (Intel 6300ESB) that resets the machine when it is not
-    /// fed.
+    /// Adds a watchdog (Intel 6300ESB) that resets the machine when it is not fed.
     pub fn watchdog(mut self) -> Self {
         self.watchdog = true;
         self
     }
 
-    /// Starts the hardware's clock at a date, such as `2001-01-01`, not at this machine's.
+    /// Starts the hardware clock at a date, such as `2001-01-01`, instead of this host's time.
     pub fn clock(mut self, date: &str) -> Self {
         self.clock = Some(date.to_owned());
         self
@@ -340,7 +337,7 @@ impl Machine {
         self
     }
 
-    /// Ends QEMU when the guest reboots, instead of starting it again.
+    /// Ends QEMU when the guest reboots.
     pub fn stop_on_reboot(mut self) -> Self {
         self.stop_on_reboot = true;
         self
@@ -349,13 +346,13 @@ impl Machine {
     /// Starts the machine.
     ///
     /// # Errors
-    /// A missing image, firmware or host program, or QEMU refusing its
-    /// command line: each says what to do.
+    /// An image, firmware or host program is missing, or QEMU refuses its command line; each error
+    /// contains a remedy.
     pub fn start(self) -> Result<Running, VmError> {
         Running::start(self)
     }
 
-    /// Every file that must exist before QEMU is started.
+    /// Every file that must exist before QEMU starts.
     pub(crate) fn inputs(&self) -> Vec<&Path> {
         let mut all: Vec<&Path> = self.disks.iter().map(|disk| disk.path.as_path()).collect();
         all.extend(self.media.iter().map(Media::path));

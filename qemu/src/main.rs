@@ -1,9 +1,10 @@
-//! `corten-qemu`: starts an image the way `make run` does.
+//! `corten-qemu`: starts an image as `make run` does.
 //!
-//! Owns: the terminal while a machine runs (console on it, Ctrl-C = power
-//! button, a second Ctrl-C = power plug). Never does: change the image or
-//! build anything. Talks to: the library of this crate only. On a laptop:
-//! `cargo run -p qemu -- run --image IMAGE`, `... -- probe`.
+//! Owns: the terminal while a machine runs. It shows the console; Ctrl-C is the power button, a
+//! second Ctrl-C cuts the power.
+//! Never does: change the image or build anything.
+//! Talks to: the library of this crate only.
+//! On a laptop: `cargo run -p qemu -- run --image IMAGE`, `... -- probe`.
 
 mod cli;
 
@@ -20,9 +21,9 @@ use qemu::{Accel, Arch, DirectBoot, Disk, DiskMode, Firmware, Machine, Running, 
 
 use cli::{Cli, FirmwareArg, RunArgs, Verb};
 
-/// How long after the power button the machine is killed.
+/// Time after the power button until the machine is killed.
 const POWERDOWN: Duration = Duration::from_secs(60);
-/// The API's port on a node, and here too if it is free: clients default to it.
+/// The API's port on a node. Used on this host too if it is free, because clients default to it.
 const USUAL_PORT: u16 = 50000;
 const TICK: Duration = Duration::from_millis(100);
 
@@ -44,7 +45,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What is asked for and what the images' names say, which must be the same.
+/// The requested architecture and that of the images' names, which must agree.
 fn machine_arch(args: &RunArgs) -> anyhow::Result<Arch> {
     let mut known = args.arch;
     let media = [&args.iso, &args.usb, &args.pxe].into_iter().flatten();
@@ -135,7 +136,7 @@ fn machine(args: &RunArgs, arch: Arch) -> anyhow::Result<Machine> {
     Ok(machine)
 }
 
-/// Ctrl-C and SIGTERM, counted by a thread of their own.
+/// Ctrl-C and SIGTERM, received by a thread of their own.
 fn interrupts() -> anyhow::Result<Receiver<()>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -164,7 +165,7 @@ fn interrupts() -> anyhow::Result<Receiver<()>> {
 }
 
 fn say(text: &str) {
-    // On a line of its own between the guest's.
+    // A separate line between the guest's lines.
     eprintln!("\n--- {text}");
 }
 
@@ -190,7 +191,7 @@ fn run(args: RunArgs) -> anyhow::Result<()> {
         let _always = KillAtEnd(&running);
         let (answered, answer) = channel();
         scope.spawn(|| {
-            // Ends early when QEMU does; the receiver may be gone by then.
+            // The wait ends early when QEMU does; the receiver may be gone by then.
             let _unheard = answered.send(running.wait_tls(Duration::from_hours(24)));
             drop(answered);
         });
@@ -236,7 +237,7 @@ fn watch(
     }
 }
 
-/// Ends QEMU on every way out of the loop: the waiting thread follows.
+/// Ends QEMU on every path out of the loop, which also ends the waiting thread.
 struct KillAtEnd<'a>(&'a Running);
 
 impl Drop for KillAtEnd<'_> {
@@ -250,11 +251,11 @@ fn show(running: &Running, shown: &mut u64) {
     let (text, next) = running.console().since(*shown);
     *shown = next;
     let mut out = std::io::stdout().lock();
-    // A terminal that is gone is no reason to kill the machine.
+    // A closed terminal is no reason to kill the machine.
     let _unseen = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-/// What happens once the API answers.
+/// The state of the command that runs once the API answers.
 enum Up {
     Waiting,
     Commanded(Child),
@@ -298,7 +299,7 @@ impl Up {
         Ok(())
     }
 
-    /// Reports the end of the command without waiting for it.
+    /// Reports the exit of the command without waiting for it.
     fn watch(&mut self) {
         if let Self::Commanded(child) = self
             && let Ok(Some(status)) = child.try_wait()
@@ -311,7 +312,7 @@ impl Up {
     }
 }
 
-/// The client to be called: the one built beside this program, or the installed one.
+/// The path of cortenctl: the one built beside this program, or the installed one.
 fn client() -> PathBuf {
     std::env::current_exe()
         .map(|this| this.with_file_name("cortenctl"))

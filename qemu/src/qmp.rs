@@ -1,7 +1,7 @@
 //! A small QMP client (QEMU Machine Protocol: one JSON object per line).
 //!
-//! One thread reads; answers go to whoever waits for one, events are kept in
-//! order of arrival so that a test can ask for one that has already passed.
+//! One thread reads. It passes answers to the waiting command and keeps events in order of arrival,
+//! so that a test can also wait for an event of the past.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -14,15 +14,15 @@ use serde_json::{Value, json};
 
 use crate::VmError;
 
-/// QEMU answers at once, except for commands that wait for a disk.
+/// Timeout of an answer. QEMU answers at once, except for commands that wait for a disk.
 const ANSWER: Duration = Duration::from_secs(20);
 
-/// Something QEMU reported by itself: `RESET`, `SHUTDOWN`, ...
+/// An event that QEMU reported: `RESET`, `SHUTDOWN`, ...
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     /// The event's name, in capitals.
     pub name: String,
-    /// Its data, `null` where there is none.
+    /// Its data, `null` if it has none.
     pub data: Value,
 }
 
@@ -35,12 +35,12 @@ struct Events {
 /// A connection to a running machine.
 #[derive(Debug)]
 pub struct Qmp {
-    // One command at a time: answers carry no sender.
+    // One command at a time, because answers do not name their command.
     link: Mutex<(UnixStream, Receiver<Value>)>,
     events: Arc<Events>,
 }
 
-/// A panic elsewhere does not make the data here wrong.
+/// A panic of another thread does not invalidate the data here.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -88,8 +88,8 @@ impl Qmp {
     /// Runs any command and returns its `return` value.
     ///
     /// # Errors
-    /// [`VmError::QmpRefused`] with QEMU's words, [`VmError::QmpLost`] when QEMU
-    /// is gone or does not answer within 20 s.
+    /// [`VmError::QmpRefused`] with QEMU's message, [`VmError::QmpLost`] when QEMU has ended or
+    /// does not answer within 20 s.
     pub fn execute(&self, command: &str, arguments: &Value) -> Result<Value, VmError> {
         let lost = |source| VmError::QmpLost {
             command: command.to_owned(),
@@ -101,7 +101,7 @@ impl Qmp {
         }
         let mut link = lock(&self.link);
         let (stream, answers) = &mut *link;
-        // An answer that came after its deadline belongs to nobody.
+        // Drops answers that arrived after the timeout of their command.
         while answers.try_recv().is_ok() {}
         stream
             .write_all(format!("{request}\n").as_bytes())
@@ -141,7 +141,7 @@ impl Qmp {
         self.execute("system_reset", &Value::Null).map(drop)
     }
 
-    /// Pulls the plug.
+    /// Ends QEMU, which cuts the machine's power.
     ///
     /// # Errors
     /// As [`Qmp::execute`].
@@ -149,7 +149,7 @@ impl Qmp {
         self.execute("quit", &Value::Null).map(drop)
     }
 
-    /// Plugs a device in; `properties` as for `device_add` (`driver`, `id`, ...).
+    /// Plugs in a device; `properties` as for `device_add` (`driver`, `id`, ...).
     ///
     /// # Errors
     /// As [`Qmp::execute`].
@@ -157,7 +157,7 @@ impl Qmp {
         self.execute("device_add", properties).map(drop)
     }
 
-    /// Asks the guest to let go of a device that was plugged in with this `id`, and waits until it has.
+    /// Asks the guest to release the device with this `id`, and waits until it is unplugged.
     ///
     /// # Errors
     /// As [`Qmp::execute`] and [`Qmp::wait_event`].
@@ -190,12 +190,11 @@ impl Qmp {
         lock(&self.events.seen).0.clone()
     }
 
-    /// Waits for the first event that `wanted` accepts, leaving out the `skip`
-    /// oldest: 0 to accept any past one, `events().len()` for a future one.
+    /// Waits for the first event that `wanted` accepts after the `skip` oldest events. A `skip` of
+    /// 0 accepts past events, `events().len()` only future ones.
     ///
     /// # Errors
-    /// [`VmError::Deadline`] listing the events that did come; at once when
-    /// QEMU has ended.
+    /// [`VmError::Deadline`] with the list of events that arrived; at once when QEMU has ended.
     pub fn wait_event(
         &self,
         what: &str,
@@ -233,7 +232,7 @@ mod tests {
     use super::*;
     use std::os::unix::net::UnixListener;
 
-    /// A QEMU of a few lines: greets, acknowledges, refuses `bad`, sends RESET.
+    /// A minimal QEMU: greets, acknowledges, refuses `bad`, sends RESET.
     fn fake(path: &Path) -> std::thread::JoinHandle<()> {
         let listener = UnixListener::bind(path).unwrap();
         std::thread::spawn(move || {
@@ -280,8 +279,8 @@ mod tests {
                 .contains("RESET RESET RESET")
         );
         drop(qmp);
-        // The reading thread holds the other half of the socket until the
-        // server closes it, which it does once the writer is gone.
+        // The reading thread holds the other half of the socket until the server closes it, which
+        // it does after the writer is gone.
         drop(server);
     }
 }

@@ -1,4 +1,4 @@
-//! A machine that runs.
+//! A running machine: its process, control connection, console, and waits for its progress.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -15,14 +15,13 @@ use crate::firmware::find_uefi;
 use crate::machine::{DiskFormat, DiskMode};
 use crate::{Accel, Console, Firmware, Gdb, Machine, Qmp, VmError, answer, spawn, tls};
 
-/// QEMU opens its control socket within a second, also on a busy host.
+/// Timeout of the control socket. QEMU opens it within a second, also on a busy host.
 const CONTROL: Duration = Duration::from_secs(30);
-/// Between two attempts of a wait.
+/// Pause between two attempts of a wait.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// A running machine. Dropping it kills QEMU; if the test that drops it is
-/// failing, the console log stays, its end is printed, and so is the command
-/// that repeats the run by hand.
+/// A running machine. Dropping it kills QEMU. If the test that drops it is failing, the console log
+/// is kept, and its end and the command that repeats the run by hand are printed.
 #[derive(Debug)]
 pub struct Running {
     name: String,
@@ -35,7 +34,7 @@ pub struct Running {
     started: Instant,
     qmp: Qmp,
     child: Mutex<Child>,
-    // A socket's path must be shorter than 108 bytes.
+    // Not in the machine's directory, because a socket's path must be shorter than 108 bytes.
     sockets: tempfile::TempDir,
 }
 
@@ -101,7 +100,7 @@ impl Running {
         })
     }
 
-    /// Where the guest's API port is reachable on this host.
+    /// The address of the guest's API port on this host.
     #[must_use]
     pub fn api(&self) -> SocketAddr {
         self.api
@@ -149,13 +148,13 @@ impl Running {
     /// Connects to the second serial port.
     ///
     /// # Errors
-    /// When the machine was built without one.
+    /// The machine has no second serial port.
     pub fn second_serial(&self) -> Result<UnixStream, VmError> {
         UnixStream::connect(&self.second_serial)
             .map_err(VmError::file("connect to", &self.second_serial))
     }
 
-    /// Connects to QEMU's debugger stub, which starts with the first call. The machine stands still until
+    /// Connects to QEMU's debugger stub, which the first call starts. The machine is halted until
     /// [`Gdb::detach`].
     ///
     /// # Errors
@@ -165,7 +164,7 @@ impl Running {
         if !socket.exists() {
             let path = option_path(&socket)?;
             let start = format!("gdbserver unix:{path},server=on,wait=off");
-            // QMP has no command of its own for it, and what this one returns says in words how it went.
+            // QMP has no command for the stub, and this one returns its result as text.
             let said = self
                 .qmp
                 .execute("human-monitor-command", &json!({ "command-line": start }))?;
@@ -182,8 +181,8 @@ impl Running {
     /// Repeats `attempt` until it succeeds, QEMU ends, or `deadline` passes.
     ///
     /// # Errors
-    /// [`VmError::Deadline`] with the last attempt's error, [`VmError::Ended`] as
-    /// soon as QEMU is gone.
+    /// [`VmError::Deadline`] with the last attempt's error, [`VmError::Ended`] as soon as QEMU has
+    /// ended.
     pub fn wait_for<T, E: std::fmt::Display>(
         &self,
         what: &str,
@@ -201,7 +200,7 @@ impl Running {
         }
     }
 
-    /// Whether a wait until `end` goes on after an attempt that said `last`.
+    /// Whether a wait until `end` continues after an attempt with the error `last`.
     fn go_on(
         &self,
         what: &str,
@@ -222,9 +221,10 @@ impl Running {
         Ok(())
     }
 
-    /// Waits until a server in the guest answers on the API port. `ask` is one attempt, which gives up after the
-    /// time it is given; attempts begin every 250 ms, each in a thread of its own, and the first that succeeds
-    /// counts, so that the wait ends when the guest answers and not when QEMU's network repeats a packet.
+    /// Waits until a server in the guest answers on the API port. `ask` is one attempt, with its
+    /// timeout. Attempts begin every 250 ms, each in a thread of its own, and the first success
+    /// counts. The wait therefore ends when the guest answers, not when QEMU's network repeats a
+    /// packet.
     ///
     /// # Errors
     /// As [`Running::wait_for`].
@@ -239,8 +239,8 @@ impl Running {
         Ok(self.started.elapsed())
     }
 
-    /// Waits until something in the guest speaks TLS on the API port. It says
-    /// nothing about what that answers: tests ask `cortenctl`.
+    /// Waits until a TLS server answers on the API port. It does not identify the server: tests use
+    /// `cortenctl` for that.
     ///
     /// # Errors
     /// As [`Running::wait_for`].
@@ -248,8 +248,8 @@ impl Running {
         self.wait_answer("TLS answer on the API port", deadline, tls::ask)
     }
 
-    /// Waits until the console contains `text`. For what has no API: boot
-    /// loaders, failures before the API is up.
+    /// Waits until the console contains `text`. For boot loaders and failures before the API
+    /// starts.
     ///
     /// # Errors
     /// As [`Running::wait_for`].
@@ -264,10 +264,10 @@ impl Running {
         })
     }
 
-    /// Waits until QEMU ends by itself, as after an orderly shutdown.
+    /// Waits until QEMU ends by itself, as after a clean shutdown.
     ///
     /// # Errors
-    /// [`VmError::Deadline`].
+    /// [`VmError::Deadline`] if it does not end in time.
     pub fn wait_exit(&self, deadline: Duration) -> Result<ExitStatus, VmError> {
         let end = Instant::now() + deadline;
         loop {
@@ -297,7 +297,7 @@ impl Running {
         spawn::end(&mut self.child.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// What a person needs to understand a failure here.
+    /// A description of a failure for a person: console, messages and replay command.
     #[must_use]
     pub fn report(&self) -> String {
         format!(
@@ -321,7 +321,7 @@ impl Drop for Running {
     }
 }
 
-/// Empties and creates the directory; its absolute path.
+/// Creates the directory empty; returns its absolute path.
 fn fresh_dir(dir: &Path) -> Result<PathBuf, VmError> {
     match fs::remove_dir_all(dir) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -333,7 +333,7 @@ fn fresh_dir(dir: &Path) -> Result<PathBuf, VmError> {
     fs::canonicalize(dir).map_err(VmError::file("resolve", dir))
 }
 
-/// A port that was free a moment ago.
+/// A port that was free at the time of the call.
 fn free_port() -> Result<u16, VmError> {
     let listener =
         TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(|source| VmError::Port { source })?;

@@ -1,10 +1,10 @@
-//! Starting emulator processes so that none is ever left behind.
+//! Starts emulator processes so that none outlives this program.
 //!
-//! Each gets its own process group (a Ctrl-C at the terminal goes to us, not
-//! to it) and asks the kernel to be killed when its parent dies, so that even
-//! a `kill -9` of the test runner leaves nothing. The kernel means the parent
-//! *thread*; a test's thread ends before the machine it shares with others,
-//! therefore one thread that lives as long as the program starts them all.
+//! Each process has its own process group, so that a Ctrl-C at the terminal reaches only this
+//! program. Each asks the kernel for SIGKILL when its parent dies, so that even a `kill -9` of the
+//! test runner leaves no emulator. For the kernel the parent is a *thread*, and a test's thread
+//! ends before the machine that it shares with other tests. One thread that lives as long as the
+//! program therefore starts all processes.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
@@ -42,7 +42,7 @@ pub(crate) fn spawn(
     setup: impl FnOnce(&mut Command),
 ) -> Result<Child, VmError> {
     let path = find(program)?;
-    // setpriv is part of util-linux, which every Debian has.
+    // setpriv is part of util-linux, which every Debian system has.
     let mut command = match find("setpriv") {
         Ok(setpriv) => {
             let mut command = Command::new(setpriv);
@@ -67,13 +67,13 @@ pub(crate) fn spawn(
         .map_err(|error| failed(error.to_string()))
 }
 
-/// Kills the child's process group and collects the child.
+/// Kills the child's process group and reaps the child.
 pub(crate) fn end(child: &mut Child) {
     if let Ok(None) = child.try_wait()
         && let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw)
         && kill_process_group(group, Signal::KILL).is_err()
     {
-        // The group is gone already; the child may still want collecting.
+        // The group has ended already; the child may still be unreaped.
         let _gone = child.kill();
     }
     let _status = child.wait();

@@ -1,9 +1,8 @@
-//! "Does a TLS server answer?" without speaking TLS.
+//! Tests whether a TLS server answers, without a TLS implementation.
 //!
-//! QEMU's user network accepts every connection to a forwarded port, whether
-//! the guest listens or not, so that connecting proves nothing. A server that
-//! is really there answers a `ClientHello` with a handshake record or an
-//! alert (RFC 8446, sections 4.1.2 and 5.1); either will do.
+//! QEMU's user network accepts every connection to a forwarded port, whether the guest listens or
+//! not, so that a connection proves nothing. A TLS server answers a `ClientHello` with a handshake
+//! record or an alert (RFC 8446, sections 4.1.2 and 5.1); this module accepts both.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,14 +12,14 @@ use std::time::Duration;
 const ALERT: u8 = 0x15;
 const HANDSHAKE: u8 = 0x16;
 
-/// Appends `body` behind its length in `width` bytes.
+/// Appends `body` after its length in `width` bytes.
 fn prefixed(out: &mut Vec<u8>, width: usize, body: &[u8]) {
     let length = body.len().to_be_bytes();
     out.extend_from_slice(length.get(length.len() - width..).unwrap_or_default());
     out.extend_from_slice(body);
 }
 
-/// A TLS 1.3 `ClientHello` whose key share nobody holds the key of.
+/// A TLS 1.3 `ClientHello` with a key share that has no known private key.
 fn client_hello() -> Vec<u8> {
     let mut extensions = Vec::new();
     let mut extension = |kind: u16, body: &[u8]| {
@@ -32,7 +31,7 @@ fn client_hello() -> Vec<u8> {
     extension(10, &[0, 2, 0x00, 0x1d]);
     // signature_algorithms: ecdsa_secp256r1_sha256, rsa_pss_rsae_sha256, ed25519.
     extension(13, &[0, 6, 0x04, 0x03, 0x08, 0x04, 0x08, 0x07]);
-    // application_layer_protocol_negotiation: h2, which gRPC insists on.
+    // application_layer_protocol_negotiation: h2, which gRPC requires.
     extension(16, &[0, 3, 2, b'h', b'2']);
     let mut share = vec![0, 36, 0x00, 0x1d, 0, 32, 9];
     share.extend_from_slice(&[0; 31]);
@@ -52,7 +51,7 @@ fn client_hello() -> Vec<u8> {
     record
 }
 
-/// Asks once; `Err` says what happened instead of an answer.
+/// Makes one attempt; `Err` describes the failure.
 pub(crate) fn ask(address: SocketAddr, patience: Duration) -> Result<(), String> {
     let attempt = || -> std::io::Result<u8> {
         let mut stream = TcpStream::connect_timeout(&address, patience)?;

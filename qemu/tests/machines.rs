@@ -1,5 +1,5 @@
-//! The crate against a real QEMU: every way to boot, with guests of a few
-//! bytes, so that no image is needed. Seconds each, also under TCG.
+//! Tests the crate against a real QEMU: every boot method, with guests of a few bytes and without
+//! an image. Each takes seconds, also under TCG.
 #![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
 
 use std::path::{Path, PathBuf};
@@ -187,7 +187,7 @@ fn a_port_nobody_listens_on_is_no_api() {
         .disk(Disk::raw(&place.image))
         .start()
         .unwrap();
-    // QEMU itself accepts the connection; that must not count.
+    // QEMU itself accepts the connection, which must not count as an answer.
     let error = running.wait_tls(Duration::from_secs(5)).unwrap_err();
     assert!(matches!(error, VmError::Deadline { .. }), "{error}");
     assert!(

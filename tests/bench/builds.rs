@@ -1,4 +1,4 @@
-//! How long a disk image takes to build: again after a change of one line, and from nothing but downloads.
+//! Build times of a disk image: after a change of one line, and from downloads only.
 
 use std::fs;
 use std::io::Write as _;
@@ -14,30 +14,31 @@ use mkimage::cache::{OUTPUTS, STEPS};
 use crate::document::Section;
 use crate::report::verdict;
 
-/// The title of the section that is measured only when it is named.
+/// The title of the section that is measured only on request.
 pub const COLD: &str = "Build from nothing";
 /// Limits of docs/promises.md, in seconds.
 const REBUILD_LIMIT: f64 = 60.0;
 const COLD_LIMIT: f64 = 25.0 * 60.0;
 const KERNEL_LIMIT: f64 = 15.0 * 60.0;
-/// Where a line is changed: the largest program of the node.
+/// The changed file, in the largest program of the node.
 const CHANGED: &str = "services/machined/src/lib.rs";
 
-/// A build that ended.
+/// A finished build.
 #[derive(Debug, Default)]
 struct Built {
     seconds: f64,
-    /// Every step that was not in the cache, and the seconds it took.
+    /// Every step that was not in the cache, with its time in seconds.
     steps: Vec<(String, f64)>,
 }
 
-/// A disk image after a change of one line in machined, as one who works on it builds it, and as it is shipped.
+/// A disk image after a change of one line in machined, for development and as shipped.
 pub fn again(directory: &Path) -> anyhow::Result<Section> {
     let source = sources(directory)?;
-    // One of its own, which takes what is made and fetched from the user's, and where what nobody builds again stays.
+    // A cache of its own for the changed steps, with the user's cache as substituter for all
+    // others.
     let (cache, finished) = (directory.join("again"), workspace::cache());
     remove(&cache)?;
-    // But for these: Go knows one place for its modules.
+    // Go's modules must be copied: Go reads them from one directory only.
     let [_, modules] = workspace::DOWNLOADS;
     workspace::copy(&finished.join(modules), &cache.join(modules));
     let (signed, trust) = signed(directory, &finished)?;
@@ -47,7 +48,7 @@ pub fn again(directory: &Path) -> anyhow::Result<Section> {
     let mut rows = Vec::new();
     for (name, more) in [("quick", &["--quick"][..]), ("as shipped", &[])] {
         let more = [&["--substituter", finished, "--trust", trust][..], more].concat();
-        // Not timed: it compiles what the change does not concern.
+        // Not measured: compiles everything that the change does not affect.
         build(&source, &cache, directory, &more)?;
         change_a_line(&source.join(CHANGED))?;
         rows.push((name, build(&source, &cache, directory, &more)?));
@@ -67,8 +68,8 @@ pub fn again(directory: &Path) -> anyhow::Result<Section> {
     })
 }
 
-/// A view of the user's cache whose finished steps are signed, and the key that counts for them: what is in the
-/// cache itself stays as it is.
+/// A view of the user's cache with signed steps, and the key that verifies them. The user's cache
+/// itself stays unchanged.
 fn signed(directory: &Path, cache: &Path) -> anyhow::Result<(PathBuf, PathBuf)> {
     let (view, keys) = (directory.join("signed"), directory.join("keys"));
     remove(&view)?;
@@ -82,7 +83,7 @@ fn signed(directory: &Path, cache: &Path) -> anyhow::Result<(PathBuf, PathBuf)> 
     Ok((view, trust))
 }
 
-/// A disk image with an empty cache but for the downloads.
+/// A disk image with an empty cache, except for the downloads.
 pub fn cold(directory: &Path) -> anyhow::Result<Section> {
     let source = sources(directory)?;
     let cache = directory.join("cold");
@@ -116,7 +117,7 @@ fn row(name: &str, seconds: f64, limit: Option<f64>) -> String {
     format!("| {name} | {seconds:.1} s | {limit} | {kept} |\n")
 }
 
-/// A copy of the sources, which may be changed.
+/// A copy of the sources, for changes.
 fn sources(directory: &Path) -> anyhow::Result<PathBuf> {
     let source = directory.join("source");
     remove(&source)?;
@@ -132,7 +133,7 @@ fn remove(directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A line that no build before had, and that the program keeps.
+/// Adds a line that no earlier build had, and that the compiler keeps.
 fn change_a_line(file: &Path) -> anyhow::Result<()> {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
     let now = now.as_nanos();
@@ -172,7 +173,7 @@ fn build(source: &Path, cache: &Path, directory: &Path, more: &[&str]) -> anyhow
     Ok(Built { seconds, steps })
 }
 
-/// A step that was built, as `mkimage build --format json` tells it.
+/// A built step, from a line of `mkimage build --format json`.
 fn step(line: &str) -> Option<(String, f64)> {
     let step: serde_json::Value = line.parse().ok()?;
     let built = !step.get("cached")?.as_bool()?;

@@ -1,6 +1,6 @@
-//! How long udevd and systemd-udevd take for the devices that are there: in one machine, the Debian one,
-//! in turns, each from its start with an empty database. Ours runs as in the image: the image's root file
-//! system is a second disk. What is done there is `coldplug.sh`, which is a third disk.
+//! The time that udevd and systemd-udevd take for the present devices. Both run in one machine, the
+//! Debian one, in turns, each from its start with an empty database. Our udevd runs as in the
+//! image: the image's root file system is a second disk. The script `coldplug.sh` is a third disk.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -18,11 +18,11 @@ use crate::report::median;
 
 const SCRIPT: &str = include_str!("coldplug.sh");
 const SECTOR: usize = 512;
-/// All rounds, where the machine is emulated and the host has other work.
+/// Timeout of all rounds on an emulated machine and a busy host.
 const DEADLINE: Duration = Duration::from_secs(1_800);
-/// What starts a result on the console.
+/// The prefix of a result on the console.
 const MARK: &str = "coldplug: ";
-/// Who is measured, by the script's name, and what is to be known of it.
+/// The measured systems: name in the script, and a description.
 const WHO: [(&str, &str); 3] = [
     ("systemd-udevd", "systemd-udevd, with Debian's rule files"),
     ("udevd", "udevd, as in the image"),
@@ -40,7 +40,7 @@ struct Run {
     records: u64,
 }
 
-/// Runs each `rounds` times, after one that does not count.
+/// Measures each system `rounds` times, after one warm-up.
 pub fn measure(debian: &Image, rounds: usize) -> anyhow::Result<Section> {
     let directory = workspace::target().join("bench");
     let (node, script) = (directory.join("node.raw"), directory.join("coldplug.raw"));
@@ -79,7 +79,7 @@ fn root_file_system(initrd: &Path) -> anyhow::Result<Vec<u8>> {
     Ok(found.context("rootfs.squashfs in the initramfs")?.data)
 }
 
-/// Whole sectors; what is added to the script are empty lines, and to a file system nothing it reads.
+/// Pads to whole sectors: empty lines after the script, unused bytes after a file system.
 fn disk(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes.resize(bytes.len().next_multiple_of(SECTOR), b'\n');
     bytes

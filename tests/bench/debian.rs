@@ -1,5 +1,5 @@
-//! The Debian to compare with: version 13 from its packages, with systemd,
-//! udev and sshd, network by DHCP, and nothing else. Built without root.
+//! The Debian system of the comparison: version 13 from its packages, with systemd, udev and sshd,
+//! network by DHCP, and nothing else. Built without root.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,23 +10,23 @@ use std::process::Command;
 use anyhow::{Context, bail};
 use tar::EntryType;
 
-/// What is installed beside the essential packages.
+/// Packages besides the essential ones.
 const PACKAGES: &str = "systemd-sysv,udev,openssh-server";
-/// systemd's own network daemon, the one with the least to start.
+/// systemd's own network daemon, the one with the fastest start.
 const NETWORK: &str = "[Match]\\nType=ether\\n[Network]\\nDHCP=yes\\n";
-/// Room for the image; it is sparse.
+/// Size of the sparse image.
 const DISK: &str = "2g";
 
 /// A built image.
 #[derive(Debug)]
 pub struct Image {
-    /// Raw disk: one XFS file system, which our kernel mounts without help.
+    /// Raw disk with one XFS file system, which our kernel mounts without an initramfs.
     pub disk: PathBuf,
-    /// Bytes of all files in it.
+    /// Total size of its files in bytes.
     pub content: u64,
 }
 
-/// Builds the image in `directory`, or takes the one built before.
+/// Builds the image in `directory`, or reuses an existing one unless `fresh` is set.
 pub fn image(directory: &Path, fresh: bool) -> anyhow::Result<Image> {
     fs::create_dir_all(directory)?;
     let archive = directory.join("debian.tar");
@@ -44,7 +44,7 @@ pub fn image(directory: &Path, fresh: bool) -> anyhow::Result<Image> {
     Ok(Image { disk, content })
 }
 
-/// The archive the host itself installs from.
+/// The package mirror of the host itself.
 fn mirror() -> anyhow::Result<String> {
     let output = Command::new("apt-get")
         .args([
@@ -108,7 +108,7 @@ impl Tree {
         })
     }
 
-    /// Writes the prototype `mkfs.xfs -p` reads: directories end with `$`.
+    /// Writes the prototype for `mkfs.xfs -p`: directories end with `$`.
     fn write(&self, depth: usize, out: &mut String) {
         for (name, child) in &self.children {
             let _infallible = writeln!(out, "{:depth$}{name} {}", "", child.line);
@@ -120,8 +120,8 @@ impl Tree {
     }
 }
 
-/// Writes the file system with the file system's own tool, which takes owners
-/// and modes from a prototype: no root, no mount.
+/// Writes the file system with `mkfs.xfs`, which reads owners and modes from a prototype: no root,
+/// no mount.
 fn make_disk(archive: &Path, files: &Path, disk: &Path) -> anyhow::Result<()> {
     let prototype = prototype(archive, files)?;
     let list = files.join("prototype");
@@ -162,7 +162,7 @@ fn prototype(archive: &Path, files: &Path) -> anyhow::Result<String> {
         let kind = header.entry_type();
         let rights = rights(header.mode()?);
         let owner = format!("{} {}", header.uid()?, header.gid()?);
-        // Only a device's header has numbers in these fields.
+        // These fields have numbers only in a device's header.
         let device = || {
             anyhow::Ok(format!(
                 "{} {}",
@@ -195,7 +195,7 @@ fn prototype(archive: &Path, files: &Path) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Set-id bits as letters, permissions in octal; there is no sticky bit.
+/// Set-id bits as letters, permissions in octal; a prototype cannot express the sticky bit.
 fn rights(mode: u32) -> String {
     let letter = |bit, letter| if mode & bit == 0 { '-' } else { letter };
     format!(

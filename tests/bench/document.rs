@@ -1,17 +1,17 @@
-//! `docs/bench.md`: an introduction, and sections that are measured apart from each other.
+//! `docs/bench.md`: an introduction, and sections with separate measurements.
 
 use std::fmt::Write as _;
 
 /// A section of the document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Section {
-    /// What it is about; no two have the same.
+    /// Its title, unique in the document.
     pub title: String,
-    /// What follows the title's line, without empty lines around it.
+    /// The text after the title, without surrounding empty lines.
     pub text: String,
 }
 
-/// The sections of a text; what comes before the first one belongs to none.
+/// The sections of a text, without the part before the first title.
 pub fn sections(text: &str) -> Vec<Section> {
     let mut found: Vec<Section> = Vec::new();
     for line in text.lines() {
@@ -31,7 +31,7 @@ pub fn sections(text: &str) -> Vec<Section> {
     found
 }
 
-/// The old sections, those that were measured again replaced and new ones behind them.
+/// The old sections, with those measured again replaced and new ones appended.
 pub fn merged(mut old: Vec<Section>, new: Vec<Section>) -> Vec<Section> {
     for section in new {
         match old.iter_mut().find(|other| other.title == section.title) {

@@ -1,14 +1,12 @@
-//! `make bench`: what depends on the machine it is measured on, beside a
-//! Debian that does as little.
+//! `make bench`: measurements that depend on the machine, beside a minimal Debian system.
 //!
-//! Owns: `docs/bench.md`, written after each part, and files under
-//! `target/bench`. Never does: hide a bad number; its limit stands next to it,
-//! and once it is written the program names each limit that is not kept, and
-//! fails at its end. Talks to: the images in `_out`, QEMU, and the package
-//! mirror the host's apt is configured for (once, for the Debian image);
-//! `cargo bench`, for what needs no machine.
-//! On a laptop: `make image`, then `make bench`, or
-//! `cargo run -p tests --bin bench -- --only coldplug`.
+//! Owns: `docs/bench.md`, written after each part, and files under `target/bench`.
+//! Never does: hide a bad number. A limit stands next to its number; the program names each
+//! exceeded limit after the document is written, and fails at its end.
+//! Talks to: the images in `_out`, QEMU, the package mirror of the host's apt configuration (once,
+//! for the Debian image), and `cargo bench` for measurements without a machine.
+//! On a laptop: `make image`, then `make bench`, or `cargo run -p tests --bin bench -- --only
+//! coldplug`.
 
 mod builds;
 mod coldplug;
@@ -81,7 +79,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether every limit is kept of what was measured.
+/// Runs the measurements; returns whether every limit is kept.
 fn run(arguments: &Arguments) -> anyhow::Result<bool> {
     let wanted = |part: &Part| match arguments.only.as_slice() {
         [] => *part != Part::Cold,
@@ -107,7 +105,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<bool> {
         }
         measured.extend(found.iter().map(|section| section.title.clone()));
         document = document::merged(document, found.clone());
-        // After each part, for the next one may fail.
+        // Written after each part, because the next one may fail.
         fs::write(&path, document::write(report::INTRODUCTION, &document))?;
         for section in &found {
             for line in report::not_kept(section) {
@@ -117,7 +115,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<bool> {
         }
     }
     if arguments.only.is_empty() {
-        // A section that was renamed goes when everything is measured; what is measured only by name stays.
+        // A full run removes sections that were renamed; sections measured only on request stay.
         document.retain(|one| measured.contains(&one.title) || one.title == builds::COLD);
     }
     let text = document::write(report::INTRODUCTION, &document);
@@ -126,7 +124,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<bool> {
     Ok(kept)
 }
 
-/// What is measured of a part.
+/// The sections of one part.
 fn sections(
     part: Part,
     arguments: &Arguments,
@@ -149,7 +147,7 @@ fn system(arguments: &Arguments, debian: Option<&debian::Image>) -> anyhow::Resu
     let sizes = measure::sizes();
     let mut boots = report::Boots::default();
     for round in 1..=arguments.rounds.max(1) {
-        // In turns, so that a change of the host's mood meets both.
+        // The systems take turns, so that a change of the host's load affects both.
         let ours = measure::corten_boot()?;
         eprintln!("round {round}: Corten {ours:.1} s");
         boots.corten.push(ours);
@@ -163,7 +161,8 @@ fn system(arguments: &Arguments, debian: Option<&debian::Image>) -> anyhow::Resu
     Ok(report::system(&boots, &memory, &sizes, debian))
 }
 
-/// Where it is measured, and what ran there before: a busy host makes every number worse.
+/// A description of the host and its load before the measurement: a busy host makes every number
+/// worse.
 fn host() -> String {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();

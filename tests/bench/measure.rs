@@ -1,4 +1,4 @@
-//! The measurements. Times are seconds from QEMU's start.
+//! The measurements. Times are in seconds from QEMU's start.
 
 use std::io::Read;
 use std::net::{SocketAddr, TcpStream};
@@ -13,23 +13,24 @@ use anyhow::{Context, ensure};
 use mkimage::profile::Output;
 use qemu::{DirectBoot, Disk, Machine};
 
-/// Same for both: enough that neither swaps or waits for memory.
+/// Memory of both systems: enough that neither swaps or waits for memory.
 const MEMORY_MIB: u32 = 1024;
 
-/// Our programs that run on every control plane node, by the name they run under: machined, process 1, runs as
-/// `init`. registryd runs only for an image cache or an extension.
+/// Our programs on every control plane node, by process name: machined, process 1, runs as `init`.
+/// registryd runs only for an image cache or an extension.
 pub const OURS: [&str; 5] = ["init", "udevd", "syslogd", "apid", "trustd"];
 
-/// As both systems have it.
+/// The machine of both systems.
 pub fn machine(name: &str) -> Machine {
     Machine::new(name, workspace::target().join("vm"))
         .memory_mib(MEMORY_MIB)
         .cpus(2)
 }
 
-/// Until `version` is answered: a greeting by TLS, and then a full handshake and a call, by the client.
+/// Time until the client gets an answer to `version`: a first TLS answer, then a full handshake and
+/// a call.
 pub fn corten_boot() -> anyhow::Result<f64> {
-    // Built before the clock starts.
+    // Builds the client before the clock starts.
     let _client = workspace::cortenctl();
     let machine = machine("bench-corten").direct(images::direct()).start()?;
     let client = Client::insecure(machine.api());
@@ -39,8 +40,7 @@ pub fn corten_boot() -> anyhow::Result<f64> {
     Ok(machine.started().elapsed().as_secs_f64())
 }
 
-/// Until sshd has sent its banner: a connection and one line, less than what
-/// is asked of us.
+/// Time until sshd sends its banner: a connection and one line, less than Corten's measurement.
 pub fn debian_boot(disk: &Path) -> anyhow::Result<f64> {
     let ours = images::direct();
     let append = format!(
@@ -60,7 +60,7 @@ pub fn debian_boot(disk: &Path) -> anyhow::Result<f64> {
     Ok(took.context("Debian")?.as_secs_f64())
 }
 
-/// Asks once for a banner.
+/// Makes one attempt to read a banner.
 fn banner(address: SocketAddr, patience: Duration) -> Result<(), String> {
     let attempt = || -> std::io::Result<[u8; 4]> {
         let mut stream = TcpStream::connect_timeout(&address, patience)?;
@@ -76,7 +76,7 @@ fn banner(address: SocketAddr, patience: Duration) -> Result<(), String> {
     }
 }
 
-/// The kernel's parameters without those that mean our own programs.
+/// The kernel parameters without those of our own programs.
 pub fn shared_parameters(append: &str) -> String {
     let ours = |word: &&str| !word.starts_with("corten.") && !word.starts_with("talos.");
     append
@@ -95,14 +95,15 @@ pub struct Memory {
     pub pss_kib: u64,
 }
 
-/// PSS of every process of an idle, configured node, read by the agent; an error if one of [`OURS`] does not run.
+/// PSS of every process of an idle, configured node, read by the agent; an error if a program of
+/// [`OURS`] does not run.
 pub fn daemon_memory(idle: u64) -> anyhow::Result<Vec<Memory>> {
     let dir = workspace::target().join("vm/bench-memory-initramfs");
     let node = Node::start("bench-memory", |m| {
         chaos::add(m, &dir).memory_mib(MEMORY_MIB)
     });
     node.configure();
-    // QEMU's own network has no time server, and trustd waits for the time.
+    // QEMU's network has no time server, and trustd waits for the time.
     node.apply_patch("machine: {time: {disabled: true}}");
     node.until_running("trustd");
     std::thread::sleep(Duration::from_secs(idle));
@@ -113,7 +114,7 @@ pub fn daemon_memory(idle: u64) -> anyhow::Result<Vec<Memory>> {
         if process.name == "init" && process.pid != 1 {
             continue;
         }
-        // It may have ended since it was listed.
+        // The process may have ended since it was listed.
         let Ok(rollup) = agent.call(&format!("cat /proc/{}/smaps_rollup", process.pid)) else {
             continue;
         };
@@ -132,7 +133,7 @@ pub fn daemon_memory(idle: u64) -> anyhow::Result<Vec<Memory>> {
     Ok(all)
 }
 
-/// Which of [`OURS`] are not among the processes.
+/// The programs of [`OURS`] that are not among the processes.
 fn missing(processes: &[Memory]) -> Vec<&'static str> {
     let there = |name: &str| processes.iter().any(|process| process.name == name);
     OURS.into_iter().filter(|name| !there(name)).collect()
@@ -143,16 +144,16 @@ fn pss(rollup: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// What an image weighs.
+/// The size of an image.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Size {
     /// Name for the table.
     pub name: &'static str,
-    /// Bytes.
+    /// Size in bytes.
     pub bytes: u64,
 }
 
-/// Sizes of what `make image` wrote.
+/// The sizes of the output of `make image`.
 pub fn sizes() -> Vec<Size> {
     let of = |path: &Path| std::fs::metadata(path).map_or(0, |data| data.len());
     let boot = images::direct();
@@ -171,7 +172,7 @@ pub fn sizes() -> Vec<Size> {
             bytes: of(&boot.kernel) + initramfs,
         },
     ];
-    // The bundle for network boot is the kernel and the initramfs.
+    // The network boot bundle is the kernel and the initramfs.
     let formats = Output::of(images::builder_arch()).filter(|output| *output != Output::Pxe);
     all.extend(formats.map(|output| Size {
         name: output.name(),

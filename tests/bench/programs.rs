@@ -1,4 +1,4 @@
-//! What `cargo bench` measures: programs and libraries by themselves. Each of them prints its sections.
+//! The benchmarks of `cargo bench`: single programs and libraries. Each prints its sections.
 
 use std::process::{Command, Stdio};
 
@@ -7,10 +7,10 @@ use anyhow::{Context as _, bail};
 
 use crate::document::{Section, sections};
 
-/// Compiles and runs them, each alone.
+/// Compiles and runs the benchmarks, one after the other.
 pub fn measure() -> anyhow::Result<Vec<Section>> {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    // By name: the test programs of a crate take part in `cargo bench`, too.
+    // The benchmarks are named because `cargo bench` also runs the test programs of a crate.
     let output = Command::new(program)
         .args(["bench", "--locked", "--workspace"])
         .args(["--bench", "store", "--bench", "calls"])

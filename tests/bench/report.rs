@@ -1,4 +1,4 @@
-//! The sections of the systems beside each other.
+//! The sections that compare the systems.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use crate::debian::Image;
 use crate::document::Section;
 use crate::measure::{Memory, OURS, Size};
 
-/// What the document says first.
+/// The introduction of the document.
 pub const INTRODUCTION: &str = "\
 Written by `make bench`, which fails when a limit is not kept; `make bench PARTS=PART` measures one part again and
 leaves the others as they are.";
@@ -22,28 +22,28 @@ const BOOT_LIMIT: f64 = 0.33;
 /// Seconds of every boot.
 #[derive(Debug, Default)]
 pub struct Boots {
-    /// Ours.
+    /// Boots of Corten.
     pub corten: Vec<f64>,
-    /// The Debian beside it; empty if left out.
+    /// Boots of Debian; empty if it was not measured.
     pub debian: Vec<f64>,
 }
 
-/// The middle one; of an even number the later one.
+/// The median; of an even number of values the upper one.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted.get(sorted.len() / 2).copied()
 }
 
-/// What stands beside a limit that is not kept, also in what `cargo bench` prints.
+/// The mark of an exceeded limit, also in the output of `cargo bench`.
 const NOT_KEPT: &str = "NOT KEPT";
 
-/// What stands beside a limit.
+/// The mark beside a limit.
 pub fn verdict(value: f64, limit: f64) -> &'static str {
     if value <= limit { "kept" } else { NOT_KEPT }
 }
 
-/// The lines of a section whose limits are not kept.
+/// The lines of a section with an exceeded limit.
 pub fn not_kept(section: &Section) -> Vec<&str> {
     let lines = section.text.lines();
     lines.filter(|line| line.contains(NOT_KEPT)).collect()

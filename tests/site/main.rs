@@ -1,7 +1,9 @@
 //! `make docs`: the documentation as one site.
 //!
-//! Owns: the directory that it is given. Never does: write a site with a broken link. Talks to: the files of the
-//! repository alone. On a laptop: `make docs`, then open `_out/docs/index.html`.
+//! Owns: the output directory.
+//! Never does: write a site with a broken link.
+//! Talks to: the files of the repository alone.
+//! On a laptop: `make docs`, then open `_out/docs/index.html`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! The host's end of the agent in `tests/chaos`: kills, orphans, /proc.
+//! The host's side of the agent in `tests/chaos`: kills, orphans, /proc.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -12,13 +12,13 @@ use crate::initramfs;
 use crate::node::{Node, SOON};
 use crate::{images, workspace};
 
-/// The agent answers at once; a guest without KVM may still be slow.
+/// Timeout of an answer. The agent answers at once, but a guest without KVM may be slow.
 const ANSWER: Duration = Duration::from_secs(60);
 
-/// The signal that no process can hold up.
+/// The signal that a process cannot block.
 pub const SIGKILL: u8 = 9;
 
-/// The agent's program: static, for it runs before there is any library.
+/// The agent's program: static, because it runs before any library is available.
 #[must_use]
 pub fn program() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
@@ -37,7 +37,7 @@ pub fn program() -> &'static Path {
                 "--target-dir",
                 target.to_str().expect("UTF-8 path"),
             ],
-            // Link-time optimisation of one small program is not worth the wait.
+            // Link-time optimisation costs more time than it saves for one small program.
             &[
                 ("RUSTFLAGS", "-Ctarget-feature=+crt-static"),
                 ("CARGO_PROFILE_RELEASE_LTO", "off"),
@@ -47,11 +47,11 @@ pub fn program() -> &'static Path {
     })
 }
 
-/// Adds the agent to a machine that boots the image's kernel and initramfs,
-/// which are otherwise unchanged. The new initramfs is put into `directory`.
+/// Adds the agent to a machine that boots the image's kernel and initramfs, which are otherwise
+/// unchanged. The new initramfs is written to `directory`.
 ///
 /// # Panics
-/// When the image is missing or `directory` is not writable.
+/// The image is missing or `directory` is not writable.
 pub fn add(machine: Machine, directory: &Path) -> Machine {
     let image = images::direct();
     let mut entries = initramfs::read(image.initrd.as_deref().expect("an initramfs"));
@@ -76,9 +76,9 @@ pub fn add(machine: Machine, directory: &Path) -> Machine {
 /// A process of the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
-    /// Its id.
+    /// Process id.
     pub pid: u32,
-    /// Its parent's.
+    /// Process id of its parent.
     pub parent: u32,
     /// The kernel's state letter.
     pub state: char,
@@ -97,7 +97,7 @@ impl Agent {
     /// Connects to the agent of a booted machine.
     ///
     /// # Panics
-    /// When the machine has no second serial port.
+    /// The machine has no second serial port.
     #[must_use]
     pub fn connect(machine: &Running) -> Self {
         let writer = machine
@@ -111,10 +111,10 @@ impl Agent {
     /// Runs one command of the agent.
     ///
     /// # Errors
-    /// What the agent complains about.
+    /// The error message of the agent.
     ///
     /// # Panics
-    /// When the agent does not answer or its answer cannot be read.
+    /// The agent does not answer, or its answer is invalid.
     pub fn call(&mut self, command: &str) -> Result<String, String> {
         self.writer
             .write_all(format!("{command}\n").as_bytes())
@@ -142,12 +142,12 @@ impl Agent {
     /// Runs a command that must succeed.
     ///
     /// # Panics
-    /// When it does not.
+    /// The command fails.
     pub fn run(&mut self, command: &str) -> String {
         self.call(command).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// All processes but kernel threads.
+    /// All processes except kernel threads.
     pub fn processes(&mut self) -> Vec<Process> {
         let list = self.run("list");
         list.lines()
@@ -165,7 +165,7 @@ impl Agent {
     /// The pid of the only process called `name`.
     ///
     /// # Errors
-    /// How many there are, when it is not one.
+    /// The number of such processes, when it is not one.
     pub fn only(&mut self, name: &str) -> Result<u32, String> {
         match self.named(name).as_slice() {
             [process] => Ok(process.pid),
@@ -173,11 +173,11 @@ impl Agent {
         }
     }
 
-    /// Kills the only process of a service that is called as the service, and waits until it runs again with another
-    /// pid and the API calls it Running.
+    /// Kills the only process of a service, which has the service's name. Waits until it runs with
+    /// another pid and the API reports the service as Running.
     ///
     /// # Panics
-    /// When it does not come back soon.
+    /// The service does not restart in time.
     pub fn kill_and_wait(&mut self, node: &Node, name: &str) {
         let old = node.until(&format!("one {name}"), SOON, || self.only(name));
         self.run(&format!("kill {SIGKILL} {old}"));

@@ -1,4 +1,4 @@
-//! `cortenctl`, driven as an operator drives it.
+//! Runs `cortenctl` as an operator does.
 
 use std::io::{Read, Write as _};
 use std::net::SocketAddr;
@@ -9,20 +9,20 @@ use std::time::{Duration, Instant};
 
 use crate::workspace;
 
-/// One call never takes longer: a client that hangs is a failure.
+/// Timeout of a call: a client that hangs is a failure.
 pub const CALL: Duration = Duration::from_secs(60);
 
-/// How to reach a node, and as whom.
+/// The address and the credentials of a client.
 #[derive(Debug, Clone)]
 pub struct Client {
     node: SocketAddr,
     credentials: Option<PathBuf>,
-    /// The node's own certificate is believed.
+    /// The client trusts the node's own certificate.
     is_locked: bool,
 }
 
 impl Client {
-    /// Without credentials, for a node that has no config yet.
+    /// A client without credentials, for a node without a config.
     #[must_use]
     pub fn insecure(node: SocketAddr) -> Self {
         Self {
@@ -32,7 +32,7 @@ impl Client {
         }
     }
 
-    /// With the client config at `file`.
+    /// A client with the client config at `file`.
     #[must_use]
     pub fn with_config(node: SocketAddr, file: &Path) -> Self {
         Self {
@@ -42,7 +42,7 @@ impl Client {
         }
     }
 
-    /// As the owner of a node that is locked, which has no certificate that the client config could verify.
+    /// The owner's client of a locked node, whose certificate the client config cannot verify.
     #[must_use]
     pub fn of_locked(node: SocketAddr, file: &Path) -> Self {
         Self {
@@ -52,15 +52,15 @@ impl Client {
         }
     }
 
-    /// Runs one command; what it printed, or what it complained about.
+    /// Runs one command; returns its standard output.
     ///
     /// # Errors
-    /// What a command said on both outputs that failed, or that it took over a minute.
+    /// The output of a command that failed, or a message that it took over a minute.
     pub fn call(&self, arguments: &[&str]) -> Result<String, String> {
         self.call_within(CALL, arguments)
     }
 
-    /// The same for a command that may take another time, such as one that changes several nodes in turn.
+    /// Runs one command with another timeout, such as a command that changes several nodes in turn.
     ///
     /// # Errors
     /// As [`Client::call`].
@@ -68,16 +68,16 @@ impl Client {
         run(self.command(arguments), limit)
     }
 
-    /// Runs one command that must succeed; what it printed.
+    /// Runs one command that must succeed; returns its standard output.
     ///
     /// # Panics
-    /// With what [`Client::call`] says when it does not.
+    /// The command fails; the message is the error of [`Client::call`].
     pub fn must(&self, arguments: &[&str]) -> String {
         self.call(arguments)
             .unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// The program with a command line, for [`run`] or [`until`].
+    /// The program with its arguments, for [`run`] or [`until`].
     #[must_use]
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(workspace::cortenctl());
@@ -87,7 +87,7 @@ impl Client {
             .env_remove("TALOSCONFIG");
         let node = self.node.to_string();
         match &self.credentials {
-            // The config's own endpoint is not the forwarded port.
+            // The endpoint in the config is not the forwarded port.
             Some(file) if self.is_locked => {
                 command
                     .arg("--cortenconfig")
@@ -101,20 +101,20 @@ impl Client {
     }
 }
 
-/// Writes a fresh cluster's configs to `directory`: `controlplane.yaml`,
-/// `worker.yaml`, `cortenconfig`. They name this host's loopback address, over
-/// which the tests reach a node.
+/// Writes a new cluster's configs to `directory`: `controlplane.yaml`, `worker.yaml`,
+/// `cortenconfig`. Their endpoint is this host's loopback address, over which the tests reach a
+/// node.
 ///
 /// # Panics
-/// When the client cannot.
+/// The client fails.
 pub fn generate_config(directory: &Path) {
     generate_config_with(directory, "https://127.0.0.1:6443", &[]);
 }
 
-/// [`generate_config`] for another endpoint, with more arguments.
+/// [`generate_config`] with another endpoint and more arguments.
 ///
 /// # Panics
-/// When the client cannot.
+/// The client fails.
 pub fn generate_config_with(directory: &Path, endpoint: &str, more: &[&str]) {
     let mut command = Command::new(workspace::cortenctl());
     command
@@ -125,20 +125,20 @@ pub fn generate_config_with(directory: &Path, endpoint: &str, more: &[&str]) {
     run(command, CALL).expect("cortenctl gen config");
 }
 
-/// Runs a command to its end; what it wrote to standard output.
+/// Runs a command to its end; returns its standard output.
 ///
 /// # Errors
-/// What it wrote when it failed, or that it took longer than `limit`.
+/// The output of a command that failed, or a message that it took longer than `limit`.
 pub fn run(command: Command, limit: Duration) -> Result<String, String> {
     Run::start(command, limit, Stdio::null())?.finish()
 }
 
-/// Runs a command until `enough` is true of what it has written to standard output, and
-/// gives that back. Then `keys` are pressed and its end is waited for; without keys it is
-/// killed.
+/// Runs a command until `enough` accepts its standard output, and returns that output. Then sends
+/// `keys` and waits for the command's end; without keys the command is killed.
 ///
 /// # Errors
-/// What it wrote when it ended before that or failed, or that it took longer than `limit`.
+/// The output of a command that ended early or failed, or a message that it took longer than
+/// `limit`.
 pub fn until(
     limit: Duration,
     command: Command,
@@ -155,7 +155,7 @@ pub fn until(
     if keys.is_empty() {
         return Ok(seen);
     }
-    // It stays open: a terminal whose keys have ended is another one.
+    // Standard input stays open: a terminal without input behaves differently.
     if let Some(stdin) = &mut run.child.stdin {
         let pressed = stdin.write_all(keys.as_bytes());
         pressed.map_err(|error| run.wrong(&format!("it takes no keys: {error}")))?;
@@ -163,17 +163,18 @@ pub fn until(
     run.finish().map(|_| seen)
 }
 
-/// A command that runs, and what it has written.
+/// A running command with its output so far.
 struct Run {
     /// The command, for messages.
     shown: String,
     child: Child,
-    /// Pieces of both outputs. They are read while the command runs, or it could block on one.
+    /// Chunks of both outputs. They are read while the command runs, because a full pipe would
+    /// block it.
     pieces: Receiver<(Stream, Vec<u8>)>,
     out: Vec<u8>,
     err: Vec<u8>,
     limit: Duration,
-    /// The end of the limit.
+    /// The deadline.
     end: Instant,
 }
 
@@ -207,12 +208,12 @@ impl Run {
         })
     }
 
-    /// Waits for the next piece; false: both outputs are closed.
+    /// Waits for the next chunk; false when both outputs are closed.
     fn read(&mut self) -> Result<bool, String> {
         let left = self.end.saturating_duration_since(Instant::now());
         match self.pieces.recv_timeout(left) {
             Err(RecvTimeoutError::Disconnected) => return Ok(false),
-            // What waits already is handed over without a look at the time.
+            // `recv_timeout` returns a pending chunk even after the deadline.
             Ok(_) if left.is_zero() => return Err(self.late()),
             Err(RecvTimeoutError::Timeout) => return Err(self.late()),
             Ok((Stream::Stdout, piece)) => self.out.extend(piece),
@@ -230,7 +231,7 @@ impl Run {
         Err(self.wrong(&status.to_string()))
     }
 
-    /// Waits for the end of a command that has closed its outputs.
+    /// Waits for the exit of a command that has closed its outputs.
     fn wait(&mut self) -> Result<ExitStatus, String> {
         loop {
             match self.child.try_wait() {
@@ -249,7 +250,7 @@ impl Run {
         self.wrong(&format!("no end within {} s", self.limit.as_secs()))
     }
 
-    /// The sentence for a run that went wrong, with what the command wrote.
+    /// The error message of a failed run, with the command's output.
     fn wrong(&self, why: &str) -> String {
         let (out, err) = (text(&self.out), text(&self.err));
         format!("{}: {why}: {out}{}", self.shown, err.trim())
@@ -261,7 +262,7 @@ impl Run {
 }
 
 impl Drop for Run {
-    /// Whatever went wrong, the command does not outlive the test.
+    /// On every failure the command ends with the test.
     fn drop(&mut self) {
         self.kill();
     }
@@ -284,7 +285,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A table as the client prints it: columns are as wide as their widest cell, three blanks apart.
+/// A table as the client prints it: columns are as wide as their widest cell, separated by three
+/// blanks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
     /// The headers.
@@ -294,7 +296,8 @@ pub struct Table {
 }
 
 impl Table {
-    /// Splits where the headers start, which may have single blanks: a cell may be empty, or have more of them.
+    /// Splits at the starts of the headers, which may contain single blanks: a cell may be empty,
+    /// or contain several blanks.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let lines = text.lines().filter(|line| !line.trim().is_empty());
@@ -324,7 +327,7 @@ impl Table {
     /// All cells of a column.
     ///
     /// # Panics
-    /// When there is no such header.
+    /// The header does not exist.
     #[must_use]
     pub fn column(&self, header: &str) -> Vec<&str> {
         let index = self
@@ -365,7 +368,7 @@ mod tests {
             until(CALL, shell(forever), "", lines),
             Ok("a\nb\n".to_owned())
         );
-        // Also when it writes all the time, or has closed its outputs.
+        // Also for a command that writes all the time, or has closed its outputs.
         let short = Duration::from_millis(50);
         for forever in [
             "while :; do echo a; done",

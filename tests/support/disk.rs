@@ -1,4 +1,4 @@
-//! A disk that carries a node through several machines.
+//! A disk that keeps a node's state across several machines.
 
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::{images, workspace};
 
 const MIB: usize = 1 << 20;
 
-/// A disk with the image on it, and the configs of the node that lives there.
+/// A disk with the image on it, and the configs of its node.
 #[derive(Debug)]
 pub struct NodeDisk {
     name: String,
@@ -19,10 +19,10 @@ pub struct NodeDisk {
 }
 
 impl NodeDisk {
-    /// The image on a disk of `gib`; a disk of this name from before is gone.
+    /// The image on a disk of `gib` GiB; replaces an older disk of this name.
     ///
     /// # Panics
-    /// When it cannot be made.
+    /// The disk cannot be made.
     #[must_use]
     pub fn new(name: &str, gib: u32) -> Self {
         let disk = Self {
@@ -40,16 +40,16 @@ impl NodeDisk {
         disk
     }
 
-    /// The disk, in qcow2.
+    /// The disk's file in qcow2 format.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// A copy of the disk as it is, without a format of its own.
+    /// A raw copy of the disk.
     ///
     /// # Panics
-    /// When `qemu-img` cannot.
+    /// `qemu-img` fails.
     #[must_use]
     pub fn to_raw(&self) -> PathBuf {
         let raw = self.path.with_extension("raw");
@@ -59,30 +59,30 @@ impl NodeDisk {
         raw
     }
 
-    /// Makes the disk larger, while no machine has it.
+    /// Enlarges the disk to `gib` GiB, while no machine uses it.
     ///
     /// # Panics
-    /// When `qemu-img` cannot.
+    /// `qemu-img` fails.
     pub fn grow(&self, gib: u32) {
         let mut command = Command::new("qemu-img");
         command.args(["resize", "-q"]).arg(&self.path);
         run(command.arg(format!("{gib}G")));
     }
 
-    /// The first 8 bytes of every MiB: where partitions may start.
+    /// The first 8 bytes of every MiB: possible starts of partitions.
     ///
     /// # Panics
-    /// When the disk cannot be read.
+    /// The disk cannot be read.
     #[must_use]
     pub fn starts(&self) -> Vec<[u8; 8]> {
         let start = |content: &[u8]| content.first_chunk().copied().unwrap_or_default();
         self.each_mib(start)
     }
 
-    /// Which MiB of the disk are not all zeros.
+    /// The numbers of the MiB that are not all zeros.
     ///
     /// # Panics
-    /// When the disk cannot be read.
+    /// The disk cannot be read.
     #[must_use]
     pub fn written(&self) -> Vec<usize> {
         let zeros = vec![0; MIB];
@@ -93,20 +93,20 @@ impl NodeDisk {
             .collect()
     }
 
-    /// Writes zeros to a place of the disk, in bytes, while no machine has it.
+    /// Overwrites `length` bytes at `offset` with zeros, while no machine uses the disk.
     ///
     /// # Panics
-    /// When `qemu-io` cannot.
+    /// `qemu-io` fails.
     pub fn zero(&self, offset: u64, length: u64) {
         let mut command = Command::new("qemu-io");
         let write = format!("write -P 0 {offset} {length}");
         run(command.args(["-f", "qcow2", "-c", &write]).arg(&self.path));
     }
 
-    /// Adds a partition behind those of the image, while no machine has the disk.
+    /// Adds a partition after those of the image, while no machine uses the disk.
     ///
     /// # Panics
-    /// When `qemu-img` or `sfdisk` cannot.
+    /// `qemu-img` or `sfdisk` fails.
     pub fn add_partition(&self, name: &str, content: &[u8]) {
         let raw = self.path.with_extension("plain");
         let mut command = Command::new("qemu-img");
@@ -165,7 +165,7 @@ impl NodeDisk {
         node.with_configs(self.configs())
     }
 
-    /// Where the configs of its node are.
+    /// The directory of its node's configs.
     #[must_use]
     pub fn configs(&self) -> PathBuf {
         Path::new(&self.path).with_extension("config")

@@ -1,6 +1,7 @@
-//! The documentation: its pages, what they link to, and the site that `make docs` writes.
+//! The documentation: its pages, their links, and the site of `make docs`.
 //!
-//! `docs/README.md` is the index: the site's navigation is what it links to, and what the indexes of folders link to.
+//! `docs/README.md` is the index. The site's navigation consists of the pages that it links to, and
+//! those that the indexes of folders link to.
 
 mod html;
 
@@ -16,31 +17,31 @@ pub use html::write;
 
 /// The index of all pages.
 pub const INDEX: &str = "docs/README.md";
-/// A folder's page.
+/// File name of a folder's index page.
 const FOLDER: &str = "README.md";
 
 /// A page: its path in the repository, and its text.
 #[derive(Debug, Clone)]
 pub struct Page {
-    /// Relative to the repository.
+    /// Path relative to the repository.
     pub path: PathBuf,
-    /// Markdown.
+    /// Text in Markdown.
     pub text: String,
 }
 
-/// What a link leads to.
+/// The target of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// Out of the repository.
+    /// Outside the repository.
     Elsewhere,
-    /// A file of the repository, and a heading of it.
+    /// A file of the repository, and optionally a heading in it.
     Here(PathBuf, Option<String>),
 }
 
 /// The pages of the repository: those at its root, and all below `docs`.
 ///
 /// # Panics
-/// When one cannot be read.
+/// A page cannot be read.
 #[must_use]
 pub fn pages() -> Vec<Page> {
     let is_page = |path: &PathBuf| {
@@ -61,21 +62,21 @@ impl Page {
         Parser::new_ext(&self.text, options).collect()
     }
 
-    /// The first heading, or the name of the file.
+    /// The first heading, or the name of the file if there is none.
     #[must_use]
     pub fn title(&self) -> String {
         let first = headings(&self.events()).into_iter().next();
         first.map_or_else(|| self.path.display().to_string(), |heading| heading.text)
     }
 
-    /// The names by which links reach headings.
+    /// The anchors of the headings.
     #[must_use]
     pub fn anchors(&self) -> BTreeSet<String> {
         let headings = headings(&self.events());
         headings.into_iter().map(|heading| heading.anchor).collect()
     }
 
-    /// The links, as they are written.
+    /// The links as written.
     #[must_use]
     pub fn links(&self) -> Vec<String> {
         let link = |event| match event {
@@ -87,7 +88,7 @@ impl Page {
         self.events().into_iter().filter_map(link).collect()
     }
 
-    /// Spans of code, and the lines of code blocks that are commands.
+    /// Code spans, and the command lines of code blocks.
     #[must_use]
     pub fn code(&self) -> Vec<String> {
         let mut found = Vec::new();
@@ -110,7 +111,7 @@ impl Page {
         found
     }
 
-    /// Where a link of this page leads.
+    /// The target of a link on this page.
     #[must_use]
     pub fn target(&self, link: &str) -> Target {
         if link.contains("://") || link.starts_with("mailto:") {
@@ -124,7 +125,7 @@ impl Page {
             "" => self.path.clone(),
             _ => normal(&self.path.with_file_name(path)),
         };
-        // A folder is its page.
+        // A link to a folder means its index page.
         match workspace::root().join(&file).is_dir() {
             true => Target::Here(file.join(FOLDER), anchor),
             false => Target::Here(file, anchor),
@@ -149,14 +150,14 @@ fn normal(path: &Path) -> PathBuf {
 
 /// A heading of a page.
 struct Heading {
-    /// The number of the event that begins it.
+    /// Index of its first event.
     event: usize,
     text: String,
     anchor: String,
 }
 
-/// Headings with the anchors that code hosts give them: lower case, dashes for blanks, no punctuation, a number when
-/// it was there before.
+/// Headings with the anchors of code hosts: lower case, dashes for blanks, no punctuation, and a
+/// number for a duplicate.
 fn headings(events: &[Event<'_>]) -> Vec<Heading> {
     let mut found = Vec::new();
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
@@ -191,7 +192,7 @@ fn headings(events: &[Event<'_>]) -> Vec<Heading> {
     found
 }
 
-/// What is wrong with the links of these pages, each with its page.
+/// The broken links of these pages, each with its page.
 #[must_use]
 pub fn broken(pages: &[Page]) -> Vec<String> {
     let anchors: BTreeMap<&Path, BTreeSet<String>> = pages
@@ -232,7 +233,8 @@ pub struct Section {
     pub pages: Vec<PathBuf>,
 }
 
-/// The navigation: the sections of the index; the index of a folder brings the pages that it links to.
+/// The navigation: the sections of the index. The index of a folder adds the pages that it links
+/// to.
 #[must_use]
 pub fn sections(pages: &[Page]) -> Vec<Section> {
     let by_path = |path: &Path| pages.iter().find(|page| page.path == path);

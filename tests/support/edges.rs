@@ -1,12 +1,12 @@
-//! Which crate may use which: the picture of docs/architecture.md as a table, which tests/architecture.rs holds.
+//! The allowed dependencies between crates: the picture of docs/architecture.md as a table, which
+//! tests/architecture.rs enforces.
 
-/// What only tests may use.
+/// The crate that only tests may use.
 pub const OF_TESTS: &str = "corten-corpus";
 
-/// Every crate of the workspace and what it may use of the workspace: the
-/// picture of docs/architecture.md as a table. Leaves have an empty row.
+/// Every crate of the workspace with its allowed workspace dependencies. Leaves have an empty row.
 pub const EDGES: &[(&str, &[&str])] = &[
-    // Leaves: do not know each other.
+    // Leaves: independent of each other.
     ("corten-api", &[]),
     ("corten-config", &["corten-corpus"]),
     (OF_TESTS, &[]),
@@ -14,14 +14,14 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ("corten-dial", &[]),
     ("corten-etcd", &[]),
     ("corten-extension", &["corten-corpus"]),
-    // The Kubernetes API, and what the node gives to Kubernetes out of its config.
+    // The Kubernetes API, and the manifests that the node makes from its config.
     ("corten-cluster", &["corten-manifests"]),
     (
         "corten-kubernetes",
         &["corten-config", "corten-manifests", "corten-pki"],
     ),
     ("corten-installer", &[]),
-    // What a cloud says of a machine.
+    // Cloud metadata of a machine.
     ("corten-platform", &["corten-config"]),
     ("corten-luks", &[]),
     ("corten-manifests", &[]),
@@ -30,7 +30,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ("corten-pki", &[]),
     ("corten-resources", &[]),
     ("corten-sys", &[]),
-    // The parts of machined, from the ground up.
+    // The parts of machined, from the bottom up.
     (
         "corten-base",
         &[
@@ -112,8 +112,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "corten-sys",
         ],
     ),
-    // The node. Daemons never link each other; `node`, the multi-call binary,
-    // is the one place that links several.
+    // The node. Daemons never link each other; only `node`, the multi-call binary, links several.
     ("init", &["corten-sys"]),
     (
         "machined",
@@ -161,7 +160,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "corten-daemon",
             "corten-extension",
             "corten-installer",
-            // Its tests confine it.
+            // Its tests run it in a sandbox.
             "corten-sys",
         ],
     ),
@@ -179,7 +178,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "registryd",
             "syslogd",
             "trustd",
-            // Its tests and its benchmark, which is a small node.
+            // Its tests and its benchmark run a small node.
             "corten-base",
             "corten-services",
             "corten-api",
@@ -190,12 +189,12 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "corten-sys",
         ],
     ),
-    // The host. Nothing here links a program of the node.
+    // The host. No crate here links a program of the node.
     (
         "cortenctl",
         &[
             "corten-api",
-            // Draining a node is the same work on both sides.
+            // Client and node share the code that drains a node.
             "corten-cluster",
             "corten-config",
             "corten-dial",

@@ -1,4 +1,4 @@
-//! The images under test: what `make image` left in `_out`.
+//! The images under test: the output of `make image` in `_out`.
 
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ pub fn version() -> String {
 /// The images' architecture: `CORTEN_ARCH`, or x86_64.
 ///
 /// # Panics
-/// When `CORTEN_ARCH` names none.
+/// `CORTEN_ARCH` is no known architecture.
 #[must_use]
 pub fn arch() -> Arch {
     std::env::var("CORTEN_ARCH").map_or(Arch::X86_64, |name| {
@@ -30,20 +30,20 @@ pub fn arch() -> Arch {
     })
 }
 
-/// The same, as the builder knows it.
+/// The images' architecture as the builder's type.
 ///
 /// # Panics
-/// When it does not.
+/// The builder does not know it.
 #[must_use]
 pub fn builder_arch() -> mkimage::arch::Arch {
     let name = arch().name();
     name.parse().expect("an architecture of the builder")
 }
 
-/// The image with this ending, `.raw` for instance.
+/// The image with this ending, such as `.raw`.
 ///
 /// # Panics
-/// When it has not been built: a test that needs it must not pass.
+/// The image has not been built: a test that needs it must not pass.
 #[must_use]
 pub fn image(ending: &str) -> PathBuf {
     let path = directory().join(format!("corten-{}-{}{ending}", version(), arch().name()));
@@ -55,11 +55,11 @@ pub fn image(ending: &str) -> PathBuf {
     path
 }
 
-/// Kernel, initramfs and parameters of the network-boot bundle, for QEMU's own
-/// loader. The parameters are those of the bundle's iPXE script.
+/// Kernel, initramfs and parameters of the network boot bundle, for QEMU's own loader. The
+/// parameters are those of the bundle's iPXE script.
 ///
 /// # Panics
-/// When the bundle is missing or its script names no kernel.
+/// The bundle is missing or its script names no kernel.
 #[must_use]
 pub fn direct() -> DirectBoot {
     let bundle = image("-pxe");
@@ -72,11 +72,11 @@ pub fn direct() -> DirectBoot {
     }
 }
 
-/// What the machine's firmware loads over the network: the directory that is served, and the file in
-/// it. iPXE runs the bundle's script; UEFI starts the unified kernel image.
+/// The TFTP directory and the boot file for firmware that boots from the network. iPXE runs the
+/// bundle's script; UEFI starts the unified kernel image.
 ///
 /// # Panics
-/// When it has not been built.
+/// The bundle has not been built.
 #[must_use]
 pub fn network() -> (PathBuf, String) {
     if arch().has_bios() {

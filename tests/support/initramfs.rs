@@ -1,4 +1,4 @@
-//! Takes an initramfs apart and puts it together again with a change.
+//! Reads an initramfs and writes a changed one.
 
 use std::io::Write;
 use std::path::Path;
@@ -21,17 +21,17 @@ pub fn program(name: &str, data: Vec<u8>) -> Entry {
 /// Reads an initramfs.
 ///
 /// # Panics
-/// When the file is not one.
+/// The file is no initramfs.
 #[must_use]
 pub fn read(path: &Path) -> Vec<Entry> {
     let archive = std::fs::read(path).expect("initramfs is readable");
     initramfs::read(&archive).expect("an initramfs")
 }
 
-/// Writes it as one archive, not compressed.
+/// Writes it as one uncompressed archive.
 ///
 /// # Panics
-/// When the file cannot be written.
+/// The file cannot be written.
 pub fn write(path: &Path, entries: &[Entry]) {
     let file = std::fs::File::create(path).expect("initramfs is writable");
     let mut file = std::io::BufWriter::new(file);

@@ -1,15 +1,14 @@
-//! What the tests share: where the images are, how a machine is booted and
-//! asked, and a hand inside it.
+//! Shared helpers of the tests: the images, booting a machine and calling its API, and the fault
+//! injector inside it.
 //!
-//! Owns: files under `target/vm` and `target/chaos`. Never does: skip a test,
-//! decide a promise (each is in its own file), or read a console where the API
-//! can answer. Talks to: `cortenctl` and the agent of `tests/chaos`, both as
-//! programs, and the `qemu` crate. On a laptop: `make image`, then
-//! `cargo test -p tests --test boot -- --ignored raw_uefi`.
+//! Owns: files under `target/vm` and `target/chaos`.
+//! Never does: skip a test, decide a promise (each is in its own file), or read a console where the
+//! API can answer.
+//! Talks to: `cortenctl` and the agent of `tests/chaos`, both as programs, and the `qemu` crate.
+//! On a laptop: `make image`, then `cargo test -p tests --test boot -- --ignored raw_uefi`.
 //!
-//! The functions here panic instead of returning errors: whatever fails in a
-//! test's preparation fails the test, and [`qemu::Running`] then keeps and
-//! prints the console.
+//! The functions here panic instead of returning errors: a failure in a test's preparation fails
+//! the test, and [`qemu::Running`] then keeps and prints the console.
 #![expect(
     clippy::expect_used,
     clippy::panic,

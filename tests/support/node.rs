@@ -1,4 +1,4 @@
-//! A booted node.
+//! A booted node and the usual steps with it.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,29 +8,29 @@ use qemu::{Machine, Running, VmError};
 use crate::client::{Client, Table, generate_config};
 use crate::{images, workspace};
 
-/// From QEMU's start to the API's first answer: without KVM and on a busy
-/// host, firmware, kernel and containerd take minutes.
+/// Timeout from QEMU's start to the API's first answer: without KVM and on a busy host, firmware,
+/// kernel and containerd take minutes.
 pub const BOOT: Duration = Duration::from_secs(400);
-/// For anything a running node does within seconds on real hardware.
+/// Timeout for anything that a running node does within seconds on real hardware.
 pub const SOON: Duration = Duration::from_secs(120);
-/// From the word to reboot or to power off to the machine's own end: all services stop, volumes are unmounted and
-/// synced. The rest is for a slow host.
+/// Timeout from a reboot or shutdown call to the machine's end: stop all services, unmount and sync
+/// volumes. The rest is for a slow host.
 pub const ORDERLY: Duration = Duration::from_secs(120);
 
 /// A machine that runs one of our images.
 #[derive(Debug)]
 pub struct Node {
-    /// The machine. First, so that a failing test shows its console.
+    /// The machine. The first field, so that a failing test shows its console.
     pub vm: Running,
     configs: PathBuf,
 }
 
 impl Node {
-    /// Starts a machine called `name` with the smallest memory a node is
-    /// promised to work in; `shape` adds what it boots from.
+    /// Starts a machine called `name` with a node's promised minimum of memory; `shape` adds its
+    /// boot medium.
     ///
     /// # Panics
-    /// When QEMU cannot be started.
+    /// QEMU cannot be started.
     #[must_use]
     pub fn start(name: &str, shape: impl FnOnce(Machine) -> Machine) -> Self {
         let machine = Machine::new(name, workspace::target().join("vm"))
@@ -62,13 +62,13 @@ impl Node {
         Client::with_config(self.vm.api(), &self.configs.join("cortenconfig"))
     }
 
-    /// The same client, of a node that is locked.
+    /// The same client for a node that is locked.
     #[must_use]
     pub fn owner(&self) -> Client {
         Client::of_locked(self.vm.api(), &self.configs.join("cortenconfig"))
     }
 
-    /// Where [`Node::configure`] wrote the configs.
+    /// The directory of the configs of [`Node::configure`].
     #[must_use]
     pub fn configs(&self) -> &Path {
         &self.configs
@@ -77,7 +77,7 @@ impl Node {
     /// Waits until `client` gets an answer to `arguments`.
     ///
     /// # Panics
-    /// With the last complaint when there is none within `deadline`.
+    /// There is no answer within `deadline`; the message has the last error.
     pub fn ask(&self, client: &Client, arguments: &[&str], deadline: Duration) -> String {
         self.until(&format!("answer to {arguments:?}"), deadline, || {
             client.call(arguments)
@@ -87,7 +87,7 @@ impl Node {
     /// Repeats `attempt` until it succeeds.
     ///
     /// # Panics
-    /// With the last error at the deadline, or when QEMU ends.
+    /// At the deadline with the last error, or when QEMU ends.
     pub fn until<T>(
         &self,
         what: &str,
@@ -99,10 +99,10 @@ impl Node {
             .unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Waits until the node of [`Node::configure`] calls a service Running.
+    /// Waits until the node of [`Node::configure`] reports a service as Running.
     ///
     /// # Panics
-    /// When it does not soon.
+    /// The service is not Running within [`SOON`].
     pub fn until_running(&self, service: &str) {
         let admin = self.admin();
         self.until(&format!("{service} running"), SOON, || {
@@ -111,21 +111,20 @@ impl Node {
         });
     }
 
-    /// Waits for the maintenance API of a node without config; what `version`
-    /// answered.
+    /// Waits for the maintenance API of a node without config; returns its answer to `version`.
     pub fn wait_maintenance(&self) -> String {
         self.ask(&self.insecure(), &["version"], BOOT)
     }
 
-    /// Brings a node from maintenance to running with a fresh control-plane
-    /// config, and waits until it answers the cluster's own client.
+    /// Configures a node in maintenance with a new control plane config, and waits until it answers
+    /// the cluster's own client.
     ///
     /// # Panics
-    /// When any step fails.
+    /// A step fails.
     pub fn configure(&self) {
         self.wait_maintenance();
         let file = self.configs.join("controlplane.yaml");
-        // A node that came up without a disk is given its old config again.
+        // A node that booted without a disk gets its old config again.
         if !file.exists() {
             generate_config(&self.configs);
         }
@@ -139,15 +138,16 @@ impl Node {
     /// Applies the config of [`Node::configure`] with a patch, as the cluster's client.
     ///
     /// # Panics
-    /// When the node refuses it.
+    /// The node refuses it.
     pub fn apply_patch(&self, patch: &str) {
         self.apply_patch_as(&self.admin(), patch, &[]);
     }
 
-    /// Applies the config of [`Node::configure`] with a patch, and `more` arguments of `apply-config`.
+    /// Applies the config of [`Node::configure`] with a patch, and `more` arguments of
+    /// `apply-config`.
     ///
     /// # Panics
-    /// When the node refuses it.
+    /// The node refuses it.
     pub fn apply_patch_as(&self, client: &Client, patch: &str, more: &[&str]) {
         let file = self.configs.join("patch.yaml");
         std::fs::write(&file, patch).expect("a file for the patch");
@@ -159,10 +159,10 @@ impl Node {
             .unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// Device and size in GB of the file system mounted on `target`, the one on top.
+    /// Device and size in GB of the topmost file system mounted on `target`.
     ///
     /// # Panics
-    /// When there is none.
+    /// `target` is no mount point.
     pub fn mount(&self, target: &str) -> (String, f64) {
         let text = self.ask(&self.admin(), &["mounts"], SOON);
         let table = Table::parse(&text);
@@ -178,7 +178,7 @@ impl Node {
     /// Waits for QEMU's end.
     ///
     /// # Panics
-    /// At the deadline, or when QEMU did not end well.
+    /// At the deadline, or when QEMU fails.
     pub fn wait_off(&self, deadline: Duration) {
         match self.vm.wait_exit(deadline) {
             Ok(status) => assert!(status.success(), "QEMU ended: {status}"),
@@ -186,10 +186,10 @@ impl Node {
         }
     }
 
-    /// Runs `action` and waits for the guest to reset the machine after it.
+    /// Runs `action` and waits until the guest resets the machine.
     ///
     /// # Panics
-    /// When it does not within `deadline`.
+    /// There is no reset within `deadline`.
     pub fn expect_reset(&self, deadline: Duration, action: impl FnOnce()) {
         let before = self.vm.qmp().events().len();
         action();
@@ -205,7 +205,8 @@ impl Node {
     }
 }
 
-/// Whether what `service NAME` printed says so of now: the history below names every state there was.
+/// Whether the output of `service NAME` reports Running now: the history below lists every earlier
+/// state.
 fn is_running(text: &str) -> bool {
     let mut lines = text.lines().map(str::split_whitespace);
     lines.any(|line| line.eq(["STATE", "Running"]))

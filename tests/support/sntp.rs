@@ -1,4 +1,4 @@
-//! A time server on this machine, which tells the time its owner likes (RFC 4330).
+//! An SNTP server on this machine with an adjustable time (RFC 4330).
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// From 1900, where NTP counts from, to 1970, in seconds.
+/// Seconds from 1900, NTP's epoch, to 1970.
 const FROM_1900: u64 = 2_208_988_800;
 const PACKET: usize = 48;
 
-/// A server until the test ends.
+/// A server that runs until the test ends.
 #[derive(Debug)]
 pub struct TimeServer {
     port: u16,
@@ -19,19 +19,19 @@ pub struct TimeServer {
 }
 
 impl TimeServer {
-    /// A server that is so many milliseconds ahead of this machine.
+    /// A server whose time is this many milliseconds ahead of this machine's.
     ///
     /// # Panics
-    /// When no port is free.
+    /// No port is free.
     #[must_use]
     pub fn ahead(milliseconds: i64) -> TimeServer {
         TimeServer::start(milliseconds, None)
     }
 
-    /// A server that wants to be asked less often (RFC 5905, section 7.4).
+    /// A server that asks its clients to poll less often (RFC 5905, section 7.4).
     ///
     /// # Panics
-    /// When no port is free.
+    /// No port is free.
     #[must_use]
     pub fn busy() -> TimeServer {
         TimeServer::start(0, Some(*b"RATE"))
@@ -54,7 +54,7 @@ impl TimeServer {
                 if length >= PACKET {
                     let ahead = ahead.load(Ordering::SeqCst);
                     let answer = answer(&question[40..48], ahead, kiss);
-                    // Who is gone does not hear it.
+                    // The client may be gone.
                     let _ = socket.send_to(&answer, from);
                 }
             }
@@ -62,18 +62,18 @@ impl TimeServer {
         server
     }
 
-    /// Where a node in QEMU's user network finds it.
+    /// The server's address for a node in QEMU's user network.
     #[must_use]
     pub fn seen_by_node(&self) -> SocketAddr {
         (Ipv4Addr::new(10, 0, 2, 2), self.port).into()
     }
 
-    /// From now on it is so many milliseconds ahead.
+    /// Changes the server's lead to this many milliseconds.
     pub fn set_ahead(&self, milliseconds: i64) {
         self.ahead.store(milliseconds, Ordering::SeqCst);
     }
 
-    /// How many questions came.
+    /// Number of received queries.
     #[must_use]
     pub fn asked(&self) -> usize {
         self.asked.load(Ordering::SeqCst)

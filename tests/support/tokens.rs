@@ -1,5 +1,4 @@
-//! Rust source as tokens, so that a search for a word cannot be fooled by
-//! comments, strings or macros.
+//! Rust source as tokens, so that comments, strings and macros cannot mislead a search for a word.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +7,7 @@ use proc_macro2::{TokenStream, TokenTree};
 /// Every identifier of a source text with its line.
 ///
 /// # Errors
-/// When the text is not Rust.
+/// The text is not Rust.
 pub fn identifiers(source: &str) -> Result<Vec<(String, usize)>, String> {
     let stream: TokenStream = source.parse().map_err(|error| format!("{error}"))?;
     let mut found = Vec::new();
@@ -28,17 +27,16 @@ fn collect(stream: TokenStream, found: &mut Vec<(String, usize)>) {
     }
 }
 
-/// Number of lines that hold at least one token: neither blank, nor comment,
-/// nor documentation. A text that spans lines counts with all of them.
+/// Number of lines with at least one token: not blank, no comment, no documentation. A multi-line
+/// string counts with all its lines.
 ///
 /// # Errors
-/// When the text is not Rust.
+/// The text is not Rust.
 pub fn code_lines(source: &str) -> Result<usize, String> {
     let stream: TokenStream = source.parse().map_err(|error| format!("{error}"))?;
     let mut lines = BTreeSet::new();
     mark(stream, &mut lines);
-    // Documentation comments are tokens to the compiler; to a reader they are
-    // not code.
+    // Documentation comments are tokens to the compiler, but not code.
     let comments = (1..).zip(source.lines());
     for (number, _) in comments.filter(|(_, text)| text.trim_start().starts_with("//")) {
         lines.remove(&number);

@@ -1,10 +1,10 @@
-//! Where things are in the repository, and its programs.
+//! Paths and programs of the repository.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// The repository.
+/// The root of the repository.
 #[must_use]
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -18,10 +18,10 @@ pub fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
-/// The builder's cache of who runs the tests.
+/// The builder's cache of the user who runs the tests.
 ///
 /// # Panics
-/// Without a home directory.
+/// The user has no home directory.
 #[must_use]
 pub fn cache() -> PathBuf {
     std::env::var_os("CORTEN_CACHE").map_or_else(
@@ -33,19 +33,19 @@ pub fn cache() -> PathBuf {
     )
 }
 
-/// What of a cache was fetched and not made, as paths in it: mkimage's files, and Go's modules.
+/// The fetched parts of a cache, as paths in it: mkimage's files, and Go's modules.
 pub const DOWNLOADS: [&str; 2] = ["fetch", "go/modules/cache/download"];
 
-/// The builder; compiled by who needs it.
+/// The path of the builder, which the caller must compile.
 #[must_use]
 pub fn mkimage() -> PathBuf {
     target().join("debug/mkimage")
 }
 
-/// Copies the tracked files, as they are now, to another directory.
+/// Copies the tracked files in their current state to another directory.
 ///
 /// # Panics
-/// When one cannot be copied.
+/// A file cannot be copied.
 pub fn copy_sources(to: &Path) {
     for path in tracked() {
         let to = to.join(&path);
@@ -54,10 +54,10 @@ pub fn copy_sources(to: &Path) {
     }
 }
 
-/// Copies a file or a whole directory; what is not there is not copied.
+/// Copies a file or a whole directory; ignores a missing one.
 ///
 /// # Panics
-/// When it cannot be copied.
+/// It cannot be copied.
 pub fn copy(from: &Path, to: &Path) {
     if !from.exists() {
         return;
@@ -71,10 +71,11 @@ pub fn copy(from: &Path, to: &Path) {
     assert!(status.success(), "copying {}", from.display());
 }
 
-/// Signs every finished step of a cache with a new key set in `keys`, and returns what `--trust` takes.
+/// Signs every finished step of a cache with a new key set in `keys`, and returns the public key
+/// for `--trust`.
 ///
 /// # Panics
-/// When a step is not what its record says.
+/// A step does not match its record.
 #[must_use]
 pub fn sign_steps(cache: &Path, keys: &Path) -> PathBuf {
     for arguments in [&["keys"][..], &["cache", "sign", "--keys"]] {
@@ -90,10 +91,11 @@ pub fn sign_steps(cache: &Path, keys: &Path) -> PathBuf {
     keys.join("cache.pub")
 }
 
-/// The steps of a build for the architecture under test with these variables: name, key, and output where there is one.
+/// The steps of a build for the architecture under test with these variables: name, key, and output
+/// if there is one.
 ///
 /// # Panics
-/// When the builder does not plan one.
+/// The builder cannot plan one.
 #[must_use]
 pub fn plan(variables: &[(&str, String)]) -> Vec<(String, String, Option<PathBuf>)> {
     let output = Command::new(mkimage())
@@ -119,7 +121,7 @@ pub fn plan(variables: &[(&str, String)]) -> Vec<(String, String, Option<PathBuf
     steps.collect()
 }
 
-/// Where a finished step's output is, of a build for the architecture under test.
+/// The output of a finished step, of a build for the architecture under test.
 #[must_use]
 pub fn step_output(step: &str) -> Option<PathBuf> {
     let mut steps = plan(&[]).into_iter();
@@ -129,7 +131,7 @@ pub fn step_output(step: &str) -> Option<PathBuf> {
 /// Every tracked file, relative to the repository.
 ///
 /// # Panics
-/// Outside a git checkout.
+/// The repository is no git checkout.
 #[must_use]
 pub fn tracked() -> Vec<PathBuf> {
     let output = Command::new("git")
@@ -142,17 +144,17 @@ pub fn tracked() -> Vec<PathBuf> {
         .expect("file names are UTF-8")
         .split_terminator('\0')
         .map(PathBuf::from)
-        // A file may be deleted in the work tree and not yet in the index.
+        // A file may be deleted in the work tree but still in the index.
         .filter(|path| root().join(path).is_file())
         .collect()
 }
 
-/// Runs cargo in the repository and panics with its output if it fails.
+/// Runs cargo in the repository.
 ///
 /// # Panics
-/// When cargo fails.
+/// cargo fails; the message has its output.
 pub fn cargo(arguments: &[&str], environment: &[(&str, &str)]) {
-    // The one that runs the tests, so that nothing is compiled twice.
+    // The cargo that runs the tests, so that nothing is compiled twice.
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(program)
         .args(arguments)
@@ -175,10 +177,11 @@ pub fn cortenctl() -> &'static Path {
     BUILT.get_or_init(|| program("cortenctl"))
 }
 
-/// The program of this name, of the sources beside the tests.
+/// The program of this name, built from the sources beside the tests.
 #[must_use]
 pub fn program(name: &str) -> PathBuf {
-    // All of it, as `cargo test` does: a part alone is compiled with other features, anew.
+    // The whole workspace, as for `cargo test`: a part alone would be compiled again with other
+    // features.
     let all = ["--workspace", "--lib", "--bins", "--tests"];
     cargo(&[&["build", "--quiet"], &all[..]].concat(), &[]);
     target().join("debug").join(name)

@@ -1,26 +1,26 @@
-//! What tables of a node look like, cell by cell: the parts that are the same on every machine as they are, the others
-//! by their form.
+//! Expected tables of a node, cell by cell: exact values where they are the same on every machine,
+//! otherwise a form.
 
 use tests::client::Table;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// What the cells of a column are.
+/// The form of a column's cells.
 #[derive(Debug, Clone, Copy)]
 pub enum Cell {
-    /// Who answered, as the test calls it
+    /// The node's address, as the test calls it
     Node,
     /// A word without blanks
     Word,
-    /// Anything that is there
+    /// Any text, not empty
     Text,
-    /// Anything, or nothing
+    /// Any text
     Any,
-    /// A whole number
+    /// An integer
     Whole,
-    /// A number with two places
+    /// A number with two decimals
     Decimal,
-    /// The same with a percent sign
+    /// A number with two decimals and a percent sign
     Percent,
     /// A size for people, such as `9.4 MB` or `7.0MiB`
     Size,
@@ -32,18 +32,18 @@ pub enum Cell {
     Moment,
     /// One of these
     Of(&'static [&'static str]),
-    /// What a file of cgroups has, or a ratio of two: a size, a share, or that there is none
+    /// A value of a cgroup file, or the ratio of two: a size, a share, or none
     Limit,
 }
 
 /// A verb's table.
 #[derive(Debug)]
 pub struct Shown {
-    /// What is called.
+    /// Arguments of the call.
     pub verb: &'static [&'static str],
-    /// The columns: headers, and what is below them.
+    /// The columns: headers, and the form of their cells.
     pub columns: &'static [(&'static str, Cell)],
-    /// Cells of a row that is there on every node; without any the table may be empty.
+    /// Cells of a row that exists on every node; empty if the table may be empty.
     pub row: &'static [(&'static str, &'static str)],
 }
 
@@ -89,7 +89,7 @@ impl Cell {
 }
 
 impl Shown {
-    /// What is wrong with what the verb printed.
+    /// The differences between the verb's output and this table.
     pub fn problems(&self, text: &str) -> Vec<String> {
         let table = Table::parse(text);
         let headers: Vec<&str> = self.columns.iter().map(|(header, _)| *header).collect();

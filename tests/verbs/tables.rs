@@ -1,4 +1,5 @@
-//! Verbs with a table, and what is in it on a node that has booted from a kernel and an initramfs.
+//! Verbs that print a table, with the expected content on a node booted from a kernel and an
+//! initramfs.
 
 use super::shown::Cell::{
     Any, Decimal, Digest, Limit, Mode, Moment, Node, Of, Percent, Size, Text, Whole, Word,
@@ -7,7 +8,7 @@ use super::shown::{Cell, Shown};
 
 const STATES: &[&str] = &["R", "S", "D", "Z", "T", "t", "X", "I"];
 const TCP: &[&str] = &["tcp", "tcp6"];
-/// Of a service (`machine.proto`, `ServiceInfo`).
+/// States of a service (`machine.proto`, `ServiceInfo`).
 const SERVICE: &[&str] = &[
     "Initialized",
     "Preparing",
@@ -60,7 +61,7 @@ pub const TABLES: &[Shown] = &[
             ("Foreign Address", Word),
             ("State", Of(&["LISTEN"])),
         ],
-        // apid's.
+        // apid's socket.
         row: &[("Local Address", ":::50000"), ("Foreign Address", ":::*")],
     },
     Shown {
@@ -103,7 +104,7 @@ pub const TABLES: &[Shown] = &[
             ("LABEL", Any),
             ("COMMAND", Text),
         ],
-        // The first of the kernel's threads.
+        // The first kernel thread.
         row: &[
             ("PID", "2"),
             ("THREADS", "1"),
@@ -167,7 +168,7 @@ pub const TABLES: &[Shown] = &[
             ("Current/Min", Limit),
             ("MemMax", Limit),
         ],
-        // The root has no limits (cgroup-v2.rst).
+        // The root cgroup has no limits (cgroup-v2.rst).
         row: &[("NAME", "."), ("MemMax", "unset"), ("Peak/Low", "-")],
     },
     Shown {
@@ -245,7 +246,7 @@ const STATS: &[(&str, Cell)] = &[
     ("CPU", Whole),
 ];
 
-/// How a node's clock and its server's are compared.
+/// The comparison of a node's clock with its server's.
 pub const TIME: Shown = Shown {
     verb: &["time", "--check"],
     columns: &[

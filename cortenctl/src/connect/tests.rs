@@ -1,4 +1,4 @@
-//! What errors say, and whom a call goes through.
+//! The texts of errors, and the endpoints that a call may go through.
 
 use super::*;
 
@@ -47,7 +47,7 @@ fn calls_for_others_go_through_marked_endpoints_alone() {
         check(nodes, careful, &marked).unwrap();
         check(nodes, ForwardThrough::Any, &plain).unwrap();
     }
-    // The endpoint itself, by any of its names.
+    // The endpoint itself, by each of its names.
     for nodes in [&[][..], &["NODE.example", "10.0.0.1", "Node1"]] {
         check(nodes, careful, &plain).unwrap();
     }

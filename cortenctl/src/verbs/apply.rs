@@ -1,4 +1,4 @@
-//! `apply-config`: a machine config for one or more nodes.
+//! `apply-config`: applies a machine config to one or more nodes.
 
 use corten_api::machine::apply_configuration_request::Mode;
 use corten_api::machine::{ApplyConfiguration, ApplyConfigurationRequest};
@@ -11,7 +11,7 @@ use crate::connect::Route;
 use crate::failure::Failure;
 use crate::table::printable;
 
-/// The request, with the file read. No error quotes the file: it has secrets.
+/// The request, with the content of the file. No error quotes the file, because it has secrets.
 pub(crate) fn request(args: &ApplyConfig) -> Result<ApplyConfigurationRequest, Failure> {
     let data = configfile::patched(configfile::read(&args.file)?, &args.config_patch)?;
     Ok(body(data, &args.how))
@@ -53,7 +53,7 @@ pub(crate) async fn run(
     answers.finish()
 }
 
-/// Says on stderr what a node made of its config; `node` where it is not clear.
+/// Reports on stderr how a node applied its config; `node` is its name if there are several.
 pub(super) fn tell(node: Option<&str>, message: &ApplyConfiguration) {
     let node = node.map_or_else(String::new, |node| format!("{}: ", printable(node)));
     for warning in &message.warnings {

@@ -1,5 +1,5 @@
-//! `cgroups`: what groups of processes use and may use, read from a copy of the
-//! node's cgroup file system.
+//! `cgroups`: usage and limits of groups of processes, read from a copy of the node's cgroup file
+//! system.
 
 mod columns;
 mod tree;
@@ -21,7 +21,7 @@ use crate::table::Table;
 use columns::{Processes, columns};
 use tree::Tree;
 
-/// Where the kernel shows them.
+/// Mount point of the cgroup file system.
 const ROOT: &str = "/sys/fs/cgroup";
 /// The largest archive read, in bytes; a node with 100 pods has about 1 MB.
 const MAX_SIZE: usize = 64 * 1024 * 1024;
@@ -44,7 +44,7 @@ pub(crate) async fn run(routes: Vec<Route>, args: &Cgroups) -> Result<(), Failur
     show(answers, &args.output.output, table, item)
 }
 
-/// What a node has, and the names of what runs in it.
+/// The groups of a node, and the names of its processes.
 type Groups = (Tree, Processes);
 
 fn table(nodes: &[(String, Groups)], preset: Preset) -> String {
@@ -63,7 +63,7 @@ fn table(nodes: &[(String, Groups)], preset: Preset) -> String {
     table.render()
 }
 
-/// The cells of each group by the names of their columns.
+/// The cells of each group by column name.
 fn fields((tree, processes): &Groups, preset: Preset) -> Value {
     let columns = columns(preset);
     let groups = tree.groups().map(|(path, group)| {
@@ -77,8 +77,8 @@ fn fields((tree, processes): &Groups, preset: Preset) -> Value {
     json!({ "groups": groups.collect::<Vec<_>>() })
 }
 
-/// The groups, and what the node could not copy of them, which it says after an
-/// archive that is whole.
+/// The groups, and the error of an incomplete copy, which the node reports after a complete
+/// archive.
 async fn tree(node: &Node) -> Result<(Tree, Result<(), Trouble>), Trouble> {
     let request = node.request(CopyRequest {
         root_path: ROOT.to_owned(),
@@ -89,7 +89,7 @@ async fn tree(node: &Node) -> Result<(Tree, Result<(), Trouble>), Trouble> {
     let copied = gather(&mut frames, MAX_SIZE, too_large, &mut archive).await;
     match Tree::read(flate2::read::MultiGzDecoder::new(&*archive)) {
         Ok(tree) => Ok((tree, copied)),
-        // Why it broke off says more than that it has no end.
+        // The reason of the interruption says more than the truncated archive.
         Err(error) => {
             copied?;
             Err(Trouble::Said(format!("its archive: {error:#}")))
@@ -97,7 +97,7 @@ async fn tree(node: &Node) -> Result<(Tree, Result<(), Trouble>), Trouble> {
     }
 }
 
-/// Names of processes by number.
+/// Names of processes by pid.
 async fn processes(node: &Node) -> Result<Processes, Trouble> {
     let answer = node.client::<Machine>().processes(node.brief(())).await?;
     let messages = answer.into_inner().messages.into_iter();

@@ -15,7 +15,7 @@ use crate::table::Table;
 const HEADER: &[&str] = &["NODE", "NAMESPACE", "ID", "IMAGE", "PID", "STATUS"];
 const STATS_HEADER: &[&str] = &["NODE", "NAMESPACE", "ID", "MEMORY(MB)", "CPU"];
 
-/// Where the containers are, and who runs them.
+/// The containerd namespace, and the driver of its containers.
 pub(super) fn namespace(which: Kubernetes) -> (String, ContainerDriver) {
     if which.kubernetes {
         ("k8s.io".to_owned(), ContainerDriver::Cri)
@@ -79,7 +79,7 @@ pub(crate) async fn restart(routes: Vec<Route>, args: &Restart) -> Result<(), Fa
     .finish()
 }
 
-/// A container of a pod stands below it.
+/// A container is listed below its pod.
 fn below(id: &str, pod: &str) -> String {
     if pod.is_empty() || pod == id {
         id.to_owned()
@@ -136,7 +136,7 @@ fn stats_table(messages: &[(String, Stats)]) -> Table {
     table
 }
 
-/// Memory in bytes, time on the processor in nanoseconds.
+/// Memory in bytes, processor time in nanoseconds.
 fn stats_fields(message: &Stats) -> Value {
     let stats = message.stats.iter().map(|one| {
         json!({

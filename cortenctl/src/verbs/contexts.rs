@@ -64,7 +64,7 @@ pub(crate) async fn run(global: &Global, what: Config) -> Result<(), Failure> {
     }
 }
 
-/// Changes the file, or leaves it as it is.
+/// Changes the client config and writes it, or leaves it unchanged on an error.
 fn edit(
     search: &Search,
     change: impl FnOnce(&mut ClientConfig) -> Result<(), Failure>,
@@ -99,7 +99,7 @@ fn add(config: &mut ClientConfig, args: &ConfigAdd) -> Result<(), Failure> {
         crt: files::read(&args.crt, MAX_PEM)?,
         key: files::read(&args.key, MAX_PEM)?,
     };
-    // A context that opens nothing would be noticed only when it is needed.
+    // Refuses unusable credentials now, not at the first call.
     crate::tls::mutual(&identity, std::time::SystemTime::now())?;
     let context = Context::new(Vec::new(), &identity);
     config.contexts.insert(args.name.clone(), context);
@@ -167,8 +167,8 @@ fn confirmed(what: &str) -> Result<bool, Failure> {
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-/// Writes what a control plane node made; the endpoints are ours, as it knows
-/// none.
+/// Writes a client config made by a control plane node. The endpoints are ours, because the node
+/// does not know them.
 async fn new(global: &Global, args: &ConfigNew) -> Result<(), Failure> {
     let routes = routes(global).await?;
     only_one(&routes, "make a client config")?;

@@ -1,4 +1,4 @@
-//! `read` and `copy`: files of a node.
+//! `read` and `copy`: read files of a node.
 
 use std::fs;
 use std::io::{self, IsTerminal as _, Read, Write as _};
@@ -19,7 +19,7 @@ use crate::progress::Progress;
 use crate::stream::{Trouble, drain, each, only_one};
 use crate::{table, untar};
 
-/// Frames that wait for the disk.
+/// Number of frames buffered for the disk.
 const WAITING: usize = 16;
 
 pub(crate) async fn read(routes: Vec<Route>, args: &ReadArgs) -> Result<(), Failure> {
@@ -68,10 +68,10 @@ pub(crate) async fn copy(routes: Vec<Route>, args: &Copy) -> Result<(), Failure>
                 for what in left_out {
                     eprintln!("left out: {}", table::printable(&what));
                 }
-                // What the node could not read, it says after a whole archive.
+                // After a complete archive the node reports the files it could not read.
                 sent
             }
-            // A node that broke off is why the archive has no end.
+            // If the node aborted the stream, its error explains the truncated archive.
             Err(error) if !error.is::<untar::LeadsOut>() && sent.is_err() => sent,
             Err(error) => Err(Trouble::Said(format!("the archive: {error:#}"))),
         }
@@ -92,7 +92,7 @@ async fn send(
     let mut progress = Progress::new(format!("{}: copied", node.name));
     while let Some(Data { bytes, .. }) = answer.message().await? {
         progress.add(bytes.len());
-        // Nobody reads on once unpacking has failed; that error is the one to tell.
+        // The receiver is gone after an unpacking error, which is the one to report.
         if frames.send(bytes).await.is_err() {
             break;
         }
@@ -100,7 +100,7 @@ async fn send(
     Ok(())
 }
 
-/// The archive as it comes.
+/// The raw archive.
 async fn archive(routes: Vec<Route>, args: &Copy) -> Result<(), Failure> {
     if io::stdout().is_terminal() {
         return Err(Failure::usage(
@@ -124,7 +124,7 @@ async fn archive(routes: Vec<Route>, args: &Copy) -> Result<(), Failure> {
     finish(&failed)
 }
 
-/// Frames as one reader, for a thread that may block.
+/// Frames as one blocking reader, for a thread of its own.
 struct Chunks {
     frames: Receiver<Vec<u8>>,
     current: io::Cursor<Vec<u8>>,
@@ -157,8 +157,8 @@ impl Read for Chunks {
 /// The only file of a small archive, as text.
 ///
 /// # Errors
-/// When the archive cannot be read, has no such file, or it is no text of at
-/// most `limit` bytes.
+/// The archive cannot be read, does not contain the file, or the file is no text of at most `limit`
+/// bytes.
 pub(super) fn file_of(archive: &[u8], name: &str, limit: u64) -> anyhow::Result<String> {
     let mut archive = tar::Archive::new(flate2::read::MultiGzDecoder::new(archive));
     for entry in archive.entries()? {

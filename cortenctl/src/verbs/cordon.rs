@@ -1,7 +1,10 @@
-//! A node's pods move to other nodes before it goes down, and new pods may come when it is back.
+//! Moves a node's pods to other nodes before it goes down, and lets new pods on the node after it
+//! is back.
 //!
-//! Owns: the cordon of one node while a verb works on it. Never: restarts the node itself.
-//! Talks to: the node, for its name in Kubernetes; an endpoint, for the kubeconfig; the Kubernetes API.
+//! Owns: the cordon of one node while a verb works on it.
+//! Never: restarts the node itself.
+//! Talks to: the node, for its name in Kubernetes; an endpoint, for the kubeconfig; the Kubernetes
+//! API.
 
 use std::time::Duration;
 
@@ -19,27 +22,28 @@ use crate::stream::{Failed, Node, Trouble, each};
 use crate::table::printable;
 use crate::verbs::kubeconfig;
 
-/// Between two looks at whether a node is Ready.
+/// Interval between two checks whether a node is Ready.
 const LOOK: Duration = Duration::from_secs(2);
-/// The way without Kubernetes.
+/// The alternative without a drain.
 const REMEDY: &str = "--drain=false restarts the node under its pods";
-/// Pods that an error names; of the others it gives the number.
+/// Maximum number of pods named in an error, which gives the number of the others.
 const NAMED: usize = 5;
 
-/// A node that is cordoned and drained.
+/// A cordoned and drained node.
 #[derive(Debug)]
 pub(crate) struct Cordon {
     cluster: Cluster,
-    /// The node as the operator names it.
+    /// The operator's name of the node.
     node: String,
-    /// Its name in Kubernetes.
+    /// The name of the node in Kubernetes.
     nodename: String,
 }
 
-/// Cordons the node and evicts its pods. `None`: it runs no pods of a cluster.
+/// Cordons the node and evicts its pods. `None` if it runs no pods of a cluster.
 ///
 /// # Errors
-/// The Kubernetes API cannot be reached, or pods are left when the time is up. The node's cordon is lifted again.
+/// The Kubernetes API cannot be reached, or pods are left at the timeout. The node is then
+/// uncordoned.
 pub(crate) async fn leave(
     global: &Global,
     node: &Node,
@@ -79,10 +83,10 @@ impl Cordon {
         moved(&drained.map_err(text)?, timeout)
     }
 
-    /// Waits until the kubelet says Ready, and lets new pods on the node.
+    /// Waits until the kubelet reports Ready, and uncordons the node.
     ///
     /// # Errors
-    /// The node is not Ready in time, or the cordon cannot be taken away: node and why.
+    /// The node is not Ready in time, or cannot be uncordoned: node and error.
     pub(crate) async fn lift(self, limit: Duration) -> Failed {
         let until = Instant::now() + limit;
         let why = loop {
@@ -118,7 +122,7 @@ impl Cordon {
     }
 }
 
-/// How many pods left; an error names those that did not.
+/// The number of evicted pods; the error names the remaining ones.
 fn moved(drained: &Drained, timeout: Duration) -> Result<usize, String> {
     if drained.left.is_empty() {
         return Ok(drained.gone.len());
@@ -139,7 +143,7 @@ fn moved(drained: &Drained, timeout: Duration) -> Result<usize, String> {
     ))
 }
 
-/// The node's name in Kubernetes, if a kubelet runs there that has registered it.
+/// The node's name in Kubernetes, if its kubelet has registered it.
 async fn name_in_kubernetes(node: &Node) -> Result<Option<String>, Trouble> {
     let kubelet = spec(node, "runtime", "Services.v1alpha1.talos.dev", "kubelet").await?;
     if kubelet.get("running") != Some(&Value::Bool(true)) {
@@ -153,7 +157,7 @@ async fn name_in_kubernetes(node: &Node) -> Result<Option<String>, Trouble> {
     Ok(name.map(str::to_owned))
 }
 
-/// The content of a resource; null if there is none.
+/// The spec of a resource; null if it does not exist.
 async fn spec(node: &Node, namespace: &str, kind: &str, id: &str) -> Result<Value, Trouble> {
     match resources::one(node, namespace, kind, id).await {
         Ok(resource) => resources::spec(&resource),
@@ -162,7 +166,7 @@ async fn spec(node: &Node, namespace: &str, kind: &str, id: &str) -> Result<Valu
     }
 }
 
-/// The cluster, as the kubeconfig of an endpoint describes it.
+/// The cluster of an endpoint's kubeconfig.
 async fn cluster(global: &Global) -> Result<Cluster, Trouble> {
     let endpoint = Target {
         nodes: Vec::new(),
@@ -186,7 +190,7 @@ async fn cluster(global: &Global) -> Result<Cluster, Trouble> {
     })
 }
 
-/// Lifts the cordons, and adds those that stay to what failed.
+/// Uncordons the nodes; returns those that stay cordoned.
 pub(crate) async fn lift(cordons: Vec<Cordon>, limit: Duration) -> Failed {
     let mut failed = Failed::new();
     for cordon in cordons {
@@ -195,7 +199,7 @@ pub(crate) async fn lift(cordons: Vec<Cordon>, limit: Duration) -> Failed {
     failed
 }
 
-/// Cordons and drains every node of the routes. When one cannot be drained, all cordons are lifted.
+/// Cordons and drains every node of the routes. If one cannot be drained, all are uncordoned.
 ///
 /// # Errors
 /// Those of [`leave`].

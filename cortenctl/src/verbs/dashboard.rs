@@ -1,7 +1,7 @@
-//! `dashboard`: nodes at a glance, drawn anew every few seconds.
+//! `dashboard`: an overview of nodes, redrawn every few seconds.
 //!
-//! `sample` asks the nodes, `state` keeps what they said and what is chosen, and
-//! `draw` is a pure function of that.
+//! `sample` calls the nodes, `state` keeps their answers and the user's selection, and `draw` is a
+//! pure function of the state.
 
 mod draw;
 mod sample;
@@ -29,7 +29,7 @@ pub(crate) async fn run(global: &Global, args: &Dashboard) -> Result<(), Failure
         ));
     }
     let opened = routes(global).await?;
-    // Puts the terminal back in order when the program panics, too.
+    // Restores the terminal on a panic, too.
     let mut terminal = ratatui::try_init()?;
     let result = show(&mut terminal, global, opened, args.update_interval).await;
     ratatui::restore();
@@ -57,7 +57,7 @@ async fn show(
                 Some(key) => {
                     let before = state.chosen();
                     state.press(key);
-                    // Its log is not shown yet.
+                    // The log of the newly selected node is not shown yet.
                     if state.chosen() != before {
                         asking = Box::pin(ask(Duration::ZERO, opened.clone(), state.chosen()));
                     }
@@ -74,8 +74,7 @@ async fn show(
     }
 }
 
-/// Asks the nodes. When none answers, the next look goes over new connections, if
-/// there are any.
+/// Calls the nodes. If none answers, the next call uses new connections if they can be opened.
 async fn look(
     ways: Vec<Route>,
     chosen: String,
@@ -88,7 +87,7 @@ async fn look(
     Ok((connect::anew(ways, anew).await?, sample))
 }
 
-/// Keys, read by a thread of their own: nodes may be slow, keys must not.
+/// Keys, read by a thread of their own, so that slow nodes do not delay them.
 fn keys() -> mpsc::Receiver<Key> {
     let (sender, receiver) = mpsc::channel(16);
     std::thread::spawn(move || {
@@ -104,7 +103,7 @@ fn keys() -> mpsc::Receiver<Key> {
 
 fn meaning(event: &Event) -> Option<Key> {
     let key = match event {
-        // Drawn anew at once.
+        // A resize redraws at once.
         Event::Resize(_, _) => return Some(Key::Redraw),
         Event::Key(key) if key.kind != KeyEventKind::Release => key,
         _ => return None,

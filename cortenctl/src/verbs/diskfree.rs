@@ -1,4 +1,4 @@
-//! `diskfree`: how full the file systems of a node's volumes are.
+//! `diskfree`: usage of the file systems of a node's volumes.
 
 use corten_api::machine::{StorageServiceStatfsRequest, StorageServiceStatfsResponse as Statfs};
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use crate::stream::{Trouble, each};
 use crate::table::Table;
 use crate::units;
 
-/// Where the mounted volumes are.
+/// Resources of the mounted volumes.
 const MOUNTED: (&str, &str) = ("runtime", "MountStatuses.block.talos.dev");
 const BYTES: &[&str] = &[
     "NODE",
@@ -81,7 +81,7 @@ pub(crate) async fn run(routes: Vec<Route>, args: &DiskFree) -> Result<(), Failu
     )
 }
 
-/// The volume of a mount; none where it is in another one's file system, or mounted out of sight.
+/// The volume of a mount; `None` for a mount without a file system or a visible place of its own.
 fn mounted(spec: &Value) -> Option<Volume> {
     let text = |path| spec.pointer(path).and_then(Value::as_str);
     let source = text("/source").filter(|source| !source.is_empty())?;
@@ -117,7 +117,7 @@ fn table(nodes: &[(String, Vec<Volume>)], args: &DiskFree) -> Table {
                     percent(usage.inodes_used, usage.inodes),
                 ]
             } else {
-                // What is kept for the file system itself is neither used nor available.
+                // The file system's reserve is neither used nor available.
                 let both = usage.used.saturating_add(usage.available);
                 [
                     bytes(usage.size),
@@ -134,7 +134,7 @@ fn table(nodes: &[(String, Vec<Volume>)], args: &DiskFree) -> Table {
     table
 }
 
-/// In whole percent, rounded up: what is full to the last byte alone is 100.
+/// Whole percent, rounded up; `-` if the total is zero.
 fn percent(used: u64, all: u64) -> String {
     match all {
         0 => "-".to_owned(),

@@ -1,4 +1,4 @@
-//! `etcd`: members of the cluster's data.
+//! `etcd`: members, status and snapshots of the cluster's etcd.
 
 mod snapshot;
 
@@ -82,7 +82,7 @@ pub(crate) async fn run(routes: Vec<Route>, what: Etcd) -> Result<(), Failure> {
     }
 }
 
-/// An id as etcd's own client writes it.
+/// An id in the form of etcd's own client.
 fn id(number: u64) -> String {
     format!("{number:016x}")
 }
@@ -100,7 +100,7 @@ fn said<M>(
     show(answers, format, |all| rows(all, MESSAGES, row), item)
 }
 
-/// A table of what nodes answered.
+/// A table of the nodes' answers.
 fn rows<M>(
     messages: &[(String, M)],
     header: &[&str],
@@ -273,7 +273,7 @@ fn status_fields(message: &api::EtcdStatus) -> Value {
     })
 }
 
-/// The part of the database that holds something, and how much of it that is.
+/// The used size of the database, and its share of the whole.
 fn in_use(used: i64, size: i64) -> String {
     let text = signed_size(used);
     if size <= 0 || used < 0 {

@@ -1,4 +1,4 @@
-//! `events`: a line for each, as it comes.
+//! `events`: prints a line for each event as it arrives.
 
 use corten_api::machine as api;
 use corten_api::machine::machine_status_event::MachineStage;
@@ -17,7 +17,7 @@ use crate::stream::stream;
 use crate::table::{print, printable};
 
 const HEADER: [&str; 6] = ["NODE", "ID", "EVENT", "ACTOR", "SOURCE", "MESSAGE"];
-/// Event types are written in full on the wire.
+/// Prefix of event types on the wire.
 const PREFIX: &str = "talos/runtime/";
 
 pub(crate) async fn run(routes: Vec<Route>, args: &Events) -> Result<(), Failure> {
@@ -52,7 +52,7 @@ pub(super) fn text(node: &str, event: &api::Event) -> Option<String> {
     Some(Told::new(event)?.line(node))
 }
 
-/// What is printed of an event.
+/// The printed parts of an event.
 struct Told<'a> {
     event: &'a api::Event,
     kind: &'a str,
@@ -61,7 +61,7 @@ struct Told<'a> {
 }
 
 impl<'a> Told<'a> {
-    /// Nothing of the first frame: it only says that the stream has begun.
+    /// `None` for the first frame, which only reports the begin of the stream.
     fn new(event: &'a api::Event) -> Option<Told<'a>> {
         let data = event.data.as_ref()?;
         let kind = data.type_url.strip_prefix(PREFIX).unwrap_or(&data.type_url);
@@ -96,17 +96,17 @@ impl<'a> Told<'a> {
     }
 }
 
-/// Events come one by one, so the columns have fixed widths.
+/// Events arrive one by one, so that the columns have fixed widths.
 fn line(cells: [&str; 6]) -> String {
     let [node, id, kind, actor, source, message] = cells.map(printable);
     let text = format!("{node:<18} {id:<20} {kind:<28} {actor:<36} {source:<20} {message}");
     format!("{}\n", text.trim_end())
 }
 
-/// What it is about, and what it says.
+/// The subject of the event, and its message.
 fn told(kind: &str, data: &Any) -> (String, String) {
     worded(kind, &data.value).unwrap_or_else(|| {
-        // A node that is newer than this client.
+        // An event of a node that is newer than this client.
         (String::new(), format!("{} bytes", data.value.len()))
     })
 }
@@ -170,7 +170,7 @@ fn read<M: Message + Default>(bytes: &[u8]) -> Option<M> {
     M::decode(bytes).ok()
 }
 
-/// The name of a number, or the number of a newer node.
+/// The name of a number, or the number itself from a newer node.
 fn action<A: TryFrom<i32>>(number: i32, name: fn(&A) -> &'static str) -> String {
     A::try_from(number).map_or_else(|_| number.to_string(), |action| name(&action).to_owned())
 }

@@ -1,5 +1,5 @@
-//! `gen config`: a cluster's two machine configs and the client config that
-//! opens it; `gen secrets`: what they are made from.
+//! `gen config`: makes a cluster's two machine configs and the client config. `gen secrets`: makes
+//! the secrets for them.
 
 mod bundle;
 mod certificates;
@@ -26,14 +26,14 @@ pub(crate) use certificates::{ca, crt, csr, key};
 use documents::{Cluster, controlplane, worker};
 use secrets::Secrets;
 
-/// The role of the client config made here.
+/// The role of the generated client config.
 pub(super) const ROLE: &str = "os:admin";
 
-/// What is said when [`flags::loses_secrets`].
+/// The warning when [`flags::loses_secrets`].
 const SECRETS_LOST: &str = "the cluster's secrets are new, and none of the files written has all of them: no node and \
     no client can be added to this cluster later; keep them with `gen secrets`, and give them with --with-secrets";
 
-/// The files of a cluster.
+/// The generated files of a cluster.
 struct Files {
     controlplane: String,
     worker: String,
@@ -54,7 +54,7 @@ pub(crate) fn config(args: &GenConfig) -> Result<(), Failure> {
     flags::check(args)?;
     let cluster = cluster(args)?;
     let places = flags::places(args)?;
-    // Before any secret is made: all or nothing.
+    // Checked before any secret is made: all files are written, or none.
     let mut paths = places.iter().filter_map(|(_, path)| path.as_ref());
     if let Some(path) = paths.find(|path| !args.force && path.exists()) {
         let instead = match args.output.as_ref() {
@@ -143,14 +143,14 @@ fn cluster(args: &GenConfig) -> Result<Cluster, Failure> {
     })
 }
 
-/// The files. What a node would refuse is refused here.
+/// Generates the files; refuses a config that a node would refuse.
 fn generate(
     cluster: &Cluster,
     secrets: &Secrets,
     args: &GenConfig,
     now: SystemTime,
 ) -> Result<Files, Failure> {
-    // A name that fits into no certificate would show up only when a node boots.
+    // A name that is invalid in a certificate would otherwise fail only when a node boots.
     secrets
         .os
         .server(&cluster.host, &cluster.names, now, NODE_LIFETIME)

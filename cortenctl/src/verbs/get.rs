@@ -1,4 +1,4 @@
-//! `get`: resources, by whatever name their type is known.
+//! `get`: resources by any name of their type.
 
 use corten_api::cosi::resource as api;
 use corten_api::cosi::resource::EventType;
@@ -67,7 +67,7 @@ async fn watch(node: &Node, args: &Get, shown: &mut Shown<'_>) -> Result<(), Tro
     });
     let mut frames = node.client::<State>().watch(request).await?.into_inner();
     shown.begin(&definition, true);
-    // What is there is shown together, so that its columns are aligned.
+    // The existing resources are printed together, so that their columns are aligned.
     let mut live = args.id.is_some();
     drain(&mut frames, |frame: api::WatchResponse| {
         for event in frame.event {
@@ -89,7 +89,7 @@ async fn watch(node: &Node, args: &Get, shown: &mut Shown<'_>) -> Result<(), Tro
     .await
 }
 
-/// What is printed, and under which header.
+/// The printed resources and their header.
 struct Shown<'a> {
     format: &'a Format,
     rows: Rows,

@@ -1,4 +1,5 @@
-//! `health`: the checks a node makes of itself, and one of the control plane of others.
+//! `health`: the checks that a node makes of itself, and the checks that a control plane node makes
+//! of other nodes.
 
 use std::time::{Duration, Instant};
 
@@ -15,9 +16,9 @@ use crate::messages::Message as _;
 use crate::stream::{Failed, Trouble, drain, sessions, stream};
 use crate::table::{print, printable};
 
-/// Between two calls of a node that is away.
+/// Interval between two calls of an unreachable node.
 const PAUSE: Duration = Duration::from_secs(2);
-/// The check that a node is there, in the words of a node that checks others.
+/// The check that a node answers, with the text of a node that checks others.
 const APID: &str = "apid to be ready";
 
 pub(crate) async fn run(global: &Global, args: &Health) -> Result<(), Failure> {
@@ -29,7 +30,7 @@ pub(crate) async fn run(global: &Global, args: &Health) -> Result<(), Failure> {
     finish(&failed)
 }
 
-/// The node that is called checks those that are named, or itself.
+/// The called node checks the named nodes, or itself.
 async fn by_one(global: &Global, args: &Health) -> Result<Failed, Failure> {
     let body = HealthCheckRequest {
         wait_timeout: prost_types::Duration::try_from(args.wait_timeout).ok(),
@@ -44,7 +45,7 @@ async fn by_one(global: &Global, args: &Health) -> Result<Failed, Failure> {
     stream(routes(global).await?, body, call, take).await
 }
 
-/// Each node that is named, or called, checks itself. One that is away is waited for.
+/// Each named or called node checks itself; an unreachable node is retried.
 async fn themselves(global: &Global, args: &Health) -> Result<Failed, Failure> {
     let mut target = Target::of(global)?;
     let named = [&*args.control_plane_nodes, &*args.worker_nodes].concat();
@@ -76,16 +77,16 @@ async fn themselves(global: &Global, args: &Health) -> Result<Failed, Failure> {
     Ok(failed)
 }
 
-/// What came of a call of all nodes.
+/// The result of calling all nodes once.
 #[derive(Default)]
 struct Round {
-    /// Those that cannot be reached, or went away meanwhile.
+    /// Nodes that cannot be reached, or whose connection broke.
     away: Failed,
-    /// Those that do not pass, or refuse to check.
+    /// Nodes that fail a check, or refuse to check.
     failed: Failed,
 }
 
-/// Has the nodes of a target check themselves, all at once.
+/// Lets the nodes of a target check themselves, in parallel.
 async fn round(target: &Target, limit: Duration) -> Result<Round, Failure> {
     let mut round = Round::default();
     let opened = match target.open().await {
@@ -117,8 +118,8 @@ async fn round(target: &Target, limit: Duration) -> Result<Round, Failure> {
 }
 
 impl Round {
-    /// The way to the nodes is lost: nobody knows more of those that did not fail before.
-    /// `itself` is who was called when nobody was named.
+    /// Marks all nodes that have not failed as unreachable. `itself` is the called node when none
+    /// was named.
     fn lose(&mut self, nodes: &[String], itself: Option<&str>, why: &str) {
         let nodes = nodes.iter().map(String::as_str);
         let itself = itself.filter(|_| nodes.len() == 0);
@@ -155,8 +156,8 @@ async fn call(
     .await
 }
 
-/// Prints a line, of a node if it is named. The first message of a stream only says that
-/// it has begun.
+/// Prints a line, with the node's name if it has one. The first message of a stream only reports
+/// its begin.
 fn tell(node: &str, message: &str) -> std::io::Result<()> {
     let (node, message) = (printable(node), printable(message));
     match (node.as_str(), message.as_str()) {

@@ -1,4 +1,4 @@
-//! `image`: images of containers.
+//! `image`: container images.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -31,7 +31,7 @@ use crate::stream::{Node, Trouble, drain, each};
 use crate::table::{Table, printable};
 use crate::units;
 
-/// Bytes of an archive in one message, and messages made ahead of a slow node.
+/// Bytes of an archive in one message, and number of messages buffered for a slow node.
 const CHUNK: usize = 32 << 10;
 const AHEAD: usize = 4;
 const HEADER: &[&str] = &["NODE", "IMAGE", "DIGEST", "SIZE", "LABELS", "CREATED"];
@@ -79,7 +79,7 @@ pub(crate) fn instance(namespace: ImageNamespace) -> ContainerdInstance {
     }
 }
 
-/// From the service for images, or with the call that older nodes have.
+/// The images from the image service, or from the call of older nodes.
 async fn images(
     node: &Node,
     namespace: ImageNamespace,
@@ -204,7 +204,7 @@ async fn pull(node: &Node, args: &ImageName) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Sends the file as fast as the node takes it. Returns what the node calls the image.
+/// Uploads the file with back-pressure from the node. Returns the node's name of the image.
 pub(crate) async fn import(node: &Node, args: &ImageFile) -> Result<String, Trouble> {
     let mut file = open(&args.file).await?;
     let (messages, sent) = mpsc::channel(AHEAD);
@@ -212,7 +212,7 @@ pub(crate) async fn import(node: &Node, args: &ImageFile) -> Result<String, Trou
     let mut progress = Progress::new(format!("{}: sent", node.name));
     let feed = async move {
         let mut part = Part::Containerd(instance(args.namespace));
-        // The node's answer says why it wants no more.
+        // The node's answer says why it ended the upload.
         while messages.send(message(part)).await.is_ok() {
             let mut bytes = Vec::with_capacity(CHUNK);
             if (&mut file)

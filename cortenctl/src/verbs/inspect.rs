@@ -1,4 +1,4 @@
-//! `inspect dependencies`: which controller reads and writes what.
+//! `inspect dependencies`: the resource types that each controller reads and writes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -39,7 +39,8 @@ pub(crate) async fn dependencies(routes: Vec<Route>, args: &Dependencies) -> Res
     answers.finish()
 }
 
-/// Lists the resources of every type in the nodes' graphs. A type with secrets that may not be read has none.
+/// Lists the resources of every type in the nodes' graphs; none for a secret type that may not be
+/// read.
 async fn resources_of(
     routes: Vec<Route>,
     answers: &Answers<ControllerRuntimeDependency>,
@@ -70,8 +71,9 @@ async fn resources_of(
     .await
 }
 
-/// Where the resources of a graph are: namespaces and types. An edge of a controller that writes names no namespace,
-/// which is that of the type then; of a type that the node does not define, nobody knows it.
+/// The namespaces and types of a graph's resources. The edge of a writing controller names no
+/// namespace, and the type's default applies; it is unknown for a type that the node does not
+/// define.
 fn places<'a>(
     edges: &'a [ControllerDependencyEdge],
     definitions: &'a [ResourceDefinitionSpec],
@@ -91,9 +93,8 @@ fn places<'a>(
     edges.iter().filter_map(place).collect()
 }
 
-/// A graph in the language of Graphviz: boxes are controllers, ellipses are
-/// types of resources, and arrows point where the data goes. Notes are resources, at
-/// a dotted line to their type.
+/// The graph in Graphviz' language. Boxes are controllers, ellipses are resource types, and arrows
+/// point in the direction of the data. Notes are resources, with a dotted line to their type.
 fn graph(
     node: &str,
     message: &ControllerRuntimeDependency,
@@ -135,7 +136,7 @@ fn graph(
     text
 }
 
-/// A name that ends where it ends.
+/// A name quoted so that its content cannot end the string.
 fn quoted(name: &str) -> String {
     let escaped = printable(name).replace('\\', "\\\\").replace('"', "\\\"");
     format!("\"{escaped}\"")

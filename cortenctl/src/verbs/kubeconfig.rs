@@ -17,7 +17,7 @@ use crate::table::{harmless, print};
 use crate::verbs::copy::file_of;
 use crate::{files, yaml};
 
-/// The largest kubeconfig read, in bytes; one of a node is about 6 kB.
+/// The largest kubeconfig read, in bytes; a node's is about 6 kB.
 const MAX_SIZE: usize = 8 * 1024 * 1024;
 
 pub(crate) async fn run(routes: Vec<Route>, args: &Kubeconfig) -> Result<(), Failure> {
@@ -30,10 +30,10 @@ pub(crate) async fn run(routes: Vec<Route>, args: &Kubeconfig) -> Result<(), Fai
     finish(&failed)
 }
 
-/// The node's kubeconfig, as it gives it.
+/// The node's kubeconfig, unchanged.
 ///
 /// # Errors
-/// The node refuses, or its answer is none.
+/// The node refuses the call, or its answer is no archive with a kubeconfig.
 pub(crate) async fn fetch(node: &Node) -> Result<String, Trouble> {
     let mut archive = Vec::new();
     let mut client = node.client::<Machine>();
@@ -70,7 +70,7 @@ fn write(text: &str, target: &Path, args: &Kubeconfig) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// No error quotes the text: it has keys.
+/// No error quotes the text, because it has keys.
 fn parse(text: &str) -> anyhow::Result<Value> {
     if text.trim().is_empty() {
         return Ok(Value::Null);
@@ -82,7 +82,7 @@ fn render(document: &Value) -> Result<String, Failure> {
     Ok(yaml::indented(document, 2)?)
 }
 
-/// Where kubectl looks, unless a place was named.
+/// The path to write: the named one, else kubectl's default.
 fn target(args: &Kubeconfig) -> Result<PathBuf, Failure> {
     if let Some(path) = &args.path {
         return Ok(if path.is_dir() {

@@ -1,4 +1,4 @@
-//! `list`: files of a node.
+//! `list`: lists files of a node.
 
 use std::time::SystemTime;
 
@@ -20,7 +20,7 @@ const HEADER: &[&str] = &["NODE", "NAME"];
 const LONG_HEADER: &[&str] = &[
     "NODE", "MODE", "UID", "GID", "SIZE(B)", "LASTMOD", "LABEL", "NAME",
 ];
-/// The attribute in which a file's label is.
+/// The extended attribute with a file's label.
 const LABEL: &str = "security.selinux";
 
 pub(crate) async fn run(routes: Vec<Route>, args: &List) -> Result<(), Failure> {
@@ -29,7 +29,7 @@ pub(crate) async fn run(routes: Vec<Route>, args: &List) -> Result<(), Failure> 
         recurse: args.recurse || args.depth > 1,
         recursion_depth: args.depth,
         types: args.kinds.iter().map(|kind| of(*kind).into()).collect(),
-        // The other forms have everything there is.
+        // The other formats include the attributes.
         report_xattrs: args.long || args.output.output != Format::Table,
     };
     let now = SystemTime::now();
@@ -77,7 +77,7 @@ fn cells(node: &str, file: &FileInfo, args: &List, now: SystemTime) -> Vec<Strin
 fn label(file: &FileInfo) -> String {
     let label = file.xattrs.iter().find(|attribute| attribute.name == LABEL);
     label.map_or_else(String::new, |attribute| {
-        // The kernel's text ends in a zero byte.
+        // The kernel's value ends in a zero byte.
         let text = String::from_utf8_lossy(&attribute.data);
         text.trim_end_matches('\0').to_owned()
     })
@@ -101,8 +101,8 @@ fn fields(file: &FileInfo) -> Value {
     })
 }
 
-/// Letters of the upper bits, from the highest, and of the permissions: the wire
-/// has the mode as Go's `os.FileMode`.
+/// Letters of the upper bits, from the highest, and of the permissions. The wire has the mode in
+/// the form of Go's `os.FileMode`.
 fn mode(mode: u32) -> String {
     let mut text: String = "dalTLDpSugct?"
         .chars()

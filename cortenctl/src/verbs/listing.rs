@@ -1,5 +1,4 @@
-//! What `list` and `usage` have in common: rows that are printed as they come,
-//! and files of which a node says an error instead.
+//! The shared part of `list` and `usage`: rows printed as they arrive, and errors of single files.
 
 use serde_json::Value;
 
@@ -13,7 +12,7 @@ use crate::units;
 /// Files of nodes.
 pub(super) struct Listing<'a> {
     items: Items<'a>,
-    /// Whether a file had an error.
+    /// Whether any file had an error.
     broken: bool,
 }
 
@@ -25,7 +24,7 @@ impl<'a> Listing<'a> {
         }
     }
 
-    /// Takes a file: its row or its item, unless `error` says why there is none.
+    /// Takes a file: prints its row or its item, or reports its `error`.
     pub(super) fn file(
         &mut self,
         node: &str,
@@ -43,7 +42,7 @@ impl<'a> Listing<'a> {
         Ok(())
     }
 
-    /// The end of the verb. A header over nothing would look like an answer.
+    /// Ends the verb. A header without rows would look like an answer.
     pub(super) fn finish(self, failed: &Failed) -> Result<(), Failure> {
         if self.items.used() || failed.is_empty() && !self.broken {
             self.items.finish()?;
@@ -57,7 +56,7 @@ impl<'a> Listing<'a> {
     }
 }
 
-/// A file's size in bytes, or for people. A node may say less than nothing.
+/// A file's size in bytes, or in readable units. A node may send a negative size.
 pub(super) fn size(bytes: i64, humanize: bool) -> String {
     if humanize {
         units::signed_size(bytes)

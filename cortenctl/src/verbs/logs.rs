@@ -1,4 +1,4 @@
-//! `logs` and `dmesg`: text, as it was written.
+//! `logs` and `dmesg`: prints logs unchanged.
 
 use std::io::{self, IsTerminal as _};
 
@@ -50,7 +50,7 @@ pub(crate) async fn dmesg(routes: Vec<Route>, args: &Dmesg) -> Result<(), Failur
     let failed = stream(routes, body, call, |node, Data { bytes, .. }| {
         let mut out = io::stdout().lock();
         lines.push(node, &bytes, &mut out)?;
-        // A frame is a line, whether the node ends it or not.
+        // A frame is a line, with or without a newline.
         if !bytes.is_empty() && !bytes.ends_with(b"\n") {
             lines.push(node, b"\n", &mut out)?;
         }
@@ -60,7 +60,7 @@ pub(crate) async fn dmesg(routes: Vec<Route>, args: &Dmesg) -> Result<(), Failur
     finish(&failed)
 }
 
-/// The same request, of the boot before when `previous`.
+/// The request for the current boot, or the previous one when `previous`.
 fn of_boot<B>(mut request: Request<B>, previous: bool) -> Request<B> {
     if previous {
         let yes = MetadataValue::from_static("true");

@@ -1,4 +1,4 @@
-//! `machineconfig patch`: a config with patches applied.
+//! `machineconfig patch`: applies patches to a config.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ pub(crate) fn patch(args: &PatchConfig) -> Result<(), Failure> {
         Some(path) => files::write(path, &text, true)?,
         None => table::print(&text)?,
     }
-    // Written all the same: it may be for a node of another version.
+    // The result is written anyway: it may be for a node of another version.
     if let Err(Failure::Call(problems)) = configfile::parse("warning", &patched) {
         eprintln!("a node of this version would refuse the result:\n{problems:#}");
     }

@@ -1,4 +1,4 @@
-//! `memory`: who uses how much.
+//! `memory`: memory usage of nodes.
 
 use corten_api::machine::{MemInfo, Memory};
 use serde_json::{Value, json};
@@ -22,10 +22,10 @@ const HEADER: &[&str] = &[
     "AVAILABLE",
 ];
 
-/// A number the kernel shows in kB, and its name in the verbose form.
+/// The name of a number in the verbose form, and the number, which the kernel reports in kB.
 type Number = (&'static str, fn(&MemInfo) -> u64);
 
-/// In the order and by the names that readers of the verbose form know.
+/// In the order and with the names that readers of the verbose form expect.
 const KILOBYTES: &[Number] = &[
     ("MemTotal", |m| m.memtotal),
     ("MemFree", |m| m.memfree),
@@ -73,7 +73,7 @@ const KILOBYTES: &[Number] = &[
     ("DirectMap1G", |m| m.directmap1g),
 ];
 
-/// Numbers of pages, in the same form.
+/// Numbers of pages, in the same layout.
 const COUNTS: &[Number] = &[
     ("HugePagesTotal", |m| m.hugepagestotal),
     ("HugePagesFree", |m| m.hugepagesfree),
@@ -114,7 +114,7 @@ fn everything(messages: &[(String, Memory)]) -> String {
     text
 }
 
-/// The same by the same names, in bytes; pages are counted.
+/// All numbers with the same names, in bytes; numbers of pages as they are.
 fn all_fields(info: &MemInfo) -> Value {
     let bytes = KILOBYTES
         .iter()
@@ -127,7 +127,7 @@ fn all_fields(info: &MemInfo) -> Value {
 /// The columns in kB, as the kernel counts: total, used, free, shared, buffers,
 /// cache, available.
 fn columns(info: &MemInfo) -> [(&'static str, u64); 7] {
-    // A busy kernel's numbers need not add up.
+    // The numbers of a busy kernel may be inconsistent, hence the saturating subtraction.
     let used = info
         .memtotal
         .saturating_sub(info.memfree)
@@ -156,7 +156,7 @@ fn table(messages: &[(String, Memory)]) -> Table {
     table
 }
 
-/// The same in bytes.
+/// The columns in bytes.
 fn fields(info: &MemInfo) -> Value {
     let columns = columns(info);
     let bytes =
@@ -168,11 +168,11 @@ fn fields(info: &MemInfo) -> Value {
 mod tests {
     use super::*;
 
-    /// A message whose columns are these numbers of MB.
+    /// A message with these columns in MB.
     fn node(name: &str, mb: [u64; 7]) -> (String, Memory) {
         let [total, used, free, shared, buffers, cache, available] = mb;
-        // The columns are rounded down, so they miss up to 3 MB of the total:
-        // a third of that in each of the three parts gives exactly them.
+        // The columns are rounded down, so that they miss up to 3 MB of the total. A third of that
+        // in each of the three parts gives exactly these columns.
         let slack = total - used - free - buffers - cache;
         assert!(slack < 4, "{slack}");
         let kb = |mb: u64| mb * 1024;
@@ -195,7 +195,7 @@ mod tests {
         )
     }
 
-    // The numbers and the layout are those of the seed documents.
+    // Numbers and layout are those of the reference's documents.
 
     #[test]
     fn one_node() {

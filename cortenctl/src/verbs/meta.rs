@@ -1,4 +1,4 @@
-//! `meta`.
+//! `meta`: writes and deletes META values.
 
 use corten_api::machine::{MetaDeleteRequest, MetaWriteRequest};
 

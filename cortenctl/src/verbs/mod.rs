@@ -1,4 +1,4 @@
-//! What each verb does, a file per verb.
+//! The verbs, a file per verb.
 
 mod apply;
 mod cgroups;

@@ -1,4 +1,4 @@
-//! `mounts`: filesystems and how full they are.
+//! `mounts`: filesystems and their usage.
 
 use corten_api::machine::Mounts;
 use serde_json::{Value, json};
@@ -28,8 +28,8 @@ pub(crate) async fn run(routes: Vec<Route>, format: &Format) -> Result<(), Failu
     show(answers, format, |all| table(all).render(), fields)
 }
 
-/// Filesystems without a size, such as proc, are left out, as in the client
-/// people know; the other formats have them.
+/// Omits filesystems without a size, such as proc, like the reference client; the other formats
+/// have them.
 pub(super) fn table(messages: &[(String, Mounts)]) -> Table {
     let mut table = Table::new(HEADER);
     for (node, message) in messages {

@@ -47,7 +47,7 @@ pub(crate) async fn run(routes: Vec<Route>, args: &Netstat) -> Result<(), Failur
     )
 }
 
-/// The sockets of a pod, from the node that it is on.
+/// The sockets of a pod, from the pod's node.
 async fn of_pod(
     routes: Vec<Route>,
     body: &NetstatRequest,
@@ -83,7 +83,7 @@ async fn of_pod(
     Ok(Answers { good, failed })
 }
 
-/// No protocol means all of them, and so does no family.
+/// No protocol means all protocols; the same holds for families.
 fn request(args: &Netstat) -> NetstatRequest {
     let protocols = [args.tcp, args.udp, args.udplite, args.raw];
     let any = !protocols.contains(&true);
@@ -134,7 +134,7 @@ fn asked(body: &NetstatRequest) -> String {
     names.map(|(_, name)| *name).collect::<Vec<_>>().join(", ")
 }
 
-/// Which pods with a network of their own there are, and which nodes do not tell.
+/// The pods with a network namespace of their own, and the nodes that could not be asked.
 async fn pods(routes: Vec<Route>) -> Result<(Pods, Failed), Failure> {
     let answers = containers::all(routes, Kubernetes { kubernetes: true }).await?;
     let mut pods = Pods::new();
@@ -212,7 +212,7 @@ fn address(ip: &str, port: u32) -> String {
     }
 }
 
-/// Sockets without connections, such as UDP's, have no state worth showing.
+/// Connectionless sockets, such as UDP's, have no meaningful state.
 fn state(socket: &ConnectRecord) -> String {
     match State::try_from(socket.state) {
         Ok(State::Close | State::Reserved) if !socket.l4proto.starts_with("tcp") => String::new(),
@@ -228,8 +228,8 @@ fn program(socket: &ConnectRecord) -> String {
     }
 }
 
-/// Which timer runs and for how long, the retransmissions, and the unanswered
-/// probes. The kernel counts in hundredths of a second.
+/// The running timer with its remaining time, the retransmissions, and the unanswered probes. The
+/// kernel counts in hundredths of a second.
 fn timer(socket: &ConnectRecord) -> String {
     let name = match TimerActive::try_from(socket.tr) {
         Ok(timer) => timer.as_str_name().to_lowercase(),

@@ -1,5 +1,5 @@
-//! `patch` and `edit`: a node's machine config, changed and given back. It is
-//! full of secrets: no error quotes it, and a file with it is its owner's only.
+//! `patch` and `edit`: read a node's machine config, change it, and apply it. No error quotes the
+//! config, and a file with it is readable by its owner only: it is full of secrets.
 
 use std::io::Write as _;
 use std::process::Command;
@@ -19,7 +19,7 @@ use crate::resources;
 use crate::stream::{Node, Trouble, each, only_one};
 use crate::table::printable;
 
-/// Where the active config is, and its id.
+/// The resource of the active config, with its id.
 const CONFIG: (&str, &str, &str) = ("config", "MachineConfigs.config.talos.dev", "v1alpha1");
 
 pub(crate) async fn patch(routes: Vec<Route>, args: &Patch) -> Result<(), Failure> {
@@ -54,7 +54,7 @@ pub(crate) async fn edit(routes: Vec<Route>, args: &Applying) -> Result<(), Fail
             return Ok(());
         }
         if let Err(trouble) = give(node, after, &args.how, false).await {
-            // What was written by hand is not thrown away.
+            // The user's edit is kept.
             let (_, path) = file.keep().map_err(|error| Failure::from(error.error))?;
             eprintln!(
                 "what you wrote is in {}; it has secrets: delete it when it is of no more use",
@@ -68,7 +68,7 @@ pub(crate) async fn edit(routes: Vec<Route>, args: &Applying) -> Result<(), Fail
     finish(&failed)
 }
 
-/// The config as the node has it, with its comments.
+/// The node's config, with its comments.
 pub(super) async fn config(node: &Node) -> Result<String, Trouble> {
     let (namespace, kind, id) = CONFIG;
     let resource = resources::one(node, namespace, kind, id).await?;
@@ -78,14 +78,14 @@ pub(super) async fn config(node: &Node) -> Result<String, Trouble> {
         .map_or("", |spec| &*spec.yaml_spec)
         .to_owned();
     match resources::spec(&resource)? {
-        // The whole text in one scalar; nodes of older versions give the document.
+        // The whole text in one scalar; nodes of older versions send the document.
         Value::String(text) => Ok(text),
         Value::Object(_) => Ok(yaml),
         _ => Err(Trouble::Said("the node has no machine config".to_owned())),
     }
 }
 
-/// Gives the node a config; `several` says that it is one of many.
+/// Applies a config to the node; `several` if it is one of many nodes.
 pub(super) async fn give(
     node: &Node,
     config: Vec<u8>,
@@ -104,7 +104,7 @@ pub(super) async fn give(
     Ok(())
 }
 
-/// Runs the user's editor; its words are the command's, as `git` has it.
+/// Runs the user's editor. The variable may have arguments, as for `git`.
 fn run_editor(path: &std::path::Path) -> Result<(), Failure> {
     let chosen = ["TALOS_EDITOR", "VISUAL", "EDITOR"]
         .into_iter()

@@ -1,4 +1,4 @@
-//! `pcap`: packets on a link, a line each or as a pcap file.
+//! `pcap`: captures packets on a link, a line each or as a pcap file.
 
 mod packets;
 mod summary;
@@ -21,10 +21,10 @@ use crate::table::print;
 
 use packets::Packets;
 
-/// The most instructions of a filter: the kernel's limit (`BPF_MAXINSNS`).
+/// Maximum number of instructions of a filter: the kernel's limit (`BPF_MAXINSNS`).
 const MAX_INSTRUCTIONS: usize = 4096;
 
-/// The request; a wrong filter is refused before anybody is asked.
+/// The request; an invalid filter is refused before any call.
 pub(crate) fn request(args: &Pcap) -> Result<PacketCaptureRequest, Failure> {
     let program = args.bpf_filter.as_deref().map(filter).transpose();
     Ok(PacketCaptureRequest {
@@ -50,7 +50,7 @@ pub(crate) async fn run(
     });
     let failed = match args.duration {
         None => capture.await?,
-        // The end of the time is the end of the capture, as it was asked for.
+        // The end of the given duration is the regular end of the capture.
         Some(limit) => match tokio::time::timeout(limit, capture).await {
             Ok(ended) => ended?,
             Err(_) => Vec::new(),
@@ -59,11 +59,11 @@ pub(crate) async fn run(
     finish(&failed)
 }
 
-/// Where packets go.
+/// The output of packets.
 enum Output {
-    /// As they are.
+    /// The raw capture.
     File(Box<dyn Write>),
-    /// To standard output, a line for each.
+    /// Lines on standard output, one for each packet.
     Lines(Packets),
 }
 
@@ -82,8 +82,7 @@ impl Output {
         }
     }
 
-    /// Takes the next bytes of the capture; what is whole can be looked at while it
-    /// goes on.
+    /// Takes the next bytes of the capture; complete packets are printed while it runs.
     fn take(&mut self, bytes: &[u8]) -> Result<(), Trouble> {
         match self {
             Output::File(out) => {
@@ -100,7 +99,8 @@ impl Output {
     }
 }
 
-/// A line for each packet that is whole, and why no more can follow, if that is so.
+/// A line for each complete packet, and the error after which no packet can follow, if there is
+/// one.
 fn lines(packets: &mut Packets) -> (String, Result<(), String>) {
     let mut text = String::new();
     loop {
@@ -112,8 +112,8 @@ fn lines(packets: &mut Packets) -> (String, Result<(), String>) {
     }
 }
 
-/// Reads a filter as `tcpdump -dd` prints it (a C initialiser a line) or as
-/// `tcpdump -ddd` does (decimal numbers, first how many lines follow).
+/// Parses a filter in the form of `tcpdump -dd` (a C initialiser a line) or `tcpdump -ddd` (the
+/// number of lines, then a line of decimal numbers each).
 ///
 /// # Errors
 /// A sentence for the user.
@@ -121,7 +121,7 @@ fn filter(text: &str) -> Result<Vec<BpfInstruction>, String> {
     let wrong =
         |line: &str| format!("--bpf-filter: {line:?} is no instruction as `tcpdump -dd` prints it");
     let mut program = Vec::new();
-    // On a command line the lines may have become one.
+    // A command line may have joined the lines.
     let text = text.replace("},", "}\n");
     for (number, line) in text.lines().map(str::trim).enumerate() {
         let counts = number == 0 && line.parse::<usize>().is_ok();
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn what_came_before_a_broken_packet_is_shown() {
         let header = [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 96, 1];
-        // A packet of four bytes, and one that is larger than any.
+        // A packet of four bytes, and one above the maximum size.
         let first = [5, 7, 4, 4, 0];
         let broken = [5, 7, u32::MAX, 4];
         let numbers = [&header[..], &first, &broken].concat();

@@ -24,7 +24,7 @@ pub(crate) async fn reboot(global: &Global, args: &Reboot) -> Result<(), Failure
     let mut wait = args.wait;
     let mut cordons = Vec::new();
     if args.drain {
-        // Only somebody that waits can let pods back on the nodes.
+        // Only a client that waits can uncordon the nodes.
         wait.wait = true;
         let nodes = routes(global).await?;
         cordons = cordon::leave_all(global, nodes, args.moving, wait.timeout).await?;
@@ -74,7 +74,7 @@ fn reset_request(args: &Reset) -> Result<api::ResetRequest, Failure> {
         WipeMode::SystemDisk => WireWipe::SystemDisk,
         WipeMode::UserDisks => WireWipe::UserDisks,
     };
-    // The node would refuse it too, after it has been asked.
+    // The node would refuse it too, but only after a call.
     if args.wipe_mode == WipeMode::SystemDisk && !args.user_disks_to_wipe.is_empty() {
         return Err(Failure::usage(
             "--user-disks-to-wipe does not go with --wipe-mode system-disk",
@@ -123,8 +123,8 @@ pub(crate) async fn bootstrap(routes: Vec<Route>, args: &Bootstrap) -> Result<()
     .finish()
 }
 
-/// Does something that ends in a reboot or in the node's end, says who accepted
-/// it, and waits if that was asked for.
+/// Makes a call that ends in a reboot or shutdown of the node, reports the nodes that accepted it,
+/// and waits if the flags ask for it.
 async fn act<M>(
     global: &Global,
     args: Wait,
@@ -146,7 +146,7 @@ async fn act<M>(
     answers.finish()
 }
 
-/// There is no data to print, so what happens goes to stderr.
+/// Reports events on stderr: these verbs have no data for stdout.
 pub(crate) fn told<M>(answers: &Answers<M>, what: &str) {
     for (node, _) in &answers.good {
         eprintln!("{}: {what}", printable(node));

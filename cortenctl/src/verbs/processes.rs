@@ -1,4 +1,4 @@
-//! `processes`: what runs.
+//! `processes`: the running processes.
 
 use std::io::{IsTerminal as _, stdout};
 use std::time::Duration;
@@ -24,7 +24,7 @@ const HEADER: &[&str] = &[
     "NODE", "PID", "STATE", "THREADS", "CPU-TIME", "VIRTMEM", "RESMEM", "LABEL", "COMMAND",
 ];
 
-/// With --watch: until the next look.
+/// Interval of --watch.
 const PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(global: &Global, args: &Processes) -> Result<(), Failure> {
@@ -35,13 +35,13 @@ pub(crate) async fn run(global: &Global, args: &Processes) -> Result<(), Failure
     loop {
         let answers = look(opened.clone(), args).await?;
         let nobody = answers.good.is_empty();
-        // The last ones are read while the nodes are asked.
+        // The previous output stays on the screen during the calls.
         if stdout().is_terminal() {
             let begun = execute!(stdout(), Clear(ClearType::All), MoveTo(0, 0));
             begun.context("the terminal")?;
         }
         match tell(answers, args) {
-            // A node that failed may answer the next time.
+            // A failed node may answer the next time.
             Ok(()) | Err(Failure::Told) => {}
             ended => return ended,
         }
@@ -52,7 +52,7 @@ pub(crate) async fn run(global: &Global, args: &Processes) -> Result<(), Failure
     }
 }
 
-/// Asks once, and sorts.
+/// Calls the nodes once, and sorts.
 async fn look(routes: Vec<Route>, args: &Processes) -> Result<Answers<Process>, Failure> {
     let mut answers = ask(routes, (), |mut client: Machine, request| async move {
         client.processes(request).await
@@ -73,7 +73,7 @@ fn tell(answers: Answers<Process>, args: &Processes) -> Result<(), Failure> {
     )
 }
 
-/// Largest first.
+/// Sorts in descending order.
 fn sort(processes: &mut [ProcessInfo], by: Sort) {
     match by {
         Sort::Rss => processes.sort_by_key(|p| std::cmp::Reverse(p.resident_memory)),
@@ -101,8 +101,8 @@ pub(super) fn table(messages: &[(String, Process)]) -> Table {
     table
 }
 
-/// The arguments, with the first one replaced by the executable's whole path
-/// where it is only its name; a kernel thread has but a name.
+/// The arguments, with the first one replaced by the executable's full path if it is only the name.
+/// A kernel thread has only a name.
 fn command(process: &ProcessInfo) -> String {
     if process.executable.is_empty() {
         return process.command.clone();

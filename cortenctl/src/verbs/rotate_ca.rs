@@ -1,8 +1,9 @@
-//! `rotate-ca`: another authority for the node API, without a moment in which somebody is kept out.
+//! `rotate-ca`: replaces the CA of the node API without an interruption of access.
 //!
-//! First every node accepts what the new authority signs; then it signs, and the old one is accepted still; when
-//! every node has a certificate of the new one, the old one is forgotten. What opens the cluster at each moment is in
-//! the new client config before the step that needs it: an interruption locks nobody out.
+//! First every node accepts certificates of the new CA. Then the new CA signs while the old one is
+//! still accepted. When every node has a certificate of the new CA, the old one is removed. The new
+//! client config is written before the step that needs it, so that an interruption locks no
+//! operator out.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -27,22 +28,22 @@ use crate::resources;
 use crate::stream::{Failed, Node, Trouble, each};
 use crate::table::printable;
 
-/// What a node trusts, and what it serves with.
+/// The resource of a node's CAs, and that of its serving certificate.
 const ROOT: (&str, &str, &str) = ("secrets", "OSRootSecrets.secrets.talos.dev", "os");
 const SERVED: (&str, &str, &str) = ("secrets", "ApiCertificates.secrets.talos.dev", "api");
-/// A worker fetches its certificate from a control plane node.
+/// Timeout of a new certificate: a worker fetches its certificate from a control plane node.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Between two looks.
+/// Interval between two checks.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// A node of the cluster.
 struct Member {
     name: String,
-    /// It has the authority's key.
+    /// Whether the node has the CA's key.
     signs: bool,
 }
 
-/// What is changed on every node, one after the other.
+/// A change that is applied to every node, one after the other.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Accept,
@@ -50,7 +51,7 @@ enum Step {
     Forget,
 }
 
-/// The authorities: base64 of PEM, as in a machine config.
+/// The CAs: base64 of PEM, as in a machine config.
 struct Rotation {
     old: String,
     new: String,
@@ -106,7 +107,7 @@ pub(crate) async fn run(global: &Global, args: &RotateCa) -> Result<(), Failure>
         return Ok(());
     }
     if !target.nodes.is_empty() {
-        // Who signs comes first: workers fetch their certificates there.
+        // Nodes with the CA's key come first: workers fetch their certificates from them.
         let (first, others): (Vec<_>, Vec<_>) = members.iter().partition(|one| one.signs);
         let order = first.into_iter().chain(others);
         target.nodes = order.map(|member| member.name.clone()).collect();
@@ -154,7 +155,7 @@ async fn rotate(
     Ok(())
 }
 
-/// The authority of all, and whether each node signs by it.
+/// The common CA of all nodes, and whether each node signs with it.
 async fn members(target: &Target) -> Result<(String, Vec<Member>), Failure> {
     let mut members = Vec::new();
     let mut authorities: Vec<String> = Vec::new();
@@ -190,7 +191,7 @@ async fn spec(node: &Node, resource: (&str, &str, &str)) -> Result<Value, Troubl
     resources::spec(&resources::one(node, namespace, kind, id).await?)
 }
 
-/// Changes every node's config; after a failure nothing else is changed.
+/// Changes every node's config; stops at the first failure.
 async fn step(
     target: &Target,
     members: &[Member],
@@ -232,7 +233,8 @@ async fn change(node: &Node, patches: &[String]) -> Result<(), Trouble> {
     patch::give(node, changed, &how, true).await
 }
 
-/// Waits until every node can be asked, over a new connection, and has a certificate of the authority `issuer` (PEM).
+/// Waits until every node answers over a new connection and has a certificate of the CA `issuer`
+/// (PEM).
 async fn verify(target: &Target, issuer: Option<&str>) -> Result<(), Failure> {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -261,7 +263,7 @@ async fn check(target: &Target, issuer: Option<&str>) -> Result<Failed, Failure>
     .await
 }
 
-/// Whether a node's API certificate is one of this authority (PEM).
+/// Whether a node's API certificate was issued by this CA (PEM).
 fn is_of(served: &Value, issuer: &str) -> bool {
     let part = |path| served.pointer(path).and_then(Value::as_str);
     let decoded = |path| part(path).and_then(|text| pem(text).ok());
@@ -320,7 +322,7 @@ mod tests {
              apiVersion: v1alpha1\nkind: HostnameConfig\nhostname: a\n",
             rotation.old
         );
-        // How often a text is in the config says in how many places.
+        // The number of occurrences of a text is the number of places that use it.
         let count = |config: &str, text: &str| config.matches(text).count();
         let accepted = after(&config, &rotation, Step::Accept, false);
         assert_eq!(count(&accepted, &rotation.old), 1);

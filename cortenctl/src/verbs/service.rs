@@ -1,4 +1,4 @@
-//! `service`: what runs on a node, and how it is.
+//! `service`: the services of a node and their states.
 
 use std::time::SystemTime;
 

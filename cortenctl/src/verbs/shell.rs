@@ -1,4 +1,4 @@
-//! `completion` and `man`: made from the command line's own description.
+//! `completion` and `man`: generated from the description of the command line.
 
 use std::fs;
 

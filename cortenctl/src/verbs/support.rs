@@ -1,8 +1,8 @@
-//! `support`: what somebody who helps needs to know of nodes, in one zip file.
+//! `support`: collects the diagnostic data of nodes in one zip file.
 //!
-//! Secrets stay out of it: resources that only administrators see are left out,
-//! the machine config has its secrets hidden, and keys and passwords that a log
-//! shows are replaced. Who passes the file on should still look into it.
+//! Secrets are left out: resources that only administrators may read are omitted, the machine
+//! config has its secrets hidden, and keys and passwords in logs are replaced. Users should still
+//! review the file before they pass it on.
 
 mod archive;
 mod collect;
@@ -24,7 +24,7 @@ use archive::Archive;
 
 const HEADER: &[&str] = &["SOURCE", "ERROR"];
 
-/// Sources that could not be had, each with why.
+/// Sources that could not be read, each with its error.
 type Missing = Vec<(String, String)>;
 
 pub(crate) async fn run(routes: Vec<Route>, args: &Support) -> Result<(), Failure> {

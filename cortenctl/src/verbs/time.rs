@@ -1,4 +1,4 @@
-//! `time`: of nodes, and of the server they ask.
+//! `time`: the time of nodes, and of their time server.
 
 use corten_api::time::{Time as Answer, TimeRequest};
 use prost_types::Timestamp;

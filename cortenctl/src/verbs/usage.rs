@@ -1,4 +1,4 @@
-//! `usage`: what files take on the disk.
+//! `usage`: disk usage of files.
 
 use corten_api::machine::{DiskUsageInfo, DiskUsageRequest};
 use serde_json::json;
@@ -15,13 +15,13 @@ const HEADER: [&str; 3] = ["NODE", "SIZE", "NAME"];
 pub(crate) async fn run(routes: Vec<Route>, args: &Usage) -> Result<(), Failure> {
     let several = count(&routes) > 1;
     let body = DiskUsageRequest {
-        // For nodes the path itself is the first level, and 0 all of them.
+        // On the wire the path itself is the first level, and 0 means all levels.
         recursion_depth: args.depth.saturating_add(1),
         all: args.all,
         threshold: args.threshold,
         paths: args.paths.clone(),
     };
-    // The node is told where it is not clear.
+    // The node is shown only when there are several.
     let with_node = |cells: [&str; 3]| -> Vec<String> {
         let cells = cells.iter().skip(usize::from(!several));
         cells.map(|cell| (*cell).to_owned()).collect()

@@ -1,4 +1,4 @@
-//! `validate`: whether a node would take a config.
+//! `validate`: checks whether a node would accept a config.
 
 use corten_config::Mode;
 

@@ -19,7 +19,7 @@ pub(crate) async fn run(global: &Global, args: &Version) -> Result<(), Failure> 
     if *format == Format::Table {
         print(&client(&own, args.tags))?;
     }
-    // What this client is can be said even when no node can be asked.
+    // The client's version is printed even if no node can be called.
     let (answers, ended) = match nodes(global, args).await {
         Ok(answers) => (answers, Ok(())),
         Err(failure) => (Answers::default(), Err(failure)),
@@ -63,7 +63,7 @@ fn client(own: &VersionInfo, short: bool) -> String {
     format!("Client:\n{}", block(own))
 }
 
-/// The client's item, and the beginning of a node's.
+/// The fields of the client's item, which a node's item begins with.
 fn info(info: &VersionInfo, short: bool) -> Map<String, Value> {
     let mut fields = Map::new();
     let all = [
@@ -122,10 +122,10 @@ fn block(info: &VersionInfo) -> String {
     text
 }
 
-/// The values stand in one column, 13 characters right of the labels.
+/// The values are aligned in one column, 13 characters right of the labels.
 fn line(text: &mut String, label: &str, value: &str) {
     let label = format!("{label}:");
-    // Writing to a String does not fail.
+    // Writing to a String cannot fail.
     writeln!(text, "\t{label:<13}{}", printable(value)).ok();
 }
 

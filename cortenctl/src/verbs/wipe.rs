@@ -1,4 +1,4 @@
-//! `wipe`.
+//! `wipe`: wipes disks and volumes.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -22,10 +22,10 @@ use crate::progress::Progress;
 use crate::stream::each;
 use crate::table::printable;
 
-/// Between two questions how far it is.
+/// Interval between two queries of the progress.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The kernel counts what is written in sectors of so many bytes, whatever a disk
-/// has (`Documentation/admin-guide/iostats.rst`).
+/// The unit in bytes of the kernel's write counters, whatever sector size a disk has
+/// (`Documentation/admin-guide/iostats.rst`).
 const SECTOR: u64 = 512;
 
 pub(crate) async fn run(routes: Vec<Route>, what: &Wipe) -> Result<(), Failure> {
@@ -69,7 +69,7 @@ pub(crate) async fn run(routes: Vec<Route>, what: &Wipe) -> Result<(), Failure> 
     }
 }
 
-/// A volume and the group before it, as `vg0/lv0`.
+/// A logical volume and its group, from `vg0/lv0`.
 fn logical_volume(name: &str) -> Result<(&str, &str), Failure> {
     let parts = name.split_once('/');
     let parts = parts
@@ -81,7 +81,7 @@ fn logical_volume(name: &str) -> Result<(&str, &str), Failure> {
     })
 }
 
-/// A call of services that answer for one node at a time.
+/// Calls a service that answers for one node at a time.
 async fn one_by_one<C, B, F, Fut>(
     routes: Vec<Route>,
     args: &WipeLvm,
@@ -105,7 +105,7 @@ where
 
 async fn disk(routes: Vec<Route>, args: &WipeDisk) -> Result<(), Failure> {
     let ways = routes.clone();
-    // Zeros on a large disk take their time.
+    // Without timeout: writing zeros to a large disk takes long.
     let wiping = ask_within(
         None,
         routes,
@@ -126,14 +126,14 @@ async fn disk(routes: Vec<Route>, args: &WipeDisk) -> Result<(), Failure> {
     answers.finish()
 }
 
-/// Counts what nodes write to the devices, as long as somebody looks. The answer
-/// to the wipe itself comes only when it is done.
+/// Counts the bytes that nodes write to the devices, as long as the counter is visible. The wipe
+/// itself answers only at its end.
 async fn count(ways: Vec<Route>, devices: &[String]) -> Infallible {
     let mut progress = Progress::new("written");
     let mut before = None;
     while progress.is_shown() {
         let call = |mut client: Machine, request| async move { client.disk_stats(request).await };
-        // A node that does not tell is no reason to stop: its wipe goes on.
+        // An error of the query does not end the count, because the wipe continues.
         if let Ok(answers) = ask(ways.clone(), (), call).await
             && answers.failed.is_empty()
         {
@@ -146,8 +146,8 @@ async fn count(ways: Vec<Route>, devices: &[String]) -> Infallible {
     std::future::pending().await
 }
 
-/// The bytes that nodes have written to these devices since they started. A device is
-/// named as it is to the node: `vdb` or `/dev/vdb`.
+/// The bytes that nodes have written to these devices since they booted. A device is named as in
+/// the call: `vdb` or `/dev/vdb`.
 fn written(answers: &Answers<DiskStats>, devices: &[String]) -> u64 {
     let bare = |device: &String| device.strip_prefix("/dev/").unwrap_or(device).to_owned();
     let devices: Vec<String> = devices.iter().map(bare).collect();
@@ -246,7 +246,7 @@ mod tests {
         for name in ["vdb", "/dev/vdb"] {
             assert_eq!(written(&answers, &[name.to_owned()]), 10 * SECTOR, "{name}");
         }
-        // The same device twice is one.
+        // A device given twice counts once.
         let twice = ["vdb".to_owned(), "/dev/vdb".to_owned()];
         assert_eq!(written(&answers, &twice), 10 * SECTOR);
         assert_eq!(written(&answers, &["vdc".to_owned()]), 0);

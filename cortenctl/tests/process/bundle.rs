@@ -1,4 +1,4 @@
-//! `support`: what is in the file, and what is not; and what else writes files.
+//! The content of `support`'s file, and other verbs that write files.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -33,8 +33,8 @@ async fn everything_but_secrets_is_collected_of_every_node_that_answers() {
     };
     let (first, again) = tokio::task::spawn_blocking(run).await.unwrap();
     let told = String::from_utf8(first.stderr).unwrap();
-    // What a node does not have is told, and costs nothing else; a node that gives
-    // nothing has failed, and the file is there all the same.
+    // A missing source is reported and does not affect the others. A node without any data counts
+    // as failed, and the file is written anyway.
     assert_eq!(first.status.code(), Some(1), "{told}");
     assert!(told.contains("\nSOURCE "), "{told}");
     assert!(told.contains("\nn1/logs/etcd.log "), "{told}");

@@ -1,4 +1,4 @@
-//! The machine configs of `docs/examples` are what a node takes.
+//! A node accepts the machine configs of `docs/examples`.
 
 use std::path::Path;
 

@@ -1,6 +1,6 @@
-//! A made-up node. It answers for itself and for whom it is asked to forward to:
-//! `down` is unreachable, `evil` answers what no node should, `silent` does not say what
-//! runs; every other name is a healthy node.
+//! A fake node. It answers for itself and for the nodes it forwards to: `down` is unreachable,
+//! `evil` sends invalid answers, `silent` does not report its processes; every other name is a
+//! healthy node.
 
 mod etcd;
 mod files;
@@ -52,30 +52,30 @@ macro_rules! answer {
 
 use answer;
 
-/// What the nodes have in common.
+/// The state shared by the nodes.
 #[derive(Debug, Clone)]
 pub(crate) struct Fake {
-    /// How often they were rebooted.
+    /// Number of reboots.
     boots: Arc<AtomicU32>,
-    /// How often they were asked what their disks do, or what runs.
+    /// Number of queries for disk counters or processes.
     looks: Arc<AtomicU32>,
-    /// Their machine config.
+    /// The machine config.
     config: Arc<str>,
 }
 
 impl Fake {
-    /// How often the nodes were asked what their disks do, or what runs.
+    /// Number of queries for disk counters or processes.
     pub(crate) fn looks(&self) -> u32 {
         self.looks.load(Ordering::Relaxed)
     }
 }
 
-/// Serves with what `gen config` wrote to a directory.
+/// Serves with the files of `gen config` in a directory.
 pub(crate) async fn serve(directory: &Path) -> SocketAddr {
     start(directory).await.0
 }
 
-/// The same, with what the nodes have in common.
+/// Serves as [`serve`] does; also returns the state shared by the nodes.
 pub(crate) async fn start(directory: &Path) -> (SocketAddr, Fake) {
     let config = std::fs::read_to_string(directory.join("worker.yaml")).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -108,7 +108,7 @@ fn names<T>(request: &Request<T>, key: &str) -> Vec<String> {
         .collect()
 }
 
-/// A message for each node that was asked for, made from its metadata.
+/// A message for each requested node, made from its metadata.
 fn each<T, M>(
     request: &Request<T>,
     mut message: impl FnMut(&str, Option<Metadata>) -> M,
@@ -118,7 +118,7 @@ fn each<T, M>(
     if nodes.is_empty() {
         nodes = names(request, "node");
         let name = nodes.first().map_or("itself", String::as_str);
-        // One node's own answer names nobody.
+        // The answer of the called node itself has no name.
         return vec![message(name, None)];
     }
     nodes

@@ -1,5 +1,5 @@
-//! The program against a node on the loopback: real TLS, real certificates,
-//! made by the program itself.
+//! The program against a node on the loopback interface: real TLS with certificates made by the
+//! program itself.
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::SystemTime;
@@ -20,8 +20,7 @@ use crate::support::{cortenctl, generate, identity};
 const REFUSAL: &str = "not through another node: the file may hold keys";
 const MADE: &str = "context: mine\ncontexts: {mine: {endpoints: [], ca: '', crt: '', key: ''}}\n";
 
-/// Answers for itself, and for the nodes it is asked to forward to, of which
-/// `down` is unreachable.
+/// A node that answers for itself and for the nodes it forwards to, of which `down` is unreachable.
 struct Node;
 
 fn asked<T>(request: &Request<T>) -> Vec<Option<Metadata>> {
@@ -98,7 +97,7 @@ impl MachineService for Node {
         }))
     }
 
-    /// What it gives to callers themselves alone.
+    /// A call that the node answers only to direct callers.
     async fn read(
         &self,
         request: Request<api::ReadRequest>,
@@ -233,7 +232,7 @@ node1   512     384    128    0        0         0       0
         (Some(0), "Applied configuration without a reboot\n")
     );
 
-    // A call this node does not have.
+    // A call that this node does not implement.
     let (code, out, err) = run(format!("{flags} mounts")).await;
     assert_eq!((code, out.as_str()), (Some(1), ""));
     assert!(
@@ -259,7 +258,7 @@ async fn a_node_that_gives_secrets_to_callers_alone_is_called_itself() {
     let (code, out, err) = run(format!("{flags} -n {node} config new -")).await;
     assert_eq!(code, Some(0), "{err}");
     assert!(out.contains("context: mine"), "{out}");
-    // Out of reach, or not a node of the cluster: the node's own words are told.
+    // The node is unreachable, or not of the cluster: the error has the endpoint's own message.
     for away in ["127.0.0.1:1".to_owned(), impostor.to_string()] {
         for verb in ["read /etc/key", "config new -"] {
             let (code, out, err) = run(format!("{flags} -n {away} {verb}")).await;
@@ -277,7 +276,7 @@ async fn the_first_endpoint_that_answers_is_used_and_errors_say_what_to_do() {
     let config = config.display();
     let address = configured(directory.path(), &["localhost"]).await;
     let port = address.port();
-    // Nobody listens there, and no test is given it.
+    // No server listens on this port, and no test gets it.
     let closed = "127.0.0.1:1";
 
     let line = format!("--cortenconfig {config} -e {closed},localhost:{port} memory");
@@ -352,7 +351,7 @@ async fn a_node_without_a_config_is_believed_by_its_fingerprint() {
         "{err}"
     );
 
-    // With the client config, the certificate must be the authority's.
+    // With the client config, the certificate must be signed by the cluster's CA.
     let config = directory.path().join("cortenconfig");
     let (code, _, err) = run(format!(
         "--cortenconfig {} -e {address} version",

@@ -1,4 +1,4 @@
-//! The program as a process, against nodes that are made up.
+//! The program as a process, against fake nodes.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,

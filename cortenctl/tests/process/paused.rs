@@ -1,4 +1,4 @@
-//! A log that is followed while nobody reads the output for a while, as with a pager.
+//! A log that is followed while its reader pauses, as a pager does.
 
 use std::future::poll_fn;
 use std::io::Read as _;
@@ -19,18 +19,18 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::support::{certificate, generate};
 
-/// More than the windows and pipes on the way hold.
+/// More lines than the windows and pipes on the way hold.
 const LINES: usize = 60_000;
-/// So many answers to pings later, the client has done what it could.
+/// Number of answered pings without progress after which the client counts as blocked.
 const ROUNDS: usize = 20;
-/// A ping that has no answer by then has none.
+/// Timeout of a ping's answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn line(number: usize) -> String {
     format!("2026-11-22T18:07:20Z kubelet: a line as programs write them, number {number:>8}\n")
 }
 
-/// A line as a message of its own.
+/// A message with one line.
 fn message(number: usize) -> tonic::codegen::Bytes {
     let data = Data {
         metadata: None,
@@ -56,7 +56,7 @@ fn acceptor(directory: &Path) -> TlsAcceptor {
     TlsAcceptor::from(Arc::new(config))
 }
 
-/// The answer to the one call that comes, and pings of its connection.
+/// Accepts the single call; returns its answer stream, and pings of its connection.
 async fn called(
     listener: TcpListener,
     tls: TlsAcceptor,
@@ -90,7 +90,8 @@ async fn a_log_goes_on_for_who_reads_it_after_a_pause() {
         .spawn()
         .unwrap();
     let (mut answer, mut ping) = called(listener, acceptor(directory.path())).await;
-    // Nobody reads the child's output, so it comes to stand; but the node hears from it.
+    // The test does not read the child's output, so that the child blocks. The node must still get
+    // answers to its pings.
     let (mut sent, mut stands) = (0, 0);
     while stands < ROUNDS {
         let message = message(sent);

@@ -1,4 +1,4 @@
-//! Running the program, and the certificates of a node that serves it.
+//! Runs the program, and makes the certificates of a node that serves it.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -31,13 +31,13 @@ pub(crate) fn generate(directory: &Path) {
     assert!(output.status.success(), "{output:?}");
 }
 
-/// An editor that is a script. A shell reads it: a program that was just written cannot be run while a child that
-/// another test starts has it open still (execve(2), `ETXTBSY`).
+/// An editor as a script, started through a shell. A newly written program cannot be executed while
+/// a child forked by another test still holds it open (execve(2), `ETXTBSY`).
 pub(crate) fn editor(script: &Path) -> String {
     format!("sh {}", script.display())
 }
 
-/// The library that serves reads only the general name of a key's PEM block.
+/// The server library reads only the general label of a key's PEM block.
 pub(crate) fn identity(pem: &CertificateAndKey) -> Identity {
     Identity::from_pem(
         &pem.crt,
@@ -45,7 +45,7 @@ pub(crate) fn identity(pem: &CertificateAndKey) -> Identity {
     )
 }
 
-/// What a node shows that has the config in a directory and these names.
+/// The certificate of a node that has the config in a directory and these names.
 pub(crate) fn certificate(directory: &Path, names: &[&str]) -> (Ca, CertificateAndKey) {
     let config = std::fs::read(directory.join("controlplane.yaml")).unwrap();
     let ca = Document::parse(&config).unwrap().machine.ca.unwrap();
@@ -57,8 +57,7 @@ pub(crate) fn certificate(directory: &Path, names: &[&str]) -> (Ca, CertificateA
     (authority, server)
 }
 
-/// The TLS of a node with the config in a directory, whose certificate has these
-/// names.
+/// TLS of a node that has the config in a directory and these names.
 pub(crate) fn tls(directory: &Path, names: &[&str]) -> ServerTlsConfig {
     let (authority, server) = certificate(directory, names);
     ServerTlsConfig::new()

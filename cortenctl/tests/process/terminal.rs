@@ -1,4 +1,4 @@
-//! The program on a terminal: what it shows there and nowhere else.
+//! The program on a terminal: output that it prints only there.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -9,30 +9,30 @@ use std::time::{Duration, Instant};
 use crate::fake;
 use crate::support::{cortenctl, generate};
 
-/// A line is written over (ECMA-48, EL).
+/// The sequence that overwrites a line (ECMA-48, EL).
 const CLEAR: &str = "\r\u{1b}[K";
-/// The screen that programs draw on, and back (xterm's 1049).
+/// The sequences that enter and leave the alternate screen (xterm's 1049).
 const SCREEN: &str = "\u{1b}[?1049h";
 const SCREEN_LEFT: &str = "\u{1b}[?1049l";
-/// All of the screen is cleared, and what follows begins at its top (ECMA-48, ED and CUP).
+/// The sequences that clear the screen and move to its top (ECMA-48, ED and CUP).
 const CLEAR_ALL: &str = "\u{1b}[2J";
 const TOP: &str = "\u{1b}[1;1H";
 /// The key that ends a program on a terminal.
 const INTERRUPT: &str = "\u{3}";
-/// A program that has not ended by then is a failure, whatever it writes meanwhile.
+/// Timeout of a program, however much it writes.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often is looked whether keys are to be pressed.
+/// Interval between two checks whether to send keys.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Runs a command line on a terminal of its own, made by `script` (util-linux).
-/// Keys are pressed once `ready` is true of the output.
+/// Runs a command line on a new terminal, made by `script` (util-linux). Sends the keys once
+/// `ready` accepts the output.
 fn on_terminal(
     line: &str,
     directory: &Path,
     ready: impl Fn(&str) -> bool,
     keys: &str,
 ) -> (ExitStatus, String) {
-    // Whoever runs the tests in the background has them ignore the key, and so would the program.
+    // A background job ignores SIGINT, and the program would inherit that.
     let mut child = Command::new("env")
         .args(["--default-signal=INT", "script"])
         .args(["--quiet", "--return", "--flush", "--command", line])
@@ -85,18 +85,18 @@ fn read(mut from: impl std::io::Read + Send + 'static) -> Receiver<Vec<u8>> {
 }
 
 fn command(endpoint: &str, arguments: &str) -> String {
-    // The terminal that `script` makes without one of its own has no size.
+    // Without a terminal of its own, `script` makes one without a size.
     let program = env!("CARGO_BIN_EXE_cortenctl");
     format!("stty rows 40 cols 120 && exec {program} -e {endpoint} {arguments}")
 }
 
-/// A directory with configs, and a node that serves with them.
+/// A directory with configs, and a node that serves them.
 async fn node() -> (tempfile::TempDir, String) {
     let (directory, address, _) = shared_node().await;
     (directory, address)
 }
 
-/// The same, with what the made-up nodes have in common.
+/// The same, with the nodes' shared state.
 async fn shared_node() -> (tempfile::TempDir, String, fake::Fake) {
     let directory = tempfile::tempdir().unwrap();
     generate(directory.path());
@@ -121,7 +121,7 @@ async fn processes_are_shown_anew_though_a_node_fails() {
         assert!(picture.starts_with(&format!("{TOP}NODE ")), "{seen:?}");
         assert!(picture.contains("machined"), "{seen:?}");
     }
-    // Below the first one; the second may have been interrupted before that.
+    // The error is below the first picture; the second one may have been interrupted.
     let (first, _) = seen.rsplit_once(CLEAR_ALL).unwrap();
     assert!(first.contains("error: down: no route to host"), "{seen:?}");
 }
@@ -143,7 +143,7 @@ async fn the_dashboard_starts_and_ends() {
     let (directory, address) = node().await;
     let run = move || {
         let line = command(&address, "dashboard -n n1,n2");
-        // Its first picture has the nodes.
+        // The first picture shows the nodes.
         on_terminal(&line, directory.path(), |seen| seen.contains("n2"), "q")
     };
     let (status, seen) = tokio::task::spawn_blocking(run).await.unwrap();
@@ -183,7 +183,7 @@ async fn long_transfers_count_their_bytes_on_a_terminal_only() {
     let (shown, quiet, file) = tokio::task::spawn_blocking(run).await.unwrap();
     for (label, seen) in shown {
         assert!(seen.contains(&format!("{CLEAR}{label}")), "{seen:?}");
-        // Nothing of it stays.
+        // The line is erased at the end.
         let (_, last) = seen.rsplit_once(CLEAR).unwrap();
         assert!(!last.contains(label), "{seen:?}");
     }
@@ -204,7 +204,7 @@ async fn zeros_are_counted_where_a_node_writes_them() {
     };
     let (status, seen) = tokio::task::spawn_blocking(run).await.unwrap();
     assert!(status.success(), "{status}: {seen:?}");
-    // The first answer is where it began.
+    // Counting starts at the first answer.
     assert!(seen.contains(&format!("{CLEAR}written 0 B")), "{seen:?}");
     assert!(seen.contains(&format!("{CLEAR}written 512 MB")), "{seen:?}");
     assert!(seen.contains("slow: /dev/vdb wiped"), "{seen:?}");

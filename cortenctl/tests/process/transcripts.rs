@@ -1,9 +1,9 @@
-//! What an operator sees: files of commands and what they print, held against a
-//! made-up node. `UPDATE=1 cargo test -p cortenctl` writes them anew.
+//! Transcripts: files of commands with their output, checked against a fake node. `UPDATE=1 cargo
+//! test -p cortenctl` writes them anew.
 //!
-//! A line `$ COMMAND` is followed by its standard output, by lines `! TEXT` of its
-//! standard error and by `(exit N)` when it fails. `DIR` stands for a directory
-//! of the test, `NOW` for a time of today, `VERSION` and `ARCH` for those of the client.
+//! A line `$ COMMAND` is followed by its standard output, by lines `! TEXT` of its standard error
+//! and by `(exit N)` when it fails. `DIR` stands for a directory of the test, `NOW` for a time of
+//! today, `VERSION` and `ARCH` for those of the client.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -61,7 +61,7 @@ async fn hostile() {
     transcript("hostile").await;
 }
 
-/// Runs a file's commands one after the other, in one directory.
+/// Runs the commands of a file one after the other, in one directory.
 async fn transcript(name: &str) {
     let directory = tempfile::tempdir().unwrap();
     generate(directory.path());
@@ -95,7 +95,7 @@ async fn transcript(name: &str) {
     assert_eq!(found, expected, "{name}.txt");
 }
 
-/// What commands of the transcripts use: an editor and a few files.
+/// Makes the editor and the files that the commands use.
 fn prepare(directory: &Path) {
     std::fs::write(
         directory.join("editor"),
@@ -148,7 +148,7 @@ fn shown(command: &str, directory: &Path, endpoint: &str) -> String {
         .collect()
 }
 
-/// Times of today differ from run to run.
+/// Replaces times of today, which differ from run to run.
 fn masked(word: &str) -> String {
     let bare = word.trim_end_matches([' ', '\n', '(', ')']);
     let format = &time::format_description::well_known::Rfc3339;

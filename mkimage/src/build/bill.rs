@@ -1,4 +1,4 @@
-//! What an image is made of, gathered from the steps that make it.
+//! The components of an image, collected from the steps that build it.
 
 use super::programs::Programs;
 use super::steps::Context;
@@ -9,7 +9,7 @@ use crate::image::sbom::{self, Component};
 use crate::recipe::{Built, Handle};
 use crate::rootfs::go;
 
-/// The steps that know the components.
+/// The steps whose outputs list the components.
 #[derive(Debug, Clone)]
 pub struct Bill {
     /// The compilers.
@@ -21,7 +21,7 @@ pub struct Bill {
 }
 
 impl Bill {
-    /// Everything that ends up in the image.
+    /// Every component of the image.
     pub fn components(&self, context: &Context, built: &Built) -> Result<Vec<Component>> {
         let (source, arch) = (&context.options.source, context.arch());
         let mut found = components::debian(&context.lock, arch);
@@ -33,8 +33,8 @@ impl Bill {
         Ok(found)
     }
 
-    /// The bill that is itself in the image. It has no date: a root file system is the same for every commit
-    /// that changes nothing in it.
+    /// The bill of materials that the image itself contains. It has no date, so that the root file
+    /// system stays the same across commits that do not touch it.
     pub fn in_image(&self, context: &Context, built: &Built) -> Result<String> {
         let release = Release {
             epoch: 0,

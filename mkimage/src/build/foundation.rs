@@ -1,4 +1,4 @@
-//! The locked packages that everything else is built with.
+//! The locked packages that the other steps build with.
 
 use std::path::PathBuf;
 
@@ -10,10 +10,10 @@ use crate::error::Result;
 use crate::recipe::{Handle, Recipe};
 use crate::rootfs::{REVISION, toolchain};
 
-/// The locked packages that others are built with.
+/// The steps of those packages.
 #[derive(Debug)]
 pub struct Foundation {
-    /// Compilers and what they link against.
+    /// Compilers and the libraries they link against.
     pub programs: Programs,
     /// Go's own tools.
     pub go_tools: Handle,
@@ -44,7 +44,7 @@ pub fn foundation<'a>(recipe: &mut Recipe<'a>, context: &'a Context) -> Foundati
     }
 }
 
-/// The locked packages of some uses, unpacked over each other.
+/// Unpacks the locked packages of the given purposes into one tree.
 pub fn packages<'a>(
     recipe: &mut Recipe<'a>,
     context: &'a Context,

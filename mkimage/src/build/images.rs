@@ -27,10 +27,10 @@ use crate::rootfs::{check, go, kubernetes};
 
 /// The cache in the output of the step `imagecache`.
 pub const CACHE: &str = "imagecache.squashfs";
-/// Where an image says what it is made of.
+/// The path of the bill of materials in an image.
 const BILL: &str = "sbom.spdx.json";
 
-/// Builds the container images, and nothing of the node. Each image holds its own bill of materials.
+/// Builds the container images alone, without the node. Each image holds its own bill of materials.
 pub fn build(context: &Context) -> Result<Finished> {
     let options = &context.options;
     let mut recipe = Recipe::default();
@@ -61,7 +61,8 @@ pub fn build(context: &Context) -> Result<Finished> {
     })
 }
 
-/// Adds the steps that the output `images` needs by itself; the image tools, and the archive.
+/// Adds the steps that the output `images` needs without a node. Returns the image tools and the
+/// archive.
 pub fn alone<'a>(recipe: &mut Recipe<'a>, context: &'a Context) -> Result<(Handle, Handle)> {
     let Foundation {
         programs,
@@ -72,7 +73,7 @@ pub fn alone<'a>(recipe: &mut Recipe<'a>, context: &'a Context) -> Result<(Handl
     Ok((tools, archive(recipe, context, &layout)))
 }
 
-/// Adds every step of the images to those of a node.
+/// Adds every step of the images to the steps of a node.
 pub fn every<'a>(recipe: &mut Recipe<'a>, context: &'a Context, handles: &Handles) -> Result<()> {
     let bill = &handles.bill;
     let layout = layout(recipe, context, &bill.programs, &bill.go_tools)?;
@@ -138,7 +139,7 @@ pub fn archive<'a>(recipe: &mut Recipe<'a>, context: &'a Context, layout: &Handl
 
 /// Adds the file system of the partition IMAGECACHE.
 pub fn cache<'a>(recipe: &mut Recipe<'a>, layout: &Handle, tools: &Handle) -> Handle {
-    // Half a gigabyte of programs takes minutes at the other level, and gains a tenth.
+    // The programs take half a gigabyte: the thorough level costs minutes and saves a tenth.
     let effort = Effort::Quick;
     let key = KeyBuilder::new("imagecache")
         .add("recipe", images::RECIPE)
@@ -164,7 +165,7 @@ fn programs<'a>(
     let pause = list.version("pause")?.to_owned();
     let module = context.source(kubernetes::DIRECTORY);
     let (trees, go_tools) = (compilers.clone(), go_tools.clone());
-    // No program has C: of the compilers, only Go's counts.
+    // No program contains C code, so the key covers only Go's compiler.
     let key = KeyBuilder::new("kubernetes")
         .add("pause", &pause)
         .step(&go_tools.key);
@@ -195,7 +196,7 @@ fn packages(context: &Context) -> Result<BTreeMap<String, PathBuf>> {
     Ok(packages)
 }
 
-/// The files of one image, checked as the root file system is, and its bill.
+/// The files of one image, checked by the rules of the root file system, and its bill of materials.
 fn tree_of(
     context: &Context,
     image: &Image,
@@ -241,7 +242,7 @@ fn tree_of(
     Ok(tree)
 }
 
-/// The bill of an image; it has the image's version and no date.
+/// The bill of materials of an image, with the image's version and no date.
 fn document(context: &Context, image: &Image, components: &[Component]) -> Result<String> {
     let release = Release {
         version: format!("{}-{}", image.name, image.version),

@@ -1,7 +1,8 @@
-//! What lies over the root file system: system extensions, what their modules depend on, the machine config.
+//! The layers over the root file system: system extensions, their modules' dependencies, the
+//! machine config.
 //!
-//! An extension is checked by the rules of `lib/extension` and packed anew, so that owners and dates are the
-//! image's. It carries its manifest, by which a node lists what it has.
+//! An extension is checked by the rules of `lib/extension` and packed anew, so that owners and
+//! dates are the image's. It keeps its manifest, from which a node lists its extensions.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,22 +25,23 @@ use crate::rootfs::toolchain::Locked;
 use crate::rootfs::tree::{Kind, Node, Tree};
 use crate::tool::Tool;
 
-/// Raised when the code below changes a layer without any input changing.
+/// Must be raised when a change of the code below changes a layer for the same inputs.
 const REVISION: &str = "1";
-/// Where a machine config embedded at build time lies in the image.
+/// Path in the image of a machine config embedded at build time.
 const EMBEDDED_CONFIG: &str = "usr/lib/corten/config.yaml";
 /// The config's layer, above all others. `init` knows the name.
 const CONFIG_LAYER: &str = "99-config.squashfs";
 /// The layer of the modules' dependencies, above the extensions.
 const MODULES_LAYER: &str = "90-modules.dep.squashfs";
-/// Extensions have the numbers below that layer's.
+/// The number of extensions is limited because their layers have the numbers below that layer's.
 const MOST_EXTENSIONS: usize = 90;
-/// Of the host, as for the kernel's own modules; not everybody's PATH leads to it.
+/// The host's `depmod`, as for the kernel's own modules. The user's PATH may lack its directory.
 const DEPMOD: &str = "/sbin/depmod";
 /// Modules, in the tree of an extension and of the image.
 const MODULES: &str = "usr/lib/modules";
 
-/// Adds what the layers are made of to a step's key, but for the kernel, which is in that of the root file system.
+/// Adds the inputs of the layers to a step's key. The kernel is left out: the key of the root file
+/// system covers it.
 pub fn key(profile: &Profile, mut key: KeyBuilder) -> Result<KeyBuilder> {
     if !profile.extensions.is_empty() || profile.config.is_some() {
         key = key
@@ -59,8 +61,8 @@ pub fn key(profile: &Profile, mut key: KeyBuilder) -> Result<KeyBuilder> {
     Ok(key)
 }
 
-/// Refuses a machine config the node would not use: it would come up without, and make its volumes before it is
-/// told whether to encrypt them.
+/// Refuses a machine config that the node would reject. Such a node would boot without a config and
+/// create its volumes before it knows whether to encrypt them.
 pub fn check_config(profile: &Profile) -> Result<()> {
     let Some(path) = &profile.config else {
         return Ok(());
@@ -81,11 +83,11 @@ pub fn check_config(profile: &Profile) -> Result<()> {
 pub struct Packer<'a> {
     /// The image's architecture.
     pub arch: Arch,
-    /// Has mksquashfs.
+    /// The step output with mksquashfs.
     pub tools: &'a Locked,
     /// Output of the kernel step.
     pub kernel: &'a Path,
-    /// For the layers and what they are made from.
+    /// Directory for the layers and their trees.
     pub scratch: &'a Path,
 }
 
@@ -150,7 +152,7 @@ impl Packer<'_> {
         Ok(found)
     }
 
-    /// One layer in the file `name`, with what it says of itself.
+    /// Packs one layer into the file `name`, with the manifest if there is one.
     fn layer(&self, name: &str, manifest: Option<&Manifest>, mut tree: Tree) -> Result<PathBuf> {
         let work = self.scratch.join(format!("{name}.d"));
         fs::create_dir(&work)?;
@@ -168,10 +170,11 @@ impl Packer<'_> {
         Ok(image)
     }
 
-    /// The layer that lets modules of extensions be found: what depmod says of them and the image's together.
+    /// The layer with the module index that depmod makes of the image's and the extensions' modules
+    /// together.
     ///
-    /// It is made here and not on the node, because the layers do not change after this, `depmod` would cost
-    /// every boot, and it is not in the image.
+    /// It is made at build time because the layers are final here, because `depmod` would delay
+    /// every boot, and because the image does not contain `depmod`.
     fn dependencies(&self, added: &BTreeMap<String, Entry>) -> Result<PathBuf> {
         let version = fs::read_to_string(self.kernel.join(kernel::build::RELEASE))?;
         let version = version.trim();
@@ -215,8 +218,8 @@ impl Packer<'_> {
     }
 }
 
-/// Copies the modules of extensions over the image's, all of the kernel `version`. What an extension says of
-/// their order and dependencies stays behind: depmod says it anew.
+/// Copies the modules of extensions over the image's, all of the kernel `version`. The extensions'
+/// own module indices are left out: depmod writes them anew.
 fn lay_over(merged: &Path, version: &str, added: &BTreeMap<String, Entry>) -> Result<()> {
     let own = format!("{MODULES}/{version}/");
     for (path, entry) in added {
@@ -254,7 +257,7 @@ fn tree(files: &BTreeMap<String, Entry>) -> Result<Tree> {
     Ok(tree)
 }
 
-/// Owned by root, whoever owned it in the archive.
+/// A node owned by root, whatever its owner in the archive.
 fn node(kind: Kind, mode: u32) -> Node {
     Node {
         kind,
@@ -264,7 +267,7 @@ fn node(kind: Kind, mode: u32) -> Node {
     }
 }
 
-/// Adds a node, and the directories above it that are not there.
+/// Adds a node and its missing parent directories.
 fn place(tree: &mut Tree, path: &str, added: Node) -> Result<()> {
     for (end, _) in path.match_indices('/') {
         let parent = path.get(..end).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The verbs of the builder: build, plan, verify, prune, and the bill of materials.
+//! The verbs of the builder: build, plan, verify, prune, and bill of materials.
 
 mod bill;
 mod foundation;
@@ -33,16 +33,16 @@ pub use prune::prune;
 use steps::{Context, Handles};
 pub use verify::verify;
 
-/// Everything a build is told.
+/// The options of a build.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The source tree.
     pub source: PathBuf,
     /// The cache.
     pub cache: Cache,
-    /// What to build.
+    /// The profile to build.
     pub profile: Profile,
-    /// Where finished images go.
+    /// The output directory of finished images.
     pub out: PathBuf,
     /// The key set; `None` is the published development keys.
     pub keys: Option<PathBuf>,
@@ -50,9 +50,9 @@ pub struct Options {
     pub kernel_source: Option<PathBuf>,
     /// Fetch nothing.
     pub offline: bool,
-    /// Take nothing but what the locks name, also when the mirrors have moved on.
+    /// Use exactly the locked packages; fail when the mirrors no longer have one.
     pub release: bool,
-    /// Processes a step may run.
+    /// The number of processes a step may run.
     pub jobs: usize,
     /// How progress is shown.
     pub format: Format,
@@ -81,7 +81,7 @@ pub fn mirrors() -> Vec<String> {
         .collect()
 }
 
-/// The version and the date of what is built, from `CORTEN_VERSION` and `SOURCE_DATE_EPOCH`.
+/// The version and the date of the build, from `CORTEN_VERSION` and `SOURCE_DATE_EPOCH`.
 fn release(options: &Options) -> Result<Release> {
     let epoch = match std::env::var("SOURCE_DATE_EPOCH") {
         Ok(text) => text.parse().or_fail(
@@ -163,7 +163,7 @@ fn context(options: &Options) -> Result<Context> {
     Ok(context)
 }
 
-/// The formats that are asked for, the one that the platform takes, or else all that can be built.
+/// The formats that the profile asks for, else the platform's, else all that can be built.
 fn formats(profile: &Profile, overlay: &Overlay) -> Result<Vec<Output>> {
     let fits = |output: &Output| output.holds_disk() || !overlay.is_of_disk();
     let asked = match (profile.output.as_slice(), profile.platform) {
@@ -186,7 +186,7 @@ fn formats(profile: &Profile, overlay: &Overlay) -> Result<Vec<Output>> {
     }
 }
 
-/// What a build leaves.
+/// The result of a build.
 #[derive(Debug)]
 struct Finished {
     /// The images, in the order of [`crate::profile::Output::ALL`].
@@ -195,10 +195,10 @@ struct Finished {
     tools: PathBuf,
 }
 
-/// Builds what the profile names into the output directory; returns the files' paths.
+/// Builds the profile's outputs into the output directory; returns the files' paths.
 ///
-/// Where the mirrors no longer have a locked package, the newest of its suite takes its place,
-/// unless this is a release.
+/// A locked package that the mirrors have removed is replaced by the newest of its suite, unless
+/// this is a release.
 pub fn build(options: &Options) -> Result<Vec<PathBuf>> {
     finish(options).map(|finished| finished.files)
 }
@@ -213,14 +213,15 @@ fn finish(options: &Options) -> Result<Finished> {
     }
 }
 
-/// Makes up for an error that says that a package is gone; gives back every other.
+/// Replaces the package that the error reports as gone; returns every other error.
 fn substitute(context: &mut Context, error: anyhow::Error) -> Result<()> {
     let gone = match error.downcast_ref::<Gone>() {
         Some(gone) if !context.options.release => gone.package.clone(),
         _ => return Err(error),
     };
     let taken = archive::substitute(&mut context.lock, &gone, &context.fetcher)?;
-    // The kernel is locked apart, with the config that was made for it.
+    // The kernel is locked separately, together with the config made for it, and has no
+    // replacement.
     if taken.is_empty() {
         return Err(error);
     }
@@ -279,7 +280,7 @@ fn describe(
     files: &[PathBuf],
 ) -> Result<[PathBuf; 3]> {
     let (release, out) = (&context.release, &context.options.out);
-    // Of this architecture and board alone: those of others lie in the same directory.
+    // Only of this architecture and board: images of others are in the same directory.
     let described = ["spdx.json", "provenance.json", "SHA256SUMS"]
         .map(|what| out.join(format!("{}.{what}", context.stem())));
     let [bill, origin, sums] = &described;

@@ -1,4 +1,4 @@
-//! What a build was made from, for its provenance: everything that who builds the same bytes again needs to have.
+//! The inputs of a build, for its provenance: everything needed to build the same bytes again.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use crate::profile::Profile;
 use crate::rootfs::kubernetes;
 use crate::secure_boot::enrolment;
 
-/// What went into a build and came out of it.
+/// The inputs and outputs of a build.
 ///
 /// # Errors
 /// An input cannot be read.
@@ -67,7 +67,8 @@ pub fn of(context: &Context, outputs: &[PathBuf]) -> Result<Provenance> {
     })
 }
 
-/// The profile without the paths of the user's own files: where they lay on the build machine is no input.
+/// The profile without the paths of the user's own files: their location on the build machine is
+/// not an input.
 fn choices(profile: &Profile) -> Profile {
     Profile {
         config: None,
@@ -78,7 +79,7 @@ fn choices(profile: &Profile) -> Profile {
     }
 }
 
-/// The files behind those paths, by the names they have in the statement.
+/// The user's files of the profile and the overlay, by their names in the provenance.
 fn own_files(profile: &Profile, overlay: &Overlay) -> Vec<(String, PathBuf)> {
     let archives = profile.extensions.iter().map(|one| &one.archive);
     let named = profile.config.iter().chain(archives);
@@ -89,7 +90,7 @@ fn own_files(profile: &Profile, overlay: &Overlay) -> Vec<(String, PathBuf)> {
     files
 }
 
-/// The files of a key set that a build reads. A digest of a key tells nobody the key.
+/// The files of a key set that a build reads. The digest of a key does not reveal the key.
 fn key_set(dir: &Path) -> Vec<(String, PathBuf)> {
     let kernel = [MODULE_SIGNING, RANDSTRUCT_SEED].map(str::to_owned);
     let firmware = [enrolment::DB.key(), enrolment::DB.certificate()];

@@ -16,10 +16,11 @@ use crate::profile::Output;
 use crate::recipe::{Handle, Recipe};
 use crate::rootfs::toolchain::Locked;
 
-/// Raised when a format's writer changes its output without any input changing.
+/// Must be raised when a change of a format's writer changes its output for the same inputs.
 const REVISION: &str = "1";
 
-/// Adds the asked-for outputs, and the disk that some of them wrap; each with the step it is in.
+/// Adds the requested outputs, and the disk that some of them wrap. Returns each output with its
+/// step.
 pub fn add<'a>(
     recipe: &mut Recipe<'a>,
     context: &'a Context,
@@ -63,7 +64,7 @@ pub fn add<'a>(
     Ok(outputs)
 }
 
-/// What every output's key holds.
+/// The part of the key that all outputs share.
 fn key(context: &Context, output: Output) -> KeyBuilder {
     KeyBuilder::new(output.name())
         .add("revision", REVISION)
@@ -72,7 +73,7 @@ fn key(context: &Context, output: Output) -> KeyBuilder {
         .add("epoch", context.release.epoch.to_string())
 }
 
-/// GRUB's modules, where the architecture has firmware that needs them.
+/// GRUB's modules; `None` for an architecture whose firmware does not need GRUB.
 fn grub(context: &Context, boot: &Path) -> Option<PathBuf> {
     context
         .release
@@ -129,7 +130,8 @@ fn disk<'a>(
     }))
 }
 
-/// What the overlay says, with the kernel's device trees: boards' firmware looks for those by their names.
+/// The overlay's files and the kernel's device trees. A board's firmware finds device trees by
+/// their file names.
 fn board(overlay: &Overlay, trees: &Path) -> raw::Board {
     let trees = overlay.device_trees.iter().map(|tree| trees.join(tree));
     let trees = trees.map(|tree| (file_name(&tree), tree));
@@ -143,7 +145,7 @@ fn board(overlay: &Overlay, trees: &Path) -> raw::Board {
     }
 }
 
-/// A format that wraps the raw disk image. An OVA holds the VMDK, so that step makes it too.
+/// A format that wraps the raw disk image. An OVA holds the VMDK, so that its step makes both.
 fn wrapped<'a>(
     recipe: &mut Recipe<'a>,
     context: &'a Context,
@@ -250,8 +252,8 @@ mod tests {
     use crate::profile::Profile;
     use crate::secure_boot::tests::development;
 
-    /// Builds the disk of every board of the repository from stand-ins, and looks for its files where the board's
-    /// own loader does: in the root of the EFI partition.
+    /// Builds the disk of every board of the repository from stand-ins, and looks for its files
+    /// where the board's loader looks: in the root of the EFI partition.
     #[test]
     fn every_boards_device_trees_and_firmware_are_on_its_efi_partition() {
         let scratch = Scratch::new();
@@ -296,7 +298,7 @@ mod tests {
             }
             on_some_board.extend(overlay.device_trees);
         }
-        // What the kernel's step compiles is for somebody.
+        // Every device tree that the kernel's step compiles belongs to some board.
         let compiled = crate::arch::Arch::ALL
             .map(|arch| arch.names().device_trees)
             .concat();

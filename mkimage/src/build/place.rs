@@ -1,4 +1,4 @@
-//! Puts finished outputs under their final names, whole or not at all.
+//! Moves finished outputs to their final names by atomic rename.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,8 +26,8 @@ pub fn copy(from: &Path, target: &Path) -> Result<()> {
     })
 }
 
-/// Runs `write` with a name beside `target`, which then becomes `target`; if it fails, nothing of
-/// it stays and an older `target` is untouched.
+/// Runs `write` with a temporary name beside `target` and renames the result to `target`. If
+/// `write` fails, the partial output is removed and an older `target` stays untouched.
 pub fn whole(target: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     sweep(target)?;
     let partial = sibling(target, std::process::id());
@@ -43,20 +43,20 @@ pub fn whole(target: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<(
         fs::rename(&partial, target).with_context(|| format!("writing {}", target.display()))
     });
     if moved.is_err() {
-        // The first error is the one to report; what stays is swept by the next build.
+        // The first error is the one to report; the next build sweeps the remains.
         let _ = remove_tree(&partial);
     }
     moved
 }
 
-/// The name of an output while the process `id` writes it.
+/// The temporary name of an output that the process `id` writes.
 fn sibling(target: &Path, id: u32) -> PathBuf {
     let mut name = target.as_os_str().to_owned();
     name.push(format!(".part{id}"));
     PathBuf::from(name)
 }
 
-/// Removes what killed builds left beside `target`.
+/// Removes partial outputs of killed builds beside `target`.
 fn sweep(target: &Path) -> Result<()> {
     let prefix = format!(
         "{}.part",

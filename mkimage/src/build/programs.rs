@@ -1,4 +1,4 @@
-//! The steps that compile what is in the image beside the kernel.
+//! The steps that compile the image's programs, except the kernel.
 
 use std::path::Path;
 
@@ -9,19 +9,19 @@ use crate::lock::SOURCE;
 use crate::recipe::{Handle, Recipe};
 use crate::rootfs::{go, libkmod, rust};
 
-/// The steps whose trees the compilers start from, as [`Trees`](crate::rootfs::toolchain::Trees).
+/// The steps whose outputs the compilers run from, as [`Trees`](crate::rootfs::toolchain::Trees).
 #[derive(Debug, Clone)]
 pub struct Programs {
     /// The compilers.
     pub toolchain: Handle,
-    /// What is compiled and linked against.
+    /// The libraries and headers of the target.
     pub sysroot: Handle,
-    /// The same for the build machine.
+    /// The libraries and headers of the build machine.
     pub build_sysroot: Handle,
 }
 
 impl Programs {
-    /// Adds them to the key of a step that compiles.
+    /// Adds them to the key of a compiling step.
     fn key(&self, key: KeyBuilder) -> KeyBuilder {
         key.step(&self.toolchain.key).step(&self.sysroot.key)
     }

@@ -1,4 +1,4 @@
-//! `mkimage cache prune`: removes from the cache what this source tree no longer needs.
+//! `mkimage cache prune`: removes cache entries that this source tree no longer needs.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,14 +17,15 @@ use crate::recipe::Recipe;
 use crate::report::{self, Format};
 use crate::tree::TREES;
 
-/// Removes finished steps that are in no recipe, in any format: neither the one for `options` nor that of an
-/// architecture without a profile; outputs that no step left has; files that no lock names; and what ended builds
-/// left behind or kept for the next. Leaves alone what another build is making.
+/// Removes finished steps that are in no recipe of any format, neither for `options` nor for an
+/// architecture without a profile. Also removes outputs that no step refers to, fetched files that
+/// no lock names, and work and kept trees of builds that have ended. Does not touch entries that
+/// another build is making.
 pub fn prune(options: &Options) -> Result<()> {
     let (steps, fetched) = needed(options)?;
     let root = options.cache.root();
     let mut freed = 0;
-    // Outputs last: by then the records of the steps that are not needed are gone.
+    // Outputs come last, when the records of unneeded steps have been removed.
     for directory in [STEPS, "fetch", "work", TREES, OUTPUTS] {
         for name in names(&root.join(directory))? {
             if in_use(&name) {
@@ -36,7 +37,8 @@ pub fn prune(options: &Options) -> Result<()> {
             let is_needed = match directory {
                 STEPS => steps.contains(&name),
                 "fetch" => fetched.contains(&name),
-                // A build that has just made it holds its lock until the record is there.
+                // The build that made an output holds the output's lock until the record is
+                // written.
                 OUTPUTS => options.cache.is_recorded(&names(&root.join(STEPS))?, &name),
                 _ => false,
             };
@@ -81,8 +83,8 @@ fn needed(options: &Options) -> Result<(BTreeSet<String>, BTreeSet<String>)> {
     Ok((steps, fetched))
 }
 
-/// Every architecture without a profile, and the profile that is asked for if it is none of these: each with all
-/// its formats.
+/// The plain profile of every architecture, and the requested profile if it is none of these; each
+/// with all its formats.
 fn profiles(asked: &Profile) -> Vec<Profile> {
     let without = |arch| Profile {
         arch,
@@ -99,10 +101,10 @@ fn profiles(asked: &Profile) -> Vec<Profile> {
     profiles
 }
 
-/// Whether the name ends in the id of a running process, as those in `work` do.
+/// Whether the name ends in the process id of a running process, as names in `work` do.
 fn in_use(name: &str) -> bool {
     let id = name.rsplit(['.', '-']).next().unwrap_or_default();
-    // Others begin with a dot: temporary, of a process we do not know.
+    // A name with a leading dot is a temporary file of an unknown process.
     name.starts_with('.') || (id.parse::<u32>().is_ok() && Path::new("/proc").join(id).exists())
 }
 

@@ -1,5 +1,6 @@
-//! The step that signs the boot loader. The kernel is not signed by itself: under Secure Boot it starts only as
-//! part of the unified kernel image, whose signature covers initramfs and command line.
+//! The step that signs the boot loader. The kernel has no signature of its own: under Secure Boot
+//! it starts only as part of the unified kernel image, whose signature covers initramfs and command
+//! line.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +18,8 @@ use crate::secure_boot::{Signer, authenticode, enrolment, pem, read};
 /// systemd-boot in the output of this step.
 pub const SD_BOOT: &str = "systemd-boot.efi";
 
-/// Adds the step: [`SD_BOOT`], and what sets the firmware's keys unless the keys are published ones.
+/// Adds the step: [`SD_BOOT`], and the updates that enrol our keys in firmware, unless the keys are
+/// published ones.
 pub fn add<'a>(recipe: &mut Recipe<'a>, context: &'a Context, boot: &Handle) -> Result<Handle> {
     let keys = context.options.key_set();
     let updates = updates(&keys, &context.source(CONFIG_DIR).join(DEVELOPMENT))?;
@@ -41,7 +43,7 @@ pub fn add<'a>(recipe: &mut Recipe<'a>, context: &'a Context, boot: &Handle) -> 
     }))
 }
 
-/// Adds what determines a signature to the key of a step.
+/// Adds the inputs of a signature to the key of a step.
 pub fn signing(mut key: KeyBuilder, keys: &Path) -> Result<KeyBuilder> {
     for name in [enrolment::DB.key(), enrolment::DB.certificate()] {
         key = key.add(&name, read(keys, &name)?);
@@ -49,8 +51,8 @@ pub fn signing(mut key: KeyBuilder, keys: &Path) -> Result<KeyBuilder> {
     Ok(key)
 }
 
-/// The files of the key set `keys` that set the firmware's variables, by name. There are none when one of them
-/// would enrol a key of `published`: everybody can sign with those.
+/// The files of the key set `keys` that set the firmware's variables, by name. Empty when one of
+/// them would enrol a key of `published`: anyone can sign with a published key.
 fn updates(keys: &Path, published: &Path) -> Result<Vec<(String, Vec<u8>)>> {
     let mut updates = Vec::new();
     for variable in &enrolment::ALL {
@@ -69,7 +71,7 @@ fn updates(keys: &Path, published: &Path) -> Result<Vec<(String, Vec<u8>)>> {
     Ok(updates)
 }
 
-/// Who signs what firmware starts.
+/// The signer of EFI programs.
 pub fn signer(context: &Context) -> Result<Signer> {
     Signer::read(&context.options.key_set(), &enrolment::DB)
 }
@@ -90,7 +92,7 @@ mod tests {
     fn published_keys_are_never_enrolled() {
         let published = development();
         assert_eq!(updates(&published, &published).unwrap(), []);
-        // Neither under another name, nor when only one of the three is published.
+        // A published key is refused under another name, and when it is only one of the three.
         let dir = tempfile::tempdir().unwrap();
         let own = dir.path().join("own");
         crate::keys::make(&own).unwrap();

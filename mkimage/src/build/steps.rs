@@ -1,4 +1,4 @@
-//! The recipe up to the unified kernel image, in the order it runs.
+//! The recipe up to the unified kernel image, in execution order.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -34,33 +34,33 @@ pub const ROOTFS: &str = "rootfs.squashfs";
 /// The initramfs in the output of the step `initramfs`.
 pub const INITRAMFS: &str = "initramfs";
 
-/// What every step may use.
+/// The shared inputs of the steps.
 #[derive(Debug)]
 pub struct Context {
-    /// What was asked for.
+    /// The options of the build.
     pub options: Options,
     /// The locked packages.
     pub lock: Lock,
-    /// The commit of the sources, as nodes tell it.
+    /// The commit of the sources, as nodes report it.
     pub commit: Option<String>,
-    /// What the board needs besides, if the image is for one.
+    /// The board's additions, if the image is for a board.
     pub overlay: Overlay,
-    /// Brings them.
+    /// Fetches the locked packages.
     pub fetcher: Fetcher,
     /// The image's name, architecture and date.
     pub release: Release,
-    /// Where `lock` is no longer what the lock file names.
+    /// The packages in `lock` that differ from the lock file.
     pub substituted: Vec<Substitution>,
 }
 
 impl Context {
-    /// The name an output has in its step.
+    /// The file name of an output in its step.
     pub fn file(&self, output: Output) -> String {
         format!("{}{}", self.release.stem(), output.suffix())
     }
 
-    /// What the names of finished outputs begin with: the release, and the platform and the board if they are for
-    /// one alone.
+    /// The common prefix of the finished outputs' names: the release, and the platform and board if
+    /// the image is for one.
     pub fn stem(&self) -> String {
         let platform = self.options.profile.platform.map(Platform::name);
         let parts = [platform, self.overlay.name.as_deref()];
@@ -83,7 +83,8 @@ impl Context {
         self.options.source.join(path)
     }
 
-    /// The compilers in the earlier steps' outputs; their scripts live beside the cache's steps.
+    /// The compilers in the earlier steps' outputs; their scripts are in the cache, beside the
+    /// steps.
     pub fn compilers(&self, built: &Built, programs: &Programs) -> Result<Compilers> {
         let key = programs.toolchain.key.as_str();
         let trees = Trees {
@@ -101,7 +102,7 @@ impl Context {
         boot.join("usr/lib/systemd/boot/efi").join(name)
     }
 
-    /// Every package for one use, fetched.
+    /// Fetches every package of one purpose.
     fn fetch(&self, purpose: &str, debian: &str) -> Result<BTreeMap<String, PathBuf>> {
         let packages = self.lock.packages(purpose, debian);
         packages
@@ -110,18 +111,18 @@ impl Context {
     }
 }
 
-/// The steps that later ones and the caller need.
+/// The steps that later steps and the caller need.
 #[derive(Debug)]
 pub struct Handles {
-    /// What the image is made of.
+    /// The components of the image.
     pub bill: Bill,
     /// Image tools: xorriso, mksquashfs, GRUB's.
     pub tools: Handle,
-    /// Boot loaders as data: systemd-boot, GRUB's modules.
+    /// Boot loaders as data: systemd-boot and GRUB's modules.
     pub boot: Handle,
     /// `vmlinuz` and modules.
     pub kernel: Handle,
-    /// The boot loader, signed, and what sets the firmware's keys.
+    /// The signed boot loader, and the updates of the firmware's keys.
     pub signed: Handle,
     /// The initramfs.
     pub initramfs: Handle,
@@ -166,7 +167,7 @@ pub fn add<'a>(recipe: &mut Recipe<'a>, context: &'a Context) -> Result<Handles>
     })
 }
 
-/// Kernel source, fragments and keys to `vmlinuz` and signed modules.
+/// Builds `vmlinuz` and signed modules from kernel source, fragments and keys.
 fn kernel<'a>(recipe: &mut Recipe<'a>, context: &'a Context) -> Result<Handle> {
     let options = &context.options;
     let paths = kernel::cli::Paths {
@@ -186,7 +187,7 @@ fn kernel<'a>(recipe: &mut Recipe<'a>, context: &'a Context) -> Result<Handle> {
     }))
 }
 
-/// The file tree by its manifest, checked, as a squashfs.
+/// Builds the file tree of the manifest, checks it, and packs it as a squashfs.
 fn rootfs<'a>(
     recipe: &mut Recipe<'a>,
     context: &'a Context,
@@ -242,7 +243,7 @@ fn rootfs<'a>(
     )
 }
 
-/// `init`, the squashfs and the layers over it.
+/// Packs `init`, the squashfs and the layers over it.
 fn initramfs<'a>(
     recipe: &mut Recipe<'a>,
     context: &'a Context,
@@ -276,7 +277,7 @@ fn initramfs<'a>(
     )
 }
 
-/// Kernel, initramfs and command line as one EFI program.
+/// Joins kernel, initramfs and command line into one EFI program.
 fn uki<'a>(
     recipe: &mut Recipe<'a>,
     context: &'a Context,
@@ -301,7 +302,7 @@ fn uki<'a>(
                 .dir(&boot)
                 .join("usr/lib/systemd/boot/efi")
                 .join(names.sd_stub),
-            // Unsigned: a signed kernel starts with any initramfs and any command line.
+            // Unsigned, because a signed kernel starts with any initramfs and any command line.
             vmlinuz: &built.dir(&kernel).join(kernel::build::VMLINUZ),
             initramfs: &built.dir(&initramfs).join(INITRAMFS),
             cmdline: &cmdline,
@@ -326,7 +327,7 @@ pub fn command_line(context: &Context) -> Result<String> {
     if let Some(commit) = &context.commit {
         parameters.push(format!("corten.commit={commit}"));
     }
-    // The kernel takes a dash for an underscore and drops quotes.
+    // The kernel treats a dash as an underscore and drops quotes.
     let name = |parameter: &str| {
         let name = parameter.split('=').next().unwrap_or_default();
         name.replace('-', "_").replace('"', "")

@@ -1,4 +1,4 @@
-//! `mkimage verify`: builds an image again and says what differs.
+//! `mkimage verify`: builds an image again and reports the differences.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,9 +16,9 @@ use crate::profile::Output;
 use crate::report;
 use crate::rootfs::toolchain::Locked;
 
-/// Builds `image` again and compares every byte: from fetched files alone and what a substituter
-/// gives, or with `trust_cache` also from the finished steps of the cache. The architecture is the one the image
-/// is for; `arch` says it of an image that cannot be looked into.
+/// Builds `image` again and compares every byte. The rebuild uses only fetched files and
+/// substituters; with `trust_cache` it also uses the finished steps of the cache. The architecture
+/// is read from the image; `arch` is used for an image that cannot be read.
 ///
 /// # Errors
 /// The image differs, is for another architecture than `arch`, or cannot be built.
@@ -80,7 +80,7 @@ pub fn verify(
     report::print(&format!("{shown} is what this source tree builds\n"))
 }
 
-/// What the image is for, as its kernel says.
+/// The architecture of the image's kernel, or `named` if the image cannot be read.
 fn architecture(image: &Path, named: Option<Arch>) -> Result<Arch> {
     let shown = image.display();
     let found = inspect::inspect(image).and_then(|found| match found.arch() {
@@ -100,7 +100,7 @@ fn architecture(image: &Path, named: Option<Arch>) -> Result<Arch> {
     }
 }
 
-/// The files an image is made of, by their paths below it: itself, or those of a directory.
+/// The files of an image by relative path: the image itself, or the files of its directory.
 fn files(image: &Path) -> Result<BTreeMap<PathBuf, PathBuf>> {
     let mut found = BTreeMap::new();
     for entry in walkdir::WalkDir::new(image) {
@@ -113,12 +113,13 @@ fn files(image: &Path) -> Result<BTreeMap<PathBuf, PathBuf>> {
     Ok(found)
 }
 
-/// Where two files differ and, if they can be looked into, in what; `None` if they do not.
+/// The first difference of two files, with the part of the image it is in if the images can be
+/// read; `None` if the files are equal.
 fn difference(one: &Path, two: &Path, tools: &Locked, scratch: &Path) -> Result<Option<String>> {
     let Some(offset) = first_difference(one, two)? else {
         return Ok(None);
     };
-    // An image that is damaged cannot be looked into; where the bytes differ is known all the same.
+    // A damaged image cannot be inspected; the offset of the difference is still known.
     let inside = compare::first_difference(one, two, tools, scratch)
         .ok()
         .flatten();
@@ -128,7 +129,7 @@ fn difference(one: &Path, two: &Path, tools: &Locked, scratch: &Path) -> Result<
     }))
 }
 
-/// The offset of the first byte in which two files differ; the end of the shorter counts.
+/// The offset of the first differing byte; the end of the shorter file counts as a difference.
 fn first_difference(a: &Path, b: &Path) -> Result<Option<u64>> {
     const BLOCK: usize = 1 << 20;
     let open =

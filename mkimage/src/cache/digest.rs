@@ -1,8 +1,9 @@
-//! The digests that content is held against.
+//! The digests of cached content.
 //!
-//! A tree's is the SHA-256 of its Nix archive (NAR): names in order, contents, link targets, and whether a file can
-//! be run. `nix hash path DIR` prints the same. Owners, times and the other bits of a mode are left out: they come
-//! from the user and the umask of a build, and no step reads them.
+//! The digest of a tree is the SHA-256 of its Nix archive (NAR): names in order, contents, link
+//! targets, and the executable bit. `nix hash path DIR` prints the same. Owners, times and the
+//! other mode bits are left out: they come from the user and the umask of a build, and no step
+//! reads them.
 
 use std::fs;
 use std::io;
@@ -14,13 +15,13 @@ use sha2::{Digest as _, Sha256};
 
 use crate::error::Result;
 
-/// Bytes that are read and hashed at once.
+/// Bytes read and hashed at once.
 const BLOCK: usize = 1 << 20;
 
 /// The digest of a directory and all below it, as 64 hex digits.
 ///
 /// # Errors
-/// A path that is not UTF-8; something that is no file, directory or link; an I/O error.
+/// A path that is not UTF-8; an entry that is no file, directory or link; an I/O error.
 pub fn of_tree(dir: &Path) -> Result<String> {
     let archive = Encoder::new(dir).with_context(|| format!("reading {}", dir.display()))?;
     of_stream(archive).with_context(|| format!("reading {}", dir.display()))
@@ -29,13 +30,13 @@ pub fn of_tree(dir: &Path) -> Result<String> {
 /// The SHA-256 of a file, as 64 hex digits.
 ///
 /// # Errors
-/// When it cannot be read.
+/// The file cannot be read.
 pub fn sha256_file(path: &Path) -> Result<String> {
     let file = fs::File::open(path).with_context(|| format!("opening {}", path.display()))?;
     of_stream(file).with_context(|| format!("reading {}", path.display()))
 }
 
-/// Whether the text is a digest as this module writes one.
+/// Whether the text has the form of a digest: 64 lower-case hex digits.
 pub fn is_digest(text: &str) -> bool {
     let digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     text.len() == 64 && text.bytes().all(digit)
@@ -59,7 +60,7 @@ mod tests {
 
     use super::*;
 
-    /// A tree with everything a step can leave.
+    /// A tree with every kind of entry a step can produce.
     fn tree() -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("sub/empty")).unwrap();
@@ -123,7 +124,8 @@ mod tests {
 
     #[test]
     fn a_digest_is_that_of_the_nix_archive() {
-        // `nix hash path` of a directory with one empty file `f`, written out by the archive's specification.
+        // The digest of a directory with one empty file `f`, built by the archive's specification;
+        // `nix hash path` prints it too.
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("f"), "").unwrap();
         let mut archive = Vec::new();

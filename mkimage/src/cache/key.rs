@@ -1,4 +1,4 @@
-//! What names a step's output before it is made: a hash over everything that determines it.
+//! The key of a step: a hash over all inputs, known before the output is made.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::error::Result;
 
-/// The name of a step's output: a SHA-256 over everything that determines it, as 64 hex digits.
+/// The key of a step's output: a SHA-256 over all inputs, as 64 hex digits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key(String);
 
@@ -31,7 +31,7 @@ impl KeyBuilder {
         Self::default().add("step", step)
     }
 
-    /// Adds a value. Lengths are hashed too, so that no two lists of inputs look alike.
+    /// Adds a value. Lengths are hashed too, so that different lists of inputs cannot collide.
     pub fn add(mut self, label: &str, value: impl AsRef<[u8]>) -> Self {
         for part in [label.as_bytes(), value.as_ref()] {
             self.hash.update(part.len().to_le_bytes());

@@ -1,17 +1,17 @@
-//! The content-addressed cache: every step's output under the digest of its content, and a record of which step
-//! made it under the hash of all its inputs.
+//! The content-addressed cache. It holds every step's output under the digest of its content, and a
+//! record that maps the hash of a step's inputs to that digest.
 //!
 //! ```text
 //! CORTEN_CACHE/
-//!   fetch/<sha256>         a fetched file, verified before it gets this name and when it is used
+//!   fetch/<sha256>         a fetched file, verified before it gets this name and on use
 //!   steps/<name>-<key>     a record: the digest of the step's output, and signatures of it
-//!   outputs/<digest>/      an output: complete, or not there; held against its digest when it is used
-//!   work/<entry>.<pid>/    what is being made; swept when its step runs again
-//!   trees/<name>/          what stays between builds (the module `tree`)
-//!   locks/                 one file per entry, held while it is being made
+//!   outputs/<digest>/      an output: complete or absent; verified on use
+//!   work/<entry>.<pid>/    work in progress; swept when its step runs again
+//!   trees/<name>/          directories kept between builds (the module `tree`)
+//!   locks/                 one file per entry, locked while the entry is made
 //! ```
-//! An entry appears by one `rename`, so an interrupted or killed build leaves none behind, and two
-//! builds at once make an entry once: the second waits for the first.
+//! An entry appears by one atomic rename, so that a killed build leaves no entry behind. Two
+//! concurrent builds make an entry once: the second waits for the first.
 
 pub mod digest;
 mod key;
@@ -35,25 +35,25 @@ pub use digest::sha256_file;
 pub use key::{Key, KeyBuilder};
 use trust::PublicKey;
 
-/// Where the Go modules are in a cache, which Go's own tool fetches.
+/// The directory of Go modules in a cache, which Go's own tool fills.
 pub const GO_MODULES: &str = "go/modules";
-/// Where the records of finished steps are in a cache.
+/// The directory of the records of finished steps in a cache.
 pub const STEPS: &str = "steps";
-/// Where the outputs of finished steps are in a cache.
+/// The directory of the outputs of finished steps in a cache.
 pub const OUTPUTS: &str = "outputs";
 
-/// The cache on disk, and the read-only ones looked into before building.
+/// The cache on disk, with its substituters: read-only caches to search before building.
 #[derive(Debug, Clone)]
 pub struct Cache {
     root: PathBuf,
     substituters: Vec<PathBuf>,
-    /// Whose finished steps are taken from the substituters.
+    /// The keys whose signed steps are taken from substituters.
     trusted: Vec<PublicKey>,
-    /// Caches of which only fetched files are taken.
+    /// Caches of which only fetched files are used.
     fetched: Vec<PathBuf>,
-    /// How what must not be overlooked is said.
+    /// The format of warnings.
     format: Format,
-    /// The outputs that this process made or has held against their digests.
+    /// The outputs that this process made or verified.
     verified: Arc<Mutex<BTreeSet<String>>>,
 }
 
@@ -76,22 +76,22 @@ impl Cache {
         })
     }
 
-    /// Takes finished steps of substituters that one of these keys has signed.
+    /// Takes finished steps from substituters if one of these keys has signed them.
     #[must_use]
     pub fn trusting(mut self, keys: Vec<PublicKey>) -> Self {
         self.trusted = keys;
         self
     }
 
-    /// Warns in this format.
+    /// Sets the format of warnings.
     #[must_use]
     pub fn reporting(mut self, format: Format) -> Self {
         self.format = format;
         self
     }
 
-    /// A cache in the new directory `root` that shares with this one what was fetched, and nothing
-    /// that was made; substituters stay.
+    /// A cache in the new directory `root` that shares only the fetched files of this one, not its
+    /// outputs. Substituters stay.
     pub fn fresh(&self, root: &Path) -> Result<Self> {
         let mut fresh = Self::open(root, self.substituters.clone())?
             .trusting(self.trusted.clone())
@@ -106,12 +106,13 @@ impl Cache {
         Ok(fresh)
     }
 
-    /// Where the cache is.
+    /// The directory of the cache.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Returns the step's output directory, making it with `build` if it is not there yet, or no longer what it was.
+    /// Returns the step's output directory. Makes it with `build` if it is missing or does not
+    /// match its digest.
     ///
     /// `build` gets the directory to fill and a scratch directory; both are dropped if it fails.
     pub fn step(
@@ -125,7 +126,7 @@ impl Cache {
         if let Some(found) = self.finished(&entry) {
             return Ok(found);
         }
-        // A name of its own: what a killed build started may still be writing to the old one.
+        // A new directory: tools of a killed build may still write to the old one.
         self.sweep(&entry)?;
         let work = self.work(&entry)?;
         let (out, scratch) = (work.join("out"), work.join("scratch"));
@@ -143,7 +144,7 @@ impl Cache {
         Ok(done)
     }
 
-    /// A directory to work on an entry in, of which the caller holds the lock.
+    /// A work directory for an entry; the caller holds the entry's lock.
     fn work(&self, entry: &str) -> Result<PathBuf> {
         let work = format!("{entry}.{}", std::process::id());
         let work = self.root.join("work").join(work);
@@ -154,7 +155,7 @@ impl Cache {
         Ok(work)
     }
 
-    /// Removes what killed builds left of an entry, of which the caller holds the lock.
+    /// Removes the work of killed builds on an entry; the caller holds the entry's lock.
     fn sweep(&self, entry: &str) -> Result<()> {
         let work = self.root.join("work");
         for found in fs::read_dir(&work).with_context(|| format!("listing {}", work.display()))? {
@@ -166,13 +167,13 @@ impl Cache {
         Ok(())
     }
 
-    /// The path of a fetched file, there or not.
+    /// The path of a fetched file, which may not exist.
     pub fn fetched(&self, sha256: &str) -> PathBuf {
         self.root.join("fetch").join(sha256)
     }
 
-    /// Looks a fetched file up in the substituters too. A file whose content is not that of its name is passed
-    /// over: whoever can write to a cache does not change what is built.
+    /// Finds a fetched file, in the substituters too. Skips a file whose content does not match its
+    /// name, so that write access to a cache does not change a build.
     pub fn find_fetched(&self, sha256: &str) -> Option<PathBuf> {
         std::iter::once(&self.root)
             .chain(&self.substituters)
@@ -186,7 +187,7 @@ impl Cache {
         self.root.join("work").join(format!("{name}.part"))
     }
 
-    /// Waits for, and holds, the lock of one entry. The kernel drops it with the process.
+    /// Waits for the lock of one entry and holds it. The kernel releases it when the process ends.
     pub(crate) fn lock(&self, entry: &str) -> Result<fs::File> {
         let path = self.root.join("locks").join(entry);
         let file = fs::File::create(&path)
@@ -196,7 +197,7 @@ impl Cache {
         Ok(file)
     }
 
-    /// The lock of one entry; `None` while another holds it.
+    /// The lock of one entry; `None` while another process holds it.
     pub(crate) fn try_lock(&self, entry: &str) -> Result<Option<fs::File>> {
         let path = self.root.join("locks").join(entry);
         let file = fs::File::create(&path)
@@ -217,7 +218,7 @@ pub fn entry(name: &str, key: &Key) -> String {
 /// Removes a file or a tree, also one with read-only directories (Go's module cache makes them).
 pub fn remove_tree(path: &Path) -> Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
-    // Of a link it is the link that goes, wherever it leads.
+    // Removes a symbolic link itself, never its target.
     let Ok(found) = fs::symlink_metadata(path) else {
         return Ok(());
     };

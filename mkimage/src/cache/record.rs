@@ -1,4 +1,4 @@
-//! What a cache knows of a finished step: the digest of its output, and who vouches for it.
+//! The record of a finished step: the digest of its output, and signatures of that digest.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use super::digest::is_digest;
 use super::trust::{PublicKey, Signer};
 use crate::error::Result;
 
-/// Largest record that is read, in bytes: a substituter is another's.
+/// Largest record in bytes: a substituter is not trusted.
 const LARGEST: u64 = 1 << 16;
 
 /// The record of a finished step, as JSON in `steps/<name>-<key>`.
@@ -21,13 +21,13 @@ const LARGEST: u64 = 1 << 16;
 pub struct Record {
     /// The digest of the output, which is its name in `outputs/`.
     pub output: String,
-    /// Signatures over the entry's name and `output`, by the public key that checks them, in hex.
+    /// Signatures over the entry's name and `output`, by the public key that verifies them, in hex.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     signatures: BTreeMap<String, String>,
 }
 
 impl Record {
-    /// A record that nobody has signed.
+    /// A record without signatures.
     pub fn new(output: String) -> Self {
         Self {
             output,
@@ -35,10 +35,10 @@ impl Record {
         }
     }
 
-    /// Reads a record; `None` where there is none.
+    /// Reads a record; `None` if the file does not exist.
     ///
     /// # Errors
-    /// What is there is not a record.
+    /// The file is not a record.
     pub fn read(path: &Path) -> Result<Option<Self>> {
         let file = match fs::File::open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -59,33 +59,33 @@ impl Record {
         Ok(Some(record))
     }
 
-    /// Writes the record in one step, through a file of `work`.
+    /// Writes the record by atomic rename of a file in `work`.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// The record cannot be written.
     pub fn write(&self, path: &Path, work: &Path) -> Result<()> {
         let failed = || format!("writing {}", path.display());
         let mut file = tempfile::NamedTempFile::new_in(work).with_context(failed)?;
         let text = serde_json::to_string_pretty(self)? + "\n";
         file.write_all(text.as_bytes()).with_context(failed)?;
-        // Temporary files are their owner's alone; a cache may be read by others.
+        // Temporary files are readable by their owner only; other users may read a cache.
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o644);
         file.as_file().set_permissions(open).with_context(failed)?;
         file.persist(path).with_context(failed)?;
         Ok(())
     }
 
-    /// Adds a signature, in place of an older one of the same key.
+    /// Adds a signature; replaces an older one of the same key.
     pub fn sign(&mut self, entry: &str, signer: &Signer) {
         let signature = signer.sign(&self.message(entry));
         let key = hex::encode(signer.public().as_bytes());
         self.signatures.insert(key, hex::encode(signature));
     }
 
-    /// Whether one of the keys has signed that this is the output of `entry`.
+    /// Checks that one of the keys has signed this record's output for `entry`.
     ///
     /// # Errors
-    /// None of them has, and why.
+    /// No key has signed it; the error says why.
     pub fn require_signature(&self, entry: &str, trusted: &[PublicKey]) -> Result<()> {
         ensure!(!trusted.is_empty(), "no key is named with --trust");
         let signatures: Vec<_> = trusted

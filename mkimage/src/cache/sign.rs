@@ -1,4 +1,4 @@
-//! `mkimage cache sign`: vouches for finished steps, so that other machines take them from this cache.
+//! `mkimage cache sign`: signs finished steps, so that other machines take them from this cache.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,11 +11,11 @@ use super::{Cache, STEPS};
 use crate::error::{Failure, Remedy as _, Result};
 
 impl Cache {
-    /// Signs the finished steps of these names, or all of them, after it has held each against its digest; returns
-    /// their entries.
+    /// Verifies and signs the finished steps of these names, or all steps. Returns their entries.
     ///
     /// # Errors
-    /// There is none of a name; one is not what its record says. What was signed before stays so.
+    /// A name has no finished step, or an output does not match its record. Signatures made before
+    /// the error stay.
     pub fn sign(&self, signer: &Signer, names: &[String]) -> Result<BTreeSet<String>> {
         let steps = self.root.join(STEPS);
         let listed =
@@ -24,7 +24,7 @@ impl Cache {
         let mut found = BTreeSet::new();
         for entry in listed {
             let entry = entry?.file_name().to_string_lossy().into_owned();
-            // What an older version left has a shorter key.
+            // Entries of older versions have shorter keys.
             let Some((name, _)) = entry.rsplit_once('-').filter(|(_, key)| is_digest(key)) else {
                 continue;
             };

@@ -1,4 +1,4 @@
-//! Finished steps: looked up, held against their digests, taken from a substituter, kept.
+//! Finished steps: finds them, verifies them, copies them from a substituter, stores them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,8 @@ use crate::report;
 use crate::tool::Tool;
 
 impl Cache {
-    /// Where a finished step's output is, here or in a substituter, as far as that can be told without reading it:
-    /// what a build then finds changed, it makes again.
+    /// The output of a finished step, here or in a substituter. The output is not verified: a build
+    /// makes a modified one again.
     pub fn lookup(&self, name: &str, key: &Key) -> Option<PathBuf> {
         let entry = entry(name, key);
         let here = self.read(&self.root, &entry).ok().flatten();
@@ -43,8 +43,8 @@ impl Cache {
         entries.into_iter().any(names)
     }
 
-    /// The output of a step that was made before, here or in a substituter. What is not as it should be is said by
-    /// its name, and counts as not there. The caller holds the lock of the entry.
+    /// The output of a finished step, here or in a substituter. A damaged entry is reported as a
+    /// warning and counts as missing. The caller holds the entry's lock.
     pub(super) fn finished(&self, entry: &str) -> Option<PathBuf> {
         let own = self.own(entry).unwrap_or_else(|error| {
             let text = format!("the finished step {entry} is not used, and made again: {error:#}");
@@ -76,8 +76,8 @@ impl Cache {
         Ok(Some(path))
     }
 
-    /// Copies an output out of a substituter. Only what is in this cache is held against the digest and used: who
-    /// can write to the substituter could change it afterwards.
+    /// Copies an output from a substituter into this cache, and verifies the copy: the
+    /// substituter's own files could change after the check.
     fn taken(&self, root: &Path, entry: &str) -> Result<Option<PathBuf>> {
         let Some(record) = self.read(root, entry)? else {
             return Ok(None);
@@ -104,19 +104,20 @@ impl Cache {
         taken.map(Some)
     }
 
-    /// Keeps what a step has made.
+    /// Stores the output of a step.
     pub(super) fn keep(&self, entry: &str, out: &Path) -> Result<PathBuf> {
         self.place(entry, out, Record::new(digest::of_tree(out)?))
     }
 
-    /// Gives an output, of which the record has the digest, its name.
+    /// Moves an output to the name of its digest in `record`.
     fn place(&self, entry: &str, out: &Path, record: Record) -> Result<PathBuf> {
-        // Another step may have the same output, and `prune` must not take it before the record is there.
+        // Another step may have the same output, and `prune` must not remove it before the record
+        // is written.
         let _lock = self.lock(&record.output)?;
         let done = self.output(&record.output);
         if fs::symlink_metadata(&done).is_ok() {
             let same = digest::of_tree(&done).is_ok_and(|found| found == record.output);
-            // One that is no longer what its name says makes room.
+            // An existing output that does not match its digest is replaced.
             remove_tree(if same { out } else { &done })?;
         }
         if !done.exists() {
@@ -135,7 +136,8 @@ impl Cache {
         self.root.join(OUTPUTS).join(digest)
     }
 
-    /// Holds an output against its digest, once in a process: what changes later changes under a running build.
+    /// Verifies an output against its digest, once per process: a later change would happen under a
+    /// running build.
     pub(super) fn verify(&self, digest: &str) -> Result<()> {
         let verified = self.verified.lock();
         if verified

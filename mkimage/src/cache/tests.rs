@@ -1,4 +1,4 @@
-//! What a cache gives back, and what it makes again.
+//! Which outputs a cache returns, and which it makes again.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ fn key() -> Key {
     KeyBuilder::new("demo").finish()
 }
 
-/// The step `demo`, and whether it had to be made.
+/// Runs the step `demo`; returns its output and whether it was made.
 fn demo(cache: &Cache) -> (PathBuf, bool) {
     let mut made = false;
     let path = cache.step("demo", &key(), |out, _| {
@@ -28,7 +28,7 @@ fn demo(cache: &Cache) -> (PathBuf, bool) {
     (path, made)
 }
 
-/// The cache as another process finds it.
+/// The cache, opened anew as by another process.
 fn again(cache: &Cache) -> Cache {
     let again = Cache::open(cache.root(), cache.substituters.clone()).unwrap();
     again.trusting(cache.trusted.clone())
@@ -142,7 +142,8 @@ fn a_fresh_cache_shares_what_was_fetched_and_nothing_made() {
     assert_eq!(fresh.lookup("demo", &key()), None);
 }
 
-/// A cache with `demo` in it that `signer` has signed, and one that takes steps from it which `named` has signed.
+/// A cache with `demo` signed by `signer`, and a cache that trusts `named` and has the first as
+/// substituter.
 fn substituted(signer: Option<&Signer>, named: &Signer) -> (tempfile::TempDir, Cache, Cache) {
     let dir = tempfile::tempdir().unwrap();
     let theirs = Cache::open(&dir.path().join("theirs"), Vec::new()).unwrap();
@@ -162,7 +163,7 @@ fn a_signed_step_of_a_substituter_is_copied_and_not_made() {
     assert!(found.starts_with(theirs.root()));
     let (path, made) = demo(&ours);
     assert!(!made && path.starts_with(ours.root()));
-    // What changes there afterwards changes nothing here.
+    // A later change in the substituter has no effect here.
     fs::write(found.join("f"), "Content").unwrap();
     assert_eq!(demo(&again(&ours)), (path, false));
 }
@@ -187,7 +188,7 @@ fn a_substituter_s_output_that_is_not_the_signed_one_is_made() {
     fs::write(output.join("f"), "Content").unwrap();
     assert!(demo(&ours).1);
 
-    // Nor does a signature go to another output.
+    // A signature of another output does not count.
     let (_dir, theirs, ours) = substituted(Some(&signer), &signer);
     let record = theirs.root().join(STEPS).join(entry("demo", &key()));
     let signed = fs::read_to_string(&record).unwrap();
@@ -206,7 +207,7 @@ fn only_what_is_there_and_unchanged_is_signed() {
     let (_dir, cache) = cache();
     let signer = Signer::generate().unwrap();
     let (path, _) = demo(&cache);
-    // What an older version left.
+    // An entry of an older version.
     fs::create_dir(cache.root().join("steps/demo-0123456789abcdef")).unwrap();
     let signed = cache.sign(&signer, &[]).unwrap();
     assert_eq!(signed, [entry("demo", &key())].into());

@@ -1,4 +1,4 @@
-//! The keys that say whose finished steps a build takes from another cache: Ed25519, as PEM (RFC 8410).
+//! The keys that sign finished steps for other caches: Ed25519, as PEM (RFC 8410).
 
 use std::fmt;
 use std::fs;
@@ -10,16 +10,16 @@ use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 
 use crate::error::{Failure, Remedy as _, Result};
 
-/// The private key in a key set.
+/// File name of the private key in a key set.
 pub const PRIVATE: &str = "cache.key";
-/// The public key in a key set, which `--trust` takes.
+/// File name of the public key in a key set, for `--trust`.
 pub const PUBLIC: &str = "cache.pub";
-/// What stands before the 32 bytes of an Ed25519 key in a `SubjectPublicKeyInfo` (RFC 8410, section 4).
+/// The bytes before an Ed25519 key in a `SubjectPublicKeyInfo` (RFC 8410, section 4).
 const PREFIX: [u8; 12] = [
     0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00,
 ];
 
-/// A key whose signatures count.
+/// A trusted public key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublicKey([u8; 32]);
 
@@ -42,7 +42,7 @@ impl PublicKey {
         })
     }
 
-    /// The key itself.
+    /// The raw key.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -52,14 +52,14 @@ impl PublicKey {
         encode("PUBLIC KEY", [&PREFIX[..], &self.0].concat())
     }
 
-    /// Whether `signature` is this key's, of `message`.
+    /// Whether `signature` is a valid signature of `message` by this key.
     pub fn has_signed(&self, message: &[u8], signature: &[u8]) -> bool {
         let key = UnparsedPublicKey::new(&ED25519, self.as_bytes());
         key.verify(message, signature).is_ok()
     }
 }
 
-/// A key that signs.
+/// A signing key.
 pub struct Signer {
     pair: Ed25519KeyPair,
     document: Vec<u8>,
@@ -72,7 +72,7 @@ impl fmt::Debug for Signer {
 }
 
 impl Signer {
-    /// A new key.
+    /// Generates a key.
     ///
     /// # Errors
     /// The machine has no random numbers.
@@ -85,7 +85,7 @@ impl Signer {
     /// Reads the private key of a key set.
     ///
     /// # Errors
-    /// There is none, or it is not the PEM of an Ed25519 key.
+    /// The file is missing, or is not the PEM of an Ed25519 key.
     pub fn read(keys: &Path) -> Result<Self> {
         let path = keys.join(PRIVATE);
         let remedy =
@@ -98,7 +98,7 @@ impl Signer {
     }
 
     fn parse(document: &[u8]) -> Result<Self> {
-        // Other tools leave the public key out of the document.
+        // Other tools omit the public key from the document.
         let pair = Ed25519KeyPair::from_pkcs8_maybe_unchecked(document);
         let pair = pair.map_err(|error| anyhow!("{error}"))?;
         Ok(Self {
@@ -107,7 +107,7 @@ impl Signer {
         })
     }
 
-    /// The key that checks this one's signatures.
+    /// The public key that verifies this key's signatures.
     pub fn public(&self) -> PublicKey {
         let mut key = [0; 32];
         for (to, from) in key.iter_mut().zip(self.pair.public_key().as_ref()) {
@@ -121,13 +121,13 @@ impl Signer {
         encode("PRIVATE KEY", self.document.clone())
     }
 
-    /// Signs.
+    /// The signature of `message`.
     pub fn sign(&self, message: &[u8]) -> Vec<u8> {
         self.pair.sign(message).as_ref().to_vec()
     }
 }
 
-/// What the one PEM block of a file holds.
+/// The content of a file's single PEM block.
 fn block(path: &Path, tag: &str, remedy: &str) -> Result<Vec<u8>> {
     let shown = path.display();
     let text = fs::read(path).or_fail(format!("reading the key {shown}"), remedy)?;

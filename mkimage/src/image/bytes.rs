@@ -1,10 +1,10 @@
-//! Fields inside byte buffers: bounds-checked reads and writes for the formats we lay out ourselves.
+//! Bounds-checked reads and writes of fields in byte buffers.
 
 use anyhow::{Context as _, anyhow};
 
 use crate::error::Result;
 
-/// `N` bytes of `data` at `at`; an error when the data ends before.
+/// `N` bytes of `data` at `at`; an error when the data is shorter.
 pub(crate) fn get<const N: usize>(data: &[u8], at: usize) -> Result<[u8; N]> {
     at.checked_add(N)
         .and_then(|end| data.get(at..end))
@@ -37,7 +37,7 @@ pub(crate) fn put(data: &mut [u8], at: usize, field: &[u8]) -> Result<()> {
         .ok_or_else(|| anyhow!("no room for a field at byte {at}"))
 }
 
-/// A number that must fit the 32-bit field called `what`.
+/// Converts a number for the 32-bit field called `what`; an error when it does not fit.
 pub(crate) fn fit32(value: impl TryInto<u32>, what: &str) -> Result<u32> {
     value
         .try_into()
@@ -64,7 +64,7 @@ pub(crate) fn pad(data: &mut Vec<u8>, to: usize) {
     data.resize(data.len().next_multiple_of(to), 0);
 }
 
-/// Ends `text` with zeros (or cuts it) at exactly `N` bytes.
+/// Pads `text` with zeros, or cuts it, to exactly `N` bytes.
 pub(crate) fn fixed<const N: usize>(text: &str) -> [u8; N] {
     let mut field = [0; N];
     for (to, from) in field.iter_mut().zip(text.bytes()) {

@@ -2,7 +2,7 @@
 
 /// Year, month (1-12) and day (1-31) in UTC of `epoch` seconds since 1970 (proleptic Gregorian).
 pub(crate) fn date(epoch: u64) -> (u64, u8, u8) {
-    // Count from 0000-03-01, so that the leap day is the last of its year.
+    // Counting starts at 0000-03-01, so that the leap day is the last of its year.
     let days = (epoch / 86_400).saturating_add(719_468);
     let (era, of_era) = (days / 146_097, days % 146_097);
     let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;

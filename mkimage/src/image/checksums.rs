@@ -1,4 +1,4 @@
-//! SHA-256 of outputs: the digests every other description refers to, and the SHA256SUMS file.
+//! SHA-256 of outputs: the digests that all other descriptions refer to, and the SHA256SUMS file.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -30,7 +30,7 @@ pub fn of_file(path: &Path) -> Result<String> {
     }
 }
 
-/// Name and digest of every file in `outputs`, by name; a directory stands for the files in it,
+/// Name and digest of every file in `outputs`, sorted by name. A directory stands for its files,
 /// named `directory/file`.
 pub fn of_outputs(outputs: &[PathBuf]) -> Result<Vec<(String, String)>> {
     let mut sums = Vec::new();
@@ -59,7 +59,7 @@ pub fn of_outputs(outputs: &[PathBuf]) -> Result<Vec<(String, String)>> {
     Ok(sums)
 }
 
-/// Writes what `sha256sum --check` reads: a line for every file in `outputs`.
+/// Writes the input of `sha256sum --check`: a line for every file in `outputs`.
 pub fn write(out: &Path, outputs: &[PathBuf]) -> Result<()> {
     let lines: Vec<String> = of_outputs(outputs)?
         .into_iter()

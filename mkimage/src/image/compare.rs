@@ -1,5 +1,5 @@
-//! Which part of an image differs from the same part of another: a partition, a file of the boot
-//! volume, a section of the unified kernel image, a file of the initramfs or of the root.
+//! Finds the part of an image that differs from the same part of another: a partition, a file of
+//! the boot volume, a section of the unified kernel image, a file of the initramfs or of the root.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,8 +13,8 @@ use crate::error::Result;
 use crate::rootfs::listing;
 use crate::rootfs::toolchain::Locked;
 
-/// The name of the first part of `a` that is not the same in `b`, innermost; `None` when all that
-/// can be told apart is the same. `tools` has `unsquashfs`, `scratch` is an empty directory.
+/// The name of the first, innermost part of `a` that differs in `b`; `None` when no known part
+/// differs. `tools` has `unsquashfs`, `scratch` is an empty directory.
 pub fn first_difference(
     a: &Path,
     b: &Path,
@@ -45,7 +45,7 @@ pub fn first_difference(
     Ok((one.meta != two.meta).then(|| "the values of META".to_owned()))
 }
 
-/// The first section of two unified kernel images that differs, and what in it.
+/// The first section of two unified kernel images that differs, and the differing part in it.
 fn section(one: &Image, two: &Image, tools: &Locked, scratch: &Path) -> Result<Option<String>> {
     for (name, a, b) in pairs(&one.sections, &two.sections, |s| s.name.clone()) {
         let (Some(a), Some(b)) = (a, b) else {
@@ -66,7 +66,7 @@ fn section(one: &Image, two: &Image, tools: &Locked, scratch: &Path) -> Result<O
     Ok(None)
 }
 
-/// The first file of two initramfs archives that differs, and what in it.
+/// The first file of two initramfs archives that differs, and the differing part in it.
 fn archive(a: &[u8], b: &[u8], tools: &Locked, scratch: &Path) -> Result<Option<String>> {
     let (a, b) = (initramfs_files(a)?, initramfs_files(b)?);
     for (name, a, b) in pairs(&a, &b, |(path, _)| path.clone()) {
@@ -77,7 +77,7 @@ fn archive(a: &[u8], b: &[u8], tools: &Locked, scratch: &Path) -> Result<Option<
             continue;
         }
         let inside = match name.ends_with(".squashfs") {
-            // One of them may be damaged, which is what makes them differ.
+            // A damaged squashfs cannot be inspected; its own name is then the answer.
             true => tree(a, b, tools, scratch).ok().flatten(),
             false => None,
         };
@@ -129,7 +129,7 @@ fn only(name: &str, in_first: bool) -> String {
     format!("{name}, which only the {which} has")
 }
 
-/// The elements of two lists by name, sorted, each beside its like.
+/// The elements of two lists in pairs by name, sorted.
 fn pairs<'a, T>(
     a: &'a [T],
     b: &'a [T],
@@ -155,7 +155,7 @@ mod tests {
     use crate::image::testing::{Scratch, release, stub};
     use crate::image::uki::Uki;
 
-    /// A unified kernel image with this `init` and command line.
+    /// Writes a unified kernel image with this `init` and command line.
     fn image(scratch: &Scratch, name: &str, init: &[u8], cmdline: &str) -> std::path::PathBuf {
         let init = scratch.file(&format!("{name}-init"), init);
         let rootfs = scratch.file("rootfs", b"no squashfs");

@@ -1,7 +1,8 @@
-//! The EFI system partition: FAT32, whatever its size, because firmware is only bound to read that.
+//! The EFI system partition: FAT32 at any size, because UEFI requires firmware to read only FAT32
+//! there.
 //!
-//! hadris-fat writes it. Two clocks of that crate are stopped here: the one of new entries by a
-//! [`TimeProvider`], the one of the volume label by writing over its date.
+//! hadris-fat writes it. This module stops two clocks of that crate: the clock of new entries by a
+//! [`TimeProvider`], the clock of the volume label by overwriting its date.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -18,10 +19,10 @@ use super::output::{self, Window};
 use super::{Release, bytes};
 use crate::error::Result;
 
-/// Where a file's bytes come from.
+/// The source of a file's bytes.
 #[derive(Debug, Clone)]
 pub enum Content {
-    /// These bytes.
+    /// Bytes in memory.
     Bytes(Vec<u8>),
     /// A file on this machine.
     File(PathBuf),
@@ -30,17 +31,18 @@ pub enum Content {
 /// A file of the partition: its path there (`EFI/BOOT/BOOTX64.EFI`) and its content.
 pub type FatFile = (String, Content);
 
-/// A FAT32 volume has at least 65525 clusters; drivers count a few more or less, so stay clear of it.
+/// A FAT32 volume has at least 65525 clusters; drivers disagree on the exact limit, hence the
+/// margin.
 const FEWEST_CLUSTERS: u64 = 65_600;
 const SECTOR: u64 = 512;
 /// Copies of 1 MiB keep memory use independent of the size of a kernel image.
 const CHUNK: usize = 1 << 20;
 
-/// The smallest size, in bytes, of a volume with `files` and `room` bytes to spare: whole MiB.
+/// The smallest size, in whole MiB, of a volume with `files` and `room` spare bytes.
 pub fn size_for(files: &[FatFile], room: u64) -> Result<u64> {
     let mut content = room;
     for (_, source) in files {
-        // Each file wastes at most a cluster; a directory entry with its long name is small.
+        // A file wastes at most one cluster; a directory entry with its long name is small.
         content = content
             .saturating_add(length(source)?)
             .saturating_add(16 << 10);
@@ -58,7 +60,7 @@ pub fn build(out: &Path, release: &Release, size: u64, files: &[FatFile]) -> Res
     })
 }
 
-/// Makes the file system in the `size` bytes of `disk` from `start`, which hold zeros.
+/// Makes the file system in `disk` at `start`, in `size` bytes that are zero.
 pub(crate) fn write(
     disk: &mut File,
     start: u64,
@@ -78,7 +80,8 @@ pub(crate) fn write(
         }
         Ok(volume.sync()?)
     });
-    // The crate keeps of an I/O error only its class; the error itself says whether the disk is full.
+    // The crate keeps only the class of an I/O error; the original error tells whether the disk is
+    // full.
     match failure.take() {
         Some(error) => Err(anyhow::Error::new(error).context("writing the ESP")),
         None => made,
@@ -115,7 +118,7 @@ fn format<'a>(
     Ok(FatVolume::builder(device).time_provider(clock).open()?)
 }
 
-/// Copies one file, making the directories above it.
+/// Copies one file and makes its parent directories.
 fn add(volume: &Volume<'_>, path: &str, content: &Content) -> Result<()> {
     let mut directory = volume.root_dir();
     let mut parts: Vec<&str> = path.split('/').collect();
@@ -149,7 +152,8 @@ fn add(volume: &Volume<'_>, path: &str, content: &Content) -> Result<()> {
     Ok(writer.finish()?)
 }
 
-/// The label is the first entry of the root directory, dated by the crate's clock: date it anew.
+/// Overwrites the date of the label, the first entry of the root directory, which the crate's clock
+/// set.
 fn stop_label_clock(disk: &mut File, start: u64, clock: &Clock) -> Result<()> {
     const LABEL: &[u8; 11] = b"EFI        ";
     let mut boot = [0; 512];
@@ -174,7 +178,7 @@ fn stop_label_clock(disk: &mut File, start: u64, clock: &Clock) -> Result<()> {
     Ok(disk.write_all(&entry)?)
 }
 
-/// What a content will weigh.
+/// The size of a content in bytes.
 fn length(content: &Content) -> Result<u64> {
     match content {
         Content::Bytes(data) => Ok(bytes::size(data.len())),
@@ -187,11 +191,12 @@ fn length(content: &Content) -> Result<u64> {
 pub(crate) struct Found {
     pub(crate) path: String,
     pub(crate) size: u64,
-    /// Its bytes, when they were asked for.
+    /// Its bytes, if requested.
     pub(crate) content: Option<Vec<u8>>,
 }
 
-/// Every file of the volume at `start`, by path, with the content of those `wanted` names.
+/// Every file of the volume at `start`, by path, with the content of the files that `wanted`
+/// selects.
 pub(crate) fn list(
     disk: &mut File,
     start: u64,
@@ -231,7 +236,7 @@ pub(crate) fn list(
     Ok(files)
 }
 
-/// A clock that stands at one second since 1970.
+/// A clock stopped at a number of seconds since 1970.
 #[derive(Debug)]
 struct Clock(u64);
 
@@ -244,7 +249,7 @@ impl TimeProvider for Clock {
     }
 }
 
-/// A window that remembers the first thing that went wrong.
+/// A window that keeps its first I/O error.
 #[derive(Debug)]
 struct Device<'a> {
     window: Window<'a>,
@@ -349,7 +354,7 @@ mod tests {
         let files = files(&scratch);
         let (one, two) = (scratch.path("one"), scratch.path("two"));
         build(&one, &release(), 40 << 20, &files).unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(2100)); // FAT counts in 2 seconds
+        std::thread::sleep(std::time::Duration::from_millis(2100)); // FAT has a resolution of 2 seconds
         build(&two, &release(), 40 << 20, &files).unwrap();
         assert!(std::fs::read(&one).unwrap() == std::fs::read(&two).unwrap());
     }

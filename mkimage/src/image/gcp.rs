@@ -1,4 +1,5 @@
-//! What Google Cloud imports: `disk.raw`, whole GiB, in a tar of GNU's old format, gzipped.
+//! The format that Google Cloud imports: `disk.raw`, whole GiB, in a tar of GNU's old format,
+//! gzipped.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read as _, Write as _};
@@ -12,8 +13,8 @@ use crate::error::Result;
 
 const GIB: u64 = 1 << 30;
 
-/// Writes the disk image `raw` to `out`, its size rounded up to whole GiB; the node finds the
-/// backup GPT off the end and moves it, as it does on any disk larger than its image.
+/// Writes the disk image `raw` to `out`, its size rounded up to whole GiB. The backup GPT is then
+/// not at the end of the disk; the node moves it, as on any disk larger than its image.
 pub fn build(out: &Path, release: &Release, raw: &Path) -> Result<()> {
     let disk = output::open(raw)?;
     output::create(out, |file| write(file, release, disk, GIB))

@@ -1,8 +1,8 @@
-//! GRUB for firmware without EFI: its core image and boot sectors, made from the files of
-//! Debian's grub-pc-bin without running any of its programs, and its configuration.
+//! GRUB for firmware without EFI: its core image, boot sectors and configuration. Made from the
+//! files of Debian's grub-pc-bin; never runs GRUB's own tools.
 //!
-//! GRUB loads kernel and initramfs out of the unified kernel image, the only copy there is: it
-//! opens the UKI as a disk (`loopback`) and names the sections by their sectors (`(uki)8+42`).
+//! GRUB loads kernel and initramfs from the unified kernel image, the only copy on the disk: it
+//! opens the UKI as a disk (`loopback`) and addresses the sections by sector (`(uki)8+42`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -17,8 +17,9 @@ use super::uki::{self, Section};
 use super::{bytes, output};
 use crate::error::{Failure, Result};
 
-/// What the core image can do: read our disk and our ISO, open a file as a disk, start Linux, talk
-/// on screen and serial line, find a renamed UKI (`regexp` gives file name patterns).
+/// The modules of the core image. They read our disk and our ISO, open a file as a disk, start
+/// Linux, use screen and serial line, and find a renamed UKI (`regexp` provides file name
+/// patterns).
 const MODULES: &[&str] = &[
     "biosdisk",
     "part_gpt",
@@ -38,7 +39,7 @@ const MODULES: &[&str] = &[
     "minicmd",
 ];
 
-/// Where the kernel of GRUB is linked to run, and the end of the memory the core image may fill.
+/// The link address of GRUB's kernel, and the end of the memory for the core image.
 const LINK_ADDRESS: usize = 0x9000;
 const MEMORY_END: usize = 0x78000;
 /// Fields of `lzma_decompress.img`.
@@ -50,7 +51,7 @@ const DRIVE_CHECK: usize = 0x66;
 /// Block list at the end of `diskboot.img`: first sector (64 bits), count, segment (16 bits each).
 const BLOCK_LIST: usize = 512 - 12;
 const SECTOR: usize = 512;
-/// Types of the objects behind the kernel of GRUB.
+/// Types of the objects after GRUB's kernel.
 const OBJECT_ELF: u32 = 0;
 const OBJECT_PREFIX: u32 = 3;
 
@@ -59,17 +60,17 @@ const OBJECT_PREFIX: u32 = 3;
 pub struct DiskBoot {
     /// The first 440 bytes of the disk.
     pub mbr: Vec<u8>,
-    /// What lies at the sector [`disk`] was told, whole sectors.
+    /// The core image in whole sectors, for the sector given to [`disk`].
     pub core: Vec<u8>,
 }
 
 /// Boot code for a disk whose BIOS boot partition starts at `sector`. `dir` is
-/// `/usr/lib/grub/i386-pc` of grub-pc-bin; the configuration is `prefix`/grub.cfg, as
+/// `/usr/lib/grub/i386-pc` of grub-pc-bin. The configuration is `prefix`/grub.cfg, such as
 /// `(,gpt1)/grub` (the boot disk's first partition).
 pub fn disk(dir: &Path, prefix: &str, sector: u64) -> Result<DiskBoot> {
     let mut mbr = output::read(&dir.join("boot.img"))?;
     bytes::put(&mut mbr, KERNEL_SECTOR, &sector.to_le_bytes())?;
-    // A BIOS may hand over a wrong drive number; for a hard disk GRUB's own installer takes it anyway.
+    // A BIOS may pass a wrong drive number. GRUB's own installer skips the check on hard disks too.
     bytes::put(&mut mbr, DRIVE_CHECK, &[0x90, 0x90])?;
     mbr.truncate(440);
     let mut image = core(dir, prefix)?;
@@ -122,8 +123,8 @@ fn core(dir: &Path, prefix: &str) -> Result<Vec<u8>> {
     Ok(image)
 }
 
-/// What the decompressor unpacks: the loadable part of kernel.img, then a list of objects
-/// (12-byte header "mimg", offset, size; each object with type and size in front).
+/// The decompressor's output: the loadable part of kernel.img, then a list of objects (12-byte
+/// header "mimg", offset, size; each object with type and size in front).
 fn kernel_and_modules(dir: &Path, prefix: &str) -> Result<Vec<u8>> {
     let kernel = output::read(&dir.join("kernel.img"))?;
     let elf = ElfFile32::<object::LittleEndian>::parse(kernel.as_slice())
@@ -167,7 +168,7 @@ fn kernel_and_modules(dir: &Path, prefix: &str) -> Result<Vec<u8>> {
     Ok(image)
 }
 
-/// [`MODULES`] with what they need (moddep.lst), each behind what it needs.
+/// [`MODULES`] and their dependencies (moddep.lst), each after its dependencies.
 fn with_dependencies(dir: &Path) -> Result<Vec<String>> {
     let list = output::read(&dir.join("moddep.lst"))?;
     let needs: BTreeMap<String, Vec<String>> = String::from_utf8_lossy(&list)
@@ -198,7 +199,7 @@ fn with_dependencies(dir: &Path) -> Result<Vec<String>> {
     Ok(order)
 }
 
-/// LZMA as GRUB's decompressor wants it: no header, a 64 KiB dictionary, lc=3 lp=0 pb=2.
+/// LZMA in the form of GRUB's decompressor: no header, a 64 KiB dictionary, lc=3 lp=0 pb=2.
 fn compress(data: &[u8]) -> Result<Vec<u8>> {
     let mut options = LzmaOptions::new_preset(9)?;
     options
@@ -217,16 +218,17 @@ fn compress(data: &[u8]) -> Result<Vec<u8>> {
     Ok(packed)
 }
 
-/// What GRUB is told about one unified kernel image.
+/// GRUB's entry for one unified kernel image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// The UKI's possible paths, GRUB patterns, best first (systemd-boot renames it as it counts).
+    /// The UKI's possible paths as GRUB patterns, best first: systemd-boot renames the UKI to count
+    /// boots.
     pub paths: Vec<String>,
     /// The kernel command line.
     pub cmdline: String,
     /// `offset+length` of the kernel in 512-byte sectors.
     pub linux: String,
-    /// The same of the initramfs.
+    /// `offset+length` of the initramfs in 512-byte sectors.
     pub initrd: String,
 }
 
@@ -255,7 +257,7 @@ impl Entry {
     }
 }
 
-/// A section as a block list; it starts on a sector, and zeros fill its last one.
+/// A section as a block list. The section starts at a sector, and zeros fill its last one.
 fn sectors(section: &Section) -> Result<String> {
     let sector = bytes::size(SECTOR);
     ensure!(
@@ -270,8 +272,8 @@ fn sectors(section: &Section) -> Result<String> {
     ))
 }
 
-/// grub.cfg: starts the first entry there is, without a menu (nobody is at the screen); `before`
-/// are lines that make the UKIs visible.
+/// grub.cfg: starts the first existing entry without a menu, because a node has no operator at the
+/// screen. `before` are lines that make the UKIs visible.
 pub fn config(before: &[&str], entries: &[Entry]) -> String {
     let mut text = String::from(
         "# Written by mkimage. Kernel and initramfs are read out of the unified kernel image,\n\
@@ -317,7 +319,7 @@ mod tests {
         PathBuf::from("/usr/lib/grub/i386-pc")
     }
 
-    /// What the decompressor of a core image would put into memory.
+    /// Decompresses a core image as the decompressor does at boot.
     fn unpack(core: &[u8]) -> Vec<u8> {
         let decompressor = std::fs::metadata(dir().join("lzma_decompress.img"))
             .unwrap()

@@ -1,6 +1,6 @@
-//! The initramfs: two newc archives, one after the other (the kernel's driver-api/early-userspace/
-//! buffer-format). The first has `/init` and is compressed with zstd; the second has what is compressed
-//! already, and is stored as it is.
+//! The initramfs: two newc archives, one after the other (the kernel's
+//! driver-api/early-userspace/buffer-format). The first has `/init` and is compressed with zstd;
+//! the second has files that are already compressed, and is stored.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
@@ -12,7 +12,7 @@ use cpio::newc::{self, Builder};
 use super::{Release, bytes, output};
 use crate::error::{Failure, Result};
 
-/// What goes into an initramfs.
+/// The content of an initramfs.
 #[derive(Debug)]
 pub struct Initramfs<'a> {
     /// The static first program, `/init`.
@@ -23,27 +23,28 @@ pub struct Initramfs<'a> {
     pub extensions: &'a [PathBuf],
 }
 
-/// The names of the layers, one a line. It is in every initramfs: a boot loader that puts an archive of somebody
-/// else's in front of this one brings layers, and this file replaces one of its own.
+/// The names of the layers, one a line. Every initramfs has the file. A boot loader may put a
+/// foreign archive with layers of its own in front of this one; this file then replaces the foreign
+/// list.
 const LIST: &str = "extensions.list";
 
-/// The date of the image, for the first program: the clock goes no lower.
+/// The date of the image: `init` never sets the clock below it.
 const DATE: &str = "source-date-epoch";
 
 const DIRECTORY: u32 = 0o040_755;
 const CONSOLE: u32 = 0o020_600;
 const PROGRAM: u32 = 0o100_755;
 const DATA: u32 = 0o100_644;
-/// How hard to compress, as a level of zstd.
+/// The zstd compression level.
 const LEVEL: i32 = 19;
-/// Of an archive that is not compressed, from the beginning of the whole, in bytes.
+/// Alignment of a stored archive within the initramfs, in bytes.
 const ALIGNMENT: usize = 4;
-/// What begins a frame of zstd (RFC 8878, section 3.1.1).
+/// The magic number of a zstd frame (RFC 8878, section 3.1.1).
 pub const ZSTD: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes();
-/// Of an archive once decompressed, in bytes; the first programs of others are far smaller.
+/// Largest decompressed archive in bytes, far above any real one.
 const LARGEST: u64 = 1 << 30;
 
-/// An entry of an initramfs, as it is read.
+/// An entry read from an initramfs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// Path without a leading slash.
@@ -52,11 +53,11 @@ pub struct Entry {
     pub mode: u32,
     /// Major and minor number of a device node.
     pub device: (u32, u32),
-    /// What a file holds.
+    /// The content of a file.
     pub data: Vec<u8>,
 }
 
-/// What an entry holds.
+/// The content of an entry to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Content<'a> {
     Nothing,
@@ -139,10 +140,10 @@ fn archive(out: &mut impl Write, release: &Release, entries: &[Source<'_>]) -> R
     Ok(())
 }
 
-/// Reads an initramfs: newc archives, each as it is or compressed with zstd, and zeros between them.
+/// Reads an initramfs: newc archives, stored or compressed with zstd, and zeros between them.
 ///
 /// # Errors
-/// Where something else is.
+/// Other data follows an archive, or an archive is damaged.
 pub fn read(mut rest: &[u8]) -> Result<Vec<Entry>> {
     let mut entries = Vec::new();
     loop {
@@ -164,7 +165,7 @@ pub fn read(mut rest: &[u8]) -> Result<Vec<Entry>> {
     }
 }
 
-/// Returns what follows the archive.
+/// Reads one archive into `entries`; returns the rest.
 fn read_archive<'a>(mut rest: &'a [u8], entries: &mut Vec<Entry>) -> Result<&'a [u8]> {
     loop {
         let mut reader = newc::Reader::new(rest).context("its initramfs is not a cpio archive")?;
@@ -231,7 +232,7 @@ mod tests {
         let archive = std::fs::read(&one).unwrap();
         assert_eq!(archive, std::fs::read(&two).unwrap());
 
-        // As the kernel asks, what is not compressed begins at a multiple of four.
+        // The kernel requires a stored archive to begin at a multiple of four.
         let stored = archive
             .windows(6)
             .position(|bytes| bytes == b"070701")
@@ -295,7 +296,7 @@ mod tests {
         build(&out, &release(), &parts).unwrap();
         let archive = std::fs::read(&out).unwrap();
         for length in 1..archive.len() {
-            // Up to the end of the first archive it is whole, with fewer entries.
+            // Cut at the end of the first archive, it is valid with fewer entries.
             let names = read(&archive[..length]).map(|entries| entries.len());
             assert!(
                 names.is_err() || names.is_ok_and(|count| count == 4),

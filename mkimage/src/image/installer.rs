@@ -1,4 +1,5 @@
-//! The installer: an OCI image layout (Image Specification 1.1) in a tar, with what goes onto a disk.
+//! The installer: an OCI image layout (Image Specification 1.1) in a tar, with the files for a
+//! disk.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -10,7 +11,7 @@ use super::tarball::Tarball;
 use super::{Release, calendar, checksums, grub, output};
 use crate::error::Result;
 
-/// What an installer carries.
+/// The content of an installer.
 #[derive(Debug)]
 pub struct Installer<'a> {
     /// The unified kernel image.
@@ -56,7 +57,7 @@ fn layer(release: &Release, installer: &Installer<'_>) -> Result<Vec<u8>> {
         &output::read(installer.uki)?,
     )?;
     if let Some(dir) = installer.grub {
-        // The installer adds the place it writes them to, as `grub::disk` does.
+        // The installer patches in the target sector, as `grub::disk` does.
         let boot = grub::disk(dir, "(,gpt1)/grub", 0)?;
         tar.bytes(&format!("{directory}grub-boot.img"), &boot.mbr)?;
         tar.bytes(&format!("{directory}grub-core.img"), &boot.core)?;
@@ -135,7 +136,7 @@ mod tests {
         assert!(listing.ends_with("amd64/corten.efi\nusr/install/amd64/systemd-boot.efi\n"));
     }
 
-    /// A unified kernel image of this text of os-release.
+    /// Writes a unified kernel image with this os-release, signed with `key`.
     fn image(scratch: &Scratch, name: &str, os_release: &str, key: &Variable) -> PathBuf {
         let program = scratch.file("program", &stub());
         let out = scratch.path(name);

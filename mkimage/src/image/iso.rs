@@ -1,7 +1,8 @@
 //! The hybrid ISO: a CD or a USB stick, for BIOS and UEFI, with one copy of the kernel.
 //!
-//! That copy is the UKI inside the FAT image `efi.img`. UEFI finds the image as El Torito entry (CD)
-//! and as a GPT partition (stick); GRUB opens it as a disk, and the UKI in it as another.
+//! That copy is the UKI inside the FAT image `efi.img`. UEFI finds the image as El Torito entry
+//! (CD) and as a GPT partition (stick). GRUB opens the image as a disk, and the UKI in it as
+//! another disk.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -11,14 +12,14 @@ use super::{Release, calendar, grub, output, raw};
 use crate::error::{Failure, Result};
 use crate::tool::Tool;
 
-/// What goes onto an ISO.
+/// The content of an ISO.
 #[derive(Debug)]
 pub struct Iso<'a> {
     /// The unified kernel image.
     pub uki: &'a Path,
     /// systemd-boot ([`crate::arch::Names::sd_boot`]).
     pub sd_boot: &'a Path,
-    /// The directory of the files that set the firmware's keys.
+    /// The directory of the files that enrol the firmware's keys.
     pub enrol: &'a Path,
     /// GRUB's directory ([`crate::arch::Names::grub`]) for BIOS; `None` makes an ISO for UEFI only.
     pub grub: Option<&'a Path>,
@@ -30,7 +31,7 @@ pub struct Iso<'a> {
 
 /// The FAT image inside the ISO.
 const EFI_IMAGE: &str = "efi.img";
-/// An ISO holds no file of 4 GiB or more below level 3, and no CD is that large.
+/// Below level 3 a file of an ISO is smaller than 4 GiB, and no CD is that large.
 const LARGEST: u64 = 2 << 30;
 
 /// Writes the ISO to `out`.
@@ -86,7 +87,7 @@ pub fn build(out: &Path, release: &Release, iso: &Iso<'_>) -> Result<()> {
     })
 }
 
-/// The call up to what is to be booted: names and dates.
+/// The xorriso call up to the boot options: names and dates.
 fn common(xorriso: &Path, out: &Path, release: &Release) -> Tool {
     let digits: String = calendar::rfc3339(release.epoch)
         .chars()
@@ -115,7 +116,7 @@ fn common(xorriso: &Path, out: &Path, release: &Release) -> Tool {
         .args(["--gpt_disk_guid", &disk, "-partition_offset", "0"])
 }
 
-/// `CORTEN_0_1_0_X86_64`: the volume names ISO 9660 allows.
+/// `CORTEN_0_1_0_X86_64`: a volume name with the characters that ISO 9660 allows.
 pub fn volume_id(release: &Release) -> String {
     let keep = |c: char| {
         if c.is_ascii_alphanumeric() {
@@ -127,7 +128,7 @@ pub fn volume_id(release: &Release) -> String {
     release.stem().chars().map(keep).take(32).collect()
 }
 
-/// The UKI has no boot counter here: nothing can be written back.
+/// The UKI's path has no boot counter: an ISO is read-only.
 fn uki_path(release: &Release) -> String {
     format!("EFI/Linux/corten-{}.efi", release.version)
 }

@@ -1,8 +1,8 @@
 //! The outputs: every format is a pure function from files and parameters to one file.
 //!
-//! No clock, no random number, no host name is read: ids come from [`Release::uuid`], dates from
-//! [`Release::epoch`]. A function writes to the path it is given; putting the file under its final
-//! name once it is whole is the caller's part.
+//! A format never reads a clock, a random number or a host name: ids come from [`Release::uuid`],
+//! dates from [`Release::epoch`]. It writes to the given path; the caller renames the complete file
+//! to its final name.
 
 pub(crate) mod bytes;
 pub(crate) mod calendar;
@@ -38,14 +38,14 @@ use uuid::Uuid;
 
 use crate::arch::Arch;
 
-/// What an image is an image of; the seed of every id and date in it.
+/// The identity of an image; the seed of all its ids and dates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Release {
     /// The version, as in `corten-<version>-<arch>.efi`.
     pub version: String,
     /// Architecture of the node.
     pub arch: Arch,
-    /// `SOURCE_DATE_EPOCH`: seconds since 1970, the only date an image knows.
+    /// `SOURCE_DATE_EPOCH`: seconds since 1970, the only date in an image.
     pub epoch: u64,
 }
 
@@ -58,7 +58,7 @@ impl Release {
         format!("corten-{}-{}", self.version, self.arch)
     }
 
-    /// The id of the part called `what`: the same for the same version and architecture.
+    /// The id of the part called `what`, fixed for a version and architecture.
     pub fn uuid(&self, what: &str) -> Uuid {
         let namespace = Uuid::new_v5(&Uuid::NAMESPACE_DNS, NAMESPACE);
         Uuid::new_v5(&namespace, format!("{}/{what}", self.stem()).as_bytes())

@@ -11,9 +11,9 @@ use crate::error::Result;
 pub const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 /// The media type of an image's configuration.
 pub const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
-/// The media type of a layer that is not compressed: what carries it is, or what it holds.
+/// The media type of an uncompressed layer: its container or its content is compressed.
 pub const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
-/// The file that says a directory is an image layout.
+/// The file that marks a directory as an image layout.
 pub const LAYOUT: (&str, &[u8]) = ("oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#);
 
 /// The digest and the size of some content.
@@ -21,12 +21,12 @@ pub const LAYOUT: (&str, &[u8]) = ("oci-layout", br#"{"imageLayoutVersion":"1.0.
 pub struct Blob {
     /// SHA-256, 64 hexadecimal digits.
     pub sha256: String,
-    /// In bytes.
+    /// Size in bytes.
     pub size: u64,
 }
 
 impl Blob {
-    /// Of what is in memory.
+    /// The blob of bytes in memory.
     pub fn of_bytes(data: &[u8]) -> Self {
         Self {
             sha256: checksums::of_bytes(data),
@@ -34,7 +34,7 @@ impl Blob {
         }
     }
 
-    /// Of a file.
+    /// The blob of a file.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -45,18 +45,18 @@ impl Blob {
         })
     }
 
-    /// `sha256:` and the digits.
+    /// The digest in OCI's form, `sha256:HEX`.
     pub fn digest(&self) -> String {
         format!("sha256:{}", self.sha256)
     }
 
-    /// The descriptor of content of a media type.
+    /// The descriptor of this content with the media type `kind`.
     pub fn descriptor(&self, kind: &str) -> Value {
         json!({"mediaType": kind, "digest": self.digest(), "size": self.size})
     }
 }
 
-/// The configuration of an image of one layer; `run` says how a container of it is started.
+/// The configuration of an image of one layer; `run` is the configuration of its containers.
 pub fn config(release: &Release, layer: &Blob, run: &Value) -> Vec<u8> {
     let created = calendar::rfc3339(release.epoch);
     json!({

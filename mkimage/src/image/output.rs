@@ -1,4 +1,5 @@
-//! How a format writes its file: sparse where it can be, errors that name the file, a full disk said as such.
+//! How a format writes its file: sparse where possible, with errors that name the file and report a
+//! full disk.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -27,7 +28,7 @@ pub(crate) fn create<T>(path: &Path, write: impl FnOnce(&mut File) -> Result<T>)
     })
 }
 
-/// Gives a file mode 0644, whatever the umask was.
+/// Sets mode 0644, whatever the umask was.
 pub(crate) fn readable(path: &Path) -> Result<()> {
     Ok(std::fs::set_permissions(
         path,
@@ -35,7 +36,7 @@ pub(crate) fn readable(path: &Path) -> Result<()> {
     )?)
 }
 
-/// Names the file in every error of `write`, and says what to do when the disk is full.
+/// Adds the file to every error of `write`, and a remedy for a full disk.
 pub(crate) fn checked<T>(path: &Path, write: impl FnOnce() -> Result<T>) -> Result<T> {
     write().map_err(|error| {
         let full = error
@@ -61,7 +62,7 @@ pub(crate) fn checked<T>(path: &Path, write: impl FnOnce() -> Result<T>) -> Resu
     })
 }
 
-/// The whole of an input file; the error names it.
+/// Reads a whole input file; the error names it.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).with_context(|| format!("reading {}", path.display()))
 }
@@ -78,8 +79,8 @@ pub(crate) fn size_of(path: &Path) -> Result<u64> {
         .len())
 }
 
-/// Calls `each` with (index, data) for every block of `disk` that holds a non-zero byte; holes of a
-/// sparse file are skipped without being read. `size` is the block size; the last block is padded.
+/// Calls `each` with (index, data) for every block of `disk` with a non-zero byte. Skips the holes
+/// of a sparse file without reading them. `size` is the block size; the last block is padded.
 pub(crate) fn blocks(
     disk: &mut File,
     size: usize,
@@ -93,7 +94,7 @@ pub(crate) fn blocks(
         match rustix::fs::seek(&*disk, rustix::fs::SeekFrom::Data(at)) {
             Ok(data) => at = at.max(data / step * step),
             Err(Errno::NXIO) => break,
-            Err(_) => {} // a file system without holes: read everything
+            Err(_) => {} // the file system has no holes: read everything
         }
         disk.seek(SeekFrom::Start(at))?;
         buffer.fill(0);
@@ -107,7 +108,7 @@ pub(crate) fn blocks(
     Ok(())
 }
 
-/// Copies a disk, leaving holes where it holds zeros; the copy has the same size.
+/// Copies a disk, leaving holes for zeros; the copy has the same size.
 pub(crate) fn copy_sparse(from: &mut File, to: &mut File) -> Result<()> {
     const CHUNK: usize = 1 << 16;
     let size = from.metadata()?.len();
@@ -118,7 +119,7 @@ pub(crate) fn copy_sparse(from: &mut File, to: &mut File) -> Result<()> {
     Ok(to.set_len(size)?)
 }
 
-/// A part of a larger file, seen as a file of its own: a partition of a disk image.
+/// A part of a larger file as a file of its own, such as a partition of a disk image.
 #[derive(Debug)]
 pub(crate) struct Window<'a> {
     file: &'a mut File,

@@ -8,11 +8,11 @@ use super::{Release, checksums, output};
 use crate::arch::Arch;
 use crate::error::{Failure, Result};
 
-/// What a node that runs pods is given; an importer may change both.
+/// Resources of a node that runs pods; an importer may change both.
 const CPUS: u32 = 2;
 const MEMORY_MIB: u32 = 4096;
 
-/// VMware's name of a guest of `arch`; an error where there is no OVA for it.
+/// VMware's name of a guest of `arch`; an error if the architecture has no OVA.
 pub fn guest(arch: Arch) -> Result<&'static str> {
     arch.names().vmware_guest.ok_or_else(|| {
         Failure::new(
@@ -22,7 +22,8 @@ pub fn guest(arch: Arch) -> Result<&'static str> {
     })
 }
 
-/// Writes to `out` the OVA of a disk: `vmdk` as [`super::vmdk::build`] wrote it, of the disk image `raw`.
+/// Writes to `out` the OVA of a disk. `vmdk` is [`super::vmdk::build`]'s output for the disk image
+/// `raw`.
 pub fn build(out: &Path, release: &Release, raw: &Path, vmdk: &Path) -> Result<()> {
     let guest = guest(release.arch)?;
     let stem = release.stem();
@@ -139,7 +140,7 @@ fn devices() -> [Device; 5] {
     ]
 }
 
-/// One `Item`; the schema wants its elements in alphabetical order.
+/// One `Item`; the schema requires its elements in alphabetical order.
 fn item(id: u32, device: &Device) -> String {
     let mut lines: Vec<String> = device
         .more

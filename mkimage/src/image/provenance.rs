@@ -1,5 +1,5 @@
-//! How the outputs came to be: an in-toto statement (v1) with SLSA's provenance predicate (v1).
-//! It says nothing about the machine or the time, so it is as reproducible as the outputs.
+//! The provenance of the outputs: an in-toto statement (v1) with SLSA's provenance predicate (v1).
+//! It contains nothing of the machine or the time, so that it is as reproducible as the outputs.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -10,31 +10,31 @@ use serde_json::{Value, json};
 use super::{Release, checksums, output};
 use crate::error::Result;
 
-/// An input of the build that a lock pins.
+/// A locked input of the build.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Material {
-    /// What it is, as a package URL or another URI.
+    /// Its package URL or another URI.
     pub uri: String,
     /// Its SHA-256.
     pub sha256: String,
 }
 
-/// What a provenance statement states.
+/// The content of a provenance statement.
 #[derive(Debug)]
 pub struct Provenance {
     /// The outputs: files, or directories of files.
     pub outputs: Vec<PathBuf>,
     /// The inputs.
     pub materials: Vec<Material>,
-    /// What the user chose: the profile as JSON.
+    /// The user's choices: the profile as JSON.
     pub parameters: Value,
-    /// The commit of the sources, as nodes tell it.
+    /// The commit of the sources, as nodes report it.
     pub commit: Option<String>,
-    /// Packages that are not what the lock names.
+    /// Packages that differ from the lock.
     pub substituted: Vec<Substituted>,
 }
 
-/// A package that the mirrors no longer have in its locked version.
+/// A package whose locked version the mirrors have removed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Substituted {
     /// Its package URL, without a version.
@@ -45,7 +45,7 @@ pub struct Substituted {
     pub used: String,
 }
 
-/// Names the meaning of `externalParameters`; raised when that changes.
+/// Identifies the meaning of `externalParameters`; must be raised when that changes.
 const BUILD_TYPE: &str = "urn:corten:mkimage:build:v1";
 
 /// Writes the statement to `out`.

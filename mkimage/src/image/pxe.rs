@@ -1,4 +1,4 @@
-//! The network boot bundle: a directory to put on a TFTP or HTTP server as it is.
+//! The network boot bundle: a directory for a TFTP or HTTP server.
 
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -7,7 +7,7 @@ use std::path::Path;
 use super::{Release, output};
 use crate::error::{Failure, Result};
 
-/// What a machine loads over the network.
+/// The content of a network boot bundle.
 #[derive(Debug)]
 pub struct Pxe<'a> {
     /// The kernel.
@@ -18,11 +18,11 @@ pub struct Pxe<'a> {
     pub cmdline: &'a str,
 }
 
-/// The bundle's kernel.
+/// File name of the kernel.
 pub const KERNEL: &str = "vmlinuz";
-/// Its initramfs.
+/// File name of the initramfs.
 pub const INITRAMFS: &str = "initramfs";
-/// What iPXE is told to do with both.
+/// File name of the iPXE script.
 pub const SCRIPT: &str = "boot.ipxe";
 
 /// Makes the directory `out` with `vmlinuz`, `initramfs` and `boot.ipxe`.
@@ -47,14 +47,15 @@ pub fn build(out: &Path, release: &Release, pxe: &Pxe<'_>) -> Result<()> {
     })
 }
 
-/// The kernel command line in a script of the builder's; `None` if there is none.
+/// The kernel command line in the builder's iPXE script; `None` for another script.
 pub fn command_line(script: &str) -> Option<&str> {
     let start = format!("kernel {KERNEL} initrd={INITRAMFS} ");
     let line = script.lines().find_map(|line| line.strip_prefix(&start))?;
     Some(line.split(" || ").next().unwrap_or(line))
 }
 
-/// The iPXE script: names without a server, which iPXE takes from beside the script.
+/// The iPXE script. Its names have no server, so that iPXE loads them from the script's own
+/// location.
 fn script(release: &Release, cmdline: &str) -> Result<String> {
     let operator = |word: &str| word == "||" || word == "&&";
     if cmdline.contains("${") || cmdline.split_whitespace().any(operator) {

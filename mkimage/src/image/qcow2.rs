@@ -1,6 +1,6 @@
 //! qcow2 (QEMU's docs/interop/qcow2, version 3), clusters compressed with zstd.
 //!
-//! Written here rather than by qemu-img, so that neither the host's QEMU nor its libzstd decides a byte.
+//! Written here and not by qemu-img, so that no byte depends on the host's QEMU or libzstd.
 
 use std::fs::File;
 use std::io::{BufWriter, Seek as _, SeekFrom, Write as _};
@@ -11,11 +11,11 @@ use anyhow::ensure;
 use super::{bytes, output};
 use crate::error::Result;
 
-/// QEMU's own default, 64 KiB.
+/// QEMU's default, 64 KiB.
 const CLUSTER_BITS: u32 = 16;
 const CLUSTER: u64 = 1 << CLUSTER_BITS;
 const ENTRIES: u64 = CLUSTER / 8;
-/// References of 16 bits.
+/// Reference counts of 16 bits.
 const REFCOUNT_ORDER: u32 = 4;
 const REFCOUNTS: u64 = CLUSTER / 2;
 /// The entry's cluster has exactly one reference.
@@ -37,18 +37,19 @@ pub fn build(out: &Path, raw: &Path) -> Result<()> {
     output::create(out, |file| write(file, &mut disk, size))
 }
 
-/// What is known of the file while it grows.
+/// The layout of the file during writing.
 struct Image {
-    /// Where the next byte goes.
+    /// Offset of the next free byte.
     end: u64,
-    /// References to each cluster.
+    /// Reference count of each cluster.
     references: Vec<u16>,
-    /// Mapping tables by their index in the first table; empty ones are not stored.
+    /// Second-level mapping tables by their index in the first-level table; empty ones are not
+    /// stored.
     tables: Vec<Option<Vec<u64>>>,
 }
 
 impl Image {
-    /// Counts a reference to every cluster the bytes touch, and reserves them.
+    /// Adds a reference to every cluster that the bytes touch, and reserves those clusters.
     fn take(&mut self, at: u64, len: u64) -> Result<()> {
         let last = bytes::index(at.saturating_add(len).saturating_sub(1) / CLUSTER)?;
         if self.references.len() <= last {
@@ -68,14 +69,14 @@ impl Image {
         Ok(())
     }
 
-    /// A new run of whole clusters.
+    /// Allocates a run of whole clusters.
     fn clusters(&mut self, count: u64) -> Result<u64> {
         let at = bytes::align(self.end, CLUSTER);
         self.take(at, count.saturating_mul(CLUSTER))?;
         Ok(at)
     }
 
-    /// Notes where guest cluster `index` is.
+    /// Sets the mapping entry of guest cluster `index`.
     fn map(&mut self, index: u64, entry: u64) -> Result<()> {
         let slot = bytes::index(index / ENTRIES)?;
         let table = self
@@ -124,14 +125,14 @@ fn write(file: &mut File, disk: &mut File, size: u64) -> Result<()> {
     Ok(())
 }
 
-/// The clusters that are not zero: compressed and packed, or whole where that saves nothing.
+/// Writes the non-zero clusters: compressed and packed, or whole where compression saves nothing.
 fn data(file: &mut File, disk: &mut File, image: &mut Image) -> Result<()> {
     let mut out = BufWriter::new(&mut *file);
     let mut compressor = zstd::bulk::Compressor::new(ZSTD_LEVEL)?;
     output::blocks(disk, 1 << CLUSTER_BITS, |index, block| {
         let packed = compressor.compress(block)?;
         let len = bytes::size(packed.len());
-        // Rounded up to sectors it must still be smaller than a cluster.
+        // Rounded up to sectors it must be smaller than a cluster.
         if bytes::align(len, 512).saturating_add(512) >= CLUSTER {
             let at = image.clusters(1)?;
             out.seek(SeekFrom::Start(at))?;
@@ -139,7 +140,7 @@ fn data(file: &mut File, disk: &mut File, image: &mut Image) -> Result<()> {
             return image.map(index, at | COPIED);
         }
         let at = image.end;
-        // A reader takes whole sectors; references count what it may touch.
+        // A reader reads whole sectors; the reference counts cover all clusters it may touch.
         let sectors = (at % 512).saturating_add(len).div_ceil(512);
         let touched = (sectors * 512).saturating_sub(at % 512);
         image.take(at, touched)?;
@@ -151,7 +152,7 @@ fn data(file: &mut File, disk: &mut File, image: &mut Image) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// Writes the reference counts, last, of every cluster including their own.
+/// Writes the reference counts of every cluster, including their own; the last part of the file.
 fn references(file: &mut File, image: &mut Image) -> Result<(u64, u32)> {
     let before = bytes::align(image.end, CLUSTER) / CLUSTER;
     let mut blocks = 1;

@@ -1,5 +1,5 @@
-//! The disk image: GPT with EFI (boot loader, UKI), BIOS (GRUB), META and, where it is asked for, IMAGECACHE. STATE
-//! and EPHEMERAL are made on the node, in the space behind.
+//! The disk image: GPT with EFI (boot loader, UKI), BIOS (GRUB), META and, on request, IMAGECACHE.
+//! Never contains STATE and EPHEMERAL, which the node makes in the free space.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -15,7 +15,7 @@ use super::{Release, bytes, grub, output};
 use crate::error::{Failure, Result};
 use crate::secure_boot::enrolment;
 
-/// What goes onto a disk.
+/// The content of a disk.
 #[derive(Debug)]
 pub struct Disk<'a> {
     /// The unified kernel image.
@@ -24,45 +24,45 @@ pub struct Disk<'a> {
     pub sd_boot: &'a Path,
     /// GRUB's directory ([`crate::arch::Names::grub`]) for BIOS; `None` leaves the partition empty.
     pub grub: Option<&'a Path>,
-    /// The directory of the files that set the firmware's keys ([`enrolment`]).
+    /// The directory of the files that enrol the firmware's keys ([`enrolment`]).
     pub enrol: &'a Path,
     /// Initial META values.
     pub meta: &'a corten_meta::Values,
-    /// What a board needs besides.
+    /// The board's additions.
     pub board: &'a Board,
-    /// The file system of the image cache; `None` leaves the partition out.
+    /// The file system of the image cache; `None` omits the partition.
     pub images: Option<&'a Path>,
-    /// Size of the disk in bytes; `None` is the smallest that holds the boot partitions.
+    /// Size of the disk in bytes; `None` for the smallest that holds the partitions.
     pub size: Option<u64>,
 }
 
-/// What a board needs besides; by default nothing.
+/// A board's additions; by default none.
 #[derive(Debug, Default)]
 pub struct Board {
     /// Files of the EFI partition.
     pub esp: Vec<FatFile>,
-    /// What its firmware reads from the disk itself: offset in bytes, and file.
+    /// Files that its firmware reads from the disk itself: offset in bytes, and file.
     pub raw: BTreeMap<u64, PathBuf>,
-    /// Where the first partition begins, in bytes: a multiple of [`ALIGNMENT`]; `None` is the usual place.
+    /// Offset of the first partition in bytes, a multiple of [`ALIGNMENT`]; `None` for the default.
     pub start: Option<u64>,
 }
 
 /// EFI system partition.
 pub const TYPE_EFI: Uuid = uuid!("C12A7328-F81F-11D2-BA4B-00A0C93EC93B");
-/// Where GRUB keeps its core image.
+/// BIOS boot partition, with GRUB's core image.
 pub const TYPE_BIOS: Uuid = uuid!("21686148-6449-6E6F-744E-656564454649");
 /// Linux data.
 pub const TYPE_LINUX: Uuid = uuid!("0FC63DAF-8483-4772-8E79-3D69D8477DE4");
 
 const SECTOR: u64 = 512;
 const MIB: u64 = 1 << 20;
-/// Of partitions, in bytes.
+/// Alignment of partitions in bytes.
 pub const ALIGNMENT: u64 = MIB;
-/// The first byte behind the primary partition table (UEFI 2.10, section 5.3.1).
+/// The first byte after the primary partition table (UEFI 2.10, section 5.3.1).
 const TABLE_END: u64 = 34 * SECTOR;
 /// The ESP holds the running UKI and the next one, and a third while one is being replaced.
 const UKIS: u64 = 3;
-/// Room for UKIs that grow; also what firmware vendors and other systems take as the least.
+/// Room for larger UKIs; also the minimum of firmware vendors and other systems.
 const SMALLEST_ESP: u64 = 256 * MIB;
 /// Attribute of the BIOS partition: legacy BIOS bootable.
 const LEGACY_BOOT: u64 = 1 << 2;
@@ -88,7 +88,7 @@ pub fn build(out: &Path, release: &Release, disk: &Disk<'_>) -> Result<()> {
     let used = layout
         .last()
         .map_or(0, |last| last.start.saturating_add(last.size));
-    // The backup GPT takes the last 33 sectors; 1 MiB keeps the size whole.
+    // The backup GPT needs the last 33 sectors; 1 MiB keeps the size in whole MiB.
     let smallest = used.saturating_add(MIB);
     let size = disk.size.unwrap_or(smallest);
     if size < smallest || !size.is_multiple_of(MIB) {
@@ -127,17 +127,18 @@ pub fn build(out: &Path, release: &Release, disk: &Disk<'_>) -> Result<()> {
     })
 }
 
-/// The UKI's boot entry on a new disk: it has its tries before it.
+/// The UKI's boot entry on a new disk, with all of its tries left.
 fn new_entry(release: &Release) -> Entry {
     Entry::new(&release.version, 0)
 }
 
-/// systemd-boot's configuration: no menu unless a key is held, no editing of the command line. Firmware
-/// that waits for keys is given ours in a virtual machine; elsewhere by who chooses it from the menu.
+/// systemd-boot's configuration: no menu unless a key is held, no editing of the command line. In a
+/// virtual machine, firmware in setup mode gets our keys at once; on hardware, the operator selects
+/// them in the menu.
 const LOADER_CONF: &str = "timeout 0\neditor no\nsecure-boot-enroll if-safe\n";
 
-/// What systemd-boot reads besides programs: its configuration, and those files in the directory `enrol` that
-/// set the firmware's keys. There are none when the image is signed with published keys.
+/// systemd-boot's data files: its configuration, and the files in `enrol` that set the firmware's
+/// keys. `enrol` is empty when the image is signed with published keys.
 pub(crate) fn loader_files(enrol: &Path) -> Vec<FatFile> {
     let conf = (
         "loader/loader.conf".to_owned(),
@@ -165,7 +166,7 @@ fn esp_files(release: &Release, disk: &Disk<'_>) -> Result<Vec<FatFile>> {
     ];
     files.extend(loader_files(disk.enrol));
     if disk.grub.is_some() {
-        // A UKI that booted well loses its counter; one that did not yet carries `+left-done`.
+        // A UKI that has booted successfully loses its counter; before, it carries `+left-done`.
         let good = new_entry(release).good().to_string();
         let stem = good.trim_end_matches(".efi");
         let paths = ["", "+*"].map(|counter| format!("($root)/EFI/Linux/{stem}{counter}.efi"));
@@ -180,7 +181,7 @@ fn esp_files(release: &Release, disk: &Disk<'_>) -> Result<Vec<FatFile>> {
     Ok(files)
 }
 
-/// What is written before the first partition, in the order of the places, none over another.
+/// The files before the first partition in order of their offsets; an error if two overlap.
 fn own_places(raw: &BTreeMap<u64, PathBuf>, end: u64) -> Result<Vec<(u64, &Path)>> {
     let mut free = TABLE_END;
     let mut places = Vec::new();
@@ -227,7 +228,7 @@ fn layout(start: u64, esp: u64, cache: Option<u64>) -> Vec<Partition> {
             attributes: 0,
         },
     ];
-    // The last one of the image: the node makes its own behind it.
+    // The last partition of the image: the node makes its own after it.
     layout.extend(cache.map(|size| Partition {
         label: "IMAGECACHE",
         kind: TYPE_LINUX,

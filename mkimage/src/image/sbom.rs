@@ -8,20 +8,20 @@ use serde_json::{Value, json};
 use super::{Release, calendar, checksums, output};
 use crate::error::Result;
 
-/// Something an image is made of: a Debian package, a crate, a Go module, the kernel.
+/// A component of an image: a Debian package, a crate, a Go module, the kernel.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Component {
-    /// Its name where it comes from.
+    /// Its upstream name.
     pub name: String,
-    /// Its version there.
+    /// Its upstream version.
     pub version: String,
-    /// Who supplies it, as SPDX has it: `Organization: Debian`, or `NOASSERTION`.
+    /// Its supplier in SPDX's form: `Organization: Debian`, or `NOASSERTION`.
     pub supplier: String,
-    /// Its licence as an SPDX expression, where it declares one.
+    /// Its licence as an SPDX expression, if declared.
     pub licence: Option<String>,
     /// Its package URL.
     pub purl: String,
-    /// SHA-256 of the file it came in, where there is one.
+    /// SHA-256 of its source file, if there is one.
     pub sha256: Option<String>,
 }
 
@@ -34,7 +34,7 @@ pub fn write(out: &Path, release: &Release, components: &[Component]) -> Result<
     output::create(out, |file| Ok(file.write_all(text.as_bytes())?))
 }
 
-/// The document: components sorted, each once.
+/// The document: sorted components without duplicates.
 pub fn document(release: &Release, components: &[Component]) -> Result<String> {
     let mut components = components.to_vec();
     components.sort_by(|a, b| a.purl.cmp(&b.purl).then_with(|| a.cmp(b)));
@@ -62,7 +62,7 @@ pub fn document(release: &Release, components: &[Component]) -> Result<String> {
     );
     let mut relationships = vec![relation("SPDXRef-DOCUMENT", "DESCRIBES", IMAGE)];
     relationships.extend(ids.iter().map(|id| relation(IMAGE, "CONTAINS", id)));
-    // Documents that differ need names that differ: the name is made from what is in it.
+    // Different documents need different namespaces; the namespace is a hash of the content.
     let content = checksums::of_bytes(serde_json::to_string(&packages)?.as_bytes());
     let document = json!({
         "spdxVersion": "SPDX-2.3",
@@ -81,7 +81,7 @@ pub fn document(release: &Release, components: &[Component]) -> Result<String> {
 }
 
 fn package(id: &str, component: &Component) -> Value {
-    // Old crates write `MIT/Apache-2.0` for a choice.
+    // Older crates write `MIT/Apache-2.0` for a choice.
     let licence = component
         .licence
         .as_ref()
@@ -113,7 +113,7 @@ fn relation(from: &str, kind: &str, to: &str) -> Value {
     json!({"spdxElementId": from, "relationshipType": kind, "relatedSpdxElement": to})
 }
 
-/// Letters, digits, dots and dashes are all an id may have.
+/// An id with SPDX's characters only: letters, digits, dots and dashes.
 fn id(number: u32, name: &str) -> String {
     let plain = |c: char| {
         if c.is_ascii_alphanumeric() || c == '.' {

@@ -1,4 +1,4 @@
-//! Tar files that hold nothing of the machine they were made on.
+//! Tar files without any trace of the build machine.
 
 use std::io::{Read, Write};
 
@@ -23,7 +23,7 @@ impl<W: Write> Tarball<W> {
     }
 
     fn header(&self, kind: EntryType, mode: u32, size: u64) -> Header {
-        // GNU's old format: what every cloud's importer reads, and sizes above 8 GiB.
+        // GNU's old format: every cloud's importer reads it, and it allows sizes above 8 GiB.
         let mut header = Header::new_gnu();
         header.set_entry_type(kind);
         header.set_mode(mode);
@@ -48,7 +48,7 @@ impl<W: Write> Tarball<W> {
             .append_data(&mut header, path, content.take(size))?)
     }
 
-    /// Adds what a tree has at `path`, with its mode and owner.
+    /// Adds a node of a tree at `path`, with its mode and owner.
     pub(crate) fn node(&mut self, path: &str, node: &Node) -> Result<()> {
         let (kind, size) = match &node.kind {
             Kind::Directory => (EntryType::Directory, 0),
@@ -77,7 +77,7 @@ impl<W: Write> Tarball<W> {
         self.file(path, super::bytes::size(content.len()), content)
     }
 
-    /// Ends the archive and gives back what it was written to.
+    /// Ends the archive and returns the writer.
     pub(crate) fn finish(self) -> Result<W> {
         Ok(self.tar.into_inner()?)
     }

@@ -1,5 +1,5 @@
-//! What the tests of the formats share: a directory of their own, a release, small stand-ins for
-//! the programs an image wraps.
+//! Shared parts of the formats' tests: a temporary directory, a release, small stand-ins for the
+//! wrapped programs.
 
 use std::path::{Path, PathBuf};
 
@@ -35,7 +35,7 @@ pub(crate) fn release() -> Release {
     }
 }
 
-/// Bytes that do not compress and do not repeat, the same on every run.
+/// Pseudo-random bytes that do not compress, the same on every run.
 pub(crate) fn noise(len: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     std::iter::repeat_with(|| {
@@ -49,7 +49,7 @@ pub(crate) fn noise(len: usize) -> Vec<u8> {
     .collect()
 }
 
-/// Runs a host tool and returns what it said; fails the test when the tool does.
+/// Runs a host tool and returns its output; fails the test if the tool fails.
 pub(crate) fn host(program: &str, args: &[&str]) -> String {
     let output = crate::tool::Tool::new(program).args(args).output().unwrap();
     String::from_utf8_lossy(&output).into_owned()
@@ -60,7 +60,7 @@ pub(crate) fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// A PE file as small as they come: headers, `.text`, `.sbat`, `.reloc`.
+/// A minimal PE file: headers, `.text`, `.sbat`, `.reloc`.
 pub(crate) fn stub() -> Vec<u8> {
     let mut pe = vec![0; 0x400];
     pe[..2].copy_from_slice(b"MZ");
@@ -98,7 +98,7 @@ pub(crate) fn stub() -> Vec<u8> {
     pe
 }
 
-/// A 64 MiB disk with noise, text, zeros between them, and something at its very end.
+/// A 64 MiB disk with noise, text, zeros between them, and data at its very end.
 pub(crate) fn disk(scratch: &Scratch) -> PathBuf {
     use std::os::unix::fs::FileExt as _;
     let path = scratch.path("disk.raw");

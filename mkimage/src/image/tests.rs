@@ -1,5 +1,5 @@
-//! Whole images from stand-ins: the host's own tools find them sound, `inspect` finds what went
-//! in, and no byte depends on where, when or by whom they were built.
+//! Whole images from stand-ins: the host's tools find them valid, `inspect` finds their content,
+//! and no byte depends on the place, time or user of the build.
 
 use std::path::{Path, PathBuf};
 
@@ -98,7 +98,7 @@ fn everything(scratch: &Scratch, dir: &str) -> Vec<PathBuf> {
 fn every_format_is_sound_and_the_same_from_another_directory_a_moment_later() {
     let scratch = Scratch::new();
     let one = everything(&scratch, "one");
-    std::thread::sleep(std::time::Duration::from_millis(2100)); // FAT counts in 2 seconds
+    std::thread::sleep(std::time::Duration::from_millis(2100)); // FAT has a resolution of 2 seconds
     let two = everything(&scratch, "another/place");
     for (a, b) in one.iter().zip(&two) {
         let same = std::fs::read(a).unwrap() == std::fs::read(b).unwrap();
@@ -149,7 +149,7 @@ fn sound(scratch: &Scratch, all: &[PathBuf]) {
 
 fn inspected(scratch: &Scratch, all: &[PathBuf]) {
     let find = |end: &str| all.iter().find(|path| path.ends_with(end)).unwrap();
-    // As for Google Cloud, but not filled up to a GiB.
+    // An archive as for Google Cloud, but without padding to a GiB.
     let (directory, link) = (scratch.path(""), scratch.path("disk.raw"));
     std::os::unix::fs::symlink(find("corten.raw"), &link).unwrap();
     let archive = scratch.path("corten.gcp");
@@ -377,7 +377,7 @@ fn a_boards_firmware_lies_where_the_board_looks_for_it() {
     let esp = format!("{}@@16M", text(&scratch.path("board.raw")));
     let copied = host("mdir", &["-b", "-i", &esp, "::overlays"]);
     assert_eq!(copied.trim(), "::/overlays/x.dtbo");
-    // Over the partition table, over another file, over the first partition.
+    // Offsets in the partition table, in another file, in the first partition.
     for places in [&[512][..], &[32 << 10, 33 << 10], &[(16 << 20) - 4096]] {
         let error = write(places).unwrap_err();
         assert!(error.to_string().contains("does not fit"), "{error}");

@@ -1,9 +1,9 @@
 //! The unified kernel image: systemd-stub with our sections appended.
 //!
-//! The stub (UEFI Specification 2.10, PE32+) is taken as it comes from its package. Sections' data
-//! starts on a 4 KiB boundary of the file, so that GRUB can read kernel and initramfs out of the
-//! same file by sector numbers ([`super::grub`]), and BIOS needs no second copy of them. Between
-//! sections there is nothing, so that every signer and every firmware takes the same digest of it.
+//! The stub (UEFI Specification 2.10, PE32+) is used as packaged. Section data starts on a 4 KiB
+//! boundary of the file. GRUB can therefore address kernel and initramfs in the same file by sector
+//! ([`super::grub`]), and BIOS needs no second copy. The file has no gaps between sections, so that
+//! every signing tool and every firmware computes the same digest.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use crate::arch::Arch;
 use crate::error::{Failure, Result};
 use crate::secure_boot::{Signer, authenticode};
 
-/// What goes into a unified kernel image.
+/// The content of a unified kernel image.
 #[derive(Debug)]
 pub struct Uki<'a> {
     /// systemd-stub of the same architecture ([`crate::arch::Names::sd_stub`]).
@@ -32,35 +32,36 @@ pub struct Uki<'a> {
     pub os_release: &'a str,
     /// `uname -r` of the kernel.
     pub uname: &'a str,
-    /// Whose signature is at its end.
+    /// The signer of the image.
     pub signer: &'a Signer,
 }
 
 /// A section of a unified kernel image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Section {
-    /// Its name, as `.linux`.
+    /// Its name, such as `.linux`.
     pub name: String,
-    /// Where its data starts in the file, bytes.
+    /// Offset of its data in the file, in bytes.
     pub offset: u64,
-    /// How much data it has, bytes, without padding.
+    /// Size of its data in bytes, without padding.
     pub size: u64,
 }
 
-/// Section data starts at a multiple of this many bytes: no less than a disk sector, so that a
-/// block list can name it, and a page, so that nothing has to be copied to be mapped.
+/// Alignment of section data in the file: at least a disk sector, so that a block list can address
+/// it, and a page, so that it can be mapped without a copy.
 const FILE_ALIGNMENT: u64 = 4096;
 /// `IMAGE_SCN_CNT_INITIALIZED_DATA | IMAGE_SCN_MEM_READ`.
 const READ_ONLY_DATA: u32 = pe::IMAGE_SCN_CNT_INITIALIZED_DATA.0 | pe::IMAGE_SCN_MEM_READ.0;
 const SECTION_HEADER: usize = 40;
-/// In such a header: how much of the file is the section's, and from where.
+/// Fields of a section header: size and file offset of the section's data.
 const RAW_SIZE: usize = 16;
 const RAW_OFFSET: usize = 20;
 /// Offsets in the optional header (PE32+, after the signature and the COFF header).
 const SIZE_OF_INITIALIZED_DATA: usize = 8;
 const SIZE_OF_IMAGE: usize = 56;
 const CHECKSUM: usize = 64;
-/// The firmware's and GRUB's tools read offsets as signed 32 bits in places; half of it is ample.
+/// Some tools of firmware and GRUB read offsets as signed 32-bit numbers; half of that range
+/// suffices.
 const LARGEST: u64 = 1 << 30;
 
 /// Writes the image to `out`.
@@ -103,7 +104,7 @@ pub fn sections(data: &[u8]) -> Result<Vec<Section>> {
         .collect()
 }
 
-/// The section called `name`; an error when the image has none.
+/// The section called `name`; an error if it is missing.
 pub fn section<'a>(sections: &'a [Section], name: &str) -> Result<&'a Section> {
     sections
         .iter()
@@ -120,7 +121,8 @@ pub fn content<'a>(data: &'a [u8], section: &Section) -> Result<&'a [u8]> {
     )
 }
 
-/// The architecture an EFI program is for; `None` if it is none, or for another machine.
+/// The architecture of an EFI program; `None` if the file is no EFI program or for an unsupported
+/// machine.
 pub fn arch(program: &[u8]) -> Option<Arch> {
     let file = PeFile64::parse(program).ok()?;
     let machine = file.nt_headers().file_header().machine.get(LE).0;
@@ -128,7 +130,8 @@ pub fn arch(program: &[u8]) -> Option<Arch> {
     all.find(|arch| arch.names().pe_machine == machine)
 }
 
-/// The kernel, refused when it is of another architecture, cannot be started by EFI, or is signed by itself.
+/// Reads the kernel; refuses one of another architecture, without an EFI stub, or with a signature
+/// of its own.
 fn kernel(path: &Path, release: &Release) -> Result<Vec<u8>> {
     let data = output::read(path)?;
     if arch(&data) == Some(release.arch) {
@@ -150,7 +153,8 @@ fn kernel(path: &Path, release: &Release) -> Result<Vec<u8>> {
     ))
 }
 
-/// The stub's revocation lines and ours, one table: what Secure Boot's revocation list names.
+/// The stub's revocation lines and ours in one table, which Secure Boot's revocation list refers
+/// to.
 fn sbat(stub: &[u8], release: &Release) -> Result<Vec<u8>> {
     let all = sections(stub)?;
     let theirs = content(stub, section(&all, ".sbat")?)?;
@@ -166,15 +170,15 @@ fn sbat(stub: &[u8], release: &Release) -> Result<Vec<u8>> {
     Ok(table)
 }
 
-/// Where the headers of a stub have what must change, and what is in use.
+/// The stub's headers: the offsets to change and the space in use.
 struct Layout {
-    /// The COFF header, behind the signature.
+    /// Offset of the COFF header, after the signature.
     coff: usize,
     optional: usize,
     table: usize,
-    /// The section headers that stay, as they are.
+    /// The unchanged section headers.
     kept: Vec<u8>,
-    /// How long the section table was, bytes.
+    /// Size of the old section table in bytes.
     old_table: usize,
     /// The end of all headers.
     room: usize,
@@ -186,7 +190,7 @@ struct Layout {
 }
 
 impl Layout {
-    /// Of `stub`, to which sections called `new` will be added.
+    /// The layout of `stub`, to which the sections `new` will be added.
     fn of(stub: &[u8], release: &Release, new: &[(&str, Vec<u8>)]) -> Result<Self> {
         let file = PeFile64::parse(stub)?;
         let headers = file.nt_headers();
@@ -230,10 +234,12 @@ impl Layout {
     }
 }
 
-/// Adds the sections (replacing those of the same name) behind the stub's own; nothing signs the result.
+/// Adds the sections after the stub's own, replacing those of the same name. The result is
+/// unsigned.
 ///
 /// # Errors
-/// The stub is no EFI program of the release's architecture, or has no room for them.
+/// The stub is no EFI program of the release's architecture, or has no room for the section
+/// headers.
 pub fn append(mut image: Vec<u8>, release: &Release, new: &[(&str, Vec<u8>)]) -> Result<Vec<u8>> {
     let layout = Layout::of(&image, release, new)?;
     let (mut address, mut initialized) = (layout.address, layout.initialized);
@@ -298,8 +304,8 @@ pub fn append(mut image: Vec<u8>, release: &Release, new: &[(&str, Vec<u8>)]) ->
     Ok(image)
 }
 
-/// Lets every section of `table` reach to the next one in the file. What is behind its own data is not
-/// loaded: memory has its virtual size.
+/// Extends every section of `table` to the next one in the file. Firmware does not load the added
+/// bytes: in memory a section has its virtual size.
 fn close_gaps(table: &mut [u8]) -> Result<()> {
     let rows = table.len() / SECTION_HEADER;
     for (row, next) in (0..rows).zip(1..rows) {
@@ -398,7 +404,8 @@ mod tests {
         assert_eq!(optional.size_of_image() % 4096, 0);
         let stated = optional.check_sum();
         image[0x58 + CHECKSUM..0x58 + CHECKSUM + 4].fill(0);
-        // RFC 1071-style sum done another way: all words at once, folded at the end.
+        // A different algorithm from RFC 1071's sum, as a check: adds all words at once and folds
+        // at the end.
         let words: u64 = image
             .chunks(2)
             .map(|w| u64::from(w[0]) | u64::from(w[1]) << 8)

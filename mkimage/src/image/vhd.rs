@@ -1,5 +1,5 @@
-//! VHD, fixed: the disk as it is, and a footer of 512 bytes (Microsoft's Virtual Hard Disk Image
-//! Format Specification). Azure wants whole MiB.
+//! VHD, fixed: the raw disk and a footer of 512 bytes (Microsoft's Virtual Hard Disk Image Format
+//! Specification). Azure requires whole MiB.
 
 use std::io::{Seek as _, SeekFrom, Write as _};
 use std::path::Path;
@@ -9,10 +9,10 @@ use anyhow::ensure;
 use super::{Release, bytes, output};
 use crate::error::Result;
 
-/// Seconds from 1970 to 2000, where the format's clock starts.
+/// Seconds from 1970 to 2000, the epoch of the format.
 const YEAR_2000: u64 = 946_684_800;
-/// Readers trust the size only of the writers they know, and else compute a smaller one from the
-/// geometry; so a fixed disk names Windows.
+/// Readers use the size field only of creators they know, and otherwise compute a smaller size from
+/// the geometry. A fixed disk therefore names Windows as its creator.
 const CREATOR: &[u8; 4] = b"win ";
 const CREATOR_OS: &[u8; 4] = b"Wi2k";
 const CHECKSUM: usize = 64;

@@ -1,4 +1,4 @@
-//! VMDK, streamOptimized (VMware's Virtual Disk Format 5.0): what an OVA carries.
+//! VMDK, streamOptimized (VMware's Virtual Disk Format 5.0): the disk format of an OVA.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -18,9 +18,9 @@ const TABLE: u64 = 512;
 const DESCRIPTOR_SECTORS: u64 = 20;
 /// Sectors before the first grain.
 const OVERHEAD: u64 = 128;
-/// Newline test is valid; grains are compressed; markers are there.
+/// Newline test is valid; grains are compressed; markers are present.
 const FLAGS: u32 = 1 | 1 << 16 | 1 << 17;
-/// The directory's place is in the footer.
+/// The directory's offset is in the footer.
 const AT_END: u64 = u64::MAX;
 const DEFLATE: u16 = 1;
 const MARK_END: u32 = 0;
@@ -63,7 +63,7 @@ struct Stream<W: Write> {
 }
 
 impl<W: Write> Stream<W> {
-    /// Appends `data`, filled up to whole sectors.
+    /// Appends `data`, padded to whole sectors.
     fn put(&mut self, data: &[u8]) -> Result<()> {
         let mut data = data.to_vec();
         bytes::pad(&mut data, bytes::index(SECTOR)?);
@@ -81,7 +81,7 @@ impl<W: Write> Stream<W> {
     }
 }
 
-/// Writes every grain that is not zero and behind each 512 their table; returns the directory.
+/// Writes every non-zero grain, and a table after each 512; returns the directory.
 fn grains(stream: &mut Stream<impl Write>, disk: &mut File, sectors: u64) -> Result<Vec<u32>> {
     let tables = sectors.div_ceil(GRAIN * TABLE);
     let mut directory = vec![0; bytes::index(tables)?];
@@ -109,7 +109,7 @@ fn grains(stream: &mut Stream<impl Write>, disk: &mut File, sectors: u64) -> Res
     Ok(directory)
 }
 
-/// Writes a table of grains and notes its place.
+/// Writes a grain table and records its offset.
 fn close(
     stream: &mut Stream<impl Write>,
     directory: &mut [u32],
@@ -141,7 +141,7 @@ fn header(sectors: u64, directory: u64) -> Vec<u8> {
     header.extend(0_u64.to_le_bytes()); // no second directory
     header.extend(directory.to_le_bytes());
     header.extend(OVERHEAD.to_le_bytes());
-    header.extend(b"\0\n \r\n"); // shut down cleanly; bytes that a text transfer would spoil
+    header.extend(b"\0\n \r\n"); // clean shutdown; bytes that a text transfer would damage
     header.extend(DEFLATE.to_le_bytes());
     header
 }

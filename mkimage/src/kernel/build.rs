@@ -1,6 +1,6 @@
-//! Builds the kernel: source to `vmlinuz`, signed modules, and the config they were built with.
+//! Builds the kernel: source to `vmlinuz`, signed modules, and the resolved config.
 //!
-//! The bytes depend on [`Inputs`] alone: no clock, user, host or directory name reaches them.
+//! The bytes depend on [`Inputs`] alone, never on a clock, user, host or directory name.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,51 +18,52 @@ use crate::kernel::source::{KernelSource, Source, patches};
 use crate::keys::{MODULE_SIGNING, RANDSTRUCT_SEED};
 use crate::tool::Tool;
 
-/// The version of what this module does; a change of the build's steps raises it.
+/// The version of this module's build steps; must be raised when they change.
 const RECIPE: &str = "1";
-/// Where the kernel's build finds the signing key, as in `CONFIG_MODULE_SIG_KEY`. Any other name
-/// than the kernel's own default, under which it would make a new key.
+/// The signing key's path in the tree, as in `CONFIG_MODULE_SIG_KEY`. It must differ from the
+/// kernel's default path, for which the kernel's build would generate a key.
 const KEY_IN_TREE: &str = "certs/module-signing.pem";
 /// The source's directory in the kept tree.
 const SOURCE: &str = "linux";
-/// What the output directory holds.
+/// The kernel image in the output directory.
 pub const VMLINUZ: &str = "vmlinuz";
 /// The modules, as `modules/lib/modules/<release>/`.
 pub const MODULES: &str = "modules";
-/// The boards' device trees, as `device-trees/VENDOR/BOARD.dtb`; not there on an architecture without.
+/// The boards' device trees, as `device-trees/VENDOR/BOARD.dtb`; missing on an architecture without
+/// device trees.
 pub const DEVICE_TREES: &str = "device-trees";
 /// The resolved config.
 pub const CONFIG: &str = "config";
 /// The kernel's release, as `uname -r` prints it, without a newline.
 pub const RELEASE: &str = "release";
 
-/// Everything that determines the kernel, and the number of jobs, which does not.
+/// The inputs that determine the kernel, and the number of jobs, which does not.
 #[derive(Debug, Clone)]
 pub struct Inputs {
-    /// What the source must be.
+    /// The lock of the source.
     pub lock: KernelSource,
-    /// For which architecture.
+    /// The target architecture.
     pub arch: Arch,
     /// The directory with `fragments/` and `patches/`.
     pub config_dir: PathBuf,
     /// The directory with the signing key and the seed.
     pub keys_dir: PathBuf,
-    /// The hash of the compiler and the tools beside it.
+    /// The hash of the compiler and its tools.
     pub compiler: Key,
     /// `SOURCE_DATE_EPOCH`, in seconds since 1970.
     pub epoch: u64,
-    /// How many compilers run at once.
+    /// The number of parallel compilers.
     pub jobs: usize,
 }
 
 impl Inputs {
-    /// The hash of everything that determines the output.
+    /// The hash of all inputs that determine the output.
     pub fn key(&self) -> Result<Key> {
         let requested = Requested::read(&self.fragments(), self.arch)?;
         self.key_of("kernel", &requested.to_allconfig())
     }
 
-    /// The hash of what a source tree is filled from, and of what `make` does not notice a change of.
+    /// The hash of the source tree's inputs, and of inputs whose change `make` does not detect.
     fn origin(&self) -> Result<Key> {
         self.key_of("kernel-tree", "")
     }
@@ -75,7 +76,8 @@ impl Inputs {
             .add("options", options)
             .add("epoch", self.epoch.to_string())
             .step(&self.compiler);
-        // Added where there are some, so that the other kernels keep their names.
+        // Added only when there are device trees, so that the keys of the other kernels do not
+        // change.
         if !self.arch.names().device_trees.is_empty() {
             key = key.add("device-trees", self.arch.names().device_trees.join(" "));
         }
@@ -99,8 +101,8 @@ impl Inputs {
 
 /// Builds into `out` ([`VMLINUZ`], [`MODULES`], [`DEVICE_TREES`], [`CONFIG`], [`RELEASE`]).
 ///
-/// The source tree (4 GB) and the log `build.log` stay in the cache, one tree for an architecture:
-/// the next build compiles what the last one did not, and what a changed option concerns.
+/// The source tree (4 GB) and the log `build.log` stay in the cache, one tree for each
+/// architecture. The next build is incremental: it compiles only new and affected files.
 pub fn build(
     inputs: &Inputs,
     source: &Source,
@@ -131,7 +133,7 @@ fn read_key(dir: &Path, name: &str) -> Result<Vec<u8>> {
     )
 }
 
-/// Puts the signing key and the seed where the kernel's build takes them from.
+/// Copies the signing key and the seed to the paths that the kernel's build reads.
 fn place_keys(keys: &Path, tree: &Path) -> Result<()> {
     fs::write(tree.join(KEY_IN_TREE), read_key(keys, MODULE_SIGNING)?)?;
     let seed = String::from_utf8_lossy(&read_key(keys, RANDSTRUCT_SEED)?)
@@ -156,8 +158,8 @@ fn place_keys(keys: &Path, tree: &Path) -> Result<()> {
     fs::write(&script, seed_script(&seed)).with_context(|| format!("writing {}", script.display()))
 }
 
-/// Takes the place of the script that draws a random seed: the arguments are the files for the
-/// seed and for its hash, which every module carries in its version string.
+/// Replaces the script that draws a random seed. Its arguments are the files for the seed and for
+/// the seed's hash, which every module carries in its version string.
 fn seed_script(seed: &str) -> String {
     use sha2::{Digest as _, Sha256};
     let hash = hex::encode(Sha256::digest(seed));
@@ -167,7 +169,7 @@ fn seed_script(seed: &str) -> String {
     )
 }
 
-/// A call of `make` with everything fixed that would otherwise come from the machine.
+/// A call of `make` with fixed values for everything that would otherwise come from the machine.
 fn fixed(inputs: &Inputs, tree: &Path, llvm: &Llvm) -> Tool {
     let map = format!("-ffile-prefix-map={}/=", tree.display());
     make(tree, inputs.arch, llvm)
@@ -211,7 +213,7 @@ fn install(
     let release = make().args(["-s", "kernelrelease"]).output()?;
     let release = String::from_utf8_lossy(&release).trim().to_owned();
     let installed = modules.join("lib/modules").join(&release);
-    // Links into the build tree, which is gone afterwards.
+    // Links into the build tree, which are dangling in the output.
     for link in ["build", "source"] {
         let link = installed.join(link);
         if link.symlink_metadata().is_ok() {

@@ -1,4 +1,4 @@
-//! `mkimage kernel …`: look at, change and check the kernel's config, or build the kernel alone.
+//! `mkimage kernel …`: shows, changes and checks the kernel config, or builds the kernel alone.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -69,22 +69,22 @@ pub enum KernelCommand {
     },
 }
 
-/// Where things are, and how they are fetched.
+/// The files and caches of the kernel verbs.
 #[derive(Debug)]
 pub struct Paths {
     /// `kernel-config/` of the repository.
     pub config_dir: PathBuf,
-    /// The locked packages, among them the compiler.
+    /// The locked packages, including the compiler.
     pub lock: Lock,
     /// The cache.
     pub cache: Cache,
-    /// Fetches what the lock names.
+    /// Fetches the locked packages.
     pub fetcher: Fetcher,
     /// A source tarball in place of the locked package.
     pub kernel_source: Option<PathBuf>,
 }
 
-/// Runs one verb; what it finds goes to standard output.
+/// Runs one verb; its result goes to standard output.
 pub fn run(command: &KernelCommand, paths: &Paths) -> Result<()> {
     match command {
         KernelCommand::Config { arch, write } => {
@@ -126,7 +126,7 @@ pub fn run(command: &KernelCommand, paths: &Paths) -> Result<()> {
     }
 }
 
-/// The committed result of resolving the fragments.
+/// The golden config: the committed result of resolving the fragments.
 pub fn golden(config_dir: &Path, arch: Arch) -> Result<ResolvedConfig> {
     let path = golden_path(config_dir, arch);
     let text = fs::read_to_string(&path).or_fail(
@@ -136,7 +136,7 @@ pub fn golden(config_dir: &Path, arch: Arch) -> Result<ResolvedConfig> {
     Ok(ResolvedConfig::parse(&text))
 }
 
-/// The config that the fragments as they are now lead to.
+/// Resolves the current fragments.
 pub fn resolve(paths: &Paths, arch: Arch) -> Result<ResolvedConfig> {
     let requested = Requested::read(&paths.config_dir.join("fragments"), arch)?;
     let lock = SourceLock::read(&paths.config_dir)?.kernel;
@@ -183,12 +183,12 @@ pub fn inputs(
     })
 }
 
-/// The locked compiler, fetched if need be.
+/// The locked compiler, fetched if it is not in the cache.
 pub fn compiler(paths: &Paths) -> Result<Llvm> {
     Llvm::get(&paths.lock, &paths.fetcher, &paths.cache)
 }
 
-/// The tarball the user named, or the locked package, fetched if need be.
+/// The user's tarball, or the locked package, fetched if it is not in the cache.
 pub fn source(paths: &Paths) -> Result<Source> {
     if let Some(file) = &paths.kernel_source {
         return Ok(Source::Tarball(file.clone()));
@@ -209,7 +209,7 @@ fn golden_path(config_dir: &Path, arch: Arch) -> PathBuf {
     config_dir.join("golden").join(format!("{arch}.config"))
 }
 
-/// An error if the golden config is not what the fragments lead to.
+/// An error if the golden config differs from the resolved fragments.
 pub fn require_golden(paths: &Paths, arch: Arch) -> Result<()> {
     let changes = diff(&golden(&paths.config_dir, arch)?, &resolve(paths, arch)?);
     if changes.is_empty() {

@@ -1,4 +1,5 @@
-//! Lets the kernel's own tools resolve the fragments, and refuses what did not survive.
+//! Resolves the fragments with the kernel's own tools, and refuses options that the result does not
+//! have as requested.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,7 +12,7 @@ use crate::kernel::fragments::Requested;
 use crate::kernel::llvm::Llvm;
 use crate::tool::Tool;
 
-/// Options that describe the tools found on the host, not the kernel that is asked for.
+/// Options that describe the host's tools, not the kernel.
 const OF_THE_HOST: [&str; 10] = [
     "CONFIG_AS_VERSION",
     "CONFIG_CC_VERSION_TEXT",
@@ -25,7 +26,7 @@ const OF_THE_HOST: [&str; 10] = [
     "CONFIG_RUSTC_VERSION",
 ];
 
-/// A complete kernel config: every option that could be chosen, with its value.
+/// A complete kernel config: every visible option with its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResolvedConfig {
     header: String,
@@ -53,7 +54,7 @@ impl ResolvedConfig {
         }
     }
 
-    /// An option's value; `n` for what is off or does not exist.
+    /// An option's value; `n` for an option that is off or does not exist.
     pub fn get(&self, name: &str) -> &str {
         self.options.get(name).map_or("n", String::as_str)
     }
@@ -66,12 +67,13 @@ impl ResolvedConfig {
             .map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// The golden file: the kernel's version, then every option, sorted. Those that are off are in
-    /// it, because the checker tells them from options this kernel does not have.
+    /// The golden file: the kernel's version, then every option, sorted. Options that are off are
+    /// included: the checker distinguishes them from options that this kernel does not have.
     pub fn golden(&self) -> String {
         let mut text = format!("{}\n", self.header);
         for (name, value) in &self.options {
-            // The checker judges by compiler, so its kind and version stay; texts do not.
+            // The checker depends on the compiler's kind and version, which stay; the version text
+            // does not matter.
             if name == "CONFIG_CC_VERSION_TEXT" {
                 continue;
             }
@@ -83,7 +85,7 @@ impl ResolvedConfig {
         text
     }
 
-    /// The requests this config does not fulfil, one readable line each.
+    /// The requests that this config does not fulfil, one readable line each.
     pub fn lost(&self, requested: &Requested) -> Vec<String> {
         requested
             .iter()
@@ -96,8 +98,8 @@ impl ResolvedConfig {
     }
 }
 
-/// Resolves `requested` in the unpacked and patched kernel source `tree`, which ends up
-/// configured. A request that does not survive is an error that names it.
+/// Resolves `requested` in the unpacked and patched kernel source `tree`, and leaves the tree
+/// configured. A request that the config does not fulfil is an error that names it.
 pub fn resolve(
     tree: &Path,
     arch: Arch,
@@ -127,8 +129,8 @@ pub fn resolve(
     ))
 }
 
-/// A call of the kernel's `make` in `tree`. Tools that only describe the host are hidden from
-/// it, so that the config is the same everywhere.
+/// A call of the kernel's `make` in `tree`. Hides tools that only describe the host, so that the
+/// config is the same on every host.
 pub(super) fn make(tree: &Path, arch: Arch, llvm: &Llvm) -> Tool {
     Tool::new("make")
         .dir(tree)

@@ -1,9 +1,9 @@
-//! What a change of the fragments does to the kernel: golden config against resolved config.
+//! The effect of a fragment change on the kernel: golden config against resolved config.
 
 use crate::kernel::config::ResolvedConfig;
 
-/// One readable line for each option that differs, sorted by option:
-/// `+CONFIG_X=y` came, `-CONFIG_Y=m` went, ` CONFIG_Z: 1 -> 2` changed. Empty if none does.
+/// One readable line for each option that differs, sorted by option: `+CONFIG_X=y` was added,
+/// `-CONFIG_Y=m` was removed, ` CONFIG_Z: 1 -> 2` changed. Empty if the configs are equal.
 pub fn diff(golden: &ResolvedConfig, now: &ResolvedConfig) -> Vec<String> {
     let mut names: Vec<&str> = golden
         .options()

@@ -6,7 +6,8 @@
 //! CONFIG_OTHER="text"
 //! CONFIG_NEVER=n
 //! ```
-//! A fragment named after an architecture is for that one alone, the others are for all.
+//! A fragment with the name of an architecture applies to that architecture only, the others to
+//! all.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +16,7 @@ use std::path::Path;
 use crate::arch::Arch;
 use crate::error::{Failure, Remedy as _, Result};
 
-/// Where an option is asked for.
+/// The place of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// The fragment's file name.
@@ -30,21 +31,21 @@ impl fmt::Display for Place {
     }
 }
 
-/// The value asked for, and where.
+/// The requested value of an option, and its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     /// As in a `.config`: `y`, `m`, `n`, a number, or a text in quotes.
     pub value: String,
-    /// The line that asks.
+    /// The place of the request.
     pub place: Place,
 }
 
-/// Every option asked for on one architecture, by name (with `CONFIG_`).
+/// Every requested option for one architecture, by name (with `CONFIG_`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Requested(BTreeMap<String, Request>);
 
 impl Requested {
-    /// Reads the fragments in `dir` that are for `arch`.
+    /// Reads the fragments in `dir` that apply to `arch`.
     pub fn read(dir: &Path, arch: Arch) -> Result<Self> {
         let others: Vec<String> = Arch::ALL
             .into_iter()

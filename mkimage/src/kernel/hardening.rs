@@ -1,7 +1,7 @@
-//! Judges the kernel with kernel-hardening-checker: config, command line and sysctls together.
+//! Checks the kernel with kernel-hardening-checker: config, command line and sysctls together.
 //!
-//! Every FAIL must stand in `kernel-config/exceptions.toml` with its reason; an exception that
-//! no longer fails must go.
+//! Every FAIL needs an entry with a reason in `kernel-config/exceptions.toml`. An exception without
+//! a FAIL is stale and must be removed.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::kernel::config::ResolvedConfig;
 use crate::kernel::parameters;
 use crate::tool::Tool;
 
-/// Runs the checker from the directory given first, whatever is installed on the host.
+/// Runs the checker from the directory in the first argument, not a checker installed on the host.
 const START: &str = "import sys; sys.path.insert(0, sys.argv.pop(1)); \
                      import kernel_hardening_checker; kernel_hardening_checker.main()";
 
@@ -29,12 +29,12 @@ pub struct Check {
     /// `kconfig`, `cmdline` or `sysctl`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Who recommends it: `kspp`, `defconfig`, ...
+    /// The source of the recommendation: `kspp`, `defconfig`, ...
     pub decision: String,
-    /// The value wanted.
+    /// The recommended value.
     #[serde(rename = "desired_val")]
     pub desired: String,
-    /// `OK…` or `FAIL: why`.
+    /// `OK…` or `FAIL: reason`.
     #[serde(rename = "check_result")]
     pub result: String,
     /// Whether it passed.
@@ -42,21 +42,21 @@ pub struct Check {
     pub ok: bool,
 }
 
-/// Why a FAIL stays.
+/// The class of an exception's reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Because {
-    /// The compiler cannot do it.
+    /// The compiler lacks the feature.
     Compiler,
-    /// This kernel version does not have it.
+    /// This kernel version lacks the option.
     Kernel,
     /// Kubernetes would not work.
     Kubernetes,
-    /// The node could not be run or repaired.
+    /// The node could not be operated or repaired.
     Operation,
 }
 
-/// A FAIL that is accepted.
+/// An accepted FAIL.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Exception {
@@ -68,7 +68,7 @@ pub struct Exception {
     pub because: Because,
     /// The reason, for a reviewer.
     pub reason: String,
-    /// The architectures it is for; none named: all.
+    /// The architectures it applies to; empty means all.
     #[serde(default)]
     pub arch: Vec<Arch>,
 }
@@ -79,14 +79,14 @@ struct Exceptions {
     exception: Vec<Exception>,
 }
 
-/// The checker's verdict beside the exceptions.
+/// The checker's result, compared with the exceptions.
 #[derive(Debug, Clone, Default)]
 pub struct Verdict {
     /// All checks, in the checker's order.
     pub checks: Vec<Check>,
-    /// FAILs nobody has accepted.
+    /// FAILs without an exception.
     pub unexpected: Vec<Check>,
-    /// Exceptions that no longer fail, as `kind name`.
+    /// Exceptions without a FAIL, as `kind name`.
     pub stale: Vec<String>,
 }
 
@@ -103,7 +103,7 @@ impl Verdict {
         (ok, self.checks.iter().filter(of_kind).count() - ok)
     }
 
-    /// An error that lists what nobody accepted and what no longer fails, if there is any.
+    /// An error that lists unexpected FAILs and stale exceptions, if there are any.
     pub fn require(&self) -> Result<()> {
         if self.unexpected.is_empty() && self.stale.is_empty() {
             return Ok(());

@@ -1,7 +1,7 @@
-//! The locked clang, lld and zstd, as the kernel's build wants them: one directory of programs.
+//! The locked clang, lld and zstd in the layout of the kernel's build: one directory of programs.
 //!
-//! They come from the packages of the lock's use `kernel`. The kernel's own helper programs (objtool,
-//! fixdep) are compiled by the same clang against the host's C library: they run during the build and
+//! They are the lock's packages of the purpose `kernel`. The same clang compiles the kernel's
+//! helper programs (objtool, fixdep) against the host's C library: they run during the build and
 //! are no part of its output.
 
 use std::fs;
@@ -16,7 +16,7 @@ use crate::fetch::Fetcher;
 use crate::lock::{Lock, Package};
 use crate::rootfs::toolchain::{self, Locked};
 
-/// What the kernel's makefiles call beside clang, by the names they use with `LLVM=DIR/`.
+/// The programs that the kernel's makefiles call besides clang, by their names under `LLVM=DIR/`.
 const PROGRAMS: [&str; 8] = [
     "ld.lld",
     "llvm-ar",
@@ -35,7 +35,7 @@ pub struct Llvm {
 }
 
 impl Llvm {
-    /// The programs the lock names, fetched and unpacked into the cache if need be.
+    /// The locked programs, fetched and unpacked into the cache if they are not there.
     pub fn get(lock: &Lock, fetcher: &Fetcher, cache: &Cache) -> Result<Self> {
         let key = key(lock);
         let tree = cache.step("llvm", &key, |out, _| {

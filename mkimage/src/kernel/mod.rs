@@ -1,9 +1,8 @@
 //! The kernel: fragments to a resolved config, source to vmlinuz and signed modules.
 //!
-//! [`fragments`] reads what `kernel-config/fragments` asks for, [`config`] lets the kernel's own
-//! tools resolve it and refuses what did not survive, [`build`] makes the files, [`hardening`]
-//! judges them and [`diff`] shows what a change does. [`source`] is the lock, [`llvm`] the locked
-//! compiler.
+//! [`fragments`] reads `kernel-config/fragments`; [`config`] resolves them with the kernel's own
+//! tools and refuses unfulfilled requests; [`diff`] shows the effect of a change. [`source`] is the
+//! lock, [`llvm`] the locked compiler. [`build`] builds the files and [`hardening`] checks them.
 
 pub mod build;
 pub mod cli;
@@ -18,9 +17,9 @@ pub mod source;
 #[cfg(test)]
 mod tests;
 
-/// The directory of the repository that holds everything about the kernel.
+/// The directory of the repository with all inputs of the kernel.
 pub const CONFIG_DIR: &str = "kernel-config";
 
-/// The date a kernel carries (`uname -v`), in seconds since 1970: that of its locked source, so that
-/// a commit elsewhere in the tree does not rebuild it.
+/// The date of a kernel (`uname -v`), in seconds since 1970. It is the date of the locked source,
+/// so that an unrelated commit does not rebuild the kernel.
 pub const EPOCH: u64 = 1_787_976_000;

@@ -1,4 +1,4 @@
-//! Kernel parameters and sysctls as the repository keeps them: one a line, with comments.
+//! Reads the repository's files of kernel parameters and sysctls: one a line, with comments.
 
 use std::fs;
 use std::path::Path;

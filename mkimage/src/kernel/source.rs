@@ -1,4 +1,4 @@
-//! The kernel's source lock, and the unpacked tree it leads to.
+//! The kernel's source lock, and the unpacked source tree.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::lock::Package;
 use crate::tool::Tool;
 use crate::untar;
 
-/// How messages call it.
+/// The source's name and size in messages.
 const WHAT: &str = "the kernel's source (2 GB)";
 
 /// `kernel-config/source.lock`.
@@ -72,7 +72,7 @@ impl SourceLock {
 }
 
 impl Locked {
-    /// What the fetcher needs to know.
+    /// The package for the fetcher.
     pub fn package(&self) -> Package {
         Package {
             name: self.name.clone(),
@@ -88,7 +88,7 @@ impl Locked {
 }
 
 impl KernelSource {
-    /// What the fetcher needs to know.
+    /// The package for the fetcher.
     pub fn package(&self) -> Package {
         Package {
             name: self.name.clone(),
@@ -103,18 +103,18 @@ impl KernelSource {
     }
 }
 
-/// Where the kernel's source comes from.
+/// The origin of the kernel's source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// The locked Debian package, already verified by the fetcher.
     Package(PathBuf),
-    /// A tarball from elsewhere (`--kernel-source`), held to the same checksum.
+    /// The user's tarball (`--kernel-source`), which must have the same checksum.
     Tarball(PathBuf),
 }
 
 impl Source {
-    /// Unpacks those files of the source for which `wanted` holds into the new directory `tree`,
-    /// and applies the patches in `patches` in order of their names.
+    /// Unpacks the source files that `wanted` selects into the new directory `tree`, and applies
+    /// the patches in `patches` in order of their names.
     pub fn unpack(
         &self,
         lock: &KernelSource,
@@ -154,7 +154,7 @@ impl Source {
     }
 }
 
-/// The files the kernel's config tools read, so that a config is resolved without 1.6 GB of tree.
+/// Whether the kernel's config tools read the file: resolving a config then needs no 1.6 GB tree.
 pub fn of_config(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     ["Kconfig", "Makefile", "Kbuild"]
@@ -170,7 +170,7 @@ pub fn of_config(path: &Path) -> bool {
         || path.starts_with("tools/build")
 }
 
-/// Applies every patch in `dir` to the files that are in `tree`.
+/// Applies every patch in `dir` to the files that exist in `tree`.
 fn patch(dir: &Path, tree: &Path) -> Result<()> {
     for file in patches(dir)? {
         Tool::new("patch")
@@ -228,7 +228,7 @@ mod tests {
     use super::*;
     use std::io::Write as _;
 
-    /// A tarball of one file `f` with `content`, and a lock that names it.
+    /// A tarball of one file `f` with `content`, and its lock.
     fn tarball(dir: &Path, content: &str) -> (PathBuf, KernelSource) {
         let mut tar = tar::Builder::new(Vec::new());
         let mut header = tar::Header::new_gnu();

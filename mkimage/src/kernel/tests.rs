@@ -1,5 +1,5 @@
-//! The committed kernel config holds what the design promises.
-//! What needs fetched files is in the workspace's `tests/hardening.rs`.
+//! The committed kernel config fulfils the design's promises. Tests that need fetched files are in
+//! the workspace's `tests/hardening.rs`.
 
 use std::path::PathBuf;
 

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use crate::deb;
 use crate::error::{Failure, Result};
 
-/// Where the CA package keeps its certificates.
+/// The directory of the CA package's certificates.
 const DIRECTORY: &str = "usr/share/ca-certificates/mozilla/";
 
 /// All certificates of the package `deb`, in file name order, as one PEM file.

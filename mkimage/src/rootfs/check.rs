@@ -1,5 +1,5 @@
-//! What must not be in an image, and what must: checked on the finished tree, before it is
-//! written. A finding names the path and what is wrong with it.
+//! Checks the finished tree for forbidden and missing content before it is written. A finding names
+//! the path and the problem.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -65,7 +65,8 @@ fn modes(tree: &Tree, findings: &mut Vec<String>) {
     }
 }
 
-/// Links such as `/etc/hosts -> ../run/names/hosts` are filled at run time.
+/// Whether the path is a link into a mount of the running node, such as `/etc/hosts ->
+/// ../run/names/hosts`: its target does not exist in the image.
 fn leads_to_mount(tree: &Tree, path: &str) -> bool {
     let Some(Kind::Link(target)) = tree.get(path).map(|node| &node.kind) else {
         return false;
@@ -122,7 +123,7 @@ fn executables(tree: &Tree, arch: Arch, allowed: &str, findings: &mut Vec<String
     }
 }
 
-/// Checks a file; the libraries it needs.
+/// Checks a file; returns the libraries it needs.
 fn content(
     tree: &Tree,
     arch: Arch,
@@ -191,7 +192,7 @@ fn has_library(tree: &Tree, arch: Arch, name: &str) -> bool {
     .any(|dir| tree.resolve(&format!("{dir}/{name}")).is_some())
 }
 
-/// What the loader will do with an ELF file.
+/// The parts of an ELF file that the dynamic linker uses.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Elf {
     machine: u16,

@@ -1,7 +1,8 @@
-//! One program for all CNI plugins, which looks at its name: they share nine tenths of their code.
+//! Combines all CNI plugins into one program that selects the plugin by its own name: the plugins
+//! share nine tenths of their code.
 //!
-//! Each plugin is a `package main`, which Go cannot import. So the pinned sources are copied into
-//! a module made for the build, where each becomes a package with an exported `Main`.
+//! Each plugin is a `package main`, which Go cannot import. The pinned sources are therefore copied
+//! into a generated module, where each plugin is a package with an exported `Main`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -12,18 +13,18 @@ use anyhow::Context as _;
 use crate::error::{Failure, Result};
 use crate::file_name;
 
-/// The program's name and its package's directory in the module made here.
+/// The program's name and its package's directory in the generated module.
 pub const PROGRAM: &str = "cni";
 
-/// Makes the package [`PROGRAM`] in the Go module at `module`, from the plugins whose packages are
-/// at the `paths` below `sources`. `prefix` is the module's own name.
+/// Makes the package [`PROGRAM`] in the Go module at `module`, from the plugin packages at `paths`
+/// below `sources`. `prefix` is the module's own name.
 pub fn combine(sources: &Path, paths: &[&str], module: &Path, prefix: &str) -> Result<()> {
     let program = module.join(PROGRAM);
     let (mut imports, mut table) = (String::new(), String::new());
     for (index, path) in paths.iter().enumerate() {
         let name = path.rsplit('/').next().unwrap_or(path);
         import(&sources.join(path), &program.join(name))?;
-        // A String takes every write.
+        // Writing to a String cannot fail.
         let _ = writeln!(imports, "\tp{index} \"{prefix}/{PROGRAM}/{name}\"");
         let _ = writeln!(table, "\t\"{name}\": p{index}.Main,");
     }
@@ -44,7 +45,7 @@ pub fn combine(sources: &Path, paths: &[&str], module: &Path, prefix: &str) -> R
     fs::write(&file, main).with_context(|| format!("writing {}", file.display()))
 }
 
-/// Copies the Go files of one plugin, as a package that can be imported.
+/// Copies the Go files of one plugin as an importable package.
 fn import(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to).with_context(|| format!("creating {}", to.display()))?;
     let mut entries = 0;
@@ -73,7 +74,7 @@ fn import(from: &Path, to: &Path) -> Result<()> {
     ))
 }
 
-/// The file as part of an importable package, and whether `main` was in it; `None` for a file of
+/// The file as part of an importable package, and whether it defines `main`; `None` for a file of
 /// another package.
 fn exported(text: &str) -> Option<(String, bool)> {
     let mut is_main_package = false;

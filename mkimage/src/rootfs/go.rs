@@ -1,7 +1,7 @@
-//! Builds the container runtime and the CNI plugins from the Go modules `rootfs/go` pins.
+//! Builds the container runtime and the CNI plugins from the Go modules that `rootfs/go` pins.
 //!
-//! `go.sum` holds the checksum of every module; fetching is a step of its own, and the build
-//! runs with the network switched off. Nothing of the target architecture is executed.
+//! `go.sum` holds the checksum of every module. Fetching is a step of its own; the build has no
+//! network. Never executes code of the target architecture.
 
 use std::path::{Path, PathBuf};
 
@@ -18,30 +18,32 @@ const CONTAINERD: &str = "github.com/containerd/containerd/v2";
 const RUNC: &str = "github.com/opencontainers/runc";
 const PLUGINS: &str = "github.com/containernetworking/plugins";
 
-/// Parts left out: snapshotters whose file systems the kernel lacks, tracing exporters, gRPC's trace
-/// pages, generated manuals, and C where pure Go does the same. The trace pages use templates, which
-/// keep the linker from dropping unused methods: without them the shim of each pod is a third smaller.
+/// Build tags that leave parts out: snapshotters whose file systems the kernel lacks, tracing
+/// exporters, gRPC's trace pages, generated manuals, and C where pure Go does the same. The trace
+/// pages use templates, which keep the linker from dropping unused methods: without them the shim
+/// of each pod is a third smaller.
 const TAGS: &str =
     "no_btrfs,no_devmapper,no_zfs,no_tracing,grpcnotrace,no_rdt,urfave_cli_no_docs,osusergo,netgo";
 
-/// The version of what this module does; a change of how programs are built raises it.
+/// The version of this module's build steps; must be raised when they change.
 const RECIPE: &str = "2";
 
-/// The directory of the CNI plugin that is ours, below the module.
+/// The directory of our own CNI plugin, below the module.
 const OWN_PLUGIN: &str = "flannel";
 
 /// The name of the module `rootfs/go`.
 const MODULE: &str = "corten/rootfs";
 
-/// Programs of one module that are built alike.
+/// Programs of one module with the same build options.
 struct Group {
     module: &'static str,
     packages: &'static [&'static str],
-    /// All packages become one program of this name (see [`cni`]), not one each.
+    /// The name of one program that all packages are combined into (see [`cni`]); `None` for a
+    /// program per package.
     combined: Option<&'static str>,
     /// The variable the linker writes the version into.
     version: &'static str,
-    /// Whether it needs C: runc enters namespaces before Go's runtime starts.
+    /// Whether it needs a C compiler: runc enters namespaces before Go's runtime starts.
     c: bool,
 }
 
@@ -75,22 +77,22 @@ const GROUPS: [Group; 3] = [
     },
 ];
 
-/// What determines the programs.
+/// The inputs of the programs.
 #[derive(Debug)]
 pub struct Inputs<'a> {
     /// The unpacked packages of the purpose `go`.
     pub go: &'a Path,
     /// `rootfs/go` of the repository.
     pub module: &'a Path,
-    /// C for the target, and its architecture.
+    /// The C compilers for the target, with its architecture.
     pub compilers: &'a Compilers,
-    /// Where Go keeps fetched modules and compiled packages; its content changes no output.
+    /// The directory of fetched modules and compiled packages; its content changes no output.
     pub cache: &'a Path,
 }
 
 impl Inputs<'_> {
-    /// Adds the inputs that are files of the repository to a step's key; the caller adds the
-    /// keys of the unpacked trees.
+    /// Adds the inputs that are files of the repository to a step's key. The caller adds the keys
+    /// of the unpacked trees.
     pub fn key(module: &Path, arch: Arch, key: KeyBuilder) -> Result<KeyBuilder> {
         let key = key
             .add("revision", super::REVISION)
@@ -102,10 +104,10 @@ impl Inputs<'_> {
             .tree(&module.join(OWN_PLUGIN))
     }
 
-    /// Fetches every pinned module that is not in the cache, verified by `go.sum`.
+    /// Fetches every pinned module that is missing in the cache, verified by `go.sum`.
     pub fn fetch(&self, offline: bool) -> Result<()> {
         for group in &GROUPS {
-            // Loads every module that has a package in one of the programs, and no other.
+            // Loads exactly the modules with a package in one of the programs.
             self.tool(offline.then_some("off"))?
                 .env("CGO_ENABLED", if group.c { "1" } else { "0" })
                 .args(["list", "-mod=readonly", "-deps", "-tags", &group.tags()])
@@ -116,15 +118,15 @@ impl Inputs<'_> {
         Ok(())
     }
 
-    /// Builds every program into `out`; needs what [`Self::fetch`] brings, and no network.
+    /// Builds every program into `out` without network; needs the modules of [`Self::fetch`].
     pub fn build(&self, out: &Path, scratch: &Path) -> Result<()> {
         let gomod = std::fs::read_to_string(self.module.join("go.mod"))
             .with_context(|| format!("reading {}", self.module.join("go.mod").display()))?;
         for group in &GROUPS {
             let version = module_version(&gomod, group.module)?;
             let mut flags = format!("-s -w -buildid= -X {}={version}", group.version);
-            // Go refuses linker scripts, such as the C library's, below its temporary directory: the
-            // cache may be in /tmp.
+            // Go refuses linker scripts, such as the C library's, below its temporary directory,
+            // and the cache may be in /tmp.
             let mut tool = self.tool(Some("off"))?.env("TMPDIR", scratch);
             if group.c {
                 tool = self.with_c(tool);
@@ -152,9 +154,9 @@ impl Inputs<'_> {
         Ok(())
     }
 
-    /// A module like `rootfs/go`, in `module`, that also holds the group's combined program.
+    /// Makes a copy of `rootfs/go` in `module` with the group's combined program.
     fn combine(&self, group: &Group, module: &Path) -> Result<PathBuf> {
-        // Absolute, it is not looked for among the module's sources.
+        // Go does not look for an absolute path among the module's sources.
         let own = self.module.join(OWN_PLUGIN);
         let own =
             std::path::absolute(&own).with_context(|| format!("finding {}", own.display()))?;
@@ -166,7 +168,7 @@ impl Inputs<'_> {
         Ok(module.to_owned())
     }
 
-    /// Where the sources of a pinned module are, once it is fetched.
+    /// The directory of a fetched module's sources.
     pub(super) fn sources(&self, module: &str) -> Result<PathBuf> {
         let found = self
             .tool(Some("off"))?
@@ -185,7 +187,7 @@ impl Inputs<'_> {
         Ok(())
     }
 
-    /// `go` with its whole environment set; `proxy` overrides where modules come from.
+    /// A call of `go` with a complete environment; `proxy` overrides the source of modules.
     pub(super) fn tool(&self, proxy: Option<&str>) -> Result<Tool> {
         let mut tool = Tool::new(go_program(self.go)?)
             .dir(self.module)
@@ -262,7 +264,7 @@ impl Group {
     }
 }
 
-/// The names of the programs that [`Inputs::build`] makes.
+/// The names of the programs of [`Inputs::build`].
 pub fn programs() -> Vec<&'static str> {
     let last = |path: &'static str| path.rsplit('/').next().unwrap_or(path);
     GROUPS
@@ -296,10 +298,10 @@ pub fn module_version<'a>(gomod: &'a str, module: &str) -> Result<&'a str> {
         })
 }
 
-/// The `go` program of the tree unpacked at `root`, whichever version it has.
+/// The `go` program of the tree unpacked at `root`, of any version.
 pub fn go_program(root: &Path) -> Result<PathBuf> {
     let lib = root.join("usr/lib");
-    // Without that directory there is none either.
+    // A missing directory means that there is no `go` program.
     for entry in std::fs::read_dir(&lib).into_iter().flatten() {
         let program = entry?.path().join("bin/go");
         if program.is_file() {

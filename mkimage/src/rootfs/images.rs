@@ -1,8 +1,8 @@
-//! The container images that a build makes: `rootfs/kubernetes/images.toml`, and their layout on disk.
+//! The container images of a build: `rootfs/kubernetes/images.toml`, and their layout on disk.
 //!
-//! An image has one layer: the parts that it names, which are file manifests of the form of
-//! [`manifest`](super::manifest), its programs, and its bill of materials. It depends on nothing but its pins: neither
-//! the release nor the date of the build is in it.
+//! An image has one layer: its parts, which are file manifests in the form of
+//! [`manifest`](super::manifest), its programs, and its bill of materials. It depends on its pins
+//! alone, never on the release or the date of the build.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -24,24 +24,24 @@ use crate::image::Release;
 use crate::image::oci::{self, Blob};
 use crate::image::tarball::Tarball;
 
-/// The images, by their place in the repository.
+/// The definition of the images, relative to the repository.
 pub const IMAGES: &str = "rootfs/kubernetes/images.toml";
-/// The use of the packages that are locked for images alone.
+/// The purpose of packages that are locked for images alone.
 pub const PURPOSE: &str = "images";
-/// The annotation that tells containerd an image's full name.
+/// The annotation with an image's full name for containerd.
 const FULL_NAME: &str = "io.containerd.image.name";
-/// The annotation that tells other tools the same.
+/// The annotation with an image's full name for other tools.
 const REFERENCE: &str = "org.opencontainers.image.ref.name";
-/// The version of what this module does; a change of what images hold raises it.
+/// The version of this module's build steps; must be raised when the images' content changes.
 pub const RECIPE: &str = "1";
 
-/// Every image, and the registry that their names begin with.
+/// Every image, and the registry in their names.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Images {
-    /// A host that is nobody's: nothing but a node's own cache has these images.
+    /// A host name that does not exist: only a node's own cache serves these images.
     pub registry: String,
-    /// The images in the order of the file.
+    /// The images in file order.
     #[serde(rename = "image")]
     pub images: Vec<Image>,
 }
@@ -54,16 +54,16 @@ pub struct Image {
     pub name: String,
     /// The tag.
     pub version: String,
-    /// The Go module whose version the tag is; none when the program is ours.
+    /// The Go module whose version is the tag; `None` for our own program.
     pub module: Option<String>,
-    /// What a container of it starts.
+    /// The entrypoint of its containers.
     pub entrypoint: Vec<String>,
     /// Paths of programs; the last component is the program's name.
     pub programs: Vec<String>,
     /// File manifests below `rootfs/kubernetes/images`.
     #[serde(default)]
     pub parts: Vec<String>,
-    /// Who runs it, as `uid:gid`; root if left out.
+    /// The user of its containers as `uid:gid`; root if absent.
     pub user: Option<String>,
 }
 
@@ -71,7 +71,7 @@ impl Images {
     /// Reads `rootfs/kubernetes/images.toml` of a source tree.
     ///
     /// # Errors
-    /// The file is absent or not valid.
+    /// The file is missing or invalid.
     pub fn read(source: &Path) -> Result<Self> {
         let path = source.join(IMAGES);
         let remedy = "restore it from version control";
@@ -83,7 +83,7 @@ impl Images {
     /// The version of an image.
     ///
     /// # Errors
-    /// There is no such image.
+    /// The image does not exist.
     pub fn version(&self, name: &str) -> Result<&str> {
         let found = self.images.iter().find(|image| image.name == name);
         found.map(|image| image.version.as_str()).ok_or_else(|| {
@@ -96,10 +96,10 @@ impl Images {
 }
 
 impl Image {
-    /// The manifest of its files but the bill.
+    /// The manifest of its files, without the bill of materials.
     ///
     /// # Errors
-    /// A part is absent, or what the parts say together is not valid.
+    /// A part is missing, or the combined parts are invalid.
     pub fn manifest(&self, source: &Path, arch: Arch) -> Result<Manifest> {
         let mut text = String::new();
         for part in &self.parts {
@@ -115,7 +115,7 @@ impl Image {
         }
         for path in &self.programs {
             let name = path.rsplit('/').next().unwrap_or(path);
-            // A String takes every write.
+            // Writing to a String cannot fail.
             let _ = write!(
                 text,
                 "[[entry]]\npath = \"{path}\"\nfrom = \"go:{name}\"\nmode = \"0755\"\n\n"
@@ -127,7 +127,7 @@ impl Image {
         )
     }
 
-    /// What a container of it starts, as OCI's `config`.
+    /// OCI's `config` of its containers: entrypoint and user.
     fn run(&self) -> Value {
         let mut run = json!({
             "Entrypoint": self.entrypoint,
@@ -150,7 +150,7 @@ impl Image {
     }
 }
 
-/// Adds what the images are made from, and lies in the repository, to a step's key.
+/// Adds the images' inputs in the repository to a step's key.
 ///
 /// # Errors
 /// A file cannot be read.
@@ -163,7 +163,8 @@ pub fn key(source: &Path, key: KeyBuilder) -> Result<KeyBuilder> {
         .file(&source.join("rootfs/etc/nsswitch.conf"))
 }
 
-/// The programs of a tree, in the form of `rootfs/executables.txt`: an image's golden listing says which it may have.
+/// The programs of a tree, in the form of `rootfs/executables.txt`. An image has no such file of
+/// its own: its golden listing shows its programs.
 pub fn executables(tree: &Tree) -> String {
     let programs = tree
         .nodes()
@@ -180,10 +181,10 @@ pub struct Layout<'a> {
 }
 
 impl<'a> Layout<'a> {
-    /// An empty one in a directory.
+    /// An empty layout in a directory.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The layout cannot be written.
     pub fn create(directory: &'a Path, arch: Arch) -> Result<Self> {
         fs::create_dir_all(directory.join("blobs/sha256"))
             .with_context(|| format!("creating {}", directory.display()))?;
@@ -198,10 +199,10 @@ impl<'a> Layout<'a> {
         })
     }
 
-    /// Adds an image whose files are those of a tree.
+    /// Adds an image with the files of a tree.
     ///
     /// # Errors
-    /// A file cannot be read, or the layout not written.
+    /// A file cannot be read, or the layout cannot be written.
     pub fn add(&mut self, registry: &str, image: &Image, tree: &Tree) -> Result<()> {
         let layer = self.layer(tree)?;
         let config = self.blob(&oci::config(&self.release, &layer, &image.run()))?;
@@ -215,7 +216,7 @@ impl<'a> Layout<'a> {
     /// Writes the index.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The index cannot be written.
     pub fn finish(self) -> Result<()> {
         let manifests = self
             .manifests
@@ -256,7 +257,7 @@ impl<'a> Layout<'a> {
     }
 }
 
-/// A layout as one file: an OCI archive, which containerd, podman and skopeo take.
+/// Writes a layout as one file: an OCI archive for containerd, podman and skopeo.
 ///
 /// # Errors
 /// The layout cannot be read.
@@ -276,10 +277,11 @@ pub fn archive(layout: &Path, out: impl std::io::Write) -> Result<()> {
     Ok(tar.finish()?.flush()?)
 }
 
-/// The files of a layout as `registryd` serves them (its `cache.rs`): manifests by name, tag and digest, and blobs.
+/// The files of a layout as `registryd` serves them (its `cache.rs`): manifests by name, tag and
+/// digest, and blobs.
 ///
 /// # Errors
-/// The layout is not one that [`Layout`] wrote.
+/// The layout was not written by [`Layout`].
 pub fn cache(layout: &Path) -> Result<Tree> {
     let index = fs::read(layout.join("index.json")).context("reading the index of the images")?;
     let index: Value = serde_json::from_slice(&index).context("reading the index of the images")?;
@@ -302,7 +304,7 @@ pub fn cache(layout: &Path) -> Result<Tree> {
         let blob = layout.join("blobs/sha256").join(&sha256);
         let place = format!("manifests/{repository}");
         insert(&mut tree, &format!("{place}/reference/{tag}"), &blob)?;
-        // The name that needs no `:` in file names.
+        // The file name has `-` in place of `:`.
         insert(&mut tree, &format!("{place}/digest/sha256-{sha256}"), &blob)?;
         manifests.insert(sha256);
     }
@@ -336,7 +338,7 @@ fn plain(kind: Kind) -> Node {
     }
 }
 
-/// Adds a file, and the directories above it that are not there yet.
+/// Adds a file and its missing parent directories.
 fn insert(tree: &mut Tree, path: &str, file: &Path) -> Result<()> {
     for (end, _) in path.match_indices('/') {
         let parent = path.get(..end).unwrap_or_default();

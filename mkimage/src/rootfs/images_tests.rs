@@ -22,7 +22,8 @@ fn image(name: &str) -> Image {
     }
 }
 
-/// Writes a layout of two images of a program, whose file has the given mode on the build machine.
+/// Writes a layout of two images with one program, whose file has the given mode on the build
+/// machine.
 fn layout(directory: &Path, mode: u32) {
     let program = directory.with_extension("program");
     fs::write(&program, "a program").unwrap();
@@ -139,7 +140,7 @@ fn the_cache_has_every_image_by_tag_and_by_digest_and_no_manifest_as_a_blob() {
         assert_eq!(tag, digest);
         assert!(tree.get(&format!("blob/{sha256}")).is_none());
     }
-    // One layer, which both images have, and two configurations.
+    // Both images share one layer, and each has a configuration.
     let blobs = tree
         .nodes()
         .filter(|(path, _)| path.starts_with("blob/"))
@@ -171,7 +172,7 @@ fn tags_are_the_pinned_versions_and_programs_are_built() {
     }
 }
 
-/// The client writes these names into configs, and machined compares with them.
+/// cortenctl writes these names into configs, and machined compares them.
 #[test]
 fn configs_name_the_images_that_are_built() {
     let images = Images::read(&repo()).unwrap();
@@ -215,7 +216,7 @@ fn every_file_of_an_image_has_a_source_and_every_package_a_use() {
     }
 }
 
-/// What an image holds changes in a reviewed file; `UPDATE=1` writes it.
+/// A change of an image's content shows in a reviewed file; `UPDATE=1` writes it.
 #[test]
 fn the_listing_of_each_image_is_the_golden_one() {
     for arch in Arch::ALL {

@@ -1,7 +1,7 @@
 //! Builds the programs of the container images from the Go modules that `rootfs/kubernetes` pins.
 //!
-//! Fetching and building are those of [`go`](super::go): `go.sum` holds every checksum, the build has no network, and
-//! nothing of the target architecture is executed. No program contains C.
+//! Fetches and builds by the rules of [`go`](super::go): `go.sum` holds every checksum, the build
+//! has no network, and no code of the target architecture runs. No program contains C.
 
 use std::fs;
 use std::path::Path;
@@ -16,24 +16,24 @@ use crate::tool::Tool;
 /// The module's directory, from the root of the repository.
 pub const DIRECTORY: &str = "rootfs/kubernetes";
 
-/// The version of what this module does; a change of how programs are built raises it.
+/// The version of this module's build steps; must be raised when they change.
 const RECIPE: &str = "2";
 
-/// Parts left out: gRPC's trace pages, as in the upstream builds. Their templates keep the linker from dropping unused
-/// methods.
+/// Build tag that leaves out gRPC's trace pages, as in the upstream builds. Their templates keep
+/// the linker from dropping unused methods.
 const TAGS: &str = "grpcnotrace";
 
 const KUBERNETES: &str = "k8s.io/kubernetes";
 const ETCD: &str = "go.etcd.io/etcd/server/v3";
 const FLANNEL: &str = "github.com/flannel-io/flannel";
 
-/// Where Kubernetes' programs and their client library keep the version that they report.
+/// The packages with the version that Kubernetes' programs and their client library report.
 const VERSION_PACKAGES: [&str; 2] = [
     "k8s.io/component-base/version",
     "k8s.io/client-go/pkg/version",
 ];
 
-/// Backends of flannel that are left out: one needs C, one a cloud's API.
+/// Omitted backends of flannel: one needs C, one the API of a cloud.
 const NO_BACKENDS: [&str; 2] = ["udp", "tencentvpc"];
 
 /// The packages of [`KUBERNETES`] that are programs.
@@ -56,13 +56,14 @@ const OTHERS: [(&str, &str); 6] = [
     (FLANNELD, "./flanneld"),
 ];
 
-/// flannel's program, which is not built from the module as it is.
+/// flannel's program, built from a modified copy of the module.
 const FLANNELD: &str = "flanneld";
 
-/// The program that holds a pod's namespaces; ours, so that its version is not a module's.
+/// The program that holds a pod's namespaces. It is ours, so that its version is not a module's.
 const PAUSE: &str = "pause";
 
-/// Adds the inputs that are files of the repository to a step's key; the caller adds the compilers'.
+/// Adds the inputs that are files of the repository to a step's key. The caller adds the compilers'
+/// keys.
 ///
 /// # Errors
 /// A file of the module cannot be read.
@@ -77,10 +78,10 @@ pub fn key(module: &Path, arch: &str, key: KeyBuilder) -> Result<KeyBuilder> {
     Ok(key)
 }
 
-/// Fetches every pinned module that is not in the cache, verified by `go.sum`.
+/// Fetches every pinned module that is missing in the cache, verified by `go.sum`.
 ///
 /// # Errors
-/// A module cannot be had, or is not the pinned one.
+/// A module cannot be fetched, or does not match its checksum.
 pub fn fetch(inputs: &Inputs<'_>, offline: bool) -> Result<()> {
     let others = OTHERS.iter().map(|(_, package)| (*package).to_owned());
     tool(inputs, offline.then_some("off"))?
@@ -98,10 +99,11 @@ pub fn fetch(inputs: &Inputs<'_>, offline: bool) -> Result<()> {
         .context("fetching the Go modules of Kubernetes")
 }
 
-/// Builds every program into `out`, `jobs` compilers at a time; needs what [`fetch`] brings, and no network.
+/// Builds every program into `out` without network, with `jobs` compilers in parallel; needs the
+/// modules of [`fetch`].
 ///
 /// # Errors
-/// A program does not compile; the text names it.
+/// A program does not compile; the error names it.
 pub fn build(
     inputs: &Inputs<'_>,
     out: &Path,
@@ -142,7 +144,7 @@ pub fn build(
     compile(PAUSE, "./pause", &format!(" -X main.version={pause}"))
 }
 
-/// The names of the programs that [`build`] makes.
+/// The names of the programs of [`build`].
 pub fn programs() -> impl Iterator<Item = &'static str> {
     let others = OTHERS.iter().map(|(name, _)| *name);
     PROGRAMS.into_iter().chain(others).chain([PAUSE])
@@ -156,7 +158,7 @@ fn tool(inputs: &Inputs<'_>, proxy: Option<&str>) -> Result<Tool> {
     Ok(inputs.tool(proxy)?.env("CGO_ENABLED", "0"))
 }
 
-/// The linker's flags for Kubernetes' version: what clients and servers tell each other.
+/// The linker flags for Kubernetes' version, which clients and servers report to each other.
 fn version_variables(version: &str) -> Result<String> {
     let mut parts = version.split('.');
     let (Some(major), Some(minor)) = (parts.next(), parts.next()) else {
@@ -174,7 +176,8 @@ fn version_variables(version: &str) -> Result<String> {
     Ok(flags.concat())
 }
 
-/// Makes a module below `scratch` whose package `flanneld` is the pinned program without [`NO_BACKENDS`].
+/// Makes a module below `scratch` whose package `flanneld` is the pinned program without
+/// [`NO_BACKENDS`].
 fn flanneld(inputs: &Inputs<'_>, scratch: &Path) -> Result<std::path::PathBuf> {
     let main = inputs.sources(FLANNEL)?.join("main.go");
     let text = fs::read_to_string(&main).with_context(|| format!("reading {}", main.display()))?;
@@ -188,7 +191,7 @@ fn flanneld(inputs: &Inputs<'_>, scratch: &Path) -> Result<std::path::PathBuf> {
     Ok(module)
 }
 
-/// The program without the imports of [`NO_BACKENDS`].
+/// The program's source without the imports of [`NO_BACKENDS`].
 fn without_backends(text: &str) -> Result<String> {
     let mut lines: Vec<&str> = text.lines().collect();
     for backend in NO_BACKENDS {

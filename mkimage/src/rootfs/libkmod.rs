@@ -1,8 +1,8 @@
 //! Builds libkmod from its source, for udevd.
 //!
-//! Debian's libkmod unpacks compressed modules and shows who signed them; so it needs OpenSSL, zlib and
-//! zstd, 7.5 MB that nothing else in the image has a use for. The image's modules are not compressed, and
-//! it is the kernel that checks signatures.
+//! Debian's libkmod decompresses modules and shows their signatures, for which it needs OpenSSL,
+//! zlib and zstd: 7.5 MB with no other user in the image. The image's modules are not compressed,
+//! and the kernel itself checks signatures.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,18 +18,18 @@ use crate::untar;
 
 /// The library's name in the output of the step.
 pub const LIBRARY: &str = "libkmod.so.2";
-/// What the lock calls packages for this use.
+/// The purpose of its packages in the lock.
 pub const PURPOSE: &str = "libkmod";
-/// The version of what this module does; a change of how the library is built raises it.
+/// The version of this module's build steps; must be raised when they change.
 pub const RECIPE: &str = "2";
 
-/// The parts of the source that the library is made of.
+/// The source directories of the library.
 const PARTS: [&str; 2] = ["libkmod", "shared"];
-/// Sources of what is left out.
+/// Endings of the omitted source files.
 const LEFT_OUT: [&str; 3] = ["-xz.c", "-zlib.c", "-zstd.c"];
 
-/// What its build system would find out about the compiler and the C library, and is told of features and
-/// directories (kmod, `meson.build`).
+/// The results of its build system's checks of compiler and C library, and its feature and
+/// directory options (kmod, `meson.build`).
 const CONFIG: &str = r#"#define _GNU_SOURCE 1
 #define ENABLE_DEBUG 0
 #define ENABLE_ELFDBG 0
@@ -54,7 +54,7 @@ const CONFIG: &str = r#"#define _GNU_SOURCE 1
 #define HAVE___BUILTIN_UMUL_OVERFLOW 1
 "#;
 
-/// How it is compiled: as Debian hardens its libraries, and with nothing of the build machine in it.
+/// Compiler flags: Debian's hardening of libraries, and no traces of the build machine.
 const COMPILE: [&str; 14] = [
     "-std=gnu11",
     "-O2",
@@ -71,7 +71,7 @@ const COMPILE: [&str; 14] = [
     "config.h",
     "-I.",
 ];
-/// How it is linked.
+/// Linker flags.
 const LINK: [&str; 8] = [
     "-shared",
     "-Wl,--version-script=libkmod/libkmod.sym",
@@ -83,7 +83,7 @@ const LINK: [&str; 8] = [
     "-Wl,--strip-all",
 ];
 
-/// The upstream source that the lock names.
+/// The locked upstream source.
 pub fn source(lock: &Lock) -> Result<&Package> {
     lock.packages(PURPOSE, SOURCE).next().ok_or_else(|| {
         Failure::new(

@@ -1,10 +1,10 @@
-//! What an image holds, one line per path: the form of `rootfs/golden/`.
+//! The listing of an image, one line per path: the form of `rootfs/golden/`.
 //!
 //! ```text
 //! drwxr-xr-x 0:0 /usr/bin
 //! lrwxrwxrwx 0:0 /bin -> usr/bin
 //! ```
-//! No sizes and no kernel modules: they change with every version.
+//! It has no sizes and no kernel modules: they change with every version.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::error::{Failure, Result};
 use crate::rootfs::toolchain::Locked;
 use crate::rootfs::tree::{Kind, Tree};
 
-/// Below this directory nothing is listed.
+/// The directory whose content is not listed.
 const MODULES: &str = "/usr/lib/modules/";
 
 /// The listing of a tree.
@@ -96,7 +96,7 @@ fn line(text: &mut String, mode: &str, uid: u32, gid: u32, path: &str) {
     }
 }
 
-/// `rwxr-xr-x`. Set-id and sticky bits never get this far.
+/// Mode bits as `rwxr-xr-x`. The checks before have refused set-id and sticky bits.
 fn bits(mode: u32) -> String {
     (0..9)
         .rev()

@@ -1,4 +1,4 @@
-//! `rootfs/manifest.toml`: what is in the image, entry by entry.
+//! `rootfs/manifest.toml`: the content of the image, entry by entry.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde::Deserialize;
 use crate::arch::Arch;
 use crate::error::{Failure, Remedy as _, Result};
 
-/// Where a file's content comes from; written `kind:rest`.
+/// The source of a file's content; written `kind:rest`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// `deb:PACKAGE:PATH`: a file of a locked package; links inside the package are followed.
@@ -30,18 +30,18 @@ pub enum Source {
     Generated(Generated),
 }
 
-/// Content the builder makes itself.
+/// Content that the builder generates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Generated {
     /// `os-release`: the version of this build.
     OsRelease,
     /// `ca-bundle`: every certificate of the CA package in one file.
     CaBundle,
-    /// `bill`: the bill of materials, for who asks the node what it is made of.
+    /// `bill`: the bill of materials, which the node's API serves.
     Bill,
 }
 
-/// What one path of the image is.
+/// The content of one path of the image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
     /// A directory.
@@ -59,7 +59,7 @@ pub enum Content {
 pub struct Entry {
     /// The path without a leading `/`; unique in the image.
     pub path: String,
-    /// What it is.
+    /// Its kind and content.
     pub content: Content,
     /// Permission bits; 0777 for links, as the kernel shows them.
     pub mode: u32,
@@ -115,10 +115,10 @@ impl Manifest {
         )
     }
 
-    /// Parses a manifest: `{gnu}` in it stands for the GNU triplet of `arch`.
+    /// Parses a manifest; `{gnu}` in it stands for the GNU triplet of `arch`.
     ///
-    /// Refuses duplicate paths, paths outside the image, set-id, sticky and world-writable
-    /// modes, unknown sources, and entries below something that is no directory.
+    /// Refuses duplicate paths, paths outside the image, set-id, sticky and world-writable modes,
+    /// unknown sources, and entries below a path that is no directory.
     pub fn parse(text: &str, arch: Arch) -> Result<Self> {
         let text = text.replace("{gnu}", arch.names().gnu);
         let raw: Raw = toml::from_str(&text)?;
@@ -143,7 +143,7 @@ impl Manifest {
         self.entries.values()
     }
 
-    /// What a path is, if the manifest has it; the path without a leading `/`.
+    /// The entry of a path without a leading `/`.
     pub fn get(&self, path: &str) -> Option<&Entry> {
         self.entries.get(path)
     }

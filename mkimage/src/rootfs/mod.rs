@@ -1,10 +1,10 @@
-//! The root file system: a manifest names every file, and nothing else gets in.
+//! The root file system: a manifest names every file; no other file gets in.
 //!
-//! `rootfs/manifest.toml` is read by [`manifest`]; [`toolchain`] unpacks the locked compilers and
-//! image tools, [`go`] (with [`cni`]), [`rust`] and [`libkmod`] build what is not taken from packages,
-//! [`tree`] puts the files together, [`check`] refuses what must not be in an image ([`programs`]), [`listing`] prints
-//! it for the golden file and [`squashfs`] writes it. Each is a function of explicit inputs, with the versions of
-//! those that are not files in [`REVISION`].
+//! [`manifest`] reads `rootfs/manifest.toml`. [`toolchain`] unpacks the locked compilers and image
+//! tools. [`go`] (with [`cni`]), [`rust`] and [`libkmod`] build the programs that no package
+//! provides. [`tree`] assembles the files, [`check`] and [`programs`] refuse forbidden content,
+//! [`listing`] prints the golden file, and [`squashfs`] writes the image. Each is a function of
+//! explicit inputs; [`REVISION`] stands for the code itself.
 
 pub mod certs;
 pub mod check;
@@ -25,5 +25,5 @@ mod workspace;
 #[cfg(test)]
 mod tests;
 
-/// Raised when the code below changes an output without any input file changing.
+/// Must be raised when a change of the code below changes an output for the same input files.
 pub const REVISION: &str = "1";

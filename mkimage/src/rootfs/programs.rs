@@ -1,4 +1,4 @@
-//! Which programs an image has, by `rootfs/executables.txt`, and what none may be called.
+//! The programs an image may have, by `rootfs/executables.txt`, and the names no program may have.
 
 use std::collections::BTreeSet;
 
@@ -7,19 +7,19 @@ use anyhow::{Context as _, bail};
 use crate::arch::Arch;
 use crate::error::Result;
 
-/// Most programs an image may hold.
+/// Maximum number of programs in an image.
 pub const MOST_EXECUTABLES: usize = 20;
 
-/// What must not be there, by any name that begins like this and ends or goes on with a version.
+/// Forbidden names, which a version may follow.
 const INTERPRETERS: &str = "\
     sh ash bash dash zsh ksh fish busybox toybox python perl lua ruby node tclsh awk gawk mawk sed env \
     apt apt-get dpkg rpm dnf opkg apk sudo su login ssh sshd systemctl gdb strace";
 
-/// The listed programs: one path a line, with the architecture behind it where only one has it;
-/// `#` starts a comment.
+/// The listed programs: one path a line, followed by an architecture if the program is for only
+/// one; `#` starts a comment.
 ///
 /// # Errors
-/// A line that names no architecture there is, or has more words.
+/// A line names an unknown architecture or has more words.
 pub fn allowed(text: &str, arch: Arch) -> Result<BTreeSet<&str>> {
     let mut allowed = BTreeSet::new();
     for line in text.lines() {
@@ -36,8 +36,8 @@ pub fn allowed(text: &str, arch: Arch) -> Result<BTreeSet<&str>> {
     Ok(allowed)
 }
 
-/// Whether a path is called like a shell, an interpreter or another of those: `python3.13` is `python`,
-/// `shutdown` is not `sh`.
+/// Whether a path has the name of a shell or interpreter, with or without a version: `python3.13`
+/// is `python`, `shutdown` is not `sh`.
 pub fn is_interpreter(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     let is_version = |rest: &str| rest.chars().all(|c| c.is_ascii_digit() || c == '.');

@@ -1,9 +1,9 @@
-//! Builds the programs of this workspace for the image: locked compiler, locked C library,
-//! remapped paths.
+//! Builds the programs of this workspace for the image: locked compiler, locked C library, remapped
+//! paths.
 //!
-//! `init` and the multi-call program are static, position-independent programs; `udevd` is
-//! linked to the C library, libkmod and libudev of the image. Only cargo itself is the host's:
-//! it decides what to call, not what comes out.
+//! `init` and the multi-call program are static, position-independent programs. `udevd` links to
+//! the C library, libkmod and libudev of the image. Only cargo is the host's: it schedules compiler
+//! calls and does not affect their output.
 
 use std::ffi::OsString;
 use std::fs;
@@ -22,7 +22,7 @@ use crate::tool::Tool;
 
 /// Cargo packages and their programs, built by one call of cargo.
 struct Group {
-    /// Names the target directory: the groups' compiler flags differ.
+    /// Name of the target directory: the compiler flags of the groups differ.
     name: &'static str,
     packages: &'static [&'static str],
     programs: &'static [&'static str],
@@ -58,14 +58,14 @@ const SOURCES: [&str; 7] = [
 /// The profile of `Cargo.toml` the programs are built with.
 #[derive(Debug, Clone, Copy)]
 pub enum CargoProfile {
-    /// What is shipped: minutes after any change, because every program is optimised as a whole.
+    /// For shipped images. Any change takes minutes, because every program is optimised as a whole.
     Release,
-    /// Seconds after a change of one crate, for development.
+    /// For development. A change of one crate takes seconds.
     Quick,
 }
 
 impl CargoProfile {
-    /// Its name, which is also that of cargo's output directory.
+    /// Its name, also that of cargo's output directory.
     pub fn name(self) -> &'static str {
         match self {
             Self::Release => "release",
@@ -74,7 +74,7 @@ impl CargoProfile {
     }
 }
 
-/// What determines the programs.
+/// The inputs of the programs.
 #[derive(Debug)]
 pub struct Inputs<'a> {
     /// The repository.
@@ -83,10 +83,9 @@ pub struct Inputs<'a> {
     pub compilers: &'a Compilers,
     /// The version the programs report.
     pub version: &'a str,
-    /// How they are optimised.
+    /// The optimisation of the programs.
     pub profile: CargoProfile,
-    /// Where the sources are copied to and cargo keeps compiled crates; what is there changes no
-    /// output.
+    /// The directory of copied sources and compiled crates; its content changes no output.
     pub target: &'a Path,
 }
 
@@ -94,8 +93,8 @@ pub struct Inputs<'a> {
 const COPY: &str = "source";
 
 impl Inputs<'_> {
-    /// Adds the inputs that are files of the repository to a step's key; the caller adds the
-    /// keys of the unpacked trees.
+    /// Adds the inputs that are files of the repository to a step's key. The caller adds the keys
+    /// of the unpacked trees.
     pub fn key(workspace: &Path, version: &str, mut key: KeyBuilder) -> Result<KeyBuilder> {
         key = key.add("revision", super::REVISION).add("version", version);
         for source in SOURCES {
@@ -110,7 +109,7 @@ impl Inputs<'_> {
         Ok(key)
     }
 
-    /// Fetches every crate of `Cargo.lock` that is not in cargo's cache.
+    /// Fetches every crate of `Cargo.lock` that is missing in cargo's cache.
     pub fn fetch(&self, offline: bool) -> Result<()> {
         let mut tool = self
             .cargo()
@@ -121,18 +120,18 @@ impl Inputs<'_> {
         tool.run().context("fetching the Rust crates")
     }
 
-    /// Copies the sources to where cargo works on them, and returns that place. The caller sees to
-    /// it that no other build has the same [`Self::target`].
+    /// Copies the sources to cargo's working directory and returns it. The caller must ensure that
+    /// no other build uses the same [`Self::target`].
     pub fn copy(&self) -> Result<PathBuf> {
         let copy = self.target.join(COPY);
         workspace::sync(self.workspace, &copy, &SOURCES)?;
         Ok(copy)
     }
 
-    /// Builds every program into `out` from what [`Self::copy`] copied; needs what [`Self::fetch`]
-    /// brings, and no network.
+    /// Builds every program into `out` without network; needs the sources of [`Self::copy`] and the
+    /// crates of [`Self::fetch`].
     pub fn build(&self, out: &Path) -> Result<()> {
-        // At once: each compiles its largest crate last, on one processor.
+        // In parallel: each group compiles its largest crate last, on one processor.
         thread::scope(|scope| {
             let build = |group| scope.spawn(move || self.build_group(group, out));
             let running = GROUPS.each_ref().map(build);
@@ -228,7 +227,8 @@ impl Inputs<'_> {
             ))
     }
 
-    /// Which directories of this machine the programs know under which neutral name.
+    /// The directories of this machine that the compiler replaces in the programs, with their
+    /// neutral names.
     fn path_maps(&self, target: &Path) -> Result<Vec<(PathBuf, &'static str)>> {
         let mut maps = vec![
             (self.target.join(COPY), "/src"),
@@ -243,7 +243,7 @@ impl Inputs<'_> {
         if let Some(home) = home {
             let sources = home.join("registry/src");
             if sources.is_dir() {
-                // One directory per registry; which one a crate came from must not show.
+                // One directory per registry; the programs must not contain the registry's name.
                 for entry in fs::read_dir(&sources)
                     .with_context(|| format!("listing {}", sources.display()))?
                 {
@@ -258,7 +258,7 @@ impl Inputs<'_> {
     }
 }
 
-/// cargo in `workspace`, with nothing of the user's configuration that could change the output.
+/// A call of cargo in `workspace`, without any user configuration that could change the output.
 pub(crate) fn cargo(workspace: &Path, rustc: &Path) -> Tool {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let mut tool = Tool::new(program).dir(workspace).env("RUSTC", rustc);
@@ -281,8 +281,8 @@ pub(crate) fn cargo(workspace: &Path, rustc: &Path) -> Tool {
         .env("RUSTC_WORKSPACE_WRAPPER", "")
 }
 
-/// rustc's flags, separated as cargo wants them. Of several remappings the last that fits wins,
-/// so shorter paths come first.
+/// rustc's flags, separated as cargo expects. rustc applies the last matching remapping, so that
+/// shorter paths come first.
 fn rust_flags(group: &Group, maps: &[(PathBuf, &'static str)]) -> String {
     let crt = if group.is_static {
         "+crt-static"
@@ -294,7 +294,8 @@ fn rust_flags(group: &Group, maps: &[(PathBuf, &'static str)]) -> String {
         "-Crelocation-model=pie".to_owned(),
         "-Crelro-level=full".to_owned(),
         "-Clink-arg=-Wl,-z,noexecstack".to_owned(),
-        // A position-independent program relocates itself at each start; packed, the list is a twentieth.
+        // A position-independent program relocates itself at each start; the packed list of
+        // relocations is a twentieth of the size.
         "-Clink-arg=-Wl,-z,pack-relative-relocs".to_owned(),
         "-Clink-arg=-Wl,--build-id=none".to_owned(),
     ];
@@ -305,7 +306,7 @@ fn rust_flags(group: &Group, maps: &[(PathBuf, &'static str)]) -> String {
     flags.join("\u{1f}")
 }
 
-/// The names of the programs that [`Inputs::build`] makes.
+/// The names of the programs of [`Inputs::build`].
 pub fn programs() -> Vec<&'static str> {
     GROUPS
         .iter()

@@ -1,7 +1,7 @@
 //! Writes a tree as squashfs: same tree, same bytes, without root.
 //!
 //! Modes and owners come from the tree through pseudo-file definitions, never from the build
-//! machine's file system; every time stamp is 0.
+//! machine's file system. Every time stamp is 0.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -13,16 +13,16 @@ use crate::error::{Remedy as _, Result};
 use crate::rootfs::toolchain::Locked;
 use crate::rootfs::tree::{Kind, Node, Tree};
 
-/// Compressed unit, the largest there is: 256 KiB would make the image 1.4 MB larger. A page fault unpacks
-/// a whole unit, about a millisecond, into the page cache.
+/// The compression block, the format's maximum: 256 KiB would make the image 1.4 MB larger. A page
+/// fault decompresses a whole block into the page cache, which takes about a millisecond.
 const BLOCK: &str = "1M";
 
-/// How hard to compress, as a level of zstd.
+/// The compression level of zstd.
 #[derive(Debug, Clone, Copy)]
 pub enum Effort {
-    /// What is shipped; 22 gives the same size.
+    /// For shipped images; level 22 gives the same size.
     Full,
-    /// A tenth of the time, for development.
+    /// For development, in a tenth of the time.
     Quick,
 }
 
@@ -34,7 +34,7 @@ impl Effort {
         }
     }
 
-    /// What determines the image besides the tree and the tool, for a step's key.
+    /// The parameters that determine the image besides tree and tool, for a step's key.
     pub fn parameters(self) -> String {
         format!("zstd {} {BLOCK}", self.level())
     }
@@ -101,7 +101,7 @@ pub fn write(
         )
 }
 
-/// A path as pseudo-file definitions have it: firmware files have spaces in their names.
+/// A path in the syntax of pseudo-file definitions: names of firmware files contain spaces.
 fn quoted(path: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "/._+,:@=~-".contains(c);
     if path.chars().all(plain) {

@@ -1,4 +1,4 @@
-//! The manifest of this repository against the promises: runs without building anything.
+//! Checks the repository's manifest against the promises, without a build.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -98,7 +98,7 @@ fn no_package_is_locked_for_the_image_without_use() {
             })
             .collect();
         for package in lock.packages("rootfs", arch.names().debian) {
-            // The certificates are taken as a bundle.
+            // The image has the certificates as a bundle.
             assert!(
                 used.contains(package.name.as_str()) || package.name == "ca-certificates",
                 "{} is locked for the image, and no file comes from it",
@@ -108,7 +108,7 @@ fn no_package_is_locked_for_the_image_without_use() {
     }
 }
 
-/// A version without what says that an architecture's package was built again from the same source: `+b1`.
+/// A version without the suffix of a rebuild from the same source: `+b1`.
 fn source_version(version: &str) -> &str {
     match version.rsplit_once("+b") {
         Some((source, rebuild)) if rebuild.chars().all(|c| c.is_ascii_digit()) => source,
@@ -124,7 +124,7 @@ fn a_package_is_locked_once_for_each_use() {
         let row = (&package.purpose, &package.name, &package.arch);
         assert!(seen.insert(row), "{row:?} is locked twice");
     }
-    // What is compiled against must be what the image runs.
+    // The libraries for linking must be the versions in the image.
     for debian in Arch::ALL.map(|arch| arch.names().debian) {
         for linked in lock.packages("sysroot", debian) {
             for shipped in lock.packages("rootfs", debian) {
@@ -137,7 +137,7 @@ fn a_package_is_locked_once_for_each_use() {
     for linked in lock.packages.iter().filter(|p| p.name == "libkmod-dev") {
         assert_eq!(linked.version, source.version, "{}", linked.arch);
     }
-    // One source, one version: the architectures' images hold the same programs.
+    // The images of all architectures hold the same program versions.
     for one in lock.packages.iter().filter(|one| one.arch == "arm64") {
         let other = lock.packages.iter().find(|other| {
             other.arch == "amd64" && (&other.name, &other.purpose) == (&one.name, &one.purpose)

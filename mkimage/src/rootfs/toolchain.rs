@@ -1,8 +1,8 @@
-//! The locked compilers and image tools, run without installing them.
+//! The locked compilers and image tools, run without being installed.
 //!
-//! Debian's programs want Debian's libraries. Each unpacked tree brings its own C library, and a
-//! program in it is started through that library's dynamic linker, so that neither the host's
-//! distribution nor its age reaches an image. Only the kernel and `/bin/sh` are the host's.
+//! Debian's programs need Debian's libraries. Each unpacked tree contains its own C library, and a
+//! program starts through that library's dynamic linker. The output therefore does not depend on
+//! the host's distribution; only the kernel and `/bin/sh` are the host's.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -15,14 +15,14 @@ use crate::deb;
 use crate::error::Result;
 use crate::tool::Tool;
 
-/// Where clang keeps its own headers.
+/// The directory of clang's own headers in a tree.
 const CLANG_RESOURCES: &str = "usr/lib/llvm-19/lib/clang/19";
 
 const TARGET_CLANG: &str = "target-clang";
 const BUILD_CLANG: &str = "build-clang";
 
-/// Shell code that turns rustc's call for a static program at a fixed address into one for a static
-/// program at any address.
+/// Shell code that turns rustc's call for a static program at a fixed address into a call for a
+/// static position-independent one.
 const STATIC_PIE: &str = "\
     case \" $* \" in *\" -static \"*)\n\
     for word; do shift; case $word in\n\
@@ -32,7 +32,7 @@ const STATIC_PIE: &str = "\
     esac; done ;;\n\
     esac\n";
 
-/// Paths of packages that no build reads.
+/// Whether any build reads the path of a package.
 fn is_needed(path: &str) -> bool {
     const SKIPPED: [&str; 5] = [
         "usr/share/doc/",
@@ -51,7 +51,7 @@ fn is_needed(path: &str) -> bool {
     !go_tests && !SKIPPED.iter().any(|prefix| path.starts_with(prefix))
 }
 
-/// Unpacks packages over each other into `root`, with the links of a merged `/usr`.
+/// Unpacks packages into one tree at `root`, with the links of a merged `/usr`.
 pub fn unpack(packages: &[PathBuf], root: &Path) -> Result<()> {
     for package in packages {
         deb::unpack(package, root, is_needed)?;
@@ -83,7 +83,7 @@ impl Locked {
         }
     }
 
-    /// A call of the program at `path` (such as `usr/bin/mksquashfs`) in the tree.
+    /// A call of the tree's program at `path`, such as `usr/bin/mksquashfs`.
     pub fn tool(&self, path: &str) -> Tool {
         Tool::new(self.loader())
             .arg("--library-path")
@@ -91,7 +91,8 @@ impl Locked {
             .arg(self.path(path))
     }
 
-    /// A script in `dir` that starts the program at `path`, for code that takes a program's path.
+    /// A script in `dir` that starts the program at `path`, for code that needs the path of a
+    /// program.
     pub fn script(&self, path: &str, dir: &Path) -> Result<PathBuf> {
         let script = dir.join(Path::new(path).file_name().unwrap_or_default());
         write_script(
@@ -101,7 +102,7 @@ impl Locked {
         Ok(script)
     }
 
-    /// The words of a shell command that starts the program at `path` by the name `argv0`.
+    /// The words of a shell command that starts the program at `path` with the name `argv0`.
     fn start(&self, argv0: &str, path: &str) -> String {
         format!(
             "{} --library-path {} --argv0 {argv0} {}",
@@ -111,8 +112,8 @@ impl Locked {
         )
     }
 
-    /// A script in `dir` that starts the tree's clang for the machine it runs on, with that machine's
-    /// C library.
+    /// A script in `dir` that starts the tree's clang for the build machine, with the build
+    /// machine's C library.
     pub fn clang(&self, dir: &Path) -> Result<()> {
         write_script(&dir.join("clang"), &clang_script(self, ""))
     }
@@ -133,34 +134,35 @@ impl Locked {
     }
 }
 
-/// The compilers for programs of the image: small scripts that start the locked programs.
+/// The compilers for the image's programs: small scripts that start the locked programs.
 #[derive(Debug, Clone)]
 pub struct Compilers {
     /// The tree of the purpose `toolchain`.
     pub toolchain: Locked,
-    /// The tree of the purpose `sysroot`: what is compiled and linked against.
+    /// The tree of the purpose `sysroot`: headers and libraries of the target.
     pub sysroot: PathBuf,
-    /// The same for [`Arch::BUILD`]: build scripts and procedural macros run there.
+    /// Headers and libraries of [`Arch::BUILD`], on which build scripts and procedural macros run.
     pub build_sysroot: PathBuf,
-    /// What is compiled for.
+    /// The target architecture.
     pub arch: Arch,
     bin: PathBuf,
 }
 
-/// The unpacked trees that [`Compilers`] start from.
+/// The unpacked trees of the [`Compilers`].
 #[derive(Debug, Clone, Copy)]
 pub struct Trees<'a> {
-    /// Of the purposes `toolchain` and `std`.
+    /// The tree of the purposes `toolchain` and `std`.
     pub toolchain: &'a Path,
-    /// Of the purpose `sysroot`, for the target.
+    /// The tree of the purpose `sysroot`, for the target.
     pub sysroot: &'a Path,
-    /// Of the purpose `sysroot`, for [`Arch::BUILD`]; the same tree where that is the target.
+    /// The tree of the purpose `sysroot`, for [`Arch::BUILD`]; the same as for the target if the
+    /// target is that architecture.
     pub build_sysroot: &'a Path,
 }
 
 impl Compilers {
-    /// Writes the scripts into `bin`. A script that is there already stays untouched: cargo
-    /// rebuilds everything when its compiler looks new.
+    /// Writes the scripts into `bin`. An unchanged script keeps its date: cargo rebuilds everything
+    /// after a change of its compiler's date.
     pub fn write(trees: Trees<'_>, arch: Arch, bin: &Path) -> Result<Self> {
         let compilers = Self {
             toolchain: Locked::new(trees.toolchain),
@@ -190,12 +192,12 @@ impl Compilers {
         &self.bin
     }
 
-    /// The C compiler and linker driver for the image. Its name tells rustc its flavour.
+    /// The C compiler and linker driver for the image. rustc derives its flavour from its name.
     pub fn c(&self) -> PathBuf {
         self.bin.join(TARGET_CLANG)
     }
 
-    /// The same for what runs during the build.
+    /// The C compiler and linker driver for programs that run during the build.
     pub fn build_c(&self) -> PathBuf {
         self.bin.join(BUILD_CLANG)
     }
@@ -205,17 +207,17 @@ impl Compilers {
         self.bin.join("rustc")
     }
 
-    /// The compiler of other projects' protocols; ours has its own in the build script.
+    /// The protobuf compiler for dependencies; our own build script does not need it.
     pub fn protoc(&self) -> PathBuf {
         self.bin.join("protoc")
     }
 
-    /// Where clang keeps its own headers.
+    /// The directory of clang's own headers.
     pub fn clang_resources(&self) -> PathBuf {
         self.toolchain.path(CLANG_RESOURCES)
     }
 
-    /// `pkg-config` finds the sysroot's libraries, and no others.
+    /// Restricts `pkg-config` to the sysroot's libraries.
     pub fn pkg_config(&self, tool: Tool) -> Tool {
         let gnu = self.arch.names().gnu;
         let directory = self.sysroot.join(format!("usr/lib/{gnu}/pkgconfig"));
@@ -224,7 +226,7 @@ impl Compilers {
             .env("PKG_CONFIG_ALLOW_CROSS", "1")
     }
 
-    /// lld tells its flavours apart by its name.
+    /// A script for lld, which selects its flavour by its name.
     fn linker_script(&self) -> String {
         format!(
             "#!/bin/sh\nexec {} \"$@\"\n",
@@ -250,9 +252,9 @@ impl Compilers {
         }
     }
 
-    /// Build scripts run on the host, but are linked like everything else against the locked C
-    /// library, so they must start through its dynamic linker too. `check_*` are the probes a
-    /// build script compiles with a bare `rustc`.
+    /// The script for rustc. Build scripts run on the host but link to the locked C library, so
+    /// that they must start through its dynamic linker. `check_*` are probes that a build script
+    /// compiles with a bare `rustc`.
     fn rust_script(&self) -> String {
         format!(
             "#!/bin/sh\n\
@@ -269,10 +271,11 @@ impl Compilers {
     }
 }
 
-/// A script that starts the clang of `tree`, with `arguments` (words of the shell) before the caller's.
+/// A script that starts the clang of `tree`, with `arguments` (words of the shell) before the
+/// caller's.
 ///
-/// clang starts itself again for some calls, by the name it was given; and it looks for its headers
-/// beside its program, which the script is not.
+/// For some calls clang starts itself again by the name it was given, and it looks for its headers
+/// beside its program. Both must be the program in the tree, not the script.
 fn clang_script(tree: &Locked, arguments: &str) -> String {
     let clang = tree.start("\"$0\"", "usr/lib/llvm-19/bin/clang");
     let resources = quote(&tree.path(CLANG_RESOURCES));
@@ -283,7 +286,7 @@ fn clang_script(tree: &Locked, arguments: &str) -> String {
     )
 }
 
-/// A path as one word of the shell.
+/// A path, quoted as one word of the shell.
 pub(crate) fn quote(path: &Path) -> String {
     format!("'{}'", path.to_string_lossy().replace('\'', "'\\''"))
 }

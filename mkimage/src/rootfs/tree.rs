@@ -1,4 +1,4 @@
-//! The image's files, in memory: path, kind, mode, owner and where the content is.
+//! The image's files in memory: path, kind, mode, owner, and the location of the content.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,21 +12,21 @@ use crate::error::{Failure, Result};
 use crate::rootfs::certs;
 use crate::rootfs::manifest::{Content, Entry, Generated, Manifest, Source};
 
-/// What a node of the tree is.
+/// The kind of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
     /// A directory.
     Directory,
     /// A symbolic link to this target.
     Link(String),
-    /// A regular file with the content of this file of the build machine.
+    /// A regular file with the content of this file on the build machine.
     File(PathBuf),
 }
 
 /// One path of the image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
-    /// What it is, and its content.
+    /// Its kind and content.
     pub kind: Kind,
     /// Permission bits.
     pub mode: u32,
@@ -42,7 +42,7 @@ pub struct Tree {
     nodes: BTreeMap<String, Node>,
 }
 
-/// Where the content of the manifest's entries is found.
+/// The sources of the manifest's content.
 #[derive(Debug)]
 pub struct Sources<'a> {
     /// The repository.
@@ -55,9 +55,9 @@ pub struct Sources<'a> {
     pub cargo: &'a Path,
     /// Output of the build of libkmod.
     pub c: &'a Path,
-    /// The kernel's modules: a directory that holds `<release>/`. Without it the image has none.
+    /// The kernel's modules: a directory with `<release>/`; `None` for an image without modules.
     pub modules: Option<&'a Path>,
-    /// What the image is built for.
+    /// The image's architecture.
     pub arch: Arch,
     /// The version of the image.
     pub version: &'a str,
@@ -71,12 +71,12 @@ impl Tree {
         self.nodes.iter().map(|(path, node)| (path.as_str(), node))
     }
 
-    /// The node at a path without a leading `/`; links are not followed.
+    /// The node at a path without a leading `/`; does not follow links.
     pub fn get(&self, path: &str) -> Option<&Node> {
         self.nodes.get(path)
     }
 
-    /// Adds a node; a path that is there already is an error.
+    /// Adds a node; an existing path is an error.
     pub fn insert(&mut self, path: String, node: Node) -> Result<()> {
         if self.nodes.contains_key(&path) {
             return Err(Failure::new(
@@ -88,7 +88,8 @@ impl Tree {
         Ok(())
     }
 
-    /// The path that `path` leads to in the image when every link is followed, if there is one.
+    /// The path that `path` leads to in the image after following every link; `None` for a dangling
+    /// link.
     pub fn resolve(&self, path: &str) -> Option<String> {
         let mut done: Vec<String> = Vec::new();
         let mut open: Vec<String> = path.split('/').rev().map(str::to_owned).collect();
@@ -120,7 +121,7 @@ impl Tree {
     }
 }
 
-/// Puts the tree together; generated files and files of packages are written below `scratch`.
+/// Assembles the tree; generated files and files of packages are written below `scratch`.
 pub fn assemble(manifest: &Manifest, sources: &Sources<'_>, scratch: &Path) -> Result<Tree> {
     let unpacked = unpack(manifest, sources, scratch)?;
     let mut tree = Tree::default();
@@ -152,7 +153,7 @@ fn insert(tree: &mut Tree, entry: &Entry, kind: Kind) -> Result<()> {
     tree.insert(entry.path.clone(), node)
 }
 
-/// Where the content of one file entry is.
+/// The location of a file entry's content.
 fn file(
     entry: &Entry,
     source: &Source,
@@ -213,7 +214,7 @@ fn package<'a>(packages: &'a BTreeMap<String, PathBuf>, name: &str) -> Result<&'
     })
 }
 
-/// Unpacks the files that the manifest names, and no others; gives each its place on disk.
+/// Unpacks exactly the files that the manifest names, and records their paths on disk.
 fn unpack(
     manifest: &Manifest,
     sources: &Sources<'_>,

@@ -1,9 +1,9 @@
-//! A copy of the workspace in the cache, in which only what changed looks changed.
+//! A copy of the workspace in the cache, in which only changed files have a new date.
 //!
-//! Cargo tells what to compile again by path and date. Content-addressed steps must not depend on
-//! either: a file put back with its old date would give yesterday's program under today's key, and
-//! every further checkout would compile everything again. So cargo works on a copy at one place,
-//! in which a file is written, and thereby dated, when its content differs.
+//! Cargo detects changes by path and date, and content-addressed steps must depend on neither. A
+//! file restored with its old date would give the old program under the new key, and every further
+//! checkout would compile everything again. Cargo therefore works on a copy at a fixed path, in
+//! which a file is written, and thereby dated, only when its content differs.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use crate::error::{Remedy as _, Result};
 
-/// Says which cargo it is, where rustup is asked.
+/// The file that pins the toolchain, which rustup reads.
 const TOOLCHAIN: &str = "rust-toolchain.toml";
 
 #[derive(Deserialize)]
@@ -28,7 +28,7 @@ struct Workspace {
 }
 
 /// Makes `copy` equal to the workspace at `source`: the files and directories `inputs`, and every
-/// other member, without which cargo reads no workspace.
+/// other member, because cargo reads only a complete workspace.
 pub fn sync(source: &Path, copy: &Path, inputs: &[&str]) -> Result<()> {
     let manifest = source.join("Cargo.toml");
     let text =
@@ -56,7 +56,7 @@ pub fn sync(source: &Path, copy: &Path, inputs: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Every regular file below `dir`; of a file, itself.
+/// Every regular file below `dir`; for a file, the file itself.
 fn files(dir: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in walkdir::WalkDir::new(dir) {

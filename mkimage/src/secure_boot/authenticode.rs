@@ -1,5 +1,5 @@
 //! Signatures in EFI programs: Authenticode ("Windows Authenticode Portable Executable Signature
-//! Format", 2008), as UEFI Specification 2.10, section 32.2.2, takes it.
+//! Format", 2008), as specified by UEFI Specification 2.10, section 32.2.2.
 
 use anyhow::{Context as _, ensure};
 use object::LittleEndian as LE;
@@ -14,23 +14,23 @@ use crate::image::{bytes, uki};
 
 const SPC_INDIRECT_DATA: &[u64] = &[1, 3, 6, 1, 4, 1, 311, 2, 1, 4];
 const SPC_PE_IMAGE_DATA: &[u64] = &[1, 3, 6, 1, 4, 1, 311, 2, 1, 15];
-/// Of signatures and of what is in front of them, in bytes.
+/// Alignment of a signature, and of the program before it, in bytes.
 const ALIGNMENT: usize = 8;
-/// `WIN_CERTIFICATE`: revision and `WIN_CERT_TYPE_PKCS_SIGNED_DATA`, behind the length.
+/// `WIN_CERTIFICATE`: revision and `WIN_CERT_TYPE_PKCS_SIGNED_DATA`, after the length.
 const REVISION: u16 = 0x0200;
 const SIGNED_DATA: u16 = 0x0002;
 const HEADER: usize = 8;
-/// Offsets in the optional header (PE32+): the checksum, and the entry of the signatures in its table.
+/// Offsets in the optional header (PE32+): the checksum, and the table entry of the signatures.
 const CHECKSUM: usize = 64;
 const CERTIFICATES: usize = 112 + 4 * 8;
-/// How many entries that table must have.
+/// Minimum number of entries in that table.
 const ENTRIES: u32 = 5;
 
 /// `program` with a signature of `signer` at its end.
 ///
 /// # Errors
-/// What is no EFI program, is signed already, or has bytes between its sections: firmware leaves
-/// those out of what it checks, signers do not.
+/// The program is no EFI program, is signed already, or has bytes between its sections. Firmware
+/// excludes such bytes from the digest, other signing tools include them.
 pub fn sign(mut program: Vec<u8>, signer: &Signer) -> Result<Vec<u8>> {
     bytes::pad(&mut program, ALIGNMENT);
     let optional = optional_header(&program)?;
@@ -52,10 +52,10 @@ pub fn sign(mut program: Vec<u8>, signer: &Signer) -> Result<Vec<u8>> {
     Ok(program)
 }
 
-/// Whether `program` has a signature of anybody.
+/// Whether `program` has any signature.
 ///
 /// # Errors
-/// What is no EFI program.
+/// `program` is no EFI program.
 pub fn is_signed(program: &[u8]) -> Result<bool> {
     let file = PeFile64::parse(program).context("this is not an EFI program")?;
     let signatures = file
@@ -64,7 +64,7 @@ pub fn is_signed(program: &[u8]) -> Result<bool> {
     Ok(signatures.is_some_and(|entry| entry.size.get(LE) != 0))
 }
 
-/// Where the optional header of a program is that can be signed.
+/// Offset of the optional header; an error for a program that cannot be signed.
 fn optional_header(program: &[u8]) -> Result<usize> {
     let file = PeFile64::parse(program).context("this is not an EFI program")?;
     let header = file.nt_headers().optional_header();
@@ -95,7 +95,7 @@ fn optional_header(program: &[u8]) -> Result<usize> {
     Ok(optional)
 }
 
-/// SHA-256 of the program without what a signature changes.
+/// SHA-256 of the program without the fields that a signature changes.
 fn digest(program: &[u8], optional: usize) -> Result<[u8; 32]> {
     let checksum = optional.saturating_add(CHECKSUM);
     let entry = optional.saturating_add(CERTIFICATES);
@@ -108,7 +108,7 @@ fn digest(program: &[u8], optional: usize) -> Result<[u8; 32]> {
     Ok(digest.finalize().into())
 }
 
-/// What is in an `SpcIndirectDataContent`: that a program has this digest.
+/// The content of an `SpcIndirectDataContent`: the program's digest.
 fn statement(digest: &[u8]) -> Vec<u8> {
     let image = construct_der(|writer| {
         writer.write_sequence(|writer| {
@@ -128,7 +128,7 @@ fn statement(digest: &[u8]) -> Vec<u8> {
     [image, digest].concat()
 }
 
-/// The name of a file that nobody looks at any more, which the format wants all the same.
+/// An obsolete file name that the format still requires.
 fn obsolete(writer: DERWriter<'_>) {
     let (zero, two) = (Tag::context(0), Tag::context(2));
     writer.write_tagged(zero, |writer| {
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_signature_is_of_this_program_by_this_key_and_the_same_twice() {
-        // Something behind the last section, of a crooked length.
+        // Data of unaligned length after the last section.
         let program = [stub(), noise(70_001)].concat();
         let signed = sign(program.clone(), &signer()).unwrap();
         assert!(signed == sign(program.clone(), &signer()).unwrap());
@@ -177,7 +177,7 @@ mod tests {
         sign(signed, &signer()).unwrap_err();
     }
 
-    /// The digest of a signed program as firmware takes it: without the signature.
+    /// The digest of a signed program as firmware computes it, without the signature.
     fn digest_without(signed: &[u8]) -> [u8; 32] {
         let end = signed.len() - signature(signed).len() - HEADER;
         digest(&signed[..end], OPTIONAL).unwrap()

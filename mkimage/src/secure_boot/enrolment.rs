@@ -1,6 +1,7 @@
-//! The variables in which firmware keeps whom it trusts, and how they are set: a file `NAME.auth` for
-//! each, an `EFI_VARIABLE_AUTHENTICATION_2` with the new content behind it (UEFI Specification 2.10,
-//! sections 8.2.6 and 32.4.1). systemd-boot and the setup menus of firmware write those as they are.
+//! Updates of the firmware's key variables: a file `NAME.auth` for each, an
+//! `EFI_VARIABLE_AUTHENTICATION_2` followed by the new content (UEFI Specification 2.10, sections
+//! 8.2.6 and 32.4.1). systemd-boot and the setup menus of firmware write these files to the
+//! variables unchanged.
 
 use uuid::{Uuid, uuid};
 
@@ -8,14 +9,14 @@ use super::Signer;
 use crate::error::Result;
 use crate::image::{bytes, calendar};
 
-/// A variable of the firmware, and the key that is in it.
+/// A variable of the firmware that holds a key.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Variable {
-    /// Its name, also that of the key's files.
+    /// Its name, and the base name of the key's files.
     pub name: &'static str,
-    /// What the key is called in the specification.
+    /// The key's name in the specification.
     pub title: &'static str,
-    /// Whose variable it is.
+    /// The GUID of the variable's vendor.
     vendor: Uuid,
 }
 
@@ -24,44 +25,44 @@ const GLOBAL: Uuid = uuid!("8be4df61-93ca-11d2-aa0d-00e098032b8c");
 /// `EFI_IMAGE_SECURITY_DATABASE_GUID` (section 32.4.1).
 const SECURITY_DATABASE: Uuid = uuid!("d719b2cb-3d3a-4596-a3bc-dad00e67656f");
 
-/// Who owns the machine: may change the KEK.
+/// The machine owner's key: may change the KEK.
 pub const PK: Variable = Variable {
     name: "PK",
     title: "Platform Key",
     vendor: GLOBAL,
 };
-/// Who may change the database.
+/// The key that may change the database.
 pub const KEK: Variable = Variable {
     name: "KEK",
     title: "Key Exchange Key",
     vendor: GLOBAL,
 };
-/// Who signs what the firmware starts.
+/// The key that signs the programs that firmware starts.
 pub const DB: Variable = Variable {
     name: "db",
     title: "Signature Database Key",
     vendor: SECURITY_DATABASE,
 };
-/// All of them, each behind the one whose key sets it.
+/// All variables, each after the one whose key sets it.
 pub const ALL: [Variable; 3] = [PK, KEK, DB];
 
 impl Variable {
-    /// The file with the private key.
+    /// File name of the private key.
     pub fn key(&self) -> String {
         format!("{}.key", self.name)
     }
 
-    /// The file with the certificate.
+    /// File name of the certificate.
     pub fn certificate(&self) -> String {
         format!("{}.crt", self.name)
     }
 
-    /// The file that sets the variable.
+    /// File name of the update that sets the variable.
     pub fn update(&self) -> String {
         format!("{}.auth", self.name)
     }
 
-    /// Whose key may set it.
+    /// The variable whose key may set it.
     pub fn set_by(&self) -> Self {
         if *self == DB { KEK } else { PK }
     }
@@ -71,18 +72,18 @@ impl Variable {
 const X509: Uuid = uuid!("a5c059a1-94e4-4aa7-87b5-ab155c2bf072");
 /// `EFI_CERT_TYPE_PKCS7_GUID`.
 const PKCS7: Uuid = uuid!("4aafd29d-68df-49ee-8aa9-347d375665a7");
-/// Whom the specification calls the owner of a certificate in the list: whoever made this file.
+/// Seed of the GUID of the list's "owner", in the specification the creator of the list.
 const OWNER: &[u8] = b"corten.secure-boot";
-/// Non-volatile, for boot and run time, set by who proves to be allowed at a later time than before.
+/// Non-volatile, available at boot and run time, set by time-based authenticated updates.
 const ATTRIBUTES: u32 = 0x1 | 0x2 | 0x4 | 0x20;
 /// `WIN_CERTIFICATE` (section 32.2.4): revision and `WIN_CERT_TYPE_EFI_GUID`.
 const REVISION: u16 = 0x0200;
 const TYPE_GUID: u16 = 0x0ef1;
-/// Of a `WIN_CERTIFICATE_UEFI_GUID` without data.
+/// Size in bytes of a `WIN_CERTIFICATE_UEFI_GUID` without data.
 const HEADER: usize = 24;
 
-/// What sets `variable` to the certificate of `key`, allowed by `signer`. Its date, which has to be
-/// later at every change, is that of the certificate.
+/// The update that sets `variable` to the certificate of `key`, signed by `signer`. Its date is
+/// that of the certificate; every change needs a later date.
 pub fn update(variable: &Variable, key: &Signer, signer: &Signer) -> Result<Vec<u8>> {
     let time = time(key.since)?;
     let list = list(&key.certificate)?;
@@ -98,7 +99,7 @@ pub fn update(variable: &Variable, key: &Signer, signer: &Signer) -> Result<Vec<
     Ok(update)
 }
 
-/// The bytes a signature of an update is of.
+/// The bytes that the signature of an update covers.
 fn signed(variable: &Variable, time: &[u8; 16], list: &[u8]) -> Vec<u8> {
     let name = variable.name.encode_utf16().flat_map(u16::to_le_bytes);
     let mut signed: Vec<u8> = name.collect();
@@ -121,7 +122,7 @@ fn list(certificate: &[u8]) -> Result<Vec<u8>> {
     Ok(list)
 }
 
-/// An `EFI_TIME` (section 8.3.1) in UTC; the fields that must be zero here are.
+/// An `EFI_TIME` (section 8.3.1) in UTC, with zeros in the fields that must be zero here.
 fn time(epoch: u64) -> Result<[u8; 16]> {
     let (year, month, day) = calendar::date(epoch);
     let [year_low, year_high] = u16::try_from(year)?.to_le_bytes();
@@ -153,7 +154,7 @@ mod tests {
             assert!(list.ends_with(&key.certificate));
             let size = bytes::u32_le(list, 16).unwrap();
             assert_eq!(usize::try_from(size).unwrap(), list.len());
-            // openssl reads a signature with its type in front.
+            // openssl expects a signature with its type in front.
             let signature = yasna::construct_der(|writer| {
                 writer.write_sequence(|writer| {
                     super::super::pkcs7::oid(writer.next(), &[1, 2, 840, 113_549, 1, 7, 2]);

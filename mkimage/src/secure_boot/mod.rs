@@ -1,8 +1,8 @@
-//! Secure Boot (UEFI Specification 2.10, chapter 32): programs are signed for firmware that starts
-//! only what it trusts ([`authenticode`]), and firmware is told whom to trust ([`enrolment`]).
+//! Secure Boot (UEFI Specification 2.10, chapter 32): signs programs for firmware
+//! ([`authenticode`]) and writes updates that enrol our keys in firmware ([`enrolment`]).
 //!
-//! RSA signatures of PKCS #1 v1.5 have no randomness, and no date is signed: the same key gives
-//! the same bytes again.
+//! RSA signatures of PKCS #1 v1.5 have no randomness, and the signatures contain no date: the same
+//! key gives the same bytes.
 
 pub mod authenticode;
 pub mod enrolment;
@@ -29,7 +29,7 @@ pub struct Signer {
     issuer: Vec<u8>,
     /// Its serial number, big-endian.
     serial: Vec<u8>,
-    /// When it begins to be valid, in seconds since 1970.
+    /// Begin of its validity, in seconds since 1970.
     since: u64,
 }
 
@@ -37,7 +37,7 @@ impl Signer {
     /// The key and the certificate of `variable` in the key set `dir` (PEM: PKCS #8, X.509).
     ///
     /// # Errors
-    /// A file that is missing or not what it should be, or a certificate of another key.
+    /// A file is missing or invalid, or the certificate belongs to another key.
     pub fn read(dir: &Path, variable: &Variable) -> Result<Self> {
         let part = |name: String, tag| pem(&read(dir, &name)?, tag).context(name);
         let key = part(variable.key(), "PRIVATE KEY")?;
@@ -74,7 +74,7 @@ impl Signer {
     /// The signature of `message`: RSA, PKCS #1 v1.5, SHA-256.
     fn sign(&self, message: &[u8]) -> Result<Vec<u8>> {
         let mut signature = vec![0; self.key.public().modulus_len()];
-        // The random numbers only hide the key from who measures the time.
+        // The random numbers only blind the computation against timing attacks.
         self.key
             .sign(
                 &RSA_PKCS1_SHA256,
@@ -87,10 +87,10 @@ impl Signer {
     }
 }
 
-/// A file of the key set `dir`.
+/// Reads a file of the key set `dir`.
 ///
 /// # Errors
-/// When it cannot be read: nothing is built unsigned.
+/// The file cannot be read: no build is unsigned.
 pub fn read(dir: &Path, name: &str) -> Result<Vec<u8>> {
     let path = dir.join(name);
     std::fs::read(&path).or_fail(
@@ -99,10 +99,10 @@ pub fn read(dir: &Path, name: &str) -> Result<Vec<u8>> {
     )
 }
 
-/// What is in the first block called `tag`.
+/// The content of the first block called `tag`.
 ///
 /// # Errors
-/// Text that is not PEM, or has no such block.
+/// The text is not PEM, or has no such block.
 pub fn pem(text: &[u8], tag: &str) -> Result<Vec<u8>> {
     let blocks = pem::parse_many(text).context("this is not PEM")?;
     let found = blocks.into_iter().find(|block| block.tag() == tag);
@@ -131,7 +131,8 @@ pub(crate) mod tests {
         Signer::read(&development(), &enrolment::DB).unwrap()
     }
 
-    /// Whether openssl finds that `signature` (PKCS #7, DER) is of `content`, by the certificate of `variable`.
+    /// Whether openssl verifies `signature` (PKCS #7, DER) of `content` with the certificate of
+    /// `variable`.
     pub(crate) fn openssl_agrees(signature: &[u8], content: &[u8], variable: &Variable) -> bool {
         let scratch = Scratch::new();
         let (signature, content) = (
@@ -143,7 +144,7 @@ pub(crate) mod tests {
         let verified = crate::tool::Tool::new("openssl")
             .args(call)
             .args(["-in", text(&signature), "-content", text(&content)])
-            // `-nointern` takes the signer from here, not from the signature.
+            // `-nointern` takes the signer's certificate from this file, not from the signature.
             .args(["-certfile", text(&certificate), "-noverify"])
             .output();
         verified.is_ok()

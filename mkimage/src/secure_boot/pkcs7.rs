@@ -1,4 +1,5 @@
-//! Signatures as firmware reads them: `SignedData` of PKCS #7 version 1.5 (RFC 2315, section 9.1).
+//! PKCS #7 signatures in the form that firmware reads: `SignedData` of version 1.5 (RFC 2315,
+//! section 9.1).
 
 use sha2::{Digest as _, Sha256};
 use yasna::models::ObjectIdentifier;
@@ -21,7 +22,7 @@ const ZERO: Tag = Tag {
 };
 
 impl Signer {
-    /// A signature beside `content`, without attributes: a bare `SignedData`.
+    /// A detached signature of `content` without attributes: a bare `SignedData`.
     pub(super) fn beside(&self, content: &[u8]) -> Result<Vec<u8>> {
         let described = construct_der(|writer| {
             writer.write_sequence(|writer| oid(writer.next(), DATA));
@@ -32,8 +33,8 @@ impl Signer {
         }))
     }
 
-    /// A signature around a content of `kind`, of which `content` is what is in the outermost SEQUENCE: a
-    /// `ContentInfo`. Signed are its type and digest.
+    /// A signature with embedded content of `kind`: a `ContentInfo`. `content` is the inside of the
+    /// outermost SEQUENCE. The signature covers the content's type and digest.
     pub(super) fn around(&self, kind: &[u64], content: &[u8]) -> Result<Vec<u8>> {
         let described = construct_der(|writer| {
             writer.write_sequence(|writer| {
@@ -119,7 +120,7 @@ fn attribute(kind: &[u64], value: impl FnOnce(DERWriter<'_>)) -> Vec<u8> {
     })
 }
 
-/// A SET OF what is encoded already, in the order DER asks for.
+/// A SET OF encoded elements, in DER's order.
 fn set(writer: DERWriter<'_>, elements: &[Vec<u8>]) {
     writer.write_set_of(|writer| {
         for element in elements {

@@ -1,11 +1,12 @@
-//! What the tests of calls that fail share.
+//! Shared helpers for tests of failing calls.
 
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// Writes a program, and the directories above it. Another process does: a child that another test starts meanwhile
-/// would have the file open for a moment longer, and what is open to be written cannot be run (execve(2), `ETXTBSY`).
+/// Writes a program and its parent directories. A separate process writes it: a child forked by
+/// another test could otherwise hold the file open for writing, and such a file cannot be executed
+/// (execve(2), `ETXTBSY`).
 pub fn write_program(path: &Path, content: &[u8]) {
     let mut install = Command::new("install")
         .args(["-D", "--mode=755", "/dev/stdin"])
@@ -20,7 +21,7 @@ pub fn write_program(path: &Path, content: &[u8]) {
     assert!(status.success(), "{}: {status}", path.display());
 }
 
-/// What a call that must fail complained of: one error with its remedy.
+/// The error text of a call that must fail with one error and its remedy.
 pub fn failed(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success(), "{text}");
@@ -30,8 +31,8 @@ pub fn failed(output: &Output) -> String {
     text
 }
 
-/// The same call by a shell that lets it write no file over that many blocks: of 512 bytes, or 1024, as shells
-/// count.
+/// The call under a shell's file size limit (`ulimit -f`). A block has 512 or 1024 bytes, depending
+/// on the shell.
 pub fn limited(command: &Command, blocks: u32) -> Command {
     let mut shell = Command::new("sh");
     shell

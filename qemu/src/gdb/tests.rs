@@ -3,7 +3,8 @@ use std::thread::JoinHandle;
 
 use super::*;
 
-/// A stub that greets as QEMU does and gives one answer after the other, as they are; what it was asked.
+/// A stub that greets as QEMU does and then sends the given raw answers. Its thread returns the
+/// requests.
 fn stub(answers: Vec<Vec<u8>>) -> (Gdb, JoinHandle<Vec<String>>) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("gdb");
@@ -17,7 +18,7 @@ fn stub(answers: Vec<Vec<u8>>) -> (Gdb, JoinHandle<Vec<String>>) {
             asked.push(request(&mut reader));
             stream.write_all(&answer).unwrap();
         }
-        // Until the client is gone.
+        // Reads until the client disconnects.
         let mut rest = Vec::new();
         reader.read_to_end(&mut rest).unwrap();
         asked
@@ -45,7 +46,7 @@ fn packet(content: &str) -> Vec<u8> {
     format!("+${content}#{}", checksum(content.as_bytes())).into_bytes()
 }
 
-/// The message of a request that has this answer.
+/// The error message of a request with this answer.
 fn complaint(answer: &[u8]) -> String {
     let (mut gdb, _stub) = stub(vec![answer.to_vec()]);
     let error = gdb.read(0x1000, 2).unwrap_err();
@@ -59,7 +60,7 @@ fn a_processor_is_looked_at_and_changed() {
     general[RSP] = 7;
     general[RIP] = 0x10;
     general[RIP + 7] = 0xff;
-    // Behind the flags there are more, which are not touched.
+    // The bytes after the flags are ignored.
     let told = format!("{}46020000ffff", hex::encode(&general));
     let answers = ["OK", &told, "OK", "ebfe", "OK", "OK"];
     let (mut gdb, stub) = stub(answers.iter().map(|answer| packet(answer)).collect());
@@ -109,7 +110,7 @@ fn what_is_no_answer_is_an_error_and_never_a_value() {
 
 #[test]
 fn nobody_waits_for_ever() {
-    // One that says nothing, one that says the same all the time.
+    // A silent stub, and a stub that repeats one packet.
     for answer in [Vec::new(), packet("T02thread:01;").repeat(1 << 10)] {
         let (mut gdb, _stub) = stub(vec![answer]);
         gdb.patience = Duration::from_millis(50);

@@ -1,4 +1,4 @@
-//! The agent: reads commands from a serial port and answers.
+//! The agent: reads commands from a serial port and answers them.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
@@ -11,26 +11,26 @@ use rustix::net::{AddressFamily, SocketType};
 use rustix::process::{Pid, Signal, chroot, fchdir, kill_process, setsid};
 use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
 
-/// Of each thread of a bomb; there are thousands.
+/// Stack of each thread of a fork bomb in bytes; there are thousands.
 const STACK: usize = 64 * 1024;
 
-/// Serves commands for ever; returns when the port is closed.
+/// Serves commands; returns when the port is closed.
 pub fn serve(proc: &Path, port: &Path) -> io::Result<()> {
-    // A session of its own, so that nothing sent to process 1's reaches it.
+    // A session of its own, so that signals to process 1's session do not reach the agent.
     let _already_leader = setsid();
     let proc: OwnedFd = File::open(proc)?.into();
     let port = File::options().read(true).write(true).open(port)?;
     let mut settings = tcgetattr(&port)?;
     settings.make_raw();
     tcsetattr(&port, OptionalActions::Now, &settings)?;
-    // Tells process 1 that the mounts are no longer needed.
+    // Tells process 1 that the agent no longer needs the mounts.
     println!("ready");
 
     let mut answers = port.try_clone()?;
     for line in BufReader::new(port).lines() {
         let line = line?;
-        // Process 1 moves to the real root while booting: follow it, so that
-        // paths mean what they mean to the node.
+        // Process 1 moves to the real root during boot. The agent follows, so that paths have the
+        // node's meaning.
         enter_root_of_init(&proc)?;
         let (verdict, text) = match command(line.trim()) {
             Ok(text) => ("ok", text),
@@ -73,8 +73,8 @@ fn number(word: &str) -> io::Result<i32> {
         .map_err(|_| io::Error::other(format!("`{word}` is not a number")))
 }
 
-/// One line per process: pid, parent, state letter, base name of `argv[0]`
-/// (kernel threads have none and are left out, zombies are shown by comm).
+/// One line per process: pid, parent, state letter, base name of `argv[0]`. Kernel threads have no
+/// `argv` and are omitted; zombies appear with their comm.
 fn list() -> io::Result<String> {
     let mut all = String::new();
     for entry in fs::read_dir("/proc")? {
@@ -86,7 +86,7 @@ fn list() -> io::Result<String> {
         else {
             continue;
         };
-        // A process may end between two looks.
+        // A process may have ended since the directory was read.
         let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else {
             continue;
         };
@@ -125,8 +125,7 @@ fn kill(signal: &str, pid: &str, times: &str) -> io::Result<String> {
     Ok(String::new())
 }
 
-/// Opens and closes a socket of an address family, for which the kernel may
-/// have to ask for a module.
+/// Opens and closes a socket of an address family, for which the kernel may request a module.
 fn socket(family: &str) -> io::Result<String> {
     let family = family
         .parse()
@@ -136,10 +135,9 @@ fn socket(family: &str) -> io::Result<String> {
     Ok(String::new())
 }
 
-/// Makes `count` processes whose parent is gone, which end a little later:
-/// process 1 inherits and must collect every one.
+/// Makes `count` orphans that end a little later: process 1 inherits and must reap each of them.
 fn orphans(count: i32) -> io::Result<String> {
-    // The agent's file is long deleted; the kernel still knows it by this name.
+    // The agent's file is already deleted; the kernel still opens it by this name.
     let own = format!("/proc/{}/exe", std::process::id());
     for _ in 0..count {
         let status = Command::new(&own)
@@ -155,7 +153,8 @@ fn orphans(count: i32) -> io::Result<String> {
     Ok(String::new())
 }
 
-/// Lets a process of the cgroup take every thread the kernel gives it, and keep them. Answers how many that are.
+/// Lets a process in the cgroup start threads up to the kernel's limit, and keep them. Returns
+/// their number.
 fn bomb(cgroup: &str) -> io::Result<String> {
     let own = format!("/proc/{}/exe", std::process::id());
     let mut child = Command::new(own)
@@ -164,7 +163,7 @@ fn bomb(cgroup: &str) -> io::Result<String> {
         .stdout(Stdio::piped())
         .spawn()?;
     fs::write(format!("{cgroup}/cgroup.procs"), child.id().to_string())?;
-    // Not before it is there.
+    // The process must not start threads before it is in the cgroup.
     if let Some(mut go) = child.stdin.take() {
         go.write_all(b"\n")?;
     }
@@ -175,7 +174,7 @@ fn bomb(cgroup: &str) -> io::Result<String> {
     Ok(count)
 }
 
-/// Takes threads until there are no more, says how many, and stays.
+/// Starts threads until the kernel refuses, prints their number, and stays.
 pub fn multiply() -> io::Result<()> {
     io::stdin().read_line(&mut String::new())?;
     let thread = || std::thread::Builder::new().stack_size(STACK);
@@ -191,7 +190,7 @@ fn rest() {
     }
 }
 
-/// Starts a child and leaves it.
+/// Starts a child and exits.
 pub fn leave_orphan(own: &str) -> io::Result<()> {
     Command::new(own)
         .arg("--orphan")

@@ -1,20 +1,18 @@
-//! A test's hand inside a running node.
+//! A fault injector inside a running node.
 //!
-//! A node has no shell, and no call of its API kills a process; that is as it
-//! should be, so a test that wants to see a daemon die brings its own hand.
-//! It is put into the initramfs as `/init`, with the image's own first
-//! program as `/init.real` beside it; everything else of the image is
-//! unmodified.
+//! A node has no shell, and no call of its API kills a process, by design. A test that needs a
+//! daemon to die therefore adds this program to the initramfs as `/init`, with the image's own
+//! `init` as `/init.real` beside it. The rest of the image is unmodified.
 //!
-//! Owns: one process on the node (the agent), which reads commands, a line
-//! each, from the second serial port and answers there. Never does: exist in
-//! an image that anyone ships, or touch the node before it is told to. Talks
-//! to: `tests/support/chaos.rs` on the host. On a laptop: `chaos --agent
-//! /proc /dev/tty` takes commands from a terminal, as root.
+//! Owns: one process on the node (the agent), which reads commands, a line each, from the second
+//! serial port and answers there.
+//! Never does: exist in a shipped image, or change the node without a command.
+//! Talks to: `tests/support/chaos.rs` on the host.
+//! On a laptop: `chaos --agent /proc /dev/tty` takes commands from a terminal, as root.
 //!
-//! Commands: `list` (pid, parent, state, name of `argv[0]` per line), `cat
-//! PATH`, `kill NUMBER PID [TIMES]`, `orphans COUNT`, `bomb CGROUP`, `descriptors PID`, `socket
-//! FAMILY`. An answer is `ok LENGTH` or `no LENGTH`, a newline, and that many bytes.
+//! Commands: `list` (pid, parent, state, name of `argv[0]` per line), `cat PATH`, `kill NUMBER PID
+//! [TIMES]`, `orphans COUNT`, `bomb CGROUP`, `descriptors PID`, `socket FAMILY`. An answer is `ok
+//! LENGTH` or `no LENGTH`, a newline, and that many bytes.
 
 mod agent;
 
@@ -28,10 +26,10 @@ use std::time::Duration;
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-/// Mounts for the agent's start, gone before the image's init runs.
+/// Mount point of /proc for the agent's start, removed before the image's init runs.
 const PROC: &str = "/chaos-proc";
 const DEV: &str = "/chaos-dev";
-/// The image's own first program.
+/// The image's own `init`.
 const REAL: &str = "/init.real";
 
 fn main() -> ExitCode {
@@ -59,8 +57,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Process 1: leaves the agent behind and becomes the image's init. A failure
-/// to start the agent is said on the console and does not stop the boot.
+/// Process 1: starts the agent and becomes the image's init. A failure to start the agent is
+/// printed on the console and does not stop the boot.
 fn first() -> io::Error {
     if let Err(error) = leave_agent() {
         eprintln!("chaos: no agent: {error}");
@@ -80,7 +78,7 @@ fn leave_agent() -> io::Result<()> {
         .stdin(File::open(format!("{DEV}/null"))?)
         .stdout(Stdio::piped())
         .spawn()?;
-    // The agent says a word, or ends, once it holds what it needs of the mounts.
+    // The agent prints a line, or ends, once it no longer needs the mounts.
     if let Some(ready) = agent.stdout.take() {
         BufReader::new(ready).read_line(&mut String::new())?;
     }

@@ -1,4 +1,4 @@
-//! Pages as HTML: one file each, beside each other as in the repository, that a browser opens from a disk.
+//! Pages as HTML: one file each in the repository's layout, readable by a browser from a disk.
 
 use std::fs;
 use std::io;
@@ -27,7 +27,7 @@ pre code { background: none; padding: 0; }
 @media (max-width: 50rem) { body { display: block; } nav { position: static; height: auto; } main { padding: 1rem; } }
 ";
 
-/// Where a page of the repository is in the site.
+/// The path of a page in the site.
 fn place(page: &Path) -> PathBuf {
     match page.ends_with(FOLDER) {
         true => page.with_file_name("index.html"),
@@ -35,7 +35,7 @@ fn place(page: &Path) -> PathBuf {
     }
 }
 
-/// The way from a page to a file of the site.
+/// The relative URL from a page to a file of the site.
 fn way(from: &Path, to: &Path) -> String {
     let folder = from.parent().unwrap_or(Path::new(""));
     let common = folder
@@ -48,7 +48,7 @@ fn way(from: &Path, to: &Path) -> String {
     format!("{up}{}", down.display())
 }
 
-/// A text without characters that mean something in HTML.
+/// A text with HTML's special characters escaped.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
@@ -56,7 +56,7 @@ fn escaped(text: &str) -> String {
         .replace('"', "&quot;")
 }
 
-/// A page's own HTML; files that it links to and that are no pages come into `files`.
+/// A page's content as HTML; adds linked files that are no pages to `files`.
 fn body(page: &Page, pages: &[Page], files: &mut Vec<PathBuf>) -> String {
     let mut events = page.events();
     for heading in headings(&page.events()) {
@@ -119,7 +119,7 @@ fn navigation(page: &Page, pages: &[Page]) -> String {
     html
 }
 
-/// Writes the site: each page, and each file that one links to. Answers how many pages there are.
+/// Writes the site: each page, and each linked file. Returns the number of pages.
 ///
 /// # Errors
 /// A file cannot be written or read.

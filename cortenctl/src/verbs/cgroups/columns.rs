@@ -1,5 +1,5 @@
-//! The columns of each preset, and how a cell comes from a group's files. Files
-//! and units are those of the kernel's `admin-guide/cgroup-v2`.
+//! The columns of each preset, and the computation of their cells from a group's files. Files and
+//! units are those of the kernel's `admin-guide/cgroup-v2`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use super::tree::{Group, Tree};
 use crate::cli::Preset;
 use crate::units::size;
 
-/// Names of processes by number.
+/// Names of processes by pid.
 pub(super) type Processes = BTreeMap<String, String>;
 type Cell = fn(&Group, &Tree, &Processes) -> String;
 type Column = (&'static str, Cell);
 
-/// What a file that is not there is shown as: the root has no limits.
+/// The cell of a missing file: the root has no limits.
 const UNSET: &str = "unset";
 
 pub(super) fn columns(preset: Preset) -> &'static [Column] {
@@ -122,7 +122,7 @@ fn word(group: &Group, file: &str) -> String {
     }
 }
 
-/// A size, or `max` as the kernel writes it.
+/// A size, or the kernel's `max`.
 fn bytes(group: &Group, file: &str) -> String {
     let text = word(group, file);
     text.parse().map_or(text, size)
@@ -132,7 +132,7 @@ fn number(group: &Group, file: &str) -> Option<u64> {
     group.get(file)?.trim().parse().ok()
 }
 
-/// One as a part of the other.
+/// The ratio of two files' values.
 fn ratio(group: &Group, one: &str, other: &str) -> String {
     percent(number(group, one), number(group, other))
 }
@@ -146,7 +146,7 @@ fn percent(part: Option<u64>, whole: Option<u64>) -> String {
     }
 }
 
-/// A value of a file with a name and a number in each line.
+/// A value of a file with lines of a name and a number.
 fn field(group: &Group, file: &str, name: &str) -> Option<u64> {
     let lines = group.get(file)?.lines();
     let mut pairs = lines.filter_map(|line| line.split_once(' '));
@@ -161,13 +161,13 @@ fn time(group: &Group, file: &str, name: &str) -> String {
     )
 }
 
-/// A group's part of what all groups used.
+/// A group's share of the usage of all groups.
 fn share(group: &Group, tree: &Tree, name: &str) -> String {
     let all = tree.root().and_then(|root| field(root, "cpu.stat", name));
     percent(field(group, "cpu.stat", name), all)
 }
 
-/// The sum over devices of a value of `io.stat`.
+/// The sum of a value of `io.stat` over all devices.
 fn sum(group: &Group, name: &str) -> u64 {
     let text = group.get("io.stat").map_or("", String::as_str);
     text.split_whitespace()
@@ -191,7 +191,7 @@ fn count(group: &Group, file: &str) -> String {
     lines.map_or_else(|| "-".to_owned(), |lines| lines.to_string())
 }
 
-/// The processes, each with its name where it is known.
+/// The processes, each with its name if it is known.
 fn names(group: &Group, processes: &Processes) -> String {
     let text = group.get("cgroup.procs").map_or("", String::as_str);
     let named = text.lines().map(|number| match processes.get(number) {

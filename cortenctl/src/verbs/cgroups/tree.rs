@@ -1,4 +1,4 @@
-//! Groups and their files, out of an archive.
+//! Groups and their files, read from an archive.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -8,29 +8,29 @@ use anyhow::ensure;
 
 /// The largest file kept, in bytes: the list of a group's processes.
 const MAX_FILE: u64 = 256 * 1024;
-/// The most files, and the most bytes of all of them.
+/// Maximum number of files, and maximum size of all of them in bytes.
 const MAX_FILES: usize = 200_000;
 const MAX_BYTES: usize = 128 * 1024 * 1024;
 
 /// A group's files by name.
 pub(super) type Group = BTreeMap<String, String>;
 
-/// The most groups; a node with 500 pods has about 2,000.
+/// Maximum number of groups; a node with 500 pods has about 2,000.
 const MAX_GROUPS: usize = 5_000;
-/// The most groups within each other.
+/// Maximum depth of nested groups.
 const MAX_DEPTH: usize = 32;
 
-/// Groups by the parts of their path; the root has none.
+/// Groups by the parts of their path, which is empty for the root.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
     groups: BTreeMap<Vec<String>, Group>,
 }
 
 impl Tree {
-    /// Reads an archive, which may be hostile: nothing is written anywhere.
+    /// Reads an archive, which may be hostile: no file is written.
     ///
     /// # Errors
-    /// When it is damaged or too large.
+    /// The archive is damaged or too large.
     pub(super) fn read(archive: impl Read) -> anyhow::Result<Tree> {
         let mut tree = Tree::default();
         let (mut files, mut bytes) = (0_usize, 0_usize);
@@ -66,18 +66,18 @@ impl Tree {
         Ok(tree)
     }
 
-    /// What all groups together used: the root's files.
+    /// The root's files, with the usage of all groups together.
     pub(super) fn root(&self) -> Option<&Group> {
         self.groups.get(&Vec::new())
     }
 
-    /// Every group under its path below the root, which has none itself.
+    /// Every group with its path below the root; the root's own path is empty.
     pub(super) fn groups(&self) -> impl Iterator<Item = (String, &Group)> {
         let groups = self.groups.iter();
         groups.map(|(path, group)| (path.join("/"), group))
     }
 
-    /// Every group under its name, drawn as a tree.
+    /// Every group with its name, drawn as a tree.
     pub(super) fn rows(&self) -> Vec<(String, &Group)> {
         let paths: Vec<&Vec<String>> = self.groups.keys().collect();
         let mut rows = Vec::new();
@@ -103,8 +103,8 @@ impl Tree {
     }
 }
 
-/// Whether after `index` another group follows beside the one at `depth`. Paths
-/// are sorted, so those of one parent stand together.
+/// Whether another group at `depth` follows after `index`. Paths are sorted, so that the groups of
+/// one parent are adjacent.
 fn more(paths: &[&Vec<String>], index: usize, path: &[String], depth: usize) -> bool {
     let parent = path.get(..depth - 1).unwrap_or_default();
     let own = path.get(..depth).unwrap_or_default();

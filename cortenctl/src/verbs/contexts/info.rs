@@ -1,4 +1,4 @@
-//! `config info`.
+//! `config info`: shows the current context.
 
 use std::time::SystemTime;
 
@@ -51,7 +51,7 @@ fn expires(identity: &Identity) -> Option<SystemTime> {
     Some(end)
 }
 
-/// How long until then, and when that is.
+/// The remaining time, and the end date.
 fn until(end: SystemTime, now: SystemTime) -> String {
     let at = prost_types::Timestamp::from(end);
     match (end.duration_since(now), now.duration_since(end)) {

@@ -1,10 +1,10 @@
-//! `config merge`.
+//! `config merge`: adds the contexts of another file.
 
 use crate::clientconfig::ClientConfig;
 
-/// Takes the other file's contexts over and makes its current one ours. A
-/// context that is there already, as it is, is not taken twice; a name that
-/// means another context gets a number. What was renamed is told.
+/// Adds the other file's contexts and makes its current context ours. An identical existing context
+/// is not added again; a name of a different context gets a number. Returns messages about renamed
+/// contexts.
 pub(super) fn merge(config: &mut ClientConfig, other: ClientConfig) -> Vec<String> {
     let mut told = Vec::new();
     for (name, context) in other.contexts {
@@ -65,7 +65,7 @@ mod tests {
             ],
         );
         assert_eq!(ours, expected);
-        // Once more: nothing new.
+        // A second merge changes nothing.
         merge(&mut ours, theirs);
         assert_eq!(ours, expected);
     }

@@ -1,4 +1,4 @@
-//! How the dashboard looks: a pure function of its state.
+//! Draws the dashboard: a pure function of its state.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -10,7 +10,7 @@ use super::state::{NodeView, Order, State};
 use crate::table::printable;
 use crate::units::size;
 
-/// Under what is drawn.
+/// The help line at the bottom.
 const KEYS: &str = "left/right: node   s: sort processes   q: quit";
 
 pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
@@ -52,7 +52,7 @@ fn titled(title: &str) -> Block<'_> {
     Block::bordered().title(title)
 }
 
-/// All nodes, the chosen one marked.
+/// The names of all nodes, the selected one marked.
 fn names(state: &State) -> Line<'static> {
     let mut spans = Vec::new();
     for (index, node) in state.nodes.iter().enumerate() {
@@ -72,7 +72,7 @@ fn names(state: &State) -> Line<'static> {
     Line::from(spans)
 }
 
-/// A gauge of a part from 0 to 1; one that is not known is empty.
+/// A gauge of a share from 0 to 1; empty if the share is unknown.
 fn gauge(title: &'static str, part: Option<f64>, label: String) -> Gauge<'static> {
     let part = part.filter(|part| part.is_finite());
     Gauge::default()

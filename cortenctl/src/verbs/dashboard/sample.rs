@@ -1,5 +1,4 @@
-//! What nodes say at one moment. A node that does not offer a call is shown
-//! without it.
+//! One sample of the nodes' state. A call that a node does not offer is left out.
 
 use corten_api::machine as api;
 
@@ -9,14 +8,14 @@ use crate::connect::Route;
 use crate::failure::Failure;
 use crate::stream::{each, gather};
 
-/// How many lines of the log are kept.
+/// Number of log lines kept.
 pub(super) const LINES: i32 = 100;
-/// The longest line kept, in characters.
+/// Maximum length of a line, in characters.
 const WIDTH: usize = 500;
-/// The log that is shown: it tells what the node does.
+/// The displayed log, which reports the node's actions.
 const LOG: &str = "machined";
 
-/// Everything that was asked, in one go.
+/// The answers of one sample.
 #[derive(Debug, Default)]
 pub(super) struct Sample {
     pub(super) versions: Answers<api::Version>,
@@ -25,7 +24,7 @@ pub(super) struct Sample {
     pub(super) loads: Answers<api::LoadAvg>,
     pub(super) processes: Answers<api::Process>,
     pub(super) networks: Answers<api::NetworkDeviceStats>,
-    /// The node whose log this is.
+    /// The node of the log.
     pub(super) chosen: String,
     pub(super) log: Vec<String>,
 }
@@ -38,7 +37,7 @@ pub(super) async fn sample(routes: Vec<Route>, chosen: String) -> Result<Sample,
     let processes = |mut client: Machine, request| async move { client.processes(request).await };
     let networks =
         |mut client: Machine, request| async move { client.network_device_stats(request).await };
-    // At once: a node that is slow takes its time once, not for each call.
+    // In parallel: a slow node delays the sample once, not for each call.
     let (versions, stats, memory, loads, processes, networks, log) = tokio::try_join!(
         ask(routes.clone(), (), versions),
         ask(routes.clone(), (), stats),

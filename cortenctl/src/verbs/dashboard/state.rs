@@ -1,4 +1,4 @@
-//! What is known of the nodes, and what the user has chosen.
+//! The dashboard's data about nodes, and the user's selection.
 
 use corten_api::machine as api;
 
@@ -6,22 +6,22 @@ use super::sample::Sample;
 use crate::answers::Answers;
 use crate::connect::Route;
 
-/// What a key asks for.
+/// The action of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Key {
-    /// The node before.
+    /// Select the previous node.
     Before,
-    /// The next node.
+    /// Select the next node.
     Next,
     /// Sort processes by the other column.
     Sort,
-    /// Nothing but another look.
+    /// Only redraw.
     Redraw,
-    /// The end.
+    /// Quit.
     Quit,
 }
 
-/// What processes are sorted by, largest first.
+/// The sort order of processes, descending.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Order {
     #[default]
@@ -29,35 +29,35 @@ pub(super) enum Order {
     Time,
 }
 
-/// Everything that is drawn.
+/// The complete state to draw.
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) nodes: Vec<NodeView>,
-    /// Which of them is shown in full.
+    /// Index of the node that is shown in full.
     pub(super) selected: usize,
     pub(super) order: Order,
     pub(super) log: Vec<String>,
 }
 
-/// One node. What it has not said is `None`.
+/// One node. Data it has not sent is `None`.
 #[derive(Debug, Default)]
 pub(super) struct NodeView {
     pub(super) name: String,
     pub(super) version: Option<String>,
-    /// Why it does not answer.
+    /// Error of a node that does not answer.
     pub(super) error: Option<String>,
-    /// The part of the processors' time that was used since the last look, 0 to 1.
+    /// Share of processor time used since the last sample, 0 to 1.
     pub(super) cpu: Option<f64>,
     pub(super) memory: Option<api::MemInfo>,
     pub(super) load: Option<[f64; 3]>,
     pub(super) processes: Vec<api::ProcessInfo>,
     pub(super) links: Vec<Link>,
-    /// The counters of the last look.
+    /// Counters of the last sample.
     pub(super) times: Option<api::CpuStat>,
     pub(super) counters: Vec<api::NetDev>,
 }
 
-/// A link, and how many bytes passed since the last look.
+/// A link, and the bytes transferred since the last sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Link {
     pub(super) name: String,
@@ -84,8 +84,8 @@ impl State {
         }
     }
 
-    /// Takes note of other ways to the nodes. What is known of nodes stays, unless
-    /// others answer now: without `-n` that is whichever endpoint was reached.
+    /// Takes new routes. The data stays unless the nodes differ: without `-n` the node is the
+    /// endpoint that was reached.
     pub(super) fn follow(&mut self, routes: &[Route]) {
         let new = State::new(routes);
         let names = |state: &State| -> Vec<String> {
@@ -125,7 +125,7 @@ impl State {
             Key::Redraw | Key::Quit => return,
         }
         if key != Key::Sort {
-            // It is another node's.
+            // The log belongs to another node.
             self.log.clear();
         }
         self.sort();
@@ -153,7 +153,7 @@ impl State {
             node.processes = answer.map(|answer| answer.processes).unwrap_or_default();
         });
         self.each(sample.networks, |node, answer| node.counters(answer));
-        // Another node may have been chosen since it was asked for.
+        // The selection may have changed since the call.
         if sample.chosen == self.chosen() {
             self.log = sample.log;
         }
@@ -214,7 +214,7 @@ impl NodeView {
             .iter()
             .map(|link| {
                 let before = self.counters.iter().find(|before| before.name == link.name);
-                // A counter that went back belongs to another link of that name.
+                // A smaller counter belongs to a new link with the same name.
                 let passed = |now: u64, before: Option<u64>| {
                     before.map_or(0, |before| now.saturating_sub(before))
                 };
@@ -230,8 +230,8 @@ impl NodeView {
     }
 }
 
-/// The part of the time between two looks in which processors did something.
-/// Nothing when no time has passed, or the numbers make no sense.
+/// The share of time between two samples in which processors were busy. `None` when no time has
+/// passed, or the counters are inconsistent.
 fn used(before: &api::CpuStat, now: &api::CpuStat) -> Option<f64> {
     let idle = |times: &api::CpuStat| times.idle + times.iowait;
     let all = |times: &api::CpuStat| {
@@ -367,7 +367,7 @@ mod tests {
         assert_eq!(state.nodes[1].error.as_deref(), Some("no route"));
         state.press(Key::Sort);
         assert_eq!(state.nodes[0].processes[0].pid, 1);
-        // A node that was never asked for changes nothing.
+        // An unknown node changes nothing.
         state.take(Sample {
             memory: good("stranger", api::Memory::default()),
             ..Sample::default()

@@ -1,4 +1,4 @@
-//! Snapshots of etcd: saved with their checksum checked, and given back.
+//! Snapshots of etcd: saves them with a verified checksum, and uploads them for a recovery.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -18,12 +18,12 @@ use crate::files;
 use crate::messages::Reply as _;
 use crate::stream::{Node, Trouble, drain, each, only_one};
 
-/// Bytes of the SHA-256 that ends a snapshot.
+/// Size in bytes of the SHA-256 at the end of a snapshot.
 const SUM: usize = 32;
-/// Bytes sent at a time.
+/// Size in bytes of a sent frame.
 const CHUNK: usize = 64 * 1024;
 
-/// Saves a snapshot; a file appears only when it is whole.
+/// Saves a snapshot; the file appears only when it is complete.
 pub(super) async fn save(routes: Vec<Route>, path: &Path) -> Result<(), Failure> {
     only_one(&routes, "be saved to one file")?;
     let failed = each(routes, async |node| {
@@ -55,7 +55,7 @@ pub(super) async fn save(routes: Vec<Route>, path: &Path) -> Result<(), Failure>
     finish(&failed)
 }
 
-/// The checksum of all but the last bytes, which must be it.
+/// A running checksum of all bytes except the last ones, which must be equal to it.
 struct Sum {
     context: digest::Context,
     tail: Vec<u8>,
@@ -94,7 +94,7 @@ impl Sum {
     }
 }
 
-/// Gives a node the snapshot its etcd shall begin with.
+/// Uploads the snapshot with which the node's etcd starts.
 pub(crate) async fn recover(node: &Node, path: &Path) -> Result<(), Trouble> {
     let opened = File::open(path).with_context(|| format!("snapshot {}", path.display()));
     let mut file = opened.map_err(Failure::from)?;
@@ -109,7 +109,7 @@ pub(crate) async fn recover(node: &Node, path: &Path) -> Result<(), Trouble> {
                 bytes,
                 ..Data::default()
             };
-            // The node has said why it takes no more.
+            // The node has ended the call and reports the reason.
             if count == 0 || frames.blocking_send(frame).is_err() {
                 return Ok(());
             }

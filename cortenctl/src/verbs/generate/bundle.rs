@@ -1,5 +1,5 @@
-//! The file of `gen secrets`: the secrets of a cluster, in the layout other
-//! tools of such clusters read and write.
+//! The file of `gen secrets`: the secrets of a cluster, in the layout of other tools for such
+//! clusters.
 
 use std::path::Path;
 
@@ -101,7 +101,7 @@ pub(super) fn read(path: &Path) -> Result<Secrets, Failure> {
 
 fn parse(bytes: &[u8]) -> anyhow::Result<Secrets> {
     let bundle: Bundle = serde_saphyr::from_slice(bytes).map_err(|error| {
-        // Its place and the field's name are in the first line; what it quotes is secret.
+        // The first line has the place and the field's name; the rest quotes secrets.
         let text = error.to_string();
         anyhow!("{}", text.lines().next().unwrap_or("not such a file"))
     })?;

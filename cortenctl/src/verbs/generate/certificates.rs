@@ -1,5 +1,5 @@
-//! `gen ca`, `gen key`, `gen csr` and `gen crt`: certificates made by hand, for
-//! who keeps the authority's key away from the cluster's secrets.
+//! `gen ca`, `gen key`, `gen csr` and `gen crt`: makes certificates one by one, for operators who
+//! keep the CA's key apart from the cluster's secrets.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -26,7 +26,7 @@ pub(crate) fn ca(args: &GenCa) -> Result<(), Failure> {
     );
     let made = made.context("making the authority")?;
     let (crt, key) = (with(name, "crt"), with(name, "key"));
-    // Both or neither: a key without its certificate is of no use.
+    // Both or neither: a key without its certificate is useless.
     if let Some(path) = [&crt, &key]
         .into_iter()
         .find(|path| !args.force && path.exists())
@@ -69,7 +69,7 @@ fn hours(number: u64) -> Duration {
     Duration::from_secs(number.saturating_mul(3600))
 }
 
-/// A name that stays in this directory.
+/// A file name that does not leave this directory.
 fn file_name<'a>(flag: &str, name: &'a str) -> Result<&'a str, Failure> {
     let plain = !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\0']);
     if plain {
@@ -81,7 +81,7 @@ fn file_name<'a>(flag: &str, name: &'a str) -> Result<&'a str, Failure> {
     }
 }
 
-/// The path with an extension put behind what it has.
+/// The path with an extension appended.
 fn with(path: impl AsRef<Path>, extension: &str) -> PathBuf {
     let mut name = path.as_ref().as_os_str().to_owned();
     name.push(".");

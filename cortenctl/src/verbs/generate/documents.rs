@@ -1,7 +1,7 @@
 //! The two machine configs, as trees.
 //!
-//! Only what differs from a node's own defaults is written: images and versions
-//! of Kubernetes are the node's business unless somebody says otherwise.
+//! Writes only values that differ from a node's defaults: the node chooses images and versions of
+//! Kubernetes unless the user does.
 
 use std::collections::BTreeMap;
 
@@ -14,30 +14,30 @@ use serde_json::{Value, json};
 
 use super::secrets::Secrets;
 
-/// What the user said about the cluster.
+/// The user's choices for a cluster.
 #[derive(Debug)]
 pub(super) struct Cluster {
     pub(super) name: String,
-    /// A URL.
+    /// URL of the Kubernetes API.
     pub(super) endpoint: String,
-    /// The URL's host.
+    /// Host of the URL.
     pub(super) host: String,
-    /// Names of the nodes' certificates, the host first.
+    /// Names in the nodes' certificates, the host first.
     pub(super) names: Vec<String>,
     pub(super) install_disk: String,
     pub(super) install_image: Option<String>,
     pub(super) dns_domain: String,
-    /// The version of Kubernetes, unless it is the node's choice.
+    /// Version of Kubernetes; `None` for the node's choice.
     pub(super) kubernetes: Option<String>,
-    /// Whether the images are those that the build puts into the node's image cache.
+    /// Whether the images are those of the node's image cache.
     pub(super) bundled: bool,
-    /// URLs of mirrors, by registry.
+    /// Mirror URLs by registry.
     pub(super) registry_mirrors: BTreeMap<String, Vec<String>>,
-    /// Whether nodes find each other over a service, if anything was said.
+    /// Whether nodes discover each other over a service; `None` for the default.
     pub(super) discovery: Option<bool>,
 }
 
-/// The config of control plane nodes: it has every secret.
+/// The config of control plane nodes, with every secret.
 pub(super) fn controlplane(cluster: &Cluster, secrets: &Secrets) -> Value {
     let mut root = common(cluster, secrets, "controlplane");
     merge(
@@ -86,8 +86,8 @@ pub(super) fn controlplane(cluster: &Cluster, secrets: &Secrets) -> Value {
     root
 }
 
-/// What every node with bundled images needs: its kubelet, the cache they are in, and the image of pods' sandboxes, which
-/// is a setting of containerd.
+/// The settings of every node with bundled images: its kubelet, the image cache, and the image of
+/// pods' sandboxes, which is a setting of containerd.
 fn bundled_images() -> Value {
     let pause = images::bundled("pause").unwrap_or_default();
     json!({
@@ -105,7 +105,7 @@ fn bundled_images() -> Value {
     })
 }
 
-/// The config of workers: certificates of authorities, and no key of any.
+/// The config of workers: CA certificates without their keys.
 pub(super) fn worker(cluster: &Cluster, secrets: &Secrets) -> Value {
     let mut root = common(cluster, secrets, "worker");
     merge(
@@ -120,7 +120,7 @@ pub(super) fn worker(cluster: &Cluster, secrets: &Secrets) -> Value {
 
 fn common(cluster: &Cluster, secrets: &Secrets, kind: &str) -> Value {
     let mut root = base(cluster, secrets, kind);
-    // What was not said is not written.
+    // Values that the user did not set are not written.
     if let Some(image) = &cluster.install_image {
         merge(
             &mut root,
@@ -187,7 +187,7 @@ fn base(cluster: &Cluster, secrets: &Secrets, kind: &str) -> Value {
     })
 }
 
-/// Puts `more` into `base`, map into map.
+/// Merges `more` into `base`, recursively for maps.
 fn merge(base: &mut Value, more: Value) {
     match (base, more) {
         (Value::Object(base), Value::Object(more)) => {

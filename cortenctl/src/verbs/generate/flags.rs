@@ -1,5 +1,5 @@
-//! Flags of `gen config` and `gen secrets`: what they mean, and which of them ask
-//! for what a node cannot do yet.
+//! Flags of `gen config` and `gen secrets`: their values, and the refusal of flags that a node does
+//! not support yet.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,11 +9,11 @@ use regex_lite::Regex;
 use crate::cli::{GenConfig, GenSecrets, OutputType};
 use crate::failure::Failure;
 
-/// The first minor version of the reference system whose nodes know every field
-/// that is written here (`features.kubePrism`).
+/// The first minor version of the reference system that knows every field of these configs
+/// (`features.kubePrism`).
 const FIRST_MINOR: u64 = 5;
 
-/// Refuses what would have to be ignored.
+/// Refuses flags that would have to be ignored.
 pub(super) fn check(args: &GenConfig) -> Result<(), Failure> {
     if args.form != "v1alpha1" {
         return Err(Failure::usage(
@@ -23,19 +23,18 @@ pub(super) fn check(args: &GenConfig) -> Result<(), Failure> {
     compatible(args.talos_version.as_deref())
 }
 
-/// Whether what is made is written to no file that has every secret: only the config of
-/// control plane nodes does. The reference's client writes such files too, and scripts
-/// ask for them, so that is not refused.
+/// Whether no written file has every secret, because only the config of control plane nodes does.
+/// The reference's client allows that and scripts use it, so that it is not refused.
 pub(super) fn loses_secrets(args: &GenConfig) -> bool {
     args.with_secrets.is_none() && !args.output_types.contains(&OutputType::ControlPlane)
 }
 
-/// The same of `gen secrets`.
+/// Refuses flags of `gen secrets` that would have to be ignored.
 pub(super) fn check_secrets(args: &GenSecrets) -> Result<(), Failure> {
     compatible(args.talos_version.as_deref())
 }
 
-/// Configs are written in one way: whether nodes of a version read them.
+/// Refuses a version whose nodes cannot read the one form of config that is written.
 fn compatible(version: Option<&str>) -> Result<(), Failure> {
     let Some(version) = version else {
         return Ok(());
@@ -55,7 +54,7 @@ fn minor(version: &str) -> Option<u64> {
     form.captures(version)?.get(1)?.as_str().parse().ok()
 }
 
-/// The version of Kubernetes without the letter in front.
+/// The version of Kubernetes without the leading letter.
 pub(super) fn kubernetes(args: &GenConfig) -> Result<Option<String>, Failure> {
     let Some(given) = &args.kubernetes_version else {
         return Ok(None);
@@ -71,7 +70,7 @@ pub(super) fn kubernetes(args: &GenConfig) -> Result<Option<String>, Failure> {
     }
 }
 
-/// The mirrors of each registry, in the order they were given.
+/// The mirrors of each registry, in the order of the flags.
 pub(super) fn mirrors(args: &GenConfig) -> Result<BTreeMap<String, Vec<String>>, Failure> {
     let mut mirrors: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for given in &args.registry_mirror {
@@ -86,7 +85,7 @@ pub(super) fn mirrors(args: &GenConfig) -> Result<BTreeMap<String, Vec<String>>,
     Ok(mirrors)
 }
 
-/// What is written, and where to; nowhere is standard output.
+/// The outputs and their paths; `None` is standard output.
 pub(super) fn places(args: &GenConfig) -> Result<Vec<(OutputType, Option<PathBuf>)>, Failure> {
     let mut kinds: Vec<OutputType> = Vec::new();
     for kind in &args.output_types {

@@ -1,4 +1,4 @@
-//! A cluster's secrets out of a control plane node's config, in either form of it.
+//! Reads a cluster's secrets from a control plane node's config, in either form.
 
 use std::path::Path;
 
@@ -59,7 +59,7 @@ fn of_pair(field: &str, pair: Option<&KeyPair>) -> anyhow::Result<Ca> {
     authority(field, &pair.crt, pair.key.expose())
 }
 
-/// `field` is what is missed when neither form has it.
+/// The CA with its key; `field` is the name for the error if neither form has it.
 fn issuing(field: &str, ca: Option<IssuingCa<'_>>) -> anyhow::Result<Ca> {
     let ca = ca.with_context(|| format!("{field} is missing"))?;
     authority(ca.field, ca.crt, ca.key.expose())
@@ -70,8 +70,8 @@ fn authority(field: &str, crt: &str, key: &str) -> anyhow::Result<Ca> {
     Ca::from_pem(crt, key).with_context(|| field.to_owned())
 }
 
-/// The key for Kubernetes' secrets out of an `EncryptionConfiguration`, which may
-/// be any: it is the first of what encrypts them, or cannot be taken over.
+/// The key for Kubernetes' secrets in an `EncryptionConfiguration`. It must be the first provider;
+/// other configurations are refused.
 fn secretbox(config: &KubeEtcdEncryptionConfig) -> anyhow::Result<String> {
     let text = config
         .config
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
     use crate::cli::GenConfig;
 
-    /// What is read of a config that was changed.
+    /// The secrets read from a changed config.
     fn reread(change: impl Fn(String) -> String) -> anyhow::Result<Secrets> {
         let directory = tempfile::tempdir()?;
         let args: GenConfig = tests::args(directory.path());
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(bundle::value(&found), expected);
     }
 
-    /// The documents with a kind that say what `cluster` says of these secrets.
+    /// The documents with a kind that replace the secrets in `cluster`.
     fn by_kind(secrets: &Secrets) -> [Value; 5] {
         let pair = |ca: &Ca| json!({ "cert": ca.pem().crt, "key": ca.pem().key });
         let fields = [

@@ -1,4 +1,4 @@
-//! The secrets of a cluster. Nothing here has `Debug`.
+//! The secrets of a cluster. No type here has `Debug`.
 
 use std::time::SystemTime;
 
@@ -8,28 +8,28 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 use corten_pki::{Algorithm, Ca};
 use ring::rand::{SecureRandom as _, SystemRandom};
 
-/// Bytes in an identity or a symmetric key.
+/// Size in bytes of an id or a symmetric key.
 const KEY_BYTES: usize = 32;
 
-/// Everything a cluster's nodes share.
+/// The secrets that a cluster's nodes share.
 pub(super) struct Secrets {
-    /// Names the cluster; no secret.
+    /// Id of the cluster; not secret.
     pub(super) cluster_id: String,
     pub(super) cluster_secret: String,
     /// Kubernetes' token for joining nodes: `6.16` characters.
     pub(super) bootstrap_token: String,
-    /// What a joining node shows to trustd: `6.16` characters.
+    /// Token that a joining node sends to trustd: `6.16` characters.
     pub(super) machine_token: String,
-    /// Encrypts Kubernetes' secrets in etcd; empty in old clusters.
+    /// Key that encrypts Kubernetes' secrets in etcd; empty in old clusters.
     pub(super) secretbox: String,
-    /// The same, of old clusters; else empty.
+    /// Key of old clusters for the same purpose; else empty.
     pub(super) aescbc: String,
-    /// The authority of the node API.
+    /// CA of the node API.
     pub(super) os: Ca,
     pub(super) etcd: Ca,
     pub(super) kubernetes: Ca,
     pub(super) aggregator: Ca,
-    /// Signs Kubernetes' service account tokens; PEM.
+    /// Key that signs Kubernetes' service account tokens; PEM.
     pub(super) service_account_key: String,
 }
 
@@ -40,7 +40,7 @@ impl Secrets {
             Ca::generate(algorithm, organization, common_name, now)
                 .context("making a certificate authority")
         };
-        // Only a key is wanted; the authority around it is dropped.
+        // Only the key is used; the CA around it is dropped.
         let service_account = authority(Algorithm::EcdsaP256, "kubernetes", "service-account")?;
         Ok(Secrets {
             cluster_id: URL_SAFE.encode(bytes(&random)?),
@@ -66,8 +66,8 @@ fn bytes(random: &SystemRandom) -> anyhow::Result<[u8; KEY_BYTES]> {
     Ok(bytes)
 }
 
-/// A token in the form Kubernetes asks for: `[a-z0-9]{6}.[a-z0-9]{16}`, the
-/// first part public. Written with a letter in front, it is no YAML number.
+/// A token in Kubernetes' form: `[a-z0-9]{6}.[a-z0-9]{16}`, the first part public. It begins with a
+/// letter, so that YAML does not read it as a number.
 fn token(random: &SystemRandom) -> anyhow::Result<String> {
     let mut text = letter(random, b"abcdefghijklmnopqrstuvwxyz")?.to_string();
     while text.len() < 23 {
@@ -80,7 +80,7 @@ fn token(random: &SystemRandom) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// One of an alphabet of at most 256, each as likely as the others.
+/// A uniformly random letter of an alphabet of at most 256.
 fn letter(random: &SystemRandom, alphabet: &[u8]) -> anyhow::Result<char> {
     // Bytes beyond the last whole multiple would favour the first letters.
     let limit = 256 / alphabet.len() * alphabet.len();

@@ -73,14 +73,14 @@ fn the_files_are_what_a_node_and_a_client_read() {
     assert_eq!(worker.machine.kind, MachineType::Worker);
     assert_eq!(worker.machine.token.expose(), machine.token.expose());
 
-    // The authority is the same, and only the control plane can sign.
+    // Both have the same CA, and only the control plane has its key.
     let ca = machine.ca.clone().unwrap();
     let workers = worker.machine.ca.unwrap();
     assert_eq!(workers.crt, ca.crt);
     assert_eq!(workers.key.expose(), "");
     Ca::from_pem(&ca.crt, ca.key.expose()).unwrap();
 
-    // The client config opens that authority's nodes, as admin.
+    // The client config opens nodes of that CA as admin.
     let client = ClientConfig::parse(&read("cortenconfig")).unwrap();
     let context = client.select(None).unwrap();
     assert_eq!(client.context, "demo");
@@ -107,7 +107,7 @@ fn secrets_are_never_made_twice_and_never_overwritten_by_accident() {
     );
     assert_eq!(fs::read_to_string(&path).unwrap(), first);
 
-    // Another run makes other secrets.
+    // Another run makes new secrets.
     config(&GenConfig {
         force: true,
         ..args(directory.path())
@@ -126,7 +126,7 @@ fn secrets_are_never_made_twice_and_never_overwritten_by_accident() {
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 3);
 }
 
-/// Each is refused with a sentence, and nothing is written.
+/// Checks that each case is refused with a sentence, and that nothing is written.
 fn refused<const N: usize>(target: &Path, cases: [(GenConfig, &str); N]) {
     for (args, expected) in cases {
         let text = message(config(&args).unwrap_err());
@@ -268,7 +268,7 @@ fn what_was_said_of_images_versions_and_discovery_is_in_the_configs() {
         assert_eq!(server, (name == "controlplane.yaml").then_some(expected));
     }
 
-    // One file goes where it was told to, and the others are not written.
+    // A single file is written to its path, and no other file is written.
     let alone = directory.path().join("new/alone.yaml");
     let one = GenConfig {
         output: Some(alone.clone()),

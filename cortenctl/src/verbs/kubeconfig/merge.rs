@@ -1,10 +1,10 @@
-//! One cluster's access put to others in a kubeconfig. What is there and is not
-//! of the same name stays as it is, known to us or not.
+//! Adds the access to one cluster to a kubeconfig. All other entries stay unchanged, including
+//! unknown ones.
 
 use anyhow::{anyhow, bail, ensure};
 use serde_json::{Map, Value, json};
 
-/// The lists of a kubeconfig, and where an entry's content is.
+/// The lists of a kubeconfig, each with the key of an entry's content.
 const CLUSTERS: (&str, &str) = ("clusters", "cluster");
 const USERS: (&str, &str) = ("users", "user");
 const CONTEXTS: (&str, &str) = ("contexts", "context");
@@ -24,7 +24,7 @@ struct Named {
 }
 
 impl Access {
-    /// A kubeconfig with nothing else.
+    /// A kubeconfig with only this access.
     pub(super) fn document(&self) -> Value {
         let entry = |(_, key): (&str, &str), named: &Named| {
             let mut entry = Map::new();
@@ -43,7 +43,7 @@ impl Access {
     }
 }
 
-/// What a node gave: its current context with its cluster and user.
+/// The access in a node's kubeconfig: its current context with cluster and user.
 pub(super) fn single(document: Value, context_name: Option<&str>) -> anyhow::Result<Access> {
     let current = text(&document, "current-context")?.to_owned();
     let mut context = find(&document, CONTEXTS, &current)?
@@ -63,9 +63,8 @@ pub(super) fn single(document: Value, context_name: Option<&str>) -> anyhow::Res
     })
 }
 
-/// Puts access to a kubeconfig and makes it current. A name that means something
-/// else there gets a number, or with `force` its new meaning. Gives the file and
-/// the context's name.
+/// Adds the access to a kubeconfig and makes it current. A name of a different entry gets a number,
+/// or with `force` the entry is replaced. Returns the document and the context's name.
 pub(super) fn merge(
     mut document: Value,
     access: Access,
@@ -93,7 +92,7 @@ pub(super) fn merge(
     Ok((document, name))
 }
 
-/// Adds an entry, or finds it there; gives its name.
+/// Adds an entry, or finds the same one; returns its name.
 fn put(
     document: &mut Value,
     list: (&str, &str),

@@ -1,13 +1,13 @@
-//! A pcap file that comes in pieces (draft-ietf-opsawg-pcap).
+//! Incremental parser of a pcap file (draft-ietf-opsawg-pcap).
 
-/// Bytes of the file's header, and of each packet's.
+/// Sizes in bytes of the file header and of a packet header.
 const FILE_HEADER: usize = 24;
 const PACKET_HEADER: usize = 16;
-/// The largest packet, in bytes: what tcpdump takes (`MAXIMUM_SNAPLEN`). A node
-/// cannot have us wait for more.
+/// The largest packet, in bytes: tcpdump's limit (`MAXIMUM_SNAPLEN`). It bounds the data that a
+/// node can make this client buffer.
 const LARGEST: usize = 262_144;
-/// The first number of a file, whose order of bytes it tells: times have
-/// microseconds, or nanoseconds.
+/// Magic numbers of a file, which also show its byte order: times in microseconds, or in
+/// nanoseconds.
 const MICROSECONDS: u32 = 0xa1b2_c3d4;
 const NANOSECONDS: u32 = 0xa1b2_3c4d;
 
@@ -17,17 +17,17 @@ pub(super) struct Packet {
     /// Seconds since 1970.
     pub(super) seconds: u32,
     pub(super) nanos: u32,
-    /// What its bytes begin with: a number of tcpdump.org's LINKTYPE registry.
+    /// Type of its first header: a number of tcpdump.org's LINKTYPE registry.
     pub(super) link_type: u32,
-    /// Its length on the link; `bytes` may have less.
+    /// Length on the link; `bytes` may be shorter.
     pub(super) length: u32,
     pub(super) bytes: Vec<u8>,
 }
 
-/// Packets out of pieces of a file.
+/// Packets, parsed from chunks of a file.
 #[derive(Debug, Default)]
 pub(super) struct Packets {
-    /// What came, and how much of it was given out.
+    /// The received bytes, and the number of parsed ones.
     bytes: Vec<u8>,
     done: usize,
     header: Option<Header>,
@@ -42,17 +42,17 @@ struct Header {
 }
 
 impl Packets {
-    /// Takes the next piece.
+    /// Takes the next chunk.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.bytes.drain(..self.done);
         self.done = 0;
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next packet; none until there are more bytes.
+    /// The next packet; `None` until more bytes arrive.
     ///
     /// # Errors
-    /// A sentence about what the node sent instead.
+    /// A sentence about the invalid data of the node.
     pub(super) fn next(&mut self) -> Result<Option<Packet>, String> {
         let header = match self.header {
             Some(header) => header,
@@ -90,7 +90,7 @@ impl Packets {
         Ok(Some(packet))
     }
 
-    /// What was not given out yet.
+    /// The bytes that are not parsed yet.
     fn rest(&self) -> &[u8] {
         self.bytes.get(self.done..).unwrap_or_default()
     }
@@ -103,7 +103,7 @@ fn file_header(bytes: &[u8; FILE_HEADER]) -> Result<Header, String> {
                 return Ok(Header {
                     little,
                     unit,
-                    // The upper bits tell of checksums behind packets.
+                    // The upper bits describe checksums after packets.
                     link_type: number(bytes, 20, little) & 0xffff,
                 });
             }
@@ -112,7 +112,7 @@ fn file_header(bytes: &[u8; FILE_HEADER]) -> Result<Header, String> {
     Err("what the node sent is no capture: it does not begin as a pcap file".to_owned())
 }
 
-/// The number at a place, which is there.
+/// The number at an offset within the array.
 fn number<const N: usize>(bytes: &[u8; N], at: usize, little: bool) -> u32 {
     let four = bytes.get(at..).and_then(|rest| rest.first_chunk::<4>());
     let four = *four.unwrap_or(&[0; 4]);
@@ -129,7 +129,7 @@ mod tests {
 
     use super::*;
 
-    /// A file with these packets, written by a machine with this order of bytes.
+    /// A file with these packets, in this byte order.
     fn file(little: bool, magic: u32, packets: &[&[u8]]) -> Vec<u8> {
         let put = |n: u32| match little {
             true => n.to_le_bytes(),

@@ -1,4 +1,4 @@
-//! A packet on one line: when, from whom, to whom, what.
+//! A packet on one line: time, source, destination, content.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,12 +11,12 @@ use prost_types::Timestamp;
 use super::packets::Packet;
 use crate::units;
 
-/// What a packet begins with (the LINKTYPE registry of tcpdump.org).
+/// Types of the first header (the LINKTYPE registry of tcpdump.org).
 const ETHERNET: u32 = 1;
 const RAW_IP: u32 = 101;
 
-/// The packet's line. A capture may have cut it, and anybody may have sent it:
-/// what cannot be read is said not to be.
+/// The packet's line. The packet may be truncated or hostile: unreadable parts are reported as
+/// such.
 pub(super) fn line(packet: &Packet) -> String {
     let moment = Timestamp {
         seconds: packet.seconds.into(),
@@ -76,7 +76,7 @@ fn tag(extension: &LaxLinkExtSlice<'_>) -> String {
     }
 }
 
-/// What is neither IP nor ARP.
+/// A frame that is neither IP nor ARP.
 fn frame(packet: &LaxSlicedPacket<'_>) -> String {
     let Some(LinkSlice::Ethernet2(ethernet)) = &packet.link else {
         return "not IP".to_owned();

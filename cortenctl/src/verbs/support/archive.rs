@@ -1,4 +1,4 @@
-//! The zip file, written as things come.
+//! The zip file, written incrementally.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -8,7 +8,7 @@ use tempfile::NamedTempFile;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
-/// The longest name of a part of a path, in characters.
+/// Maximum length of a path component, in characters.
 const MAX_NAME: usize = 100;
 
 pub(super) struct Archive {
@@ -24,7 +24,7 @@ impl Archive {
         }
     }
 
-    /// Adds a file. A name that is taken gets a number.
+    /// Adds a file; a duplicate name gets a number.
     pub(super) fn add(&mut self, name: &str, content: &[u8]) -> anyhow::Result<()> {
         let numbered = (1_u32..).map(|number| format!("{name}.{number}"));
         let name = std::iter::once(name.to_owned())
@@ -49,7 +49,7 @@ impl Archive {
     }
 }
 
-/// A part of a path out of what a node calls something: it can lead nowhere else.
+/// A safe path component made from a name of a node.
 pub(super) fn part(name: &str) -> String {
     let plain = |c: char| {
         if c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':') {

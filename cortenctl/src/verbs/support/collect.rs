@@ -1,5 +1,5 @@
-//! What is asked of a node. Each source stands alone: one that fails is noted,
-//! and the others are had.
+//! The data collected from a node. Sources are independent: a failed one is recorded, and the
+//! others are still read.
 
 use std::future::Future;
 use std::time::Duration;
@@ -23,17 +23,17 @@ use crate::stream::{Node, Trouble, drain};
 use crate::verbs::{events, mounts, processes};
 use crate::yaml;
 
-/// The most that is kept of one source, in bytes; its end is the newest.
+/// Maximum size of one source in bytes; the end is kept, because it is the newest.
 const MAX_SOURCE: usize = 32 * 1024 * 1024;
-/// How long no event comes until there are no more: the stream has no end.
+/// Time without an event after which all past events have arrived: the stream stays open.
 const QUIET: Duration = Duration::from_secs(1);
-/// How long events are taken from a node that always has another.
+/// Time limit for events from a node that sends them continuously.
 const EVENTS: Duration = Duration::from_secs(10);
 
-/// Collects what a node has.
+/// Collects the data of a node.
 ///
 /// # Errors
-/// When it does not even tell its version: then it tells nothing else.
+/// The node does not even report its version: the other calls would fail too.
 pub(super) async fn node(
     node: &Node,
     archive: &mut Archive,
@@ -83,7 +83,7 @@ struct Sources<'a> {
     root: String,
     archive: &'a mut Archive,
     missing: &'a mut Missing,
-    /// Each source is told of when it is asked for.
+    /// Whether each source is reported when it is read.
     verbose: bool,
 }
 
@@ -116,7 +116,7 @@ impl Sources<'_> {
     }
 }
 
-/// No source holds up the others.
+/// Limits the time of a source, so that it does not delay the others.
 async fn limited<T>(source: impl Future<Output = Result<T, Trouble>>) -> Result<T, Trouble> {
     let late = || Trouble::Said(format!("no end within {} s", DEADLINE.as_secs()));
     timeout(DEADLINE, source).await.map_err(|_| late())?
@@ -147,7 +147,7 @@ async fn log(node: &Node, id: &str) -> Result<String, Trouble> {
     text(node.client::<Machine>().logs(request).await).await
 }
 
-/// The end of a stream of text.
+/// The end of a text stream.
 async fn text(answer: Result<Response<Streaming<Data>>, Status>) -> Result<String, Trouble> {
     let mut end = End::new(MAX_SOURCE);
     drain(&mut answer?.into_inner(), |frame: Data| {
@@ -161,7 +161,7 @@ async fn text(answer: Result<Response<Streaming<Data>>, Status>) -> Result<Strin
 /// The newest bytes of a source.
 struct End {
     bytes: Vec<u8>,
-    /// How many are kept.
+    /// Number of bytes to keep.
     most: usize,
 }
 
@@ -175,7 +175,7 @@ impl End {
 
     fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
-        // Now and then: moving the rest for every frame would be slow.
+        // Only at twice the size: moving the bytes for every frame would be slow.
         if self.bytes.len() > 2 * self.most {
             self.bytes.drain(..self.bytes.len() - self.most);
         }
@@ -203,8 +203,7 @@ async fn event_lines(node: &Node) -> Result<String, Trouble> {
     Ok(end.text())
 }
 
-/// Takes what comes until nothing does for as long as `quiet`, and for as long as
-/// `most` in all.
+/// Takes messages until none arrives for `quiet`, and at most for `most` in total.
 async fn until_quiet<M>(
     quiet: Duration,
     most: Duration,
@@ -241,7 +240,7 @@ async fn mount_table(node: &Node) -> Result<String, Trouble> {
     Ok(mounts::table(&named).render())
 }
 
-/// Every log there is: those of services, and others such as `audit`.
+/// Every log: those of services, and others such as `audit`.
 async fn logs(node: &Node) -> Result<Vec<String>, Trouble> {
     let answer = node
         .client::<Machine>()
@@ -251,8 +250,7 @@ async fn logs(node: &Node) -> Result<Vec<String>, Trouble> {
     Ok(messages.flat_map(|message| message.ids).collect())
 }
 
-/// The machine config with its secrets hidden; one that cannot be read cannot
-/// be hidden either, and is left out.
+/// The machine config with its secrets hidden; a config that cannot be parsed is left out.
 async fn config(node: &Node) -> Result<String, Trouble> {
     let kind = "MachineConfigs.config.talos.dev";
     let resource = resources::one(node, "config", kind, "v1alpha1").await?;

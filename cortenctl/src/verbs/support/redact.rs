@@ -1,26 +1,26 @@
-//! Secrets that a text may show by accident.
+//! Removes secrets that a text contains by accident.
 
 use std::sync::LazyLock;
 
 use corten_api::parameters;
 use regex_lite::Regex;
 
-/// What stands in a secret's place.
+/// The replacement of a secret.
 const HIDDEN: &str = parameters::HIDDEN;
 
-/// What looks like a secret, with the part before it and after it kept.
+/// Patterns of secrets; the groups before and after the secret are kept.
 static SECRETS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
     let patterns = [
-        // Private keys, whole; one whose end was cut off hides what follows.
+        // Complete private keys; a truncated one hides the rest of the text.
         r"(?s)(-----BEGIN [A-Z ]*PRIVATE KEY-----).*?(-----END [A-Z ]*PRIVATE KEY-----|\z)",
-        // The same as base64 of PEM: "LS0tLS1CRUdJTi" begins each of them.
+        // Private keys as base64 of PEM, which begins with "LS0tLS1CRUdJTi".
         r"()LS0tLS1CRUdJTi[A-Za-z0-9+/=]{40,}()",
         // Credentials in URLs.
         r"(://)[^/@\s]+(@)",
         // Bearer tokens, and Kubernetes' and trustd's tokens.
         r"((?i:bearer)\s+)[A-Za-z0-9._~+/=-]{8,}()",
         r"\b()[a-z0-9]{6}\.[a-z0-9]{16}()\b",
-        // A field that says what it is: in quotes, in quotes within quotes, and bare.
+        // Fields with a telling name: quoted, in nested quotes, and bare.
         r#"((?i:password|passwd|secret|token)["']?\s*[=:]\s*")(?:[^"\\\n]|\\.)+("?)"#,
         r#"((?i:password|passwd|secret|token)["']?\s*[=:]\s*')[^'\n]+('?)"#,
         r#"((?i:password|passwd|secret|token)\\"\s*[=:]\s*\\")[^"\\\n]+()"#,
@@ -32,7 +32,7 @@ static SECRETS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
         .collect()
 });
 
-/// The text without them.
+/// The text with its secrets replaced.
 pub(super) fn redact(text: &str) -> String {
     let mut text = parameters::hide(text);
     for secret in SECRETS.iter() {

@@ -1,4 +1,4 @@
-//! etcd of the made-up nodes.
+//! etcd of the fake nodes.
 
 use corten_api::common::{Data, Metadata};
 use corten_api::machine as api;

@@ -1,4 +1,4 @@
-//! Files of the made-up nodes.
+//! Files of the fake nodes.
 
 use std::io::Write as _;
 
@@ -26,7 +26,7 @@ fn archive(entries: &[(&str, &[u8])]) -> Vec<u8> {
     let mut builder = tar::Builder::new(Vec::new());
     for (name, data) in entries {
         let mut header = tar::Header::new_gnu();
-        // As it is: the library would not write the hostile ones.
+        // The name is written unchecked: the library would refuse hostile names.
         header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
         header.set_size(data.len() as u64);
         header.set_mode(0o644);
@@ -38,7 +38,7 @@ fn archive(entries: &[(&str, &[u8])]) -> Vec<u8> {
     gzip.finish().unwrap()
 }
 
-/// In frames of a few bytes.
+/// Splits the bytes into frames of a few bytes.
 pub(super) fn chunks(bytes: &[u8]) -> Response<BoxStream<Data>> {
     let chunk = |bytes: &[u8]| Data {
         bytes: bytes.to_vec(),
@@ -47,7 +47,7 @@ pub(super) fn chunks(bytes: &[u8]) -> Response<BoxStream<Data>> {
     frames(bytes.chunks(100).map(chunk).collect())
 }
 
-/// The kernel's files, as a copy of them has them.
+/// Files of the cgroup file system, as in a copy of it.
 const CGROUPS: &[(&str, &[u8])] = &[
     ("cgroup.procs", b"2\n"),
     (
@@ -177,7 +177,7 @@ pub(super) fn copy(
         ("evil", "/sys/fs/cgroup") => Ok(chunks(b"no archive")),
         ("evil", _) => Ok(chunks(&archive(&[("good", b"1"), ("../evil", b"2")]))),
         (_, "/sys/fs/cgroup") => Ok(chunks(&archive(CGROUPS))),
-        // All but a file is copied, and that one named at the end.
+        // All files are copied except one, which is reported at the end.
         (_, "/some") => {
             let told = Status::internal("/some/secret: not readable");
             let whole = Data {
@@ -200,9 +200,9 @@ pub(super) fn kubeconfig(request: &Request<()>) -> Result<Response<BoxStream<Dat
     }
 }
 
-/// Two packets, in which the request is seen again: the first goes from the port
-/// of its length to that of its filter's instructions, the second is there when
-/// all packets are asked for.
+/// Two packets that reflect the request. The first goes from the port equal to its length to the
+/// port equal to the filter's number of instructions. The second exists only when all packets are
+/// requested.
 pub(super) fn packet_capture(
     request: &Request<api::PacketCaptureRequest>,
 ) -> Result<Response<BoxStream<Data>>, Status> {

@@ -1,4 +1,4 @@
-//! `machine.MachineService`, but for etcd.
+//! `machine.MachineService` of the fake nodes, except for etcd.
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,4 @@
-//! `cosi.resource.State` of the made-up nodes.
+//! `cosi.resource.State` of the fake nodes.
 
 use std::sync::atomic::Ordering;
 
@@ -13,7 +13,7 @@ use tonic::{Request, Response, Status};
 use super::{Fake, frames, up};
 
 const DEFINITIONS: &str = "ResourceDefinitions.meta.cosi.dev";
-/// The one type with secrets that they define.
+/// The only secret type that they define.
 pub(super) const CONFIGS: &str = "MachineConfigs.config.talos.dev";
 
 fn definition(kind: &str, namespace: &str, alias: &str, columns: &[(&str, &str)]) -> api::Resource {
@@ -74,7 +74,8 @@ fn resource(namespace: &str, kind: &str, id: &str, yaml: &str) -> api::Resource 
 }
 
 impl Fake {
-    /// What a node shows of a type. `reader` takes everybody for one, and `closed` shows what there is and no more.
+    /// The resources of a type on a node. The node `reader` treats every client as a reader;
+    /// `closed` lists its types but refuses their resources.
     fn shown(&self, node: &str, namespace: &str, kind: &str) -> Result<Vec<api::Resource>, Status> {
         if namespace.is_empty() {
             let why = "namespace \"\" is not supported";
@@ -154,7 +155,7 @@ impl Fake {
                 ]
             }
             "OSRootSecrets.secrets.talos.dev" => {
-                // Who signs has the key, too; it is printed nowhere.
+                // A node that signs has the key too, which the client must not print.
                 let key = if node.starts_with("cp") {
                     "aHVudGVyMg=="
                 } else {

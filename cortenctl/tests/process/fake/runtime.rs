@@ -1,4 +1,4 @@
-//! Containers, sockets and client configs of the made-up nodes.
+//! Containers, sockets and client configs of the fake nodes.
 
 use corten_api::machine as api;
 use tonic::{Request, Response, Status};

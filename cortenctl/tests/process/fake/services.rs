@@ -1,4 +1,4 @@
-//! The smaller services of the made-up nodes.
+//! The smaller services of the fake nodes.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -78,8 +78,7 @@ impl StorageService for Fake {
             let why = "device: vda is in use by the volume STATE";
             return Err(Status::failed_precondition(why));
         }
-        // Until somebody has seen how far it is: who asks a third time has the second
-        // answer.
+        // Waits until the client has seen progress: its third query comes after the second answer.
         let slow = names(&request, "nodes").iter().any(|node| node == "slow");
         while slow && self.looks.load(Ordering::Relaxed) < 3 {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -93,7 +92,7 @@ impl StorageService for Fake {
     }
 }
 
-/// Of the file systems of volumes.
+/// The service for the file systems of volumes.
 #[tonic::async_trait]
 impl FileSystemService for Fake {
     async fn statfs(
@@ -122,7 +121,7 @@ impl InspectService for Fake {
             &request,
             |_, metadata| ControllerRuntimeDependency {
                 metadata,
-                // Who writes does not say where, as on a node.
+                // The edge of a writing controller has no namespace, as on a node.
                 edges: [
                     (EdgeType::OutputExclusive, "", "LinkStatuses.net"),
                     (EdgeType::OutputExclusive, "", "Hostnames.net"),
@@ -198,7 +197,7 @@ impl ClusterService for Fake {
     }
 }
 
-/// As nodes without the service for images have it.
+/// The images in the call of nodes without an image service.
 pub(super) fn images(
     request: &Request<api::ImageListRequest>,
 ) -> Result<Response<BoxStream<api::ImageListResponse>>, Status> {

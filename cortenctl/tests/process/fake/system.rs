@@ -1,4 +1,4 @@
-//! What the made-up nodes run and write.
+//! Processes and logs of the fake nodes.
 
 use corten_api::common::{Data, Metadata};
 use corten_api::machine as api;
@@ -67,7 +67,7 @@ pub(super) fn service_list(
     )
 }
 
-/// The same lines of every node.
+/// The same lines for every node.
 fn lines<T>(request: &Request<T>, lines: &[&str]) -> Response<BoxStream<Data>> {
     let line = |metadata: Option<Metadata>, line: &str| Data {
         metadata,
@@ -97,7 +97,7 @@ pub(super) fn logs(
     }
 }
 
-/// Beside those of services there are others.
+/// The logs of services, and other logs.
 pub(super) fn logs_containers(
     request: &Request<()>,
 ) -> Result<Response<api::LogsContainersResponse>, Status> {
@@ -213,7 +213,7 @@ pub(super) fn mounts(request: &Request<()>) -> Result<Response<api::MountsRespon
                 available,
                 mounted_on: mounted_on.to_owned(),
             };
-            // More is available than there is.
+            // An invalid value: more is available than exists.
             let available = if node == "evil" {
                 u64::MAX
             } else {

@@ -1,6 +1,5 @@
-//! What is in an image, read from the image: for `mkimage inspect`.
-//!
-//! Every format of the builder is opened, and an initramfs by itself.
+//! Reads the content of an image, for `mkimage inspect`. Opens every format of the builder, and a
+//! separate initramfs.
 
 mod text;
 mod wrapped;
@@ -20,7 +19,7 @@ use super::{bytes, fat, initramfs, output, pxe, raw};
 use crate::arch::Arch;
 use crate::error::{Failure, Remedy as _, Result};
 
-/// What was found in an image.
+/// The content of an image.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Inspection {
     /// The format: `raw`, `iso`, `uki`, ...
@@ -42,13 +41,13 @@ pub struct Inspection {
     /// The unified kernel images found, or the kernel of a network boot bundle.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<Image>,
-    /// What was not looked into, and how to do that.
+    /// The parts that were not read, and how to read them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
 
 impl Inspection {
-    /// What the image is for, as its kernel says.
+    /// The architecture of its kernel.
     pub fn arch(&self) -> Option<Arch> {
         self.images.iter().find_map(|image| image.arch)
     }
@@ -61,11 +60,11 @@ pub struct Partition {
     pub number: u32,
     /// Its name in the table.
     pub label: String,
-    /// Its type: a word for the types we make, else the GUID.
+    /// Its type: a word for the types of our images, else the GUID.
     pub kind: String,
-    /// First byte.
+    /// Offset of its first byte.
     pub start: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
     /// Its own GUID.
     pub guid: String,
@@ -76,16 +75,17 @@ pub struct Partition {
 pub struct FileInfo {
     /// Path.
     pub path: String,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
 }
 
-/// A unified kernel image, or the kernel of a network boot bundle, which does not say version, name and release.
+/// A unified kernel image, or the kernel of a network boot bundle, which has no version, name and
+/// release.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Image {
-    /// Where it was found.
+    /// Path in the inspected image.
     pub path: String,
-    /// What it is for.
+    /// Its architecture.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arch: Option<Arch>,
     /// `VERSION_ID` of its os-release.
@@ -104,15 +104,16 @@ pub struct Image {
     pub sections: Vec<Section>,
     /// The files of its initramfs.
     pub initramfs: Vec<FileInfo>,
-    /// All its bytes.
+    /// The whole file.
     #[serde(skip)]
     pub data: Vec<u8>,
 }
 
-/// Looks into the image at `path`, which may be the directory of a network boot bundle.
+/// Inspects the image at `path`, which may be the directory of a network boot bundle.
 ///
 /// # Errors
-/// It is no image of the builder, is damaged, or `qemu-img` is missing, which opens the disks of virtual machines.
+/// The file is no image of the builder or is damaged, or `qemu-img` is missing, which opens virtual
+/// machine disks.
 pub fn inspect(path: &Path) -> Result<Inspection> {
     let found = match path.is_dir() {
         true => bundle(path),
@@ -179,7 +180,7 @@ fn unknown() -> anyhow::Error {
     )
 }
 
-/// A bundle for network boot: a directory with a kernel, an initramfs and iPXE's script.
+/// A network boot bundle: a directory with a kernel, an initramfs and iPXE's script.
 fn bundle(dir: &Path) -> Result<Inspection> {
     let mut found = Inspection {
         format: "pxe".to_owned(),
@@ -305,7 +306,8 @@ fn iso(file: &mut File, head: &[u8], found: &mut Inspection) -> Result<()> {
     let mut platform = 0;
     for entry in catalog.chunks_exact(32) {
         match entry {
-            // The validation entry, or a section header (0x91 is the last): the platform follows.
+            // The validation entry, or a section header (0x91 is the last): the platform id
+            // follows.
             [1 | 0x90 | 0x91, id, ..] => platform = *id,
             [0x88, ..] if platform == 0xef => {
                 let start = u64::from(bytes::u32_le(entry, 8)?).saturating_mul(CD_SECTOR);
@@ -325,7 +327,7 @@ fn archive(mut file: File, found: &mut Inspection) -> Result<()> {
         let mut entry = entry?;
         let path = entry.path()?.to_string_lossy().into_owned();
         let size = entry.size();
-        // Without holes an entry is no larger than the file it is in.
+        // An entry without holes is no larger than the archive.
         ensure!(
             !entry.header().entry_type().is_gnu_sparse(),
             "its entry {path} has holes, which mkimage does not write"
@@ -351,7 +353,7 @@ fn archive(mut file: File, found: &mut Inspection) -> Result<()> {
     Ok(())
 }
 
-/// The files of a blob that is a tar; other blobs have none.
+/// The files of a tar blob; none for any other blob.
 fn layer(blob: &[u8], found: &mut Inspection) -> Result<()> {
     if !bytes::slice(blob, 257, 5).is_ok_and(|magic| magic == b"ustar") {
         return Ok(());
@@ -359,7 +361,7 @@ fn layer(blob: &[u8], found: &mut Inspection) -> Result<()> {
     for entry in tar::Archive::new(blob).entries()? {
         let mut entry = entry?;
         let path = format!("/{}", entry.path()?.display());
-        // A sparse entry is none of these.
+        // `is_file` excludes sparse entries too.
         if !entry.header().entry_type().is_file() {
             continue;
         }

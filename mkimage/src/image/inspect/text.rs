@@ -1,10 +1,10 @@
-//! An inspection as people read it.
+//! An inspection as text for people.
 
 use std::fmt;
 
 use super::Inspection;
 
-/// A size as people read it.
+/// A size with a unit.
 fn human(size: u64) -> String {
     if size < 10 << 10 {
         return format!("{size} B");

@@ -1,4 +1,5 @@
-//! Disks inside a format of virtual machines or an archive: turned into a temporary raw disk, and that is looked into.
+//! Disks in a virtual machine format or an archive: converts them into a temporary raw disk and
+//! inspects that.
 
 use std::fs::File;
 use std::io::{self, Read, Seek as _, SeekFrom, Write as _};
@@ -13,17 +14,17 @@ use crate::error::{Failure, Result};
 use crate::image::{bytes, output};
 use crate::tool::Tool;
 
-/// The disk in an archive for Google Cloud.
+/// Name of the disk in an archive for Google Cloud.
 const IN_ARCHIVE: &str = "disk.raw";
-/// Bytes looked at for zeros at once.
+/// Block size in bytes of the search for zeros.
 const BLOCK: u64 = 1 << 16;
-/// Most bytes of a disk that is unpacked, many times what the builder makes: a small file can say that it holds
-/// more than there is room for.
+/// Largest disk that is unpacked, in bytes, many times the size of our disks: a small file can
+/// claim a disk larger than the free space.
 const LARGEST_DISK: u64 = 8 << 30;
-/// Incompatible feature of a qcow2: the data is in another file.
+/// Incompatible feature of qcow2: the data is in another file.
 const EXTERNAL_DATA: u8 = 1 << 2;
 
-/// QEMU's name of the format that begins like this.
+/// QEMU's name of the format with this header.
 pub(super) fn driver(head: &[u8]) -> Option<&'static str> {
     match head.get(..4)? {
         b"QFI\xfb" => Some("qcow2"),
@@ -32,12 +33,13 @@ pub(super) fn driver(head: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Looks into the disk of a virtual machine.
+/// Inspects the disk of a virtual machine.
 pub(super) fn virtual_disk(path: &Path, driver: &str, found: &mut Inspection) -> Result<()> {
     stands_alone(path, driver)?;
     let path = std::path::absolute(path)?;
     let path = path.to_str().context("its path is not UTF-8")?;
-    // Told in full, so that nothing in the image can name a file of this machine as the one below it.
+    // An explicit driver and file, so that the image's content cannot make QEMU open another file
+    // of this machine.
     let file = json!({"driver": "file", "filename": path});
     let image = format!(
         "json:{}",
@@ -54,7 +56,7 @@ pub(super) fn virtual_disk(path: &Path, driver: &str, found: &mut Inspection) ->
     disk(&mut output::open(&raw)?, found)
 }
 
-/// Looks into the disk in an OVA, an entry of its archive.
+/// Inspects the disk in an OVA, an entry of its archive.
 pub(super) fn archived_disk(entry: &mut impl Read, found: &mut Inspection) -> Result<()> {
     let dir = tempfile::tempdir().context("creating a temporary directory")?;
     let path = dir.path().join("disk.vmdk");
@@ -62,7 +64,7 @@ pub(super) fn archived_disk(entry: &mut impl Read, found: &mut Inspection) -> Re
     virtual_disk(&path, "vmdk", found)
 }
 
-/// Looks into the disk in a compressed archive.
+/// Inspects the disk in a compressed archive.
 pub(super) fn compressed(mut file: File, found: &mut Inspection) -> Result<()> {
     file.rewind()?;
     let mut tar = tar::Archive::new(GzDecoder::new(file));
@@ -78,8 +80,8 @@ pub(super) fn compressed(mut file: File, found: &mut Inspection) -> Result<()> {
     Err(unknown())
 }
 
-/// The bytes of the raw disk that QEMU would write. Asked of QEMU: of a VMDK like ours not the header counts, but
-/// its copy in the footer.
+/// Size in bytes of the raw disk that QEMU would write. The size comes from QEMU because a VMDK
+/// such as ours has the valid header in its footer.
 fn virtual_size(image: &str) -> Result<u64> {
     let said = Tool::new("qemu-img")
         .args(["info", "--output", "json", image])
@@ -89,7 +91,7 @@ fn virtual_size(image: &str) -> Result<u64> {
     size.context("qemu-img does not say how large its disk is")
 }
 
-/// An error if a disk is larger than what is unpacked.
+/// Refuses a disk above the size limit.
 fn bounded(size: u64) -> Result<()> {
     if size <= LARGEST_DISK {
         return Ok(());
@@ -100,7 +102,7 @@ fn bounded(size: u64) -> Result<()> {
     ))
 }
 
-/// Writes what is read, leaving holes where there are zeros.
+/// Copies data, leaving holes for zeros.
 fn unpack(from: &mut impl Read, to: &mut File) -> io::Result<()> {
     let mut block = Vec::new();
     loop {
@@ -118,19 +120,19 @@ fn unpack(from: &mut impl Read, to: &mut File) -> io::Result<()> {
     }
 }
 
-/// An error if the image is but a description of other files, which could be any of this machine.
+/// Refuses an image that refers to other files, which could be any file of this machine.
 fn stands_alone(path: &Path, driver: &str) -> Result<()> {
     let mut head = [0; 512];
     output::open(path)?.read_exact(&mut head)?;
     let elsewhere = match driver {
-        // The last byte of incompatible_features, which version 2 does not have.
+        // The last byte of incompatible_features, which version 2 lacks.
         "qcow2" => {
             head.get(7).is_some_and(|version| *version > 2)
                 && head
                     .get(79)
                     .is_some_and(|features| features & EXTERNAL_DATA != 0)
         }
-        // Without a capacity of its own, its descriptor lists the files that have the data.
+        // Without a capacity in the header, the descriptor lists the data files.
         _ => bytes::slice(&head, 12, 8)? == [0; 8],
     };
     match elsewhere {
@@ -178,7 +180,7 @@ mod tests {
         );
         let mut image = b"KDMV".to_vec();
         image.resize(28, 0);
-        // The descriptor's sector and its length in sectors.
+        // Sector and length in sectors of the descriptor.
         image.extend(1_u64.to_le_bytes());
         image.extend(20_u64.to_le_bytes());
         image.resize(512, 0);
@@ -187,7 +189,7 @@ mod tests {
         let image = scratch.file("list.vmdk", &image);
         assert!(refused(&image, "vmdk").contains("in other files"));
 
-        // What lies below an overlay is not looked at: there is no partition table.
+        // The backing file of an overlay is not read: the overlay has no partition table.
         for driver in ["qcow2", "vmdk"] {
             let above = scratch.path(&format!("above.{driver}"));
             let below = scratch.path(&format!("below.{driver}"));
@@ -230,7 +232,7 @@ mod tests {
         );
         refused(&qcow2);
 
-        // The header says the true size, and the footer, which counts, another.
+        // The header has the true size; the footer, which is the valid one, has another.
         let (small, vmdk) = (
             scratch.file("small.raw", &[7; 1 << 20]),
             scratch.path("large.vmdk"),
