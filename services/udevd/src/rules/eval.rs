@@ -192,7 +192,7 @@ impl<'a> Evaluation<'a> {
     fn fetch(&mut self, source: &'a Source) -> bool {
         let found = match &source.kind {
             SourceKind::File { path, mode } => self.has_file(path, *mode),
-            // There is no result of a program either.
+            // No program runs, so there is no result either.
             SourceKind::Program => false,
             SourceKind::Result(pattern) => pattern.matches(""),
             SourceKind::Properties(path) => {

@@ -122,11 +122,11 @@ impl SourceKind {
 /// An assignment.
 #[derive(Debug)]
 pub struct Assign {
-    /// Where it is.
+    /// Position in the rule file.
     pub at: Position,
-    /// How.
+    /// The operator.
     pub operator: Operator,
-    /// Of what.
+    /// Target and value.
     pub target: Target,
 }
 
