@@ -21,7 +21,7 @@ const RESOLUTION: u64 = 1000;
 /// Time of arrival of a line, and of the lines up to the next mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Mark {
-    /// The line's number.
+    /// Number of the line.
     line: u64,
     /// Microseconds since 1970.
     at: u64,

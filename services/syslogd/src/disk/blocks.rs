@@ -23,7 +23,7 @@ const GAP: &[u8] = b"[lines are missing here]\n";
 /// Writes records into blocks.
 #[derive(Debug)]
 pub struct Writer {
-    /// Blocks in the file.
+    /// Number of blocks in the file.
     blocks: u64,
     sequence: u64,
     block: Vec<u8>,
