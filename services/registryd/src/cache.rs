@@ -1,6 +1,6 @@
 //! The directories of image caches.
 //!
-//! The layout is Talos', made by its `image cache-create`: `manifests/<registry>/<name>/reference/<tag>` and
+//! The layout is the reference's, made by its `image cache-create`: `manifests/<registry>/<name>/reference/<tag>` and
 //! `manifests/<registry>/<name>/digest/<digest>` are manifests, `blob/<digest>` is everything else. `names.rs`
 //! validates names; links are not followed.
 

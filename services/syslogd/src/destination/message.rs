@@ -1,6 +1,6 @@
 //! Formats a line of a log as a message for a destination: one JSON object per line. No I/O.
 //!
-//! The keys are those of Talos' receivers: `msg`, `talos-level`, `talos-service`, `talos-time`, then the fields of a
+//! The keys are those of the reference: `msg`, `talos-level`, `talos-service`, `talos-time`, then the fields of a
 //! line that is JSON itself, then the tags of the machine config. A kernel message also has `facility`, `seq`, `clock`
 //! and `priority`.
 
