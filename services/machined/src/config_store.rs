@@ -1,6 +1,6 @@
 //! Stores the machine config between boots. A power loss at any moment leaves the complete old or new config.
 //!
-//! | file | what it is |
+//! | file | content |
 //! |---|---|
 //! | `config.yaml` | the config of the next boot |
 //! | `config.good.yaml` | the last one that became active |

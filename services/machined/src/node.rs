@@ -141,7 +141,7 @@ pub trait Node: Send + Sync + 'static {
     /// Whether an applied config survives a reboot.
     fn config_is_kept(&self) -> bool;
     /// Starts, stops or restarts a declared service. The receiver is notified when a stopped service has ended, or when
-    /// a service is being started. It is dropped if the node ends first.
+    /// a service is being started. Its sender is dropped if the node ends first.
     fn control(
         &self,
         service: &str,
