@@ -1,6 +1,6 @@
 //! Process 1 of a node and the only owner of its state.
 //!
-//! It owns:
+//! Owns:
 //! - the boot (`boot/`: a printable plan of phases) and the end (every exit passes `finish.rs`);
 //! - the machine config, its sources (`acquire/`) and META (`meta.rs`);
 //! - the node's certificates (`certificates.rs`, `join.rs`, `controllers/secrets`);
@@ -8,17 +8,18 @@
 //! - the API server (`server/`, which reaches the node only through `node.rs`);
 //! - the reason of the last boot's end (`last_stop.rs`) and the image cache (`image_cache.rs`).
 //!
+//! Never does: wait for a service or for an operation that may hang (`bulkhead.rs`), load modules (udevd), keep logs
+//! (syslogd), listen on the network (apid).
+//!
+//! Talks to: the kernel through `corten-sys` and rtnetlink; syslogd's socket (lines out); apid (socket
+//! `/run/machined/machined.sock`, certificates in `/run/apid`); trustd (its files in `/run/trustd`); on a node that
+//! cannot sign, trustd of the control plane; the config's receiver of events.
+//!
 //! Its parts are crates below `node/`: the common base (`base`), resource types (`types`), `network`, `services`,
 //! `containerd`, `volumes`, `clock`, `platform`, Kubernetes and upgrades.
 //!
-//! It never waits for a service or for an operation that may hang (`bulkhead.rs`). It never loads modules (udevd),
-//! keeps logs (syslogd) or listens on the network (apid). It talks to the kernel through `corten-sys` and rtnetlink,
-//! and writes lines to syslogd's socket. It serves apid (socket `/run/machined/machined.sock`) and writes certificates
-//! to `/run/apid` and trustd's files to `/run/trustd`. A node that cannot sign calls the control plane's trustd. The
-//! config may name a receiver of events.
-//!
-//! `corten-node machined --print` shows the plan, the mounts, the services and the controllers; everything else needs
-//! to be process 1.
+//! On a laptop: `corten-node machined --print` shows the plan, the mounts, the services and the controllers; everything
+//! else needs to be process 1.
 
 mod acquire;
 mod boot;

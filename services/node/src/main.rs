@@ -1,9 +1,11 @@
 //! The multi-call program of the image: `argv[0]` selects the daemon.
 //!
-//! It maps names to daemons, serves the kernel's helper requests (`helper.rs`), and makes the allocator return freed
-//! memory. An unknown name fails at once. It calls the daemons' libraries, and udevd for loading modules.
-//!
-//! `cargo run -p node -- apid --help`: under its own name the program takes the daemon's name as first argument.
+//! Owns: the mapping from names to daemons, the kernel's helper requests (`helper.rs`), and the return of freed memory
+//! to the kernel.
+//! Never does: anything else; an unknown name fails at once.
+//! Talks to: the daemons' libraries; udevd, which loads modules.
+//! On a laptop: `cargo run -p node -- apid --help`. Under its own name the program takes the daemon's name as first
+//! argument.
 
 mod helper;
 

@@ -1,11 +1,11 @@
 //! The log daemon of the node.
 //!
-//! It owns `/dev/log`, the reader of `/dev/kmsg`, and one ring buffer per log, bounded in bytes each and in total. It
-//! writes the logs to files and their tails to disks, and sends them to the destinations of the machine config.
-//!
-//! It never waits for a reader, a sender, a disk or a destination, grows past its bounds, or rejects a message for its
-//! format. Its peers are the programs that write to `/dev/log`, machined (`LogService` on a unix socket, and a config
-//! file), and log receivers on the network.
+//! Owns: `/dev/log`, the reader of `/dev/kmsg`, one ring buffer per log, bounded in bytes each and in total, the log
+//! files and the recorded tails on disks, and the delivery to the destinations of the machine config.
+//! Never does: wait for a reader, a sender, a disk or a destination, grow past its bounds, reject a message for its
+//! format.
+//! Talks to: the programs that write to `/dev/log`; machined (`LogService` on a unix socket, and a config file); log
+//! receivers on the network.
 //!
 //! Messages of `/dev/log` become JSON lines of the log `syslogd`, and kernel records become lines of the log `kernel`.
 //! The other logs belong to services. The sender chooses the tag of a message, so a tag never selects a log. Dropped
@@ -15,7 +15,8 @@
 //! as uid 52 with CAP_SYSLOG only; `/dev/log` is a link into `/run/syslogd`. Started as root, the daemon changes to
 //! `--user` and drops all capabilities.
 //!
-//! Without root: `syslogd --dev-log /tmp/log --kmsg none --socket /tmp/syslogd.sock --config /tmp/syslogd/config.json`
+//! On a laptop, without root: `syslogd --dev-log /tmp/log --kmsg none --socket /tmp/syslogd.sock --config
+//! /tmp/syslogd/config.json`
 
 pub mod config;
 pub mod destination;

@@ -1,16 +1,17 @@
 //! Signs certificates for new nodes, on port 50001 of control plane nodes.
 //!
-//! It decides which peer gets a node certificate (one that shows the token) and which names the certificate has, limits
-//! the rate of requests, and logs them. It never makes keys for other nodes, signs anything but server certificates,
-//! keeps state, or opens anything but its files and its port. It needs no privilege: machined starts it as uid 51
-//! without capabilities. Its clients are nodes without a certificate (`securityapi.SecurityService`, gRPC over TLS 1.3
-//! without client certificates).
+//! Owns: the check of the token that a new node shows, the names in its certificate, the rate limit of requests, and
+//! the log of them.
+//! Never does: make keys for other nodes, sign anything but server certificates, keep state, open anything but its
+//! files and its port. It needs no privilege: machined starts it as uid 51 without capabilities.
+//! Talks to: nodes without a certificate (`securityapi.SecurityService`, gRPC over TLS 1.3 without client
+//! certificates).
 //!
 //! machined writes its files into one directory and may replace them at any time: `ca.crt` (the signing authority, then
 //! the other accepted ones), `ca.key`, `token`, `names` (the control plane's names, and this node's networks),
 //! `server.crt` and `server.key`. Changed files are read again, and open connections continue.
 //!
-//! Without root: `corten-node trustd --pki DIR --listen 127.0.0.1:50001`.
+//! On a laptop, without root: `corten-node trustd --pki DIR --listen 127.0.0.1:50001`.
 
 mod files;
 mod limits;

@@ -1,8 +1,9 @@
-//! The device daemon of the node: it sets permissions and links in `/dev`, loads modules by modalias, renames network
-//! interfaces and keeps the database `/run/udev` that libudev clients read.
+//! The device daemon of the node.
 //!
-//! It never runs programs, creates device nodes (devtmpfs does) or configures the network. It talks to the kernel
-//! (uevents, sysfs, modules), and reports to the supervisor when the devices present at start are settled.
+//! Owns: permissions of device nodes, the links in `/dev`, module loading by modalias, and the database `/run/udev`
+//! that libudev clients read.
+//! Never does: run programs, create device nodes (devtmpfs does), configure the network. It renames interfaces.
+//! Talks to: the kernel (uevents, sysfs, modules); the supervisor, when the devices present at start are settled.
 //!
 //! An event becomes properties, properties become a plan, and a plan becomes actions. Each step is a value, and
 //! `--plan` prints them. The built-in rules are in `defaults`. Rule files in udev's language (`rules`) apply after them
@@ -12,7 +13,8 @@
 //! missing file system or netfilter match; machined calls it for the modules of the machine config, with their
 //! parameters. The node has no other module loader.
 //!
-//! Without root and without side effects: `udevd --plan /sys/class/block/sda`, `udevd --check --rules DIRECTORY`
+//! On a laptop, without root and without side effects: `udevd --plan /sys/class/block/sda`, `udevd --check --rules
+//! DIRECTORY`
 
 #![cfg_attr(
     test,
