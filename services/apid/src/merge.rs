@@ -1,8 +1,8 @@
 //! Labels answers with their node, without knowing their type.
 //!
-//! Every unary reply is `{ 1: repeated Element }`. Every element, and every message of a stream, has `{ 1:
-//! common.Metadata }`. Appending a field to the bytes of a message sets it, and appending repeated elements adds them.
-//! So no reply is decoded.
+//! Every unary reply is `{ 1: repeated Element }`. Every element, and every message of a stream, has
+//! `{ 1: common.Metadata }`. Appending a field to the bytes of a message sets it, and appending repeated elements adds
+//! them. So no reply is decoded.
 
 use corten_api::common::Metadata;
 use corten_api::google::rpc;

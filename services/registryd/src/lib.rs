@@ -9,8 +9,9 @@
 //! Talks to: containerd, by HTTP/1.1 without TLS on 127.0.0.1; machined, which it tells when it is ready. machined runs
 //! a separate process per extension, because parsing untrusted bytes may crash it.
 //!
-//! On a laptop, without root: `registryd serve --root DIR --listen 127.0.0.1:3172`, then `curl
-//! 127.0.0.1:3172/v2/library/pause/manifests/latest?ns=docker.io`; or `registryd unpack extension.tar sha256:... DIR`.
+//! On a laptop, without root: `registryd serve --root DIR --listen 127.0.0.1:3172`, then
+//! `curl 127.0.0.1:3172/v2/library/pause/manifests/latest?ns=docker.io`; or
+//! `registryd unpack extension.tar sha256:... DIR`.
 
 mod blob;
 mod cache;

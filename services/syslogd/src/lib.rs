@@ -15,8 +15,8 @@
 //! as uid 52 with CAP_SYSLOG only; `/dev/log` is a link into `/run/syslogd`. Started as root, the daemon changes to
 //! `--user` and drops all capabilities.
 //!
-//! On a laptop, without root: `syslogd --dev-log /tmp/log --kmsg none --socket /tmp/syslogd.sock --config
-//! /tmp/syslogd/config.json`
+//! On a laptop, without root:
+//! `syslogd --dev-log /tmp/log --kmsg none --socket /tmp/syslogd.sock --config /tmp/syslogd/config.json`
 
 pub mod config;
 pub mod destination;

@@ -2,7 +2,8 @@
 //!
 //! Owns: permissions of device nodes, the links in `/dev`, module loading by modalias, and the database `/run/udev`
 //! that libudev clients read.
-//! Never does: run programs, create device nodes (devtmpfs does), configure the network. It renames interfaces.
+//! Never does: run programs, create device nodes (devtmpfs does), configure the network, except that it
+//! renames interfaces.
 //! Talks to: the kernel (uevents, sysfs, modules); the supervisor, when the devices present at start are settled.
 //!
 //! An event becomes properties, properties become a plan, and a plan becomes actions. Each step is a value, and
@@ -13,8 +14,8 @@
 //! missing file system or netfilter match; machined calls it for the modules of the machine config, with their
 //! parameters. The node has no other module loader.
 //!
-//! On a laptop, without root and without side effects: `udevd --plan /sys/class/block/sda`, `udevd --check --rules
-//! DIRECTORY`
+//! On a laptop, without root and without side effects:
+//! `udevd --plan /sys/class/block/sda`, `udevd --check --rules DIRECTORY`
 
 #![cfg_attr(
     test,
