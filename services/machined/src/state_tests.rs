@@ -44,7 +44,7 @@ async fn meta_follows_the_config_that_is_kept_and_none_that_is_tried() {
     let kept = known().unwrap();
     assert!(kept.contains("kept"), "{kept}");
     node.apply_config(config("tried"), minute).unwrap();
-    // As going back to the config before does.
+    // Like reverting to the previous config.
     node.set_config(config("kept"));
     assert_eq!(known(), Some(kept));
 }
@@ -98,7 +98,7 @@ async fn a_reset_and_a_wipe_do_not_happen_at_once_and_nothing_after_the_end() {
     let ended = "the end of this boot is already under way";
     assert_eq!(busy(node.wipe_devices(std::slice::from_ref(&wipe))), ended);
     assert_eq!(busy(node.submit(Action::Reboot, Actor::default())), ended);
-    // Whatever ends it.
+    // For any end of the boot.
     let (node, _requests) = NodeState::new(world().supervisor.clone(), Events::default());
     node.set_ending();
     assert_eq!(busy(node.submit(reset(), Actor::default())), ended);

@@ -50,7 +50,7 @@ async fn what_the_node_stands_on_is_not_theirs() {
         ("kubelet", Code::FailedPrecondition),
         ("nosuch", Code::NotFound),
         ("", Code::NotFound),
-        // Accepted, and then everything ended.
+        // Accepted, but then the node ended.
         ("ext-lost", Code::Unavailable),
     ] {
         let request = api::ServiceStopRequest { id: id.to_owned() };
@@ -61,7 +61,7 @@ async fn what_the_node_stands_on_is_not_theirs() {
     assert_eq!(controls, [("ext-lost".to_owned(), Control::Stop)]);
 }
 
-/// With the hook of machined, in a process that it could end.
+/// With machined's panic hook, in a process that the hook could end.
 #[test]
 fn a_call_that_meets_a_bug_is_answered_and_costs_no_other() {
     let test = "server::tests::services::a_call_that_meets_a_bug_is_answered_and_costs_no_other";
@@ -79,7 +79,7 @@ fn a_call_that_meets_a_bug_is_answered_and_costs_no_other() {
                 let bug = world.client.service_list(()).await.unwrap_err();
                 assert_eq!(bug.code(), Code::Internal);
                 assert!(bug.message().contains("a bug of machined"), "{bug}");
-                // In a thread that may block; as often as there are such threads.
+                // On a blocking thread, once per such thread.
                 for _ in 0..BLOCKING_THREADS {
                     let config = config_text().replace("hostname: first", "hostname: buggy");
                     let request = api::ApplyConfigurationRequest {
