@@ -1,5 +1,5 @@
-// The CNI plugin of flannel. flanneld says in a file which addresses are the node's; this plugin has another one, which
-// is `bridge` unless the configuration says otherwise, connect pods with those addresses.
+// The CNI plugin of flannel. It reads the node's subnets from the file that flanneld writes, and delegates the
+// connection of a pod to another plugin: `bridge`, unless the configuration names a different one.
 package main
 
 import (
@@ -33,7 +33,7 @@ type conf struct {
 	Delegate   map[string]any `json:"delegate"`
 }
 
-// lease is what flanneld wrote.
+// lease is the content of flanneld's file.
 type lease struct {
 	networks []string
 	subnets  []string
@@ -57,7 +57,7 @@ func load(data []byte) (*conf, error) {
 	return loaded, nil
 }
 
-// readLease reads lines of NAME=VALUE; names that it does not know are left alone.
+// readLease reads lines of NAME=VALUE and ignores unknown names.
 func readLease(path string) (*lease, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -90,7 +90,7 @@ func readLease(path string) (*lease, error) {
 	return found, nil
 }
 
-// add appends a network without the bits of a host: flanneld writes the gateway's address.
+// add appends a network with its host bits cleared: flanneld writes the gateway's address.
 func add(list *[]string, text string) error {
 	if text == "" {
 		return nil
@@ -103,7 +103,7 @@ func add(list *[]string, text string) error {
 	return nil
 }
 
-// delegate is the configuration of the plugin that does the work.
+// delegate returns the configuration of the other plugin.
 func (c *conf) delegate(found *lease) map[string]any {
 	with := c.Delegate
 	if with == nil {
@@ -115,7 +115,7 @@ func (c *conf) delegate(found *lease) map[string]any {
 		}
 	}
 	usual("type", "bridge")
-	// Either flanneld hides the pods' addresses from other networks, or the bridge does.
+	// Either flanneld masquerades the pods' traffic to other networks, or the bridge does.
 	usual("ipMasq", !found.ipMasq)
 	usual("mtu", found.mtu)
 	if with["type"] == "bridge" {
@@ -134,13 +134,13 @@ func (c *conf) delegate(found *lease) map[string]any {
 	return with
 }
 
-// place is where the delegate's configuration is kept for the pod's end, when flanneld may have another subnet. The
-// container's id has been checked: it is no path.
+// place is the file that keeps the delegate's configuration until the pod's end: flanneld's subnet may change before
+// then. The CNI library has checked the container's ID, so it contains no path.
 func (c *conf) place(args *skel.CmdArgs) string {
 	return filepath.Join(c.DataDir, args.ContainerID)
 }
 
-// kind is the plugin that a configuration is for.
+// kind returns the name of the plugin that a configuration is for.
 func kind(with map[string]any) (string, error) {
 	name, isText := with["type"].(string)
 	if !isText || name == "" || name == "flannel" {
@@ -180,7 +180,7 @@ func cmdAdd(args *skel.CmdArgs) error {
 	return types.PrintResult(result, loaded.CNIVersion)
 }
 
-// kept gives back what cmdAdd kept; nothing if there is nothing.
+// kept returns the plugin and the configuration that cmdAdd stored, or nothing if the file is absent.
 func (c *conf) kept(args *skel.CmdArgs) (string, map[string]any, error) {
 	data, err := os.ReadFile(c.place(args))
 	if errors.Is(err, os.ErrNotExist) {
@@ -223,7 +223,7 @@ func cmdDel(args *skel.CmdArgs) error {
 		return err
 	}
 	plugin, with, err := loaded.kept(args)
-	// A container may be deleted twice, or before it was added.
+	// DEL may come twice, or without an ADD; both succeed.
 	if err != nil || with == nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-// Pause holds a pod's namespaces: it starts nothing, reaps what is handed to it, and ends when told to.
+// Pause holds a pod's namespaces. It starts no process, reaps orphaned children, and ends on SIGINT or SIGTERM.
 package main
 
 import (
@@ -18,7 +18,7 @@ func main() {
 	}
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGCHLD)
-	// A child may have ended before the signals were asked for.
+	// A child may have ended before Notify.
 	reap()
 	for received := range signals {
 		if received != syscall.SIGCHLD {
