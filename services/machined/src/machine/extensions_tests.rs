@@ -1,4 +1,4 @@
-//! Extensions' services: their files, and what the config gives them.
+//! Tests of the services of extensions: their service files, and the files of their configs.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
