@@ -60,6 +60,19 @@ fn config_of_node() -> cosi::GetRequest {
     }
 }
 
+fn watch_of_configs() -> cosi::WatchRequest {
+    cosi::WatchRequest {
+        namespace: config_of_node().namespace,
+        r#type: config_of_node().r#type,
+        id: None,
+        options: Some(cosi::WatchOptions {
+            tail_events: -1,
+            ..Default::default()
+        }),
+        api_version: 1,
+    }
+}
+
 /// Each call that would return a secret, and its result.
 async fn secrets(
     world: &World,
@@ -93,16 +106,6 @@ async fn secrets(
         namespace: config_of_node().namespace,
         r#type: config_of_node().r#type,
         options: None,
-    };
-    let watched = cosi::WatchRequest {
-        namespace: config_of_node().namespace,
-        r#type: config_of_node().r#type,
-        id: None,
-        options: Some(cosi::WatchOptions {
-            tail_events: -1,
-            ..Default::default()
-        }),
-        api_version: 1,
     };
     vec![
         (
@@ -147,8 +150,11 @@ async fn secrets(
         ),
         (
             "watched",
-            streamed(StateClient::new(world.channel.clone()).watch(put(is_forwarded, watched)))
-                .await,
+            streamed(
+                StateClient::new(world.channel.clone())
+                    .watch(put(is_forwarded, watch_of_configs())),
+            )
+            .await,
         ),
     ]
 }
