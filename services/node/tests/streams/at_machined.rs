@@ -128,7 +128,7 @@ impl Machined {
 
 /// Idle at first; then much changes, and none of them reads.
 #[test]
-fn a_thousand_watchers_of_resources_cost_little_each() {
+fn thousand_resource_watchers_use_bounded_memory_each() {
     const WATCHERS: usize = 1_000;
     const EACH: usize = 100;
     // Of each stream, so that it is soon full.
@@ -137,7 +137,7 @@ fn a_thousand_watchers_of_resources_cost_little_each() {
     const NOT_READING: usize = 24 * KIB;
     // More than a kind's history has.
     const CHANGES: usize = 2_000;
-    let name = "at_machined::a_thousand_watchers_of_resources_cost_little_each";
+    let name = "at_machined::thousand_resource_watchers_use_bounded_memory_each";
     with_machined(name, async |mut machined| {
         let socket = machined.path(SOCKET);
         let definition = Status::DEFINITION;
@@ -187,12 +187,12 @@ fn a_thousand_watchers_of_resources_cost_little_each() {
 
 /// Resident pages of the program's file are not counted: those stay, and the kernel takes them when it needs them.
 #[test]
-fn what_64_callers_at_once_took_is_given_back() {
+fn memory_of_64_concurrent_callers_is_released() {
     const CALLERS: usize = 64;
     const ROUNDS: usize = 4;
     const LEFT: usize = 4 * MIB;
     with_machined(
-        "at_machined::what_64_callers_at_once_took_is_given_back",
+        "at_machined::memory_of_64_concurrent_callers_is_released",
         async |machined| {
             let definition = Status::DEFINITION;
             let list = cosi::ListRequest {
@@ -222,12 +222,12 @@ fn what_64_callers_at_once_took_is_given_back() {
 
 /// Lines come one by one, as on a node, so that each is a message of its own.
 #[test]
-fn logs_that_are_followed_and_not_read_cost_little_and_do_not_break_off() {
+fn unread_log_followers_use_bounded_memory_and_stay_connected() {
     const FOLLOWERS: usize = 10;
     const EACH: usize = 192 * KIB;
     // What it keeps of the log, and of the streams.
     const KEPT: usize = 2 * MIB;
-    let name = "at_machined::logs_that_are_followed_and_not_read_cost_little_and_do_not_break_off";
+    let name = "at_machined::unread_log_followers_use_bounded_memory_and_stay_connected";
     with_machined(name, async |machined| {
         let notify = machined.path("syslogd");
         fs::create_dir(&notify).unwrap();

@@ -192,7 +192,7 @@ async fn read(cluster: &Cluster, connection: &Connection, bytes: usize, pause: u
 
 /// Through two apids, and so through all that a file passes.
 #[tokio::test]
-async fn a_file_of_gigabytes_is_read_slowly_and_quickly_in_little_memory() {
+async fn gigabyte_file_is_read_at_any_speed_in_bounded_memory() {
     const BOUND: usize = MIB;
     // Each of the windows on the way, and a message on each side of them.
     const ON_ITS_WAY: usize = 640 * KIB;
@@ -217,7 +217,7 @@ async fn a_file_of_gigabytes_is_read_slowly_and_quickly_in_little_memory() {
 
 /// What counts of hours is how many lines come in them.
 #[tokio::test]
-async fn a_log_is_followed_for_hours_in_the_memory_of_its_first_minutes() {
+async fn long_followed_log_uses_constant_memory() {
     const BOUND: usize = 256 * KIB;
     let cluster = Cluster::new();
     let connection = cluster.connect(HERE).await;
@@ -260,7 +260,7 @@ async fn a_log_is_followed_for_hours_in_the_memory_of_its_first_minutes() {
 
 /// And those who vanish leave nothing.
 #[tokio::test]
-async fn a_thousand_idle_watchers_cost_little_each_and_keep_nobody_out() {
+async fn thousand_idle_watchers_use_bounded_memory_and_block_no_client() {
     const WATCHERS: usize = 1_000;
     const EACH: usize = 100;
     const BOUND: usize = 16 * KIB;
@@ -309,7 +309,7 @@ async fn a_thousand_idle_watchers_cost_little_each_and_keep_nobody_out() {
 
 /// A hundred of them on one connection, and messages as small as lines are.
 #[tokio::test]
-async fn followers_who_do_not_read_cost_what_is_counted_for_them() {
+async fn unread_followers_stay_within_their_accounted_memory() {
     const FOLLOWERS: usize = 100;
     // What apid counts for a call (`CALL` in its `lib.rs`).
     const BOUND: usize = 176 * KIB;
@@ -340,7 +340,7 @@ async fn followers_who_do_not_read_cost_what_is_counted_for_them() {
 
 /// HTTP/2's window counts bytes, and its library keeps much more of each frame: of one byte, too.
 #[tokio::test]
-async fn streams_that_come_byte_by_byte_cost_no_more_than_others() {
+async fn single_byte_frames_use_no_more_memory_than_large_frames() {
     const MANY: usize = 64;
     // A window, and what waits to be sent.
     const EACH: usize = 128 * KIB;
