@@ -159,8 +159,7 @@ async fn server_with_a_wrong_name_or_authority_is_refused_and_rests() {
 }
 
 #[tokio::test]
-async fn authenticated_time_outside_the_certificate_validity_is_refused()
- {
+async fn authenticated_time_outside_certificate_validity_is_refused() {
     let year = 366 * 86_400;
     for seconds in [-year, year] {
         let world = World::new("127.0.0.1", Answers::Ahead(seconds)).await;

@@ -169,8 +169,8 @@ fn memory() -> u64 {
 }
 
 #[test]
-fn thousand_restarts_leak_no_memory_descriptors_or_processes() {
-    alone("thousand_restarts_leak_no_memory_descriptors_or_processes", async || {
+fn thousand_restarts_leak_no_resources() {
+    alone("thousand_restarts_leak_no_resources", async || {
         let world = world(sys::reap);
         let starts = world.directory.path().join("starts");
         let script = format!("echo >> {}", starts.display());
@@ -202,8 +202,7 @@ fn thousand_restarts_leak_no_memory_descriptors_or_processes() {
 
 #[test]
 fn descriptor_exhaustion_delays_a_service_start_and_is_reported() {
-    let name =
-        "descriptor_exhaustion_delays_a_service_start_and_is_reported";
+    let name = "descriptor_exhaustion_delays_a_service_start_and_is_reported";
     alone(name, async || {
         let world = world(sys::reap);
         let limit = getrlimit(Resource::Nofile);

@@ -107,8 +107,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn hung_mount_occupies_one_thread_and_other_mounts_are_measured()
-     {
+    async fn hung_mount_occupies_one_thread_and_other_mounts_are_measured() {
         let ask = |path: &Path| -> std::io::Result<_> {
             while path == Path::new("/dead") {
                 std::thread::park();
