@@ -1,11 +1,11 @@
 //! Foundations shared by all parts of machined.
 //!
-//! Owns the console and machined's own log (`console`), panic handling (`panics`), files that survive a power cut
-//! (`durable`), mounts (`mounts`, `mount_table`), threads for work that may hang (`bulkhead`), and events (`events`).
-//! Also reads the kernel command line (`cmdline`) and log, procfs, sysfs and EFI variables.
-//!
-//! Knows no service, volume or resource. Uses the kernel and the sockets of other daemons (`unix`).
-//! Test with `cargo test -p corten-base`.
+//! Owns: the console and machined's own log (`console`), panic handling (`panics`), files that survive a power cut
+//! (`durable`), mounts (`mounts`, `mount_table`), threads for work that may hang (`bulkhead`), events (`events`), and
+//! readers of the kernel command line (`cmdline`) and log, procfs, sysfs and EFI variables.
+//! Never does: know a service, a volume or a resource.
+//! Talks to: the kernel; the sockets of other daemons (`unix`).
+//! On a laptop: `cargo test -p corten-base`.
 
 #[cfg(any(test, feature = "testing"))]
 pub mod alone;

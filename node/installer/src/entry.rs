@@ -1,15 +1,15 @@
-//! A boot entry's file name and its counter (Boot Loader Specification, "Boot counting").
+//! Parses and formats a boot entry's file name with its counter (Boot Loader Specification, "Boot counting").
 
 use std::fmt;
 
-/// Before the version in each of our names.
+/// Prefix of our file names, before the version.
 const PREFIX: &str = "corten-";
-/// What the boot loader looks for in `EFI/Linux`.
+/// Suffix of the files in `EFI/Linux` that the boot loader considers.
 const SUFFIX: &str = ".efi";
-/// How often the boot loader starts a version that nobody marks good.
+/// Number of times that the boot loader starts a version that is never marked good.
 pub const TRIES: u32 = 3;
 
-/// How often an entry may be started still, and how often it was.
+/// Boot counter of an entry: the starts that are left, and the starts so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counter {
     /// Starts that are left; at 0 the entry is bad.
@@ -21,14 +21,14 @@ pub struct Counter {
 /// A boot entry of ours: `corten-1.2.0+2-1.efi`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// The name without its counter and ending: `corten-1.2.0`. It names the entry for ever.
+    /// File name without counter and suffix, such as `corten-1.2.0`. It never changes.
     stem: String,
     /// `None`: the entry is good.
     pub counter: Option<Counter>,
 }
 
 impl Entry {
-    /// The entry of this file name; `None`: the file is not one of ours.
+    /// Parses a file name; `None`: the file is not one of ours.
     #[must_use]
     pub fn parse(name: &str) -> Option<Entry> {
         let stem = name.strip_suffix(SUFFIX)?;
@@ -43,7 +43,7 @@ impl Entry {
         })
     }
 
-    /// A new entry for this version, on trial; `number` tells it from others of the same version.
+    /// A new entry for this version, on trial. `number` distinguishes entries of the same version.
     #[must_use]
     pub fn new(version: &str, number: u32) -> Entry {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '~');
@@ -62,33 +62,33 @@ impl Entry {
         }
     }
 
-    /// What the boot loader calls it, whatever its counter (systemd: Boot Loader Interface, `LoaderEntrySelected`).
+    /// The boot loader's ID of the entry, whatever the counter (systemd: Boot Loader Interface, `LoaderEntrySelected`).
     #[must_use]
     pub fn id(&self) -> String {
         format!("{}{SUFFIX}", self.stem)
     }
 
-    /// The same entry, good.
+    /// The same entry, marked good: without a counter.
     #[must_use]
     pub fn good(&self) -> Entry {
         self.counted(None)
     }
 
-    /// The same entry, without a try left.
+    /// The same entry, marked bad: without a try left.
     #[must_use]
     pub fn bad(&self) -> Entry {
         let done = self.counter.map_or(0, |counter| counter.done);
         self.counted(Some(Counter { left: 0, done }))
     }
 
-    /// The same entry, on trial from the start.
+    /// The same entry on trial, with all tries.
     #[must_use]
     pub fn on_trial(&self) -> Entry {
         let (left, done) = (TRIES, 0);
         self.counted(Some(Counter { left, done }))
     }
 
-    /// Whether the boot loader takes it only when there is no other.
+    /// Whether the entry is bad. The boot loader starts a bad entry only when no other exists.
     #[must_use]
     pub fn is_bad(&self) -> bool {
         self.counter.is_some_and(|counter| counter.left == 0)

@@ -1,57 +1,57 @@
-//! The record of a version on trial. META keeps it, as STATE may be what the new version cannot read.
+//! The record of a version on trial. META keeps it: the new version may fail to read STATE.
 
 use serde::{Deserialize, Serialize};
 
-/// How a trial ended.
+/// Result of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// The new version is healthy, and stays.
+    /// The new version is healthy and stays.
     Good,
-    /// The node runs the version before.
+    /// The node runs the previous version again.
     Reverted,
 }
 
-/// An upgrade or a rollback, from the moment the boot loader can see the new version.
+/// An upgrade or a rollback, from the moment at which the boot loader can see the new version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Trial {
-    /// The version that ran.
+    /// Version that ran before the trial.
     pub from: String,
-    /// The version that is tried.
+    /// Version on trial.
     pub to: String,
-    /// Its boot entry, without counter.
+    /// Boot entry of the version on trial, without counter.
     pub entry: String,
-    /// The stage the node was in.
+    /// Stage of the node before the trial.
     pub stage: String,
-    /// The services that were healthy, by id: the new version has to bring them up.
+    /// IDs of the services that were healthy before the trial: the new version must bring them up.
     #[serde(default)]
     pub services: Vec<String>,
-    /// Seconds since 1970 when it began.
+    /// Begin of the trial, in seconds since 1970.
     pub started: u64,
-    /// `None`: it goes on.
+    /// Result; `None` while the trial goes on.
     pub verdict: Option<Verdict>,
-    /// Why, for a person; empty while it goes on.
+    /// Reason of the result, for the operator; empty while the trial goes on.
     #[serde(default)]
     pub reason: String,
 }
 
 impl Trial {
-    /// Reads a record.
+    /// Decodes a record.
     ///
     /// # Errors
-    /// It is no such record; the text says why.
+    /// The bytes are no such record; the text says why.
     pub fn parse(bytes: &[u8]) -> Result<Trial, String> {
         serde_json::from_slice(bytes).map_err(|error| error.to_string())
     }
 
-    /// What [`Trial::parse`] reads.
+    /// Encodes the record for [`Trial::parse`].
     #[must_use]
     pub fn render(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// The same trial, with its end.
+    /// The same trial, with its result.
     #[must_use]
     pub fn ended(&self, verdict: Verdict, reason: &str) -> Trial {
         Trial {
@@ -62,20 +62,20 @@ impl Trial {
     }
 }
 
-/// What a start of the node means for a trial.
+/// Meaning of a start of the node for a trial.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AtBoot {
-    /// The new version runs: it is judged.
+    /// The new version runs: its health decides.
     Judge(Trial),
-    /// The version before runs again, as the new one never became good.
+    /// The previous version runs again: the new one was never marked good.
     Reverted(Trial),
-    /// No trial goes on: the version that runs is good once it answers.
+    /// No trial goes on: the running version is good once it answers.
     Settled,
-    /// No boot loader with entries has started the node.
+    /// The node was not started from a boot entry.
     Unknown,
 }
 
-/// What it means that the boot loader has started the entry `booted`.
+/// Interprets the start of the entry `booted` by the boot loader; `None`: it started none.
 #[must_use]
 pub fn at_boot(trial: Option<Trial>, booted: Option<&str>) -> AtBoot {
     let Some(booted) = booted else {

@@ -1,54 +1,55 @@
-//! Every change of the versions on the EFI partition, in steps of which each leaves a node that starts.
+//! Changes the versions on the EFI partition. After each step of a change, the node still starts.
 //!
-//! FAT has no journal. The steps are therefore: a new file under a name that the boot loader does not look at, whole and
-//! on the disk; then a rename. A power cut within a rename leaves the old name, the new one, or both.
+//! FAT has no journal. A change therefore writes a new file, under a name that the boot loader ignores, and flushes it;
+//! then it renames the file. A power cut within a rename leaves the old name, the new name, or both.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read};
 
 use crate::{Entry, Installed, first};
 
-/// A name that the boot loader does not look at.
+/// Suffix of a file whose write has not finished. The boot loader ignores such names.
 const UNFINISHED: &str = ".new";
-/// The second name of a file that has two. It stays: to remove it would free what the first name has.
+/// Suffix of the second name of a file that has two. The name stays: its removal would free the clusters of the first
+/// name.
 const LOST: &str = ".lost";
-/// Room that is left on the partition, in bytes: directories grow, and the loader keeps a seed there.
+/// Space to leave free on the partition, in bytes: directories grow, and the boot loader keeps a random seed there.
 const SPARE: u64 = 1 << 20;
 
-/// The directory of boot entries. Each change is on the disk when its call returns.
+/// The directory of boot entries. Each change is durable when its call returns.
 pub trait Files {
-    /// Names and lengths in bytes.
+    /// Lists the files: names, and lengths in bytes.
     ///
     /// # Errors
-    /// The file system's, as for all of these.
+    /// The file system fails; so for all methods.
     fn list(&self) -> io::Result<Vec<(String, u64)>>;
-    /// `IMAGE_VERSION` of the image in this file; empty when it tells none.
+    /// Reads `IMAGE_VERSION` of the image in this file; empty when the image has none.
     fn version(&self, name: &str) -> io::Result<String>;
-    /// Bytes that are free.
+    /// Returns the free space in bytes.
     fn free(&self) -> io::Result<u64>;
-    /// Writes a new file, and reads it back.
+    /// Writes a new file, and reads it back to verify it.
     fn write(&mut self, name: &str, content: &mut dyn Read) -> io::Result<()>;
-    /// Gives a file a name that no other has.
+    /// Renames a file. The new name must be free.
     fn rename(&mut self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file.
     fn remove(&mut self, name: &str) -> io::Result<()>;
 }
 
-/// Why the versions stay as they are.
+/// Error of a change. The versions that can start stay as they are.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
-    /// The file system's.
+    /// The file system fails.
     #[error("{0} on the EFI partition: {1}")]
     Disk(String, #[source] io::Error),
-    /// There is no such entry.
+    /// The partition has no such entry.
     #[error("the EFI partition has no boot entry {0}")]
     Missing(String),
-    /// The version that runs may be left by itself still.
+    /// The running version is still on trial, so the boot loader may yet leave it.
     #[error(
         "the version that runs is on trial still; wait for the verdict that `get upgrades` shows"
     )]
     OnTrial,
-    /// There is no version to go to.
+    /// The partition has no other version.
     #[error("the EFI partition has no other version to go to")]
     Alone,
     /// The new file would not fit.
@@ -56,32 +57,32 @@ pub enum Fault {
         "the image needs {needed} bytes on the EFI partition, and {free} are free; build a smaller image"
     )]
     Room {
-        /// Bytes of the image and of what is left free.
+        /// Bytes of the image and of the space to leave free.
         needed: u64,
-        /// Bytes that are free.
+        /// Free bytes.
         free: u64,
     },
-    /// Whoever is told before the change could not take it.
+    /// The caller's announcement before the change failed.
     #[error("{0}")]
     Refused(String),
 }
 
-/// The versions of a node.
+/// Versions on a node's EFI partition.
 #[derive(Debug)]
 pub struct Versions<F> {
     files: F,
 }
 
 impl<F: Files> Versions<F> {
-    /// Those in this directory.
+    /// Versions in this directory.
     pub fn new(files: F) -> Versions<F> {
         Versions { files }
     }
 
-    /// Every version, in no order. A file without content is what a power cut left.
+    /// Lists every version, in no order. It skips files without content, which a power cut leaves.
     ///
     /// # Errors
-    /// The file system's.
+    /// The file system fails.
     pub fn installed(&self) -> Result<Vec<Installed>, Fault> {
         let mut installed = Vec::new();
         for (name, length) in self.list()? {
@@ -95,11 +96,11 @@ impl<F: Files> Versions<F> {
         Ok(installed)
     }
 
-    /// Puts `image` of `version`, `length` bytes, beside the version that runs, to be tried at the next start. `announce`
-    /// is told of the entry before the boot loader can see it.
+    /// Installs `image` of `version`, `length` bytes, beside the running version. The next start tries it. `announce`
+    /// gets the entry before the boot loader can see it.
     ///
     /// # Errors
-    /// The version that runs is the one that starts next.
+    /// A step fails or `announce` refuses; the next start is that of the running version.
     pub fn install(
         &mut self,
         running: &str,
@@ -131,7 +132,7 @@ impl<F: Files> Versions<F> {
         let unfinished = format!("{}{UNFINISHED}", entry.id());
         let written = self.files.write(&unfinished, image);
         if let Err(error) = written {
-            // What cannot be removed now is removed by the next attempt.
+            // The next attempt removes a file whose removal fails now.
             let _ = self.files.remove(&unfinished);
             return Err(Fault::Disk(format!("writing {unfinished}"), error));
         }
@@ -144,54 +145,54 @@ impl<F: Files> Versions<F> {
         Ok(entry)
     }
 
-    /// Has the boot loader try the version `to` at the next start, and fall back to the one that runs.
+    /// Has the boot loader try the version `to` at the next start, and fall back to the running one.
     ///
     /// # Errors
-    /// The version that runs is the one that starts next.
+    /// A step fails; the next start is that of the running version.
     pub fn switch(&mut self, running: &str, to: &str) -> Result<(), Fault> {
         let (_, trial) = self.change(to, Entry::on_trial)?;
         self.put_behind(running, &trial)
     }
 
-    /// The version to go to from the one that runs.
+    /// The best version other than the running one: the target of a rollback.
     ///
     /// # Errors
-    /// There is none.
+    /// The partition has no other version.
     pub fn other(&self, running: &str) -> Result<Installed, Fault> {
         let mut others = self.installed()?;
         others.retain(|one| one.entry.id() != running);
         first(&others).cloned().ok_or(Fault::Alone)
     }
 
-    /// Takes the counter from an entry: it is started from now on. False when it had none.
+    /// Removes the counter of an entry, which makes it permanent. Returns false when it had none.
     ///
     /// # Errors
-    /// The entry is on trial still.
+    /// A step fails; the entry is still on trial.
     pub fn mark_good(&mut self, id: &str) -> Result<bool, Fault> {
         let (found, _) = self.change(id, Entry::good)?;
         Ok(found.counter.is_some())
     }
 
-    /// Leaves an entry no try: another is started, if there is one.
+    /// Removes the tries of an entry: the boot loader starts another one, if one exists.
     ///
     /// # Errors
-    /// The entry is what it was.
+    /// A step fails; the entry is unchanged.
     pub fn mark_bad(&mut self, id: &str) -> Result<(), Fault> {
         self.change(id, Entry::bad).map(drop)
     }
 
-    /// The entry with this id.
+    /// Finds the version with this entry ID.
     ///
     /// # Errors
-    /// There is none.
+    /// The partition has no such entry.
     pub fn find(&self, id: &str) -> Result<Installed, Fault> {
         let installed = self.installed()?;
         let found = installed.into_iter().find(|one| one.entry.id() == id);
         found.ok_or_else(|| Fault::Missing(id.to_owned()))
     }
 
-    /// Has the boot loader take `entry`, also when it is the older one. When both are bad it takes `running` again,
-    /// as it would if none was.
+    /// Makes `entry` the boot loader's first choice, even if it is the older one: then `running` is marked bad. Once
+    /// both are bad, the boot loader starts `running` again, as if neither was.
     fn put_behind(&mut self, running: &str, entry: &Entry) -> Result<(), Fault> {
         let installed = self.installed()?;
         if first(&installed).is_some_and(|one| one.entry == *entry) {
@@ -200,7 +201,7 @@ impl<F: Files> Versions<F> {
         self.mark_bad(running)
     }
 
-    /// Removes every version but the one that runs, and what is unfinished.
+    /// Removes every version but the running one, and the unfinished files.
     fn clear(&mut self, running: &str) -> Result<(), Fault> {
         let mut removed = BTreeSet::new();
         for (name, length) in self.list()? {
@@ -215,10 +216,10 @@ impl<F: Files> Versions<F> {
         Ok(())
     }
 
-    /// Gives the entry with this id its new counter. Returns it as it was and as it is.
+    /// Gives the entry with this ID a new counter. Returns the old and the new entry.
     ///
-    /// A power cut within a rename may have left two names of one file. One of them gets the counter, and the other is
-    /// hidden from the boot loader.
+    /// A power cut within a rename may have left two names of one file. One name gets the counter; the other is hidden
+    /// from the boot loader.
     fn change(
         &mut self,
         id: &str,
@@ -243,7 +244,7 @@ impl<F: Files> Versions<F> {
             }
             let to = becomes.to_string();
             if self.list()?.iter().any(|(name, _)| *name == to) {
-                // It has no content, or it would be installed.
+                // The file has no content, or `installed` would have listed it.
                 self.remove(&to)?;
             }
             self.rename(&from, &to)?;

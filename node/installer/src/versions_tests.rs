@@ -4,26 +4,26 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Files in memory that break off: after so many steps, or within one. Content is the version that it tells.
+/// Files in memory that simulate a power cut after a number of steps, or within one. A file's content is its version.
 #[derive(Debug, Clone, Default)]
 struct Memory {
     files: BTreeMap<String, Vec<u8>>,
-    /// Steps that are done still; `None`: all.
+    /// Steps before the power cut; `None`: no power cut.
     left: Option<usize>,
-    /// In the step that breaks off, so much of it is done.
+    /// Effect of the interrupted step.
     torn: Torn,
     steps: usize,
 }
 
-/// What a power cut within a step leaves.
+/// Effect of a step that a power cut interrupts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Torn {
-    /// Nothing of it.
+    /// No effect.
     #[default]
     Nothing,
-    /// Of a file that is written, a part; of a rename, the new name without content, and the old one.
+    /// A write leaves a part of the file. A rename leaves the new name without content, and the old name.
     Part,
-    /// Of a rename, both names.
+    /// A rename leaves both names. A write leaves an empty file.
     Both,
 }
 
@@ -40,7 +40,7 @@ impl Memory {
         }
     }
 
-    /// True when the step is done, false when it is the one that breaks off.
+    /// True for a completed step, false for the interrupted one; an error for a step after the power cut.
     fn step(&mut self) -> io::Result<bool> {
         let cut = Err(io::Error::other("power cut"));
         match &mut self.left {
@@ -49,7 +49,7 @@ impl Memory {
                 Ok(true)
             }
             Some(0) => {
-                // Only once: behind it there is nobody any more.
+                // Every later step fails: the machine is off.
                 self.left = Some(usize::MAX);
                 Ok(false)
             }
@@ -133,7 +133,7 @@ impl Files for &mut Memory {
     }
 }
 
-/// The boot loader's next start: it counts, and says what it has started.
+/// Simulates the boot loader's next start: counts it, and returns the started version.
 fn start(memory: &mut Memory) -> Installed {
     let installed = Versions::new(&mut *memory).installed().unwrap();
     let started = first(&installed).expect("a version that starts").clone();
@@ -168,7 +168,7 @@ fn install(memory: &mut Memory, running: &str, version: &str) -> Result<Entry, F
     Versions::new(memory).install(running, version, image, |_| Ok(()))
 }
 
-/// Runs `change` as often as it has steps, broken off at each, in each way.
+/// Runs `change` with a power cut at each of its steps, in each way.
 fn at_every_step(
     before: &Memory,
     change: impl Fn(&mut Memory),
@@ -196,7 +196,7 @@ fn at_every_step(
     cuts
 }
 
-/// From the version, to the version; older, newer and the same.
+/// Pairs of running and new version: newer, older, the same.
 const PAIRS: [(&str, &str); 4] = [
     ("1.0", "2.0"),
     ("2.0", "1.0"),
@@ -206,7 +206,7 @@ const PAIRS: [(&str, &str); 4] = [
 
 fn running(version: &str) -> (Memory, String) {
     let name = format!("corten-{version}.efi");
-    // An older one beside it, and what a power cut has left.
+    // An older version beside it, and the leftover of a power cut.
     let files = [
         (name.as_str(), version),
         ("corten-0.1.efi", "0.1"),
@@ -247,7 +247,7 @@ fn version_marked_good_stays_and_version_marked_bad_is_left_at_once() {
         start(&mut left);
         Versions::new(&mut left).mark_bad(&entry.id()).unwrap();
         assert_eq!(start(&mut left).entry.id(), running);
-        // And back: the version before, on trial.
+        // A rollback: the previous version, on trial.
         let other = Versions::new(&mut memory).other(&entry.id()).unwrap();
         assert_eq!(other.entry.id(), running);
         Versions::new(&mut memory)
@@ -271,7 +271,7 @@ fn power_cut_leaves_the_old_or_new_version_and_a_retry_succeeds() {
             let started = start(&mut memory);
             let is_old = started.entry.id() == running;
             assert!(is_old || started.version == to, "{started:?}");
-            // The old one is there whatever becomes of the new one.
+            // The old version is there, whatever the result of the new one.
             for _ in 0..3 {
                 start(&mut memory);
             }
@@ -310,7 +310,7 @@ fn power_cut_leaves_the_old_or_new_version_and_a_retry_succeeds() {
     assert_eq!(cuts, CUTS);
 }
 
-/// Power cuts that the test above replays; docs/promises.md names the number.
+/// Number of power cuts that the test above replays; docs/promises.md names it.
 const CUTS: usize = 96;
 
 #[test]
@@ -327,7 +327,7 @@ fn failed_install_changes_no_bootable_version() {
     assert_eq!(error.to_string(), "META is full");
     assert_eq!(memory.files.len(), 1);
     assert_eq!(start(&mut memory).entry.id(), running);
-    // A version that may still be left has none to fall back to but the one that would be removed.
+    // A version on trial can fall back only to the one that the installation would remove.
     let mut trial = Memory::with(&[("corten-1.0.efi", "1.0"), ("corten-2.0+2-1.efi", "2.0")]);
     let error = install(&mut trial, "corten-2.0.efi", "3.0").unwrap_err();
     assert!(matches!(error, Fault::OnTrial), "{error}");

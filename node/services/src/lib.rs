@@ -1,12 +1,11 @@
 //! The services of a node.
 //!
-//! Owns the declaration of services and their stop order (the root of this crate), one-shot tools (`tools`), the
+//! Owns: the declaration of services and their stop order (the root of this crate), one-shot tools (`tools`), the
 //! supervisor that starts and restarts services (`supervisor`: a pure policy and a thin shell), and health checks
 //! (`health`).
-//!
-//! Never starts a service that neither this crate nor an extension declares. Works on the kernel (processes, cgroups),
-//! sends output to syslogd's socket, and runs containers through a given runtime.
-//! Test with `cargo test -p corten-services`.
+//! Never does: start a service that neither this crate nor an extension declares.
+//! Talks to: the kernel (processes, cgroups); syslogd's socket (lines out); containers through a given runtime.
+//! On a laptop: `cargo test -p corten-services`.
 
 pub mod environment;
 pub mod extension;

@@ -1,13 +1,13 @@
 //! The persistent volumes of a node: STATE (the machine config) and EPHEMERAL (/var) on the system disk, and user
 //! volumes (`user/`) on the disks their selectors choose.
 //!
-//! Owns their partitions, encryption, file systems and mounts. The images contain neither STATE nor EPHEMERAL: the
+//! Owns: their partitions, encryption, file systems and mounts. The images contain neither STATE nor EPHEMERAL: the
 //! first boot makes both behind META, and EPHEMERAL grows with the disk. Without such a disk (CD, network) the node
 //! keeps everything in memory.
-//!
-//! Never keeps a node from coming up. Never overwrites content it did not make, except on request (`reset.rs`,
-//! `wipe.rs`). Runs `mkfs.xfs` and `xfs_repair` through the supervisor. Test with `cargo test -p corten-volumes`; as
-//! root the tests also use loop devices.
+//! Never does: keep a node from coming up, or overwrite content it did not make, except on request (`reset.rs`,
+//! `wipe.rs`).
+//! Talks to: the kernel; `mkfs.xfs` and `xfs_repair` through the supervisor.
+//! On a laptop: `cargo test -p corten-volumes`; as root the tests also use loop devices.
 
 mod alone;
 mod attach;

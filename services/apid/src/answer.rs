@@ -1,8 +1,8 @@
-//! An answer on its way to its caller.
+//! The answer of a call, on its way to the caller.
 //!
-//! HTTP/2's window counts bytes, but its library keeps a few hundred of them for every frame that nobody has taken: a
-//! window of 64 KiB that comes byte by byte is 16 MiB. So each answer has a task that takes what comes at once, and
-//! keeps it as bytes. The answerer may send more when the caller reads: what is kept is never more than the window.
+//! HTTP/2's window counts bytes, but the library keeps a few hundred bytes per frame until it is read: a window of 64
+//! KiB that arrives byte by byte takes 16 MiB. So a task per answer reads frames as they arrive and joins their bytes.
+//! The answerer may send more only when the caller reads, so the buffer never exceeds the window.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -18,10 +18,10 @@ use tokio::task::JoinHandle;
 
 use crate::connection::Slot;
 
-/// Bytes that go on together: a frame of HTTP/2 (RFC 9113, section 4.2).
+/// Size of a piece in bytes: a frame of HTTP/2 (RFC 9113, section 4.2).
 pub(crate) const PIECE: usize = 16 * 1024;
 
-/// Work that ends with this value.
+/// A task that is aborted when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Task<T = ()>(JoinHandle<T>);
 
@@ -30,7 +30,7 @@ impl<T: Send + 'static> Task<T> {
         Task(tokio::spawn(work))
     }
 
-    /// What came of it; `None` when it panicked.
+    /// The task's result; `None` if it panicked.
     pub(crate) async fn done(mut self) -> Option<T> {
         (&mut self.0).await.ok()
     }
@@ -42,7 +42,7 @@ impl<T> Drop for Task<T> {
     }
 }
 
-/// Bytes as they came. All pieces but the last are full, so that those of a window take no more memory than it has.
+/// Received bytes. All pieces but the last are full, so that their memory does not exceed the window.
 #[derive(Debug, Default)]
 struct Pieces {
     full: VecDeque<Vec<u8>>,
@@ -77,14 +77,14 @@ impl Pieces {
     }
 }
 
-/// How an answer ends: in trailers, in an error, or just so.
+/// End of an answer: trailers, an error, or neither.
 type End = Option<Result<HeaderMap, h2::Error>>;
 
-/// What has come of an answer and is not passed on yet.
+/// The part of an answer not yet passed on.
 #[derive(Debug, Default)]
 struct Received {
     pieces: Pieces,
-    /// Told once; then it has ended just so.
+    /// Taken once; afterwards the answer has ended without trailers.
     end: Option<End>,
     reader: Option<Waker>,
 }
@@ -93,7 +93,7 @@ fn lock(received: &Mutex<Received>) -> MutexGuard<'_, Received> {
     received.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Changes what has come, and tells who waits for it.
+/// Changes the state and wakes the reader.
 fn tell(received: &Mutex<Received>, change: impl FnOnce(&mut Received)) {
     let reader = {
         let mut received = lock(received);
@@ -105,7 +105,7 @@ fn tell(received: &Mutex<Received>, change: impl FnOnce(&mut Received)) {
     }
 }
 
-/// Takes an answer as it comes, to its end.
+/// Receives an answer to its end.
 async fn receive(mut stream: RecvStream, received: Arc<Mutex<Received>>) {
     let end = loop {
         match stream.data().await {
@@ -116,20 +116,20 @@ async fn receive(mut stream: RecvStream, received: Arc<Mutex<Received>>) {
     };
     let end = match end {
         Ok(trailers) => trailers.map(Ok),
-        // It has said all it wants to say (RFC 9113, section 8.1).
+        // NO_ERROR: the answerer sent its complete answer (RFC 9113, section 8.1).
         Err(error) if error.reason() == Some(Reason::NO_ERROR) => None,
         Err(error) => Some(Err(error)),
     };
     tell(&received, |received| received.end = Some(end));
 }
 
-/// An answer's body. While it lives, its connection is in use.
+/// An answer's body. Its connection counts as used while it exists.
 #[derive(Debug)]
 pub(crate) struct Answer {
     received: Arc<Mutex<Received>>,
     window: FlowControl,
     _receiving: Option<Task>,
-    /// What the caller sends still goes on its way.
+    /// The upload of the request, which may still be running.
     _sending: Option<Task>,
     _slot: Slot,
 }
@@ -158,8 +158,7 @@ impl http_body::Body for Answer {
     type Data = Bytes;
     type Error = h2::Error;
 
-    /// Small pieces that are there together are one: each costs as much as a large one, here and on its way to the
-    /// caller.
+    /// Joins small pieces, because each costs as much memory as a large one, here and on the way to the caller.
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -178,7 +177,7 @@ impl http_body::Body for Answer {
                 }
             }
         };
-        // When the stream has ended meanwhile, nobody waits for it.
+        // An error means that the stream has ended meanwhile.
         let _ended = self.window.release_capacity(piece.len());
         Poll::Ready(Some(Ok(Frame::data(piece.into()))))
     }
@@ -240,7 +239,7 @@ mod tests {
         runner.run(&(lengths, reads), run).unwrap();
     }
 
-    /// An answer, and the stream on which it is sent.
+    /// An answer, and its sending stream.
     async fn answer() -> (Answer, h2::SendStream<Bytes>) {
         let (near, far) = duplex(1 << 16);
         let server = tokio::spawn(async move {
@@ -259,11 +258,11 @@ mod tests {
         (Answer::new(body, None, slot), server.await.unwrap())
     }
 
-    /// Sends so many bytes one by one; `false` when there is no room for another now.
+    /// Sends `bytes` bytes one by one; false if the window is full.
     async fn send(stream: &mut h2::SendStream<Bytes>, bytes: usize) -> bool {
         for _ in 0..bytes {
             stream.reserve_capacity(1);
-            // As long as it takes to come through; the window comes back when somebody reads.
+            // Waits until the bytes arrive; the window reopens when the caller reads.
             for _ in 0..1000 {
                 if stream.capacity() > 0 {
                     break;
@@ -287,7 +286,7 @@ mod tests {
         while all() < WINDOW_BYTES {
             tokio::task::yield_now().await;
         }
-        // Only who is read may send more.
+        // The answerer may send more only after the caller reads.
         for _ in 0..WINDOW_BYTES / PIECE {
             let frame = answer.frame().await.unwrap().unwrap();
             assert_eq!(frame.into_data().unwrap(), vec![b'x'; PIECE]);

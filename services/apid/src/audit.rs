@@ -1,12 +1,12 @@
-//! apid's part of the audit: a line for every call that a reader could not make, also for those refused.
+//! apid's audit log: one line per call that needs more than the reader role, also for refused calls.
 //!
 //! `audit: method=/machine.MachineService/Reboot roles=os:admin serial=0a1b from=10.0.0.9:4711 via=-
-//! nodes=10.0.0.5,10.0.0.6 result=Ok failed=1/2`. A call that another node hands on has the serial number of whose it
-//! is, too: `for=1c2d`. What a caller sent beside its metadata is never in it. Calls that were refused, and so changed
-//! nothing, share lines when they repeat: `repeated=17` (`refusals.rs`); those that came through one node share theirs.
+//! nodes=10.0.0.5,10.0.0.6 result=Ok failed=1/2`. A call forwarded by another node also has the original caller's
+//! serial number: `for=1c2d`. A line never contains a request. Repeated refused calls, which changed nothing, share a
+//! line: `repeated=17` (`refusals.rs`). All refused calls that one node forwards share lines.
 //!
-//! They are in apid's own log. What was done on a node is in the log `audit` of its machined, which believes no line of
-//! apid's.
+//! The lines are in apid's own log. The actions on a node are in the log `audit` of its machined, which trusts no line
+//! of apid.
 
 use std::fmt;
 use std::io::Write as _;
@@ -22,16 +22,15 @@ use tonic::{Code, Status};
 use crate::caller::{Caller, STRANGER, serial_of};
 use crate::refusals::{Key, Refusals};
 
-/// Of a list of nodes, as many are named as have room in so many bytes: of a call that was made, and of one that was
-/// refused.
+/// Limit in bytes of the list of nodes in a line: for an executed call, and for a refused one.
 const NODES_SHOWN: (usize, usize) = (1024, 64);
-/// Of a node's name, so many bytes are shown (RFC 1035, section 2.3.4); of any other text from a caller, fewer.
+/// Limits in bytes of a node's name (RFC 1035, section 2.3.4) and of other text from a caller.
 const NAME_SHOWN: usize = 253;
 const TEXT_SHOWN: usize = 64;
-/// And of a method's path; those of the table have 60.
+/// Limit in bytes of a method's path. Known methods have up to 60.
 const PATH_SHOWN: usize = 96;
 
-/// Where the lines go.
+/// The destination of the lines.
 #[derive(Clone)]
 pub(crate) struct Audit(Arc<Log>);
 
@@ -41,7 +40,7 @@ struct Log {
 }
 
 impl Log {
-    /// Says the lines that `of` gives of what was refused.
+    /// Logs the lines that `of` returns.
     fn say_of_refused(&self, of: impl FnOnce(&mut Refusals) -> Vec<String>) {
         let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
         for line in of(&mut refusals) {
@@ -70,19 +69,19 @@ impl Audit {
         }))
     }
 
-    /// To apid's log.
+    /// Writes to apid's log.
     pub(crate) fn log() -> Audit {
         Audit::to(|line| {
             let _ = writeln!(std::io::stdout(), "apid: {line}");
         })
     }
 
-    /// Says how often calls were refused again, where it is time to.
+    /// Logs the repeated refusals that are due.
     pub(crate) fn tell_repeated(&self, now: Instant) {
         self.0.say_of_refused(|refusals| refusals.due(now));
     }
 
-    /// Begins the line of a call, if it is to have one. It is written when the call is over.
+    /// Begins the line of a call that needs one. The line is written when the call ends.
     pub(crate) fn begin(
         &self,
         path: &str,
@@ -93,11 +92,12 @@ impl Audit {
         if !needs_more_than_reader(path) {
             return None;
         }
-        // Names that nobody knows are many: they count as one.
+        // There are unlimited unknown methods, so they share one key.
         let counted = if is_listed(path) { path } else { "" };
         Some(Line {
             audit: self.clone(),
-            // Not by whose it is: nobody has verified that yet, and there would be a line for each that is made up.
+            // The original caller's serial number is not part of the key: it is not verified yet, so a forwarding node
+            // could invent one per call.
             key: (caller.serial.clone(), counted.to_owned()),
             handed_on: false,
             method: shown(path.as_bytes(), PATH_SHOWN),
@@ -110,8 +110,8 @@ impl Audit {
     }
 }
 
-/// The serial number of whom a caller speaks for, by the certificate that he says is the other's: machined verifies it
-/// before anything is done.
+/// Serial number of the original caller of a forwarded call, unverified. machined verifies the certificate before it
+/// acts.
 fn behind(headers: &HeaderMap, caller: &Caller) -> Option<String> {
     if !caller.roles.contains(&Role::Impersonator) {
         return None;
@@ -123,7 +123,7 @@ fn behind(headers: &HeaderMap, caller: &Caller) -> Option<String> {
     ))
 }
 
-/// The nodes a call names, as far as they have room; of the others, how many there are.
+/// The nodes a call names, up to `room` bytes, and the number of the rest.
 fn named(headers: &HeaderMap, room: usize) -> String {
     let (mut text, mut more) = (String::new(), 0);
     let values = headers.get_all(NODES).iter().chain(headers.get_all(NODE));
@@ -143,7 +143,7 @@ fn named(headers: &HeaderMap, room: usize) -> String {
     }
 }
 
-/// Who calls: `roles=... serial=... from=... via=...`, and whose call it is when that is another's: `for=...`.
+/// The caller: `roles=... serial=... from=... via=...`, and the original caller of a forwarded call: `for=...`.
 fn who(headers: &HeaderMap, roles: &[Role], caller: &Caller) -> String {
     let roles = list(roles.iter().map(|role| role.name()));
     let via = headers.get(PROXY_FROM).map_or_else(
@@ -165,7 +165,7 @@ fn list<'a>(items: impl Iterator<Item = &'a str>) -> String {
     }
 }
 
-/// A caller's text as one word of at most so many bytes.
+/// A caller's text as one printable word of at most `most` bytes.
 fn shown(text: &[u8], most: usize) -> String {
     let plain = |byte: &u8| match byte {
         b'!'..=b'~' if *byte != b'=' => char::from(*byte),
@@ -174,7 +174,7 @@ fn shown(text: &[u8], most: usize) -> String {
     text.iter().take(most).map(plain).collect()
 }
 
-/// How many nodes were asked in one call, and how many of them failed.
+/// Number of nodes asked by one call, and of failures among them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Nodes(Arc<(AtomicUsize, AtomicUsize)>);
 
@@ -188,14 +188,14 @@ impl Nodes {
     }
 }
 
-/// A line not yet written.
+/// A line not written yet.
 #[derive(Debug)]
 pub(crate) struct Line {
     audit: Audit,
     key: Key,
     method: String,
     who: String,
-    /// The nodes the call names, in the words for one that was made, and for one that was refused.
+    /// The list of nodes for an executed call, and for a refused one.
     named: String,
     named_if_refused: String,
     handed_on: bool,
@@ -204,23 +204,23 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Who calls, in the words of the line.
+    /// The caller, as the line describes it.
     pub(crate) fn who(&self) -> &str {
         &self.who
     }
 
-    /// How the call ended. Without this, its caller went away before.
+    /// Records the result. Without it, the caller went away first.
     pub(crate) fn ended(&mut self, status: &Status) {
         self.result = Some(status.code());
     }
 
-    /// From now on somebody else may have done what was asked for.
+    /// From now on an answerer may have acted.
     pub(crate) fn is_handed_on(&mut self) {
         self.handed_on = true;
     }
 
-    /// Whether the call was refused as a whole, so that nothing can have changed by it. In maintenance a
-    /// stranger's call that fails counts as refused: he needs no certificate to make thousands.
+    /// Whether the whole call was refused, so that it changed nothing. A stranger's failed call in maintenance mode
+    /// counts as refused: a peer without a certificate can make thousands of them.
     fn is_refused(&self, result: Code, asked: usize) -> bool {
         let refused = matches!(
             result,

@@ -1,4 +1,4 @@
-//! An answer as its caller gets it: counted until the last of it is sent, and told in the audit log at its end.
+//! A call's answer: counts against the quota until it is sent, and completes the audit line at its end.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,27 +14,27 @@ use crate::audit::Line;
 use crate::quota::Taken;
 use crate::reply::{Body, BoxError, counted};
 
-/// Frames of an answer that wait to be sent, at most: HTTP/2 keeps a few hundred bytes of each, however small. What
-/// comes meanwhile is put together.
+/// Limit of frames waiting to be sent. HTTP/2 keeps a few hundred bytes per frame, however small. Data that arrives
+/// meanwhile is joined.
 const UNSENT: usize = 16;
 
-/// An answer on its way.
+/// An answer being sent.
 pub(crate) struct Call {
     body: Body,
     line: Option<Line>,
     place: Arc<Place>,
 }
 
-/// The call counts as long as some of its answer has still to be sent.
+/// The call's quota, held until its whole answer is sent.
 struct Place {
-    /// Its share of all calls, and its caller's count of them.
+    /// Its share of all calls, and its caller's count of calls.
     _held: (Option<Taken>, Arc<()>),
     unsent: AtomicUsize,
-    /// Who waits for one of them to be sent.
+    /// The task that waits for a frame to be sent.
     waiting: AtomicWaker,
 }
 
-/// A frame that waits to be sent.
+/// A frame waiting to be sent.
 struct Unsent(Arc<Place>);
 
 impl Unsent {
@@ -52,7 +52,7 @@ impl Drop for Unsent {
 }
 
 impl Call {
-    /// `line` is written when the body is at its end, and `held` let go when all of it is sent.
+    /// `line` is written at the end of the body; `held` is released when the whole body is sent.
     pub(crate) fn new(body: Body, line: Option<Line>, held: (Option<Taken>, Arc<()>)) -> Call {
         Call {
             body,
@@ -80,7 +80,7 @@ impl http_body::Body for Call {
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         if self.has_many_unsent() {
             self.place.waiting.register(context.waker());
-            // One may have been sent just before.
+            // A frame may have been sent just before the registration.
             if self.has_many_unsent() {
                 return Poll::Pending;
             }
@@ -133,7 +133,7 @@ mod tests {
             unsent.push(call.frame().await.unwrap().unwrap());
         }
         assert!(call.frame().now_or_never().is_none());
-        // It goes on when one has been sent, and hears of it.
+        // The call continues when a frame was sent.
         let next = tokio::spawn(async move { (call.frame().await.unwrap().unwrap(), call) });
         tokio::task::yield_now().await;
         assert!(!next.is_finished());

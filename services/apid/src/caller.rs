@@ -1,4 +1,4 @@
-//! Who calls: certificate, roles, where from; and how long that holds.
+//! The caller of a connection: certificate, roles, address, and how long they are valid.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,46 +17,47 @@ use tonic::metadata::{BinaryMetadataValue, MetadataMap};
 use crate::identity::{Current, Identity};
 use crate::quota::Holder;
 
-/// From the end of the handshake to the first call.
+/// Timeout from the end of the handshake to the first call.
 const FIRST_CALL: Duration = Duration::from_secs(30);
-/// Without a call for so long, a connection is ended.
+/// Idle timeout of a connection.
 const IDLE: Duration = Duration::from_secs(15 * 60);
-/// How often it is looked at whether a connection's certificate is still good.
+/// Interval of checking that a connection's certificate is still accepted.
 pub(crate) const RECHECK: Duration = Duration::from_secs(30);
 
-/// The serial number of who has shown no certificate: everybody in maintenance.
+/// Serial number of a caller without a certificate: every caller in maintenance mode.
 pub(crate) const STRANGER: &str = "-";
 
 /// The caller of a connection.
 #[derive(Debug)]
 pub(crate) struct Caller {
-    /// Roles of the certificate; readers' in maintenance.
+    /// Roles of the certificate; reader in maintenance mode.
     pub(crate) roles: Vec<Role>,
     /// The certificate's serial number, or [`STRANGER`].
     pub(crate) serial: String,
     pub(crate) from: SocketAddr,
-    /// The address of ours that was reached.
+    /// Local address of the connection.
     pub(crate) reached: IpAddr,
     certificate: Option<Certificate>,
-    /// The certificates as a call is handed on with them ([`corten_api::metadata::CERTIFICATE`]).
+    /// The certificates as metadata of a forwarded call ([`corten_api::metadata::CERTIFICATE`]).
     pub(crate) shown: Vec<HeaderValue>,
     calls: AtomicU64,
-    /// Every call holds a clone.
+    /// Every running call holds a clone.
     active: Arc<()>,
     refused: Notify,
 }
 
-/// A certificate that TLS has verified.
+/// A certificate chain that TLS verified.
 #[derive(Debug)]
 struct Certificate {
     chain: Vec<CertificateDer<'static>>,
     until: SystemTime,
-    /// What it was verified against.
+    /// The configuration it was last verified with.
     verified: Mutex<Arc<Current>>,
 }
 
 impl Caller {
-    /// The caller who showed `chain`, leaf first, in a handshake by `current`; it is `None` in maintenance.
+    /// The caller with the certificate `chain`, leaf first, from a handshake with `current`. The chain is `None` in
+    /// maintenance mode.
     pub(crate) fn new(
         chain: Option<&[CertificateDer<'_>]>,
         current: Arc<Current>,
@@ -104,7 +105,7 @@ impl Caller {
         Ok(caller)
     }
 
-    /// Under what a call in these roles is counted.
+    /// The quota holder of a call with these roles.
     pub(crate) fn holder(&self, roles: &[Role]) -> Holder {
         Holder {
             peer: Peer::of(self.from.ip()),
@@ -113,8 +114,8 @@ impl Caller {
         }
     }
 
-    /// Under what the connection is counted; `None` where nobody has a certificate. Another node's is for
-    /// administrators as well: it brings their calls.
+    /// The key that counts the connection; `None` without certificates. A connection from another node may use the
+    /// administrators' reserve: it carries their calls.
     pub(crate) fn known(&self) -> Option<Known> {
         let is_for_admins = |role| matches!(role, &Role::Admin | &Role::Impersonator);
         self.certificate.is_some().then(|| Known {
@@ -123,8 +124,8 @@ impl Caller {
         })
     }
 
-    /// Whether the certificate still opens the API: a connection may outlive it, or its authority. When not,
-    /// the connection is ended, for the caller to come again with another.
+    /// Whether the certificate is still valid: a connection may outlive it or its authority. If not, the connection is
+    /// closed, so that the caller reconnects with a new certificate.
     pub(crate) fn is_accepted(&self, current: &Arc<Current>) -> bool {
         let accepted = self
             .certificate
@@ -136,13 +137,13 @@ impl Caller {
         accepted
     }
 
-    /// Begins a call; it lasts as long as what is returned.
+    /// Begins a call, which lasts as long as the returned value.
     pub(crate) fn begin(&self) -> Arc<()> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         self.active.clone()
     }
 
-    /// Returns when no first call came in time.
+    /// Returns if there was no call before the timeout.
     pub(crate) async fn silent(&self) {
         sleep(FIRST_CALL).await;
         if self.calls.load(Ordering::Relaxed) > 0 {
@@ -150,8 +151,8 @@ impl Caller {
         }
     }
 
-    /// Returns when the connection is no longer of use: when its certificate is not accepted any more, that is seen at
-    /// a call and, for those that go on for long, once in `recheck`.
+    /// Returns when the connection must end. A certificate that is no longer accepted is noticed at the next call and,
+    /// for long calls, once per `recheck`.
     pub(crate) async fn done(&self, identity: &Identity, recheck: Duration) -> Done {
         let idle = async {
             loop {
@@ -176,26 +177,26 @@ impl Caller {
     }
 }
 
-/// Why a connection is no longer of use.
+/// Reason why a connection must end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Done {
-    /// Nobody has called for long.
+    /// No call for the idle timeout.
     Idle,
-    /// Its certificate opens nothing any more.
+    /// The certificate is no longer accepted.
     Refused,
 }
 
-/// What a certificate counts of [`LARGEST_CHAIN`].
+/// Size of a certificate that counts towards [`LARGEST_CHAIN`].
 pub(crate) fn size(shown: &HeaderValue) -> usize {
     shown.len() + 32
 }
 
-/// As gRPC has bytes in metadata.
+/// Encodes bytes for gRPC's binary metadata.
 fn encoded(der: &[u8]) -> Option<HeaderValue> {
     HeaderValue::from_bytes(BinaryMetadataValue::from_bytes(der).as_encoded_bytes()).ok()
 }
 
-/// The serial number of a certificate that is in metadata.
+/// Serial number of a certificate in metadata.
 pub(crate) fn serial_of(shown: &HeaderValue) -> Option<String> {
     let mut headers = HeaderMap::new();
     headers.insert(CERTIFICATE, shown.clone());
@@ -246,7 +247,7 @@ mod tests {
         let second = Duration::from_secs(1);
         assert!(certificate.is_accepted(&identity.current(), certificate.until));
         assert!(!certificate.is_accepted(&identity.current(), certificate.until + second));
-        // A new certificate of the node's own changes nothing for its callers; a new authority does.
+        // A new certificate of the node does not affect its callers; a new authority does.
         write_identity(directory.path(), &cluster.ca, "node", false);
         assert!(certificate.is_accepted(&identity.current(), now));
         write_identity(directory.path(), &new_ca(), "node", false);

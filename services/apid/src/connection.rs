@@ -1,5 +1,4 @@
-//! A connection of HTTP/2 to an answerer: what may be on its way on it, how many calls are, and whether the other end
-//! still lives.
+//! An HTTP/2 connection to an answerer: flow control, number of calls, and keep-alive.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,39 +14,39 @@ use tokio::time::{sleep, timeout};
 
 use crate::turns::Turns;
 
-/// What TLS and HTTP/2 take for a connection, in bytes.
+/// Memory of TLS and HTTP/2 for one connection, in bytes.
 pub(crate) const CONNECTION: usize = 50 * 1024;
-/// Streams of one connection; the server at the other end admits 128.
+/// Limit of streams on one connection. The server admits 128.
 pub(crate) const STREAMS: usize = 100;
-/// What machined may send of one stream before somebody reads it, in bytes: so much is kept of an answer, however
-/// small the pieces are in which it comes.
+/// Flow-control window of one stream from machined, in bytes: the unread data of an answer that is buffered, whatever
+/// its frame sizes.
 pub(crate) const MACHINEDS: u32 = 32 * 1024;
-/// And another node, which is further away.
+/// The same for another node, whose round-trip time is longer.
 pub(crate) const ANOTHER_NODES: u32 = 64 * 1024;
-/// No limit to all streams together, so that one nobody reads does not hold up the others. HTTP/2's budget for small
-/// frames is half of it, and what frames of calls that were given up took of that is never given back: so it must be
-/// large. What bounds small frames is that they are taken as they come ([`Turns`]).
+/// The window of the connection has no limit, so that one unread stream does not block the others. The HTTP/2 library's
+/// budget for small frames is half of it. Frames of abandoned calls use up that budget for good, so it must be large.
+/// [`Turns`] bounds small frames: they are read as they arrive.
 const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
-/// Calls that were given up of late (a second), of which more may come; each costs half a KiB. What comes of others is
-/// an error, and a thousand of those end the connection, with all calls that are on it.
+/// Limit of recently abandoned calls (within a second) whose late frames are tolerated; each costs half a KiB. A late
+/// frame of any other call is an error, and a thousand errors end the connection with all its calls.
 const GIVEN_UP: usize = 10 * STREAMS;
-/// What of a stream waits to be sent.
+/// Send buffer of one stream in bytes.
 const SEND_BUFFER: usize = 64 * 1024;
-/// Headers of an answer, in bytes.
+/// Limit of an answer's headers in bytes.
 const HEADERS: u32 = 64 * 1024;
-/// A connection with calls on it is asked for a sign of life, and dropped when none comes.
+/// Keep-alive of a connection with calls, which is dropped without a reply.
 const PING_EVERY: Duration = Duration::from_secs(10);
 const PING_PATIENCE: Duration = Duration::from_secs(10);
 
-/// A connection. It ends when nobody has it and no call is on it.
+/// A connection. It ends when it has no owner and no call.
 #[derive(Debug)]
 pub(crate) struct Connection {
     sender: SendRequest<Bytes>,
-    /// How many there are.
+    /// Number of calls.
     calls: watch::Sender<usize>,
 }
 
-/// A call's place on a connection, taken as long as this lives.
+/// A call's slot on a connection, released on drop.
 #[derive(Debug)]
 pub(crate) struct Slot(watch::Sender<usize>);
 
@@ -58,7 +57,7 @@ impl Drop for Slot {
 }
 
 impl Connection {
-    /// Begins HTTP/2 on a stream; `window` is what of an answer may be here unread, in bytes.
+    /// Starts HTTP/2 on a stream. `window` limits the unread data of one answer, in bytes.
     pub(crate) async fn begin<T>(stream: T, window: u32) -> Result<Connection, h2::Error>
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -78,7 +77,7 @@ impl Connection {
         let ping = driver.ping_pong().ok_or(Reason::INTERNAL_ERROR)?;
         let silence = silence(ping, calls.clone(), heard);
         tokio::spawn(async move {
-            // How it ends, those hear who have a call on it.
+            // Calls on the connection see the error themselves.
             tokio::select! {
                 _ = driver => {}
                 () = silence => {}
@@ -87,7 +86,7 @@ impl Connection {
         Ok(Connection { sender, calls })
     }
 
-    /// Whether it takes no more calls.
+    /// Whether it accepts no more calls.
     pub(crate) fn is_closed(&mut self) -> bool {
         let mut nobody_waits = Context::from_waker(Waker::noop());
         matches!(
@@ -96,12 +95,12 @@ impl Connection {
         )
     }
 
-    /// Calls that are on it.
+    /// Number of calls on the connection.
     pub(crate) fn calls(&self) -> usize {
         *self.calls.borrow()
     }
 
-    /// A place for a call, if there is one.
+    /// Takes a slot for a call; `None` if all are taken.
     pub(crate) fn slot(&self) -> Option<(SendRequest<Bytes>, Slot)> {
         if self.calls() >= STREAMS {
             return None;
@@ -111,10 +110,10 @@ impl Connection {
     }
 }
 
-/// Comes back when there are calls and nothing is heard, not even when asked.
+/// Returns when there are calls but the peer sends nothing, not even a reply to a ping.
 async fn silence(mut ping: PingPong, calls: watch::Sender<usize>, heard: Arc<AtomicBool>) {
     let mut number = calls.subscribe();
-    // An error would mean that nobody counts any more, and this does.
+    // An error would mean that all senders are gone, but this task holds one.
     while number.wait_for(|calls| *calls > 0).await.is_ok() {
         heard.store(false, Ordering::Relaxed);
         sleep(PING_EVERY).await;
@@ -174,7 +173,7 @@ mod tests {
                 sleep(100 * PING_EVERY).await;
                 respond.send_response(Response::new(()), true)
             });
-            // Answers pings, and sends what is to be sent.
+            // Answers pings and flushes.
             poll_fn(|context| server.poll_closed(context)).await
         });
         let (answered, slot) = call(&connection).await;
@@ -184,7 +183,7 @@ mod tests {
         assert_eq!(connection.calls(), 0);
     }
 
-    /// Kinds and flags of frames (RFC 9113, section 6), and a client's first bytes (section 3.4).
+    /// Kinds and flags of frames (RFC 9113, section 6), and the client preface (section 3.4).
     const DATA: u8 = 0;
     const HEADERS: u8 = 1;
     const RST_STREAM: u8 = 3;
@@ -197,8 +196,8 @@ mod tests {
         [&[0, 0, length, kind, flags, a, b, c, d], payload].concat()
     }
 
-    /// Answers calls, each with a head (RFC 7541, section 6.1), and sends so many bytes one by one when it is given
-    /// up, as if they had been on their way. Counts those that were.
+    /// Answers each call with a head (RFC 7541, section 6.1). When the call is reset, sends `bytes` bytes one by one,
+    /// as if they had been in flight. Counts the resets.
     async fn be_late(
         mut stream: DuplexStream,
         bytes: usize,
@@ -246,7 +245,7 @@ mod tests {
         let number = calls.len();
         drop(calls);
         given_up.wait_for(|calls| *calls == number).await.unwrap();
-        // This one's head comes behind all that.
+        // The head of this answer follows all of those bytes.
         let (last, _) = call(&connection).await;
         drop((last.unwrap(), stays, slot));
     }

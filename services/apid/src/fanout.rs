@@ -1,5 +1,5 @@
-//! One call to several nodes: everyone is asked, every answer is labelled, and a node that is dead, slow or
-//! lying costs its own place only.
+//! One call to several nodes: asks every node and labels every answer. A dead, slow or lying node fails only its own
+//! row.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,18 +29,18 @@ use crate::replies::Reply;
 use crate::reply::{Body, BoxError, counted};
 use crate::wire;
 
-/// Nodes that are connected to at once.
+/// Limit of nodes being connected to at once.
 const AT_ONCE: usize = 128;
-/// How long a node has for what is only read, and for the head of a stream, once it is connected to: those that cannot
-/// be reached take nothing of the time of those behind them.
+/// Timeout of a node for a read-only call, or for the head of a stream. It starts when the connection is open, so
+/// unreachable nodes take no time from the nodes queued behind them.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-/// And for what changes it, or may take its time: wiping a disk.
+/// Timeout of a node for a call that changes it or takes long, such as wiping a disk.
 const CHANGE: Duration = Duration::from_secs(30 * 60);
-/// Fields of one message of another node, so that it takes no more memory than it should while it is looked at:
-/// an element of two bytes is hundreds of them here.
+/// Limit of fields in one message of another node, which bounds the memory of decoding: an element of two bytes takes
+/// hundreds when decoded.
 pub(crate) const FIELDS: usize = 64 * 1024;
 
-/// A node of those asked, as the caller named it.
+/// One requested node, by the caller's name for it.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
     pub(crate) node: String,
@@ -53,15 +53,15 @@ pub(crate) struct FanOut {
     proxy: Arc<Proxy>,
     forward: Forward,
     memory: Memory,
-    /// Nodes that are being connected to.
+    /// Limits the nodes being connected to.
     connecting: Semaphore,
     nodes: Nodes,
-    /// By when the caller wants an answer, with time to bring it.
+    /// Deadline of the caller, less the time to deliver the answer.
     asked_by: Option<Instant>,
 }
 
 impl FanOut {
-    /// `holder` is the caller; the nodes that fail are counted in `nodes`.
+    /// `holder` is the caller; failed nodes are counted in `nodes`.
     pub(crate) fn new(
         proxy: Arc<Proxy>,
         mut forward: Forward,
@@ -82,7 +82,7 @@ impl FanOut {
         }
     }
 
-    /// Asks every node and joins the labelled answers, which are of the kind `reply`.
+    /// Asks every node and merges the labelled answers of kind `reply`.
     pub(crate) fn ask(
         self,
         rows: Vec<Row>,
@@ -103,7 +103,7 @@ impl FanOut {
                     let streams = rows
                         .into_iter()
                         .map(|(row, body)| this.clone().stream(row, body, is_message).boxed());
-                    // All ends with the call. What is read, the caller's reading drives.
+                    // Dropping the call drops all streams. The caller's reading drives them.
                     Ok(success(stream::select_all(streams)))
                 }
             }
@@ -111,7 +111,7 @@ impl FanOut {
         Box::pin(failure.or(answer))
     }
 
-    /// What each node is sent: one gets all the caller sends, several the same message each.
+    /// The request body of each node: one node gets the caller's stream; several nodes get a copy of its only message.
     async fn with_bodies(&self, rows: Vec<Row>, body: Body) -> Result<Vec<(Row, Body)>, Status> {
         if rows.len() == 1 {
             return Ok(rows.into_iter().zip([body]).collect());
@@ -144,7 +144,7 @@ impl FanOut {
         joined(&self.nodes, answers.into_iter())
     }
 
-    /// What comes of `work` in the caller's own time, if he has said how long that is.
+    /// The result of `work`, with the caller's deadline if there is one.
     async fn in_time<T>(&self, work: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
         match self.asked_by {
             Some(deadline) => timeout_at(deadline, work)
@@ -154,7 +154,7 @@ impl FanOut {
         }
     }
 
-    /// A node's labelled reply, or that it did not come in the node's time.
+    /// A node's labelled reply, or an error after the node's timeout.
     async fn one(
         &self,
         row: &Row,
@@ -186,7 +186,7 @@ impl FanOut {
         Ok(Part { bytes, held })
     }
 
-    /// A node's labelled messages, framed; the last says why when it is not the end of a good answer.
+    /// A node's labelled messages, framed. If the stream fails, the last message is the failure.
     fn stream(
         self: Arc<Self>,
         row: Row,
@@ -226,7 +226,8 @@ impl FanOut {
     ) -> Result<Option<(Message, Box<Frames<Answer>>)>, Status> {
         let mut frames = match progress {
             Progress::Asking(body) => {
-                // Not driven by the caller's reading: others wait for the same connection, and the node's time runs.
+                // A task of its own, not driven by the caller's reading: other calls wait for the same connection, and
+                // the node's timeout runs.
                 let begun = Task::spawn(self.clone().begin(row.clone(), body));
                 let begun = begun.done().await;
                 begun.unwrap_or_else(|| Err(Status::internal("asking it broke off")))?
@@ -242,15 +243,15 @@ impl FanOut {
         }
     }
 
-    /// Begins a node's stream.
+    /// Opens a node's stream.
     async fn begin(self: Arc<Self>, row: Row, body: Body) -> Result<Box<Frames<Answer>>, Status> {
         self.reach(&row).await?;
-        // What comes on a stream, and when, is its own affair; that it begins is not.
+        // A stream's messages have no timeout, only its beginning has.
         let opened = timeout(self.proxy.patience, self.open(&row, body)).await;
         opened.unwrap_or_else(|_| Err(too_late())).map(Box::new)
     }
 
-    /// Connects to a node, when it is its turn. machined is on this machine.
+    /// Connects to a node when a slot is free. machined needs no connection.
     async fn reach(&self, row: &Row) -> Result<(), Status> {
         let Answerer::Node(node, config) = &row.answerer else {
             return Ok(());
@@ -259,7 +260,7 @@ impl FanOut {
         self.proxy.peers.reach(node, config).await
     }
 
-    /// Asks a node, and waits for the head of its answer.
+    /// Asks a node and waits for the head of its answer.
     async fn open(&self, row: &Row, body: Body) -> Result<Frames<Answer>, Status> {
         let sent = self.proxy.send(row.answerer.clone(), &self.forward, body);
         let response = sent.await?;
@@ -270,13 +271,14 @@ impl FanOut {
     }
 }
 
-/// What a node adds to a merged reply.
+/// A node's part of a merged reply.
 struct Part {
     bytes: Vec<u8>,
     held: Option<Taken>,
 }
 
-/// One reply out of all, framed. It is never longer than a message may be: the longest answers make room.
+/// Merges all replies into one frame. Its length never exceeds the message limit: the longest parts are replaced by
+/// failures.
 fn joined(nodes: &Nodes, answers: impl Iterator<Item = (String, Result<Part, Status>)>) -> Bytes {
     let failed = |node: &str, status: &Status| {
         nodes.one_failed();
@@ -309,13 +311,13 @@ fn joined(nodes: &Nodes, answers: impl Iterator<Item = (String, Result<Part, Sta
     counted(frame, held)
 }
 
-/// How far a node's stream is.
+/// Progress of a node's stream.
 enum Progress {
     Asking(Body),
     Reading(Box<Frames<Answer>>),
 }
 
-/// Another node's bytes are looked at; machined's are not.
+/// Checks another node's message; machined's is trusted.
 fn checked(row: &Row, message: &[u8], is_right: fn(&[u8]) -> bool) -> Result<(), Status> {
     match row.answerer {
         Answerer::Here => Ok(()),
@@ -345,7 +347,7 @@ fn outcome(trailers: Option<HeaderMap>) -> Result<(), Status> {
     }
 }
 
-/// The time of `grpc-timeout` (the gRPC protocol's "Timeout") less a tenth, at most a second.
+/// The caller's timeout from `grpc-timeout` (the gRPC protocol's "Timeout"), less a tenth but at most a second.
 fn patience(value: &HeaderValue) -> Option<Duration> {
     let text = value.to_str().ok()?;
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
@@ -365,7 +367,7 @@ fn patience(value: &HeaderValue) -> Option<Duration> {
     Some(whole - (whole / 10).min(Duration::from_secs(1)))
 }
 
-/// An answer of frames, ending well: failures are inside, node by node.
+/// A successful answer of frames; failures are inside, node by node.
 fn success(frames: impl futures_util::Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
     let mut trailers = HeaderMap::new();
     trailers.insert(Status::GRPC_STATUS, HeaderValue::from_static("0"));
@@ -412,7 +414,7 @@ mod tests {
         let answers = answers.map(|(node, part)| (node.to_owned(), part));
         let frame = joined(&nodes, answers.into_iter());
         assert!(((15 << 20)..(16 << 20)).contains(&frame.len()));
-        // "b" is there by its failure only.
+        // "b" has only its failure.
         let name = frame.windows(3).position(|bytes| bytes == b"\x0a\x01b");
         assert!(name.is_some_and(|place| place < 100));
     }

@@ -1,4 +1,4 @@
-//! A call as it is handed on: what of its metadata goes on, and what is said of its caller.
+//! A forwarded call: its metadata, and the description of its caller.
 
 use corten_api::metadata::{self, LARGEST_CHAIN, LARGEST_OWN};
 use corten_api::roles::Role;
@@ -17,16 +17,16 @@ use crate::reply::Body;
 pub(crate) struct Forward {
     pub(crate) path: String,
     pub(crate) headers: HeaderMap,
-    /// What the caller took us for: other nodes are told whom the call comes through.
+    /// The caller's name for this node. Tells the next node through which node the call comes.
     from: HeaderValue,
-    /// Who calls, for machined, of a call that is in the audit log.
+    /// The caller as its audit line describes it, for machined; only for an audited call.
     who: Option<HeaderValue>,
-    /// The certificates of the node that handed the call on to this one, for machined.
+    /// Certificates of the node that forwarded the call to this one, for machined.
     by: Vec<HeaderValue>,
 }
 
 impl Forward {
-    /// The call as it came; `who` calls, in the words of its line in the audit log, if it has one.
+    /// The call as received. `who` describes the caller as its audit line does, if it has one.
     pub(crate) fn of(
         head: &Parts,
         roles: &[Role],
@@ -81,7 +81,7 @@ impl Forward {
     }
 }
 
-/// A node as the host of a URI (RFC 3986, 3.2.2).
+/// A node as the authority of a URI (RFC 3986, 3.2.2).
 fn authority(node: &str) -> String {
     let bare = local::bare(node);
     if bare.contains(':') {
@@ -91,7 +91,7 @@ fn authority(node: &str) -> String {
     }
 }
 
-/// Headers of a call that are for us.
+/// Headers that apid consumes or sets itself.
 const OWN: [&str; 8] = [
     metadata::ROLE,
     metadata::FORWARDER,
@@ -103,8 +103,8 @@ const OWN: [&str; 8] = [
     "content-length",
 ];
 
-/// The caller's headers, with our word for his roles and the certificates he has shown in place of his own. Who
-/// speaks for others brings theirs.
+/// The caller's headers with apid's own statement of roles and certificates instead of the caller's. A forwarding node
+/// brings the original caller's certificates.
 fn forwarded(all: &HeaderMap, roles: &[Role], caller: &Caller) -> Result<HeaderMap, Status> {
     let speaks_for_others = caller.roles.contains(&Role::Impersonator);
     let is_ours = |name: &HeaderName| {
@@ -116,7 +116,7 @@ fn forwarded(all: &HeaderMap, roles: &[Role], caller: &Caller) -> Result<HeaderM
     let mut length = 0;
     let mut shown = 0;
     for (name, value) in all.iter().filter(|(name, _)| !is_ours(name)) {
-        // Counted as HTTP/2 does (RFC 9113, section 10.5.1).
+        // Sizes count as in HTTP/2 (RFC 9113, section 10.5.1).
         if name.as_str() == metadata::CERTIFICATE {
             shown += caller::size(value);
         } else {
@@ -128,7 +128,7 @@ fn forwarded(all: &HeaderMap, roles: &[Role], caller: &Caller) -> Result<HeaderM
                 LARGEST_OWN / 1024
             )));
         }
-        // A clone shares the memory of all headers that came together: who keeps one would keep all.
+        // A clone would share the memory of all headers of the request, and so keep all of it alive.
         let copy = HeaderName::from_bytes(name.as_str().as_bytes())
             .ok()
             .zip(HeaderValue::from_bytes(value.as_bytes()).ok());
@@ -137,7 +137,7 @@ fn forwarded(all: &HeaderMap, roles: &[Role], caller: &Caller) -> Result<HeaderM
         headers.try_append(name, copy).map_err(|_| too_much())?;
     }
     if !speaks_for_others {
-        // They share the memory of the connection's.
+        // These clones share the memory of the connection.
         for value in &caller.shown {
             let name = HeaderName::from_static(metadata::CERTIFICATE);
             headers
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(kept.len(), 3);
     }
 
-    /// Who has shown a certificate with these roles.
+    /// A caller whose certificate has these roles.
     fn caller(roles: &[&str]) -> Caller {
         let cluster = Cluster::new();
         let directory = tempfile::tempdir().unwrap();
@@ -222,7 +222,7 @@ mod tests {
             let caller = caller(roles);
             let kept = forwarded(&headers, &caller.roles, &caller).unwrap();
             assert_eq!(values(&kept), caller.shown);
-            // As gRPC reads it, it is the certificate.
+            // gRPC's decoder reads back the certificate.
             let read = MetadataMap::from_headers(kept);
             let der = read.get_bin(metadata::CERTIFICATE).unwrap().to_bytes();
             let names = corten_pki::organizations(&der.unwrap()).unwrap();
@@ -231,7 +231,7 @@ mod tests {
         let speaker = caller(&["os:impersonator"]);
         let kept = forwarded(&headers, &[Role::Reader], &speaker).unwrap();
         assert_eq!(values(&kept), [anothers]);
-        // Who brings none speaks for nobody.
+        // A forwarding node without a caller's certificate speaks for no caller.
         let none = forwarded(&HeaderMap::new(), &[Role::Reader], &speaker).unwrap();
         assert!(values(&none).is_empty());
         let long = HeaderValue::from_bytes(&[b'A'; LARGEST_CHAIN + 1]).unwrap();

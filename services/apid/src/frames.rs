@@ -1,5 +1,4 @@
-//! gRPC's framing (a flag, a length of four bytes, a message), read from and
-//! written to HTTP/2 bodies.
+//! gRPC's framing in HTTP/2 bodies: a flag, a length of four bytes, a message.
 
 use std::ops::Deref;
 
@@ -12,20 +11,20 @@ use tonic::Status;
 
 use crate::quota::{Holder, Quota, Taken};
 
-/// Flag and length.
+/// Length of the frame head: flag and length.
 const HEAD: usize = 5;
-/// Messages up to this size are bounded by the number of calls; longer ones share [`Memory`].
+/// Limit in bytes of a short message, bounded by the number of calls. Longer ones share [`Memory`].
 pub(crate) const SMALL: usize = 64 * 1024;
 
-/// What long messages of merged calls take while they are here, in bytes.
+/// Quota for long messages of merged calls, in bytes.
 #[derive(Debug, Clone)]
 pub(crate) struct Memory {
     pub(crate) quota: Quota,
-    /// For whom they are.
+    /// The caller of the merged call.
     pub(crate) holder: Holder,
 }
 
-/// A message, and its part of the memory for long ones.
+/// A message, and its share of the quota for long ones.
 #[derive(Debug)]
 pub(crate) struct Message {
     bytes: Bytes,
@@ -33,7 +32,7 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    /// Its part of the memory, for what is made of it.
+    /// Moves its quota share, for the bytes made of it.
     pub(crate) fn into_held(self) -> Option<Taken> {
         self.held
     }
@@ -47,7 +46,7 @@ impl Deref for Message {
     }
 }
 
-/// Messages out of a body, then its trailers.
+/// Reads messages from a body, then its trailers.
 #[derive(Debug)]
 pub(crate) struct Frames<B> {
     body: B,
@@ -68,7 +67,7 @@ impl<B: Body<Data = Bytes> + Unpin> Frames<B> {
         }
     }
 
-    /// The next message, or `None` at the end of the body.
+    /// The next message; `None` at the end of the body.
     pub(crate) async fn next(&mut self) -> Result<Option<Message>, Status> {
         loop {
             if let Some(bytes) = take(&mut self.buffer)? {
@@ -107,7 +106,7 @@ impl<B: Body<Data = Bytes> + Unpin> Frames<B> {
         Ok(())
     }
 
-    /// The trailers, once the body has ended.
+    /// The trailers, after the end of the body.
     pub(crate) fn into_trailers(self) -> Option<HeaderMap> {
         self.trailers
     }
@@ -138,12 +137,12 @@ fn take(buffer: &mut BytesMut) -> Result<Option<Bytes>, Status> {
     Ok(Some(buffer.split_to(length).freeze()))
 }
 
-/// A message with its frame's head.
+/// A message with its frame head.
 pub(crate) fn framed(message: &[u8]) -> Bytes {
     joined_frame(message.len(), [message])
 }
 
-/// A message that is there in parts, `length` bytes in all. Each part is dropped when it has been copied.
+/// Joins the parts of a message of `length` bytes and adds the frame head. Drops each part after copying it.
 pub(crate) fn joined_frame(
     length: usize,
     parts: impl IntoIterator<Item = impl AsRef<[u8]>>,

@@ -1,4 +1,4 @@
-//! Our certificates, and whose callers we accept: files that may change.
+//! The node's certificates and the accepted authorities, read from files that may change.
 
 use std::fs;
 use std::io;
@@ -12,8 +12,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig, version};
 
-/// The directory's files. Of these, `ca.crt` and the client's are not read in
-/// maintenance, and a worker has no client's.
+/// The files of the directory. Maintenance mode does not read `ca.crt` and the client's files, and a worker has no
+/// client's files.
 const FILES: [&str; 5] = [
     "ca.crt",
     "client.crt",
@@ -22,24 +22,24 @@ const FILES: [&str; 5] = [
     "server.key",
 ];
 
-/// What is made from the directory's files.
+/// TLS configurations made from the files.
 #[derive(Debug)]
 pub(crate) struct Current {
-    /// How we serve.
+    /// TLS configuration of the server.
     pub(crate) server: Arc<ServerConfig>,
-    /// How we call other nodes; a worker, and a node in maintenance, calls none.
+    /// TLS configuration for calls to other nodes; `None` on a worker and in maintenance mode.
     pub(crate) client: Option<Arc<ClientConfig>>,
-    /// Whose certificates callers must have. None in maintenance.
+    /// Authorities of callers' certificates. Empty in maintenance mode.
     pub(crate) authorities: Vec<CertificateDer<'static>>,
-    /// What we serve with: the node's names are in it.
+    /// The server's certificate, which holds the node's names.
     pub(crate) own: CertificateDer<'static>,
 }
 
-/// What the directory's files say now.
+/// The configuration of the files' current content.
 #[derive(Debug)]
 pub(crate) struct Identity(Reloaded<Current, IdentityError, { FILES.len() }>);
 
-/// Why there is no TLS configuration.
+/// Reason why there is no TLS configuration.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum IdentityError {
     #[error("cannot read {}: {source}", path.display())]
@@ -61,7 +61,7 @@ impl Identity {
         Reloaded::load("apid: the certificates", directory, FILES, read).map(Identity)
     }
 
-    /// What is in force now.
+    /// The current configuration.
     pub(crate) fn current(&self) -> Arc<Current> {
         self.0.current()
     }
@@ -98,8 +98,8 @@ fn read(directory: &Path, maintenance: bool) -> Result<Current, IdentityError> {
     };
     let mut server = builder.with_single_cert(chain, key)?;
     server.alpn_protocols = vec![b"h2".to_vec()];
-    // A resumed session would skip the look at the caller's certificate, which
-    // may have been replaced, or its authority withdrawn, since.
+    // A resumed session would skip the check of the caller's certificate, which may be replaced, or whose authority may
+    // be withdrawn.
     server.send_tls13_tickets = 0;
     Ok(Current {
         server: Arc::new(server),
@@ -109,7 +109,7 @@ fn read(directory: &Path, maintenance: bool) -> Result<Current, IdentityError> {
     })
 }
 
-/// How to call other nodes, which must have a certificate of the same authorities.
+/// TLS configuration for calls to other nodes, whose certificates must come from the same authorities.
 fn client(
     directory: &Path,
     roots: Arc<RootCertStore>,

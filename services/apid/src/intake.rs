@@ -1,5 +1,5 @@
-//! What a caller sends: as long as his method's requests may be ([`corten_api::requests`]), counted where it is long,
-//! and in time. Whoever answers the call holds it in memory until the last byte is there.
+//! Limits a request: its length by the method's limit ([`corten_api::requests`]), long requests by a quota, and its
+//! duration. The answerer of a call holds the request in memory until the last byte arrives.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,29 +17,29 @@ use tonic::Status;
 use crate::quota::Taken;
 use crate::reply::{Body, BoxError};
 
-/// So long a message may take to come to its end, and the next piece of a request in parts to come.
+/// Timeout of a message, and of the next piece of a streamed request.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A call's part of what all long requests may take together.
+/// A call's share of the quota for long requests.
 type Share = Arc<Mutex<Taken>>;
 
-/// A request on its way.
+/// A request being received.
 #[derive(Debug)]
 pub(crate) struct Intake {
     pub(crate) body: Body,
     pub(crate) failure: Failure,
 }
 
-/// Told why a request was broken off.
+/// Receives the reason why a request was aborted.
 #[derive(Debug)]
 pub(crate) struct Failure {
     why: oneshot::Receiver<Status>,
-    /// Kept until the answer begins: so long the answerer has the request.
+    /// Released when the answer begins, because until then the answerer holds the request.
     _share: Share,
 }
 
 impl Intake {
-    /// The request `body` of a call to `path`; `share` is its part of the quota, and grows with it.
+    /// The request `body` of a call to `path`. Its quota `share` grows with its length.
     pub(crate) fn new<B>(body: B, path: &str, share: Taken) -> Result<Intake, Status>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
@@ -67,7 +67,7 @@ impl Intake {
 }
 
 impl Failure {
-    /// What comes of `work`, which sends the request; when the request is broken off, the reason.
+    /// The result of `work`, which sends the request. If the request is aborted, its reason.
     pub(crate) async fn or<T>(
         mut self,
         work: impl Future<Output = Result<T, Status>>,
@@ -77,7 +77,7 @@ impl Failure {
             Ok(status) = &mut self.why => return Err(status),
             done = work => done,
         };
-        // Who reads the request himself hears of its end sooner than of the reason.
+        // `work` reads the request and may fail before the reason arrives here.
         done.map_err(|status| self.why.try_recv().unwrap_or(status))
     }
 }
@@ -85,9 +85,9 @@ impl Failure {
 struct Counted {
     body: Body,
     request: Request,
-    /// Bytes that came.
+    /// Number of bytes received.
     length: usize,
-    /// Set when there was nothing to pass on; a part of a request in parts has its time anew.
+    /// Timeout, set while no data arrives. A streamed request restarts it with each part.
     waiting: Option<Pin<Box<Sleep>>>,
     share: Share,
     failed: Option<oneshot::Sender<Status>>,
@@ -182,7 +182,7 @@ mod tests {
     const APPLY: &str = "/machine.MachineService/ApplyConfiguration";
     const IMPORT: &str = "/machine.ImageService/Import";
 
-    /// Pieces of so many bytes, one each `pause`, and then silence.
+    /// Pieces of these lengths, one per `pause`, then silence.
     fn pieces(lengths: &[usize], pause: Duration) -> Body {
         let pieces: Vec<Bytes> = lengths
             .iter()
@@ -195,7 +195,7 @@ mod tests {
         Body::new(StreamBody::new(pieces.chain(stream::pending())))
     }
 
-    /// Sends it as the call's answerer would take it: how many bytes came, and how that ended.
+    /// Receives the request like an answerer; returns the number of bytes and the final status.
     async fn sent(body: Body, path: &str, quota: &Quota) -> (usize, Status) {
         let share = quota.begin(&holder("10.0.0.1"));
         let Intake { mut body, failure } = match Intake::new(body, path, share) {
@@ -244,7 +244,7 @@ mod tests {
         let (_, status) = sent(pieces(&longer, at_once), MEMORY, &quota).await;
         assert_eq!(status.code(), Code::ResourceExhausted);
         assert!(status.message().contains("64 KiB"), "{status}");
-        // What is short takes nothing of the quota, and what is long all it has.
+        // A short request takes nothing of the quota; a long one takes its length.
         let all = quota.take(&holder("10.0.0.1"), 2 * PART);
         let (came, _) = sent(pieces(&whole, at_once), APPLY, &quota).await;
         assert_eq!(came, SMALL + HEAD);
@@ -253,7 +253,7 @@ mod tests {
         let (_, status) = sent(pieces(&[1], at_once), IMPORT, &quota).await;
         assert_eq!(status.code(), Code::ResourceExhausted);
         drop(all);
-        // A request in parts counts as one of them, however long it is.
+        // A streamed request counts as one part, whatever its length.
         let (came, status) = sent(pieces(&[PART; 9], at_once), IMPORT, &quota).await;
         assert_eq!((came, status.code()), (9 * PART, Code::DeadlineExceeded));
         assert_eq!(quota.in_use(), 0);

@@ -1,22 +1,18 @@
-//! The API's door: port 50000.
+//! The gateway of the API, on port 50000.
 //!
-//! Owns: TLS with client certificates, the caller's roles, the refusal of what
-//! they do not allow, which nodes a call is for, joining what they answer, and
-//! the audit log of what a reader could not call.
-//! Never does: decode a request, keep state, open anything but its
-//! certificates, machined's socket, its port and other nodes' port 50000. It
-//! needs no privilege: machined starts it as uid 50 without capabilities.
-//! Talks to: clients (gRPC over HTTP/2 over TLS 1.3); machined's socket; apid
-//! on other nodes, when this one is of the control plane.
+//! Owns: TLS with client certificates, the caller's roles and the refusal of calls that they do not allow, the routing
+//! of a call to its nodes, the merging of their answers, and the log of every call that needs more than the reader
+//! role.
+//! Never does: decode a request, keep state, open anything but its certificates, machined's socket, its port and port
+//! 50000 of other nodes. It needs no privilege: machined starts it as uid 50 without capabilities.
+//! Talks to: clients (gRPC over HTTP/2 over TLS 1.3); machined's socket; on a control plane node, apid on other nodes.
 //!
-//! machined writes `ca.crt`, `server.crt` and `server.key`, on the control plane
-//! also `client.crt` and `client.key`, into one directory and may replace them
-//! at any time: they are read again when they change.
-//! With `--maintenance` (no machine config yet) callers show no certificate,
-//! are readers, and may apply a config.
+//! machined writes `ca.crt`, `server.crt` and `server.key` into one directory, on a control plane node also
+//! `client.crt` and `client.key`. It may replace them at any time; changed files are read again. With `--maintenance`
+//! (no machine config yet) callers show no certificate, have the reader role, and may apply a config.
 //!
-//! On a laptop, without root: `apid --pki DIR --machined SOCK --listen
-//! 127.0.0.1:50000`, where SOCK is served by the tests' fake node.
+//! On a laptop, without root: `apid --pki DIR --machined SOCK --listen 127.0.0.1:50000`, where the tests' fake node
+//! serves SOCK.
 
 mod answer;
 mod audit;
@@ -66,18 +62,17 @@ use quota::Quota;
 use server::BOUNDS;
 use upstream::Upstream;
 
-/// Names of other nodes that are looked up at once, each by a thread: a name server may be away.
+/// Concurrent DNS lookups of node names. Each blocks a thread, because the name server may be down.
 const LOOKUPS: usize = 16;
 
 pub use peers::Dial;
 pub use server::Server;
 
-/// Calls at once: of all callers, of one peer or certificate, and of all so many for administrators. A call to several
-/// nodes is as many.
+/// Limits of concurrent calls: in total, per peer or certificate, and the share of the total reserved for
+/// administrators. A call to several nodes counts once per node.
 const CALLS: (usize, usize, usize) = (1_280, 1_100, 64);
-/// What a call costs, in bytes: what its answerer sent and nobody reads, a short
-/// message that is put together, an answer that waits to be sent with one frame
-/// of HTTP/2 more, its metadata, and a connection of its own to another node.
+/// Memory of one call in bytes: unread data from its answerer, one short message being assembled, one piece of answer
+/// in the send buffer plus one HTTP/2 frame, its metadata, and a connection to another node.
 const CALL: usize = connection::ANOTHER_NODES as usize
     + connection::CONNECTION
     + frames::SMALL
@@ -85,22 +80,21 @@ const CALL: usize = connection::ANOTHER_NODES as usize
     + answer::PIECE
     + LARGEST_OWN
     + LARGEST_CHAIN;
-/// Bytes of long messages that are put together, for all callers and for one:
-/// while they are, they are here up to three times. What is longer is answered
-/// by one node alone, whose answer is passed on as it comes.
+/// Limits of memory in bytes for assembling long messages: in total, and per caller. Each such message exists up to
+/// three times. A longer answer must be asked of a single node, whose stream is passed on unassembled.
 const MEMORY: (usize, usize) = (24 << 20, 16 << 20);
-/// Bytes of long requests, for all callers and for one: machined holds them, each up to twice, until it has read them.
+/// Limits of long requests in bytes: in total, and per caller. machined holds each of them up to twice until it has
+/// read it.
 const REQUESTS: (usize, usize) = (2 * LARGEST_REQUEST, LARGEST_REQUEST);
 const LARGEST_REQUEST: usize = MAX_MESSAGE + HEAD;
-/// What decoding another node's message takes, one at a time: for each field at
-/// most half a KiB, and half as much again while a list grows.
+/// Memory for decoding another node's message, one at a time, in bytes: at most half a KiB per field, plus half of that
+/// while a list grows.
 const LOOK: usize = fanout::FIELDS * 768;
-/// The program and everything else.
+/// The program and the rest of its memory.
 const REST: usize = 16 << 20;
-/// What machined lets apid have on a machine of 2 GiB or more (`system/apid` in
-/// its `boot/cgroups.rs`): beyond it the kernel ends apid, and with it
-/// everybody's calls. Beside this the kernel counts what sockets hold and
-/// callers do not read.
+/// Memory limit of apid's cgroup on a machine of 2 GiB or more (`system/apid` in machined's `boot/cgroups.rs`), in
+/// bytes. Beyond it the kernel kills apid and with it all calls. Unread socket buffers also count, in addition to this
+/// sum.
 const ALLOWED: usize = 512 << 20;
 const _: () = assert!(
     BOUNDS.connections * server::CONNECTION + CALLS.0 * CALL + 3 * MEMORY.0 + LOOK + REST
@@ -139,11 +133,10 @@ async fn serve(options: Options) -> Result<(), String> {
     Ok(())
 }
 
-/// What serves by the certificates in the directory `pki`, asks machined at its
-/// socket, and reaches other nodes by `dial`.
+/// Makes a server that uses the certificates in directory `pki`, machined's socket, and `dial` for other nodes.
 ///
 /// # Errors
-/// The certificates cannot be used; the text names the file.
+/// If the certificates are unusable; the text names the file.
 pub fn server(
     pki: PathBuf,
     machined: PathBuf,

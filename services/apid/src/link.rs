@@ -1,4 +1,4 @@
-//! Connections to one answerer: made when needed, shared by calls, replaced when they end.
+//! The connections to one answerer: opened on demand, shared by calls, replaced when they end.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,22 +16,22 @@ use crate::connection::{Connection, Slot};
 use crate::reply::Body;
 use crate::upload::upload;
 
-/// Connecting takes no longer, TLS included.
+/// Timeout of connecting, TLS included.
 const CONNECT: Duration = Duration::from_secs(5);
-/// After a failure nobody tries again for so long.
+/// Pause after a failed attempt, during which calls fail at once.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// A connection in the making.
+/// A connection being opened.
 pub(crate) type Connecting<'a> = BoxFuture<'a, Result<Connection, Status>>;
 
-/// A place for a call, and the way to send it.
+/// A call's slot, and the handle to send it.
 type Place = (SendRequest<Bytes>, Slot);
 
 /// All connections to one answerer.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     state: Mutex<State>,
-    /// Held by the one who connects: whoever needs a connection meanwhile waits for that one.
+    /// Held while connecting; other calls wait for that connection.
     connecting: tokio::sync::Mutex<()>,
 }
 
@@ -42,7 +42,7 @@ struct State {
 }
 
 impl Links {
-    /// Sends a request, on a new connection (`connect`) if need be, and waits for the head of the answer.
+    /// Sends a request, on a new connection (`connect`) if necessary, and waits for the head of the answer.
     pub(crate) async fn send<'a>(
         &self,
         request: Request<Body>,
@@ -59,7 +59,7 @@ impl Links {
         Ok(answer.map(|stream| Answer::new(stream, sending, slot)))
     }
 
-    /// A place for a call, on a new connection if need be.
+    /// A slot for a call, on a new connection if necessary.
     pub(crate) async fn open<'a>(
         &self,
         connect: impl FnOnce() -> Connecting<'a>,
@@ -68,7 +68,7 @@ impl Links {
             return known;
         }
         let _alone = self.connecting.lock().await;
-        // Who connected before, or a call that ended, may have made a place.
+        // Another task may have connected, or a call may have ended.
         if let Some(known) = self.state().place() {
             return known;
         }
@@ -91,7 +91,7 @@ impl Links {
         opened
     }
 
-    /// Whether no call is on any of them.
+    /// Whether no call is on any connection.
     pub(crate) fn are_idle(&self) -> bool {
         self.state().links.iter().all(|link| link.calls() == 0)
     }
@@ -102,10 +102,10 @@ impl Links {
 }
 
 impl State {
-    /// A place for a call on a connection there is, or how connecting has just failed.
+    /// A slot on an existing connection, or the recent failure to connect.
     fn place(&mut self) -> Option<Result<Place, Status>> {
         self.links.retain_mut(|link| !link.is_closed());
-        // After a rush of calls one connection is enough to wait for the next.
+        // After a burst of calls, keep one idle connection.
         let mut idle = 0;
         self.links.retain(|link| {
             let is_idle = link.calls() == 0;
@@ -124,7 +124,7 @@ fn unavailable(error: &h2::Error) -> Status {
     Status::unavailable(describe(error))
 }
 
-/// An error with what caused it.
+/// An error with its causes.
 pub(crate) fn describe(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
     use crate::connection::{MACHINEDS, STREAMS};
 
-    /// Connects to an end of a pipe that says nothing, and leaves that one in `ends`.
+    /// Connects to a silent pipe, whose other end is pushed to `ends`.
     fn connect(ends: &Mutex<Vec<tokio::io::DuplexStream>>) -> Connecting<'_> {
         Box::pin(async {
             let (stream, end) = tokio::io::duplex(1 << 16);
@@ -181,7 +181,7 @@ mod tests {
         for _ in 0..3 * STREAMS {
             held.push(links.open(connect).await.unwrap());
         }
-        // Those that are used stay: the second, and of the others one.
+        // The used connections stay: the second, and one of the idle ones.
         let used = held.swap_remove(STREAMS);
         held.clear();
         held.push(links.open(connect).await.unwrap());

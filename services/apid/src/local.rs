@@ -1,11 +1,10 @@
-//! What names this node.
+//! Recognizes names and addresses of this node.
 
 use std::net::IpAddr;
 
-/// Whether `target` (a host name or an address, as a client writes it) is this
-/// node. `reached` is the address the caller's connection came in on,
-/// `authority` the host he called: behind a port forwarding neither the node
-/// nor its certificate knows that name, but the caller who uses it means us.
+/// Whether `target` (a host name or an address, as a client writes it) is this node. `reached` is the local address of
+/// the caller's connection. `authority` is the host that the caller used. Behind a port forwarding only the caller
+/// knows that name, and there it means this node.
 pub(crate) fn is_this_node(target: &str, reached: IpAddr, authority: Option<&str>) -> bool {
     let target = unbracketed(target);
     if let Ok(address) = bare(target).parse::<IpAddr>() {
@@ -21,7 +20,7 @@ pub(crate) fn is_this_node(target: &str, reached: IpAddr, authority: Option<&str
         .is_some_and(|host| host.eq_ignore_ascii_case(target))
 }
 
-/// A target without the brackets an IPv6 address may stand in.
+/// A target without the brackets of an IPv6 address.
 pub(crate) fn unbracketed(target: &str) -> &str {
     target
         .strip_prefix('[')
@@ -29,7 +28,7 @@ pub(crate) fn unbracketed(target: &str) -> &str {
         .unwrap_or(target)
 }
 
-/// A target as certificates name it: an IPv6 address without its zone, too.
+/// A target as certificates name it: without brackets and IPv6 zone.
 pub(crate) fn bare(target: &str) -> &str {
     let target = unbracketed(target);
     match target.split_once('%') {
@@ -38,7 +37,7 @@ pub(crate) fn bare(target: &str) -> &str {
     }
 }
 
-/// The name of a network interface.
+/// Whether the text can be the name of a network interface.
 fn is_zone(text: &str) -> bool {
     let usual = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     (1..16).contains(&text.len()) && text.chars().all(usual)

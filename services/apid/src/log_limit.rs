@@ -1,15 +1,15 @@
-//! Lines of the log that strangers can cause: one a minute, and none is long, so that they do not push out of it what
-//! matters.
+//! Limits log lines that strangers can cause: one per minute, and of limited length, so that they do not push out other
+//! lines.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Between one line and the next.
+/// Interval between two lines.
 const INTERVAL: Duration = Duration::from_secs(60);
-/// Of a line, as many bytes: the words of a certificate that cannot be believed are its maker's.
+/// Limit of a line in bytes. An untrusted certificate may contain any text.
 const LONGEST: usize = 512;
 
-/// The limit of one kind of line, for all peers together.
+/// The limit of one kind of line, shared by all peers.
 #[derive(Debug, Default)]
 pub(crate) struct LogLimit(Mutex<State>);
 
@@ -20,7 +20,7 @@ struct State {
 }
 
 impl LogLimit {
-    /// Says `text`, or counts it for the next line.
+    /// Logs `text`, or counts it for the next line.
     pub(crate) fn say(&self, text: &str) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match state.admit(Instant::now()) {
@@ -31,7 +31,7 @@ impl LogLimit {
     }
 }
 
-/// As much of a text as is said, on one line.
+/// The text, shortened and on one line.
 fn plain(text: &str) -> String {
     let end = text.floor_char_boundary(LONGEST);
     let text = text.get(..end).unwrap_or_default();
@@ -39,7 +39,7 @@ fn plain(text: &str) -> String {
 }
 
 impl State {
-    /// Whether a line may be said now, and then how many were left out since the last.
+    /// Whether a line is due; if so, the number of lines suppressed since the last one.
     fn admit(&mut self, now: Instant) -> Option<u64> {
         let early = |said| now.saturating_duration_since(said) < INTERVAL;
         if self.said.is_some_and(early) {

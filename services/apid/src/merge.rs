@@ -1,9 +1,8 @@
-//! Labelling answers with the node they come from, without knowing their type.
+//! Labels answers with their node, without knowing their type.
 //!
-//! Every unary reply is `{ 1: repeated Element }`, every element and every
-//! message of a stream has `{ 1: common.Metadata }`. Appending a field to a
-//! message's bytes sets it, and appending repeated elements adds them, so no
-//! reply is ever decoded.
+//! Every unary reply is `{ 1: repeated Element }`. Every element, and every message of a stream, has
+//! `{ 1: common.Metadata }`. Appending a field to the bytes of a message sets it, and appending repeated elements adds
+//! them. So no reply is decoded.
 
 use corten_api::common::Metadata;
 use corten_api::google::rpc;
@@ -11,18 +10,18 @@ use prost::Message as _;
 use prost::encoding::{WireType, decode_key, decode_varint, encode_key, encode_varint};
 use tonic::{Code, Status};
 
-/// Elements of one node's reply. The methods answer with one; each gets a label, so that a node could make
-/// much out of little.
+/// Limit of elements in one node's reply. Methods answer with one element. Each element gets a label, so a node could
+/// amplify a small reply.
 const ELEMENTS: usize = 128;
-/// A failure's text, in bytes.
+/// Limit of a failure's text in bytes.
 const TEXT: usize = 1024;
 
-/// What is appended to a message to say that it is of `node`.
+/// The field that labels a message as `node`'s.
 pub(crate) fn label_of(node: &str) -> Vec<u8> {
     label(&of_node(node))
 }
 
-/// The metadata field as it is appended: key, length, message.
+/// The encoded metadata field: key, length, message.
 fn label(metadata: &Metadata) -> Vec<u8> {
     let mut out = Vec::new();
     encode_key(1, WireType::LengthDelimited, &mut out);
@@ -38,8 +37,8 @@ fn of_node(node: &str) -> Metadata {
     }
 }
 
-/// A unary reply whose every element has the label of its node, so that none can pass for another's. `None` for
-/// what is not such a reply.
+/// Labels every element of a unary reply with its node, so that no element can pose as another node's. `None` if the
+/// bytes are not such a reply.
 pub(crate) fn labelled_reply(reply: &[u8], label: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(reply.len() + 2 * label.len());
     let mut rest = reply;
@@ -56,7 +55,7 @@ pub(crate) fn labelled_reply(reply: &[u8], label: &[u8]) -> Option<Vec<u8>> {
     rest.is_empty().then_some(out)
 }
 
-/// The element that stands for a node that failed.
+/// The element that represents a failed node.
 pub(crate) fn failure(node: &str, status: &Status) -> Vec<u8> {
     let code = status.code();
     let text = shortened(status.message());
@@ -72,7 +71,7 @@ pub(crate) fn failure(node: &str, status: &Status) -> Vec<u8> {
     label(&metadata)
 }
 
-/// Wraps an element as a reply's.
+/// Wraps an element as a field of a reply.
 pub(crate) fn wrapped(element: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(element.len() + 16);
     begin_element(element.len(), &mut out);
@@ -100,7 +99,7 @@ fn shortened(text: &str) -> &str {
     text.get(..end).unwrap_or_default()
 }
 
-/// The code's name as the clients print it.
+/// The code's name as clients print it.
 fn name(code: Code) -> String {
     format!("{code:?}")
 }

@@ -1,4 +1,4 @@
-//! The way to other nodes: TLS to their apid, with this node's own certificate as the client's.
+//! Connections to other nodes: TLS to their apid, with this node's client certificate.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,16 +24,16 @@ use crate::link::{Links, describe};
 use crate::local;
 use crate::reply::Body;
 
-/// Nodes whose connections are kept for the next call. Each costs about 50 KiB here and there; the other
-/// end drops them when they have been idle for long.
+/// Number of nodes whose connections are kept. Each costs about 50 KiB on both ends. The other end drops connections
+/// that are idle for long.
 const KEPT: usize = 128;
-/// For all addresses of a name together, of the time that a connection has with its TLS (`link.rs`).
+/// Timeout for connecting to all addresses of a name, part of the time for connection and TLS (`link.rs`).
 const TCP: Duration = Duration::from_secs(3);
 
-/// Opens a connection to the API's port of a node: a host name or an IP address.
+/// Opens a connection to the API port of a node, given by host name or IP address.
 pub type Dial = Arc<dyn Fn(&str) -> BoxFuture<'static, io::Result<TcpStream>> + Send + Sync>;
 
-/// Every other node that was called.
+/// Connections to all other nodes that were called.
 pub(crate) struct Peers {
     dial: Dial,
     nodes: Mutex<Nodes>,
@@ -42,13 +42,13 @@ pub(crate) struct Peers {
 #[derive(Default)]
 struct Nodes {
     of: HashMap<String, Node>,
-    /// Counts calls, to know which node was called last.
+    /// Call counter, for finding the least recently called node.
     clock: u64,
 }
 
 struct Node {
     links: Arc<Links>,
-    /// What its connections were made with.
+    /// TLS configuration of its connections.
     config: Arc<ClientConfig>,
     used: u64,
 }
@@ -104,8 +104,7 @@ impl Peers {
             .map_err(|error| Status::unavailable(describe(&error)))
     }
 
-    /// The connections to a node, which other calls may be using. Those made with an older certificate are
-    /// left to the calls that are on them.
+    /// The shared connections to a node. Connections with an older certificate are left to their running calls.
     fn links(&self, node: &str, config: &Arc<ClientConfig>) -> Arc<Links> {
         let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
         nodes.clock += 1;
@@ -135,8 +134,7 @@ impl Peers {
 }
 
 impl Nodes {
-    /// Forgets the idle nodes that were not called for longest. One that is busy stays: how many are, the
-    /// number of calls limits.
+    /// Forgets the least recently called idle nodes. Busy nodes stay; the limit of calls bounds their number.
     fn make_room(&mut self) {
         while self.of.len() >= KEPT {
             let idle = self.of.iter().filter(|(_, node)| node.is_idle());
@@ -159,7 +157,7 @@ fn named(node: &str, status: &Status) -> Status {
     Status::new(status.code(), format!("{node}: {}", status.message()))
 }
 
-/// By TCP, port 50000.
+/// Dials TCP port 50000.
 pub(crate) fn network() -> Dial {
     let lookups = Arc::new(Semaphore::new(LOOKUPS));
     Arc::new(move |node| {
@@ -180,8 +178,8 @@ pub(crate) fn network() -> Dial {
     })
 }
 
-/// Does what may block for long. It cannot be broken off: so what nobody waits for any more is not begun, and never
-/// stands in a queue before others.
+/// Runs blocking work that cannot be cancelled. Work that its caller abandons while it queues is never started and
+/// takes no place in the queue.
 async fn one_of_few<T: Send + 'static>(
     few: &Arc<Semaphore>,
     work: impl FnOnce() -> T + Send + 'static,
@@ -217,7 +215,7 @@ mod tests {
         let mut behind = Box::pin(one_of_few(&few, ask));
         assert!(poll!(behind.as_mut()).is_pending());
         drop((hanging, behind));
-        // The thread is still taken.
+        // The abandoned work still occupies its thread.
         assert_eq!(few.available_permits(), 0);
         drop(answers);
         assert_eq!(one_of_few(&few, || 7).await.unwrap(), 7);
@@ -234,7 +232,7 @@ mod tests {
         }
         assert_eq!(peers.kept(), KEPT);
         assert!(Arc::ptr_eq(&busy, &peers.links("BUSY", &config)));
-        // With another certificate the connections are others.
+        // Another certificate has other connections.
         assert!(!Arc::ptr_eq(&busy, &peers.links("busy", &tls(None, None))));
         let all: Vec<_> = (0..300)
             .map(|n| peers.links(&format!("m{n}"), &config))

@@ -1,4 +1,4 @@
-//! A call, from its head to its answer: who, what, whom it is for.
+//! A call from head to answer: authentication, authorization, routing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,35 +28,35 @@ use crate::reply::{Body, BoxError, refusal};
 use crate::targets::{self, Targets};
 use crate::upstream::Upstream;
 
-/// What every call needs.
+/// State shared by all calls.
 #[derive(Debug)]
 pub(crate) struct Proxy {
     pub(crate) identity: Identity,
     pub(crate) upstream: Upstream,
     pub(crate) peers: Peers,
-    /// Calls at once; one to several nodes counts as several.
+    /// Concurrent calls; one to several nodes counts once per node.
     pub(crate) calls: Quota,
     /// Bytes of long messages of merged calls.
     pub(crate) memory: Quota,
     /// Bytes of long requests.
     pub(crate) requests: Quota,
-    /// How long a node has for the head of a stream, and for all that is only read.
+    /// Timeout of a node for the head of a stream, and for a read-only call.
     pub(crate) patience: Duration,
     pub(crate) audit: Audit,
     pub(crate) maintenance: bool,
 }
 
-/// Who answers a call.
+/// The answerer of a call.
 #[derive(Debug, Clone)]
 pub(crate) enum Answerer {
-    /// machined.
+    /// machined on this node.
     Here,
-    /// Another node's apid.
+    /// apid on another node.
     Node(String, Arc<ClientConfig>),
 }
 
 impl Proxy {
-    /// Answers a call. Refusals are answers, too.
+    /// Answers a call. A refusal is an answer, too.
     pub(crate) async fn call(
         self: Arc<Proxy>,
         caller: &Caller,
@@ -148,7 +148,7 @@ impl Proxy {
         Ok((response, share))
     }
 
-    /// Hands the call on as it is, and the answer back as it is.
+    /// Forwards the call and its answer unchanged.
     async fn one(
         &self,
         answerer: Answerer,
@@ -175,7 +175,7 @@ impl Proxy {
     }
 }
 
-/// Who answers for `node`. A worker has no certificate to call others with.
+/// The answerer for `node`. A worker has no certificate to call other nodes with.
 fn answerer(
     node: &str,
     caller: &Caller,
@@ -186,7 +186,7 @@ fn answerer(
     if local::is_this_node(node, caller.reached, authority) {
         return Ok(Answerer::Here);
     }
-    // With our certificate, another node could not tell who handed it on first.
+    // With this node's certificate, the next node could not tell which node forwarded first.
     if caller.roles.contains(&Role::Impersonator) {
         return Err(Status::permission_denied(
             "a call that another node has handed on is not handed on again",
@@ -203,7 +203,7 @@ fn answerer(
     ))
 }
 
-/// A certificate's roles; those in the metadata when it may speak for others.
+/// The certificate's roles; for a forwarding node, the roles in the metadata.
 fn effective_roles(certificate: &[Role], headers: &HeaderMap) -> Vec<Role> {
     if !certificate.contains(&Role::Impersonator) {
         return certificate.to_vec();

@@ -1,21 +1,21 @@
-//! Counting what is in use: so much in all, and so much by one peer and by one certificate, so that none takes it from
-//! all others; and some of it is for administrators.
+//! Counts a shared resource: limits in total, per peer and per certificate, so that one caller cannot exhaust it. A
+//! reserve is for administrators.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use corten_daemon::Peer;
 
-/// Who takes part of it.
+/// The holder of a share.
 #[derive(Debug, Clone)]
 pub(crate) struct Holder {
     pub(crate) peer: Peer,
-    /// The serial number of his certificate; `None` where none is asked for.
+    /// Serial number of the certificate; `None` without client certificates.
     pub(crate) certificate: Option<String>,
     pub(crate) is_admin: bool,
 }
 
-/// Under what an amount is counted.
+/// Key that an amount counts under.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Key {
     Peer(Peer),
@@ -29,17 +29,17 @@ impl Holder {
     }
 }
 
-/// An amount that callers share.
+/// A shared resource.
 #[derive(Debug, Clone)]
 pub(crate) struct Quota(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    /// For all together.
+    /// Limit in total.
     most: usize,
-    /// For one peer, and for one certificate.
+    /// Limit per peer and per certificate.
     most_each: usize,
-    /// Of all, so much nobody gets but administrators.
+    /// Part of the total that only administrators may use.
     for_admins: usize,
     used: Mutex<Used>,
 }
@@ -60,13 +60,13 @@ impl Quota {
         }))
     }
 
-    /// Takes `amount` for `holder`; nothing when it would be too much.
+    /// Takes `amount` for `holder`; `None` if that exceeds a limit.
     pub(crate) fn take(&self, holder: &Holder, amount: usize) -> Option<Taken> {
         let mut taken = self.begin(holder);
         taken.grow(amount).then_some(taken)
     }
 
-    /// A part for `holder` that is nothing yet, and may grow.
+    /// An empty share of `holder` that may grow.
     pub(crate) fn begin(&self, holder: &Holder) -> Taken {
         Taken {
             quota: self.clone(),
@@ -79,14 +79,14 @@ impl Quota {
         self.0.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What all together have.
+    /// The total amount in use.
     #[cfg(test)]
     pub(crate) fn in_use(&self) -> usize {
         self.used().all
     }
 }
 
-/// Part of a quota; dropping it gives it back.
+/// A share of a quota, returned on drop.
 #[derive(Debug)]
 pub(crate) struct Taken {
     quota: Quota,
@@ -95,7 +95,7 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
-    /// Makes it `amount` if it is less, or tells that this would be too much and changes nothing.
+    /// Raises the share to `amount`. Returns false and changes nothing if that exceeds a limit.
     pub(crate) fn grow(&mut self, amount: usize) -> bool {
         let more = amount.saturating_sub(self.amount);
         let shared = &self.quota.0;
@@ -144,7 +144,7 @@ impl Drop for Taken {
     }
 }
 
-/// Who comes from this address, and has shown no certificate.
+/// A holder at this address without a certificate.
 #[cfg(test)]
 pub(crate) fn holder(address: &str) -> Holder {
     Holder {

@@ -1,32 +1,32 @@
-//! Refused calls in the audit log: the first of a certificate for a method has its line at once, those after it are
-//! counted, and their number is told once in an interval. So who may do nothing cannot push out of the log what
-//! others did. Pure: who calls tells the time and writes the lines.
+//! Rate limit for refused calls in the audit log. The first refusal per certificate and method is logged at once. Later
+//! ones are counted and their number is logged once per interval. So a caller without rights cannot push other callers'
+//! lines out of the log. Pure: the caller passes the time and writes the lines.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// Between one line of a certificate and a method and the next. A reader's certificate that calls all methods it may
-/// not, which are some fifty, writes at most 25 KiB in it; the log holds 512 KiB.
+/// Interval between two lines of one certificate and method. A reader's certificate that calls all forbidden methods,
+/// some fifty, writes at most 25 KiB per interval; the log holds 512 KiB.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(60 * 60);
-/// Certificates and methods that are known at a time: what they take is at most a MiB.
+/// Limit of certificate and method pairs; they take at most a MiB.
 const KEPT: usize = 1024;
-/// Of a line, as many bytes.
+/// Limit of a line in bytes.
 const LINE: usize = 512;
 
-/// Whose call to what: the certificate's serial number, and the method.
+/// The certificate's serial number and the method.
 pub(crate) type Key = (String, String);
 
-/// What was refused of late.
+/// Recent refusals.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals(HashMap<Key, Refused>);
 
 #[derive(Debug)]
 struct Refused {
-    /// When a line of it was last written.
+    /// Time of the last logged line.
     told: Instant,
-    /// Calls since then.
+    /// Number of refusals since then.
     more: u64,
-    /// The last of them.
+    /// Line of the last refusal.
     last: String,
 }
 
@@ -37,8 +37,7 @@ impl Refused {
 }
 
 impl Refusals {
-    /// Notes a call that was refused; returns the lines that are to be written at once. What is counted is told by
-    /// [`Refusals::due`].
+    /// Records a refused call. Returns the lines to write at once; [`Refusals::due`] returns the counts.
     pub(crate) fn note(&mut self, key: Key, mut line: String, now: Instant) -> Vec<String> {
         line.truncate(line.floor_char_boundary(LINE));
         if let Some(known) = self.0.get_mut(&key) {
@@ -64,7 +63,7 @@ impl Refusals {
         lines
     }
 
-    /// The counts that are to be told now. Who was refused no more is forgotten.
+    /// The counts that are due. Forgets the pairs without a new refusal.
     pub(crate) fn due(&mut self, now: Instant) -> Vec<String> {
         let mut lines = Vec::new();
         self.0.retain(|_, refused| {
@@ -81,7 +80,7 @@ impl Refusals {
         lines
     }
 
-    /// All that is counted and not told yet.
+    /// All counts not logged yet.
     pub(crate) fn end(&mut self) -> Vec<String> {
         self.0
             .drain()
@@ -108,7 +107,7 @@ mod tests {
         assert_eq!(note("1", "Reboot", "first"), ["first"]);
         let flood = (0..10_000).flat_map(|n| note("1", "Reboot", &format!("call {n}")));
         assert_eq!(flood.count(), 0);
-        // Another certificate and another method have lines of their own.
+        // Another certificate or method has its own lines.
         assert_eq!(note("2", "Reboot", "other"), ["other"]);
         assert_eq!(note("1", "Reset", "reset"), ["reset"]);
         assert!(note("1", "Reboot", "late").is_empty());
@@ -116,7 +115,7 @@ mod tests {
         let later = start + INTERVAL + Duration::from_secs(1);
         let again = refusals.note(key("1", "Reboot"), "again".to_owned(), later);
         assert!(again.is_empty());
-        // What is counted is told once, and who was refused no more is forgotten.
+        // A count is logged once. A pair without new refusals is forgotten.
         assert_eq!(refusals.due(start + 2 * INTERVAL), ["again repeated=1"]);
         assert!(refusals.due(start + 3 * INTERVAL).is_empty());
         assert!(refusals.0.is_empty());

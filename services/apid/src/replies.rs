@@ -1,18 +1,17 @@
-//! What the methods answer that can be asked of several nodes: one reply or a stream, and of which type.
+//! Answer types of the methods that can be called on several nodes: one reply or a stream.
 //!
-//! Another node's answer becomes part of one message, or one stream, with those of all others. Of bytes that
-//! are not what the method answers a client can read nothing, so they are looked at here, and cost the node
-//! that sent them its own place only.
+//! Other nodes' answers become parts of one merged message or stream. Bytes of a wrong type would make the whole
+//! unreadable for the client. So they are checked here and fail only the row of the node that sent them.
 
 use corten_api::{cluster, common, inspect, machine, storage, time};
 use prost::Message;
 
-/// How a method answers, and whether bytes are such an answer.
+/// How a method answers. The function checks that bytes are such an answer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Reply {
-    /// One message, a list of elements.
+    /// One message: a list of elements.
     One(fn(&[u8]) -> bool),
-    /// Messages without end.
+    /// A stream of messages.
     Stream(fn(&[u8]) -> bool),
 }
 
@@ -22,15 +21,15 @@ fn is<M: Message + Default>(bytes: &[u8]) -> bool {
     M::decode(bytes).is_ok()
 }
 
-/// What lists numbers: each of its bytes may become one of eight bytes while it is read, so it must not be long.
+/// Like [`is`], with a length limit: a list of numbers takes eight bytes of memory per encoded byte.
 fn is_short<M: Message + Default>(bytes: &[u8]) -> bool {
     bytes.len() <= SHORT && is::<M>(bytes)
 }
 
-/// A node's counters are a few KiB; in bytes.
+/// Limit in bytes; a node's counters take a few KiB.
 const SHORT: usize = 1 << 20;
 
-/// How the method at `path` answers, if it is one of those that can be asked of several nodes.
+/// How the method at `path` answers; `None` if it cannot be called on several nodes.
 pub(crate) fn of(path: &str) -> Option<Reply> {
     REPLIES
         .iter()
@@ -268,7 +267,7 @@ mod tests {
     use super::*;
     use corten_api::roles::METHODS;
 
-    /// Services whose methods may be asked of several nodes at once, by the contract.
+    /// Services whose methods may be called on several nodes, by the contract.
     const MANY: [&str; 5] = [
         "/machine.MachineService/",
         "/cluster.ClusterService/",
@@ -320,7 +319,7 @@ mod tests {
             machine::SystemStatResponse { messages }.encode_to_vec()
         };
         assert!(is_stat(&stat(1000)) && !is_stat(&stat(SHORT)));
-        // An element whose second field, a message, is cut short.
+        // An element whose second field, a message, is truncated.
         assert!(!is_memory(&[0x0a, 0x03, 0x12, 0x05, 0x00]));
         assert!(of("/machine.ImageService/List").is_none());
     }

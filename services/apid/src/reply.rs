@@ -1,4 +1,4 @@
-//! Bodies and refusals.
+//! Types of bodies, and refusals.
 
 use bytes::Bytes;
 use http::Response;
@@ -6,14 +6,14 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Empty};
 use tonic::Status;
 
-/// Whatever goes wrong while a body is passed on; HTTP/2 resets the stream.
+/// Any error while a body is passed on; HTTP/2 resets the stream.
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A body on its way to the caller.
 pub(crate) type Body = UnsyncBoxBody<Bytes, BoxError>;
 
-/// Bytes that keep `held` until the last of them has been sent: HTTP/2 takes a body's data as it comes, and the
-/// body is long gone while they wait for a caller that reads slowly.
+/// Bytes that hold `held` until they are sent. HTTP/2 takes a body's data at once, so the body may be gone while its
+/// data waits for a slow caller.
 pub(crate) fn counted(bytes: Bytes, held: impl Send + 'static) -> Bytes {
     Bytes::from_owner(Counted { bytes, _held: held })
 }

@@ -1,4 +1,4 @@
-//! Accepting connections: limits, TLS, who is there.
+//! Accepts connections: limits, TLS handshake, identification of the caller.
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -18,45 +18,46 @@ use crate::caller::{Caller, Done, RECHECK};
 use crate::log_limit::LogLimit;
 use crate::proxy::Proxy;
 
-/// Connections at once. One peer may be a gateway with many operators behind it, or another node that forwards,
-/// and yet not take all.
+/// Limits of concurrent connections. A peer may be a gateway of many operators or a forwarding node, but must not take
+/// all connections.
 pub(crate) const BOUNDS: Bounds = Bounds {
     connections: 512,
     each: 128,
-    // A handshake is over in milliseconds, but a client may begin all its connections at once.
+    // A handshake takes milliseconds, but a client may open all its connections at once.
     strangers: 256,
     strangers_each: 128,
     for_admins: 32,
 };
-/// A handshake that takes longer is not a client's.
+/// Timeout of a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Calls of one connection at once.
+/// Concurrent calls of one connection.
 const STREAMS: u32 = 128;
-/// Metadata of one call, in bytes: 1,024 nodes by IPv6 address are 80 KiB.
+/// Limit of the metadata of one call in bytes. 1,024 nodes as IPv6 addresses need 80 KiB.
 const HEADERS: u32 = 128 * 1024;
-/// A silent peer is asked for a sign of life, and dropped when none comes. So is one that does not come to
-/// the end of a call's metadata: in the midst of it HTTP/2 lets it send nothing else.
+/// Keep-alive of a silent peer, which is dropped without a reply. A peer that does not finish a call's metadata is
+/// dropped, too: until then HTTP/2 lets it send no other frame, not even a reply.
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_PATIENCE: Duration = Duration::from_secs(20);
-/// In maintenance anybody can connect: nobody may keep a connection for ever.
+/// Lifetime of a connection in maintenance mode. Any peer can connect then, so no connection may last for ever.
 const MAINTENANCE_CONNECTION: Duration = Duration::from_secs(10 * 60);
-/// What a connection costs: TLS and HTTP/2, and what its callers send and nobody reads yet, in bytes.
+/// Memory of a connection in bytes: TLS, HTTP/2, and unread data from its callers.
 pub(crate) const CONNECTION: usize = crate::connection::CONNECTION + CONNECTION_WINDOW as usize;
-/// What a call gets to come to an end that was begun just when its connection was found idle.
+/// Time for a call to finish that began just as its connection was found idle.
 const DRAIN: Duration = Duration::from_secs(30 * 60);
-/// And what those get whose certificate is not accepted any more: time to hear it, and no streams that go on.
+/// Time for the calls of a connection whose certificate is no longer accepted: enough to report the refusal, too short
+/// for a stream to go on.
 const FAREWELL: Duration = Duration::from_secs(3);
-/// Flow-control windows of uploads (a config, a snapshot): what a peer may send before somebody reads it.
+/// Flow-control windows in bytes of uploads (a config, a snapshot): the data a peer may send before it is read.
 const STREAM_WINDOW: u32 = 32 * 1024;
 const CONNECTION_WINDOW: u32 = 128 * 1024;
-/// What of an answer waits for a caller that reads slowly; HTTP/2 takes one frame more.
+/// Buffer in bytes of an answer whose caller reads slowly. HTTP/2 takes one more frame.
 pub(crate) const SEND_BUFFER: usize = 16 * 1024;
-/// How often it is looked at whether calls that were refused again are to be told.
+/// Interval of logging repeated refusals.
 const TELL_REPEATED: Duration = Duration::from_secs(60);
-/// After a failure to accept (no descriptors left) a pause, not a busy loop.
+/// Pause after a failed accept, for example without free file descriptors, instead of a busy loop.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// apid, ready to serve.
+/// The server.
 #[derive(Debug)]
 pub struct Server {
     proxy: Arc<Proxy>,
@@ -73,7 +74,7 @@ impl Server {
         }
     }
 
-    /// Serves for ever.
+    /// Accepts and serves connections for ever.
     pub async fn run(&self, listener: TcpListener) {
         let mut clock = interval(TELL_REPEATED);
         loop {
@@ -92,7 +93,7 @@ impl Server {
                     continue;
                 }
             };
-            // Who gets no place hears it at once: the connection is closed.
+            // A peer over its limit is told at once: its connection is closed.
             if let Some((place, evicted)) = self.places.enter(Peer::of(from.ip())) {
                 let refusals = self.refusals.clone();
                 let connection = connection(stream, self.proxy.clone(), place, refusals);
@@ -127,7 +128,7 @@ async fn connection(stream: TcpStream, proxy: Arc<Proxy>, place: Place, refusals
     let stream = match timeout(HANDSHAKE, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
-            // Port scans and health checks close at once: not worth a line.
+            // Port scans and health checks close at once and are not logged.
             if error.kind() != std::io::ErrorKind::UnexpectedEof {
                 refusals.say(&format!("{}: {error}", from.ip()));
             }
@@ -143,7 +144,7 @@ async fn connection(stream: TcpStream, proxy: Arc<Proxy>, place: Place, refusals
     );
     match caller {
         Ok(caller) => {
-            // In maintenance all are strangers.
+            // In maintenance mode every caller is a stranger.
             if caller.known().is_none_or(|known| place.keep(known)) {
                 serve(stream, proxy, Arc::new(caller)).await;
             } else {
@@ -156,7 +157,7 @@ async fn connection(stream: TcpStream, proxy: Arc<Proxy>, place: Place, refusals
     }
 }
 
-/// The certificates the caller has shown, which TLS has verified. In maintenance he was asked for none.
+/// The caller's certificates, verified by TLS; `None` in maintenance mode, which asks for none.
 fn shown(
     stream: &TlsStream<TcpStream>,
     maintenance: bool,
@@ -190,7 +191,7 @@ async fn serve(stream: TlsStream<TcpStream>, proxy: Arc<Proxy>, caller: Arc<Call
         .keep_alive_timeout(PING_PATIENCE)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
-    // How a peer hangs up is its own affair: only the end matters here.
+    // The way a peer closes its connection does not matter, only that it is closed.
     let served = async {
         let done = tokio::select! {
             _ = connection.as_mut() => return,

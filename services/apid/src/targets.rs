@@ -1,4 +1,4 @@
-//! Whom a call is for: the metadata `node`, `nodes`, `proxyfrom`.
+//! Routing of a call: the metadata `node`, `nodes`, `proxyfrom`.
 
 use std::net::Ipv6Addr;
 
@@ -9,21 +9,21 @@ use tonic::Status;
 use crate::local;
 use crate::replies::{self, Reply};
 
-/// More targets than this in one call are refused.
+/// Limit of targets in one call.
 const MOST: usize = 1024;
 
-/// The answerers of a call.
+/// The nodes of a call.
 #[derive(Debug)]
 pub(crate) enum Targets {
-    /// This node, its answer as it is.
+    /// This node; its answer is passed on unchanged.
     Here,
-    /// One node, its answer as it is.
+    /// One node; its answer is passed on unchanged.
     One(String),
-    /// Several, or one whose answer is to be labelled; and how they answer.
+    /// Several nodes, or one whose answer is labelled; with the method's kind of answer.
     Many(Vec<String>, Reply),
 }
 
-/// Reads the metadata of a call to `path`, in the order of the contract.
+/// Reads the routing metadata of a call to `path`, in the order of the contract.
 pub(crate) fn of(headers: &HeaderMap, path: &str, maintenance: bool) -> Result<Targets, Status> {
     if maintenance || headers.contains_key(PROXY_FROM) {
         return Ok(Targets::Here);
@@ -52,7 +52,7 @@ fn values(headers: &HeaderMap, key: &str) -> Result<Vec<String>, Status> {
     let mut found = Vec::new();
     for value in headers.get_all(key) {
         let text = value.to_str().map_err(|_| invalid(key))?;
-        // Several values may come in one header, joined (RFC 9110, 5.3).
+        // One header may hold several values (RFC 9110, 5.3).
         for part in text.split(',').map(str::trim) {
             if !is_host(part) {
                 return Err(invalid(key));
@@ -63,7 +63,7 @@ fn values(headers: &HeaderMap, key: &str) -> Result<Vec<String>, Status> {
     Ok(found)
 }
 
-/// A host name, or an IP address that may stand in brackets and have a zone; never a port.
+/// A host name, or an IP address, possibly with brackets and a zone; never a port.
 fn is_host(text: &str) -> bool {
     if text.contains([':', '[', ']', '%']) {
         return local::bare(text).parse::<Ipv6Addr>().is_ok();

@@ -1,4 +1,4 @@
-//! A stream that is read a little at a time, and tells whether anything came.
+//! A stream that yields after a few KiB, and records that data arrived.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -8,17 +8,17 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes that are read before others get their turn, and one read more. A read has at most 16 KiB, a frame of HTTP/2.
+/// Bytes read before other tasks run, plus one more read. One read has at most 16 KiB, the size of an HTTP/2 frame.
 const TURN: usize = 8 * 1024;
 
-/// A stream under HTTP/2. HTTP/2 reads as long as there is something to read, and keeps a few hundred bytes of every
-/// frame, however small, until it is taken: here those take it who wait for it, before more is read.
+/// The stream below HTTP/2. The HTTP/2 library reads as long as there is data and keeps a few hundred bytes per frame
+/// until a task takes it. Yielding lets the waiting tasks take their frames before more data is read.
 #[derive(Debug)]
 pub(crate) struct Turns<T> {
     stream: T,
-    /// Bytes of this turn.
+    /// Bytes read in this turn.
     read: usize,
-    /// Set when something comes.
+    /// Set when data arrives.
     heard: Arc<AtomicBool>,
 }
 
@@ -40,7 +40,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Turns<T> {
     ) -> Poll<io::Result<()>> {
         if self.read >= TURN {
             self.read = 0;
-            // Behind those who were woken by what came.
+            // Runs after the tasks that the data woke.
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -94,7 +94,7 @@ mod tests {
 
     use super::*;
 
-    /// Reads until there is no more for now, or it is others' turn.
+    /// Reads until no data is available, or the stream yields.
     async fn turn<T: AsyncRead + Unpin>(stream: &mut T) -> usize {
         let mut total = 0;
         poll_fn(|context| {

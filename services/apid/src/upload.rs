@@ -1,4 +1,4 @@
-//! What a caller sends, on its way to his answerer.
+//! Sends a caller's request to its answerer.
 
 use std::future::poll_fn;
 
@@ -9,7 +9,7 @@ use http_body_util::BodyExt as _;
 
 use crate::reply::Body;
 
-/// Sends a body to its end, or until nobody takes it any more.
+/// Sends a body until it ends or the answerer stops reading.
 pub(crate) async fn upload(mut body: Body, mut stream: SendStream<Bytes>) {
     loop {
         let frame = tokio::select! {
@@ -17,7 +17,7 @@ pub(crate) async fn upload(mut body: Body, mut stream: SendStream<Bytes>) {
             _ = poll_fn(|context| stream.poll_reset(context)) => return,
             frame = body.frame() => frame,
         };
-        // Whatever fails here, who waits for the answer hears.
+        // Errors are dropped here: the reader of the answer sees them.
         let sent = match frame {
             None => stream.send_data(Bytes::new(), true).map(|()| true),
             Some(Err(_)) => {
@@ -44,7 +44,7 @@ pub(crate) async fn upload(mut body: Body, mut stream: SendStream<Bytes>) {
     }
 }
 
-/// Waits until the other end takes more of the stream; `false` when it takes no more.
+/// Waits for room in the stream's window; false if the stream was reset.
 async fn has_room(stream: &mut SendStream<Bytes>) -> bool {
     stream.reserve_capacity(1);
     while stream.capacity() == 0 {

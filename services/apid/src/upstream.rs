@@ -1,4 +1,4 @@
-//! The way to machined: its socket.
+//! Connections to machined's socket.
 
 use std::path::PathBuf;
 

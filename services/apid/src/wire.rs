@@ -1,19 +1,18 @@
-//! Protocol buffers' encoding, without a type (protobuf.dev, "Encoding").
+//! Walks Protocol Buffers encoding without a type (protobuf.dev, "Encoding").
 
 use prost::encoding::{WireType, decode_key, decode_varint};
 
-/// Messages in messages are looked at down to here; those of the API have fewer levels.
+/// Depth limit of nested messages; those of the API are shallower.
 const LEVELS: usize = 16;
 
-/// Whether a message has more than `most` fields that have a length, those inside of others included. Such a
-/// field may be a message of two bytes, for which a decoder takes hundreds. Text that reads like a message is
-/// counted as one.
+/// Whether a message has more than `most` length-delimited fields, nested ones included. Such a field may be a message
+/// of two bytes that takes hundreds when decoded. Text that parses as a message counts as one.
 pub(crate) fn has_more_fields(message: &[u8], most: usize) -> bool {
     let mut left = most;
     count(message, LEVELS, &mut left).is_none()
 }
 
-/// Takes the fields from `left`; `None` when it is not enough. Bytes that are no message end where they are not.
+/// Subtracts the fields from `left`; `None` if there are too many. Bytes that do not parse end the walk.
 fn count(mut rest: &[u8], levels: usize, left: &mut usize) -> Option<()> {
     while let Some((inside, after)) = next(rest) {
         if let Some(inside) = inside {
@@ -27,7 +26,7 @@ fn count(mut rest: &[u8], levels: usize, left: &mut usize) -> Option<()> {
     Some(())
 }
 
-/// What the first field has inside if it has a length, and what follows it.
+/// The content of the first field if it is length-delimited, and the bytes after the field.
 fn next(mut rest: &[u8]) -> Option<(Option<&[u8]>, &[u8])> {
     let (_, wire) = decode_key(&mut rest).ok()?;
     let fixed = match wire {
@@ -42,7 +41,7 @@ fn next(mut rest: &[u8]) -> Option<(Option<&[u8]>, &[u8])> {
         }
         WireType::ThirtyTwoBit => 4,
         WireType::SixtyFourBit => 8,
-        // No message of the API has groups, and prost reads them without keeping anything.
+        // Groups do not occur in the API, and prost skips them.
         WireType::StartGroup | WireType::EndGroup => 0,
     };
     Some((None, rest.get(fixed..)?))
@@ -85,13 +84,13 @@ mod tests {
     fn small_messages_that_expand_in_memory_are_detected() {
         let bomb = wrapped(&[0x12, 0x00].repeat(4 << 20));
         assert!(has_more_fields(&bomb, crate::fanout::FIELDS));
-        // Cut short: a decoder would have made all of them before it sees that.
+        // Truncated: a decoder would build all fields before it notices.
         let cut = wrapped(&[&bomb[..], &[0xff]].concat());
         assert!(has_more_fields(&cut, crate::fanout::FIELDS));
-        // As long, but one text.
+        // Of the same length, but one text.
         let text = wrapped(&wrapped(&vec![b'x'; 8 << 20]));
         assert!(!has_more_fields(&text, crate::fanout::FIELDS));
-        // Deeper than anything is.
+        // Deeper than any message of the API.
         let mut deep = Vec::new();
         for _ in 0..10_000 {
             deep = wrapped(&deep);

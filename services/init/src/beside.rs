@@ -1,21 +1,22 @@
-//! What systemd-stub takes from beside the image, on the EFI partition: credentials and extensions of systemd. Nobody
-//! has signed them, also under Secure Boot; they come as files below `/.extra` of the initramfs.
-//! Owns: their names, for a line on the console. Never: reads one; they end with the initramfs.
+//! Files that systemd-stub adds from the EFI partition: credentials and extensions of systemd. They are unsigned even
+//! under Secure Boot, and appear below `/.extra` of the initramfs.
+//!
+//! This module reports their names on the console. It never reads a file; all of them disappear with the initramfs.
 
 use std::fs;
 use std::path::Path;
 
-/// Where the stub puts them: a directory for each kind (systemd-stub(7)).
+/// Directory of the stub's files, with a subdirectory per kind (systemd-stub(7)).
 const DIRECTORY: &str = ".extra";
-/// How many are named.
+/// Limit of reported names.
 const MOST: usize = 8;
 /// Characters of a name that are shown.
 const LONGEST: usize = 80;
 
-/// A line for each of the files in the initramfs at `top`, and one for those that are too many.
+/// A line per file in the initramfs at `top`, up to a limit, and a line for the rest.
 pub fn complaints(top: &Path) -> Vec<String> {
     let mut names = Vec::new();
-    // Files of the directory itself are sections of the image, which its signature covers.
+    // Files in the directory itself are sections of the image, which its signature covers.
     for kind in list(&top.join(DIRECTORY)) {
         let files = list(&top.join(DIRECTORY).join(&kind));
         names.extend(files.iter().map(|file| format!("{kind}/{file}")));
@@ -33,7 +34,7 @@ pub fn complaints(top: &Path) -> Vec<String> {
     lines
 }
 
-/// The names in a directory, sorted; of what is none, none.
+/// The names in a directory, sorted; empty if there is no directory.
 fn list(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries
@@ -43,7 +44,7 @@ fn list(directory: &Path) -> Vec<String> {
     names
 }
 
-/// A name that cannot write anything else on the console.
+/// The name without characters that could control the console.
 fn shown(name: &str) -> String {
     let printable = |c: char| if c.is_ascii_graphic() { c } else { '?' };
     name.chars().take(LONGEST).map(printable).collect()

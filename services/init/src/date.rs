@@ -1,22 +1,22 @@
-//! The date of the image: its `SOURCE_DATE_EPOCH`, as a file of the initramfs.
+//! The date of the image: its `SOURCE_DATE_EPOCH`, stored in the initramfs.
 
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Where machined finds it.
+/// Environment variable that passes the date to machined.
 pub const VARIABLE: &str = "CORTEN_IMAGE_DATE";
 
 const FILE: &str = "source-date-epoch";
 
-/// Of the initramfs at `top`; `None` when it has none that can be read.
+/// The date in the initramfs at `top`; `None` if it is missing or unreadable.
 pub fn of_image(top: &Path) -> Option<SystemTime> {
     let text = fs::read_to_string(top.join(FILE)).ok()?;
     let seconds = text.trim().parse().ok()?;
     UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
 }
 
-/// In seconds since 1970.
+/// The date in seconds since 1970.
 pub fn text(date: SystemTime) -> Option<String> {
     let since = date.duration_since(UNIX_EPOCH).ok()?;
     Some(since.as_secs().to_string())

@@ -1,4 +1,4 @@
-//! The one way out when the node cannot boot: say why and what helps, count down, restart.
+//! Ends a failed boot: reports the reason and a remedy, counts down, restarts.
 
 use std::fs;
 use std::thread;
@@ -8,16 +8,16 @@ use corten_sys::power::{self, End};
 
 use crate::log::Log;
 
-/// Long enough to read the line, short enough for an unattended node (design, section 4).
+/// Delay before the restart: long enough to read the line, short enough for an unattended node (design, section 4).
 const SECONDS: u32 = 10;
 
 /// Remedy for a damaged image.
 pub const REWRITE: &str =
     "the image is damaged: write or download it again, and compare SHA256SUMS";
-/// Remedy for what should not be possible.
+/// Remedy for an unexpected failure.
 pub const REPORT: &str = "please report this line together with the version of the image";
 
-/// Why the node cannot boot.
+/// Reason why the node cannot boot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     what: String,
@@ -25,7 +25,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// `what` went wrong, for a person; `remedy` is what that person can do.
+    /// `what` describes the failure, `remedy` the operator's action.
     pub fn new(what: String, remedy: &'static str) -> Failure {
         Failure { what, remedy }
     }
@@ -37,7 +37,7 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// Says why, then restarts the machine, or waits for ever with `corten.panic=0` or `panic=0`.
+/// Reports the failure and restarts the machine. With `corten.panic=0` or `panic=0` waits for ever.
 pub fn end(failure: &Failure) -> ! {
     let log = Log::open();
     log.complain(&failure.to_string());
@@ -59,7 +59,7 @@ pub fn end(failure: &Failure) -> ! {
     }
 }
 
-/// Whether the last of the `panic` parameters says 0.
+/// Whether the last `panic` parameter is 0.
 fn waits_for_ever(parameters: &str) -> bool {
     let value = |word: &str| {
         ["corten.panic=", "talos.panic=", "panic="]

@@ -1,4 +1,4 @@
-//! What init says, in the kernel's log and so on the console.
+//! Messages of init, written to the kernel log and so to the console.
 
 use std::path::Path;
 
@@ -6,25 +6,25 @@ use corten_sys::kmsg::{Level, Writer};
 
 const PREFIX: &str = "[corten] [initramfs] ";
 
-/// The kernel's log, or standard error where that cannot be opened.
+/// Writer to the kernel log, or to standard error if that cannot be opened.
 pub struct Log {
     kernel: Option<Writer>,
 }
 
 impl Log {
-    /// Never fails: a boot does not stop because it cannot be told.
+    /// Never fails: a missing log does not stop the boot.
     pub fn open() -> Log {
         Log {
             kernel: Writer::open(Path::new("/dev/kmsg")).ok(),
         }
     }
 
-    /// Says how the boot goes.
+    /// Logs progress.
     pub fn say(&self, text: &str) {
         self.write(Level::Info, text);
     }
 
-    /// Says what went wrong; shown on the console even with `quiet`.
+    /// Logs a failure; shown on the console even with `quiet`.
     pub fn complain(&self, text: &str) {
         self.write(Level::Error, text);
     }

@@ -1,11 +1,12 @@
-//! The first program of the initramfs: makes the real root file system and hands over to machined.
+//! The first program of the initramfs: assembles the root file system and executes machined.
 //!
-//! Owns: the machine from the kernel's first `exec` until machined's. One straight line: mount the kernel's
-//! file systems, raise the clock to the image's date, assemble the root from `/rootfs.squashfs` and the layers of
-//! `/extensions.list`, free the initramfs, `switch_root`, `exec`.
-//! Never does: load modules, look at disks or the network, read a machine config or what lies beside the image, stay.
-//! Talks to: the kernel only, through `corten-sys`. What fails is said in one line on the console with a
-//! remedy, and the machine restarts (`failure.rs`).
+//! Owns: the machine from the kernel's `exec` to machined's. It mounts the kernel's file systems and raises the clock
+//! to the image's date. Then it assembles the root from `/rootfs.squashfs` and the layers of `/extensions.list`, frees
+//! the initramfs, and does `switch_root` and `exec`.
+//! Never does: load modules, use disks or the network, read a machine config or files next to the image, stay in
+//! memory.
+//! Talks to: the kernel only, through `corten-sys`. A failure is one line on the console with a remedy, and the machine
+//! restarts (`failure.rs`).
 //! On a laptop: `init --print` shows the early mounts; everything else needs to be process 1.
 
 mod beside;
@@ -26,9 +27,9 @@ use corten_sys::{clock, console, host, mount, sysctl};
 use failure::Failure;
 use log::Log;
 
-/// Where the root file system is put together before it becomes `/`.
+/// Mount point of the root file system before it becomes `/`.
 const NEW_ROOT: &str = "/root";
-/// machined, in the new root.
+/// Path of machined in the new root.
 const NEXT: &str = "/usr/bin/init";
 
 fn main() -> ExitCode {
@@ -53,14 +54,14 @@ fn main() -> ExitCode {
     failure::end(&failure)
 }
 
-/// The whole job. Returns only when a step failed.
+/// Boots. Returns only if a step failed.
 fn boot() -> Result<std::convert::Infallible, Failure> {
     mounts::mount_all()?;
-    // A machine may have no console; what is written there is then lost, the kernel's log is not.
+    // A machine may have no console. Output is then lost, but not the kernel log.
     if console::attach(Path::new("/dev/console")).is_err() {
         let _ = console::attach(Path::new("/dev/null"));
     }
-    // The kernel would otherwise drop lines of a chatty boot.
+    // Without it the kernel drops lines of a verbose boot.
     let _ = sysctl::write(Path::new("/proc/sys"), "kernel.printk_devkmsg", "on");
     let log = Log::open();
     let date = date::of_image(Path::new("/"));
@@ -89,7 +90,8 @@ fn boot() -> Result<std::convert::Infallible, Failure> {
     Err(hand_over(date))
 }
 
-/// A machine without a battery starts in 1970. An image is no older than the present.
+/// Raises the clock to the image's date: a machine without a clock battery starts in 1970, and the image is not from
+/// the future.
 fn raise_clock(date: Option<SystemTime>, log: &Log) {
     let Some(date) = date else {
         return log.complain("the image has no date; the clock is taken as it is");
@@ -103,7 +105,7 @@ fn raise_clock(date: Option<SystemTime>, log: &Log) {
     }
 }
 
-/// Becomes machined, with nothing of this program's environment but what machined cannot find out itself.
+/// Executes machined. Its environment has only values that machined cannot find out itself.
 fn hand_over(date: Option<SystemTime>) -> Failure {
     let mut next = Command::new(NEXT);
     next.arg0("/sbin/init").env_clear().env("PATH", "/usr/bin");

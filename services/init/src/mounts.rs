@@ -1,4 +1,4 @@
-//! The first mounts, as a table.
+//! The early mounts.
 
 use std::fmt::Write;
 use std::fs;
@@ -9,7 +9,7 @@ use corten_sys::mount::{self, MountFlags};
 
 use crate::failure::{Failure, REPORT};
 
-/// One mount that init makes and then moves into the real root.
+/// A mount that init makes and then moves into the real root.
 struct Early {
     target: &'static str,
     fstype: &'static str,
@@ -21,7 +21,7 @@ const STRICT: MountFlags = MountFlags::NOSUID
     .union(MountFlags::NODEV)
     .union(MountFlags::NOEXEC);
 
-/// In the order in which they are made. `/run` comes along so that what init leaves there lasts.
+/// In order of mounting. `/run` is moved, too, so that init's files there survive.
 const EARLY: [Early; 4] = [
     Early {
         target: "/dev",
@@ -49,7 +49,7 @@ const EARLY: [Early; 4] = [
     },
 ];
 
-/// The table for people.
+/// The table as text.
 pub fn table() -> String {
     let mut text = String::new();
     for entry in &EARLY {
@@ -93,7 +93,7 @@ fn make(entry: &Early) -> io::Result<()> {
         entry.flags,
         entry.data,
     ) {
-        // The kernel mounts /dev by itself when built with DEVTMPFS_MOUNT.
+        // The kernel mounts /dev itself when built with DEVTMPFS_MOUNT.
         Err(error) if error.kind() == io::ErrorKind::ResourceBusy => Ok(()),
         result => result,
     }

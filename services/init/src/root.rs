@@ -1,4 +1,4 @@
-//! The root file system: one squashfs, or several as the layers of a read-only overlay.
+//! The root file system: one squashfs, or several as layers of a read-only overlay.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -16,24 +16,25 @@ const FLAGS: MountFlags = MountFlags::RDONLY
     .union(MountFlags::NODEV);
 const SUPERBLOCK_MAGIC: [u8; 4] = *b"hsqs";
 
-/// Names the image's layers, one a line. What else lies in the directory came with an archive that a boot loader put
-/// before the image's, which has its own list.
+/// Lists the image's layers, one per line. A boot loader may prepend another archive to the initramfs; its files are
+/// not in the list, because the image's list replaces its own.
 const LIST: &str = "extensions.list";
 
-/// The layer with the machine config of the image. It is no extension: a node that came up without it would
-/// take a config from anybody.
+/// The layer with the image's machine config. It is not an extension: a node that starts without it would accept a
+/// config from any caller.
 const CONFIG_LAYER: &str = "99-config.squashfs";
 
-/// What the root is made of.
+/// The images of the root file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parts {
     base: PathBuf,
-    /// In lexical order; a later one lies above an earlier one.
+    /// In lexical order; a later layer covers an earlier one.
     layers: Vec<PathBuf>,
 }
 
 impl Parts {
-    /// Looks in the initramfs at `top`. Layers that the image does not list are left out, which `complain` says.
+    /// Finds the images in the initramfs at `top`. Skips layers that the image does not list, and reports them to
+    /// `complain`.
     pub fn find(top: &Path, complain: impl Fn(&str)) -> Result<Parts, Failure> {
         let base = top.join("rootfs.squashfs");
         if !base.is_file() {
@@ -65,7 +66,7 @@ impl Parts {
         Ok(Parts { base, layers })
     }
 
-    /// The same root without what a node can do without; `None` when that is all of it.
+    /// The root without optional layers; `None` if there are none.
     fn without_extensions(&self) -> Option<Parts> {
         let mut fewer = self.clone();
         fewer.layers.retain(|layer| !is_extension(layer));
@@ -87,10 +88,10 @@ impl std::fmt::Display for Parts {
     }
 }
 
-/// Mounts the parts read-only at `target`, where `program` must be one that can be read.
+/// Mounts the images read-only at `target`, and checks that `program` in it is readable.
 ///
-/// An extension that cannot be mounted is left out; when the root does not work with the others, all are.
-/// `complain` says so.
+/// Skips an extension that cannot be mounted. If the root does not work with the remaining ones, skips all extensions.
+/// Reports skipped extensions to `complain`.
 pub fn assemble(
     parts: &Parts,
     target: &Path,
@@ -111,7 +112,7 @@ pub fn assemble(
     }
 }
 
-/// An overlay of the parts at `target`; of fewer than two layers, the base itself.
+/// Mounts an overlay of the images at `target`, or the base alone if it is the only layer.
 fn mount_root(parts: &Parts, target: &Path, complain: impl Fn(&str)) -> Result<(), Failure> {
     if parts.layers.is_empty() {
         return mount_image(&parts.base, target);
@@ -122,14 +123,14 @@ fn mount_root(parts: &Parts, target: &Path, complain: impl Fn(&str)) -> Result<(
     } else {
         mount_image(&parts.base, target)
     };
-    // The overlay holds the layers; nobody shall reach them past it.
+    // The overlay keeps the layers alive; detach them so that no path leads to them.
     for layer in &layers {
         let _ = mount::detach(layer);
     }
     mounted
 }
 
-/// Mounts every part at a place of its own; answers the places, the base first.
+/// Mounts every image at its own mount point; returns the mount points, the base first.
 fn mount_layers(
     parts: &Parts,
     mount: impl Fn(&Path, &Path) -> Result<(), Failure>,
@@ -163,7 +164,7 @@ fn stack(layers: &[PathBuf], target: &Path) -> Result<(), Failure> {
     })
 }
 
-/// overlayfs takes the topmost layer first.
+/// The option `lowerdir`; overlayfs expects the top layer first.
 fn lower_directories(layers: &[PathBuf]) -> String {
     let names: Vec<String> = layers
         .iter()
@@ -185,7 +186,7 @@ fn mount_image(image: &Path, target: &Path) -> Result<(), Failure> {
         .map_err(|error| failed("is damaged or needs a feature this kernel lacks", &error))
 }
 
-/// Tells a damaged file from a kernel that cannot mount it.
+/// Distinguishes a damaged file from an unsupported one.
 fn check_magic(image: &Path) -> io::Result<()> {
     let mut start = [0; SUPERBLOCK_MAGIC.len()];
     fs::File::open(image)?.read_exact(&mut start)?;
@@ -204,9 +205,9 @@ fn make_directory(path: &Path) -> Result<(), Failure> {
         .map_err(|error| Failure::new(format!("cannot make {}: {error}", path.display()), REWRITE))
 }
 
-/// Reads the whole of the next program: damage shows here as an error to report, and not later as a dead
-/// process 1. What is read stays in the page cache, so the program starts none the slower. Each half is read by a
-/// thread of its own, as the time goes into decompression.
+/// Reads the whole of the next program, so that damage is reported here instead of crashing process 1. The data stays
+/// in the page cache, so the program does not start slower. Two threads read one half each, because decompression takes
+/// the time.
 fn check_program(program: &Path) -> Result<(), Failure> {
     let failed = |error: &io::Error| {
         Failure::new(

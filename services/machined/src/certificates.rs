@@ -1,5 +1,5 @@
-//! The node's certificates, but for who makes them when (`controllers/secrets`): what a config must have, how
-//! long one is used, and the files daemons read.
+//! The node's certificates: checks of a config, renewal times, and the files of daemons. `controllers/secrets` decides
+//! when a certificate is made.
 
 use std::io;
 use std::path::Path;
@@ -10,38 +10,38 @@ use corten_config::Document;
 use corten_config::kinds::TrustedRootsConfig;
 use corten_pki::{Ca, CertificateAndKey, PkiError};
 
-/// Why a config does not let the node serve its API.
+/// Reason why a config does not let the node serve its API.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The config has no authority that can sign.
+    /// The config has no authority with a key.
     #[error("machine.ca has no key on this node")]
     NoAuthority,
     /// The authority cannot sign.
     #[error("machine.ca cannot sign")]
     Authority(#[source] PkiError),
-    /// A worker believes nobody.
+    /// A worker's config has no usable authority.
     #[error("machine.ca.crt and machine.acceptedCAs: no certificate in them can be used")]
     Accepted(#[source] PkiError),
-    /// A worker has nothing to show to trustd.
+    /// A worker's config has no token for trustd.
     #[error(
         "machine.token is empty: a node without the key of machine.ca gets its certificate by it"
     )]
     NoToken,
-    /// Of registries or of further authorities: the field, and why it holds no certificate.
+    /// A certificate of a registry or of further authorities is unusable; with the name of the field.
     #[error("{0}: a certificate in it cannot be used")]
     Unusable(String, #[source] PkiError),
-    /// One of the names is none.
+    /// A name is invalid.
     #[error("machine.certSANs")]
     Names(#[source] PkiError),
 }
 
-/// Whether a node can serve by this config: it can sign its certificate, or ask trustd for one.
+/// Checks that a node can serve with this config: it can sign its certificate, or ask trustd for one.
 ///
 /// # Errors
-/// What the config lacks.
+/// The missing or invalid part of the config.
 pub fn check(document: &Document) -> Result<(), ConfigError> {
     let machine = &document.machine;
-    // Made and thrown away: the names go the way they will go.
+    // A discarded request validates the names as the real one will.
     corten_pki::server_request("", &machine.cert_sans).map_err(ConfigError::Names)?;
     check_authorities(document)?;
     match signer(document) {
@@ -62,7 +62,7 @@ pub fn check(document: &Document) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// One that containerd cannot read would keep it from pulling anything from the registry.
+/// An authority that containerd cannot parse would block all pulls from its registry.
 fn check_authorities(document: &Document) -> Result<(), ConfigError> {
     for roots in document.all::<TrustedRootsConfig>() {
         let field = || format!("TrustedRootsConfig {}: certificates", roots.name);
@@ -79,7 +79,7 @@ fn check_authorities(document: &Document) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Whether there are certificates, and each is one.
+/// Checks that the PEM text has certificates and that all of them parse.
 fn check_pem(pem: &str) -> Result<(), PkiError> {
     let found = corten_pki::certificates_from_pem(pem.as_bytes())?;
     found
@@ -90,14 +90,14 @@ fn check_pem(pem: &str) -> Result<(), PkiError> {
 /// The authority of the API.
 ///
 /// # Errors
-/// The config has none that can sign.
+/// If the config has no authority that can sign.
 pub fn signer(document: &Document) -> Result<Ca, ConfigError> {
     let ca = document.machine.ca.as_ref().filter(|ca| !ca.key.is_empty());
     let ca = ca.ok_or(ConfigError::NoAuthority)?;
     Ca::from_pem(&ca.crt, ca.key.expose()).map_err(ConfigError::Authority)
 }
 
-/// A certificate in use, and what it was made for.
+/// A certificate in use, and the parameters it was made for.
 #[derive(Debug)]
 pub struct Held<W> {
     made_for: W,
@@ -107,11 +107,11 @@ pub struct Held<W> {
 }
 
 impl<W: PartialEq> Held<W> {
-    /// Takes one into use at `now`. Half of what is left of its life counts, so that one from a node whose
-    /// clock is far behind is not replaced again and again.
+    /// Takes a certificate into use at `now`. Renewal is due after half of its remaining life. So a certificate from a
+    /// node whose clock is far behind is not renewed again and again.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// If the certificate cannot be parsed.
     pub fn new(
         issued: &CertificateAndKey,
         made_for: W,
@@ -129,8 +129,8 @@ impl<W: PartialEq> Held<W> {
         })
     }
 
-    /// How long it can still be used for `wanted`; `None` when another is due: it was made for something
-    /// else, half of its life is over, or the clock was set to where it is not valid.
+    /// Time until renewal, if the certificate fits `wanted`. `None` if a new one is due: the parameters changed, half
+    /// of its life is over, or it is not valid at `now`.
     pub fn left(&self, wanted: &W, now: SystemTime) -> Option<Duration> {
         if self.made_for != *wanted || now < self.from {
             return None;
@@ -139,12 +139,12 @@ impl<W: PartialEq> Held<W> {
         left.filter(|left| !left.is_zero())
     }
 
-    /// Whether it was made for `wanted`.
+    /// Whether the certificate was made for `wanted`.
     pub fn is_for(&self, wanted: &W) -> bool {
         self.made_for == *wanted
     }
 
-    /// Until when it is valid, in RFC 3339.
+    /// End of its validity in RFC 3339.
     pub fn not_after(&self) -> String {
         let since = self.until.duration_since(UNIX_EPOCH).unwrap_or_default();
         prost_types::Timestamp {
@@ -155,11 +155,11 @@ impl<W: PartialEq> Held<W> {
     }
 }
 
-/// Makes the files of a directory these, each replaced at once and readable by `uid` only, in this order; those
-/// without text are removed.
+/// Writes the files of a directory in this order. Each is replaced atomically and readable by `uid` only; a file
+/// without text is removed.
 ///
 /// # Errors
-/// A file cannot be written.
+/// If a file cannot be written.
 pub fn write_files(directory: &Path, uid: u32, files: &[(&str, Option<&str>)]) -> io::Result<()> {
     let access = Access {
         mode: 0o400,
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(held.left(&"node", now() - 2 * HOUR), None);
         assert_eq!(held.left(&"node", now() + 1000 * HOUR), None);
         assert_eq!(held.not_after(), "2027-01-16T08:00:00Z");
-        // From a node whose clock is 20 hours behind.
+        // Issued by a node whose clock is 20 hours behind.
         let held = Held::new(&issued, "node", now() + 20 * HOUR).unwrap();
         assert_eq!(held.left(&"node", now() + 20 * HOUR), Some(2 * HOUR));
     }
@@ -237,7 +237,7 @@ mod tests {
         with(kind, machine, "HostnameConfig\nauto: stable")
     }
 
-    /// With a document of its own, of which `more` is the kind and what follows it.
+    /// A config with another document, whose kind and fields are `more`.
     fn with(kind: &str, machine: &str, more: &str) -> Document {
         let text = format!(
             "version: v1alpha1\nmachine:\n  type: {kind}\n{machine}\ncluster:\n  controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}\n---\napiVersion: v1alpha1\nkind: {more}\n"

@@ -1,7 +1,6 @@
-//! The machine config between boots. A power cut at any moment leaves the old
-//! or the new config, whole.
+//! Stores the machine config between boots. A power loss at any moment leaves the complete old or new config.
 //!
-//! | file | what it is |
+//! | file | content |
 //! |---|---|
 //! | `config.yaml` | the config of the next boot |
 //! | `config.good.yaml` | the last one that became active |
@@ -18,24 +17,23 @@ const CURRENT: &str = "config.yaml";
 const GOOD: &str = "config.good.yaml";
 const PREVIOUS: &str = "config.previous.yaml";
 
-/// A directory that holds the config.
+/// The directory of the stored configs.
 #[derive(Debug, Clone)]
 pub struct ConfigStore {
     directory: PathBuf,
 }
 
-/// What was found.
+/// Result of loading.
 #[derive(Debug, Default)]
 pub struct Loaded {
-    /// The newest config that can be used, if there is one.
+    /// The newest usable config.
     pub document: Option<Document>,
-    /// Why newer ones cannot, for the console.
+    /// Problems of newer configs, for the console.
     pub complaints: Vec<String>,
 }
 
 impl ConfigStore {
-    /// The store on a volume; `None` when none is mounted there, and what is
-    /// written would be gone after a reboot.
+    /// The store on a volume; `None` if no volume is mounted there, because files would not survive a reboot.
     #[must_use]
     pub fn on_volume(mount_point: &Path) -> Option<ConfigStore> {
         durable::is_volume(mount_point).then(|| ConfigStore::at(mount_point))
@@ -47,32 +45,32 @@ impl ConfigStore {
         }
     }
 
-    /// Makes a config that of the next boot. Once this returns, it is on the disk.
+    /// Stores the config of the next boot durably.
     ///
     /// # Errors
-    /// The volume is full or broken; the old config is still there.
+    /// If the volume is full or broken. The old config stays.
     pub fn save(&self, text: &str) -> io::Result<()> {
         durable::replace(&self.directory, CURRENT, text.as_bytes())
     }
 
-    /// Remembers a config that has become active, and the one before it.
+    /// Stores a config that became active, and keeps the one before it.
     ///
     /// # Errors
-    /// The volume is full or broken; what was remembered still is.
+    /// If the volume is full or broken. The stored configs stay.
     pub fn remember(&self, text: &str) -> io::Result<()> {
         let good = match fs::read_to_string(self.directory.join(GOOD)) {
             Ok(good) if good == text => return Ok(()),
             Ok(good) => Some(good),
             Err(_) => None,
         };
-        // A damaged one would only push a usable one out.
+        // A damaged file must not replace the usable previous one.
         if good.is_some_and(|good| Document::parse(good.as_bytes()).is_ok()) {
             durable::rename(&self.directory, GOOD, PREVIOUS)?;
         }
         durable::replace(&self.directory, GOOD, text.as_bytes())
     }
 
-    /// The newest config that can be used.
+    /// Loads the newest usable config.
     #[must_use]
     pub fn load(&self) -> Loaded {
         let mut loaded = Loaded::default();
@@ -168,10 +166,10 @@ mod tests {
             "{:?}",
             loaded.complaints
         );
-        // As after going back to a version that knows less.
+        // As after a downgrade to a version that rejects the file.
         damage(GOOD);
         assert_eq!(name(&store.load()), Some("a"));
-        // What is damaged never pushes out what is not.
+        // A damaged file never replaces a usable one.
         store.remember(&config("c")).unwrap();
         damage(GOOD);
         assert_eq!(name(&store.load()), Some("a"));
@@ -187,8 +185,7 @@ mod tests {
         store.save(&config("old")).unwrap();
         store.remember(&config("old")).unwrap();
         let new = config("new");
-        // The write was cut off after any number of bytes: the old one counts,
-        // and the next write does not trip over the rest.
+        // The write was torn after any number of bytes: the old config counts, and the next write overwrites the rest.
         for length in 0..=new.len() {
             fs::write(directory.path().join(UNFINISHED), &new[..length]).unwrap();
             let loaded = store.load();
@@ -196,7 +193,7 @@ mod tests {
         }
         store.save(&new).unwrap();
         assert_eq!(name(&store.load()), Some("new"));
-        // Between the two renames of `remember` the current one is whole.
+        // Between the two renames of `remember` the current file is intact.
         durable::rename(directory.path(), GOOD, PREVIOUS).unwrap();
         assert_eq!(name(&store.load()), Some("new"));
         fs::write(directory.path().join(CURRENT), "").unwrap();
@@ -207,7 +204,7 @@ mod tests {
     fn failed_write_keeps_the_old_config() {
         let (directory, store) = store();
         store.save(&config("old")).unwrap();
-        // A directory in the way fails the write whoever runs the test.
+        // A directory in the way makes the write fail, even for root.
         fs::create_dir(directory.path().join(UNFINISHED)).unwrap();
         store.save(&config("new")).unwrap_err();
         assert_eq!(name(&store.load()), Some("old"));
@@ -246,7 +243,7 @@ mod tests {
             let hosts = fs::read_to_string(volume.join("hosts")).unwrap();
             assert_eq!(hosts, "old");
             assert_eq!(files(), before);
-            // When there is room again, everything goes on.
+            // After space is freed, writes succeed again.
             fs::remove_file(volume.join("filler")).unwrap();
             drop(filler);
             store.save(&config("new")).unwrap();

@@ -1,5 +1,5 @@
-//! The one way out of process 1. Whatever ends this boot (a request, a signal, a fatal error, a bug) comes
-//! here; nothing returns from here.
+//! The only exit of process 1. Every end of the boot (a request, a signal, a fatal error, a panic) comes here and never
+//! returns.
 
 mod step;
 
@@ -26,45 +26,45 @@ use crate::last_stop::{self, Reason, Stop};
 use crate::meta;
 use step::Steps;
 
-/// Between SIGTERM and SIGKILL for what no service owns: pods that are left, their shims.
+/// Time between SIGTERM and SIGKILL for processes outside services: remaining pods and their shims.
 const GRACE: Duration = Duration::from_secs(5);
-/// For SIGKILL to do its work; a process in uninterruptible sleep outlives it anyway.
+/// Timeout after SIGKILL. A process in uninterruptible sleep survives it anyway.
 const KILL: Duration = Duration::from_secs(2);
-/// A step that makes no progress for so long waits for what is dead: a server, a disk.
+/// Timeout of a step without progress: it waits for a dead server or disk.
 const STUCK: Duration = Duration::from_secs(60);
-/// The same for a mount once another one has hung: a dead server has many.
+/// The same for a mount after another one has hung: a dead server has many mounts.
 const STUCK_LATER: Duration = Duration::from_secs(5);
-/// The same for wiping, which has a sign of life every 64 MiB.
+/// The same for wiping, which reports progress every 64 MiB.
 const WIPE_STUCK: Duration = Duration::from_secs(600);
 const POLL: Duration = Duration::from_millis(50);
-/// Long enough to read why (the reference's number).
+/// Seconds to read the reason (the reference's value).
 const COUNTDOWN: u32 = 10;
 
-/// Two threads may fail at once; the second waits for the first to end the machine.
+/// Two threads may fail at once; the second waits until the first ends the machine.
 static ENTERED: AtomicBool = AtomicBool::new(false);
 
-/// How a boot ends.
+/// Parameters of the end of a boot.
 #[derive(Debug)]
 pub struct Ending {
-    /// By a restart, or for good.
+    /// Restart or power off.
     pub end: End,
-    /// Why, for the next boot.
+    /// Reason, for the next boot.
     pub stop: Stop,
-    /// What is emptied when nothing uses it any more, in this order.
+    /// Devices to wipe after all unmounts, in this order.
     pub wipe: Vec<Target>,
 }
 
-/// Ends what still runs, writes down why, unmounts, wipes, flushes, and ends the machine.
+/// Ends all processes, records the reason, unmounts, wipes, flushes, and ends the machine.
 pub fn finish(ending: &Ending) -> ! {
     enter();
     leave(ending)
 }
 
-/// Says why the node cannot go on, counts down, then restarts, or stays with `corten.panic=0`.
+/// Reports why the node cannot continue, counts down, and restarts. With `corten.panic=0` halts instead.
 pub fn fatal(why: &str) -> ! {
     enter();
     console::error(&format!("cannot go on: {why}"));
-    // Whatever is wrong may be wrong here, too.
+    // Reading the command line may fail as well, for the same reason.
     if panics::caught_here(stays_on_failure).unwrap_or(false) {
         console::error("not restarting, because the kernel parameter panic is 0");
         wait_for_ever();
@@ -91,7 +91,7 @@ fn enter() {
 }
 
 fn leave(ending: &Ending) -> ! {
-    // Who fed them is gone.
+    // The watchdogs' feeder is gone; the steps feed them now.
     let watchdogs = || watchdog::running(Path::new(watchdog::CLASS), Path::new("/dev"));
     let steps = Steps::new(panics::caught_here(watchdogs).unwrap_or_default());
     let end = and_write_back(
@@ -111,17 +111,17 @@ fn leave(ending: &Ending) -> ! {
     wait_for_ever()
 }
 
-/// Does both, also the second after a bug in the first. What is left undone is no reason to stay; the next boot repairs
-/// what was mounted.
+/// Runs `clear_up` and then `write_back`, even if the first panics. An incomplete cleanup is no reason to stay: the
+/// next boot repairs the file systems.
 fn and_write_back(clear_up: impl FnOnce() -> End, write_back: impl FnOnce()) -> End {
     let end = panics::caught_here(clear_up).unwrap_or(End::Restart);
     let _ = panics::caught_here(write_back);
     end
 }
 
-/// All that is done before the machine ends but to flush, and how it shall.
+/// Everything before the final flush. Returns whether to restart or power off.
 fn clear_up(steps: &Steps, Ending { end, stop, wipe }: &Ending) -> End {
-    // What fails is told, and no reason to stay.
+    // A failed step is logged and skipped.
     let _ = steps.run("ending all processes", STUCK, |_| end_processes());
     let (stop, targets) = (stop.clone(), wipe.clone());
     let _ = steps.run("writing down why this boot ends", STUCK, move |_| {
@@ -140,11 +140,11 @@ fn clear_up(steps: &Steps, Ending { end, stop, wipe }: &Ending) -> End {
         let (what, target) = (format!("wiping {target}"), target.clone());
         steps.run(&what, WIPE_STUCK, move |alive| target.empty(alive))?
     });
-    // Who is switched off cannot be told again.
+    // After a power-off the operator cannot repeat the wipe.
     if is_wiped { *end } else { End::Restart }
 }
 
-/// For the next boot: why this one ends, and which volumes it makes anew.
+/// Records for the next boot why this one ends, and which volumes it has to create again.
 fn write_down(stop: &Stop, wipe: &[Target]) {
     let state = Path::new(STATE.target);
     let boot = host::boot_id();
@@ -161,7 +161,7 @@ fn write_down(stop: &Stop, wipe: &[Target]) {
     corten_volumes::user::forget(state, &ends);
 }
 
-/// Takes down each, within the time it is given.
+/// Unmounts each mount point within a time limit.
 fn unmount_all(
     targets: Vec<PathBuf>,
     mut unmount: impl FnMut(PathBuf, Duration) -> io::Result<()>,
@@ -175,8 +175,8 @@ fn unmount_all(
     }
 }
 
-/// What is the node's own stays when a disk could not be wiped: nobody else can be told to do it again. Whether
-/// all is wiped.
+/// Wipes the targets; returns whether all succeeded. After a disk failed, the node's own partitions stay, because only
+/// this node can be asked to repeat the wipe.
 fn wipe_all(targets: &[Target], mut empty: impl FnMut(&Target) -> io::Result<()>) -> bool {
     let mut failed = false;
     for target in targets {
@@ -198,7 +198,7 @@ fn wipe_all(targets: &[Target], mut empty: impl FnMut(&Target) -> io::Result<()>
     !failed
 }
 
-/// Asks every process to end, then kills those that do not.
+/// Sends SIGTERM to every process, then SIGKILL to the rest.
 fn end_processes() {
     for (signal, patience) in [(Signal::TERM, GRACE), (Signal::KILL, KILL)] {
         let _ = signal_all(signal);
@@ -216,9 +216,9 @@ fn anyone_left() -> bool {
         .any(|group| cgroup::is_populated(Path::new(cgroups::ROOT), group))
 }
 
-/// The mount points to take down, the innermost first. The kernel's own file systems and the root stay: they
-/// have nothing to write back, and what is said until the end needs them. The roots of containers do not: each of
-/// them keeps EPHEMERAL in use, which a reset wipes.
+/// Mount points to unmount, innermost first. The kernel's file systems and the root stay: they have nothing to write
+/// back, and console output needs them. The roots of containers do not stay, because they keep EPHEMERAL busy, which a
+/// reset wipes.
 fn mounted_by_us(mounts: Vec<Mount>) -> Vec<PathBuf> {
     let is_ours = |target: &PathBuf| {
         let kernels = ["/proc", "/sys", "/dev", "/run"];

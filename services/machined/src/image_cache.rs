@@ -1,6 +1,6 @@
-//! The image cache: a partition with images, which registryd serves and containerd asks first.
+//! The image cache: a partition of images, which registryd serves and containerd asks first.
 //!
-//! The partition is named IMAGECACHE and lies on the disk that carries the node; nothing here writes to it.
+//! The partition IMAGECACHE is on the disk that carries the node. It is never written.
 
 use std::path::Path;
 
@@ -8,19 +8,19 @@ use corten_base::durable::is_volume;
 use corten_services::IMAGE_CACHE;
 use corten_sys::mount::{self, MountFlags};
 
-/// The reference makes ext4; a squashfs needs no writable file system to be made.
+/// The reference uses ext4; a squashfs needs no writable file system to create it.
 const FILE_SYSTEMS: [&str; 2] = ["ext4", "squashfs"];
 
-/// Whether the cache can be read.
+/// Whether the cache is mounted.
 #[must_use]
 pub fn is_mounted() -> bool {
     is_volume(Path::new(IMAGE_CACHE))
 }
 
-/// Mounts the cache read-only, unless it is.
+/// Mounts the cache read-only, unless it is mounted.
 ///
 /// # Errors
-/// There is no such partition, or it cannot be mounted; the text says which.
+/// If there is no such partition or it cannot be mounted.
 pub fn mount() -> Result<(), String> {
     if is_mounted() {
         return Ok(());

@@ -1,7 +1,7 @@
-//! Asking trustd for the node's certificate: the side of a node that cannot sign its own.
+//! Requests the node's certificate from trustd, for a node that cannot sign its own.
 //!
-//! The key is made here and never leaves the node. Whom trustd answers for is believed of the config alone
-//! (`machine.ca`, `machine.acceptedCAs`), not of trustd's answer.
+//! The key is generated here and never leaves the node. Only the config's authorities are trusted (`machine.ca`,
+//! `machine.acceptedCAs`), not those in trustd's answer.
 
 use std::io;
 use std::net::IpAddr;
@@ -15,54 +15,54 @@ use tokio::net::TcpStream;
 use tonic::Request;
 use tonic::transport::{Certificate, ClientTlsConfig, Uri};
 
-/// For one control plane node to be reached and to answer (the reference's number).
+/// Timeout of one control plane node (the reference's value).
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Of that for the addresses of a name, for all together: who answers then still has time to.
+/// Part of that for connecting to all addresses of a name, so that an answer still has time.
 const CONNECT: Duration = Duration::from_secs(5);
-/// So many of the control plane's nodes are asked in one go.
+/// Limit of control plane nodes asked in one round.
 const MOST: usize = 8;
 
-/// What a node asks for, and what it shows for it.
+/// Parameters of a certificate request.
 #[derive(Debug, Clone)]
 pub struct Asked {
-    /// Addresses or names of the control plane, the first to be asked first.
+    /// Addresses or names of the control plane nodes, in order of preference.
     pub endpoints: Vec<String>,
-    /// trustd's port there.
+    /// Port of trustd.
     pub port: u16,
-    /// Authorities that are believed, PEM.
+    /// Trusted authorities, PEM.
     pub authorities: String,
-    /// The secret of nodes that may join.
+    /// Secret of joining nodes.
     pub token: corten_config::Secret,
-    /// The node's own name.
+    /// Common name of the certificate: the node's name.
     pub common_name: String,
-    /// What the certificate shall be for.
+    /// Names and addresses in the certificate.
     pub names: Vec<String>,
 }
 
-/// Why one control plane node gave no certificate.
+/// Reason why one control plane node gave no certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
-    /// The request cannot be made of the node's names.
+    /// The node's names do not make a valid request.
     #[error("cannot make the request")]
     Request(#[source] PkiError),
-    /// The token cannot be sent.
+    /// The token is not valid metadata.
     #[error("machine.token has characters that cannot be sent")]
     Token,
-    /// It cannot be reached, or is not who it should be.
+    /// The node is unreachable, or its certificate is not trusted.
     #[error("cannot connect")]
     Connect(#[from] tonic::transport::Error),
-    /// It refused.
+    /// The node refused the request.
     #[error("it refused: {0}")]
     Refused(String),
-    /// What it gave cannot be used.
+    /// The certificate in the answer is unusable.
     #[error("what it gave cannot be used")]
     Answer(#[source] PkiError),
-    /// It did not answer in time.
+    /// The node did not answer in time.
     #[error("no answer within {} s", PATIENCE.as_secs())]
     Silent,
 }
 
-/// What was got, and from whom.
+/// The certificate, and its issuer.
 #[derive(Debug)]
 pub struct Joined {
     /// The certificate and its new key.
@@ -71,10 +71,10 @@ pub struct Joined {
     pub endpoint: String,
 }
 
-/// Asks one after the other until one gives a certificate that can be used at `now`.
+/// Asks the control plane nodes one after the other until one returns a certificate that is usable at `now`.
 ///
 /// # Errors
-/// What each of them answered, in one text.
+/// The failures of all nodes in one text.
 pub async fn ask(asked: &Asked, now: SystemTime) -> Result<Joined, String> {
     let mut failures = Vec::new();
     for endpoint in asked.endpoints.iter().take(MOST) {
@@ -135,15 +135,15 @@ async fn ask_one(
     Ok(issued)
 }
 
-/// A connection to one of the host's addresses, on which TLS is begun afterwards: a node that is gone must not keep
-/// a worker from the others of its name.
+/// Connects to one of the host's addresses; TLS follows later. A dead address must not keep a worker from the other
+/// addresses of the name.
 async fn connect(host: String, port: u16) -> io::Result<TokioIo<TcpStream>> {
     let addresses = tokio::net::lookup_host((host, port)).await?;
     let stream = corten_dial::one_of(addresses.collect(), CONNECT).await?;
     Ok(TokioIo::new(stream))
 }
 
-/// Host and port as a URL has them.
+/// Host and port in the form of a URL.
 pub(crate) fn authority(host: &str, port: u16) -> String {
     match host.parse() {
         Ok(IpAddr::V6(address)) => format!("[{address}]:{port}"),
@@ -164,7 +164,7 @@ mod tests {
 
     #[tokio::test]
     async fn every_failed_endpoint_is_named() {
-        // Nobody listens there, and no test is given it.
+        // A port without a listener, which no test uses.
         let port = 1;
         let mut asked = Asked {
             endpoints: vec!["127.0.0.1".to_owned(), "localhost".to_owned()],

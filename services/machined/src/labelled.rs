@@ -1,4 +1,4 @@
-//! Volumes beside the node, found by the labels of their file systems: a CD, a stick, a disk a cloud attaches.
+//! Volumes found by the label of their file system: a CD, a USB stick, a disk that a cloud attaches.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use corten_services::REGISTRYD_UID;
 use corten_sys::mount::{self, MountFlags};
 
-/// What such volumes are made with.
+/// Supported file systems.
 const FILE_SYSTEMS: [&str; 2] = ["iso9660", "vfat"];
 
-/// How each is mounted: root and registryd read the files, whatever permissions they had when the volume was made.
+/// Mount options: root and registryd can read the files, whatever their permissions in the file system.
 fn options(fstype: &str) -> String {
     let permissions = match fstype {
         "iso9660" => "mode=0440,dmode=0550,overriderockperm",
@@ -17,17 +17,17 @@ fn options(fstype: &str) -> String {
     };
     format!("{permissions},gid={REGISTRYD_UID}")
 }
-/// udevd's links.
+/// Directory of udevd's links.
 const BY_LABEL: &str = "/dev/disk/by-label";
 
-/// A volume that is mounted for as long as this lives.
+/// A mounted volume, unmounted on drop.
 #[derive(Debug)]
 pub struct Attached(PathBuf);
 
-/// Mounts the volume read-only at `mount_point`; `None`: there is none.
+/// Mounts the volume read-only at `mount_point`; `None` if there is none.
 ///
 /// # Errors
-/// It cannot be mounted; the text names it.
+/// If it cannot be mounted; the text names the volume.
 pub fn attach(label: &str, mount_point: &Path) -> Result<Option<Attached>, String> {
     let device = Path::new(BY_LABEL).join(label);
     if !device.exists() {
@@ -47,7 +47,7 @@ pub fn attach(label: &str, mount_point: &Path) -> Result<Option<Attached>, Strin
 }
 
 impl Attached {
-    /// Where a file of the volume is.
+    /// Path of a file on the volume.
     #[must_use]
     pub fn path(&self, file: &str) -> PathBuf {
         self.0.join(file)

@@ -1,9 +1,9 @@
-//! Why the boot before this one ended: told by itself when it could, else by what it left behind.
+//! Determines why the previous boot ended, from its own record or from other evidence.
 //!
-//! A boot writes a record without a reason onto STATE when it begins, and the reason when it ends. A record
-//! that has none is of a boot that was cut off: by a panic when the firmware or memory kept the kernel's last
-//! words (pstore), by a watchdog when its driver says so, else by the loss of power or a reset. Why the node was locked
-//! is in the record, too, or in META where STATE could not be used (`lock.rs`).
+//! A boot writes a record without a reason to STATE when it begins, and adds the reason when it ends. A record without
+//! a reason means that the boot was cut off. The cause is a panic if the firmware or memory kept the kernel's last
+//! words (pstore), a watchdog if its driver reports it, else a power loss or reset. The record also has the reason of a
+//! lock; without STATE that is in META (`lock.rs`).
 
 mod evidence;
 mod lock;
@@ -22,33 +22,33 @@ pub use corten_types::stop::{Reason, Stop};
 pub use evidence::Evidence;
 pub use lock::{Note, heed};
 
-/// On STATE.
+/// File name on STATE.
 const FILE: &str = "last-stop.json";
-/// What a panic says that the kernel made because memory ran out (`out_of_memory` and `check_panic_on_oom` of
+/// Texts of a panic that the kernel raises when memory runs out (`out_of_memory` and `check_panic_on_oom` of
 /// mm/oom_kill.c).
 const NO_MEMORY: [&str; 2] = ["System is deadlocked on memory", "Out of memory"];
 
 /// Held while the record is read, changed and written.
 static RECORD: Mutex<()> = Mutex::new(());
 
-/// What is on STATE.
+/// The record on STATE.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Record {
-    /// The kernel's number of the boot.
+    /// Boot id from the kernel.
     boot: String,
     stop: Option<Stop>,
-    /// The last of them.
+    /// The most recent kills.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     kills: Vec<Kill>,
-    /// The kernel's last words that this boot has found, or one before it that could not tell them, until they are
-    /// told.
+    /// The kernel's last words that this boot, or an earlier one that could not report them, has found. Cleared when
+    /// they are reported.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     words: String,
-    /// Why the boot was locked, the last time it was.
+    /// Reason of the last lock of this boot.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     locked: String,
-    /// The boot whose note in META this one has found.
+    /// Boot id of the note in META that this boot has found.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     noted: String,
 }
@@ -66,26 +66,26 @@ impl Record {
     }
 }
 
-/// What is known of the end of the boot before.
+/// What is known about the end of the previous boot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LastStop {
-    /// The kernel's number of that boot; empty when it is not known.
+    /// Boot id of the previous boot; empty if unknown.
     pub boot: String,
-    /// How it ended.
+    /// Reason of its end.
     pub stop: Stop,
-    /// The kernel's last words, when it panicked; else those of a panic before it that it could not tell any more.
+    /// The kernel's last words if it panicked, else those of an earlier panic that it could not report.
     pub kernel_log: String,
-    /// The services' processes that were killed for memory in that boot, the last of them.
+    /// Processes of services that were killed for memory in that boot, the most recent ones.
     pub kills: Vec<Kill>,
-    /// Why it was locked, and what to do; empty: it was not.
+    /// Reason of its lock, and the remedy; empty if it was not locked.
     pub locked: String,
-    /// The boot whose note in META it had found, or is known by.
+    /// Boot id of the note in META that it had found, or that identifies it.
     noted: String,
 }
 
 impl LastStop {
-    /// As the record has it: without a reason the boot was cut off. When it ended before it could tell of a panic that
-    /// came before it, this one does.
+    /// Interprets a record: without a reason the boot was cut off. If it ended before it could report an earlier panic,
+    /// the panic is added here.
     fn of(record: Record) -> LastStop {
         let Record {
             boot,
@@ -118,17 +118,17 @@ fn append(detail: &mut String, more: &str) {
     detail.push_str(more);
 }
 
-/// Begins this boot's record; how the one before ended, if there was one, as far as it is known by now. The kernel's
-/// last words leave the machine's memory once STATE holds them.
+/// Begins this boot's record. Returns the end of the previous boot, as far as it is known now. Clears the kernel's last
+/// words from the machine's memory after STATE holds them.
 ///
-/// The second value has the volume's error: what is known counts all the same, and this boot's end will not be known.
+/// The second value is the volume's error. The result is valid nevertheless, but this boot's end will be unknown.
 pub fn begin(state: &Path, boot: &str, evidence: &Evidence) -> (Option<LastStop>, io::Result<()>) {
     let _alone = alone();
     let (before, was_read) = match read(state) {
         Ok(before) => (before, Ok(())),
         Err(error) => (None, Err(error)),
     };
-    // Words that the boot before has kept, and was cut off before the machine had forgotten them.
+    // The previous boot stored these words but was cut off before it cleared them from the machine's memory.
     let are_old = match (&before, &evidence.kernel_log) {
         (Some(before), Some(words)) => before.words == *words,
         _ => false,
@@ -136,7 +136,7 @@ pub fn begin(state: &Path, boot: &str, evidence: &Evidence) -> (Option<LastStop>
     let last = before.map(LastStop::of);
     let last = if are_old { last } else { amend(last, evidence) };
     let mut record = Record::of(boot);
-    // Also those that the boot before could not tell: this one may be cut off as early.
+    // Also keeps words that the previous boot could not report: this boot may be cut off as early.
     record.words = last
         .as_ref()
         .map_or_else(String::new, |last| last.kernel_log.clone());
@@ -147,7 +147,7 @@ pub fn begin(state: &Path, boot: &str, evidence: &Evidence) -> (Option<LastStop>
     (last, was_read.and(kept))
 }
 
-/// The same with what drivers that are modules know, which come after the record was begun.
+/// Adds the evidence of drivers in modules, which load after the record was begun.
 pub fn learn(
     state: &Path,
     boot: &str,
@@ -164,8 +164,8 @@ pub fn learn(
     (amend(last, evidence), kept)
 }
 
-/// What the machine itself knows outdoes `last`, which a record or nothing has told: also an orderly end may be cut
-/// off, and then its own word does not count.
+/// Combines `last`, from a record if there is one, with the machine's evidence. The evidence wins: an orderly end may
+/// be cut off, too, and then its recorded reason is wrong.
 #[must_use]
 pub fn amend(last: Option<LastStop>, evidence: &Evidence) -> Option<LastStop> {
     let is_cut_off = |last: &LastStop| last.stop.reason == Reason::CutOff;
@@ -193,10 +193,10 @@ pub fn amend(last: Option<LastStop>, evidence: &Evidence) -> Option<LastStop> {
     })
 }
 
-/// What was known of a panic could be told: the next boot need not.
+/// Clears the stored words of a panic after they were reported.
 ///
 /// # Errors
-/// The volume's.
+/// Those of the volume.
 pub fn told(state: &Path, boot: &str) -> io::Result<()> {
     let keeps_words = |record: Record| record.boot == boot && !record.words.is_empty();
     if read(state)?.is_some_and(keeps_words) {
@@ -205,34 +205,34 @@ pub fn told(state: &Path, boot: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes down how this boot ends.
+/// Records how this boot ends.
 ///
 /// # Errors
-/// The volume's.
+/// Those of the volume.
 pub fn record(state: &Path, boot: &str, stop: &Stop) -> io::Result<()> {
     change(state, boot, |record| record.stop = Some(stop.clone()))
 }
 
-/// Writes down why this boot is locked, and what to do.
+/// Records why this boot is locked, and the remedy.
 ///
 /// # Errors
-/// The volume's.
+/// Those of the volume.
 pub fn record_lock(state: &Path, boot: &str, why: &str) -> io::Result<()> {
     change(state, boot, |record| why.clone_into(&mut record.locked))
 }
 
-/// Writes down that this boot has found the note that another boot left in META.
+/// Records that this boot found the note that boot `noted` left in META.
 ///
 /// # Errors
-/// The volume's.
+/// Those of the volume.
 pub fn saw(state: &Path, boot: &str, noted: &str) -> io::Result<()> {
     change(state, boot, |record| noted.clone_into(&mut record.noted))
 }
 
-/// Writes down that processes of services were killed for memory in this boot.
+/// Records that processes of services were killed for memory in this boot.
 ///
 /// # Errors
-/// The volume's.
+/// Those of the volume.
 pub fn record_kills(state: &Path, boot: &str, kills: Vec<Kill>) -> io::Result<()> {
     change(state, boot, |record| {
         record.kills.extend(kills);
@@ -241,7 +241,7 @@ pub fn record_kills(state: &Path, boot: &str, kills: Vec<Kill>) -> io::Result<()
     })
 }
 
-/// Changes the record of this boot. What was there of another is not its own, and what cannot be read is replaced.
+/// Changes this boot's record. A record of another boot or an unreadable one is replaced.
 fn change(state: &Path, boot: &str, change: impl FnOnce(&mut Record)) -> io::Result<()> {
     let _alone = alone();
     let found = read(state).ok().flatten();
@@ -251,12 +251,12 @@ fn change(state: &Path, boot: &str, change: impl FnOnce(&mut Record)) -> io::Res
     write(state, &record)
 }
 
-/// What is locked is whole at any time.
+/// Locks the record. The data behind the lock is always valid, so a poisoned lock is fine.
 fn alone() -> std::sync::MutexGuard<'static, ()> {
     RECORD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A damaged record is one without a reason; `None`: there is none.
+/// Reads the record. A damaged one counts as one without a reason; `None` if there is none.
 fn read(state: &Path) -> io::Result<Option<Record>> {
     match fs::read(state.join(FILE)) {
         Ok(bytes) => Ok(Some(
@@ -271,7 +271,7 @@ fn write(state: &Path, record: &Record) -> io::Result<()> {
     durable::replace(state, FILE, &serde_json::to_vec(record)?)
 }
 
-/// The line that says why, without its time.
+/// The line of the panic, without its time stamp.
 fn panic_line(log: &str) -> &str {
     let line = log
         .lines()
@@ -310,7 +310,7 @@ mod tests {
         record(state, "a", &stop).unwrap();
         let last = begun(state, "b", Evidence::default()).unwrap();
         assert_eq!((last.boot.as_str(), last.stop), ("a", stop));
-        // Boot b was cut off, and so was c, by something that could be told.
+        // Boot b was cut off, and so was c, with evidence.
         let last = begun(state, "c", Evidence::default());
         assert_eq!(reason(last), Some(Reason::CutOff));
         let watchdog = Evidence {
@@ -318,7 +318,7 @@ mod tests {
             ..Evidence::default()
         };
         assert_eq!(reason(begun(state, "d", watchdog)), Some(Reason::Watchdog));
-        // A panic on the way out outdoes the reason that was written first.
+        // A panic during the end overrides the recorded reason.
         record(state, "d", &Stop::now(Reason::Shutdown, "")).unwrap();
         let last = begun(state, "e", panicked("NMI: Not continuing")).unwrap();
         assert_eq!(last.stop.reason, Reason::Panic);
@@ -339,7 +339,7 @@ mod tests {
             ),
             ("Attempted to kill init! exitcode=0x00000009", Reason::Panic),
         ] {
-            // Also others may have been killed for memory before.
+            // Other processes may have been killed for memory before.
             let log = format!(
                 "<3>[ 8.0] Out of memory: Killed process 9 (a)\n<0>[ 9.1] Kernel panic - not syncing: {line}\n"
             );
@@ -367,10 +367,10 @@ mod tests {
         let stop = Stop::now(Reason::Reboot, "by the API");
         record(state, "a", &stop).unwrap();
         let last = begun(state, "b", Evidence::default()).unwrap();
-        // The last of them, and an end that is known all the same.
+        // The most recent kills, and the recorded end.
         assert_eq!(last.stop, stop);
         assert_eq!(last.kills, (1..=oom::MOST).map(kill).collect::<Vec<_>>());
-        // Each boot has its own.
+        // Each boot has its own kills.
         assert!(kills(begun(state, "c", Evidence::default())).is_empty());
         record_kills(state, "c", vec![kill(7)]).unwrap();
         assert_eq!(kills(begun(state, "d", Evidence::default())), [kill(7)]);
@@ -396,8 +396,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let state = directory.path();
         begun(state, "a", Evidence::default());
-        // Boot b finds it, and is cut off before it has told it, and before or after the machine has forgotten it; so
-        // are the two after it. Words of a newer panic come in their place.
+        // Boot b finds the words and is cut off before it reports them, before or after the machine has cleared them.
+        // The next two boots are cut off, too. Words of a newer panic replace the old ones.
         for (why, forgotten) in [("zero", false), ("one", true)] {
             let last = begun(state, "b", panicked(why)).unwrap();
             assert_eq!(last.stop.reason, Reason::Panic);
@@ -415,7 +415,7 @@ mod tests {
                 assert!(last.kernel_log.ends_with(&format!("{why}\n")));
             }
         }
-        // An orderly end before it is told keeps it, too.
+        // An orderly end before the report keeps the words, too.
         record(state, "c", &Stop::now(Reason::Reboot, "by the API")).unwrap();
         let last = begun(state, "c2", Evidence::default()).unwrap();
         let detail = "by the API; before it, a panic: Kernel panic - not syncing: one";
@@ -424,7 +424,7 @@ mod tests {
             (Reason::Reboot, detail)
         );
         assert!(last.kernel_log.ends_with("one\n"));
-        // Boot c2 has told all, and is cut off; boot d panics itself.
+        // Boot c2 has reported everything and is cut off; boot d panics itself.
         told(state, "c2").unwrap();
         let last = begun(state, "d", Evidence::default()).unwrap();
         assert_eq!(
@@ -434,7 +434,7 @@ mod tests {
         let last = begun(state, "e", panicked("two")).unwrap();
         assert_eq!((last.boot.as_str(), last.stop.reason), ("d", Reason::Panic));
         told(state, "e").unwrap();
-        // Another panic of the same kind is none that is known.
+        // Another panic with a similar text is not a known one.
         let last = begun(state, "f", panicked("two")).unwrap();
         assert_eq!((last.boot.as_str(), last.stop.reason), ("e", Reason::Panic));
     }
@@ -455,10 +455,10 @@ mod tests {
         let (known, kept) = learn(state, "b", last, &panicked("one"));
         kept.unwrap();
         assert_eq!(reason(known), Some(Reason::Panic));
-        // It is kept until it is told.
+        // The words are kept until they are reported.
         let last = begun(state, "c", Evidence::default()).unwrap();
         assert!(last.kernel_log.ends_with("one\n"));
-        // An orderly end is believed, whatever the watchdog did to end it.
+        // A recorded end is trusted even if the watchdog fired during it.
         record(state, "c", &Stop::now(Reason::Reboot, "")).unwrap();
         let last = begun(state, "d", watchdog);
         assert_eq!(reason(last), Some(Reason::Reboot));
@@ -473,14 +473,14 @@ mod tests {
             records: vec![words.clone()],
             ..panicked("one")
         };
-        // What is there cannot be read, nor anything be written.
+        // The record can be neither read nor written.
         let broken = directory.path().join("state");
         fs::write(&broken, "").unwrap();
         let (last, kept) = begin(&broken, "b", &evidence());
         assert_eq!(reason(last), Some(Reason::Panic));
         kept.unwrap_err();
         assert!(words.exists());
-        // What is there can be read, and nothing be written.
+        // The record can be read but not written.
         fs::remove_file(&broken).unwrap();
         fs::create_dir(&broken).unwrap();
         begun(&broken, "a", Evidence::default());
@@ -489,7 +489,7 @@ mod tests {
         assert_eq!(last.unwrap().boot, "a");
         kept.unwrap_err();
         assert!(words.exists());
-        // When STATE is mended.
+        // After STATE is repaired.
         fs::remove_dir(broken.join(durable::UNFINISHED)).unwrap();
         let last = begun(&broken, "c", evidence()).unwrap();
         assert_eq!((last.boot.as_str(), last.stop.reason), ("a", Reason::Panic));

@@ -1,19 +1,25 @@
 //! Process 1 of a node and the only owner of its state.
 //!
-//! Owns: the boot (`boot/`: a plan of phases, printed), the node's certificates (`certificates.rs`, `join.rs`,
-//! `controllers/secrets`), META (`meta.rs`), where a config comes from (`acquire/`), why the last boot ended
-//! (`last_stop.rs`), the image cache (`image_cache.rs`), the controllers that keep the resources true (`controllers/`),
-//! the machine config, the API's server (`server/`, which reaches the node only through `node.rs`), and the end: every
-//! way out passes `finish.rs`. Its parts are crates below `node/`: what every part stands on (`base`), the types of
-//! resources (`types`), `network`, `services`, `containerd`, `volumes`, `clock`, `platform`, Kubernetes and upgrades.
-//! Never does: wait for a service or for what may hang (`bulkhead.rs`), load modules (udevd), keep logs (syslogd),
-//! listen on the network (apid).
+//! Owns:
+//! - the boot (`boot/`: a printable plan of phases) and the end (every exit passes `finish.rs`);
+//! - the machine config, its sources (`acquire/`) and META (`meta.rs`);
+//! - the node's certificates (`certificates.rs`, `join.rs`, `controllers/secrets`);
+//! - the controllers that keep the resources up to date (`controllers/`);
+//! - the API server (`server/`, which reaches the node only through `node.rs`);
+//! - the reason of the last boot's end (`last_stop.rs`) and the image cache (`image_cache.rs`).
+//!
+//! Never does: wait for a service or for an operation that may hang (`bulkhead.rs`), load modules (udevd), keep logs
+//! (syslogd), listen on the network (apid).
+//!
 //! Talks to: the kernel through `corten-sys` and rtnetlink; syslogd's socket (lines out); apid (socket
-//! `/run/machined/machined.sock`, certificates in `/run/apid`); trustd (its files in `/run/trustd`); on a node
-//! that cannot sign, trustd of the control plane; the config's receiver of events.
-//! On a laptop: `corten-node machined --print` shows the plan, the mounts, the services and the
-//! controllers; everything else
-//! needs to be process 1.
+//! `/run/machined/machined.sock`, certificates in `/run/apid`); trustd (its files in `/run/trustd`); on a node that
+//! cannot sign, trustd of the control plane; the config's receiver of events.
+//!
+//! Its parts are crates below `node/`: the common base (`base`), resource types (`types`), `network`, `services`,
+//! `containerd`, `volumes`, `clock`, `platform`, Kubernetes and upgrades.
+//!
+//! On a laptop: `corten-node machined --print` shows the plan, the mounts, the services and the controllers; everything
+//! else needs to be process 1.
 
 mod acquire;
 mod boot;
@@ -49,13 +55,13 @@ use corten_base::cmdline::Cmdline;
 use corten_base::{console, mounts, panics};
 use finish::Ending;
 
-/// Two are enough: nothing here computes (design, section 4).
+/// Threads of the runtime. Two suffice, because no task is CPU-bound (design, section 4).
 const WORKERS: usize = 2;
-/// Threads for what blocks for a moment: files, and the disks of the node. They end when they idle. What may hang for
-/// ever has others (`bulkhead.rs`).
+/// Threads for short blocking work on files and the node's disks. They end when idle. Work that may hang for ever has
+/// its own threads (`bulkhead.rs`).
 const BLOCKING_THREADS: usize = 8;
 
-/// The daemon's entry; `args` starts with the program's name. As process 1 it never returns.
+/// Entry point of the daemon; `args` starts with the program's name. As process 1 it never returns.
 pub fn run(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     if args.nth(1).as_deref() == Some(OsStr::new("--print")) {
         print_plan();
@@ -67,7 +73,7 @@ pub fn run(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     }
     console::open(Path::new("/dev/kmsg"));
     panics::install_hook();
-    // A panic that leaves this function would be the kernel's panic; this way it is an orderly restart.
+    // A panic that left this function would panic the kernel; caught here it is an orderly restart.
     match panics::caught_here(live) {
         Ok(Ok(ending)) => finish::finish(&ending),
         Ok(Err(why)) => finish::fatal(&why),
@@ -75,7 +81,7 @@ pub fn run(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// The node's life on a runtime; when this returns, no task runs any more.
+/// Runs the node on a runtime. No task runs after it returns.
 fn live() -> Result<Ending, String> {
     let cmdline = Cmdline::parse(&fs::read_to_string("/proc/cmdline").unwrap_or_default());
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -86,7 +92,7 @@ fn live() -> Result<Ending, String> {
         .build()
         .map_err(|error| format!("cannot start the runtime: {error}"))?;
     let outcome = runtime.block_on(panics::caught(machine::live(cmdline)));
-    // The supervisor must not reap beside `finish`, and nothing may start any more.
+    // The supervisor must not reap processes at the same time as `finish`, and no task may start a process any more.
     runtime.shutdown_timeout(Duration::from_secs(1));
     match outcome {
         Ok(ended) => ended.map_err(|fatal| fatal.to_string()),

@@ -1,4 +1,4 @@
-//! What syslogd is to do with the logs, beside keeping them in memory: a file it follows.
+//! Configures syslogd beyond its rings in memory: a file that syslogd follows.
 
 use std::fs;
 use std::io;
@@ -13,15 +13,15 @@ use corten_services::{LOGGING_CONFIG, SYSLOGD_UID};
 use corten_volumes::STATE;
 use serde_json::{Value, json};
 
-/// Where the logs are files.
+/// Directory of the log files.
 const FILES: &str = "/var/log";
-/// Where their tails wait for the next boot.
+/// Directory of the logs' tails for the next boot.
 const RECORDS: &str = "/system/state/logs";
 
-/// Tells syslogd by what the node knows now: its config, where it has one, and which volumes are mounted.
+/// Writes syslogd's config from the node's current state: the machine config, if there is one, and the mounted volumes.
 ///
 /// # Errors
-/// A directory or the file cannot be written.
+/// If a directory or the file cannot be written.
 pub fn direct(document: Option<&Document>, cmdline: &Cmdline) -> io::Result<()> {
     let records = is_volume(Path::new(STATE.target)).then_some(RECORDS);
     if let Some(directory) = records {
@@ -29,11 +29,11 @@ pub fn direct(document: Option<&Document>, cmdline: &Cmdline) -> io::Result<()> 
     }
     let wanted = json!({
         "destinations": destinations(document, cmdline),
-        // Without EPHEMERAL /var is in memory: files there would be the logs a second time.
+        // Without EPHEMERAL, `/var` is in memory, and files there would only duplicate the rings.
         "files": corten_volumes::are_mounted().then_some(FILES),
         "records": records,
     });
-    // Readable by syslogd and by nobody else: tags may be secrets.
+    // Readable only by syslogd, because tags may be secrets.
     let access = Access {
         mode: 0o640,
         uid: None,
@@ -42,7 +42,7 @@ pub fn direct(document: Option<&Document>, cmdline: &Cmdline) -> io::Result<()> 
     replace_now(Path::new(LOGGING_CONFIG), &wanted.to_string(), access)
 }
 
-/// Who receives the kernel's log.
+/// Receivers of the kernel's log.
 #[must_use]
 pub fn kernel_receivers(document: Option<&Document>, cmdline: &Cmdline) -> Vec<String> {
     let configured = document
@@ -72,7 +72,7 @@ fn destinations(document: Option<&Document>, cmdline: &Cmdline) -> Vec<Value> {
     found
 }
 
-/// A directory of syslogd's own.
+/// Creates a directory that belongs to syslogd.
 fn make_private(path: &Path) -> io::Result<()> {
     fs::create_dir_all(path)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o700))?;

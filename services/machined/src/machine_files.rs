@@ -1,8 +1,7 @@
-//! Files below `/var` that the config wants (`machine.files`): written at the start, before anything that may read
-//! them.
+//! Writes the config's files below `/var` (`machine.files`), at the start, before any of their readers.
 //!
-//! What lies there may be another's work (a pod's, of an earlier boot): no link is followed, neither on the way
-//! nor at its end. A file is replaced whole, and left alone when it is as wanted already.
+//! Existing entries may come from others, such as a pod of an earlier boot. So no link is followed, neither on the path
+//! nor at its end. A file is replaced atomically, and left alone if it is up to date.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -16,16 +15,17 @@ use corten_config::v1alpha1::{FileOperation, MachineFile};
 use rustix::fs::{AtFlags, Mode, OFlags, fchmod, mkdirat, open, openat, renameat, unlinkat};
 use rustix::io::Errno;
 
-/// Of a file whose permissions the config does not say: it may hold a secret.
+/// Default permissions: a file may hold a secret.
 const PRIVATE: u32 = 0o600;
-/// Bytes of a file that something is added to, at most.
+/// Size limit in bytes of a file to append to.
 const LONGEST: usize = 16 << 20;
-/// What a write that was cut off leaves behind; the next one starts it anew.
+/// Leftover of a torn write; the next write replaces it.
 const UNFINISHED: &str = ".machine-file.unfinished";
 
-/// Writes them below `var`, in order. Returns what went wrong, for a person; the others are written all the same.
+/// Writes the files below `var`, in order. Returns the errors as text for people; a failure does not stop the other
+/// files.
 pub fn write(var: &Path, files: &[MachineFile]) -> Vec<String> {
-    // A part of containerd's configuration stands elsewhere (`runtime_config`).
+    // Parts of containerd's configuration are written elsewhere (`runtime_config`).
     let files = files.iter().filter(|file| !is_part(file));
     let complaint = |file: &MachineFile| {
         let error = place(var, file).err()?;
@@ -38,7 +38,7 @@ pub fn write(var: &Path, files: &[MachineFile]) -> Vec<String> {
 }
 
 fn place(var: &Path, file: &MachineFile) -> io::Result<()> {
-    // The config has checked that it is below.
+    // The config check guarantees the prefix.
     let path = file.path.strip_prefix("/var/").unwrap_or_default();
     let mut steps: Vec<&str> = path
         .split('/')
@@ -55,7 +55,7 @@ fn place(var: &Path, file: &MachineFile) -> io::Result<()> {
             let text = format!("it is longer than {LONGEST} bytes");
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
         }
-        // Added at an earlier start.
+        // Appended at an earlier start.
         (FileOperation::Append, Some((_, old))) if old.ends_with(wanted) => old.clone(),
         (FileOperation::Append, Some((_, old))) => [old, wanted].concat(),
         (FileOperation::Append | FileOperation::Overwrite, None) => {
@@ -70,7 +70,7 @@ fn place(var: &Path, file: &MachineFile) -> io::Result<()> {
     replace(&directory, name, &wanted.1, mode)
 }
 
-/// The directory at the end of these steps, which is made.
+/// Opens the directory at the end of these steps; creates missing ones.
 fn directory(var: &Path, steps: &[&str]) -> io::Result<OwnedFd> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut directory = open(var, flags, Mode::empty())?;
@@ -84,7 +84,7 @@ fn directory(var: &Path, steps: &[&str]) -> io::Result<OwnedFd> {
     Ok(directory)
 }
 
-/// The permissions and content of a file, if there is one; of one that is too long, the beginning.
+/// Permissions and content of a file, if it exists; of a file beyond the limit, its beginning.
 fn find(directory: &OwnedFd, name: &str) -> io::Result<Option<(u32, Vec<u8>)>> {
     let path = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
     let file = match regular::open(&path.join(name), false) {
@@ -113,7 +113,7 @@ fn replace(directory: &OwnedFd, name: &str, content: &[u8], mode: u32) -> io::Re
         .and_then(|()| file.sync_all())
         .and_then(|()| Ok(renameat(directory, UNFINISHED, directory, name)?));
     if written.is_err() {
-        // On a full volume it would take what little there is.
+        // Free the space: the volume may be full.
         let _ = unlinkat(directory, UNFINISHED, AtFlags::empty());
     }
     written?;
@@ -141,7 +141,7 @@ mod tests {
         let at = |name: &str| var.path().join(name);
         fs::write(at("old"), "old").unwrap();
         fs::write(at("list"), "a\n").unwrap();
-        // Of a write that was cut off.
+        // Leftover of a torn write.
         fs::write(at(UNFINISHED), "ol").unwrap();
         let files = files(
             "{path: /var/lib/a/./secret, content: hunter2},
@@ -159,7 +159,7 @@ mod tests {
             let expected = [("hunter2", 0o600), ("new", 0o640), ("a\nb\n", 0o644)];
             assert_eq!(found, expected.map(|(text, mode)| (text.to_owned(), mode)));
         }
-        // What is as wanted is left alone.
+        // Files that are up to date are left alone.
         assert_eq!(inodes[..3], inodes[3..]);
         assert!(!at(UNFINISHED).exists());
     }

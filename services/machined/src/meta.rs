@@ -1,4 +1,4 @@
-//! The node's META values: read once from the disk, and changed on the disk first.
+//! The node's META values: read once from the disk, and written to the disk before they change in memory.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -17,24 +17,24 @@ use crate::last_stop::{Note, Stop};
 #[derive(Debug)]
 pub struct Meta {
     partition: Mutex<Option<File>>,
-    /// Neither copy was whole when it was opened, and none was written since.
+    /// Whether both copies were damaged when opened, and none was written since.
     is_damaged: AtomicBool,
     values: watch::Sender<Values>,
 }
 
-/// Why a value was not changed.
+/// Reason why a value was not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum MetaError {
-    /// No disk carries the node.
+    /// The node did not start from a disk.
     #[error("this node has no META partition: it was not started from a disk")]
     NoPartition,
-    /// There is nothing to delete.
+    /// The value to delete does not exist.
     #[error("META has no value {0:#04x}")]
     NoValue(Tag),
-    /// The node needs what is there, or could not use what would be.
+    /// The node needs the current value, or cannot use the new one.
     #[error("META {0:#04x} stays as it is: {1}")]
     Refused(Tag, String),
-    /// It could not be written; the values are what they were.
+    /// Writing failed; the values are unchanged.
     #[error("cannot write META: {0}")]
     Write(#[from] io::Error),
 }
@@ -50,11 +50,11 @@ impl Default for Meta {
 }
 
 impl Meta {
-    /// Reads the values and keeps them there from now on. False when neither copy on the disk was whole: then
-    /// there are no values, and the next change writes both copies anew.
+    /// Reads the values from the device, which stores all later changes. Returns false if both copies are damaged: then
+    /// there are no values, and the next change writes both copies.
     ///
     /// # Errors
-    /// The device's.
+    /// Those of the device.
     pub fn open(&self, device: &Path) -> io::Result<bool> {
         let file = OpenOptions::new().read(true).write(true).open(device)?;
         let found = corten_meta::read(&file)?;
@@ -66,13 +66,13 @@ impl Meta {
         Ok(whole)
     }
 
-    /// Whether the values are those of a disk.
+    /// Whether a device is open.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.partition().is_some()
     }
 
-    /// Sets a value, or deletes it. It is on the disk when this returns.
+    /// Sets or deletes a value durably.
     ///
     /// # Errors
     /// Nothing was changed.
@@ -90,10 +90,11 @@ impl Meta {
         Ok(())
     }
 
-    /// Sets a value that is not worth what a damaged META may still say: a person can look at its copies.
+    /// Sets a value of low importance. It is not written to a damaged META, because an operator may still recover the
+    /// copies.
     ///
     /// # Errors
-    /// It is damaged, or as for [`Meta::change`].
+    /// If META is damaged, or those of [`Meta::change`].
     pub fn note(&self, tag: Tag, value: Vec<u8>) -> Result<(), MetaError> {
         if self.is_damaged.load(Relaxed) {
             let why = "neither copy of the values is whole";
@@ -102,10 +103,10 @@ impl Meta {
         self.change(tag, Some(value))
     }
 
-    /// Has META say that STATE was encrypted.
+    /// Records in META that STATE was encrypted.
     ///
     /// # Errors
-    /// It is damaged, or cannot be written.
+    /// If META is damaged or cannot be written.
     pub fn keep_encrypted(&self) -> Result<(), MetaError> {
         if self.values.borrow().contains_key(&WAS_ENCRYPTED) {
             return Ok(());
@@ -113,10 +114,10 @@ impl Meta {
         self.note(WAS_ENCRYPTED, b"STATE".to_vec())
     }
 
-    /// Has META name the owner whose authorities these are, PEM certificates.
+    /// Records the owner's authorities in META, as PEM certificates.
     ///
     /// # Errors
-    /// The owner that META names stays.
+    /// If META cannot be written. The recorded owner stays.
     pub fn keep_owner(&self, authorities: &str) -> Result<(), MetaError> {
         let value = authorities.as_bytes();
         if self.values.borrow().get(&OWNER).map(Vec::as_slice) == Some(value) {
@@ -125,13 +126,13 @@ impl Meta {
         self.change(OWNER, Some(value.to_vec()))
     }
 
-    /// The values, to be watched.
+    /// A receiver of the values.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<Values> {
         self.values.subscribe()
     }
 
-    /// Held while the disk is written: one change at a time.
+    /// Locked while the disk is written, so that changes are serialized.
     fn partition(&self) -> std::sync::MutexGuard<'_, Option<File>> {
         self.partition
             .lock()
@@ -139,17 +140,17 @@ impl Meta {
     }
 }
 
-/// The owner's authorities that META holds; `None`: the node has no owner, or META does not know it.
+/// The owner's authorities in META. `None` if the node has no owner or META does not record it.
 #[must_use]
 pub fn owner(values: &Values) -> Option<String> {
     let value = values.get(&OWNER)?;
     Some(String::from_utf8_lossy(value).into_owned())
 }
 
-/// Writes how the boot `boot` ends to the META partition `device`, where that boot has kept why it is locked.
+/// Records how boot `boot` ends in the META partition `device`, if that boot has recorded its lock there.
 ///
 /// # Errors
-/// The device's. A META without such a note stays as it is.
+/// Those of the device. Without such a note META is unchanged.
 pub fn end_lock(device: &Path, boot: &str, stop: &Stop) -> io::Result<()> {
     corten_meta::amend(device, |values| {
         let note = values.get(&LOCK).and_then(|value| Note::read(value));
@@ -206,7 +207,7 @@ mod tests {
         end_lock(disk.path(), "b", &stop).unwrap();
         assert_eq!(kept(), None);
         meta.note(LOCK, note.write().unwrap()).unwrap();
-        // The note is of another boot.
+        // The note belongs to another boot.
         end_lock(disk.path(), "a", &stop).unwrap();
         assert_eq!(kept(), Some(note.clone()));
         end_lock(disk.path(), "b", &stop).unwrap();
@@ -218,7 +219,7 @@ mod tests {
         meta.note(LOCK, note.write().unwrap()).unwrap_err();
         end_lock(disk.path(), "b", &Stop::now(Reason::Reboot, "")).unwrap();
         assert!(std::fs::read(disk.path()).unwrap() == damaged);
-        // What the node needs is written all the same, and then META is whole.
+        // A value that the node needs is written even to a damaged META, which is intact afterwards.
         meta.change(OWNER, Some(b"value".to_vec())).unwrap();
         meta.note(LOCK, note.write().unwrap()).unwrap();
     }

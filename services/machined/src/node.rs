@@ -1,5 +1,5 @@
-//! The port between the API server and the node: a handler may read a view or
-//! submit a named action, nothing else (docs/architecture.md, "Data flow").
+//! The interface between the API server and the node: a handler may read a view or submit a named action
+//! (docs/architecture.md, "Data flow").
 
 use std::time::Duration;
 
@@ -15,15 +15,15 @@ pub use crate::meta::MetaError;
 pub use corten_services::view::{Control, ServiceEvent, ServiceState, ServiceView};
 pub use corten_volumes::DeviceWipe;
 
-/// What a node does now, as the API's machine stage names it.
+/// Stage of the node, as in the API's machine stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// Boot phases are running.
     Booting,
     /// No machine config: only the maintenance API is served.
     Maintenance,
-    /// The node has an owner, or may have one, and its machine config cannot be had: no caller is answered but
-    /// the owner that META names.
+    /// The node has an owner, or may have one, but its machine config is unavailable. Only the owner recorded in META
+    /// is served.
     Locked,
     /// A machine config is active.
     Running,
@@ -31,135 +31,134 @@ pub enum Stage {
     Rebooting,
     /// An orderly shutdown is under way.
     ShuttingDown,
-    /// An orderly end is under way, and what the node keeps on its disk is wiped.
+    /// An orderly end is under way that wipes the node's data.
     Resetting,
 }
 
-/// A named action a handler may submit.
+/// A named action that a handler may submit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// Stop everything in order, then reboot.
     Reboot,
-    /// Reboot without waiting for services: all processes are ended at once.
+    /// Reboot at once: kill all processes without stopping services in order.
     ForcedReboot,
     /// Stop everything in order, then power off.
     Shutdown {
-        /// Without telling the cluster first.
+        /// Skip draining the node in the cluster.
         forced: bool,
     },
     /// Stop everything in order, wipe, then reboot or power off.
     Reset(Reset),
 }
 
-/// Who asked for an action.
+/// Initiator of an action.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Actor {
     /// The id that the action's events carry.
     pub id: String,
-    /// In the words of apid's audit log; empty: somebody on the node itself.
+    /// Description from apid's audit log; empty for a caller on the node itself.
     pub who: String,
 }
 
-/// What a reset wipes, and how it ends.
+/// Parameters of a reset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reset {
-    /// In this order.
+    /// Devices to wipe, in this order.
     pub targets: Vec<Target>,
-    /// After the node has left the cluster.
+    /// Leave the cluster first.
     pub graceful: bool,
-    /// Otherwise the machine is switched off.
+    /// Reboot afterwards; otherwise power off.
     pub reboot: bool,
 }
 
-/// How a config takes effect.
+/// Mode of applying a config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Apply {
-    /// Kept, and active at once.
+    /// Stored, and active at once.
     Now,
-    /// Kept, and active after the next reboot.
+    /// Stored, and active after the next reboot.
     Staged,
-    /// Active at once, not kept, and taken back after this time unless another
-    /// config is applied to stay.
+    /// Active at once, not stored, and reverted after this time unless another config is applied permanently.
     Try(Duration),
 }
 
-/// An installer, and how it is taken.
+/// Parameters of an upgrade.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Upgrade {
-    /// The image, by its name in a registry or in containerd.
+    /// Name of the installer image in a registry or in containerd.
     pub image: String,
-    /// The namespace of containerd that has it, or gets it.
+    /// containerd's namespace for the image.
     pub namespace: &'static str,
-    /// Also when etcd loses its quorum while this node is away.
+    /// Proceed even if etcd loses its quorum while this node is away.
     pub force: bool,
 }
 
-/// Why a submission was refused.
+/// Reason why a submission was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum SubmitError {
-    /// Another action or config is being carried out.
+    /// Another action or config is in progress.
     #[error("{0} is already under way")]
     Busy(&'static str),
-    /// The node cannot do this in its present stage.
+    /// The node cannot do this in its current stage.
     #[error("{0}")]
     Refused(String),
-    /// The node could not do what it should be able to.
+    /// The node failed to do it.
     #[error("{0}")]
     Failed(String),
 }
 
-/// What a new etcd begins with.
+/// Initial data of a new etcd cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Begin {
-    /// Nothing.
+    /// An empty database.
     Empty,
-    /// The snapshot that was uploaded before.
+    /// The uploaded snapshot.
     Snapshot {
-        /// It is a copy of a database file, and so has no checksum.
+        /// Skip the checksum, which a copied database file lacks.
         skip_hash_check: bool,
     },
 }
 
-/// The node, as the API server sees it. Cheap calls, but for what waits for a disk.
+/// The node as the API server sees it. Calls are cheap unless they wait for a disk.
 pub trait Node: Send + Sync + 'static {
-    /// What the node does now.
+    /// Current stage.
     fn stage(&self) -> Stage;
-    /// Every declared service, by id.
+    /// Every declared service, sorted by id.
     fn services(&self) -> Vec<ServiceView>;
-    /// Everything the node knows of itself; handlers only read it.
+    /// The resources; handlers only read them.
     fn store(&self) -> &Store;
-    /// What happened on it.
+    /// The node's events.
     fn events(&self) -> &Events;
-    /// The active machine config, if there is one.
+    /// The active machine config.
     fn config(&self) -> Option<Document>;
-    /// Whether this node could serve by a config.
+    /// Checks that this node can serve with a config.
     fn check_config(&self, document: &Document) -> Result<(), SubmitError>;
-    /// Hands over a validated config, whole. From maintenance the node goes on to `Running`.
-    /// Where configs are kept, it is on the disk when this returns, which may take a while.
+    /// Applies a validated config. In maintenance the node enters `Running`. A stored config is on the disk when this
+    /// returns, which may take a while.
     fn apply_config(&self, document: Document, how: Apply) -> Result<(), SubmitError>;
-    /// Sets a META value, or deletes it. It is on the disk when this returns, which may take a while.
+    /// Sets or deletes a META value. It is on the disk when this returns, which may take a while.
     fn change_meta(&self, tag: Tag, value: Option<Vec<u8>>) -> Result<(), MetaError>;
     /// Whether an applied config survives a reboot.
     fn config_is_kept(&self) -> bool;
-    /// Starts, stops or restarts a declared service. Who receives is told when a stopped service has ended,
-    /// or another one is being started; and hears nothing when the node ends first.
+    /// Starts, stops or restarts a declared service. The receiver is notified when a stopped service has ended, or when
+    /// a service is being started. Its sender is dropped if the node ends first.
     fn control(
         &self,
         service: &str,
         control: Control,
     ) -> Result<oneshot::Receiver<()>, SubmitError>;
-    /// Wipes disks and partitions that nobody uses, one after the other, which may take hours.
+    /// Wipes unused disks and partitions one after the other, which may take hours.
     fn wipe_devices(&self, wipes: &[DeviceWipe]) -> Result<(), SubmitError>;
-    /// Makes this node the first member of a new etcd, unless it has data of one.
+    /// Makes this node the first member of a new etcd cluster, unless it has etcd data.
     fn begin_cluster(&self, begin: Begin) -> Result<(), SubmitError>;
-    /// Puts the version of an installer beside the one that runs, to be tried at the next start. Answers its version.
-    /// Lines for a person go to `tell`. It may take an hour.
+    /// Installs the version of an installer next to the running one, to be tried at the next boot. Returns the version.
+    /// Sends progress for people to `tell`. It may take an hour.
     fn upgrade(
         &self,
         upgrade: Upgrade,
         tell: mpsc::Sender<String>,
     ) -> BoxFuture<'_, Result<String, SubmitError>>;
-    /// Has the version before be tried at the next start. Answers its version.
+    /// Schedules the previous version for the next boot. Returns the version.
     fn roll_back(&self) -> BoxFuture<'_, Result<String, SubmitError>>;
     /// Adds a line to the log `audit`.
     fn audit(&self, line: &str);

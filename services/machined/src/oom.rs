@@ -1,4 +1,4 @@
-//! Processes of services that the kernel kills because memory ran out, as its log tells.
+//! Finds service processes that the kernel killed because memory ran out, in the kernel log.
 
 use std::io;
 use std::time::{Duration, SystemTime};
@@ -11,15 +11,15 @@ use corten_sys::kmsg::{self, booted};
 use corten_types::stop::Kill;
 use tokio::time::sleep;
 
-/// Between two looks at the log when there was something: who is told writes to the disk.
+/// Pause after a report, because the receiver writes to the disk.
 const PAUSE: Duration = Duration::from_secs(10);
-/// Of one look, so many are told, the last.
+/// Limit of reported kills per round; the most recent ones are kept.
 pub const MOST: usize = 16;
 
-/// Tells of all that the log has, and of those to come, for ever.
+/// Reports all kills in the log and all later ones, for ever.
 ///
 /// # Errors
-/// The log cannot be read.
+/// If the log cannot be read.
 pub async fn watch(log: &mut KernelLog, told: impl Fn(Vec<Kill>)) -> io::Result<()> {
     loop {
         let booted = booted();
@@ -39,11 +39,11 @@ pub async fn watch(log: &mut KernelLog, told: impl Fn(Vec<Kill>)) -> io::Result<
     }
 }
 
-/// Reads a record of the log (kernel: `dump_oom_victim` of mm/oom_kill.c:
-/// `oom-kill:constraint=...,task_memcg=/system/apid,task=apid,pid=321,uid=50`); `None`: it is about something else.
+/// Parses a record of the log (kernel: `dump_oom_victim` of mm/oom_kill.c:
+/// `oom-kill:constraint=...,task_memcg=/system/apid,task=apid,pid=321,uid=50`); `None` for another record.
 fn kill(record: &[u8], booted: SystemTime) -> Option<Kill> {
     let record = kmsg::parse(record)?;
-    // The facility of the kernel, by which nobody else can write.
+    // Only the kernel can write with its own facility.
     if record.priority / 8 != 0 {
         return None;
     }
@@ -59,7 +59,7 @@ fn kill(record: &[u8], booted: SystemTime) -> Option<Kill> {
     })
 }
 
-/// The service whose processes are in a cgroup, or below it; pods' and tools' are in others.
+/// The service whose cgroup holds the process; `None` for pods and tools.
 fn service(cgroup: &str) -> Option<Id> {
     if let Some(name) = below(cgroup, EXTENSIONS_CGROUP).filter(|name| !name.is_empty()) {
         return name.split('/').next().map(extension::id);
@@ -69,7 +69,7 @@ fn service(cgroup: &str) -> Option<Id> {
     holding.next().map(|spec| spec.id)
 }
 
-/// The path below this cgroup, empty for itself.
+/// The path below cgroup `of`, empty for `of` itself.
 fn below<'a>(cgroup: &'a str, of: &str) -> Option<&'a str> {
     match cgroup.strip_prefix(of)? {
         "" => Some(""),
@@ -112,7 +112,7 @@ mod tests {
             assert_eq!(kill.process, "a,pid=1");
             assert_eq!(kill.time, "1970-01-01T00:00:05Z");
         }
-        // Where memory of the whole machine ran out.
+        // Memory of the whole machine ran out.
         let global = record("system/syslogd", "syslogd").replace("oom_memcg=/system", "global_oom");
         let text =
             "syslogd of service syslogd was killed at 1970-01-01T00:00:05Z, as memory ran out";
@@ -156,7 +156,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("kmsg");
         KernelLog::open(&file).unwrap_err();
-        // What cannot be waited for.
+        // A file that cannot be polled.
         fs::write(&file, record("system/apid", "apid")).unwrap();
         KernelLog::open(&file).unwrap_err();
     }
@@ -172,7 +172,7 @@ mod tests {
         for service in ["apid", "trustd"] {
             let text = record(&format!("system/{service}"), service);
             kernel.write_all(text.as_bytes()).unwrap();
-            // The task ends as it tells.
+            // The task panics in its report.
             let watched = watch(&mut log, |kills| {
                 told.lock().unwrap().extend(kills);
                 panic!("a bug");

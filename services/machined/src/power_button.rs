@@ -1,4 +1,4 @@
-//! The power button: input devices that have such a key (kernel: Documentation/input/input.rst).
+//! The power button: input devices with a power key (kernel: Documentation/input/input.rst).
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
@@ -18,16 +18,16 @@ use crate::uevents::Told;
 const EV_KEY: u16 = 1;
 const KEY_POWER: u16 = 116;
 const PRESSED: i32 = 1;
-/// `struct input_event` where time is 64 bits wide.
+/// Size of `struct input_event` with 64-bit time.
 const EVENT_SIZE: usize = 24;
 const O_NONBLOCK: i32 = 0o4000;
 
-/// Where input devices are.
+/// Directories of input devices.
 #[derive(Debug, Clone)]
 pub struct Inputs {
-    /// What the kernel says of them.
+    /// The sysfs class.
     pub class: PathBuf,
-    /// Their nodes.
+    /// The device nodes.
     pub nodes: PathBuf,
 }
 
@@ -41,7 +41,7 @@ impl Default for Inputs {
 }
 
 impl Inputs {
-    /// The names (`event3`) of those that have the key.
+    /// Names (`event3`) of the devices with a power key.
     fn buttons(&self) -> Vec<String> {
         let entries = fs::read_dir(&self.class).into_iter().flatten().flatten();
         entries
@@ -56,14 +56,13 @@ impl Inputs {
     }
 }
 
-/// Watches every power button there is and every one to come, and reports presses. `devices` changes with the input
-/// devices.
+/// Watches all present and future power buttons, and reports presses. `devices` changes with the input devices.
 pub async fn watch(
     inputs: Inputs,
     mut devices: watch::Receiver<Told>,
     pressed: mpsc::UnboundedSender<()>,
 ) {
-    // They end with this task, so that when it begins anew each button is listened to once.
+    // The listeners end with this task, so that after a restart each button has one listener.
     let mut listeners = Listeners::default();
     loop {
         devices.mark_unchanged();
@@ -75,16 +74,16 @@ pub async fn watch(
     while listeners.tasks.join_next().await.is_some() {}
 }
 
-/// One for each button.
+/// The listener tasks, one per button.
 #[derive(Default)]
 struct Listeners {
-    /// Each ends with its device, whose name it returns.
+    /// Each task ends with its device and returns the device's name.
     tasks: JoinSet<String>,
     names: BTreeSet<String>,
 }
 
 impl Listeners {
-    /// Listens to the buttons that nobody listens to yet.
+    /// Starts listeners for new buttons.
     fn look(&mut self, inputs: &Inputs, pressed: &mpsc::UnboundedSender<()>) {
         while let Some(ended) = self.tasks.try_join_next() {
             if let Ok(name) = ended {
@@ -103,7 +102,7 @@ impl Listeners {
     }
 }
 
-/// A device is read like a pipe: it can be waited for, and each read gives whole events.
+/// Opens a device as a pipe: both can be polled, and a read returns whole events.
 fn open(path: &Path) -> io::Result<pipe::Receiver> {
     let device = OpenOptions::new()
         .read(true)
@@ -112,7 +111,7 @@ fn open(path: &Path) -> io::Result<pipe::Receiver> {
     pipe::Receiver::from_file_unchecked(device)
 }
 
-/// Ends when the device is gone.
+/// Reports presses until the device is gone.
 async fn listen_to(node: &Path, pressed: &mpsc::UnboundedSender<()>) {
     let mut device = match open(node) {
         Ok(device) => device,
@@ -132,7 +131,7 @@ async fn listen_to(node: &Path, pressed: &mpsc::UnboundedSender<()>) {
     }
 }
 
-/// Whether a `struct input_event` (16 bytes of time, then type, code, value) says that the button went down.
+/// Whether a `struct input_event` (16 bytes of time, then type, code, value) is a press of the power key.
 fn is_press(event: &[u8]) -> bool {
     let Some((_, rest)) = event.split_first_chunk::<16>() else {
         return false;
@@ -151,7 +150,7 @@ fn is_press(event: &[u8]) -> bool {
         && i32::from_ne_bytes(*value) == PRESSED
 }
 
-/// Whether a bit is set in a bitmap as sysfs prints it: 64-bit words in hexadecimal, the highest first.
+/// Tests a bit in a bitmap of sysfs: 64-bit words in hexadecimal, the highest first.
 fn has_key(bitmap: &str, key: u16) -> bool {
     let word = bitmap.split_whitespace().rev().nth(usize::from(key / 64));
     word.and_then(|word| u64::from_str_radix(word, 16).ok())
@@ -193,7 +192,7 @@ mod tests {
         assert!(!is_press(&[0; 10]));
     }
 
-    /// A device whose node is a pipe; it is there as long as what is returned is.
+    /// Adds a device whose node is a pipe, present while the returned value exists.
     fn plug(inputs: &Inputs, name: &str, keys: &str) -> File {
         let capabilities = inputs.class.join(name).join("device/capabilities");
         fs::create_dir_all(&capabilities).unwrap();
@@ -228,7 +227,7 @@ mod tests {
             listeners.look(&inputs, &presses);
             assert_eq!(listeners.tasks.len(), 1);
         }
-        // Another one comes by the name of one that is gone.
+        // A new device takes the name of a removed one.
         drop(button);
         fs::remove_file(inputs.nodes.join("event0")).unwrap();
         let mut other = plug(&inputs, "event0", POWER);
@@ -256,7 +255,7 @@ mod tests {
         devices.send_replace(Told::default());
         second.write_all(&press).unwrap();
         pressed.recv().await.unwrap();
-        // It goes on with those it has, and ends with the last of them.
+        // The watcher continues with its buttons, and ends with the last one.
         drop((devices, first));
         second.write_all(&press).unwrap();
         pressed.recv().await.unwrap();

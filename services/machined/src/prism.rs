@@ -1,7 +1,7 @@
-//! A balancer of TCP connections on the loopback: KubePrism.
+//! KubePrism: a TCP load balancer for the API servers on the loopback address.
 //!
-//! Owns: which server a connection goes to, and which servers took a connection lately.
-//! Never does: look into a connection; TLS is between the two ends.
+//! It selects a server per connection and tracks which servers accept connections. It never inspects the traffic; TLS
+//! is end to end.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,16 +15,16 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{interval, sleep, timeout};
 
-/// Connections at once.
+/// Limit of concurrent connections.
 const CONNECTIONS: usize = 1024;
-/// Between two rounds of looking at the servers.
+/// Interval of health checks.
 const ROUND: Duration = Duration::from_secs(20);
-/// For a server to take a connection, its name looked up.
+/// Timeout of connecting to a server, DNS lookup included.
 const DIAL: Duration = Duration::from_secs(5);
-/// A server that acknowledges nothing for so long has its connections closed.
+/// Timeout of acknowledgements; then a connection to a server is closed.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// The servers, and which of them took a connection lately. Clones share it.
+/// The servers and their health. Clones share the state.
 #[derive(Debug, Clone, Default)]
 pub struct Servers(Arc<Mutex<State>>);
 
@@ -41,7 +41,7 @@ struct Server {
 }
 
 impl Servers {
-    /// Chooses among these from now on. A new one counts as working until a connection fails.
+    /// Replaces the servers. A new server counts as healthy until a connection fails.
     pub fn set(&self, upstreams: Vec<Upstream>) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let old = std::mem::take(&mut state.all);
@@ -53,7 +53,7 @@ impl Servers {
         state.all = upstreams.into_iter().map(server).collect();
     }
 
-    /// All, in the order in which a connection is tried: those that work in turn, then the others.
+    /// All servers in the order of attempts: healthy ones round-robin, then the others.
     fn order(&self) -> Vec<Upstream> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut good, bad): (Vec<Server>, Vec<Server>) =
@@ -86,7 +86,7 @@ impl Servers {
         state.all.iter().any(|server| server.works)
     }
 
-    /// A connection to the first server that takes one.
+    /// Connects to the first server that accepts.
     async fn dial(&self) -> io::Result<TcpStream> {
         let mut failed = io::Error::other("there is no server");
         for upstream in self.order() {
@@ -100,7 +100,7 @@ impl Servers {
         Err(failed)
     }
 
-    /// Looks at each server once. Takes no connection's turn.
+    /// Checks each server once. Does not advance the round-robin.
     async fn look(&self) {
         let mut looks = JoinSet::new();
         for upstream in self.upstreams() {
@@ -118,7 +118,7 @@ async fn connect(upstream: &Upstream) -> io::Result<TcpStream> {
     let (host, port) = (upstream.host.as_str(), upstream.port);
     let found = timeout(DIAL, lookup_host((host, port))).await??;
     let stream = one_of(found.collect(), DIAL).await?;
-    // Best effort: a kernel that refuses them only notices a dead server later.
+    // Best effort: without these options a dead server is noticed later.
     let _ = sockopt::set_socket_keepalive(&stream, true);
     let _ = sockopt::set_tcp_keepidle(&stream, SILENCE);
     let silence = u32::try_from(SILENCE.as_millis()).unwrap_or(u32::MAX);
@@ -126,8 +126,8 @@ async fn connect(upstream: &Upstream) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Passes connections of `listener` on to the servers, and tells `healthy` after each round whether any works. Ends
-/// only when it is dropped, and its connections with it.
+/// Forwards connections of `listener` to the servers, and reports to `healthy` after each check whether any server
+/// works. Runs until it is dropped, which closes its connections.
 pub async fn serve(listener: TcpListener, servers: Servers, healthy: watch::Sender<bool>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     let mut connections = JoinSet::new();
@@ -143,7 +143,7 @@ pub async fn serve(listener: TcpListener, servers: Servers, healthy: watch::Send
             }
             Some(_) = connections.join_next() => {}
             accepted = accept(&listener, &places) => {
-                // One that is gone already, or no descriptor left: the next may do better.
+                // The client is gone already, or file descriptors ran out; a later accept may succeed.
                 let Ok((client, place)) = accepted else {
                     sleep(Duration::from_millis(100)).await;
                     continue;
@@ -153,7 +153,7 @@ pub async fn serve(listener: TcpListener, servers: Servers, healthy: watch::Send
                     let _place = place;
                     let mut client = client;
                     if let Ok(mut server) = servers.dial().await {
-                        // How either end hangs up is its own affair.
+                        // The way either end closes does not matter.
                         let _ = copy_bidirectional(&mut client, &mut server).await;
                     }
                 });
@@ -187,7 +187,7 @@ mod tests {
         (listener, Upstream { host, port })
     }
 
-    /// A server that says its letter to each connection.
+    /// A server that sends its letter on each connection.
     async fn server(letter: u8) -> (Upstream, tokio::task::JoinHandle<()>) {
         let (listener, upstream) = listener().await;
         let task = tokio::spawn(async move {

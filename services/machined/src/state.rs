@@ -1,4 +1,4 @@
-//! The node as the API sees it: views out, a config or an action in.
+//! Shared state of the node for the API: views to read, a config or an action to submit.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -31,44 +31,44 @@ use crate::upgrade;
 
 const WIPING: SubmitError = SubmitError::Busy("a wipe of devices");
 
-/// What a handler has asked for.
+/// A request of a handler.
 #[derive(Debug)]
 pub enum Request {
-    /// A validated config; kept already if it shall be.
+    /// A validated config; stored already if it is permanent.
     Apply(Box<Document>, Apply),
-    /// The end of this boot, and who asked for it.
+    /// The end of this boot, and its initiator.
     Act(Action, Actor),
 }
 
-/// Shared by the API server and `machine.rs`, which alone changes it.
+/// State shared with the API server. Only `machine.rs` changes it.
 #[derive(Debug)]
 pub struct NodeState {
     stage: watch::Sender<Stage>,
-    /// Why the node is locked, while it is.
+    /// Reason of the lock while the node is locked.
     lock: watch::Sender<Option<String>>,
     config: watch::Sender<Option<Document>>,
     requests: mpsc::UnboundedSender<Request>,
-    /// Set once and for ever: nothing else is accepted any more.
+    /// Set once: no further request is accepted.
     ending: AtomicBool,
     supervisor: Supervisor,
     store: Store,
     events: Events,
     meta: Arc<Meta>,
     last_stop: watch::Sender<Option<LastStop>>,
-    /// Where configs are kept, from the moment the volume is there.
+    /// Store of configs; set when its volume is mounted.
     kept: OnceLock<ConfigStore>,
     opened: Mutex<Opened>,
     user_volumes: OpenedVolumes,
     /// Held while devices are wiped.
     wiping: Mutex<()>,
-    /// Somebody wants this node to be the first of a new cluster.
+    /// Initial data of the new cluster, after a bootstrap call.
     cluster: watch::Sender<Option<Begin>>,
-    /// Where the lines of the log `audit` go; nowhere in tests.
+    /// Sender of the log `audit`; unset in tests.
     log: OnceLock<logs::Sender>,
 }
 
 impl NodeState {
-    /// A node that boots, and where its requests arrive.
+    /// A booting node, and the receiver of its requests.
     #[must_use]
     pub fn new(
         supervisor: Supervisor,
@@ -96,7 +96,7 @@ impl NodeState {
         (Arc::new(state), receiver)
     }
 
-    /// From now on the log `audit` goes there.
+    /// Sets the sender of the log `audit`.
     pub fn log_to(&self, log: logs::Sender) {
         let _ = self.log.set(log);
     }
@@ -106,22 +106,22 @@ impl NodeState {
         self.stage.send_replace(stage);
     }
 
-    /// The stage, to be watched.
+    /// A receiver of the stage.
     pub fn stages(&self) -> watch::Receiver<Stage> {
         self.stage.subscribe()
     }
 
-    /// Says why the node is locked, or that it is not.
+    /// Sets or clears the reason of the lock.
     pub fn set_lock(&self, why: Option<String>) {
         self.lock.send_replace(why);
     }
 
-    /// Why the node is locked, to be watched; `None`: it is not.
+    /// A receiver of the lock's reason; `None` while unlocked.
     pub fn locks(&self) -> watch::Receiver<Option<String>> {
         self.lock.subscribe()
     }
 
-    /// The active machine config, to be watched.
+    /// A receiver of the active machine config.
     pub fn configs(&self) -> watch::Receiver<Option<Document>> {
         self.config.subscribe()
     }
@@ -131,43 +131,43 @@ impl NodeState {
         self.config.send_replace(Some(document));
     }
 
-    /// With what the node is to be the first of a new cluster, to be watched; `None`: it is not.
+    /// A receiver of the new cluster's initial data; `None` without a bootstrap call.
     pub fn clusters(&self) -> watch::Receiver<Option<Begin>> {
         self.cluster.subscribe()
     }
 
-    /// Makes known how the boot before ended.
+    /// Publishes how the previous boot ended.
     pub fn set_last_stop(&self, last: LastStop) {
         self.last_stop.send_replace(Some(last));
     }
 
-    /// How the boot before ended, to be watched.
+    /// A receiver of the previous boot's end.
     pub fn last_stops(&self) -> watch::Receiver<Option<LastStop>> {
         self.last_stop.subscribe()
     }
 
-    /// Its META.
+    /// The node's META.
     pub fn meta(&self) -> &Arc<Meta> {
         &self.meta
     }
 
-    /// From now on configs are kept there.
+    /// Sets the store of configs.
     pub fn keep_configs(&self, store: ConfigStore) {
         let _ = self.kept.set(store);
     }
 
-    /// Where configs are kept.
+    /// The store of configs.
     pub fn config_store(&self) -> Option<&ConfigStore> {
         self.kept.get()
     }
 
-    /// Has META say how STATE is encrypted: the next boot opens STATE before it can read this config, which is one
-    /// that is kept. A config that says nothing of it leaves it as it is. Trying a passphrase may take long.
+    /// Stores the encryption settings of STATE in META, because the next boot opens STATE before it can read this
+    /// stored config. A config without such settings changes nothing. Testing a passphrase may take long.
     pub fn keep_state_encryption(&self, document: &Document) {
         let Some(wanted) = document.encryption(SystemVolume::State) else {
             return;
         };
-        // One that was kept from earlier may know none of today's keys.
+        // A config stored earlier may have none of the current keys.
         let unchanged = |why: String| {
             console::warn(&format!("how the volumes are opened is not changed: {why}"));
         };
@@ -179,12 +179,12 @@ impl NodeState {
         if self.meta.watch().borrow().get(&STATE_ENCRYPTION) == Some(&value) {
             return;
         }
-        // A boot in which STATE could not be opened must not cost the key that does.
+        // A boot in which STATE could not be opened must not replace the key that opens it.
         if let Err(why) = corten_volumes::check_state_keys(&opened, Some(wanted)) {
             return unchanged(why);
         }
         match self.meta.change(STATE_ENCRYPTION, Some(value)) {
-            // Without META there is no STATE either.
+            // Without META there is no STATE.
             Ok(()) | Err(MetaError::NoPartition) => {}
             Err(error) => console::warn(&format!(
                 "how STATE is encrypted is not kept: {error}; the next boot opens it as before"
@@ -192,8 +192,7 @@ impl NodeState {
         }
     }
 
-    /// Has META name the owner by the authorities of this config, which is one that is kept. Without META the node
-    /// keeps no config either.
+    /// Records the owner in META: the authorities of this stored config. Without META the node stores no config either.
     pub fn keep_owner(&self, document: &Document) {
         if self.kept.get().is_none() {
             return;
@@ -207,17 +206,17 @@ impl NodeState {
         }
     }
 
-    /// The encrypted volumes.
+    /// The opened encrypted system volumes.
     pub fn opened(&self) -> MutexGuard<'_, Opened> {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The encrypted volumes of users.
+    /// The opened encrypted user volumes.
     pub fn user_volumes(&self) -> OpenedVolumes {
         self.user_volumes.clone()
     }
 
-    /// Accepts nothing any more; whatever ends this boot.
+    /// Rejects all further requests, because the boot ends.
     pub fn set_ending(&self) {
         self.ending.store(true, Ordering::Release);
     }
@@ -307,7 +306,7 @@ impl Node for NodeState {
             }
             (Apply::Now | Apply::Try(_), _) => {}
         }
-        // A staged one is that of the next boot, which sees to it.
+        // A staged config is handled by the next boot.
         if how == Apply::Now {
             self.keep_state_encryption(&document);
             self.keep_owner(&document);
@@ -333,7 +332,7 @@ impl Node for NodeState {
             self.check_not_ending()?;
             let device = &wipe.device;
             console::say(&format!("{device} is being wiped, as the API was asked to"));
-            // Before: what is wanted there is looked at again as soon as the disk has changed.
+            // First forget the volume: controllers inspect the disk as soon as it has changed.
             let state = Path::new(STATE.target);
             corten_volumes::user::forget(state, &wipe.ends());
             corten_volumes::user::forget_encrypted(state, &wipe.emptied());
@@ -387,11 +386,11 @@ impl Node for NodeState {
             let partitions: Vec<&str> = partitions.collect();
             corten_volumes::check_wiped(&self.opened(), &partitions)
                 .map_err(SubmitError::Refused)?;
-            // What a power cut leaves of STATE can be opened still.
+            // META last: STATE can still be opened after a power loss during the wipe.
             let is_meta = |target: &Target| target.partition() == Some("META");
             reset.targets.sort_by_key(is_meta);
         }
-        // What is wiped now must not be written to beside what a reset empties, nor after it.
+        // No wipe of devices may run concurrently with a reset's wipe, or after it.
         let _alone = match &action {
             Action::Reset(_) => Some(self.wiping.try_lock().map_err(|_| WIPING)?),
             _ => None,

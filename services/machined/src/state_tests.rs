@@ -44,7 +44,7 @@ async fn meta_follows_kept_configs_and_not_tried_ones() {
     let kept = known().unwrap();
     assert!(kept.contains("kept"), "{kept}");
     node.apply_config(config("tried"), minute).unwrap();
-    // As going back to the config before does.
+    // Like reverting to the previous config.
     node.set_config(config("kept"));
     assert_eq!(known(), Some(kept));
 }
@@ -98,7 +98,7 @@ async fn reset_and_wipe_exclude_each_other_and_end_with_the_node() {
     let ended = "the end of this boot is already under way";
     assert_eq!(busy(node.wipe_devices(std::slice::from_ref(&wipe))), ended);
     assert_eq!(busy(node.submit(Action::Reboot, Actor::default())), ended);
-    // Whatever ends it.
+    // For any end of the boot.
     let (node, _requests) = NodeState::new(world().supervisor.clone(), Events::default());
     node.set_ending();
     assert_eq!(busy(node.submit(reset(), Actor::default())), ended);

@@ -1,4 +1,4 @@
-//! The config's device rules, as a rule file for udevd.
+//! Writes the config's device rules as a rule file for udevd.
 
 use std::fs;
 use std::io;
@@ -6,18 +6,18 @@ use std::path::Path;
 
 use corten_base::durable::{Access, remove_if_there, replace_now};
 
-/// Where udevd looks for rule files made at run time.
+/// udevd's directory of rule files made at run time.
 pub const DIRECTORY: &str = "/run/udev/rules.d";
 
-/// After every file of the image and its extensions. A rule's number in the config is its line's
-/// number here, so udevd's complaints lead back to it.
+/// Sorts after all files of the image and its extensions. A rule's index in the config is its line number here, so
+/// udevd's messages lead back to it.
 const FILE: &str = "99-machine.rules";
 
-/// Writes `rules` into `directory`, replaced at once; without rules there is no file. A file that
-/// says the same is left alone: udevd asks every device again when one changes.
+/// Writes `rules` to `directory` atomically; removes the file if there are no rules. Leaves an unchanged file alone,
+/// because udevd runs a coldplug after a change.
 ///
 /// # Errors
-/// The file cannot be written or removed.
+/// If the file cannot be written or removed.
 pub fn write<'a>(directory: &Path, rules: impl Iterator<Item = &'a str>) -> io::Result<()> {
     let text: String = rules.map(|rule| format!("{}\n", rule.trim_end())).collect();
     let path = directory.join(FILE);

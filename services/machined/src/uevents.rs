@@ -1,8 +1,8 @@
-//! What udevd says of devices, once it has handled the kernel's message (libudev's monitor).
+//! Receives udevd's messages about handled device events (libudev's monitor).
 //!
-//! One socket for all of machined, and who follows a subsystem has a place of his own that says how much was told of
-//! it. He is woken when it is more, and looks at what devices there are *now*: however slow he is, nothing waits for
-//! him and nothing is missed. When the kernel had to drop messages, everybody looks again.
+//! All of machined shares one socket. A follower of a subsystem has its own channel with a count of messages. It wakes
+//! when the count changes and inspects the *current* devices. So nothing waits for a slow follower, and it misses
+//! nothing. After lost messages, all followers inspect the devices again.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,35 +19,35 @@ use tokio::sync::watch;
 use tokio::task::coop::unconstrained;
 use tokio::time::sleep;
 
-/// Where udevd repeats the kernel's messages.
+/// Multicast group of udevd's messages.
 const UDEVD_GROUP: u32 = 2;
-/// How much the kernel may keep for us; a limit, not a use. A machine with a thousand devices tells of 2 MiB.
+/// Receive buffer in bytes; a limit, not an allocation. A machine with a thousand devices sends 2 MiB.
 const RECEIVE_BUFFER: usize = 8 * 1024 * 1024;
-/// Devices come in bunches; so long one waits for the rest of it.
+/// Devices appear in bunches; time to wait for the rest of a bunch.
 const BUNCH: Duration = Duration::from_millis(500);
-/// So many messages are taken at once; the next ones are of the next bunch.
+/// Limit of messages in one bunch.
 const MOST: usize = 4096;
-/// After the socket failed.
+/// Pause after the socket failed.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// How much was told of the devices of a subsystem.
+/// Message counts of a subsystem's devices.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Told {
-    /// How often of each that has a node, by its name below `/dev`.
+    /// Count per device with a node, by its name below `/dev`.
     devices: BTreeMap<String, u32>,
-    /// How often of every device: what was dropped may have been about any.
+    /// Count for every device: a lost message may concern any of them.
     all: u32,
 }
 
 impl Told {
-    /// How often something about a device may have changed; that it is there counts, too.
+    /// Count for a device, at least one. It changes whenever the device may have changed.
     #[must_use]
     pub fn times(&self, device: &str) -> u32 {
         let told = self.devices.get(device).copied().unwrap_or_default();
         told.saturating_add(self.all).saturating_add(1)
     }
 
-    /// One more message.
+    /// Counts a message.
     pub fn count(&mut self, message: &Message) {
         let device = message.get("DEVNAME");
         let Some(device) = device.and_then(|path| path.strip_prefix("/dev/")) else {
@@ -61,7 +61,7 @@ impl Told {
         *told = told.saturating_add(1);
     }
 
-    /// Messages were lost. Some of the devices may be gone; of none was told less often than before.
+    /// Messages were lost. Devices may be gone; no device's count decreases.
     fn lose(&mut self) {
         let most = self.devices.values().max().copied().unwrap_or_default();
         self.all = self.all.saturating_add(most).saturating_add(1);
@@ -69,22 +69,22 @@ impl Told {
     }
 }
 
-/// Who follows which subsystem. A copy is the same one.
+/// The followers by subsystem. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Uevents(Arc<Mutex<BTreeMap<&'static str, watch::Sender<Told>>>>);
 
 impl Uevents {
-    /// Listens from now on. When that fails it is told and tried again, and then everybody looks again.
+    /// Starts to listen. A failure is logged and retried, and afterwards all followers inspect the devices again.
     #[must_use]
     pub fn listen() -> Uevents {
         let uevents = Uevents::default();
-        // Before anybody looks at devices, so that what comes after his look is heard.
+        // Open before any follower inspects devices, so that later changes are received.
         let mut monitor = Monitor::open(RECEIVE_BUFFER);
         let all = uevents.clone();
         tokio::spawn(async move {
             loop {
                 let ended = caught(async { all.tell(monitor?).await }).await;
-                // A panic is told already.
+                // A panic is logged already.
                 if let Ok(Err(error)) = ended {
                     console::warn(&format!("devices: {error}; listening anew"));
                 }
@@ -96,7 +96,7 @@ impl Uevents {
         uevents
     }
 
-    /// Changes with the devices of a subsystem.
+    /// A receiver that changes with the devices of a subsystem.
     #[must_use]
     pub fn follow(&self, subsystem: &'static str) -> watch::Receiver<Told> {
         self.places().entry(subsystem).or_default().subscribe()
@@ -137,21 +137,21 @@ impl Uevents {
     }
 }
 
-/// The socket.
+/// The netlink socket.
 struct Monitor(TokioSocket);
 
-/// Messages that came together.
+/// Messages that arrived together.
 struct Bunch {
     messages: Vec<Message>,
-    /// The kernel had room for all of them.
+    /// Whether the kernel lost none.
     is_whole: bool,
 }
 
 impl Monitor {
-    /// Listens; `room` is how many bytes the kernel may keep for us.
+    /// Opens the socket with a receive buffer of `room` bytes.
     fn open(room: usize) -> io::Result<Monitor> {
         let mut socket = TokioSocket::new(NETLINK_KOBJECT_UEVENT)?;
-        // Beyond the system's limit for all, as udevd does: coldplug tells of every device at once.
+        // Beyond the system-wide limit, like udevd: coldplug sends a message for every device at once.
         let buffer = rustix::net::sockopt::set_socket_recv_buffer_size_force;
         if let Err(error) = buffer(socket.socket_ref(), room) {
             console::warn(&format!(
@@ -162,7 +162,7 @@ impl Monitor {
         Ok(Monitor(socket))
     }
 
-    /// The next messages, once there is one.
+    /// Waits for a message, then returns the bunch.
     async fn bunch(&mut self) -> io::Result<Bunch> {
         let mut bunch = Bunch {
             messages: Vec::new(),
@@ -181,19 +181,19 @@ impl Monitor {
             if bunch.messages.len() == MOST {
                 break;
             }
-            // What is there is taken, whatever share of its time the runtime would give us.
+            // Takes all messages that are available, regardless of the runtime's cooperative budget.
             received = unconstrained(self.0.recv_from_full()).now_or_never();
         }
         Ok(bunch)
     }
 }
 
-/// How a message of udevd's begins; where in it stands, as a number of the machine's own byte order, where its
-/// properties begin (libudev: `struct monitor_netlink_header`).
+/// Prefix of udevd's messages, and the offset of the field with the properties' offset, in host byte order (libudev:
+/// `struct monitor_netlink_header`).
 const PREFIX: &[u8] = b"libudev\0";
 const PROPERTIES_AT: usize = 16;
 
-/// Properties: `KEY=value` parts that end in NUL.
+/// Properties: `KEY=value` parts, each terminated by a NUL.
 #[derive(Debug)]
 pub struct Message(Vec<u8>);
 
@@ -203,7 +203,7 @@ impl Message {
         Message(text.as_bytes().to_vec())
     }
 
-    /// `None`: it is not udevd's.
+    /// Parses a message; `None` if it is not udevd's.
     fn read(bytes: &[u8]) -> Option<Message> {
         let header = Some(bytes).filter(|bytes| bytes.starts_with(PREFIX))?;
         let at = header.get(PROPERTIES_AT..)?.first_chunk()?;
@@ -211,7 +211,7 @@ impl Message {
         Some(Message(bytes.get(at..)?.to_vec()))
     }
 
-    /// A value; `None` also for one that is no text.
+    /// A value; `None` if it is missing or not UTF-8.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&str> {
         let mut parts = self.0.split(|byte| *byte == 0);
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(Message(Vec::new()).get("X"), None);
     }
 
-    /// As udevd sends it: a header of 40 bytes whose last ones are a filter, of whatever value.
+    /// A message as udevd sends it: a header of 40 bytes that ends in a filter of any value.
     fn sent(text: &str) -> Vec<u8> {
         let mut bytes = b"libudev\0\xfe\xed\xca\xfe".to_vec();
         bytes.extend(40u32.to_ne_bytes());
@@ -273,7 +273,7 @@ mod tests {
             told.count(&Message::of(nonsense));
         }
         assert_eq!(told.devices.len(), 1);
-        // Whatever was lost, each number is another one than before.
+        // After a loss every count differs from before.
         let before = told.clone();
         told.lose();
         for device in ["vda1", "vda"] {
@@ -288,7 +288,7 @@ mod tests {
     fn followers_get_their_own_subsystem_and_every_loss() {
         let uevents = Uevents::default();
         let (mut cpu, mut block) = (uevents.follow("cpu"), uevents.follow("block"));
-        // He who does not look finds all of it when he does.
+        // A slow follower sees everything when it looks.
         let mut slow = uevents.follow("block");
         let message = |subsystem: &str| {
             Message::of(&format!(
@@ -308,12 +308,12 @@ mod tests {
             assert!(follower.has_changed().unwrap());
             assert!(follower.borrow_and_update().times("b") > 1);
         }
-        // Who comes later knows as much.
+        // A later follower has the same counts.
         assert_eq!(*uevents.follow("block").borrow(), *block.borrow());
     }
 
     fn send(udevd: &Socket, text: &str) {
-        // The kernel answers nobody, and a buffer that is full is not the sender's.
+        // The kernel does not answer; a full receive buffer is no error of the sender.
         let _ = udevd.send_to(&sent(text), &SocketAddr::new(0, UDEVD_GROUP), 0);
     }
 
@@ -322,7 +322,7 @@ mod tests {
         alone(async {
             let uevents = Uevents::default();
             let (mut cpu, mut block) = (uevents.follow("cpu"), uevents.follow("block"));
-            // As little as the kernel takes.
+            // The smallest buffer that the kernel allows.
             let monitor = Monitor::open(0).unwrap();
             let all = uevents.clone();
             tokio::spawn(async move { all.tell(monitor).await });
@@ -337,7 +337,7 @@ mod tests {
             cpu.changed().await.unwrap();
             block.changed().await.unwrap();
             assert!(block.borrow_and_update().times("vda") > 2);
-            // It goes on.
+            // Receiving continues.
             cpu.mark_unchanged();
             send(&udevd, "ACTION=online\0SUBSYSTEM=cpu\0");
             cpu.changed().await.unwrap();

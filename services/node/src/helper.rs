@@ -1,7 +1,7 @@
-//! What the kernel asks user space for.
+//! The kernel's usermode helper.
 //!
-//! It was built to run one program for all such requests, this one (`CONFIG_STATIC_USERMODEHELPER`), with the
-//! helper it means as `argv[0]`. So an attacker who can make the kernel run "a helper" gets nothing else run.
+//! The kernel is built to run one program for all requests, this one (`CONFIG_STATIC_USERMODEHELPER`), with the
+//! intended helper as `argv[0]`. So an attacker who redirects a helper path cannot run another program.
 
 use std::env::ArgsOs;
 use std::os::unix::process::CommandExt;
@@ -9,32 +9,32 @@ use std::process::{Command, ExitCode};
 
 use corten_sys::process::{Signal, signal};
 
-/// Loads modules when called `modprobe`; it has libkmod, which this program has not.
+/// Loads modules when called as `modprobe`. It has libkmod, which this program lacks.
 const MODULE_LOADER: &str = "/usr/bin/udevd";
 
-/// One request.
+/// A request of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request {
-    /// Load the modules named or aliased by the arguments.
+    /// Load the modules that the arguments name or alias.
     LoadModules,
-    /// Ask process 1 for an end in good order; the kernel only sees that this program was started.
+    /// Ask process 1 for an orderly end. The kernel only sees that this program started.
     End(Signal),
 }
 
 impl Request {
-    /// What `path`, one of the kernel's helper paths, asks for.
+    /// Parses `path`, one of the kernel's helper paths.
     pub fn parse(path: &str) -> Option<Request> {
         match path {
             // CONFIG_MODPROBE_PATH.
             "/sbin/modprobe" => Some(Request::LoadModules),
-            // Too hot, or asked by the hypervisor (kernel/reboot.c).
+            // Overheating, or a request of the hypervisor (kernel/reboot.c).
             "/sbin/poweroff" => Some(Request::End(Signal::TERM)),
             "/sbin/reboot" => Some(Request::End(Signal::INT)),
             _ => None,
         }
     }
 
-    /// Does it. `args` are those after the name.
+    /// Executes the request. `args` are the arguments after the name.
     pub fn fulfil(self, args: ArgsOs) -> ExitCode {
         let outcome = match self {
             Request::LoadModules => Err(Command::new(MODULE_LOADER)
@@ -45,7 +45,7 @@ impl Request {
         };
         match outcome {
             Ok(()) => ExitCode::SUCCESS,
-            // The kernel gives its helpers no output; it looks at the code.
+            // The kernel gives its helpers no output; it reads the exit code.
             Err(_) => ExitCode::FAILURE,
         }
     }

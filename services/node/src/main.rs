@@ -1,9 +1,11 @@
-//! The multi-call program of the image: which daemon it is depends on `argv[0]`.
+//! The multi-call program of the image: `argv[0]` selects the daemon.
 //!
-//! Owns: the mapping from name to daemon, the kernel's requests to user space (`helper.rs`), and that freed memory
-//! goes back to the kernel. Never does: anything else; a name it does not know fails at once. Talks to: the daemons'
-//! libraries; udevd, which loads modules.
-//! On a laptop: `cargo run -p node -- apid --help` (under its own name it takes a daemon's as first argument).
+//! Owns: the mapping from names to daemons, the kernel's helper requests (`helper.rs`), and the return of freed memory
+//! to the kernel.
+//! Never does: anything else; an unknown name fails at once.
+//! Talks to: the daemons' libraries; udevd, which loads modules.
+//! On a laptop: `cargo run -p node -- apid --help`. Under its own name the program takes the daemon's name as first
+//! argument.
 
 mod helper;
 
@@ -15,11 +17,12 @@ use std::process::ExitCode;
 
 use helper::Request;
 
-/// The daemons in this program; also the names of the symlinks in the image.
+/// The daemons in this program, for the error message; also the names of the image's symlinks.
 const NAMES: &str = "init (machined), apid, registryd, syslogd, trustd";
 
 fn main() -> ExitCode {
-    // A daemon that lost one of its threads would seem to work; machined has a hook of its own.
+    // A panic in one thread aborts the process: a daemon that lost a thread would look healthy. machined has its own
+    // hook.
     std::panic::set_hook(Box::new(|panic| {
         eprintln!("{panic}");
         std::process::abort();
@@ -46,7 +49,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The daemon of that name; it takes the name and the arguments after it.
+/// The entry of the daemon of that name; it takes the name and the arguments after it.
 fn daemon(name: &OsStr) -> Option<fn(OsString, ArgsOs) -> ExitCode> {
     match Path::new(name).file_name()?.to_str()? {
         "init" | "machined" => Some(|name, args| machined::run(once(name).chain(args))),

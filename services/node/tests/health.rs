@@ -1,4 +1,4 @@
-//! The daemons of the image as processes: one that works answers its health check, one that hangs does not.
+//! The image's daemons as processes: a working daemon passes its health check, a hanging one does not.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -19,9 +19,9 @@ use support::Port;
 
 mod support;
 
-/// A busy machine must not fail a test; a good one takes milliseconds.
+/// Timeout of a step; an idle machine needs milliseconds.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// For who never answers.
+/// Timeout for a daemon that never answers.
 const SOON: Duration = Duration::from_millis(200);
 
 struct Daemon(Child);
@@ -33,7 +33,7 @@ impl Drop for Daemon {
 }
 
 impl Daemon {
-    /// Starts it, and waits until it says that it is ready.
+    /// Starts the daemon and waits until it reports that it is ready.
     fn start(directory: &Path, arguments: &[&str]) -> Daemon {
         let notify = directory.join("notify");
         let _none_yet = fs::remove_file(&notify);
@@ -58,7 +58,7 @@ impl Daemon {
     }
 }
 
-/// The files apid and trustd want.
+/// Writes the files that apid and trustd read.
 fn write_pki(directory: &Path) {
     let now = SystemTime::now();
     let ca = Ca::generate(Algorithm::Ed25519, "talos", "", now).unwrap();
@@ -87,7 +87,7 @@ async fn ask(probe: &Probe, timeout: Duration) -> Result<(), String> {
     check.run().await
 }
 
-/// Asks a daemon that works, hangs, and works again.
+/// Checks a daemon that works, hangs, and works again.
 async fn holds(directory: &Path, arguments: &[&str], probe: Probe) {
     let daemon = Daemon::start(directory, arguments);
     assert_eq!(ask(&probe, PATIENCE).await, Ok(()), "{arguments:?}");

@@ -1,4 +1,4 @@
-//! A node joins: trustd as a process, asked over loopback by the code that asks on a worker.
+//! A node joins: trustd as a process, called over loopback by the worker's code.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -23,16 +23,16 @@ mod support;
 
 const TOKEN: &str = "abcdef.0123456789abcdef";
 const WRONG: &str = "wrong0.0123456789abcdef";
-/// A busy machine must not fail a test; a good one takes milliseconds.
+/// Timeout of a step; an idle machine needs milliseconds.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often it is looked at whether trustd is still there, while it starts.
+/// Interval of checking that trustd is still running while it starts.
 const LOOK: Duration = Duration::from_millis(200);
 
 fn new_ca() -> Ca {
     Ca::generate(Algorithm::Ed25519, "talos", "", SystemTime::now()).unwrap()
 }
 
-/// trustd, and what it says.
+/// trustd and its output.
 struct Trustd {
     process: Child,
     lines: Receiver<String>,
@@ -68,7 +68,7 @@ fn write(directory: &Path, ca: &Ca, accepted: &str) {
 }
 
 impl Trustd {
-    /// Starts it, and waits until it says that it is ready.
+    /// Starts trustd and waits until it reports that it is ready.
     fn start() -> Trustd {
         let directory = tempfile::tempdir().unwrap();
         let ca = new_ca();
@@ -115,7 +115,7 @@ impl Trustd {
             let ended = trustd.process.try_wait().unwrap().is_some();
             if ended || begin.elapsed() > PATIENCE {
                 let _ended = trustd.process.kill();
-                // To the end of both of its outputs.
+                // Both outputs are read to their end.
                 let said: Vec<String> = trustd.lines.iter().collect();
                 panic!("trustd does not say that it is ready: {said:#?}");
             }
@@ -124,7 +124,7 @@ impl Trustd {
         trustd
     }
 
-    /// Waits until it says a line with all of these in it.
+    /// Waits for a line that contains all of these parts.
     fn hear(&mut self, parts: &[&str]) {
         loop {
             let line = self.lines.recv_timeout(PATIENCE);
@@ -157,7 +157,7 @@ async fn right_token_gets_a_certificate_and_is_logged() {
     let joined = ask(&asked, SystemTime::now()).await.unwrap();
     assert_eq!(joined.endpoint, "127.0.0.1");
     let chain = certificates_from_pem(joined.issued.crt.as_bytes()).unwrap();
-    // Not the control plane's own address.
+    // The control plane's own address is not in the certificate.
     assert_eq!(
         corten_pki::names(&chain[0]).unwrap(),
         ["10.0.0.7", "worker-1"]
@@ -197,7 +197,7 @@ async fn control_plane_of_another_authority_is_not_trusted() {
         why.contains("cannot connect") && why.contains("certificate"),
         "{why}"
     );
-    // The name counts, too: another node of the cluster cannot pass for the control plane.
+    // The name is checked, too: another node of the cluster cannot pose as the control plane.
     let mut asked = trustd.asked(TOKEN, &trustd.ca.pem().crt);
     asked.endpoints = vec!["localhost".to_owned()];
     let why = ask(&asked, SystemTime::now()).await.unwrap_err();
@@ -221,7 +221,7 @@ async fn rotated_authority_is_followed_by_nodes_that_accept_both() {
         .unwrap();
     let anchors = certificates_from_pem(new.pem().crt.as_bytes()).unwrap();
     corten_pki::verify_issued(&joined.issued, &anchors, SystemTime::now()).unwrap();
-    // Who knows the old one only does not talk to the new one.
+    // A node that knows only the old authority rejects the new one.
     ask(&trustd.asked(TOKEN, &old), SystemTime::now())
         .await
         .unwrap_err();

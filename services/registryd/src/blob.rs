@@ -1,4 +1,4 @@
-//! Which part of a blob a client wants, and that part on its way.
+//! Parses the range of a blob that a client requests, and streams it.
 
 use std::fs::File;
 use std::io;
@@ -11,28 +11,28 @@ use http_body_util::StreamBody;
 use hyper::body::Frame;
 use tokio::sync::mpsc;
 
-/// Read at once; two of them are on their way at most.
+/// Size of a read in bytes. At most two chunks are in flight.
 const CHUNK: u64 = 64 * 1024;
 
-/// A part of a blob, in bytes; never empty unless the blob is.
+/// A byte range of a blob; empty only if the blob is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) start: u64,
     pub(crate) length: u64,
 }
 
-/// What the header `Range` asks of a blob (RFC 9110, section 14).
+/// Meaning of the header `Range` (RFC 9110, section 14).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asked {
-    /// No range, or one in a form that need not be understood: the RFC says to ignore it.
+    /// No range, or one of an unsupported form, which the RFC allows to ignore.
     Whole,
-    /// One range, cut to the blob's length.
+    /// One range, clipped to the blob's length.
     Part(Part),
-    /// A range that begins behind the end.
+    /// A range that starts after the end.
     Beyond,
 }
 
-/// Reads the header's value.
+/// Parses the header's value.
 pub(crate) fn range(header: Option<&str>, length: u64) -> Asked {
     let parsed = header
         .and_then(|value| value.trim().strip_prefix("bytes="))
@@ -41,7 +41,7 @@ pub(crate) fn range(header: Option<&str>, length: u64) -> Asked {
         return Asked::Whole;
     };
     let (start, end) = match (number(first), number(last)) {
-        // The last so many bytes.
+        // A suffix range.
         (None, Some(count)) if first.is_empty() => (length.saturating_sub(count), length),
         (Some(start), None) if last.is_empty() => (start, length),
         (Some(start), Some(last)) if start <= last => (start, last.saturating_add(1).min(length)),
@@ -54,12 +54,12 @@ pub(crate) fn range(header: Option<&str>, length: u64) -> Asked {
 }
 
 fn number(text: &str) -> Option<u64> {
-    // `parse` would take a sign.
+    // `parse` would accept a sign.
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     digits.then(|| text.parse().ok()).flatten()
 }
 
-/// The part as a body. What cannot be read ends the connection.
+/// The range as a body. A read error closes the connection.
 pub(crate) fn body(
     file: Arc<File>,
     part: Part,

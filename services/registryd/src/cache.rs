@@ -1,8 +1,8 @@
-//! The cache's directories.
+//! The directories of image caches.
 //!
-//! Layout (the reference's, made by its `image cache-create`): `manifests/<registry>/<name>/reference/<tag>`
-//! and `manifests/<registry>/<name>/digest/<digest>` are manifests, `blob/<digest>` is everything else. Names
-//! are checked in `names.rs`; links are not followed.
+//! The layout is the reference's, made by its `image cache-create`: `manifests/<registry>/<name>/reference/<tag>` and
+//! `manifests/<registry>/<name>/digest/<digest>` are manifests, `blob/<digest>` is everything else. `names.rs`
+//! validates names; links are not followed.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -21,17 +21,17 @@ use crate::refusal::Refusal;
 use crate::request::Image;
 use crate::verify::{Verified, digest_of};
 
-/// The largest manifest (the spec asks a registry to take at least as much).
+/// Size limit of a manifest in bytes. The spec asks a registry to accept at least this much.
 const LARGEST_MANIFEST: u64 = 4 << 20;
 
-/// One or several image caches.
+/// One or more image caches.
 #[derive(Debug)]
 pub struct Cache {
     roots: Vec<PathBuf>,
     verified: Verified,
 }
 
-/// A manifest or index, as it is kept.
+/// A manifest or index, as stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Manifest {
     pub(crate) digest: String,
@@ -39,18 +39,17 @@ pub(crate) struct Manifest {
     pub(crate) bytes: Bytes,
 }
 
-/// A blob, checked.
+/// A verified blob.
 #[derive(Debug, Clone)]
 pub(crate) struct Blob {
     pub(crate) digest: Sha256Digest,
     pub(crate) file: Arc<File>,
-    /// In bytes.
+    /// Length in bytes.
     pub(crate) length: u64,
 }
 
 impl Cache {
-    /// The caches at these directories; of several, the first that has something serves it. They may come
-    /// later.
+    /// The caches in these directories; the first that has an object serves it. A directory may appear later.
     #[must_use]
     pub fn new(roots: Vec<PathBuf>) -> Cache {
         Cache {
@@ -140,7 +139,7 @@ impl Cache {
     }
 }
 
-/// A file that is broken in one cache may be whole in the next.
+/// A file that is damaged in one cache may be intact in the next.
 fn first_good<T>(paths: &[PathBuf], read: impl Fn(File) -> io::Result<T>) -> Option<T> {
     paths
         .iter()
@@ -153,10 +152,10 @@ fn first_good<T>(paths: &[PathBuf], read: impl Fn(File) -> io::Result<T>) -> Opt
         })
 }
 
-/// A regular file, not through a link, and without waiting for whoever is at the other end of a pipe.
+/// Opens a regular file without following a link and without blocking on a pipe.
 fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    // Not `open`: the filter of a server's system calls has one of the two.
+    // `openat` instead of `open`: the server's seccomp filter allows only one of them.
     let file = File::from(rustix::fs::openat(CWD, path, flags, Mode::empty())?);
     if file.metadata()?.is_file() {
         Ok(file)
@@ -180,7 +179,7 @@ fn broken(error: &io::Error) -> Refusal {
     }
 }
 
-/// The fields that say what a manifest is.
+/// The fields that identify the type of a manifest.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Head {
@@ -209,7 +208,7 @@ fn read_manifest(file: File, wanted: &Reference) -> io::Result<Manifest> {
     })
 }
 
-/// One of the four a node can use. A manifest need not name its own (image-spec, manifest.md).
+/// The media type, one of four that a node can use. A manifest need not name its own (image-spec, manifest.md).
 fn media_type(head: &Head) -> io::Result<String> {
     let (index, image) = (MediaType::ImageIndex, MediaType::ImageManifest);
     let known = [

@@ -1,12 +1,14 @@
-//! Images that are no containers: the image cache of a node as a registry, which containerd pulls from before it
-//! asks the network; system extensions, checked and unpacked; and the kernel image of an installer.
+//! Images that are not containers: the node's image cache as a registry, which containerd asks before the network;
+//! system extensions, verified and unpacked; and the kernel image of an installer.
 //!
-//! Owns: the pull half of the OCI distribution spec (1.1, "Pull") over directories in the layout of `cache.rs`,
-//! and `/healthz`; the way of an extension (`unpack.rs`) and of a kernel image (`uki.rs`) from an OCI image to a directory.
-//! Never does, as a server: write, follow a link, open what is outside of its directories, hand out a byte that
-//! does not match its digest, keep more in memory than its bounds. Never does, with an extension: mount it.
-//! Talks to: containerd, by HTTP/1.1 without TLS on 127.0.0.1; machined, to which it says that it is ready, and
-//! which runs it for each extension, apart from process 1: what unpacks foreign bytes may die of them.
+//! Owns: the pull half of the OCI distribution spec (1.1, "Pull") over directories in the layout of `cache.rs`, and
+//! `/healthz`; the unpacking of an extension (`unpack.rs`) or kernel image (`uki.rs`) from an OCI image into a
+//! directory.
+//! Never does: as a server, write, follow a link, open a file outside its directories, serve a byte that does not match
+//! its digest, exceed its memory bounds; with an extension, mount it.
+//! Talks to: containerd, by HTTP/1.1 without TLS on 127.0.0.1; machined, which it tells when it is ready. machined runs
+//! a separate process per extension, because parsing untrusted bytes may crash it.
+//!
 //! On a laptop, without root: `registryd serve --root DIR --listen 127.0.0.1:3172`, then
 //! `curl 127.0.0.1:3172/v2/library/pause/manifests/latest?ns=docker.io`; or
 //! `registryd unpack extension.tar sha256:... DIR`.
@@ -35,7 +37,7 @@ pub use server::serve;
 use uki::Uki;
 use unpack::Unpack;
 
-/// Files are read on these; each costs memory while it idles.
+/// Threads that read files; each costs memory while idle.
 const BLOCKING_THREADS: usize = 4;
 
 /// The image cache as a read-only registry; extensions and installers, checked and unpacked.
@@ -66,7 +68,7 @@ struct Service {
     listen: SocketAddr,
 }
 
-/// Does one of its tasks until that is done or SIGTERM comes; see [`corten_daemon::run`].
+/// Runs one task until it is done or SIGTERM arrives; see [`corten_daemon::run`].
 pub fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
     corten_daemon::run(
         "registryd",

@@ -1,34 +1,34 @@
-//! Names of the OCI distribution spec (1.1, "Pulling manifests"), checked before they become parts of a path.
+//! Names of the OCI distribution spec (1.1, "Pulling manifests"), validated before they become parts of a path.
 //!
-//! None of them can be `.` or `..`, begin with a dot, or hold a byte that is special in a path; this is what
-//! keeps a request inside the cache.
+//! A valid name is never `.` or `..`, has no leading dot and no byte that is special in a path. This keeps requests
+//! inside the cache.
 
 use std::fmt;
 use std::net::Ipv6Addr;
 
 use oci_spec::image::Sha256Digest;
 
-/// The longest name and the longest registry; more does not fit into a reference.
+/// Length limit of a name and of a registry; a longer one does not fit in a reference.
 const LONGEST: usize = 255;
-/// The longest tag.
+/// Length limit of a tag.
 const LONGEST_TAG: usize = 128;
 
-/// The host of a registry, with its port when it has one: `registry.example`, `[fd00::1]:5000`.
+/// The host of a registry with an optional port: `registry.example`, `[fd00::1]:5000`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Registry(String);
 
 impl Registry {
-    /// `None`: not a host, or not a port.
+    /// `None` if the host or port is invalid.
     pub(crate) fn parse(text: &str) -> Option<Registry> {
         let (host, port) = split_port(text);
         let good_port = port.is_none_or(|port| port.parse::<u16>().is_ok());
         (text.len() <= LONGEST && good_port && is_host(host)).then(|| Registry(text.to_owned()))
     }
 
-    /// The directories that may hold its images, the likeliest first.
+    /// The directories that may hold its images, the most likely first.
     ///
-    /// Docker Hub has two names, and a file system without `:` in names has `_` around the port instead, as
-    /// containerd's directories of hosts have it.
+    /// Docker Hub has two names. On a file system without `:` in names the port is between `_`, as in containerd's host
+    /// directories.
     pub(crate) fn directories(&self) -> Vec<String> {
         let mut names = vec![self.0.clone()];
         if self.0 == "docker.io" {
@@ -43,7 +43,7 @@ impl Registry {
 
 fn split_port(text: &str) -> (&str, Option<&str>) {
     match text.rsplit_once(':') {
-        // The colons of an address stand in brackets.
+        // The colons of an IPv6 address are within brackets.
         Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
         _ => (text, None),
     }
@@ -67,19 +67,19 @@ fn is_host(host: &str) -> bool {
 pub(crate) struct Name(String);
 
 impl Name {
-    /// `None`: not a name by the spec's grammar.
+    /// `None` if the spec's grammar does not allow the name.
     pub(crate) fn parse(text: &str) -> Option<Name> {
         let good = text.len() <= LONGEST && text.split('/').all(is_component);
         good.then(|| Name(text.to_owned()))
     }
 
-    /// As a path below the registry's directory.
+    /// The name as a path below the registry's directory.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// Lower-case letters and digits, parted by `.`, `_`, `__` or any number of `-`.
+/// Lower-case letters and digits, separated by `.`, `_`, `__` or any number of `-`.
 fn is_component(text: &str) -> bool {
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let good = |separator: &str| {
@@ -88,17 +88,17 @@ fn is_component(text: &str) -> bool {
     text.starts_with(inner) && text.ends_with(inner) && text.split(inner).all(good)
 }
 
-/// What names one manifest of an image.
+/// Reference to one manifest of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Reference {
-    /// Whatever the cache has under this name.
+    /// A tag of the cache.
     Tag(String),
-    /// These bytes.
+    /// A digest.
     Digest(Sha256Digest),
 }
 
 impl Reference {
-    /// `None`: neither a tag nor a SHA-256 digest.
+    /// `None` if the text is neither a tag nor a SHA-256 digest.
     pub(crate) fn parse(text: &str) -> Option<Reference> {
         if text.contains(':') {
             return digest(text).map(Reference::Digest);
@@ -122,12 +122,12 @@ impl fmt::Display for Reference {
     }
 }
 
-/// A digest as the spec writes it, `sha256:` and 64 hexadecimal digits. `None`: another, or another algorithm.
+/// Parses a digest of the spec, `sha256:` and 64 hexadecimal digits. `None` for other text and other algorithms.
 pub(crate) fn digest(text: &str) -> Option<Sha256Digest> {
     text.strip_prefix("sha256:")?.parse().ok()
 }
 
-/// The names a file of this digest may have, the likeliest first; the second is for file systems without `:`.
+/// The possible file names of a digest, the most likely first. The second is for file systems without `:`.
 pub(crate) fn files(digest: &Sha256Digest) -> [String; 2] {
     [format!("sha256:{digest}"), format!("sha256-{digest}")]
 }

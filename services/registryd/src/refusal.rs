@@ -1,9 +1,9 @@
-//! Why a request is not answered with content, in the spec's form.
+//! Errors in the format of the spec.
 
 use http::StatusCode;
 use oci_spec::distribution::{ErrorCode, ErrorInfoBuilder, ErrorResponseBuilder};
 
-/// A status, an error code of the spec and a sentence for a person.
+/// A status, an error code of the spec, and a message for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) status: StatusCode,
@@ -12,7 +12,7 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// The request is not one.
+    /// The request is malformed.
     pub(crate) fn bad(code: ErrorCode, message: impl Into<String>) -> Refusal {
         Refusal {
             status: StatusCode::BAD_REQUEST,
@@ -21,7 +21,7 @@ impl Refusal {
         }
     }
 
-    /// The cache does not have it; a client then asks the next registry.
+    /// The cache lacks the object; the client then asks the next registry.
     pub(crate) fn unknown(code: ErrorCode, message: impl Into<String>) -> Refusal {
         Refusal {
             status: StatusCode::NOT_FOUND,
@@ -38,7 +38,7 @@ impl Refusal {
             .build();
         let response =
             info.and_then(|info| ErrorResponseBuilder::default().errors(vec![info]).build());
-        // Both are complete, and strings have a JSON form.
+        // Both builders have all fields, and strings always serialize.
         response
             .ok()
             .and_then(|response| serde_json::to_vec(&response).ok())

@@ -1,4 +1,4 @@
-//! What a client asks for, as a value. Nothing here touches a file.
+//! Parses a client's request. No I/O.
 
 use http::{Method, StatusCode, Uri};
 use oci_spec::distribution::ErrorCode;
@@ -8,37 +8,36 @@ use percent_encoding::percent_decode_str;
 use crate::names::{self, Name, Reference, Registry};
 use crate::refusal::Refusal;
 
-/// A request that has a meaning here.
+/// A valid request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Wanted {
     /// `/healthz`.
     Health,
-    /// `/v2/`: whether this is a registry.
+    /// `/v2/`: the check for a registry.
     Version,
     /// `/v2/<name>/manifests/<reference>`.
     Manifest(Image, Reference),
-    /// `/v2/<name>/blobs/<digest>`. The cache keeps the blobs of all images in one place.
+    /// `/v2/<name>/blobs/<digest>`. The cache stores the blobs of all images together.
     Blob(Sha256Digest),
 }
 
-/// An image, wherever it comes from.
+/// An image of any registry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Image {
     pub(crate) registry: Registry,
     pub(crate) name: Name,
 }
 
-/// What kind of thing a path names.
+/// Kind of object that a path names.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     Manifest,
     Blob,
 }
 
-/// Reads a request's line.
+/// Parses the request line.
 ///
-/// Whose image is meant, containerd says by the query `ns`, the registry's host. Without it, the name begins
-/// with that host.
+/// containerd names the image's registry in the query `ns`. Without it, the name begins with the registry's host.
 pub(crate) fn parse(method: &Method, uri: &Uri) -> Result<Wanted, Refusal> {
     if method != Method::GET && method != Method::HEAD {
         return Err(Refusal {
@@ -73,7 +72,7 @@ pub(crate) fn parse(method: &Method, uri: &Uri) -> Result<Wanted, Refusal> {
     }
 }
 
-/// Name, kind and reference of a path; `None` when it has another form.
+/// Name, kind and reference of a path; `None` if the path has another form.
 fn split(path: &str) -> Option<(&str, Kind, &str)> {
     let (rest, last) = path.strip_prefix("/v2/")?.rsplit_once('/')?;
     let (name, kind) = rest.rsplit_once('/')?;
@@ -160,7 +159,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever was accepted names a file below the cache, and nothing above it.
+        /// Every accepted request names a file below the cache.
         #[test]
         fn hostile_requests_stay_in_the_cache(
             path in "(/(v2|\\.\\.?|[a-z.%:_-]{0,6}|manifests|blobs|sha256:[0-9a-f]{60,66})){1,8}",

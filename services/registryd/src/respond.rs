@@ -1,4 +1,4 @@
-//! From a request to its answer.
+//! Answers requests.
 
 use std::convert::Infallible;
 use std::io;
@@ -16,13 +16,13 @@ use crate::cache::{Blob, Cache, Manifest};
 use crate::refusal::Refusal;
 use crate::request::{self, Wanted};
 
-/// What is sent.
+/// Body of an answer.
 pub(crate) type Body = UnsyncBoxBody<Bytes, io::Error>;
 
 const DIGEST: &str = "docker-content-digest";
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// Answers one request. The answer to HEAD has the headers of the one to GET.
+/// Answers one request. The answer to HEAD has the headers of the answer to GET.
 pub(crate) async fn respond<B>(cache: &Cache, request: &Request<B>) -> Response<Body> {
     let mut answer = match answer(cache, request).await {
         Ok(answer) => answer,
@@ -123,7 +123,7 @@ fn full(bytes: Bytes) -> Body {
         .boxed_unsync()
 }
 
-/// Every value made here is visible ASCII.
+/// Sets a header. Every value made here is visible ASCII.
 fn set(headers: &mut http::HeaderMap, name: &'static str, value: String) {
     if let Ok(value) = HeaderValue::try_from(value) {
         headers.insert(name, value);

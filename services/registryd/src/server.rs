@@ -1,4 +1,4 @@
-//! Accepting connections, within bounds.
+//! Accepts a bounded number of connections.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use tokio::time::sleep;
 use crate::cache::Cache;
 use crate::respond::respond;
 
-/// Connections at once; containerd opens a few. Each costs at most a manifest or three chunks of a blob.
+/// Limit of concurrent connections; containerd opens a few. Each costs at most a manifest or three chunks of a blob.
 const CONNECTIONS: usize = 64;
-/// A request's line and headers, in bytes.
+/// Limit of the request line and headers in bytes.
 const HEADERS: usize = 16 * 1024;
-/// For a request to come, also on a connection that had one before.
+/// Timeout of a request's head, also on a reused connection.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Who takes no byte for so long is not pulling; others may need the place. The kernel looks, as nobody else is
-/// told while a write waits.
+/// Timeout of a client that reads nothing, so that another client gets its slot. The kernel enforces it, because a
+/// pending write does not report it.
 const UNREAD: Duration = Duration::from_secs(60);
-/// After a failure to accept (no descriptors left) a pause, not a busy loop.
+/// Pause after a failed accept, for example without free file descriptors, instead of a busy loop.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves the cache for ever.
@@ -42,7 +42,7 @@ async fn serve_within(
     let cache = Arc::new(cache);
     let unread = u32::try_from(unread.as_millis()).unwrap_or(u32::MAX);
     loop {
-        // Taken before accepting: beyond the limit, clients wait in the kernel's queue.
+        // Acquired before accepting, so that further clients wait in the kernel's queue.
         let Ok(place) = places.clone().acquire_owned().await else {
             return;
         };
@@ -66,7 +66,7 @@ async fn connection(stream: TcpStream, cache: Arc<Cache>, _place: OwnedSemaphore
         let cache = cache.clone();
         async move { Ok::<_, Infallible>(respond(&cache, &request).await) }
     });
-    // How a client hangs up is its own affair.
+    // The way a client closes its connection does not matter.
     let _ = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(PATIENCE)
@@ -88,7 +88,7 @@ mod tests {
     #[tokio::test]
     async fn slow_reader_is_disconnected() {
         let root = tempfile::tempdir().unwrap();
-        // More than both sockets hold.
+        // More than the buffers of both sockets.
         let blob = vec![7; 64 << 20];
         let digest = format!("sha256:{}", hex::encode(Sha256::digest(&blob)));
         fs::create_dir(root.path().join("blob")).unwrap();

@@ -1,4 +1,4 @@
-//! From the image of an installer to a unified kernel image that may be started on this machine.
+//! Extracts a unified kernel image from an installer image and checks that this machine may start it.
 
 use std::fs;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ pub(crate) struct Uki {
 }
 
 impl Uki {
-    /// Does it on a thread of its own, so that a signal ends it.
+    /// Runs on a blocking thread, so that a signal can end the program.
     pub(crate) async fn run(self) -> Result<(), String> {
         let done = tokio::task::spawn_blocking(move || self.take()).await;
         done.unwrap_or_else(|error| Err(error.to_string()))

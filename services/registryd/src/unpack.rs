@@ -1,4 +1,4 @@
-//! From the image of a system extension to a directory that can be laid over `/usr/local`.
+//! Unpacks a system extension image into a directory to be laid over `/usr/local`.
 
 use std::fs;
 use std::io;
@@ -20,7 +20,7 @@ pub(crate) struct Unpack {
 }
 
 impl Unpack {
-    /// Does it on a thread of its own, so that a signal ends it.
+    /// Runs on a blocking thread, so that a signal can end the program.
     pub(crate) async fn run(self) -> Result<(), String> {
         let work = move || self.unpack().map_err(|problem| problem.to_string());
         let done = tokio::task::spawn_blocking(work).await;
@@ -55,7 +55,7 @@ impl Unpack {
     }
 }
 
-/// Makes a directory, or empties the one that is there: in a sandbox it cannot be replaced.
+/// Creates or empties a directory. In a sandbox an existing one cannot be replaced.
 pub(crate) fn make_empty(directory: &Path) -> io::Result<()> {
     fs::create_dir_all(directory)?;
     for entry in fs::read_dir(directory)? {

@@ -1,4 +1,4 @@
-//! A blob is read once to its end before it is first served: what does not match its name is never handed out.
+//! Verifies a blob completely before it is first served, so that no byte of a wrong digest is sent.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use oci_spec::image::Sha256Digest;
 use sha2::{Digest as _, Sha256};
 
-/// Remembered files; with more than these a cache still works, and checks again.
+/// Limit of remembered files. A larger cache works, but verifies again.
 const REMEMBERED: usize = 4096;
 const BUFFER: usize = 64 * 1024;
 
-/// A file that is still this one need not be read again.
+/// Identity of a file's content; an unchanged stamp saves a new verification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -34,11 +34,11 @@ impl Stamp {
     }
 }
 
-/// What was found of the files so far.
+/// Results of earlier verifications.
 #[derive(Debug, Default)]
 pub(crate) struct Verified {
     known: Arc<Mutex<Known>>,
-    /// One file at a time: the disk is what takes the time, and two would each take longer.
+    /// Verifies one file at a time: the disk is the bottleneck, so two in parallel would each take longer.
     turn: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -48,19 +48,19 @@ impl Verified {
     /// Whether the file's bytes have this digest.
     ///
     /// # Errors
-    /// The file cannot be read.
+    /// If the file cannot be read.
     pub(crate) async fn check(&self, file: &Arc<File>, digest: &Sha256Digest) -> io::Result<bool> {
         let stamp = Stamp::of(file)?;
         if let Some(known) = self.known(digest, stamp) {
             return Ok(known);
         }
         let turn = self.turn.clone().lock_owned().await;
-        // Who came at the same time has waited for the answer.
+        // A concurrent caller may have verified it meanwhile.
         if let Some(known) = self.known(digest, stamp) {
             return Ok(known);
         }
         let (reader, digest, known) = (file.clone(), digest.clone(), self.known.clone());
-        // It goes on when the caller hangs up, and whoever asks again has the answer.
+        // Continues if the client disconnects, so that its retry finds the result.
         let work = move || {
             let _turn = turn;
             let good = hash(&reader)? == digest.digest();
@@ -82,7 +82,7 @@ impl Verified {
     }
 }
 
-/// The digest of a whole file, in hexadecimal. The file's own position is left alone.
+/// The hexadecimal digest of a whole file. Does not move the file's position.
 fn hash(file: &File) -> io::Result<String> {
     let mut hasher = Sha256::new();
     let mut buffer = vec![0; BUFFER];
@@ -108,7 +108,7 @@ impl io::Read for Positioned<'_> {
     }
 }
 
-/// The digest of bytes.
+/// The hexadecimal digest of bytes.
 pub(crate) fn digest_of(bytes: &[u8]) -> String {
     hex::encode(Sha256::digest(bytes))
 }
@@ -131,7 +131,7 @@ mod tests {
         assert!(!verified.check(&open(), &digest).await.unwrap());
         fs::write(&path, "good").unwrap();
         assert!(verified.check(&open(), &digest).await.unwrap());
-        // Known by now: the file is not read, so that it is changed behind the stamp does not show.
+        // The result is remembered, so a change that keeps the stamp goes unnoticed.
         let stamp = Stamp::of(&open()).unwrap();
         assert_eq!(verified.known(&digest, stamp), Some(true));
         let older = Stamp { length: 3, ..stamp };
@@ -152,7 +152,7 @@ mod tests {
             _ = verified.check(&file, &digest) => {}
             () = tokio::task::yield_now() => {}
         }
-        // Nobody else has a turn before that.
+        // No other verification runs before this one ends.
         drop(verified.turn.lock().await);
         assert_eq!(verified.known(&digest, stamp), Some(true));
     }

@@ -1,6 +1,5 @@
-//! An extension unpacked as a node does it: as user 53, in a root with the image and the directory alone, without a
-//! network, by the system calls of a tool. What a node declares of it is tested where it is declared
-//! (`node/services/src/supervisor/tool_tests.rs`).
+//! Unpacks an extension in the node's sandbox: as user 53, in a root with only the image and the directory, without a
+//! network, with a tool's system calls. The sandbox itself is tested in `node/services/src/supervisor/tool_tests.rs`.
 #![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
 
 use std::ffi::OsString;
@@ -17,7 +16,7 @@ use tar::EntryType;
 
 const UID: u32 = 53;
 const MANIFEST: &str = "version: v1alpha1\nmetadata: {name: hello, version: '1'}\n";
-/// Has the arguments of the program, in the process that is it.
+/// Holds the program's arguments in the process that runs it.
 const MARK: &str = "CORTEN_TEST_UNPACK";
 
 fn is_root() -> bool {
@@ -30,19 +29,19 @@ fn is_root() -> bool {
     is_root
 }
 
-/// Not a test: the program, when this one is started as it.
+/// Not a test: runs the program when this process was started for it.
 #[test]
 fn the_program() {
     if let Ok(words) = std::env::var(MARK) {
         let words = ["registryd"].into_iter().chain(words.split(' '));
         let ended = registryd::run(words.map(OsString::from));
-        // An ExitCode can be compared in no other way.
+        // ExitCode has no other comparison.
         assert_eq!(format!("{ended:?}"), "ExitCode(unix_exit_status(0))");
         println!("UNPACKED");
     }
 }
 
-/// What the program says, on both its outputs.
+/// The program's output, stdout and stderr.
 fn unpack(image: &Path, digest: &str, to: &Path) -> String {
     let stage = tempfile::tempdir().unwrap();
     let program = std::env::current_exe().unwrap();
@@ -88,7 +87,7 @@ fn output() -> (Output, PipeReader) {
     (output, reader)
 }
 
-/// An image of these files, its digest, and an empty directory of the user's beside it.
+/// An image of these files, its digest, and an empty directory that belongs to the user.
 fn world(directory: &Path, members: &[Member<'_>]) -> String {
     let mut image = Image::default();
     let digest = image.add(corten_api::ARCH, &[(PLAIN, tar(members))]);

@@ -1,5 +1,5 @@
-//! Pulling, as the conformance tests of the OCI distribution spec do it, and what hostile clients try.
-//! On a socket, with requests written by hand, so that nothing tidies them up on the way.
+//! Pulls like the conformance tests of the OCI distribution spec, and hostile requests. Requests are written to a
+//! socket by hand, so that no client normalizes them.
 
 #[cfg(test)]
 mod tests {
@@ -37,14 +37,14 @@ mod tests {
         format!("sha256:{}", hex::encode(Sha256::digest(bytes)))
     }
 
-    /// A file of a cache, with the directories above it.
+    /// A file of a cache, with its parent directories.
     fn write(root: &Path, path: &str, bytes: impl AsRef<[u8]>) {
         let path = root.join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, bytes).unwrap();
     }
 
-    /// A cache with the image `docker.io/library/pause:3.10` and one blob; answers the blob's bytes.
+    /// A cache with the image `docker.io/library/pause:3.10` and one blob; returns the blob's bytes.
     fn fill(root: &Path) -> Vec<u8> {
         let image = "manifests/docker.io/library/pause";
         write(root, &format!("{image}/reference/3.10"), INDEX);
@@ -212,7 +212,7 @@ mod tests {
         let registry = served(&[bad.path()]).await;
         assert_eq!(get(registry, &path).await.code(), "BLOB_UNKNOWN");
         assert_eq!(get(registry, &manifest).await.code(), "MANIFEST_UNKNOWN");
-        // Another cache may have them whole.
+        // Another cache may have an intact copy.
         fill(good.path());
         let registry = served(&[bad.path(), good.path()]).await;
         assert!(get(registry, &path).await.body == blob);

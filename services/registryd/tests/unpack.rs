@@ -1,4 +1,4 @@
-//! An extension on its way from an archive to a directory, by the program's own arguments.
+//! Unpacks an extension from an archive to a directory, by the program's arguments.
 #![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
 
 use std::ffi::OsString;
@@ -11,7 +11,7 @@ use corten_extension::layers;
 
 const MANIFEST: &str = "version: v1alpha1\nmetadata: {name: hello, version: '1'}\n";
 
-/// Writes the archive of an extension with these files; answers its digest.
+/// Writes the archive of an extension with these files; returns its digest.
 fn archive(path: &Path, members: &[Member<'_>]) -> String {
     let mut image = Image::default();
     let digest = image.add(corten_api::ARCH, &[(PLAIN, tar(members))]);
@@ -23,7 +23,7 @@ fn unpack(archive: &Path, digest: &str, to: &Path) -> bool {
     let words = ["registryd".into(), "unpack".into(), archive.into()];
     let words = words.into_iter().chain([OsString::from(digest), to.into()]);
     let ended = registryd::run(words);
-    // An ExitCode can be compared in no other way.
+    // ExitCode has no other comparison.
     format!("{ended:?}") == format!("{:?}", ExitCode::SUCCESS)
 }
 

@@ -1,6 +1,6 @@
-//! `cargo bench -p syslogd`: messages a second into the rings, as records of services, as datagrams of
-//! `/dev/log` and through a real `/dev/log` socket, and what of memory that takes. It prints a section of
-//! docs/bench.md; it judges nothing but the bound.
+//! `cargo bench -p syslogd`: messages per second into the rings, as service records, as `/dev/log` datagrams and
+//! through a real `/dev/log` socket, and their memory. Prints a section of docs/bench.md; fails only if the memory
+//! bound is exceeded.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -23,11 +23,11 @@ const BOUNDS: Bounds = Bounds {
     total: 6 * 1024 * 1024,
 };
 const MESSAGES: u64 = 1_000_000;
-/// Messages a second that must leave memory within its bound.
+/// Messages per second that must stay within the memory bound.
 const WANTED: f64 = 100_000.0;
 
 fn main() {
-    // `cargo test --benches` only wants to know that it runs.
+    // `cargo test --benches` only checks that the benchmark runs.
     let is_test = std::env::args().any(|argument| argument == "--test");
     let messages = if is_test { 1_000 } else { MESSAGES };
     println!(
@@ -47,7 +47,7 @@ fn line(n: u64) -> String {
     format!("time=\"2026-01-02T03:04:05Z\" level=info msg=\"a line as services write them\" n={n}")
 }
 
-/// Records of thirty services; `followed`: each has a reader that keeps up.
+/// Records of thirty services. With `followed`, each log has a reader that keeps up.
 fn records(count: u64, followed: bool) {
     let store = Store::new(BOUNDS);
     let ids: Vec<String> = (0..30).map(|n| format!("service-{n}")).collect();
@@ -68,7 +68,7 @@ fn records(count: u64, followed: bool) {
     told(name, count, start, &store);
 }
 
-/// Lines of more than half a block, of which no two share one.
+/// Lines longer than half a block, so that each gets its own block.
 fn long(count: u64) {
     let store = Store::new(BOUNDS);
     let ids: Vec<String> = (0..30).map(|n| format!("service-{n}")).collect();
@@ -81,7 +81,7 @@ fn long(count: u64) {
     told("records of 4,200 bytes", count, start, &store);
 }
 
-/// What one datagram costs without the socket.
+/// Cost of a datagram without the socket.
 fn datagrams(count: u64) {
     let store = Store::new(BOUNDS);
     let start = Instant::now();
@@ -94,7 +94,7 @@ fn datagrams(count: u64) {
     told("datagrams", count, start, &store);
 }
 
-/// A sender that never pauses against the daemon's own loop.
+/// A sender without pauses against the daemon's own loop.
 fn socket(count: u64) {
     let (sender, receiver) = UnixDatagram::pair().unwrap();
     receiver.set_nonblocking(true).unwrap();

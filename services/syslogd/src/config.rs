@@ -1,6 +1,5 @@
-//! What the machine config asks of this daemon: a JSON file, written by
-//! machined, whole by a rename, and read again whenever that happens. A file
-//! outlives both daemons, so neither has to remember what the other knows.
+//! The daemon's configuration: a JSON file that machined replaces by an atomic rename, read again after each rename. A
+//! file outlives both daemons, so neither has to remember the other's state.
 
 use anyhow::Context as _;
 use rustix::fs::inotify;
@@ -11,16 +10,15 @@ use std::path::{Path, PathBuf};
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::watch;
 
-/// The file's content. Without one: no destinations, and nothing on disks.
+/// Content of the file. Without a file there are no destinations and no disks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Receivers of logs.
     pub destinations: Vec<Destination>,
-    /// Where the logs are kept as files; set once this volume is mounted.
+    /// Directory of the log files; set after its volume is mounted.
     pub files: Option<PathBuf>,
-    /// Where the tails of the logs are kept for the next boot; set once this
-    /// volume is mounted.
+    /// Directory of the tails for the next boot; set after its volume is mounted.
     pub records: Option<PathBuf>,
 }
 
@@ -28,26 +26,26 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Destination {
-    /// Where.
+    /// Address of the receiver.
     pub endpoint: Endpoint,
-    /// Which logs.
+    /// Logs to send.
     pub logs: Logs,
-    /// Fields added to every message.
+    /// Fields to add to every message.
     #[serde(default)]
     pub tags: BTreeMap<String, String>,
 }
 
-/// Which logs a destination gets.
+/// Selection of logs for a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Logs {
-    /// All but the kernel's.
+    /// All logs but the kernel's.
     Services,
-    /// The kernel's.
+    /// The kernel's log.
     Kernel,
 }
 
-/// How messages travel.
+/// Transport of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     /// A line per message.
@@ -60,9 +58,9 @@ pub enum Protocol {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Endpoint {
-    /// How.
+    /// Transport of the messages.
     pub protocol: Protocol,
-    /// `host:port`; an IPv6 address is in brackets.
+    /// `host:port`; an IPv6 address has brackets.
     pub address: String,
 }
 
@@ -99,7 +97,7 @@ impl TryFrom<String> for Endpoint {
     }
 }
 
-/// Reads the file now.
+/// Reads the file. A missing file is an empty config.
 fn load(path: &Path) -> anyhow::Result<Config> {
     match std::fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Config::default()),
@@ -107,11 +105,11 @@ fn load(path: &Path) -> anyhow::Result<Config> {
     }
 }
 
-/// Publishes the file's content, now and after every change, for ever. What
-/// cannot be read is told to `complain` and changes nothing.
+/// Publishes the file's content, now and after every change, for ever. Reports an unreadable file to `complain` and
+/// keeps the previous content.
 ///
 /// # Errors
-/// When its directory cannot be watched.
+/// If the directory cannot be watched.
 pub async fn follow(
     path: PathBuf,
     publish: &watch::Sender<Config>,
@@ -122,7 +120,7 @@ pub async fn follow(
     let events = inotify::init(flags)?;
     inotify::add_watch(&events, directory, inotify::WatchFlags::MOVED_TO)
         .with_context(|| format!("watch {}", directory.display()))?;
-    // Not a pipe, but what can be polled and read without blocking is enough.
+    // Not a pipe, but it can be polled and read without blocking.
     let events = Receiver::from_file_unchecked(events.into())?;
     loop {
         match load(&path) {
@@ -133,7 +131,7 @@ pub async fn follow(
             })),
             Err(error) => complain(format!("{}: {error:#}", path.display())),
         }
-        // Which file it was does not matter: reading ours again is cheap.
+        // The name of the renamed file does not matter: reading the config again is cheap.
         let mut buffer = [0; 4096];
         loop {
             events.readable().await?;
@@ -185,7 +183,7 @@ mod tests {
         let complain = move |text| complaint.send(text).unwrap();
         let watched = path.clone();
         tokio::spawn(async move { follow(watched, &publish, complain).await });
-        // As machined writes it; the watch may come before or after.
+        // Written like machined does; the watch may start before or after.
         let write = |text: &str| {
             let new = directory.path().join("new");
             std::fs::write(&new, text).unwrap();

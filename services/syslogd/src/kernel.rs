@@ -1,8 +1,7 @@
-//! The kernel's records as lines of the log `kernel`. No I/O.
+//! Kernel records as lines of the log `kernel`. No I/O.
 //!
-//! The ring keeps `priority,sequence,clock,time;text`: what a destination of
-//! kernel messages is promised, without anything being parsed back out of a
-//! sentence. Readers get the form of the API's Dmesg, made as they read.
+//! The ring stores `priority,sequence,clock,time;text`, so that a destination gets the fields unchanged. Readers get
+//! the format of the API's Dmesg, made on reading.
 
 use crate::parse::{facility, severity};
 use corten_api::parameters;
@@ -11,27 +10,26 @@ use std::borrow::Cow;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// Facility `syslog`, severity `warning`: of what we say in this log ourselves.
+/// Facility `syslog`, severity `warning`: the priority of the daemon's own lines in this log.
 const OWN_PRIORITY: u16 = 5 * 8 + 4;
 
-/// One line of the log `kernel`.
+/// One parsed line of the log `kernel`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line<'a> {
     /// Facility × 8 + severity.
     pub priority: u16,
-    /// The kernel's number of the record.
+    /// Sequence number from the kernel.
     pub sequence: u64,
     /// Microseconds of the kernel's monotonic clock.
     pub clock: u64,
-    /// Microseconds since 1970, by the wall clock as it was set when the record was read.
+    /// Microseconds since 1970, by the wall clock at the time of reading.
     pub time: u64,
-    /// The text; a text of several lines has `\n` between them.
+    /// Text of the record; `\n` separates its lines.
     pub text: Cow<'a, str>,
 }
 
-/// A record as a line with its line feed. `boot` is when the kernel's clock was
-/// 0, in microseconds since 1970. Secrets of the kernel's command line are left out
-/// here, before the line gets into a ring, onto a disk or to a destination.
+/// A record as a line with its line feed. `boot` is the time of the kernel clock's zero in microseconds since 1970.
+/// Removes secrets of the kernel command line before the line reaches a ring, a disk or a destination.
 #[must_use]
 pub fn encode(record: &Record<'_>, boot: u64) -> Vec<u8> {
     let time = boot.saturating_add(record.microseconds);
@@ -39,7 +37,7 @@ pub fn encode(record: &Record<'_>, boot: u64) -> Vec<u8> {
     written(record.priority, record, time, &text)
 }
 
-/// The line that says, in front of `next`, that `missing` records are.
+/// The line that reports `missing` lost records before `next`.
 #[must_use]
 pub fn encode_loss(missing: u64, next: &Record<'_>, boot: u64) -> Vec<u8> {
     let time = boot.saturating_add(next.microseconds);
@@ -52,7 +50,7 @@ fn written(priority: u16, record: &Record<'_>, time: u64, text: &str) -> Vec<u8>
     format!("{priority},{sequence},{clock},{time};{text}\n").into_bytes()
 }
 
-/// Reads a line without its line feed; `None` when it was cut or is not ours.
+/// Parses a line without its line feed; `None` if it is truncated or of another format.
 #[must_use]
 pub fn decode(line: &[u8]) -> Option<Line<'_>> {
     let at = line.iter().position(|byte| *byte == b';')?;
@@ -68,7 +66,7 @@ pub fn decode(line: &[u8]) -> Option<Line<'_>> {
     numbers.next().is_none().then_some(line)
 }
 
-/// Whole lines of this log as `facility: severity: [time]: text`.
+/// Formats whole lines of this log as `facility: severity: [time]: text`.
 #[must_use]
 pub fn worded(lines: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(lines.len() * 2);
@@ -97,7 +95,7 @@ pub fn rfc3339(microseconds: u64) -> String {
     OffsetDateTime::from_unix_timestamp_nanos(i128::from(microseconds) * 1000)
         .ok()
         .and_then(|at| at.format(&Rfc3339).ok())
-        // Only years beyond 9999 do not format.
+        // Formatting fails only for years beyond 9999.
         .unwrap_or_default()
 }
 

@@ -1,23 +1,19 @@
 //! The log daemon of the node.
 //!
-//! Owns: `/dev/log`, the reading of `/dev/kmsg`, one ring per log, bounded in
-//! bytes, with a bound over all of them; the logs' files and the recorded tails
-//! on disks; delivery to the destinations of the machine config.
-//! Never does: wait for a reader, a sender, a disk or a destination, grow past
-//! its bounds, refuse a message for its form.
-//! Talks to: whoever writes to `/dev/log`; machined, through `LogService` on a
-//! unix socket (services' output in, everything out) and a config file; log
+//! Owns: `/dev/log`, the reader of `/dev/kmsg`, one ring buffer per log, bounded in bytes each and in total, the log
+//! files and the recorded tails on disks, and the delivery to the destinations of the machine config.
+//! Never does: wait for a reader, a sender, a disk or a destination, grow past its bounds, reject a message for its
+//! format.
+//! Talks to: the programs that write to `/dev/log`; machined (`LogService` on a unix socket, and a config file); log
 //! receivers on the network.
 //!
-//! Messages of `/dev/log` become JSON lines of the log `syslogd`, kernel
-//! records lines of the log `kernel`; the other ids are the services'. A tag is
-//! what its sender says, so it never chooses a log. Drops are counted per log
-//! and told to the readers they concern.
+//! Messages of `/dev/log` become JSON lines of the log `syslogd`, and kernel records become lines of the log `kernel`.
+//! The other logs belong to services. The sender chooses the tag of a message, so a tag never selects a log. Dropped
+//! lines are counted per log and reported to its readers.
 //!
-//! Privileges: opening `/dev/kmsg` needs CAP_SYSLOG, binding a socket a
-//! directory of one's own. machined starts it as uid 52 with CAP_SYSLOG only,
-//! `/dev/log` being a link into `/run/syslogd`. Started as root instead, it
-//! becomes another user, without any capability, by `--user`.
+//! Opening `/dev/kmsg` needs CAP_SYSLOG, and binding a socket needs a directory of its own. machined starts the daemon
+//! as uid 52 with CAP_SYSLOG only; `/dev/log` is a link into `/run/syslogd`. Started as root, the daemon changes to
+//! `--user` and drops all capabilities.
 //!
 //! On a laptop, without root:
 //! `syslogd --dev-log /tmp/log --kmsg none --socket /tmp/syslogd.sock --config /tmp/syslogd/config.json`
@@ -52,10 +48,10 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_stream::wrappers::UnixListenerStream;
 
-/// The kernel log's reader formats one line at a time.
+/// Stack size in bytes of the kernel log's reader, which formats one line at a time.
 const KMSG_STACK: usize = 128 * 1024;
 
-/// For the last lines to reach the disks; the supervisor waits 5 s.
+/// Timeout for writing the last lines to disks. The supervisor waits 5 s.
 const LAST_WRITE: Duration = Duration::from_secs(3);
 
 /// Keeps the logs of the node in memory.
@@ -88,8 +84,8 @@ struct Options {
     user: Option<u32>,
 }
 
-/// The daemon's entry; `args` starts with the program's name. Returns only
-/// when something breaks or the command line is wrong.
+/// Entry point of the daemon; `args` starts with the program's name. Returns only after a failure or a wrong command
+/// line.
 pub fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
     let options = match Options::try_parse_from(args) {
         Ok(options) => options,
@@ -107,7 +103,7 @@ pub fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// What is opened before the privileges go.
+/// File descriptors opened before privileges are dropped.
 struct Opened {
     dev_log: Option<UnixDatagram>,
     kmsg: Option<Reader>,
@@ -119,7 +115,7 @@ fn start(options: &Options) -> anyhow::Result<()> {
     let dev_log = wanted(&options.dev_log)
         .then(|| open::dev_log(&options.dev_log))
         .transpose()?;
-    // A node without its kernel's log still needs the others'.
+    // A node without its kernel log still needs the other logs.
     let kmsg = wanted(&options.kmsg)
         .then(|| Reader::open_blocking(&options.kmsg))
         .transpose()
@@ -133,7 +129,7 @@ fn start(options: &Options) -> anyhow::Result<()> {
         per_log: options.log_kib * 1024,
         total: options.total_kib * 1024,
     };
-    // One thread: the work is short copies under a lock.
+    // One thread, because the work is short copies under a lock.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -148,12 +144,12 @@ fn start(options: &Options) -> anyhow::Result<()> {
     };
     let config = wanted(&options.config).then(|| options.config.clone());
     let ended = runtime.block_on(serve(opened, store, config, boot.trim().to_owned()));
-    // A disk that hangs must not keep the daemon from ending.
+    // A blocked disk must not keep the daemon from ending.
     runtime.shutdown_background();
     ended
 }
 
-/// Follows the config and does on disks and the network what it says.
+/// Follows the config and starts the writers to disks and destinations.
 fn act_on_config(
     file: Option<PathBuf>,
     store: &Arc<Store>,
@@ -169,7 +165,7 @@ fn act_on_config(
         {
             sources::warn(&told, &format!("the config is not followed: {error:#}"));
         }
-        // What was published stays.
+        // Keeps the last config published.
         std::future::pending::<()>().await;
         drop(publish);
     });

@@ -1,4 +1,4 @@
-//! Opening what needs the privileges the daemon starts with, and dropping them.
+//! Opens the files that need the daemon's initial privileges, and drops the privileges.
 
 use anyhow::Context as _;
 use std::fs::{self, Permissions};
@@ -7,15 +7,15 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::Path;
 
-/// A burst of senders must not find `/dev/log` full while we are busy.
+/// Receive buffer in bytes. It holds a burst of messages while the daemon is busy.
 const RECEIVE_BUFFER: usize = 1024 * 1024;
 
-/// Binds the datagram socket that everybody may write to.
+/// Binds the datagram socket, writable for all users.
 pub fn dev_log(path: &Path) -> anyhow::Result<UnixDatagram> {
     make_room(path)?;
     let socket = UnixDatagram::bind(path).with_context(|| format!("bind {}", path.display()))?;
     chmod(path, 0o666)?;
-    // Best effort: without CAP_NET_ADMIN the system's limit holds.
+    // Best effort: without CAP_NET_ADMIN the system's limit applies.
     let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER)
         .or_else(|_| rustix::net::sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER));
     socket
@@ -24,7 +24,7 @@ pub fn dev_log(path: &Path) -> anyhow::Result<UnixDatagram> {
     Ok(socket)
 }
 
-/// Binds the service's socket, for its owner and group only.
+/// Binds the service's socket, accessible to its owner and group only.
 pub fn service(path: &Path) -> anyhow::Result<UnixListener> {
     make_room(path)?;
     let listener = UnixListener::bind(path).with_context(|| format!("bind {}", path.display()))?;
@@ -35,8 +35,8 @@ pub fn service(path: &Path) -> anyhow::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Becomes `id`, user and group, without supplementary groups; the kernel then
-/// clears all capabilities. To be called before any thread is started.
+/// Changes to user and group `id` without supplementary groups; the kernel then clears all capabilities. Call it before
+/// any thread starts.
 pub fn drop_privileges(id: u32) -> anyhow::Result<()> {
     let (user, group) = (
         nix::unistd::Uid::from_raw(id),
@@ -48,7 +48,7 @@ pub fn drop_privileges(id: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes the directory and removes the socket of an earlier run.
+/// Creates the directory and removes an earlier run's socket.
 fn make_room(path: &Path) -> anyhow::Result<()> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent).with_context(|| format!("make {}", parent.display()))?;

@@ -1,18 +1,15 @@
-//! What programs really send to `/dev/log`, as one value. No I/O.
+//! Parses messages of `/dev/log`, in the formats that programs use in practice. No I/O.
 //!
-//! Three shapes are understood: RFC 5424 (version 1), RFC 3164 with or without
-//! the host name (the C library leaves it out), and anything else, which is
-//! kept as text with whatever tag stands in front of it. Nothing is refused: a
-//! broken header makes a free-form message, never a lost one.
+//! It knows RFC 5424 (version 1), and RFC 3164 with or without a host name (the C library omits it). Any other message
+//! is kept as text, with its leading tag if there is one. No message is rejected: a malformed header gives a free-form
+//! message.
 
 use std::borrow::Cow;
 
-/// The longest tag that is believed to be one; RFC 3164 says 32, container
-/// names are longer.
+/// Length limit of a tag. RFC 3164 says 32, but container names are longer.
 const MAX_TAG: usize = 128;
 
-/// Facility `user`, severity `notice`: what RFC 3164 §4.3.3 gives to a message
-/// without a priority.
+/// Facility `user`, severity `notice`: the priority of a message without one (RFC 3164 §4.3.3).
 const DEFAULT_PRIORITY: u8 = 13;
 
 /// The names of the facilities 0-23 (RFC 5424 table 1, as the C library spells them).
@@ -27,8 +24,7 @@ pub const SEVERITIES: [&str; 8] = [
     "emerg", "alert", "crit", "err", "warning", "notice", "info", "debug",
 ];
 
-/// One message from `/dev/log`. Strings are the sender's bytes as UTF-8, with
-/// U+FFFD for what is not.
+/// One message from `/dev/log`. Strings are the sender's bytes as UTF-8; invalid bytes become U+FFFD.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Message<'a> {
     /// Facility × 8 + severity, 0-191.
@@ -37,7 +33,7 @@ pub struct Message<'a> {
     pub timestamp: Option<Cow<'a, str>>,
     /// The host name as sent.
     pub hostname: Option<Cow<'a, str>>,
-    /// The program.
+    /// Name of the program.
     pub tag: Option<Cow<'a, str>>,
     /// The process id as sent; RFC 5424 allows text.
     pub pid: Option<Cow<'a, str>>,
@@ -63,21 +59,21 @@ impl Message<'_> {
     }
 }
 
-/// The facility's name of a priority; `user` for those without one.
+/// Name of a priority's facility; `user` for an unknown one.
 #[must_use]
 pub fn facility(priority: u16) -> &'static str {
     let known = FACILITIES.get(usize::from(priority >> 3));
     known.copied().unwrap_or("user")
 }
 
-/// The severity's name of a priority.
+/// Name of a priority's severity.
 #[must_use]
 pub fn severity(priority: u16) -> &'static str {
     let known = SEVERITIES.get(usize::from(priority & 7));
     known.copied().unwrap_or("notice")
 }
 
-/// Reads one datagram. Never fails; see the module's header.
+/// Parses one datagram. Never fails; see the module header.
 #[must_use]
 pub fn parse(datagram: &[u8]) -> Message<'_> {
     let datagram = trim_end(datagram);
@@ -91,7 +87,7 @@ pub fn parse(datagram: &[u8]) -> Message<'_> {
     rfc3164(priority, rest)
 }
 
-/// `<N>` with N of one to three digits and at most 191.
+/// Parses `<N>`: one to three digits, at most 191.
 fn take_priority(bytes: &[u8]) -> Option<(u8, &[u8])> {
     let inner = bytes.strip_prefix(b"<")?;
     let end = inner.iter().take(4).position(|b| *b == b'>')?;
@@ -103,7 +99,7 @@ fn take_priority(bytes: &[u8]) -> Option<(u8, &[u8])> {
     (value <= 191).then_some((value, rest.strip_prefix(b">").unwrap_or(rest)))
 }
 
-/// RFC 5424 §6 after `<PRI>1 `; `None` when a header field is malformed.
+/// Parses RFC 5424 §6 after `<PRI>1 `; `None` if a header field is malformed.
 fn rfc5424(priority: u8, rest: &[u8]) -> Option<Message<'_>> {
     let (timestamp, rest) = word(rest)?;
     if timestamp != b"-" && !looks_like_rfc3339(timestamp) {
@@ -112,8 +108,7 @@ fn rfc5424(priority: u8, rest: &[u8]) -> Option<Message<'_>> {
     let (hostname, rest) = word(rest)?;
     let (tag, rest) = word(rest)?;
     let (pid, rest) = word(rest)?;
-    // MSGID is the last word before the structured data, which may itself be
-    // the end of the message.
+    // MSGID is the last word before the structured data, which may end the message.
     let (message_id, rest) = word(rest)?;
     let (data, text) = structured_data(rest)?;
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
@@ -129,8 +124,8 @@ fn rfc5424(priority: u8, rest: &[u8]) -> Option<Message<'_>> {
     })
 }
 
-/// Splits `-` or `[...][...]` from the text behind it. Inside a quoted value
-/// `\"`, `\\` and `\]` do not end anything (RFC 5424 §6.3.3).
+/// Splits `-` or `[...][...]` from the text after it. Within a quoted value `\"`, `\\` and `\]` are escapes (RFC 5424
+/// §6.3.3).
 fn structured_data(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = if bytes.starts_with(b"-") {
         1
@@ -166,7 +161,7 @@ fn elements_end(bytes: &[u8]) -> Option<usize> {
     (!inside && end > 0).then_some(end)
 }
 
-/// RFC 3164 and free form, after `<PRI>`.
+/// Parses RFC 3164 and free form, after `<PRI>`.
 fn rfc3164(priority: u8, rest: &[u8]) -> Message<'_> {
     let mut message = Message {
         priority,
@@ -180,7 +175,7 @@ fn rfc3164(priority: u8, rest: &[u8]) -> Message<'_> {
         message.content = text_of(text);
         return message;
     }
-    // A host name only stands between a time stamp and a tag.
+    // A host name is possible only between a time stamp and a tag.
     if timestamp.is_some()
         && let Some((host, after)) = word(body)
         && let Some((tag, pid, text)) = take_tag(after)
@@ -195,7 +190,7 @@ fn rfc3164(priority: u8, rest: &[u8]) -> Message<'_> {
     message
 }
 
-/// `Oct 11 22:14:15 ` (day padded with a space or a zero) or an RFC 3339 word.
+/// Parses `Oct 11 22:14:15 ` (day padded with a space or a zero) or an RFC 3339 word.
 fn take_timestamp(bytes: &[u8]) -> (Option<&[u8]>, &[u8]) {
     const PATTERN: &[u8; 15] = b"aaa d0 00:00:00";
     if let Some((stamp, rest)) = bytes.split_at_checked(PATTERN.len())
@@ -215,7 +210,7 @@ fn take_timestamp(bytes: &[u8]) -> (Option<&[u8]>, &[u8]) {
     }
 }
 
-/// `2003-10-11T22:14:15` and whatever follows in the word.
+/// `2003-10-11T22:14:15` with any suffix.
 fn looks_like_rfc3339(word: &[u8]) -> bool {
     const PATTERN: &[u8; 19] = b"0000-00-00T00:00:00";
     word.len() >= PATTERN.len()
@@ -225,10 +220,10 @@ fn looks_like_rfc3339(word: &[u8]) -> bool {
         })
 }
 
-/// A tag, its pid, and the text behind.
+/// Tag, pid, and the text after them.
 type Tagged<'a> = (&'a [u8], Option<&'a [u8]>, &'a [u8]);
 
-/// `tag: text`, `tag[pid]: text`.
+/// Parses `tag: text` or `tag[pid]: text`.
 fn take_tag(bytes: &[u8]) -> Option<Tagged<'_>> {
     let end = bytes
         .iter()
@@ -247,7 +242,7 @@ fn take_tag(bytes: &[u8]) -> Option<Tagged<'_>> {
         }
     };
     let text = rest.strip_prefix(b":")?;
-    // `12:30 lunch` and `http://…` are text.
+    // `12:30 lunch` and `http://…` have no tag.
     let text = match text.split_first() {
         None => text,
         Some((b' ', text)) => text,
@@ -260,14 +255,14 @@ fn is_tag_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"._/-@+()".contains(&byte)
 }
 
-/// The bytes before the first space and those behind it.
+/// Splits at the first space.
 fn word(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = bytes.iter().position(|b| *b == b' ')?;
     let (word, rest) = bytes.split_at_checked(end)?;
     (!word.is_empty()).then(|| (word, rest.strip_prefix(b" ").unwrap_or(rest)))
 }
 
-/// RFC 5424's NILVALUE is nothing.
+/// RFC 5424's NILVALUE `-` is `None`.
 fn optional(bytes: &[u8]) -> Option<Cow<'_, str>> {
     (bytes != b"-").then(|| text_of(bytes))
 }

@@ -1,12 +1,12 @@
-//! Messages of `/dev/log`, and our own, as lines of a log. No I/O.
+//! Formats messages of `/dev/log`, and the daemon's own, as lines of a log. No I/O.
 
 use crate::parse::Message;
 use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// One `/dev/log` message, one JSON object. The sender's time stamp has no
-/// year or zone in two of the three forms, so `time` is when it came.
+/// One `/dev/log` message as a JSON object. `time` is the time of arrival, because two of the three formats have a time
+/// stamp without year or zone.
 #[derive(Serialize)]
 struct Json<'a> {
     time: String,
@@ -28,7 +28,7 @@ struct Json<'a> {
     content: &'a str,
 }
 
-/// A message as one line of JSON, with its line feed.
+/// A message as one line of JSON, line feed included.
 #[must_use]
 pub fn message(message: &Message<'_>, now: OffsetDateTime) -> Vec<u8> {
     let json = Json {
@@ -50,7 +50,7 @@ pub fn message(message: &Message<'_>, now: OffsetDateTime) -> Vec<u8> {
     line
 }
 
-/// What this daemon has to say itself, as such a line.
+/// A message of this daemon in the same format.
 #[must_use]
 pub fn own(priority: u8, text: &str, now: OffsetDateTime) -> Vec<u8> {
     let spoken = Message {
@@ -63,7 +63,7 @@ pub fn own(priority: u8, text: &str, now: OffsetDateTime) -> Vec<u8> {
 }
 
 fn timestamp(at: OffsetDateTime) -> String {
-    // Only years beyond 9999 do not format.
+    // Formatting fails only for years beyond 9999.
     at.format(&Rfc3339).unwrap_or_default()
 }
 

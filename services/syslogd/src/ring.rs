@@ -1,29 +1,27 @@
-//! One log: whole lines in segments, bounded in bytes. No I/O.
+//! The ring buffer of one log: whole lines in segments, bounded in bytes. No I/O.
 //!
-//! Writers fill an open block; reading seals what is in it and hands out the
-//! same memory again and again (`Bytes` is counted, not copied). Throwing the
-//! oldest segment away does not disturb a reader that still holds it; it costs
-//! the memory of that one segment until the reader lets go.
+//! Writers fill an open block. Reading seals its content and returns the shared memory (`Bytes` counts references and
+//! does not copy). Evicting the oldest segment does not affect a reader that holds it; that segment's memory stays
+//! until the reader drops it.
 
 use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Blocks are this long; a line of more than half of one has a block of its own size. What a block has left when
-/// the next one begins is charged to the last lines in it, so this is the slack of the bound per ring.
+/// Length of a block in bytes. A line longer than half a block gets a block of its own size. The unused rest of a block
+/// is charged to its last lines, so this is the slack of a ring's bound.
 const BLOCK: usize = 8 * 1024;
 
-/// What a segment costs beside its bytes and marks; a reader that follows line
-/// by line makes segments of one line.
+/// Cost of a segment in bytes beside its text and marks. A reader that follows line by line makes segments of one line.
 const SEGMENT_COST: usize = 128;
 
-/// Lines that came within so many microseconds share one time.
+/// Lines that arrive within this many microseconds share one time.
 const RESOLUTION: u64 = 1000;
 
-/// When a line came, and those behind it up to the next mark.
+/// Time of arrival of a line, and of the lines up to the next mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Mark {
-    /// The line's number.
+    /// Number of the line.
     line: u64,
     /// Microseconds since 1970.
     at: u64,
@@ -35,7 +33,7 @@ struct Segment {
     lines: u64,
     bytes: Bytes,
     marks: Arc<[Mark]>,
-    /// Bytes of its block that nobody uses.
+    /// Unused bytes of its block.
     waste: usize,
 }
 
@@ -49,7 +47,7 @@ fn cost(bytes: usize, marks: usize) -> usize {
     bytes + SEGMENT_COST + marks * size_of::<Mark>()
 }
 
-/// A log's kept lines. Lines are numbered from 0 for ever.
+/// The kept lines of a log. Lines are numbered from 0 and numbers are never reused.
 #[derive(Debug, Default)]
 pub struct Ring {
     sealed: VecDeque<Segment>,
@@ -61,22 +59,21 @@ pub struct Ring {
     dropped: u64,
 }
 
-/// What [`Ring::read`] found.
+/// Result of [`Ring::read`].
 #[derive(Debug, PartialEq, Eq)]
 pub struct Read {
     /// Whole lines.
     pub bytes: Bytes,
-    /// Where to read on.
+    /// Cursor for the next read.
     pub next: u64,
-    /// Lines between the place asked for and `bytes` that are gone.
+    /// Number of lines between the requested cursor and `bytes` that were evicted.
     pub dropped: u64,
     first: u64,
     marks: Arc<[Mark]>,
 }
 
 impl Read {
-    /// The lines without their line feeds, and when each came (microseconds
-    /// since 1970, on a millisecond).
+    /// The lines without line feeds, with the time of arrival of each, in microseconds since 1970, to a millisecond.
     pub fn lines(&self) -> impl Iterator<Item = (&[u8], u64)> {
         let text = self.bytes.strip_suffix(b"\n").unwrap_or(&self.bytes);
         let numbers = self.first..;
@@ -93,8 +90,7 @@ impl Read {
 }
 
 impl Ring {
-    /// Adds lines that came at `at`, in microseconds since 1970; a missing line
-    /// feed at the end is added.
+    /// Adds lines that arrived at `at`, in microseconds since 1970. Adds a missing final line feed.
     pub fn append(&mut self, text: &[u8], at: u64) {
         let whole = text.ends_with(b"\n");
         let needed = text.len() + usize::from(!whole);
@@ -102,14 +98,14 @@ impl Ring {
             self.seal();
         }
         if self.open.capacity() - self.open.len() < needed {
-            // What is left of the block belongs to sealed segments.
+            // The rest of the block stays with its sealed segments.
             self.seal();
             self.leave_block();
             let size = if needed > BLOCK / 2 { needed } else { BLOCK };
             self.open = BytesMut::with_capacity(size);
         }
         let last = self.open_marks.last();
-        // A clock that was set back is believed, too.
+        // `abs_diff`: a clock set back makes a new mark, too.
         if last.is_none_or(|mark| at.abs_diff(mark.at) >= RESOLUTION) {
             let line = self.next;
             self.open_marks.push(Mark { line, at });
@@ -124,7 +120,7 @@ impl Ring {
         self.next += lines;
     }
 
-    /// Throws the oldest segment away; false when there is nothing left.
+    /// Evicts the oldest segment. Returns false if there is none.
     pub fn evict(&mut self) -> bool {
         if self.sealed.is_empty() {
             self.seal();
@@ -137,10 +133,10 @@ impl Ring {
         true
     }
 
-    /// Bytes kept, with what keeping them costs.
+    /// Memory in use in bytes: the kept lines and their overhead.
     #[must_use]
     pub fn cost(&self) -> usize {
-        // Sealing must not change the sum, or reading would make it grow.
+        // The cost must not depend on sealing, or reading would increase it.
         let open = if self.open.is_empty() {
             0
         } else {
@@ -149,31 +145,31 @@ impl Ring {
         self.cost + open
     }
 
-    /// Bytes of text kept.
+    /// Number of text bytes kept.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.sealed.iter().map(|s| s.bytes.len()).sum::<usize>() + self.open.len()
     }
 
-    /// Lines kept.
+    /// Number of lines kept.
     #[must_use]
     pub fn lines(&self) -> u64 {
         self.next - self.oldest()
     }
 
-    /// Lines that left by the bound.
+    /// Number of evicted lines.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// The number of the line that comes next.
+    /// Number of the next line.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.next
     }
 
-    /// The number of the oldest line kept.
+    /// Number of the oldest kept line.
     #[must_use]
     pub fn oldest(&self) -> u64 {
         self.sealed
@@ -181,8 +177,7 @@ impl Ring {
             .map_or(self.next - self.open_lines, |s| s.first)
     }
 
-    /// The lines from `cursor` on, at most one segment of them; `None` when
-    /// there are none yet.
+    /// The lines from `cursor` on, at most one segment; `None` if there are none yet.
     pub fn read(&mut self, cursor: u64) -> Option<Read> {
         if cursor >= self.next {
             return None;
@@ -221,7 +216,7 @@ impl Ring {
         self.sealed.push_back(segment);
     }
 
-    /// Charges what the block has left to the last lines in it, which keep all of it.
+    /// Charges the rest of the block to its last lines, which keep the whole block allocated.
     fn leave_block(&mut self) {
         let waste = self.open.capacity();
         if let Some(last) = self.sealed.back_mut() {
@@ -235,7 +230,7 @@ fn count_lines(text: &[u8]) -> u64 {
     text.iter().map(|b| u64::from(*b == b'\n')).sum()
 }
 
-/// Where line `line` begins, counted from 0.
+/// Offset of line `line`, counted from 0.
 fn line_start(bytes: &[u8], line: u64) -> usize {
     if line == 0 {
         return 0;
@@ -317,7 +312,7 @@ mod tests {
             let (mut allocated, mut written) = (0, 0);
             for length in lengths.iter().cycle().take(400) {
                 ring.append(&vec![b'a'; *length], 0);
-                // Nothing is before it in its block: that is new.
+                // The first line of a block means that the block is new.
                 if ring.open.len() == length + 1 && ring.open_lines == 1 && written > 0 {
                     allocated += written;
                     written = 0;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tonic::{Request, Response, Status, Streaming};
 
-/// The service.
+/// The gRPC service.
 #[derive(Debug)]
 pub struct Service {
     store: Arc<Store>,
@@ -25,8 +25,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Serves `store`, and what the boot before `boot` recorded where `config`
-    /// says.
+    /// Serves `store`, and the tails that the boot before `boot` recorded in the directory of `config`.
     #[must_use]
     pub fn new(store: Arc<Store>, config: watch::Receiver<Config>, boot: String) -> Self {
         Self {
@@ -43,7 +42,7 @@ impl Service {
         })?;
         let boot = self.boot.clone();
         let name = id.clone();
-        // A disk may take its time.
+        // A disk may be slow.
         let read = tokio::task::spawn_blocking(move || disk::previous(&base, &boot, &name));
         let lines = read
             .await
@@ -63,7 +62,7 @@ impl Service {
     }
 }
 
-/// Bytes of a recorded log per message.
+/// Size of a message of a recorded log, in bytes.
 const CHUNK: usize = 32 * 1024;
 
 fn chunks(mut lines: Bytes) -> impl Iterator<Item = LogChunk> {
@@ -76,8 +75,7 @@ fn chunks(mut lines: Bytes) -> impl Iterator<Item = LogChunk> {
     })
 }
 
-/// A reader: a place in a log. The stream it makes holds no lines; it fetches
-/// the next ones when the transport has room for them.
+/// A reader's position in a log. Its stream buffers no lines; it fetches lines when the transport has room.
 struct Reader {
     store: Arc<Store>,
     id: String,
@@ -118,7 +116,7 @@ impl Reader {
         }
     }
 
-    /// Waits for the log to exist.
+    /// Waits until the log exists.
     async fn appear(&self) -> Option<(u64, watch::Receiver<()>)> {
         let mut created = self.store.created();
         loop {

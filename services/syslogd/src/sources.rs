@@ -1,4 +1,4 @@
-//! Where lines come from beside the API: `/dev/log` and `/dev/kmsg`.
+//! Sources of lines besides the API: `/dev/log` and `/dev/kmsg`.
 
 use crate::store::Store;
 use crate::{kernel, parse, render};
@@ -9,43 +9,42 @@ use std::time::SystemTime;
 use time::OffsetDateTime;
 use tokio::net::UnixDatagram;
 
-/// The log that foreign messages go to: one bounded ring for all of them, so
-/// that a sender with random tags cannot fill memory.
+/// The log of all `/dev/log` messages. It is one bounded ring, so that a sender with random tags cannot fill memory.
 pub const FOREIGN: &str = "syslogd";
 
-/// The log of the kernel.
+/// The kernel's log.
 pub const KERNEL: &str = "kernel";
 
-/// The largest datagram taken; a sender's default buffer allows about this.
+/// Length limit of a datagram in bytes; a sender's default buffer allows about this much.
 const MAX_DATAGRAM: usize = 256 * 1024;
 
-/// Datagrams taken in a row before other tasks get their turn.
+/// Number of datagrams taken before other tasks run.
 const BATCH: usize = 256;
 
-/// Syslog priorities (facility `syslog`) of our own words.
+/// Syslog priorities (facility `syslog`) of the daemon's own messages.
 const WARNING: u8 = 5 * 8 + 4;
 const INFO: u8 = 5 * 8 + 6;
 
-/// Says, among the messages of `/dev/log`, that something is wrong.
+/// Logs a failure among the messages of `/dev/log`.
 pub fn warn(store: &Store, text: &str) {
     say(store, WARNING, text);
 }
 
-/// Says, among the messages of `/dev/log`, that something is well again.
+/// Logs a recovery among the messages of `/dev/log`.
 pub fn inform(store: &Store, text: &str) {
     say(store, INFO, text);
 }
 
 fn say(store: &Store, priority: u8, text: &str) {
     let line = render::own(priority, text, OffsetDateTime::now_utc());
-    // The id is ours and among the first: it is never refused.
+    // Never rejected: the id is valid and among the first.
     let _ = store.append(FOREIGN, &line);
 }
 
 /// Takes messages from `/dev/log` for ever.
 ///
 /// # Errors
-/// When the socket itself breaks.
+/// If the socket fails.
 pub async fn dev_log(socket: UnixDatagram, store: Arc<Store>) -> io::Result<()> {
     let mut buffer = vec![0; MAX_DATAGRAM];
     loop {
@@ -58,17 +57,17 @@ pub async fn dev_log(socket: UnixDatagram, store: Arc<Store>) -> io::Result<()> 
             };
             let parsed = parse::parse(buffer.get(..length).unwrap_or_default());
             let line = render::message(&parsed, OffsetDateTime::now_utc());
-            // The id is ours and among the first: it is never refused.
+            // Never rejected: the id is valid and among the first.
             let _ = store.append(FOREIGN, &line);
         }
         tokio::task::yield_now().await;
     }
 }
 
-/// Takes records from `/dev/kmsg` for ever; blocks, so it wants its own thread.
+/// Takes records from `/dev/kmsg` for ever. It blocks, so it needs a thread of its own.
 ///
 /// # Errors
-/// When the log cannot be read.
+/// If the kernel log cannot be read.
 pub fn dev_kmsg(mut log: Reader, store: &Store) -> io::Result<()> {
     let mut sequence = Sequence::default();
     while let Some(record) = log.next_record()? {
@@ -77,15 +76,14 @@ pub fn dev_kmsg(mut log: Reader, store: &Store) -> io::Result<()> {
     Ok(())
 }
 
-/// Counts what the kernel overwrote before it was read.
+/// Counts records that the kernel overwrote before they were read.
 #[derive(Debug, Default)]
 struct Sequence {
     next: Option<u64>,
 }
 
 impl Sequence {
-    /// Notes the number of a record; returns how many records are missing
-    /// between it and the one before.
+    /// Records a sequence number. Returns the number of records missing before it.
     fn note(&mut self, sequence: u64) -> u64 {
         let missing = self.next.map_or(0, |next| sequence.saturating_sub(next));
         self.next = Some(sequence.saturating_add(1));
@@ -100,7 +98,7 @@ fn take(bytes: &[u8], sequence: &mut Sequence, store: &Store) {
     let missing = sequence.note(record.sequence);
     let boot = boot_time();
     let line = kernel::encode(&record, boot);
-    // The id is ours and among the first: it is never refused.
+    // Never rejected: the id is valid and among the first.
     let _ = if missing == 0 {
         store.append(KERNEL, &line)
     } else {
@@ -109,8 +107,7 @@ fn take(bytes: &[u8], sequence: &mut Sequence, store: &Store) {
     };
 }
 
-/// When the kernel's clock was 0, in microseconds since 1970, by the wall clock
-/// as it is set now.
+/// Time of the kernel clock's zero in microseconds since 1970, by the current wall clock.
 fn boot_time() -> u64 {
     let boot = kmsg::booted().duration_since(SystemTime::UNIX_EPOCH);
     boot.map_or(0, |boot| u64::try_from(boot.as_micros()).unwrap_or(0))

@@ -1,8 +1,7 @@
-//! All logs: a ring per id under one bound, and the waking of readers.
+//! All logs: one ring per id under a common bound, and the notification of readers.
 //!
-//! Writers never wait: they take a short lock, append, throw old segments away
-//! until the bounds hold, and wake whoever follows. A reader owns nothing here
-//! but a line number, so a slow one costs nothing.
+//! Writers never wait for readers. Under a short lock they append, evict old segments until the bounds hold, and wake
+//! the followers. A reader owns only a line number, so a slow reader costs no memory.
 
 use crate::ring::{Read, Ring};
 use std::collections::BTreeMap;
@@ -10,14 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 use tokio::sync::watch;
 
-/// One record's text is cut to this; the largest datagram a default socket
-/// takes is larger, but no honest line is.
+/// Length limit of a record in bytes; a longer one is cut. A datagram may be longer, but no sensible line is.
 pub const MAX_RECORD: usize = 64 * 1024;
 
-/// Ids beyond this are refused: a caller with random ids must not fill memory.
+/// Limit of logs, so that a caller with random ids cannot fill memory.
 const MAX_LOGS: usize = 256;
 
-/// How much is kept.
+/// Bounds of the kept lines.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
     /// Bytes per log.
@@ -26,28 +24,28 @@ pub struct Bounds {
     pub total: usize,
 }
 
-/// Numbers of one log.
+/// Statistics of one log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Info {
-    /// The log.
+    /// Id of the log.
     pub id: Arc<str>,
-    /// Bytes kept.
+    /// Number of text bytes kept.
     pub bytes: usize,
-    /// Lines kept.
+    /// Number of lines kept.
     pub lines: u64,
-    /// Lines that left by the bound.
+    /// Number of evicted lines.
     pub dropped: u64,
-    /// Lines that were lost before they came here.
+    /// Number of lines lost before they reached the daemon.
     pub lost: u64,
 }
 
-/// Why a record was not taken.
+/// Reason why a record was rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// Not 1-64 of `[A-Za-z0-9._:-]`.
     #[error("log ids are 1 to 64 letters, digits, dots, underscores, colons and dashes")]
     BadId,
-    /// There are `MAX_LOGS` logs already.
+    /// The limit of logs is reached.
     #[error("there are {MAX_LOGS} logs already")]
     TooManyLogs,
 }
@@ -87,18 +85,18 @@ impl Store {
         }
     }
 
-    /// Adds a line (or several) to a log, making the log when it is new.
+    /// Adds one or more lines to a log; creates the log if it is new.
     ///
     /// # Errors
-    /// [`Refused`]; it is counted.
+    /// [`Refused`]; the rejection is counted.
     pub fn append(&self, id: &str, text: &[u8]) -> Result<(), Refused> {
         self.append_after_loss(id, text, 0)
     }
 
-    /// [`Self::append`], noting that `lost` lines should have come before.
+    /// Like [`Self::append`], but records that `lost` lines are missing before the text.
     ///
     /// # Errors
-    /// [`Refused`]; it is counted.
+    /// [`Refused`]; the rejection is counted.
     pub fn append_after_loss(&self, id: &str, text: &[u8], lost: u64) -> Result<(), Refused> {
         let at = now();
         let mut logs = self.lock();
@@ -116,7 +114,7 @@ impl Store {
         };
         log.lost += lost;
         *cost -= log.ring.cost();
-        // Its line feed is not the record's.
+        // The final line feed does not count towards the record's length.
         let record = text.strip_suffix(b"\n").unwrap_or(text);
         match record.split_at_checked(MAX_RECORD) {
             Some((head, rest)) if !rest.is_empty() => {
@@ -144,8 +142,8 @@ impl Store {
         Ok(())
     }
 
-    /// Takes from the largest logs until all fit: a loud service loses its own
-    /// oldest lines, not those of the quiet ones.
+    /// Evicts from the largest logs until the total holds. So a loud service loses its own oldest lines, not those of
+    /// quiet services.
     fn hold_total(&self, logs: &mut Logs) {
         while logs.cost > self.bounds.total {
             let Some(log) = logs.by_id.values_mut().max_by_key(|log| log.ring.cost()) else {
@@ -159,14 +157,14 @@ impl Store {
         }
     }
 
-    /// The lines of `id` from `cursor` on; `None` when there are none (yet).
+    /// The lines of `id` from `cursor` on; `None` if there are none yet.
     #[must_use]
     pub fn read(&self, id: &str, cursor: u64) -> Option<Read> {
         self.lock().by_id.get_mut(id)?.ring.read(cursor)
     }
 
-    /// The cursor `tail` lines before the end of `id`; negative: at the oldest
-    /// line. `None` for an unknown log.
+    /// The cursor `tail` lines before the end of `id`, or at the oldest line if `tail` is negative. `None` for an
+    /// unknown log.
     #[must_use]
     pub fn cursor(&self, id: &str, tail: i32) -> Option<u64> {
         let logs = self.lock();
@@ -177,31 +175,31 @@ impl Store {
         })
     }
 
-    /// Told whenever `id` grows. `None` for an unknown log.
+    /// Notifies when `id` grows. `None` for an unknown log.
     #[must_use]
     pub fn grown(&self, id: &str) -> Option<watch::Receiver<()>> {
         self.lock().by_id.get(id).map(|log| log.grown.subscribe())
     }
 
-    /// Told whenever a log is made.
+    /// Notifies when a log is created.
     #[must_use]
     pub fn created(&self) -> watch::Receiver<()> {
         self.created.subscribe()
     }
 
-    /// Told whenever any log grows.
+    /// Notifies when any log grows.
     #[must_use]
     pub fn changed(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
 
-    /// Every log's id, in order.
+    /// The ids of all logs, sorted.
     #[must_use]
     pub fn ids(&self) -> Vec<Arc<str>> {
         self.lock().by_id.keys().cloned().collect()
     }
 
-    /// The numbers of all logs, by id, and how many records were refused.
+    /// Statistics of all logs by id, and the number of rejected records.
     #[must_use]
     pub fn list(&self) -> (Vec<Info>, u64) {
         let logs = self.lock();
@@ -216,12 +214,12 @@ impl Store {
     }
 
     fn lock(&self) -> MutexGuard<'_, Logs> {
-        // A panic ends the whole daemon; within tests the data is still sound.
+        // A panic ends the whole daemon. In tests the data is still valid.
         self.logs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Whether a log can have this id, which is also a part of the names of its files.
+/// Whether `id` is a valid id. It is also part of file names.
 #[must_use]
 pub fn is_id(id: &str) -> bool {
     let good = |b: u8| b.is_ascii_alphanumeric() || b"._:-".contains(&b);
@@ -302,7 +300,7 @@ mod tests {
         store.append("a", &vec![b'x'; MAX_RECORD + 5]).unwrap();
         let read = store.read("a", 0).unwrap();
         assert!(read.bytes.ends_with(b"x [+5 bytes]\n"));
-        // The longest that is none, with its line feed and without.
+        // The longest record that is not cut, without its line feed and with it.
         let mut longest = vec![b'x'; MAX_RECORD];
         store.append("b", &longest).unwrap();
         longest.push(b'\n');

@@ -1,4 +1,4 @@
-//! The daemon as a whole, without root: sockets in a temporary directory.
+//! The whole daemon without root: sockets in a temporary directory.
 
 #[cfg(test)]
 mod tests {
@@ -14,10 +14,10 @@ mod tests {
 
     type Client = LogServiceClient<Channel>;
 
-    /// A busy machine must not fail a test; a good one takes milliseconds.
+    /// Timeout of a step; an idle machine needs milliseconds.
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// Asks again until there is an answer.
+    /// Polls until there is a result.
     async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
         let asking = async {
             loop {
@@ -31,7 +31,7 @@ mod tests {
         answer.unwrap_or_else(|_| panic!("{what}: not within {PATIENCE:?}"))
     }
 
-    /// Starts the daemon on a thread; it lives as long as the test.
+    /// Starts the daemon on a thread, which lives as long as the test.
     async fn daemon(directory: &Path, more: &[&str]) -> Client {
         let socket = directory.join("service");
         let mut args: Vec<OsString> = ["syslogd", "--kmsg", "none", "--dev-log"]
@@ -67,7 +67,7 @@ mod tests {
         }
     }
 
-    /// Reads until `lines` lines came or were told to be lost.
+    /// Reads until `lines` lines arrived or were reported as lost.
     async fn read_lines(stream: &mut Streaming<LogChunk>, lines: u64) -> (String, u64) {
         let (mut text, mut dropped) = (String::new(), 0);
         while text.lines().count() as u64 + dropped < lines {
@@ -87,7 +87,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let mut client = daemon(directory.path(), &[]).await;
 
-        // A follower may come before the log.
+        // A follower may start before the log exists.
         let mut follower = client
             .read(request("apid", true, -1))
             .await
@@ -163,7 +163,7 @@ mod tests {
         let lines = 60_000u64;
         let records = (0..lines).map(|n| record("a", &format!("line {n} {}", "x".repeat(80))));
         let records: Vec<LogRecord> = records.collect();
-        // A second connection: on one, the unread stream would hold back the other.
+        // A second connection: on the first, the unread stream would block the writer.
         let mut writer =
             Endpoint::try_from(format!("unix://{}/service", directory.path().display()))
                 .unwrap()
@@ -181,14 +181,14 @@ mod tests {
         assert!(text.ends_with(&format!("line {} {}\n", lines - 1, "x".repeat(80))));
     }
 
-    /// Puts a config in place as machined does.
+    /// Replaces the config as machined does.
     fn configure(directory: &Path, config: &str) {
         let new = directory.join("config.new");
         std::fs::write(&new, config).unwrap();
         std::fs::rename(new, directory.join("config.json")).unwrap();
     }
 
-    /// The texts of messages up to the one that is `last`.
+    /// The texts of messages up to `last`.
     async fn messages_to(stream: &mut tokio::net::TcpStream, last: &str) -> Vec<String> {
         let mut lines = tokio::io::BufReader::new(stream).lines();
         let mut texts = Vec::new();
@@ -215,8 +215,8 @@ mod tests {
     async fn reconnected_destination_gets_every_line() {
         let directory = tempfile::tempdir().unwrap();
         let mut client = daemon(directory.path(), &[]).await;
-        // A receiver with hardly a buffer: most of what is sent waits on our side. Its port is nobody else's
-        // from now on, but who comes is refused until it listens.
+        // A receiver with a tiny buffer, so that most data waits in the daemon. Its port is reserved now, but
+        // connections are refused until it listens.
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
         socket.set_recv_buffer_size(4096).unwrap();
         socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
@@ -226,7 +226,7 @@ mod tests {
         );
         configure(directory.path(), &config);
         let early = append(&mut client, 0..3000).await;
-        // It is told that nobody is there, in the node's own log.
+        // The daemon logs that the destination is unreachable.
         let mut own = client
             .read(request("syslogd", true, -1))
             .await
@@ -239,8 +239,7 @@ mod tests {
         let (mut first, _) = listener.accept().await.unwrap();
         assert!(messages_to(&mut first, "line 2999").await == early);
 
-        // It dies while messages are sent. What its kernel has taken is its
-        // loss; what was in our socket's buffer comes again.
+        // The receiver dies during transmission. Data that its kernel acknowledged is lost; the rest is sent again.
         let late = append(&mut client, 3000..6000).await;
         first.readable().await.unwrap();
         drop(first);
@@ -253,7 +252,7 @@ mod tests {
         );
         assert!(got.len() > 2700, "only {} of 3000 messages", got.len());
 
-        // It is away for a while, with nothing under way.
+        // The receiver is away while no data is in flight.
         drop(second);
         let later = append(&mut client, 6000..6100).await;
         let (mut third, _) = listener.accept().await.unwrap();
@@ -321,7 +320,7 @@ mod tests {
         configure(&next, &config);
         let mut client = daemon(&next, &["--boot-id", &boot("two")]).await;
         append(&mut client, 100..101).await;
-        // The config is read after the socket is there.
+        // The daemon reads the config after it opens the socket.
         let read = async || client.read(previous("apid", 2)).await.ok();
         let mut stream = until("the boot before is read", read).await.into_inner();
         let mut text = Vec::new();

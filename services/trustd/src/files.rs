@@ -1,4 +1,4 @@
-//! What machined gives us: the authority, the token, our own certificate. All of it may change.
+//! The files that machined provides: the authority, the token, the server's certificate. All of them may change.
 
 use std::fmt;
 use std::fs;
@@ -22,26 +22,26 @@ const NAMES: [&str; 6] = [
     "server.key",
 ];
 
-/// What the files say.
+/// Parsed content of the files.
 #[derive(Debug)]
 pub(crate) struct Trust {
-    /// How we serve.
+    /// TLS configuration of the server.
     pub(crate) tls: Arc<ServerConfig>,
-    /// Who signs.
+    /// The signing authority.
     pub(crate) ca: Ca,
-    /// Whom the cluster believes, PEM: who signs is the first.
+    /// The authorities that the cluster accepts, PEM. The signing one is first.
     pub(crate) authorities: String,
-    /// What a node must show.
+    /// Secret that a joining node must show.
     pub(crate) token: Token,
-    /// What names a request may have.
+    /// Filter of the names in a request.
     pub(crate) names: Names,
 }
 
-/// The secret of nodes that may join.
+/// The secret of joining nodes.
 pub(crate) struct Token(Vec<u8>);
 
 impl Token {
-    /// Compares in a time that tells nothing of where they differ. An empty token fits nobody.
+    /// Compares in constant time. An empty token matches nothing.
     pub(crate) fn is(&self, shown: &[u8]) -> bool {
         !self.0.is_empty() && bool::from(self.0.ct_eq(shown))
     }
@@ -53,7 +53,7 @@ impl fmt::Debug for Token {
     }
 }
 
-/// Why the files cannot be used.
+/// Reason why the files are unusable.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FilesError {
     #[error("cannot read {}: {source}", path.display())]
@@ -69,7 +69,7 @@ pub(crate) enum FilesError {
     Tls(#[from] rustls::Error),
 }
 
-/// What the directory's files say now.
+/// The current content of the files.
 #[derive(Debug)]
 pub(crate) struct Files(Reloaded<Trust, FilesError, { NAMES.len() }>);
 
@@ -79,7 +79,7 @@ impl Files {
         Reloaded::load(what, directory, NAMES, read).map(Files)
     }
 
-    /// What holds for a connection made now.
+    /// The trust for a new connection.
     pub(crate) fn trust(&self) -> Arc<Trust> {
         self.0.current()
     }
@@ -114,7 +114,7 @@ fn read(directory: &Path) -> Result<Trust, FilesError> {
         .with_no_client_auth()
         .with_single_cert(chain, key)?;
     tls.alpn_protocols = vec![b"h2".to_vec()];
-    // Nobody comes back soon enough to resume a session.
+    // No client returns soon enough to resume a session.
     tls.send_tls13_tickets = 0;
     Ok(Trust {
         tls: Arc::new(tls),

@@ -1,15 +1,15 @@
-//! The cluster's door for new nodes: port 50001 of control plane nodes.
+//! Signs certificates for new nodes, on port 50001 of control plane nodes.
 //!
-//! Owns: who gets a node certificate (whoever shows the token), what such a certificate may say, how often
-//! anybody may ask, and the log of both.
-//! Never does: make keys for others, sign anything but a server's certificate, keep state, open anything but
-//! its files and its port. It needs no privilege: machined starts it as uid 51 without capabilities.
-//! Talks to: nodes that have no certificate of their own (`securityapi.SecurityService`, gRPC over TLS 1.3;
-//! they show no certificate, for they have none).
+//! Owns: the check of the token that a new node shows, the names in its certificate, the rate limit of requests, and
+//! the log of them.
+//! Never does: make keys for other nodes, sign anything but server certificates, keep state, open anything but its
+//! files and its port. It needs no privilege: machined starts it as uid 51 without capabilities.
+//! Talks to: nodes without a certificate (`securityapi.SecurityService`, gRPC over TLS 1.3 without client
+//! certificates).
 //!
-//! machined writes `ca.crt` (who signs first, then whom else the cluster believes), `ca.key`, `token`, `names` (which
-//! are the control plane's, and this node's networks), `server.crt` and `server.key` into one directory and may replace
-//! them at any time: they are read again when they change, and open connections go on.
+//! machined writes its files into one directory and may replace them at any time: `ca.crt` (the signing authority, then
+//! the other accepted ones), `ca.key`, `token`, `names` (the control plane's names, and this node's networks),
+//! `server.crt` and `server.key`. Changed files are read again, and open connections continue.
 //!
 //! On a laptop, without root: `corten-node trustd --pki DIR --listen 127.0.0.1:50001`.
 

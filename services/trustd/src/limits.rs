@@ -1,8 +1,8 @@
-//! How often anybody may ask. Pure: the time is an argument.
+//! Rate limits of requests. Pure: the time is an argument.
 //!
-//! Each peer has its own allowance, and all together have one; a flood of one peer is stopped by its own, so
-//! it takes nothing from the others. An allowance is kept by the generic cell rate algorithm (ITU-T I.371,
-//! appendix A): one moment per peer, and no timer.
+//! Each peer has its own limit, and there is a limit for all peers together. A flood of one peer is stopped by its own
+//! limit, so it takes nothing from other peers. The limits use the generic cell rate algorithm (ITU-T I.371, appendix
+//! A): one timestamp per peer, and no timer.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,38 +10,38 @@ use std::time::{Duration, Instant};
 
 use corten_daemon::Peer;
 
-/// So many at once, and then one per interval.
+/// A burst, and then one request per interval.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rate {
     pub(crate) burst: u32,
     pub(crate) interval: Duration,
 }
 
-/// A node asks once in twelve hours, and tries again with growing pauses; behind one address there may be a
-/// rack of them. A connection counts as well as a call.
+/// A node asks once in twelve hours, and retries with growing pauses; one address may hide a rack of nodes. A
+/// connection counts like a call.
 const PER_PEER: Rate = Rate {
     burst: 60,
     interval: Duration::from_millis(500),
 };
-/// A cluster of 1,000 nodes that starts as a whole is served within half a minute; 100 signatures a second
-/// are a few percent of a core.
+/// A cluster of 1,000 nodes that starts at once is served within half a minute. 100 signatures per second take a few
+/// percent of a core.
 const TOTAL: Rate = Rate {
     burst: 400,
     interval: Duration::from_millis(10),
 };
-/// Peers remembered; each costs about 64 bytes. One with its full allowance need not be.
+/// Limit of remembered peers; each costs about 64 bytes. A peer with a full allowance is forgotten.
 const PEERS: usize = 4096;
 
-/// Whether somebody may.
+/// Result of a request to the limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Yes.
+    /// Within the limits.
     Admitted,
-    /// No; `first` is true for the first refusal in a row: the one to be logged.
+    /// Over a limit. `first` is true for the first refusal in a row, which is logged.
     Refused { first: bool },
 }
 
-/// An allowance: when it will be whole again.
+/// State of one limit: the time when its allowance is full again.
 #[derive(Debug, Clone, Copy, Default)]
 struct Allowance {
     whole_at: Option<Instant>,
@@ -67,7 +67,7 @@ impl Allowance {
     }
 }
 
-/// The allowances of all.
+/// The limits of all peers.
 #[derive(Debug)]
 pub(crate) struct Limits {
     per_peer: Rate,
@@ -92,12 +92,12 @@ impl Limits {
         }
     }
 
-    /// Whether this peer may do one more thing now.
+    /// Whether this peer may make one more request now.
     pub(crate) fn take(&mut self, peer: IpAddr, now: Instant) -> Verdict {
         let rate = self.per_peer;
         let verdict = match self.peer(peer, now) {
             Some(allowance) => allowance.take(rate, now),
-            // More peers than can be told apart: only the total holds.
+            // Too many peers to track: only the total limit applies.
             None => Verdict::Admitted,
         };
         match verdict {
@@ -157,7 +157,7 @@ mod tests {
         let (mut limits, now) = (limits(5, 12), Instant::now());
         assert_eq!(admitted(&mut limits, "10.0.0.1", now, 100_000), 5);
         assert_eq!(admitted(&mut limits, "10.0.0.2", now, 5), 5);
-        // Until all together have had theirs.
+        // Until the total limit is reached.
         assert_eq!(admitted(&mut limits, "10.0.0.3", now, 5), 2);
     }
 
@@ -193,7 +193,7 @@ mod tests {
             assert_eq!(limits.take(peer, now), Verdict::Admitted);
         }
         assert!(limits.peers.len() <= PEERS);
-        // Later they are forgotten, and others are told apart again.
+        // The peers are forgotten later, and new ones are tracked again.
         assert_eq!(admitted(&mut limits, "10.0.0.1", now + 10 * SECOND, 100), 5);
     }
 }

@@ -1,4 +1,4 @@
-//! Which names of a request go into its certificate: none of a control plane node, and no address of elsewhere.
+//! Filters the names of a certificate request: no name of a control plane node, and no address of another network.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -6,17 +6,17 @@ use std::net::IpAddr;
 /// The names of the control plane, and this node's networks.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
-    /// In their plain form.
+    /// In the form of [`plain`].
     reserved: BTreeSet<String>,
     networks: Vec<(IpAddr, u8)>,
 }
 
-/// Why a name is left out of a certificate.
+/// Reason why a name is left out of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Why {
-    /// A control plane node or the cluster's endpoint is reached by it.
+    /// The name belongs to a control plane node or to the cluster's endpoint.
     ControlPlane,
-    /// The request does not come from this address, and no network of this node has it.
+    /// The address is neither the peer's nor within a network of this node.
     Elsewhere,
 }
 
@@ -30,11 +30,11 @@ impl Why {
 }
 
 impl Names {
-    /// Reads what machined writes: `control-plane NAME` and `network ADDRESS/PREFIX`, one a line. `own` are further
-    /// names of this node.
+    /// Parses machined's file: one `control-plane NAME` or `network ADDRESS/PREFIX` per line. `own` are further names
+    /// of this node.
     ///
     /// # Errors
-    /// Which line is neither.
+    /// The invalid line.
     pub(crate) fn parse(text: &str, own: &[String]) -> Result<Names, String> {
         let mut names = Names::default();
         for line in text.lines() {
@@ -53,14 +53,14 @@ impl Names {
         Ok(names)
     }
 
-    /// Every node has the names of the loopback: with them nobody reaches another machine.
+    /// Reserves a name. Loopback names are exempt: every node has them, and they reach no other machine.
     fn reserve(&mut self, name: &str) {
         if !is_loopback(name) {
             self.reserved.insert(plain(name));
         }
     }
 
-    /// Why a name of the request that `peer` sent is not signed; `None`: it is.
+    /// Reason why a name in the request of `peer` is not signed; `None` if it is signed.
     pub(crate) fn left_out(&self, name: &str, peer: IpAddr) -> Option<Why> {
         let plain = plain(name);
         if self.reserved.contains(&plain) {
@@ -77,8 +77,7 @@ impl Names {
     }
 }
 
-/// The form in which two names are one: clients of another language take an IPv4 address and its IPv6 form for the
-/// same.
+/// Normalizes a name. Other TLS clients treat an IPv4 address and its IPv6 form as equal.
 fn plain(name: &str) -> String {
     match name.parse::<IpAddr>() {
         Ok(address) => address.to_canonical().to_string(),
@@ -96,7 +95,7 @@ fn parse_network(text: &str) -> Option<(IpAddr, u8)> {
     let address: IpAddr = address.parse().ok()?;
     let prefix: u8 = prefix.parse().ok()?;
     let most = if address.is_ipv4() { 32 } else { 128 };
-    // A network of all addresses is nobody's own.
+    // A network of all addresses would allow every address.
     (1..=most)
         .contains(&prefix)
         .then(|| (address.to_canonical(), prefix))
@@ -142,7 +141,7 @@ mod tests {
                 Some(Why::ControlPlane),
                 "{name}"
             );
-            // Nor of the peer that has it: another node may answer there by and by.
+            // Not even for a peer with that address: another node may get the address later.
             assert_eq!(
                 left_out(name, "10.0.0.2"),
                 Some(Why::ControlPlane),

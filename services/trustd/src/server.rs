@@ -1,4 +1,4 @@
-//! Accepting connections: limits, TLS, the method.
+//! Accepts connections: rate limits, TLS handshake, the service.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,8 +19,8 @@ use crate::files::{Files, Trust};
 use crate::limits::{Limits, Verdict};
 use crate::sign::Signer;
 
-/// Connections at once. All are strangers', who make room for each other: what one costs a node is that it has to come
-/// again, and first it costs who has most.
+/// Limits of concurrent connections. All peers are strangers, who evict each other, first the peer with the most
+/// connections. An evicted node retries.
 const BOUNDS: Bounds = Bounds {
     connections: 128,
     each: 8,
@@ -28,19 +28,19 @@ const BOUNDS: Bounds = Bounds {
     strangers_each: 8,
     for_admins: 0,
 };
-/// A handshake that takes longer is not a node's.
+/// Timeout of a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// From the end of the handshake to the first call.
+/// Timeout from the end of the handshake to the first call.
 const FIRST_CALL: Duration = Duration::from_secs(5);
-/// A connection is for one call; nobody may keep a place for longer.
+/// Lifetime of a connection, which serves one call.
 const CONNECTION: Duration = Duration::from_secs(30);
-/// Calls of one connection at once.
+/// Concurrent calls of one connection.
 const STREAMS: u32 = 2;
-/// Metadata of one call, in bytes.
+/// Limit of the metadata of one call in bytes.
 const HEADERS: u32 = 8 * 1024;
-/// A request for [`corten_pki::MAX_NAMES`] names, with room to spare, in bytes.
+/// Size limit of a request in bytes: [`corten_pki::MAX_NAMES`] names with room to spare.
 const MESSAGE: usize = 64 * 1024;
-/// After a failure to accept (no descriptors left) a pause, not a busy loop.
+/// Pause after a failed accept, for example without free file descriptors, instead of a busy loop.
 const PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
@@ -57,7 +57,7 @@ impl Server {
         }
     }
 
-    /// Serves for ever.
+    /// Accepts and serves connections for ever.
     pub(crate) async fn run(&self, listener: TcpListener) {
         let places = Places::new(BOUNDS);
         loop {
@@ -69,11 +69,11 @@ impl Server {
                     continue;
                 }
             };
-            // Before the handshake, which is what costs most.
+            // Checked before the handshake, which is the most expensive part.
             if !self.admits(peer) {
                 continue;
             }
-            // There is always a stranger's to be had.
+            // Never `None`: a stranger's place can always be evicted.
             let Some((place, evicted)) = places.enter(Peer::of(peer)) else {
                 continue;
             };
@@ -88,7 +88,7 @@ impl Server {
         }
     }
 
-    /// Whether a peer may connect once more now.
+    /// Whether a peer may open another connection now.
     fn admits(&self, peer: IpAddr) -> bool {
         let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
         let verdict = limits.take(peer, Instant::now());
@@ -112,7 +112,7 @@ async fn connection(
     let stream = match timeout(HANDSHAKE, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
-            // Port scans and health checks close at once: not worth a line.
+            // Port scans and health checks close at once and are not logged.
             if error.kind() != std::io::ErrorKind::UnexpectedEof {
                 eprintln!("trustd: {}: {error}", peer.to_canonical());
             }
@@ -139,7 +139,7 @@ async fn connection(
         .max_concurrent_streams(STREAMS)
         .max_header_list_size(HEADERS)
         .serve_connection(TokioIo::new(stream), service);
-    // How a peer hangs up is its own affair: only the end matters here.
+    // The way a peer closes its connection does not matter, only that it is closed.
     let served = async {
         tokio::select! {
             _ = connection => {}
@@ -149,7 +149,7 @@ async fn connection(
     let _ = timeout(CONNECTION, served).await;
 }
 
-/// Comes back when no first call came in time.
+/// Returns if there was no call before the timeout.
 async fn silence(called: &AtomicBool) {
     sleep(FIRST_CALL).await;
     if called.load(Ordering::Relaxed) {

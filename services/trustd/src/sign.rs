@@ -1,4 +1,4 @@
-//! The one method: a request in, a certificate out. Every call leaves a line in the log.
+//! The only method: signs a certificate request. Every call is logged.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -14,10 +14,10 @@ use crate::files::Trust;
 use crate::limits::{Limits, Verdict};
 use crate::names::Why;
 
-/// The metadata key of the token.
+/// Metadata key of the token.
 const TOKEN: &str = "token";
 
-/// The service, for one connection.
+/// The service of one connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Signer {
     pub(crate) peer: IpAddr,
@@ -87,7 +87,7 @@ impl Signer {
             .trust
             .ca
             .sign_server(&request, &names, now, NODE_LIFETIME)?;
-        // Debug output: what others wrote cannot begin a new line.
+        // Debug formatting: a peer's text cannot begin a new line.
         let mut line = format!("certificate for {:?}, names {names:?}", request.common_name);
         for why in [Why::ControlPlane, Why::Elsewhere] {
             let names = left_out.iter().filter(|(_, reason)| *reason == why);

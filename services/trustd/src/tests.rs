@@ -1,4 +1,4 @@
-//! The daemon as a whole, on a loopback port, before clients that may be anybody.
+//! The whole daemon on a loopback port, with trusted and hostile clients.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ const TOKEN_TEXT: &str = "abcdef.0123456789abcdef";
 /// Another control plane node, the cluster's endpoint and a network of this node.
 const NAMES_TEXT: &str =
     "control-plane 10.0.0.2\ncontrol-plane cluster.example.com\nnetwork 10.0.0.1/24\n";
-/// Shorter than a connection may last, once there was a call on it.
+/// Shorter than the lifetime of a connection with a call.
 const DEADLINE: Duration = Duration::from_secs(20);
 
 struct World {
@@ -37,7 +37,7 @@ fn new_ca() -> Ca {
     Ca::generate(Algorithm::Ed25519, "talos", "", SystemTime::now()).unwrap()
 }
 
-/// As machined does it: each file replaced, the certificate last.
+/// Writes the files like machined: replaces each, the certificate last.
 fn write(directory: &Path, ca: &Ca, accepted: &str, token: &str) {
     let names = ["127.0.0.1", "10.0.0.1", "cp-1", "api.example.com"].map(str::to_owned);
     let server = ca
@@ -79,7 +79,7 @@ impl World {
         self.connect_from(1, ca).await
     }
 
-    /// As one of the machines that the loopback network has sixteen million of.
+    /// Connects from an address of the loopback network, which has sixteen million.
     async fn connect_from(&self, own: u8, ca: &Ca) -> Result<Client, tonic::transport::Error> {
         let tls = ClientTlsConfig::new()
             .ca_certificate(Certificate::from_pem(&ca.pem().crt))
@@ -267,16 +267,16 @@ async fn request_flood_is_rate_limited() {
             }
         }
     }
-    // One for the connection, five for calls.
+    // One request counts for the connection, five for calls.
     assert_eq!(refused, 45);
-    // New connections end before their handshake.
+    // A new connection is closed before its handshake.
     world.connect(&world.ca).await.unwrap_err();
 }
 
 #[tokio::test]
 async fn idle_connections_from_many_addresses_block_no_node() {
     let world = world(Limits::default()).await;
-    // As many as there are. Without a call they would be gone soon.
+    // All places are taken. Without a call these connections end soon.
     let mut idle = Vec::new();
     for own in 2..18 {
         for _ in 0..8 {
@@ -300,7 +300,7 @@ async fn rotated_authority_and_token_apply_from_the_next_connection() {
     ask(&mut world.client().await, Some(TOKEN_TEXT), csr.as_bytes())
         .await
         .unwrap();
-    // ...good ones do.
+    // ...valid ones do.
     let next = new_ca();
     let token = "fedcba.fedcba9876543210";
     write(world.directory.path(), &next, &world.ca.pem().crt, token);
@@ -311,7 +311,7 @@ async fn rotated_authority_and_token_apply_from_the_next_connection() {
         .unwrap_err();
     assert_eq!(refused.code(), Code::Unauthenticated);
     let answer = ask(&mut client, Some(token), csr.as_bytes()).await.unwrap();
-    // Who joins learns of both authorities; the new one signs.
+    // A joining node gets both authorities; the new one signs.
     let known = certificates_from_pem(&answer.ca).unwrap();
     let old = certificates_from_pem(world.ca.pem().crt.as_bytes()).unwrap();
     assert_eq!((known.len(), &known[1..]), (2, &old[..]));

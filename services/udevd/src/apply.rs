@@ -1,4 +1,4 @@
-//! Carrying out the actions of a plan.
+//! Plans an event and executes the actions of the plan.
 
 use crate::coldplug::ask;
 use crate::database::Database;
@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use tracing::{debug, warn};
 
-/// The trees that the daemon works on.
+/// Roots of the file trees the daemon works on.
 #[derive(Debug, Clone)]
 pub struct Roots {
     /// `/sys`.
@@ -34,7 +34,7 @@ pub struct Roots {
     pub proc: PathBuf,
 }
 
-/// Handles events; shared by the workers.
+/// Handles events. All workers share one handler.
 #[derive(Debug)]
 pub struct Handler {
     roots: Roots,
@@ -42,20 +42,20 @@ pub struct Handler {
     database: Database,
     links: Links,
     rules: RwLock<Arc<Rules>>,
-    /// Network interfaces keep the names the kernel gave them, unless a rule says otherwise.
+    /// Interfaces keep their kernel names unless a rule renames them.
     keeps_names: bool,
     watches: Option<Arc<Watches>>,
     readers: Readers,
 }
 
-/// Whether the kernel's parameters say `net.ifnames=0`, as for systemd-udevd.
+/// Whether the kernel command line has `net.ifnames=0`, as for systemd-udevd.
 fn keeps_names(roots: &Roots) -> bool {
     let line = std::fs::read_to_string(roots.proc.join("cmdline")).unwrap_or_default();
     line.split_whitespace().any(|word| word == "net.ifnames=0")
 }
 
 impl Handler {
-    /// A handler for these trees, without rule files.
+    /// A handler for these trees, without rules and watches.
     pub fn new(roots: Roots) -> Self {
         Self {
             sysfs: Sysfs::new(&roots.sys),
@@ -69,33 +69,33 @@ impl Handler {
         }
     }
 
-    /// Nodes are watched with `watches`; without, none is.
+    /// Sets the watches of device nodes. Without them no node is watched.
     pub fn watch_with(&mut self, watches: Arc<Watches>) {
         self.watches = Some(watches);
     }
 
-    /// From the next event on these rules hold.
+    /// Sets the rules for all later events.
     pub fn set_rules(&self, rules: Rules) {
         *self.rules.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(rules);
     }
 
-    /// What its rules say of nodes that are there before their devices.
+    /// The permissions its rules set for static nodes, which exist before their devices.
     pub fn static_nodes(&self) -> Vec<StaticNode> {
         let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
         rules.static_nodes()
     }
 
-    /// The attributes it reads.
+    /// The sysfs tree it reads.
     pub fn sysfs(&self) -> &Sysfs {
         &self.sysfs
     }
 
-    /// What `event` leads to; nothing is changed.
+    /// The plan and the actions of `event`, without side effects.
     pub fn plan(&self, event: &Event) -> (Plan, Vec<Action>) {
         let read = |node: &str| self.head(node);
         let old = event.id().and_then(|id| self.database.load(&id));
         let plan = match (event.action, &old) {
-            // Rules and listeners get to know what is gone.
+            // A removed device keeps its stored properties for rules and listeners.
             (What::Remove, Some(old)) => Plan::of(old),
             _ => defaults::plan(event, defaults::properties(&self.sysfs, event, read)),
         };
@@ -119,7 +119,7 @@ impl Handler {
         (plan, actions)
     }
 
-    /// Plans and carries out; what fails is logged, the rest is done.
+    /// Plans an event and executes the actions. Logs a failed action and goes on.
     pub fn handle(&self, event: &Event, loader: Option<&Loader>) -> Plan {
         let (plan, actions) = self.plan(event);
         for action in &actions {
@@ -158,7 +158,7 @@ impl Handler {
             (Action::Forget, Some(id)) => self.database.forget(id)?,
             (Action::Load { alias }, _) => {
                 let Some(loader) = loader else { return Ok(()) };
-                // A device's alias names its bus; else it is a module's name.
+                // A device's alias contains its bus and a colon; any other string is a module name.
                 let loaded = match alias.contains(':') {
                     true => loader.load_for_device(alias)?,
                     false => loader.load(alias)?,
@@ -173,7 +173,7 @@ impl Handler {
                 };
                 let node = self.roots.dev.join(node);
                 match watches.set(&node, &event.devpath, *wanted) {
-                    // The device went again; its remove event is on the way.
+                    // The device is gone again; its remove event is on the way.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                     done => done?,
                 }
@@ -188,9 +188,8 @@ impl Handler {
         Ok(())
     }
 
-    /// Sets mode and owner if they differ. The node is opened without following
-    /// links and compared with the device, so that neither a name made by
-    /// somebody else nor a number given again is touched.
+    /// Sets mode and owner if they differ. Opens the node without following links and compares it with the device. So a
+    /// planted name or a reused device number is never changed.
     fn permit(
         &self,
         event: &Event,
@@ -201,7 +200,7 @@ impl Handler {
         let path = self.roots.dev.join(node);
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = match rustix::fs::open(&path, flags, Mode::empty()) {
-            // The device went again; its remove event is on the way.
+            // The device is gone again; its remove event is on the way.
             Err(rustix::io::Errno::NOENT) => return Ok(()),
             opened => File::from(opened?),
         };
@@ -215,7 +214,7 @@ impl Handler {
             return Err(io::Error::other("another device has that name"));
         }
         let Permission { mode, uid, gid } = permission;
-        // An O_PATH descriptor cannot be changed itself; its name in /proc can.
+        // fchmod fails on an O_PATH descriptor, but chmod of its path in /proc works.
         let name = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
         if (found.uid(), found.gid()) != (uid, gid) {
             rustix::fs::chown(&name, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
@@ -226,9 +225,9 @@ impl Handler {
         Ok(())
     }
 
-    /// The first bytes of a block device; what cannot be read has none.
+    /// The first bytes of a block device; `None` if it cannot be read.
     fn head(&self, node: &str) -> Option<Vec<u8>> {
-        // sysfs has no slash in a name.
+        // sysfs writes `!` for a slash in a name.
         let device = format!("/class/block/{}", node.replace('/', "!"));
         let device = self.sysfs.path(&device);
         let late = move || ask(&device, "change");
@@ -239,7 +238,7 @@ impl Handler {
         })
     }
 
-    /// Removes the records of devices that went while nobody listened.
+    /// Removes the records of devices that disappeared while the daemon did not listen.
     pub fn sweep(&self) {
         for id in self.database.ids() {
             let path = match (id.split_at_checked(1), id.strip_prefix('+')) {
@@ -259,7 +258,7 @@ impl Handler {
                     let class = self.roots.sys.join("class").join(subsystem).join(name);
                     if bus.exists() { bus } else { class }
                 }
-                // Interfaces are found by name only; coldplug renews them.
+                // Interfaces are found by name only; coldplug renews their records.
                 _ => continue,
             };
             if path.exists() {
@@ -278,15 +277,15 @@ impl Handler {
 }
 
 fn first_bytes(node: &Path) -> Option<Vec<u8>> {
-    // Not waiting for a drive to become ready, and not keeping the device
-    // busy for others longer than the read takes.
+    // O_NONBLOCK: do not wait for a drive to become ready. The file closes right after the read, so that the device is
+    // not kept busy.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(node, flags, Mode::empty()).ok()?);
     if !file.metadata().ok()?.file_type().is_block_device() {
         return None;
     }
     let mut head = Vec::new();
-    // An error in the middle leaves what came before it.
+    // A read error keeps the bytes before it.
     let _ = file.take(HEAD as u64).read_to_end(&mut head);
     Some(head)
 }
@@ -356,7 +355,7 @@ mod tests {
             record.contains("S:disk/by-id/virtio-second\n") && record.contains("E:ID_BUS=virtio\n")
         );
 
-        // Gone without an event, as when the daemon was down.
+        // The device disappears without an event, as while the daemon is down.
         handler.sweep();
         assert!(!run.path().join("data/b254:0").exists() && link("block/254:0").is_none());
         handler.handle(&event("add"), None);

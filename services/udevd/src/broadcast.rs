@@ -1,5 +1,4 @@
-//! Telling libudev's clients that an event was handled: a netlink message to
-//! the group they listen on, in the form their library reads.
+//! Announces handled events to libudev clients: a netlink message to their multicast group in libudev's format.
 
 use crate::event::Event;
 use crate::plan::Plan;
@@ -11,13 +10,13 @@ use std::os::fd::OwnedFd;
 /// The multicast group of handled events; group 1 is the kernel's own.
 const GROUP: u32 = 2;
 
-/// Tells messages of this form from the kernel's, in network byte order.
+/// Marks a message of libudev's format, in network byte order.
 const MAGIC: u32 = 0xfeed_cafe;
 
-/// The header: prefix and eight 32-bit fields.
+/// Length of the header in bytes: a prefix and eight 32-bit fields.
 const HEADER: usize = 40;
 
-/// Sends messages.
+/// The sending socket.
 #[derive(Debug)]
 pub struct Broadcast {
     socket: OwnedFd,
@@ -27,7 +26,7 @@ impl Broadcast {
     /// Opens the socket.
     ///
     /// # Errors
-    /// When there is no netlink.
+    /// If the kernel has no netlink.
     pub fn new() -> io::Result<Self> {
         let (family, kind) = (AddressFamily::NETLINK, SocketType::RAW);
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -36,10 +35,10 @@ impl Broadcast {
         })
     }
 
-    /// Tells that `event` was handled as `plan` says.
+    /// Announces that `event` was handled as `plan` says.
     ///
     /// # Errors
-    /// Of the socket; that nobody listens is none.
+    /// Those of the socket. A missing listener is not an error.
     pub fn send(&self, event: &Event, plan: &Plan) -> io::Result<()> {
         let message = encode(event, plan);
         let to = SocketAddrNetlink::new(0, 1 << (GROUP - 1));
@@ -50,8 +49,8 @@ impl Broadcast {
     }
 }
 
-/// The message: header, then `KEY=value` each ended by a NUL. Numbers that are
-/// marked so in the library are in network byte order, the others the machine's.
+/// Encodes the message: the header, then `KEY=value` pairs, each terminated by a NUL. The fields that libudev defines
+/// in network byte order use it; the others use host byte order.
 fn encode(event: &Event, plan: &Plan) -> Vec<u8> {
     let properties = properties(event, plan);
     let filter = |text: Option<&str>| text.map_or(0, hash).to_be_bytes();
@@ -65,7 +64,7 @@ fn encode(event: &Event, plan: &Plan) -> Vec<u8> {
     message.extend_from_slice(&length.to_ne_bytes());
     message.extend_from_slice(&filter(Some(&event.subsystem)));
     message.extend_from_slice(&filter(event.property("DEVTYPE")));
-    // High half, then low half, each in network order.
+    // High half, then low half, each in network byte order.
     message.extend_from_slice(&bloom.to_be_bytes());
     message.extend_from_slice(&properties);
     message
@@ -95,7 +94,7 @@ fn properties(event: &Event, plan: &Plan) -> Vec<u8> {
         .collect()
 }
 
-/// MurmurHash2 with seed 0, which the library's socket filters compare.
+/// MurmurHash2 with seed 0, which libudev's socket filters use.
 fn hash(text: &str) -> u32 {
     const M: u32 = 0x5bd1_e995;
     let bytes = text.as_bytes();
@@ -122,7 +121,7 @@ fn hash(text: &str) -> u32 {
     state ^ (state >> 15)
 }
 
-/// Four of 64 bits, chosen by the hash of a tag.
+/// Bloom filter of a tag: four of 64 bits, chosen by its hash.
 fn bloom(tag: &str) -> u64 {
     let hash = hash(tag);
     [0, 6, 12, 18]

@@ -1,4 +1,4 @@
-//! Asking the kernel to tell again about what is there already.
+//! Coldplug: requests an event for every device that is present already.
 
 use crate::sysfs::Sysfs;
 use std::collections::{BTreeSet, VecDeque};
@@ -6,22 +6,21 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use tracing::debug;
 
-/// Asks the kernel to tell `action` of the device with this directory. One that
-/// is gone or does not want to tell is skipped.
+/// Requests an event `action` for the device with this sysfs directory. A device that is gone or refuses is skipped.
 pub fn ask(path: &Path, action: &str) {
     if let Err(error) = fs::write(path.join("uevent"), action) {
         debug!("ask for {action} of {}: {error}", path.display());
     }
 }
 
-/// When a device is asked for.
+/// Order in which devices are requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Turn {
-    /// What a network card is plugged into, the card, its interface: until it is there nobody reaches the node.
+    /// Network cards, their parents and their interfaces: the node is unreachable until they work.
     Network,
-    /// All others.
+    /// All other devices.
     Any,
-    /// Mapped devices: what they are made of is then known.
+    /// Mapped devices, after the disks they consist of.
     Mapped,
 }
 
@@ -39,8 +38,8 @@ impl Turn {
     }
 }
 
-/// The network cards on PCI buses (base class 02 of the PCI Code and ID Assignment Specification), whose driver may
-/// still have to be loaded, and the interfaces of devices.
+/// The PCI network cards (base class 02 of the PCI Code and ID Assignment Specification), whose drivers may not be
+/// loaded yet, and the interfaces of devices.
 fn network(sysfs: &Sysfs) -> Vec<PathBuf> {
     let is_card = |pci: &PathBuf| {
         fs::read_to_string(pci.join("class")).is_ok_and(|class| class.starts_with("0x02"))
@@ -54,8 +53,8 @@ fn network(sysfs: &Sysfs) -> Vec<PathBuf> {
         .collect()
 }
 
-/// All devices of buses and classes. Their links are only read: libudev's enumerator opens each device, and that
-/// takes longer than all that is done about them afterwards.
+/// All devices of buses and classes. Only their links are read: libudev's enumerator opens each device, which takes
+/// longer than the whole handling.
 fn devices(sysfs: &Sysfs) -> BTreeSet<PathBuf> {
     let buses = sysfs.names("/bus").into_iter();
     let classes = sysfs.names("/class").into_iter();
@@ -66,18 +65,18 @@ fn devices(sysfs: &Sysfs) -> BTreeSet<PathBuf> {
         .collect()
 }
 
-/// Devices still to be asked for, parents before their children.
+/// Devices not requested yet, parents before children.
 #[derive(Debug, Default)]
 pub struct Coldplug {
     left: VecDeque<PathBuf>,
 }
 
 impl Coldplug {
-    /// Everything there is: buses, then devices. That something cannot be listed leaves it out.
+    /// All buses, then all devices. A directory that cannot be listed is skipped.
     pub fn everything(sysfs: &Sysfs) -> Self {
         let mut devices: Vec<PathBuf> = devices(sysfs).into_iter().collect();
         let network = network(sysfs);
-        // A parent's path is the beginning of its child's.
+        // A parent's path is a prefix of its child's path.
         devices.sort_by_cached_key(|path| (Turn::of(path, &network), path.clone()));
         let buses = sysfs
             .names("/bus")
@@ -88,14 +87,14 @@ impl Coldplug {
         }
     }
 
-    /// Asks for up to `count` devices.
+    /// Requests events for up to `count` devices.
     pub fn advance(&mut self, count: usize) {
         for path in self.left.drain(..count.min(self.left.len())) {
             ask(&path, "add");
         }
     }
 
-    /// Whether all were asked for.
+    /// Whether every device was requested.
     pub fn is_done(&self) -> bool {
         self.left.is_empty()
     }

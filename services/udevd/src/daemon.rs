@@ -1,7 +1,7 @@
-//! The daemon: one thread that listens and orders, a few that handle.
+//! The event loop: one thread receives and orders events, a few workers handle them.
 //!
-//! A device that holds up who handles its events holds up nobody else. What is not handled for its sake does not count
-//! when it is asked whether all is done.
+//! A device that blocks its worker delays no other device. Events that wait for such a device do not count when the
+//! daemon decides that it is idle.
 
 use crate::apply::{Handler, Roots};
 use crate::broadcast::Broadcast;
@@ -24,37 +24,36 @@ use std::sync::Arc;
 use std::time::Instant;
 use tracing::{info, warn};
 
-/// Events taken off the socket before the queue is worked on; beyond this the
-/// kernel keeps them for us.
+/// Limit of events taken off the socket and not yet handled. Beyond it the kernel's socket buffer holds them.
 const QUEUE_BOUND: usize = 2048;
 
-/// Coldplug asks for more only while fewer events than this are waiting, so it
-/// cannot overrun the socket by itself.
+/// Coldplug requests more events only while fewer than this number wait, so that coldplug alone cannot overrun the
+/// socket.
 const COLDPLUG_LOW: usize = 128;
 
-/// How many devices coldplug asks for at once.
+/// Number of devices coldplug requests at once.
 const COLDPLUG_BATCH: usize = 64;
 
-/// How often it is looked for events that have become late, while some may.
+/// Interval of the check for late events, while a running event may become late.
 const LOOK_FOR_LATE: Timespec = Timespec {
     tv_sec: 5,
     tv_nsec: 0,
 };
 
-/// Listens for ever.
+/// Runs the event loop until it fails.
 ///
 /// # Errors
-/// When the monitor cannot be set up or breaks.
+/// If the monitor cannot be set up, or receiving fails.
 pub fn run(roots: Roots, rule_directories: &[PathBuf], workers: usize) -> anyhow::Result<()> {
     let started = Instant::now();
-    // Before anything is read from sysfs: what comes in between is then heard.
+    // Listen before the first read of sysfs, so that no event in between is lost.
     let monitor = Monitor::new().context("listen for uevents")?;
     let broadcast = Arc::new(Broadcast::new().context("open the socket of handled events")?);
     let policy = Arc::new(modules::policy());
     let (marker, dev) = (roots.run.join("queue"), roots.dev.clone());
     let work = |handler: Arc<Handler>| -> Box<Work> {
         Box::new(move || {
-            // Without libkmod everything but modules still works.
+            // Without libkmod only module loading fails; the rest of the daemon works.
             let loader = Loader::new(Path::new("/sys"), policy.clone())
                 .inspect_err(|error| warn!("no modules will be loaded: {error}"))
                 .ok();
@@ -73,7 +72,7 @@ pub fn run(roots: Roots, rule_directories: &[PathBuf], workers: usize) -> anyhow
     let (mut settled, mut marked) = (false, false);
     loop {
         let idle = daemon.step()?;
-        // Clients wait for this file to go (udev_queue_get_queue_is_empty).
+        // Clients wait until this file is gone (`udev_queue_get_queue_is_empty`).
         if idle == marked {
             marked = !idle;
             let done = if marked {
@@ -107,28 +106,28 @@ struct Daemon<S> {
     watches: Arc<Watches>,
     rule_watch: RuleWatch,
     rule_directories: Vec<PathBuf>,
-    /// Who asks whether this works still calls here, and is answered as long as events are handled.
+    /// Socket for health checks. The daemon accepts and closes a connection as long as it handles events.
     health: UnixListener,
     handled: u64,
-    /// Events were lost, and with them perhaps the going of devices.
+    /// The kernel dropped events, so the database may contain devices that are gone.
     has_lost: bool,
 }
 
-/// What there is to deal with.
+/// File descriptors that became readable.
 struct Happened {
-    /// Events are on the socket; asked for only when there is room for them.
+    /// Events are on the socket. Always false while the queue is full.
     events: bool,
-    /// A worker is done.
+    /// A worker finished an event.
     done: bool,
-    /// A directory with rule files changed.
+    /// A directory of rule files changed.
     rules: bool,
-    /// A disk was written to.
+    /// A process wrote to a disk.
     written: bool,
-    /// Somebody asks whether this works.
+    /// A client asks for a health check.
     asked: bool,
 }
 
-/// Reads the rule files and tells, once, what in them has no effect.
+/// Reads the rule files and logs, once, which lines have no effect.
 fn load_rules(directories: &[PathBuf]) -> Rules {
     let (rules, problems) = Rules::load(directories);
     for problem in &problems {
@@ -142,7 +141,7 @@ fn load_rules(directories: &[PathBuf]) -> Rules {
 }
 
 impl<S: Source> Daemon<S> {
-    /// Begins with all devices there are. `work`: makes what events are handled with.
+    /// Starts with a coldplug of all devices. `work` makes the closure that handles events.
     fn new(
         monitor: S,
         roots: Roots,
@@ -158,7 +157,7 @@ impl<S: Source> Daemon<S> {
         gone(fs::remove_file(&path)).context("remove the socket of the daemon before")?;
         let health = UnixListener::bind(&path).context("open the socket for health checks")?;
         health.set_nonblocking(true)?;
-        // Before they are read: what changes in between is then heard.
+        // Watch before the files are read, so that no change in between is lost.
         let rule_watch = RuleWatch::new(rule_directories).context("watch the rule files")?;
         let watches = Arc::new(Watches::new().context("watch the disks")?);
         let mut handler = Handler::new(roots);
@@ -181,7 +180,7 @@ impl<S: Source> Daemon<S> {
         })
     }
 
-    /// Events that wait or are in work, but for those that a late one holds up.
+    /// Number of events that wait or are in work, without those that a late event blocks.
     fn waiting(&self) -> usize {
         match self.pool.late().as_slice() {
             [] => self.queue.len(),
@@ -189,14 +188,14 @@ impl<S: Source> Daemon<S> {
         }
     }
 
-    /// How many more events may be taken off the socket. As many may wait for late ones.
+    /// Number of events that may be taken off the socket. Twice the bound may be queued if late events block the rest.
     fn room(&self) -> usize {
         let room = QUEUE_BOUND.saturating_sub(self.waiting());
         room.min((2 * QUEUE_BOUND).saturating_sub(self.queue.len()))
     }
 
-    /// Deals with what happened, waiting for it unless there is more to ask
-    /// for. True, at once, when nothing is left to do.
+    /// Handles what happened. Waits first, unless coldplug has more to request. Returns true, without waiting, when the
+    /// queue is empty.
     fn step(&mut self) -> anyhow::Result<bool> {
         let waiting = self.waiting();
         if waiting < COLDPLUG_LOW {
@@ -212,7 +211,7 @@ impl<S: Source> Daemon<S> {
             asked,
         } = self.wait(more || quiet)?;
         if asked {
-            // Hanging up is the answer.
+            // Closing the connection is the answer.
             while self.health.accept().is_ok() {}
         }
         self.pool.replace_late(Instant::now());
@@ -230,7 +229,7 @@ impl<S: Source> Daemon<S> {
         }
         if rules && self.rule_watch.changed() {
             self.handler.set_rules(load_rules(&self.rule_directories));
-            // They are for the devices that are there, too.
+            // New rules apply to present devices, too.
             self.coldplug = Coldplug::everything(self.handler.sysfs());
         }
         if done {
@@ -239,7 +238,7 @@ impl<S: Source> Daemon<S> {
                 self.handled += 1;
             }
         }
-        // Counted once: behind a late event there may be many.
+        // Computed once: with many events behind a late one the computation is expensive.
         let room = if events { self.room() } else { 0 };
         for _ in 0..room {
             match self.monitor.receive().context("receive uevents")? {
@@ -259,14 +258,14 @@ impl<S: Source> Daemon<S> {
         Ok(false)
     }
 
-    /// Waits, or only looks.
+    /// Waits for something to happen; with `only_look` polls without blocking.
     fn wait(&self, only_look: bool) -> anyhow::Result<Happened> {
         let mut files = vec![
             PollFd::new(&self.pool, PollFlags::IN),
             PollFd::new(&self.rule_watch, PollFlags::IN),
             PollFd::new(&self.watches, PollFlags::IN),
         ];
-        // Not even an error is of interest in what cannot be dealt with.
+        // Omit a descriptor that cannot be served now: its error conditions would wake the loop, too.
         let mut add = |file, is_wanted: bool| {
             is_wanted.then(|| {
                 files.push(PollFd::from_borrowed_fd(file, PollFlags::IN));

@@ -1,4 +1,4 @@
-//! The daemon on a machine that is a directory: what the kernel sent once is sent again, over a socket with little room.
+//! The daemon on a machine made of a directory: recorded kernel events are sent again over a socket with little room.
 
 use super::*;
 use crate::event::Event;
@@ -16,13 +16,13 @@ use std::sync::Mutex;
 use std::sync::mpsc::channel;
 use std::thread;
 
-/// Messages that wait at most: what coldplug asks for at once has room, and a stick pulled out and put in seven times.
+/// Socket capacity in messages: enough for one coldplug batch, or for seven removals and insertions of the USB stick.
 const ROOM: usize = 105;
 
-/// Buses; other subsystems are classes.
+/// Subsystems that are buses; all others are classes.
 const BUSES: [&str; 4] = ["pci", "scsi", "usb", "virtio"];
 
-/// A socket of the kernel's. When it is full, messages are dropped, and that is told before those that had room
+/// A simulated netlink socket. When it is full, it drops messages and reports that before the queued ones
 /// (net/netlink/af_netlink.c, `netlink_overrun`).
 struct Wire {
     waiting: Mutex<Waiting>,
@@ -82,7 +82,7 @@ impl Source for Arc<Wire> {
     }
 }
 
-/// The messages of a sample. Each begins with a line that is no `KEY=value`.
+/// The messages of a recorded sample. Each begins with a line that is not `KEY=value`.
 fn messages(sample: &[u8]) -> Vec<Vec<u8>> {
     let mut messages: Vec<Vec<u8>> = Vec::new();
     for line in sample.split_inclusive(|byte| *byte == 0) {
@@ -94,7 +94,7 @@ fn messages(sample: &[u8]) -> Vec<Vec<u8>> {
     messages
 }
 
-/// A machine whose kernel answers who asks for a device, with the message it had for it.
+/// A machine whose kernel answers a request for a device with the recorded message of that device.
 struct Machine {
     tree: Tree,
     wire: Arc<Wire>,
@@ -110,7 +110,7 @@ impl Machine {
         }
     }
 
-    /// What is listed elsewhere for a device.
+    /// The sysfs links that other directories have for a device.
     fn links(event: &Event) -> Vec<String> {
         let (subsystem, name) = (&event.subsystem, event.sysname());
         let mut links = vec![match BUSES.contains(&subsystem.as_str()) {
@@ -124,7 +124,7 @@ impl Machine {
         links
     }
 
-    /// Something happens, and is told.
+    /// Changes sysfs as the events of the sample say, and sends the events.
     fn play(&mut self, name: &str) {
         for message in messages(&sample("uevents", name)) {
             let event = Event::parse(&message).unwrap();
@@ -151,7 +151,7 @@ impl Machine {
         }
     }
 
-    /// Tells of the devices that were asked for; how many these are.
+    /// Sends the events of the requested devices; returns their number.
     fn answer(&self) -> usize {
         let is_asked_for = |path: &&String| {
             let file = self.tree.path().join(path.trim_start_matches('/'));
@@ -170,7 +170,7 @@ impl Machine {
     }
 }
 
-/// A daemon and where it writes.
+/// A daemon and its output directories.
 struct Running {
     daemon: Daemon<Arc<Wire>>,
     dev: tempfile::TempDir,
@@ -190,7 +190,7 @@ impl Running {
 
     fn with(machine: &Machine, work: impl FnOnce(Arc<Handler>) -> Box<Work>) -> Self {
         let [dev, run, proc] = [(); 3].map(|()| tempfile::tempdir().unwrap());
-        // Interfaces of the machine the test runs on have these numbers, too.
+        // The host's own interfaces use the same indexes, so renaming is off.
         fs::write(proc.path().join("cmdline"), "net.ifnames=0").unwrap();
         let roots = Roots {
             sys: machine.tree.path().into(),
@@ -206,7 +206,7 @@ impl Running {
         }
     }
 
-    /// Goes on until nothing is left to do.
+    /// Steps until the daemon is idle and no request is open.
     fn settle(&mut self, machine: &Machine) {
         while !self.daemon.step().unwrap() || machine.answer() > 0 {
             machine.answer();
@@ -217,7 +217,7 @@ impl Running {
         self.run.path().join("data").join(device).exists()
     }
 
-    /// All that it has made: links, and records but for their times.
+    /// The daemon's output: links, and database records without their times.
     fn made(&self) -> BTreeSet<String> {
         let mut made = BTreeSet::new();
         let mut left = vec![self.dev.path().to_owned(), self.run.path().join("data")];
@@ -264,7 +264,7 @@ fn corpus_samples_are_kernel_messages() {
 #[test]
 fn dropped_kernel_events_are_recovered() {
     let everything = ["disk", "disk-with-change", "card", "mapped"];
-    // As it is when all is heard.
+    // The reference: a run that receives every event.
     let mut machine = Machine::new();
     let mut heard = Running::on(&machine);
     for name in everything {
@@ -284,7 +284,7 @@ fn dropped_kernel_events_are_recovered() {
     machine.play("stick");
     daemon.settle(&machine);
     assert!(daemon.knows("b8:0") && daemon.knows("b8:48"));
-    // A stick is pulled out and put in until there is no room; how it goes at last, and what comes then, is dropped.
+    // Pull the stick out and put it in until the socket is full. The last removal and the events after it are dropped.
     let round = ["stick-gone", "stick"];
     let length = round.map(|name| messages(&sample("uevents", name)).len());
     assert_eq!(
@@ -311,7 +311,7 @@ fn dropped_kernel_events_are_recovered() {
     let made = daemon.made();
     assert_eq!(made, whole);
 
-    // The same when the daemon starts on what is there.
+    // A daemon that starts on the final state must give the same result.
     let mut fresh = Running::on(&machine);
     fresh.settle(&machine);
     assert_eq!(fresh.made(), whole);

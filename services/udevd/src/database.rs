@@ -1,5 +1,4 @@
-//! Records of `/run/udev/data`, in the form libudev's clients read. No I/O but
-//! in [`Database`].
+//! Records of `/run/udev/data` in the format libudev clients read. Only [`Database`] does I/O.
 
 use crate::event::Properties;
 use std::collections::BTreeSet;
@@ -7,15 +6,14 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What is known about a device beyond sysfs.
+/// Data about a device beyond sysfs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Record {
     /// Names below `/dev`.
     pub links: BTreeSet<String>,
-    /// The priority of its claims.
+    /// Priority of its link claims.
     pub priority: i32,
-    /// When it was first handled: microseconds of the monotonic clock, 0 for
-    /// never.
+    /// Time of the first handling in microseconds of the monotonic clock; 0 for never.
     pub initialized: u64,
     /// Properties beyond those of the kernel.
     pub properties: Properties,
@@ -24,11 +22,11 @@ pub struct Record {
 }
 
 impl Record {
-    /// One line per fact, the letter saying of which kind.
+    /// One line per fact; the first letter is the kind of fact.
     pub fn encode(&self) -> String {
         let mut text = String::new();
         let mut line = |kind: char, value: &str| {
-            // A value with a line feed would forge lines of its own.
+            // A value with a line feed could forge other lines.
             if !value.contains('\n') {
                 text.push(kind);
                 text.push(':');
@@ -49,7 +47,7 @@ impl Record {
             line('E', &format!("{key}={value}"));
         }
         for tag in &self.tags {
-            // All tags ever had, and those it has now.
+            // `G`: all tags the device ever had. `Q`: its current tags.
             line('G', tag);
             line('Q', tag);
         }
@@ -57,7 +55,7 @@ impl Record {
         text
     }
 
-    /// Reads a record; lines of unknown kinds are skipped.
+    /// Parses a record. Lines of unknown kinds are skipped.
     pub fn decode(text: &str) -> Self {
         let mut record = Self::default();
         for line in text.lines() {
@@ -95,26 +93,26 @@ impl Database {
         }
     }
 
-    /// What is stored for `id`.
+    /// The stored record of `id`.
     pub fn load(&self, id: &str) -> Option<Record> {
         Some(Record::decode(
             &fs::read_to_string(self.data().join(id)).ok()?,
         ))
     }
 
-    /// Replaces the record of `id` in one step.
+    /// Replaces the record of `id` atomically.
     ///
     /// # Errors
-    /// Of the file system.
+    /// Those of the file system.
     pub fn store(&self, id: &str, record: &Record) -> io::Result<()> {
         let (path, text) = (self.data().join(id), record.encode());
         let before = fs::read_to_string(&path).ok();
-        // Most events change nothing.
+        // Most events change nothing; skip the write.
         if before.as_deref() == Some(&text) {
             return Ok(());
         }
         let old = before.map(|text| Record::decode(&text)).unwrap_or_default();
-        // Clients take a file's presence for "initialized", so it comes whole.
+        // Clients take the presence of the file as "initialized", so it appears complete, by a rename.
         let temporary = self.data().join(format!(".#{id}"));
         write(&temporary, text.as_bytes())?;
         fs::rename(&temporary, path)?;
@@ -127,7 +125,7 @@ impl Database {
     /// Removes the record of `id`, if there is one.
     ///
     /// # Errors
-    /// Of the file system.
+    /// Those of the file system.
     pub fn forget(&self, id: &str) -> io::Result<()> {
         let old = self.load(id).unwrap_or_default();
         self.untag(id, old.tags.iter())?;
@@ -157,7 +155,7 @@ impl Database {
     }
 }
 
-/// Writes a file, making its directory when that is missing.
+/// Writes a file; creates its directory if it is missing.
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     match fs::write(path, bytes) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -168,7 +166,7 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Removing what is not there is fine.
+/// Treats a missing file as removed.
 pub fn gone(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -1,8 +1,7 @@
-//! The built-in rules: what every node wants, before any rule file.
+//! The built-in rules, which apply before rule files ([`crate::rules`]).
 //!
-//! First the facts about a device become properties ([`properties`]), then
-//! properties become names, permission and modules ([`plan`]). The second half
-//! does no I/O. Rule files come after both ([`crate::rules`]).
+//! Facts about a device become properties ([`properties`]), then properties become names, permissions and modules
+//! ([`plan`]). The second half does no I/O.
 
 use crate::encode::{escaped, tag};
 use crate::event::{Action, Event, Properties};
@@ -11,8 +10,7 @@ use crate::sysfs::Sysfs;
 use crate::{disk, net_name, partitions, path, probe};
 use std::collections::BTreeSet;
 
-/// Groups of device nodes: Debian's fixed numbers. The image has no names for
-/// them, but containers do.
+/// Groups of device nodes: Debian's fixed numbers. The image has no names for them, but containers do.
 const TTY: u32 = 5;
 const DISK: u32 = 6;
 const DIALOUT: u32 = 20;
@@ -21,9 +19,8 @@ const TAPE: u32 = 26;
 const AUDIO: u32 = 29;
 const VIDEO: u32 = 44;
 
-/// Subsystem, kernel name (`*` at the end for any rest), mode, group. The first
-/// that fits counts; root owns all. What is not here keeps the kernel's mode,
-/// which is 0600 unless the driver knows better.
+/// Subsystem, kernel name (a final `*` matches any rest), mode, group. The first match wins; the owner is root. Other
+/// nodes keep the kernel's mode: 0600 unless the driver sets one.
 const PERMISSIONS: [(&str, &str, u32, u32); 30] = [
     ("tty", "tty", 0o666, TTY),
     ("tty", "ptmx", 0o666, TTY),
@@ -57,14 +54,14 @@ const PERMISSIONS: [(&str, &str, u32, u32); 30] = [
     ("sound", "*", 0o660, AUDIO),
 ];
 
-/// Disks without an identity or a content worth a name.
+/// Disks that get no name from identity or content.
 const ANONYMOUS: [&str; 5] = ["loop", "ram", "zram", "nbd", "fd"];
 
-/// Disks that nobody makes file systems on, or whose media come and go.
+/// Disks without file systems, or with removable media.
 const UNWATCHED: [&str; 4] = ["ram", "zram", "fd", "sr"];
 
-/// What is known about the device beyond its uevent. `read` gives the first
-/// bytes of a block device by its path below `/dev`, or nothing.
+/// Properties of the device beyond its uevent. `read` returns the first bytes of a block device, given its path below
+/// `/dev`.
 pub fn properties(
     sysfs: &Sysfs,
     event: &Event,
@@ -120,7 +117,7 @@ fn block(
     }
 }
 
-/// What a block device holds: `ID_FS_*` and `ID_PART_*`.
+/// Content of a block device: `ID_FS_*` and `ID_PART_*`.
 pub fn content(sysfs: &Sysfs, event: &Event, read: impl Fn(&str) -> Option<Vec<u8>>) -> Properties {
     let mut found = Properties::new();
     let Some(node) = event.node().filter(|node| node.block) else {
@@ -131,7 +128,7 @@ pub fn content(sysfs: &Sysfs, event: &Event, read: impl Fn(&str) -> Option<Vec<u
             found.insert(key.to_owned(), value);
         }
     };
-    // Opening an empty drive may block or load its tray.
+    // Opening an empty drive may block or close its tray.
     let size = sysfs.text(&event.devpath, "size").unwrap_or_default();
     if size == "0" || sysfs.text(&event.devpath, "dm/suspended").as_deref() == Some("1") {
         return found;
@@ -161,13 +158,13 @@ pub fn content(sysfs: &Sysfs, event: &Event, read: impl Fn(&str) -> Option<Vec<u
             "ID_PART_ENTRY_NUMBER",
             number.map(|number| number.to_string()),
         );
-        // Only kernels after 6.12 tell the identifier themselves.
+        // Only kernels after 6.12 report the identifier.
         let told = event.property("PARTUUID").map(str::to_lowercase);
         set(
             "ID_PART_ENTRY_UUID",
             told.or_else(|| entry.as_ref().map(|e| e.uuid.clone())),
         );
-        // It knows no name of a partition that was added after it read the table.
+        // The kernel reports no name of a partition added after it read the table.
         let told = event.property("PARTNAME").map(str::to_owned);
         let name = told.or_else(|| entry.as_ref().and_then(|e| e.name.clone()));
         set("ID_PART_ENTRY_NAME", name.as_deref().map(escaped));
@@ -189,7 +186,7 @@ pub fn content(sysfs: &Sysfs, event: &Event, read: impl Fn(&str) -> Option<Vec<u
     found
 }
 
-/// The node of the disk that a partition is on.
+/// The node of the disk of a partition.
 fn parent_node(sysfs: &Sysfs, event: &Event) -> Option<String> {
     let (disk, _) = event.devpath.rsplit_once('/')?;
     sysfs
@@ -199,7 +196,7 @@ fn parent_node(sysfs: &Sysfs, event: &Event) -> Option<String> {
         .map(|node| node.name.to_owned())
 }
 
-/// What the defaults want for the device of `event` with these properties.
+/// The plan of the built-in rules for the device of `event` with these properties.
 pub fn plan(event: &Event, properties: Properties) -> Plan {
     let mut plan = Plan::default();
     if event.action == Action::Remove {
@@ -224,7 +221,7 @@ pub fn plan(event: &Event, properties: Properties) -> Plan {
                 let is = |prefix: &&str| event.sysname().starts_with(prefix);
                 plan.watch = (!UNWATCHED.iter().any(is)).then_some(true);
                 if properties.contains_key("DM_NAME") {
-                    // A mapped device shows the content of those below it.
+                    // A mapped device shows the same content as its members, and wins over them.
                     plan.priority = 50;
                 }
             }
@@ -237,7 +234,7 @@ pub fn plan(event: &Event, properties: Properties) -> Plan {
             _ => {}
         }
     }
-    // A name that is the node itself, or leaves /dev, is no link.
+    // Drop names that equal the node's or leave `/dev`.
     let node = event.node().map_or("", |node| node.name).to_owned();
     plan.links
         .retain(|link| *link != node && crate::event::is_plain_path(link));
@@ -245,8 +242,8 @@ pub fn plan(event: &Event, properties: Properties) -> Plan {
     plan
 }
 
-/// The mode of a node whose module is not loaded yet, by its path below `/dev`.
-/// Such nodes are misc devices; those unknown here are root's.
+/// Mode of a static node, by its path below `/dev`. Its module is not loaded yet. Static nodes are misc devices;
+/// unknown ones get 0600.
 pub fn static_mode(node: &str) -> u32 {
     let name = node.rsplit('/').next().unwrap_or_default();
     permission("misc", name).map_or(0o600, |permission| permission.mode)
@@ -280,7 +277,7 @@ fn disk_links(event: &Event, properties: &Properties, links: &mut BTreeSet<Strin
         (false, _) => String::new(),
     };
     let mut add = |directory: &str, name: String| {
-        // Names come from devices; one with a slash would be elsewhere.
+        // Names come from devices; a slash would create directories.
         links.insert(format!("disk/{directory}/{}", name.replace('/', "_")));
     };
     if let Some(sequence) = event.property("DISKSEQ") {
@@ -314,12 +311,12 @@ fn disk_links(event: &Event, properties: &Properties, links: &mut BTreeSet<Strin
             add("by-partlabel", name.to_owned());
         }
     }
-    // A loop device over an image would take the real disk's names.
+    // A loop device over an image would take over the real disk's names.
     if !ANONYMOUS
         .iter()
         .any(|prefix| event.sysname().starts_with(prefix))
     {
-        // The members of a volume have the volume's identifier, not their own.
+        // The members of a volume carry the volume's identifier.
         let named = matches!(get("ID_FS_USAGE"), Some("filesystem" | "crypto" | "other"));
         if let (true, Some(uuid)) = (named, get("ID_FS_UUID_ENC")) {
             add("by-uuid", uuid.to_owned());

@@ -1,12 +1,11 @@
-//! Who a disk is: the names its firmware gives it, from sysfs.
+//! Identity of a disk: the names its firmware reports, read from sysfs.
 
 use crate::encode::{hex, identifier};
 use crate::event::{Event, Properties};
 use crate::sysfs::Sysfs;
 
-/// The identity properties of the disk at `devpath` (for a partition: of its
-/// disk): `ID_BUS`, `ID_SERIAL`, `ID_SERIAL_SHORT`, `ID_MODEL`, `ID_VENDOR`,
-/// `ID_REVISION`, `ID_WWN`, `ID_TYPE`. Empty when the disk does not say.
+/// Identity properties of the disk at `devpath`, or of the partition's disk: `ID_BUS`, `ID_SERIAL`, `ID_SERIAL_SHORT`,
+/// `ID_MODEL`, `ID_VENDOR`, `ID_REVISION`, `ID_WWN`, `ID_TYPE`. Empty when the disk reports none.
 pub fn identity(sysfs: &Sysfs, event: &Event) -> Properties {
     let disk = match event.is_partition() {
         true => event.devpath.rsplit_once('/').map_or("", |(disk, _)| disk),
@@ -133,7 +132,7 @@ fn scsi(sysfs: &Sysfs, device: &str, usb: Option<&str>) -> Properties {
             )
         }
     };
-    // World-wide names first, then the vendor's.
+    // World-wide names before vendor-specific ones.
     let best = [3, 2, 1, 0]
         .iter()
         .find_map(|k| designators.iter().find(|d| d.kind == *k));
@@ -163,7 +162,7 @@ struct Designator<'a> {
     bytes: &'a [u8],
 }
 
-/// Those of the logical unit, of the kinds 0-3, in the page's order.
+/// The designators of the logical unit, of kinds 0 to 3, in the order of the page.
 fn designators(page: &[u8]) -> Vec<Designator<'_>> {
     let mut found = Vec::new();
     let mut rest = page.get(4..).unwrap_or_default();
@@ -180,15 +179,15 @@ fn designators(page: &[u8]) -> Vec<Designator<'_>> {
     found
 }
 
-/// The unit serial number page, text behind a four-byte header.
+/// The unit serial number page: text after a four-byte header.
 fn page80(sysfs: &Sysfs, device: &str) -> Option<String> {
     let page = sysfs.bytes(device, "vpd_pg80")?;
     let serial = identifier(&String::from_utf8_lossy(page.get(4..)?));
     (!serial.is_empty()).then_some(serial)
 }
 
-/// Text of `words` words from word `first` of the IDENTIFY data, which is at
-/// byte 60 of the ATA information page (SAT-3 §12.4.2); bytes are swapped.
+/// Text of `words` words from word `first` of the IDENTIFY data, which starts at byte 60 of the ATA information page
+/// (SAT-3 §12.4.2). The bytes of each word are swapped.
 fn ata_text(page: &[u8], first: usize, words: usize) -> Option<String> {
     let start = 60 + first * 2;
     let bytes = page.get(start..start + words * 2)?;

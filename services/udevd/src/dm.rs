@@ -1,10 +1,9 @@
-//! What the device mapper's tools tell rules with a name or a number alone
-//! (dmsetup(8), `udevflags` and `splitname`). No I/O.
+//! Properties that the device mapper's tools derive from a name or number (dmsetup(8), `udevflags` and `splitname`). No
+//! I/O.
 
 use crate::event::Properties;
 
-/// What the tool that caused an event wants of the rules, by bit
-/// (libdevmapper.h, `DM_UDEV_*`).
+/// Requests of the device mapper tool that caused an event, by bit (libdevmapper.h, `DM_UDEV_*`).
 const FLAGS: [&str; 7] = [
     "DISABLE_DM_RULES",
     "DISABLE_SUBSYSTEM_RULES",
@@ -15,8 +14,7 @@ const FLAGS: [&str; 7] = [
     "PRIMARY_SOURCE",
 ];
 
-/// The flags in the upper half of an event's cookie, each as a property.
-/// `None` when it is no cookie.
+/// The flags in the upper half of an event's cookie, each as a property. `None` if `cookie` is not a number.
 pub fn flags(cookie: &str) -> Option<Properties> {
     let number = match cookie.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16),
@@ -32,8 +30,8 @@ pub fn flags(cookie: &str) -> Option<Properties> {
     Some(set.map(|bit| (name(bit), "1".to_owned())).collect())
 }
 
-/// The parts of a logical volume's name: `vg-lv-layer`, a hyphen in a part
-/// written twice. `None` when there are not two or three.
+/// The parts of a logical volume's name `vg-lv-layer`. A hyphen within a part is written twice. `None` unless there are
+/// two or three parts.
 pub fn volume(name: &str) -> Option<Properties> {
     let mut parts = vec![String::new()];
     let mut chars = name.chars().peekable();

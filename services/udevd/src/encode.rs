@@ -1,11 +1,9 @@
-//! Text from devices made fit for file names, as libudev clients expect it.
-//! No I/O.
+//! Encodes device text for file names, as libudev clients expect it. No I/O.
 
-/// Characters that stay, beside letters and digits.
+/// Safe characters besides letters and digits.
 const SAFE: &str = "#+-.:=@_";
 
-/// For `by-label` and the `*_ENC` properties: unsafe characters become `\xHH`,
-/// UTF-8 beyond ASCII stays.
+/// Encoding of `by-label` and the `*_ENC` properties: unsafe characters become `\xHH`; UTF-8 beyond ASCII stays.
 pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -21,8 +19,8 @@ pub fn escaped(text: &str) -> String {
     out
 }
 
-/// For identifiers: white space at the ends goes, within it becomes one `_`,
-/// anything else that is unsafe `_`.
+/// Encoding of identifiers: white space is trimmed at the ends and becomes one `_` within. Other unsafe characters
+/// become `_`.
 pub fn identifier(text: &str) -> String {
     let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\0');
     let mut out = String::with_capacity(text.len());
@@ -43,8 +41,8 @@ pub fn identifier(text: &str) -> String {
     out
 }
 
-/// For what rules say: anything unsafe that is not in `also` becomes `_`. With a
-/// space in `also`, other white space becomes one. Escapes `\\xHH` stay.
+/// Encoding of strings that rules set: unsafe characters that are not in `also` become `_`. With a space in `also`,
+/// other white space becomes a space. Escapes `\\xHH` stay.
 pub fn safe(text: &str, also: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for (at, c) in text.char_indices() {
@@ -62,12 +60,12 @@ pub fn safe(text: &str, also: &str) -> String {
     out
 }
 
-/// White space at the ends goes, within it becomes one `_`.
+/// Trims white space at the ends; white space within becomes one `_`.
 pub fn underscored(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join("_")
 }
 
-/// For `ID_PATH_TAG`: only letters, digits and `-` stay.
+/// Encoding of `ID_PATH_TAG`: characters other than letters, digits and `-` become `_`.
 pub fn tag(text: &str) -> String {
     let safe = |c: char| {
         if c.is_ascii_alphanumeric() || c == '-' {
@@ -79,7 +77,7 @@ pub fn tag(text: &str) -> String {
     text.chars().map(safe).collect()
 }
 
-/// A link's name as one file name: `/` and the escape character escaped.
+/// A link's path as one file name: `/` and the escape character are escaped.
 pub fn file_name(link: &str) -> String {
     link.replace('\\', "\\x5c").replace('/', "\\x2f")
 }

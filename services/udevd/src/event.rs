@@ -6,27 +6,27 @@ use std::fmt;
 /// Properties of a device or an event, sorted by key.
 pub type Properties = BTreeMap<String, String>;
 
-/// The kernel's paths are shorter; a longer one is somebody's forgery.
+/// Length limit of a path. The kernel's paths are shorter, so a longer one is forged.
 const MAX_PATH: usize = 4096;
 
-/// What happened (lib/kobject_uevent.c, `kobject_actions`).
+/// Kind of event (lib/kobject_uevent.c, `kobject_actions`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// The device came.
+    /// The device appeared.
     Add,
-    /// Something about it changed.
+    /// An attribute of the device changed.
     Change,
-    /// The device went.
+    /// The device disappeared.
     Remove,
-    /// It has another name or parent.
+    /// The device has a new name or parent.
     Move,
-    /// Back from offline.
+    /// The device is online again.
     Online,
-    /// Still there, but not in use.
+    /// The device is present but offline.
     Offline,
-    /// A driver took it.
+    /// A driver was bound to the device.
     Bind,
-    /// Its driver let it go.
+    /// The driver was unbound from the device.
     Unbind,
 }
 
@@ -45,7 +45,7 @@ impl Action {
         })
     }
 
-    /// The kernel's word for it.
+    /// The kernel's name of the action.
     pub fn name(self) -> &'static str {
         match self {
             Self::Add => "add",
@@ -60,13 +60,13 @@ impl Action {
     }
 }
 
-/// Why something is not an event.
+/// Reason why properties are not a valid event.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadEvent {
-    /// A key that every event has is missing.
+    /// A mandatory key is missing.
     #[error("no {0}")]
     Missing(&'static str),
-    /// A value that cannot be what its key says.
+    /// The value is not valid for its key.
     #[error("bad {key}: {value:?}")]
     Bad {
         /// The key.
@@ -76,23 +76,23 @@ pub enum BadEvent {
     },
 }
 
-/// One uevent, checked: its paths stay below `/sys` and `/dev`.
+/// A validated uevent: its paths stay below `/sys` and `/dev`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// What happened.
+    /// Kind of event.
     pub action: Action,
-    /// The device, below the sysfs mount: `/devices/…`.
+    /// Path of the device below the sysfs mount: `/devices/…`.
     pub devpath: String,
-    /// Its subsystem; empty for a few kobjects that have none.
+    /// Subsystem of the device; empty for the few kobjects without one.
     pub subsystem: String,
-    /// The kernel's number of the event; 0 for one made from sysfs.
+    /// Sequence number from the kernel; 0 for an event made from sysfs.
     pub sequence: u64,
-    /// Everything the kernel said, these values included.
+    /// All properties the kernel sent, including the values above.
     pub properties: Properties,
 }
 
 impl Event {
-    /// Checks the properties of an event.
+    /// Validates the properties of an event.
     pub fn new(mut properties: Properties) -> Result<Self, BadEvent> {
         let get = |key: &'static str| properties.get(key).ok_or(BadEvent::Missing(key));
         let bad = |key: &'static str, value: &str| BadEvent::Bad {
@@ -114,7 +114,7 @@ impl Event {
             Some(number) => number.parse().map_err(|_| bad("SEQNUM", number))?,
         };
         if let Some(name) = properties.get_mut("DEVNAME") {
-            // libudev hands out the absolute path, the kernel the relative one.
+            // libudev gives the absolute path, the kernel the relative one.
             let relative = name.strip_prefix("/dev/").unwrap_or(name).to_owned();
             if !is_plain_path(&relative) {
                 return Err(bad("DEVNAME", &relative));
@@ -130,9 +130,8 @@ impl Event {
         })
     }
 
-    /// Reads the environment of an event: `KEY=value`, each ended by a NUL or
-    /// a line feed; lines without `=` (the kernel's `add@/devices/…`) are
-    /// skipped.
+    /// Parses the environment of an event: `KEY=value`, each terminated by a NUL or a line feed. Lines without `=` (the
+    /// kernel's `add@/devices/…`) are skipped.
     #[cfg(test)]
     pub fn parse(environment: &[u8]) -> Result<Self, BadEvent> {
         Self::new(pairs(environment))
@@ -143,7 +142,7 @@ impl Event {
         self.devpath.rsplit('/').next().unwrap_or_default()
     }
 
-    /// A property, if it is there and not empty.
+    /// A property; `None` if it is missing or empty.
     pub fn property(&self, key: &str) -> Option<&str> {
         self.properties
             .get(key)
@@ -197,7 +196,7 @@ impl fmt::Display for Event {
 pub struct Node<'a> {
     /// Path below `/dev`.
     pub name: &'a str,
-    /// A block device; else a character device.
+    /// True for a block device, false for a character device.
     pub block: bool,
     /// Major number.
     pub major: u32,
@@ -217,7 +216,7 @@ impl Node<'_> {
     }
 }
 
-/// The `KEY=value` pairs in `bytes`; a later one replaces an earlier.
+/// The `KEY=value` pairs in `bytes`. The last pair of a key wins.
 pub fn pairs(bytes: &[u8]) -> Properties {
     let lines = bytes.split(|b| *b == 0 || *b == b'\n');
     lines
@@ -227,7 +226,7 @@ pub fn pairs(bytes: &[u8]) -> Properties {
         .collect()
 }
 
-/// A relative path that stays where it is joined to.
+/// True for a relative path that cannot leave the directory it is joined to.
 pub fn is_plain_path(path: &str) -> bool {
     path.len() < MAX_PATH
         && !path.chars().any(char::is_control)

@@ -1,7 +1,7 @@
-//! Links in `/dev`, which several devices may claim at once (two disks cloned
-//! from one image have one label): who wins is remembered in
-//! `/run/udev/links/<name>/<id>`, so that the other one gets it when the winner
-//! goes.
+//! Links in `/dev`. Several devices may claim one name, for example two disks cloned from one image have one label.
+//!
+//! All claims are stored in `/run/udev/links/<name>/<id>`, so that another claimant gets the link when its holder
+//! disappears.
 
 use crate::database::gone;
 use crate::encode::file_name;
@@ -16,7 +16,7 @@ use std::sync::{Mutex, PoisonError};
 pub struct Links {
     dev: PathBuf,
     claims: PathBuf,
-    /// Claiming looks at all claims of a name; two at once could both lose.
+    /// Serializes claims: a claim reads all claims of its name, and of two concurrent claims both could lose.
     turn: Mutex<()>,
 }
 
@@ -29,7 +29,7 @@ struct Claim {
 }
 
 impl Links {
-    /// Links in `dev`, claims below `run`, normally `/dev` and `/run/udev`.
+    /// `dev` holds the links and `run` the claims, normally `/dev` and `/run/udev`.
     pub fn new(dev: &Path, run: &Path) -> Self {
         Self {
             dev: dev.to_owned(),
@@ -38,15 +38,15 @@ impl Links {
         }
     }
 
-    /// The device `id` wants `link` to lead to `node`.
+    /// Records that device `id` claims `link` as a link to `node`.
     ///
     /// # Errors
-    /// Of the file system; something else than a link in the way is one.
+    /// Those of the file system. A file that is not a link at the name is an error.
     pub fn claim(&self, link: &str, id: &str, node: &str, priority: i32) -> io::Result<()> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = self.claims.join(file_name(link));
         fs::create_dir_all(&directory)?;
-        // The claim is the target of a link: made in one step, no content.
+        // The claim is the target of a symbolic link: it is created atomically and needs no content.
         let (path, claim) = (directory.join(id), format!("{priority}:{node}"));
         if fs::read_link(&path).ok().as_deref() != Some(Path::new(&claim)) {
             replace(&path, Path::new(&claim))?;
@@ -54,10 +54,10 @@ impl Links {
         self.settle(link, &directory)
     }
 
-    /// The device `id` no longer wants `link`.
+    /// Withdraws the claim of device `id` on `link`.
     ///
     /// # Errors
-    /// Of the file system.
+    /// Those of the file system.
     pub fn release(&self, link: &str, id: &str) -> io::Result<()> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = self.claims.join(file_name(link));
@@ -65,12 +65,12 @@ impl Links {
         self.settle(link, &directory)
     }
 
-    /// Makes the link lead to the winner, or go.
+    /// Points the link to the winning claim, or removes it when no claim is left.
     fn settle(&self, link: &str, directory: &Path) -> io::Result<()> {
         let path = self.dev.join(link);
         let current = fs::read_link(&path).ok();
         let mut claims = read(directory);
-        // The highest wins; among equals the one that has it, then the first.
+        // The highest priority wins; among equals the current holder, then the lowest id.
         claims.sort_by(|a, b| b.priority.cmp(&a.priority).then_with(|| a.id.cmp(&b.id)));
         let Some(best) = claims.first() else {
             gone(fs::remove_dir(directory))?;
@@ -101,7 +101,7 @@ impl Links {
         replace(&path, &target(link, &best.node))
     }
 
-    /// Removes a link and the directories that it leaves empty.
+    /// Removes a link and the parent directories it leaves empty.
     fn remove(&self, path: &Path) -> io::Result<()> {
         gone(fs::remove_file(path))?;
         let mut directory = path.parent();
@@ -134,7 +134,7 @@ fn read(directory: &Path) -> Vec<Claim> {
     entries.filter_map(claim).collect()
 }
 
-/// The link's content: the way from its directory to the node.
+/// Content of the link: the relative path from its directory to the node.
 fn target(link: &str, node: &str) -> PathBuf {
     let link: Vec<Component<'_>> = Path::new(link).components().collect();
     let node: Vec<Component<'_>> = Path::new(node).components().collect();
@@ -150,7 +150,7 @@ fn target(link: &str, node: &str) -> PathBuf {
     target
 }
 
-/// Makes a link, replacing what has the name, in one step.
+/// Creates a link; replaces an existing name atomically.
 fn replace(path: &Path, target: &Path) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let temporary = path.with_file_name(format!(".#{name}"));

@@ -1,21 +1,20 @@
 //! The device daemon of the node.
 //!
-//! Owns: device nodes' permissions, the links in `/dev`, module loading by
-//! modalias, and the database under `/run/udev` that libudev's clients read.
-//! Never does: run programs, make the nodes of devices (devtmpfs does),
-//! configure the network; it renames interfaces only when a rule file says so.
-//! Talks to: the kernel (uevents, sysfs, modules); the supervisor, which it
-//! tells when the devices that were there at start are settled.
+//! Owns: permissions of device nodes, the links in `/dev`, module loading by modalias, and the database `/run/udev`
+//! that libudev clients read.
+//! Never does: run programs, create device nodes (devtmpfs does), configure the network, except that it
+//! renames interfaces.
+//! Talks to: the kernel (uevents, sysfs, modules); the supervisor, when the devices present at start are settled.
 //!
-//! An event becomes properties, properties become a plan, a plan becomes
-//! actions; each is a value, and `--plan` prints them. The built-in rules are
-//! in `defaults`; rule files in udev's language come after them (`rules`) and
-//! are read again when they change. Started under the name `modprobe`, or with that word
-//! first, it loads modules: the kernel calls that for what it misses (a file
-//! system, a netfilter match), machined for what the config names, with its
-//! parameters. The node has no other loader.
+//! An event becomes properties, properties become a plan, and a plan becomes actions. Each step is a value, and
+//! `--plan` prints them. The built-in rules are in `defaults`. Rule files in udev's language (`rules`) apply after them
+//! and are read again when they change.
 //!
-//! On a laptop, without root, and changing nothing:
+//! Started under the name `modprobe`, or with that word first, the program loads modules. The kernel calls it for a
+//! missing file system or netfilter match; machined calls it for the modules of the machine config, with their
+//! parameters. The node has no other module loader.
+//!
+//! On a laptop, without root and without side effects:
 //! `udevd --plan /sys/class/block/sda`, `udevd --check --rules DIRECTORY`
 
 #![cfg_attr(
@@ -98,7 +97,7 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    // A daemon that lost one of its threads would seem to work.
+    // A panic in one thread aborts the process: a daemon that lost a worker would look healthy.
     std::panic::set_hook(Box::new(|panic| {
         eprintln!("{panic}");
         std::process::abort();
@@ -188,17 +187,17 @@ fn plan(roots: Roots, directories: &[PathBuf], path: &Path) -> anyhow::Result<()
     Ok(())
 }
 
-/// What is asked of `modprobe`.
+/// Arguments of `modprobe`.
 #[derive(Debug, PartialEq, Eq)]
 struct Wanted {
-    /// Who asks for what there may be, as the kernel does, does not want to hear that there is none.
+    /// No error for an unknown alias. The kernel sets it, because it asks for modules that may not exist.
     quiet: bool,
     name: String,
     parameters: Vec<String>,
 }
 
 impl Wanted {
-    /// Reads `-q -- ALIAS`, as the kernel says it, or `-- NAME [PARAMETER...]`.
+    /// Parses `-q -- ALIAS`, the form the kernel uses, or `-- NAME [PARAMETER...]`.
     fn parse(words: impl Iterator<Item = OsString>) -> Option<Wanted> {
         let mut words = words
             .map(|word| word.to_string_lossy().into_owned())

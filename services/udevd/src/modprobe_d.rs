@@ -1,7 +1,7 @@
-//! What the files of modprobe.d(5) say that libkmod leaves to its caller:
-//! `blacklist`, `softdep`, `install`. (`alias` and `options` it applies
-//! itself; here it is only known which aliases there are, as most devices'
-//! have no module and libkmod's own search is slow.) No I/O.
+//! The statements of modprobe.d(5) that libkmod leaves to its caller: `blacklist`, `softdep` and `install`. No I/O.
+//!
+//! libkmod applies `alias` and `options` itself. The patterns of `alias` are kept here to skip libkmod's slow search,
+//! because most devices have no module.
 
 use glob::Pattern;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,32 +9,30 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Modules to load before and after another one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Soft {
-    /// Before.
+    /// Modules to load before it.
     pub pre: Vec<String>,
-    /// After.
+    /// Modules to load after it.
     pub post: Vec<String>,
 }
 
-/// What may be loaded, and with what.
+/// Deny-list, soft dependencies and known aliases.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Policy {
     denied: BTreeSet<String>,
     soft: BTreeMap<String, Soft>,
-    /// Patterns, as [`normal`] writes them.
+    /// Patterns in the form of [`normal`].
     aliases: Vec<String>,
 }
 
 impl Policy {
-    /// Adds the text of one file; lines that are not understood are skipped, as
-    /// modprobe does.
+    /// Adds the text of one file. Skips unknown lines, as modprobe does.
     pub fn add(&mut self, text: &str) {
         let text = text.replace("\\\n", " ");
         for line in text.lines() {
             let mut words = line.split_whitespace();
             match (words.next(), words.next()) {
                 (Some("blacklist"), Some(module)) => self.deny(module),
-                // There is nothing on the node that could run the command;
-                // whoever wrote it did not want the plain loading.
+                // The node has no shell to run the command. An `install` line also rules out the plain insertion.
                 (Some("install"), Some(module)) => self.deny(module),
                 (Some("softdep"), Some(module)) => self.soften(module, words),
                 (Some("alias"), Some(pattern)) => self.aliases.push(normal(pattern)),
@@ -43,7 +41,7 @@ impl Policy {
         }
     }
 
-    /// Adds `modprobe.blacklist=a,b` of the kernel's command line.
+    /// Adds `modprobe.blacklist=a,b` from the kernel command line.
     pub fn add_command_line(&mut self, line: &str) {
         for word in line.split_whitespace() {
             let list = word.strip_prefix("modprobe.blacklist=");
@@ -53,7 +51,7 @@ impl Policy {
         }
     }
 
-    /// Whether the module must not be loaded on the account of an alias.
+    /// Whether the deny-list holds the module.
     pub fn denies(&self, module: &str) -> bool {
         self.denied.contains(&normal(module))
     }
@@ -63,12 +61,12 @@ impl Policy {
         self.soft.get(&normal(module))
     }
 
-    /// Whether a line `alias` fits this alias.
+    /// Whether an `alias` line matches this alias.
     pub fn knows(&self, alias: &str) -> bool {
         let alias = normal(alias);
         self.aliases.iter().any(|pattern| {
             let literal = pattern.split(['*', '?', '[']).next().unwrap_or_default();
-            // A pattern that glob does not understand is left to libkmod.
+            // A pattern that `glob` cannot parse is left to libkmod.
             alias.starts_with(literal)
                 && Pattern::new(pattern).map_or(true, |pattern| pattern.matches(&alias))
         })
@@ -94,7 +92,7 @@ impl Policy {
     }
 }
 
-/// Names of modules and aliases are written with `-` and `_` alike; the kernel has `_`.
+/// The kernel's spelling of a module name: `-` and `_` are equal, and the kernel uses `_`.
 pub fn normal(module: &str) -> String {
     module.replace('-', "_")
 }

@@ -1,8 +1,7 @@
-//! Loading modules through libkmod (crate `kmod`).
+//! Loads modules through libkmod (crate `kmod`).
 //!
-//! The crate gives lookup by name or alias, dependencies, options and insertion,
-//! but not libkmod's probe call, which alone applies deny-lists and soft
-//! dependencies; those are applied here, from [`crate::modprobe_d`].
+//! The crate offers lookup by name or alias, dependencies, options and insertion. It lacks libkmod's probe call, which
+//! applies deny-lists and soft dependencies. This module applies both, from [`crate::modprobe_d`].
 
 use crate::modprobe_d::{Policy, normal};
 use kmod::{Context, Module};
@@ -12,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Where modprobe.d(5) files are, the first with a name hiding later ones.
+/// Directories of modprobe.d(5) files. A file hides files of the same name in later directories.
 const DIRECTORIES: [&str; 4] = [
     "/etc/modprobe.d",
     "/run/modprobe.d",
@@ -20,8 +19,8 @@ const DIRECTORIES: [&str; 4] = [
     "/usr/lib/modprobe.d",
 ];
 
-/// The kernel's answers to inserting what is there already, and to inserting a
-/// driver that finds nothing to drive: aliases promise more than machines have.
+/// `EEXIST`, the module is loaded already, and `ENODEV`, the driver found no device. Aliases match more modules than a
+/// machine needs.
 const HARMLESS: [i32; 2] = [17, 19];
 
 /// Why a module was not loaded.
@@ -33,7 +32,7 @@ pub enum LoadError {
     /// The index of aliases could not be searched.
     #[error("look up {alias}")]
     Lookup {
-        /// What was looked up.
+        /// The alias.
         alias: String,
         /// libkmod's reason.
         source: kmod::Error,
@@ -44,7 +43,7 @@ pub enum LoadError {
     /// A file of modprobe.d(5) or the kernel's command line forbids it.
     #[error("{0} must not be loaded (modprobe.d)")]
     Denied(String),
-    /// The kernel refused it.
+    /// The kernel refused to insert the module.
     #[error("insert {module}")]
     Insert {
         /// The module.
@@ -54,7 +53,7 @@ pub enum LoadError {
     },
 }
 
-/// Loads modules; one per thread, as libkmod's context is not shareable.
+/// Loads modules. One per thread, because libkmod's context is not thread-safe.
 #[derive(Debug)]
 pub struct Loader {
     context: Context,
@@ -62,7 +61,7 @@ pub struct Loader {
     loaded: PathBuf,
 }
 
-/// What the node's files and the kernel's parameters say about modules.
+/// The module policy of the node's files and the kernel command line.
 pub fn policy() -> Policy {
     let mut policy = Policy::default();
     let own = ["modules.softdep", "modules.alias"].map(|name| directory().join(name));
@@ -77,7 +76,7 @@ pub fn policy() -> Policy {
     policy
 }
 
-/// Where the running kernel's modules are.
+/// Directory of the running kernel's modules.
 pub fn directory() -> PathBuf {
     let release = rustix::system::uname();
     Path::new("/usr/lib/modules").join(&*release.release().to_string_lossy())
@@ -97,7 +96,7 @@ impl Loader {
         })
     }
 
-    /// Loads the modules for a device, if there are any; else as [`Self::load`].
+    /// Loads the modules for a device like [`Self::load`]. Skips the lookup for an alias that the policy does not know.
     pub fn load_for_device(&self, alias: &str) -> Result<Vec<String>, LoadError> {
         if self.policy.knows(alias) {
             self.load(alias)
@@ -106,23 +105,21 @@ impl Loader {
         }
     }
 
-    /// Loads every module that `alias` stands for and that is not denied, each
-    /// after what it depends on. Returns the names of those that are new. An
-    /// alias nobody knows is no error.
+    /// Loads every module that `alias` stands for and that is not denied, each after its dependencies. Returns the
+    /// names of newly loaded modules. An unknown alias is not an error.
     ///
     /// # Errors
-    /// The first one; the other modules were tried nevertheless.
+    /// The first failure. The remaining modules are tried nevertheless.
     pub fn load(&self, alias: &str) -> Result<Vec<String>, LoadError> {
         let mut run = Run::new(self);
         run.alias(alias, &[]);
         run.result()
     }
 
-    /// Loads a module somebody asked for by name, with parameters behind those of modprobe.d(5). One that is
-    /// there already keeps the parameters it has.
+    /// Loads a module by name. `parameters` follow those of modprobe.d(5). A loaded module keeps its parameters.
     ///
     /// # Errors
-    /// As [`Self::load`], and when there is no such module, or it is denied.
+    /// Those of [`Self::load`], and an unknown or denied module.
     pub fn load_named(&self, name: &str, parameters: &[&str]) -> Result<Vec<String>, LoadError> {
         if self.policy.denies(name) {
             return Err(LoadError::Denied(name.to_owned()));
@@ -142,7 +139,7 @@ impl Loader {
         run.result()
     }
 
-    /// Built in, or there already.
+    /// Whether the module is built in or loaded.
     fn present(&self, module: &str) -> bool {
         self.loaded.join(module).exists()
     }
@@ -173,7 +170,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The modules an alias stands for; answers the first of them that is denied.
+    /// Loads the modules an alias stands for. Returns the first of them that is denied.
     fn alias(&mut self, alias: &str, parameters: &[&str]) -> Option<String> {
         let found = self
             .loader
@@ -201,11 +198,11 @@ impl<'a> Run<'a> {
         denied
     }
 
-    /// The module with all it needs; each is visited once, so circles end.
+    /// Loads a module after its dependencies. Each module is visited once, so cycles end.
     fn module(&mut self, module: &Module, parameters: &[&str]) {
         let name = normal(&module.name().to_string_lossy());
         let policy = &self.loader.policy;
-        // Modules without a file are built in.
+        // A module without a file is built in.
         let wanted = module.path().is_some() && !policy.denies(&name);
         if !self.seen.insert(name.clone()) || !wanted || self.loader.present(&name) {
             return;
@@ -239,7 +236,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The files of [`DIRECTORIES`], by name.
+/// The files of [`DIRECTORIES`], sorted by name.
 fn configuration() -> Vec<PathBuf> {
     let mut files = std::collections::BTreeMap::new();
     for directory in DIRECTORIES {

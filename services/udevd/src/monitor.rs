@@ -1,4 +1,4 @@
-//! The kernel's uevents, through libudev's monitor (crate `udev`).
+//! Receives the kernel's uevents through libudev's monitor (crate `udev`).
 
 use crate::event::{BadEvent, Event, Properties};
 use rustix::io::Errno;
@@ -7,49 +7,49 @@ use std::os::fd::{AsFd, BorrowedFd};
 use tracing::{debug, warn};
 use udev::{MonitorBuilder, MonitorSocket};
 
-/// How much the kernel may keep for us. It is a limit, not a use: a storm of
-/// 10,000 events is about 25 MiB.
+/// Receive buffer of the socket in bytes. It is a limit, not an allocation: a storm of 10,000 events needs about 25
+/// MiB.
 const RECEIVE_BUFFER: usize = 32 * 1024 * 1024;
 
-/// Where events come from; its descriptor can be read when there are some.
+/// A source of events. Its file descriptor is readable when an event waits.
 pub trait Source: AsFd {
-    /// Takes one event; does not wait.
+    /// Takes one event without blocking.
     ///
     /// # Errors
-    /// When it is broken.
+    /// If the source is broken.
     fn receive(&self) -> io::Result<Received>;
 }
 
-/// The socket on which events come.
+/// The netlink socket of kernel events.
 pub struct Monitor {
     socket: MonitorSocket,
 }
 
-/// What reading the socket gave.
+/// Result of one read from the socket.
 #[derive(Debug)]
 pub enum Received {
     /// An event.
     Event(Event),
-    /// Something that is no event; it was logged.
+    /// A malformed event. It is logged already.
     Broken,
-    /// Nothing more for now.
+    /// No event waits.
     Empty,
     /// The kernel had to drop events.
     Overrun,
 }
 
 impl Monitor {
-    /// Starts to listen.
+    /// Opens the socket.
     ///
     /// # Errors
-    /// When there is no netlink, or too little memory.
+    /// If the kernel has no netlink, or memory is short.
     pub fn new() -> io::Result<Self> {
         Self::with_buffer(RECEIVE_BUFFER)
     }
 
     fn with_buffer(bytes: usize) -> io::Result<Self> {
         let socket = MonitorBuilder::new_kernel()?.listen()?;
-        // Without CAP_NET_ADMIN the system's limit holds; overruns are survived.
+        // Without CAP_NET_ADMIN the system's limit applies; the daemon recovers from overruns.
         if let Err(error) = rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, bytes)
         {
             debug!("enlarge the event socket's buffer: {error}");
@@ -61,7 +61,7 @@ impl Monitor {
 impl Source for Monitor {
     fn receive(&self) -> io::Result<Received> {
         let Some(event) = self.socket.iter().next() else {
-            // libudev leaves its reason in errno, and nothing came between.
+            // libudev reports the reason in errno, and no other call came in between.
             let error = io::Error::last_os_error();
             return match Errno::from_io_error(&error) {
                 Some(Errno::AGAIN) => Ok(Received::Empty),
@@ -92,7 +92,7 @@ impl AsFd for Monitor {
     }
 }
 
-/// libudev's device cannot leave the thread; its properties can.
+/// libudev's device is not `Send`, so its properties are copied.
 fn convert(event: &udev::Event) -> Result<Event, BadEvent> {
     let text = |s: &std::ffi::OsStr| s.to_str().map(str::to_owned);
     let properties: Properties = event
@@ -110,7 +110,7 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    /// A device that is everywhere and nobody's hardware.
+    /// A device that every machine has and that is not hardware.
     const NULL: &str = "/sys/devices/virtual/mem/null";
 
     #[test]
@@ -131,7 +131,7 @@ mod tests {
             }
             _ => false,
         };
-        // Others' devices may have something to tell, too.
+        // Other devices of the host may send events, too.
         while !is_null(&next()) {}
         while !matches!(monitor.receive().unwrap(), Received::Empty) {}
         for _ in 0..200 {
@@ -147,7 +147,7 @@ mod tests {
         }
         assert!(overruns > 0, "{events} events had room");
         assert!((1..200).contains(&events), "{events}");
-        // It goes on with what comes then.
+        // Receiving continues after the overrun.
         ask().unwrap();
         while !is_null(&next()) {}
     }

@@ -1,23 +1,23 @@
-//! Names of network interfaces that stay the same over reboots, made of where the interface is plugged in:
-//! systemd.net-naming-scheme(7), as far as PCI, USB and device trees go.
+//! Network interface names that are stable across reboots, derived from the interface's location:
+//! systemd.net-naming-scheme(7) for PCI, USB and device trees.
 
 use crate::event::{Event, Properties};
 use crate::sysfs::{Ancestor, Sysfs};
 
 /// The longest name (linux/if.h, `IFNAMSIZ` without the NUL).
 const LONGEST: usize = 15;
-/// Numbers of onboard devices above this are firmware's mistakes.
+/// Onboard indexes above this limit are firmware bugs.
 const LARGEST_INDEX: u32 = 16383;
-/// Of a PCI device's configuration: the header's type, and in it the bit of devices with several functions
-/// (PCI Local Bus 3.0, 6.2.1).
+/// Offset of the header type in a PCI device's configuration space, and its multi-function bit (PCI Local Bus 3.0,
+/// 6.2.1).
 const HEADER_TYPE: usize = 0x0e;
 const HAS_FUNCTIONS: u8 = 0x80;
-/// The name was given by the kernel as it came (linux/netdevice.h, `NET_NAME_ENUM`): nobody meant it.
+/// The kernel assigned the name by enumeration (linux/netdevice.h, `NET_NAME_ENUM`).
 const BY_CHANCE: &str = "1";
-/// The address is the hardware's own (linux/netdevice.h, `NET_ADDR_PERM`).
+/// The address is the hardware's permanent one (linux/netdevice.h, `NET_ADDR_PERM`).
 const PERMANENT: &str = "0";
 
-/// The properties `ID_NET_NAME_ONBOARD`, `_SLOT`, `_PATH` and `_MAC` of a network interface, those that it has.
+/// The properties `ID_NET_NAME_ONBOARD`, `_SLOT`, `_PATH` and `_MAC` of a network interface, as far as it has them.
 pub fn names(sysfs: &Sysfs, event: &Event) -> Properties {
     let mut found = Properties::new();
     let Some(kind) = kind(sysfs, event) else {
@@ -45,14 +45,14 @@ pub fn names(sysfs: &Sysfs, event: &Event) -> Properties {
                 set("SLOT", place.slot(sysfs).map(|slot| slot + &ports));
                 set("PATH", Some(place.path() + &ports));
             }
-            // An interface whose place below its hub is not known.
+            // The interface's port on its USB hub is unknown.
             Some(None) => {}
         }
     } else if usb.is_none() {
         set("ONBOARD", in_device_tree(sysfs, event));
     }
     let is_own = sysfs.text(&event.devpath, "addr_assign_type").as_deref() == Some(PERMANENT);
-    // What is made of nothing but software has no device.
+    // A virtual interface has no parent device.
     if is_own && chain.len() > 1 {
         let address = sysfs.text(&event.devpath, "address").unwrap_or_default();
         let digits: String = address.chars().filter(|c| *c != ':').collect();
@@ -61,7 +61,7 @@ pub fn names(sysfs: &Sysfs, event: &Event) -> Properties {
     found
 }
 
-/// The name the interface shall have; `None` when it has one that somebody meant, or nothing tells its place.
+/// The new name of the interface. `None` if the name was assigned on purpose, or the location is unknown.
 pub fn wanted(sysfs: &Sysfs, event: &Event, names: &Properties) -> Option<String> {
     let by = sysfs.text(&event.devpath, "name_assign_type")?;
     if by != BY_CHANCE {
@@ -74,7 +74,7 @@ pub fn wanted(sysfs: &Sysfs, event: &Event, names: &Properties) -> Option<String
     names.next().cloned()
 }
 
-/// The first letters: what the interface is for.
+/// Prefix of the name: the kind of interface.
 fn kind(sysfs: &Sysfs, event: &Event) -> Option<&'static str> {
     let layer = sysfs.text(&event.devpath, "type")?;
     match (event.property("DEVTYPE"), layer.as_str()) {
@@ -88,16 +88,16 @@ fn kind(sysfs: &Sysfs, event: &Event) -> Option<&'static str> {
     }
 }
 
-/// Where on PCI an interface is.
+/// Location of an interface on PCI.
 struct Place {
-    /// The function it is, or the one that it is a virtual function of.
+    /// Path of the PCI function; for a virtual function, of its physical function.
     devpath: String,
     domain: u32,
     bus: u32,
     slot: u32,
-    /// `f0` and so on, where there may be several.
+    /// `f0` and so on for a multi-function device, else empty.
     function: String,
-    /// Which of the function's interfaces it is, and which virtual function.
+    /// Suffix: the port of the function, and the number of the virtual function.
     end: String,
 }
 
@@ -149,7 +149,7 @@ impl Place {
         format!("{}p{bus}s{slot}{function}{end}", self.domain())
     }
 
-    /// The number the firmware gives to a device on the mainboard.
+    /// The firmware's number of an onboard device.
     fn onboard(&self, sysfs: &Sysfs) -> Option<String> {
         let number = |name| sysfs.text(&self.devpath, name)?.parse().ok();
         let index = number("acpi_index").or_else(|| number("index"))?;
@@ -159,7 +159,7 @@ impl Place {
             .then(|| format!("o{index}{end}"))
     }
 
-    /// The number on the slot.
+    /// The number of the hotplug slot.
     fn slot(&self, sysfs: &Sysfs) -> Option<String> {
         let (address, _) = self.devpath.rsplit('/').next()?.rsplit_once('.')?;
         let slots = sysfs.names("/bus/pci/slots");
@@ -177,7 +177,7 @@ impl Place {
     }
 }
 
-/// Of a virtual function: the physical one, and its number among those of it.
+/// For a virtual function: its physical function, and its number.
 fn physical(sysfs: &Sysfs, devpath: &str) -> Option<(String, u32)> {
     let above = sysfs.devpath(&sysfs.path(devpath).join("physfn"))?;
     let number = sysfs.names(&above).into_iter().find_map(|name| {
@@ -188,7 +188,7 @@ fn physical(sysfs: &Sysfs, devpath: &str) -> Option<(String, u32)> {
     Some((above, number))
 }
 
-/// Which of several interfaces of one function: the port's name, or its number when it is not the first.
+/// Suffix that tells apart the interfaces of one function: the port's name, or its number unless it is the first.
 fn port(sysfs: &Sysfs, devpath: &str) -> String {
     if let Some(name) = sysfs.text(devpath, "phys_port_name") {
         return match representative(&name) {
@@ -207,14 +207,14 @@ fn port(sysfs: &Sysfs, devpath: &str) -> String {
     }
 }
 
-/// A switch's end of a virtual function, `pf0vf3`: which.
+/// Number of the virtual function that a switch port `pf0vf3` represents.
 fn representative(port: &str) -> Option<u32> {
     let (physical, number) = port.strip_prefix("pf")?.split_once("vf")?;
     physical.parse::<u32>().ok()?;
     number.parse().ok()
 }
 
-/// `1-1.2:1.0` is port 1.2, configuration 1, interface 0: `u1u2`. The usual numbers are left out.
+/// `1-1.2:1.0` is port 1.2, configuration 1, interface 0: `u1u2`. Configuration 1 and interface 0 are left out.
 fn ports(name: &str) -> Option<String> {
     let (_, place) = name.split_once('-')?;
     let (ports, rest) = place.split_once(':')?;
@@ -229,7 +229,7 @@ fn ports(name: &str) -> Option<String> {
     Some(text)
 }
 
-/// The number of a board's own interface, as its device tree's aliases have it (Devicetree Specification 0.4, 3.3).
+/// The number of an onboard interface in the aliases of the device tree (Devicetree Specification 0.4, 3.3).
 fn in_device_tree(sysfs: &Sysfs, event: &Event) -> Option<String> {
     let node = sysfs
         .path(&event.devpath)
@@ -270,7 +270,7 @@ mod tests {
             .attribute(devpath, "config", config);
     }
 
-    /// An interface as the kernel makes it.
+    /// An interface as the kernel creates it.
     fn interface(tree: &Tree, above: &str) -> Event {
         let devpath = format!("{above}/net/eth0");
         tree.device(&devpath, "net")
@@ -304,11 +304,11 @@ mod tests {
             all(&tree, &event),
             [mac, "ID_NET_NAME_PATH=enp0s2", "enp0s2"]
         );
-        // Somebody named it already.
+        // Userspace renamed it already.
         tree.attribute(&event.devpath, "name_assign_type", "4\n");
         assert_eq!(all(&tree, &event).last().unwrap(), "");
         tree.attribute(&event.devpath, "name_assign_type", "1\n");
-        // One of several functions, and ports.
+        // A multi-function device with ports.
         pci(&tree, PCI, HAS_FUNCTIONS);
         tree.attribute(&event.devpath, "dev_port", "1\n");
         assert_eq!(all(&tree, &event).last().unwrap(), "enp0s2f0d1");

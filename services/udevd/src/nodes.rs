@@ -1,5 +1,4 @@
-//! What `/dev` has without any device: a few links every program expects, and
-//! the nodes whose opening makes the kernel load their module.
+//! Entries of `/dev` that belong to no present device: standard links, and nodes whose open loads a module.
 
 use crate::plan::Permission;
 use crate::rules;
@@ -10,7 +9,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use tracing::warn;
 
-/// Links to the caller's own open files.
+/// Links to the caller's own file descriptors, and to the kernel's memory.
 const LINKS: [(&str, &str); 5] = [
     ("fd", "/proc/self/fd"),
     ("stdin", "/proc/self/fd/0"),
@@ -28,7 +27,7 @@ pub struct StaticNode {
     minor: u32,
 }
 
-/// Makes the links of [`LINKS`] that are not there.
+/// Creates the missing links of [`LINKS`].
 pub fn standard_links(dev: &Path) {
     for (name, target) in LINKS {
         match symlink(target, dev.join(name)) {
@@ -40,16 +39,15 @@ pub fn standard_links(dev: &Path) {
     }
 }
 
-/// Makes the nodes that the running kernel's modules announce and that are not
-/// there: `/dev/fuse`, `/dev/net/tun`, ... devtmpfs has a node only once its
-/// module is loaded. `told` is what rule files say about them.
+/// Creates the missing nodes that the running kernel's modules announce: `/dev/fuse`, `/dev/net/tun`, ... devtmpfs has
+/// a node only after its module is loaded. `told` are the permissions from rule files.
 pub fn static_nodes(dev: &Path, told: &[rules::StaticNode]) {
     let file = crate::modules::directory().join("modules.devname");
     let Ok(text) = fs::read_to_string(file) else {
         return;
     };
     for node in parse(&text) {
-        // The last line that names it counts.
+        // The last rule line that names the node wins.
         let told = told.iter().rev().find(|told| told.name == node.name);
         let permission = told.map_or_else(
             || Permission {
@@ -82,11 +80,11 @@ fn make(dev: &Path, node: &StaticNode, permission: Permission) -> io::Result<()>
         done => done?,
     }
     chown(&path, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
-    // The umask has taken bits away.
+    // The umask cleared bits in mknod.
     Ok(chmod(&path, mode)?)
 }
 
-/// Lines `module name c10:229`.
+/// Parses lines `module name c10:229`.
 fn parse(text: &str) -> Vec<StaticNode> {
     let node = |line: &str| {
         let mut words = line.split_whitespace().skip(1);

@@ -1,5 +1,4 @@
-//! Partition tables, told by a disk's first bytes, which are [`HEAD`] or fewer.
-//! No I/O; the disk is hostile input.
+//! Partition tables, parsed from the first bytes of a disk, at most [`HEAD`]. No I/O; the disk is hostile input.
 //!
 //! [`HEAD`]: crate::probe::HEAD
 
@@ -11,29 +10,29 @@ use crate::probe::{at, fat, le32};
 pub struct Table {
     /// `gpt` or `dos`.
     pub kind: &'static str,
-    /// The disk's identifier.
+    /// Identifier of the disk.
     pub uuid: Option<String>,
 }
 
-/// What a partition table says about one partition.
+/// One entry of a partition table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Partition {
-    /// `PARTUUID`: a GUID, or disk identifier and number.
+    /// `PARTUUID`: a GUID, or the disk identifier and the partition number.
     pub uuid: String,
-    /// The type: a GUID, or `0x83`.
+    /// Partition type: a GUID, or a number such as `0x83`.
     pub kind: String,
-    /// Its name, which only a GPT has; `None` for an empty one.
+    /// Name of the partition. Only a GPT has names; `None` for an empty one.
     pub name: Option<String>,
 }
 
-/// The sector with the header of a GPT: the second, whatever its size.
+/// Offset of the GPT header: the second sector, for both sector sizes.
 fn gpt(head: &[u8]) -> Option<usize> {
     [512, 4096]
         .into_iter()
         .find(|sector| at(head, *sector, 8) == Some(b"EFI PART"))
 }
 
-/// Names the partition table.
+/// Detects the partition table.
 pub fn table(head: &[u8]) -> Option<Table> {
     if let Some(header) = gpt(head) {
         return Some(Table {
@@ -59,9 +58,8 @@ pub fn table(head: &[u8]) -> Option<Table> {
     })
 }
 
-/// The entry of partition `number`, counted from 1, in the table of the disk.
-/// Logical partitions of a dos table have no type here: their entries are
-/// spread over the disk.
+/// The entry of partition `number`, counted from 1, in the partition table of the disk. Logical partitions of a dos
+/// table have no type here, because their entries are spread over the disk.
 pub fn partition(head: &[u8], number: u32) -> Option<Partition> {
     let index = usize::try_from(number.checked_sub(1)?).ok()?;
     let Some(sector) = gpt(head) else {
@@ -90,7 +88,7 @@ pub fn partition(head: &[u8], number: u32) -> Option<Partition> {
     })
 }
 
-/// A partition's name as GPT stores it: UTF-16, little-endian, up to the first zero.
+/// A partition's name in a GPT: UTF-16, little-endian, up to the first zero.
 fn name(bytes: &[u8]) -> Option<String> {
     let (pairs, _) = bytes.as_chunks();
     let units = pairs.iter().map(|pair| u16::from_le_bytes(*pair));
@@ -98,7 +96,7 @@ fn name(bytes: &[u8]) -> Option<String> {
     (!units.is_empty()).then(|| String::from_utf16_lossy(&units))
 }
 
-/// A GUID as GPT stores it: the first three fields little-endian.
+/// A GUID in a GPT: the first three fields are little-endian.
 fn guid(bytes: &[u8]) -> Option<String> {
     let mut straight: Vec<u8> = bytes.get(..16)?.to_vec();
     straight.get_mut(0..4)?.reverse();

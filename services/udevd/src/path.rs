@@ -1,11 +1,10 @@
-//! `ID_PATH`: where a device is plugged in, as a name that stays the same over
-//! reboots as long as the plug does.
+//! `ID_PATH`: the location of a device as a name. It is stable across reboots as long as the device stays plugged in
+//! there.
 
 use crate::sysfs::{Ancestor, Sysfs};
 
-/// The path of `devpath`, such as `pci-0000:00:1f.2-ata-1` or
-/// `pci-0000:00:05.0`; `None` when nothing above the device has a stable place.
-/// A partition has its disk's path; the caller adds `-partN`.
+/// The path of `devpath`, such as `pci-0000:00:1f.2-ata-1` or `pci-0000:00:05.0`. `None` if no ancestor has a stable
+/// location. A partition has its disk's path; the caller adds `-partN`.
 pub fn id_path(sysfs: &Sysfs, devpath: &str) -> Option<String> {
     let chain = sysfs.chain(devpath);
     let block = chain
@@ -22,7 +21,7 @@ pub fn id_path(sysfs: &Sysfs, devpath: &str) -> Option<String> {
         let skip = walk.step(device, above)?;
         rest = above.get(skip..).unwrap_or_default();
     }
-    // A disk behind an unknown bus might share its path with its neighbour.
+    // A disk behind an unknown bus could share its path with a neighbour.
     if !walk.placed || (block && !walk.transport) {
         return None;
     }
@@ -32,17 +31,17 @@ pub fn id_path(sysfs: &Sysfs, devpath: &str) -> Option<String> {
 
 struct Walk<'a> {
     sysfs: &'a Sysfs,
-    /// From the device up.
+    /// Parts of the path, device first.
     parts: Vec<String>,
-    /// Something with a unique place was found.
+    /// An ancestor with a unique location was found.
     placed: bool,
-    /// The bus that tells disks apart is known.
+    /// The bus that distinguishes disks was found.
     transport: bool,
 }
 
 impl Walk<'_> {
-    /// Names one device; returns how many of those above it are thereby named
-    /// too. `None` when the whole path cannot be told.
+    /// Names one device. Returns the number of ancestors that the name covers, too. `None` if the whole path cannot be
+    /// named.
     fn step(&mut self, device: &Ancestor, above: &[Ancestor]) -> Option<usize> {
         let name = device.sysname();
         let same = |kind: &str| above.iter().take_while(|a| a.subsystem == kind).count();
@@ -57,8 +56,7 @@ impl Walk<'_> {
             }
             "virtio" | "mmc" => self.transport = true,
             "usb" => {
-                // 1-1.2:1.0 is port 1.2, configuration 1, interface 0 of bus 1;
-                // the bus is numbered by chance.
+                // 1-1.2:1.0 is port 1.2, configuration 1, interface 0 of bus 1. Bus numbers change between boots.
                 if let Some((_, port)) = name.split_once('-') {
                     self.parts.push(format!("usb-0:{port}"));
                     self.transport = true;
@@ -88,8 +86,7 @@ impl Walk<'_> {
         Some(0)
     }
 
-    /// A SCSI device is `H:B:T:L`; what it is called depends on what carries
-    /// the commands.
+    /// Names a SCSI device `H:B:T:L` by its transport.
     fn scsi(&mut self, device: &Ancestor, above: &[Ancestor]) -> Option<usize> {
         let numbers: Vec<u64> = device
             .sysname()
@@ -98,7 +95,7 @@ impl Walk<'_> {
             .collect();
         let [_, bus, target, lun] = numbers.try_into().ok()?;
         let lun = self.lun(lun);
-        // Up to the host and the one device above it that is no SCSI device.
+        // Skip up to the host and the next device above it, which is not a SCSI device.
         let skip = above
             .iter()
             .position(|a| is_numbered(a.sysname(), "host"))
@@ -121,7 +118,7 @@ impl Walk<'_> {
                 .sysfs
                 .text(&format!("/class/ata_port/{port}"), "port_no");
             let number = number.unwrap_or_else(|| port.trim_start_matches("ata").to_owned());
-            // Behind a port multiplier the target tells the disks apart.
+            // Behind a port multiplier the target distinguishes the disks.
             let dot = if target > 0 {
                 format!(".{target}")
             } else {
@@ -131,7 +128,7 @@ impl Walk<'_> {
         } else if above.iter().any(|a| a.subsystem == "vmbus") {
             self.parts.push(format!("lun-{lun}"));
         } else {
-            // Hosts are numbered by chance; their order below one parent is not.
+            // Host numbers change between boots; their order below one parent does not.
             let host = part("host")?;
             let parent = path.split(&format!("/{host}/")).next()?;
             let number = |name: &str| name.strip_prefix("host")?.parse::<u64>().ok();
@@ -155,7 +152,7 @@ impl Walk<'_> {
         Some(format!("ip-{address}:{port}-iscsi-{target}-lun-{lun}"))
     }
 
-    /// LUNs over 255 are shown as the eight bytes on the wire.
+    /// A LUN above 255 is written as the eight bytes on the wire.
     fn lun(&self, lun: u64) -> String {
         if lun < 256 {
             return lun.to_string();

@@ -1,8 +1,7 @@
-//! What an event shall lead to, as a value. No I/O.
+//! The outcome of an event as a value. No I/O.
 //!
-//! A plan starts empty, is filled by the built-in defaults (and, when there are
-//! rule files, by rules), and is turned into a list of actions that can be
-//! printed, compared in a test, or carried out.
+//! The built-in defaults fill an empty plan, then rule files change it. It becomes a list of actions that can be
+//! printed, compared in a test, or executed.
 
 use crate::database::Record;
 use crate::event::{Action as What, Event, Properties};
@@ -21,32 +20,31 @@ pub struct Permission {
     pub gid: u32,
 }
 
-/// What rules can decide about a device.
+/// The decisions of the rules about a device.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Plan {
-    /// Properties beyond those of the kernel.
+    /// Properties in addition to the kernel's.
     pub properties: Properties,
     /// Tags.
     pub tags: BTreeSet<String>,
-    /// Names below `/dev` for the node.
+    /// Links below `/dev` to the node.
     pub links: BTreeSet<String>,
-    /// Who wins when several devices claim one link.
+    /// Priority of its link claims; the highest wins.
     pub priority: i32,
-    /// The node's permission; `None` leaves what the kernel gave it.
+    /// Permission of the node; `None` keeps the kernel's.
     pub permission: Option<Permission>,
-    /// Aliases to load modules for, and modules to load.
+    /// Modaliases and names of modules to load.
     pub modules: Vec<String>,
     /// The new name of a network interface.
     pub name: Option<String>,
-    /// Whether to look again when the node was written to; `None` for what
-    /// nobody has an opinion about.
+    /// Whether a write to the node triggers a change event; `None` if no rule decides.
     pub watch: Option<bool>,
-    /// Files of sysfs and of kernel parameters to write.
+    /// Files of sysfs and kernel parameters to write.
     pub writes: Vec<Write>,
 }
 
 impl Plan {
-    /// What the record says was wanted.
+    /// The plan that a stored record reflects.
     pub fn of(record: &Record) -> Self {
         Self {
             properties: record.properties.clone(),
@@ -58,64 +56,64 @@ impl Plan {
     }
 }
 
-/// A value for a file of the kernel.
+/// A value to write to a file of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Write {
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// The value.
+    /// Value to write.
     pub value: String,
 }
 
-/// One step of carrying out a plan.
+/// One step of executing a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Give the node `node` (below `/dev`) this mode and owner.
+    /// Set mode and owner of the node.
     Permit {
-        /// The node.
+        /// Path of the node below `/dev`.
         node: String,
-        /// A block device.
+        /// True for a block device, false for a character device.
         block: bool,
-        /// Its permission.
+        /// Mode and owner.
         permission: Permission,
     },
     /// Claim the name `link` for `node`.
     Claim {
-        /// Below `/dev`.
+        /// Path of the link below `/dev`.
         link: String,
-        /// Below `/dev`.
+        /// Path of the node below `/dev`.
         node: String,
-        /// Among those who claim it.
+        /// Priority of the claim.
         priority: i32,
     },
-    /// Give the name up.
+    /// Withdraw the claim on a link.
     Release {
-        /// Below `/dev`.
+        /// Path of the link below `/dev`.
         link: String,
     },
-    /// Write the device's record into the database.
+    /// Store the device's record in the database.
     Store(Record),
-    /// Remove it.
+    /// Remove the record.
     Forget,
-    /// Look again when the node `node` was written to, or no longer.
+    /// Start or stop watching the node for writes.
     Watch {
-        /// Below `/dev`.
+        /// Path of the node below `/dev`.
         node: String,
-        /// Or no longer.
+        /// True to start, false to stop.
         wanted: bool,
     },
-    /// Write a value into a file of the kernel.
+    /// Write a value to a file of the kernel.
     Write(Write),
-    /// Give the network interface this name.
+    /// Rename the network interface.
     Rename {
-        /// The interface's index.
+        /// Index of the interface.
         index: u32,
         /// The new name.
         name: String,
     },
     /// Load the modules that `alias` stands for.
     Load {
-        /// A modalias.
+        /// Modalias or module name.
         alias: String,
     },
 }
@@ -154,8 +152,8 @@ impl fmt::Display for Action {
     }
 }
 
-/// The steps that make `plan` true for the device of `event`, of which `old` is
-/// what the database has. `now` is microseconds of the monotonic clock.
+/// The actions that execute `plan` for the device of `event`. `old` is the stored record; `now` is in microseconds of
+/// the monotonic clock.
 pub fn actions(event: &Event, plan: Plan, old: Option<&Record>, now: u64) -> Vec<Action> {
     let mut actions = Vec::new();
     let had = old.map(|record| record.links.clone()).unwrap_or_default();
@@ -207,15 +205,15 @@ pub fn actions(event: &Event, plan: Plan, old: Option<&Record>, now: u64) -> Vec
         properties: plan.properties,
         tags: plan.tags,
     };
-    // A device that nobody says anything about, and that is neither a node nor
-    // an interface, counts as initialized without a record.
+    // A device that no rule mentions, and that is neither a node nor an interface, counts as initialized without a
+    // record.
     let told = event.node().is_some() || event.property("IFINDEX").is_some();
     if told || !record.properties.is_empty() || !record.tags.is_empty() {
         actions.push(Action::Store(record));
     } else if old.is_some() {
         actions.push(Action::Forget);
     }
-    // Last, as loading may take long: names and permissions do not wait for it.
+    // Modules last, because loading may take long and names and permissions must not wait for it.
     actions.extend(plan.modules.into_iter().map(|alias| Action::Load { alias }));
     actions
 }

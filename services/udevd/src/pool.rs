@@ -1,7 +1,7 @@
-//! The workers: a few threads that handle events, each one after the other.
+//! The worker threads; each handles one event at a time.
 //!
-//! Who handles an event may be held up for ever, by a device or a driver. Such an event is named, and another worker
-//! takes the place of its worker, as long as there may be more; events that are about the same device go on waiting.
+//! A device or driver may block a worker for ever. The pool logs such a late event and starts a replacement worker, up
+//! to a limit. Later events of the same device keep waiting.
 
 use crate::event::Event;
 use crate::queue::Ticket;
@@ -16,35 +16,34 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
-/// An event that takes longer is worth a line: somebody waits for its device.
+/// An event that takes longer is logged, because clients wait for its device.
 const SLOW: Duration = Duration::from_millis(500);
 
-/// An event that takes longer than this may take for ever.
+/// An event that takes longer counts as late: it may never end.
 pub const LATE: Duration = Duration::from_secs(30);
 
-/// Workers that may come in the place of others.
+/// Limit of replacement workers.
 const SPARE: usize = 8;
 
-/// libkmod keeps paths and index nodes on the stack.
+/// Stack size in bytes. libkmod keeps paths and index nodes on the stack.
 const STACK: usize = 512 * 1024;
 
-/// What a worker is given.
 type Job = (Ticket, Event);
 
-/// Makes what one worker handles events with, on its own thread.
+/// Makes a worker's event handler, on the worker's own thread.
 pub type Work = dyn Fn() -> Box<dyn FnMut(&Event)> + Send + Sync;
 
-/// The workers.
+/// The worker pool.
 pub struct Pool {
     jobs: Sender<Job>,
     done: Receiver<Ticket>,
-    /// Given and not done.
+    /// Number of events handed to workers and not done.
     in_work: usize,
     started: usize,
     shared: Arc<Shared>,
 }
 
-/// What the workers have in common.
+/// State shared by the workers.
 struct Shared {
     work: Box<Work>,
     queue: Mutex<Receiver<Job>>,
@@ -55,21 +54,21 @@ struct Shared {
     most: usize,
 }
 
-/// An event that a worker is at.
+/// An event that a worker handles.
 struct Running {
     event: String,
     since: Instant,
-    /// It was named.
+    /// The event was logged as late.
     is_late: bool,
-    /// Another worker has taken the place of its.
+    /// A replacement for its worker was started.
     is_replaced: bool,
 }
 
 impl Pool {
-    /// Starts so many workers, at least one.
+    /// Starts `workers` threads, at least one.
     ///
     /// # Errors
-    /// The kernel gives no threads.
+    /// If a thread cannot be started.
     pub fn start(workers: usize, work: Box<Work>) -> anyhow::Result<Self> {
         let workers = workers.max(1);
         let (jobs, queue) = channel();
@@ -104,38 +103,38 @@ impl Pool {
         Ok(())
     }
 
-    /// Hands an event to one of them.
+    /// Hands an event to a worker.
     ///
     /// # Errors
-    /// There are none any more.
+    /// If no worker is left.
     pub fn give(&mut self, job: Job) -> anyhow::Result<()> {
         self.jobs.send(job).context("hand an event to a worker")?;
         self.in_work += 1;
         Ok(())
     }
 
-    /// Those that are done by now.
+    /// The events finished since the last call.
     pub fn done(&mut self) -> Vec<Ticket> {
-        // The wake-up calls that came so far.
+        // Reset the wake-up counter.
         let _ = rustix::io::read(&self.shared.wake, &mut [0; 8][..]);
         let done: Vec<Ticket> = self.done.try_iter().collect();
         self.in_work = self.in_work.saturating_sub(done.len());
         done
     }
 
-    /// The events that are late by now.
+    /// The events that are late now.
     pub fn late(&self) -> Vec<Ticket> {
         let running = self.shared.running();
         let late = running.iter().filter(|(_, running)| running.is_late);
         late.map(|(ticket, _)| *ticket).collect()
     }
 
-    /// Whether some event may be late soon.
+    /// Whether a running event may become late.
     pub fn may_be_late(&self) -> bool {
         self.in_work > self.late().len()
     }
 
-    /// Names the events that have become late, and replaces their workers.
+    /// Logs events that became late, and replaces their workers.
     pub fn replace_late(&mut self, now: Instant) {
         let shared = self.shared.clone();
         let mut running = shared.running();
@@ -159,13 +158,13 @@ impl Pool {
         }
     }
 
-    /// Whether every worker is held up, so that nothing is handled any more.
+    /// Whether every worker is blocked, so that no event is handled.
     pub fn is_held_up(&self) -> bool {
         self.late().len() >= self.shared.alive()
     }
 }
 
-/// Can be read when something is done.
+/// Readable when an event is finished.
 impl AsFd for Pool {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.shared.wake.as_fd()
@@ -181,11 +180,11 @@ impl Shared {
         self.alive.load(Ordering::Relaxed)
     }
 
-    /// One worker: handles what it gets, one event at a time, until another has taken its place.
+    /// A worker's loop: handles events one at a time until its replacement has started.
     fn work(&self) {
         let mut handle = (self.work)();
         loop {
-            // The lock is held while waiting: the next job goes to one of them.
+            // The lock is held while waiting, so that exactly one worker gets the next job.
             let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
             let job = queue.recv();
             drop(queue);
@@ -233,7 +232,8 @@ mod tests {
         Event::parse(format!("ACTION=add\nDEVPATH={path}").as_bytes()).unwrap()
     }
 
-    /// Workers that an event below `/hangs` holds up until a word is sent; what they begin is told.
+    /// A pool whose workers block on events below `/hangs` until the test sends a message. Events are reported as they
+    /// begin.
     fn pool() -> (Pool, Receiver<String>, Sender<()>) {
         let (begins, begun) = channel();
         let (go_on, held) = channel();
@@ -251,7 +251,7 @@ mod tests {
         (Pool::start(WORKERS, Box::new(work)).unwrap(), begun, go_on)
     }
 
-    /// Waits for the next that is done.
+    /// Waits for the next finished event.
     fn one_done(pool: &mut Pool) -> u64 {
         let ticket = pool.done.recv().unwrap();
         pool.in_work -= 1;
@@ -280,7 +280,7 @@ mod tests {
         );
         assert!(!pool.may_be_late());
 
-        // Its place is taken: who was held up ends when it goes on.
+        // Both blocked workers were replaced, so they end when they are unblocked.
         assert_eq!(pool.shared.alive(), 4);
         for _ in 0..2 {
             go_on.send(()).unwrap();
@@ -308,7 +308,7 @@ mod tests {
         assert!(pool.is_held_up() && pool.may_be_late());
         go_on.send(()).unwrap();
         one_done(&mut pool);
-        // One is free again, or may be started.
+        // A worker is free again, or a replacement may be started.
         pool.replace_late(Instant::now());
         begun.recv().unwrap();
     }

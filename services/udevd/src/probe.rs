@@ -1,33 +1,31 @@
-//! What a block device holds, told by its first bytes. No I/O.
+//! Detects the content of a block device from its first bytes. No I/O.
 //!
-//! Only what a Kubernetes node meets: file systems, containers of volumes and
-//! swap. The device's content is hostile input: every read is checked, nothing
-//! is trusted but the place of a magic.
+//! It knows the formats a Kubernetes node meets: file systems, volume containers and swap. The content is hostile
+//! input: every read is bounds-checked, and only the position of a magic is trusted.
 
 use crate::encode::uuid;
 
-/// How many bytes of a device the probe looks at: the superblock of btrfs, at
-/// 64 KiB, is the last.
+/// Number of bytes the probe needs. The superblock of btrfs, at 64 KiB, comes last.
 pub const HEAD: usize = 68 * 1024;
 
-/// A file system, or what else fills a device.
+/// A file system or other content of a device.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Content {
     /// `ID_FS_TYPE`: `xfs`, `ext4`, `crypto_LUKS`, ...
     pub kind: &'static str,
     /// `ID_FS_USAGE`: `filesystem`, `raid`, `crypto`, `other`.
     pub usage: &'static str,
-    /// The identifier in the content's own notation.
+    /// The identifier in the format's own notation.
     pub uuid: Option<String>,
-    /// The label, if it is not empty.
+    /// The label; `None` if empty.
     pub label: Option<String>,
-    /// The format's version where there are several.
+    /// Version of the format, if the format has several.
     pub version: Option<&'static str>,
 }
 
-/// Names the content of a device; `None` when nothing known is there.
+/// Detects the content of a device; `None` if it is unknown.
 pub fn content(head: &[u8]) -> Option<Content> {
-    // Containers come first: what they wrap may show through.
+    // Containers first: the content inside may be visible through them.
     [
         luks, lvm, raid, verity, swap, xfs, ext, btrfs, squashfs, erofs, iso9660, exfat, fat,
     ]
@@ -111,7 +109,7 @@ fn verity(head: &[u8]) -> Option<Content> {
 }
 
 fn swap(head: &[u8]) -> Option<Content> {
-    // The magic ends the first page, of whatever size the machine had.
+    // The magic is at the end of the first page, whose size depends on the machine.
     let found = [4096, 8192, 16384, 65536]
         .iter()
         .any(|page| at(head, page - 10, 10) == Some(b"SWAPSPACE2"));
@@ -142,7 +140,7 @@ fn xfs(head: &[u8]) -> Option<Content> {
     })
 }
 
-/// ext2, 3 and 4, by their feature bits.
+/// ext2, ext3 and ext4, distinguished by their feature bits.
 fn ext(head: &[u8]) -> Option<Content> {
     if at(head, 1024 + 56, 2)? != [0x53, 0xef] {
         return None;
@@ -152,7 +150,7 @@ fn ext(head: &[u8]) -> Option<Content> {
     if incompatible & JOURNAL_DEVICE != 0 {
         return None;
     }
-    // Extents, 64 bit, flexible groups and later; ext3 has none of them.
+    // Extents, 64 bit, flexible groups and later features; ext3 has none of them.
     let modern = incompatible & !0x16 != 0 || le32(head, 1024 + 100)? & !0x7 != 0;
     let kind = match (modern, compatible & 0x4 != 0) {
         (true, _) => "ext4",
@@ -211,7 +209,7 @@ fn erofs(head: &[u8]) -> Option<Content> {
     })
 }
 
-/// The identifier is the volume's time of modification, else of creation.
+/// The identifier is the volume's modification time, else its creation time.
 fn iso9660(head: &[u8]) -> Option<Content> {
     const VOLUME: usize = 32768;
     if at(head, VOLUME, 6)? != b"\x01CD001" {
@@ -250,7 +248,7 @@ fn exfat(head: &[u8]) -> Option<Content> {
     })
 }
 
-/// FAT has no magic of its own: the whole parameter block must make sense.
+/// FAT has no magic of its own: the whole parameter block must be plausible.
 pub fn fat(head: &[u8]) -> Option<Content> {
     let boot = at(head, 0, 512)?;
     let byte = |offset: usize| boot.get(offset).copied().unwrap_or_default();
@@ -272,7 +270,7 @@ pub fn fat(head: &[u8]) -> Option<Content> {
         (false, b"FAT12   ") => (38, "FAT12"),
         (false, _) => (38, "FAT16"),
     };
-    // The extended fields follow 0x28 or 0x29; a label only the latter.
+    // Signature 0x28 or 0x29 precedes the extended fields; only 0x29 has a label.
     let (uuid, label) = match byte(signature) {
         0x28 => (serial(le32(boot, signature + 1)?), None),
         0x29 => (

@@ -2,7 +2,7 @@ use super::{Content, HEAD, content};
 use crate::partitions::{partition, table};
 use proptest::prelude::{any, proptest};
 
-/// A device whose first bytes are zero but for these.
+/// A device whose first bytes are zero except for `parts`.
 fn head(parts: &[(usize, &[u8])]) -> Vec<u8> {
     let mut head = vec![0; HEAD];
     for (offset, bytes) in parts {
@@ -70,7 +70,7 @@ fn containers_and_swap_are_identified() {
         (0, b"LUKS\xba\xbe\0\x02"),
         (24, b"state"),
         (168, UUID.as_bytes()),
-        // What shows through from an earlier file system does not count.
+        // Remains of an earlier file system do not count.
         (1080, &[0x53, 0xef]),
     ]);
     assert_eq!(

@@ -1,9 +1,8 @@
-//! In which order events may be handled. No I/O.
+//! Order of events. No I/O.
 //!
-//! Events of one device, of its ancestors and descendants, and of one device
-//! number or interface are handled in the order they came; all others may
-//! overtake. An event knows how many earlier ones it waits for, and each of
-//! those knows who waits for it, so nothing is searched when one is done.
+//! Events of one device, its ancestors, its descendants, one device number or one interface are handled in order of
+//! arrival. All others may overtake. Each event counts the earlier events it waits for and lists the events that wait
+//! for it, so completion needs no search.
 
 use crate::event::Event;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -19,15 +18,15 @@ struct Entry {
     dependents: Vec<Ticket>,
 }
 
-/// Events that came and are not done.
+/// Events that arrived and are not done.
 #[derive(Debug, Default)]
 pub struct Queue {
     next: Ticket,
     entries: HashMap<Ticket, Entry>,
     ready: VecDeque<Ticket>,
-    /// The latest event of a device path; children sort behind their parent.
+    /// The latest event of each device path. Children sort after their parent.
     paths: BTreeMap<String, Ticket>,
-    /// The latest event of another identity.
+    /// The latest event of each device number or interface.
     others: HashMap<String, Ticket>,
 }
 
@@ -80,7 +79,7 @@ impl Queue {
         self.entries.insert(ticket, entry);
     }
 
-    /// The next event that waits for nobody; it is in work until [`Self::done`].
+    /// The next event that waits for no other. It stays in the queue until [`Self::done`].
     pub fn pop(&mut self) -> Option<(Ticket, Event)> {
         let ticket = self.ready.pop_front()?;
         let entry = self.entries.get_mut(&ticket)?;
@@ -89,7 +88,7 @@ impl Queue {
         Some((ticket, event))
     }
 
-    /// The event was handled; those that waited for it come nearer.
+    /// Removes a handled event and releases the events that waited for it.
     pub fn done(&mut self, ticket: Ticket) {
         let Some(entry) = self.entries.remove(&ticket) else {
             return;
@@ -112,7 +111,7 @@ impl Queue {
         }
     }
 
-    /// How many events these are, with those that wait for them.
+    /// Number of these events and of all events that wait for them.
     pub fn held_up_by(&self, tickets: &[Ticket]) -> usize {
         let mut held_up: BTreeSet<Ticket> = BTreeSet::new();
         let mut next: Vec<Ticket> = tickets.to_vec();
@@ -127,21 +126,20 @@ impl Queue {
         held_up.len()
     }
 
-    /// Events that wait or are in work.
+    /// Number of events that wait or are in work.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 }
 
-/// The paths an event is about: where the device is, and where it was.
+/// The paths of an event: the device's current and previous path.
 fn paths(event: &Event) -> impl Iterator<Item = &str> {
     [Some(event.devpath.as_str()), event.property("DEVPATH_OLD")]
         .into_iter()
         .flatten()
 }
 
-/// Names that another path may have had: a device number or interface index
-/// is given again when its device went.
+/// Names that another device path may have had: the kernel reuses a device number or interface index after removal.
 fn keys(event: &Event) -> Vec<String> {
     event
         .id()

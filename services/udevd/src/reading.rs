@@ -1,5 +1,5 @@
-//! Reading what a block device holds, with a limit: a drive that is broken may keep who reads it for minutes, or for
-//! ever. It is read by a spare thread. Who wanted it goes on without it, and hears when it is there after all.
+//! Reads block devices with a timeout. A broken drive can block a read for minutes or for ever, so spare threads do the
+//! reads. After a timeout the caller goes on without the data, and a callback reports when the read has ended.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -8,33 +8,33 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// A drive that has to start its motor takes some ten seconds for it.
+/// Timeout of a read. A drive takes some ten seconds to spin up.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Devices that may hold up a thread.
+/// Limit of devices that block a thread.
 const MOST: usize = 16;
 
-/// A reader needs no more.
+/// Stack size of a reader thread in bytes.
 const STACK: usize = 128 * 1024;
 
-/// Reads a device; `None`: nothing can be read of it.
+/// Reads a device; `None` if it is unreadable.
 type Read = fn(&Path) -> Option<Vec<u8>>;
 
-/// Why a device was not read.
+/// Reason why a device was not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unread {
-    /// It holds up a thread, which tells when it is through.
+    /// The read blocks a thread. The callback reports when it ends.
     #[error("it does not answer; it is looked at again when it does")]
     Late,
-    /// Others hold up as many threads as there may be.
+    /// Other devices block as many threads as allowed.
     #[error("it is not read, as {MOST} others do not answer")]
     TooMany,
-    /// The kernel gives no thread.
+    /// The kernel refuses a new thread.
     #[error("it is not read, as no thread can be started")]
     NoThread,
 }
 
-/// The threads that read.
+/// The reader threads.
 #[derive(Debug)]
 pub struct Readers {
     read: Read,
@@ -43,7 +43,7 @@ pub struct Readers {
     held_up: Arc<HeldUp>,
 }
 
-/// The devices that hold up a thread.
+/// The devices that block a thread.
 #[derive(Debug, Default)]
 struct HeldUp(Mutex<BTreeSet<PathBuf>>);
 
@@ -53,7 +53,7 @@ impl HeldUp {
     }
 }
 
-/// A thread that waits for somebody who wants something read.
+/// A thread that waits for read requests.
 #[derive(Debug)]
 struct Reader {
     wanted: Sender<Wanted>,
@@ -62,12 +62,12 @@ struct Reader {
 
 struct Wanted {
     path: PathBuf,
-    /// What is done when nobody waits any more.
+    /// Called if the read ends after the timeout.
     late: Box<dyn FnOnce() + Send>,
 }
 
 impl Readers {
-    /// None yet: they are started when they are needed.
+    /// No thread yet; threads are started on demand.
     pub fn new(read: Read) -> Self {
         Self {
             read,
@@ -77,7 +77,7 @@ impl Readers {
         }
     }
 
-    /// Reads a device. `late` is called when it could be read, or not, after nobody waited for it any more.
+    /// Reads a device. `late` is called when a read that timed out has ended, successfully or not.
     ///
     /// # Errors
     /// See [`Unread`].
@@ -105,7 +105,7 @@ impl Readers {
             self.idle().push(reader);
             return Ok(answer);
         }
-        // Noted before the reader can notice that nobody waits.
+        // Recorded before the reader can see that the caller is gone.
         self.held_up.lock().insert(path.to_owned());
         Err(Unread::Late)
     }
@@ -116,7 +116,7 @@ impl Readers {
 
     fn start(&self) -> Result<Reader, Unread> {
         let (wanted, asked) = channel();
-        // Without a buffer: what was handed over was taken.
+        // Without a buffer a successful send proves that the caller took the answer.
         let (give, answer) = sync_channel(0);
         let (read, held_up) = (self.read, self.held_up.clone());
         thread::Builder::new()
@@ -128,7 +128,7 @@ impl Readers {
     }
 }
 
-/// Reads until nobody can ask any more, or nobody has waited for an answer.
+/// Serves read requests until the pool is gone, or a caller has timed out.
 fn serve(
     read: Read,
     asked: &Receiver<Wanted>,
@@ -165,7 +165,7 @@ mod tests {
         }
         assert_eq!(readers.idle().len(), 1, "one thread does for all");
 
-        // Opening a FIFO takes until somebody writes to it.
+        // Opening a FIFO blocks until a writer opens it.
         readers.limit = Duration::ZERO;
         assert!(readers.held_up.lock().is_empty());
         readers.idle().clear();
@@ -176,7 +176,7 @@ mod tests {
             let told = told.clone();
             let late = move || told.send(number).unwrap();
             assert_eq!(readers.read(&held_up, late), Err(Unread::Late));
-            // Nobody waits for it again.
+            // The second call does not wait for it.
             assert_eq!(readers.read(&held_up, never), Err(Unread::Late));
         }
         let full = readers.read(&path("good"), never);

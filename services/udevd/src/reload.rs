@@ -1,4 +1,4 @@
-//! Hearing that rule files changed (inotify(7)).
+//! Detects changed rule files (inotify(7)).
 
 use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init};
 use std::io;
@@ -7,20 +7,20 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use tracing::debug;
 
-/// Changes of the directories with rule files.
+/// Watches the directories of rule files.
 #[derive(Debug)]
 pub struct RuleWatch {
     inotify: OwnedFd,
 }
 
 impl RuleWatch {
-    /// Watches `directories`; one that is not there cannot be watched.
+    /// Watches `directories`. A missing directory is not watched.
     ///
     /// # Errors
-    /// When the kernel has no more inotify instances to give.
+    /// If the limit of inotify instances is reached.
     pub fn new(directories: &[PathBuf]) -> io::Result<Self> {
         let inotify = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-        // A file counts when it is complete.
+        // A file counts when it is written completely.
         let changes = WatchFlags::CLOSE_WRITE
             | WatchFlags::MOVED_TO
             | WatchFlags::MOVED_FROM
@@ -33,7 +33,7 @@ impl RuleWatch {
         Ok(Self { inotify })
     }
 
-    /// Whether a rule file came, changed or went since the last call, or may have.
+    /// Whether a rule file was added, changed or removed since the last call. True after a queue overflow, too.
     pub fn changed(&self) -> bool {
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut reader = Reader::new(&self.inotify, &mut buffer);
@@ -80,7 +80,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let watch = RuleWatch::new(&[directory.path().into()]).unwrap();
         let most = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
-        // The kernel joins equal events that follow each other.
+        // The kernel merges equal consecutive events, so the names alternate.
         for number in 0..=most.trim().parse().unwrap() {
             let name = if number % 2 == 0 { "a" } else { "b" };
             fs::write(directory.path().join(name), "").unwrap();

@@ -1,4 +1,4 @@
-//! Giving a network interface another name (rtnetlink(7), `RTM_SETLINK`).
+//! Renames a network interface (rtnetlink(7), `RTM_SETLINK`).
 
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{
@@ -8,20 +8,20 @@ use std::io;
 
 /// linux/rtnetlink.h: change a link.
 const SET_LINK: u16 = 19;
-/// linux/netlink.h: a request that wants an answer.
+/// linux/netlink.h: a request that asks for an acknowledgement.
 const REQUEST_WITH_ACK: u16 = 0x5;
-/// linux/if_link.h: the name.
+/// linux/if_link.h: the name attribute.
 const NAME: u16 = 3;
-/// linux/netlink.h: the type of the answer.
+/// linux/netlink.h: the type of the acknowledgement.
 const ERROR: u16 = 2;
 
-/// Headers of the message and of the link.
+/// Length in bytes of the message header and the link header.
 const HEADERS: usize = 32;
 
 /// Renames the interface with this index.
 ///
 /// # Errors
-/// The kernel's: the name is taken, the interface is up and in use, or gone.
+/// Those of the kernel: the name is taken, or the interface is up or gone.
 pub fn interface(index: u32, name: &str) -> io::Result<()> {
     // Netlink's protocol 0 is rtnetlink.
     let kind = SocketType::RAW;
@@ -58,7 +58,7 @@ fn request(index: u32, name: &str) -> Vec<u8> {
     message
 }
 
-/// The errno of an answer: 0 for success, `None` when it is none.
+/// The errno of an acknowledgement: 0 for success, `None` for another message.
 fn result(answer: &[u8]) -> Option<i32> {
     let kind = u16::from_ne_bytes(answer.get(4..6)?.try_into().ok()?);
     let errno = i32::from_ne_bytes(answer.get(16..20)?.try_into().ok()?);
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn rename_of_a_missing_interface_is_an_error() {
-        // No interface has this index, or none may be renamed by us.
+        // ENODEV: no interface has this index. EPERM: the test lacks the privilege.
         let error = interface(0x7fff_fff0, "lan0").unwrap_err();
         assert!(matches!(error.raw_os_error(), Some(1 | 19)), "{error}");
     }

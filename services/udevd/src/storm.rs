@@ -1,5 +1,4 @@
-//! A storm of events, as when a shelf of disks is plugged in: through the
-//! queue, the rules and the workers with bounded memory, and nothing is lost.
+//! An event storm, as from a new disk shelf, passes queue, rules and workers: memory is bounded and no event is lost.
 
 use crate::apply::{Handler, Roots};
 use crate::event::Event;
@@ -14,11 +13,11 @@ use std::{fs, thread};
 
 const DISKS: usize = 500;
 const EVENTS: usize = 10_000;
-/// As in the daemon.
+/// The daemon's value.
 const BOUND: usize = 2048;
 const WORKERS: usize = 3;
 
-/// What rule files say about disks.
+/// Rules for the disks of the storm.
 const RULES: &str = r#"
 ACTION=="remove", GOTO="end"
 SUBSYSTEM!="block", GOTO="end"
@@ -30,8 +29,8 @@ ENV{ROUND}="$env{ROUND}x"
 LABEL="end"
 "#;
 
-/// The kernel's text for event `number`: disks in turn, each comes, changes
-/// and, half of them, goes at last.
+/// The kernel's text of event `number`. Disks take turns: each is added, changed repeatedly, and half of them are
+/// removed at last.
 fn recorded(number: usize) -> String {
     let (disk, round, rounds) = (number % DISKS, number / DISKS, EVENTS / DISKS);
     let action = match round {
@@ -92,7 +91,7 @@ fn storm_of_10000_events_loses_no_event() {
         }
         let mut handled = 0;
         while handled < EVENTS {
-            // The socket always has more; what is taken is bounded.
+            // The socket always has more events; the queue is bounded.
             while arrived < EVENTS && queue.len() < BOUND {
                 queue.push(Event::parse(recorded(arrived).as_bytes()).unwrap());
                 arrived += 1;
@@ -116,12 +115,12 @@ fn storm_of_10000_events_loses_no_event() {
     every_event_counted(dev.path(), run.path());
 }
 
-/// Where `/dev` and `/run` are on a node, too.
+/// A temporary directory in memory, as `/dev` and `/run` on a node.
 fn in_memory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").unwrap()
 }
 
-/// A disk that stayed was seen in every round, one that went left nothing.
+/// Checks that a remaining disk saw every round, and that a removed disk left nothing.
 fn every_event_counted(dev: &Path, run: &Path) {
     let rounds = "x".repeat(EVENTS / DISKS);
     for disk in 0..DISKS {

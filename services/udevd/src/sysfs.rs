@@ -1,12 +1,11 @@
-//! Reading attributes of devices. The root is a parameter, so that recorded
-//! trees can stand in for `/sys`.
+//! Reads attributes of devices. The root is a parameter, so that recorded trees can replace `/sys`.
 
 use crate::event::{Event, Properties, pairs};
 use std::fs;
 use std::io::Read as _;
 use std::path::{Component, Path, PathBuf};
 
-/// Attributes are a page; binary ones (VPD pages) may be up to this.
+/// Read limit in bytes. A text attribute is at most one page; a binary one (a VPD page) may be this long.
 const MAX_ATTRIBUTE: u64 = 65536;
 
 /// A sysfs tree.
@@ -26,8 +25,7 @@ impl Sysfs {
         self.root.join(devpath.trim_start_matches('/'))
     }
 
-    /// A text attribute without white space at its ends; `None` when it is
-    /// absent, unreadable or empty.
+    /// A text attribute, trimmed. `None` if it is missing, unreadable or empty.
     pub fn text(&self, devpath: &str, attribute: &str) -> Option<String> {
         let bytes = self.bytes(devpath, attribute)?;
         let text = String::from_utf8_lossy(&bytes);
@@ -35,7 +33,7 @@ impl Sysfs {
         (!text.is_empty()).then(|| text.to_owned())
     }
 
-    /// An attribute as it is.
+    /// The bytes of an attribute.
     pub fn bytes(&self, devpath: &str, attribute: &str) -> Option<Vec<u8>> {
         let file = fs::File::open(self.path(devpath).join(attribute)).ok()?;
         let mut bytes = Vec::new();
@@ -43,7 +41,7 @@ impl Sysfs {
         Some(bytes)
     }
 
-    /// The beginning of an attribute: some devices do not bear that all of it is read.
+    /// The first bytes of an attribute. Reading the whole configuration space hangs some devices.
     pub fn head<const N: usize>(&self, devpath: &str, attribute: &str) -> Option<[u8; N]> {
         let mut bytes = [0; N];
         let mut file = fs::File::open(self.path(devpath).join(attribute)).ok()?;
@@ -51,7 +49,7 @@ impl Sysfs {
         Some(bytes)
     }
 
-    /// The last part of a link's target: `subsystem`, `driver`.
+    /// The last component of a link's target, for example of `subsystem` or `driver`.
     pub fn link(&self, devpath: &str, name: &str) -> Option<String> {
         let target = fs::read_link(self.path(devpath).join(name)).ok()?;
         Some(target.file_name()?.to_str()?.to_owned())
@@ -70,7 +68,7 @@ impl Sysfs {
         names
     }
 
-    /// Where the links in a directory lead to, as absolute paths; entries that are no links are left out.
+    /// Absolute targets of the links in a directory. Other entries are left out.
     pub fn targets(&self, devpath: &str) -> Vec<PathBuf> {
         let directory = self.path(devpath);
         let target = |name: String| {
@@ -82,8 +80,8 @@ impl Sysfs {
         self.names(devpath).into_iter().filter_map(target).collect()
     }
 
-    /// The device and those above it, nearest first. Directories between
-    /// devices (`…/block/`, `…/host0`'s class folders) are left out.
+    /// The device and its ancestors, nearest first. Directories between devices (`…/block/`, `…/host0`'s class folders)
+    /// are left out.
     pub fn chain(&self, devpath: &str) -> Vec<Ancestor> {
         let mut chain = Vec::new();
         let mut path = devpath.trim_end_matches('/');
@@ -100,7 +98,7 @@ impl Sysfs {
         chain
     }
 
-    /// The event `add` that sysfs remembers for a device.
+    /// An `add` event for a device, from its `uevent` file.
     pub fn event(&self, devpath: &str) -> Result<Event, crate::event::BadEvent> {
         let mut properties: Properties = self
             .bytes(devpath, "uevent")
@@ -114,7 +112,7 @@ impl Sysfs {
         Event::new(properties)
     }
 
-    /// `path` as a devpath: resolved, and below this tree.
+    /// `path` as a devpath, resolved; `None` if it is outside this tree.
     pub fn devpath(&self, path: &Path) -> Option<String> {
         let root = self.root.canonicalize().ok()?;
         let path = match path.strip_prefix("/devices") {
@@ -126,8 +124,8 @@ impl Sysfs {
     }
 }
 
-/// A link's target, seen from the link's directory, without looking at what there is: sysfs has no links to
-/// directories on the way.
+/// Resolves a link's target against the link's directory without file system access. sysfs has no symbolic links on the
+/// way.
 fn resolved(directory: &Path, target: &Path) -> PathBuf {
     let mut path = directory.to_owned();
     for part in target.components() {
@@ -139,12 +137,12 @@ fn resolved(directory: &Path, target: &Path) -> PathBuf {
     path
 }
 
-/// A device on the way up from another one.
+/// A device in the chain of another device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ancestor {
-    /// Its path.
+    /// Path of the device.
     pub devpath: String,
-    /// Its subsystem, empty when it has none.
+    /// Subsystem of the device, empty if it has none.
     pub subsystem: String,
 }
 

@@ -1,15 +1,15 @@
-//! A sysfs tree made for a test.
+//! A sysfs tree for tests.
 
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-/// Says that a test did not run, for want of something.
+/// Reports that a test is skipped for lack of a prerequisite.
 pub fn skip(what: &str) {
     eprintln!("skipped: this needs {what}");
 }
 
-/// A temporary tree, removed when dropped.
+/// A temporary sysfs tree, removed on drop.
 pub struct Tree {
     root: tempfile::TempDir,
 }
@@ -25,7 +25,7 @@ impl Tree {
         self.root.path()
     }
 
-    /// A directory with a uevent file and, if not empty, a subsystem.
+    /// Adds a directory with a uevent file and, unless `subsystem` is empty, a subsystem link.
     pub fn device(&self, devpath: &str, subsystem: &str) -> &Self {
         self.attribute(devpath, "uevent", "");
         let link = self.directory(devpath).join("subsystem");

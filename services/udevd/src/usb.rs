@@ -1,14 +1,12 @@
-//! Who a device on USB is: what its descriptors say, from sysfs.
+//! Identity of a USB device: its descriptors, read from sysfs.
 
 use crate::encode::{escaped, identifier};
 use crate::event::{Event, Properties};
 use crate::sysfs::Sysfs;
 
-/// The properties of the USB device that `event`'s device is, or is on:
-/// `ID_BUS`, `ID_VENDOR`, `ID_VENDOR_ENC`, `ID_VENDOR_ID`, the same of
-/// `ID_MODEL`, `ID_REVISION`, `ID_SERIAL`, `ID_SERIAL_SHORT`,
-/// `ID_USB_INTERFACES`, and of the interface between them
-/// `ID_USB_INTERFACE_NUM` and `ID_USB_DRIVER`. Empty when there is none.
+/// Properties of the USB device at or above `event`'s device: `ID_BUS`, `ID_VENDOR`, `ID_VENDOR_ENC`, `ID_VENDOR_ID`,
+/// the same of `ID_MODEL`, `ID_REVISION`, `ID_SERIAL`, `ID_SERIAL_SHORT`, `ID_USB_INTERFACES`. Adds
+/// `ID_USB_INTERFACE_NUM` and `ID_USB_DRIVER` of the interface between them. Empty without a USB device.
 pub fn identity(sysfs: &Sysfs, event: &Event) -> Properties {
     let mut found = Properties::new();
     let chain = sysfs.chain(&event.devpath);
@@ -26,7 +24,7 @@ pub fn identity(sysfs: &Sysfs, event: &Event) -> Properties {
     };
     let text = |name| sysfs.text(&device.devpath, name);
     let (vendor_id, model_id) = (text("idVendor"), text("idProduct"));
-    // Devices without strings are known by their numbers.
+    // A device without strings is identified by its numbers.
     let (vendor, model) = (
         text("manufacturer").or_else(|| vendor_id.clone()),
         text("product").or_else(|| model_id.clone()),

@@ -1,6 +1,5 @@
-//! Hearing that somebody wrote to a disk (inotify(7)): whoever closes a node
-//! that was open for writing may have made a file system, which the kernel does
-//! not tell. A node is only heard of while its device has it.
+//! Detects writes to disks (inotify(7)). A process that closes a node it wrote to may have made a file system, and the
+//! kernel sends no event for that. A node is watched only while its device exists.
 
 use rustix::fs::inotify::{
     CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init, remove_watch,
@@ -12,20 +11,20 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-/// Watched nodes.
+/// Watched device nodes.
 #[derive(Debug)]
 pub struct Watches {
     inotify: OwnedFd,
-    /// Devices by the kernel's number of their watch. Held while watching, so
-    /// that nothing is heard of a node before its device is known.
+    /// Devpaths by watch descriptor. Locked while a watch is added, so that no event arrives before its device is
+    /// known.
     devices: Mutex<BTreeMap<i32, String>>,
 }
 
 impl Watches {
-    /// Watches nothing yet.
+    /// An instance without watches.
     ///
     /// # Errors
-    /// When the kernel has no more inotify instances to give.
+    /// If the limit of inotify instances is reached.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
             inotify: init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?,
@@ -33,14 +32,14 @@ impl Watches {
         })
     }
 
-    /// Watches the node at `path` of the device, or no longer.
+    /// Watches the node at `path` of the device; with `wanted` false stops watching the device.
     ///
     /// # Errors
-    /// When the node is not there, or there are too many watches.
+    /// If the node is missing, or there are too many watches.
     pub fn set(&self, path: &Path, devpath: &str, wanted: bool) -> io::Result<()> {
         let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
         if wanted {
-            // A node that is watched already keeps its number.
+            // A watched node keeps its descriptor.
             let number = add_watch(&self.inotify, path, WatchFlags::CLOSE_WRITE)?;
             devices.insert(number, devpath.to_owned());
         } else {
@@ -53,18 +52,18 @@ impl Watches {
         Ok(())
     }
 
-    /// The devices whose nodes were written to since the last call, or may have been.
+    /// The devices whose nodes may have been written to since the last call.
     pub fn written(&self) -> Vec<String> {
         let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut reader = Reader::new(&self.inotify, &mut buffer);
         let mut written: Vec<String> = Vec::new();
         while let Ok(event) = reader.next() {
-            // The kernel had no room for more events: each may have been of any node.
+            // The kernel's queue overflowed: any node may have been written to.
             if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
                 written = devices.values().cloned().collect();
             }
-            // The node is gone, and its watch with it.
+            // The node and its watch are gone.
             if event.events().contains(ReadFlags::IGNORED) {
                 devices.remove(&event.wd());
             }
@@ -125,7 +124,7 @@ mod tests {
             watches.set(&path, name, true).unwrap();
         }
         let most = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
-        // The kernel joins equal events that follow each other.
+        // The kernel merges equal consecutive events, so the nodes alternate.
         for number in 0..=most.trim().parse().unwrap() {
             let path = dev.path().join(if number % 2 == 0 { "a" } else { "b" });
             drop(File::options().write(true).open(path).unwrap());

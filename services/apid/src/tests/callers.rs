@@ -1,4 +1,4 @@
-//! Whose call machined gets, and what of refused calls is in the audit log.
+//! The caller that machined is told of, and the audit lines of refused calls.
 
 use std::time::Instant;
 
@@ -42,7 +42,7 @@ async fn machined_gets_the_audit_identity_of_callers_except_for_read_calls() {
         node(&cluster, "b", Manner::Answer(2)).await,
     );
     let operator = cluster.client(&a, &["os:operator"]).await;
-    // Nobody names himself.
+    // A caller cannot name itself.
     let who = "roles=os:admin serial=1 from=1.2.3.4:5 via=-";
     let claimed = [("corten-caller", who)];
     operator.call(MEMORY, &claimed, &[]).await;
@@ -88,7 +88,7 @@ async fn repeatedly_refused_calls_share_an_audit_line() {
         .iter()
         .filter(|line| is_for(line, "result=PermissionDenied"));
     assert_eq!(refused.count(), 2, "{lines:#?}");
-    // What was done has a line each.
+    // Every executed call has its own line.
     let done = lines.iter().filter(|line| is_for(line, "roles=os:admin"));
     assert_eq!(done.count(), 3, "{lines:#?}");
     a.proxy

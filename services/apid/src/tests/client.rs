@@ -1,4 +1,4 @@
-//! Clients of a test's nodes: TLS as one likes, and calls of any bytes.
+//! Clients for the tests: any TLS configuration, any bytes.
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ use tonic::Status;
 use crate::frames::framed;
 use crate::reply::Body;
 
-/// Believes any server: what apid shows is looked at elsewhere.
+/// Trusts any server; other tests check apid's certificate.
 #[derive(Debug)]
 struct Anybody;
 
@@ -64,7 +64,7 @@ impl ServerCertVerifier for Anybody {
     }
 }
 
-/// A client that checks the server against `ca` unless it is `None`.
+/// TLS of a client that verifies the server against `ca`, or trusts any server if `ca` is `None`.
 pub(crate) fn tls(ca: Option<&Ca>, own: Option<&CertificateAndKey>) -> Arc<ClientConfig> {
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_protocol_versions(&[&rustls::version::TLS13])
@@ -94,14 +94,14 @@ pub(crate) fn tls(ca: Option<&Ca>, own: Option<&CertificateAndKey>) -> Arc<Clien
     Arc::new(config)
 }
 
-/// What of an answer comes before somebody reads it, in bytes.
+/// Window of an answer in bytes.
 const WINDOW: u32 = 32 * 1024;
 
 /// A client that sends any path, metadata and bytes.
 #[derive(Clone)]
 pub(crate) struct Client(SendRequest<Body>);
 
-/// An answer to the end.
+/// A complete answer.
 #[derive(Debug)]
 pub(crate) struct Answered {
     pub(crate) status: Status,
@@ -113,7 +113,7 @@ impl Client {
         Client::connect_from([127, 0, 0, 1], address, tls).await
     }
 
-    /// As one of the machines that the loopback network has sixteen million of.
+    /// Connects from an address of the loopback network, which has sixteen million.
     pub(crate) async fn connect_from(
         own: [u8; 4],
         address: SocketAddr,
@@ -162,7 +162,7 @@ impl Client {
         self.0.clone().send_request(request).await
     }
 
-    /// Calls with any headers and bytes, and reads to the end.
+    /// Calls with any headers and bytes; reads the answer to its end.
     pub(crate) async fn call_bytes(
         &self,
         path: &str,
@@ -173,7 +173,7 @@ impl Client {
         Ok(response.into_body().collect().await?.to_bytes())
     }
 
-    /// Calls and reads to the end.
+    /// Calls and reads the answer to its end.
     pub(crate) async fn try_call(
         &self,
         path: &str,
@@ -212,7 +212,7 @@ pub(crate) fn full(bytes: Bytes) -> Body {
 }
 
 impl Answered {
-    /// Every message of a good answer.
+    /// The messages of a successful answer.
     pub(crate) fn messages<M: prost::Message + Default>(&self) -> Vec<M> {
         assert_eq!(self.status.code(), tonic::Code::Ok, "{:?}", self.status);
         let mut rest = self.bytes.as_ref();

@@ -1,4 +1,4 @@
-//! Bytes of any kind, from callers and from other nodes: nothing panics, nothing is left behind.
+//! Random bytes from callers and other nodes: no panic and no leak.
 
 use bytes::Bytes;
 use corten_api::common::Data;
@@ -25,7 +25,7 @@ const DMESG: &str = "/machine.MachineService/Dmesg";
 /// Keys and values.
 type Pairs = Vec<(&'static str, Vec<u8>)>;
 
-/// Runs as many cases as the environment asks for (`make fuzz`), else `cases`.
+/// A runner of as many cases as the environment asks for (`make fuzz`), else `cases`.
 fn runner(cases: u32) -> TestRunner {
     let asked = Config {
         failure_persistence: None,
@@ -42,7 +42,7 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// Bytes that are now and then what they should be.
+/// Bytes, sometimes valid ones.
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         vec(any::<u8>(), 0..200),
@@ -110,7 +110,7 @@ fn labelled_replies_of_arbitrary_bytes_decode_and_name_their_node() {
     runner(2000).run(&replies, run).unwrap();
 }
 
-/// Metadata of the keys that mean something, with any values HTTP/2 lets through.
+/// Metadata with apid's keys, and any values that HTTP/2 allows.
 fn metadata() -> impl Strategy<Value = Pairs> {
     let key = prop_oneof![
         Just("node"),
@@ -172,7 +172,7 @@ fn arbitrary_calls_are_answered_or_cut_off_and_leak_nothing() {
         runtime.block_on(async {
             let client = cluster.client(&node, &["os:impersonator"]).await;
             let path = if stream { DMESG } else { MEMORY };
-            // Whether it was answered well is not asked here.
+            // The result of the call does not matter here.
             let _ = client.call_bytes(path, &headers(&pairs), body.into()).await;
             node.is_quiet().await;
         });

@@ -1,4 +1,4 @@
-//! What one caller can take from the others: nothing they need.
+//! One caller cannot exhaust what other callers need.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ const FEW: Bounds = Bounds {
     for_admins: 1,
 };
 
-/// A connection that says nothing.
+/// A connection that sends nothing.
 async fn mute(node: &Node, own: u8) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(([127, 0, 0, own], 0).into()).unwrap();
@@ -68,7 +68,7 @@ async fn flood_of_unauthenticated_connections_blocks_no_client() {
             ..Setup::default()
         };
         let node = cluster.node(setup).await;
-        // One peer gets four places; three of them all eight that strangers get.
+        // One peer gets four places; three peers take all eight places of strangers.
         let mut flood = join_all((0..20).map(|_| mute(&node, 2))).await;
         until(|| node.places.count() == (4, 4)).await;
         is_served(&cluster, &node, 9).await;
@@ -76,7 +76,7 @@ async fn flood_of_unauthenticated_connections_blocks_no_client() {
         flood.extend(join_all((0..40).map(|n| mute(&node, 3 + n % 5))).await);
         until(|| node.places.count() == (8, 8)).await;
         is_served(&cluster, &node, 9).await;
-        // Even one who comes from where the flood comes.
+        // Even a caller with the address of the flood.
         is_served(&cluster, &node, 2).await;
         drop(flood);
         until(|| node.places.count() == (0, 0)).await;
@@ -98,7 +98,7 @@ async fn flood_of_one_certificate_leaves_room_for_others() {
         let tls = tls(Some(&cluster.ca), Some(&own));
         Client::connect_from([127, 0, 0, 2], node.address, tls)
     };
-    // As many connections as there are for one peer, and as many calls.
+    // As many connections and calls as one peer may have.
     let mut clients = Vec::new();
     while node.places.count().0 < FEW.each {
         clients.push(connect().await.unwrap());
@@ -120,7 +120,7 @@ async fn flood_of_one_certificate_leaves_room_for_others() {
         held.push(response);
     }
     assert_eq!(held.len(), 20);
-    // One call to several nodes counts as several.
+    // A call to two nodes counts as two.
     let nodes = [("nodes", "127.0.0.1"), ("nodes", "node")];
     let refused = clients[0].call(MEMORY, &nodes, &[]).await.status;
     assert_eq!(refused.code(), Code::ResourceExhausted);
@@ -153,7 +153,7 @@ async fn reader_with_many_addresses_leaves_room_for_admins() {
         Ok(client) => client.send(MEMORY, &[], full(framed(&[]))).await.ok(),
         Err(_) => None,
     };
-    // Six of one certificate, and two of another: what is left is not for readers.
+    // Six calls of one certificate and two of another; the rest is reserved for administrators.
     let mut held = Vec::new();
     for (certificate, count) in [(0, 6), (1, 2)] {
         for from in 2..2 + count {
@@ -175,7 +175,7 @@ async fn reader_with_many_addresses_leaves_room_for_admins() {
     }
 }
 
-/// So many bytes of a message of a MiB more, whose end does not come.
+/// The first `length` bytes of a message that is one MiB longer; the rest never arrives.
 fn half(length: usize) -> Body {
     let whole = framed(&vec![b'#'; length + (1 << 20)]);
     let pieces = whole.chunks(1 << 20).take(length >> 20);
@@ -203,7 +203,7 @@ async fn hostile_requests_that_do_not_end_leave_room_for_configs() {
     };
     let refused = Some("8".to_owned());
     let (flood, other) = (stranger(2).await.unwrap(), stranger(3).await.unwrap());
-    // What a method does not take is not waited for.
+    // An oversized request is refused before it has arrived.
     let long = full(framed(&vec![0; SMALL + 1]));
     assert_eq!(code(&flood, MEMORY, long).await, refused);
     assert_eq!(code(&flood, MEMORY, half(1 << 20)).await, refused);
@@ -211,7 +211,7 @@ async fn hostile_requests_that_do_not_end_leave_room_for_configs() {
     let unfinished = tokio::spawn(async move { begun.send(APPLY, &[], half(20 << 20)).await });
     until(|| node.proxy.requests.in_use() >= 20 << 20).await;
     assert_eq!(code(&flood, APPLY, half(20 << 20)).await, refused);
-    // A config as long as most are comes through from there, and a long one from elsewhere.
+    // The flooding peer can still send a typical config, and another peer a long one.
     for (client, length) in [(&flood, SMALL), (&other, 20 << 20)] {
         let config = full(framed(&vec![b'#'; length]));
         assert_eq!(code(client, APPLY, config).await, None);
@@ -235,7 +235,7 @@ async fn oversized_metadata_and_messages_are_refused() {
             StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE
         );
     }
-    // A list of 1,024 nodes by IPv6 address is not too much; one more is.
+    // A list of 1,024 nodes by IPv6 address passes the limit of metadata; one more does not.
     let address = "2001:0db8:0000:0000:0000:0000:0000:0001";
     for (count, expected) in [
         (1024, Code::PermissionDenied),
@@ -269,7 +269,7 @@ async fn oversized_metadata_and_messages_are_refused() {
     node.is_quiet().await;
 }
 
-/// A machined whose host name is so long, in bytes.
+/// A machined whose host name has `length` bytes.
 fn long(length: usize) -> Manner {
     let reply = api::HostnameResponse {
         messages: vec![api::Hostname {
@@ -299,7 +299,7 @@ async fn unread_answer_counts_against_the_quota_until_sent() {
     assert_eq!(code, Code::ResourceExhausted);
     drop(held);
     node.is_quiet().await;
-    // A stream's message, too.
+    // A message of a stream, too.
     node.machined
         .now(Manner::Bytes(vec![framed(&data(&vec![b'x'; 7 << 20]))]));
     let asked = [("nodes", "127.0.0.1")];
@@ -334,7 +334,7 @@ async fn long_answers_are_merged_up_to_the_memory_quota() {
     let failed: Vec<_> = three.iter().flatten().collect();
     assert_eq!(failed, [&Code::ResourceExhausted]);
     node.is_quiet().await;
-    // Alone, it is passed on whatever its length.
+    // A call to a single node passes an answer of any length.
     let alone = client.call(HOSTNAME, &[("node", "127.0.0.1")], &[]).await;
     assert_eq!(alone.messages::<api::HostnameResponse>().len(), 1);
 }

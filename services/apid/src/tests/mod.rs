@@ -1,4 +1,4 @@
-//! The daemon as a whole, on loopback ports, before machineds that do as they are told.
+//! The whole daemon on loopback ports, in front of scripted machineds.
 
 mod callers;
 pub(crate) mod client;

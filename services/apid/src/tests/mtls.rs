@@ -1,4 +1,4 @@
-//! Who comes in by which certificate, with a client of the usual kind.
+//! Access by client certificate, with tonic's client.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -68,14 +68,14 @@ fn with(pairs: &[(&'static str, &str)]) -> Request<()> {
 async fn mtls_call_has_the_roles_of_the_certificate() {
     let world = world(false).await;
     let mut reader = world.with_roles(&["os:reader", "unknown"]).await;
-    // Whatever the caller claims, machined hears what the certificate says.
+    // machined gets the roles of the certificate, whatever the caller claims.
     let claimed = with(&[("talos-role", "os:admin")]);
     let reply = reader.hostname(claimed).await.unwrap().into_inner();
     assert_eq!(reply.messages[0].hostname, "os:reader");
     assert!(reply.messages[0].metadata.is_none());
     let memory = reader.memory(()).await.unwrap().into_inner();
     assert_eq!(memory.messages[0].meminfo.as_ref().unwrap().memtotal, 4096);
-    // The stream arrives frame by frame, and so does how it ends.
+    // The stream arrives frame by frame, and so does its status.
     let mut lines = reader
         .dmesg(api::DmesgRequest::default())
         .await
@@ -159,7 +159,7 @@ async fn clients_without_an_accepted_certificate_are_refused() {
             "{refused:?}"
         );
     }
-    // And a client does not talk to a server it does not know.
+    // A client rejects an unknown server.
     let own = world.cluster.certificate(&["os:admin"]);
     let mut client = client(world.node.address, tls(Some(&new_ca()), Some(&own))).await;
     client.memory(()).await.unwrap_err();
@@ -169,7 +169,7 @@ async fn clients_without_an_accepted_certificate_are_refused() {
 async fn maintenance_mode_allows_anonymous_reads_and_apply_config() {
     let world = world(true).await;
     let mut anybody = client(world.node.address, tls(None, None)).await;
-    // Routing is off: the metadata means nothing.
+    // Routing is off: the metadata is ignored.
     let reply = anybody
         .hostname(with(&[("node", "192.0.2.9")]))
         .await
@@ -204,7 +204,7 @@ async fn new_certificates_are_used_without_a_restart() {
         .memory(())
         .await
         .unwrap();
-    // ...good ones do: the old authority's clients stay outside.
+    // ...valid ones do: clients of the old authority are refused.
     let next = new_ca();
     write_identity(world.node.directory.path(), &next, "node", true);
     world

@@ -1,4 +1,4 @@
-//! How long is waited: for nodes that say nothing, and for streams whose certificate is accepted no more.
+//! Timeouts: of silent nodes, and of streams whose certificate is no longer accepted.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -27,7 +27,7 @@ async fn silent_nodes_do_not_delay_later_nodes() {
     let good = node(&cluster, "good", Manner::Answer(2)).await;
     let slow = node(&cluster, "slow", Manner::Silent).await;
     let reader = cluster.client(&entry, &["os:reader"]).await;
-    // More than are connected to at once, and more than a connection has places for.
+    // More nodes than are connected to at once, and more calls than one connection has slots.
     let mut asked = vec![("nodes", "slow"); 150];
     asked.push(("nodes", "good"));
     asked.push(("grpc-timeout", "8S"));
@@ -45,11 +45,11 @@ async fn silent_nodes_do_not_delay_later_nodes() {
 async fn own_answer_does_not_wait_for_unreachable_nodes() {
     let cluster = Cluster::new();
     let entry = node(&cluster, "entry", Manner::Answer(1)).await;
-    // Takes connections, and says nothing of TLS.
+    // Accepts connections but does not speak TLS.
     let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
     cluster.name("mute", mute.local_addr().unwrap());
     let reader = cluster.client(&entry, &["os:reader"]).await;
-    // More than are connected to at once, and less time than connecting has.
+    // More nodes than are connected to at once, and a deadline shorter than the connect timeout.
     let mut asked = vec![("nodes", "mute"); 130];
     asked.push(("nodes", "127.0.0.1"));
     asked.push(("grpc-timeout", "3S"));
@@ -59,7 +59,7 @@ async fn own_answer_does_not_wait_for_unreachable_nodes() {
     assert_eq!(rows[130], ("127.0.0.1".to_owned(), Ok(1)));
 }
 
-/// A way to `address` that goes no further than itself until it may.
+/// A proxy to `address` that forwards nothing until `may_go_on` is true.
 async fn detour(address: SocketAddr, may_go_on: watch::Receiver<bool>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let here = listener.local_addr().unwrap();
@@ -89,7 +89,7 @@ async fn slow_reader_does_not_block_other_callers_of_a_node() {
     let idle = cluster.client(&entry, &["os:reader"]).await;
     let nodes = [("nodes", "127.0.0.1,far")];
     let unread = idle.send(DMESG, &nodes, full(framed(&[]))).await.unwrap();
-    // Until this node's lines have filled the way to him, while the other is still connected to.
+    // Until this node's lines have filled the caller's window, while the other node is still being connected to.
     sleep(Duration::from_millis(500)).await;
     may_go_on.send_replace(true);
     let other = cluster.client(&entry, &["os:reader"]).await;
@@ -114,7 +114,7 @@ async fn stream_that_does_not_begin_fails_alone() {
     let entry = cluster.node(setup).await;
     let mute = node(&cluster, "mute", Manner::Mute).await;
     let reader = cluster.client(&entry, &["os:reader"]).await;
-    // The caller himself says nothing of time.
+    // A call without a deadline.
     let asked = [("nodes", "127.0.0.1,mute")];
     let lines: Vec<Data> = reader.call(DMESG, &asked, &[]).await.messages();
     let metadata = |line: &Data| line.metadata.clone().unwrap();
@@ -142,7 +142,7 @@ async fn streams_end_when_their_certificate_is_no_longer_accepted() {
     }
     let mut answering = b.machined.answering.subscribe();
     answering.wait_for(|calls| *calls == 2).await.unwrap();
-    // The authority is withdrawn, which the next call is told.
+    // The authority is withdrawn; the next call is refused.
     let next = cluster.with_new_authority();
     write_identity(a.directory.path(), &next.ca, "a", true);
     let refused = reader.call(MEMORY, &[], &[]).await.status;

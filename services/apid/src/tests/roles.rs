@@ -1,5 +1,4 @@
-//! The whole table: every method, with every role and every fault a certificate can have, through real
-//! handshakes.
+//! The complete table: every method with every role, and every fault of a certificate, through real handshakes.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -13,7 +12,7 @@ use tonic::Code;
 use super::client::{Client, tls};
 use super::support::{Cluster, Node, Setup, new_ca};
 
-/// What an Organization can be: each role, none, and one nobody knows.
+/// Values of Organization: each role, none, and an unknown one.
 fn organizations() -> Vec<Vec<&'static str>> {
     let each = Role::ALL.map(|role| vec![role.name()]);
     [each.into(), vec![vec![], vec!["os:root"]]].concat()
@@ -28,7 +27,7 @@ fn paths() -> impl Iterator<Item = &'static str> {
     METHODS.iter().map(|method| method.path).chain(unlisted)
 }
 
-/// Calls everything at once; who was answered what.
+/// Calls every method concurrently; returns the status of each.
 async fn call_all(client: &Client, metadata: &[(&'static str, &str)]) -> Vec<(String, Code)> {
     join_all(paths().map(async |path| {
         let answered = client.call(path, metadata, &[]).await;
@@ -37,7 +36,7 @@ async fn call_all(client: &Client, metadata: &[(&'static str, &str)]) -> Vec<(St
     .await
 }
 
-/// What machined heard of since the last look.
+/// The paths machined got since the last call of this function.
 fn heard(node: &Node, before: &mut usize) -> BTreeSet<String> {
     let seen = node.machined.seen();
     let new = seen[*before..].iter().map(|seen| seen.path.clone());
@@ -58,7 +57,7 @@ async fn every_method_is_allowed_or_refused_by_role() {
             .filter_map(|name| Role::parse(name))
             .collect();
         let expected = |path: &str| match (allows(path, &roles, false), path) {
-            // A certificate that speaks for others, and for nobody just now.
+            // A forwarding node's certificate, without the roles of a caller.
             _ if roles == [Role::Impersonator] => Code::PermissionDenied,
             (false, _) => Code::PermissionDenied,
             (true, path) if METHODS.iter().all(|method| method.path != path) => Code::Unimplemented,
@@ -74,7 +73,8 @@ async fn every_method_is_allowed_or_refused_by_role() {
             .collect();
         assert_eq!(heard(&node, &mut before), passed, "{organizations:?}");
     }
-    // What no table has, not even an administrator gets through, nor what he could do on another's behalf.
+    // No caller may call an unlisted method, not even an administrator or a forwarding node with an administrator's
+    // roles.
     let speaker = cluster.client(&node, &["os:impersonator"]).await;
     for role in Role::ALL {
         for (path, code) in call_all(&speaker, &[("talos-role", role.name())]).await {
@@ -98,7 +98,7 @@ async fn every_method_is_allowed_or_refused_in_maintenance_mode() {
     };
     let node = cluster.node(setup).await;
     let admin = cluster.certificate(&["os:admin"]);
-    // A certificate means nothing, and neither do metadata: no roles, no other nodes.
+    // Certificates and metadata are ignored: no roles, no other nodes.
     for own in [None, Some(&admin)] {
         let anybody = Client::connect(node.address, tls(None, own)).await.unwrap();
         let claims = [
@@ -122,7 +122,7 @@ async fn every_method_is_allowed_or_refused_in_maintenance_mode() {
     );
 }
 
-/// A certificate as nobody of ours makes it.
+/// A certificate that `corten_pki` does not make.
 fn with_usages(
     ca: &Ca,
     organizations: &[&str],
@@ -138,7 +138,7 @@ fn with_usages(
     }
     params.not_after = (SystemTime::now() + NODE_LIFETIME).into();
     params.extended_key_usages = usages.to_vec();
-    // PKCS#8 under the name the API's keys have.
+    // The API's keys are PKCS#8 with another PEM label; rcgen reads only the usual one.
     let authority = ca.pem().key.replace("ED25519 PRIVATE KEY", "PRIVATE KEY");
     let authority = KeyPair::from_pem(&authority).unwrap();
     let issuer = Issuer::from_ca_cert_pem(&ca.pem().crt, authority).unwrap();
@@ -175,7 +175,7 @@ async fn faulty_certificate_is_refused_for_every_method() {
         ];
         for (fault, own) in faults {
             let tls = tls(Some(ca), own.as_ref());
-            // TLS 1.3 tells a client of its refusal only after its own part of the handshake.
+            // TLS 1.3 reports the refusal after the client's own part of the handshake.
             let Ok(client) = Client::connect(node.address, tls).await else {
                 continue;
             };
@@ -190,7 +190,7 @@ async fn faulty_certificate_is_refused_for_every_method() {
         }
     }
     assert_eq!(node.machined.seen(), []);
-    // It was the fault: the same certificates without one open the door.
+    // A certificate without the fault is accepted.
     let good = with_usages(ca, &["os:reader"], &[ClientAuth]);
     let reader = Client::connect(node.address, tls(Some(ca), Some(&good)))
         .await

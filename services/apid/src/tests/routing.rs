@@ -1,4 +1,4 @@
-//! Calls for other nodes: one, several, and what those cost that do not do their part.
+//! Calls for other nodes: one, several, and nodes that misbehave.
 
 use std::net::SocketAddr;
 
@@ -33,13 +33,13 @@ pub(super) async fn node(cluster: &Cluster, name: &'static str, manner: Manner) 
     cluster.node(setup).await
 }
 
-/// An address where nobody listens.
+/// An address without a listener.
 async fn nowhere() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     listener.local_addr().unwrap()
 }
 
-/// What a merged reply says of each node: its memory, or how it failed.
+/// The rows of a merged reply: each node's memory, or its error.
 pub(super) fn rows(reply: &api::MemoryResponse) -> Vec<(String, Result<u64, Code>)> {
     reply
         .messages
@@ -67,7 +67,7 @@ async fn call_is_forwarded_with_the_roles_of_the_caller() {
     let reply = reader.call(MEMORY, &[("node", "b")], &[]).await;
     let reply: Vec<api::MemoryResponse> = reply.messages();
     assert_eq!(reply[0].messages[0].meminfo.as_ref().unwrap().memtotal, 2);
-    // Answers of one node have no label; the client knows whom it asked.
+    // The answer of one node has no label; the client knows which node it asked.
     assert!(reply[0].messages[0].metadata.is_none());
     let claimed = [("node", "b"), ("talos-role", "os:admin")];
     let reply = reader.call(HOSTNAME, &claimed, &[]).await;
@@ -76,13 +76,13 @@ async fn call_is_forwarded_with_the_roles_of_the_caller() {
     assert!(a.machined.seen().is_empty());
     assert!(b.machined.seen().iter().all(|seen| !seen.proxied));
 
-    // A stream, and how it ends, come through as they are.
+    // A stream and its status are passed on unchanged.
     let lines = reader.call(DMESG, &[("node", "b")], &[]).await;
     assert_eq!(lines.status.code(), Code::Aborted);
     let all = [framed(&data(b"one\n")), framed(&data(b"two\n"))].concat();
     assert_eq!(lines.bytes, all);
 
-    // What the caller may not do, the other node never hears of.
+    // A forbidden call never reaches the other node.
     let before = b.machined.seen().len();
     let refused = reader.call(APPLY, &[("node", "b")], &[]).await;
     assert_eq!(refused.status.code(), Code::PermissionDenied);
@@ -110,7 +110,7 @@ async fn several_single_targets_and_invalid_names_are_refused() {
     let image = "/machine.ImageService/List";
     let refused = reader.call(image, &[("nodes", "a")], &[]).await;
     assert_eq!(refused.status.code(), Code::InvalidArgument);
-    // Already forwarded: it is answered here whatever else it says.
+    // A forwarded call is answered here whatever its routing metadata.
     let here = [("proxyfrom", "b"), ("node", "c")];
     assert_eq!(
         reader.call(MEMORY, &here, &[]).await.status.code(),
@@ -171,11 +171,11 @@ async fn dead_slow_and_misbehaving_nodes_fail_only_their_own_rows() {
     let asked = [("nodes", "liar"), ("nodes", "good")];
     let whole = memory_reply(9);
     for lie in [
-        // No frame; a frame's beginning; one that says it is longer than may be.
+        // No frame; a truncated frame; a frame longer than the limit.
         vec![Bytes::from_static(b"HTTP/1.1 200 OK")],
         vec![framed(&whole).slice(..7)],
         vec![Bytes::from_static(&[0, 0xff, 0xff, 0xff, 0xff])],
-        // Nothing; two answers; something else; a list whose inside cannot be read; and one that is much.
+        // Nothing; two replies; another type; a list with an unreadable element; and a very long one.
         Vec::new(),
         vec![framed(&whole), framed(&whole)],
         vec![framed(b"something else")],
@@ -189,7 +189,7 @@ async fn dead_slow_and_misbehaving_nodes_fail_only_their_own_rows() {
         };
         assert!(of_liar.is_err() && *of_good == Ok(2), "{lie:?}: {reply:?}");
     }
-    // In another's name: the label is that of who said it.
+    // A lie: the element gets the label of the node that sent it.
     let lie = api::Memory {
         metadata: Some(Metadata {
             hostname: "good".into(),
@@ -207,7 +207,7 @@ async fn dead_slow_and_misbehaving_nodes_fail_only_their_own_rows() {
         rows(&reply[0]),
         [("liar".to_owned(), Ok(0)), ("good".to_owned(), Ok(2))]
     );
-    // Without end.
+    // An endless stream.
     liar.machined.now(Manner::Endless(memory_reply(9).into()));
     let reply: Vec<api::MemoryResponse> = reader.call(MEMORY, &asked, &[]).await.messages();
     assert_eq!(
@@ -319,14 +319,14 @@ async fn node_connections_are_shared_and_reopened_with_a_new_certificate() {
     };
     futures_util::future::join_all((0..20).map(|_| call(&reader))).await;
     assert_eq!((a.proxy.peers.kept(), b.places.count()), (1, (1, 0)));
-    // The whole cluster gets a new authority; the old one's connections are of no use to it.
+    // The cluster gets a new authority; connections of the old one are useless to it.
     let next = cluster.with_new_authority();
     for (node, name) in [(&a, "a"), (&b, "b")] {
         write_identity(node.directory.path(), &next.ca, name, true);
     }
     let refused = reader.call(MEMORY, &[("node", "b")], &[]).await.status;
     assert_eq!(refused.code(), Code::Unauthenticated);
-    // Its connection is ended, so that it comes again with another certificate.
+    // The connection is closed, so that the client reconnects with another certificate.
     while reader.try_call(MEMORY, &[], &[]).await.is_ok() {}
     call(&next.client(&a, &["os:reader"]).await).await;
     assert_eq!(a.proxy.peers.kept(), 1);
@@ -393,7 +393,7 @@ async fn changing_calls_are_audited_without_their_content() {
         );
         assert!(!line.contains("s3cret"));
     }
-    // The other node knows by whom it came, and in whose roles.
+    // The other node knows the forwarding node and the caller's roles.
     let there = b.audit.lock().unwrap().clone();
     assert_eq!(there.len(), 2);
     for line in there {
@@ -401,7 +401,7 @@ async fn changing_calls_are_audited_without_their_content() {
             line.contains(" roles=os:operator ") && line.contains(" via=127.0.0.1:50000 "),
             "{line}"
         );
-        // Who acts there is told by whose certificate came with the call, beside the node's own.
+        // The original caller is known from the certificate that came with the call, besides the node's own.
         assert!(line.contains(&format!(" for={serial} nodes=")), "{line}");
         assert!(!line.contains(&format!(" serial={serial} ")), "{line}");
     }

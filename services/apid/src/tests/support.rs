@@ -1,4 +1,4 @@
-//! Nodes for tests: apid on a loopback port before a machined that does as it is told; and their clients.
+//! Nodes for tests: apid on a loopback port in front of a scripted machined; and their clients.
 
 use std::collections::HashMap;
 use std::io;
@@ -39,45 +39,45 @@ use crate::server::{BOUNDS, Server};
 use crate::upstream::Upstream;
 use crate::{CALLS, MEMORY, REQUESTS};
 
-/// What a machined does with a call.
+/// Behaviour of a machined.
 #[derive(Debug, Clone)]
 pub(crate) enum Manner {
-    /// Answers; this much memory it says it has.
+    /// Answers; `Memory` reports this amount.
     Answer(i64),
-    /// Accepts the call and says nothing.
+    /// Accepts the call and never answers.
     Silent,
-    /// Does not even accept it.
+    /// Does not even accept the call.
     Mute,
-    /// These bytes in a body that ends well.
+    /// Sends these bytes and a successful status.
     Bytes(Vec<Bytes>),
-    /// This message again and again, without end.
+    /// Repeats this message for ever.
     Endless(Bytes),
 }
 
-/// A call as a machined got it.
+/// A call as machined received it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) path: String,
     pub(crate) roles: String,
     pub(crate) proxied: bool,
-    /// Who calls, as machined is told.
+    /// The caller as machined is told.
     pub(crate) caller: Option<String>,
-    /// How many certificates of his came with it, and the first.
+    /// Number of the caller's certificates with the call, and the first one.
     pub(crate) certificates: (usize, Option<HeaderValue>),
     /// Length of the first message, if it was read.
     pub(crate) length: usize,
 }
 
-/// The machined of a test's node.
+/// machined of a test node.
 #[derive(Debug, Clone)]
 pub(crate) struct Machined {
     manner: Arc<Mutex<Manner>>,
     seen: Arc<Mutex<Vec<Seen>>>,
-    /// Calls that it is still answering.
+    /// Number of calls being answered.
     pub(crate) answering: watch::Sender<usize>,
 }
 
-/// Counts an answer as long as it lives.
+/// Counts an answer until it is dropped.
 struct Answering(watch::Sender<usize>);
 
 impl Drop for Answering {
@@ -166,7 +166,7 @@ impl Machined {
     }
 }
 
-/// What a machined answers that does its work.
+/// The answer of a machined that works.
 fn answer(path: &str, roles: &str, memory: i64, length: usize) -> (Vec<Vec<u8>>, Status) {
     let ok = Status::new(tonic::Code::Ok, "");
     match path.rsplit('/').next().unwrap() {
@@ -222,7 +222,7 @@ pub(crate) fn data(bytes: &[u8]) -> Vec<u8> {
     data.encode_to_vec()
 }
 
-/// How a node is to be.
+/// Properties of a node.
 pub(crate) struct Setup {
     pub(crate) name: &'static str,
     pub(crate) maintenance: bool,
@@ -253,7 +253,7 @@ pub(crate) struct Cluster {
     addresses: Arc<Mutex<HashMap<String, SocketAddr>>>,
 }
 
-/// A node that serves.
+/// A running node.
 pub(crate) struct Node {
     pub(crate) directory: TempDir,
     pub(crate) address: SocketAddr,
@@ -267,7 +267,7 @@ pub(crate) fn new_ca() -> Ca {
     Ca::generate(Algorithm::Ed25519, "talos", "", SystemTime::now()).unwrap()
 }
 
-/// What machined gives apid.
+/// Writes the files that machined gives apid.
 pub(crate) fn write_identity(directory: &Path, ca: &Ca, name: &str, control_plane: bool) {
     let names = ["127.0.0.1".to_owned(), name.to_owned()];
     let now = SystemTime::now();
@@ -309,7 +309,7 @@ impl Cluster {
         })
     }
 
-    /// Where a name leads to.
+    /// Sets the address of a name.
     pub(crate) fn name(&self, name: &str, address: SocketAddr) {
         let mut addresses = self.addresses.lock().unwrap();
         addresses.insert(name.to_owned(), address);
@@ -368,7 +368,7 @@ impl Cluster {
 }
 
 impl Node {
-    /// Waits until nothing is left of any call: here, and at machined.
+    /// Waits until no call is left, here and at machined.
     pub(crate) async fn is_quiet(&self) {
         let mut answering = self.machined.answering.subscribe();
         answering.wait_for(|count| *count == 0).await.unwrap();

@@ -1,4 +1,4 @@
-//! Looking for a volume whose device appears late.
+//! Retries a search for a config source, such as a volume whose device appears late.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use corten_base::console;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-/// Between the looks, 31 s together: a BMC's virtual CD and a USB disk behind two hubs take up to twenty. For
-/// longer a machine without the volume would not serve the operator who is to mend that.
+/// Pauses between attempts, 31 s in total. A BMC's virtual CD or a USB disk behind two hubs takes up to 20 s to appear.
+/// A longer search would delay the API through which the operator repairs a machine without the volume.
 const PAUSES: [Duration; 5] = [
     Duration::from_secs(1),
     Duration::from_secs(2),
@@ -16,11 +16,11 @@ const PAUSES: [Duration; 5] = [
     Duration::from_secs(16),
 ];
 
-/// Looks for what `shown` names, for half a minute or until it is found; the console hears why it is looked for
-/// again. `find` looks once, on a thread where it may block.
+/// Runs `find` until it finds the source, for half a minute at most. The console reports the reason for each retry and
+/// names the source as `shown`. `find` makes one attempt, on a thread where it may block.
 ///
 /// # Errors
-/// Those of the last look.
+/// Those of the last attempt.
 pub async fn look<T: Send + 'static>(
     shown: &str,
     find: impl Fn() -> Result<Option<T>, String> + Clone + Send + 'static,
@@ -63,7 +63,7 @@ mod tests {
 
     const AT_ONCE: [Duration; 2] = [Duration::ZERO; 2];
 
-    /// What is found when the looks find this one after the other, and what was said.
+    /// Plays the results `looks` one after the other. Returns the final result and the console's lines.
     async fn looked(
         looks: &'static [Result<Option<u8>, &str>],
     ) -> (Result<Option<u8>, String>, Vec<String>) {

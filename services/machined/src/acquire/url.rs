@@ -1,4 +1,4 @@
-//! A config from a server.
+//! Downloads a config from a server: fills the placeholders of the URL, and keeps its secrets out of every text.
 
 use std::fs;
 use std::path::Path;
@@ -11,11 +11,11 @@ use ureq::Agent;
 
 use super::{LARGEST, word};
 
-/// From the name's resolution to the last byte.
+/// Timeout of a whole request, from name resolution to the last byte.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What of a value is encoded: all but what RFC 3986 leaves unreserved (section 2.3), and the colons of a MAC, which
-/// mean nothing behind the host.
+/// Characters of a value that are percent-encoded: all but the unreserved ones (RFC 3986, section 2.3) and the colons
+/// of a MAC address, which have no meaning after the host.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -23,23 +23,23 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'~')
     .remove(b':');
 
-/// What a URL may ask for about this machine.
+/// Facts about this machine that a URL's placeholders may name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// SMBIOS type 1.
+    /// System UUID (SMBIOS type 1), in lower case.
     pub uuid: String,
-    /// SMBIOS type 1.
+    /// Serial number (SMBIOS type 1).
     pub serial: String,
-    /// Of the first link that is a device.
+    /// MAC address of the first network link, by name, that belongs to a device.
     pub mac: String,
-    /// The node's name now.
+    /// Current host name of the node.
     pub hostname: String,
-    /// META 0x0b.
+    /// Value of META tag 0x0b.
     pub code: String,
 }
 
 impl Facts {
-    /// What the kernel knows.
+    /// Reads the hardware's facts from sysfs; the caller supplies the others.
     #[must_use]
     pub fn read(sysfs: &Path, hostname: String, code: String) -> Facts {
         let dmi = sysfs.join("class/dmi/id");
@@ -65,9 +65,9 @@ fn first_mac(class: &Path) -> String {
         .unwrap_or_default()
 }
 
-/// Puts the facts into the placeholders, `${uuid}` for instance, whatever their case. A query's `uuid=` without
-/// a value gets it too. Behind the host, where a blank or an `&` would end what it stands in, a value is
-/// percent-encoded.
+/// Replaces the placeholders of `template`, such as `${uuid}`, by the facts, regardless of case. A query parameter
+/// `uuid=` without a value gets the UUID too. After the host a value is percent-encoded: a blank or an `&` in it would
+/// end the path segment or the parameter.
 pub(super) fn fill(template: &str, facts: &Facts) -> String {
     let known = [
         ("${uuid}", &facts.uuid),
@@ -111,7 +111,7 @@ pub(super) fn fill(template: &str, facts: &Facts) -> String {
     format!("{base}?{}", pairs.join("&"))
 }
 
-/// A URL without what may be a secret: user, password, query.
+/// A URL without its parts that may be secret: user, password, query, fragment.
 #[must_use]
 pub fn shown(template: &str) -> String {
     let plain = template.split(['?', '#']).next().unwrap_or_default();
@@ -127,15 +127,15 @@ pub fn shown(template: &str) -> String {
     }
 }
 
-/// Asks once. A redirect is followed.
+/// Makes one GET request and follows redirects.
 ///
 /// # Errors
-/// The text says what the server or the network did.
+/// The text names the failure of the server or the network, and never the URL.
 pub(super) fn get(url: &str) -> Result<Vec<u8>, String> {
     get_with(url, &[])
 }
 
-/// The same with headers, each a name and a value that may be a secret.
+/// [`get`] with headers: pairs of a name and a value that may be secret.
 ///
 /// # Errors
 /// As [`get`].
@@ -143,7 +143,7 @@ pub(crate) fn get_with(url: &str, headers: &[(String, Secret)]) -> Result<Vec<u8
     read(ask(url, headers).map_err(|error| told(&error))?)
 }
 
-/// The same for a file that need not be there (404: RFC 9110, section 15.5.5).
+/// [`get`] for an optional file: `None` on status 404 (RFC 9110, section 15.5.5).
 ///
 /// # Errors
 /// As [`get`].
@@ -155,13 +155,13 @@ pub(super) fn get_if_there(url: &str) -> Result<Option<Vec<u8>>, String> {
     }
 }
 
-/// In words without the URL, which may hold secrets; a server may name another one.
+/// The error's text without any URL: the requested URL and the target of a redirect may hold secrets.
 fn told(error: &ureq::Error) -> String {
     match error {
         ureq::Error::BadUri(_) => {
             "this, or where it leads to, is no URL of the form http://HOST/PATH".to_owned()
         }
-        // One of these has the answer's `location`.
+        // One of the protocol errors contains the response's `location`.
         ureq::Error::Protocol(_) => {
             "the answer is not HTTP/1.1, or it leads to what is no URL".to_owned()
         }
@@ -244,7 +244,7 @@ mod tests {
                 "http://a/To%20be%20filled%2Fby%20O.E.M.%3F/x?uuid=a%26b%23c&h=n%C3%B6de%25",
             ),
             ("http://a?uuid=${uuid}", "http://a?uuid=a%26b%23c"),
-            // A host has no such letters; one that is an address stays one.
+            // A value in the host stays as it is: an encoded address would be no address.
             ("http://${code}:80/${code}", "http://10.0.0.1:80/10.0.0.1"),
             ("http://${hostname}/", "http://n\u{f6}de%/"),
         ] {
@@ -336,7 +336,7 @@ mod tests {
         }
     }
 
-    /// Answers one request.
+    /// URL of a server that sends `answer` to one request.
     fn server(answer: &str) -> String {
         let answer = answer.to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

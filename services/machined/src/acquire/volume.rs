@@ -1,4 +1,4 @@
-//! Files on a volume beside the node.
+//! Reads files from a labelled volume beside the node, such as a CD or a USB disk.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -7,8 +7,8 @@ use std::path::Path;
 use super::{LARGEST, decode};
 use crate::labelled;
 
-/// These files of the first volume that has one of the labels, each `None` when it is not on it; `None` when
-/// there is no such volume. It is mounted at `mount_point` meanwhile.
+/// Reads these files from the first volume that has one of the labels. A file that the volume lacks is `None`. The
+/// whole result is `None` when no volume has such a label. The volume is mounted at `mount_point` during the call.
 ///
 /// # Errors
 /// The volume cannot be read; the text names it.
@@ -21,7 +21,7 @@ pub fn find<const N: usize>(
     Ok(found.and_then(|found| found.try_into().ok()))
 }
 
-/// The same for any number of files.
+/// [`find`] for a number of files that is known only at run time.
 ///
 /// # Errors
 /// As [`find`].

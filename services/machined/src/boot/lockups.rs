@@ -1,7 +1,7 @@
-//! What the kernel does about a processor that locks up.
+//! Chooses the kernel's reaction to a processor that locks up, and owns the two parameters.
 //!
-//! Owns the two parameters. A hypervisor may take a processor away for longer than the kernel waits, which looks like
-//! a lockup: a guest reports it and goes on, and a machine of its own panics, which is recorded and ends in a restart.
+//! A bare-metal machine panics, which is recorded and ends in a restart. A guest only reports the lockup: a hypervisor
+//! may take a processor away for longer than the kernel's timeout, which looks like one.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -12,13 +12,13 @@ use corten_base::sysfs::read;
 
 use super::sysctls::Setting;
 
-/// The kernel's detectors: a processor that stays in the kernel, and one that takes no interrupts.
+/// Parameters of the kernel's two detectors: a processor that stays in the kernel, and one that takes no interrupts.
 const PARAMETERS: [&str; 2] = ["kernel.softlockup_panic", "kernel.hardlockup_panic"];
-/// As much of `/proc/cpuinfo` as has the flags of the first processor, in bytes.
+/// Length of the part of `/proc/cpuinfo` that is read, in bytes: enough for the flags of the first processor.
 const FIRST_PROCESSOR: u64 = 16 << 10;
-/// The flag of x86 that a hypervisor sets.
+/// The x86 processor flag that a hypervisor sets. A device tree has a node of the same name.
 const FLAG: &str = "hypervisor";
-/// Vendor and product of virtual machines in the firmware's tables, where no processor flag tells: how each begins.
+/// Prefixes of the vendor and product that the firmware's tables give virtual machines without the processor flag.
 const MACHINES: [(&str, &str); 7] = [
     ("QEMU", ""),
     ("Google", "Google Compute Engine"),
@@ -28,29 +28,29 @@ const MACHINES: [(&str, &str); 7] = [
     ("Parallels", ""),
     ("Xen", ""),
 ];
-/// The vendor of both virtual machines and whole ones, which its product tells from each other.
+/// Vendor of virtual and of bare-metal machines; the suffix [`WHOLE`] of the product marks the latter.
 const AMAZON: &str = "Amazon EC2";
 const WHOLE: &str = ".metal";
-/// The device tree of a virtual machine without firmware.
+/// Compatible string in the device tree of a virtual machine without firmware.
 const DUMMY: &str = "linux,dummy-virt";
 
-/// Which it is, and why.
+/// Reaction to a lockup.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// Nothing tells of a hypervisor.
+    /// Panic: the machine shows no sign of a hypervisor.
     Panic,
-    /// This does.
+    /// Report only. The text names the sign of a hypervisor.
     Report(String),
 }
 
 impl Choice {
-    /// By what the kernel says below `root` (`/`).
+    /// Chooses by the kernel's files below `root` (`/`).
     #[must_use]
     pub fn of(root: &Path) -> Choice {
         hypervisor(root).map_or(Choice::Panic, Choice::Report)
     }
 
-    /// The parameters.
+    /// The kernel parameters that carry out the choice.
     pub fn settings(&self) -> impl Iterator<Item = Setting> {
         let value = match self {
             Choice::Panic => "1",
@@ -81,7 +81,7 @@ impl fmt::Display for Choice {
     }
 }
 
-/// What tells of a hypervisor, for a person.
+/// The sign of a hypervisor, in words for the operator.
 fn hypervisor(root: &Path) -> Option<String> {
     if has_flag(root) {
         return Some(format!("processor flag {FLAG}"));
@@ -96,7 +96,7 @@ fn hypervisor(root: &Path) -> Option<String> {
         return Some(format!("the firmware names the machine {vendor} {product}"));
     }
     let tree = root.join("sys/firmware/devicetree/base");
-    // A list of words that end with zeros.
+    // A list of strings, each terminated by a zero byte.
     let words = fs::read(tree.join("compatible")).unwrap_or_default();
     let is_dummy = words
         .split(|byte| *byte == 0)
@@ -126,7 +126,7 @@ fn is_virtual(vendor: &str, product: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// A machine with these files.
+    /// Root directory of a machine with these files.
     fn machine(files: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for (name, text) in files {
@@ -171,7 +171,7 @@ mod tests {
         }
         for machine in [
             &[("proc/cpuinfo", &*flags("vmx"))][..],
-            // The flag is of the processor, not of what is said of it.
+            // Only the line `flags` counts, not the processor's name.
             &[("proc/cpuinfo", "model name\t: hypervisor\nflags\t\t: fpu\n")],
             &[
                 (VENDOR, "Microsoft Corporation\n"),

@@ -1,5 +1,5 @@
-//! Directories of the image that programs in pods write to, such as the installers of network plugins: an overlay
-//! each, whose changes are kept on EPHEMERAL.
+//! Makes the image's directories writable that pods write to, such as the installers of network plugins. Each gets an
+//! overlay whose changes are kept on EPHEMERAL.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -9,17 +9,17 @@ use std::path::Path;
 use corten_base::console;
 use corten_sys::mount::{MountAttrFlags, Unattached};
 
-/// Where the changes are, as with the reference.
+/// Directory of the changes, the same as the reference's.
 const CHANGES: &str = "/var/system/overlays";
 
-/// The directories, and what their changes are called.
+/// Each directory, with the name of its changes below [`CHANGES`].
 const TABLE: [(&str, &str); 3] = [
     ("/opt", "opt"),
     ("/etc/cni", "etc-cni"),
     ("/etc/kubernetes", "etc-kubernetes"),
 ];
 
-/// Mounts them; what cannot be mounted stays as the image has it, and the console says so.
+/// Mounts the overlays. A directory whose mount fails stays read-only, and the console says so.
 pub fn mount_all() {
     for (target, name) in TABLE {
         if let Err(error) = mount(Path::new(target), name, Path::new(CHANGES)) {
@@ -29,7 +29,7 @@ pub fn mount_all() {
 }
 
 fn mount(target: &Path, name: &str, changes: &Path) -> io::Result<()> {
-    // A second time: a disk that came late was not there at the first.
+    // The call is repeated once a late disk has appeared.
     if is_mount_point(target)? {
         return Ok(());
     }
@@ -48,7 +48,7 @@ fn mount(target: &Path, name: &str, changes: &Path) -> io::Result<()> {
     Unattached::new("overlay", "corten-overlay", &options, attributes)?.attach(target)
 }
 
-/// Whether another file system begins here than that of the directory above.
+/// Whether the directory is on another file system than its parent.
 fn is_mount_point(path: &Path) -> io::Result<bool> {
     let above = path.parent().unwrap_or(path);
     Ok(fs::metadata(path)?.dev() != fs::metadata(above)?.dev())

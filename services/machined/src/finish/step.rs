@@ -1,5 +1,5 @@
-//! A step of the machine's end. What it waits for may be a disk or a server that is dead, and then it never ends; the
-//! machine does.
+//! Runs one step of the machine's end, with a timeout. A step that waits for a dead disk or server may never return;
+//! the machine still ends.
 
 use std::io;
 use std::path::Path;
@@ -12,32 +12,33 @@ use corten_base::panics;
 use corten_base::proc::memory;
 use corten_sys::watchdog::Watchdog;
 
-/// Between two signs of life to the watchdogs: few take a shorter timeout than 2 s.
+/// Interval between two feeds of the watchdogs: few watchdogs have a timeout below 2 s.
 const FEED: Duration = Duration::from_secs(1);
 
-/// Who ends the machine, step by step.
+/// Runner of the steps. It feeds the watchdogs meanwhile.
 #[derive(Debug)]
 pub(super) struct Steps {
     watchdogs: Vec<Watchdog>,
 }
 
-/// What a step tells.
+/// Message from a step's thread.
 enum Sign<T> {
     Alive,
     Done(T),
 }
 
 impl Steps {
-    /// Feeds these watchdogs while a step gets on, and not otherwise.
+    /// Takes over the watchdogs. They are fed only while a step runs and has not exceeded its limit.
     pub(super) fn new(watchdogs: Vec<Watchdog>) -> Steps {
         Steps { watchdogs }
     }
 
-    /// Does the work in a thread of its own and waits until it has ended, or has made no progress for `limit`. What it
-    /// calls is progress, and that less in memory waits to be written.
+    /// Runs `work` in a thread of its own. Returns when it ends, or has made no progress for `limit`. Progress is a
+    /// call of the function that `work` is given, or a decrease of the data in memory that waits for write-back.
     ///
     /// # Errors
-    /// It hangs ([`io::ErrorKind::TimedOut`]), has broken off or could not begin; this is told already.
+    /// The step hangs ([`io::ErrorKind::TimedOut`]), panicked, or its thread could not start. The console has the
+    /// reason already.
     pub(super) fn run<T: Send + 'static>(
         &self,
         what: &str,
@@ -48,7 +49,7 @@ impl Steps {
         let work = move || {
             let alive = || drop(signs.send(Sign::Alive));
             if let Ok(done) = panics::caught_here(|| work(&alive)) {
-                // Nobody waits for one that hung.
+                // The receiver of a step that hung is gone.
                 let _ = signs.send(Sign::Done(done));
             }
         };
@@ -63,7 +64,7 @@ impl Steps {
                 Ok(Sign::Done(done)) => return Ok(done),
                 Ok(Sign::Alive) => patience.alive(Instant::now()),
                 Err(RecvTimeoutError::Timeout) => {}
-                // The panic is told.
+                // The panic is on the console already.
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(io::Error::other(format!("{what} broke off")));
                 }
@@ -82,12 +83,12 @@ impl Steps {
     }
 }
 
-/// How long a step has made no progress.
+/// Timeout of a step, measured from its last progress.
 #[derive(Debug)]
 struct Patience {
     limit: Duration,
     since: Instant,
-    /// The least that has waited to be written.
+    /// Minimum so far of the data that waits for write-back, in kB.
     least: u64,
 }
 
@@ -113,7 +114,7 @@ impl Patience {
     }
 }
 
-/// What in memory waits to be written to disks and servers, in kB; nobody makes more of it any more.
+/// Data in memory that waits for write-back to disks and servers, in kB. By then no process adds to it.
 fn unwritten() -> u64 {
     memory::info(Path::new("/proc")).map_or(0, |info| info.dirty.saturating_add(info.writeback))
 }
@@ -126,7 +127,7 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    /// With one watchdog, which is a file.
+    /// Steps with one watchdog, which is a file.
     fn steps(watchdog: &Path) -> Steps {
         Steps::new(vec![Watchdog::go_on(watchdog).unwrap()])
     }
@@ -140,7 +141,7 @@ mod tests {
         let before = fed();
         assert!(before > 0);
         let (_never, waits) = mpsc::channel::<()>();
-        // As less may be written meanwhile, which is progress, it may be waited for a little longer.
+        // Write-back on the test's host counts as progress, so the wait may exceed the limit a little.
         let hung = steps.run("another", Duration::from_millis(1), move |_| waits.recv());
         assert_eq!(hung.unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert!(fed() > before);
@@ -163,10 +164,10 @@ mod tests {
         let at = |minutes: u32| start + minutes * Duration::from_secs(60);
         let mut patience = Patience::new(2 * Duration::from_secs(60), start, 100);
         assert!(!patience.is_over(at(1), 100));
-        // Less waits to be written.
+        // A new minimum is progress.
         assert!(!patience.is_over(at(2), 99));
         assert!(!patience.is_over(at(3), 99));
-        // More, and then less than that, is what others write.
+        // A rise is no progress, nor is a fall that stays above the minimum.
         assert!(patience.is_over(at(4), 120));
         patience.alive(at(4));
         assert!(!patience.is_over(at(5), 110));

@@ -1,5 +1,5 @@
-//! What a machine itself still knows of the boot before: the kernel's last words (pstore), and which watchdog has
-//! reset it.
+//! Collects the machine's own evidence of the previous boot's end: the kernel's last words (pstore), and a reset by a
+//! watchdog.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,24 +7,25 @@ use std::time::SystemTime;
 
 use corten_api::parameters;
 
-/// As much of the kernel's last words as is shown; they end with the reason.
+/// Length of the part of the kernel's last words that is shown, in bytes. It is the end, which has the reason.
 const KERNEL_LOG: usize = 16 * 1024;
 /// `WDIOF_CARDRESET` of linux/watchdog.h.
 const RESET_BY_WATCHDOG: u32 = 0x20;
 
-/// What a machine still knows of the boot before, beside what is on STATE.
+/// Evidence of the previous boot's end outside STATE.
 #[derive(Debug, Default)]
 pub struct Evidence {
-    /// The kernel's last words, of the newest panic.
+    /// Last words of the kernel, from the newest panic.
     pub kernel_log: Option<String>,
-    /// A watchdog has reset the machine.
+    /// Whether a watchdog has reset the machine.
     pub watchdog: bool,
-    /// Where pstore holds these words.
+    /// Files of pstore that hold these words.
     pub(super) records: Vec<PathBuf>,
 }
 
 impl Evidence {
-    /// Looks for it, and makes room for the next panic: of pstore, only the newest stays until [`Evidence::forget`].
+    /// Collects the evidence and makes room for the next panic: pstore keeps only the newest one, until
+    /// [`Evidence::forget`].
     #[must_use]
     pub fn collect(sysfs: &Path) -> Evidence {
         let panic = newest_panic(&sysfs.join("fs/pstore"));
@@ -35,28 +36,28 @@ impl Evidence {
         }
     }
 
-    /// Takes the kernel's last words out of the machine's memory, which holds few of them.
+    /// Removes the kernel's last words from pstore, whose memory is small.
     pub fn forget(&self) {
         for record in &self.records {
-            // What cannot be removed is found again, by the next boot too.
+            // A record that cannot be removed is found again, by the next boot too.
             let _ = fs::remove_file(record);
         }
     }
 }
 
-/// A part of a panic. It is kept in parts (Documentation/admin-guide/pstore-blk.rst and fs/pstore/platform.c): each
-/// begins with a line `Panic#1 Part3`; part 1 is the newest text.
+/// A part of a panic's record. The kernel writes a record in parts (Documentation/admin-guide/pstore-blk.rst and
+/// fs/pstore/platform.c). Each begins with a line `Panic#1 Part3`; part 1 has the newest text.
 #[derive(Debug)]
 struct Part {
-    /// When it was written.
+    /// Time of the write.
     at: SystemTime,
     number: u32,
     body: String,
     path: PathBuf,
 }
 
-/// Reads the parts of the newest panic, the newest text first, and removes what else is there: its memory is small,
-/// and what is not removed keeps the next panic out.
+/// Reads the parts of the newest panic, the newest text first, and removes all other records. pstore's memory is small,
+/// and an old record would leave no room for the next panic.
 fn newest_panic(pstore: &Path) -> Vec<Part> {
     let mut parts = Vec::new();
     for entry in fs::read_dir(pstore).into_iter().flatten().flatten() {
@@ -67,7 +68,7 @@ fn newest_panic(pstore: &Path) -> Vec<Part> {
         };
         let text = String::from_utf8_lossy(&bytes);
         let (title, body) = text.split_once('\n').unwrap_or((&text, ""));
-        // An oops that the kernel survived is in its log anyway.
+        // The kernel's log already has an oops that the kernel survived.
         let Some(number) = number(title).filter(|_| is_log && title.starts_with("Panic")) else {
             let _ = fs::remove_file(path);
             continue;
@@ -80,8 +81,8 @@ fn newest_panic(pstore: &Path) -> Vec<Part> {
             path,
         });
     }
-    // Parts of one panic are written in the order of their numbers, and before the machine has started again and may
-    // write another one 10 s go by.
+    // The kernel writes the parts of one panic in the order of their numbers. At least 10 s pass before the restarted
+    // machine can write another panic.
     parts.sort_by_key(|part| (part.at, part.number));
     let panics = parts.chunk_by(|part, next| part.number < next.number);
     let length = panics.last().map_or(0, <[Part]>::len);
@@ -96,10 +97,10 @@ fn number(title: &str) -> Option<u32> {
     title.rsplit_once(" Part")?.1.trim().parse().ok()
 }
 
-/// What of a panic is shown.
+/// The part of a panic that is shown, without secrets.
 fn text(panic: &[Part]) -> Option<String> {
     let log: String = panic.iter().rev().map(|part| part.body.as_str()).collect();
-    // Readers see it; a panic soon after the start still has the kernel's command line.
+    // Callers with the role of a reader see it, and a panic soon after the start has the kernel's command line.
     let log = parameters::hide(&log);
     let start = log.floor_char_boundary(log.len().saturating_sub(KERNEL_LOG));
     let shown = log.get(start..).unwrap_or_default();
@@ -122,7 +123,7 @@ mod tests {
 
     use super::*;
 
-    /// A pstore below `sysfs`, and who writes to it: a record's name, the second it is of, and its text.
+    /// A pstore below `sysfs`, and a function that writes a record: its name, its time in seconds, its text.
     fn pstore(sysfs: &Path) -> (PathBuf, impl Fn(&str, u64, &[u8])) {
         let pstore = sysfs.join("fs/pstore");
         fs::create_dir_all(&pstore).unwrap();
@@ -168,7 +169,7 @@ mod tests {
         for newer_is_longer in [false, true] {
             let sysfs = tempfile::tempdir().unwrap();
             let (pstore, put) = pstore(sysfs.path());
-            // Each boot counts its own panics from 1, and a firmware's clock ticks while a panic is written.
+            // Each boot numbers its panics from 1, and the firmware's clock advances while a panic is written.
             put("dmesg-efi_pstore-1", 100, b"Panic#1 Part1\nold 2\n");
             put("dmesg-efi_pstore-2", 101, b"Panic#1 Part2\nold 1\n");
             put("dmesg-efi_pstore-4", 160, b"Panic#1 Part1\nnew 3\n");

@@ -1,6 +1,6 @@
-//! Why a boot was locked, in META: while a node is locked, STATE may be what is broken.
+//! The note in META that says why a boot was locked. STATE may be the broken part of a locked node.
 //!
-//! Owns the note and what the next boot makes of it. The record on STATE comes first where there is one.
+//! Owns the note and its interpretation by the next boot. A boot with STATE uses the record there instead.
 
 use std::time::SystemTime;
 
@@ -10,25 +10,25 @@ use serde::{Deserialize, Serialize};
 
 use super::{LastStop, append};
 
-/// As much of a reason as is kept, in bytes: META is small.
+/// Maximum length of a kept reason, in bytes: META is small.
 const LONGEST: usize = 4096;
 
-/// What a boot that was locked leaves.
+/// Note that a locked boot leaves for the next one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Note {
-    /// The kernel's number of the boot.
+    /// Boot ID of the kernel.
     pub boot: String,
-    /// Why it was locked, and what to do.
+    /// Reason for the lock, and the remedy.
     pub why: String,
-    /// When it was (RFC 3339).
+    /// Time of the lock (RFC 3339).
     pub at: String,
-    /// How it ended, when it could still say so.
+    /// End of the boot, if the boot could still record it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<Stop>,
 }
 
 impl Note {
-    /// Of a boot that is locked now.
+    /// The note of the boot `boot`, which is locked now.
     #[must_use]
     pub fn now(boot: &str, why: &str) -> Note {
         Note {
@@ -39,33 +39,33 @@ impl Note {
         }
     }
 
-    /// Reads what META has; `None`: it is no note.
+    /// Decodes META's value; `None`: it is no note.
     #[must_use]
     pub fn read(value: &[u8]) -> Option<Note> {
         let note: Note = serde_json::from_slice(value).ok()?;
-        // Everybody who can write to the disk can have written it, and a console shows it.
+        // The console shows the text, and any writer of the disk may have forged it.
         let why = bounded(&note.why);
         Some(Note { why, ..note })
     }
 
-    /// As META has it.
+    /// Encodes the note for META.
     ///
     /// # Errors
-    /// None that is known.
+    /// No known case.
     pub fn write(&self) -> serde_json::Result<Vec<u8>> {
         serde_json::to_vec(self)
     }
 }
 
-/// A line of text.
+/// The text as one line of at most [`LONGEST`] bytes.
 fn bounded(text: &str) -> String {
     let end = text.floor_char_boundary(LONGEST);
     let shown = text.get(..end).unwrap_or_default();
     shown.replace(char::is_control, " ")
 }
 
-/// What is known of the boot before, with a note that another boot has left: that boot was the one before, unless
-/// `last`, which a record on STATE or nothing has told, has seen the note itself.
+/// Combines `last`, the previous boot by the record on STATE, with a note that an earlier boot left in META. The boot
+/// of the note was the previous one, unless `last` has seen the note itself.
 #[must_use]
 pub fn heed(last: Option<LastStop>, note: Note) -> LastStop {
     let Some(mut last) = last else {
@@ -85,7 +85,7 @@ pub fn heed(last: Option<LastStop>, note: Note) -> LastStop {
         );
         return last;
     }
-    // Only the machine itself tells of these, and that was the boot which left the note.
+    // These reasons come from the machine's evidence, which is of the newest boot: the one that left the note.
     let is_seen = matches!(
         last.stop.reason,
         Reason::Panic | Reason::OutOfMemory | Reason::Watchdog
@@ -127,7 +127,7 @@ mod tests {
         let last = begun(state, "b").unwrap();
         assert_eq!(last.boot, "a");
         assert_eq!(last.locked, "the config of STATE is not used: line 1");
-        // Boot b is not.
+        // Boot b was not locked.
         assert_eq!(begun(state, "c").unwrap().locked, "");
     }
 
@@ -136,7 +136,7 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let state = state.path();
         begun(state, "a");
-        // In boot b STATE could not be used: its record is still that of a.
+        // Boot b could not use STATE: the record there is still that of boot a.
         let mut note = Note::now("b", "STATE: /dev/vda4 is damaged");
         let value = note.write().unwrap();
         assert_eq!(Note::read(&value).as_ref(), Some(&note));
@@ -146,7 +146,7 @@ mod tests {
         let last = heed(begun(state, "c"), note.clone());
         assert_eq!((&*last.boot, &*last.locked), ("b", &*note.why));
         assert_eq!(Some(last.stop), note.stop);
-        // Boot c is cut off before it could tell.
+        // Boot c is cut off before it reports the note.
         saw(state, "c", &note.boot).unwrap();
         let last = heed(begun(state, "d"), note.clone());
         assert_eq!((&*last.boot, &*last.locked), ("c", ""));

@@ -1,5 +1,5 @@
-//! What a node does for its cluster before it ends: no new pods come to one that is switched off, and one that is reset
-//! leaves etcd, whose quorum would count it for ever.
+//! Takes the node out of its cluster before it ends. A shutdown cordons the node. A reset also drains it and removes
+//! its member from etcd, whose quorum would count the member for ever.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -20,15 +20,15 @@ use crate::controllers::kubernetes::access::of_node;
 use crate::controllers::kubernetes::join::connect;
 use crate::node::{Action, Node as _, Reset};
 
-/// For the cluster to be told. One that does not answer keeps no node from its end.
+/// Timeout of a request to the cluster. A cluster that does not answer must not delay the node's end.
 const TELL: Duration = Duration::from_secs(15);
-/// For pods to move.
+/// Time for the eviction of the pods.
 const DRAIN: Duration = Duration::from_secs(60);
-/// To leave etcd.
+/// Timeout of leaving etcd.
 const LEAVE: Duration = Duration::from_secs(30);
 
 impl Machine {
-    /// Takes leave of the cluster, as far as it answers in time.
+    /// Takes the node out of the cluster, as far as the cluster answers in time.
     pub(super) async fn depart(&self, action: &Action) {
         let Some(config) = self.node.config() else {
             return;
@@ -61,7 +61,7 @@ impl Machine {
     }
 }
 
-/// Says what did not succeed; the node ends all the same.
+/// Runs a step with a timeout. A failure is a warning only: the node still ends.
 async fn within(what: &str, patience: Duration, step: impl Future<Output = Result<(), String>>) {
     let why = match timeout(patience, step).await {
         Ok(Ok(())) => return,
@@ -92,7 +92,8 @@ async fn drain(config: &Document, settings: &Settings, nodename: &str) -> Result
     }
 }
 
-/// The last member stays: with it the data would go, which a reset of other partitions keeps.
+/// Removes this node's member from etcd. The last member stays: its data would be lost, which a reset of other
+/// partitions keeps.
 async fn leave_etcd() -> Result<(), String> {
     let secrets = Path::new(HOST_SECRETS).join(ETCD);
     let client = connect(&secrets, &[Ipv4Addr::LOCALHOST.into()]).await?;

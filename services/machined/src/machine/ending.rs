@@ -1,4 +1,5 @@
-//! The end of the node's life: services are stopped in order, and who follows the node's events hears of it.
+//! Winds the node down: stops the services in order, and reports each step to the clients that follow the node's
+//! events.
 
 use std::future::Future;
 use std::time::Duration;
@@ -15,16 +16,16 @@ use crate::finish::Ending;
 use crate::last_stop::{Reason, Stop};
 use crate::node::{Action, Stage};
 
-/// For all services together to stop in order; what is left then is killed by `finish`.
+/// Timeout for all services together to stop in order; `finish` kills the rest.
 const STOP_PATIENCE: Duration = Duration::from_secs(60);
-/// So long after a request apid stays at least: the caller may ask for the events of the end only when he has his
-/// answer, and nothing else may take long to stop.
+/// Minimum time that apid stays after a request to end the node. A client subscribes to the events of the end only
+/// after the answer, and the other services may stop faster than that.
 const FOLLOW: Duration = Duration::from_secs(2);
-/// The task by whose events clients that follow a shutdown know that it goes on without them.
+/// Name of the task whose events tell a client that follows a shutdown that it goes on without the client.
 const STOP_ALL: &str = "stopAllServices";
 
 impl Machine {
-    /// Stops the services in order.
+    /// Takes the node out of its cluster, stops the services in order, and returns how the machine ends.
     pub(super) async fn wind_down(&self, action: Action, who: &str, actor: &str) -> Ending {
         let (stage, end, sequence, text) = plan(&action);
         self.node.set_ending();
@@ -42,7 +43,7 @@ impl Machine {
             };
             let tell = async || {
                 self.tell_task(STOP_ALL, actor, task_event::Action::Stop);
-                // A reset has yet to wipe, when nobody can be told any more.
+                // A reset wipes after this, when no client is left to hear of its end.
                 if !matches!(action, Action::Reset(_)) {
                     self.tell_end(sequence, actor, None);
                 }
@@ -69,7 +70,7 @@ impl Machine {
     }
 }
 
-/// The stage, how the machine ends, what clients call it, and what is said.
+/// The stage, the machine's end, the sequence's name in the API, and the line for the console.
 fn plan(action: &Action) -> (Stage, End, &'static str, &'static str) {
     match action {
         Action::Reboot => (
@@ -103,8 +104,8 @@ fn plan(action: &Action) -> (Stage, End, &'static str, &'static str) {
     }
 }
 
-/// Stops the services in order. apid, by which clients follow the end, stays until all others have ended and the
-/// clients had their time to come (`followed`); then they are told, and it ends too.
+/// Stops the services in order. apid serves the clients that follow the end. It stays until all other services have
+/// ended and `followed` completes, the time for clients to subscribe. Then `tell` reports the end, and apid stops.
 async fn stop_services(
     supervisor: &Supervisor,
     followed: impl Future<Output = ()>,

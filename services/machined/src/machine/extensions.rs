@@ -1,5 +1,5 @@
-//! The services of system extensions in the node's life: found when the node starts and when extensions were loaded
-//! or left, and declared again when the machine config says something else of them.
+//! Declares the services of system extensions. It finds them when the node starts and when the loaded extensions
+//! change, and declares them again when their part of the machine config changes.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -29,24 +29,24 @@ use tokio::time::sleep;
 use super::{Machine, lock};
 use crate::node::Node as _;
 
-/// Between looks for a path that a service waits for.
+/// Interval between checks for a path that a service waits for.
 const LOOK: Duration = Duration::from_secs(1);
-/// So many paths may be on network mounts whose servers are away before the others wait with them.
+/// Number of concurrent checks for paths. More paths than this on network mounts with dead servers block the others.
 const LOOKS: usize = 16;
-/// Between attempts to remove what nobody wants any more.
+/// Interval between attempts to remove containers without a service.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// The extensions' services, and the extensions that were loaded.
+/// State of the extensions: their services, and the loaded layers.
 #[derive(Debug)]
 pub(super) struct Extensions {
-    /// What the files say; held while it is declared.
+    /// Services read from the files. The lock is held while they are declared.
     found: Arc<Mutex<Vec<Entry>>>,
-    /// Paths that are looked for, once each.
+    /// Paths that services wait for; each has one task that checks for it.
     awaited: Mutex<HashSet<PathBuf>>,
     looks: Bulkhead,
-    /// Those that lie over the image's, the lowest first.
+    /// Layers loaded over those of the image, the lowest first.
     pub(super) loaded: watch::Sender<Vec<Layer>>,
-    /// What the config has for them, where its files are as it says.
+    /// Configs whose files are written as the config says.
     pub(super) in_place: watch::Sender<Vec<ExtensionServiceConfig>>,
 }
 
@@ -55,7 +55,7 @@ impl Default for Extensions {
         Extensions {
             found: Arc::default(),
             awaited: Mutex::default(),
-            // Who looks waits for the answer however long it takes.
+            // A check has no timeout: its task waits for the answer.
             looks: Bulkhead::new(LOOKS, Duration::MAX),
             loaded: watch::Sender::default(),
             in_place: watch::Sender::default(),
@@ -63,7 +63,7 @@ impl Default for Extensions {
     }
 }
 
-/// A file: a service, or its name and why it cannot be used.
+/// Content of a file: a service, or a name and the reason why the file cannot be used.
 #[derive(Debug)]
 pub(super) struct Entry(Result<Service, (String, String)>);
 
@@ -78,7 +78,7 @@ impl Entry {
 }
 
 impl Machine {
-    /// Finds the services, and wants them to run.
+    /// Finds and declares the services, and removes containers left by an earlier boot.
     pub(super) fn start_extensions(&self) {
         self.find_extensions();
         let (supervisor, found) = (self.supervisor.clone(), self.extensions.found.clone());
@@ -87,7 +87,7 @@ impl Machine {
         }));
     }
 
-    /// Finds the services of now: new ones start, those that are gone end.
+    /// Reads the services anew: new ones start, and those whose file is gone stop.
     pub(super) fn find_extensions(&self) {
         let found = match find(Path::new(DIRECTORY)) {
             Ok(found) => found,
@@ -118,9 +118,9 @@ impl Machine {
         self.declare_extensions();
     }
 
-    /// Declares the services by the config of now.
+    /// Declares the services by the current config.
     pub(super) fn declare_extensions(&self) {
-        // Who declares last has read the config last.
+        // The lock comes before the read of the config: the last call then declares by the newest config.
         let found = lock(&self.extensions.found);
         let config = self.node.config();
         let variables = self.variables();
@@ -138,7 +138,7 @@ impl Machine {
                     .all::<ExtensionServiceConfig>()
                     .find(|own| own.name == service.name)
             });
-            // The declaration, once the files of the config are where it says.
+            // The files come first: a declared service may start at once.
             let spec = match write_files(Path::new(FILES), service, own) {
                 Ok(()) => {
                     in_place.extend(own.cloned());
@@ -160,7 +160,7 @@ impl Machine {
     }
 }
 
-/// Declares the service and says whether it has its config: in the order in which it is never started without.
+/// Declares the service and sets the condition of its config, in the order that never starts it without the config.
 fn tell(
     supervisor: &Supervisor,
     service: &Service,
@@ -181,7 +181,8 @@ fn tell(
     }
 }
 
-/// Nobody but root can reach them on the node; in the container any user can read them.
+/// Writes the config's files of the service. On the node only root reaches them; in the container every user reads
+/// them.
 fn write_files(
     directory: &Path,
     service: &Service,
@@ -194,7 +195,7 @@ fn write_files(
     fs::create_dir_all(&directory)?;
     for file in &config.config_files {
         let path = directory.join(file_name(service, file));
-        // A container that runs has it mounted, and is not to see it empty.
+        // An atomic replacement: a running container has the directory mounted and must not see an empty file.
         durable::replace_now(&path, file.content.expose(), Access::ALL)?;
     }
     Ok(())
@@ -205,8 +206,8 @@ fn file_name(service: &Service, file: &ExtensionFile) -> OsString {
     path.file_name().unwrap_or_default().to_owned()
 }
 
-/// Removes the files an earlier config gave to the service: what it says no more may have been a secret. A
-/// container that is being stopped keeps what it has mounted.
+/// Removes the files that only an earlier config gave to the service: they may hold secrets. A container that is being
+/// stopped keeps the files that it has mounted.
 fn withdraw(
     directory: &Path,
     service: &Service,
@@ -227,7 +228,7 @@ fn withdraw(
     Ok(())
 }
 
-/// Every file, in the order of their names. Without the directory there are none.
+/// Reads every service file, in the order of the names. A missing directory has none.
 fn find(directory: &Path) -> io::Result<Vec<Entry>> {
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -256,7 +257,7 @@ fn find(directory: &Path) -> io::Result<Vec<Entry>> {
     Ok(found)
 }
 
-/// A file that cannot be used takes no name from one that can.
+/// Renames the unusable entries so that none takes the name of a usable one.
 fn keep_apart(found: &mut [Entry]) {
     let good = found.iter().filter_map(|Entry(entry)| entry.as_ref().ok());
     let mut taken: HashSet<String> = good.map(|service| service.name.clone()).collect();
@@ -270,7 +271,7 @@ fn keep_apart(found: &mut [Entry]) {
 }
 
 fn read(path: &Path) -> Result<Service, String> {
-    // A byte more than may be is enough to see that it is too large.
+    // One byte beyond the limit shows that the file is too large.
     let most = u64::try_from(LARGEST).map_or(u64::MAX, |largest| largest + 1);
     let mut bytes = Vec::new();
     regular::open(path, true)
@@ -279,7 +280,7 @@ fn read(path: &Path) -> Result<Service, String> {
     Service::parse(&bytes).map_err(|problem| problem.to_string())
 }
 
-/// What a service is called whose file does not tell: as the file, as far as that is a name.
+/// Name of a service whose file gives none: the file's stem, with `_` for each character that a name cannot have.
 fn stem(path: &Path) -> String {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
@@ -287,7 +288,7 @@ fn stem(path: &Path) -> String {
     stem.chars().map(part).take(64).collect()
 }
 
-/// Returns when the path is there. An extension chose it: a look at it may hang, and then no other is begun.
+/// Returns when the path exists. An extension chose the path, so a check may hang; then no second one begins.
 async fn is_there(path: &Path, exists: fn(&Path) -> bool, looks: &Bulkhead) {
     loop {
         let path = path.to_owned();
@@ -298,14 +299,14 @@ async fn is_there(path: &Path, exists: fn(&Path) -> bool, looks: &Bulkhead) {
     }
 }
 
-/// Containers outlive the boot they were made in as records on the disk. Those of extensions that are gone are
-/// removed; the others remove their own.
+/// Removes the containers of extensions that are gone: the records of an earlier boot's containers are still on the
+/// disk. A present service removes its own.
 async fn remove_others(supervisor: Supervisor, found: Arc<Mutex<Vec<Entry>>>) {
     let containerd = Containerd::new(Path::new(CONTAINERD_SOCKET));
     let mut told = String::new();
     loop {
         supervisor.up("containerd").await;
-        // Others may have been loaded since.
+        // Each attempt uses the services of that moment: more extensions may be loaded by then.
         match containerd.remove_others(|id| is_found(&found, id)).await {
             Ok(removed) if removed.is_empty() => return,
             Ok(removed) => {
@@ -326,7 +327,7 @@ async fn remove_others(supervisor: Supervisor, found: Arc<Mutex<Vec<Entry>>>) {
     }
 }
 
-/// Whether a service of an extension has this id, now.
+/// Whether a service of a present extension has this ID.
 fn is_found(found: &Mutex<Vec<Entry>>, id: &str) -> bool {
     lock(found).iter().any(|entry| *entry.id() == *id)
 }

@@ -1,4 +1,4 @@
-//! Extensions' services: their files, and what the config gives them.
+//! Tests of the services of extensions: their service files, and the files of their configs.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -41,7 +41,7 @@ fn extension_files_follow_the_config_and_are_replaced_atomically() {
         write_files(directory.path(), &service, config).unwrap();
         withdraw(directory.path(), &service, config).unwrap();
     };
-    // Nothing was ever written.
+    // No file was ever written.
     give(None);
     let first = config(&["old", "stays"]);
     give(Some(&first));
@@ -50,7 +50,7 @@ fn extension_files_follow_the_config_and_are_replaced_atomically() {
         .path()
         .join("a")
         .join(file_name(&service, &first.config_files[1]));
-    // As a container has it that runs.
+    // A running container has the file open.
     let mounted = fs::File::open(stays).unwrap();
     give(Some(&config(&["new", "stays"])));
     assert_eq!(files(), ["new", "stays"]);
@@ -104,7 +104,7 @@ fn broken_service_file_is_named_and_the_others_are_used() {
     write("A.yaml", "");
     write("readme.txt", "no service");
     fs::create_dir(directory.path().join("e.yaml")).unwrap();
-    // More than there is memory, and what is waited for.
+    // A file larger than the memory, and a FIFO whose open would block.
     let huge = fs::File::create(directory.path().join("f.yaml")).unwrap();
     huge.set_len(1 << 40).unwrap();
     make_fifo(&directory.path().join("g.yaml")).unwrap();
@@ -147,7 +147,7 @@ fn only_containers_of_currently_loaded_extensions_are_wanted() {
         fs::write(directory.path().join(format!("{name}.yaml")), text).unwrap();
     };
     let extensions = Extensions::default();
-    // What the attempts have that are made until containerd is there.
+    // The list that the attempts share while they wait for containerd.
     let found = extensions.found.clone();
     let look = || *lock(&extensions.found) = find(directory.path()).unwrap();
     write("early");

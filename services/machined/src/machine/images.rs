@@ -1,4 +1,4 @@
-//! Images in the node's life: whom containerd asks for them, whom it believes, and the image cache.
+//! Applies the config's image settings: the registries and authorities that containerd uses, and the image cache.
 
 use corten_base::console;
 use corten_base::trusted_roots;
@@ -11,8 +11,8 @@ use crate::image_cache;
 use crate::node::Node as _;
 
 impl Machine {
-    /// Writes what a config says of registries, authorities and containerd, before anybody acts on the config: what it
-    /// forbids to ask is not asked in between.
+    /// Writes the settings of registries, trusted authorities and containerd. This precedes all other effects of the
+    /// config: containerd must not contact a registry in between that the config forbids.
     pub(super) fn write_registries(&self, document: &Document) {
         let is_cached = document.serves_image_cache() && image_cache::is_mounted();
         for written in [
@@ -26,13 +26,13 @@ impl Machine {
         }
     }
 
-    /// Serves the image cache, or stops it, as the config of now says. Pods start without it too.
+    /// Starts or stops the service of the image cache, by the current config. Pods start without the cache too.
     pub(super) fn serve_images(&self) {
         let config = self.node.config();
         let Some(config) = config.filter(Document::serves_image_cache) else {
             return self.supervisor.stop(REGISTRYD);
         };
-        // With one that is mounted the hosts were written when the config was adopted.
+        // If the cache is mounted, `write_registries` has written the hosts with it.
         let is_told = image_cache::is_mounted();
         let served = image_cache::mount().and_then(|()| match is_told {
             true => Ok(()),

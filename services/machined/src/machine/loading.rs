@@ -1,5 +1,5 @@
-//! System extensions that the machine config names, loaded while the node runs: fetched, checked and unpacked by
-//! registryd, and laid over `/usr/local`. One that cannot be had costs nothing but itself.
+//! Loads the system extensions that the machine config names, while the node runs. containerd pulls them, registryd
+//! checks and unpacks them, and an overlay lays them over `/usr/local`. A failed extension does not affect the others.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -28,15 +28,16 @@ use super::overlay::Overlay;
 use crate::labelled;
 use crate::node::Node as _;
 
-/// What extensions are laid over.
+/// Directory under the extensions' overlay.
 const OVER: &str = "/usr/local";
-/// Where they are unpacked at every boot, each in a directory of its own: what a disk kept is not believed.
+/// Directory of the unpacked extensions, one directory each. They are unpacked anew at every boot: the disk's content
+/// is not trusted.
 const UNPACKED: &str = "/var/lib/extensions";
-/// Where a volume is looked into.
+/// Mount point of an extension's volume.
 const MOUNT_POINT: &str = "/run/extension-source";
-/// A registry that gives nothing any more is given up for now.
+/// Timeout of a pull. A later attempt pulls again.
 const PULL: Duration = Duration::from_secs(900);
-/// Between attempts: at first, and at last.
+/// First pause between attempts. It doubles up to [`LONGEST_PAUSE`].
 const PAUSE: Duration = Duration::from_secs(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
@@ -47,7 +48,7 @@ struct Loaded {
     layer: Layer,
 }
 
-/// What was said last of each extension that cannot be had, so that it is said once.
+/// Last reported error of each extension, by image, so that it is reported once.
 #[derive(Debug, Default)]
 struct Complaints(HashMap<String, String>);
 
@@ -65,16 +66,16 @@ impl Complaints {
     }
 }
 
-/// How far it is.
+/// State of the loading.
 struct Loading {
     overlay: Overlay,
-    /// What lies over the node.
+    /// Extensions in the overlay, the lowest first.
     loaded: Vec<Loaded>,
     complaints: Complaints,
 }
 
 impl Machine {
-    /// Has those loaded that the config names, for ever.
+    /// Keeps the extensions loaded that the config names, for as long as the node runs.
     pub(super) async fn load_extensions(self: Arc<Machine>) {
         self.supervisor.up(CONTAINERD).await;
         if let Err(error) = remove_all(Path::new(UNPACKED)) {
@@ -84,7 +85,7 @@ impl Machine {
             Ok(overlay) => overlay,
             Err(error) => return console::error(&format!("cannot open {OVER}: {error}")),
         };
-        // It lies there still when what follows the config begins anew.
+        // Outside the loop, which may restart after a panic: the overlay is still mounted then.
         let loading = Mutex::new(Loading {
             overlay,
             loaded: Vec::new(),
@@ -124,7 +125,7 @@ impl Machine {
         }
     }
 
-    /// Those of the wanted ones that can be had, in their order.
+    /// Obtains the wanted extensions, in their order, without those that fail.
     async fn obtain_all(&self, wanted: &[ExtensionImage], loading: &mut Loading) -> Vec<Loaded> {
         let complaints = &mut loading.complaints;
         let mut taken = names_in_the_image();
@@ -143,7 +144,7 @@ impl Machine {
             }
         }
         let digests: Vec<&str> = wanted.iter().map(ExtensionImage::digest).collect();
-        // What stays takes room, and nothing else; the next boot or config is another attempt.
+        // A leftover only takes space; the next boot or config tries again.
         let _ = containerd().remove_other_extensions(&digests).await;
         now
     }
@@ -185,12 +186,12 @@ impl Machine {
             Argument::fills(&directory),
         ];
         self.supervisor.run(REGISTRYD, arguments).await?;
-        // It was held against the rules by what read foreign bytes.
+        // registryd has checked the rules too, but it has parsed untrusted bytes and may be compromised.
         let checked = spawn_blocking(move || check(&directory)).await;
         checked.unwrap_or_else(|error| Err(error.to_string()))
     }
 
-    /// Lays those of now over the node, in place of those before.
+    /// Replaces the overlay's extensions by `now`.
     fn lay(&self, loading: &mut Loading, now: Vec<Loaded>) {
         if let Err(error) = loading.overlay.lay(&layers_of(&now)) {
             return console::error(&format!(
@@ -215,7 +216,7 @@ impl Machine {
     }
 }
 
-/// Those that the config names, each once.
+/// Extensions that the config names, each digest once.
 fn wanted(config: Option<&Document>) -> Vec<ExtensionImage> {
     let install = config.map(|document| &document.machine.install);
     let mut digests = HashSet::new();
@@ -226,13 +227,13 @@ fn wanted(config: Option<&Document>) -> Vec<ExtensionImage> {
         .collect()
 }
 
-/// Where it is unpacked. The kernel takes names of layers of at most 255 bytes.
+/// Directory of an unpacked extension. The kernel limits the name of an overlay's layer to 255 bytes.
 fn directory(image: &ExtensionImage) -> PathBuf {
     let hex = image.digest().strip_prefix("sha256:").unwrap_or_default();
     Path::new(UNPACKED).join(hex.get(..16).unwrap_or(hex))
 }
 
-/// Holds what was unpacked against the rules: a manifest, and files that an extension may bring to a node that runs.
+/// Checks the unpacked files against the rules: a manifest, and files that an extension may add to a running node.
 fn check(directory: &Path) -> Result<(), String> {
     let strange = |path: &str| {
         format!(
@@ -279,7 +280,7 @@ async fn is_here(image: &ExtensionImage) -> Result<bool, String> {
 async fn pull(name: &str, registries: &Registries) -> Result<(), String> {
     let full: Reference = name.parse().map_err(|error| format!("{name:?}: {error}"))?;
     console::say(&format!("pulling the extension {name}"));
-    // Nobody listens.
+    // The steps of the pull have no receiver.
     let (steps, _) = mpsc::channel(1);
     let full = full.whole();
     let (containerd, purpose) = (containerd(), Purpose::Extension);
@@ -300,7 +301,7 @@ fn names_in_the_image() -> HashSet<String> {
     names.collect()
 }
 
-/// The directories to lay, the topmost first. An extension may have nothing but its manifest.
+/// Directories of the overlay, the topmost first. An extension may consist of its manifest alone.
 fn layers_of(extensions: &[Loaded]) -> Vec<PathBuf> {
     let directories = extensions.iter().rev();
     let directories = directories.map(|one| directory(&one.image).join("rootfs/usr/local"));

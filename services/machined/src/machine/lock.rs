@@ -1,7 +1,7 @@
-//! Why the node is locked, kept for the next boot.
+//! Keeps the reason of a lock for the next boot.
 //!
-//! Owns where it is kept: with the boot's record on STATE, else in META. Never writes a META that is not whole: what is
-//! left of it may name the owner, or say how STATE is opened.
+//! Owns the choice of its place: the boot's record on STATE, else META. Never writes a damaged META: its remains may
+//! name the owner or say how STATE is encrypted.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use super::Machine;
 use crate::last_stop::{self, LastStop, Note};
 
 impl Machine {
-    /// Keeps why this boot is locked. Without STATE and META there is no place for it but the console.
+    /// Keeps the reason why this boot is locked. Without STATE and META, only the console has it.
     pub(super) fn keep_lock(&self, why: &str) {
         let (state, boot) = (Path::new(STATE.target), host::boot_id());
         let meta = self.node.meta();
@@ -35,7 +35,7 @@ impl Machine {
         }
     }
 
-    /// `last` with what META tells of a boot that was locked; and a lock of this boot moves to STATE, once it is there.
+    /// Adds META's note of a locked boot to `last`. A note of this boot moves to STATE once STATE is mounted.
     pub(super) fn heed_lock(&self, last: Option<LastStop>) -> Option<LastStop> {
         let Some(note) = self.lock_note() else {
             return last;
@@ -48,7 +48,7 @@ impl Machine {
             }
             return Some(last_stop::heed(last, note));
         }
-        // What it said of the boot before it was told when this one began, and has been written over.
+        // This boot's note has overwritten the earlier one, which the start of this boot has reported already.
         let known = self.node.last_stops().borrow().clone();
         if has_state {
             let moved = last_stop::record_lock(state, &boot, &note.why);
@@ -60,7 +60,7 @@ impl Machine {
         known.filter(|known| !known.locked.is_empty()).or(last)
     }
 
-    /// What META tells of another boot could be told: the next boot need not.
+    /// Removes META's note of another boot, now that this boot has reported it.
     pub(super) fn told_lock(&self) {
         let note = self.lock_note();
         if note.is_some_and(|note| note.boot != host::boot_id()) {

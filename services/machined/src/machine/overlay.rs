@@ -1,4 +1,4 @@
-//! What the loaded extensions are laid over a directory with: one overlay, replaced as a whole.
+//! Lays the loaded extensions over a directory, as one overlay that is replaced as a whole.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -7,25 +7,25 @@ use std::path::{Path, PathBuf};
 use corten_sys::mount::{self, MountAttrFlags, Unattached};
 use rustix::fs::{Mode, OFlags};
 
-/// Its source, as the table of mounts shows it.
+/// Source of the overlay in the mount table.
 const SOURCE: &str = "corten-extensions";
-/// One more layer under those before (kernel: Documentation/filesystems/overlayfs.rst; since Linux 6.7).
+/// Mount option that adds a layer below the earlier ones (Documentation/filesystems/overlayfs.rst; since Linux 6.7).
 const LAYER: &str = "lowerdir+";
 
-/// A directory, and what lies over it.
+/// A directory, and the overlay on it.
 #[derive(Debug)]
 pub(super) struct Overlay {
     target: PathBuf,
-    /// The directory itself, by which it is the lowest layer whatever is mounted on it.
+    /// Descriptor of the directory itself: the lowest layer, whatever is mounted on the path.
     own: OwnedFd,
     is_mounted: bool,
-    /// Beneath what is mounted lies its successor already: it could not be detached then.
+    /// Whether the successor is mounted beneath the current overlay, which could not be detached.
     is_doubled: bool,
     detach: fn(&Path) -> io::Result<()>,
 }
 
 impl Overlay {
-    /// Over a directory, on which nothing was laid yet.
+    /// Opens a directory that has no overlay yet.
     ///
     /// # Errors
     /// There is no such directory.
@@ -40,11 +40,11 @@ impl Overlay {
         })
     }
 
-    /// Lays these directories over it, the topmost first, in place of those before. What runs out of those has them
+    /// Replaces the overlay by one of these layers, the topmost first. A process that uses the old layers keeps them
     /// until it ends.
     ///
     /// # Errors
-    /// Those before lie there still: they go only when the others are there.
+    /// The mount or the detachment fails. The old layers stay: they are detached only after the new ones are mounted.
     pub(super) fn lay(&mut self, layers: &[PathBuf]) -> io::Result<()> {
         if self.is_doubled {
             (self.detach)(&self.target)?;
@@ -87,7 +87,7 @@ mod tests {
 
     use super::*;
 
-    /// The kernel's version, as far as it counts here.
+    /// Major and minor version of the kernel.
     fn kernel() -> (u32, u32) {
         let release = rustix::system::uname()
             .release()
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(seen(), "abown");
         fs::write(at("own").join("a"), "changed").unwrap_err();
         let in_use = File::open(at("own").join("a")).unwrap();
-        // What cannot be laid takes nothing away.
+        // A failed mount leaves the old overlay in place.
         lay(&mut overlay, &["b", "nothing"]).unwrap_err();
         assert_eq!(seen(), "abown");
         for (names, all) in [
@@ -137,7 +137,7 @@ mod tests {
             assert_eq!(seen(), all);
         }
         assert_eq!(io::read_to_string(in_use).unwrap(), "a");
-        // What cannot be detached stays, and what lies beneath it is one however often that is tried.
+        // A failed detachment leaves the old overlay, and repeated attempts add no more mounts beneath it.
         overlay.detach = |_| Err(io::ErrorKind::ResourceBusy.into());
         for names in [&["b"][..], &["b"], &[], &["c"]] {
             lay(&mut overlay, names).unwrap_err();
@@ -154,7 +154,7 @@ mod tests {
         overlay.detach = mount::detach;
         lay(&mut overlay, &["c"]).unwrap();
         assert_eq!((seen().as_str(), mounted()), ("cown", 1));
-        // No mount is left under another.
+        // No mount is left beneath another.
         lay(&mut overlay, &[]).unwrap();
         mount::unmount(&at("own")).unwrap_err();
     }
@@ -165,7 +165,7 @@ mod tests {
             return kernel_lacks("overlays that are given layer by layer (Linux 6.7)");
         }
         on_a_volume("", |directory| {
-            // As the node's root is.
+            // The node's root is shared too.
             mount::make_shared(directory).unwrap();
             layers_come_and_go(directory);
         });

@@ -1,4 +1,4 @@
-//! Follows what a cloud says of the machine, from its metadata service or a volume beside the machine.
+//! Follows the cloud's data about this machine, from its metadata service or a volume beside the machine.
 
 use std::fs;
 use std::path::Path;
@@ -15,22 +15,22 @@ use tokio::time::timeout;
 use super::{ADDRESS_PATIENCE, Machine};
 use crate::acquire;
 
-/// Where a platform's volume is looked into.
+/// Mount point of the platform's volume.
 const MOUNT_POINT: &str = "/run/platform-source";
 const NETWORK_CARDS: &str = "/sys/class/net";
 
-/// What the platform says.
+/// Data that the platform has given.
 #[derive(Debug, Default)]
 pub(super) struct Heard {
-    /// Of the network, by a NoCloud seed or a cloud, once it is read.
+    /// Network settings of a NoCloud seed or a cloud, once they are read.
     pub seed: watch::Sender<Option<Arc<Seed>>>,
-    /// All of it, by a cloud, once it has answered.
+    /// All data of a cloud, once it has answered.
     pub instance: watch::Sender<Option<Arc<Instance>>>,
 }
 
 impl Machine {
-    /// Asks the platform that the kernel's parameters name, for as long as the node runs; one that asks nobody is
-    /// left alone.
+    /// Follows the platform that the kernel's parameters name, for as long as the node runs. A platform without a
+    /// source of data needs no client.
     pub(super) async fn follow_platform(self: Arc<Machine>) {
         let Some(platform) = corten_platform::find(self.cmdline.platform()) else {
             return;
@@ -75,7 +75,7 @@ impl Machine {
         .await;
     }
 
-    /// Tells the platform that the machine runs, once somebody can call the node.
+    /// Reports to the platform that the machine runs, once the node's API can be called.
     async fn report_ready(self: Arc<Machine>, client: Client) {
         self.supervisor.up("apid").await;
         let tell = |what| {
@@ -86,7 +86,7 @@ impl Machine {
         corten_platform::report_ready(client, Pace::default(), tell).await;
     }
 
-    /// The config that the platform gives, once it has answered; `None`: it gives none.
+    /// Waits for the platform's answer, and returns its config; `None`: it gives none.
     pub(super) async fn config_of_platform(&self) -> Option<Vec<u8>> {
         let mut instance = self.platform.instance.subscribe();
         let said = instance.wait_for(Option::is_some).await.ok()?;
@@ -103,7 +103,7 @@ fn seed_of(instance: &Instance) -> Seed {
     }
 }
 
-/// The machine the node runs on.
+/// Local sources of this machine: volumes and the hypervisor's guest info.
 struct ThisMachine;
 
 impl Local for ThisMachine {
@@ -120,7 +120,7 @@ impl Local for ThisMachine {
     }
 }
 
-/// The machine's cards, by their names.
+/// Network cards of the machine, sorted by name.
 fn cards() -> Vec<Card> {
     cards_of(Path::new(NETWORK_CARDS))
 }

@@ -1,4 +1,4 @@
-//! containerd in the node's life: started last, and declared again when the machine config gives it other variables,
+//! Declares containerd. It starts last, and is declared again when the machine config changes its variables,
 //! credentials, authorities or parts of its configuration.
 
 use std::hash::{BuildHasher as _, RandomState};
@@ -13,21 +13,22 @@ use corten_types::environment::Variables;
 use super::{Machine, lock};
 use crate::node::Node as _;
 
-/// Stands for what containerd reads at its start alone: with another, it is declared otherwise, and starts anew.
+/// Variable with a hash of the input that containerd reads only at its start. A change alters the declaration, and so
+/// restarts containerd.
 const READ_AT_START: &str = "CORTEN_READ_AT_START";
-/// Of this boot alone: the variable tells nobody what it stands for.
+/// Random key of the hash, new at each boot: the hash must not reveal the credentials.
 static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 impl Machine {
-    /// Wants containerd to run, with the variables of each moment's config.
+    /// Starts containerd, and has later configs declare it again.
     pub(super) fn want_containerd(&self) {
         *lock(&self.wants_containerd) = true;
         self.declare_containerd();
     }
 
-    /// Declares it by the config of now, once it is wanted.
+    /// Declares containerd by the current config, once it is wanted.
     pub(super) fn declare_containerd(&self) {
-        // Who declares last has read the config last.
+        // The lock comes before the read of the config: the last call then declares by the newest config.
         let is_wanted = lock(&self.wants_containerd);
         if *is_wanted {
             let spec = with_what_it_reads(containerd(), self.node.config().as_ref());
@@ -36,7 +37,7 @@ impl Machine {
         }
     }
 
-    /// What the config of now gives to services.
+    /// Environment variables of the services, by the current config.
     pub(super) fn variables(&self) -> Variables {
         variables(self.node.config().as_ref(), &self.cmdline)
     }
@@ -70,7 +71,7 @@ mod tests {
         };
         let plain = with_what_it_reads(containerd(), None);
         assert_eq!(plain, containerd());
-        // What it reads at every pull.
+        // Settings that containerd reads at every pull.
         let often = "{mirrors: {docker.io: {endpoints: ['http://m']}}, \
                      config: {m: {tls: {insecureSkipVerify: true}}}}";
         assert_eq!(declared(often, ""), plain);

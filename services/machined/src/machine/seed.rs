@@ -1,4 +1,4 @@
-//! What a NoCloud seed says of the network: read at every boot, and kept for those at which it is away.
+//! Follows the network settings of a NoCloud seed. The seed is read at every boot, and kept for boots without it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use tokio::time::timeout;
 use super::{ADDRESS_PATIENCE, Machine};
 use crate::acquire::{self, SEED_LABELS};
 
-/// Where the volume is looked into; the one of the machine config may be so at the same time.
+/// Mount point of the seed's volume; the volume of the machine config may be mounted at the same time.
 const MOUNT_POINT: &str = "/run/seed-source";
 
 impl Machine {
-    /// Has the network follow the seed: what was kept of it first, and then what there is.
+    /// Has the network follow the seed: first the kept one, then the present one.
     pub(super) async fn follow_seed(self: Arc<Machine>) {
         if self.cmdline.platform() != "nocloud" {
             return;
@@ -42,8 +42,8 @@ impl Machine {
             }
         };
         let used = found.filter(|files| self.use_seed(files, &place, &shown));
-        // The disk may come with its driver, and so may what was kept on it. What cannot be used is not kept: the
-        // next boot says so again, and follows what was kept before.
+        // The disk may appear late, with its driver, and only then the kept seed. An unusable seed is not kept: the
+        // next boot reports it again and follows the seed kept before.
         let mut volumes = self.volumes.subscribe();
         if volumes
             .wait_for(|now| *now != Progress::Awaited)
@@ -55,7 +55,7 @@ impl Machine {
         match used {
             Some(files) => keep(&files),
             None if !is_known && !self.use_kept(&place) => {
-                // The machine's name may be all there is.
+                // The serial number alone may give the machine's name.
                 self.use_seed(&Files::default(), &place, "serial number");
             }
             None => {}
@@ -82,7 +82,7 @@ impl Machine {
         }
     }
 
-    /// Whether there was something.
+    /// Uses the kept seed; returns whether there was a usable one.
     fn use_kept(&self, place: &Place) -> bool {
         let Some(kept) = Kept::on_volume(Path::new(STATE.target)) else {
             return false;
@@ -97,7 +97,7 @@ impl Machine {
         }
     }
 
-    /// Whether it could be used; one that cannot changes nothing.
+    /// Hands the seed to the network; returns whether it is usable. An unusable seed changes nothing.
     fn use_seed(&self, files: &Files, place: &Place, shown: &str) -> bool {
         match Seed::parse(files, place) {
             Ok(seed) => {
@@ -115,7 +115,7 @@ impl Machine {
     }
 }
 
-/// For the next boot.
+/// Keeps the seed for the next boot.
 fn keep(files: &Files) {
     let Some(kept) = Kept::on_volume(Path::new(STATE.target)) else {
         return;

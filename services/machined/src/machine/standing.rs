@@ -1,48 +1,48 @@
-//! Whose the node is, decided before the API answers anybody.
+//! Decides whether the node is owned, free or locked, before the API answers its first caller.
 //!
-//! Owns the decision alone: a pure function of what the disk, META and the kernel's parameters say. Never reads a
-//! disk. A node is free only when that is certain; every doubt locks it.
+//! Owns the decision alone: a pure function of the findings on the disk, in META and in the kernel's parameters. Never
+//! reads a disk. A node is free only when the absence of an owner is certain; every doubt locks it.
 
-/// What the node does with callers that show no certificate of its owner.
+/// The node's treatment of callers without a certificate of its owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// A machine config is active: the config says who may call.
+    /// A machine config is active: it names the authority of the callers.
     Owned,
-    /// Nobody owns the node: it serves the maintenance API.
+    /// The node has no owner: it serves the maintenance API.
     Free,
-    /// The node has an owner, or may have one, and its machine config cannot be had. The text says why.
+    /// The node has an owner, or may have one, and its machine config is not available. The text says why.
     Locked(String),
 }
 
-/// What became of STATE, where the machine config is kept.
+/// Outcome of the attempt to mount STATE, which keeps the machine config.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum State {
-    /// No disk carries the node, also after the wait for the disk that the node was started from.
+    /// No disk carries the node, even after the wait for the disk that the node was started from.
     NoDisk,
-    /// It is mounted.
+    /// STATE is mounted.
     Mounted,
-    /// The node has not made it yet, or a reset took it away.
+    /// STATE was never created, or a reset removed it.
     NeverMade,
-    /// Neither of these is certain. The text says why.
+    /// None of these is certain. The text says why.
     Broken(String),
 }
 
-/// Everything that counts.
+/// Input of the decision.
 #[derive(Debug, Clone)]
 pub(super) struct Findings {
-    /// A machine config is active.
+    /// Whether a machine config is active.
     pub(super) has_config: bool,
-    /// Why a machine config that is there cannot be used.
+    /// Reason why a present machine config is unusable.
     pub(super) unusable: Option<String>,
-    /// META names the authority of an owner ([`corten_meta::tags::OWNER`]).
+    /// Whether META names the authority of an owner ([`corten_meta::tags::OWNER`]).
     pub(super) has_owner: bool,
-    /// The kernel's parameters ask for maintenance: somebody is at the machine.
+    /// Whether the kernel's parameters ask for maintenance, which proves access to the machine.
     pub(super) recover: bool,
-    /// What became of STATE.
+    /// Outcome of the attempt to mount STATE.
     pub(super) state: State,
 }
 
-/// The decision.
+/// Decides the standing; the first rule that applies wins.
 pub(super) fn standing(found: &Findings) -> Standing {
     if found.has_config {
         return Standing::Owned;

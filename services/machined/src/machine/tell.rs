@@ -1,4 +1,4 @@
-//! What happens on the node, for those who follow its events.
+//! Publishes the node's events for the clients that follow them.
 
 use std::convert::Infallible;
 
@@ -16,7 +16,7 @@ use super::{Fatal, Machine};
 use crate::node::Node;
 
 impl Machine {
-    /// A sequence begins.
+    /// Publishes the begin of a sequence.
     pub(super) fn tell_begin(&self, sequence: &str, actor: &str) {
         let event = api::SequenceEvent {
             sequence: sequence.to_owned(),
@@ -26,7 +26,7 @@ impl Machine {
         self.node.events().publish(actor, &event);
     }
 
-    /// A sequence ended.
+    /// Publishes the end of a sequence.
     pub(super) fn tell_end(&self, sequence: &str, actor: &str, failure: Option<&Fatal>) {
         let error = failure.map(|fatal| corten_api::common::Error {
             message: fatal.to_string(),
@@ -56,7 +56,7 @@ impl Machine {
         self.node.events().publish(actor, &event);
     }
 
-    /// A config that was there and could not be used.
+    /// Publishes that a present config is unusable.
     pub(super) fn tell_bad_config(&self, error: &str) {
         let event = api::ConfigLoadErrorEvent {
             error: error.to_owned(),
@@ -65,8 +65,8 @@ impl Machine {
     }
 }
 
-/// Tells of each change of the machine's status and addresses; ends with machined. Both types have to be in the
-/// store already.
+/// Publishes each change of the machine's status and addresses. Runs until machined ends. Both types must be registered
+/// in the store already.
 pub(super) async fn tell_status(store: Store, events: Events) {
     let told = tokio::try_join!(
         on_change(&store, MachineStatus::ID, |status| {
@@ -93,7 +93,7 @@ async fn on_change<S: Spec>(
 ) -> Result<Infallible, StoreError> {
     loop {
         let mut changes = store.watch(&Pointer::of::<S>(id), Start::Now)?;
-        // It ends when it has fallen behind. The next one begins with what is there.
+        // A watch that falls behind ends. The next watch begins with the present state.
         while changes.next().await.is_some() {
             if let Some(found) = store.get_as::<S>(id) {
                 tell(&found);
@@ -198,7 +198,7 @@ mod tests {
             let first = format!("{round}");
             put(first.clone());
             until_told(&mut reader, &status_event(&status(first))).await;
-            // More changes than are kept, while nobody looks.
+            // More changes than the store keeps, while the watch does not run.
             let last = 10_000;
             (1..=last).for_each(|number| put(format!("{round} {number}")));
             let last = status(format!("{round} {last}"));

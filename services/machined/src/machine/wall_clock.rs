@@ -1,4 +1,4 @@
-//! The clock in the node's life, before servers are asked and after.
+//! Keeps the time across boots: raises the clock when STATE is mounted, and writes the time down when the boot ends.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use tokio::time::timeout;
 
 use super::Machine;
 
-/// A disk that does not answer does not hold up the end of the boot.
+/// Timeout of the write: a disk that does not answer must not delay the end of the boot.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Machine {
-    /// Raises the clock to the last time that an earlier boot knew, once STATE is mounted.
+    /// Raises the clock to the last time that an earlier boot knew, if STATE is mounted.
     pub(super) fn raise_clock(&self) {
         let state = Path::new(STATE.target);
         if !durable::is_volume(state) {
@@ -40,7 +40,7 @@ impl Machine {
         }
     }
 
-    /// Keeps the last time that is known on STATE, as the boot ends.
+    /// Writes the last known time to STATE as the boot ends.
     pub(super) async fn keep_clock(&self) {
         let floor = self.floor.clone();
         let keep = spawn_blocking(move || floor.keep(Path::new(STATE.target), true));

@@ -1,4 +1,4 @@
-//! The methods this version of the node does not answer, and what each waits for. docs/api.md shows them.
+//! Methods that this version does not implement, and the feature each waits for. docs/api.md lists them.
 
 const DEBUGGING: &str = "containers for debugging";
 const SIGNATURES: &str = "the check of images' signatures";
@@ -6,7 +6,7 @@ const INSTALLER: &str = "the installer";
 const LOGICAL_VOLUMES: &str = "logical volumes";
 const SOFTWARE_RAID: &str = "software RAID";
 
-/// A method's path, and what it waits for.
+/// A method's path, and the missing feature.
 pub(super) const ABSENT: &[(&str, &str)] = &[
     ("/machine.DebugService/ContainerRun", DEBUGGING),
     ("/machine.ImageService/Verify", SIGNATURES),
@@ -17,7 +17,7 @@ pub(super) const ABSENT: &[(&str, &str)] = &[
     ("/machine.MDService/Destroy", SOFTWARE_RAID),
 ];
 
-/// What the caller of a method that is not answered is told.
+/// Error text for a method without an implementation.
 pub(super) fn sentence(path: &str) -> String {
     let method = path.trim_start_matches('/');
     match ABSENT.iter().find(|(absent, _)| *absent == path) {

@@ -1,13 +1,12 @@
-//! Who may call: the peer of the socket, then the one table of roles.
+//! Authorizes a call: the peer of the socket, then the table of roles.
 //!
-//! apid has checked already; this is the second lock on the same door. The
-//! kernel vouches for uid and process of a peer (`SO_PEERCRED`):
-//! - apid's uid: the roles are those in its `talos-role` metadata that the
-//!   caller's certificate has, too (`callers.rs`);
-//! - machined's own process ([`Local`]): those it names, or `os:admin` when it names none;
-//! - any other peer is refused, also one that runs as root.
+//! apid has checked already; this is the second check. The kernel vouches for a peer's uid and process (`SO_PEERCRED`):
+//! - apid's uid: the roles are those in its `talos-role` metadata that the caller's certificate has, too
+//!   (`callers.rs`);
+//! - machined's own process ([`Local`]): the roles it names, or `os:admin` if it names none;
+//! - any other peer is refused, even one that runs as root.
 //!
-//! A handler that panics is an answer, too: INTERNAL, for this one call.
+//! A handler that panics answers its call with INTERNAL; other calls continue.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -35,9 +34,9 @@ const APID: u32 = 50;
 /// The peer that needs no certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Local {
-    /// The process with this id. On a node it is machined: root alone is no administrator.
+    /// The process with this id. On a node it is machined: root alone is not an administrator.
     Process(i32),
-    /// Every process of this uid: for tests and benchmarks, whose clients are processes of their own.
+    /// Every process of this uid, for tests and benchmarks with clients in other processes.
     User(u32),
 }
 
@@ -47,11 +46,11 @@ impl Default for Local {
     }
 }
 
-/// What the kernel says of a peer.
+/// The kernel's credentials of a peer.
 #[derive(Debug, Clone, Copy)]
 struct Peer {
     uid: u32,
-    /// `None`: the kernel does not say.
+    /// `None` if the kernel does not report it.
     process: Option<i32>,
 }
 
@@ -64,28 +63,29 @@ impl Local {
     }
 }
 
-/// The caller of a call, handed to its handler.
+/// The caller of a call, passed to its handler.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Caller {
     pub(super) roles: Vec<Role>,
-    /// Of the certificate he has shown; `None`: he is on the node itself, or the node asks for none yet.
+    /// Serial number of the caller's certificate. `None` for a caller on the node itself, or while the node asks for no
+    /// certificate.
     pub(super) serial: Option<String>,
 }
 
 impl Caller {
-    /// Whether `os:admin` is among the roles of a call.
+    /// Whether the caller has `os:admin`.
     pub(super) fn is_admin(extensions: &Extensions) -> bool {
         let caller = extensions.get::<Caller>();
         caller.is_some_and(|caller| caller.roles.contains(&Role::Admin))
     }
 
-    /// The serial number of a call's certificate.
+    /// Serial number of the caller's certificate.
     pub(super) fn serial(extensions: &Extensions) -> Option<String> {
         extensions.get::<Caller>()?.serial.clone()
     }
 }
 
-/// What the generated code says for a method nobody has written.
+/// Message of the generated code for a method without an implementation.
 const STUB: &[u8] = b"Not yet implemented";
 
 #[derive(Clone)]
@@ -119,7 +119,7 @@ impl<S> Layer<S> for AccessLayer {
     }
 }
 
-/// The check, around a service.
+/// A service with the authorization in front.
 #[derive(Clone)]
 pub(super) struct Access<S> {
     inner: S,
@@ -157,7 +157,7 @@ where
             self.callers
                 .caller(self.node.store(), request.headers(), config)
         };
-        // Here a panic would end the connection, and so every call of apid's.
+        // A panic here would end the connection, and with it all calls of apid.
         let checked = caught_here(|| {
             let caller = caller(peer, self.local, request.headers(), vouched)?;
             may_call(&caller, &path, maintenance)?;
@@ -200,7 +200,7 @@ where
     }
 }
 
-/// Who calls; `vouched` is the caller that apid has shown.
+/// The caller; `vouched` returns the caller that apid presents.
 fn caller(
     peer: Option<Peer>,
     local: Local,
@@ -229,7 +229,7 @@ fn caller(
     })
 }
 
-/// Whether the table of roles lets the caller make the call.
+/// Checks the call against the table of roles.
 fn may_call(caller: &Caller, path: &str, maintenance: bool) -> Result<(), Status> {
     if allows(path, &caller.roles, maintenance) {
         Ok(())
@@ -238,7 +238,7 @@ fn may_call(caller: &Caller, path: &str, maintenance: bool) -> Result<(), Status
     }
 }
 
-/// Says in a sentence what the generated stub says in three words.
+/// Replaces the generated code's message by a sentence.
 fn explained(mut response: Response<Body>, path: &str) -> Response<Body> {
     let headers = response.headers_mut();
     let unimplemented = headers.get(Status::GRPC_STATUS).is_some_and(|v| v == "12");
@@ -248,7 +248,7 @@ fn explained(mut response: Response<Body>, path: &str) -> Response<Body> {
     });
     if unimplemented && by_stub {
         let text = absent::sentence(path);
-        // grpc-message is percent-encoded; these are the characters it can hold here.
+        // grpc-message is percent-encoded; the text must not need encoding.
         let safe = text
             .chars()
             .all(|c| c.is_ascii_graphic() && c != '%' || c == ' ');
@@ -296,7 +296,7 @@ mod tests {
         may_call(&caller, path, maintenance).map(|()| caller)
     }
 
-    /// What apid has somebody for.
+    /// apid presents a caller with these roles.
     fn vouched(roles: &[Role]) -> impl FnOnce() -> Result<Caller, String> {
         let roles = roles.to_vec();
         move || {
@@ -337,7 +337,7 @@ mod tests {
         let reader = || vouched(&[Role::Reader]);
         check(APIDS, &admin, reader(), VERSION, false).unwrap();
         check(APIDS, &admin, reader(), REBOOT, false).unwrap_err();
-        // Nor does its right to speak for others, without somebody it speaks for.
+        // A forwarding node has no roles without a caller.
         let speaker = vouched(&[Role::Impersonator]);
         check(APIDS, &admin, speaker, VERSION, false).unwrap_err();
     }

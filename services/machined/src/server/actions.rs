@@ -1,4 +1,4 @@
-//! What ends the boot: reboot, shutdown, reset.
+//! Actions that end the boot: reboot, shutdown, reset.
 
 use corten_api::machine as api;
 use corten_api::machine::reboot_request::Mode;
@@ -12,10 +12,10 @@ use super::request::at_most;
 use super::wipe::{MOST_DEVICES, user_disk};
 use crate::node::{Action, Actor, Node, Reset, SubmitError};
 
-/// Of the words about who calls, so many bytes are kept.
+/// Limit in characters of the description of a caller.
 const WHO: usize = 1024;
 
-/// A node starts its kernel through the firmware always, so the modes default and powercycle are one.
+/// The node always starts its kernel through the firmware, so the modes default and powercycle are equal.
 pub(super) fn reboot(
     node: &dyn Node,
     who: &str,
@@ -38,7 +38,7 @@ pub(super) fn reboot(
     })
 }
 
-/// Unless it is forced, the cluster is told first to give the node no more pods.
+/// Drains the node first, unless the shutdown is forced.
 pub(super) fn shutdown(
     node: &dyn Node,
     who: &str,
@@ -53,7 +53,7 @@ pub(super) fn shutdown(
     })
 }
 
-/// Services are stopped in order whether or not the reset is `graceful`; that one leaves the cluster first.
+/// Services are stopped in order in any case; a `graceful` reset also leaves the cluster first.
 pub(super) fn reset(
     node: &dyn Node,
     who: &str,
@@ -73,9 +73,9 @@ pub(super) fn reset(
     })
 }
 
-/// What is emptied. The node's own disk comes last: after a power cut it can still be told to empty the others.
+/// The devices to wipe. The node's own disk comes last, so that after a power loss the node can wipe the others.
 fn targets(store: &Store, request: &api::ResetRequest) -> Result<Vec<Target>, Status> {
-    // A mode of the future must not be taken for the one that wipes everything.
+    // An unknown mode must not default to the one that wipes everything.
     let mode = WipeMode::try_from(request.mode)
         .map_err(|_| Status::invalid_argument(format!("mode: {} is unknown", request.mode)))?;
     let disks = !request.user_disks_to_wipe.is_empty();
@@ -131,17 +131,18 @@ fn targets(store: &Store, request: &api::ResetRequest) -> Result<Vec<Target>, St
     Ok(targets)
 }
 
-/// Who calls, in the words of apid's audit log; empty: it has not told. They end up on the disk and are bounded.
+/// The caller as apid's audit log describes it; empty if apid sent no description. It is written to disk, so its length
+/// is limited.
 pub(super) fn who<T>(request: &Request<T>) -> String {
     let told = request.metadata().get(CALLER);
     let told = told.and_then(|told| told.to_str().ok()).unwrap_or_default();
     told.chars().take(WHO).collect()
 }
 
-/// Hands over the action; answers the id that its events carry.
+/// Submits the action; returns the id that its events carry.
 pub(super) fn submit(node: &dyn Node, action: Action, who: &str) -> Result<String, Status> {
     let actor = Actor {
-        // By this random id the action's events can be told from others.
+        // A random id that tells the action's events from others.
         id: uuid::Uuid::new_v4().to_string(),
         who: who.to_owned(),
     };

@@ -1,4 +1,4 @@
-//! What a node is made of: a config.
+//! Applies a machine config.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use super::machine::Machine;
 use super::{bug, duration};
 use crate::node::{Apply, Node, ServiceState, ServiceView, Stage};
 
-/// Said when the config would not survive a reboot.
+/// Warning for a config that does not survive a reboot.
 const NOT_KEPT: &str =
     "this node keeps the config in memory only: it starts without it after a reboot";
-/// How long a config is tried when the caller does not say.
+/// Default duration of a trial.
 const TRY: Duration = Duration::from_secs(60);
-/// A trial longer than this is a mistake: nobody watches it end.
+/// Limit of a trial: a longer one is a mistake, because no operator watches it end.
 const LONGEST_TRY: Duration = Duration::from_secs(24 * 3600);
 
 pub(super) async fn apply(
@@ -34,8 +34,7 @@ pub(super) async fn apply(
         ));
     };
     let node = machine.node.clone();
-    // Parsing a large config and writing it to a slow disk both take their time. It goes on when the caller is gone,
-    // and its turn with it.
+    // Parsing a large config and writing to a slow disk block. The work and its lock outlive a caller that disconnects.
     let work = move || {
         let _turn = turn;
         blocking(&node, &request, &who)
@@ -55,7 +54,7 @@ fn blocking(
 ) -> Result<api::ApplyConfiguration, Status> {
     let document = Document::parse(&request.data)
         .map_err(|problems| Status::invalid_argument(problems.to_string()))?;
-    // Without a config, there is nothing that would have to start anew.
+    // Without an active config nothing has to restart.
     let reboots = request.mode() == Mode::Reboot && node.stage() != Stage::Maintenance;
     let how = how(request, reboots)?;
     let mut warnings = document.warnings();
@@ -96,7 +95,7 @@ fn blocking(
     })
 }
 
-/// Into the config that is staged.
+/// Reboots into the staged config.
 fn reboot(node: &dyn Node, who: &str) -> Result<(), Status> {
     let asked = actions::reboot(node, who, reboot_request::Mode::Default);
     asked.map(drop).map_err(|status| {
@@ -128,7 +127,7 @@ fn how(request: &api::ApplyConfigurationRequest, reboots: bool) -> Result<Apply,
     }
 }
 
-/// The change as a diff of both configs without their secrets, and the plan: what follows from it.
+/// The difference of both configs without secrets, and the plan of its consequences.
 fn dry_run(node: &dyn Node, new: &Document) -> String {
     let active = node.config();
     match corten_config::diff(active.as_ref(), new) {

@@ -1,9 +1,8 @@
-//! The audit log: a line for each call that a reader could not make, written by machined itself.
+//! The audit log of machined: one line per call that needs more than the reader role.
 //!
 //! `audit: method=/machine.MachineService/Reboot roles=os:admin serial=0a1b result=Ok told="roles=os:admin serial=0a1b
-//! from=10.0.0.9:4711 via=-"`. Method, roles, serial number and result are what machined has verified. What stands behind
-//! `told` is what apid says of the caller: an apid that was taken over can lie there, and nowhere else. What a caller
-//! sent is never in a line.
+//! from=10.0.0.9:4711 via=-"`. machined has verified method, roles, serial number and result. The part `told` is apid's
+//! description of the caller; a compromised apid can lie there, and only there. A line never contains a request.
 
 use std::sync::Arc;
 
@@ -15,15 +14,15 @@ use tonic::{Code, Status};
 use super::access::Caller;
 use crate::node::Node;
 
-/// Of what apid says of a caller, so many characters.
+/// Limit in characters of apid's description of a caller.
 const TOLD: usize = 512;
 
-/// The line of a call under way. It is written when the entry goes, however the call ends.
+/// The audit line of a running call. It is written on drop, however the call ends.
 pub(super) struct Entry {
     node: Arc<dyn Node>,
     head: String,
     told: String,
-    /// `None`: the caller went away before the answer.
+    /// `None` if the caller disconnected before the answer.
     result: Option<Code>,
 }
 
@@ -52,14 +51,14 @@ impl Entry {
         }
     }
 
-    /// The answer begins: an error is known by now, and a stream may go on for long.
+    /// Records the status at the start of the answer: errors are known by then, and a stream may last long.
     pub(super) fn answered(&mut self, response: &Response<Body>) {
         let status = response.headers().get(Status::GRPC_STATUS);
         let code = status.map_or(Code::Ok, |status| Code::from_bytes(status.as_bytes()));
         self.result = Some(code);
     }
 
-    /// The call met a bug.
+    /// Records that the handler panicked.
     pub(super) fn broke_off(&mut self) {
         self.result = Some(Code::Internal);
     }
@@ -74,7 +73,7 @@ impl Drop for Entry {
     }
 }
 
-/// Text that ends neither the quotes nor the line.
+/// Text without characters that end the quotes or the line.
 fn plain(told: &[u8]) -> String {
     let shown = |byte: &u8| match byte {
         b' '..=b'~' if *byte != b'"' => char::from(*byte),

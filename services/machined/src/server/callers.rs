@@ -1,7 +1,7 @@
-//! Whose call apid hands on: the roles are those of the certificate the caller showed, which machined verifies itself.
+//! Identifies the caller behind apid: the roles are those of the caller's certificate, which machined verifies itself.
 //!
-//! apid says the roles, too, in `talos-role`; they can only take some away. So whoever takes apid over can pass for
-//! those whose certificates it has seen, and make up nobody.
+//! apid also sends the roles in `talos-role`, which can only remove some. So an attacker who controls apid can pose as
+//! callers whose certificates apid has seen, but cannot invent a caller.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -23,41 +23,41 @@ use http::{HeaderMap, HeaderValue};
 use super::access::Caller;
 use super::forwarded;
 
-/// Callers whose certificates are not verified again with each call.
+/// Limit of cached verifications.
 const KEPT: usize = 256;
-/// For so long: the clock may be set, and what signed them may expire.
+/// Lifetime of a cached verification: the clock may be set, and the authority may expire.
 const GOOD_FOR: Duration = Duration::from_secs(30);
 
-/// Said of a node that hands calls on without the mark of the control plane.
+/// Error for a forwarding node without the control plane mark.
 const UNMARKED: &str = "the node that handed the call on shows no certificate of a control plane node of Corten; update \
     it, or, if it is one of the reference, give this node a ForwardingConfig with referenceNodes: accept";
 
-/// Certificates that were verified.
+/// Cache of verified certificates.
 #[derive(Default)]
 pub(super) struct Callers(Mutex<Verified>);
 
 #[derive(Default)]
 struct Verified {
     by: Vec<Pem>,
-    /// By what was shown.
+    /// By the encoded chain.
     of: HashMap<Vec<u8>, Known>,
 }
 
 #[derive(Clone)]
 struct Known {
     caller: Caller,
-    /// Whether it is a certificate of a control plane node.
+    /// Whether the certificate has the control plane mark.
     is_marked: bool,
     until: SystemTime,
     at: Instant,
 }
 
 impl Callers {
-    /// The caller whose certificate is in the metadata; a reader while nobody can have one. A call that another node
-    /// has handed on must come from the control plane.
+    /// The caller whose certificate is in the metadata; a reader while the node asks for no certificates. A forwarded
+    /// call must come from a control plane node.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason of the refusal.
     pub(super) fn caller(
         &self,
         store: &Store,
@@ -83,7 +83,7 @@ impl Callers {
                     return Err(UNMARKED.to_owned());
                 }
                 if !headers.contains_key(CERTIFICATE) {
-                    // It says the roles, and nobody proves them: that is the price.
+                    // Accepted risk of this setting: the node claims the roles without proof.
                     let mut roles = Role::ALL.to_vec();
                     roles.retain(|role| *role != Role::Impersonator);
                     let serial = by.caller.serial;
@@ -95,7 +95,7 @@ impl Callers {
         Ok(known.caller)
     }
 
-    /// Whose certificate is in the metadata under `name`.
+    /// The verified certificate in the metadata key `name`.
     fn known(
         &self,
         accepted: &ApiCertificates,
@@ -126,7 +126,7 @@ impl Callers {
             return Ok(known.clone());
         }
         let known = verify(&shown, &verified.by, now, at)?;
-        // Who has that many callers at once verifies some of them once more.
+        // With more callers than the limit, some are verified again.
         if verified.of.len() >= KEPT {
             verified.of.clear();
         }
@@ -183,7 +183,7 @@ pub(super) mod tests {
         .unwrap()
     }
 
-    /// A node whose apid lets in callers with certificates of these authorities; of none: anybody.
+    /// Makes the node accept certificates of these authorities; with none, any caller.
     pub(in crate::server) fn accepting(store: &Store, authorities: &[&Ca]) {
         let pem = |ca: &&Ca| Pem {
             crt: ca.pem().crt.clone(),
@@ -203,7 +203,7 @@ pub(super) mod tests {
         store.put(draft, "").unwrap();
     }
 
-    /// What apid adds to the call of who shows this.
+    /// The metadata that apid adds for a caller with this certificate.
     pub(in crate::server) fn shown(certificate: &CertificateAndKey) -> HeaderMap {
         let chain = certificates_from_pem(certificate.crt.as_bytes()).unwrap();
         let mut headers = HeaderMap::new();
@@ -236,7 +236,7 @@ pub(super) mod tests {
         let two = client(&ca, &["os:reader", "os:etcd:backup"]);
         assert_eq!(roles(&two).unwrap(), [Role::Reader, Role::EtcdBackup]);
         assert_eq!(roles(&client(&ca, &["os:root"])).unwrap(), []);
-        // The authority is withdrawn: what was verified is so no more.
+        // After the authority is withdrawn, the cached verification is invalid.
         accepting(&store, &[&other]);
         roles(&admin).unwrap_err();
         accepting(&store, &[&other, &ca]);
@@ -348,7 +348,7 @@ pub(super) mod tests {
         };
         let by_node = forwarded(&node(&ca), call.clone());
         assert_eq!(roles(&by_node, None).unwrap(), [Role::Admin]);
-        // It still brings its caller's certificate.
+        // A forwarded call needs its caller's certificate.
         let alone = forwarded(&node(&ca), HeaderMap::new());
         let open = || config("referenceNodes: accept");
         roles(&alone, None).unwrap_err();

@@ -1,5 +1,4 @@
-//! PacketCapture: what passes a link, as a pcap file (draft-ietf-opsawg-pcap: microseconds, this machine's
-//! byte order).
+//! PacketCapture: the packets of a link as a pcap file (draft-ietf-opsawg-pcap: microseconds, host byte order).
 
 use std::io;
 use std::path::Path;
@@ -14,10 +13,10 @@ use tonic::Status;
 use super::stream::{FRAME, Flow, Sink};
 
 const MAGIC: u32 = 0xa1b2_c3d4;
-/// Bytes of a packet when the caller does not say, and at most: no packet on a wire is longer.
+/// Default and limit of captured bytes per packet; no packet on a wire is longer.
 const WHOLE: u32 = 65_535;
 
-/// Streams the packets of `interface` until the caller has enough.
+/// Streams the packets of `interface` until the caller disconnects.
 pub(super) fn capture(sys: &Path, request: &api::PacketCaptureRequest, sink: &Sink<Data>) -> Flow {
     let name = &request.interface;
     let filter = filter(&request.bpf_filter)?;
@@ -32,7 +31,7 @@ pub(super) fn capture(sys: &Path, request: &api::PacketCaptureRequest, sink: &Si
     };
     let capture = Capture::start(index, request.promiscuous, &filter).map_err(|error| {
         match error.kind() {
-            // The kernel looks at every instruction before it runs one.
+            // The kernel validates every instruction first.
             io::ErrorKind::InvalidInput => {
                 Status::invalid_argument(format!("bpf_filter: not a classic BPF program: {error}"))
             }
@@ -42,7 +41,7 @@ pub(super) fn capture(sys: &Path, request: &api::PacketCaptureRequest, sink: &Si
     let mut frame = file_header(snap_length, link_type);
     let mut buffer = vec![0; snap_length as usize];
     loop {
-        // What is there goes out together; only when nothing is left is there time to wait.
+        // Sends the available packets together; waits only when the frame is empty.
         let wait = frame.is_empty();
         match capture
             .next(&mut buffer, wait)
@@ -88,8 +87,8 @@ fn filter(asked: &[api::BpfInstruction]) -> Result<Vec<Instruction>, Status> {
     })
 }
 
-/// What packets of a link begin with: the kernel's number of its kind (include/uapi/linux/if_arp.h) as pcap's
-/// (the LINKTYPE registry of tcpdump.org).
+/// Link-layer header type of a link: maps the kernel's hardware type (include/uapi/linux/if_arp.h) to pcap's (the
+/// LINKTYPE registry of tcpdump.org).
 fn link_type(sys: &Path, name: &str) -> Result<u32, Status> {
     const ETHERNET: u32 = 1;
     const RAW_IP: u32 = 101;
@@ -97,7 +96,7 @@ fn link_type(sys: &Path, name: &str) -> Result<u32, Status> {
     match kind.trim() {
         // Ethernet, loopback.
         "1" | "772" => Ok(ETHERNET),
-        // None (tun, WireGuard), and IP in IP.
+        // No header (tun, WireGuard), and IP in IP.
         "65534" | "768" | "769" | "776" => Ok(RAW_IP),
         other => Err(Status::failed_precondition(format!(
             "interface: {name} is of kind {other}, whose packets have no place in a pcap file here"
@@ -111,7 +110,7 @@ fn file_header(snap_length: u32, link_type: u32) -> Vec<u8> {
     // Version 2.4.
     header.extend(2_u16.to_ne_bytes());
     header.extend(4_u16.to_ne_bytes());
-    // Two fields that nobody uses.
+    // Two unused fields.
     header.extend([0; 8]);
     header.extend(snap_length.to_ne_bytes());
     header.extend(link_type.to_ne_bytes());

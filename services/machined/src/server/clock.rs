@@ -1,4 +1,4 @@
-//! time.TimeService: the node's clock beside a time server's.
+//! time.TimeService: compares the node's clock with a time server's.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use tonic::{Request, Response, Status, async_trait};
 use super::is_host;
 use crate::node::Node;
 
-/// Names that callers have resolved at once.
+/// Limit of concurrent DNS lookups for callers.
 const NAMES: usize = 4;
 
 /// The service.
 pub(super) struct Clock {
     node: Arc<dyn Node>,
-    /// Callers may name anything; the node's own clock does not wait for it.
+    /// Callers may give any name. Their lookups are limited apart from the node's own clock.
     names: Bulkhead,
 }
 
@@ -42,7 +42,7 @@ impl TimeService for Clock {
         if server.is_empty() {
             return self.time(Request::new(())).await;
         }
-        // A device's path is only asked when the config names it: opening one may do things.
+        // A device path is used only if the config names it: opening a device may have side effects.
         if !self.servers().contains(&server) && !can_be_asked(&server) {
             let text = format!("server: {server:?} is neither a host name nor an address");
             return Err(Status::invalid_argument(text));
@@ -95,7 +95,7 @@ impl Clock {
     }
 }
 
-/// Whether it can be a name or an address; a port may follow an address.
+/// Whether the text can be a host name or an address; an address may have a port.
 fn can_be_asked(server: &str) -> bool {
     is_host(server) || server.parse::<SocketAddr>().is_ok()
 }

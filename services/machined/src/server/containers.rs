@@ -1,4 +1,4 @@
-//! Containers, what they use, and ending one: `Containers`, `Stats`, `Restart`.
+//! Lists containers and their resource usage, and restarts them: `Containers`, `Stats`, `Restart`.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use tonic::Status;
 
 use super::Paths;
 
-/// The name `system` has where the reference runs services apart; here it is the same.
+/// The reference's name of the namespace in which it runs services separately; an alias of `system` here.
 const IN_MEMORY: &str = "inmemory";
 
 pub(super) async fn containers(
@@ -34,7 +34,7 @@ pub(super) async fn containers(
     })
 }
 
-/// The containers whose use is asked for, and containerd's namespace they are in.
+/// The containers to measure, and their containerd namespace.
 pub(super) async fn running(
     paths: &Paths,
     request: api::StatsRequest,
@@ -47,10 +47,10 @@ pub(super) async fn running(
     Ok((namespace, found))
 }
 
-/// What each of them uses.
+/// Resource usage of each container.
 pub(super) fn stats(paths: &Paths, namespace: &str, running: Vec<Container>) -> api::StatsResponse {
     let stat = |container: Container| {
-        // One that ended meanwhile uses nothing any more.
+        // A container that ended meanwhile reports zero.
         let used = usage(paths, container.pid).unwrap_or_default();
         api::Stat {
             namespace: namespace.to_owned(),
@@ -82,7 +82,7 @@ pub(super) async fn restart(
     })
 }
 
-/// containerd's namespace for a request's; an empty one goes by the driver.
+/// containerd's namespace of a request; if it is empty, the driver's default.
 fn namespace(asked: &str, driver: ContainerDriver) -> Result<&'static str, Status> {
     match (asked, driver) {
         (SYSTEM | IN_MEMORY, _) | ("", ContainerDriver::Containerd) => Ok(SYSTEM),
@@ -93,7 +93,7 @@ fn namespace(asked: &str, driver: ContainerDriver) -> Result<&'static str, Statu
     }
 }
 
-/// containerd's namespace for a request that names it by number.
+/// containerd's namespace of a request that gives a number.
 pub(super) fn instance(asked: Option<ContainerdInstance>) -> Result<&'static str, Status> {
     match asked.unwrap_or_default().namespace() {
         ContainerdNamespace::NsSystem => Ok(SYSTEM),
@@ -119,7 +119,7 @@ fn info(namespace: &str, driver: ContainerDriver, container: Container) -> api::
     }
 }
 
-/// The words of the CRI (`ContainerState`, `PodSandboxState`) or of containerd.
+/// The state in the terms of CRI (`ContainerState`, `PodSandboxState`) or of containerd.
 fn status(driver: ContainerDriver, kind: Kind, status: TaskStatus) -> &'static str {
     match (driver, kind, status) {
         (ContainerDriver::Cri, Kind::Sandbox, TaskStatus::Running) => "SANDBOX_READY",
@@ -132,17 +132,16 @@ fn status(driver: ContainerDriver, kind: Kind, status: TaskStatus) -> &'static s
     }
 }
 
-/// What a container's cgroup has used.
+/// Resource usage of a container's cgroup.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Usage {
-    /// Bytes.
+    /// Memory in bytes.
     memory: u64,
-    /// Nanoseconds of all processors.
+    /// CPU time of all processors in nanoseconds.
     cpu: u64,
 }
 
-/// Reads it from the cgroup of the container's first process (cgroup-v2.rst, `memory.current` and
-/// `cpu.stat`).
+/// Reads the usage from the cgroup of the container's first process (cgroup-v2.rst, `memory.current` and `cpu.stat`).
 fn usage(paths: &Paths, pid: u32) -> Option<Usage> {
     let cgroup = fs::read_to_string(paths.proc.join(pid.to_string()).join("cgroup")).ok()?;
     let below = cgroup.lines().find_map(|line| line.strip_prefix("0::/"))?;

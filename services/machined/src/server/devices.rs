@@ -43,7 +43,7 @@ fn parse_network(text: &str) -> Vec<api::NetDev> {
             tx_compressed: at(&v, 15),
         })
     };
-    // Two lines of headings come first.
+    // Two heading lines come first.
     text.lines().skip(2).filter_map(device).collect()
 }
 

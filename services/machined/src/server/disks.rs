@@ -1,4 +1,4 @@
-//! storage.StorageService: the disks, from their resources, and wiping them. Sizes in bytes.
+//! storage.StorageService: lists the disks, from their resources, and wipes them. Sizes are bytes.
 
 use std::sync::Arc;
 

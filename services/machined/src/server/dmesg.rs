@@ -1,4 +1,4 @@
-//! The kernel's log as a stream: a frame per record.
+//! The kernel log as a stream: one frame per record.
 
 use std::io;
 
@@ -13,11 +13,11 @@ use tonic::codegen::BoxStream;
 
 use super::{Paths, kmsg, stream};
 
-/// Records between the reader and the connection.
+/// Records buffered between reader and connection.
 const QUEUE: usize = 64;
 
-/// Opens the log: from its oldest kept record, or, with `tail`, from the next
-/// one; without `follow` until there is no more.
+/// Streams the log from its oldest record, or with `tail` from the next record. Without `follow` the stream ends with
+/// the last record.
 pub(super) async fn dmesg(
     paths: &Paths,
     request: &DmesgRequest,
@@ -83,7 +83,7 @@ mod tests {
 
     use super::*;
 
-    /// A log of the kernel's in `directory`, and where the kernel writes to it.
+    /// A kernel log in `directory`, and its writing end.
     fn log(directory: &Path) -> (Paths, File) {
         let kmsg = directory.join("kmsg");
         mknodat(CWD, &kmsg, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();

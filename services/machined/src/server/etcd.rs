@@ -1,4 +1,4 @@
-//! etcd's members, as an operator asks for them: passed on to the member of this node.
+//! etcd's operations for an operator, passed on to this node's member.
 
 use std::fs;
 use std::path::Path;
@@ -17,14 +17,14 @@ use tokio::io::AsyncWriteExt as _;
 use tonic::Status;
 use tonic::codegen::BoxStream;
 
-/// For a call of etcd. A member without a leader answers late.
+/// Timeout of an etcd call. A member without a leader answers late.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// A large database takes long to be rewritten.
+/// Timeout of a defragmentation, which rewrites the database.
 const DEFRAGMENT: Duration = Duration::from_secs(300);
-/// Bytes of an uploaded snapshot: etcd's own bound for a database is a quarter of it by default.
+/// Size limit of an uploaded snapshot in bytes, four times etcd's default limit of a database.
 const LARGEST: u64 = 8 << 30;
 
-/// The member of this node, by the certificate in `secrets`.
+/// A client of this node's member, with the certificate in `secrets`.
 pub(super) async fn connect(secrets: &Path) -> Result<Client, Status> {
     let read = |name: &str| fs::read_to_string(secrets.join(name));
     let tls = (|| {
@@ -45,7 +45,7 @@ pub(super) async fn connect(secrets: &Path) -> Result<Client, Status> {
         .map_err(|error| refused(&error))
 }
 
-/// etcd's refusals by what a caller can do about them.
+/// Maps an etcd error to a status by what the caller can do about it.
 pub(super) fn refused(error: &EtcdError) -> Status {
     let text = corten_resources::controller::with_causes(error);
     match error.refusal() {
@@ -156,7 +156,7 @@ pub(super) async fn remove(
     Ok(api::EtcdRemoveMemberByIdResponse { messages })
 }
 
-/// Takes this member out of the cluster; etcd refuses that to the last one.
+/// Removes this member from the cluster. etcd refuses that for the last member.
 pub(super) async fn leave(client: &Client) -> Result<api::EtcdLeaveClusterResponse, EtcdError> {
     client.leave().await?;
     let messages = vec![api::EtcdLeaveCluster { metadata: None }];
@@ -218,7 +218,7 @@ async fn downgrade(
     Ok(Some(api::EtcdClusterDowngrade { cluster_version }))
 }
 
-/// The whole database, as etcd sends it.
+/// Streams the whole database.
 pub(super) fn snapshot(client: &Client) -> BoxStream<Data> {
     let parts = client.snapshot().map(|part| match part {
         Ok(bytes) => Ok(Data {
@@ -230,7 +230,7 @@ pub(super) fn snapshot(client: &Client) -> BoxStream<Data> {
     Box::pin(parts)
 }
 
-/// Keeps what is sent as the snapshot that a later bootstrap begins with; it is whole there, or not at all.
+/// Stores an uploaded snapshot for a later bootstrap, atomically.
 pub(super) async fn keep_snapshot<S>(path: &Path, mut parts: S) -> Result<(), Status>
 where
     S: Stream<Item = Result<Data, Status>> + Unpin,
@@ -269,7 +269,7 @@ where
     };
     let written = written.await;
     if written.is_err() {
-        // It would only take room.
+        // Free the space of the incomplete file.
         let _ = fs::remove_file(&new);
     }
     written

@@ -1,4 +1,4 @@
-//! The event stream.
+//! Streams the node's events.
 
 use std::time::Duration;
 
@@ -11,14 +11,13 @@ use tonic::{Code, Status};
 
 use super::stream;
 
-/// Events on their way to a client that is slower than they come.
+/// Events buffered for a slow client.
 const BUFFER: usize = 16;
-/// The reference client follows a reboot by a new stream without a tail. Its connection can take 20 s, so that the event
-/// it waits for, the node is ready, is over. A stream that begins this soon after the start therefore begins with the
-/// first event.
+/// Age below which a stream without a tail starts with the first event. The reference's client opens a new stream to
+/// follow a reboot, and its connection can take 20 s. The event it waits for, "the node is ready", may then be over.
 const RECONNECT: Duration = Duration::from_secs(60);
 
-/// The history as far as it is asked for, then what happens, until the client goes.
+/// Streams the requested history, then new events until the client disconnects.
 pub(super) fn stream(
     events: &Events,
     request: &api::EventsRequest,
@@ -55,7 +54,7 @@ fn start(request: &api::EventsRequest, age: Duration) -> Result<From, Status> {
         Ok(0) if age < RECONNECT => From::Last(usize::MAX),
         Ok(0) => From::Now,
         Ok(count) => From::Last(count),
-        // All there are.
+        // Negative: all events.
         Err(_) => From::Last(usize::MAX),
     })
 }
@@ -65,7 +64,7 @@ async fn forward(
     actor: String,
     client: mpsc::Sender<Result<api::Event, Status>>,
 ) {
-    // By an empty one the client sees that the stream has begun.
+    // An empty event tells the client that the stream has begun.
     let mut next = Ok(api::Event::default());
     loop {
         let ended = next.is_err();

@@ -1,4 +1,4 @@
-//! machine.StorageService: how full file systems are.
+//! machine.StorageService: usage of file systems.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,13 +17,13 @@ use tonic::{Request, Response, Status, async_trait};
 
 use super::files::{absolute, refused};
 
-/// For a file system to say how full it is.
+/// Timeout of a file system's answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Questions at once, of all who ask.
+/// Limit of concurrent queries of all callers.
 const QUESTIONS: usize = 32;
 
-/// Asks file systems how full they are: each about one thing at a time, so that one that is silent holds two threads
-/// at most, however often and by whatever paths it is asked. Clones share the threads.
+/// Queries the usage of file systems. Each file system has at most one query for its mount point and one for the paths
+/// below it. So one that hangs blocks at most two threads, however often it is queried. Clones share the threads.
 #[derive(Clone)]
 pub(super) struct Meter {
     ask: Ask,
@@ -32,29 +32,29 @@ pub(super) struct Meter {
     questions: Arc<Mutex<HashMap<About, Question>>>,
 }
 
-/// What asks the kernel.
+/// The system call.
 type Ask = fn(&Path) -> io::Result<StatVfs>;
-/// What is mounted where.
+/// The mount table.
 type Table = fn() -> Vec<Mount>;
 
-/// What is asked about, one after the other.
+/// Subject of a query; queries with the same subject run one after the other.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum About {
     /// A mount point.
     Mount(PathBuf),
-    /// Something below this one. A link may lead from there to a file system that is silent; the mount point itself
-    /// is asked about all the same.
+    /// A path below this mount point. A link may lead from there to a file system that hangs; the mount point itself
+    /// has its own queries.
     Below(PathBuf),
 }
 
-/// A question that is under way, and those who wait to ask theirs.
+/// The running query of a subject, and the lock for the next ones.
 struct Question {
     turn: Arc<sync::Mutex<()>>,
     since: Instant,
 }
 
 impl Meter {
-    /// Asks the kernel.
+    /// Queries the kernel.
     pub(super) fn of_the_kernel() -> Meter {
         let ask: Ask = |path| Ok(rustix::fs::statvfs(path)?);
         Meter::by(ask, mount_table::now, Bulkhead::new(QUESTIONS, PATIENCE))
@@ -69,7 +69,7 @@ impl Meter {
         }
     }
 
-    /// The same with another patience.
+    /// A clone with another timeout.
     pub(super) fn patient(&self, patience: Duration) -> Meter {
         Meter {
             threads: self.threads.patient(patience),
@@ -77,25 +77,25 @@ impl Meter {
         }
     }
 
-    /// How full the file system is that is mounted here.
+    /// Usage of the file system mounted at `target`.
     pub(super) async fn mount(&self, target: PathBuf) -> Result<io::Result<StatVfs>, Refused> {
         self.ask(About::Mount(target.clone()), target).await
     }
 
-    /// How full the file system of a path is.
+    /// Usage of the file system that holds `path`.
     pub(super) async fn path(&self, path: PathBuf) -> Result<io::Result<StatVfs>, Refused> {
         let mounts = spawn_blocking(self.table).await.unwrap_or_default();
         self.ask(about(&path, &mounts), path).await
     }
 
-    /// A question is known before it is asked: who asks may go meanwhile, and others may come.
+    /// Registers a query before it runs, because its caller may leave while other callers arrive.
     async fn ask(&self, about: About, path: PathBuf) -> Result<io::Result<StatVfs>, Refused> {
         let turn = self.turn(&about)?;
         let asking = async {
             let turn = turn.lock_owned().await;
             self.begin(&about);
             let ask = self.ask;
-            // The turn goes with the answer: the thread is free before the next one wants it.
+            // The lock moves to the thread, so that the thread is free before the next query starts.
             let answer = self.threads.start(move || (ask(&path), turn))?;
             let (answer, _turn) = answer.await.map_err(|_| Refused::BrokeOff)?;
             Ok(answer)
@@ -103,7 +103,7 @@ impl Meter {
         self.threads.within(asking).await?
     }
 
-    /// The turn to ask about it, to be waited for; an error when the question under way is not answered in time.
+    /// The lock of a subject. Fails if the running query has exceeded the timeout.
     fn turn(&self, about: &About) -> Result<Arc<sync::Mutex<()>>, Refused> {
         let mut questions = self
             .questions
@@ -132,7 +132,7 @@ impl Meter {
     }
 }
 
-/// What a path is asked about as, told by the path alone: to look at it could wait for ever.
+/// The subject of a path, from its text alone: accessing the path could block for ever.
 fn about(path: &Path, mounts: &[Mount]) -> About {
     let mut plain = PathBuf::new();
     for part in path.components() {
@@ -145,7 +145,7 @@ fn about(path: &Path, mounts: &[Mount]) -> About {
     let holding = targets.filter(|target| plain.starts_with(target));
     let mount = holding.max_by_key(|target| target.as_os_str().len());
     let mount = mount.unwrap_or(Path::new("/")).to_owned();
-    // Before `..` there may be a link.
+    // A link may precede `..`.
     if path == mount {
         About::Mount(mount)
     } else {
@@ -201,9 +201,9 @@ mod tests {
 
     use super::*;
 
-    /// For who answers, on a busy machine, too.
+    /// Timeout for a file system that answers, on a busy machine, too.
     const ANSWER: Duration = Duration::from_secs(60);
-    /// For who does not.
+    /// Timeout for a file system that hangs.
     const SILENCE: Duration = Duration::from_millis(10);
 
     async fn size(service: &FileSystems, path: &str) -> Result<u64, Status> {
@@ -263,7 +263,7 @@ mod tests {
         for other in ["/", "/a", "/a/b", "/deadline"] {
             size(&service, other).await.unwrap();
         }
-        // Also for the list of mounts.
+        // The list of mounts has the same limit.
         service.0.mount("/a".into()).await.unwrap().unwrap();
     }
 

@@ -1,5 +1,5 @@
-//! Processors' frequencies: `/sys/devices/system/cpu/cpu*/cpufreq`, in kHz (kernel: Documentation/admin-guide/
-//! pm/cpufreq.rst).
+//! Frequencies of processors: `/sys/devices/system/cpu/cpu*/cpufreq`, in kHz (kernel:
+//! Documentation/admin-guide/pm/cpufreq.rst).
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use corten_api::machine as api;
 
 use super::Paths;
 
-/// One entry for each processor whose frequency can be changed; a virtual machine has none as a rule.
+/// One entry per processor with frequency scaling; a virtual machine usually has none.
 pub(super) fn frequencies(paths: &Paths) -> api::CpuFreqStatsResponse {
     let directory = paths.sys.join("devices/system/cpu");
     let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
@@ -37,7 +37,7 @@ fn read(policy: &Path) -> Option<api::CpuFreqStats> {
         Some(text.trim().to_owned())
     };
     let number = |name| text(name).and_then(|text| text.parse().ok()).unwrap_or(0);
-    // What the hardware says, where it does; else what the kernel last set.
+    // The hardware's measurement if there is one, else the last value that the kernel set.
     let measured = text("cpuinfo_cur_freq").and_then(|text| text.parse().ok());
     Some(api::CpuFreqStats {
         governor: text("scaling_governor")?,

@@ -23,7 +23,7 @@ use super::containers::instance;
 use super::{Paths, stream};
 use crate::node::Node;
 
-/// Messages made ahead of a slow reader.
+/// Messages buffered for a slow client.
 const AHEAD: usize = 16;
 
 /// The service.
@@ -41,7 +41,7 @@ impl Images {
     }
 }
 
-/// How registries are reached by the config of now.
+/// Registry settings of the active config.
 fn registries(node: &dyn Node) -> Registries {
     node.config()
         .map(|config| config.registries())
@@ -89,7 +89,7 @@ impl ImageService for Images {
                 }
             };
             let pull = containerd.pull(namespace, &name, Purpose::Containers, &registries, steps);
-            // A caller that goes away ends the pull; containerd drops what nobody waits for.
+            // A caller that disconnects cancels the pull; containerd removes its incomplete content.
             let both = async { tokio::join!(pull, tell).0 };
             let ended = tokio::select! {
                 ended = both => ended,
@@ -134,7 +134,7 @@ impl ImageService for Images {
     ) -> Result<Response<()>, Status> {
         let request = request.into_inner();
         let namespace = instance(request.containerd)?;
-        // Imported images may have names no registry would give, so the name as given comes first.
+        // An imported image may have a name outside the grammar of registries, so the name is first tried as given.
         let given = &request.image_ref;
         match self.containerd.remove_image(namespace, given).await {
             Err(status) if status.code() == Code::NotFound => {
@@ -150,7 +150,7 @@ impl ImageService for Images {
     }
 }
 
-/// The older list, in the namespace of a number.
+/// The older list; the namespace is a number.
 pub(super) async fn list(
     paths: &Paths,
     namespace: ContainerdNamespace,
@@ -172,7 +172,7 @@ pub(super) async fn list(
     )))
 }
 
-/// The older pull, which tells nothing before its end.
+/// The older pull, which reports no progress.
 pub(super) async fn pull(
     paths: &Paths,
     node: &dyn Node,
@@ -180,7 +180,7 @@ pub(super) async fn pull(
 ) -> Result<api::ImagePullResponse, Status> {
     let namespace = instance(Some(numbered(request.namespace())))?;
     let name = full_name("reference", &request.reference)?;
-    // Nobody listens.
+    // Progress is discarded.
     let (steps, _) = mpsc::channel(1);
     let containerd = Containerd::new(&paths.containerd);
     containerd
@@ -204,7 +204,7 @@ fn numbered(namespace: ContainerdNamespace) -> ContainerdInstance {
     }
 }
 
-/// The name containerd knows an image by: with registry, and tag or digest.
+/// containerd's name of an image: with registry, and tag or digest.
 fn full_name(field: &str, reference: &str) -> Result<String, Status> {
     reference
         .parse::<Reference>()
@@ -223,7 +223,7 @@ fn answer(part: PullPart) -> api::ImageServicePullResponse {
     }
 }
 
-/// containerd's steps in the API's words; those of the image as a whole have none.
+/// Maps containerd's progress to the API's; progress of the whole image has no equivalent.
 fn pulled(step: Progress, started: Instant) -> Option<PullPart> {
     let status = match step.event.as_str() {
         "waiting" | "downloading" => Stage::Downloading,

@@ -1,4 +1,4 @@
-//! `inspect.InspectService`: which controller reads and writes what.
+//! `inspect.InspectService`: inputs and outputs of the controllers.
 
 use corten_api::inspect as api;
 use corten_api::inspect::DependencyEdgeType as EdgeType;

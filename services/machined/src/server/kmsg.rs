@@ -1,6 +1,6 @@
-//! A record of `/dev/kmsg`, as the API words it.
+//! Formats a record of `/dev/kmsg` for the API.
 //!
-//! Bytes that do not print stay as the kernel writes them, `\xNN`: a record is one line.
+//! Unprintable bytes stay in the kernel's escape `\xNN`, so a record is one line.
 
 use std::time::{Duration, SystemTime};
 
@@ -19,11 +19,11 @@ const PRIORITIES: [&str; 8] = [
     "emerg", "alert", "crit", "err", "warning", "notice", "info", "debug",
 ];
 
-/// One line for the API, with its line feed; `None` for what is no record.
+/// A record as a line with its line feed; `None` if it is malformed.
 pub(super) fn line(record: &[u8], booted: SystemTime) -> Option<Vec<u8>> {
     let record = kmsg::parse(record)?;
     let code = usize::from(record.priority);
-    // The kernel's command line is in it, and a config may be in that.
+    // The log contains the kernel command line, which may hold a config.
     let message = parameters::hide(&record.text);
     let facility = FACILITIES.get(code / 8).copied().unwrap_or("unknown");
     let priority = PRIORITIES.get(code % 8).copied().unwrap_or("unknown");

@@ -1,4 +1,4 @@
-//! The services' logs, which syslogd keeps.
+//! Logs of services, which syslogd stores.
 
 use std::path::Path;
 
@@ -18,12 +18,11 @@ use super::Paths;
 use crate::last_stop::Reason;
 use crate::node::ServiceView;
 
-/// Stands before the kernel's last words. They begin before the end of what syslogd has kept.
+/// Separates the kernel's log from pstore, which overlaps the end of syslogd's.
 const LAST_WORDS: &str = "[the kernel's last words, kept by the machine]\n";
 
-/// Streams a log: `tail_lines` from its end (negative: all), and with `follow`
-/// what comes later; with `previous` what the boot before left of it. The audit log, and that of one of `services`,
-/// are waited for before their first line.
+/// Streams a log: the last `tail_lines` (negative: all), and with `follow` new lines; with `previous` the tail that the
+/// previous boot recorded. A follower of the audit log or of one of `services` may start before the log exists.
 pub(super) async fn logs(
     paths: &Paths,
     services: &[ServiceView],
@@ -49,8 +48,8 @@ pub(super) async fn logs(
     read(paths, wanted).await
 }
 
-/// Streams the kernel's log of the boot before. syslogd does not hear the panic that ends a boot: the kernel's last
-/// words, which are in `last`, come behind what it has kept.
+/// Streams the previous boot's kernel log. syslogd does not see the panic that ends a boot, so the kernel's last words
+/// in `last` follow the recorded log.
 pub(super) async fn previous_dmesg(
     paths: &Paths,
     request: &api::DmesgRequest,
@@ -76,7 +75,7 @@ pub(super) async fn previous_dmesg(
         return kept;
     }
     let kept: BoxStream<Data> = match kept {
-        // Nothing was kept, or there is nothing to keep it on.
+        // No log was recorded, or there is no volume for it.
         Err(status) if matches!(status.code(), Code::NotFound | Code::FailedPrecondition) => {
             Box::pin(tokio_stream::empty())
         }
@@ -112,7 +111,7 @@ async fn list(paths: &Paths) -> Result<Vec<LogInfo>, Status> {
     Ok(reply.map_err(worded)?.into_inner().logs)
 }
 
-/// Every log's id.
+/// The ids of all logs.
 pub(super) async fn ids(paths: &Paths) -> Result<api::LogsContainersResponse, Status> {
     let logs = list(paths).await?;
     let container = api::LogsContainer {
@@ -144,7 +143,7 @@ fn data(chunk: LogChunk) -> Data {
     }
 }
 
-/// The transport's own words mean nothing to a caller of this API.
+/// Hides the transport's messages, which mean nothing to a caller of this API.
 fn worded(status: Status) -> Status {
     match status.code() {
         Code::Unknown | Code::Unavailable | Code::Cancelled => {
@@ -154,7 +153,7 @@ fn worded(status: Status) -> Status {
     }
 }
 
-/// Whether the log of a pod's container is meant; the kubelet is the node's own.
+/// Whether the request is for a pod container's log. The kubelet's log is the node's own.
 pub(super) fn is_of_pod(request: &api::LogsRequest) -> bool {
     let pods = request.driver() == ContainerDriver::Cri || request.namespace == "k8s.io";
     pods && request.id != "kubelet"
@@ -170,7 +169,7 @@ mod tests {
 
     use super::*;
 
-    /// A syslogd that answers with what it was asked.
+    /// A syslogd that echoes the request.
     struct Echo;
 
     #[tonic::async_trait]
@@ -214,7 +213,7 @@ mod tests {
         String::from_utf8(data.into_iter().flat_map(|data| data.bytes).collect()).unwrap()
     }
 
-    /// Where it answers, in a directory.
+    /// Starts it in a directory.
     fn echo(directory: &Path) -> Paths {
         let syslogd = directory.join("socket");
         let listener = UnixListener::bind(&syslogd).unwrap();
@@ -310,7 +309,7 @@ mod tests {
         for (reason, ends) in [
             (Reason::Panic, true),
             (Reason::OutOfMemory, true),
-            // Its words are of a panic before it.
+            // The last words belong to an earlier panic.
             (Reason::CutOff, false),
         ] {
             let log = text(previous_dmesg(&paths, &request, Some(&last(reason))).await).await;
@@ -318,7 +317,7 @@ mod tests {
             assert_eq!(kept.unwrap_or(&log), "kernel -1 true");
             assert_eq!(kept.is_some(), ends, "{reason:?}");
         }
-        // syslogd that does not answer is no log without a beginning.
+        // A silent syslogd is an error, not an empty log.
         let nobody = Paths {
             syslogd: directory.path().join("nobody"),
             ..Paths::default()

@@ -1,4 +1,4 @@
-//! The state of the service `machine.MachineService`, whose methods are in `service.rs`.
+//! State of the service `machine.MachineService`, whose methods are in `service.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,21 +12,21 @@ use super::file_systems::Meter;
 use super::{Paths, bug, etcd, mounts, stream};
 use crate::node::Node;
 
-/// Lists of all processes at once.
+/// Limit of concurrent process lists.
 const LISTS: usize = 8;
-/// For a list of them. A machine without KVM takes seconds for thousands.
+/// Timeout of a process list. A machine without KVM needs seconds for thousands of processes.
 const LIST_PATIENCE: Duration = Duration::from_secs(20);
 
-/// The service's state: nothing but its two sources and a turnstile.
+/// State of the service: its two sources and its limits.
 pub(super) struct Machine {
     pub(super) node: Arc<dyn Node>,
     pub(super) paths: Paths,
-    /// Held while a config is applied; a second caller is refused, not queued.
+    /// Held while a config is applied; a concurrent caller is refused.
     pub(super) applying: Arc<Mutex<()>>,
-    /// What is left of the streams there may be at a time.
+    /// Free slots for streams.
     pub(super) streams: stream::Places,
     pub(super) mounts: mounts::Mounts,
-    /// To look at a process that hangs may hang, too.
+    /// Reading a hung process may hang, too.
     pub(super) processes: Bulkhead,
 }
 
@@ -42,7 +42,7 @@ impl Machine {
         }
     }
 
-    /// Runs what reads files on a thread that may block.
+    /// Runs work that reads files on a blocking thread.
     pub(super) async fn view<T, F>(&self, work: F) -> Result<Response<T>, Status>
     where
         T: Send + 'static,
@@ -57,7 +57,7 @@ impl Machine {
 }
 
 impl Machine {
-    /// Asks the member of etcd on this node.
+    /// Calls this node's etcd member.
     pub(super) async fn etcd<T, F>(&self, ask: impl FnOnce(Client) -> F) -> Answer<T>
     where
         F: Future<Output = Result<T, EtcdError>>,
@@ -70,7 +70,7 @@ impl Machine {
     }
 }
 
-/// Whether a log of the previous boot is meant.
+/// Whether the request is for a log of the previous boot.
 pub(super) fn asks_for_previous<T>(request: &Request<T>) -> bool {
     let asked = request.metadata().get(corten_api::metadata::PREVIOUS_BOOT);
     asked.is_some_and(|value| value == "true")

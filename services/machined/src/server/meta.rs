@@ -1,4 +1,4 @@
-//! META values: set and deleted.
+//! Sets and deletes META values.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ async fn change(
         .ok()
         .and_then(Tag::new)
         .ok_or_else(|| Status::invalid_argument(format!("key {key}: must be from 1 to 255")))?;
-    // A key of one's own in it opens STATE, from the next boot on.
+    // Its key opens STATE from the next boot on, so only an administrator may set it.
     if tag == STATE_ENCRYPTION && !is_admin {
         return Err(Status::permission_denied(format!(
             "key {tag:#04x} says how STATE is opened: it needs {}",

@@ -1,8 +1,7 @@
 //! The node's API on machined's socket; docs/api.md lists its methods.
 //!
-//! A handler has two powers: read a view, or submit a whole config or a named
-//! action (`node.rs`). What no handler answers is UNIMPLEMENTED. Every call
-//! passes `access.rs` first. One file per family of methods.
+//! A handler can read a view, or submit a whole config or a named action (`node.rs`). A method without a handler is
+//! UNIMPLEMENTED. Every call passes `access.rs` first. There is one file per family of methods.
 
 mod absent;
 mod access;
@@ -80,40 +79,40 @@ use file_systems::{FileSystems, Meter};
 use machine::Machine;
 use resources::Resources;
 
-/// A peer with nothing to say is pinged so often, and dropped when it leaves a ping unanswered for so long: one
-/// that hangs holds its streams no longer.
+/// HTTP/2 keep-alive: a silent peer is pinged, and dropped if it does not answer, so that a hung peer does not hold its
+/// streams.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
-/// Metadata of one call, in bytes: what apid hands on, the certificates of a node that did so before, the keys of up to
-/// 256 certificates, and what apid says itself of the caller and the call.
+/// Limit of the metadata of one call in bytes: the caller's metadata, the certificates of the caller and of a
+/// forwarding node, the keys of up to 256 certificates, and apid's own metadata.
 const HEADERS: usize = LARGEST_OWN + 2 * LARGEST_CHAIN + 16 * 1024;
-/// Calls on one connection at a time. apid has one connection for all callers.
+/// Limit of concurrent calls on one connection. apid shares its connections among all callers.
 const STREAMS: u32 = 512;
 
-/// Where the server finds what it reads; only tests have others.
+/// Files and sockets that the server uses. Only tests differ from the default.
 #[derive(Debug, Clone)]
 pub struct Paths {
-    /// The process file system.
+    /// Mount point of procfs.
     pub proc: PathBuf,
-    /// The kernel's devices.
+    /// Mount point of sysfs.
     pub sys: PathBuf,
-    /// Network namespaces that have a name.
+    /// Directory of named network namespaces.
     pub netns: PathBuf,
-    /// The kernel's log.
+    /// The kernel log.
     pub kmsg: PathBuf,
     /// syslogd's socket.
     pub syslogd: PathBuf,
     /// containerd's socket.
     pub containerd: PathBuf,
-    /// The cgroup2 hierarchy.
+    /// Mount point of the cgroup2 hierarchy.
     pub cgroups: PathBuf,
-    /// etcd's data. A snapshot to begin with lies beside them.
+    /// Directory of etcd's data. A snapshot for a bootstrap lies next to it.
     pub etcd: PathBuf,
-    /// etcd's certificates.
+    /// Directory of etcd's certificates.
     pub etcd_secrets: PathBuf,
-    /// The socket that is served.
+    /// The socket of this server.
     pub machined: PathBuf,
-    /// Where apid answers.
+    /// Address of apid.
     pub apid: SocketAddr,
     /// The peer of the socket that needs no certificate.
     pub local: Local,
@@ -139,38 +138,38 @@ impl Default for Paths {
 }
 
 impl Paths {
-    /// Where a snapshot lies that a new cluster shall begin with.
+    /// Path of the snapshot for a bootstrap.
     fn snapshot(&self) -> PathBuf {
         self.etcd.with_extension("snapshot")
     }
 }
 
-/// Said of a call that broke off; where it did is not the caller's to know.
+/// Error of a call whose handler panicked. The place of the panic is only in the log.
 fn bug() -> Status {
     Status::internal(
         "this call met a bug of machined, which its log names (`cortenctl logs machined`)",
     )
 }
 
-/// A length of time as the wire has it; `None` for one below zero or out of its form. The library's own conversion
-/// overflows at the lowest.
+/// Converts a protobuf duration; `None` if it is negative or malformed. The library's own conversion overflows at the
+/// minimum.
 fn duration(asked: prost_types::Duration) -> Option<Duration> {
     let seconds = u64::try_from(asked.seconds).ok()?;
     let nanos = u32::try_from(asked.nanos).ok()?;
     (nanos < 1_000_000_000).then(|| Duration::new(seconds, nanos))
 }
 
-/// Whether a text can be a host name, or is an IP address; without a port.
+/// Whether the text can be a host name or is an IP address; without a port.
 fn is_host(text: &str) -> bool {
     let usual = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let is_name = (1..=253).contains(&text.len()) && text.bytes().all(usual);
     is_name || text.parse::<IpAddr>().is_ok()
 }
 
-/// Serves until the listener breaks.
+/// Serves until the listener fails.
 ///
 /// # Errors
-/// The transport's.
+/// Those of the transport.
 pub async fn serve(listener: UnixListener, node: Arc<dyn Node>) -> Result<(), Error> {
     serve_from(listener, node, Paths::default()).await
 }
@@ -178,7 +177,7 @@ pub async fn serve(listener: UnixListener, node: Arc<dyn Node>) -> Result<(), Er
 /// [`serve`] with other paths.
 ///
 /// # Errors
-/// The transport's.
+/// Those of the transport.
 pub async fn serve_from(
     listener: UnixListener,
     node: Arc<dyn Node>,

@@ -12,13 +12,13 @@ use tonic::Status;
 use super::Paths;
 use super::file_systems::Meter;
 
-/// For a file system to say how full it is; the others of the list wait meanwhile.
+/// Timeout of a file system's answer; the rest of the list waits for it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Measures what is mounted.
+/// Measures the mounted file systems.
 pub(super) struct Mounts {
     meter: Meter,
-    /// One list at a time: each asks one file system after the other, and only what hangs holds a thread.
+    /// One list at a time: each queries one file system after the other, so that only hung file systems block threads.
     turn: Mutex<()>,
 }
 
@@ -41,8 +41,7 @@ impl Mounts {
         api::MountsResponse { messages }
     }
 
-    /// A file system that cannot be measured (a dead network mount) is listed
-    /// with nothing in it rather than not at all.
+    /// A file system that cannot be measured, such as a dead network mount, is listed with size 0.
     async fn measure(&self, mount: Mount) -> api::MountStat {
         let usage = self.meter.mount(PathBuf::from(&mount.target)).await;
         let (size, available) = match usage {
@@ -61,7 +60,7 @@ impl Mounts {
     }
 }
 
-/// What is mounted.
+/// The mount table.
 pub(super) fn table(paths: &Paths) -> Result<Vec<Mount>, Status> {
     Ok(mount_table::parse(&proc::text(&paths.proc, "self/mounts")?))
 }
@@ -92,7 +91,7 @@ mod tests {
         }
     }
 
-    /// For who answers, on a busy machine, too.
+    /// Timeout for a file system that answers, on a busy machine, too.
     const ANSWER: Duration = Duration::from_secs(60);
 
     #[tokio::test]
@@ -114,11 +113,11 @@ mod tests {
             }
             Ok(rustix::fs::statvfs("/")?)
         };
-        // Four threads only: each list would hold one of them for ever.
+        // Only four threads, which would be exhausted if each list blocked one for ever.
         let meter = Meter::by(ask, Vec::new, Bulkhead::new(4, PATIENCE));
         let hurried = patient(&meter, Duration::from_millis(10));
         for _ in 0..4 {
-            // On a busy machine the others may be too late, too.
+            // On a busy machine the other file systems may time out, too.
             let sizes = sizes(&hurried, &["/a", "/dead", "/b"]).await;
             assert_eq!((sizes.len(), sizes[1]), (3, 0), "{sizes:?}");
         }

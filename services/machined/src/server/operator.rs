@@ -1,4 +1,4 @@
-//! What an operator asks of a control plane node: credentials, and the cluster's beginning.
+//! Credentials and bootstrap: an operator's requests to a control plane node.
 
 use std::fs;
 use std::io;
@@ -22,14 +22,14 @@ use super::{actions, duration};
 use crate::certificates;
 use crate::node::{Begin, Node, Stage};
 
-/// The time may be set just when the cluster is begun (the reference's number).
+/// Timeout for time synchronization during bootstrap (the reference's value).
 pub(super) const TIME_PATIENCE: Duration = Duration::from_secs(5);
 
-/// For the administrator's kubeconfig, unless the config says another.
+/// Default lifetime of the administrator's kubeconfig.
 const ADMIN_LIFETIME: Duration = Duration::from_secs(8760 * 60 * 60);
 
-/// A client config with a new certificate of these roles, signed by the authority of the API. It names no
-/// endpoints: the node does not know by which of its addresses the caller reaches it.
+/// A client config with a new certificate for these roles, signed by the API's authority. It has no endpoints, because
+/// the node does not know which of its addresses the caller can reach.
 pub(super) fn client_config(
     node: &dyn Node,
     request: &api::GenerateClientConfigurationRequest,
@@ -61,8 +61,7 @@ pub(super) fn client_config(
     })
 }
 
-/// Begins a cluster with this node: etcd's data are at `data`, and `patience` is how long the time may take to be
-/// known.
+/// Bootstraps a cluster on this node. etcd's data is in `data`; `patience` is the timeout for time synchronization.
 pub(super) async fn bootstrap(
     node: &dyn Node,
     request: &api::BootstrapRequest,
@@ -92,7 +91,7 @@ pub(super) async fn bootstrap(
         let text = format!("there is no {path} to begin with: send a snapshot first (EtcdRecover)");
         return Err(Status::failed_precondition(text));
     }
-    // Certificates and leases of etcd would be of another time.
+    // With a wrong clock, etcd's certificates and leases would have wrong times.
     if !matches!(
         timeout(patience, time_is_known(node.store())).await,
         Ok(true)
@@ -116,7 +115,7 @@ pub(super) async fn bootstrap(
     })
 }
 
-/// The administrator's kubeconfig, with a certificate of a year unless the config says otherwise.
+/// The administrator's kubeconfig. Its certificate is valid for a year unless the config says otherwise.
 pub(super) fn kubeconfig(node: &dyn Node) -> Result<Vec<u8>, Status> {
     let document = control_plane(node)?;
     let missing = |error: &(dyn std::error::Error + 'static)| {
@@ -134,7 +133,7 @@ pub(super) fn kubeconfig(node: &dyn Node) -> Result<Vec<u8>, Status> {
     Ok(admin(&settings, &certificate).to_string().into_bytes())
 }
 
-/// Waits until a server's time was taken over, or nobody wants it to be; `false` when that will not come.
+/// Waits until the time is synchronized or synchronization is disabled; false if that cannot happen.
 async fn time_is_known(store: &Store) -> bool {
     let pointer = Pointer::of::<TimeStatus>(TimeStatus::ID);
     let Ok(mut watch) = store.watch(&pointer, Start::default()) else {
@@ -160,14 +159,14 @@ fn has_entries(directory: &Path) -> io::Result<bool> {
     }
 }
 
-/// The config of a control plane node.
+/// The config; an error unless this is a control plane node.
 fn control_plane(node: &dyn Node) -> Result<Document, Status> {
     node.config()
         .filter(|document| document.machine.kind.is_control_plane())
         .ok_or_else(|| Status::unimplemented("only control plane nodes do this"))
 }
 
-/// Unknown names grant nothing, so they are left out; a certificate without any role is of no use.
+/// Skips unknown roles, which grant nothing. A certificate without a role is useless, so that is an error.
 fn roles(asked: &[String]) -> Result<Vec<&'static str>, Status> {
     let mut roles: Vec<&str> = asked
         .iter()
@@ -203,7 +202,7 @@ fn context(roles: &[&str], cluster: &str) -> String {
     }
 }
 
-/// The file as the field's clients read it. A JSON string is a YAML string, whatever is in it.
+/// The file in the format of existing clients. A JSON string is a valid YAML string.
 fn file(context: &str, ca: &str, client: &CertificateAndKey) -> String {
     let context = serde_json::Value::from(context);
     let [ca, crt, key] = [ca, &client.crt, &client.key].map(|pem| STANDARD.encode(pem));

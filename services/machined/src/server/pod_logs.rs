@@ -1,4 +1,4 @@
-//! Logs of pods' containers, as containerd writes them (Kubernetes, "CRI logging": a line is time, stream, tag, text).
+//! Logs of pods' containers, written by containerd (Kubernetes, "CRI logging": each line has time, stream, tag, text).
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,15 +14,15 @@ use tonic::Status;
 
 use super::stream::{FRAME, Flow, Sink};
 
-/// Where containerd writes them: `<namespace>_<pod>_<uid>/<container>/<attempt>.log`.
+/// Directory of the logs: `<namespace>_<pod>_<uid>/<container>/<attempt>.log`.
 pub(super) const DIRECTORY: &str = "/var/log/pods";
-/// A log that is followed is looked at this often.
+/// Polling interval of a followed log.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// The log of the container that `id` names, as the container list does or without its last part.
+/// Path of the log of container `id`, in the form of the container list, with or without its last part.
 ///
 /// # Errors
-/// There is no such container, or it has no log yet.
+/// If there is no such container, or it has no log yet.
 pub(super) fn path_of(
     directory: &Path,
     containers: &[Container],
@@ -39,7 +39,7 @@ pub(super) fn path_of(
         ))
     })?;
     let (pod, name) = (container.pod.replace('/', "_"), &container.name);
-    // They come from labels, which anybody could have made who makes containers.
+    // The parts come from labels, which any creator of containers can choose.
     if [&*pod, name, &container.uid]
         .iter()
         .any(|part| part.contains('/') || part.contains(".."))
@@ -55,7 +55,7 @@ pub(super) fn path_of(
         .map_err(|error| Status::not_found(format!("{}: {error}", directory.display())))
 }
 
-/// That of the last attempt.
+/// The log of the last attempt.
 fn newest(directory: &Path) -> io::Result<PathBuf> {
     let attempt = |path: &PathBuf| {
         let stem = path.file_stem().and_then(OsStr::to_str)?;
@@ -72,7 +72,7 @@ fn newest(directory: &Path) -> io::Result<PathBuf> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "there is no log yet"))
 }
 
-/// Sends the last `tail` lines, or with a negative number all of them, and with `follow` what comes then.
+/// Sends the last `tail` lines (negative: all), and with `follow` new lines.
 pub(super) fn send(path: &Path, tail: i32, follow: bool, sink: &Sink<Data>) -> Flow {
     let failed = |error: io::Error| Status::internal(format!("{}: {error}", path.display()));
     let mut file = regular::open(path, false).map_err(failed)?;
@@ -82,7 +82,7 @@ pub(super) fn send(path: &Path, tail: i32, follow: bool, sink: &Sink<Data>) -> F
     }
     loop {
         let length = file.metadata().map_err(failed)?.len();
-        // The kubelet began it anew.
+        // The kubelet rotated the log.
         if length < at {
             at = 0;
         }
@@ -106,13 +106,13 @@ pub(super) fn send(path: &Path, tail: i32, follow: bool, sink: &Sink<Data>) -> F
     }
 }
 
-/// Where the last lines begin, found from the end.
+/// Offset of the last `lines` lines, searched from the end.
 fn start_of_last(file: &mut fs::File, lines: usize) -> io::Result<u64> {
     let mut end = file.seek(SeekFrom::End(0))?;
     if lines == 0 {
         return Ok(end);
     }
-    // The one at the very end ends the last line.
+    // The final line feed ends the last line.
     let mut left = lines;
     let mut is_last = true;
     while end > 0 {

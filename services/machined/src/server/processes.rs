@@ -1,4 +1,4 @@
-//! Processes, from `/proc`. Times are seconds, sizes bytes.
+//! Lists processes from `/proc`. Times are seconds, sizes bytes.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -11,22 +11,22 @@ use tonic::Status;
 
 use super::Paths;
 
-/// Bytes of one command line; a program may be started with 6 MiB (execve(2)).
+/// Limit of one command line in bytes; a program may have 6 MiB (execve(2)).
 const LONGEST_ARGUMENTS: usize = 4096;
-/// Bytes of all command lines and paths. Who starts ten thousand programs shall not fill process 1.
+/// Limit of all command lines and paths in bytes, so that ten thousand processes cannot fill process 1's memory.
 const MOST_TEXT: usize = 4 << 20;
-/// At the end of what is longer than shown.
+/// Marks truncated text.
 const CUT: &str = "…";
 
 pub(super) fn processes(paths: &Paths) -> Result<api::ProcessesResponse, Status> {
     within(paths, MOST_TEXT)
 }
 
-/// Those with a higher number have no command line any more when the room is used up.
+/// Processes with higher ids have no command line once `room` is used up.
 fn within(paths: &Paths, mut room: usize) -> Result<api::ProcessesResponse, Status> {
     let all = all_processes_with_root(&paths.proc)
         .map_err(|error| Status::internal(format!("cannot list processes: {error}")))?;
-    // A process may end while it is looked at: it is simply not listed.
+    // A process that ends meanwhile is not listed.
     let mut processes: Vec<_> = all
         .filter_map(|process| describe(paths, &process.ok()?, &mut room))
         .collect();
@@ -69,7 +69,7 @@ fn describe(paths: &Paths, process: &Process, room: &mut usize) -> Option<api::P
     })
 }
 
-/// The command line, as much of it as is shown.
+/// The command line, up to the limit.
 fn arguments(directory: &Path, room: usize) -> String {
     let most = LONGEST_ARGUMENTS.min(room);
     let mut bytes = Vec::new();
@@ -89,7 +89,7 @@ fn arguments(directory: &Path, room: usize) -> String {
     if is_cut { text + CUT } else { text }
 }
 
-/// The text, if there is room for it.
+/// The text if it fits in `room`, else an empty one.
 fn fitting(text: String, room: &mut usize) -> String {
     match room.checked_sub(text.len()) {
         Some(left) => {

@@ -1,4 +1,4 @@
-//! What a caller sends, as long as his method's requests may be ([`corten_api::requests`]).
+//! Limits the length of requests by method ([`corten_api::requests`]).
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -9,15 +9,15 @@ use http_body::{Frame, SizeHint};
 use tonic::Status;
 use tonic::body::Body;
 
-/// A request's body that ends with an error where it is too long: what came of it is let go.
+/// A request body that fails beyond its limit and drops the received data.
 struct Bounded {
     body: Body,
-    /// In bytes.
+    /// Limit in bytes.
     most: usize,
     left: usize,
 }
 
-/// The body of a call to `path`, held to that method's bound.
+/// The body of a call to `path` with that method's limit.
 pub(super) fn bounded(body: Body, path: &str) -> Body {
     match Request::of(path).most() {
         Some(most) => Body::new(Bounded {
@@ -25,7 +25,7 @@ pub(super) fn bounded(body: Body, path: &str) -> Body {
             most,
             left: most,
         }),
-        // Each part is held to the service's bound of a message.
+        // Each message has the service's own limit.
         None => body,
     }
 }
@@ -66,7 +66,7 @@ fn too_long(most: usize) -> Status {
     ))
 }
 
-/// Refuses a list that names more than it can mean; `field` is where it came from.
+/// Rejects a list with more than `most` entries; `field` names it in the error.
 pub(super) fn at_most(field: &str, length: usize, most: usize) -> Result<(), Status> {
     if length > most {
         return Err(Status::invalid_argument(format!(

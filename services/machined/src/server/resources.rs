@@ -1,5 +1,5 @@
-//! `cosi.resource.State`: what the node knows of itself, read and watched. Writes are refused: a resource is
-//! its controller's.
+//! `cosi.resource.State`: reads and watches the node's resources. Writes are refused: only the owning controller
+//! changes a resource.
 
 use std::any::Any;
 
@@ -22,10 +22,10 @@ use tonic::{Extensions, Request, Response, Status, async_trait};
 use super::access::Caller;
 use super::forwarded::{self, Withheld};
 
-/// Events in one frame, for callers that take several.
+/// Limit of events in one frame, for clients that accept several.
 const AGGREGATED: usize = 64;
 
-/// The service; all it has is the store.
+/// The service; its only state is the store.
 pub(super) struct Resources {
     pub(super) store: Store,
 }
@@ -90,7 +90,7 @@ impl State for Resources {
             Err(StoreError::SingleWatch)
         };
         let frames = frames(watcher.map_err(refusal)?, most, knows_all);
-        // Empty: the watch stands.
+        // An empty frame tells the client that the watch has begun.
         let first = stream::iter([Ok(api::WatchResponse::default())]);
         Ok(Response::new(Box::pin(first.chain(frames))))
     }
@@ -120,7 +120,7 @@ impl State for Resources {
 }
 
 impl Resources {
-    /// What is asked for, if the caller may see it.
+    /// The requested resource, if the caller may read it.
     fn pointer(
         &self,
         extensions: &Extensions,
@@ -193,7 +193,7 @@ fn start(options: &api::WatchOptions) -> Result<Start, Status> {
     let tail = usize::try_from(options.tail_events)
         .map_err(|_| Status::invalid_argument("tail_events must not be negative"))?;
     let starts = [
-        // The end of the contents is a bookmark, too.
+        // The end of the contents has a bookmark, too.
         options.bootstrap_contents.then_some(Start::Contents),
         (options.bootstrap_bookmark && !options.bootstrap_contents).then_some(Start::Bookmarked),
         (tail > 0).then_some(Start::Tail(tail)),
@@ -232,7 +232,7 @@ fn query(labels: Vec<api::LabelQuery>, id: Option<api::IdQuery>) -> Result<Query
     Query::new(labels, id).map_err(refusal)
 }
 
-/// A watcher as frames of up to `most` events; ends when the watch does.
+/// Turns a watcher into frames of up to `most` events. Ends with the watch.
 fn frames(
     watcher: Watcher,
     most: usize,
@@ -258,7 +258,7 @@ fn frames(
     })
 }
 
-/// `None` for what the caller does not know of.
+/// Encodes an event; `None` for one that the client's API version does not have.
 fn event_of(event: Event, knows_all: bool) -> Result<Option<api::Event>, Status> {
     use api::EventType::{Bootstrapped, Created, Destroyed, Errored, Noop, Updated};
     let mut old_resource = None;
@@ -289,7 +289,7 @@ fn event_of(event: Event, knows_all: bool) -> Result<Option<api::Event>, Status>
     }))
 }
 
-/// What stands where there is no resource.
+/// Placeholder where there is no resource.
 fn nothing(pointer: Option<&Pointer>) -> api::Resource {
     let metadata = api::Metadata {
         namespace: pointer
@@ -340,7 +340,7 @@ fn encode(resource: &Resource) -> Result<api::Resource, Status> {
     })
 }
 
-/// The store's own types have messages, but the store does not know the API.
+/// Encodes a spec as protobuf. The store's own types have messages, too, but the store does not depend on the API.
 fn proto(spec: &dyn AnySpec) -> Vec<u8> {
     let any: &dyn Any = spec;
     if let Some(namespace) = any.downcast_ref::<Namespace>() {

@@ -1,4 +1,4 @@
-//! The methods that are answered, each handed to its family.
+//! The implemented methods; each delegates to the file of its family.
 
 use corten_api::common::Data;
 use corten_api::machine as api;

@@ -1,4 +1,4 @@
-//! The services, as the API words them, and what callers may do to them.
+//! Lists the services, and starts, stops and restarts them for callers.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tonic::Status;
 use super::actions::refused;
 use crate::node::{Control, Node, ServiceState, ServiceView};
 
-/// For a service to end that was told to: longer than any has before it is killed.
+/// Timeout for a service to end: longer than any service's grace period before SIGKILL.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) fn list(views: &[ServiceView]) -> api::ServiceListResponse {
@@ -39,7 +39,7 @@ fn info(view: &ServiceView) -> api::ServiceInfo {
     }
 }
 
-/// Starts, stops or restarts a service; the sentence that says so.
+/// Starts, stops or restarts a service; returns a confirmation.
 pub(super) async fn control(node: &dyn Node, id: &str, control: Control) -> Result<String, Status> {
     let done = match control {
         Control::Start => "started",
@@ -67,8 +67,8 @@ pub(super) async fn control(node: &dyn Node, id: &str, control: Control) -> Resu
     }
 }
 
-/// Whether callers may do this to a service: they may restart the kubelet, and extensions are theirs. What
-/// the node itself stands on is not, and a kubelet is not stopped, only restarted.
+/// Whether a caller may control the service. Callers may restart the kubelet, and control extensions. The node depends
+/// on the other services. A kubelet can be restarted but not stopped.
 fn may_be_controlled(id: &str, control: Control) -> bool {
     match control {
         Control::Start | Control::Restart => id == "kubelet" || extension::is_one(id),

@@ -1,7 +1,7 @@
-//! Streams made by a thread that may block: files, sockets.
+//! Streams produced by a thread that may block, from files or sockets.
 //!
-//! A queue of a few messages is between the thread and the connection. When it is full, the thread waits;
-//! when the caller is gone, the thread ends. So neither a slow caller nor a large answer costs memory.
+//! A queue of a few messages connects the thread with the connection. The thread waits while it is full, and ends when
+//! the caller disconnects. So neither a slow caller nor a large answer costs memory.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,22 +15,22 @@ use tonic::{Extensions, Status};
 use super::access::Caller;
 use super::bug;
 
-/// Bytes in a message of a stream of bytes.
+/// Size of a message in a stream of bytes.
 pub(super) const FRAME: usize = 64 * 1024;
-/// Messages between the thread and the connection.
+/// Messages queued between thread and connection.
 const QUEUE: usize = 4;
-/// Streams at a time. Each has a thread, so that one whose caller is slow keeps nobody else from anything.
+/// Limit of concurrent streams. Each has its own thread, so that a slow caller blocks no other.
 pub(super) const STREAMS: usize = 32;
-/// Of what may be under way at a time, so much by one certificate: a reader leaves room for administrators.
+/// Limit of concurrent streams per certificate, so that a reader leaves room for administrators.
 const EACH: usize = 8;
 
-/// Places for what goes on for long. Cheap to clone.
+/// Slots for long operations. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct Places(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    /// What they are for, in the plural.
+    /// Plural noun for what the slots limit.
     what: &'static str,
     most: usize,
     taken: Mutex<Taken>,
@@ -39,11 +39,11 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Taken {
     all: usize,
-    /// By the serial number of a certificate.
+    /// By serial number of the certificate.
     each: HashMap<String, usize>,
 }
 
-/// A place, given back when it is dropped.
+/// A slot, released on drop.
 #[derive(Debug)]
 pub(super) struct Place {
     places: Places,
@@ -51,7 +51,7 @@ pub(super) struct Place {
 }
 
 impl Places {
-    /// So many, for `what` (in the plural).
+    /// `most` slots for `what` (a plural noun).
     pub(super) fn new(what: &'static str, most: usize) -> Places {
         Places(Arc::new(Shared {
             what,
@@ -60,7 +60,7 @@ impl Places {
         }))
     }
 
-    /// A place for a call with these extensions. Who has shown no certificate is not told from others who have not.
+    /// Takes a slot for a call with these extensions. Callers without a certificate only share the total limit.
     pub(super) fn enter(&self, extensions: &Extensions) -> Result<Place, Status> {
         let Shared { what, most, .. } = *self.0;
         let serial = Caller::serial(extensions);
@@ -106,12 +106,12 @@ impl Drop for Place {
     }
 }
 
-/// Why a stream ends early.
+/// Reason why a stream ends early.
 #[derive(Debug)]
 pub(super) enum Stop {
-    /// Nobody listens any more.
+    /// The caller disconnected.
     Gone,
-    /// The caller is told this.
+    /// The error for the caller.
     Failed(Box<Status>),
 }
 
@@ -121,25 +121,25 @@ impl From<Status> for Stop {
     }
 }
 
-/// How making a stream goes on.
+/// Result of producing a stream.
 pub(super) type Flow = Result<(), Stop>;
 
-/// Where the messages go.
+/// Receiver of the messages.
 #[derive(Debug)]
 pub(super) struct Sink<T>(mpsc::Sender<Result<T, Status>>);
 
 impl<T> Sink<T> {
-    /// Sends one, and waits for room.
+    /// Sends a message; waits for room.
     pub(super) fn send(&self, message: T) -> Flow {
         self.0.blocking_send(Ok(message)).map_err(|_| Stop::Gone)
     }
 
-    /// Whether nobody listens any more.
+    /// Whether the caller disconnected.
     pub(super) fn is_gone(&self) -> bool {
         self.0.is_closed()
     }
 
-    /// Ends what works long before it has something to send.
+    /// Fails if the caller disconnected, for work that runs long before its first message.
     pub(super) fn check(&self) -> Flow {
         if self.is_gone() {
             return Err(Stop::Gone);
@@ -148,7 +148,7 @@ impl<T> Sink<T> {
     }
 }
 
-/// Starts `make` on a thread of its own, which has the `place` until it ends.
+/// Runs `make` on its own thread, which holds `place` until it ends.
 pub(super) fn stream<T, F>(place: Place, make: F) -> Result<BoxStream<T>, Status>
 where
     T: Send + 'static,
@@ -167,7 +167,7 @@ where
         }
         drop(place);
     };
-    // Not one of the runtime's few threads for files: they are for what ends soon.
+    // Not one of the runtime's few blocking threads: those are for short work.
     std::thread::Builder::new()
         .name("stream".to_owned())
         .spawn(work)
@@ -177,15 +177,15 @@ where
     Ok(Box::pin(ReceiverStream::new(receiver)))
 }
 
-/// Starts a task that sends a stream's messages. When it breaks off, the caller is told: an early end would look like
-/// the whole answer.
+/// Starts a task that sends a stream's messages. If it panics, the caller gets an error: an early end would look like a
+/// complete answer.
 pub(super) fn task<T: Send + 'static>(
     sender: mpsc::Sender<Result<T, Status>>,
     work: impl Future<Output = ()> + Send + 'static,
 ) {
     tokio::spawn(async move {
         if caught(work).await.is_err() {
-            // The caller may be gone.
+            // The caller may have disconnected.
             let _ = sender.send(Err(bug())).await;
         }
     });

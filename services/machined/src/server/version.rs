@@ -1,4 +1,4 @@
-//! What the node is.
+//! Version and platform of the node.
 
 use corten_api::machine as api;
 use corten_base::cmdline::Cmdline;
@@ -35,7 +35,7 @@ pub(super) fn version(paths: &Paths, configured: bool) -> Result<api::VersionRes
     })
 }
 
-/// The sources' commit, which `mkimage` writes into the image's command line.
+/// The source commit, which `mkimage` writes into the image's command line.
 fn commit(cmdline: &Cmdline) -> &str {
     let commit = cmdline.ours("commit").unwrap_or_default();
     let hash = commit.trim_end_matches("-dirty");

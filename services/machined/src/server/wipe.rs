@@ -1,5 +1,4 @@
-//! Which disks and partitions may be wiped, by what the resources say of them; and the call that does it while
-//! the node runs.
+//! Decides which disks and partitions may be wiped, from their resources, and wipes them while the node runs.
 
 use std::sync::Arc;
 
@@ -16,15 +15,15 @@ use super::actions::refused;
 use super::request::at_most;
 use crate::node::Node;
 
-/// What machined holds open as it is.
+/// machined keeps this partition open.
 const META: &str = "META";
-/// What names of volumes of users begin with.
+/// Prefix of the names of user volumes.
 const USER_VOLUMES: &str = "u-";
-/// Disks and partitions of one request.
+/// Limit of disks and partitions in one request.
 pub(super) const MOST_DEVICES: usize = 256;
 
-/// Wipes devices one after the other when all of them may be wiped. It goes on when the caller is gone. An anonymous
-/// caller, in maintenance, may not skip a check, nor wipe what carries the volumes of a node.
+/// Wipes devices one after the other, if all of them may be wiped. Continues when the caller disconnects. An anonymous
+/// caller, in maintenance mode, may not skip a check or wipe a disk with volumes of a node.
 pub(super) async fn wipe(
     node: Arc<dyn Node>,
     request: api::BlockDeviceWipeRequest,
@@ -56,7 +55,7 @@ pub(super) async fn wipe(
     })
 }
 
-/// Whether a caller that has shown no certificate may ask for this at all.
+/// Checks whether a caller without a certificate may make this request at all.
 fn check_anonymous(store: &Store, asked: &api::BlockDeviceWipeDescriptor) -> Result<(), Status> {
     let skipped = [
         ("skip_volume_check", asked.skip_volume_check),
@@ -71,7 +70,8 @@ fn check_anonymous(store: &Store, asked: &api::BlockDeviceWipeDescriptor) -> Res
     let devices = store.list_as::<BlockDevice>();
     let parent = devices.iter().find(|device| device.id() == name);
     let parent = parent.map(|device| device.parent.clone());
-    // All of a disk, also for one of its partitions: a node that was started from elsewhere does not know its volumes.
+    // Checks all of the disk, even for a single partition: a node that started from another medium does not know its
+    // volumes.
     let disk = parent
         .filter(|parent| !parent.is_empty())
         .unwrap_or_else(|| name.to_owned());
@@ -79,7 +79,7 @@ fn check_anonymous(store: &Store, asked: &api::BlockDeviceWipeDescriptor) -> Res
         .iter()
         .filter(|device| device.parent == disk)
         .map(|device| device.partition_name.clone());
-    // A volume that is a whole disk has its name as the label of its file system.
+    // A volume on a whole disk has its name as the label of its file system.
     let found = store.list_as::<DiscoveredVolume>();
     let labels = found
         .iter()
@@ -144,8 +144,8 @@ fn checked(store: &Store, asked: &api::BlockDeviceWipeDescriptor) -> Result<Devi
     })
 }
 
-/// A disk that a reset may empty: it is there, does not carry the node, and nothing but the
-/// node's volumes, which a reset unmounts, is made of it.
+/// Checks that a reset may wipe this disk: it exists, does not carry the node, and only the node's volumes, which a
+/// reset unmounts, use it.
 pub(super) fn user_disk(store: &Store, path: &str) -> Result<corten_volumes::Disk, Status> {
     let disks = store.list_as::<Disk>();
     let disk = disks
@@ -182,8 +182,8 @@ fn check_writable(name: &str, disk: &Disk) -> Result<(), String> {
     Ok(())
 }
 
-/// What is put together of the device or of its partitions (a RAID, a logical volume, an opened encryption): the
-/// part, and what it is a part of.
+/// Devices built from the device or its partitions (a RAID, a logical volume, an opened encryption): pairs of the part
+/// and its user.
 fn users(store: &Store, name: &str) -> Vec<(String, String)> {
     let devices = store.list_as::<BlockDevice>();
     let belongs = |part: &String| {
@@ -199,7 +199,7 @@ fn users(store: &Store, name: &str) -> Vec<(String, String)> {
     users
 }
 
-/// The node itself stays, whatever the caller knows better.
+/// The node's own disk is protected, whatever checks the caller skips.
 fn check_not_the_nodes(store: &Store, name: &str, device: &BlockDevice) -> Result<(), String> {
     let label = device.partition_name.as_str();
     let is_started_from = STARTED_FROM.contains(&label) || label == META;
@@ -211,8 +211,7 @@ fn check_not_the_nodes(store: &Store, name: &str, device: &BlockDevice) -> Resul
     Ok(())
 }
 
-/// Whether it is the disk that carries the node. When it is not known which does, because several look like it,
-/// each of them may.
+/// Whether the disk carries the node. If that is unknown, because several disks look like it, each of them counts.
 fn carries_node(store: &Store, disk: &str) -> bool {
     if let Some(system) = store.get_as::<SystemDisk>(SystemDisk::ID) {
         return system.disk_id == disk;
@@ -222,7 +221,7 @@ fn carries_node(store: &Store, disk: &str) -> bool {
     its.any(|device| device.partition_name == META)
 }
 
-/// The volume that is on the device, on the disk `parent` of which it is a part, or on one of its partitions.
+/// The volume on the device, on its disk `parent`, or on one of its partitions.
 fn volume_on(store: &Store, name: &str, parent: &str) -> Option<String> {
     let is = |path: &str, name: &str| path.strip_prefix("/dev/") == Some(name);
     let volumes = store.list_as::<VolumeStatus>();

@@ -1,4 +1,4 @@
-//! The EFI partition, mounted for as long as somebody changes it.
+//! Mounts the EFI partition, for the time of a change only.
 
 use std::fs;
 use std::path::Path;
@@ -10,25 +10,25 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use crate::node::SubmitError;
 
-/// Where it is mounted.
+/// Mount point of the partition.
 const MOUNT_POINT: &str = "/run/efi";
-/// Of the partition.
+/// Label of the partition.
 const LABEL: &str = "EFI";
 
-/// Held while it is mounted.
+/// Held while the partition is mounted: one change at a time.
 static MOUNTED: Mutex<()> = Mutex::const_new(());
 
-/// The EFI partition of the disk that carries the node, mounted while this lives.
+/// The EFI partition of the node's disk. It is mounted until the drop of this value.
 #[derive(Debug)]
 pub struct EfiPartition {
     _alone: MutexGuard<'static, ()>,
 }
 
 impl EfiPartition {
-    /// Mounts it, when nobody else has it.
+    /// Mounts the partition, unless another change has it mounted.
     ///
     /// # Errors
-    /// Somebody has it; or it cannot be mounted, and the text says why.
+    /// [`SubmitError::Busy`] when another change has it mounted, [`SubmitError::Failed`] when the mount fails.
     pub fn try_mount() -> Result<EfiPartition, SubmitError> {
         let alone = MOUNTED.try_lock();
         let alone =
@@ -36,10 +36,10 @@ impl EfiPartition {
         EfiPartition::with(alone).map_err(SubmitError::Failed)
     }
 
-    /// Mounts it, once nobody else has it.
+    /// Waits until no other change has the partition, and mounts it.
     ///
     /// # Errors
-    /// It cannot be mounted; the text says why.
+    /// The mount fails; the text says why.
     pub async fn mount() -> Result<EfiPartition, String> {
         EfiPartition::with(MOUNTED.lock().await)
     }
@@ -53,22 +53,22 @@ impl EfiPartition {
             )
         };
         fs::create_dir_all(MOUNT_POINT).map_err(told)?;
-        // The order in which names change is what a power cut must not change.
+        // DIRSYNC: a power cut must not reorder the changes of names.
         let flags =
             MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::DIRSYNC;
-        // What checks a new version reads the one that runs.
+        // The group: registryd reads the running version when it checks a new one.
         let options = format!("umask=0027,gid={REGISTRYD_UID}");
         mount::mount(&device, Path::new(MOUNT_POINT), "vfat", flags, &options).map_err(told)?;
         Ok(EfiPartition { _alone: alone })
     }
 
-    /// Its directory of boot entries.
+    /// Directory of the boot entries.
     #[must_use]
     pub fn directory(&self) -> Directory {
         Directory::of(Path::new(MOUNT_POINT))
     }
 
-    /// The versions on it.
+    /// Versions on the partition.
     #[must_use]
     pub fn versions(&self) -> Versions<Directory> {
         Versions::new(self.directory())

@@ -1,4 +1,4 @@
-//! Whether etcd goes on without this node's member.
+//! Checks that etcd keeps its quorum without this node's member, before an upgrade takes the node away.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -16,14 +16,14 @@ use crate::controllers::kubernetes::join::connect;
 use crate::node::Node as _;
 use crate::state::NodeState;
 
-/// For a member to answer.
+/// Timeout of a member's answer.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// Checks that the other members keep their quorum while this one is away. A node without one, or with the only one,
-/// takes nothing from anybody else.
+/// Checks that the other members keep their quorum while this node is away. The check passes on a node without a member
+/// or with the only one: no other member depends on it.
 ///
 /// # Errors
-/// They would lose it, or cannot be asked; the text says which.
+/// The quorum would be lost, or the members cannot be asked; the text says which.
 pub(super) async fn check(node: &NodeState) -> Result<(), String> {
     let Some(own) = node.store().get_as::<EtcdMember>(EtcdMember::ID) else {
         return Ok(());
@@ -60,12 +60,12 @@ pub(super) async fn check(node: &NodeState) -> Result<(), String> {
     }))
 }
 
-/// Whether so many healthy others of so many voters can still decide. The only one has nobody to decide without.
+/// Whether `healthy_others` of `voters` members have a majority. A single voter always passes: no other member loses.
 fn keeps_quorum(voters: usize, healthy_others: usize) -> bool {
     voters <= 1 || healthy_others > voters / 2
 }
 
-/// Whether a member answers; the error is its name.
+/// Checks that a member is healthy. The error is the member's name.
 async fn answers(secrets: &Path, member: &Member) -> Result<(), String> {
     let host = |url: &String| {
         let uri: http::Uri = url.parse().ok()?;

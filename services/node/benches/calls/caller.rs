@@ -1,4 +1,4 @@
-//! Who calls apid, for the benchmark of calls and the tests of streams.
+//! TLS of apid's callers, for the benchmark of calls and the tests of streams.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -7,7 +7,7 @@ use corten_pki::{Ca, NODE_LIFETIME};
 use rustls::crypto::ring;
 use rustls::{ClientConfig, RootCertStore, version};
 
-/// What a caller with a role shows, and whom it believes.
+/// TLS configuration of a caller with a role.
 pub fn config(ca: &Ca, role: &str) -> Arc<ClientConfig> {
     let own = ca
         .client(&[role], SystemTime::now(), NODE_LIFETIME)

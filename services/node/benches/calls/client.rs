@@ -1,4 +1,4 @@
-//! A client of the API: HTTP/2 over TLS with a certificate, and nothing that would cost more than the server.
+//! A client of the API: HTTP/2 over TLS with a certificate, cheaper than the server.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// What stands before a message: whether it is compressed, and its length.
+/// Length of a message's prefix: compression flag and length.
 const PREFIX: usize = 5;
 
 /// A connection.
@@ -35,7 +35,7 @@ pub async fn connect(address: SocketAddr, own: &Arc<ClientConfig>) -> Sender {
     sender
 }
 
-/// One call of `method` for `nodes`, or for the node that is asked: all messages of its answer.
+/// Calls `method` for `nodes`, or for the contacted node if that is empty. Returns all messages of the answer.
 pub async fn call(sender: &Sender, method: &str, message: &[u8], nodes: &[String]) -> Vec<Bytes> {
     let uri = format!("https://127.0.0.1:50000/{method}");
     let mut request = Request::post(uri)

@@ -1,7 +1,7 @@
-//! `cargo bench -p node`: calls through mTLS at 1 and 64 connections, each connection making one call after the
-//! other: a unary one, one resource, a thousand, and a log; how much memory apid, machined and syslogd have
-//! before and after; and one call merged from 1,000 simulated nodes. It prints a section of docs/bench.md; it
-//! judges nothing but the answers.
+//! `cargo bench -p node`: calls through mTLS at 1 and 64 connections, one call after the other per connection: a unary
+//! call, one resource, a thousand resources, and a log. It also measures the memory of apid, machined and syslogd
+//! before and after, and one call merged from 1,000 simulated nodes. Prints a section of docs/bench.md; fails only on
+//! wrong answers.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -33,7 +33,7 @@ const MEMORY: &str = "machine.MachineService/Memory";
 const CONNECTIONS: [usize; 2] = [1, 64];
 const NODES: usize = 1_000;
 const ROUNDS: usize = 9;
-/// More than syslogd keeps of one log.
+/// More lines than syslogd keeps of one log.
 const LINES: usize = 10_000;
 
 /// A kind of call.
@@ -41,9 +41,9 @@ struct Work {
     name: String,
     method: &'static str,
     message: Vec<u8>,
-    /// Messages of its answer; `None`: some.
+    /// Number of messages in its answer; `None` for any number above zero.
     answers: Option<usize>,
-    /// How often it is called.
+    /// Number of calls.
     calls: usize,
 }
 
@@ -104,7 +104,7 @@ fn main() {
     if servers::run_as(&words) {
         return;
     }
-    // `cargo test --benches` only wants to know that it runs.
+    // `cargo test --benches` only checks that the benchmark runs.
     let is_test = words.iter().any(|word| word == "--test");
     let (scale, nodes, rounds) = if is_test {
         (1_000, 20, 1)
@@ -157,12 +157,12 @@ fn main() {
     .unwrap();
 }
 
-/// Time for the daemons to give back what they freed.
+/// Waits until the daemons have returned freed memory.
 fn settle() {
     std::thread::sleep(corten_sys::memory::INTERVAL + Duration::from_secs(2));
 }
 
-/// KiB each has of its own now.
+/// Private memory of each daemon in KiB.
 fn memory(daemons: &[Daemon]) -> Vec<u64> {
     daemons.iter().map(|daemon| daemon.memory().0).collect()
 }
@@ -171,7 +171,7 @@ fn mib(kib: u64) -> String {
     format!("{:.1} MiB", kib as f64 / 1024.0)
 }
 
-/// Each connection makes one call after the other.
+/// Measures the calls. Each connection makes one call after the other.
 async fn measure(senders: &[Sender], work: &Work) {
     let start = Instant::now();
     let each = work.calls / senders.len();
@@ -205,7 +205,7 @@ async fn measure(senders: &[Sender], work: &Work) {
     );
 }
 
-/// What so many of a hundred are not over.
+/// A percentile of the sorted durations.
 fn part(sorted: &[Duration], percent: usize) -> String {
     let at = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
     format!("{:.2} ms", sorted[at].as_secs_f64() * 1e3)
@@ -225,7 +225,7 @@ async fn fan_out(address: SocketAddr, own: &Arc<ClientConfig>, nodes: usize, rou
         assert_eq!(rows.len(), nodes);
         assert!(rows.iter().all(|row| row.meminfo.is_some()));
     }
-    // The nodes are connected to by the first call, and stay so.
+    // The first call connects to the nodes; the connections stay open.
     let first = part(&took[..1], 100);
     took.sort_unstable();
     println!(

@@ -1,5 +1,5 @@
-//! What is called: apid, machined's server and syslogd, each in a process of its own, which is this program
-//! under another first word; and a thousand other nodes, which are one thread of the caller's.
+//! The servers of the benchmark: apid, machined's server and syslogd, each in a process of its own, which is this
+//! program with another first argument. A thousand other nodes are one thread of the calling process.
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -31,17 +31,17 @@ use tokio_rustls::TlsAcceptor;
 use crate::client::framed;
 use crate::still;
 
-/// As long as a socket may take to be there.
+/// Timeout for a socket to appear.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOG_SOCKET: &str = "syslogd.sock";
 const LOG_DATAGRAMS: &str = "log";
 const NODE_SOCKET: &str = "machined.sock";
 
-/// A process, which ends with this value.
+/// A process, killed when this value is dropped.
 pub struct Daemon {
     pub name: &'static str,
     process: Child,
-    /// Where it listens, if it said so.
+    /// Its address, if it reported one.
     pub address: Option<SocketAddr>,
 }
 
@@ -70,8 +70,8 @@ impl Daemon {
         }
     }
 
-    /// KiB of memory that are the process's own (proc_pid_smaps(5), `smaps_rollup`), and the most it ever had with the
-    /// pages of its file, of which more come as more of the program is used.
+    /// Private memory of the process in KiB (proc_pid_smaps(5), `smaps_rollup`), and its peak including pages of the
+    /// program file, which grow as more of the program is used.
     pub fn memory(&self) -> (u64, u64) {
         let kib = |file: &str, field: &str| {
             let path = format!("/proc/{}/{file}", self.process.id());
@@ -84,7 +84,7 @@ impl Daemon {
     }
 }
 
-/// Starts them, and fills a log with `lines`.
+/// Starts the daemons, and fills a log with `lines` lines.
 pub fn start(directory: &Path, ca: &Ca, nodes_at: SocketAddr, lines: usize) -> [Daemon; 3] {
     write_pki(directory, ca);
     let syslogd = Daemon::start("syslogd", directory, &[]);
@@ -99,13 +99,13 @@ pub fn start(directory: &Path, ca: &Ca, nodes_at: SocketAddr, lines: usize) -> [
     [apid, machined, syslogd]
 }
 
-/// What this process is to be, if it is not the one that calls.
+/// Runs the daemon that the arguments name; false if this is the calling process.
 pub fn run_as(words: &[String]) -> bool {
     let [name, directory, more @ ..] = words else {
         return false;
     };
     let directory = Path::new(directory);
-    // As the image's program does.
+    // Like the image's program.
     corten_sys::memory::keep_small().unwrap();
     match name.as_str() {
         "syslogd" => run_syslogd(directory),
@@ -137,7 +137,7 @@ fn run_syslogd(directory: &Path) {
     let _broken = syslogd::run(words.into_iter().chain(more));
 }
 
-/// apid as the image runs it, but for how it reaches other nodes.
+/// apid as on the image, except that other nodes resolve to `nodes_at`.
 fn run_apid(directory: &Path, nodes_at: SocketAddr) {
     let directory = directory.to_owned();
     let socket = directory.join(NODE_SOCKET);
@@ -176,7 +176,7 @@ pub fn on_a_thread<F: Future<Output = ()>>(
     })
 }
 
-/// The apids of all other nodes: one listener that has every name.
+/// The apids of all other nodes: one listener with a wildcard name.
 pub fn simulate_nodes(ca: &Ca) -> SocketAddr {
     let names = ["*.nodes.test".to_owned()];
     let own = ca
@@ -210,7 +210,7 @@ pub fn simulate_nodes(ca: &Ca) -> SocketAddr {
     address.recv().unwrap()
 }
 
-/// Answers every call with a node's memory.
+/// Answers every call with a memory report.
 async fn answering<T: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: T) {
     let service = service_fn(|_: Request<Incoming>| async {
         let memory = api::Memory {

@@ -1,4 +1,4 @@
-//! machined's server before a node that does nothing, and has resources.
+//! machined's server in front of an idle node with resources.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -19,11 +19,11 @@ use serde::Serialize;
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot};
 
-/// How many resources of one type the node has.
+/// Number of resources of one type.
 pub const RESOURCES: usize = 1_000;
 
-/// Serves at `socket` for ever, with the threads machined has; `is_up` is called when it does. The logs are those of
-/// the syslogd at `syslogd`.
+/// Serves at `socket` for ever, with machined's number of threads. Calls `is_up` when it serves. Reads logs from the
+/// syslogd at `syslogd`.
 pub fn serve(socket: &Path, syslogd: &Path, is_up: impl FnOnce(&Store)) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -33,7 +33,7 @@ pub fn serve(socket: &Path, syslogd: &Path, is_up: impl FnOnce(&Store)) {
         .unwrap();
     let paths = Paths {
         syslogd: syslogd.to_owned(),
-        // Whoever calls is a process of its own here.
+        // The callers are separate processes here.
         local: Local::User(owner(socket)),
         ..Paths::default()
     };
@@ -54,12 +54,12 @@ pub fn serve(socket: &Path, syslogd: &Path, is_up: impl FnOnce(&Store)) {
     });
 }
 
-/// Who has made the directory of the socket.
+/// Owner of the socket's directory.
 fn owner(socket: &Path) -> u32 {
     std::fs::metadata(socket.parent().unwrap()).unwrap().uid()
 }
 
-/// As large as many of a node's.
+/// As large as many resources of a node.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Status {
     hostname: String,

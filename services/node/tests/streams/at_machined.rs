@@ -1,4 +1,4 @@
-//! Streams of machined's own server, which is this program once more, and of syslogd behind it.
+//! Streams of machined's own server, which is this program in another process, and of syslogd behind it.
 
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -23,11 +23,11 @@ const WATCH: &str = "cosi.resource.State/Watch";
 const LOGS: &str = "machine.MachineService/Logs";
 const LIST: &str = "cosi.resource.State/List";
 
-/// Tells the process that is machined its directory.
+/// Environment variable that tells the machined process its directory.
 const MARK: &str = "CORTEN_TEST_MACHINED";
 const SOCKET: &str = "machined.sock";
 const SYSLOGD: &str = "syslogd.sock";
-/// What it says when it serves, and when it has done what it was asked for.
+/// Printed when the server is up, and after each completed request.
 const DONE: &str = "done";
 
 /// machined's server in a process.
@@ -38,8 +38,8 @@ struct Machined {
     directory: TempDir,
 }
 
-/// Runs a test with a machined, whose process runs the same test and comes no further than here. `test` is the test's
-/// whole name.
+/// Runs a test with a machined. Its process runs the same test but ends in this function. `test` is the full name of
+/// the test.
 fn with_machined(test: &str, body: impl AsyncFnOnce(Machined)) {
     if let Some(directory) = env::var_os(MARK) {
         serve(Path::new(&directory));
@@ -51,9 +51,9 @@ fn with_machined(test: &str, body: impl AsyncFnOnce(Machined)) {
     runtime.block_on(body(machined));
 }
 
-/// Serves, and changes a resource as often as each line of the input says.
+/// Serves. Each line of the input is a number of changes to a resource.
 fn serve(directory: &Path) {
-    // As the image's program does.
+    // Like the image's program.
     corten_sys::memory::keep_small().unwrap();
     let (socket, syslogd) = (directory.join(SOCKET), directory.join(SYSLOGD));
     still::serve(&socket, &syslogd, |store| {
@@ -72,7 +72,7 @@ fn serve(directory: &Path) {
     });
 }
 
-/// Whom it serves is gone.
+/// Ends the process when the test is gone.
 #[expect(clippy::exit, reason = "the server's own thread serves for ever")]
 fn end() {
     std::process::exit(0);
@@ -109,7 +109,7 @@ impl Machined {
         }
     }
 
-    /// Changes a resource so many times.
+    /// Changes a resource `times` times.
     fn change(&mut self, times: usize) {
         writeln!(self.asked, "{times}").unwrap();
         self.has_done();
@@ -119,23 +119,23 @@ impl Machined {
         self.directory.path().join(name)
     }
 
-    /// Waits until it has nothing to do, and tells what memory is its own.
+    /// Waits until the process is idle; returns its private memory.
     async fn at_rest(&self) -> usize {
         at_rest(&[&self.process]).await;
         self.process.own()
     }
 }
 
-/// Idle at first; then much changes, and none of them reads.
+/// Idle watchers first, then many changes that no watcher reads.
 #[test]
 fn thousand_resource_watchers_use_bounded_memory_each() {
     const WATCHERS: usize = 1_000;
     const EACH: usize = 100;
-    // Of each stream, so that it is soon full.
+    // Window of each stream, small so that it fills soon.
     const SMALL: u32 = 4 << 10;
     const IDLE: usize = 16 * KIB;
     const NOT_READING: usize = 24 * KIB;
-    // More than a kind's history has.
+    // More than the history of a resource type holds.
     const CHANGES: usize = 2_000;
     let name = "at_machined::thousand_resource_watchers_use_bounded_memory_each";
     with_machined(name, async |mut machined| {
@@ -173,7 +173,7 @@ fn thousand_resource_watchers_use_bounded_memory_each() {
             machined.at_rest().await,
             NOT_READING,
         );
-        // Who reads after all is told that he has missed something.
+        // A watcher that finally reads is told that it missed events.
         let mut late = watchers.pop().unwrap();
         let mut last = None;
         while let Some(message) = late.next().await {
@@ -185,7 +185,7 @@ fn thousand_resource_watchers_use_bounded_memory_each() {
     });
 }
 
-/// Resident pages of the program's file are not counted: those stay, and the kernel takes them when it needs them.
+/// Resident pages of the program file do not count: they stay, and the kernel reclaims them when necessary.
 #[test]
 fn memory_of_64_concurrent_callers_is_released() {
     const CALLERS: usize = 64;
@@ -220,12 +220,12 @@ fn memory_of_64_concurrent_callers_is_released() {
     );
 }
 
-/// Lines come one by one, as on a node, so that each is a message of its own.
+/// Lines arrive one by one, as on a node, so that each is a message.
 #[test]
 fn unread_log_followers_use_bounded_memory_and_stay_connected() {
     const FOLLOWERS: usize = 10;
     const EACH: usize = 192 * KIB;
-    // What it keeps of the log, and of the streams.
+    // Memory of the log and of the streams.
     const KEPT: usize = 2 * MIB;
     let name = "at_machined::unread_log_followers_use_bounded_memory_and_stay_connected";
     with_machined(name, async |machined| {
@@ -261,7 +261,7 @@ fn unread_log_followers_use_bounded_memory_and_stay_connected() {
         write(0);
         let reading = connect().await;
         let mut reader = loop {
-            // The log is there with its first line.
+            // The log exists after its first line.
             match reading.try_call(LOGS, &follow, &[]).await {
                 Ok(body) => break Messages::of(body),
                 Err(_) => tokio::task::yield_now().await,
@@ -295,7 +295,7 @@ fn unread_log_followers_use_bounded_memory_and_stay_connected() {
     });
 }
 
-/// Reads a log as far as the line with this number.
+/// Reads a log up to the line with this number.
 async fn read_to(log: &mut Messages, number: usize) {
     let wanted = format!("n={number}.");
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! A machined that streams as much as it is asked for, and counts what it has sent.
+//! A machined that streams as much as a call asks for, and counts the bytes it sent.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -23,21 +23,21 @@ use tokio::net::UnixListener;
 
 use crate::client::framed;
 
-/// What machined has in a message of a file.
+/// Size of machined's messages of a file.
 pub const CHUNK: usize = 64 << 10;
-/// A line of a log, as short as most are.
+/// A log line of typical length.
 pub const LINE: &[u8] = b"2026-11-22T18:07:20Z kubelet: a line as programs write them, of 100 bytes, number 1234567890123456\n";
-/// Lines that are ready together go in one frame of HTTP/2.
+/// Number of ready lines per HTTP/2 frame.
 const TOGETHER: usize = 10;
 
 type Body = StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>;
 
-/// What it counts.
+/// Counters of the backend.
 #[derive(Debug, Default)]
 pub struct Counted {
-    /// Bytes of bodies that HTTP/2 has taken.
+    /// Bytes of bodies that HTTP/2 accepted.
     pub sent: AtomicUsize,
-    /// Calls whose answers are not at their end.
+    /// Calls whose answers have not ended.
     pub answering: AtomicUsize,
 }
 
@@ -51,7 +51,7 @@ impl Counted {
     }
 }
 
-/// Counts an answer as long as it lives.
+/// Counts an answer until it is dropped.
 struct Answering(Arc<Counted>);
 
 impl Drop for Answering {
@@ -60,7 +60,7 @@ impl Drop for Answering {
     }
 }
 
-/// Serves at `socket`, from a thread of its own, as long as the test runs.
+/// Serves at `socket` on a thread, as long as the test runs.
 pub fn serve(socket: &Path) -> Arc<Counted> {
     let counted = Arc::<Counted>::default();
     let ours = counted.clone();
@@ -110,12 +110,12 @@ async fn answer(
                 .map(move |_: usize| chunk.clone())
                 .boxed()
         }
-        // So many lines, or without end if it is below zero; then it is followed.
+        // Number of lines; negative for an endless log. Then the log is followed.
         "Logs" => {
             let asked = api::LogsRequest::decode(message).unwrap();
             log(&asked).chain(stream::pending()).boxed()
         }
-        // It stands, and nothing happens.
+        // The watch begins, and no event follows.
         "Watch" => {
             let first = stream::iter([framed(&[])]);
             first.chain(stream::pending()).boxed()

@@ -1,4 +1,4 @@
-//! Clients: HTTP/2 over mTLS or a unix socket, with small windows, so that what is on its way is small.
+//! Clients: HTTP/2 over mTLS or a unix socket, with small windows, so that little data is in flight.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -19,18 +19,18 @@ use tokio::net::{TcpSocket, UnixStream};
 use tokio::runtime::Runtime;
 use tokio_rustls::TlsConnector;
 
-/// What stands before a message: whether it is compressed, and its length.
+/// Length of a message's prefix: compression flag and length.
 const PREFIX: usize = 5;
-/// Bytes of a stream that come before somebody reads them, unless a test says otherwise.
+/// Default window of a stream in bytes.
 pub const WINDOW: u32 = 64 << 10;
-/// No limit to all streams together.
+/// No limit for all streams of a connection together.
 const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
 
-/// A connection, as long as somebody has it or a call is on it.
+/// A connection, open while it has an owner or a call.
 pub struct Connection(SendRequest<Full<Bytes>>);
 
 impl Connection {
-    /// From one of the machines that the loopback network has sixteen million of.
+    /// Connects from an address of the loopback network, which has sixteen million.
     pub async fn to_apid(
         from: [u8; 4],
         address: SocketAddr,
@@ -64,7 +64,7 @@ impl Connection {
         Connection(sender)
     }
 
-    /// Calls a method, and has its answer's body, or the head of an answer that is a refusal.
+    /// Calls a method; returns the body of its answer, or the head of an error.
     pub async fn try_call(
         &self,
         method: &str,
@@ -86,7 +86,7 @@ impl Connection {
         Ok(response.into_body())
     }
 
-    /// Calls a method that answers.
+    /// Calls a method and expects success.
     pub async fn call(
         &self,
         method: &str,
@@ -98,7 +98,7 @@ impl Connection {
     }
 }
 
-/// So many watchers on one connection, who have begun: a watch begins with an empty frame.
+/// Opens `number` watches on one connection and waits until all have begun: a watch begins with an empty frame.
 pub async fn begin_watching(
     connection: &Connection,
     number: usize,
@@ -113,13 +113,13 @@ pub async fn begin_watching(
     join_all(calls).await
 }
 
-/// A place for connections. When it is shut down they are gone, without a word of HTTP/2 or TLS.
+/// A runtime for connections. Its shutdown drops them without a word of HTTP/2 or TLS.
 pub fn mortal() -> Runtime {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.worker_threads(1).enable_all().build().unwrap()
 }
 
-/// Messages of an answer.
+/// Reads the messages of an answer.
 pub struct Messages {
     pub body: Incoming,
     buffer: BytesMut,
@@ -133,7 +133,7 @@ impl Messages {
         }
     }
 
-    /// The next one; `None` after the last.
+    /// The next message; `None` after the last.
     pub async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some((prefix, rest)) = self.buffer.split_at_checked(PREFIX) {

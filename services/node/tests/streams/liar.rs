@@ -1,5 +1,5 @@
-//! A node, or a machined, that lies: it answers a call with frames of one byte each, all that HTTP/2's window lets it
-//! send at once. Its first answer on a connection is one byte: what a connection costs is another thing.
+//! A hostile node or machined: it answers a call with as many one-byte frames as HTTP/2's window allows. The first
+//! answer on a connection is a single byte, so that the cost of the connection itself is not measured.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -20,18 +20,18 @@ const END_STREAM: u8 = 1;
 const ACK: u8 = 1;
 const END_HEADERS: u8 = 4;
 const INITIAL_WINDOW_SIZE: u16 = 4;
-/// A client's first bytes (section 3.4).
+/// Length of the client preface (section 3.4).
 const PREFACE: usize = 24;
-/// Status 200, and the type of content of gRPC (RFC 7541, sections 6.1 and 6.2.2).
+/// Status 200 and gRPC's content type (RFC 7541, sections 6.1 and 6.2.2).
 const GOOD: &[u8] = b"\x88\x0f\x10\x10application/grpc";
 
-/// Serves at a socket, and counts the bytes it has sent in answers.
+/// Serves at a socket; counts the bytes of answers sent.
 pub fn at_socket(socket: &Path) -> Arc<AtomicUsize> {
     let listener = UnixListener::bind(socket).unwrap();
     serve(move || listener.accept().unwrap().0)
 }
 
-/// As another node.
+/// Serves as another node.
 pub fn at_address(address: SocketAddr, tls: ServerConfig) -> Arc<AtomicUsize> {
     let listener = TcpListener::bind(address).unwrap();
     let tls = Arc::new(tls);
@@ -49,7 +49,7 @@ fn serve<S: Read + Write + Send + 'static>(
     thread::spawn(move || {
         loop {
             let (stream, sent) = (accept(), ours.clone());
-            // It ends when its client does.
+            // Ends when its client does.
             thread::spawn(move || lie(stream, &sent));
         }
     });

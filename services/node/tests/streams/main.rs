@@ -1,7 +1,7 @@
-//! What streams cost, however long, many or slow: apid, machined's server and syslogd in processes of their own, whose
-//! memory the kernel tells. Bounds are bytes and numbers, never time.
+//! Memory of streams, however long, many or slow: apid, machined's server and syslogd run in processes of their own,
+//! and the kernel reports their memory. Bounds are bytes and counts, never time.
 //!
-//! `CORTEN_STREAM_SCALE=16` makes files and logs so many times as long: 4 GiB and 1,600,000 lines.
+//! `CORTEN_STREAM_SCALE=16` makes files and logs 16 times as long: 4 GiB and 1,600,000 lines.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -20,7 +20,7 @@ mod process;
 mod still;
 mod through_apid;
 
-/// How many times as long files and logs are as they are without `CORTEN_STREAM_SCALE`.
+/// Factor of the length of files and logs.
 fn scale() -> usize {
     let asked = std::env::var("CORTEN_STREAM_SCALE");
     asked.map_or(1, |text| text.parse().unwrap())

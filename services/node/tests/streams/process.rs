@@ -1,4 +1,4 @@
-//! A program under test in a process of its own, and what the kernel says it takes.
+//! A program under test in a process of its own, and its resources as the kernel reports them.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -7,14 +7,14 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-/// A busy machine must not fail a test; a good one takes milliseconds.
+/// Timeout of a step; an idle machine needs milliseconds.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-/// Between looks at what is waited for.
+/// Polling interval.
 const LOOK: Duration = Duration::from_millis(10);
 pub const KIB: usize = 1 << 10;
 pub const MIB: usize = 1 << 20;
 
-/// A process, which ends with this value.
+/// A process, killed when this value is dropped.
 pub struct Process(Child);
 
 impl Drop for Process {
@@ -28,7 +28,7 @@ impl Process {
         Process(child)
     }
 
-    /// Starts a daemon of the image, and waits until it says that it is ready; `directory` is its own.
+    /// Starts a daemon of the image in its own `directory` and waits until it reports that it is ready.
     pub fn daemon<S: AsRef<OsStr> + std::fmt::Debug>(directory: &Path, arguments: &[S]) -> Process {
         let notify = directory.join("notify");
         let ready = UnixDatagram::bind(&notify).unwrap();
@@ -51,7 +51,7 @@ impl Process {
         format!("/proc/{}/{name}", self.0.id())
     }
 
-    /// A line of a file of the process that tells KiB, in bytes.
+    /// A value in bytes from a line of a process file that gives KiB.
     fn bytes(&self, name: &str, field: &str) -> usize {
         let text = fs::read_to_string(self.file(name)).unwrap();
         let line = text.lines().find_map(|line| line.strip_prefix(field));
@@ -59,25 +59,25 @@ impl Process {
         number.unwrap().parse::<usize>().unwrap() * KIB
     }
 
-    /// Bytes of memory that are the process's own now: not those of its file, of which more come as more of the
-    /// program is used (proc_pid_smaps(5), `smaps_rollup`).
+    /// Private memory of the process in bytes, without pages of the program file, which grow as more of the program is
+    /// used (proc_pid_smaps(5), `smaps_rollup`).
     pub fn own(&self) -> usize {
         self.bytes("smaps_rollup", "Anonymous:")
     }
 
-    /// Bytes it has in memory now, its file's among them. From here on [`Process::peak`] counts.
+    /// Resident memory in bytes, pages of the program file included. Resets [`Process::peak`].
     pub fn begin(&self) -> usize {
-        // Forgets the most there was (proc_pid_clear_refs(5)).
+        // Resets the peak (proc_pid_clear_refs(5)).
         fs::write(self.file("clear_refs"), "5").unwrap();
         self.bytes("status", "VmRSS:")
     }
 
-    /// The most bytes it had in memory since [`Process::begin`].
+    /// Peak resident memory in bytes since [`Process::begin`].
     pub fn peak(&self) -> usize {
         self.bytes("status", "VmHWM:")
     }
 
-    /// Nanoseconds of processors that its threads have had (the kernel's Documentation/scheduler/sched-stats.rst).
+    /// CPU time of all threads in nanoseconds (the kernel's Documentation/scheduler/sched-stats.rst).
     fn worked(&self) -> u64 {
         let threads = fs::read_dir(self.file("task")).unwrap();
         let of = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("schedstat")).ok();
@@ -88,7 +88,7 @@ impl Process {
             .sum()
     }
 
-    /// Its open descriptors and its threads.
+    /// Number of open file descriptors and of threads.
     pub fn descriptors_and_threads(&self) -> (usize, usize) {
         let count = |name| fs::read_dir(self.file(name)).unwrap().count();
         (count("fd"), count("task"))
@@ -96,7 +96,7 @@ impl Process {
 }
 
 impl Process {
-    /// Waits until it has no more descriptors and threads than it had before.
+    /// Waits until it has no more file descriptors and threads than before.
     pub async fn comes_back_to(&self, (descriptors, threads): (usize, usize)) {
         let left = || self.descriptors_and_threads();
         let is_as_before = |left: &(usize, usize)| left.0 <= descriptors && left.1 <= threads;
@@ -104,9 +104,9 @@ impl Process {
     }
 }
 
-/// Waits until the processes have nothing to do.
+/// Waits until the processes are idle.
 pub async fn at_rest(processes: &[&Process]) {
-    // Of that long, so little work is none.
+    // Less CPU time than this per interval counts as idle.
     const LONG: Duration = Duration::from_millis(300);
     const LITTLE: u64 = 2_000_000;
     let worked = || processes.iter().map(|one| one.worked()).sum::<u64>();
@@ -121,7 +121,7 @@ pub async fn at_rest(processes: &[&Process]) {
     }
 }
 
-/// Waits until `found` is what was wanted.
+/// Polls until `found` meets the condition.
 pub async fn until<T: std::fmt::Debug>(
     what: &str,
     found: impl Fn() -> T,
@@ -138,7 +138,7 @@ pub async fn until<T: std::fmt::Debug>(
     }
 }
 
-/// Fails when something took more than its bound; says what it took.
+/// Fails if the growth exceeds the bound; prints the growth.
 pub fn within(what: &str, before: usize, after: usize, bound: usize) {
     let more = after.saturating_sub(before);
     eprintln!("{what}: {} KiB more, bound {} KiB", more / KIB, bound / KIB);

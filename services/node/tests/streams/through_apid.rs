@@ -1,4 +1,4 @@
-//! Streams through apid: files, logs and watches, of this node, of another, and of both at once.
+//! Streams through apid: files, logs and watches, of this node, of another node, and of both at once.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -28,18 +28,18 @@ const LOGS: &str = "machine.MachineService/Logs";
 const WATCH: &str = "cosi.resource.State/Watch";
 const MEMORY: &str = "machine.MachineService/Memory";
 
-/// Where callers come from.
+/// Source addresses of callers.
 const HERE: [u8; 4] = [127, 0, 0, 1];
 const ELSEWHERE: [u8; 4] = [127, 0, 0, 2];
 
-/// A node of the control plane: apid before a machined.
+/// A control plane node: apid in front of a machined.
 struct Node {
     apid: Process,
     address: SocketAddr,
     _directory: TempDir,
 }
 
-/// Two nodes with one machined, which answers as it is asked.
+/// Two nodes with one scripted machined.
 struct Cluster {
     ca: Ca,
     entry: Node,
@@ -56,8 +56,8 @@ fn own_address() -> SocketAddr {
     SocketAddr::from(([127, number, high, low], PORT))
 }
 
-/// What another node calls the one at this address: every address of the loopback network would be the caller itself.
-/// Names are looked up, and numbers are, too, in other forms than the usual one (inet_aton(3)).
+/// A name for another node's address, in hexadecimal. apid takes every loopback address for its own node, but the
+/// hexadecimal form for a host name, which the resolver turns into the address (inet_aton(3)).
 fn name(address: SocketAddr) -> String {
     match address.ip() {
         IpAddr::V4(address) => format!("{:#010x}", address.to_bits()),
@@ -100,7 +100,7 @@ fn node(ca: &Ca, machined: &Path) -> Node {
     }
 }
 
-/// What a node shows that is at this address.
+/// TLS configuration of a node at this address.
 fn server(ca: &Ca, address: SocketAddr) -> ServerConfig {
     let names = [name(address)];
     let own = ca
@@ -139,13 +139,13 @@ impl Cluster {
         Connection::to_apid(from, self.entry.address, own, WINDOW).await
     }
 
-    /// What the entry calls itself, and the other.
+    /// The entry's name for itself, and for the other node.
     fn names(&self) -> [String; 2] {
         let entry = self.entry.address.ip().to_string();
         [entry, name(self.other.address)]
     }
 
-    /// Waits until machined has nobody to answer.
+    /// Waits until machined has no open answer.
     async fn is_quiet(&self) {
         let answering = || self.machined.answering();
         until("answers of machined", answering, |count| *count == 0).await;
@@ -167,7 +167,7 @@ fn log(id: &str, lines: i32) -> api::LogsRequest {
     }
 }
 
-/// Reads a file to its end, with a pause after so many bytes, and tells the most that was on its way.
+/// Reads a file to its end, with a pause after every `pause` bytes; returns the maximum of bytes in flight.
 async fn read(cluster: &Cluster, connection: &Connection, bytes: usize, pause: usize) -> usize {
     let [_, other] = cluster.names();
     let sent_before = cluster.machined.sent();
@@ -190,11 +190,11 @@ async fn read(cluster: &Cluster, connection: &Connection, bytes: usize, pause: u
     most
 }
 
-/// Through two apids, and so through all that a file passes.
+/// Through two apids, so that the file passes every stage.
 #[tokio::test]
 async fn gigabyte_file_is_read_at_any_speed_in_bounded_memory() {
     const BOUND: usize = MIB;
-    // Each of the windows on the way, and a message on each side of them.
+    // Each window on the way, plus a message on each side of it.
     const ON_ITS_WAY: usize = 640 * KIB;
     let cluster = Cluster::new();
     let connection = cluster.connect(HERE).await;
@@ -215,7 +215,7 @@ async fn gigabyte_file_is_read_at_any_speed_in_bounded_memory() {
     cluster.is_quiet().await;
 }
 
-/// What counts of hours is how many lines come in them.
+/// Only the number of lines matters, not the hours.
 #[tokio::test]
 async fn long_followed_log_uses_constant_memory() {
     const BOUND: usize = 256 * KIB;
@@ -258,7 +258,7 @@ async fn long_followed_log_uses_constant_memory() {
     }
 }
 
-/// And those who vanish leave nothing.
+/// Clients that vanish leave nothing behind.
 #[tokio::test]
 async fn thousand_idle_watchers_use_bounded_memory_and_block_no_client() {
     const WATCHERS: usize = 1_000;
@@ -286,7 +286,7 @@ async fn thousand_idle_watchers_use_bounded_memory_and_block_no_client() {
     }
     assert_eq!(cluster.machined.answering(), WATCHERS);
     within("a watcher", before / WATCHERS, apid.own() / WATCHERS, BOUND);
-    // One who takes all he can have leaves others theirs.
+    // A caller that takes its whole quota does not affect others.
     let greedy = connect().await;
     let refused = loop {
         match greedy.try_call(WATCH, &watch, &[]).await {
@@ -301,17 +301,17 @@ async fn thousand_idle_watchers_use_bounded_memory_and_block_no_client() {
     mortal.shutdown_background();
     cluster.is_quiet().await;
     drop(watchers);
-    // The next call finds more connections to machined than anybody needs.
+    // The next call finds more connections to machined than are needed.
     next.call(MEMORY, &(), &[]).await.next().await.unwrap();
     drop(next);
     apid.comes_back_to(had).await;
 }
 
-/// A hundred of them on one connection, and messages as small as lines are.
+/// A hundred followers on one connection, with messages of one line.
 #[tokio::test]
 async fn unread_followers_stay_within_their_accounted_memory() {
     const FOLLOWERS: usize = 100;
-    // What apid counts for a call (`CALL` in its `lib.rs`).
+    // The memory that apid reserves per call (`CALL` in its `lib.rs`).
     const BOUND: usize = 176 * KIB;
     for (route, number) in [("here", 0), ("another node", 1)] {
         let cluster = Cluster::new();
@@ -338,13 +338,13 @@ async fn unread_followers_stay_within_their_accounted_memory() {
     }
 }
 
-/// HTTP/2's window counts bytes, and its library keeps much more of each frame: of one byte, too.
+/// HTTP/2's window counts bytes, but its library keeps much more per frame, even of one byte.
 #[tokio::test]
 async fn single_byte_frames_use_no_more_memory_than_large_frames() {
     const MANY: usize = 64;
-    // A window, and what waits to be sent.
+    // A window, and the send buffer.
     const EACH: usize = 128 * KIB;
-    // Frames of a connection that have come and are not taken yet.
+    // Frames of a connection that arrived and are not taken yet.
     const COMING: usize = 2 * MIB;
     let ca = Ca::generate(Algorithm::Ed25519, "talos", "", SystemTime::now()).unwrap();
     let directory = tempfile::tempdir().unwrap();
@@ -354,7 +354,7 @@ async fn single_byte_frames_use_no_more_memory_than_large_frames() {
     let other = own_address();
     let another = liar::at_address(other, server(&ca, other));
     let own = config(&ca, "os:admin");
-    // The client takes next to nothing before it reads.
+    // The client reads almost nothing at first.
     let connection = Connection::to_apid(HERE, entry.address, own, 1 << 10).await;
     let other = name(other);
     let other = [("node", other.as_str())];
@@ -374,7 +374,7 @@ async fn single_byte_frames_use_no_more_memory_than_large_frames() {
             at_rest(&[&entry.apid]).await;
             let what = format!("{number} streams of {route}, byte by byte");
             within(&what, before, entry.apid.peak(), number * EACH + COMING);
-            // Nothing is lost for who reads it.
+            // A follower that reads loses nothing.
             for follower in &mut followers {
                 let mut left = window;
                 while left > 0 {

@@ -1,19 +1,19 @@
-//! What tests of daemons as processes share.
+//! Helpers shared by tests of daemons as processes.
 
 use std::net::SocketAddr;
 
 use tokio::net::TcpSocket;
 
-/// A port of 127.0.0.1 for a daemon. While this is kept the kernel gives it to nobody who asks for any port, but lets
-/// a daemon listen there: both may use an address again (socket(7), `SO_REUSEADDR`).
+/// A port of 127.0.0.1 for a daemon. While this value exists, the kernel does not give the port to another process, but
+/// lets the daemon listen on it: both use `SO_REUSEADDR` (socket(7)).
 pub struct Port {
-    /// Where it is.
+    /// The address.
     pub address: SocketAddr,
     _kept: TcpSocket,
 }
 
 impl Port {
-    /// One of the kernel's choice.
+    /// Reserves a port chosen by the kernel.
     pub fn keep() -> Port {
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_reuseaddr(true).unwrap();

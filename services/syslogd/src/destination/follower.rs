@@ -1,6 +1,5 @@
-//! A destination's place in the logs. It keeps line numbers and nothing else:
-//! what a slow or absent receiver has not got yet stays in the rings, and only
-//! their bounds take it away.
+//! A destination's position in the logs. It stores line numbers only. Lines that a slow or absent receiver has not
+//! received stay in the rings until they are evicted.
 
 use super::message::{self, Tags};
 use crate::config::Logs;
@@ -9,7 +8,7 @@ use crate::store::Store;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Messages of one log, in order, and the place behind them.
+/// Messages of one log, in order, and the position after them.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) log: Arc<str>,
@@ -17,19 +16,19 @@ pub(super) struct Batch {
     pub(super) messages: Vec<Vec<u8>>,
 }
 
-/// Reads logs from where it is.
+/// Reads logs from their positions.
 #[derive(Debug, Clone)]
 pub(super) struct Follower {
     store: Arc<Store>,
     logs: Logs,
     tags: Tags,
     places: BTreeMap<Arc<str>, u64>,
-    /// The log read last; the next one has its turn.
+    /// The log read last. The next read starts with the log after it.
     last: Option<Arc<str>>,
 }
 
 impl Follower {
-    /// At the oldest line of every log.
+    /// Starts at the oldest line of every log.
     pub(super) fn new(store: Arc<Store>, logs: Logs, tags: Tags) -> Follower {
         Follower {
             store,
@@ -40,8 +39,7 @@ impl Follower {
         }
     }
 
-    /// The next messages, at most one block of one log; `None` when there are
-    /// none yet.
+    /// The next messages, at most one block of one log; `None` if there are none yet.
     pub(super) fn next(&mut self) -> Option<Batch> {
         let ids: Vec<Arc<str>> = match self.logs {
             Logs::Kernel => vec![KERNEL.into()],
@@ -58,7 +56,7 @@ impl Follower {
 
     fn read(&mut self, log: Arc<str>) -> Option<Batch> {
         let place = self.places.get(&log).copied();
-        // What a new destination never had is not lost.
+        // Lines evicted before a new destination started do not count as lost.
         let place = place.or_else(|| self.store.cursor(&log, -1))?;
         let read = self.store.read(&log, place)?;
         let mut messages = Vec::new();
@@ -77,7 +75,7 @@ impl Follower {
         })
     }
 
-    /// Goes to `next` in a log.
+    /// Sets the position in a log.
     pub(super) fn go(&mut self, log: &Arc<str>, next: u64) {
         self.places.insert(log.clone(), next);
     }
@@ -143,7 +141,7 @@ mod tests {
         assert_eq!(got[0], format!("a: {lost} messages were lost"));
         assert_eq!(got[1], format!("a: line {lost}"));
         assert_eq!(got[got.len() - 1], "a: line 4999");
-        // One that starts now has lost nothing: it was not there.
+        // A follower that starts now has lost nothing.
         let mut late = Follower::new(store, Logs::Services, Tags::new());
         assert!(texts(&mut late)[0].starts_with("a: line "));
     }

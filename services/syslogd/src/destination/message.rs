@@ -1,10 +1,8 @@
-//! A line of a log as a message for a destination: one JSON object on a line.
-//! No I/O.
+//! Formats a line of a log as a message for a destination: one JSON object per line. No I/O.
 //!
-//! The keys are those receivers of this kind of node know: `msg`,
-//! `talos-level`, `talos-service`, `talos-time`, then the fields of a line that
-//! is itself JSON, then the tags of the machine config. A kernel message has
-//! `facility`, `seq`, `clock` and `priority` besides.
+//! The keys are those of the reference: `msg`, `talos-level`, `talos-service`, `talos-time`, then the fields of a
+//! line that is JSON itself, then the tags of the machine config. A kernel message also has `facility`, `seq`, `clock`
+//! and `priority`.
 
 use crate::kernel;
 use crate::parse::{facility, severity};
@@ -14,7 +12,7 @@ use std::collections::BTreeMap;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// Where programs put these in the JSON they log, the likeliest first.
+/// Keys of these fields in programs' JSON, the most common first.
 const TEXTS: [&str; 3] = ["msg", "message", "content"];
 const LEVELS: [&str; 2] = ["level", "severity"];
 const TIMES: [&str; 3] = ["time", "ts", "timestamp"];
@@ -25,8 +23,7 @@ const TIME_RANGE: std::ops::Range<f64> = 0.0..253_402_300_800.0;
 /// Tags of a destination.
 pub type Tags = BTreeMap<String, String>;
 
-/// The message of a line that came at `at` (microseconds since 1970), with its
-/// line feed.
+/// The message of a line that arrived at `at` (microseconds since 1970), line feed included.
 #[must_use]
 pub fn encode(log: &str, line: &[u8], at: u64, tags: &Tags) -> Vec<u8> {
     let object = match kernel::decode(line).filter(|_| log == KERNEL) {
@@ -36,15 +33,14 @@ pub fn encode(log: &str, line: &[u8], at: u64, tags: &Tags) -> Vec<u8> {
     finished(object, tags)
 }
 
-/// The message that says how many messages of a log are missing in front of
-/// the next one.
+/// The message that reports `lost` messages of a log before the next one.
 #[must_use]
 pub fn encode_loss(log: &str, lost: u64, at: u64, tags: &Tags) -> Vec<u8> {
     let text = format!("{lost} messages were lost");
     finished(head(text, "warn", log, kernel::rfc3339(at)), tags)
 }
 
-/// A message that fits `limit` bytes: the same, or its beginning.
+/// A message of at most `limit` bytes: the same one, or a truncated one.
 #[must_use]
 pub fn shortened(message: Vec<u8>, limit: usize) -> Vec<u8> {
     if message.len() <= limit {
@@ -56,7 +52,7 @@ pub fn shortened(message: Vec<u8>, limit: usize) -> Vec<u8> {
     let over = message.len();
     object.retain(|key, _| key == "msg" || key.starts_with("talos-"));
     if let Some(Value::String(text)) = object.get_mut("msg") {
-        // Escaped, a character is at most six bytes; the rest has room in half.
+        // An escaped character has at most six bytes; half of the limit is for the other fields.
         let kept = text.floor_char_boundary(limit / 12);
         text.truncate(kept);
         text.push_str(&format!(" [cut from {over} bytes]"));
@@ -68,7 +64,7 @@ fn finished(mut object: Map<String, Value>, tags: &Tags) -> Vec<u8> {
     for (key, value) in tags {
         object.insert(key.clone(), value.as_str().into());
     }
-    // Strings, numbers and what was parsed always serialize.
+    // Strings, numbers and parsed values always serialize.
     let mut line = serde_json::to_vec(&object).unwrap_or_default();
     line.push(b'\n');
     line
@@ -122,7 +118,7 @@ fn kernel_object(line: &kernel::Line<'_>) -> Map<String, Value> {
     object
 }
 
-/// Takes the first of these fields that is a text.
+/// Removes the first of these fields that is a string.
 fn take_text(fields: &mut Map<String, Value>, keys: &[&str]) -> Option<String> {
     let key = keys
         .iter()
@@ -133,7 +129,7 @@ fn take_text(fields: &mut Map<String, Value>, keys: &[&str]) -> Option<String> {
     }
 }
 
-/// RFC 3339 text, or seconds since 1970.
+/// Parses RFC 3339 text, or seconds since 1970.
 fn time_of(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => {
@@ -149,8 +145,7 @@ fn time_of(value: &Value) -> Option<String> {
     }
 }
 
-/// One spelling for what programs and syslog call their levels; `info` for
-/// what nobody knows.
+/// Maps the level names of programs and syslog to one spelling; `info` for an unknown one.
 fn level_name(level: &str) -> &'static str {
     match level.to_ascii_lowercase().as_str() {
         "emerg" | "alert" | "crit" | "critical" | "fatal" | "panic" | "dpanic" => "fatal",
@@ -210,7 +205,7 @@ mod tests {
                    "talos-time": "2025-01-02T03:04:05.5Z", "facility": "kern", "seq": 339,
                    "clock": 5_140_900, "priority": "warning"})
         );
-        // The form means something in this log only.
+        // Only the kernel log has this format.
         assert!(
             encoded("apid", "4,339,5140900,1735787045500000;x")
                 .get("seq")

@@ -1,6 +1,5 @@
-//! Receivers of logs on the network: JSON lines by TCP, or a datagram each by
-//! UDP. Each destination is a task with its own place in the logs; nothing
-//! else in the daemon waits for one.
+//! Receivers of logs on the network: JSON lines by TCP, or one datagram per message by UDP. Each destination is a task
+//! with its own position in the logs, and the rest of the daemon never waits for it.
 
 mod follower;
 pub mod message;
@@ -18,19 +17,19 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::sleep;
 
-/// Between attempts to reach a destination; doubled from one to the next.
+/// Pause between attempts to reach a destination; each pause is twice the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// A connection that takes longer will not be made.
+/// Timeout of a connection attempt.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// Keeps the destinations of the config served, for ever. One that stays in
-/// the config keeps its place when others change.
+/// Runs one task per destination of the config, for ever. A destination that stays in the config keeps its position
+/// when others change.
 pub async fn serve(store: Arc<Store>, mut config: watch::Receiver<Config>) {
     let mut tasks = JoinSet::new();
     let mut served: Vec<(Destination, AbortHandle)> = Vec::new();
     loop {
-        // Those that were aborted.
+        // Collects aborted tasks.
         while tasks.try_join_next().is_some() {}
         let mut wanted = config.borrow_and_update().destinations.clone();
         served.retain(|(destination, task)| {

@@ -1,7 +1,6 @@
-//! Delivery by TCP, with the other side's acknowledgement: what was only in our
-//! socket's buffer when a connection broke is sent again on the next one. A
-//! receiver may so see a message twice. What its kernel has acknowledged and
-//! its program never read is not known here; JSON lines have no answer.
+//! Delivery by TCP with acknowledgements of the receiver's kernel. Data that was not acknowledged when a connection
+//! broke is sent again on the next one, so a receiver may see a message twice. Data that its kernel acknowledged but
+//! its program never read is lost; the protocol has no reply.
 
 use super::follower::Follower;
 use super::{CONNECT, too_slow};
@@ -15,25 +14,24 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
-/// A receiver that acknowledges nothing for so long (milliseconds) is gone.
+/// Timeout of acknowledgements in milliseconds; then the receiver counts as gone.
 const USER_TIMEOUT: u32 = 30_000;
-/// An idle connection is tried so often.
+/// Keep-alive interval of an idle connection.
 const KEEPALIVE: Duration = Duration::from_secs(15);
-/// How often acknowledgements are looked at while some are missing.
+/// Interval of checking for missing acknowledgements.
 const LOOK: Duration = Duration::from_millis(100);
-/// Batches on their way at most; each is a place to go back to.
+/// Limit of unacknowledged batches; each keeps a position to return to.
 const MOST_UNDERWAY: usize = 1024;
 
-/// A batch that was written to the socket.
+/// A batch written to the socket.
 struct Underway {
-    /// Bytes of this connection up to its end.
+    /// Offset of its end in this connection's bytes.
     end: u64,
     log: Arc<str>,
     next: u64,
 }
 
-/// Delivers until the connection breaks; `place` is then behind what the other
-/// side has acknowledged.
+/// Delivers until the connection breaks. `place` is then after the last acknowledged batch.
 pub(super) async fn deliver(
     store: &Store,
     address: &str,
@@ -118,7 +116,7 @@ impl Connection {
         }
     }
 
-    /// Moves `place` behind what was acknowledged.
+    /// Moves `place` after the acknowledged batches.
     fn settle(&mut self, place: &mut Follower, on_delivery: &mut impl FnMut()) {
         let Ok(missing) = corten_sys::socket::unacknowledged(self.stream.as_fd()) else {
             return;
@@ -135,9 +133,8 @@ impl Connection {
     }
 }
 
-/// Waits until the connection breaks; what the other side says is not listened
-/// to. One that says it will say no more may still listen, and if it does not,
-/// the next message is answered by a reset.
+/// Waits until the connection breaks; ignores received data. A peer that closed its sending side may still read; if it
+/// does not, the next message causes a reset.
 async fn broken(reader: &mut (impl AsyncRead + Unpin)) -> io::Error {
     let mut ignored = [0; 512];
     loop {

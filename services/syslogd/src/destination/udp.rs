@@ -1,5 +1,5 @@
-//! Delivery by UDP: a datagram per message. Nobody acknowledges one; what the
-//! network loses is lost, but an address that refuses them is waited for.
+//! Delivery by UDP: one datagram per message. There are no acknowledgements, so messages lost in the network stay lost.
+//! While the address rejects datagrams, delivery waits.
 
 use super::follower::Follower;
 use super::message::shortened;
@@ -10,11 +10,10 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use tokio::net::{UdpSocket, lookup_host};
 use tokio::time::timeout;
 
-/// What fits a datagram of IPv4 and of IPv6, headers taken off.
+/// Payload limit of a datagram in bytes, for IPv4 and IPv6.
 const MOST: usize = 65_000;
 
-/// Delivers until the socket reports an error; `place` is then in front of the
-/// messages it was reported at.
+/// Delivers until the socket reports an error. `place` is then before the batch that failed.
 pub(super) async fn deliver(
     store: &Store,
     address: &str,

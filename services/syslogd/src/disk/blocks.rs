@@ -1,42 +1,38 @@
-//! The form of a recorded tail: a fixed number of blocks, written round and
-//! round. No I/O.
+//! Format of a recorded tail: a fixed number of blocks, overwritten cyclically. No I/O.
 //!
 //! ```text
 //! block   "CLOG" | sequence u64 | CRC-32 of these | records, then zeros     (4 KiB)
 //! record  length u16 | CRC-32 of sequence, length and bytes | bytes
 //! ```
 //!
-//! Numbers are little-endian. A block is written again and again while it
-//! fills, each time with the same beginning, so a write that is cut off by a
-//! loss of power damages no record that was there before. A record's sum
-//! contains its block's sequence: what an earlier round left in the same place
-//! is not taken for a record of this one.
+//! Numbers are little-endian. A block is rewritten while it fills, each time with the same beginning, so a write torn
+//! by a power loss damages no earlier record. A record's checksum covers its block's sequence, so a record of an
+//! earlier round in the same place is not accepted.
 
-/// The length of a block; disks write no less.
+/// Length of a block in bytes: the smallest write of a disk.
 pub const BLOCK: usize = 4096;
 const MAGIC: &[u8; 4] = b"CLOG";
 const HEAD: usize = 4 + 8 + 4;
 const RECORD_HEAD: usize = 2 + 4;
-/// The longest record.
+/// Length limit of a record in bytes.
 const MOST: usize = BLOCK - HEAD - RECORD_HEAD;
 
-/// Stands where a block cannot be read.
+/// Replaces unreadable blocks.
 const GAP: &[u8] = b"[lines are missing here]\n";
 
-/// Fills blocks.
+/// Writes records into blocks.
 #[derive(Debug)]
 pub struct Writer {
-    /// Blocks in the file.
+    /// Number of blocks in the file.
     blocks: u64,
     sequence: u64,
     block: Vec<u8>,
-    /// Bytes were added since the block was written.
+    /// Whether the block has bytes that are not written yet.
     dirty: bool,
 }
 
 impl Writer {
-    /// Continues behind what is in `old`, which may be anything. `blocks` is at
-    /// least 1.
+    /// Continues after the content of `old`, which may be arbitrary bytes. `blocks` is at least 1.
     #[must_use]
     pub fn behind(old: &[u8], blocks: u64) -> Writer {
         let last = old.chunks(BLOCK).filter_map(sequence_of).max();
@@ -48,11 +44,11 @@ impl Writer {
         }
     }
 
-    /// Adds a line with its line feed; calls `write` with place and bytes of
-    /// every block that is full by that. A line longer than a block is cut into
-    /// several records.
+    /// Adds a line with its line feed. Calls `write` with offset and bytes of every block that becomes full. A line
+    /// longer than a block is split into several records.
     ///
     /// # Errors
+    /// Those of `write`.
     /// Those of `write`.
     pub fn push<E>(
         &mut self,
@@ -78,7 +74,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes the block that is being filled.
+    /// Writes the block being filled.
     ///
     /// # Errors
     /// Those of `write`.
@@ -96,7 +92,7 @@ impl Writer {
     }
 }
 
-/// The lines in a file's bytes, the oldest first; what is damaged is left out.
+/// The lines of a file, oldest first, without damaged records.
 #[must_use]
 pub fn read(file: &[u8]) -> Vec<u8> {
     let blocks = file.chunks(BLOCK);
@@ -145,7 +141,7 @@ fn record_sum(sequence: u64, length: [u8; 2], bytes: &[u8]) -> [u8; 4] {
     sum.finalize().to_le_bytes()
 }
 
-/// The first record of `bytes` and what is behind it.
+/// The first record of `bytes`, and the rest.
 fn record(sequence: u64, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<2>()?;
     let (sum, rest) = rest.split_first_chunk::<4>()?;
@@ -162,7 +158,7 @@ mod tests {
 
     const BLOCKS: u64 = 4;
 
-    /// A disk that takes whole writes until the power goes, and a part of that one.
+    /// A disk that completes writes until the power fails, and then writes a part of one block.
     struct Disk {
         bytes: Vec<u8>,
         writes: usize,
@@ -264,7 +260,7 @@ mod tests {
             let text = read(&disk.bytes);
             let found: Vec<_> = numbers(&String::from_utf8(text).unwrap().replace(std::str::from_utf8(GAP).unwrap(), "").into_bytes());
             prop_assert!(found.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{found:?}");
-            // A write is a line here: those before the cut one are all there.
+            // Each write is one line here: all lines before the torn write are intact.
             let last = found.last().map_or(0, |last| last + 1);
             prop_assert!(last == write.min(400) || last == write + 1, "{last} after {write}");
         }

@@ -1,5 +1,4 @@
-//! The logs as files: `<log>.log`, and `<log>.log.1` for what was in it before.
-//! Both are bounded, and so is the sum over all logs.
+//! The logs as files: `<log>.log`, and `<log>.log.1` with older lines. Each file is bounded, and so is their sum.
 
 use super::writer::Keeper;
 use std::collections::BTreeMap;
@@ -9,12 +8,12 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// A file longer than this becomes the old one.
+/// Length in bytes beyond which a file becomes the old one.
 const LONGEST: u64 = 4 << 20;
-/// All files together. The oldest of the old ones go first.
+/// Limit of all files in bytes. The oldest of the old files are deleted first.
 const TOTAL: u64 = 128 << 20;
 
-/// Ours end in one of these, and in nothing else.
+/// The file names of this daemon end in one of these.
 const CURRENT: &str = ".log";
 const OLD: &str = ".log.1";
 
@@ -32,7 +31,7 @@ impl Files {
     }
 
     fn bounded(directory: &Path, longest: u64, total: u64) -> io::Result<Files> {
-        // Not there is not the same as empty: the volume is not mounted.
+        // A missing directory is an error: the volume is not mounted.
         fs::read_dir(directory)?;
         Ok(Files {
             directory: directory.to_owned(),
@@ -51,8 +50,7 @@ impl Files {
         fs::rename(self.path(log, CURRENT), self.path(log, OLD))
     }
 
-    /// Deletes old files, the oldest first, until all fit; without one the
-    /// largest current file becomes one.
+    /// Deletes old files, oldest first, until the sum fits. Without an old file the largest current file becomes one.
     fn make_room(&mut self) -> io::Result<()> {
         loop {
             let (mut sum, mut old, mut current) = (0, Vec::new(), Vec::new());
@@ -62,7 +60,7 @@ impl Files {
                     continue;
                 };
                 let data = match entry.metadata() {
-                    // Others write to this directory, too, and delete.
+                    // Other programs also write and delete in this directory.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                     data => data?,
                 };
@@ -108,7 +106,7 @@ impl Keeper for Files {
             self.rotate(log)?;
         }
         if !self.open.contains_key(log) {
-            // Whoever else writes to this directory leads us nowhere.
+            // Refuse a link that another writer of this directory planted.
             let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
             let file = OpenOptions::new()
                 .append(true)
@@ -126,7 +124,7 @@ impl Keeper for Files {
             return Ok(());
         };
         if let Err(error) = file.write_all(lines) {
-            // The lines come again; a part of them must not stay.
+            // The lines are written again later, so remove the partial write.
             let _ = file.set_len(*length);
             return Err(error);
         }

@@ -1,7 +1,5 @@
-//! What of the logs is written to disks: files under `/var/log`, and the tails
-//! the next boot can read. A task for each, which hands the writing to a
-//! thread that may block: a full, broken or hanging disk costs its own lines, by the
-//! bounds of the rings, and nothing else.
+//! Writes the logs to disks: files under `/var/log`, and tails for the next boot. A task for each hands writes to a
+//! thread that may block. A full, broken or hanging disk loses only its own lines, as the rings evict them.
 
 pub mod blocks;
 mod files;
@@ -20,19 +18,19 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use writer::{Keeper, Writer};
 
-/// At most so long a line is in memory only. Flash wears by the write: a node
-/// that says something every moment writes each log's last block so often.
+/// Interval of writing; a line is in memory only for at most this long. Flash wears by the write: a node that logs
+/// continuously writes each log's last block once per interval.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// Writes what comes until `stop`, and then once more. `boot` names this boot:
-/// what is recorded under another name is the previous one's.
+/// Writes new lines until `stop`, then once more. `boot` identifies this boot; tails with another id are the previous
+/// boot's.
 pub async fn keep(
     store: Arc<Store>,
     config: watch::Receiver<Config>,
     boot: String,
     stop: watch::Receiver<bool>,
 ) {
-    // Two disks, or two volumes of one: neither waits for the other.
+    // Independent of each other: they may be on different volumes.
     let files = Writer::new(Files::open);
     let records = Writer::new(move |base| Records::open(base, &boot));
     let filing = run(files, store.clone(), config.clone(), stop.clone(), |now| {
@@ -59,7 +57,7 @@ async fn run<K: Keeper + Send + 'static>(
             writer.write(&logs, directory.as_deref());
             writer
         });
-        // Only a panic ends it early, and that ends the daemon.
+        // A task fails only by a panic, which ends the daemon.
         let Ok(written) = write.await else { return };
         writer = written;
         if stopping {

@@ -1,6 +1,5 @@
-//! The tails of the logs for the next boot: a file of fixed size per log in
-//! `current/`, which the next boot finds and renames to `previous/`. The file
-//! `boot` says which boot a directory is of.
+//! The tails of the logs for the next boot: a file of fixed size per log in `current/`, which the next boot renames to
+//! `previous/`. The file `boot` holds the boot id of its directory.
 
 use super::blocks::{self, BLOCK, Writer};
 use super::writer::Keeper;
@@ -14,16 +13,16 @@ use std::path::{Path, PathBuf};
 
 const CURRENT: &str = "current";
 const PREVIOUS: &str = "previous";
-/// What a power cut leaves of a directory that was being made.
+/// A directory whose creation a power loss interrupted.
 const UNFINISHED: &str = "new";
 const BOOT: &str = "boot";
 
-/// A log's last 64 KiB, 256 KiB of the kernel's.
+/// Number of blocks: the last 64 KiB of a log, 256 KiB of the kernel's.
 const BLOCKS: u64 = 16;
 const KERNEL_BLOCKS: u64 = 64;
-/// In bytes; no file that was written here is longer.
+/// Length limit of a file in bytes.
 const LONGEST: u64 = KERNEL_BLOCKS * BLOCK as u64;
-/// Logs beyond this many are not recorded: 2 x 4.2 MiB is all this ever takes.
+/// Limit of recorded logs. Both directories take at most 2 x 4.2 MiB.
 const MOST_LOGS: usize = 64;
 
 #[derive(Debug)]
@@ -40,8 +39,7 @@ struct Record {
 }
 
 impl Records {
-    /// Opens this boot's directory in `base`. What another boot left as its
-    /// own becomes the previous one's first.
+    /// Opens this boot's directory in `base`. A `current` directory of another boot first becomes `previous`.
     pub(super) fn open(base: &Path, boot: &str) -> io::Result<Records> {
         let directory = base.join(CURRENT);
         let whose = match fs::read_to_string(directory.join(BOOT)) {
@@ -96,7 +94,7 @@ impl Record {
         (&file).take(LONGEST + 1).read_to_end(&mut old)?;
         let length = usize::try_from(blocks).map_err(io::Error::other)? * BLOCK;
         if old.len() != length {
-            // Written once, so that later writes need no room of the volume.
+            // Allocates the file once, so that later writes need no space of the volume.
             file.set_len(0)?;
             file.write_all_at(&vec![0; length], 0)?;
             file.sync_all()?;
@@ -144,14 +142,13 @@ impl Keeper for Records {
     }
 }
 
-/// What the previous boot left of a log; `None` when it left nothing, or there
-/// can be no such log. `boot` names this one: before its directory is made,
-/// `current` is still the previous one's.
+/// The previous boot's tail of a log; `None` if there is none or the id is invalid. `boot` identifies this boot: until
+/// its directory exists, `current` is the previous boot's.
 ///
 /// # Errors
-/// The volume cannot be read.
+/// If the volume cannot be read.
 pub fn previous(base: &Path, boot: &str, log: &str) -> io::Result<Option<Vec<u8>>> {
-    // Who asks may ask for anything; it is a part of a path.
+    // The caller's id becomes part of a path.
     if !is_id(log) {
         return Ok(None);
     }
@@ -170,7 +167,7 @@ pub fn previous(base: &Path, boot: &str, log: &str) -> io::Result<Option<Vec<u8>
     }
 }
 
-/// Ids of logs hold no slash ([`is_id`]).
+/// Valid ids contain no slash ([`is_id`]).
 fn file_name(log: &str) -> String {
     format!("{log}.ring")
 }
@@ -266,7 +263,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let base = directory.path();
         boot(base, "one", &[("a", "1\n")]);
-        // Cut while the directory of the next boot was being made.
+        // A crash while the next boot's directory was being created.
         fs::create_dir_all(base.join("new")).unwrap();
         fs::rename(base.join("current"), base.join("previous")).unwrap();
         assert_eq!(text(base, "two", "a").as_deref(), Some("1\n"));

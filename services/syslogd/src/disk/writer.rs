@@ -1,5 +1,4 @@
-//! From the rings to a keeper of lines: where it is in each log, and what
-//! happens when it fails.
+//! Copies lines from the rings to a keeper: its position in each log, and its recovery from failures.
 
 use crate::kernel;
 use crate::sources::{KERNEL, inform, warn};
@@ -10,16 +9,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// After a failure.
+/// Pause after a failure.
 const RETRY: Duration = Duration::from_secs(30);
 
-/// Something in a directory that keeps lines.
+/// Storage of lines in a directory.
 pub(super) trait Keeper {
-    /// What was added goes with the keeper until it is settled.
+    /// Whether added lines are lost with the keeper until it is settled.
     const BUFFERS: bool;
-    /// Adds whole lines of a log; on an error none of them.
+    /// Adds whole lines of a log, all or none.
     fn add(&mut self, log: &str, lines: &[u8]) -> io::Result<()>;
-    /// What was added so far shall last.
+    /// Makes all added lines durable.
     fn settle(&mut self) -> io::Result<()>;
 }
 
@@ -30,7 +29,7 @@ pub(super) struct Writer<K> {
     at: Option<PathBuf>,
     keeper: Option<K>,
     places: BTreeMap<Arc<str>, u64>,
-    /// The places when everything was settled last.
+    /// The positions of the last successful settle.
     settled: BTreeMap<Arc<str>, u64>,
     failed: Option<Instant>,
 }
@@ -47,8 +46,7 @@ impl<K: Keeper> Writer<K> {
         }
     }
 
-    /// Writes what is new to the directory; nothing without one. A failure is
-    /// told once, and what could not be written is tried again later.
+    /// Writes new lines to the directory, if there is one. Logs a failure once, and retries the lines later.
     pub(super) fn write(&mut self, store: &Store, directory: Option<&Path>) {
         if self.at.as_deref() != directory {
             self.at = directory.map(Path::to_owned);
@@ -85,8 +83,7 @@ impl<K: Keeper> Writer<K> {
             none => none.insert((self.open)(directory)?),
         };
         for log in store.ids() {
-            // Until now, not for ever: a log that grows as fast as it is
-            // written must not starve the others.
+            // Up to the current end only: a log that grows as fast as it is written must not starve the others.
             let end = store.cursor(&log, 0).unwrap_or_default();
             let mut place = self.places.get(&log).copied().unwrap_or_default();
             while place < end
@@ -117,7 +114,7 @@ mod tests {
     use std::path::Path;
     use std::sync::{Arc, Mutex};
 
-    /// A disk that is full when it is told so.
+    /// A disk that is full on demand.
     #[derive(Clone, Default)]
     struct Disk(Arc<Mutex<(bool, String)>>);
 
@@ -141,7 +138,7 @@ mod tests {
         }
     }
 
-    /// One that has lines on its disk when they are settled; it breaks when it is told so.
+    /// A keeper that stores lines when it is settled, and fails on demand.
     struct Buffered {
         added: String,
         disk: Disk,
@@ -219,7 +216,7 @@ mod tests {
         assert!(disk.0.lock().unwrap().1.ends_with("a: late\n"));
         assert_eq!(store.list().0[1].lines, 2);
 
-        // What the ring's bound took meanwhile leaves a note.
+        // Lines evicted meanwhile leave a note.
         disk.0.lock().unwrap().1.clear();
         for n in 0..2000 {
             store.append("a", format!("line {n}").as_bytes()).unwrap();

@@ -1,4 +1,4 @@
-//! What rules tell.
+//! Executes the assignments of rules.
 
 use super::builtin::Builtin;
 use super::eval::Evaluation;
@@ -12,11 +12,11 @@ use crate::plan::{Permission, Plan, Write};
 use std::path::PathBuf;
 use tracing::warn;
 
-/// Longest name of an interface (`IFNAMSIZ` without its NUL).
+/// Length limit of an interface name (`IFNAMSIZ` without its NUL).
 const MAX_INTERFACE: usize = 15;
 
 impl Evaluation<'_> {
-    /// Makes one assignment.
+    /// Executes one assignment.
     pub fn assign(&mut self, assign: &Assign) {
         match &assign.target {
             Target::Escape(escape) => self.escape = *escape,
@@ -53,7 +53,7 @@ impl Evaluation<'_> {
             Target::Modules(builtin) if !self.is_final.modules => {
                 self.modules(assign, builtin.as_ref());
             }
-            // Of nodes whose device is not there yet; or final.
+            // Static nodes, handled elsewhere, and targets that are final.
             _ => {}
         }
     }
@@ -65,7 +65,7 @@ impl Evaluation<'_> {
         };
         let text = self.expand(template, false);
         let found = known(text.trim());
-        // What is fixed was told when the file was read.
+        // An unknown constant was reported when the file was read.
         if found.is_none() && template.plain().is_none() {
             warn!("{}: {}: {text:?} is unknown", assign.at, self.event);
         }
@@ -82,7 +82,7 @@ impl Evaluation<'_> {
             return;
         }
         if !tag.chars().all(plain) {
-            // It would be a path below the database's directory.
+            // A tag is a file name below the database's directory.
             warn!("{}: {}: {tag:?} cannot be a tag", assign.at, self.event);
         } else if assign.operator == Operator::Remove {
             self.plan.tags.remove(&tag);
@@ -103,7 +103,7 @@ impl Evaluation<'_> {
         self.set_env(key, new);
     }
 
-    /// The new name of a network interface; nothing else can be renamed.
+    /// Sets the new name of a network interface. Only interfaces can be renamed.
     fn name(&mut self, assign: &Assign, name: &Template) {
         self.is_final.name = assign.operator == Operator::Final;
         if self.event.subsystem != "net" || self.is_removal() {
@@ -112,7 +112,7 @@ impl Evaluation<'_> {
         let name = self.expand(name, true).into_owned();
         let usable = |c: char| c.is_ascii_graphic() && !matches!(c, '/' | ':' | '%');
         let special = matches!(name.as_str(), "." | ".." | "all" | "default");
-        // All digits would be read as an index.
+        // A name of digits only would be read as an index.
         let number = name.chars().all(|c| c.is_ascii_digit());
         if name.len() > MAX_INTERFACE || !name.chars().all(usable) || special || number {
             warn!(
@@ -151,7 +151,7 @@ impl Evaluation<'_> {
         }
     }
 
-    /// Of a file that is not there nothing is written.
+    /// Adds a write. Skips a file that does not exist.
     fn write(&mut self, path: Option<PathBuf>, value: String) {
         if let Some(path) = path {
             self.plan.writes.push(Write { path, value });
@@ -171,9 +171,9 @@ impl Evaluation<'_> {
         }
     }
 
-    /// The plan, when all rules are through.
+    /// The plan after all rules.
     pub fn finish(mut self) -> Plan {
-        // Those with a dot are for rules among themselves.
+        // Properties with a leading dot are private to the rules.
         self.plan.properties.retain(|key, _| !key.starts_with('.'));
         if (self.mode, self.uid, self.gid) != (None, None, None) && self.event.node().is_some() {
             let before = self.plan.permission.or_else(|| self.kernel_permission());
@@ -183,7 +183,7 @@ impl Evaluation<'_> {
         self.plan
     }
 
-    /// What the driver wants for the node.
+    /// The driver's default permission of the node.
     fn kernel_permission(&self) -> Option<Permission> {
         let number = |key| self.event.property(key)?.parse().ok();
         Some(Permission {

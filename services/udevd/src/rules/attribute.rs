@@ -1,17 +1,15 @@
-//! Attributes of devices as rules name them.
+//! Resolves device attributes in the notation of rules.
 
 use crate::sysfs::Sysfs;
 use std::fs;
 use std::path::PathBuf;
 
-/// Links in a device's directory that count as attributes: the last part of
-/// what they lead to.
+/// Links in a device's directory that are attributes. Their value is the last component of the target.
 const LINKS: [&str; 3] = ["driver", "subsystem", "module"];
 
-/// The value of `name` of the device at `devpath`, without line feeds at its
-/// end. `name` is a file below the device's directory or
-/// `[subsystem/kernel]file` of another device; the first `/*/` in it stands for
-/// any directory that has the rest.
+/// The value of attribute `name` of the device at `devpath`, without trailing line feeds. `name` is a file below the
+/// device's directory, or `[subsystem/kernel]file` of another device. The first `/*/` in it stands for any directory
+/// that has the rest.
 pub fn value(sysfs: &Sysfs, devpath: &str, name: &str) -> Option<String> {
     let path = locate(sysfs, devpath, name)?;
     let found = path.symlink_metadata().ok()?;
@@ -28,7 +26,7 @@ pub fn value(sysfs: &Sysfs, devpath: &str, name: &str) -> Option<String> {
     Some(text.trim_end_matches(['\n', '\r', '\0']).to_owned())
 }
 
-/// Where the attribute is; `None` when that is not in sysfs.
+/// Path of the attribute; `None` if it is outside sysfs.
 pub fn locate(sysfs: &Sysfs, devpath: &str, name: &str) -> Option<PathBuf> {
     let Some((directory, rest)) = name.split_once("/*/") else {
         return plain(sysfs, devpath, name);
@@ -41,7 +39,7 @@ pub fn locate(sysfs: &Sysfs, devpath: &str, name: &str) -> Option<PathBuf> {
         .collect();
     entries.sort();
     let below = |entry: PathBuf| Some(entry.join(rest)).filter(|path| path.exists());
-    // The rest must not lead elsewhere.
+    // The rest must not leave the directory.
     entries
         .into_iter()
         .find_map(below)
@@ -64,7 +62,7 @@ fn plain(sysfs: &Sysfs, devpath: &str, name: &str) -> Option<PathBuf> {
     Some(sysfs.path(&parts.join("/")))
 }
 
-/// The devpath of `subsystem/kernel`.
+/// The devpath of the device `subsystem/kernel`.
 fn other(sysfs: &Sysfs, device: &str) -> Option<String> {
     let (subsystem, kernel) = device.split_once('/')?;
     if !crate::event::is_plain_path(subsystem) || !crate::event::is_plain_path(kernel) {

@@ -1,4 +1,4 @@
-//! udev's builtins, and its helper programs that this daemon does by itself.
+//! udev's builtins, and the udev helper programs that this daemon replaces.
 
 use super::eval::Evaluation;
 use super::template::Template;
@@ -9,30 +9,30 @@ use crate::{defaults, disk, dm, net_name, path, usb};
 /// A builtin with its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Builtin {
-    /// `blkid`: what a block device holds.
+    /// `blkid`: content of a block device.
     Blkid,
-    /// `path_id`: where it is plugged in.
+    /// `path_id`: location of the device.
     PathId,
-    /// `usb_id`: who it is, on USB.
+    /// `usb_id`: identity of a USB device.
     UsbId,
-    /// `ata_id`, `scsi_id`: who a disk is. Properties only if it has a serial
-    /// number and its `ID_BUS` is one of these.
+    /// `ata_id`, `scsi_id`: identity of a disk. Gives properties only if the disk has a serial number and its `ID_BUS`
+    /// is one of these.
     DiskId(&'static [&'static str]),
     /// `net_driver`: the driver of an interface.
     NetDriver,
-    /// `net_id`: the names an interface could have.
+    /// `net_id`: stable names of an interface.
     NetId,
-    /// `kmod load`: modules; without names, those for the device's alias.
+    /// `kmod load`: loads modules; without names, those of the device's alias.
     Kmod(Vec<Template>),
-    /// `dmsetup udevflags`: what is wanted of the rules, by an event's cookie.
+    /// `dmsetup udevflags`: flags in an event's cookie.
     DmFlags(Template),
-    /// `dmsetup splitname`: the parts of a logical volume's name.
+    /// `dmsetup splitname`: parts of a logical volume's name.
     DmName(Template),
-    /// One that this node has not.
+    /// A builtin of udev that this node does not have.
     Unsupported,
 }
 
-/// Those of udev that are not here.
+/// The builtins of udev that this node does not have.
 const UNSUPPORTED: [&str; 9] = [
     "btrfs",
     "dissect_image",
@@ -46,10 +46,10 @@ const UNSUPPORTED: [&str; 9] = [
 ];
 
 impl Builtin {
-    /// Reads a command line. Options do not matter: there is one way to do each.
+    /// Parses a command line. Options have no effect.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// A description of the mistake.
     pub fn new(command: &str) -> Result<Self, String> {
         let mut words = command.split_whitespace();
         let name = words.next().unwrap_or_default();
@@ -75,12 +75,12 @@ impl Builtin {
         })
     }
 
-    /// Whether what a program would do is done by a builtin.
+    /// Whether a builtin does the work of this program.
     pub fn replaces(command: &str) -> bool {
         matches!(Self::new(command), Ok(builtin) if builtin != Self::Unsupported)
     }
 
-    /// What it finds about the device; `None` when it finds nothing.
+    /// Properties of the device; `None` if there are none.
     pub fn properties(&self, evaluation: &Evaluation<'_>) -> Option<Properties> {
         let (world, event) = (evaluation.world, evaluation.event);
         let found: Properties = match self {
@@ -101,7 +101,7 @@ impl Builtin {
                 [("ID_NET_DRIVER".into(), driver)].into()
             }
             Self::NetId => net_name::names(world.sysfs, event),
-            // No flag is an answer, too.
+            // An empty set of flags is a valid result.
             Self::DmFlags(cookie) => return dm::flags(&evaluation.expand(cookie, false)),
             Self::DmName(name) => dm::volume(&evaluation.expand(name, false))?,
             Self::Kmod(_) | Self::Unsupported => return None,
@@ -109,7 +109,7 @@ impl Builtin {
         (!found.is_empty()).then_some(found)
     }
 
-    /// The aliases or names of modules it loads.
+    /// Modaliases and names of the modules to load.
     pub fn modules(&self, evaluation: &Evaluation<'_>) -> Vec<String> {
         match self {
             Self::Kmod(names) if names.is_empty() => evaluation

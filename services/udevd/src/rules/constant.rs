@@ -1,27 +1,26 @@
-//! `CONST{key}`: what stays the same as long as the machine runs.
+//! `CONST{key}`: facts that do not change while the machine runs.
 
 use crate::sysfs::Sysfs;
 
 /// A constant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Constant {
-    /// `arch`: the processor's architecture, as ConditionArchitecture= of
-    /// systemd.unit(5) names it.
+    /// `arch`: architecture of the processor, as ConditionArchitecture= of systemd.unit(5) names it.
     Architecture,
-    /// `virt`: what runs the machine, as systemd-detect-virt(1) names it.
+    /// `virt`: hypervisor, as systemd-detect-virt(1) names it.
     Virtualization,
-    /// `cvm`: the technology of a confidential machine.
+    /// `cvm`: confidential computing technology.
     Confidential,
 }
 
-/// Clock that only guests of one hypervisor have, and the hypervisor.
+/// Clock sources that only guests of one hypervisor have, and the hypervisor.
 const CLOCKS: [(&str, &str); 3] = [
     ("kvm-clock", "kvm"),
     ("hyperv_clocksource", "microsoft"),
     ("xen", "xen"),
 ];
 
-/// Start of the vendor's name in the firmware's tables, and the hypervisor.
+/// Prefix of the vendor's name in the firmware tables, and the hypervisor.
 const VENDORS: [(&str, &str); 8] = [
     ("Amazon EC2", "amazon"),
     ("Google", "google"),
@@ -34,7 +33,7 @@ const VENDORS: [(&str, &str); 8] = [
 ];
 
 impl Constant {
-    /// The constant of that name.
+    /// Parses the name of a constant.
     pub fn named(name: &str) -> Option<Self> {
         Some(match name {
             "arch" => Self::Architecture,
@@ -44,7 +43,7 @@ impl Constant {
         })
     }
 
-    /// Its value.
+    /// Value of the constant.
     pub fn value(self, sysfs: &Sysfs) -> &'static str {
         match self {
             Self::Architecture => match std::env::consts::ARCH {
@@ -71,7 +70,7 @@ fn virtualization(sysfs: &Sysfs) -> &'static str {
         .iter()
         .find(|(clock, _)| clocks.split_whitespace().any(|has| has == *clock));
     let by_vendor = VENDORS.iter().find(|(start, _)| vendor.starts_with(start));
-    // A vendor's own name says more than the clock, QEMU's name less.
+    // A vendor's name is more specific than the clock source, except for QEMU's.
     match (by_vendor, by_clock) {
         (Some((_, "qemu")) | None, Some((_, name))) | (Some((_, name)), _) => name,
         (None, None) => "none",

@@ -1,5 +1,5 @@
-//! An event runs through the rules: what they ask. What they tell is in
-//! [`super::assign`]. Reads sysfs and the database; changes nothing.
+//! Applies rules to an event: evaluates conditions. Assignments are in [`super::assign`]. Reads sysfs and the database;
+//! writes nothing.
 
 use super::attribute;
 use super::builtin::Builtin;
@@ -17,20 +17,20 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What rules can look at.
+/// Data that rules can read.
 #[derive(Clone, Copy)]
 pub struct World<'a> {
-    /// Devices.
+    /// Devices of the machine.
     pub sysfs: &'a Sysfs,
-    /// What is known about them.
+    /// Stored records of the devices.
     pub database: &'a Database,
     /// `/proc`.
     pub proc: &'a Path,
-    /// The first bytes of a block device by its name below `/dev`.
+    /// Reads the first bytes of a block device, by its name below `/dev`.
     pub read: &'a dyn Fn(&str) -> Option<Vec<u8>>,
 }
 
-/// What may no longer be changed (`:=`).
+/// Targets that a `:=` made final.
 #[derive(Debug, Default)]
 pub struct Final {
     pub links: bool,
@@ -41,7 +41,7 @@ pub struct Final {
     pub modules: bool,
 }
 
-/// One event on its way through the rules.
+/// State of one event on its way through the rules.
 pub struct Evaluation<'a> {
     pub world: &'a World<'a>,
     pub event: &'a Event,
@@ -51,20 +51,19 @@ pub struct Evaluation<'a> {
     pub mode: Option<u32>,
     pub uid: Option<u32>,
     pub gid: Option<u32>,
-    /// Modules that the defaults want; rules do not take them back.
+    /// Number of modules from the defaults; rules cannot remove these.
     pub default_modules: usize,
     old: Option<&'a Record>,
     chain: OnceCell<Vec<Ancestor>>,
-    /// The device of the chain that the last search upward found.
+    /// Index in the chain of the device that the last parent search selected.
     pub(super) selected: Option<usize>,
     attributes: RefCell<Attributes>,
 }
 
-/// Values by device of the chain and name: rules ask for the same again and
-/// again.
+/// Cache of attribute values by index in the chain and name, because rules read the same ones repeatedly.
 type Attributes = HashMap<(usize, String), Option<String>>;
 
-/// Lets an event run through `rules`, starting from `plan`.
+/// Applies `rules` to an event, starting with `plan`.
 pub fn apply<'a>(
     rules: &'a [Rule],
     world: &'a World<'a>,
@@ -99,7 +98,7 @@ pub fn apply<'a>(
 }
 
 impl<'a> Evaluation<'a> {
-    /// Whether the line's conditions hold; then its assignments are made.
+    /// Executes the assignments of a line if its conditions hold. Returns whether they hold.
     fn line(&mut self, rule: &'a Rule) -> bool {
         self.escape = Escape::Usual;
         let holds = rule.tests.iter().all(|test| self.holds(test, None))
@@ -113,11 +112,11 @@ impl<'a> Evaluation<'a> {
         holds
     }
 
-    /// The device and those above it.
+    /// The device and its ancestors.
     pub(super) fn chain(&self) -> &[Ancestor] {
         self.chain.get_or_init(|| {
             let mut chain = self.world.sysfs.chain(&self.event.devpath);
-            // A device that is gone still is what the event says.
+            // The directory of a removed device is gone; the event describes it.
             if chain
                 .first()
                 .is_none_or(|first| first.devpath != self.event.devpath)
@@ -134,14 +133,14 @@ impl<'a> Evaluation<'a> {
         })
     }
 
-    /// Finds the nearest device for which all of `tests` hold.
+    /// Selects the nearest device for which all `tests` hold.
     fn select(&mut self, tests: &'a [Test]) -> bool {
         self.selected = (0..self.chain().len())
             .find(|index| tests.iter().all(|test| self.holds(test, Some(*index))));
         self.selected.is_some()
     }
 
-    /// Whether `test` holds for the device, or the one at `above` of the chain.
+    /// Whether `test` holds for the device, or for the ancestor with index `above`.
     fn holds(&self, test: &Test, above: Option<usize>) -> bool {
         let pattern = &test.pattern;
         let fits = |text: &str| pattern.matches(text) != test.negated;
@@ -177,7 +176,7 @@ impl<'a> Evaluation<'a> {
             (Subject::Attribute(name), _) => {
                 let name = self.expand(name, false);
                 let value = self.attribute(above.unwrap_or_default(), &name);
-                // One that is not there neither fits nor differs.
+                // A missing attribute matches neither `==` nor `!=`.
                 value.is_some_and(|value| fits(asked(pattern, &value)))
             }
             (Subject::Sysctl(name), _) => {
@@ -189,11 +188,11 @@ impl<'a> Evaluation<'a> {
         }
     }
 
-    /// Whether the source has what is asked; properties it has are taken.
+    /// Whether the source holds. Imports the properties it finds.
     fn fetch(&mut self, source: &'a Source) -> bool {
         let found = match &source.kind {
             SourceKind::File { path, mode } => self.has_file(path, *mode),
-            // There is no result of a program either.
+            // No program runs, so there is no result either.
             SourceKind::Program => false,
             SourceKind::Result(pattern) => pattern.matches(""),
             SourceKind::Properties(path) => {
@@ -249,7 +248,7 @@ impl<'a> Evaluation<'a> {
         found.is_some_and(|found| mode.is_none_or(|mode| found.mode() & mode != 0))
     }
 
-    /// What the nearest device above has, from the kernel and the database.
+    /// Properties of the parent device, from the kernel and the database.
     fn parent_properties(&self) -> Option<Properties> {
         let parent = self.chain().get(1)?;
         let event = self.world.sysfs.event(&parent.devpath).ok()?;
@@ -275,7 +274,7 @@ impl<'a> Evaluation<'a> {
         value
     }
 
-    /// The file of a kernel parameter, which may be written with `.` or `/`.
+    /// Path of a kernel parameter, which may be written with `.` or `/`.
     pub fn sysctl_path(&self, name: &Template) -> Option<PathBuf> {
         let name = self.expand(name, false);
         let separator = name.find(['.', '/']).and_then(|at| name.as_bytes().get(at));
@@ -294,7 +293,7 @@ impl<'a> Evaluation<'a> {
         plain.then(|| self.world.proc.join("sys").join(name))
     }
 
-    /// A property, of the kernel or found since.
+    /// A property: imported, assigned or the kernel's.
     pub fn env(&self, key: &str) -> Option<Cow<'_, str>> {
         let event = self.event;
         match key {
@@ -305,7 +304,7 @@ impl<'a> Evaluation<'a> {
                 let links = self.plan.links.iter().map(|link| format!("/dev/{link}"));
                 Some(links.collect::<Vec<_>>().join(" ").into())
             }
-            // As libudev gives it, so that each tag is between two colons.
+            // The format of libudev: each tag is between two colons.
             "TAGS" => {
                 let tags: String = self.plan.tags.iter().map(|tag| format!(":{tag}")).collect();
                 (!tags.is_empty()).then(|| format!("{tags}:").into())
@@ -328,13 +327,13 @@ impl<'a> Evaluation<'a> {
         }
     }
 
-    /// Whether rules may still make nodes and names: not of what is gone.
+    /// Whether the event removes the device, so that rules must not make nodes or names.
     pub fn is_removal(&self) -> bool {
         self.event.action == Action::Remove
     }
 }
 
-/// An attribute's value: with the white space at its end only when asked for.
+/// An attribute's value; without trailing white space unless the pattern asks for it.
 fn asked<'v>(pattern: &Pattern, value: &'v str) -> &'v str {
     match pattern.ends_in_space() {
         true => value,
@@ -342,7 +341,7 @@ fn asked<'v>(pattern: &Pattern, value: &'v str) -> &'v str {
     }
 }
 
-/// Lines `KEY=value`, the value perhaps in quotes; others are skipped.
+/// Parses lines `KEY=value`, with optional quotes around the value. Skips other lines.
 fn assignments(text: &str) -> Properties {
     let line = |line: &str| {
         let (key, value) = line.trim().split_once('=')?;
@@ -357,7 +356,7 @@ fn assignments(text: &str) -> Properties {
     text.lines().filter_map(line).collect()
 }
 
-/// The value of a kernel parameter; `1` for one without.
+/// Value of a kernel parameter; `1` for one without a value.
 fn parameter(line: &str, key: &str) -> Option<String> {
     line.split_whitespace()
         .rev()

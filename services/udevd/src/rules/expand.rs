@@ -1,16 +1,15 @@
-//! What stands for `$kernel`, `%k` and their like in a value.
+//! Expands `$kernel`, `%k` and the other substitutions of a value.
 
 use super::eval::Evaluation;
 use super::template::{Piece, Template};
 use crate::encode::{safe, underscored};
 use std::borrow::Cow;
 
-/// Characters that stay in what devices say, beside those of every name.
+/// Safe characters of device text, in addition to those of every name.
 const INPUT: &str = "/ $%?,";
 
 impl Evaluation<'_> {
-    /// Fills in a value. In what is filled in, white space becomes `_` when
-    /// that would part names.
+    /// Expands a value. With `in_names`, white space in substituted text becomes `_`, because it would separate names.
     pub fn expand<'b>(&'b self, template: &'b Template, in_names: bool) -> Cow<'b, str> {
         template.expand(|piece| match (self.piece(piece), in_names) {
             (value, true) => underscored(&value).into(),
@@ -71,7 +70,7 @@ impl Evaluation<'_> {
     }
 }
 
-/// The kernel writes `!` for the `/` in a device's name.
+/// Replaces `!`, which the kernel writes for a `/` in a device's name.
 pub(super) fn kernel_name(sysname: &str) -> Cow<'_, str> {
     match sysname.contains('!') {
         true => sysname.replace('!', "/").into(),

@@ -1,4 +1,4 @@
-//! What files may hold, and what is said of what they may not.
+//! Valid and broken rule files, and the reported problems.
 
 use super::tests::{Machine, disk, told};
 use super::{Rules, World};
@@ -10,7 +10,7 @@ use corten_corpus::{hostile, samples};
 use proptest::prelude::{prop_assert, proptest};
 use std::sync::LazyLock;
 
-/// Not the language, and what is said about it.
+/// Broken lines and the reported problem.
 const BROKEN: &[(&str, &str)] = &[
     ("KERNEL==\"a\", FOO=\"b\"", "t:1:14: unknown key FOO"),
     (
@@ -93,7 +93,7 @@ const BROKEN: &[(&str, &str)] = &[
     ),
 ];
 
-/// Without effect here; told once, not for every event.
+/// Lines without effect on this node. The problem is reported once, not per event.
 const UNSUPPORTED: &[(&str, &str)] = &[
     (
         "RUN+=\"/bin/a b\"",
@@ -193,7 +193,7 @@ proptest! {
             .collect();
         let (mut rules, mut problems) = (Rules::default(), Vec::new());
         rules.add("t", text.as_bytes(), &mut problems);
-        // A line is used, or somebody is told why not; labels alone are neither.
+        // Every line is a rule or has a problem, except a line of labels only.
         prop_assert!(rules.len() == 1 || !problems.is_empty() || text.starts_with("LABEL"), "{}", text);
         let machine = &*MACHINE;
         let (sysfs, database) = (Sysfs::new(machine.tree.path()), Database::new(machine.run.path()));

@@ -1,4 +1,4 @@
-//! Which rule files there are.
+//! Finds and reads rule files.
 
 use super::{Position, Problem, Severity};
 use std::collections::BTreeMap;
@@ -6,8 +6,8 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-/// Where rule files are: the operator's, those made at run time (the machine's
-/// config), the image's and its extensions'.
+/// Directories of rule files: the operator's, those made at run time from the machine config, and those of the image
+/// and its extensions.
 pub const DIRECTORIES: [&str; 4] = [
     "/etc/udev/rules.d",
     "/run/udev/rules.d",
@@ -15,27 +15,27 @@ pub const DIRECTORIES: [&str; 4] = [
     "/usr/lib/udev/rules.d",
 ];
 
-/// Debian's largest is below 20 KB; one over this is not a rule file.
+/// Size limit of a rule file in bytes. Debian's largest is below 20 KB.
 const MAX_FILE: u64 = 1 << 20;
 
-/// Rule files by name.
+/// Paths of rule files by file name.
 #[derive(Debug, Default)]
 pub struct FileSet {
     files: BTreeMap<String, PathBuf>,
 }
 
-/// A file's content.
+/// Content of a rule file.
 #[derive(Debug)]
 pub struct Content {
-    /// Its path, for messages.
+    /// Path of the file, for messages.
     pub name: String,
-    /// What is in it.
+    /// Bytes of the file.
     pub bytes: Vec<u8>,
 }
 
 impl FileSet {
-    /// The files `*.rules` of `directories`; of several with one name, that of
-    /// the first directory. A directory that is not there has none.
+    /// The files `*.rules` of `directories`. A file hides files of the same name in later directories. A missing
+    /// directory is empty.
     pub fn find(directories: &[PathBuf]) -> Self {
         let mut files = BTreeMap::new();
         for directory in directories {
@@ -50,8 +50,7 @@ impl FileSet {
         Self { files }
     }
 
-    /// Their contents, sorted by name. A file that is a link to `/dev/null`
-    /// only hides those of its name.
+    /// Reads the files, sorted by name. A link to `/dev/null` is skipped; it only hides files of its name.
     pub fn read(&self, problems: &mut Vec<Problem>) -> Vec<Content> {
         let mut contents = Vec::new();
         for path in self.files.values() {

@@ -1,13 +1,12 @@
-//! Rule files as words: `KEY{attribute} operator "value"`. No I/O.
+//! Splits rule files into words: `KEY{attribute} operator "value"`. No I/O.
 
 use super::{Position, Problem, Severity};
 use std::sync::Arc;
 
-/// A line, continued ones taken together, is at most this long; udev's own
-/// limit.
+/// Length limit of a line in bytes, continuation lines included. It is udev's own limit.
 const MAX_LINE: usize = 16384;
 
-/// How a key and a value are related.
+/// Operator between a key and a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operator {
     /// `==`
@@ -25,12 +24,12 @@ pub enum Operator {
 }
 
 impl Operator {
-    /// Whether it asks rather than tells.
+    /// Whether the operator compares rather than assigns.
     pub fn is_match(self) -> bool {
         matches!(self, Self::Match | Self::NoMatch)
     }
 
-    /// As it is written.
+    /// The operator's spelling.
     pub fn text(self) -> &'static str {
         match self {
             Self::Match => "==",
@@ -43,29 +42,29 @@ impl Operator {
     }
 }
 
-/// One condition or assignment as written.
+/// One condition or assignment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Word {
-    /// Where it starts.
+    /// Start position.
     pub at: Position,
     /// The key.
     pub key: String,
-    /// What is in braces behind it.
+    /// The text in braces after the key.
     pub attribute: Option<String>,
     /// The operator.
     pub operator: Operator,
-    /// The value without its quotes and escapes.
+    /// The value without quotes and escapes.
     pub value: String,
-    /// `i"..."`: the value fits in either case.
+    /// `i"..."`: the comparison ignores case.
     pub fold: bool,
 }
 
-/// A line with those it is continued on.
+/// A line with its continuation lines.
 #[derive(Debug)]
 struct Line {
     file: Arc<str>,
     text: Vec<u8>,
-    /// Offset in `text`, line and column of each piece.
+    /// Offset in `text`, line and column of each joined line.
     pieces: Vec<(usize, u32, usize)>,
 }
 
@@ -93,7 +92,7 @@ impl Line {
     }
 }
 
-/// The lines of a file that are neither empty nor comments, each as its words.
+/// The lines of a file as words, without empty lines and comments.
 pub fn lines(file: &Arc<str>, bytes: &[u8]) -> Vec<Result<Vec<Word>, Problem>> {
     let mut found = Vec::new();
     let mut current: Option<Line> = None;
@@ -120,14 +119,14 @@ pub fn lines(file: &Arc<str>, bytes: &[u8]) -> Vec<Result<Vec<Word>, Problem>> {
             found.extend(words(&line).transpose());
         }
     }
-    // The last line may ask for more that does not come.
+    // The last line may end in a backslash.
     if let Some(line) = current {
         found.extend(words(&line).transpose());
     }
     found
 }
 
-/// `None` for an empty line.
+/// Splits a line into words; `None` for an empty line.
 fn words(line: &Line) -> Result<Option<Vec<Word>>, Problem> {
     if line.text.len() > MAX_LINE {
         return Err(line.broken(0, format!("the line is longer than {MAX_LINE} bytes")));
@@ -216,7 +215,7 @@ impl<'a> Cursor<'a> {
             })
     }
 
-    /// `"..."`, with `e` for C's escapes and `i` for either case in front.
+    /// Parses `"..."` with the prefixes `e` for C escapes and `i` for ignoring case.
     fn value(&mut self, key: &str) -> Result<(String, bool), Problem> {
         let (mut escapes, mut fold) = (false, false);
         loop {
@@ -259,8 +258,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// What follows a backslash. Numbers stand for one character, not for a byte of
-/// several, and not for the character 0.
+/// Parses the escape after a backslash. A number is one character, not one byte of a longer one, and never NUL.
 fn escape(chars: &mut std::str::CharIndices<'_>) -> Option<char> {
     let (_, first) = chars.next()?;
     let mut number = |radix, start: &str, count: usize| {

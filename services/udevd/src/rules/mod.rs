@@ -1,12 +1,10 @@
 //! Rule files in udev's language (udev(7)): read once, applied to every event.
 //!
-//! [`files`] finds the files, [`lexer`] cuts them into `KEY op "value"` words,
-//! [`word`] and [`parse`] make typed rules of these, [`eval`] lets an event run through
-//! them. A line that is broken is a [`Problem`] and is skipped alone; so is
-//! what this node cannot do, such as running a program.
+//! [`files`] finds the files, and [`lexer`] splits them into `KEY op "value"` words. [`word`] and [`parse`] turn words
+//! into typed rules, and [`eval`] applies the rules to an event. A broken line is a [`Problem`] and only that line is
+//! skipped. A line this node cannot obey, such as one that runs a program, is a [`Problem`], too.
 //!
-//! The built-in defaults come before all files: a rule sees what they found
-//! and may change what they decided.
+//! The built-in defaults apply before all files. A rule sees their properties and may change their decisions.
 
 mod assign;
 mod attribute;
@@ -35,7 +33,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A place in a rule file; counted from 1, the column in bytes.
+/// A position in a rule file. Line and column count from 1; the column counts bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Position {
     /// The file.
@@ -52,24 +50,23 @@ impl fmt::Display for Position {
     }
 }
 
-/// What a problem takes away.
+/// Effect of a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Right, but this node cannot do it: the key has no effect, or as a
-    /// condition never holds.
+    /// Valid, but not possible on this node: an assignment has no effect, a condition never holds.
     Unsupported,
-    /// Not the language: the line is skipped.
+    /// Not valid: the line is skipped.
     Broken,
 }
 
-/// Something in a rule file that will not do what its author wants.
+/// A part of a rule file that does not work as written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Where.
+    /// Position of the problem.
     pub at: Position,
-    /// How bad.
+    /// Effect of the problem.
     pub severity: Severity,
-    /// What.
+    /// Description of the problem.
     pub text: String,
 }
 
@@ -79,15 +76,15 @@ impl fmt::Display for Problem {
     }
 }
 
-/// All rules, in the order they apply.
+/// All rules in the order they apply.
 #[derive(Debug, Default)]
 pub struct Rules {
     rules: Vec<Rule>,
 }
 
 impl Rules {
-    /// Reads the files of `directories`, of which the first hides files of the
-    /// same name in later ones. What cannot be used is told, the rest counts.
+    /// Reads the rule files of `directories`. A file hides files of the same name in later directories. Returns the
+    /// usable rules and all problems.
     pub fn load(directories: &[PathBuf]) -> (Self, Vec<Problem>) {
         let (mut rules, mut problems) = (Self::default(), Vec::new());
         for file in FileSet::find(directories).read(&mut problems) {
@@ -101,13 +98,12 @@ impl Rules {
         parse::file(&name.into(), bytes, &mut self.rules, problems);
     }
 
-    /// How many lines there are that do something.
+    /// Number of rules.
     pub fn len(&self) -> usize {
         self.rules.len()
     }
 
-    /// Lets `event`, for which the defaults want `plan`, run through the rules.
-    /// `old` is what the database has about the device.
+    /// Applies the rules to `event`. `plan` is the plan of the defaults, and `old` is the stored record of the device.
     pub fn apply(
         &self,
         world: &World<'_>,
@@ -121,8 +117,7 @@ impl Rules {
         eval::apply(&self.rules, world, event, plan, old)
     }
 
-    /// The nodes of modules that are not loaded yet, and what they shall be
-    /// (`OPTIONS+="static_node=..."`).
+    /// Permissions of static nodes, whose modules are not loaded yet (`OPTIONS+="static_node=..."`).
     pub fn static_nodes(&self) -> Vec<StaticNode> {
         self.rules.iter().flat_map(Rule::static_nodes).collect()
     }

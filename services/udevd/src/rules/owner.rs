@@ -1,9 +1,8 @@
 //! Users and groups of device nodes by name. No I/O.
 //!
-//! The image has no names for them; containers have those of Debian, whose
-//! numbers are fixed (base-passwd, `group.master` and `passwd.master`). Groups
-//! that Debian numbers as it installs a machine (`kvm`, `input`, `render`) have
-//! no number here: a rule must say one.
+//! The image has no user database, but containers have Debian's, whose low numbers are fixed (base-passwd,
+//! `group.master` and `passwd.master`). Groups that Debian numbers at installation (`kvm`, `input`, `render`) are
+//! unknown here: a rule must give their number.
 
 use crate::plan::Permission;
 
@@ -32,12 +31,12 @@ const GROUPS: [(&str, u32); 20] = [
 
 const USERS: [(&str, u32); 4] = [("root", 0), ("daemon", 1), ("bin", 2), ("nobody", 65534)];
 
-/// The number of a user, which may be given as a number.
+/// The uid of a user name or number.
 pub fn user(name: &str) -> Option<u32> {
     number(name, &USERS)
 }
 
-/// The number of a group, which may be given as a number.
+/// The gid of a group name or number.
 pub fn group(name: &str) -> Option<u32> {
     number(name, &GROUPS)
 }
@@ -51,14 +50,14 @@ pub fn mode(text: &str) -> Option<u32> {
 
 fn number(name: &str, names: &[(&str, u32)]) -> Option<u32> {
     let known = names.iter().find(|(known, _)| *known == name);
-    // The highest number means "leave it" to the kernel.
+    // The kernel reads the highest number as "no change".
     known
         .map(|(_, id)| *id)
         .or_else(|| name.parse().ok().filter(|id| *id != u32::MAX))
 }
 
-/// What a node gets when only some of it is told. `before` is what it has; a
-/// node that nothing but a group is told about is open to that group.
+/// Completes a partial permission. `before` is the node's current one. If a rule sets only a group and `before` is
+/// `None`, the group gets read and write access.
 pub fn permission(
     before: Option<Permission>,
     mode: Option<u32>,

@@ -1,4 +1,4 @@
-//! Lines become rules, and jumps find their labels. No I/O.
+//! Turns lines into rules and resolves jumps. No I/O.
 
 use super::lexer::{self, Operator, Word};
 use super::rule::{Assign, Rule, Source, Subject};
@@ -6,14 +6,14 @@ use super::word::{Parser, Part};
 use super::{Position, Problem, Severity};
 use std::sync::Arc;
 
-/// Where a `GOTO` wants to go from a rule.
+/// An unresolved `GOTO`.
 struct Jump {
     from: usize,
     label: String,
     at: Position,
 }
 
-/// Appends the rules of one file. What cannot be used is told.
+/// Appends the rules and the problems of one file.
 pub fn file(name: &Arc<str>, bytes: &[u8], rules: &mut Vec<Rule>, problems: &mut Vec<Problem>) {
     let mut labels: Vec<(String, usize)> = Vec::new();
     let mut jumps = Vec::new();
@@ -28,7 +28,7 @@ pub fn file(name: &Arc<str>, bytes: &[u8], rules: &mut Vec<Rule>, problems: &mut
         }
     }
     for jump in jumps {
-        // Only forward, so that every event comes to an end.
+        // Jumps go forward only, so that every event terminates.
         let target = labels
             .iter()
             .find(|(label, index)| *label == jump.label && *index > jump.from);
@@ -46,9 +46,9 @@ pub fn file(name: &Arc<str>, bytes: &[u8], rules: &mut Vec<Rule>, problems: &mut
     }
 }
 
-/// What one line holds.
+/// The parsed form of one line.
 struct Line {
-    /// `None` for labels alone.
+    /// `None` for a line of labels only.
     rule: Option<Rule>,
     labels: Vec<String>,
     jump: Option<Jump>,
@@ -57,7 +57,7 @@ struct Line {
 fn line(words: Vec<Word>, index: usize, problems: &mut Vec<Problem>) -> Result<Line, Problem> {
     let mut rule = Rule::default();
     let (mut labels, mut jump, mut other) = (Vec::new(), None, false);
-    // Those of a line that is skipped would only confuse.
+    // Kept apart: problems of a line that is skipped anyway would confuse.
     let mut unsupported = Vec::new();
     for word in words {
         let at = word.at.clone();
@@ -101,7 +101,7 @@ fn line(words: Vec<Word>, index: usize, problems: &mut Vec<Problem>) -> Result<L
     Ok(Line { rule, labels, jump })
 }
 
-/// Comparisons have no effects, so those that read files come last.
+/// Order of comparisons. They have no side effects, so those that read files come last.
 fn cost(subject: &Subject) -> u8 {
     match subject {
         Subject::Attribute(_) | Subject::Sysctl(_) => 2,

@@ -1,13 +1,12 @@
-//! Shell patterns, with alternatives: `sd*|vd?|nvme[0-9]*`. No I/O.
+//! Shell patterns with alternatives: `sd*|vd?|nvme[0-9]*`. No I/O.
 //!
-//! As fnmatch(3) without flags: `*` and `?` also stand for `/` and for a
-//! leading dot; `\` takes the next character as it is.
+//! Like fnmatch(3) without flags: `*` and `?` also match `/` and a leading dot; `\` escapes the next character.
 
-/// One or more patterns, one of which must fit.
+/// One or more alternatives, one of which must match.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern {
     alternatives: Box<[Alternative]>,
-    /// ASCII letters fit in either case.
+    /// Whether ASCII case is ignored.
     fold: bool,
 }
 
@@ -28,7 +27,7 @@ enum Part {
     },
 }
 
-/// The classes of POSIX that have a name, as ranges of ASCII.
+/// The named POSIX classes as ranges of ASCII.
 const NAMED: [(&str, &[(char, char)]); 7] = [
     ("alnum", &[('0', '9'), ('A', 'Z'), ('a', 'z')]),
     ("alpha", &[('A', 'Z'), ('a', 'z')]),
@@ -40,7 +39,7 @@ const NAMED: [(&str, &[(char, char)]); 7] = [
 ];
 
 impl Pattern {
-    /// Reads alternatives separated by `|`; an empty one fits the empty text.
+    /// Parses alternatives separated by `|`. An empty one matches the empty text.
     pub fn new(text: &str, fold: bool) -> Self {
         let fitted = if fold {
             text.to_ascii_lowercase()
@@ -57,7 +56,7 @@ impl Pattern {
         }
     }
 
-    /// Whether one of the alternatives fits all of `text`.
+    /// Whether an alternative matches all of `text`.
     pub fn matches(&self, text: &str) -> bool {
         let lower = self.fold.then(|| text.to_ascii_lowercase());
         let text = lower.as_deref().unwrap_or(text);
@@ -69,7 +68,7 @@ impl Pattern {
             })
     }
 
-    /// Whether white space at a value's end is part of what is asked for.
+    /// Whether an alternative ends in white space, so that trailing white space of a value counts.
     pub fn ends_in_space(&self) -> bool {
         self.alternatives
             .iter()
@@ -88,7 +87,7 @@ fn parts(text: &str) -> Box<[Part]> {
     while let Some(c) = rest.chars().next() {
         rest = rest.get(c.len_utf8()..).unwrap_or_default();
         match c {
-            // Two stars say no more than one.
+            // Two consecutive stars match the same as one.
             '*' if parts.last() == Some(&Part::Many) => {}
             '*' => parts.push(Part::Many),
             '?' => parts.push(Part::Any),
@@ -97,7 +96,7 @@ fn parts(text: &str) -> Box<[Part]> {
                     parts.push(part);
                     rest = after;
                 }
-                // Without an end it is a bracket.
+                // A bracket without its end is a literal.
                 None => parts.push(Part::One('[')),
             },
             '\\' => {
@@ -111,7 +110,7 @@ fn parts(text: &str) -> Box<[Part]> {
     parts.into()
 }
 
-/// What follows a `[`, up to its `]`, and the text behind it.
+/// Parses a class after its `[` up to `]`. Also returns the rest.
 fn class(text: &str) -> Option<(Part, &str)> {
     let (negated, mut rest) = match text.strip_prefix(['!', '^']) {
         Some(rest) => (true, rest),
@@ -143,7 +142,7 @@ fn class(text: &str) -> Option<(Part, &str)> {
     }
 }
 
-/// One character of a class, which may be escaped.
+/// One character of a class, possibly escaped.
 fn literal(text: &str) -> Option<(char, &str)> {
     let mut chars = text.chars();
     match chars.next()? {
@@ -152,8 +151,7 @@ fn literal(text: &str) -> Option<(char, &str)> {
     }
 }
 
-/// Goes back to the last `*` only, so the time is at most the product of both
-/// lengths.
+/// Backtracks to the last `*` only, so the time is at most the product of both lengths.
 fn fits(parts: &[Part], text: &str) -> bool {
     let (mut at, mut rest) = (0, text);
     let mut retry: Option<(usize, &str)> = None;
@@ -174,7 +172,7 @@ fn fits(parts: &[Part], text: &str) -> bool {
             rest = rest.get(c.len_utf8()..).unwrap_or_default();
             continue;
         }
-        // The last `*` takes one character more.
+        // The last `*` matches one character more.
         let Some((after, from)) = retry else {
             return false;
         };

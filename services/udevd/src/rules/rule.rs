@@ -1,9 +1,8 @@
 //! Rules as values. No I/O.
 //!
-//! The parts of a line apply in a fixed order whatever order they are written
-//! in: what is known of the device, of its parents, what is fetched (by kind),
-//! then assignments (by kind). It is the order of udev(7)'s own reader, on which
-//! rule files rely.
+//! The parts of a line apply in a fixed order, however they are written: conditions on the device, conditions on its
+//! parents, sources (by kind), assignments (by kind). This is the order of udev(7)'s implementation, and rule files
+//! rely on it.
 
 use super::Position;
 use super::builtin::Builtin;
@@ -14,33 +13,33 @@ use super::pattern::Pattern;
 use super::template::Template;
 use crate::plan::Permission;
 
-/// One line.
+/// One rule line.
 #[derive(Debug, Default)]
 pub struct Rule {
-    /// What must hold for the device.
+    /// Conditions on the device.
     pub tests: Vec<Test>,
-    /// What must hold for the device or one above it: all for the same one.
+    /// Conditions on the device or one ancestor; one device must meet all of them.
     pub parents: Vec<Test>,
-    /// What must be there, and is fetched.
+    /// Conditions that also import data.
     pub sources: Vec<Source>,
-    /// What is done then.
+    /// Assignments, made if all conditions hold.
     pub assigns: Vec<Assign>,
-    /// The rule that is next then.
+    /// Index of the next rule if all conditions hold (`GOTO`).
     pub next: Option<usize>,
 }
 
 /// A comparison.
 #[derive(Debug)]
 pub struct Test {
-    /// What is compared.
+    /// The left side of the comparison.
     pub subject: Subject,
-    /// `!=`
+    /// Whether the operator is `!=`.
     pub negated: bool,
-    /// With what.
+    /// The right side of the comparison.
     pub pattern: Pattern,
 }
 
-/// What can be compared.
+/// The left side of a comparison.
 #[derive(Debug)]
 pub enum Subject {
     /// `ACTION`
@@ -69,43 +68,43 @@ pub enum Subject {
     Sysctl(Template),
 }
 
-/// Something fetched, which also is a condition.
+/// A condition that also imports data.
 #[derive(Debug)]
 pub struct Source {
-    /// `!=`
+    /// Whether the operator is `!=`.
     pub negated: bool,
-    /// From where.
+    /// Where the data come from.
     pub kind: SourceKind,
 }
 
-/// Where something is fetched, in the order it is.
+/// Kinds of sources, in order of evaluation.
 #[derive(Debug)]
 pub enum SourceKind {
-    /// `TEST{mode}`: a file is there, with one of these permission bits.
+    /// `TEST{mode}`: a file exists, with at least one of these permission bits.
     File {
-        /// Absolute, or below the device's directory.
+        /// Absolute, or relative to the device's directory.
         path: Template,
-        /// Any if `None`.
+        /// Permission bits; any mode if `None`.
         mode: Option<u32>,
     },
-    /// `PROGRAM`, `IMPORT{program}`: there are none on the node.
+    /// `PROGRAM`, `IMPORT{program}`: never holds, because the node runs no programs.
     Program,
     /// `IMPORT{file}`
     Properties(Template),
     /// `IMPORT{builtin}`
     Builtin(Builtin),
-    /// `IMPORT{db}`: what was known before this event.
+    /// `IMPORT{db}`: a property of the stored record.
     Database(Box<str>),
     /// `IMPORT{cmdline}`
     CommandLine(Box<str>),
-    /// `IMPORT{parent}`: properties whose keys fit.
+    /// `IMPORT{parent}`: the parent's properties whose keys match.
     Parent(Pattern),
-    /// `RESULT`: of the last program, so of none.
+    /// `RESULT`: the output of the last program, always empty.
     Result(Pattern),
 }
 
 impl SourceKind {
-    /// Lower ones come first.
+    /// Rank of evaluation; the lowest comes first.
     pub fn rank(&self) -> u8 {
         match self {
             Self::File { .. } => 0,
@@ -123,15 +122,15 @@ impl SourceKind {
 /// An assignment.
 #[derive(Debug)]
 pub struct Assign {
-    /// Where it is.
+    /// Position in the rule file.
     pub at: Position,
-    /// How.
+    /// The operator.
     pub operator: Operator,
-    /// Of what.
+    /// Target and value.
     pub target: Target,
 }
 
-/// What is assigned, in the order it is.
+/// Kinds of assignments, in order of execution.
 #[derive(Debug)]
 pub enum Target {
     /// `OPTIONS+="string_escape=none|replace"`
@@ -154,18 +153,18 @@ pub enum Target {
     Env(Box<str>, Template),
     /// `NAME`
     Name(Template),
-    /// `SYMLINK`: several names, separated by spaces.
+    /// `SYMLINK`: names separated by spaces.
     Links(Template),
     /// `ATTR{file}`
     Attribute(Template, Template),
     /// `SYSCTL{key}`
     Sysctl(Template, Template),
-    /// `RUN{builtin}`: these modules; nothing for what the node does not run.
+    /// `RUN{builtin}`: modules to load; `None` for a program or an unsupported builtin.
     Modules(Option<Builtin>),
 }
 
 impl Target {
-    /// Lower ones come first.
+    /// Rank of execution; the lowest comes first.
     pub fn rank(&self) -> u8 {
         match self {
             Self::Escape(_) => 0,
@@ -186,38 +185,38 @@ impl Target {
     }
 }
 
-/// What becomes of characters that are unsafe in names.
+/// Treatment of unsafe characters in names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Escape {
-    /// As is usual for the key.
+    /// The default of the key.
     #[default]
     Usual,
-    /// They stay.
+    /// Unsafe characters stay.
     None,
-    /// They become `_`.
+    /// Unsafe characters become `_`.
     Replace,
 }
 
 /// An owner, group or mode.
 #[derive(Debug)]
 pub enum Id {
-    /// Known.
+    /// A constant value.
     Known(u32),
-    /// To be filled in.
+    /// A value with substitutions.
     Open(Template),
 }
 
-/// What a node shall be whose module is not loaded yet.
+/// Permissions of a node whose module is not loaded yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StaticNode {
-    /// Below `/dev`.
+    /// Path below `/dev`.
     pub name: String,
-    /// Its owner and mode.
+    /// Owner and mode.
     pub permission: Permission,
 }
 
 impl Rule {
-    /// The nodes its line names; conditions do not count for them.
+    /// The static nodes of this line. The line's conditions do not apply to them.
     pub fn static_nodes(&self) -> Vec<StaticNode> {
         let (mut uid, mut gid, mut mode) = (None, None, None);
         for assign in &self.assigns {

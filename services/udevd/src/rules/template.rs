@@ -1,9 +1,8 @@
-//! Values with substitutions: `disk/by-id/$env{ID_BUS}-$env{ID_SERIAL}-part%n`.
-//! No I/O.
+//! Values with substitutions: `disk/by-id/$env{ID_BUS}-$env{ID_SERIAL}-part%n`. No I/O.
 
 use std::borrow::Cow;
 
-/// A value, cut into what stays and what is filled in.
+/// A value, split into text and substitutions.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Template {
     pieces: Box<[Piece]>,
@@ -12,44 +11,43 @@ pub struct Template {
 /// A piece of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Piece {
-    /// Stays as it is.
+    /// Literal text.
     Text(Box<str>),
-    /// `$kernel`, `%k`: the kernel's name of the device.
+    /// `$kernel`, `%k`: kernel name of the device.
     Kernel,
-    /// `$number`, `%n`: the number at the end of that name.
+    /// `$number`, `%n`: number at the end of the kernel name.
     Number,
-    /// `$devpath`, `%p`: its path below `/sys`.
+    /// `$devpath`, `%p`: path of the device below `/sys`.
     Devpath,
-    /// `$id`, `%b`: the name of the parent that the rule selected.
+    /// `$id`, `%b`: kernel name of the parent that the rule selected.
     Id,
-    /// `$driver`, `%d`: that parent's driver.
+    /// `$driver`, `%d`: driver of that parent.
     Driver,
-    /// `$attr{file}`, `%s{file}`: an attribute, of that parent if not its own.
+    /// `$attr{file}`, `%s{file}`: attribute of the device, else of that parent.
     Attribute(Box<str>),
     /// `$env{key}`, `%E{key}`: a property.
     Env(Box<str>),
-    /// `$major`, `%M`.
+    /// `$major`, `%M`: major number of the node.
     Major,
-    /// `$minor`, `%m`.
+    /// `$minor`, `%m`: minor number of the node.
     Minor,
-    /// `$result`, `%c`: what a program printed. The node runs none.
+    /// `$result`, `%c`: output of a program. Always empty.
     Result,
-    /// `$parent`, `%P`: the parent's node.
+    /// `$parent`, `%P`: node of the parent.
     Parent,
-    /// `$name`, `%D`: the interface's new name, or the node's.
+    /// `$name`, `%D`: new name of the interface, or name of the node.
     Name,
-    /// `$links`, `%L`: the links so far.
+    /// `$links`, `%L`: links assigned so far.
     Links,
     /// `$root`, `%r`: `/dev`.
     Root,
     /// `$sys`, `%S`: `/sys`.
     Sys,
-    /// `$devnode`, `%N`: the node's absolute path.
+    /// `$devnode`, `%N`: absolute path of the node.
     Devnode,
 }
 
-/// Long name, letter, and what it is; the first that fits counts, so longer
-/// names stand before their beginnings.
+/// Long name, letter and kind. The first match wins, so a longer name comes before its prefixes.
 static NAMES: [(&str, char, Kind); 20] = [
     ("devnode", 'N', Kind::Piece(Piece::Devnode)),
     ("tempnode", 'N', Kind::Piece(Piece::Devnode)),
@@ -83,10 +81,10 @@ enum Kind {
 }
 
 impl Template {
-    /// Reads a value.
+    /// Parses a value.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// A description of the mistake.
     pub fn new(text: &str) -> Result<Self, String> {
         let (mut pieces, mut plain) = (Vec::new(), String::new());
         let mut rest = text;
@@ -113,7 +111,7 @@ impl Template {
         Ok(Self { pieces })
     }
 
-    /// The value, if nothing needs to be filled in.
+    /// The value, if it has no substitutions.
     pub fn plain(&self) -> Option<&str> {
         match &*self.pieces {
             [] => Some(""),
@@ -122,7 +120,7 @@ impl Template {
         }
     }
 
-    /// Fills in what `value` says for each piece that is no text.
+    /// Replaces each substitution by its `value`.
     pub fn expand<'a>(&'a self, value: impl Fn(&'a Piece) -> Cow<'a, str>) -> Cow<'a, str> {
         if let Some(plain) = self.plain() {
             return Cow::Borrowed(plain);
@@ -135,7 +133,7 @@ impl Template {
     }
 }
 
-/// The substitution that `text` starts with, and what follows it.
+/// Parses the substitution at the start of `text`. Also returns the rest.
 fn substitution(text: &str) -> Result<(Piece, &str), String> {
     let mut chars = text.chars();
     let long = chars.next() == Some('$');
@@ -145,7 +143,7 @@ fn substitution(text: &str) -> Result<(Piece, &str), String> {
             true => body.strip_prefix(name),
             false => body.strip_prefix(*letter),
         }?;
-        // `$%` and `%$` are none.
+        // `$%` and `%$` are not substitutions.
         Some((kind, rest))
     });
     let word = |c: char| !c.is_ascii_alphanumeric();

@@ -64,7 +64,7 @@ impl Machine {
         all.apply(&world, &event, start, Some(&self.old))
     }
 
-    /// Of an `add` of the disk.
+    /// The plan of an `add` of the disk.
     fn disk(&self, rules: &str) -> Plan {
         self.plan(rules, &disk("add"), Plan::default())
     }
@@ -76,7 +76,7 @@ impl Machine {
             .contains("yes")
     }
 
-    /// What the value becomes, after `before`.
+    /// The expanded value after the line `before`.
     fn value(&self, before: &str, value: &str) -> String {
         let plan = self.disk(&format!("{before}, ENV{{X}}=\"{value}\""));
         plan.properties.get("X").cloned().unwrap_or_default()
@@ -100,7 +100,7 @@ pub(super) fn told(rules: &str) -> Vec<String> {
     problems.iter().map(ToString::to_string).collect()
 }
 
-/// Rules ask for one tag of several by `*:tag:*`.
+/// Rules test one tag of several with `*:tag:*`.
 #[test]
 fn each_tag_is_enclosed_in_colons() {
     let machine = Machine::new();
@@ -137,13 +137,13 @@ fn match_keys_are_evaluated() {
     }
     for no in [
         r#"KERNEL=="SDA""#,
-        // Both keys hold, but not for one device.
+        // Each key holds, but for different devices.
         r#"SUBSYSTEMS=="pci", ATTRS{vendor}=="QEMU""#,
-        // An attribute that is not there does not differ either.
+        // A missing attribute does not match `!=`.
         r#"ATTR{absent}!="1""#,
         r#"ATTR{queue}!="1""#,
         r#"TEST{0111}=="size""#,
-        // A file's name is no pattern.
+        // A file name is not a pattern.
         r#"TEST=="size|uevent""#,
         r#"SUBSYSTEMS=="usb""#,
         r#"RESULT=="?*""#,
@@ -164,13 +164,13 @@ fn substitutions_are_expanded() {
     let before = r#"SUBSYSTEMS=="scsi", SYMLINK+="a b""#;
     let expected =
         |sign: &str| format!("sda  {SDA} 0:0:0:1  8 0  sda a b /dev /sys /dev/sda {sign} 9 2048 .");
-    // Links are made after properties, so the line before has to make them.
+    // Links are assigned after properties, so an earlier line has to assign them.
     let rules = |value: &str| format!("{before}\n{before}, ENV{{X}}=\"{value}\"");
     for (value, sign) in [(long, "$"), (short, "%")] {
         let plan = machine.disk(&rules(value));
         assert_eq!(plan.properties.get("X"), Some(&expected(sign)));
     }
-    // From the selected parent, with what is unsafe replaced.
+    // From the selected parent, with unsafe characters replaced.
     assert_eq!(
         machine.value(r#"SUBSYSTEMS=="scsi""#, "$attr{model}"),
         "A/B $x__"
@@ -240,7 +240,7 @@ fn unsafe_characters_in_names_are_replaced() {
         links(&plan).join(",")
     };
     assert_eq!(of(r#"SYMLINK+="a/b c;d ../up /dev/x sda""#), "a/b,c_d,x");
-    // White space parts names only where the rule's author wrote it.
+    // Only white space that the rule itself contains separates names.
     assert_eq!(
         of(r#"ENV{X}=" p  q/r ", SYMLINK+="by/$env{X} z""#),
         "by/p_q/r,z"
@@ -286,7 +286,7 @@ fn rules_refine_the_default_plan() {
         })
     );
     assert_eq!((links(&refined).len(), refined.modules.len()), (0, 1));
-    // Of the driver, and for a group.
+    // The driver's mode, and the mode of a group.
     let driver = disk("add") + "\nDEVMODE=0622";
     let mode = |rules: &str, event: &str| {
         machine

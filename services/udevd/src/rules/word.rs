@@ -1,5 +1,4 @@
-//! What a word means: which keys there are, and which operators they take. No
-//! I/O.
+//! Parses words: knows the keys and their operators. No I/O.
 
 use super::builtin::Builtin;
 use super::constant::Constant;
@@ -10,7 +9,7 @@ use super::rule::{Escape, Id, SourceKind, Subject, Target, Test};
 use super::template::Template;
 use super::{Problem, Severity};
 
-/// Properties that say who the device is; rules cannot change them.
+/// Properties that identify the device; rules cannot change them.
 const FIXED: [&str; 12] = [
     "ACTION",
     "DEVLINKS",
@@ -26,39 +25,39 @@ const FIXED: [&str; 12] = [
     "TAGS",
 ];
 
-/// What a word is.
+/// A parsed word.
 pub enum Part {
-    /// Asks about the device.
+    /// A condition on the device.
     Test(Test),
-    /// Asks about it or one above it.
+    /// A condition on the device or an ancestor.
     Parent(Test),
-    /// Asks and fetches.
+    /// A condition that imports data.
     Source(SourceKind),
-    /// Tells.
+    /// An assignment.
     Assign(Target),
-    /// Names the line.
+    /// A label of the line.
     Label,
-    /// Where to go on.
+    /// A jump to a label.
     Goto,
-    /// Nothing this node does.
+    /// No effect on this node.
     Nothing,
 }
 
-/// Reads one word.
+/// Parses one word.
 pub struct Parser<'a> {
     /// The word.
     pub word: &'a Word,
-    /// What in it has no effect here.
+    /// Parts of the word without effect on this node.
     pub unsupported: &'a mut Vec<Problem>,
 }
 
 type Parsed<T> = Result<T, Problem>;
 
 impl Parser<'_> {
-    /// The word by its key.
+    /// Parses the word by its key.
     ///
     /// # Errors
-    /// It is not the language.
+    /// If the word is not valid.
     pub fn part(&mut self) -> Parsed<Part> {
         let word = self.word;
         let is_match = word.operator.is_match();
@@ -197,8 +196,7 @@ impl Parser<'_> {
             }
             ("watch", None) => Target::Watch(true),
             ("nowatch", None) => Target::Watch(false),
-            // Nothing to change: records live as long as their devices, and
-            // logs have one level.
+            // No effect: records live as long as their devices, and the daemon has one log level.
             ("db_persist" | "dump" | "dump-json", None) | ("log_level", Some(_)) => {
                 return Ok(Part::Nothing);
             }
@@ -327,7 +325,7 @@ impl Parser<'_> {
         ));
     }
 
-    /// The value, for a key without an attribute.
+    /// The value of a key without an attribute.
     fn template(&self) -> Parsed<Template> {
         self.plain()?;
         self.template_with_attribute()
@@ -342,7 +340,7 @@ impl Parser<'_> {
         attribute.ok_or_else(|| self.broken(format!("{}{{}} needs {what}", self.word.key)))
     }
 
-    /// The attribute, with substitutions.
+    /// The attribute, as a template.
     fn named(&self) -> Parsed<Template> {
         let name = self.attribute("a file below the device's directory")?;
         Template::new(name).map_err(|text| self.broken(text))

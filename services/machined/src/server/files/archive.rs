@@ -1,4 +1,4 @@
-//! Copy: a file tree as a compressed tar archive (GNU tar's format, gzip), made while it is sent.
+//! Copy: streams a file tree as a compressed tar archive (GNU tar's format, gzip).
 
 use std::fs::{self, Metadata};
 use std::io::{self, Read, Write};
@@ -18,11 +18,11 @@ use super::walk::{Entry, Step, Walk};
 use super::{BELIEVED, absolute, refused};
 use crate::server::stream::{FRAME, Flow, Sink, Stop};
 
-/// Failures named in the status that ends a copy; of more only the number is told.
+/// Limit of failures named in the final status; further ones are counted.
 const NAMED: usize = 8;
 
-/// Streams `root_path` and all below it. What cannot be copied is left out and named at the end, after
-/// the archive, which is whole then. Where secrets are `withheld`, it is a tree without keys.
+/// Streams `root_path` and everything below it. Files that cannot be copied are skipped; the status after the complete
+/// archive names them. With `withheld`, the tree must hold no secrets.
 pub(in crate::server) fn copy(
     request: &api::CopyRequest,
     withheld: bool,
@@ -51,7 +51,7 @@ pub(in crate::server) fn copy(
 /// An archive with one file, in memory.
 ///
 /// # Errors
-/// None that a small file can have.
+/// None for a small file.
 pub(in crate::server) fn archive_of(name: &str, content: &[u8]) -> io::Result<Vec<u8>> {
     let mut archive = Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
     let mut header = Header::new_gnu();
@@ -64,7 +64,7 @@ pub(in crate::server) fn archive_of(name: &str, content: &[u8]) -> io::Result<Ve
 type Archive<'a> = Builder<GzEncoder<Frames<'a>>>;
 
 /// # Errors
-/// Only those of the connection: what is wrong with a file goes to `failures`.
+/// Only those of the connection. Failures of files go to `failures`.
 fn write_all(
     mut walk: Walk,
     archive: &mut Archive<'_>,
@@ -76,7 +76,7 @@ fn write_all(
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         match step {
-            // Clients have made the directory themselves, and would make it again.
+            // Clients create the directory themselves; an entry would create it again.
             Step::Entry(entry) if entry.depth == 0 && entry.metadata.is_dir() => {}
             Step::Entry(entry) => {
                 let name = walk.relative(&entry.path, entry.metadata.is_dir());
@@ -103,7 +103,7 @@ fn write(
     let kind = metadata.file_type();
     let mut header = header(metadata);
     if kind.is_file() {
-        // The walk followed the link it may have begun with, and no other.
+        // The walk follows a link only at its root.
         return match Content::open(path, metadata, *depth == 0) {
             Ok(mut content) => {
                 header.set_entry_type(EntryType::Regular);
@@ -143,14 +143,14 @@ fn write(
     } else if kind.is_block_device() {
         EntryType::Block
     } else {
-        // A socket is nothing without who listens; archives have no place for one.
+        // A socket is useless without its server, and tar has no type for one.
         return Ok(());
     });
     if kind.is_char_device() || kind.is_block_device() {
         header.set_device_major(major)?;
         header.set_device_minor(minor)?;
     }
-    // A directory's name ends with a slash.
+    // A directory's name ends in a slash.
     let name = if kind.is_dir() {
         name.join("")
     } else {
@@ -169,10 +169,10 @@ fn header(metadata: &Metadata) -> Header {
     header
 }
 
-/// A file's bytes, exactly as many as the archive says, whatever happens to the file meanwhile.
+/// A file's bytes, exactly as many as the header announces, even if the file changes meanwhile.
 ///
-/// The kernel's own files have a size of 0 or 4096 whatever is in them, so the first [`BELIEVED`] bytes are
-/// read before it is said how many there are.
+/// Files of the kernel report a size of 0 or 4096 regardless of their content. So up to [`BELIEVED`] bytes are read
+/// before the size is announced.
 struct Content {
     start: io::Cursor<Vec<u8>>,
     rest: io::Take<Box<dyn Read>>,
@@ -193,7 +193,7 @@ impl Content {
         let file: Box<dyn Read> = match opened {
             Ok(file) => Box::new(file),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(error),
-            // Many of the kernel's files can only be written: they are as empty as they say.
+            // Many of the kernel's files are write-only. If the size is 0, they are archived as empty.
             Err(_) if size == 0 && start.is_empty() => Box::new(io::empty()),
             Err(error) => return Err(error),
         };
@@ -228,7 +228,7 @@ impl Read for Content {
             other => other,
         };
         length.or_else(|error| {
-            // What is missing is zeros: without them, everything after this file would be unreadable.
+            // Pads with zeros: otherwise the rest of the archive would be unreadable.
             self.failed.get_or_insert(error);
             let missing = usize::try_from(self.rest.limit()).unwrap_or(usize::MAX);
             let length = missing.min(buffer.len());
@@ -239,7 +239,7 @@ impl Read for Content {
     }
 }
 
-/// Hands bytes to the connection, a frame at a time.
+/// Sends bytes to the connection in frames.
 struct Frames<'a> {
     sink: &'a Sink<Data>,
     frame: Vec<u8>,
@@ -267,7 +267,7 @@ impl Write for Frames<'_> {
     }
 }
 
-/// What is not, or not wholly, in the archive.
+/// Files that are missing or incomplete in the archive.
 #[derive(Default)]
 struct Failures {
     named: Vec<String>,
@@ -276,7 +276,7 @@ struct Failures {
 
 impl Failures {
     fn add(&mut self, path: &Path, error: &io::Error) {
-        // Files come and go while they are copied.
+        // Files may be removed during a copy.
         if error.kind() == io::ErrorKind::NotFound {
             return;
         }

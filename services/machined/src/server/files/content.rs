@@ -1,4 +1,4 @@
-//! Read: what is in a file.
+//! Read: streams the content of a file.
 
 use std::io::{self, Read as _};
 
@@ -10,7 +10,7 @@ use super::super::forwarded;
 use super::{absolute, refused};
 use crate::server::stream::{FRAME, Flow, Sink, Stop};
 
-/// Streams a file's bytes as they are now, to its end. Where secrets are `withheld`, it is one without keys.
+/// Streams a file's current bytes. With `withheld`, the file must hold no secrets.
 pub(in crate::server) fn read(
     request: &api::ReadRequest,
     withheld: bool,

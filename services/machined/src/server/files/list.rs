@@ -1,4 +1,4 @@
-//! List: a file and what is below it.
+//! List: a file and the files below it.
 
 use std::ffi::CStr;
 use std::fs::{self, Metadata};
@@ -15,11 +15,10 @@ use super::{absolute, refused};
 use crate::server::request::at_most;
 use crate::server::stream::{Flow, Sink};
 
-/// Kinds of files in one request; there are three.
+/// Limit of file types in one request; there are three.
 const MOST_TYPES: usize = 16;
 
-/// Lists `root` and what is below it: one level; all of them with `recurse`, or as many as
-/// `recursion_depth` says.
+/// Lists `root` and the files below it: one level, all levels with `recurse`, or `recursion_depth` levels.
 pub(in crate::server) fn list(request: &api::ListRequest, sink: &Sink<api::FileInfo>) -> Flow {
     at_most("types", request.types.len(), MOST_TYPES)?;
     let root = absolute(&request.root);
@@ -88,12 +87,12 @@ fn failure(walk: &Walk, path: &Path, error: &io::Error) -> api::FileInfo {
     }
 }
 
-/// The wire has text; a byte that is none is shown as U+FFFD.
+/// A path as text; invalid UTF-8 becomes U+FFFD.
 pub(super) fn shown(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// Permissions and kind as the wire has them: the bits of Go's `io/fs.FileMode`.
+/// Permissions and file type in the wire format: the bits of Go's `io/fs.FileMode`.
 fn go_mode(mode: u32) -> u32 {
     let kind = match FileType::from_raw_mode(mode) {
         FileType::Directory => 1 << 31,
@@ -105,7 +104,7 @@ fn go_mode(mode: u32) -> u32 {
         FileType::RegularFile => 0,
         FileType::Unknown => 1 << 19,
     };
-    // The bits of chmod(2), and what they are called there.
+    // The special bits of chmod(2), and Go's bits for them.
     let special = [(0o4000, 1 << 23), (0o2000, 1 << 22), (0o1000, 1 << 20)]
         .iter()
         .filter(|(bit, _)| mode & bit != 0)
@@ -113,7 +112,7 @@ fn go_mode(mode: u32) -> u32 {
     mode & 0o777 | kind | special
 }
 
-/// The extended attributes; none where the file system has none, or they cannot be read.
+/// The extended attributes; empty if the file system has none, or they are unreadable.
 fn xattrs(path: &Path) -> Vec<api::Xattr> {
     let mut names = vec![0; LONGEST_XATTRS];
     let length = llistxattr(path, names.as_mut_slice()).unwrap_or_default();
@@ -134,7 +133,7 @@ fn xattrs(path: &Path) -> Vec<api::Xattr> {
         .collect()
 }
 
-/// The kernel's bound of a value and of the list of names (`XATTR_SIZE_MAX`, `XATTR_LIST_MAX`).
+/// Kernel limit in bytes of a value and of the list of names (`XATTR_SIZE_MAX`, `XATTR_LIST_MAX`).
 const LONGEST_XATTRS: usize = 65536;
 
 #[cfg(test)]

@@ -1,8 +1,7 @@
-//! The node's files: listed, measured, read, copied.
+//! The node's files: list, measure, read, copy.
 //!
-//! Paths are the node's own, from its root; `..` and links mean what they mean to the kernel, since whoever
-//! may call these methods may see every path. Roles are the limit: names and sizes for readers, contents
-//! for administrators (`corten_api::roles`).
+//! Paths start at the node's root. `..` and links work as in the kernel, because a caller of these methods may access
+//! every path. Roles are the limit: readers get names and sizes, administrators get contents (`corten_api::roles`).
 
 mod archive;
 mod content;
@@ -20,16 +19,16 @@ pub(super) use content::read;
 pub(super) use list::list;
 pub(super) use usage::usage;
 
-/// What a file that takes no room on any disk may claim as its size and be believed, in bytes. The kernel's
-/// image of the memory (`/proc/kcore`) claims 128 TiB.
+/// Limit in bytes of a credible size for a file without disk blocks. The kernel's image of memory (`/proc/kcore`)
+/// claims 128 TiB.
 const BELIEVED: u64 = 1 << 20;
 
-/// A path as the API has it: from the root, with or without a leading `/`.
+/// A path of the API, with or without a leading `/`.
 pub(super) fn absolute(path: &str) -> PathBuf {
     Path::new("/").join(path)
 }
 
-/// The status of a file that cannot be had; `field` is where the path came from.
+/// Status for a file error; `field` names the path's field in the request.
 pub(super) fn refused(field: &str, path: &Path, error: &io::Error) -> Status {
     let text = format!("{field}: {}: {error}", path.display());
     match error.kind() {

@@ -1,7 +1,7 @@
-//! DiskUsage: what files and directories add up to.
+//! DiskUsage: sizes of files and directory trees.
 //!
-//! Sizes are those files say of themselves (not the blocks they take), and a directory's is its own and
-//! that of all below it. Directories come after what is in them.
+//! Sizes are apparent sizes, not allocated blocks. A directory's size is its own plus that of everything below it. A
+//! directory follows its content.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
@@ -15,10 +15,10 @@ use super::{BELIEVED, absolute};
 use crate::server::request::at_most;
 use crate::server::stream::{Flow, Sink};
 
-/// Paths of one request: each may be the whole tree.
+/// Limit of paths in one request; each may be the whole tree.
 const MOST_PATHS: usize = 64;
 
-/// Measures every path, one after the other. One that is not there is said, and the others follow.
+/// Measures the paths one after the other. A missing path is reported, and the next ones follow.
 pub(in crate::server) fn usage(
     request: &api::DiskUsageRequest,
     sink: &Sink<api::DiskUsageInfo>,
@@ -34,7 +34,7 @@ pub(in crate::server) fn usage(
     Ok(())
 }
 
-/// A directory that was entered.
+/// A directory being summed up.
 struct Sum {
     path: PathBuf,
     size: u64,
@@ -83,8 +83,8 @@ fn measure(
     Ok(())
 }
 
-/// Files only with `all`; so many levels, of which the root is the first; at least `threshold` bytes, or at
-/// most, when it is negative.
+/// Filters: files only with `all`; at most `recursion_depth` levels, the root included; at least `threshold` bytes, or
+/// at most, if it is negative.
 fn is_wanted(request: &api::DiskUsageRequest, size: u64, depth: usize, is_directory: bool) -> bool {
     let levels = usize::try_from(request.recursion_depth).unwrap_or_default();
     let bound = request.threshold.unsigned_abs();

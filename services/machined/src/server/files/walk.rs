@@ -1,8 +1,7 @@
-//! A file tree, an entry at a time.
+//! Walks a file tree, one entry at a time.
 //!
-//! Memory is bounded by the depth of the tree, not by its size: of a directory at most [`RUN`] names are
-//! held. They come in alphabetical order where a directory has no more than that, and in sorted runs
-//! otherwise. Links are not followed, except the one the walk may begin with.
+//! Memory is bounded by the tree's depth, not its size: at most [`RUN`] names per directory are held. A directory with
+//! up to that many names is sorted, a larger one comes in sorted runs. Links are not followed, except at the root.
 
 use std::ffi::OsString;
 use std::fs::{self, Metadata, ReadDir};
@@ -10,35 +9,35 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::vec;
 
-/// Names of a directory held at a time.
+/// Limit of names held per directory.
 const RUN: usize = 8192;
 
-/// A file and where it is.
+/// A file of the walk.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) path: PathBuf,
-    /// Levels below the root, which is 0.
+    /// Depth below the root, which has depth 0.
     pub(super) depth: usize,
     pub(super) metadata: Metadata,
 }
 
-/// What a walk meets.
+/// A step of the walk.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// A file. What is in a directory follows.
+    /// A file. A directory's entries follow it.
     Entry(Entry),
-    /// A file that cannot be looked at, or a directory that cannot be read (to its end).
+    /// A file whose metadata is unreadable, or a directory that cannot be read completely.
     Failed(PathBuf, io::Error),
-    /// The end of the directory that was entered last and not left yet.
+    /// The end of the innermost open directory.
     Left,
 }
 
-/// The walk.
+/// State of the walk.
 #[derive(Debug)]
 pub(super) struct Walk {
     root: PathBuf,
     deepest: Option<usize>,
-    /// Met last, and to be entered next.
+    /// The directory to enter next.
     pending: Option<PathBuf>,
     first: Option<Metadata>,
     open: Vec<Directory>,
@@ -48,17 +47,17 @@ pub(super) struct Walk {
 struct Directory {
     path: PathBuf,
     names: vec::IntoIter<OsString>,
-    /// `None` when all its names have been read.
+    /// `None` after the last name was read.
     rest: Option<ReadDir>,
 }
 
 impl Walk {
-    /// Starts at `root`, and goes so many levels below it.
+    /// Starts at `root` and descends `deepest` levels.
     ///
     /// # Errors
-    /// When there is nothing.
+    /// If `root` does not exist.
     pub(super) fn new(root: &Path, deepest: Option<usize>) -> io::Result<Walk> {
-        // A link to nothing is shown as what it is.
+        // A dangling link is reported as a link.
         let first = fs::metadata(root).or_else(|_| fs::symlink_metadata(root))?;
         Ok(Walk {
             root: root.to_owned(),
@@ -69,7 +68,7 @@ impl Walk {
         })
     }
 
-    /// A path of the walk as seen from its root; the root itself is `.`, or its name if it is no directory.
+    /// An entry's path relative to the root. The root itself is `.`, or its name unless it is a directory.
     pub(super) fn relative(&self, entry: &Path, is_directory: bool) -> PathBuf {
         match entry.strip_prefix(&self.root) {
             Ok(rest) if !rest.as_os_str().is_empty() => rest.to_owned(),

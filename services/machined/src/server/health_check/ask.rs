@@ -1,4 +1,4 @@
-//! What a node says of itself, and what of it is not as it should be.
+//! Asks a node about its state and judges the answers.
 
 use std::error::Error as _;
 use std::sync::Arc;
@@ -33,21 +33,21 @@ use crate::certificates;
 use crate::node::Node;
 use crate::server::Paths;
 
-/// Nodes asked at once.
+/// Limit of nodes asked at once.
 const AT_ONCE: usize = 8;
-/// A node that answers takes milliseconds; one that is away is known to apid after 5 s.
+/// Timeout of a node's answer. A working node needs milliseconds; apid gives up on an unreachable one after 5 s.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long the certificate is good for that apid is shown. Another one is made at half of it, with a connection.
+/// Lifetime of the client certificate for apid. After half of it a new certificate and connection are made.
 const LIFETIME: Duration = Duration::from_secs(10 * 60);
-/// An answer, in bytes: a list of services with their histories is the largest.
+/// Size limit of an answer in bytes; a list of services with histories is the largest.
 const LARGEST_ANSWER: usize = 1 << 20;
 
-/// A node to be asked.
+/// A node to ask.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
-    /// This one, at its socket.
+    /// This node, through its socket.
     Itself,
-    /// Another one, which apid knows how to reach.
+    /// Another node, through apid.
     Other(String),
 }
 
@@ -56,31 +56,31 @@ pub(super) struct Asking {
     node: Arc<dyn Node>,
     paths: Paths,
     targets: Vec<Target>,
-    /// To this node's apid, when it was asked before.
+    /// Connection to this node's apid, opened on demand.
     way: Mutex<Option<Way>>,
 }
 
-/// A connection to apid, and what it was made by.
+/// A connection to apid, and the parameters it was made with.
 struct Way {
     channel: Channel,
-    /// The authority's certificate.
+    /// Certificate of the authority.
     authority: String,
     made: SystemTime,
 }
 
 impl Way {
-    /// Whether apid takes it for what it was: also the clock may have been set.
+    /// Whether apid still accepts the certificate. The clock may have been set back.
     fn is_good(&self, authority: &str, now: SystemTime) -> bool {
         let age = now.duration_since(self.made);
         self.authority == authority && age.is_ok_and(|age| age < LIFETIME / 2)
     }
 }
 
-/// Why a node does not pass a check.
+/// Reason why a node fails a check.
 #[derive(Debug)]
 struct Lack {
     why: String,
-    /// Not the node said so: the way to it is broken.
+    /// The failure is in the connection, not the node's answer.
     is_cut_off: bool,
 }
 
@@ -95,7 +95,7 @@ impl From<String> for Lack {
 
 impl From<Status> for Lack {
     fn from(status: Status) -> Lack {
-        // What came over the wire has no source; and apid says that it takes the certificate no more.
+        // A status from the wire has no source. Unauthenticated means that apid no longer accepts the certificate.
         let is_cut_off = status.source().is_some() || status.code() == Code::Unauthenticated;
         Lack {
             why: status.message().to_owned(),
@@ -114,7 +114,7 @@ impl Asking {
         }
     }
 
-    /// This node's apid: the connection of before, unless it broke or authorities were replaced.
+    /// Connects to this node's apid; reuses the connection unless it failed or the authority changed.
     async fn apid(&self) -> Result<Channel, String> {
         let config = self.node.config().ok_or("the node has no config")?;
         let authority = config.machine.ca.as_ref().map_or("", |ca| &*ca.crt);
@@ -133,7 +133,7 @@ impl Asking {
         Ok(channel)
     }
 
-    /// Shows apid a reader's certificate, made for it.
+    /// Connects with a new reader certificate.
     async fn connect(&self, config: &Document) -> Result<Channel, String> {
         let authority = certificates::signer(config)
             .map_err(|error| corten_resources::controller::with_causes(&error))?;
@@ -142,7 +142,7 @@ impl Asking {
             .map_err(|error| corten_resources::controller::with_causes(&error))?;
         let key = private_key_from_pem(reader.key.as_bytes())
             .map_err(|error| corten_resources::controller::with_causes(&error))?;
-        // By the only name that the library reads.
+        // The only PEM label that the library reads.
         let key = to_pem("PRIVATE KEY", key.secret_der());
         let tls = ClientTlsConfig::new()
             .ca_certificate(Certificate::from_pem(&authority.pem().crt))
@@ -210,7 +210,7 @@ impl Nodes for Asking {
     }
 }
 
-/// Whether a node passes a check; `name` when the call is to be handed on to it.
+/// Checks a node; `name` routes the call through apid.
 async fn ask(check: Check, channel: Channel, name: Option<String>) -> Result<(), Lack> {
     let machine = MachineServiceClient::new(channel.clone());
     let mut machine = machine.max_decoding_message_size(LARGEST_ANSWER);
@@ -237,7 +237,7 @@ async fn ask(check: Check, channel: Channel, name: Option<String>) -> Result<(),
             let kind = resource::<MachineType>(channel.clone(), MachineType::ID, name).await;
             let kind = match kind {
                 Err(lack) if lack.is_cut_off => return Err(lack),
-                // A node without a config is nothing yet; its boot says so.
+                // A node without a config has no type yet; its boot check reports that.
                 kind => kind.unwrap_or_default(),
             };
             let kind = MachineTypeSpec::decode(kind.as_slice());
@@ -258,7 +258,7 @@ async fn ask(check: Check, channel: Channel, name: Option<String>) -> Result<(),
     Ok(())
 }
 
-/// The message of a resource of a node, by its type and id.
+/// The protobuf spec of a node's resource, by type and id.
 async fn resource<S: Spec>(
     channel: Channel,
     id: &str,
@@ -290,7 +290,7 @@ fn without_member(lack: Lack) -> Lack {
     )
 }
 
-/// A reader's request; apid hands it on to the node that is named.
+/// A reader's request; with `node` apid forwards it to that node.
 fn asking<T>(message: T, node: Option<&str>) -> Result<Request<T>, String> {
     let mut request = Request::new(message);
     let fields = request.metadata_mut();

@@ -1,5 +1,5 @@
-//! What the cluster says of its nodes and of what every node needs. A control plane node asks it: a worker's kubelet may
-//! read no other node.
+//! Checks that ask the cluster about its nodes and add-ons. Only a control plane node asks: a worker's kubelet may not
+//! read other nodes.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use super::Check;
 use crate::controllers::kubernetes::access::of_node;
 use crate::node::Node;
 
-/// For all that one check asks.
+/// Timeout of all requests of one check.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// Where kube-proxy and CoreDNS run.
+/// Namespace of kube-proxy and CoreDNS.
 const NAMESPACE: &str = "kube-system";
 
-/// A check that one answer of the cluster is enough for.
+/// A check that one answer of the cluster settles.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum OfCluster {
     Ready,
@@ -37,7 +37,7 @@ impl OfCluster {
         }
     }
 
-    /// What the cluster lacks. A node that is not of the control plane, or has no Kubernetes, cannot say and passes.
+    /// Problems that the cluster reports. A worker, or a node without Kubernetes, passes.
     pub(super) async fn lacking(self, node: &dyn Node) -> Vec<String> {
         let config = node.config();
         let Some(config) = config.filter(|config| config.machine.kind.is_control_plane()) else {
@@ -91,7 +91,7 @@ fn cordoned(nodes: &[NodeReadiness]) -> Vec<String> {
     told.collect()
 }
 
-/// A cluster that runs another program in its place has none of that name, and passes.
+/// A cluster with a replacement for the program has no workload of that name, and passes.
 async fn pods(cluster: &Cluster, workload: Workload, name: &str) -> Result<Vec<String>, String> {
     let found = cluster.pods_of(workload, NAMESPACE, name).await;
     Ok(match found.map_err(|error| describe(&error))? {

@@ -1,13 +1,13 @@
-//! What of a node's answers is not as it should be.
+//! Judges a node's answers.
 
 use corten_api::machine as api;
 use corten_api::storage::Disk;
 use corten_api::talos::resource::definitions::runtime::{MachineStage, MachineStatusSpec};
 use corten_volumes::SMALLEST_EPHEMERAL;
 
-/// What the image boots in, in KiB, less what the kernel keeps for itself.
+/// Minimal memory of the image in KiB, less the kernel's share.
 const SMALLEST_MEMORY: u64 = 512 * 1024 * 4 / 5;
-/// What the boot partitions and STATE take of a disk, in bytes.
+/// Space of the boot partitions and STATE on a disk in bytes.
 const BESIDE_EPHEMERAL: u64 = 512 << 20;
 
 pub(super) fn memory(info: &api::MemInfo) -> Result<(), String> {
@@ -20,7 +20,7 @@ pub(super) fn memory(info: &api::MemInfo) -> Result<(), String> {
     ))
 }
 
-/// A node that was booted from a CD or the network is carried by no disk.
+/// A node booted from a CD or the network has no system disk, and passes.
 pub(super) fn disks(disks: &[Disk]) -> Result<(), String> {
     let smallest = SMALLEST_EPHEMERAL + BESIDE_EPHEMERAL;
     match disks.iter().find(|disk| disk.system_disk) {
@@ -43,7 +43,7 @@ pub(super) fn services(services: &[api::ServiceInfo]) -> Result<(), String> {
                 "{} is not healthy ({})",
                 service.id, health.last_message
             )),
-            // Nobody wants it yet, or any more; what the node cannot do without keeps it from being ready.
+            // The service is not needed now. An essential service would keep the node from being ready.
             "Initialized" | "Finished" | "Skipped" => None,
             state => Some(format!("{} is {state}", service.id)),
         }
@@ -161,7 +161,7 @@ mod tests {
         ] {
             assert_eq!(boot(&status(stage, ready)).unwrap_err(), why);
         }
-        // A message of a newer node, with a stage nobody knows yet.
+        // A status of a newer node with an unknown stage.
         let unknown = MachineStatusSpec {
             stage: 99,
             status: None,

@@ -1,7 +1,7 @@
-//! `cluster.ClusterService`: whether nodes are well, as far as this one can ask them.
+//! `cluster.ClusterService`: checks the health of nodes, as far as this node can ask them.
 //!
-//! The checks follow each other; each asks every node again and again until none lacks anything, and tells what
-//! changes meanwhile. It is a caller like others: in the role of a reader, of other nodes through this node's apid.
+//! The checks run in order. Each polls every node until all pass, and reports changes meanwhile. It acts as an ordinary
+//! caller with the reader role, and reaches other nodes through this node's apid.
 
 mod ask;
 mod cluster;
@@ -25,22 +25,22 @@ use super::{Paths, duration, is_host, stream};
 use crate::node::Node;
 use ask::{Asking, Target};
 
-/// Health checks at a time.
+/// Limit of concurrent health checks.
 const AT_A_TIME: usize = 16;
-/// Nodes of one, as many as apid takes.
+/// Limit of nodes in one health check, equal to apid's limit.
 const MOST_NODES: usize = 1024;
-/// Between one round of questions and the next.
+/// Pause between polls.
 const PAUSE: Duration = Duration::from_secs(2);
-/// What the reference's client asks for.
+/// Default timeout, the reference client's value.
 const USUAL_PATIENCE: Duration = Duration::from_secs(20 * 60);
 const LONGEST_PATIENCE: Duration = Duration::from_secs(24 * 60 * 60);
-/// Messages between the checks and the connection.
+/// Messages queued between the checks and the connection.
 const QUEUE: usize = 4;
-/// Of what nodes lack, as much is told at once: nodes, and characters of each.
+/// Limits of a report: number of nodes, and characters per node.
 const TOLD: usize = 8;
 const TOLD_EACH: usize = 200;
 
-/// What is checked, in this order; the words are the reference's where it has the check.
+/// The checks, in order. The names are the reference's where it has the check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Check {
     Apid,
@@ -85,9 +85,9 @@ impl Check {
     }
 }
 
-/// Who knows how the nodes are.
+/// Source of the nodes' states.
 trait Nodes: Send + Sync {
-    /// What those that do not pass a check lack, each with its name.
+    /// Problems of the nodes that fail a check, each with the node's name.
     fn lacking(&self, check: Check) -> impl Future<Output = Vec<String>> + Send;
 }
 
@@ -109,7 +109,7 @@ impl HealthChecks {
         }
     }
 
-    /// Who is asked: the nodes that are named, or this one.
+    /// The nodes to ask: the named ones, or this one.
     fn targets(&self, info: &ClusterInfo) -> Result<Vec<Target>, Status> {
         let named = [
             ("control_plane_nodes", &info.control_plane_nodes),
@@ -187,7 +187,7 @@ impl ClusterService for HealthChecks {
     }
 }
 
-/// Makes the checks, and ends the stream: with an error when they took too long.
+/// Runs the checks, and ends the stream with an error after the timeout.
 async fn checks(nodes: &impl Nodes, sender: &Sender, patience: Duration, pause: Duration) {
     let mut waiting = String::new();
     let ended = timeout(patience, pass(nodes, sender, pause, &mut waiting)).await;
@@ -200,7 +200,7 @@ async fn checks(nodes: &impl Nodes, sender: &Sender, patience: Duration, pause: 
     }
 }
 
-/// Returns when all checks have passed, or nobody listens; `waiting` is for what it waits, and why.
+/// Returns when all checks have passed. `waiting` describes the pending check and its problems.
 async fn pass(nodes: &impl Nodes, sender: &Sender, pause: Duration, waiting: &mut String) {
     for check in Check::ALL {
         let name = check.name();
@@ -222,7 +222,7 @@ async fn pass(nodes: &impl Nodes, sender: &Sender, pause: Duration, waiting: &mu
     }
 }
 
-/// Waits until the caller has room for it. When he is gone, what makes the checks is ended from outside.
+/// Sends a message; waits for room. If the caller disconnects, the task is cancelled from outside.
 async fn say(sender: &Sender, message: String) {
     let metadata = None;
     let _ = sender

@@ -1,5 +1,5 @@
-//! The order of the checks and what is told of them, with made-up nodes; and the way through apid, with a made-up
-//! apid that wants a reader's certificate.
+//! Order and messages of the checks with simulated nodes, and the connection through a simulated apid that requires a
+//! reader's certificate.
 
 use std::collections::{HashSet, VecDeque};
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ use crate::certificates;
 use crate::node::Apply;
 use crate::server::tests::{Remembering, config_text};
 
-/// What the nodes lack, round by round; then nothing more.
+/// Problems of the nodes per round; none after the last round.
 struct Scripted(Mutex<VecDeque<(Check, Vec<String>)>>);
 
 impl Nodes for Scripted {
@@ -132,7 +132,7 @@ fn health_check_timeout_is_bounded() {
     }
 }
 
-/// An apid that knows the node `n1` only, and keeps which it was asked for, and by which certificate.
+/// An apid that knows only the node `n1`, and records the requested nodes and the client certificates.
 #[derive(Clone, Default)]
 struct Apid(Arc<Mutex<Vec<Asked>>>);
 
@@ -140,7 +140,7 @@ struct Apid(Arc<Mutex<Vec<Asked>>>);
 type Asked = (String, Vec<u8>);
 
 impl Apid {
-    /// Who was asked for since the last look.
+    /// The requests since the last call of this function.
     fn asked(&self) -> Vec<Asked> {
         std::mem::take(&mut *self.0.lock().unwrap())
     }
@@ -165,7 +165,7 @@ impl MachineService for Apid {
     }
 }
 
-/// Serves for a node with this config.
+/// Serves as apid of a node with this config.
 async fn apid(document: &Document) -> (Apid, SocketAddr) {
     let ca = certificates::signer(document).unwrap();
     let names = ["127.0.0.1".to_owned()];
@@ -203,7 +203,7 @@ async fn other_nodes_are_queried_through_apid_with_the_reader_role() {
     let mut targets = others.to_vec();
     targets.push(Target::Itself);
     let asking = Asking::new(node.clone(), paths, targets);
-    // Without a config there is nothing to show.
+    // Without a config there is no certificate to show.
     let lacking = asking.lacking(Check::Apid).await;
     let itself = "this node: machined does not answer";
     let no_config = "the node has no config";
@@ -237,11 +237,11 @@ async fn connection_to_apid_is_kept_until_the_authority_changes() {
         let shown: HashSet<Vec<u8>> = asked.into_iter().map(|(_, shown)| shown).collect();
         shown
     };
-    // That a node is away is not the connection's.
+    // An unreachable node does not affect the connection to apid.
     let first = shown().await;
     assert_eq!(first.len(), 1);
     assert_eq!(shown().await, first);
-    // apid does not know this one, so that nobody is asked.
+    // apid does not accept this authority, so no node is asked.
     node.apply_config(other, Apply::Now).unwrap();
     assert!(shown().await.is_empty());
     node.apply_config(document, Apply::Now).unwrap();

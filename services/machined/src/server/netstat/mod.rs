@@ -17,12 +17,12 @@ use tonic::Status;
 use super::Paths;
 use super::request::at_most;
 
-/// Sockets in one answer; more of them would not fit a message.
+/// Limit of sockets in one answer; more would not fit a message.
 const MOST: usize = 100_000;
-/// Namespaces that are named in one request: each is entered by a thread of its own.
+/// Limit of named namespaces in one request; a thread enters each.
 const MOST_NAMES: usize = 1024;
 
-/// A table of `/proc/net`, and whether a request asks for it.
+/// A table of `/proc/net`, and whether a request selects it.
 type Table = (&'static str, fn(&L4proto) -> bool);
 
 const TABLES: [Table; 8] = [
@@ -36,7 +36,7 @@ const TABLES: [Table; 8] = [
     ("raw6", |asked| asked.raw6),
 ];
 
-/// Lists sockets. Who names no protocol means all of them, and who names no namespace the host's.
+/// Lists sockets. A request without protocols means all of them; one without namespaces means the host's.
 pub(super) fn netstat(
     paths: &Paths,
     request: &api::NetstatRequest,
@@ -54,7 +54,7 @@ pub(super) fn netstat(
             asked.is_some_and(|asked| asked.netns.contains(name))
         };
         let found = match found {
-            // Its container ended while the others were looked at.
+            // The namespace's container ended meanwhile.
             Err(error)
                 if namespace.as_ref().is_some_and(|name| !is_named(name)) && is_gone(&error) =>
             {
@@ -91,7 +91,7 @@ pub(super) fn netstat(
     })
 }
 
-/// Whether a name of a namespace leads to none: there is no such name, or nothing is mounted there any more.
+/// Whether the namespace does not exist: the name is missing, or no longer a mount point.
 fn is_gone(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -106,7 +106,7 @@ fn tables(asked: Option<&L4proto>) -> Vec<&'static str> {
     wanted.map(|(name, _)| *name).collect()
 }
 
-/// The namespaces asked for, each once; the host's is `None`.
+/// The requested namespaces, without duplicates; `None` is the host's.
 fn namespaces(paths: &Paths, asked: Option<&NetNs>) -> Result<Vec<Option<String>>, Status> {
     let Some(asked) = asked else {
         return Ok(vec![None]);
@@ -114,7 +114,7 @@ fn namespaces(paths: &Paths, asked: Option<&NetNs>) -> Result<Vec<Option<String>
     at_most("netns", asked.netns.len(), MOST_NAMES)?;
     let mut names = asked.netns.clone();
     if asked.allnetns {
-        // Without a container that has one, the directory is not there.
+        // The directory exists only if a container has a namespace.
         let there = fs::read_dir(&paths.netns).into_iter().flatten().flatten();
         names.extend(there.map(|entry| entry.file_name().to_string_lossy().into_owned()));
     }
@@ -132,12 +132,12 @@ fn namespaces(paths: &Paths, asked: Option<&NetNs>) -> Result<Vec<Option<String>
         .collect())
 }
 
-/// One step of a path, not to leave the directory of namespaces.
+/// Whether the name is a single path component, so that it cannot leave the directory.
 fn is_name(name: &str) -> bool {
     !matches!(name, "" | "." | "..") && !name.contains(['/', '\0'])
 }
 
-/// The sockets of the calling thread's network namespace.
+/// Sockets of the calling thread's network namespace.
 fn sockets(
     proc: &Path,
     tables: &[&'static str],
@@ -147,7 +147,7 @@ fn sockets(
     for name in tables {
         let file = match File::open(proc.join("thread-self/net").join(name)) {
             Ok(file) => file,
-            // A kernel without this protocol.
+            // The kernel lacks this protocol.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error),
         };
@@ -162,7 +162,7 @@ fn sockets(
     Ok(records)
 }
 
-/// A namespace is a thread's, so one of its own enters it, and ends.
+/// Reads the sockets of a namespace on a temporary thread, because entering changes the thread's namespace.
 fn inside(
     paths: &Paths,
     name: &str,
@@ -183,7 +183,7 @@ fn inside(
     })
 }
 
-/// A socket listens when it has no peer.
+/// A socket without a peer counts as listening.
 fn is_wanted(filter: Filter, record: &api::ConnectRecord) -> bool {
     let listens = record.remoteport == 0;
     match filter {
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn namespace_removed_during_the_listing_is_left_out() {
         let directory = tempfile::tempdir().unwrap();
-        // What is left of a name before and after it is removed.
+        // Remains of a name before and after its removal.
         fs::write(directory.path().join("unmounted"), "").unwrap();
         std::os::unix::fs::symlink("nowhere", directory.path().join("removed")).unwrap();
         let paths = Paths {
@@ -234,7 +234,7 @@ mod tests {
         let found = asked(&[]).unwrap();
         let of_host = |record: &api::ConnectRecord| record.netns.is_empty();
         assert!(found.messages[0].connectrecord.iter().all(of_host));
-        // Who names one is told.
+        // A request for a named namespace reports the error.
         for name in ["unmounted", "removed"] {
             let refused = asked(&[name]).unwrap_err();
             assert!(refused.message().contains(name), "{refused}");

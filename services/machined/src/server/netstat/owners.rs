@@ -1,4 +1,4 @@
-//! Which process has which socket.
+//! Finds the processes that own sockets.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -7,8 +7,8 @@ use corten_api::machine as api;
 use corten_api::machine::connect_record::Process;
 use procfs::process::{self, FDTarget, all_processes_with_root};
 
-/// Names the owner of every socket that has one. Of several, it is the oldest: the others have the socket from
-/// it, be it only between fork and exec. A process may end while it is looked at.
+/// Sets the owner of every socket. If several processes share one, the oldest counts: the others inherited it, if only
+/// between fork and exec. A process may end meanwhile.
 pub(super) fn name(proc: &Path, records: &mut [api::ConnectRecord]) {
     let mut wanted: HashMap<u64, Vec<usize>> = HashMap::new();
     for (at, record) in records
@@ -18,7 +18,7 @@ pub(super) fn name(proc: &Path, records: &mut [api::ConnectRecord]) {
     {
         wanted.entry(record.inode).or_default().push(at);
     }
-    // Numbers begin again when they are used up: the lowest is not always the oldest.
+    // Process ids wrap around, so the lowest is not always the oldest.
     let mut processes: Vec<_> = all_processes_with_root(proc)
         .into_iter()
         .flatten()
@@ -62,13 +62,13 @@ mod tests {
         let proc = tempfile::tempdir().unwrap();
         let own = fs::read_to_string("/proc/self/stat").unwrap();
         let (_, own) = own.rsplit_once(") ").unwrap();
-        // The numbers began again between the two; only the second has the other socket.
+        // The process ids wrapped around between the two; only the second owns the other socket.
         for (pid, began, sockets) in [(300, 100, &[77][..]), (5, 900, &[77, 78])] {
             let directory = proc.path().join(pid.to_string());
             fs::create_dir_all(directory.join("fd")).unwrap();
             let mut fields: Vec<_> = own.split(' ').collect();
             let began = began.to_string();
-            // starttime is the 22nd, and the state the third (proc_pid_stat(5)).
+            // starttime is field 22, and the state is field 3 (proc_pid_stat(5)).
             fields[22 - 3] = &began;
             let stat = format!("{pid} (of {pid}) {}", fields.join(" "));
             fs::write(directory.join("stat"), stat).unwrap();

@@ -1,5 +1,5 @@
-//! A table of sockets as `/proc/net/tcp` and its siblings have it (kernel: Documentation/networking/
-//! proc_net_tcp.rst; the columns are the same for every protocol here).
+//! Parses a socket table such as `/proc/net/tcp` (kernel: Documentation/networking/proc_net_tcp.rst). All protocols
+//! here have the same columns.
 
 use std::io::{self, BufRead as _, BufReader, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -7,10 +7,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use corten_api::machine as api;
 use corten_api::machine::connect_record::{State, TimerActive};
 
-/// Longer lines are not the kernel's.
+/// Length limit of a line in bytes; the kernel's lines are shorter.
 const LINE: u64 = 1024;
 
-/// Adds the wanted sockets of a table, until there are more than `most`. A line that is none is left out.
+/// Adds the wanted sockets of a table, until there are more than `most`. Skips malformed lines.
 pub(super) fn read(
     protocol: &str,
     table: impl Read,
@@ -20,7 +20,7 @@ pub(super) fn read(
 ) -> io::Result<()> {
     let mut table = BufReader::new(table);
     let mut line = String::new();
-    // The first line names the columns, and is no socket.
+    // The first line has the column names and does not parse as a socket.
     while records.len() <= most {
         line.clear();
         if table.by_ref().take(LINE).read_line(&mut line)? == 0 {
@@ -45,7 +45,7 @@ fn parse(protocol: &str, line: &str) -> Option<api::ConnectRecord> {
     let timeout = fields.next()?.parse().ok()?;
     let inode = fields.next()?.parse().ok()?;
     let reference = fields.next()?.parse().ok()?;
-    // Zeros, or a hash, for who may not know the kernel's addresses.
+    // Zeros or a hash for readers that may not see kernel addresses.
     let pointer = u64::from_str_radix(fields.next()?, 16).ok()?;
     Some(api::ConnectRecord {
         l4proto: protocol.to_owned(),
@@ -73,8 +73,7 @@ fn parse(protocol: &str, line: &str) -> Option<api::ConnectRecord> {
     })
 }
 
-/// The wire's numbers are the kernel's (include/net/tcp_states.h); 12 is a connection whose handshake is not
-/// over, like 3.
+/// The wire uses the kernel's numbers (include/net/tcp_states.h). 12 is an incomplete handshake, like 3.
 fn state(number: u32) -> State {
     match number {
         12 => State::SynRecv,
@@ -85,7 +84,7 @@ fn state(number: u32) -> State {
     }
 }
 
-/// An address, as words in this machine's byte order, and a port.
+/// Parses an address, in 32-bit words of host byte order, and a port.
 fn endpoint(field: &str) -> Option<(IpAddr, u32)> {
     let (address, port) = field.split_once(':')?;
     let port = u32::from_str_radix(port, 16).ok()?;

@@ -1,4 +1,4 @@
-//! Who may call, and what is not answered.
+//! Authorization, request limits, and missing methods.
 
 use corten_api::machine as api;
 use corten_api::machine::lifecycle_service_client::LifecycleServiceClient;
@@ -77,7 +77,7 @@ async fn roles_are_checked_on_the_socket() {
     );
 }
 
-/// So much of a request is in memory, for as long as its caller takes to send the rest.
+/// A request is in memory for as long as its caller takes to send it, so its length is limited.
 #[tokio::test]
 async fn hostile_requests_are_as_long_as_their_method_takes_and_no_longer() {
     let World {
@@ -89,7 +89,7 @@ async fn hostile_requests_are_as_long_as_their_method_takes_and_no_longer() {
         id: "x".repeat(length),
         ..Default::default()
     };
-    // No log of that name, but a request that is read.
+    // The log does not exist, but the request is read.
     let longest = client.logs(named(SMALL - 4)).await.unwrap_err();
     assert_eq!(longest.code(), Code::Unavailable, "{longest:?}");
     for length in [SMALL, 4 * SMALL] {
@@ -97,7 +97,7 @@ async fn hostile_requests_are_as_long_as_their_method_takes_and_no_longer() {
         assert_eq!(refused.code(), Code::ResourceExhausted, "{refused:?}");
         assert!(refused.message().contains("64 KiB"), "{refused:?}");
     }
-    // What is little on the wire and much in memory.
+    // A request that is small on the wire but large in memory.
     let paths = vec![String::new(); 1 << 20];
     let usage = api::DiskUsageRequest {
         paths,
@@ -105,7 +105,7 @@ async fn hostile_requests_are_as_long_as_their_method_takes_and_no_longer() {
     };
     let refused = client.disk_usage(usage).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted, "{refused:?}");
-    // A config may be longer, and META's values.
+    // A config and META's values may be longer.
     let config = api::ApplyConfigurationRequest {
         data: vec![b'#'; 8 * SMALL],
         ..Default::default()

@@ -1,4 +1,4 @@
-//! What ends the boot.
+//! Actions that end the boot.
 
 use corten_api::machine as api;
 use corten_api::machine::reboot_request::Mode;
@@ -9,7 +9,7 @@ use tonic::{Code, Request};
 use super::{wipe, world};
 use crate::node::{Action, Reset};
 
-/// As `wipe::put_disks` describes it.
+/// The disk of `wipe::put_disks`.
 fn vdb() -> Target {
     Target::Disk(Disk::new("vdb", wipe::number("vdb")))
 }

@@ -114,7 +114,7 @@ async fn modes_reach_the_node_and_a_dry_run_does_not() {
     let tries = [60, 300].map(|seconds| Apply::Try(Duration::from_secs(seconds)));
     assert_eq!(applied, [Apply::Now, Apply::Staged, tries[0], tries[1]]);
 
-    // What the node would refuse, a dry run refuses.
+    // A dry run refuses what the node would refuse.
     let mut impossible = applying(&good.replace("first", "impossible"), Mode::Auto);
     impossible.dry_run = true;
     let refused = world
@@ -169,7 +169,7 @@ async fn a_config_whose_caller_hangs_up_is_applied_before_the_next_one() {
     meet().await.unwrap();
     call.abort();
     assert!(call.await.unwrap_err().is_cancelled());
-    // That he is gone has come through when calls behind it on the same connection are answered.
+    // Calls after the cancellation on the same connection prove that the cancellation has arrived.
     for _ in 0..10 {
         world.client.service_list(()).await.unwrap();
     }

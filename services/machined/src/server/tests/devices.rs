@@ -59,7 +59,7 @@ async fn disks_are_listed_and_the_system_disk_is_marked() {
     assert_eq!(disks[0].size, 1 << 30);
 }
 
-/// A time server on this machine whose clock says the same, always.
+/// A local time server with a fixed time.
 async fn time_server(seconds_since_1900: u32) -> String {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = socket.local_addr().unwrap();

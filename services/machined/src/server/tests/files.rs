@@ -215,7 +215,7 @@ async fn a_file_is_read_whole() {
     symlink("large", tree.path().join("to-large")).unwrap();
     let through_link = tree.path().join("to-large");
     assert_eq!(read(&mut client, &through_link).await.unwrap(), content);
-    // The kernel's own files say that they are empty.
+    // The kernel's files report size zero.
     let booted = read(&mut client, Path::new("/proc/sys/kernel/random/boot_id")).await;
     assert_eq!(booted.unwrap().len(), 37);
 }
@@ -259,7 +259,7 @@ async fn copied(
     }
 }
 
-/// Name, kind and content of what is in an archive.
+/// Name, type and content of each archive entry.
 fn unpacked(archive: &[u8]) -> Vec<(String, tar::EntryType, Vec<u8>)> {
     let mut archive = tar::Archive::new(GzDecoder::new(archive));
     let entries = archive.entries().unwrap().map(|entry| {
@@ -300,10 +300,10 @@ async fn a_tree_is_copied_as_an_archive() {
     let a = archive.entries().unwrap().next().unwrap().unwrap();
     assert_eq!(a.header().mode().unwrap(), 0o640);
 
-    // One file is copied under its name.
+    // A single file is copied under its name.
     let (archive, _) = copied(&mut client, &tree.path().join("a")).await;
     assert_eq!(unpacked(&archive)[0].0, "a");
-    // So is the file a link leads to, as most of those in /etc do.
+    // The target of a link is copied, too; most links in /etc lead to files.
     symlink("a", tree.path().join("to-a")).unwrap();
     let (archive, end) = copied(&mut client, &tree.path().join("to-a")).await;
     assert!(end.is_none(), "{end:?}");
@@ -319,13 +319,13 @@ async fn kernel_files_are_copied_and_unreadable_files_are_named() {
     let boot_id = entries.iter().find(|(name, ..)| name == "boot_id").unwrap();
     assert_eq!(boot_id.2.len(), 37);
     assert!(end.is_none(), "{end:?}");
-    // One of these can only be written.
+    // One of these files is write-only.
     let (archive, end) = copied(&mut client, Path::new("/proc/sys/net/ipv4/route")).await;
     assert!(end.is_none(), "{end:?}");
     let entries = unpacked(&archive);
     let flush = entries.iter().find(|(name, ..)| name == "flush").unwrap();
     assert_eq!(flush.2, b"");
-    // All of it is a hole: nobody can tell it from the kernel's endless files.
+    // A file that is one hole looks like the kernel's endless files.
     let hole = File::create(tree.path().join("b/hole")).unwrap();
     hole.set_len(1 << 47)
         .unwrap_or_else(|_| hole.set_len(1 << 40).unwrap());
@@ -351,7 +351,7 @@ async fn slow_reader_holds_few_frames_and_leaks_nothing() {
     let refused = client.read(request.clone()).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted);
     drop(streams);
-    // Their threads end when they find out; until then a caller is refused.
+    // Their threads end when they notice; until then callers are refused.
     let served = async {
         while client.read(request.clone()).await.is_err() {
             tokio::task::yield_now().await;
@@ -360,7 +360,7 @@ async fn slow_reader_holds_few_frames_and_leaks_nothing() {
     timeout(DEADLINE, served).await.unwrap();
 }
 
-/// On machined's own number of threads.
+/// With machined's number of threads.
 #[test]
 fn slow_readers_do_not_block_other_callers() {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
@@ -414,7 +414,7 @@ async fn file_systems_are_measured() {
     let reply = client.statfs(request("/")).await.unwrap().into_inner();
     assert!(reply.size > 0 && reply.used + reply.available <= reply.size);
     assert_eq!(reply.inodes, reply.inodes_used + reply.inodes_free);
-    // As everywhere: from the root, with or without a slash.
+    // As everywhere, the leading slash is optional.
     let same = client.statfs(request("proc")).await.unwrap().into_inner();
     assert_eq!(same.size, 0);
     let refused = client.statfs(request("/no/such")).await.unwrap_err();

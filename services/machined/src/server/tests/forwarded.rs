@@ -1,4 +1,4 @@
-//! What a caller gets whose call another node has handed on.
+//! Results of calls that another node forwarded.
 
 use std::future::Future;
 
@@ -35,7 +35,7 @@ fn configured(more: &str) -> World {
     world
 }
 
-/// As apid says that a call came by another node.
+/// Marks a call as forwarded, like apid.
 fn forwarded<B>(body: B) -> Request<B> {
     let mut request = Request::new(body);
     let node = tonic::metadata::MetadataValue::from_bytes(b"the node's certificate");
@@ -60,7 +60,7 @@ fn config_of_node() -> cosi::GetRequest {
     }
 }
 
-/// Each call that would give a secret, and its outcome.
+/// Each call that would return a secret, and its result.
 async fn secrets(
     world: &World,
     path: &str,

@@ -1,4 +1,4 @@
-//! The health check over the wire: this node, asked at its own socket.
+//! The health check of this node over its own socket.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tonic::Code;
 use super::{DEADLINE, Remembering, World, config_text, world};
 use crate::node::{Apply, Node as _};
 
-/// Health checks at a time.
+/// Limit of concurrent health checks.
 const AT_A_TIME: usize = 16;
 
 fn be(node: &Arc<Remembering>, stage: &'static str) {
@@ -57,7 +57,7 @@ async fn healthy_node_passes_the_health_check() {
     let world = world();
     be(&world.node, "running");
     let mut client = ClusterServiceClient::new(world.channel.clone());
-    // By no name, and by those it has.
+    // Without a name, and by its own names.
     for request in [
         HealthCheckRequest::default(),
         asking(&["cp-1"], &["10.0.2.15"]),
@@ -118,7 +118,7 @@ async fn invalid_node_names_are_refused_with_their_field() {
             Code::InvalidArgument,
             "more than 1024",
         ),
-        // It has no config yet, and so nothing to show to others.
+        // The node has no config yet, and so no certificate to show.
         (
             asking(&[], &["10.0.0.9"]),
             Code::FailedPrecondition,
@@ -134,7 +134,7 @@ async fn invalid_node_names_are_refused_with_their_field() {
 #[tokio::test]
 async fn concurrent_health_checks_are_bounded_and_a_hang_up_frees_a_slot() {
     let world: World = world();
-    // Nobody answers for the other node: these go on.
+    // The other node never answers, so the checks keep running.
     let document = Document::parse(config_text().as_bytes()).unwrap();
     world.node.apply_config(document, Apply::Now).unwrap();
     let mut client = ClusterServiceClient::new(world.channel.clone());

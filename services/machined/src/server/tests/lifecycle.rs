@@ -1,4 +1,4 @@
-//! Versions of the node.
+//! Upgrades and rollbacks.
 
 use corten_api::common::{ContainerdInstance, ContainerdNamespace};
 use corten_api::machine as api;
@@ -10,7 +10,7 @@ use tonic::Code;
 use super::{World, world};
 use crate::node::{Action, Upgrade};
 
-/// Everything that the call answers.
+/// All messages of the answer.
 async fn upgrade(world: &World, image: &str) -> Vec<Part> {
     let request = api::LifecycleServiceUpgradeRequest {
         containerd: Some(ContainerdInstance {

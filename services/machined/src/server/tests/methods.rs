@@ -1,4 +1,4 @@
-//! The list of methods: docs/api.md is what the server does.
+//! The list of methods: docs/api.md matches the server.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -15,7 +15,7 @@ use super::{World, config_text, set_time, world};
 use crate::node::{Apply, Node as _};
 use crate::server::absent::{ABSENT, sentence};
 
-/// What a method answers to a request without a field.
+/// A method's answer to an empty request.
 async fn answer(world: &World, path: &'static str) -> Result<(), Status> {
     let mut client = Grpc::new(world.channel.clone());
     client.ready().await.unwrap();
@@ -53,13 +53,13 @@ async fn every_method_is_answered_or_names_what_it_waits_for() {
     }
 }
 
-/// Resources are read only: these methods are refused to everybody.
+/// Whether the method writes resources, which all callers are refused.
 fn writes_resources(path: &str) -> bool {
     let method = path.strip_prefix("/cosi.resource.State/");
     method.is_some_and(|method| !["Get", "List", "Watch"].contains(&method))
 }
 
-/// The role's name, and whether only a node without a config lets it pass.
+/// The role's name, marked if only a node without a config allows it.
 fn role(method: &Method, role: Role) -> String {
     let condition = if allows(method.path, &[role], false) {
         ""
@@ -88,7 +88,7 @@ fn table() -> String {
     table
 }
 
-/// `UPDATE=1 cargo test -p machined methods` writes it anew.
+/// `UPDATE=1 cargo test -p machined methods` writes the list.
 #[test]
 fn methods_page_matches_the_server() {
     const MARK: &str = "<!-- Below: written by `UPDATE=1 cargo test -p machined methods`. -->\n";

@@ -1,4 +1,4 @@
-//! The server on a real socket, with a node that only remembers.
+//! The server on a real socket, with a node that only records.
 
 mod access;
 mod actions;
@@ -46,7 +46,7 @@ use crate::node::{
     SubmitError, Upgrade,
 };
 
-/// A test that waits for so long waits for what does not come.
+/// Timeout of a test.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
@@ -54,17 +54,17 @@ pub(super) struct Remembering {
     config: Mutex<Option<Document>>,
     applied: Mutex<Vec<Apply>>,
     actions: Mutex<Vec<Action>>,
-    /// Who asked for them.
+    /// Initiators of the actions.
     actors: Mutex<Vec<Actor>>,
     controls: Mutex<Vec<(String, Control)>>,
     wipes: Mutex<Vec<DeviceWipe>>,
     audited: Mutex<Vec<String>>,
     upgrades: Mutex<Vec<Upgrade>>,
-    /// Somebody began a cluster.
+    /// The last bootstrap call.
     pub(super) begun: Mutex<Option<Begin>>,
-    /// Applying the next config begins when another one comes here, and ends when he comes again.
+    /// Applying the next config waits here twice for the test: when it begins and before it ends.
     slow: Mutex<Option<Arc<Barrier>>>,
-    /// Who asks for the services meets a bug.
+    /// Makes the list of services panic.
     has_a_bug: AtomicBool,
     store: Store,
     events: Events,
@@ -90,7 +90,7 @@ impl Node for Remembering {
         tell: mpsc::Sender<String>,
     ) -> BoxFuture<'_, Result<String, SubmitError>> {
         Box::pin(async move {
-            // The older call has nobody who listens.
+            // The older method has no receiver of messages.
             let _ = tell.send("taking it".to_owned()).await;
             let ended = match upgrade.image.as_str() {
                 "broken" => Err(SubmitError::Failed("the disk is full".to_owned())),
@@ -179,7 +179,7 @@ impl Node for Remembering {
         Ok(())
     }
 
-    /// Done at once, but for a service that does not end.
+    /// Completes at once, except for a service that never ends.
     fn control(
         &self,
         service: &str,
@@ -217,7 +217,7 @@ impl Node for Remembering {
 
 pub(super) struct World {
     directory: TempDir,
-    /// Where the server looks for network namespaces; it is not there.
+    /// The server's directory of network namespaces; it does not exist.
     netns: PathBuf,
     pub(super) node: Arc<Remembering>,
     pub(super) channel: Channel,
@@ -225,7 +225,7 @@ pub(super) struct World {
 }
 
 impl World {
-    /// A connection of its own: what nobody reads on one holds up all else on it.
+    /// A new connection: an unread stream blocks the others of its connection.
     fn another_connection(&self) -> Channel {
         connection(self.directory.path().join(SOCKET))
     }
@@ -266,7 +266,7 @@ pub(super) fn world() -> World {
     }
 }
 
-/// A control plane node's.
+/// A control plane node's config.
 pub(super) fn config_text() -> String {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
@@ -278,7 +278,7 @@ pub(super) fn config_text() -> String {
     )
 }
 
-/// Makes the time known, or not.
+/// Sets whether the time is synchronized.
 fn set_time(node: &Remembering, synced: bool) {
     let status = TimeStatus {
         synced,

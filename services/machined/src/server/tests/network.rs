@@ -40,7 +40,7 @@ async fn sockets_are_listed_with_their_owners() {
         netns: None,
     };
     let listens = sockets(&mut client, request(Filter::Listening, true)).await;
-    // Other tests have sockets too, and a number of a port may be in use more than once.
+    // Other tests have sockets, too, and a port number may be in use more than once.
     let is_ours = |s: &&api::ConnectRecord| (s.localport, &*s.localip) == (port, "127.0.0.1");
     let found = listens.iter().find(is_ours).unwrap();
     assert_eq!((found.state(), &*found.l4proto), (State::Listen, "tcp"));
@@ -84,7 +84,7 @@ async fn missing_network_namespace_is_named() {
     assert_eq!(refused.unwrap_err().code(), Code::InvalidArgument);
 }
 
-/// The sockets of another namespace, where there is the right to make one, which is told otherwise.
+/// The sockets of another namespace; skipped without the privilege to create one.
 #[tokio::test]
 async fn sockets_of_another_network_namespace_are_listed() {
     let mut world = world();
@@ -104,7 +104,7 @@ async fn sockets_of_another_network_namespace_are_listed() {
             nix::unistd::gettid()
         );
         std::os::unix::fs::symlink(own, link).unwrap();
-        // Its loopback is down: any address will do.
+        // Its loopback interface is down, so bind to any address.
         let listener = TcpListener::bind("0.0.0.0:0").unwrap();
         sender.send(listener.local_addr().unwrap().port()).unwrap();
         let _ = wait.recv();
@@ -157,7 +157,7 @@ async fn packets_are_captured_as_a_file() {
     let mut file = header[24..].to_vec();
     let marker = b"captured";
     let is_there = |file: &[u8]| file.windows(8).position(|part| part == marker);
-    // The kernel leaves packets out when other tests send more than can be taken: it is sent until it is seen.
+    // The kernel drops packets when other tests send too many, so send until the packet is seen.
     let mut sending = interval(Duration::from_millis(20));
     let read = async {
         while is_there(&file).is_none_or(|at| file.len() < at + 18) {
@@ -170,7 +170,7 @@ async fn packets_are_captured_as_a_file() {
         }
     };
     timeout(DEADLINE, read).await.unwrap();
-    // Its record: 16 bytes, then Ethernet, IPv4 and UDP headers of 42, and 18 bytes of content.
+    // The record: 16 bytes, then 42 bytes of Ethernet, IPv4 and UDP headers, and 18 bytes of content.
     let at = is_there(&file).unwrap() - 42;
     let number = |at: usize| u32::from_ne_bytes(file[at..at + 4].try_into().unwrap());
     assert_eq!((number(at - 8), number(at - 4)), (60, 542));

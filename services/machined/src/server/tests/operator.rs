@@ -1,4 +1,4 @@
-//! Credentials and the cluster's beginning over the wire.
+//! Credentials and bootstrap over the wire.
 
 use std::fs;
 use std::time::{Duration, SystemTime};
@@ -101,7 +101,7 @@ async fn bootstrap_names_its_missing_preconditions() {
     assert!(text.contains("cluster.etcd.ca"), "{text}");
     let mut world = configured(&(config_text() + &etcd()));
     set_time(&world.node, true);
-    // What etcd left makes the node a member.
+    // Existing etcd data makes the node a member.
     let data = world.directory.path().join("etcd");
     fs::create_dir_all(data.join("member")).unwrap();
     let (code, text) = bootstrap(&mut world).await;
@@ -112,7 +112,7 @@ async fn bootstrap_names_its_missing_preconditions() {
     let begun = world.client.bootstrap(api::BootstrapRequest::default());
     begun.await.unwrap();
     assert_eq!(*world.node.begun.lock().unwrap(), Some(Begin::Empty));
-    // Of a snapshot only when there is one.
+    // A recovery needs a snapshot.
     let from_snapshot = api::BootstrapRequest {
         recover_etcd: true,
         recover_skip_hash_check: true,
@@ -139,7 +139,7 @@ async fn bootstrap_waits_for_the_time_with_a_timeout() {
         refused.message().starts_with("time is not in sync yet"),
         "{refused}"
     );
-    // It becomes known while somebody waits.
+    // The time becomes synchronized while the call waits.
     let (begun, ()) = tokio::join!(bootstrap(DEADLINE), async {
         tokio::task::yield_now().await;
         let status = TimeStatus {

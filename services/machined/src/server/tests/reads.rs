@@ -1,4 +1,4 @@
-//! What is read of the machine, and the services.
+//! Views of the machine and its services.
 
 use super::{World, world};
 

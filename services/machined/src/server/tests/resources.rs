@@ -166,7 +166,7 @@ fn watching(options: api::WatchOptions) -> api::WatchRequest {
     }
 }
 
-/// The next frame with something in it: type, version, bookmark.
+/// The next non-empty frame: type, version, bookmark.
 async fn next(stream: &mut Streaming<api::WatchResponse>) -> (EventType, String, Option<Vec<u8>>) {
     let frame = stream.message().await.unwrap().unwrap();
     let [event] = frame.event.as_slice() else {

@@ -50,7 +50,7 @@ async fn control_of_system_services_is_refused() {
         ("kubelet", Code::FailedPrecondition),
         ("nosuch", Code::NotFound),
         ("", Code::NotFound),
-        // Accepted, and then everything ended.
+        // Accepted, but then the node ended.
         ("ext-lost", Code::Unavailable),
     ] {
         let request = api::ServiceStopRequest { id: id.to_owned() };
@@ -61,7 +61,7 @@ async fn control_of_system_services_is_refused() {
     assert_eq!(controls, [("ext-lost".to_owned(), Control::Stop)]);
 }
 
-/// With the hook of machined, in a process that it could end.
+/// With machined's panic hook, in a process that the hook could end.
 #[test]
 fn panicking_call_is_answered_and_affects_no_other_call() {
     let test = "server::tests::services::panicking_call_is_answered_and_affects_no_other_call";
@@ -79,7 +79,7 @@ fn panicking_call_is_answered_and_affects_no_other_call() {
                 let bug = world.client.service_list(()).await.unwrap_err();
                 assert_eq!(bug.code(), Code::Internal);
                 assert!(bug.message().contains("a bug of machined"), "{bug}");
-                // In a thread that may block; as often as there are such threads.
+                // On a blocking thread, once per such thread.
                 for _ in 0..BLOCKING_THREADS {
                     let config = config_text().replace("hostname: first", "hostname: buggy");
                     let request = api::ApplyConfigurationRequest {

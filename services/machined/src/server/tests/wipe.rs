@@ -1,4 +1,4 @@
-//! Which disks and partitions may be wiped.
+//! The disks and partitions that may be wiped.
 
 use corten_api::machine as machine_api;
 use corten_api::machine::reset_request::WipeMode;
@@ -14,9 +14,8 @@ use tonic::Code;
 use super::{World, world};
 use crate::node::Node as _;
 
-/// The node's disk vda, with what it starts from, STATE, and a partition nobody uses; vdb with one partition and
-/// a name of its own; vdc, of which dm-0 is made; vdd, on which a volume is open as dm-1; vdr, which is read-only;
-/// a CD drive.
+/// Disks: the node's vda with boot partitions, STATE and an unused partition; vdb with one partition and a symlink;
+/// vdc, a part of dm-0; vdd with an open volume dm-1; vdr, read-only; a CD drive.
 pub(super) fn put_disks(world: &World) {
     for name in ["vda", "vdb", "vdc", "vdd", "vdr", "sr0", "vdz"] {
         put_device(world, name, "", 0, "", &[]);
@@ -46,7 +45,7 @@ pub(super) fn put_disks(world: &World) {
         };
         put(world, id, status);
     }
-    // One that is not there yet says no place.
+    // A volume that does not exist yet has no location.
     put(world, "EPHEMERAL", VolumeStatus::default());
     let system = SystemDisk {
         disk_id: "vda".to_owned(),
@@ -55,7 +54,7 @@ pub(super) fn put_disks(world: &World) {
     put(world, SystemDisk::ID, system);
 }
 
-/// The kernel's number of a disk, by its name or a partition's.
+/// The kernel's sequence number of a disk, by its name or a partition's.
 pub(super) fn number(device: &str) -> u64 {
     device.as_bytes().get(2).map_or(0, |byte| u64::from(*byte))
 }
@@ -177,7 +176,7 @@ async fn device_in_use_is_named_and_nothing_is_wiped() {
         assert!(refused.message().contains(why), "{device}: {refused}");
     }
     assert!(world.node.wipes.lock().unwrap().is_empty());
-    // The node itself knows what the resources do not.
+    // The node knows uses that the resources do not show.
     let busy = ask(&world, vec![asked("vdz")]).await.unwrap_err();
     assert_eq!(busy.code(), Code::FailedPrecondition);
 }
@@ -283,7 +282,7 @@ async fn reset_wipes_other_unused_disks() {
         );
     }
     assert!(world.node.actions.lock().unwrap().is_empty());
-    // A volume on it is unmounted first; and a disk may be named by what does not change.
+    // A volume on the disk is unmounted first. A disk may be named by a stable link.
     let by_id = request("/dev/disk/by-id/the-vdd");
     world.client.reset(by_id).await.unwrap();
     assert_eq!(world.node.actions.lock().unwrap().len(), 1);
@@ -297,7 +296,7 @@ async fn anonymous_caller_skips_no_check_and_wipes_no_volume_of_a_node() {
     let mut refused = async |descriptor: api::BlockDeviceWipeDescriptor| {
         let devices = vec![descriptor];
         let mut request = tonic::Request::new(api::BlockDeviceWipeRequest { devices });
-        // In maintenance anybody is a reader.
+        // In maintenance mode every caller is a reader.
         let role = corten_api::metadata::ROLE;
         request
             .metadata_mut()
