@@ -96,7 +96,7 @@ fn read(directory: &Path, name: &str) -> String {
 
 #[test]
 #[ignore = "make test-vm"]
-fn from_a_server_with_a_patch_in_the_parameters() {
+fn config_comes_from_a_server_with_a_patch_in_the_parameters() {
     let directory = tempfile::tempdir().unwrap();
     generate_config(directory.path());
     let config = std::fs::read(directory.path().join("controlplane.yaml")).unwrap();
@@ -116,7 +116,7 @@ fn from_a_server_with_a_patch_in_the_parameters() {
 
 #[test]
 #[ignore = "make test-vm"]
-fn from_a_volume_beside_it() {
+fn config_comes_from_a_volume() {
     let directory = tempfile::tempdir().unwrap();
     generate_config(directory.path());
     let config = read(directory.path(), "controlplane.yaml");
@@ -128,7 +128,7 @@ fn from_a_volume_beside_it() {
 
 #[test]
 #[ignore = "make test-vm"]
-fn from_a_volume_that_appears_late() {
+fn config_comes_from_a_volume_that_appears_late() {
     let directory = tempfile::tempdir().unwrap();
     generate_config(directory.path());
     let config = read(directory.path(), "controlplane.yaml");
@@ -161,7 +161,7 @@ ethernets:
 
 #[test]
 #[ignore = "make test-vm"]
-fn network_and_name_come_from_a_seed() {
+fn network_and_host_name_come_from_a_nocloud_seed() {
     let directory = tempfile::tempdir().unwrap();
     generate_config(directory.path());
     let files = [
@@ -197,7 +197,7 @@ fn network_and_name_come_from_a_seed() {
 
 #[test]
 #[ignore = "make test-vm"]
-fn from_the_parameters_alone_when_there_is_no_volume() {
+fn config_comes_from_the_parameters_without_a_volume() {
     let directory = tempfile::tempdir().unwrap();
     generate_config(directory.path());
     let whole = read(directory.path(), "controlplane.yaml");

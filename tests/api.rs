@@ -18,7 +18,7 @@ const SERVICES: [&str; 6] = [
 
 #[test]
 #[ignore = "make test-vm"]
-fn every_read_shows_the_node_as_it_is() {
+fn every_read_call_shows_the_state_of_the_node() {
     let dir = workspace::target().join("vm/api-initramfs");
     let node = Node::start("api", |m| chaos::add(m, &dir));
     node.configure();

@@ -65,7 +65,7 @@ fn forbidden(found: &BTreeMap<String, BTreeSet<String>>, table: &[(&str, &[&str]
 }
 
 #[test]
-fn dependencies_point_one_way() {
+fn crate_dependencies_follow_the_allowed_edges() {
     let found = edges(&metadata());
     assert_eq!(forbidden(&found, EDGES), Vec::<String>::new());
     let gone: Vec<_> = EDGES
@@ -76,7 +76,7 @@ fn dependencies_point_one_way() {
 }
 
 #[test]
-fn what_is_for_tests_is_linked_by_nothing_else() {
+fn test_crate_is_a_dev_dependency_only() {
     let metadata = metadata();
     let packages = members(&metadata).into_iter();
     let uses = packages.flat_map(|package| {
@@ -153,7 +153,7 @@ fn every_crate_root_opens_with_its_contract() {
 }
 
 #[test]
-fn a_header_must_say_all_four() {
+fn crate_header_must_have_all_four_parts() {
     assert_eq!(
         header_lacks("//! Owns: x. Never does: y.\nfn a() {}\n"),
         ["talks to", "on a laptop"]
@@ -188,7 +188,7 @@ fn unsafe_lines(source: &str) -> Vec<usize> {
 }
 
 #[test]
-fn unsafe_code_has_one_home() {
+fn unsafe_code_is_in_one_crate_only() {
     let mut wrong = Vec::new();
     let mut seen = 0;
     for path in workspace::tracked() {
@@ -215,7 +215,7 @@ fn unsafe_code_has_one_home() {
 }
 
 #[test]
-fn unsafe_is_found_where_it_counts() {
+fn unsafe_is_found_in_code_only() {
     assert_eq!(unsafe_lines("fn a() {\n unsafe { b() }\n}"), [2]);
     assert_eq!(unsafe_lines("#![allow(unsafe_code)]"), [1]);
     assert!(
@@ -224,7 +224,7 @@ fn unsafe_is_found_where_it_counts() {
 }
 
 #[test]
-fn every_crate_takes_the_workspace_lints() {
+fn every_crate_uses_the_workspace_lints() {
     let metadata = metadata();
     for package in members(&metadata) {
         let manifest = fs::read_to_string(&package.manifest_path).unwrap();

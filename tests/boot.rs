@@ -34,7 +34,7 @@ fn raw_bios() {
 
 #[test]
 #[ignore = "make test-vm"]
-fn without_a_source_of_random_numbers() {
+fn boots_without_a_source_of_random_numbers() {
     let disk = Disk::raw(images::image(".raw"));
     let shape = |m: qemu::Machine| m.firmware(Firmware::Uefi).disk(disk).randomless();
     answers(&Node::start("boot-randomless", shape));
@@ -78,14 +78,14 @@ fn iso_as_usb_stick_bios() {
 
 #[test]
 #[ignore = "make test-vm"]
-fn network() {
+fn boots_from_the_network() {
     let (served, file) = images::network();
     answers(&Node::start("boot-pxe", |m| m.netboot(served, file)));
 }
 
 #[test]
 #[ignore = "make test-vm"]
-fn kernel_directly() {
+fn boots_the_kernel_directly() {
     let boot = images::direct();
     answers(&Node::start("boot-direct", |m| m.direct(boot)));
 }
@@ -96,7 +96,7 @@ const LARGEST: u64 = 48_000_000;
 
 #[test]
 #[ignore = "make test-vm"]
-fn what_is_loaded_is_small() {
+fn kernel_and_initramfs_stay_within_the_size_limit() {
     let boot = images::direct();
     let files = std::iter::once(boot.kernel).chain(boot.initrd);
     let sizes: Vec<u64> = files

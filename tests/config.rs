@@ -12,7 +12,7 @@ const TRY: Duration = Duration::from_secs(90);
 
 #[test]
 #[ignore = "make test-vm"]
-fn a_tried_config_is_taken_back() {
+fn tried_config_is_reverted() {
     let boot = images::direct();
     let node = Node::start("config", |m| m.direct(boot));
     node.configure();
@@ -50,7 +50,7 @@ const WRONG: &str = "192.0.2.77/24";
 
 #[test]
 #[ignore = "make test-vm"]
-fn a_tried_network_nobody_reaches_is_taken_back() {
+fn tried_unreachable_network_is_reverted() {
     let boot = images::direct();
     let node = Node::start("config-network", |m| m.direct(boot));
     node.configure();

@@ -16,7 +16,7 @@ fn until_listening(node: &Node, wanted: bool) {
 
 #[test]
 #[ignore = "make test-vm"]
-fn it_starts_anew_with_the_parts_of_the_config_and_without_them() {
+fn containerd_restarts_when_config_parts_are_added_and_removed() {
     let disk = NodeDisk::new("containerd", 4);
     let node = disk.start(|machine| machine);
     node.configure();
@@ -68,7 +68,7 @@ fn address(shown: &str, number: &str) -> Option<String> {
 
 #[test]
 #[ignore = "make test-vm"]
-fn a_device_keeps_its_driver_when_the_other_does_not_take_it_or_the_node_lies_on_it() {
+fn device_keeps_its_driver_if_the_rebind_fails_or_the_node_depends_on_it() {
     // Intel 6300ESB; virtio block devices, transitional and modern.
     const WATCHDOG: &str = "0x25ab";
     const DISKS: [&str; 2] = ["0x1042", "0x1001"];

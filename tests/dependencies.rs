@@ -50,7 +50,7 @@ fn name(license: &LicenseReq) -> String {
 }
 
 #[test]
-fn every_license_is_an_allowed_one_and_every_allowed_one_is_needed() {
+fn every_license_is_allowed_and_every_allowed_license_is_used() {
     let allowed = allowed();
     let mut used = BTreeSet::new();
     let mut refused = Vec::new();

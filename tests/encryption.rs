@@ -48,7 +48,7 @@ fn encrypted(node: &Node) -> f64 {
 
 #[test]
 #[ignore = "make test-vm"]
-fn volumes_are_encrypted_and_opened_again() {
+fn volumes_are_encrypted_and_reopened() {
     let disk = NodeDisk::new("encrypted", 4);
     let node = disk.start(|machine| machine.uuid(UUID));
     node.configure();

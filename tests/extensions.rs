@@ -143,7 +143,7 @@ fn its_container_is_shown(node: &Node) {
 
 #[test]
 #[ignore = "make test-vm"]
-fn extensions_of_the_config_are_loaded_and_let_go() {
+fn extensions_of_the_config_are_loaded_and_unloaded() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
     let hello = archive(&at("hello.tar"), "hello", None);
@@ -269,7 +269,7 @@ fn image_cache(directory: &Path, image: &Image, digest: &str) -> Vec<u8> {
 
 #[test]
 #[ignore = "make test-vm"]
-fn an_extension_comes_from_the_image_cache() {
+fn extension_is_loaded_from_the_image_cache() {
     let directory = tempfile::tempdir().unwrap();
     let (image, digest) = image("hello");
     let disk = NodeDisk::new("image-cache", 4);
@@ -355,7 +355,7 @@ fn mirror(image: &Image, login: &'static str) -> u16 {
 
 #[test]
 #[ignore = "make test-vm"]
-fn an_extension_comes_from_a_mirror_that_wants_a_password() {
+fn extension_is_loaded_from_a_mirror_with_a_password() {
     let (image, digest) = image("hello");
     let port = mirror(&image, "node:secret");
     let disk = NodeDisk::new("mirror", 4);

@@ -49,7 +49,7 @@ fn holds_the_raw_disk(format: &str, image: &Path) {
 
 #[test]
 #[ignore = "make test-vm"]
-fn every_format_of_the_architecture_can_be_looked_into() {
+fn every_format_of_the_architecture_can_be_inspected() {
     let arch = images::builder_arch();
     for output in Output::of(arch) {
         let found = inspect::inspect(&images::image(output.suffix())).unwrap();
@@ -167,7 +167,7 @@ fn the_installer_is_an_oci_archive_with_the_same_unified_kernel_image() {
 
 #[test]
 #[ignore = "make test-vm"]
-fn the_checksums_are_those_of_the_images() {
+fn checksums_match_the_images() {
     let (directory, sums) = (images::directory(), images::image(".SHA256SUMS"));
     let arguments = ["--check", "--strict", "--quiet", text(&sums)];
     tool("sha256sum", &arguments, &directory);

@@ -52,7 +52,7 @@ fn until(node: &Node, call: &[&str], text: &str, is_there: bool) -> String {
 
 #[test]
 #[ignore = "make test-vm"]
-fn a_disk_and_a_card_come_and_go() {
+fn hotplugged_disk_and_network_card_appear_and_disappear() {
     let node =
         NodeDisk::new("hotplug", 4).start(|machine| machine.firmware(Firmware::Uefi).sockets(2));
     node.configure();
@@ -93,7 +93,7 @@ fn a_disk_and_a_card_come_and_go() {
 
 #[test]
 #[ignore = "make test-vm"]
-fn a_disk_of_another_node_changes_nothing() {
+fn disk_of_another_node_is_not_used() {
     let disk = NodeDisk::new("stranger", 4);
     let node = disk.start(|machine| machine.firmware(Firmware::Uefi).sockets(1));
     node.configure();
@@ -161,7 +161,7 @@ const LENGTH: u64 = 64 << 20;
 
 #[test]
 #[ignore = "make test-vm"]
-fn a_disk_that_does_not_answer_holds_up_no_other() {
+fn unresponsive_disk_does_not_block_other_disks() {
     let disk = NodeDisk::new("slow-disk", 4);
     let node = disk.start(|machine| machine.firmware(Firmware::Uefi).sockets(2));
     node.configure();

@@ -92,7 +92,7 @@ fn apply(node: &Node, file: &Path) {
 
 #[test]
 #[ignore = "make test-vm"]
-fn a_worker_joins_by_the_token_and_not_without() {
+fn worker_joins_only_with_the_token() {
     let sockets = tempfile::tempdir().unwrap();
     let control_plane = control_plane(sockets.path());
     let (admin, configs) = (control_plane.admin(), control_plane.configs());

@@ -13,7 +13,7 @@ const HUNG: Duration = Duration::from_secs(120);
 
 #[test]
 #[ignore = "make test-vm"]
-fn parameters_are_set_and_set_back() {
+fn kernel_parameters_are_set_and_restored() {
     let dir = workspace::target().join("vm/kernel-initramfs");
     let node = Node::start("kernel", |m| chaos::add(m, &dir));
     node.configure();

@@ -129,7 +129,7 @@ fn start(name: &str, memory: u32, shape: impl FnOnce(Machine) -> Machine) -> Nod
 
 #[test]
 #[ignore = "make test-kubernetes"]
-fn one_node_becomes_a_cluster_offline_and_is_restored_from_a_snapshot() {
+fn single_node_cluster_starts_offline_and_is_restored_from_a_snapshot() {
     let node = start("kubernetes", 4096, |machine| machine.forward(PORT, 6443));
     let patch = format!("@{}", workspace::root().join("qemu/cluster.yaml").display());
     let more = ["--kubernetes-images", "bundled", "--config-patch", &patch];
@@ -285,7 +285,7 @@ fn first_of_segment() -> (Node, Cluster) {
 
 #[test]
 #[ignore = "make test-kubernetes"]
-fn a_worker_joins_by_its_config() {
+fn worker_joins_the_cluster_with_its_config() {
     let (first, cluster) = first_of_segment();
     let worker = node_of_segment(2, 2048).with_configs(first.configs().to_owned());
     take_in(&worker, first.configs(), "worker.yaml", 2);
@@ -310,7 +310,7 @@ fn a_worker_joins_by_its_config() {
 
 #[test]
 #[ignore = "make test-kubernetes"]
-fn a_control_plane_node_joins_by_its_config_and_leaves_etcd_by_a_reset() {
+fn control_plane_node_joins_with_its_config_and_a_reset_removes_it_from_etcd() {
     let (first, cluster) = first_of_segment();
     let admin = first.admin();
     let until_voters = |count: usize| {

@@ -36,7 +36,7 @@ fn said<'a>(last: &'a Value, field: &str) -> &'a str {
 
 #[test]
 #[ignore = "make test-vm"]
-fn the_end_of_a_boot_is_known_in_the_next() {
+fn end_of_a_boot_is_known_to_the_next_boot() {
     let disk = NodeDisk::new("last-stop", 4);
     // The kernel's last messages go to UEFI variables.
     let node = disk.start(|machine| machine.firmware(Firmware::Uefi));
@@ -133,7 +133,7 @@ fn was_cut_off(node: &Node) {
 
 #[test]
 #[ignore = "make test-vm"]
-fn a_boot_that_is_cut_off_before_its_last_phase_is_known() {
+fn boot_cut_off_before_its_last_phase_is_known_to_the_next_boot() {
     let disk = NodeDisk::new("last-stop-early", 4);
     // That address does not answer: the boot waits in its second phase of three, forever.
     let start = || {
@@ -158,7 +158,7 @@ fn a_boot_that_is_cut_off_before_its_last_phase_is_known() {
 
 #[test]
 #[ignore = "make test-vm"]
-fn a_processor_that_stays_in_the_kernel_is_recorded() {
+fn soft_lockup_is_recorded() {
     let node = node_with_variables("soft-lockup");
     let log = words_of_a_lockup(&node, lockup::stays_in_the_kernel);
     assert!(log.contains("BUG: soft lockup - CPU#"), "{log}");
@@ -168,7 +168,7 @@ fn a_processor_that_stays_in_the_kernel_is_recorded() {
 
 #[test]
 #[ignore = "make test-vm"]
-fn a_processor_that_takes_no_interrupts_is_recorded() {
+fn hard_lockup_is_recorded() {
     let node = node_with_variables("hard-lockup");
     // Another processor may wait for the locked-up one, and be reported in its place.
     let recorded = (0..TRIES).any(|_| {

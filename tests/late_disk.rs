@@ -66,7 +66,7 @@ fn serves_its_owner_alone(node: &Node, stranger: Stranger) {
 
 #[test]
 #[ignore = "make test-vm"]
-fn disk_behind_a_driver_module_is_mounted_before_any_stranger_is_answered() {
+fn disk_behind_a_driver_module_is_mounted_before_any_anonymous_answer() {
     let disk = owned("late-module");
     let node = Node::start("late-module", |machine| {
         machine.direct(images::direct()).sockets(1)
@@ -87,7 +87,7 @@ fn disk_behind_a_driver_module_is_mounted_before_any_stranger_is_answered() {
 
 #[test]
 #[ignore = "make test-vm"]
-fn disk_that_comes_back_after_the_start_is_waited_for() {
+fn disk_that_returns_after_the_boot_is_waited_for() {
     let disk = owned("late-stick");
     let raw = disk.to_raw();
     let node = Node::start("late-stick", |machine| {

@@ -7,7 +7,7 @@ use tests::node::{Node, SOON};
 
 #[test]
 #[ignore = "make test-vm"]
-fn config_by_api_makes_the_node_its_owners() {
+fn config_applied_over_the_api_sets_the_owner() {
     let boot = images::direct();
     let node = Node::start("maintenance", |m| m.direct(boot));
     node.wait_maintenance();

@@ -12,7 +12,7 @@ const ABSENT: &str = "30";
 
 #[test]
 #[ignore = "make test-vm"]
-fn a_module_comes_when_the_kernel_asks_for_it() {
+fn module_is_loaded_when_the_kernel_requests_it() {
     let dir = workspace::target().join("vm/modules-initramfs");
     let node = Node::start("modules", |m| chaos::add(m, &dir));
     node.wait_maintenance();

@@ -97,7 +97,7 @@ fn has_row(node: &Node, kind: &str, cells: &[&str]) {
 
 #[test]
 #[ignore = "make test-vm"]
-fn the_kernels_parameter_takes_the_place_of_dhcp() {
+fn ip_kernel_parameter_replaces_dhcp() {
     let mut boot = images::direct();
     boot.append = format!("{} {STATIC}", boot.append);
     let node = Node::start("static-ip", |m| m.direct(boot));
@@ -110,7 +110,7 @@ fn the_kernels_parameter_takes_the_place_of_dhcp() {
 
 #[test]
 #[ignore = "make test-vm"]
-fn bond_vlan_and_bridge_come_and_go_with_the_config() {
+fn bond_vlan_and_bridge_are_created_and_removed_with_the_config() {
     let boot = images::direct();
     let node = Node::start("links", |m| m.direct(boot));
     node.configure();

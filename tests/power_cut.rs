@@ -49,7 +49,7 @@ fn volumes_are_mounted(node: &Node) {
 
 #[test]
 #[ignore = "make test-vm"]
-fn during_the_first_boot() {
+fn node_survives_a_power_cut_during_the_first_boot() {
     let mut moments = Moments::new();
     for _ in 0..CUTS {
         let disk = NodeDisk::new("power-cut", 4);
@@ -69,7 +69,7 @@ fn during_the_first_boot() {
 
 #[test]
 #[ignore = "make test-vm"]
-fn while_a_config_is_written() {
+fn node_survives_a_power_cut_while_a_config_is_written() {
     let mut moments = Moments::new();
     let disk = NodeDisk::new("power-cut-config", 4);
     let mut node = disk.start(direct);

@@ -27,7 +27,7 @@ fn text(path: &Path) -> String {
 }
 
 #[test]
-fn files_can_be_read_in_one_sitting() {
+fn source_files_stay_below_the_line_limits() {
     let mut wrong = Vec::new();
     for path in sources("rs") {
         let source = text(&path);
@@ -99,7 +99,7 @@ fn hosts_are_found_in_apt_sources() {
 }
 
 #[test]
-fn nothing_of_the_machine_it_was_written_on() {
+fn repository_has_no_build_machine_paths_or_hosts() {
     // Split so that this file does not contain them.
     let mut words: Vec<String> = [
         ("/wo", "rk/"),

@@ -21,7 +21,7 @@ fn refused(node: &Node, arguments: &[&str], why: &str) {
 
 #[test]
 #[ignore = "make test-vm"]
-fn a_reset_leaves_nothing_of_the_node() {
+fn reset_leaves_no_node_data() {
     let other = workspace::target().join("vm").join("reset-other.raw");
     let full = vec![0xa5; OTHER_MIB << 20];
     std::fs::create_dir_all(other.parent().expect("a directory")).expect("a directory");

@@ -18,7 +18,7 @@ fn says(node: &Node, client: &Client, of: &[&str], told: &[&str]) {
 
 #[test]
 #[ignore = "make test-vm"]
-fn a_node_tells_how_it_serves_what_it_found_and_when_it_trims() {
+fn resources_show_api_services_devices_and_trim_times() {
     let node = NodeDisk::new("resources", 4).start(|machine| machine);
     node.wait_maintenance();
     let nobody = node.insecure();

@@ -87,7 +87,7 @@ fn files() -> Vec<File> {
 
 #[test]
 #[ignore = "make test-vm"]
-fn only_listed_programs_and_no_interpreter() {
+fn root_file_system_has_only_listed_programs_and_no_interpreter() {
     let files = files();
     let found: Vec<&File> = files
         .iter()
@@ -112,7 +112,7 @@ fn only_listed_programs_and_no_interpreter() {
 
 #[test]
 #[ignore = "make test-vm"]
-fn nothing_set_id_and_nothing_everybody_may_write() {
+fn root_file_system_has_no_set_id_or_world_writable_files() {
     for file in files() {
         let set_id = file.mode.contains(['s', 'S', 't', 'T']);
         let open = !file.mode.starts_with('l') && file.mode.chars().nth(8) == Some('w');
@@ -126,7 +126,7 @@ fn nothing_set_id_and_nothing_everybody_may_write() {
 
 #[test]
 #[ignore = "make test-vm"]
-fn the_image_is_the_golden_listing() {
+fn root_file_system_matches_the_golden_listing() {
     let golden = fs::read_to_string(
         workspace::root().join(format!("rootfs/golden/{}.txt", images::arch().name())),
     )
@@ -148,7 +148,7 @@ fn the_image_is_the_golden_listing() {
 }
 
 #[test]
-fn lines_of_unsquashfs_are_read() {
+fn unsquashfs_lines_are_parsed() {
     let link = parse("lrwxrwxrwx 0/0                 7 1970-01-01 00:00 /bin -> usr/bin").unwrap();
     assert_eq!(link.golden_line(), "lrwxrwxrwx 0:0 /bin -> usr/bin");
     let file = parse("-rwxr-xr-x 0/0           1234567 2026-01-01 12:34 /usr/bin/a b").unwrap();

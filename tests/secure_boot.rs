@@ -77,7 +77,7 @@ fn kernel(disk: &Path) -> Vec<u8> {
 
 #[test]
 #[ignore = "make test-vm"]
-fn a_machine_without_keys_gets_those_on_the_disk_and_starts_what_they_signed() {
+fn machine_without_keys_enrols_those_of_the_disk_and_boots_the_signed_image() {
     let node = start("secure-boot", &disk_that_enrols("secure-boot"));
     enrolled(&node);
     node.configure();
@@ -175,7 +175,7 @@ fn the_image_is_not_started_with_the_initramfs_of_a_foreign_loader_entry() {
 /// beside an image.
 #[test]
 #[ignore = "make test-vm"]
-fn what_lies_beside_the_image_changes_nothing() {
+fn files_beside_the_image_change_nothing() {
     const ADDED: &str = "corten.foreign=yes";
     let disk = disk_that_enrols("secure-boot-beside");
     let dir = workspace::target().join("vm/secure-boot-beside");

@@ -8,7 +8,7 @@ use tests::{images, workspace};
 
 #[test]
 #[ignore = "make test-vm"]
-fn power_button_without_a_config() {
+fn power_button_shuts_down_a_node_without_a_config() {
     let boot = images::direct();
     let node = Node::start("power-button", |m| m.direct(boot));
     node.wait_maintenance();
@@ -21,7 +21,7 @@ fn power_button_without_a_config() {
 
 #[test]
 #[ignore = "make test-vm"]
-fn ctrl_alt_del_without_a_config() {
+fn ctrl_alt_del_reboots_a_node_without_a_config() {
     let boot = images::direct();
     let node = Node::start("ctrl-alt-del", |m| m.direct(boot));
     node.wait_maintenance();
@@ -35,7 +35,7 @@ fn ctrl_alt_del_without_a_config() {
 
 #[test]
 #[ignore = "make test-vm"]
-fn a_signal_to_process_one() {
+fn sigterm_to_process_one_shuts_the_node_down() {
     const SIGTERM: u8 = 15;
     let dir = workspace::target().join("vm/sigterm-initramfs");
     let node = Node::start("sigterm", |m| chaos::add(m, &dir));

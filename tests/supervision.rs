@@ -22,7 +22,7 @@ fn start(name: &str) -> Node {
 
 #[test]
 #[ignore = "make test-vm"]
-fn a_killed_daemon_comes_back() {
+fn killed_daemon_restarts() {
     let node = start("supervision");
     let mut agent = Agent::connect(&node.vm);
     for name in DAEMONS {
@@ -39,7 +39,7 @@ fn a_killed_daemon_comes_back() {
 
 #[test]
 #[ignore = "make test-vm"]
-fn storms_do_not_hurt_process_one() {
+fn kills_and_orphans_do_not_stop_process_one() {
     let node = start("storms");
     let mut agent = Agent::connect(&node.vm);
     let boot = agent.run(BOOT_ID);
@@ -114,7 +114,7 @@ fn number(text: &str) -> Result<u32, String> {
 
 #[test]
 #[ignore = "make test-vm"]
-fn restarts_leave_nothing_open_in_process_one() {
+fn restarts_leak_no_descriptors_in_process_one() {
     let node = start("restarts");
     let mut agent = Agent::connect(&node.vm);
     let mut kill = |times: u32| {

@@ -52,7 +52,7 @@ fn until(node: &Node, what: &str, patience: Duration, holds: impl Fn() -> Result
 
 #[test]
 #[ignore = "make test-vm"]
-fn the_clock_is_set_steered_and_jumps_only_when_told_twice() {
+fn clock_is_set_and_steered_and_steps_only_after_confirmation() {
     let busy = TimeServer::busy();
     let server = TimeServer::ahead(HOUR);
     let node = NodeDisk::new("time", 4).start(|machine| machine);
@@ -91,7 +91,7 @@ fn the_clock_is_set_steered_and_jumps_only_when_told_twice() {
 
 #[test]
 #[ignore = "make test-vm"]
-fn a_clock_that_is_behind_is_raised_to_the_images_date_and_later_to_what_the_node_knew() {
+fn late_clock_is_raised_to_the_image_date_and_to_the_known_time() {
     let raised = "the clock was behind the image's date";
     let known = "the clock was behind the last time this node knew";
     let disk = NodeDisk::new("time-behind", 4);

@@ -59,7 +59,7 @@ fn device(sys: &Path, path: &str, subsystem: &str, files: &[(&str, &str)]) {
 
 #[test]
 #[ignore = "make test-vm"]
-fn debians_rule_files_are_read_to_the_last_key() {
+fn every_key_of_the_debian_rule_files_is_read() {
     let root = unpacked();
     let output = udevd(&["--check"], &root.path().join(RULES));
     let text = String::from_utf8(output.stdout).unwrap();
@@ -71,7 +71,7 @@ fn debians_rule_files_are_read_to_the_last_key() {
 
 #[test]
 #[ignore = "make test-vm"]
-fn debians_rule_files_do_what_they_say() {
+fn debian_rule_files_create_their_links() {
     let root = unpacked();
     let sys = tempfile::tempdir().unwrap();
     let disk = "devices/pci0000:00/0000:00:05.0/virtio2/block/vda";

@@ -87,7 +87,7 @@ fn upgrade(admin: &Client, name: &str, limit: Duration) -> Result<String, String
 
 #[test]
 #[ignore = "make test-upgrade"]
-fn a_node_goes_to_another_version_and_back_by_one_call_each() {
+fn node_upgrades_and_rolls_back_with_one_call_each() {
     let node = node("upgrade");
     let admin = node.admin();
     upgrade(&admin, "next", UPGRADE).expect("an upgrade");
@@ -103,7 +103,7 @@ fn a_node_goes_to_another_version_and_back_by_one_call_each() {
 
 #[test]
 #[ignore = "make test-upgrade"]
-fn a_version_whose_kernel_panics_is_left_after_its_tries() {
+fn version_with_a_panicking_kernel_is_left_after_its_tries() {
     let node = node("upgrade-panics");
     let admin = node.admin();
     let why = upgrade(&admin, "panics", UPGRADE).expect_err("the version does not stay");
@@ -113,7 +113,7 @@ fn a_version_whose_kernel_panics_is_left_after_its_tries() {
 
 #[test]
 #[ignore = "make test-upgrade"]
-fn a_version_that_cannot_read_the_nodes_volumes_is_left_when_its_time_is_over() {
+fn version_that_cannot_read_the_volumes_is_left_after_a_timeout() {
     let node = node("upgrade-blind");
     let admin = node.admin();
     let why = upgrade(&admin, "blind", LEFT).expect_err("the version does not stay");

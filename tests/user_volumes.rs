@@ -232,7 +232,7 @@ fn a_whole_disk_is_wiped_and_made_anew(node: &Node, serial: &str) {
 
 #[test]
 #[ignore = "make test-vm"]
-fn volumes_of_users_are_made_and_found_again_and_others_left_alone() {
+fn user_volumes_are_created_found_again_and_foreign_disks_untouched() {
     let node_disk = NodeDisk::new("user-volumes", 4);
     let data = disk("user-volumes-data.raw", 3 * GIB, 0, &[]);
     // Offset of ext4's magic number in the superblock.

@@ -73,7 +73,7 @@ fn documents(text: &str) -> Result<Vec<Value>, serde_json::Error> {
 
 #[test]
 #[ignore = "make test-vm"]
-fn verbs_that_look_are_answered_by_a_node() {
+fn read_verbs_are_answered_by_a_node() {
     let boot = images::direct();
     let node = Node::start("verbs", |m| m.direct(boot));
     node.configure();
@@ -196,7 +196,7 @@ fn swappiness(node: &Node) -> String {
 
 #[test]
 #[ignore = "make test-vm"]
-fn verbs_that_act_are_done_by_a_node() {
+fn action_verbs_are_carried_out_by_a_node() {
     let disk = NodeDisk::new("verbs-act", 4);
     let node = disk.start(|machine| machine);
     node.configure();

@@ -24,7 +24,7 @@ fn mounted(node: &Node, target: &str) -> f64 {
 
 #[test]
 #[ignore = "make test-vm"]
-fn volumes_are_made_kept_and_grown() {
+fn volumes_are_created_kept_and_grown() {
     let disk = NodeDisk::new("volumes", 4);
     let node = disk.start(|machine| machine);
     node.configure();

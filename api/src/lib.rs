@@ -108,7 +108,7 @@ mod tests {
     use prost::Message as _;
 
     #[test]
-    fn the_tag_is_a_semantic_version_of_the_line_clients_know() {
+    fn version_tag_is_a_semantic_version_of_the_compatible_release() {
         let tag = super::version_tag();
         let (core, build) = tag.split_once('+').unwrap();
         assert_eq!(core, "v1.14.0");
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn field_numbers_are_those_on_the_wire() {
+    fn memory_response_encodes_with_the_wire_field_numbers() {
         let memory = super::machine::Memory {
             metadata: None,
             meminfo: Some(super::machine::MemInfo {

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_hidden_and_the_rest_stays() {
+    fn secret_kernel_parameters_are_hidden_and_all_others_stay() {
         for (text, expected) in [
             ("quiet console=ttyS0,115200", "quiet console=ttyS0,115200"),
             ("", ""),
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn hiding_twice_is_hiding_once() {
+    fn hiding_secrets_is_idempotent() {
         let text = "a corten.config.early=\"A B\" corten.config=http://u@h?x talos.config.inline=C";
         let once = hide(text);
         for secret in ["A B", "u@", "=C"] {

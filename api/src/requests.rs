@@ -60,7 +60,7 @@ mod tests {
     use crate::roles::is_listed;
 
     #[test]
-    fn every_method_whose_request_is_a_stream_comes_in_parts_and_no_other_does() {
+    fn exactly_the_client_streaming_methods_accept_requests_in_parts() {
         let streams = crate::contract::methods().into_iter();
         let streams = streams.filter(|method| method.takes_stream);
         let mut streams: Vec<_> = streams.map(|method| method.path).collect();
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_send_little() {
+    fn methods_of_the_reader_role_take_small_requests() {
         use crate::roles::{METHODS, Role, allows};
         for method in METHODS {
             if allows(method.path, &[Role::Reader], false) {

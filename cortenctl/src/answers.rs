@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_sorted_by_whether_their_node_answered() {
+    fn messages_are_split_into_answers_and_failures_by_node() {
         let mut answers = Answers::default();
         answers.add(
             vec![memory("a", ""), memory("b", "unreachable")],
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_metadata_is_the_endpoints() {
+    fn answer_without_metadata_belongs_to_the_endpoint() {
         let mut answers = Answers::default();
         answers.add(vec![machine::Memory::default()], "10.0.0.1", &[]);
         assert_eq!(answers.good[0].0, "10.0.0.1");
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_in_metadata_is_a_failure_too() {
+    fn status_in_metadata_is_a_failure() {
         let status = corten_api::google::rpc::Status {
             code: 14,
             message: "no route".into(),
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_the_roles_we_have() {
+    fn permission_error_names_the_roles_of_the_client() {
         let status = Status::permission_denied("not authorized");
         let text = explain(&status, &["os:reader".to_owned()]);
         assert_eq!(

@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn client_config_round_trips() {
         let text = config().render().unwrap();
         assert!(
             text.starts_with("context: demo\ncontexts:\n    demo:\n        endpoints:"),
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_another_client_is_read() {
+    fn config_of_the_reference_client_is_read() {
         let text = format!(
             "context: c\ncontexts:\n    c:\n        target: 10.0.0.9\n        endpoints: [10.0.0.1]\n        nodes:\n            - 10.0.0.2\n        ca: {0}\n        crt: {0}\n        key: {0}\n        cluster: c\n",
             STANDARD.encode(identity().ca)
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_context_is_named_with_the_ones_there_are() {
+    fn error_for_an_unknown_context_lists_the_existing_contexts() {
         let config = config();
         let error = config.select(Some("prod")).unwrap_err().to_string();
         assert_eq!(
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn the_search_goes_from_flag_to_the_other_clients_file() {
+    fn config_search_goes_from_the_flag_to_the_file_of_the_reference_client() {
         let home = tempfile::tempdir().unwrap();
         let path = |name: &str| home.path().join(name).join("config");
         let mut search = Search {

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn patches_come_from_the_line_and_from_files() {
+    fn patches_come_from_the_command_line_and_from_files() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "machine: {token: from-file}\n").unwrap();
         let config = b"machine: {type: worker, token: old}\n".to_vec();

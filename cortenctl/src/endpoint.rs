@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_way_to_write_an_endpoint() {
+    fn every_form_of_an_endpoint_parses() {
         let cases = [
             ("10.0.2.15", "10.0.2.15", 50000),
             ("10.0.2.15:6000", "10.0.2.15", 6000),
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused() {
+    fn malformed_endpoints_are_refused() {
         for text in [
             "",
             ":50000",

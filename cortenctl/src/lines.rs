@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nodes_name_is_what_the_endpoint_says_and_steers_nothing() {
+    fn node_name_with_control_characters_does_not_steer_the_terminal() {
         assert_eq!(printed(true, false, &[("a\u{1b}[2J", "x\n")]), "a?[2J: x\n");
     }
 

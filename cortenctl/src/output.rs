@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn forms_have_names() {
+    fn output_formats_parse_by_name() {
         assert_eq!("table".parse(), Ok(Format::Table));
         let path = path::parse("{.a}").unwrap();
         assert_eq!(form("jsonpath={.a}"), Form::Jsonpath(path));
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_documents_steer_no_terminal() {
+    fn hostile_documents_do_not_steer_the_terminal() {
         let value = json!({ "a": "x\u{1b}[2J\u{9b}2J\ny" });
         for name in FORMATS {
             let form = form(name);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_a_list_again() {
+    fn concatenated_parts_read_back_as_the_list() {
         let items = [
             json!({"id": "a", "of": ["x"]}),
             json!({"id": "b", "of": []}),

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_of_the_columns() {
+    fn column_paths_select_the_right_values() {
         let spec = json!({
             "stage": "running",
             "status": { "ready": true },

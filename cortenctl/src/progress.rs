@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_counter_is_written_over_itself_and_taken_away() {
+    fn counter_overwrites_its_line_and_is_cleared_at_the_end() {
         let screen = Screen::default();
         let mut progress = on(&screen, "n1: sent");
         let start = Instant::now();
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_add_up() {
+    fn byte_count_adds_and_saturates() {
         let mut progress = Progress::to(None, "x");
         progress.add(5);
         progress.add(7);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_names_steer_nothing_and_stay_on_one_line() {
+    fn hostile_names_do_not_steer_the_terminal_and_stay_on_one_line() {
         let screen = Screen::default();
         let mut progress = on(&screen, &format!("a\u{1b}[2J{}", "x".repeat(1000)));
         progress.add(1);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_for_nothing() {
+    fn progress_without_bytes_writes_nothing() {
         let screen = Screen::default();
         drop(on(&screen, "x"));
         assert_eq!(screen.text(), "");

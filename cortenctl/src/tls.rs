@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refused_certificate_is_recognised_by_the_text_that_is_left_of_it() {
+    fn refused_client_certificate_is_recognised_by_the_alert_text() {
         let below = |alert| {
             let text = format!("connection error: {}", Error::AlertReceived(alert));
             refusal_below(&io::Error::other(text))
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handshake_that_never_began_is_a_node_that_is_not_up() {
+    fn failed_handshake_start_is_reported_as_a_node_that_is_not_up() {
         let text = explain(&io::ErrorKind::UnexpectedEof.into(), "node1");
         assert!(text.contains("may still be booting"), "{text}");
         let name = io::Error::other(Error::InvalidCertificate(CertificateError::NotValidForName));

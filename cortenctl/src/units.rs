@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_in_thousands() {
+    fn sizes_use_decimal_units() {
         let cases = [
             (0, "0 B"),
             (999, "999 B"),
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_of_disks_are_in_powers_of_two_and_counts_in_thousands() {
+    fn disk_sizes_use_binary_units_and_counts_decimal_ones() {
         let sizes = [0, 1023, 1 << 10, 960 << 20, u64::MAX].map(binary_size);
         assert_eq!(sizes, ["0B", "1023B", "1.0KiB", "960MiB", "16EiB"]);
         let counts = [0, 999, 52_400, 2_000_000, u64::MAX].map(count);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn times_of_nodes_may_be_anything() {
+    fn out_of_range_times_of_a_node_are_shown_as_unknown() {
         let at = |seconds, nanos| Timestamp { seconds, nanos };
         assert_eq!(moment(at(1, 500_000_000)), "1970-01-01T00:00:01.500Z");
         assert_eq!(moment(at(i64::MAX, 0)), "?");

@@ -135,7 +135,7 @@ mod tests {
 
     /// Root may write anywhere, so that the test checks the mode, too.
     #[test]
-    fn directories_nobody_may_write_to_are_filled() {
+    fn read_only_directories_are_filled_and_made_writable() {
         let (directory, result) = unpack(&[
             with_mode(0o555, EntryType::Directory, "etc/", "", b""),
             with_mode(0o555, EntryType::Directory, "etc/ssl/", "", b""),

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_made_together_moves_together() {
+    fn binary_packages_of_one_source_are_updated_together() {
         let mut lock = Lock {
             packages: vec![locked("a", "1"), locked("b", "1"), locked("c", "2")],
         };

@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn go_modules_are_read_once_each() {
+    fn go_modules_are_listed_once() {
         let output = "/x/runc: go1.26\n\tpath\tcorten\n\tmod\tcorten/rootfs\t(devel)\t\n\
                       \tdep\texample.org/a\tv1.0.0\th1:x=\n/x/ctr: go1.26\n\
                       \tdep\texample.org/a\tv1.0.0\th1:x=\n\tbuild\t-trimpath=true\n";

@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_locked_file_is_fetched_and_kept() {
+    fn locked_file_is_fetched_and_cached() {
         fetch(
             b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\ngood",
             &package(b"good"),
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn other_content_is_refused_by_name() {
+    fn content_that_differs_from_the_lock_is_refused_by_name() {
         let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil";
         let error = fetch(answer, &package(b"good")).unwrap_err().to_string();
         assert!(
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mirror_that_moved_on_is_named() {
+    fn missing_package_on_a_mirror_is_named() {
         let answer = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n";
         let error = fetch(answer, &package(b"good")).unwrap_err();
         assert!(
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mirror_in_trouble_has_not_moved_on() {
+    fn mirror_error_is_not_reported_as_a_missing_package() {
         let answer = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n";
         let error = fetch(answer, &package(b"good")).unwrap_err();
         assert!(error.downcast_ref::<Gone>().is_none(), "{error}");
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn offline_never_asks() {
+    fn offline_mode_makes_no_requests() {
         let dir = tempfile::tempdir().unwrap();
         let cache = Cache::open(dir.path(), Vec::new()).unwrap();
         let error = Fetcher::new(cache, true, Vec::new())

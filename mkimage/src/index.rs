@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_source_the_upstream_tarball_is_taken() {
+    fn source_package_resolves_to_the_upstream_tarball() {
         let text = "Package: a\nVersion: 1.0-2\nFiles:\n 0 7 a_1.0.orig.tar.xz\nChecksums-Sha256:\n \
                     aa 3 a_1.0-2.dsc\n bb 7 a_1.0.orig.tar.xz\n cc 9 a_1.0-2.debian.tar.xz\n\
                     Directory: pool/a\n\nPackage: native\nVersion: 1\nChecksums-Sha256:\n \

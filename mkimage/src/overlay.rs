@@ -308,7 +308,7 @@ pub(crate) mod tests {
     ];
 
     #[test]
-    fn an_overlay_is_what_the_board_needs_with_the_firmware_of_who_builds() {
+    fn overlay_combines_the_board_files_with_the_firmware_of_the_builder() {
         let (_dir, board, firmware) = overlay(BOARD, &FILES);
         let read = Overlay::read(&board, Some(&firmware), Arch::Arm64).unwrap();
         let paths: Vec<&str> = read.esp.keys().map(String::as_str).collect();
@@ -346,7 +346,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_wrong_is_named_with_what_to_do() {
+    fn overlay_problem_is_named_with_a_remedy() {
         let failure = |text: &str, files: &[&str], arch: Arch| {
             let (_dir, board, firmware) = overlay(text, files);
             format!(

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_platform_that_a_node_asks_has_an_image() {
+    fn every_platform_of_the_node_has_an_image() {
         for platform in corten_platform::PLATFORMS {
             // The former name of equinixMetal, which has no image of its own.
             if platform.name != "packet" {
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_platform_has_its_format_and_parameters() {
+    fn platform_determines_image_format_and_kernel_parameters() {
         let of = |name: &str| name.parse::<Platform>().unwrap();
         assert_eq!(of("azure").output(Arch::X86_64), Output::Vhd);
         assert_eq!(of("vmware").output(Arch::X86_64), Output::Ova);

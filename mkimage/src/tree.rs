@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_stays_until_it_would_be_filled_from_something_else() {
+    fn source_tree_is_kept_until_its_inputs_change() {
         let dir = tempfile::tempdir().unwrap();
         let cache = Cache::open(dir.path(), Vec::new()).unwrap();
         assert!(filled(&cache, "a", true));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_that_was_worked_on_when_the_machine_stopped_is_made_anew() {
+    fn source_tree_in_use_at_a_crash_is_recreated() {
         let dir = tempfile::tempdir().unwrap();
         let cache = Cache::open(dir.path(), Vec::new()).unwrap();
         assert!(filled(&cache, "a", false));

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_unpacked_is_named() {
+    fn unpack_error_names_the_archive_and_the_directory() {
         let encoder = liblzma::write::XzEncoder::new(Vec::new(), 0);
         let mut archive = tar::Builder::new(encoder);
         let mut header = tar::Header::new_gnu();

@@ -259,7 +259,7 @@ fn failed_for_want_of_go(output: &Output) {
 }
 
 #[test]
-fn other_content_than_the_locked_is_not_taken() {
+fn content_that_differs_from_the_lock_is_refused() {
     let site = Site::new(&package());
     let mirror = Mirror::start(Answer::File(b"something else".to_vec()));
     let text = failed(&site.build(&mirror, &[]));
@@ -271,7 +271,7 @@ fn other_content_than_the_locked_is_not_taken() {
 }
 
 #[test]
-fn a_release_takes_nothing_but_what_is_locked() {
+fn release_build_takes_locked_packages_only() {
     let site = Site::new(&package());
     let mirror = Mirror::start(Answer::Missing);
     let text = failed(&site.build(&mirror, &["--release"]));
@@ -321,7 +321,7 @@ fn the_kernel_is_never_replaced_and_can_be_given_by_hand() {
 }
 
 #[test]
-fn a_quick_build_is_no_release() {
+fn quick_build_cannot_be_a_release() {
     let site = Site::new(&package());
     let mirror = Mirror::start(Answer::File(package()));
     let profile = site.path("quick.toml");
@@ -342,7 +342,7 @@ fn a_substitute_must_be_signed_by_the_archive() {
 }
 
 #[test]
-fn a_full_disk_is_called_that_and_the_next_build_goes_on() {
+fn full_disk_is_named_and_the_next_build_continues() {
     let site = Site::new(&package());
     let mirror = Mirror::start(Answer::File(package()));
     // 512 KiB or 1 MiB, depending on the shell's block size.
@@ -372,7 +372,7 @@ fn a_missing_host_tool_is_named() {
 }
 
 #[test]
-fn ctrl_c_says_how_to_go_on() {
+fn ctrl_c_reports_an_interrupted_build() {
     let site = Site::new(&package());
     let mirror = Mirror::start(Answer::Stall);
     let child = site.command(&mirror, &[]).spawn().expect("mkimage");
@@ -409,7 +409,7 @@ fn ctrl_c_stops_the_tool_that_runs() {
 }
 
 #[test]
-fn after_kill_9_the_next_build_goes_on() {
+fn build_continues_after_kill_9() {
     let site = Site::new(&package());
     let stalled = Mirror::start(Answer::Stall);
     let mut child = site.command(&stalled, &[]).spawn().expect("mkimage");

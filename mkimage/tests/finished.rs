@@ -203,7 +203,7 @@ const BUILT: [&str; 6] = [
 ];
 
 #[test]
-fn a_build_tells_a_log_its_steps_and_a_script_objects() {
+fn build_prints_steps_as_a_log_and_results_as_json() {
     let site = Site::new();
     let output = site.build(&[]);
     let (log, results) = (text(&output.stderr), text(&output.stdout));
@@ -238,7 +238,7 @@ fn a_build_tells_a_log_its_steps_and_a_script_objects() {
 }
 
 #[test]
-fn a_finished_step_counts_only_as_it_was_signed() {
+fn finished_step_is_used_only_with_a_valid_signature() {
     let site = Site::new();
     let record = site.record("raw");
     let signed = fs::read_to_string(&record).expect("the record");
@@ -300,7 +300,7 @@ fn a_finished_step_counts_only_as_it_was_signed() {
 }
 
 #[test]
-fn the_checksums_of_another_architecture_stay() {
+fn checksums_of_another_architecture_are_kept() {
     let site = Site::new();
     fs::create_dir(site.path("out")).expect("a directory");
     let other = site.path(&format!("out/corten-{VERSION}-arm64.SHA256SUMS"));
@@ -345,7 +345,7 @@ fn a_full_output_directory_leaves_no_half_image() {
 }
 
 #[test]
-fn verify_says_whether_and_where_an_image_differs() {
+fn verify_names_the_first_difference_of_an_image() {
     let site = Site::new();
     assert!(site.build(&[]).status.success());
     let arch = ["--arch", "x86_64"];

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_flags_as_words() {
+    fn cpu_flags_are_matched_as_words() {
         assert!(has_virtualization("processor: 0\nflags\t\t: fpu vmx sse\n"));
         assert!(has_virtualization("flags : svm\n"));
         assert!(!has_virtualization(
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_guest_is_a_no() {
+    fn silent_probe_guest_is_a_failure() {
         let verdict = guest_speaks(Accel::Tcg, Duration::ZERO);
         assert!(verdict.unwrap_err().contains("no progress"));
     }

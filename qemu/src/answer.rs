@@ -52,7 +52,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     #[test]
-    fn an_attempt_does_not_wait_for_the_one_before() {
+    fn attempts_do_not_wait_for_earlier_attempts() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         // Answers an attempt only after the next one has connected.
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_hears_what_failed_and_can_end_it() {
+    fn caller_learns_the_last_failure_and_can_end_the_attempts() {
         let address = SocketAddr::from(([127, 0, 0, 1], 1));
         let refuse = |_, _| Err("refused".to_owned());
         let end = |last: &str| match last {

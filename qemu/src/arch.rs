@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn an_images_name_says_what_it_is_for() {
+    fn image_name_determines_the_architecture() {
         for (name, arch) in [
             ("_out/corten-0.1.0-x86_64.raw", Some(Arch::X86_64)),
             ("corten-0.1.0-arm64-raspberry-pi.raw", Some(Arch::Arm64)),

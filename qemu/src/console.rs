@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn follows_a_growing_file() {
+    fn console_reader_follows_a_growing_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("console.log");
         let console = Console::new(path.clone());

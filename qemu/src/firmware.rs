@@ -57,14 +57,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prefers_the_four_megabyte_build() {
+    fn four_megabyte_firmware_is_preferred() {
         let found = find_uefi(Arch::X86_64, Firmware::Uefi, |_| true).unwrap();
         assert_eq!(found.code, Path::new("/usr/share/OVMF/OVMF_CODE_4M.fd"));
         assert_eq!(found.vars, Path::new("/usr/share/OVMF/OVMF_VARS_4M.fd"));
     }
 
     #[test]
-    fn code_without_variables_does_not_count() {
+    fn uefi_code_without_variables_is_skipped() {
         let found = find_uefi(Arch::X86_64, Firmware::Uefi, |p| {
             !p.ends_with("OVMF_VARS_4M.fd")
         })
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_to_install() {
+    fn missing_firmware_error_names_the_package_to_install() {
         for (firmware, file) in [
             (Firmware::Uefi, "OVMF_CODE_4M.fd"),
             (Firmware::SecureBoot, "OVMF_CODE_4M.secboot.fd"),

@@ -326,7 +326,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_machine_is_what_its_images_are_for() {
+    fn machine_architecture_follows_its_images() {
         let arch = |words: &[&str]| {
             let words = ["corten-qemu", "run"].iter().chain(words);
             match Cli::try_parse_from(words).unwrap().command {

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_events_and_refusals_are_kept_apart() {
+    fn qmp_answers_events_and_errors_are_distinguished() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("qmp");
         let server = fake(&path);

@@ -96,7 +96,7 @@ mod tests {
     use std::process::Stdio;
 
     #[test]
-    fn outlives_the_thread_that_asked_but_not_end() {
+    fn child_outlives_the_spawning_thread_but_not_its_handle() {
         let asked = std::thread::spawn(|| {
             spawn("sleep", &["60".to_owned()], |command| {
                 command.stdout(Stdio::null());

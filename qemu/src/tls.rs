@@ -99,13 +99,13 @@ mod tests {
     }
 
     #[test]
-    fn handshake_and_alert_are_answers() {
+    fn handshake_and_alert_are_tls_answers() {
         answered(&[HANDSHAKE, 3, 3]).unwrap();
         answered(&[ALERT, 3, 3]).unwrap();
     }
 
     #[test]
-    fn silence_and_other_protocols_are_not() {
+    fn silence_and_other_protocols_are_no_tls_answer() {
         assert!(answered(b"").is_err());
         assert!(answered(b"HTTP/1.1 400").unwrap_err().contains("not TLS"));
     }

@@ -93,7 +93,7 @@ fn disk_resets_and_ends_without_leftovers() {
 }
 
 #[test]
-fn usb_stick() {
+fn machine_boots_from_a_usb_stick() {
     let place = place();
     let running = machine(&place).usb(&place.image).start().unwrap();
     running.wait_console(WORD, DEADLINE).unwrap();
@@ -153,7 +153,7 @@ fn uefi_starts(arch: Arch) {
 }
 
 #[test]
-fn a_machine_that_cannot_start_says_why() {
+fn machine_that_cannot_start_reports_the_reason() {
     let place = place();
     let missing = machine(&place)
         .disk(Disk::raw("nowhere.raw"))
@@ -181,7 +181,7 @@ fn a_machine_that_cannot_start_says_why() {
 }
 
 #[test]
-fn a_port_nobody_listens_on_is_no_api() {
+fn forwarded_port_without_a_listener_is_no_api() {
     let place = place();
     let running = machine(&place)
         .disk(Disk::raw(&place.image))

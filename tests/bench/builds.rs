@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_built_counts() {
+    fn cached_steps_are_not_measured() {
         let line = |cached| format!(r#"{{"step": "kernel", "cached": {cached}, "seconds": 9.5}}"#);
         assert_eq!(step(&line(false)), Some(("kernel".to_owned(), 9.5)));
         assert_eq!(step(&line(true)), None);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_changed_twice_is_still_compiled() {
+    fn file_changed_twice_is_recompiled() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("lib.rs");
         fs::write(&file, "").unwrap();
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_limit_is_said() {
+    fn exceeded_limit_is_reported() {
         assert_eq!(
             row("all", 61.04, Some(60.0)),
             "| all | 61.0 s | 60 s | NOT KEPT |\n"

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_round_does_not_count_and_none_may_be_missing() {
+    fn first_round_is_discarded_and_missing_rounds_are_errors() {
         let run = |who: &str, seconds| Run {
             who: who.into(),
             seconds,

@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_main_archive_is_taken() {
+    fn mirror_of_the_main_archive_is_chosen() {
         let targets = "bookworm-security main http://s.example/x\n\
                        bookworm contrib http://a.example/debian\n\
                        bookworm main http://b.example/debian\n";
@@ -229,14 +229,14 @@ mod tests {
     }
 
     #[test]
-    fn rights_in_the_words_of_a_prototype() {
+    fn file_modes_have_the_prototype_format() {
         assert_eq!(rights(0o755), "--755");
         assert_eq!(rights(0o4711), "u-711");
         assert_eq!(rights(0o102_755), "-g755");
     }
 
     #[test]
-    fn directories_are_closed() {
+    fn directories_are_closed_in_the_prototype() {
         let mut tree = Tree::default();
         tree.at("./").line = "d--755 0 0".into();
         tree.at("./a").line = "d--755 0 0".into();

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn benchmark_page_round_trips() {
         let all = [section("A", "| a |\n|---|\n\nmore"), section("B", "b")];
         let text = write("What it is.", &all);
         assert!(text.starts_with("# Benchmark\n\nWhat it is.\n\n## A\n\n| a |\n"));
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_measured_is_replaced() {
+    fn only_measured_sections_are_replaced() {
         let old = vec![section("A", "1"), section("B", "2")];
         let new = vec![section("C", "4"), section("A", "3")];
         let all = [section("A", "3"), section("B", "2"), section("C", "4")];

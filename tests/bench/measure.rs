@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_without_one_of_ours_is_none() {
+    fn memory_sum_requires_every_corten_process() {
         let run = |name: &str| Memory {
             name: name.to_owned(),
             pss_kib: 1,
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn only_our_own_parameters_are_left_out() {
+    fn only_corten_parameters_are_left_out() {
         let all = "console=ttyS0 corten.platform=metal init_on_alloc=1 talos.x=1";
         assert_eq!(shared_parameters(all), "console=ttyS0 init_on_alloc=1");
     }

@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_broken_limit_is_said() {
+    fn exceeded_limits_are_reported() {
         let boots = Boots {
             corten: vec![9.0, 8.0, 30.0],
             debian: vec![20.0, 24.0, 22.0],

@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_one_line() {
+    fn process_line_parses() {
         let process = parse("211 1 S containerd").unwrap();
         assert_eq!((process.pid, process.parent, process.state), (211, 1, 'S'));
         assert_eq!(process.name, "containerd");

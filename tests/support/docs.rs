@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn anchors_are_those_of_code_hosts() {
+    fn anchors_follow_the_rules_of_code_hosts() {
         let page = page(
             "docs/a.md",
             "# A `b`, c!\n\n## Twice\n\n## Twice\n\n## a_b-c\n",
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn sections_have_the_pages_of_folders_and_not_those_of_the_readme() {
+    fn index_sections_have_the_pages_of_folders_and_not_of_the_readme() {
         let pages = [
             page(
                 INDEX,

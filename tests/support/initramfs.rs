@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn initramfs_archive_round_trips() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("initramfs");
         let entries = vec![

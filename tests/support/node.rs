@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_ran_once_does_not_run() {
+    fn service_that_ran_once_is_not_running() {
         let of = |state| {
             format!(
                 "ID       apid\nSTATE    {state}\nEVENTS   [Running]: Started as pid 7 (1m ago)\n"

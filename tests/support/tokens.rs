@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_code_counts() {
+    fn identifiers_are_read_from_code_only() {
         let source = "// unsafe\n/* unsafe /* nested */ */\n/// unsafe\nfn a() { \"unsafe\"; r#\"unsafe\"#; 'u'; }\n\
                       macro_rules! m { () => { unsafe {} } }\n";
         let words = identifiers(source).unwrap();

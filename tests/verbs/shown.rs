@@ -121,7 +121,7 @@ impl Shown {
 }
 
 #[test]
-fn what_is_wrong_with_a_table_is_told() {
+fn problems_of_a_table_are_reported() {
     let shown = Shown {
         verb: &["list"],
         columns: &[
@@ -149,7 +149,7 @@ fn what_is_wrong_with_a_table_is_told() {
 }
 
 #[test]
-fn cells_are_known_by_their_form() {
+fn table_cells_are_checked_by_their_form() {
     let cases: [(Cell, &[&str], &[&str]); 8] = [
         (Cell::Word, &["a"], &["", "a b"]),
         (Cell::Whole, &["0", "12"], &["", "-1", "1.5"]),

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn who_does_not_answer_is_told_in_a_sentence() {
+fn connection_failure_is_reported_in_a_sentence() {
     for (kind, sentence) in [
         (io::ErrorKind::TimedOut, "no answer within 5 s; "),
         (io::ErrorKind::ConnectionRefused, "connection refused; "),
@@ -15,7 +15,7 @@ fn who_does_not_answer_is_told_in_a_sentence() {
 }
 
 #[test]
-fn calls_for_others_go_through_marked_endpoints_alone() {
+fn calls_for_other_nodes_go_through_control_plane_endpoints_only() {
     use corten_pki::{Algorithm, Ca, NODE_LIFETIME, certificates_from_pem};
     let now = SystemTime::now();
     let ca = Ca::generate(Algorithm::Ed25519, "talos", "", now).unwrap();

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_cannot_be_a_config_are_refused_here() {
+    fn client_refuses_files_that_cannot_be_a_config() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let text = |path: &Path| match request(&args(path, ApplyMode::Auto)) {
             Err(Failure::Call(error)) => format!("{error:#}"),

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_way_to_nodes_is_opened_anew_when_it_is_lost() {
+    async fn lost_session_is_reopened() {
         let anew = async || Ok(lost("new"));
         let (ways, sample) = look(lost("old"), "old".to_owned(), anew).await.unwrap();
         assert_eq!(ways[0].name, "new");

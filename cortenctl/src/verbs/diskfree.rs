@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_file_system_of_its_own_is_left_out() {
+    fn mounts_without_a_file_system_of_their_own_are_left_out() {
         let mount = |source: &str, detached: bool| {
             mounted(&json!({
                 "spec": {"volumeID": "EPHEMERAL"}, "source": source, "target": "/var", "detached": detached,

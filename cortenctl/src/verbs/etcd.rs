@@ -288,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_that_cannot_be_are_shown_as_they_are() {
+    fn impossible_sizes_are_shown_without_a_percentage() {
         assert_eq!(in_use(5_000_000, 20_000_000), "5.0 MB (25.00%)");
         assert_eq!(in_use(1, 0), "1 B");
         assert_eq!(in_use(-1, 10), "-1 B");

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_has_a_source_and_a_message() {
+    fn every_event_kind_shows_a_source_and_a_message() {
         let phase = api::PhaseEvent {
             phase: "core".to_owned(),
             action: 1,
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_nodes_events_are_shown_as_far_as_they_are_known() {
+    fn unknown_events_of_a_newer_node_are_shown_by_number_or_size() {
         let phase = api::PhaseEvent {
             phase: "core".to_owned(),
             action: 9,

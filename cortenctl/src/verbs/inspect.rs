@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arrows_point_where_the_data_goes() {
+    fn graph_edges_follow_the_data_flow() {
         let edge = |name: &str, kind: DependencyEdgeType, resource: &str, id: &str| {
             ControllerDependencyEdge {
                 controller_name: name.into(),
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn resources_are_looked_for_where_they_are_read_and_in_their_types_namespace() {
+    fn resources_are_listed_from_declared_and_default_namespaces() {
         let edge = |namespace: &str, resource: &str| ControllerDependencyEdge {
             resource_namespace: namespace.into(),
             resource_type: resource.into(),

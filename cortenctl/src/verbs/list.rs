@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn modes_are_letters() {
+    fn modes_are_rendered_as_letters() {
         for (bits, text) in [
             (0o644, "-rw-r--r--"),
             (1 << 31 | 0o755, "drwxr-xr-x"),

@@ -198,7 +198,7 @@ mod tests {
     // Numbers and layout are those of the reference's documents.
 
     #[test]
-    fn one_node() {
+    fn table_of_one_node() {
         let messages = [node(
             "cluster.talos.dev",
             [7938, 1768, 2390, 145, 53, 3724, 6571],
@@ -211,7 +211,7 @@ cluster.talos.dev   7938    1768   2390   145      53        3724    6571
     }
 
     #[test]
-    fn several_nodes() {
+    fn table_of_several_nodes() {
         let messages = [
             node("node01", [7938, 871, 4071, 137, 49, 2945, 7042]),
             node(
@@ -230,7 +230,7 @@ node03   257844   1830    255186   125      49        777     254556
     }
 
     #[test]
-    fn documents_count_in_bytes_and_nothing_underflows() {
+    fn documents_count_bytes_and_used_memory_never_underflows() {
         let info = MemInfo {
             memtotal: 10,
             memfree: 20,

@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_came_before_a_broken_packet_is_shown() {
+    fn packets_before_a_broken_packet_are_shown() {
         let header = [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 96, 1];
         // A packet of four bytes, and one above the maximum size.
         let first = [5, 7, 4, 4, 0];

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wiped_is_what_was_said() {
+    fn reset_flags_select_the_volumes_and_disks_to_wipe() {
         let all = asked("cortenctl reset").unwrap();
         assert!(all.graceful && !all.reboot);
         assert_eq!(all.mode(), WireWipe::All);

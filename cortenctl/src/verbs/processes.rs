@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn sorted_by_memory_or_time_largest_first() {
+    fn processes_are_sorted_by_memory_or_time_largest_first() {
         let mut list = processes();
         sort(&mut list, Sort::Cpu);
         assert_eq!(list.iter().map(|p| p.pid).collect::<Vec<_>>(), [2, 1, 9]);
@@ -192,7 +192,7 @@ n      2     S       3         7.50       1.9 GB    0 B              kthreadd
     }
 
     #[test]
-    fn a_command_that_renamed_itself_keeps_its_words() {
+    fn process_title_set_by_the_process_is_shown() {
         assert_eq!(
             command(&process(1, 0.0, 0, ["a", "/b/nginx", "nginx: worker"])),
             "nginx: worker"

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn both_authorities_are_trusted_until_the_old_one_is_forgotten() {
+    fn both_authorities_are_trusted_until_the_old_authority_is_removed() {
         let (old, new) = (authority(), authority());
         let rotation = Rotation {
             old: STANDARD.encode(&old.pem().crt),
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_is_of_the_authority_that_signed_it() {
+    fn certificate_belongs_to_the_authority_that_signed_it() {
         let (one, other) = (authority(), authority());
         let names = ["10.0.0.1".to_owned()];
         let hour = Duration::from_secs(3600);

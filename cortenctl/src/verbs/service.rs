@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list() {
+    fn service_table_shows_state_health_and_last_event() {
         let healthy = ServiceHealth {
             healthy: true,
             ..Default::default()
@@ -277,7 +277,7 @@ n      x                   Fail                   <none>
     }
 
     #[test]
-    fn one_service_with_its_history() {
+    fn service_detail_shows_the_event_history() {
         let sick = ServiceHealth {
             last_message: "refused".into(),
             ..Default::default()

@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn modes_and_strictness() {
+    fn validation_depends_on_mode_and_strictness() {
         let directory = tempfile::tempdir().unwrap();
         let worker = crate::verbs::generate::example(directory.path());
         let good = check(&worker, ValidateMode::Metal, true);

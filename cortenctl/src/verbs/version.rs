@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_per_node() {
+    fn version_prints_a_block_per_node() {
         let info = VersionInfo {
             tag: "v1.14.0+corten.1".into(),
             os: "linux".into(),
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_client_says_what_it_is() {
+    fn client_prints_its_version_and_platform() {
         let own = own();
         let text = client(&own, false);
         assert!(text.starts_with("Client:\n\tTag:         v1.14.0+corten."));

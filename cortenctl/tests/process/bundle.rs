@@ -10,7 +10,7 @@ use crate::fake;
 use crate::support::{cortenctl, editor, generate};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn everything_but_secrets_is_collected_of_every_node_that_answers() {
+async fn support_bundle_collects_everything_but_secrets_from_answering_nodes() {
     let directory = tempfile::tempdir().unwrap();
     generate(directory.path());
     let address = fake::serve(directory.path()).await.to_string();
@@ -76,7 +76,7 @@ async fn everything_but_secrets_is_collected_of_every_node_that_answers() {
 }
 
 #[test]
-fn shells_and_readers_get_every_verb() {
+fn completions_and_manual_pages_cover_every_verb() {
     for shell in ["bash", "zsh", "fish"] {
         let output = cortenctl(&["completion", shell]);
         let script = String::from_utf8(output.stdout).unwrap();
@@ -94,7 +94,7 @@ fn shells_and_readers_get_every_verb() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_edited_and_refused_is_kept() {
+async fn refused_edit_is_kept_in_a_private_file() {
     let directory = tempfile::tempdir().unwrap();
     generate(directory.path());
     let address = fake::serve(directory.path()).await.to_string();

@@ -11,7 +11,7 @@ fn must(arguments: &[&str]) {
 }
 
 #[test]
-fn every_example_is_a_patch_that_a_node_takes_without_a_warning() {
+fn every_example_is_a_valid_patch_without_warnings() {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/examples");
     let mut count = 0;
     for entry in std::fs::read_dir(examples).unwrap() {

@@ -185,7 +185,7 @@ async fn configured(directory: &Path, names: &[&str]) -> SocketAddr {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_with_a_config_answers_whoever_has_the_client_config() {
+async fn configured_node_answers_clients_with_the_client_config() {
     let directory = tempfile::tempdir().unwrap();
     generate(directory.path());
     let address = configured(directory.path(), &["127.0.0.1"]).await;
@@ -242,7 +242,7 @@ node1   512     384    128    0        0         0       0
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_gives_secrets_to_callers_alone_is_called_itself() {
+async fn calls_for_secrets_go_to_the_node_directly() {
     let directory = tempfile::tempdir().unwrap();
     generate(directory.path());
     let endpoint = configured(directory.path(), &["127.0.0.1"]).await;
@@ -269,7 +269,7 @@ async fn a_node_that_gives_secrets_to_callers_alone_is_called_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_first_endpoint_that_answers_is_used_and_errors_say_what_to_do() {
+async fn first_answering_endpoint_is_used_and_errors_name_a_remedy() {
     let directory = tempfile::tempdir().unwrap();
     generate(directory.path());
     let config = directory.path().join("cortenconfig");
@@ -327,7 +327,7 @@ async fn the_first_endpoint_that_answers_is_used_and_errors_say_what_to_do() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_without_a_config_is_believed_by_its_fingerprint() {
+async fn node_without_a_config_is_trusted_by_its_fingerprint() {
     let directory = tempfile::tempdir().unwrap();
     generate(directory.path());
     let server = maintenance(&["10.9.8.7".to_owned()], SystemTime::now()).unwrap();

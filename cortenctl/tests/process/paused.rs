@@ -76,7 +76,7 @@ async fn called(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_log_goes_on_for_who_reads_it_after_a_pause() {
+async fn paused_reader_gets_every_line_of_a_log() {
     let directory = tempfile::tempdir().unwrap();
     generate(directory.path());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -105,7 +105,7 @@ async fn shared_node() -> (tempfile::TempDir, String, fake::Fake) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn processes_are_shown_anew_though_a_node_fails() {
+async fn process_view_refreshes_although_a_node_fails() {
     let (directory, address) = node().await;
     let run = move || {
         let line = command(&address, "processes -w -n n1,down");
@@ -127,7 +127,7 @@ async fn processes_are_shown_anew_though_a_node_fails() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_screen_stays_until_there_is_another_to_show() {
+async fn screen_is_kept_until_the_next_frame_is_ready() {
     let (directory, address, fake) = shared_node().await;
     let run = move || {
         let line = command(&address, "processes -w -n silent");
@@ -196,7 +196,7 @@ async fn long_transfers_count_their_bytes_on_a_terminal_only() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn zeros_are_counted_where_a_node_writes_them() {
+async fn wipe_progress_counts_the_bytes_a_node_writes() {
     let (directory, address) = node().await;
     let run = move || {
         let line = command(&address, "wipe disk /dev/vdb --method ZEROES -n slow");

@@ -12,53 +12,53 @@ use crate::fake;
 use crate::support::{editor, generate};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn config() {
-    transcript("config").await;
+async fn config_transcript_matches() {
+    transcript("config_transcript_matches").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn certificates() {
-    transcript("certificates").await;
+async fn certificates_transcript_matches() {
+    transcript("certificates_transcript_matches").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn looking() {
-    transcript("looking").await;
+async fn looking_transcript_matches() {
+    transcript("looking_transcript_matches").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn files() {
-    transcript("files").await;
+async fn files_transcript_matches() {
+    transcript("files_transcript_matches").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn machine() {
-    transcript("machine").await;
+async fn machine_transcript_matches() {
+    transcript("machine_transcript_matches").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn forms() {
-    transcript("forms").await;
+async fn forms_transcript_matches() {
+    transcript("forms_transcript_matches").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn resources() {
-    transcript("resources").await;
+async fn resources_transcript_matches() {
+    transcript("resources_transcript_matches").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acting() {
-    transcript("acting").await;
+async fn acting_transcript_matches() {
+    transcript("acting_transcript_matches").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn etcd() {
-    transcript("etcd").await;
+async fn etcd_transcript_matches() {
+    transcript("etcd_transcript_matches").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hostile() {
-    transcript("hostile").await;
+async fn hostile_transcript_matches() {
+    transcript("hostile_transcript_matches").await;
 }
 
 /// Runs the commands of a file one after the other, in one directory.

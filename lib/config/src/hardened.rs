@@ -113,7 +113,7 @@ mod tests {
 
     /// Every value of the image is one a config may have, and each but the one above has its rule.
     #[test]
-    fn the_rules_are_about_what_the_image_sets() {
+    fn hardening_rules_cover_every_sysctl_of_the_image() {
         let read = |name: &str| {
             let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernel-config");
             std::fs::read_to_string(format!("{dir}/{name}")).unwrap()
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn stricter_is_good_and_no_spelling_gets_around_it() {
+    fn stricter_sysctls_are_allowed_and_no_spelling_bypasses_the_rules() {
         for (key, value) in [
             ("kernel.yama.ptrace_scope", "3"),
             ("kernel.oops_limit", "1"),

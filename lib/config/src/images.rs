@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bundled_images_are_those_of_the_registry_and_of_no_other_host() {
+    fn only_images_of_the_bundled_registry_are_bundled() {
         assert!(is_bundled(&bundled(KUBELET).unwrap()));
         assert!(!is_bundled(
             "images.corten.internal.example/kubelet:v1.37.2"

@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn scalars_are_what_yaml_says() {
+    fn scalars_resolve_by_the_yaml_core_schema() {
         for (text, value) in [
             ("{a: true, b: False}", json!({"a": true, "b": false})),
             ("[1, -2, +3, 0x1f, 0o17]", json!([1, -2, 3, 31, 15])),

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_come_whole_and_damaged_in_every_way() {
+    fn damaging_strategy_gives_whole_and_damaged_samples() {
         let whole: Vec<Vec<u8>> = samples("dhcpv4").into_iter().map(|one| one.bytes).collect();
         let mut runner = TestRunner::deterministic();
         let strategy = hostile("dhcpv4");
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn each_damage_does_what_it_says() {
+    fn each_kind_of_damage_changes_bytes_as_described() {
         let others = [Sample {
             name: "b".to_owned(),
             bytes: b"XYZ".to_vec(),

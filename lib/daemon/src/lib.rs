@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_a_daemon_is_its_exit_code() {
+    fn exit_code_of_a_daemon_tells_success_failure_and_usage_errors() {
         let code = |words: &[&str], outcome: Result<(), String>| {
             let serve = async |options: Options| {
                 assert!(options.listen.ip().is_loopback());
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_error_names_the_port_that_was_asked_for() {
+    async fn bind_error_names_the_requested_port() {
         let taken = listen(Some(([127, 0, 0, 1], 0).into()), 50000)
             .await
             .unwrap();

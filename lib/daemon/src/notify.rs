@@ -41,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn the_supervisor_hears_it_at_a_path_and_at_a_name_without_a_file() {
+    fn notification_reaches_a_path_and_an_abstract_socket() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("notify");
         let supervisor = UnixDatagram::bind(&path).unwrap();
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_listens_is_an_error() {
+    fn notification_without_a_listener_is_an_error() {
         let directory = tempfile::tempdir().unwrap();
         let nobody = directory.path().join("notify");
         let error = send(nobody.as_os_str(), "READY=1").unwrap_err();

@@ -30,7 +30,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_is_an_address_or_a_network() {
+    fn peer_key_is_an_ipv4_address_or_an_ipv6_network() {
         assert_eq!(peer("10.0.0.1"), peer("::ffff:10.0.0.1"));
         assert_ne!(peer("10.0.0.1"), peer("10.0.0.2"));
         assert_eq!(peer("fd00:0:0:1::1"), peer("fd00:0:0:1:ffff::2"));

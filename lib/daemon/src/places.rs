@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn strangers_make_room_for_each_other_and_for_nobody_who_is_known() {
+    async fn unauthenticated_connections_evict_each_other_and_never_authenticated_ones() {
         let places = Places::new(BOUNDS);
         let held = places.enter(peer(1)).unwrap();
         assert!(held.0.keep(known("1", false)));
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_has_most_makes_room_though_another_came_first() {
+    async fn peer_with_the_most_connections_is_evicted_first() {
         let places = Places::new(BOUNDS);
         let first = places.enter(peer(1)).unwrap();
         let flood = [
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn when_all_are_known_who_comes_is_refused() {
+    fn new_connection_is_refused_when_all_places_are_authenticated() {
         let places = Places::new(BOUNDS);
         let enter = |last: u8| {
             let (place, _) = places.enter(peer(last))?;
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_has_one_share_wherever_it_is_used_and_some_places_are_for_admins() {
+    fn certificate_has_one_share_across_peers_and_places_are_reserved_for_admins() {
         let places = Places::new(Bounds {
             for_admins: 1,
             ..BOUNDS

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn good_files_are_followed_and_bad_ones_change_nothing() {
+    fn valid_files_are_reloaded_and_invalid_files_change_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let write = |text: &str| {
             let new = directory.path().join("new");
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_for_a_moment_is_tried_again_later() {
+    fn failed_reload_is_retried_later() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a");
         fs::write(&path, "1").unwrap();

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn addresses_where_nobody_answers_leave_time_for_the_next() {
+    async fn silent_address_leaves_time_for_the_next_address() {
         let silent = Silent::new().await;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let good = listener.local_addr().unwrap();
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_is_told_why_there_is_no_connection() {
+    async fn connection_error_keeps_the_reason() {
         let silent = Silent::new().await;
         let within = Duration::from_secs(1);
         let error = one_of(vec![silent.address()], within).await.unwrap_err();

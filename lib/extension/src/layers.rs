@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn layers_are_listed_from_the_bottom_and_a_broken_one_is_told() {
+    fn layers_are_listed_bottom_first_and_broken_layers_are_reported() {
         let root = tempfile::tempdir().unwrap();
         assert_eq!(list(root.path()).unwrap(), Default::default());
         fs::create_dir_all(root.path().join(DIRECTORY)).unwrap();

@@ -211,7 +211,7 @@ metadata:
 ";
 
     #[test]
-    fn a_good_one_is_read_and_written_again() {
+    fn valid_manifest_round_trips() {
         let manifest = Manifest::parse(GOOD.as_bytes()).unwrap();
         assert_eq!(manifest.metadata.description, "Says hello.\nOften.\n");
         let again = Manifest::parse(manifest.render().unwrap().as_bytes()).unwrap();
@@ -219,7 +219,7 @@ metadata:
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_field_and_a_remedy() {
+    fn manifest_problem_is_named_with_its_field_and_a_remedy() {
         for (from, to, place) in [
             ("v1alpha1", "v2", "manifest.yaml: version"),
             ("hello-world", "../etc", "manifest.yaml: metadata.name"),
@@ -246,7 +246,7 @@ metadata:
     }
 
     #[test]
-    fn it_is_for_the_nodes_of_its_range() {
+    fn extension_is_compatible_with_versions_of_its_range_only() {
         let manifest = Manifest::parse(GOOD.as_bytes()).unwrap();
         let node = |text: &str| Version::parse(text).unwrap();
         manifest
@@ -261,7 +261,7 @@ metadata:
     }
 
     #[test]
-    fn samples_are_manifests() {
+    fn corpus_samples_are_valid_manifests() {
         for sample in samples("extension-manifest") {
             let manifest = Manifest::parse(&sample.bytes);
             assert!(manifest.is_ok(), "{}: {manifest:?}", sample.name);
@@ -277,7 +277,7 @@ metadata:
         }
 
         #[test]
-        fn hostile_text_makes_no_hostile_name(
+        fn hostile_text_gives_no_invalid_name(
             at in 0_usize..200,
             text in "[ \\n:&*!|>{}\\[\\]'\"%@a-z0-9-]{0,40}",
         ) {

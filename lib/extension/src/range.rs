@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn comparators_side_by_side_all_hold_and_alternatives_any() {
+    fn comparators_are_combined_by_and_and_alternatives_by_or() {
         for (range, inside, outside) in [
             (">= v1.5.0", "1.5.0", "1.4.9"),
             (">1.5.0 <2.0.0", "1.9.9", "2.0.0"),
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_range_is_said() {
+    fn malformed_ranges_are_errors() {
         for bad in [
             "about",
             "1",

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn files_lie_where_extensions_may_have_them() {
+    fn extension_files_are_allowed_in_their_directories_only() {
         for good in [
             "usr/local/bin/tool",
             "usr/lib/firmware/brcm/a b.txt",
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_running_node_gets_only_what_is_not_read_at_the_start() {
+    fn running_node_takes_only_files_that_are_not_read_at_boot() {
         for good in ["usr", "usr/local", "usr/local/bin/tool"] {
             check_late(good).unwrap();
         }
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn modules_are_not_compressed() {
+    fn compressed_modules_are_refused() {
         for bad in ["a.ko.xz", "a.ko.zst", "extra/a.ko.gz"] {
             let path = format!("usr/lib/modules/6.12.1/{bad}");
             assert!(refused(&path, Kind::File, 0o644).contains("unpack it"));
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_gains_anything_by_modes() {
+    fn set_id_bits_and_world_writable_modes_are_refused() {
         assert!(refused("usr/local/a", Kind::File, 0o4755).contains("set-user-id"));
         assert!(refused("usr/local/a", Kind::File, 0o2755).contains("set-user-id"));
         assert!(refused("usr/local/a", Kind::Directory, 0o1777).contains("everybody"));
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn links_stay_in_the_root() {
+    fn links_out_of_the_root_are_refused() {
         for good in ["b", "../lib/b", "/usr/local/b", "../../../etc/x", "/"] {
             check("usr/local/bin/a", Kind::Link(good), 0o777).unwrap();
         }
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_path_is_refused() {
+    fn malformed_paths_are_refused() {
         for bad in [
             "",
             "/usr/local/a",

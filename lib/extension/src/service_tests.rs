@@ -33,7 +33,7 @@ logToConsole: true
 ";
 
 #[test]
-fn a_good_one_is_read() {
+fn valid_service_is_read() {
     let service = Service::parse(GOOD.as_bytes()).unwrap();
     assert_eq!(service.name, "hello-world");
     assert_eq!(service.restart, Restart::UntilSuccess);
@@ -63,7 +63,7 @@ fn a_good_one_is_read() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn problem_of_a_service_is_named_with_its_field() {
     let with = |old: &str, new: &str| {
         assert!(GOOD.contains(old), "{old}");
         GOOD.replace(old, new)

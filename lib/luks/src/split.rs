@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_comes_back_and_no_stripe_can_be_missed() {
+    fn split_key_merges_back_only_from_all_stripes() {
         for (length, name) in [(64, "sha256"), (32, "sha512"), (64, "sha1")] {
             let hash = hash(name).unwrap();
             let key: Vec<u8> = (0..length).collect();

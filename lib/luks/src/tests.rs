@@ -118,7 +118,7 @@ fn opens<D: Device>(device: &D, slot: u8, passphrase: &str) -> Option<VolumeKey>
 }
 
 #[test]
-fn a_volume_is_opened_by_its_keys_and_no_other() {
+fn volume_is_opened_by_its_own_keys_only() {
     let device = Recorder::empty();
     let key = volume(&device, &[(0, "one"), (7, "two")]);
     let luks = read(&device);
@@ -161,7 +161,7 @@ fn a_replaced_or_removed_key_is_wiped() {
 }
 
 #[test]
-fn slots_are_given_room_until_there_is_none() {
+fn key_slots_are_allocated_until_the_header_is_full() {
     let device = Recorder::empty();
     let key = volume(&device, &[(0, "0")]);
     let mut luks = read(&device);
@@ -184,7 +184,7 @@ fn slots_are_given_room_until_there_is_none() {
 
 /// A power cut while a volume is made leaves no volume, or the whole one.
 #[test]
-fn a_torn_first_write_leaves_nothing_or_a_volume() {
+fn torn_first_write_leaves_no_volume_or_a_whole_one() {
     let device = Recorder::short();
     let empty = device.bytes.borrow().clone();
     let key = volume(&device, &[(0, "one")]);
@@ -228,7 +228,7 @@ fn a_torn_change_leaves_the_old_or_the_new_key() {
 
 /// What is tried again never begins with the only whole copy.
 #[test]
-fn a_write_that_failed_is_made_up_for() {
+fn failed_write_is_repaired_by_the_next_write() {
     let device = Recorder::short();
     let key = volume(&device, &[(0, "one")]);
     for (broken, other) in [(0, 16 << 10), (16 << 10, 0)] {
@@ -249,7 +249,7 @@ fn a_write_that_failed_is_made_up_for() {
 }
 
 #[test]
-fn either_copy_of_the_header_is_enough_and_none_is_told() {
+fn one_valid_header_copy_is_enough_and_the_loss_of_both_is_reported() {
     let device = Recorder::empty();
     let key = volume(&device, &[(0, "one")]);
     let whole = device.bytes.borrow().clone();
@@ -295,7 +295,7 @@ fn either_copy_of_the_header_is_enough_and_none_is_told() {
 /// A volume made by this crate, up to the end of its only slot (0, `correct horse`), when it was first
 /// checked against `cryptsetup`. What it holds must never become unreadable.
 #[test]
-fn a_volume_of_before_is_still_opened() {
+fn volume_of_an_earlier_version_is_opened() {
     let mut bytes = include_bytes!("golden.luks").to_vec();
     bytes.resize(usize::try_from(DATA_OFFSET).unwrap(), 0);
     let device = Recorder::of(bytes);
@@ -329,7 +329,7 @@ fn replaced(from: &str, to: &str) -> Recorder {
 }
 
 #[test]
-fn what_a_header_must_not_say_is_refused_by_name() {
+fn forbidden_header_contents_are_refused_by_name() {
     for (from, to, why) in [
         (
             r#""type":"crypt""#,
@@ -370,7 +370,7 @@ fn what_a_header_must_not_say_is_refused_by_name() {
 }
 
 #[test]
-fn a_key_that_is_not_the_datas_opens_nothing() {
+fn key_slot_without_a_data_segment_opens_nothing() {
     let device = replaced(r#""segments":["0"]"#, r#""segments":[]"#);
     let luks = read(&device);
     assert!(luks.slots().is_empty());
@@ -384,7 +384,7 @@ fn a_key_that_is_not_the_datas_opens_nothing() {
 }
 
 #[test]
-fn what_a_slot_must_not_ask_for_is_refused() {
+fn key_slots_with_excessive_costs_are_refused() {
     for (from, to, why) in [
         (r#""memory":32"#, r#""memory":4194304"#, "costs 4194304 KiB"),
         (
@@ -428,7 +428,7 @@ fn what_a_slot_must_not_ask_for_is_refused() {
 
 /// What another tool has put into a header stays there.
 #[test]
-fn what_is_not_known_is_kept() {
+fn unknown_header_fields_are_kept() {
     let token = r#""type":"other","keyslots":["0","1"],"x":1"#;
     let device = edited(|json| {
         json.replacen(
@@ -455,7 +455,7 @@ fn what_is_not_known_is_kept() {
 }
 
 #[test]
-fn a_file_is_a_device() {
+fn volume_in_a_regular_file_is_opened() {
     let file: File = tempfile::tempfile().unwrap();
     file.set_len(DATA_OFFSET).unwrap();
     let key = volume(&file, &[(3, "words")]);
@@ -466,7 +466,7 @@ proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
 
     #[test]
-    fn hostile_bytes_are_no_panic(at in 0_usize..33_000, value: u8, json in ".{0,300}") {
+    fn hostile_bytes_never_panic(at in 0_usize..33_000, value: u8, json in ".{0,300}") {
         let device = Recorder::empty();
         volume(&device, &[(0, "one")]);
         device.bytes.borrow_mut()[at] = value;
@@ -478,7 +478,7 @@ proptest::proptest! {
 }
 
 #[test]
-fn a_label_is_kept_and_fits() {
+fn label_is_kept_and_bounded() {
     let device = Recorder::short();
     let (mut luks, _) = Luks::new(64, 512).unwrap();
     assert_eq!(luks.label(), "");

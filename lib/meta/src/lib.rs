@@ -188,7 +188,7 @@ mod tests {
 
     /// The layout to the byte, as other programs of the field read it.
     #[test]
-    fn the_format_is_the_fields_own() {
+    fn meta_format_matches_the_reference() {
         let copy = encode(&Values::from([(tag(0x0a), b"ab".to_vec())])).unwrap();
         assert_eq!(copy.len(), COPY);
         let head = [
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn as_much_as_fits_is_taken_and_not_a_byte_more() {
+    fn values_are_accepted_up_to_the_exact_capacity() {
         let with = |length| Values::from([(tag(1), vec![7; length])]);
         let largest = with(ROOM - 8);
         assert_eq!(decode(&encode(&largest).unwrap()), Some(largest));
@@ -211,7 +211,7 @@ mod tests {
 
     /// A power cut in the middle of any write leaves the old values or the new ones.
     #[test]
-    fn a_torn_write_leaves_old_or_new() {
+    fn torn_write_leaves_the_old_or_the_new_values() {
         let old = encode(&values()).unwrap();
         let new = encode(&Values::from([(tag(1), b"new".to_vec())])).unwrap();
         for cut in [0, 1, 18, 512, COPY - 40, COPY - 1, COPY] {
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_are_values() {
+    fn corpus_samples_are_decoded() {
         for sample in corten_corpus::samples("meta") {
             let values = decode(&copy_of(sample.bytes)).unwrap();
             assert!(!values.is_empty(), "{}", sample.name);
@@ -240,7 +240,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn hostile_bytes_are_no_values(body in corten_corpus::hostile("meta")) {
+        fn hostile_bytes_are_refused_or_encode_again(body in corten_corpus::hostile("meta")) {
             let copy = copy_of(body.clone());
             if let Some(values) = decode(&copy) {
                 proptest::prop_assert!(encode(&values).is_ok());

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_is_laid_out_as_the_protocol_has_it_and_proved() {
+    fn request_has_the_layout_of_the_protocol_and_is_authenticated() {
         let header = [0x23; HEADER];
         let packet = question(&header, &OURS, &[7; NONCE], b"cookies!!", 2, &KEY_OF_TESTS).unwrap();
         let kinds: Vec<(usize, u16, usize)> = {
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proved_answer_gives_the_header_and_cookies_and_a_changed_one_nothing() {
+    fn authenticated_answer_gives_header_and_cookies_and_a_changed_one_fails() {
         let cookies = vec![vec![1; 100], vec![2; 100]];
         let packet = written(&cookies);
         let proved = Proved {
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_proof_counts_for_nothing_but_a_refusal_of_our_cookie() {
+    fn unauthenticated_answer_is_used_only_as_a_nak_of_the_request() {
         let plain = [0x24; HEADER];
         assert_eq!(read(&plain), Err(BadFields::NotOurs));
         let mut named = plain.to_vec();
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_are_packets() {
+    fn corpus_samples_are_read() {
         for sample in samples("nts-packet") {
             let read = answer(&sample.bytes, &OURS, &KEY_OF_TESTS);
             match &*sample.name {

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_read_when_it_is_whole() {
+    fn answer_is_read_once_it_is_complete() {
         let bytes = with(&[
             (5, b"one"),
             (5, b"two"),
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_asked_for_or_cannot_be_understood_is_refused() {
+    fn unrequested_or_malformed_records_are_refused() {
         let cookie: (u16, &[u8]) = (5, b"c");
         for (bytes, expected) in [
             (with(&[]), BadRecords::NoCookie),
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_are_answers() {
+    fn corpus_samples_are_read() {
         for sample in samples("nts-records") {
             let expected = match &*sample.name {
                 "answer" => response(&sample.bytes).unwrap().is_some(),

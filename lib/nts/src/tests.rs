@@ -67,7 +67,7 @@ fn ask(session: &mut Session, server: &Server) -> Result<[u8; HEADER], BadFields
 }
 
 #[tokio::test]
-async fn a_server_proves_its_answers_and_gives_cookies_for_further_ones() {
+async fn server_authenticates_answers_and_replaces_cookies() {
     let world = world(NAME, 2025, 2027);
     let server = world.server(&[b"ntske/1"]);
     let mut session = meet(&server, &world.trust(year(2026))).await.unwrap();
@@ -81,7 +81,7 @@ async fn a_server_proves_its_answers_and_gives_cookies_for_further_ones() {
 }
 
 #[tokio::test]
-async fn questions_without_answers_use_the_cookies_up() {
+async fn unanswered_requests_use_up_the_cookies() {
     let world = world(NAME, 2025, 2027);
     let server = world.server(&[b"ntske/1"]);
     let mut session = meet(&server, &world.trust(year(2026))).await.unwrap();
@@ -96,7 +96,7 @@ async fn questions_without_answers_use_the_cookies_up() {
 }
 
 #[tokio::test]
-async fn a_server_that_has_forgotten_the_keys_says_so() {
+async fn server_without_the_keys_answers_with_a_nak() {
     let world = world(NAME, 2025, 2027);
     let server = world.server(&[b"ntske/1"]);
     let mut session = meet(&server, &world.trust(year(2026))).await.unwrap();
@@ -105,7 +105,7 @@ async fn a_server_that_has_forgotten_the_keys_says_so() {
 }
 
 #[tokio::test]
-async fn a_certificate_counts_at_the_earliest_time_or_when_it_begins_and_bounds_the_time() {
+async fn certificate_is_checked_at_the_earliest_time_and_bounds_the_answer() {
     let world = world(NAME, 2030, 2032);
     let server = world.server(&[b"ntske/1"]);
     // The certificate was issued long after the image was built; this machine's clock plays no part.
@@ -119,7 +119,7 @@ async fn a_certificate_counts_at_the_earliest_time_or_when_it_begins_and_bounds_
 }
 
 #[tokio::test]
-async fn strangers_and_other_names_and_protocols_are_refused() {
+async fn untrusted_servers_and_other_names_and_protocols_are_refused() {
     let world = world(NAME, 2025, 2027);
     let other = self::world("other.example.com", 2025, 2027);
     let trust = world.trust(year(2026));
@@ -140,7 +140,7 @@ async fn strangers_and_other_names_and_protocols_are_refused() {
 }
 
 #[tokio::test]
-async fn a_connection_that_is_cut_off_and_one_without_tls_are_errors() {
+async fn cut_off_and_invalid_connections_are_errors() {
     let world = world(NAME, 2025, 2027);
     let trust = world.trust(year(2026));
     let (ours, theirs) = duplex(1024);

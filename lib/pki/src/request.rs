@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_becomes_a_client_certificate_of_its_key() {
+    fn signing_request_becomes_a_client_certificate_for_its_key() {
         let ca = Ca::generate(Algorithm::Ed25519, "o", "", now()).unwrap();
         for algorithm in [Algorithm::Ed25519, Algorithm::EcdsaP256] {
             let key = new_key(algorithm).unwrap();
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_refused() {
+    fn malformed_signing_requests_are_refused() {
         let ca = Ca::generate(Algorithm::Ed25519, "o", "", now()).unwrap();
         let key = new_key(Algorithm::Ed25519).unwrap();
         let good = request(&key, &["os:admin"], &[]).unwrap();

@@ -41,7 +41,7 @@ fn refusal(text: &str) -> String {
 }
 
 #[test]
-fn a_request_becomes_a_servers_certificate_for_its_key() {
+fn signing_request_becomes_a_server_certificate_for_its_key() {
     let ca = ca();
     let names = [
         "10.0.0.7".to_owned(),
@@ -86,7 +86,7 @@ fn a_request_becomes_a_servers_certificate_for_its_key() {
 }
 
 #[test]
-fn a_certificate_is_never_more_than_a_servers() {
+fn signed_certificate_is_for_server_authentication_only() {
     let ca = ca();
     let csr = foreign(&rcgen::PKCS_ECDSA_P256_SHA256, |params| {
         params
@@ -116,7 +116,7 @@ fn a_certificate_is_never_more_than_a_servers() {
 }
 
 #[test]
-fn what_must_not_be_signed_is_not() {
+fn forbidden_signing_requests_are_refused() {
     let ed = &rcgen::PKCS_ED25519;
     let cases = [
         (
@@ -174,7 +174,7 @@ fn what_must_not_be_signed_is_not() {
 }
 
 #[test]
-fn a_common_name_that_is_none_is_left_out() {
+fn invalid_common_name_is_left_out() {
     for name in ["a\nb".to_owned(), "a".repeat(65)] {
         let csr = foreign(&rcgen::PKCS_ED25519, |params| {
             params
@@ -189,7 +189,7 @@ fn a_common_name_that_is_none_is_left_out() {
 }
 
 #[test]
-fn a_request_of_somebody_elses_key_is_refused() {
+fn signing_request_with_a_foreign_signature_is_refused() {
     let (csr, _) = server_request("worker-1", &["worker-1".to_owned()]).unwrap();
     let whole = ServerRequest::from_pem(csr.as_bytes()).unwrap();
     let mut der = pem::parse(&csr).unwrap().into_contents();

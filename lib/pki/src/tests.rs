@@ -34,7 +34,7 @@ fn a_client_certificate_carries_its_roles() {
 }
 
 #[test]
-fn another_authority_a_server_certificate_and_an_expired_one_are_refused() {
+fn foreign_server_and_expired_certificates_are_refused_for_clients() {
     let ca = ca();
     let anchors = der(&ca.pem().crt);
     let stranger = super::tests::ca()
@@ -65,7 +65,7 @@ fn another_authority_a_server_certificate_and_an_expired_one_are_refused() {
 }
 
 #[test]
-fn an_authority_survives_its_pem_and_signs_on() {
+fn authority_read_back_from_pem_signs() {
     for algorithm in [Algorithm::Ed25519, Algorithm::EcdsaP256] {
         let first = Ca::generate(algorithm, "talos", "", now()).unwrap();
         let again = Ca::from_pem(&first.pem().crt, &first.pem().key).unwrap();
@@ -136,7 +136,7 @@ fn a_maintenance_certificate_has_a_fingerprint_and_lasts_a_day() {
 }
 
 #[test]
-fn a_server_certificate_says_whom_it_is_for_and_which_it_is() {
+fn server_certificate_has_its_names_and_a_unique_serial() {
     let names = ["10.0.2.15".into(), "fd00::5".into(), "node1".into()];
     let ca = ca();
     let one = der(&ca
@@ -160,7 +160,7 @@ fn a_server_certificate_says_whom_it_is_for_and_which_it_is() {
 }
 
 #[test]
-fn only_what_is_made_for_a_control_plane_node_carries_its_mark() {
+fn only_control_plane_certificates_carry_the_mark() {
     let ca = ca();
     let names = ["10.0.2.15".into(), "cp-1".into()];
     let marked = |pem: &str| is_control_planes(&der(pem)[0]).unwrap();

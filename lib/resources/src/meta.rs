@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_type_may_leave_its_short_names_to_another() {
+    fn type_with_only_declared_aliases_has_no_derived_ones() {
         let mounts = ResourceDefinition::from(Definition {
             type_name: "MountStatuses.runtime.talos.dev",
             aliases: &["mounts"],
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn singulars() {
+    fn plural_type_names_have_singulars() {
         for (plural, one) in [
             ("Identities", "Identity"),
             ("NodeAddresses", "NodeAddress"),

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn every_operator_of_the_wire() {
+    fn every_operator_of_the_wire_format_matches() {
         let ten = &[("size", "10"), ("other", "1")][..];
         for (operator, values, expected) in [
             (Operator::Exists, &[][..], true),
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_label_compares_with_nothing() {
+    fn missing_label_matches_only_negated_operators() {
         for operator in [
             Operator::Exists,
             Operator::Equal,

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_no_partitions() {
+    fn partition_calls_fail_on_a_plain_file() {
         let file = File::open("/dev/null").unwrap();
         assert!(add(&file, 1, 0, 512).is_err());
         assert!(remove(&file, 1).is_err());

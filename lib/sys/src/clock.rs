@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_clock_of_this_machine_is_steered_somehow() {
+    fn clock_state_of_the_machine_is_readable() {
         let now = steering().unwrap();
         assert!(now.max_error >= 0 && now.estimated_error >= 0);
         // TIME_ERROR.

@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_disk_has_no_number() {
+    fn sequence_number_of_a_non_disk_is_an_error() {
         assert_eq!(BLKGETDISKSEQ, 0x8008_1280);
         let error = of(&File::open("/dev/null").unwrap()).unwrap_err();
         assert_eq!(

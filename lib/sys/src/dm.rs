@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_laid_out_as_the_kernel_reads_it() {
+    fn message_has_the_layout_of_the_kernel() {
         let target = Target {
             sectors: 8,
             kind: "crypt",
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_would_cut_off_is_refused() {
+    fn strings_too_long_for_the_kernel_are_refused() {
         message(&"n".repeat(127), &"u".repeat(128), &[]).unwrap();
         message(&"n".repeat(128), "", &[]).unwrap_err();
         message("n", &"u".repeat(129), &[]).unwrap_err();

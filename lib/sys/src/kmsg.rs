@@ -215,7 +215,7 @@ mod tests {
         assert_eq!((long.len(), long.last()), (MAX_TEXT, Some(&b'\n')));
     }
     #[test]
-    fn recorded_records() {
+    fn recorded_kernel_records_parse() {
         let record = parse(b"6,339,5140900,-;NET: Registered PF_INET6\n SUBSYSTEM=net\n").unwrap();
         assert_eq!((record.priority, record.sequence), (6, 339));
         assert_eq!(record.microseconds, 5_140_900);
@@ -227,14 +227,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record() {
+    fn malformed_records_are_refused() {
         for bytes in [&b""[..], b"hello", b"6,1;x", b"a,b,c,-;x", b"6,1,-5,-;x"] {
             assert_eq!(parse(bytes), None, "{bytes:?}");
         }
     }
 
     #[test]
-    fn records_are_read_until_there_is_no_other_and_then_those_that_come() {
+    fn reader_drains_the_records_and_then_waits_for_new_ones() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("kmsg");
         let mode = Mode::RUSR | Mode::WUSR;

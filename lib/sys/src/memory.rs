@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_below_something_in_use_is_given_back() {
+    fn freed_memory_below_a_live_allocation_is_returned_to_the_kernel() {
         let mut many: Vec<Box<[u8; 1000]>> = (0..32_000_u16)
             .map(|n| Box::new([n.to_ne_bytes()[0]; 1000]))
             .collect();

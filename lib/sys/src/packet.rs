@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_is_seen_with_its_length_and_time() {
+    fn captured_packet_has_its_length_and_time() {
         let Some(capture) = capture(&[]) else { return };
         let capture = capture.unwrap();
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_is_the_kernels_to_judge() {
+    fn kernel_validates_the_capture_filter() {
         let nothing = Instruction {
             code: 0x06,
             jump_true: 0,
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn links_that_are_not_there_have_no_number() {
+    fn missing_links_have_no_index() {
         for name in [
             "nosuchlink",
             "",

@@ -18,7 +18,7 @@ fn output() -> (Output, PipeReader) {
 }
 
 #[test]
-fn what_is_not_named_is_not_there() {
+fn undeclared_paths_are_invisible_in_the_sandbox() {
     let stage = tempfile::tempdir().unwrap();
     let bind = |path: &str| Bind::new(path, Access::Run);
     // A dynamically linked program, its libraries, and one file.
@@ -154,7 +154,7 @@ fn shell(stage: &Path, binds: &[Bind], script: &str) -> (u32, PipeReader) {
 }
 
 #[test]
-fn each_path_has_the_access_that_was_declared() {
+fn each_path_has_its_declared_access() {
     if !rustix::process::geteuid().is_root() {
         return skip("root, to make a root");
     }
@@ -188,7 +188,7 @@ fn each_path_has_the_access_that_was_declared() {
 }
 
 #[test]
-fn later_mounts_are_seen_where_they_are_followed_and_nowhere_else() {
+fn later_mounts_are_visible_under_followed_paths_only() {
     if !rustix::process::geteuid().is_root() {
         return skip("root, to make a root");
     }

@@ -21,7 +21,7 @@ fn under<T: Send + 'static>(
 }
 
 #[test]
-fn every_filter_is_a_program_for_both_architectures() {
+fn every_filter_compiles_for_both_architectures() {
     for architecture in [TargetArch::x86_64, TargetArch::aarch64] {
         let server = Filter::allowing(server_calls().unwrap(), architecture);
         let daemon = Filter::refusing(whole_machine_calls().unwrap(), architecture);
@@ -35,7 +35,7 @@ fn every_filter_is_a_program_for_both_architectures() {
 }
 
 #[test]
-fn a_daemon_does_what_it_does_without_a_filter() {
+fn daemon_filter_allows_files_threads_processes_and_sockets() {
     for filter in [Filter::daemon(), Filter::module_loader()] {
         let (written, thread, child, socket) = under(filter, || {
             use rustix::net::{AddressFamily, SocketType, socket};
@@ -54,7 +54,7 @@ fn a_daemon_does_what_it_does_without_a_filter() {
 }
 
 #[test]
-fn no_daemon_has_what_works_on_the_machine_as_a_whole() {
+fn daemon_filter_refuses_machine_wide_system_calls() {
     use rustix::io::Errno;
     use rustix::mount::{UnmountFlags, unmount};
     use rustix::system::{delete_module, init_module};
@@ -83,7 +83,7 @@ fn no_daemon_has_what_works_on_the_machine_as_a_whole() {
 }
 
 #[test]
-fn a_server_can_serve() {
+fn server_filter_allows_serving() {
     let (address, bytes, thread) = filtered(|| {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_nonblocking(true).unwrap();
@@ -98,7 +98,7 @@ fn a_server_can_serve() {
 
 /// As the C library's resolver does.
 #[test]
-fn a_server_can_send_two_questions_at_once() {
+fn server_filter_allows_sending_two_queries_at_once() {
     use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrIn, sendmmsg};
     use std::io::IoSlice;
     use std::net::Ipv4Addr;
@@ -116,7 +116,7 @@ fn a_server_can_send_two_questions_at_once() {
 }
 
 #[test]
-fn everything_else_is_not_there() {
+fn server_filter_refuses_all_other_system_calls() {
     use rustix::io::Errno;
     use rustix::net::{AddressFamily, SocketType, socket};
     let (packet, mounted, space) = filtered(|| {
@@ -132,7 +132,7 @@ fn everything_else_is_not_there() {
 }
 
 #[test]
-fn a_tool_writes_files_and_starts_threads_but_no_process_and_no_socket() {
+fn tool_filter_allows_files_and_threads_but_no_processes_and_sockets() {
     use rustix::io::Errno;
     use rustix::net::{AddressFamily, SocketType, socket};
     let disk = std::fs::File::open("/dev/null").unwrap();

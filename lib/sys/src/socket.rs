@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_reads_is_not_all_acknowledged() {
+    fn unread_data_stays_unacknowledged() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         assert_eq!(unacknowledged(stream.as_fd()).unwrap(), 0);

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_is_what_the_kernel_reads() {
+    fn swap_header_has_the_layout_of_the_kernel() {
         for size in [4096, 65536] {
             let length = u64::try_from(size).unwrap() * 25 + 7;
             let page = header(length, size, [9; 16]).unwrap();
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_area_is_an_error() {
+    fn swap_calls_fail_on_a_file_without_a_swap_area() {
         let file = tempfile::NamedTempFile::new().unwrap();
         on(file.path()).unwrap_err();
         off(file.path()).unwrap_err();

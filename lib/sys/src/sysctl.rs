@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_become_paths() {
+    fn sysctl_keys_map_to_paths() {
         let sys = Path::new("/proc/sys");
         assert_eq!(
             file_of(sys, "kernel.kptr_restrict").unwrap(),
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn no_key_leads_out_of_the_directory() {
+    fn sysctl_key_cannot_escape_the_directory() {
         let directory = tempfile::tempdir().unwrap();
         let victim = directory.path().join("victim");
         let base = directory.path().join("sys");

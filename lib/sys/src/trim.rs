@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_no_disk_is_not_trimmed() {
+    fn trim_fails_on_a_file_system_without_a_disk() {
         assert_eq!(FITRIM, 0xc018_5879);
         trim(&File::open("/proc/self").unwrap()).unwrap_err();
     }

@@ -66,7 +66,7 @@ fn is_guest() -> bool {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn a_machine_of_another_kind_is_told_and_lives() {
+    fn backdoor_call_outside_vmware_is_an_error() {
         // The machines that build this are not VMware's.
         let refused = super::call([0; 6]).unwrap_err();
         assert!(refused.to_string().contains("VMware"), "{refused}");

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_runs_is_gone_on_with() {
+    fn only_running_watchdogs_are_fed() {
         let (class, devices) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         for (name, state) in [("watchdog0", "inactive\n"), ("watchdog1", "active\n")] {
             fs::create_dir(class.path().join(name)).unwrap();
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_watchdog_is_refused() {
+    fn device_that_is_no_watchdog_is_refused() {
         let plain = tempfile::NamedTempFile::new().unwrap();
         let error = Watchdog::start(plain.path(), Duration::from_secs(60)).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(nix::libc::ENOTTY));

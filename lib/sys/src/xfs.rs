@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_xfs_does_not_grow() {
+    fn grow_fails_on_other_file_systems() {
         assert_eq!(FSGEOMETRY_V1, 0x8070_5864);
         assert_eq!(FSGROWFSDATA, 0x4010_586e);
         let error = grow(&File::open("/proc/self").unwrap(), u64::MAX).unwrap_err();

@@ -283,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn modules_are_for_the_kernel_of_the_image_and_bring_no_lists() {
+    fn modules_must_match_the_kernel_of_the_image_and_bring_no_module_lists() {
         let dir = tempfile::tempdir().unwrap();
         let content = dir.path().join("0");
         fs::write(&content, "module").unwrap();
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_above_are_made_once() {
+    fn parent_directories_are_created_once() {
         let mut tree = Tree::default();
         place(&mut tree, "a/b/c", node(Kind::Link("x".into()), 0o777)).unwrap();
         place(&mut tree, "a/b/d", node(Kind::Link("x".into()), 0o777)).unwrap();

@@ -347,7 +347,7 @@ mod tests {
     use crate::arch::Arch;
 
     #[test]
-    fn a_board_has_the_formats_that_hold_its_disk_and_an_architecture_all_it_has() {
+    fn board_gets_the_disk_formats_and_an_architecture_all_its_formats() {
         let built = |arch: Arch, output: &[Output], overlay: &Overlay| {
             let profile = Profile {
                 arch,

@@ -108,7 +108,7 @@ mod tests {
     use crate::profile::Extension;
 
     #[test]
-    fn where_the_users_files_lay_is_not_said_but_what_they_are() {
+    fn provenance_names_user_files_without_their_location() {
         let home = tempfile::tempdir().unwrap();
         let at = |name: &str| home.path().join(name);
         for (file, text) in [

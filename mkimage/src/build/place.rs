@@ -84,14 +84,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_output_that_cannot_be_copied_leaves_nothing() {
+    fn failed_copy_leaves_no_file() {
         let dir = tempfile::tempdir().unwrap();
         copy(&dir.path().join("missing"), &dir.path().join("image")).unwrap_err();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
     #[test]
-    fn a_failure_keeps_the_old_output() {
+    fn failed_build_keeps_the_old_output() {
         let dir = tempfile::tempdir().unwrap();
         let target = dir.path().join("image");
         fs::write(&target, "old").unwrap();
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_build_left_goes_and_a_running_one_s_stays() {
+    fn leftovers_of_a_killed_build_are_removed_and_a_running_builds_files_stay() {
         let dir = tempfile::tempdir().unwrap();
         let target = dir.path().join("image");
         // No process has id 0; process 1 always runs.

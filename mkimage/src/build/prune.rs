@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_running_process_makes_is_in_use() {
+    fn directory_of_a_running_process_is_in_use() {
         assert!(in_use("kernel-00ff.1") && in_use("hardening-1") && in_use(".tmpAbc"));
         assert!(!in_use("kernel-00ff.0") && !in_use("kernel"));
     }

@@ -176,7 +176,7 @@ mod tests {
     use crate::image::{Release, pxe};
 
     #[test]
-    fn an_image_says_what_it_is_for_and_is_not_contradicted() {
+    fn architecture_is_read_from_the_image_and_a_contradiction_is_refused() {
         let scratch = Scratch::new();
         for arch in Arch::ALL {
             let mut kernel = stub();

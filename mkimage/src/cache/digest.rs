@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_umask_of_a_build_is_no_part_of_its_content() {
+    fn digest_is_independent_of_the_umask() {
         let (open, closed) = (tree(), tree());
         for (name, mode) in [("sub/file", 0o600), ("tool", 0o700), ("sub", 0o700)] {
             chmod(&closed.path().join(name), mode);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_is_that_of_the_nix_archive() {
+    fn digest_equals_that_of_the_nix_archive() {
         // The digest of a directory with one empty file `f`, built by the archive's specification;
         // `nix hash path` prints it too.
         let dir = tempfile::tempdir().unwrap();
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_has_no_digest() {
+    fn sockets_and_missing_files_have_no_digest() {
         let dir = tempfile::tempdir().unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(dir.path().join("s")).unwrap();
         of_tree(dir.path()).unwrap_err();

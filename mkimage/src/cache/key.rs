@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_depend_on_every_part_and_its_border() {
+    fn keys_depend_on_every_part_and_its_boundary() {
         let key = |a: &str, b: &str| KeyBuilder::new("s").add(a, b).finish();
         assert_ne!(key("a", "bc"), key("ab", "c"));
         assert_ne!(key("a", "b"), key("a", "c"));

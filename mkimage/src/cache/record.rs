@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signature_counts_for_its_entry_its_output_and_its_key_alone() {
+    fn signature_is_valid_only_for_its_entry_output_and_key() {
         let signer = Signer::generate().unwrap();
         let (named, other) = (signer.public(), Signer::generate().unwrap().public());
         let mut signed = record();
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_read_as_it_was_written() {
+    fn record_round_trips() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("go-1");
         assert_eq!(Record::read(&path).unwrap(), None);

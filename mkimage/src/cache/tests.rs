@@ -35,7 +35,7 @@ fn again(cache: &Cache) -> Cache {
 }
 
 #[test]
-fn a_step_is_built_once_and_named_by_its_content() {
+fn step_is_built_once_and_addressed_by_content() {
     let (_dir, cache) = cache();
     let (first, made) = demo(&cache);
     assert!(made);
@@ -57,7 +57,7 @@ fn a_failed_step_leaves_no_entry() {
 }
 
 #[test]
-fn an_output_that_changed_is_made_again() {
+fn changed_output_is_rebuilt() {
     type Change = fn(&Path);
     let changes: [(&str, Change); 4] = [
         ("content", |out| {
@@ -79,7 +79,7 @@ fn an_output_that_changed_is_made_again() {
 }
 
 #[test]
-fn a_damaged_record_is_made_again() {
+fn step_with_a_damaged_record_is_rebuilt() {
     let (_dir, cache) = cache();
     let (path, _) = demo(&cache);
     let record = cache.root().join(STEPS).join(entry("demo", &key()));
@@ -88,7 +88,7 @@ fn a_damaged_record_is_made_again() {
 }
 
 #[test]
-fn two_steps_share_the_output_that_is_the_same() {
+fn steps_with_equal_output_share_it() {
     let (_dir, cache) = cache();
     let (path, _) = demo(&cache);
     let other = KeyBuilder::new("other").finish();
@@ -101,7 +101,7 @@ fn two_steps_share_the_output_that_is_the_same() {
 }
 
 #[test]
-fn what_a_killed_build_left_is_swept() {
+fn leftovers_of_a_killed_build_are_removed() {
     let (_dir, cache) = cache();
     let left = cache
         .root()
@@ -131,7 +131,7 @@ fn two_builds_at_once_make_an_entry_once() {
 }
 
 #[test]
-fn a_fresh_cache_shares_what_was_fetched_and_nothing_made() {
+fn fresh_cache_shares_downloads_and_no_built_steps() {
     use sha2::Digest as _;
     let (dir, cache) = cache();
     let empty = hex::encode(sha2::Sha256::digest(b""));
@@ -156,7 +156,7 @@ fn substituted(signer: Option<&Signer>, named: &Signer) -> (tempfile::TempDir, C
 }
 
 #[test]
-fn a_signed_step_of_a_substituter_is_copied_and_not_made() {
+fn signed_step_of_a_substituter_is_copied_and_not_built() {
     let signer = Signer::generate().unwrap();
     let (_dir, theirs, ours) = substituted(Some(&signer), &signer);
     let found = ours.lookup("demo", &key()).unwrap();
@@ -169,7 +169,7 @@ fn a_signed_step_of_a_substituter_is_copied_and_not_made() {
 }
 
 #[test]
-fn a_substituter_s_step_without_a_signature_of_a_named_key_is_made() {
+fn substituted_step_without_a_trusted_signature_is_built() {
     let (named, other) = (Signer::generate().unwrap(), Signer::generate().unwrap());
     for signer in [None, Some(&other)] {
         let (_dir, _theirs, ours) = substituted(signer, &named);
@@ -181,7 +181,7 @@ fn a_substituter_s_step_without_a_signature_of_a_named_key_is_made() {
 }
 
 #[test]
-fn a_substituter_s_output_that_is_not_the_signed_one_is_made() {
+fn substituted_output_that_differs_from_the_signed_one_is_built() {
     let signer = Signer::generate().unwrap();
     let (_dir, theirs, ours) = substituted(Some(&signer), &signer);
     let output = theirs.lookup("demo", &key()).unwrap();
@@ -203,7 +203,7 @@ fn a_substituter_s_output_that_is_not_the_signed_one_is_made() {
 }
 
 #[test]
-fn only_what_is_there_and_unchanged_is_signed() {
+fn only_existing_unchanged_outputs_are_signed() {
     let (_dir, cache) = cache();
     let signer = Signer::generate().unwrap();
     let (path, _) = demo(&cache);

@@ -152,7 +152,7 @@ mod tests {
     use crate::tool::Tool;
 
     #[test]
-    fn other_tools_read_and_make_these_keys() {
+    fn keys_and_signatures_are_interchangeable_with_openssl() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         let openssl = |arguments: &[&str]| {
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_named() {
+    fn malformed_key_file_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join(PUBLIC);
         let private = Signer::generate().unwrap().to_pem();

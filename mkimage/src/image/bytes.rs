@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_outside_are_errors() {
+    fn fields_outside_the_buffer_are_errors() {
         let mut data = [0_u8; 8];
         put(&mut data, 4, &[1, 2, 3, 4]).unwrap();
         assert_eq!(u32_le(&data, 4).unwrap(), 0x0403_0201);

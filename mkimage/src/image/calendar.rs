@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_dates() {
+    fn known_timestamps_format_as_rfc_3339() {
         assert_eq!(rfc3339(0), "1970-01-01T00:00:00Z");
         assert_eq!(rfc3339(951_782_399), "2000-02-28T23:59:59Z");
         assert_eq!(rfc3339(951_782_400), "2000-02-29T00:00:00Z");

@@ -74,7 +74,7 @@ mod tests {
     use crate::image::testing::{Scratch, text};
 
     #[test]
-    fn sha256sum_agrees() {
+    fn sha256sum_verifies_the_checksum_file() {
         let scratch = Scratch::new();
         let outputs = [
             scratch.file("b.iso", b"iso"),

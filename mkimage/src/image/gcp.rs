@@ -35,7 +35,7 @@ mod tests {
     use crate::image::testing::{Scratch, disk, host, release, text};
 
     #[test]
-    fn tar_finds_the_disk_in_it_rounded_up() {
+    fn archive_holds_the_disk_padded_with_zeros() {
         let scratch = Scratch::new();
         let raw = disk(&scratch);
         let (one, two) = (scratch.path("one"), scratch.path("two"));

@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn the_core_holds_what_grubs_own_program_would_put_there() {
+    fn core_image_equals_that_of_grub_mkimage() {
         let scratch = crate::image::testing::Scratch::new();
         let theirs = scratch.path("core.img");
         let path = theirs.to_str().unwrap();

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_ends_where_it_ends() {
+    fn window_bounds_reads_writes_and_seeks() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(b"0123456789").unwrap();
         let mut window = Window::new(&mut file, 2, 4);

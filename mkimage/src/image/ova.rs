@@ -167,7 +167,7 @@ mod tests {
     use crate::image::vmdk;
 
     #[test]
-    fn the_manifest_is_right_and_the_same_twice() {
+    fn ova_manifest_is_correct_and_reproducible() {
         let scratch = Scratch::new();
         let (raw, vmdk) = (disk(&scratch), scratch.path("disk.vmdk"));
         vmdk::build(&vmdk, &release(), &raw).unwrap();

@@ -87,7 +87,7 @@ mod tests {
     use crate::image::testing::{Scratch, release};
 
     #[test]
-    fn the_bundle_is_readable_whatever_the_umask() {
+    fn pxe_bundle_is_readable_under_any_umask() {
         let scratch = Scratch::new();
         let (kernel, initramfs) = (
             scratch.file("k", b"kernel"),
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ipxe_would_expand_is_refused() {
+    fn command_line_that_ipxe_would_expand_is_refused() {
         assert!(
             script(&release(), "a=${net0/mac}")
                 .unwrap_err()

@@ -219,7 +219,7 @@ mod tests {
     use crate::image::testing::{Scratch, disk, host, text};
 
     #[test]
-    fn qemu_finds_the_same_disk_in_it() {
+    fn qemu_reads_the_same_disk_from_the_qcow2_image() {
         let scratch = Scratch::new();
         let raw = disk(&scratch);
         let (one, two) = (scratch.path("one.qcow2"), scratch.path("two.qcow2"));

@@ -5,7 +5,7 @@ use crate::image::testing::{Scratch, noise, release};
 use crate::secure_boot::tests::development;
 
 #[test]
-fn the_image_cache_lies_last_and_moves_nothing_else() {
+fn image_cache_partition_is_last_and_moves_no_other_partition() {
     let scratch = Scratch::new();
     let file = scratch.file("any", b"any");
     let cache = scratch.file("cache", &noise((1 << 20) + 1));

@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_in_can_be_read_back() {
+    fn sections_of_the_uki_read_back() {
         let scratch = Scratch::new();
         let paths = inputs(&scratch);
         let out = scratch.path("uki");
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_with_a_signature_of_its_own_is_refused() {
+    fn kernel_that_is_already_signed_is_refused() {
         let scratch = Scratch::new();
         let mut paths = inputs(&scratch);
         let signed = authenticode::sign(stub(), &signer()).unwrap();

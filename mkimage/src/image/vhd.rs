@@ -81,7 +81,7 @@ mod tests {
     use crate::image::testing::{Scratch, disk, host, release, text};
 
     #[test]
-    fn qemu_finds_the_same_disk_in_it() {
+    fn qemu_reads_the_same_disk_from_the_vhd_image() {
         let scratch = Scratch::new();
         let raw = disk(&scratch);
         let (one, two) = (scratch.path("one.vhd"), scratch.path("two.vhd"));
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn geometry_is_the_one_of_the_specification() {
+    fn geometry_follows_the_vhd_specification() {
         // A 20 GiB disk: 63 sectors and 16 heads; a 64 MiB one: 17 sectors.
         assert_eq!(geometry(20 << 21).unwrap(), [0xa2, 0x8a, 16, 63]);
         assert_eq!(geometry(64 << 11).unwrap(), [3, 0xc3, 8, 17]);

@@ -167,7 +167,7 @@ mod tests {
     use crate::image::testing::{Scratch, disk, host, release, text};
 
     #[test]
-    fn qemu_finds_the_same_disk_in_it() {
+    fn qemu_reads_the_same_disk_from_the_vmdk_image() {
         let scratch = Scratch::new();
         let raw = disk(&scratch);
         let (one, two) = (scratch.path("one.vmdk"), scratch.path("two.vmdk"));

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_is_named_with_its_place() {
+    fn lost_options_are_named_with_file_and_line() {
         let mut requested = Requested::default();
         let fragment = "# why\nCONFIG_Z=y\nCONFIG_OFF=n\nCONFIG_A=\"x=2\"\nCONFIG_GONE=m\n";
         requested.merge("f.config", fragment).unwrap();

@@ -39,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hosts_compiler_is_no_change() {
+    fn compiler_version_of_the_host_is_no_change() {
         let golden = ResolvedConfig::parse("CONFIG_CLANG_VERSION=190107\n");
         let now = ResolvedConfig::parse("CONFIG_CLANG_VERSION=190101\n");
         assert!(diff(&golden, &now).is_empty());

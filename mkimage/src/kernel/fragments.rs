@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_asked_for_twice_names_both_places() {
+    fn error_for_a_repeated_option_names_both_places() {
         let error = merge(&[
             ("a", "# w\nCONFIG_X=y\n"),
             ("b", "# w\n\n# w\nCONFIG_X=m\n"),
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_option_is_refused() {
+    fn malformed_options_are_refused() {
         for line in [
             "CONFIG_=y",
             "X=y",

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn fails_need_an_exception_and_exceptions_a_fail() {
+    fn failed_checks_need_an_exception_and_exceptions_a_failed_check() {
         let checks = vec![check("A", true), check("B", false), check("C", false)];
         let verdict = judge(checks, &[exception("B"), exception("A"), exception("GONE")]);
         assert_eq!(verdict.counts(None), (1, 2));
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn accepted_fails_pass() {
+    fn failed_checks_with_an_exception_pass() {
         judge(vec![check("A", true), check("B", false)], &[exception("B")])
             .require()
             .unwrap();

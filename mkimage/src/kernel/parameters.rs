@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn sysctls_are_pairs() {
+    fn sysctl_files_are_read_as_key_value_pairs() {
         let dir = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
         write("sysctl.conf", "# why\na.b = 1\n");

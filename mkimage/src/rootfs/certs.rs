@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_is_that_of_the_names_and_every_line_ends() {
+    fn certificate_bundle_is_ordered_by_name_and_ends_every_line() {
         let (_dir, file) = package(&[("b.crt", PEM), ("a.crt", "# a\n"), ("c.txt", "")]);
         let error = bundle(&file).unwrap_err().to_string();
         assert!(error.contains("a.crt"), "{error}");

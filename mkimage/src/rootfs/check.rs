@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_attacker_would_like_is_found() {
+    fn dangerous_files_are_found() {
         let image = |mode, content: &[u8]| Image::new().file("x", mode, content);
         assert!(image(0o4755, b"").finding("/x").contains("set-id"));
         assert!(
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_is_there_for_somebody() {
+    fn unneeded_library_is_found() {
         let alone = Image::new().file("usr/lib/x86_64-linux-gnu/libm.so.6", 0o644, b"");
         assert!(
             alone
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_for_the_other_architecture_is_found() {
+    fn file_for_another_architecture_is_found() {
         let host: Arch = std::env::consts::ARCH.parse().unwrap();
         let program = fs::read(std::env::current_exe().unwrap()).unwrap();
         for path in ["x.so", "x.ko"] {

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plugins_become_packages_of_one_program() {
+    fn cni_plugins_are_combined_into_one_program() {
         let dir = tempfile::tempdir().unwrap();
         let plugin = dir.path().join("meta/firewall");
         fs::create_dir_all(&plugin).unwrap();

@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_plugin_can_be_part_of_the_program_of_all_plugins() {
+    fn own_cni_plugin_is_combined_with_the_other_plugins() {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rootfs/go");
         let own = dir.join(OWN_PLUGIN).to_string_lossy().into_owned();
         let module = tempfile::tempdir().unwrap();

@@ -100,7 +100,7 @@ fn every_descriptor_leads_to_a_blob_of_its_digest_and_size() {
 }
 
 #[test]
-fn an_archive_is_the_same_bytes_whatever_the_build_machines_files_are_like() {
+fn archive_bytes_are_independent_of_the_file_modes_of_the_build_machine() {
     let scratch = tempfile::tempdir().unwrap();
     let archives = [("one", 0o755), ("two", 0o600)].map(|(name, mode)| {
         let dir = scratch.path().join(name);
@@ -120,7 +120,7 @@ fn an_archive_is_the_same_bytes_whatever_the_build_machines_files_are_like() {
 }
 
 #[test]
-fn the_cache_has_every_image_by_tag_and_by_digest_and_no_manifest_as_a_blob() {
+fn cache_lists_images_by_tag_and_digest_and_stores_no_manifest_as_a_blob() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path().join("layout");
     layout(&dir, 0o755);
@@ -218,7 +218,7 @@ fn every_file_of_an_image_has_a_source_and_every_package_a_use() {
 
 /// A change of an image's content shows in a reviewed file; `UPDATE=1` writes it.
 #[test]
-fn the_listing_of_each_image_is_the_golden_one() {
+fn listing_of_each_image_matches_the_golden_file() {
     for arch in Arch::ALL {
         let mut listings = String::new();
         for image in Images::read(&repo()).unwrap().images {

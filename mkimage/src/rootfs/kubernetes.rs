@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flanneld_loses_the_backends_that_cannot_be_built_and_nothing_else() {
+    fn only_unbuildable_backends_are_removed_from_flanneld() {
         let text = "package main\nimport (\n\t_ \"github.com/flannel-io/flannel/pkg/backend/udp\"\n\
                     \t_ \"github.com/flannel-io/flannel/pkg/backend/vxlan\"\n\
                     \t_ \"github.com/flannel-io/flannel/pkg/backend/tencentvpc\"\n)\n";

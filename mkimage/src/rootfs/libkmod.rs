@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_unpacks_compressed_modules_is_left_out() {
+    fn module_decompression_is_left_out_of_libkmod() {
         let dir = tempfile::tempdir().unwrap();
         for file in [
             "libkmod/libkmod.c",

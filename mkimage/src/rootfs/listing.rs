@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tool_s_output_becomes_our_form() {
+    fn unsquashfs_output_is_converted_to_a_listing() {
         let output = "drwxr-xr-x 0/0       123 1970-01-01 00:00 /\n\
                       drwxr-x--- 0/50       28 1970-01-01 00:00 /usr\n\
                       lrwxrwxrwx 0/0         7 1970-01-01 00:00 /bin -> usr/bin\n\

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_not_be_in_an_image_is_refused() {
+    fn forbidden_manifest_entries_are_refused() {
         assert!(entry("mode = \"4755\"").contains("set-user-id"));
         assert!(entry("mode = \"1777\"").contains("sticky"));
         assert!(entry("mode = \"0777\"").contains("writable for everyone"));
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_can_be_for_one_architecture() {
+    fn manifest_entry_can_be_limited_to_one_architecture() {
         let text = "[[entry]]\npath = \"/a\"\narch = \"arm64\"\n[[entry]]\npath = \"/{gnu}\"\n";
         let paths = |arch| {
             let manifest = Manifest::parse(text, arch).unwrap();

@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn an_architecture_is_known_by_every_name() {
+    fn program_list_accepts_every_name_of_an_architecture() {
         let text = "/a # x\n\n/b arm64 # y\n/c x86_64\n/d aarch64\n/e amd64\n";
         let here = |arch| Vec::from_iter(allowed(text, arch).unwrap());
         assert_eq!(here(Arch::Arm64), ["/a", "/b", "/d"]);
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn interpreters_are_known_by_name() {
+    fn interpreters_are_recognised_by_name() {
         for name in ["/bin/sh", "/usr/bin/python3.13", "/usr/bin/perl5", "bash"] {
             assert!(is_interpreter(name), "{name}");
         }

@@ -319,7 +319,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_with_blanks_stay_one_flag() {
+    fn path_with_a_blank_stays_one_flag() {
         let [is_static, dynamic] = &GROUPS;
         let maps = [(PathBuf::from("/a b"), "/src")];
         let flags = rust_flags(is_static, &maps);
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_follows_every_source() {
+    fn build_key_changes_with_every_source() {
         let dir = tempfile::tempdir().unwrap();
         for source in SOURCES {
             let path = dir.path().join(source);

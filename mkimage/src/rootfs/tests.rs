@@ -41,7 +41,7 @@ fn tree(arch: Arch) -> Tree {
 }
 
 #[test]
-fn the_listing_is_the_golden_one() {
+fn listing_of_the_root_file_system_matches_the_golden_file() {
     for arch in Arch::ALL {
         let path = repo(&format!("rootfs/golden/{arch}.txt"));
         let listing = listing::of_tree(&tree(arch));
@@ -86,7 +86,7 @@ fn every_file_has_a_source_that_can_exist() {
 }
 
 #[test]
-fn no_package_is_locked_for_the_image_without_use() {
+fn every_locked_package_is_used_in_the_image() {
     let lock = Lock::read(&repo("rootfs/packages.lock")).unwrap();
     for arch in Arch::ALL {
         let manifest = manifest(arch);
@@ -148,7 +148,7 @@ fn a_package_is_locked_once_for_each_use() {
 }
 
 #[test]
-fn the_programs_are_exactly_the_listed_ones() {
+fn programs_of_the_image_match_the_list() {
     let text = fs::read_to_string(repo("rootfs/executables.txt")).unwrap();
     for arch in Arch::ALL {
         let listed: BTreeSet<String> = programs::allowed(&text, arch)
@@ -166,7 +166,7 @@ fn the_programs_are_exactly_the_listed_ones() {
 }
 
 #[test]
-fn the_mount_points_and_names_others_rely_on_are_there() {
+fn required_mount_points_and_links_exist() {
     let tree = tree(Arch::X86_64);
     for mount in [
         "dev", "proc", "sys", "run", "tmp", "var", "system", "mnt", "etc/cni",

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_changed_is_written() {
+    fn sync_writes_changed_files_only() {
         let dir = tempfile::tempdir().unwrap();
         let (source, copy) = (dir.path().join("source"), dir.path().join("copy"));
         let write = |path: &str, text: &str| {

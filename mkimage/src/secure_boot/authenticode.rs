@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signature_is_of_this_program_by_this_key_and_the_same_twice() {
+    fn signature_is_reproducible_and_verifies_for_its_program_and_key() {
         // Data of unaligned length after the last section.
         let program = [stub(), noise(70_001)].concat();
         let signed = sign(program.clone(), &signer()).unwrap();
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_firmware_would_not_check_is_not_signed() {
+    fn program_with_bytes_outside_of_sections_is_not_signed() {
         let mut gap = stub();
         // .text ends before .sbat begins.
         gap[OPTIONAL + 240 + 16..][..4].copy_from_slice(&0x100_u32.to_le_bytes());

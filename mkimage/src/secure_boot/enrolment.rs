@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_variable_is_set_by_the_key_above_it() {
+    fn each_variable_update_is_signed_by_the_key_above_it() {
         for variable in &ALL {
             let keys = development();
             let key = Signer::read(&keys, variable).unwrap();
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_is_the_firmwares() {
+    fn timestamp_has_the_firmware_format() {
         let time = time(1_700_000_000).unwrap();
         assert_eq!(time[..7], [0xe7, 0x07, 11, 14, 22, 13, 20]);
         assert_eq!(time[7..], [0; 9]);

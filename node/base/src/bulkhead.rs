@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_hangs_is_left_alone_and_when_all_hang_the_next_is_refused() {
+    async fn hung_calls_time_out_and_a_full_bulkhead_refuses_the_next_call() {
         let bulkhead = Bulkhead::new(2, Duration::from_millis(1));
         let mut ends = Vec::new();
         for _ in 0..2 {

@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_moment_is_worded_and_one_of_no_calendar_is_empty() {
+    fn time_is_formatted_and_a_time_out_of_range_is_empty() {
         let at = |seconds: u64| rfc3339(UNIX_EPOCH + Duration::from_millis(seconds * 1000 + 500));
         assert_eq!(at(1_000_000_000), "2001-09-09T01:46:40.5Z");
         assert_eq!(rfc3339(UNIX_EPOCH), "1970-01-01T00:00:00Z");

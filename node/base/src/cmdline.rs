@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_values_and_quotes() {
+    fn kernel_parameters_are_split_by_words_values_and_quotes() {
         let line = Cmdline::parse("quiet console=ttyS0,115200 x=\"a b\" console=tty0\n");
         assert_eq!(line.get("quiet"), Some(""));
         assert_eq!(
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn both_names_are_ours_and_the_last_wins() {
+    fn both_parameter_prefixes_are_read_and_the_last_value_wins() {
         let line = Cmdline::parse("corten.hostname=a talos.hostname=b hostname=c");
         assert_eq!(line.ours("hostname"), Some("b"));
         assert_eq!(line.platform(), "metal");

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_variable_is_text_up_to_its_end_and_nothing_when_it_is_broken() {
+    fn efi_variable_is_read_up_to_its_nul_and_a_malformed_one_is_ignored() {
         let sysfs = tempfile::tempdir().unwrap();
         let variables = sysfs.path().join("firmware/efi/efivars");
         fs::create_dir_all(&variables).unwrap();

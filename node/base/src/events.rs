@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_the_fields_own() {
+    fn event_id_has_the_reference_format() {
         // The example of the format's own description: 2018-08-07T... with its machine, process, counter.
         let id = Id::parse("9m4e2mr0ui3e8a215n4g").unwrap();
         assert_eq!(id.to_string(), "9m4e2mr0ui3e8a215n4g");
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reader_begins_where_it_asks_to() {
+    async fn reader_starts_at_the_requested_event() {
         let events = Events::default();
         (0..5).for_each(|number| events.publish("", &phase(number)));
         let third = events.read(From::Last(3)).next().await.unwrap().id;
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_came_after_an_event_is_told_also_when_the_clock_was_set_back() {
+    async fn events_after_an_id_are_found_although_the_clock_was_set_back() {
         let events = Events::default();
         let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
         // In this order, with a clock that is set back after the second event.
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_slow_reader_is_told_and_the_history_is_bounded() {
+    async fn slow_reader_gets_an_error_and_the_history_is_bounded() {
         let events = Events::default();
         let mut slow = events.read(From::Now);
         (0..HISTORY + 3).for_each(|number| events.publish("", &phase(number)));
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_lost_between_threads() {
+    async fn events_reach_a_reader_on_another_thread_in_order() {
         let events = Events::default();
         let mut reader = events.read(From::Now);
         let writer = std::thread::spawn({

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_unescaped() {
+    fn octal_escapes_in_the_mount_table_are_decoded() {
         let mounts = parse("//host/a\\040b /mnt/x\\134y cifs rw,nosuid 0 0\n");
         let [mount] = mounts.as_slice() else {
             panic!("{mounts:?}")
@@ -138,14 +138,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_line_is_passed_over() {
+    fn malformed_lines_of_the_mount_table_are_skipped() {
         let mounts = parse("\n \nproc\nproc /proc\n\u{fffd} / \u{0} \nproc /proc proc rw\n");
         let kinds: Vec<&str> = mounts.iter().map(|mount| mount.kind.as_str()).collect();
         assert_eq!(kinds, ["\u{0}", "proc"]);
     }
 
     #[tokio::test]
-    async fn the_table_of_this_machine_is_read_at_once() {
+    async fn mount_table_of_the_test_machine_is_read() {
         let mut mounts = follow();
         let now = mounts.wait_for(|mounts| !mounts.is_empty()).await.unwrap();
         assert!(now.iter().any(|mount| mount.target == "/"));

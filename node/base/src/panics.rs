@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_panics_is_done_again_until_it_ends_by_itself() {
+    async fn panicking_task_is_restarted_until_it_ends_normally() {
         let mut attempts = 0;
         let ended = again_after(Duration::ZERO, || {
             attempts += 1;
@@ -105,9 +105,9 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_ends_the_task_or_thread_it_is_in_and_is_told() {
+    fn panic_ends_only_its_task_or_thread_and_is_logged() {
         let said = in_a_process(
-            "panics::tests::a_panic_ends_the_task_or_thread_it_is_in_and_is_told",
+            "panics::tests::panic_ends_only_its_task_or_thread_and_is_logged",
             || {
                 install_hook();
                 let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -105,7 +105,7 @@ mod tests {
     use crate::testing::on_a_volume;
 
     #[test]
-    fn roots_of_all_documents_are_taken_in_their_order() {
+    fn trusted_roots_of_all_documents_are_joined_in_order() {
         let pem = |body: &str| {
             format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n")
         };
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_images_authorities_and_the_configs_lie_over_the_images_until_the_config_drops_them() {
+    fn trusted_roots_of_the_config_are_mounted_over_the_image_until_removed() {
         on_a_volume("mode=700", |volume| {
             let place = Place {
                 authorities: volume.join("image.crt"),

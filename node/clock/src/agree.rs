@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_majority_that_overlaps_is_believed_by_its_best_and_a_liar_is_not() {
+    fn overlapping_majority_is_followed_and_a_falseticker_is_not() {
         let year = 365 * 24 * 3_600_000;
         let voices = [voice(1, year, 1), voice(2, 5, 40), voice(3, -5, 20)];
         let Verdict::Agreed {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn one_alone_and_two_that_contradict_each_other_are_no_agreement() {
+    fn single_server_and_two_contradicting_servers_do_not_agree() {
         assert_eq!(hear(&[]), Verdict::Silence);
         assert_eq!(hear(&[voice(1, 0, 1)]), Verdict::Alone(voice(1, 0, 1)));
         let two = [voice(1, 0, 1), voice(2, 10_000, 1)];
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn several_names_of_one_address_are_one_server() {
+    fn several_names_of_one_address_count_as_one_server() {
         let mut twin = voice(1, 3, 1);
         twin.name = "twin".to_owned();
         assert_eq!(
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_good_to_nothing_agrees_with_no_other_time() {
+    fn server_with_a_large_error_bound_confirms_no_other_server() {
         // This server admits an error of 16 s.
         let mut vague = voice(1, 0, 0);
         vague.answer.sample.distance = 16_000 * MILLISECOND;
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_is_not_waited_for_when_it_cannot_change_anything() {
+    fn outstanding_answers_are_not_awaited_once_a_majority_agrees() {
         let two = [voice(1, 0, 1), voice(2, 1, 1)];
         assert!(is_settled(&two, 2) && is_settled(&two, 3));
         assert!(!is_settled(&two, 4) && !is_settled(&two[..1], 1));

@@ -260,7 +260,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_is_asked_and_strangers_are_not_heard() {
+    async fn answers_of_other_addresses_are_ignored() {
         let sample = at(serve(None).await).await.unwrap();
         let year_2030 = SystemTime::UNIX_EPOCH + Duration::from_secs(1_893_456_000);
         let expected = difference(year_2030, SystemTime::now());
@@ -271,7 +271,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn who_cannot_be_asked_is_told() {
+    async fn invalid_clock_devices_are_errors() {
         let names = Bulkhead::new(1, PATIENCE);
         for path in [
             "/dev/null",
@@ -287,7 +287,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn who_wants_to_be_left_alone_is_not_asked_again() {
+    async fn server_that_sent_a_kiss_of_death_is_not_queried_again() {
         let names = Bulkhead::new(1, PATIENCE);
         for kiss in [b"RATE", b"DENY"] {
             let (server, resting) = (serve(Some(kiss)).await, Resting::default());
@@ -300,7 +300,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn rests_grow_end_and_are_bounded() {
+    fn rest_periods_grow_expire_and_are_bounded() {
         let resting = Resting::default();
         let address = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let left = |resting: &Resting, port| {
@@ -326,7 +326,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn names_are_resolved_apart_and_addresses_need_nobody() {
+    async fn names_are_resolved_in_a_bulkhead_and_addresses_without_it() {
         let nobody = Bulkhead::new(0, PATIENCE);
         let error = ask("time.example.com", &nobody, &Resting::default()).await;
         assert!(

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_answer_is_believed_whatever_it_is() {
+    fn first_offset_is_applied_whatever_its_size() {
         let mut clock = Discipline::default();
         let year = 365 * 24 * 3_600_000;
         let (act, next) = clock.take(off(56 * year));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn later_a_jump_must_be_said_twice() {
+    fn later_step_needs_a_second_confirming_offset() {
         let mut clock = Discipline::default();
         clock.take(off(0));
         assert_eq!(clock.take(off(900)), (Act::Wait, SECOND_LOOK));
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_good_clock_is_looked_at_less_often() {
+    fn poll_interval_grows_while_the_clock_is_accurate() {
         let mut clock = Discipline::default();
         let mut last = Duration::ZERO;
         for _ in 0..20 {
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn tries_become_rarer() {
+    fn retry_interval_grows_to_a_limit() {
         let seconds: Vec<u64> = [0, 1, 5, 6, 1000].map(|n| retry(n).as_secs()).to_vec();
         assert_eq!(seconds, [1, 2, 32, 32, 32]);
     }

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_overrules_the_date_of_the_image() {
+    fn time_before_the_image_date_is_always_refused() {
         let floor = Floor::new(day(10));
         let start = Instant::now();
         for hours in 0..100 {
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_before_the_known_one_is_believed_after_an_hour_of_constancy_and_no_sooner() {
+    fn time_before_the_known_time_is_accepted_after_a_constant_hour() {
         let floor = Floor::new(day(0));
         floor.learn(day(30));
         let start = Instant::now();
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_good_answer_or_another_early_one_begins_the_hour_anew() {
+    fn good_answer_or_a_different_early_time_restarts_the_hour() {
         let floor = Floor::new(day(0));
         floor.learn(day(30));
         let start = Instant::now();
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn the_known_time_outlasts_a_restart_and_never_goes_back() {
+    fn known_time_survives_a_restart_and_never_decreases() {
         let directory = tempfile::tempdir().unwrap();
         let (state, now) = (directory.path(), Instant::now());
         let floor = Floor::new(day(0));
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_kept_times_do_not_count() {
+    fn hostile_stored_times_are_ignored() {
         let directory = tempfile::tempdir().unwrap();
         let state = directory.path();
         let load = |content: &[u8]| {

@@ -106,7 +106,7 @@ async fn ask(proofs: &Proofs, server: &str) -> Result<Answer, AskError> {
 }
 
 #[tokio::test]
-async fn a_server_that_proves_its_answers_is_asked_with_the_same_keys_until_it_forgets_them() {
+async fn nts_keys_are_reused_until_the_server_answers_with_a_nak() {
     let world = World::new("127.0.0.1", Answers::Ahead(3600)).await;
     // The image is long older than the certificate.
     let proofs = world.proofs(UNIX_EPOCH + DAY);
@@ -131,7 +131,7 @@ async fn a_server_that_proves_its_answers_is_asked_with_the_same_keys_until_it_f
 }
 
 #[tokio::test]
-async fn an_answer_without_proof_is_none() {
+async fn unauthenticated_answer_is_ignored() {
     let world = World::new("127.0.0.1", Answers::Unproved).await;
     let proofs = world.proofs(UNIX_EPOCH + DAY);
     let silent = ask(&proofs, &world.name).await;
@@ -139,7 +139,7 @@ async fn an_answer_without_proof_is_none() {
 }
 
 #[tokio::test]
-async fn a_server_of_another_name_or_authority_is_not_believed_and_left_alone_for_a_while() {
+async fn server_with_a_wrong_name_or_authority_is_refused_and_rests() {
     let other = World::new("192.0.2.1", Answers::Ahead(0)).await;
     let proofs = other.proofs(UNIX_EPOCH + DAY);
     let refused = ask(&proofs, &other.name).await.unwrap_err();
@@ -159,8 +159,7 @@ async fn a_server_of_another_name_or_authority_is_not_believed_and_left_alone_fo
 }
 
 #[tokio::test]
-async fn a_proved_time_outside_of_the_certificates_validity_is_refused_and_so_is_an_expired_certificate()
- {
+async fn authenticated_time_outside_certificate_validity_is_refused() {
     let year = 366 * 86_400;
     for seconds in [-year, year] {
         let world = World::new("127.0.0.1", Answers::Ahead(seconds)).await;
@@ -178,7 +177,7 @@ async fn a_proved_time_outside_of_the_certificates_validity_is_refused_and_so_is
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_listen_is_asked_again_at_once() {
+async fn unreachable_server_is_queried_again_at_once() {
     let world = World::new("127.0.0.1", Answers::Ahead(0)).await;
     let proofs = world.proofs(UNIX_EPOCH + DAY);
     for _ in 0..2 {

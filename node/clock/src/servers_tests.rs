@@ -51,7 +51,7 @@ async fn followed(servers: &mut Servers) -> Option<String> {
 }
 
 #[tokio::test]
-async fn a_server_that_says_a_time_before_the_image_is_refused_by_name_and_another_is_asked() {
+async fn server_with_a_time_before_the_image_is_refused_and_another_is_followed() {
     // The server reports 2030.
     let early = serve(None).await.to_string();
     let mut alone = servers(&[&early], at(YEAR_2031)).await;
@@ -74,7 +74,7 @@ async fn a_server_that_says_a_time_before_the_image_is_refused_by_name_and_anoth
 }
 
 #[tokio::test]
-async fn a_time_before_the_known_one_is_refused_by_name() {
+async fn time_before_the_known_time_is_refused_with_the_server_name() {
     let server = serve(None).await.to_string();
     let floor = at(YEAR_2026);
     floor.learn(SystemTime::UNIX_EPOCH + YEAR_2031);
@@ -86,7 +86,7 @@ async fn a_time_before_the_known_one_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn the_first_offset_needs_more_than_half_of_the_servers_that_answer() {
+async fn first_offset_needs_a_majority_of_the_answering_servers() {
     let (liar, one, other) = (ahead(2, HOUR).await, ahead(3, 0).await, ahead(4, 0).await);
     let mut three = servers(&[&liar, &one, &other], any_time()).await;
     let whose = followed(&mut three).await.unwrap();
@@ -101,7 +101,7 @@ async fn the_first_offset_needs_more_than_half_of_the_servers_that_answer() {
 }
 
 #[tokio::test]
-async fn a_server_that_lies_is_named_when_it_was_heard() {
+async fn falseticker_is_named_in_the_status() {
     let (liar, good) = (ahead(2, HOUR).await, [ahead(3, 0).await, ahead(4, 0).await]);
     // The fourth server never answers, so the round waits for all others.
     let dead = "/dev/ptp_none".to_owned();
@@ -116,7 +116,7 @@ async fn a_server_that_lies_is_named_when_it_was_heard() {
 }
 
 #[tokio::test]
-async fn one_that_answers_alone_of_several_is_believed_after_a_bounded_wait() {
+async fn single_answering_server_of_several_is_followed_after_a_bounded_wait() {
     let (good, dead) = (ahead(2, HOUR).await, "/dev/ptp_none".to_owned());
     let mut two = servers(&[&dead, &good], any_time()).await;
     let start = Instant::now();
@@ -139,7 +139,7 @@ async fn one_that_answers_alone_of_several_is_believed_after_a_bounded_wait() {
 }
 
 #[tokio::test]
-async fn a_later_jump_needs_the_same_agreement_and_steering_goes_on_without() {
+async fn later_step_needs_a_majority_and_steering_does_not() {
     let (far, near) = (ahead(2, HOUR).await, ahead(3, 0).await);
     let mut clock = Discipline::default();
     clock.synced = true;
@@ -156,7 +156,7 @@ async fn a_later_jump_needs_the_same_agreement_and_steering_goes_on_without() {
 }
 
 #[test]
-fn a_new_list_is_a_new_chance() {
+fn new_server_list_clears_refusals() {
     let mut servers = Servers::new(any_time());
     let list = vec!["a".to_owned()];
     assert!(servers.take(list.clone(), false));
@@ -169,7 +169,7 @@ fn a_new_list_is_a_new_chance() {
 }
 
 #[tokio::test]
-async fn who_wants_to_be_left_alone_is_so_by_a_new_list_too() {
+async fn kiss_of_death_is_honoured_across_a_new_server_list() {
     let rate = serve(Some(b"RATE")).await.to_string();
     let mut servers = servers(&[&rate], any_time()).await;
     assert_eq!(followed(&mut servers).await, None);
@@ -179,7 +179,7 @@ async fn who_wants_to_be_left_alone_is_so_by_a_new_list_too() {
 }
 
 #[tokio::test]
-async fn one_servers_refusal_is_not_the_others() {
+async fn refusal_of_one_server_does_not_affect_the_others() {
     let rate = serve(Some(b"RATE")).await.to_string();
     let good = [ahead(2, 0).await, ahead(3, 0).await];
     let mut servers = servers(&[&rate, &good[0], &good[1]], any_time()).await;
@@ -196,7 +196,7 @@ async fn one_servers_refusal_is_not_the_others() {
 }
 
 #[tokio::test]
-async fn a_server_that_has_to_prove_its_answers_is_followed_by_its_proof_alone() {
+async fn server_configured_for_nts_is_followed_only_with_authenticated_answers() {
     let world = World::new("127.0.0.1", Answers::Ahead(HOUR)).await;
     let mut servers = Servers::new(any_time());
     assert!(servers.take(vec![world.name.clone()], true));

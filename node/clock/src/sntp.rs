@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_question_says_nothing_of_us() {
+    fn request_reveals_nothing_about_the_node() {
         let question = question(COOKIE);
         assert_eq!(question[0], 0x23);
         assert!(question[1..40].iter().all(|byte| *byte == 0));
@@ -197,7 +197,7 @@ mod tests {
     const ASKED: [u8; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
 
     #[test]
-    fn samples_are_answers() {
+    fn corpus_samples_are_read() {
         for sample in samples("sntp") {
             let found = answer(&sample.bytes, ASKED, at(1000), at(1100));
             let expected = match &*sample.name {
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn offset_and_delay() {
+    fn offset_and_delay_are_computed_from_the_four_timestamps() {
         // 40 ms to the server, 10 ms there and 50 ms back, on a clock 5 s ahead.
         let sample = read(&packet(6040, 6050)).unwrap();
         let milliseconds = |nanoseconds: i64| (nanoseconds + 500_000) / 1_000_000;
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_years_after_2036() {
+    fn ntp_era_rollover_of_2036_is_handled() {
         let of = |seconds| {
             time(seconds, 0)
                 .unwrap()
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_of_no_use_say_why() {
+    fn unusable_answers_are_refused_with_a_reason() {
         let changed = |at: usize, byte: u8| {
             let mut packet = packet(1040, 1050);
             packet[at] = byte;
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kiss_is_not_a_time() {
+    fn kiss_of_death_is_not_used_as_a_time() {
         let kiss = |code: &[u8; 4]| {
             let mut packet = packet(1040, 1050);
             packet[1] = 0;

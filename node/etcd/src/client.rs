@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_key_is_not_shown() {
+    fn private_key_is_not_in_debug_output() {
         let tls = Tls {
             ca: "authority".to_owned(),
             crt: "certificate".to_owned(),

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_node_is_added_and_then_starts_with_all_members() {
+    fn new_node_is_added_and_starts_with_all_members() {
         let first = member("cp-1", "https://10.0.0.1:2380");
         let added = member("", OWN);
         let of = |members: &[Member]| plan(members, "cp-2", OWN);
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wiped_node_removes_its_own_member_and_no_other_of_its_name() {
+    fn wiped_node_removes_only_its_own_member() {
         let own = member("cp-2", OWN);
         assert_eq!(
             plan(std::slice::from_ref(&own), "cp-2", OWN),
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_waits_for_another_that_joins() {
+    fn node_waits_while_another_node_joins() {
         let other = member("", "https://10.0.0.3:2380");
         assert_eq!(
             plan(std::slice::from_ref(&other), "cp-2", OWN),

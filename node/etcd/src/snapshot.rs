@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_snapshot_is_one_however_it_is_read() {
+    fn complete_snapshot_verifies_with_any_read_size() {
         for sectors in [1, 8, 128, 1000] {
             let file = snapshot(sectors);
             verify_snapshot(&file[..]).unwrap();
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_byte_is_found_wherever_it_is() {
+    fn changed_byte_in_a_snapshot_is_detected() {
         let file = snapshot(200);
         for place in [
             0,
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_database_without_a_hash_and_an_empty_file_are_none() {
+    fn snapshot_without_a_hash_and_empty_file_are_refused() {
         let file = snapshot(4);
         for end in [2048, 2047, 2049, 2079] {
             let why = verify_snapshot(&file[..end]).unwrap_err();
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_fails_is_told_apart() {
+    fn read_error_is_distinct_from_damage() {
         struct Failing;
         impl Read for Failing {
             fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {

@@ -40,7 +40,7 @@ fn piece(blob: &[u8], remaining_bytes: u64) -> Result<pb::SnapshotResponse, Stat
 }
 
 #[tokio::test]
-async fn refusals_of_etcd_are_told_apart() {
+async fn etcd_errors_are_classified() {
     type Is = fn(&EtcdError) -> bool;
     let cases: &[(Code, &str, Is)] = &[
         (
@@ -100,7 +100,7 @@ async fn refusals_of_etcd_are_told_apart() {
 }
 
 #[tokio::test]
-async fn refusals_that_pass_are_known() {
+async fn temporary_etcd_errors_are_recognised() {
     for (text, refusal, temporary) in [
         ("etcdserver: no leader", Refusal::NoLeader, true),
         ("etcdserver: request timed out", Refusal::Busy, true),
@@ -133,7 +133,7 @@ async fn refusals_that_pass_are_known() {
 }
 
 #[tokio::test]
-async fn hostile_words_of_a_refusal_stay_one_short_line() {
+async fn hostile_error_messages_stay_one_short_line() {
     let words = format!("a\nb\u{1b}[2J{}", "x".repeat(5000));
     let (_, client) = Fake::start(refusing(Code::Internal, &words)).await;
     let shown = client.health().await.unwrap_err().to_string();
@@ -144,7 +144,7 @@ async fn hostile_words_of_a_refusal_stay_one_short_line() {
 }
 
 #[tokio::test]
-async fn a_member_that_is_gone_or_silent_is_told_by_its_endpoint() {
+async fn unreachable_or_silent_member_is_reported_with_its_endpoint() {
     let gone = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = gone.local_addr().unwrap().to_string();
     drop(gone);
@@ -218,7 +218,7 @@ async fn members_are_listed_with_and_without_a_quorum() {
 }
 
 #[tokio::test]
-async fn hostile_answers_that_lack_what_etcd_says_are_refused() {
+async fn hostile_answers_without_required_fields_are_refused() {
     let script = Script {
         status: pb::StatusResponse {
             db_size: -1,
@@ -256,7 +256,7 @@ async fn hostile_answers_that_lack_what_etcd_says_are_refused() {
 }
 
 #[tokio::test]
-async fn hostile_numbers_of_a_status_do_no_harm() {
+async fn hostile_numbers_in_a_status_are_handled() {
     let script = Script {
         status: pb::StatusResponse {
             header: Some(pb::ResponseHeader {
@@ -339,7 +339,7 @@ async fn hostile_bytes_are_an_error() {
 }
 
 #[tokio::test]
-async fn a_snapshot_comes_piece_by_piece() {
+async fn snapshot_is_streamed_in_pieces() {
     let script = Script {
         snapshot: vec![piece(b"ab", 1), piece(b"c", 0), piece(b"hash", 0)],
         ..Default::default()
@@ -352,7 +352,7 @@ async fn a_snapshot_comes_piece_by_piece() {
 }
 
 #[tokio::test]
-async fn a_snapshot_that_is_cut_off_ends_with_an_error() {
+async fn truncated_snapshot_stream_ends_with_an_error() {
     let refused = Err(Status::unavailable("etcdserver: server stopped"));
     for (pieces, stalls, wanted) in [
         (vec![], false, "ended before its end"),
@@ -376,7 +376,7 @@ async fn a_snapshot_that_is_cut_off_ends_with_an_error() {
 }
 
 #[tokio::test]
-async fn a_snapshot_that_is_not_read_is_not_sent() {
+async fn snapshot_stream_has_back_pressure() {
     const PIECES: usize = 4000;
     let script = Script {
         snapshot: vec![piece(&[7; 32 * 1024], 0)],
@@ -398,7 +398,7 @@ async fn a_snapshot_that_is_not_read_is_not_sent() {
 }
 
 #[tokio::test]
-async fn a_lock_is_kept_until_it_is_unlocked() {
+async fn lock_is_held_until_it_is_unlocked() {
     let (fake, client) = Fake::start(locking(usize::MAX)).await;
     let lock = client.lock("/vip", SECOND, SECOND).await.unwrap();
     assert_eq!(lock.key(), b"/vip/7");
@@ -416,7 +416,7 @@ async fn a_lock_is_kept_until_it_is_unlocked() {
 }
 
 #[tokio::test]
-async fn a_lock_whose_lease_is_gone_is_lost() {
+async fn lock_is_lost_when_its_lease_expires() {
     let (_, client) = Fake::start(locking(1)).await;
     let mut lock = client.lock("vip", SECOND, SECOND).await.unwrap();
     lock.lost().await;
@@ -425,14 +425,14 @@ async fn a_lock_whose_lease_is_gone_is_lost() {
 }
 
 #[tokio::test]
-async fn a_lock_that_is_dropped_ends_its_lease() {
+async fn dropped_lock_revokes_its_lease() {
     let (fake, client) = Fake::start(locking(usize::MAX)).await;
     drop(client.lock("vip", SECOND, SECOND).await.unwrap());
     fake.until(&format!("revoke {LEASE}")).await;
 }
 
 #[tokio::test]
-async fn who_waits_too_long_for_a_lock_leaves_no_lease() {
+async fn lock_timeout_or_cancellation_revokes_the_lease() {
     let script = Script {
         lock: None,
         ..locking(usize::MAX)

@@ -253,7 +253,7 @@ async fn upkeep_is_done(client: &Client, member: u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs etcd: CORTEN_KUBERNETES"]
-async fn the_real_etcd_is_spoken_to() {
+async fn client_talks_to_a_real_etcd() {
     let directory = tempfile::tempdir().unwrap();
     let authority = Authority::new();
     let etcd = Etcd::start(directory.path(), &authority.tls());

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_read_as_the_boot_loader_writes_it() {
+    fn entry_names_with_boot_counters_are_parsed() {
         for (name, counter) in [
             ("corten-1.2.0.efi", None),
             ("corten-1.2.0+3.efi", Some((3, 0))),
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_cannot_choose_a_path_or_a_counter() {
+    fn version_string_cannot_inject_a_path_or_a_boot_counter() {
         for (version, name) in [
             ("1.2.0", "corten-1.2.0+3.efi"),
             ("../1", "corten-.._1+3.efi"),

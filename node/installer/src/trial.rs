@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_read_as_it_was_written_and_nothing_else_is_one() {
+    fn trial_record_round_trips_and_malformed_records_are_refused() {
         let ended = trial().ended(Verdict::Reverted, "it was slow");
         for trial in [trial(), ended] {
             assert_eq!(Trial::parse(&trial.render()), Ok(trial));
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_that_was_started_decides_what_a_boot_means() {
+    fn booted_version_decides_the_outcome_of_a_trial() {
         let (new, old) = (Some("corten-2.efi"), Some("corten-1.efi"));
         assert_eq!(at_boot(Some(trial()), new), AtBoot::Judge(trial()));
         assert_eq!(at_boot(Some(trial()), old), AtBoot::Reverted(trial()));

@@ -219,7 +219,7 @@ fn running(version: &str) -> (Memory, String) {
 }
 
 #[test]
-fn an_installed_version_is_tried_three_times_and_left_when_nobody_marks_it_good() {
+fn installed_version_gets_three_tries_and_is_left_unless_marked_good() {
     for (from, to) in PAIRS {
         let (mut memory, running) = running(from);
         let entry = install(&mut memory, &running, to).unwrap();
@@ -233,7 +233,7 @@ fn an_installed_version_is_tried_three_times_and_left_when_nobody_marks_it_good(
 }
 
 #[test]
-fn a_version_marked_good_stays_and_one_marked_bad_is_left_at_once() {
+fn version_marked_good_stays_and_version_marked_bad_is_left_at_once() {
     for (from, to) in PAIRS {
         let (mut memory, running) = running(from);
         let entry = install(&mut memory, &running, to).unwrap();
@@ -262,7 +262,7 @@ fn a_version_marked_good_stays_and_one_marked_bad_is_left_at_once() {
 }
 
 #[test]
-fn a_power_cut_at_any_step_leaves_the_old_or_the_new_version_and_the_next_attempt_succeeds() {
+fn power_cut_leaves_the_old_or_new_version_and_a_retry_succeeds() {
     let mut cuts = 0;
     for (from, to) in PAIRS {
         let (before, running) = running(from);
@@ -314,7 +314,7 @@ fn a_power_cut_at_any_step_leaves_the_old_or_the_new_version_and_the_next_attemp
 const CUTS: usize = 96;
 
 #[test]
-fn what_cannot_be_taken_changes_nothing_that_starts() {
+fn failed_install_changes_no_bootable_version() {
     let (before, running) = running("1.0");
     let mut memory = before.clone();
     let content = whole("2.0");
@@ -340,7 +340,7 @@ fn what_cannot_be_taken_changes_nothing_that_starts() {
 
 proptest! {
     #[test]
-    fn whatever_lies_in_the_directory_the_version_that_runs_is_kept(
+    fn running_version_is_kept_with_any_directory_contents(
         names in prop::collection::vec("(corten-)?[12](\\+[0-3](-[0-3])?)?(\\.efi)?(\\.new)?", 0..6),
     ) {
         let running = "corten-1.5.efi";

@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_host_of_an_endpoint_is_found_with_and_without_port_and_brackets() {
+    fn endpoint_host_is_parsed_with_and_without_port_and_brackets() {
         for (url, expected) in [
             ("https://10.0.0.1:6443", "10.0.0.1"),
             ("https://[fd00::1]:6443/", "fd00::1"),

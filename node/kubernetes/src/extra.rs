@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_of_the_config_stand_in_place_of_the_nodes_own_or_beside_them() {
+    fn arguments_of_the_config_replace_or_extend_those_of_the_node() {
         let own = [("a", "1"), ("feature-gates", "X=true"), ("v", "2")];
         let own = own.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let args = [

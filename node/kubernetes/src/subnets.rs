@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_taken_by_subnets_and_left_out_by_those_with_an_exclamation_mark() {
+    fn subnets_select_addresses_and_exclamation_marks_exclude_them() {
         let all = ["10.0.2.15", "10.99.0.1", "192.168.0.1", "fd00::1"];
         let all = all.map(|text| text.parse::<IpAddr>().unwrap());
         let cases: [(&[&str], &[IpAddr]); 5] = [

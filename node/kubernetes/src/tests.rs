@@ -92,7 +92,7 @@ pub(super) fn without_digests(mut pod: Value) -> Value {
 }
 
 #[test]
-fn static_pods_and_configurations_are_those_that_were_agreed_on() {
+fn static_pods_and_configurations_match_the_golden_files() {
     let document = document("");
     let settings = Settings::of(&document).unwrap();
     let own = ControlPlane::of(&document).unwrap();
@@ -127,7 +127,7 @@ fn static_pods_and_configurations_are_those_that_were_agreed_on() {
 }
 
 #[test]
-fn a_pod_starts_anew_for_what_it_reads_once_and_not_for_a_renewed_certificate() {
+fn pod_restarts_for_files_read_at_start_and_not_for_renewed_certificates() {
     let document = document("");
     let settings = Settings::of(&document).unwrap();
     let own = ControlPlane::of(&document).unwrap();
@@ -157,7 +157,7 @@ fn a_pod_starts_anew_for_what_it_reads_once_and_not_for_a_renewed_certificate() 
 }
 
 #[test]
-fn secrets_are_not_in_pods_nor_in_debug_output() {
+fn secrets_are_in_no_pod_and_no_debug_output() {
     let document = document("");
     let settings = Settings::of(&document).unwrap();
     let own = ControlPlane::of(&document).unwrap();
@@ -171,7 +171,7 @@ fn secrets_are_not_in_pods_nor_in_debug_output() {
 }
 
 #[test]
-fn a_control_plane_without_an_authority_or_an_image_says_which() {
+fn missing_authority_or_image_of_the_control_plane_is_named() {
     let worker =
         "version: v1alpha1\nmachine:\n  type: worker\n  token: a.b\n  acceptedCAs: [{crt: ";
     let crt = Ca::generate(Algorithm::Ed25519, "talos", "", now()).unwrap();
@@ -231,7 +231,7 @@ fn addresses_are_counted_from_the_start_of_their_network() {
 }
 
 #[test]
-fn what_a_config_adds_is_in_the_pods_arguments_and_files() {
+fn settings_of_the_config_reach_pods_arguments_and_files() {
     let text = "
 machine:
   controlPlane: {scheduler: {disabled: true}}

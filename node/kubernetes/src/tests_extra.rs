@@ -37,7 +37,7 @@ fn command(pod: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn a_limit_below_the_usual_request_lowers_it_and_is_told_to_go() {
+fn memory_limit_lowers_the_request_and_sets_gomemlimit() {
     let (_, pods) = pods(
         "cluster:
   scheduler:
@@ -60,7 +60,7 @@ fn a_limit_below_the_usual_request_lowers_it_and_is_told_to_go() {
 }
 
 #[test]
-fn an_api_server_that_answers_nobody_unknown_is_looked_at_by_its_port() {
+fn api_server_without_anonymous_access_is_probed_by_tcp() {
     let probe = |patch: &str| {
         let (_, pods) = pods(patch);
         pods[0]
@@ -82,7 +82,7 @@ fn an_api_server_that_answers_nobody_unknown_is_looked_at_by_its_port() {
 }
 
 #[test]
-fn what_is_added_to_a_list_leaves_the_nodes_own_there() {
+fn list_arguments_of_the_config_extend_those_of_the_node() {
     let (_, pods) = pods("cluster: {controllerManager: {extraArgs: {controllers: -ttl}}}");
     assert!(command(&pods[1]).contains(&"--controllers=*,-ttl"));
     let (_, _, _, node) = with("machine: {kubelet: {extraArgs: {node-labels: zone=b}}}");
@@ -94,7 +94,7 @@ fn what_is_added_to_a_list_leaves_the_nodes_own_there() {
 }
 
 #[test]
-fn taints_of_the_kubelets_configuration_are_beside_the_nodes_own() {
+fn taints_of_the_kubelet_configuration_extend_those_of_the_node() {
     let (_, settings, _, node) = with(
         "machine:
   kubelet: {extraConfig: {registerWithTaints: [{key: a, effect: NoExecute}]}}
@@ -107,7 +107,7 @@ fn taints_of_the_kubelets_configuration_are_beside_the_nodes_own() {
 }
 
 #[test]
-fn the_kubelet_of_a_node_that_is_alone_asks_no_cluster() {
+fn standalone_kubelet_contacts_no_cluster() {
     let patch = "machine: {kubelet: {skipNodeRegistration: true}}";
     let (_, settings, _, node) = with(patch);
     let args = kubelet::args(&facts(), &node, &[]);
@@ -129,7 +129,7 @@ fn the_kubelet_of_a_node_that_is_alone_asks_no_cluster() {
 }
 
 #[test]
-fn credentials_of_registries_are_a_file_that_nobody_prints() {
+fn registry_credential_providers_are_a_secret_file() {
     let (_, _, _, node) = with(
         "machine:
   kubelet:
@@ -151,7 +151,7 @@ fn credentials_of_registries_are_a_file_that_nobody_prints() {
 }
 
 #[test]
-fn manifests_of_elsewhere_are_asked_for_with_their_headers_in_order() {
+fn remote_manifests_are_fetched_in_order_with_their_headers() {
     let (document, _, _, node) = with(
         "
 cluster:
@@ -254,7 +254,7 @@ issuer:
 }
 
 #[test]
-fn networks_by_kind_without_a_plugin_by_kind_have_none() {
+fn network_documents_without_a_plugin_document_have_no_plugin() {
     let networks = "---
 apiVersion: v1alpha1
 kind: KubeNetworkConfig

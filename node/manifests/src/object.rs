@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_and_definitions_come_before_what_needs_them() {
+    fn namespaces_and_definitions_are_applied_before_their_users() {
         let ordered = in_order(vec![
             object("example.org/v1", "Widget", "w"),
             object("v1", "ConfigMap", "c"),

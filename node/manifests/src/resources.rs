@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantities_of_memory_are_read_in_both_kinds_of_units() {
+    fn memory_quantities_are_read_in_binary_and_decimal_units() {
         assert_eq!(bytes("128Mi"), Some(128 << 20));
         assert_eq!(bytes("1G"), Some(1_000_000_000));
         assert_eq!(bytes("4096"), Some(4096));

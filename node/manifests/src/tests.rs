@@ -92,17 +92,17 @@ fn golden(name: &str, settings: &Settings) {
 }
 
 #[test]
-fn a_cluster_of_defaults() {
+fn manifests_of_a_default_cluster_match_the_golden_file() {
     golden("defaults", &settings());
 }
 
 #[test]
-fn a_cluster_with_every_option() {
+fn manifests_of_a_cluster_with_every_option_match_the_golden_file() {
     golden("everything", &everything());
 }
 
 #[test]
-fn a_cluster_of_ipv6_alone_without_a_network_plugin_and_proxy() {
+fn manifests_of_an_ipv6_cluster_without_cni_and_proxy_match_the_golden_file() {
     let mut settings = settings();
     settings.pod_subnets = vec!["fc00:db8:10::/56".to_owned()];
     settings.proxy = None;
@@ -115,7 +115,7 @@ fn a_cluster_of_ipv6_alone_without_a_network_plugin_and_proxy() {
 }
 
 #[test]
-fn what_is_not_wanted_is_not_rendered() {
+fn disabled_components_are_not_rendered() {
     let settings = Settings {
         flannel: None,
         proxy: None,
@@ -141,7 +141,7 @@ fn what_is_not_wanted_is_not_rendered() {
 }
 
 #[test]
-fn every_object_has_a_name_of_its_own() {
+fn every_object_has_a_unique_name() {
     let mut seen = std::collections::BTreeSet::new();
     for object in bootstrap(&everything(), &token())
         .iter()
@@ -153,7 +153,7 @@ fn every_object_has_a_name_of_its_own() {
 }
 
 #[test]
-fn another_configuration_of_kube_proxy_has_another_name() {
+fn changed_kube_proxy_configuration_has_a_new_name() {
     let name = |mode: &str| {
         let mut settings = everything();
         settings.proxy.as_mut().unwrap().config = Some(json!({ "mode": mode }));

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_of_another_form_is_refused() {
+    fn malformed_bootstrap_token_is_refused() {
         BootstrapToken::parse("abcdef.0123456789abcdef").unwrap();
         for bad in [
             "",

@@ -93,14 +93,14 @@ mod tests {
     }
 
     #[test]
-    fn a_text_without_objects_has_none() {
+    fn text_without_objects_has_no_objects() {
         for text in ["", "# nothing\n", "---\n---\n", "{}"] {
             assert_eq!(read(text), Ok(Vec::new()), "{text:?}");
         }
     }
 
     #[test]
-    fn a_text_that_is_no_manifest_is_refused_whole() {
+    fn invalid_manifest_is_refused_as_a_whole() {
         for (text, part) in [
             ("a: [", "not YAML"),
             ("just text", "object 1: apiVersion"),
@@ -128,7 +128,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_makes_it_panic(text in "\\PC{0,200}") {
+        fn manifest_reader_never_panics(text in "\\PC{0,200}") {
             let _ = read(&text);
         }
     }

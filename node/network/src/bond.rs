@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mode_has_a_name_and_a_number() {
+    fn bond_modes_have_names_and_numbers() {
         let mut bond = Bond::default();
         set(&mut bond, "mode", "4").unwrap();
         assert_eq!(bond.mode, BondMode::Lacp);

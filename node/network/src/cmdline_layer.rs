@@ -188,14 +188,14 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_parameter_does_not_spoil_the_others() {
+    fn malformed_parameter_does_not_affect_the_others() {
         let specs = specs("ip=10.0.0.999 ip=eth0:dhcp vlan=x bond=b:::x", &["eth0"]);
         assert_eq!(specs.operators, [dhcp(LAYER, "dhcp4", "eth0")]);
         assert_eq!(names(&specs), ["eth0"]);
     }
 
     #[test]
-    fn a_static_address_is_the_first_links() {
+    fn static_address_without_a_device_goes_to_the_first_link() {
         let line = "ip=10.0.0.2::10.0.0.1:24:n1.example.org::none:10.0.0.3::10.0.0.4";
         let specs = specs(line, &["eth0", "eth1"]);
         assert_eq!(names(&specs), ["eth0"]);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn off_silences_every_link() {
+    fn off_disables_dhcp_on_every_link() {
         let specs = specs("ip=off talos.hostname=a", &["eth0", "eth1"]);
         assert_eq!(names(&specs), ["eth0", "eth1"]);
         assert!(specs.operators.is_empty());
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vlan_on_a_bond() {
+    fn vlan_on_a_bond_is_read_from_the_parameters() {
         let line =
             "bond=bond1:eth0,eth1:mode=802.3ad,miimon=100:9000 vlan=bond1.7:bond1 ip=bond1.7:dhcp";
         let specs = specs(line, &["eth0", "eth1", "eth2"]);

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_nobody_speaks_of_ask_for_addresses() {
+    fn unconfigured_links_use_dhcp() {
         let physical = ["eth0".to_owned(), "eth1".to_owned()];
         let spoken_for = BTreeSet::from(["eth1".to_owned()]);
         let specs = specs("corten-1", &physical, &spoken_for);

@@ -157,7 +157,7 @@ fn server_v4(neighbour: &Neighbour) -> UdpSocket {
 }
 
 #[test]
-fn hostile_servers_of_dhcpv4_end_no_client() {
+fn hostile_dhcpv4_servers_do_not_end_the_client() {
     alone(within_patience(async {
         let neighbour = neighbour().await;
         let socket = server_v4(&neighbour);
@@ -232,7 +232,7 @@ async fn listening<T>(
 }
 
 #[test]
-fn hostile_servers_of_dhcpv6_end_no_client() {
+fn hostile_dhcpv6_servers_do_not_end_the_client() {
     alone(within_patience(async {
         let neighbour = neighbour().await;
         let index = index(&kernel(), "plug").await;
@@ -296,7 +296,7 @@ fn forgetful(socket: UdpSocket) -> channel::Receiver<Said> {
 }
 
 #[test]
-fn a_link_asks_for_its_former_address_as_whom_it_was_before() {
+fn restarted_dhcpv6_client_requests_its_former_address_with_the_same_identity() {
     on_a_volume("mode=700", |volume| {
         alone(within_patience(async {
             let neighbour = neighbour().await;
@@ -355,7 +355,7 @@ fn given(question: &[u8], kind: u8, address: Ipv4Addr) -> Vec<u8> {
 
 /// The renewal offers an address that no host can have: the lease stays, and the client asks for another.
 #[test]
-fn an_address_that_is_no_machines_takes_no_lease_away() {
+fn renewal_with_an_invalid_address_keeps_the_lease() {
     const OWN: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 50);
     alone(within_patience(async {
         let neighbour = neighbour().await;

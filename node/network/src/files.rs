@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_files_say_what_they_should() {
+    fn network_files_have_the_expected_contents() {
         let dns: Vec<IpAddr> = (1..=5).map(|last| IpAddr::from([10, 0, 0, last])).collect();
         let [hostname, hosts, resolv_conf] = contents(
             "node1.example.com",

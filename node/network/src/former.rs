@@ -102,7 +102,7 @@ mod tests {
     const OWN: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 0x50);
 
     #[test]
-    fn an_address_is_there_at_the_next_boot() {
+    fn former_address_is_kept_across_a_reboot() {
         on_a_volume("mode=700", |volume| {
             let former = Former::on_volume(volume);
             assert_eq!(former.address("eth0"), None);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_beside_a_volume() {
+    fn former_address_is_not_stored_without_a_volume() {
         let directory = tempfile::tempdir().unwrap();
         let former = Former::on_volume(directory.path());
         former.keep("eth0", OWN);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_its_own_is_ignored_and_replaced() {
+    fn malformed_address_file_is_ignored_and_replaced() {
         on_a_volume("mode=700", |volume| {
             let former = Former::on_volume(volume);
             let long = format!("{{\"eth0\":\"{OWN}\"}}{}", " ".repeat(16 * 1024));
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_links_are_kept_than_a_machine_has() {
+    fn number_of_stored_links_is_bounded() {
         on_a_volume("mode=700", |volume| {
             let former = Former::on_volume(volume);
             for number in 0..MOST + 10 {

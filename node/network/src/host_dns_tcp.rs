@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_get_an_answer() {
+    fn corpus_samples_get_an_answer() {
         for sample in samples("dns") {
             let answer = said_to(&sample.bytes);
             let is_question = !["answer", "two-questions"].contains(&&*sample.name);
@@ -120,7 +120,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn hostile_questions_get_an_answer_to_them_or_none(bytes in hostile("dns")) {
+        fn hostile_queries_get_a_matching_answer_or_none(bytes in hostile("dns")) {
             if let Some(answer) = said_to(&bytes) {
                 prop_assert!(answer.len() >= 12 && answer[..2] == bytes[..2]);
                 prop_assert!(answer[2] & 0x80 != 0, "no response: {answer:?}");

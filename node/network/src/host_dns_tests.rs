@@ -85,7 +85,7 @@ async fn ask_by_tcp(stream: &mut TcpStream, question: &Message) -> Message {
 }
 
 #[tokio::test]
-async fn what_was_answered_is_kept_and_another_server_is_asked_anew() {
+async fn answers_are_cached_and_a_new_name_server_is_queried_again() {
     let (upstream, count) = name_server().await;
     let forwarder = Forwarder::default();
     let listening = forwarder.listen(ANY.parse().unwrap()).await.unwrap();
@@ -128,7 +128,7 @@ async fn what_was_answered_is_kept_and_another_server_is_asked_anew() {
 }
 
 #[tokio::test]
-async fn what_is_no_plain_question_and_what_is_too_much_is_refused() {
+async fn unsupported_queries_and_queries_over_the_limit_are_refused() {
     let (upstream, count) = name_server().await;
     let forwarder = Forwarder::default();
     let listening = forwarder.listen(ANY.parse().unwrap()).await.unwrap();
@@ -147,7 +147,7 @@ async fn what_is_no_plain_question_and_what_is_too_much_is_refused() {
 }
 
 #[tokio::test]
-async fn by_tcp_only_so_many_are_served_at_once() {
+async fn concurrent_tcp_connections_are_bounded() {
     let (upstream, _) = name_server().await;
     let forwarder = Forwarder::default();
     forwarder.ask(&[upstream]).unwrap();

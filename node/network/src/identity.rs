@@ -69,7 +69,7 @@ mod tests {
     const MAC: [u8; 6] = [2, 0, 0, 0, 0, 0xff];
 
     #[test]
-    fn only_a_uuid_of_its_own_is_a_machines() {
+    fn placeholder_uuids_are_not_used_as_machine_identity() {
         let root = tempfile::tempdir().unwrap();
         assert_eq!(machine(root.path()), None);
         let directory = root.path().join("sys/class/dmi/id");
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_duid_is_the_configs_or_the_links_where_it_says_so_or_the_machines() {
+    fn duid_comes_from_the_config_the_link_or_the_machine() {
         let machine = Some(uuid!("4c4c4544-0050-3510-8033-b4c04f4d3732"));
         let by_link = [0, 3, 0, 1, 2, 0, 0, 0, 0, 0xff];
         let said = |client_identifier, duid: &str| ClientIdentifier {
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_keeps_its_number() {
+    fn iaid_of_a_link_is_stable() {
         let card = iaid("eth0", Some(&MAC));
         assert_eq!(card, iaid("eth1", Some(&MAC)));
         let other = [2, 0, 0, 0, 0, 1];

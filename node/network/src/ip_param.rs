@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_short_forms() {
+    fn short_forms_of_the_ip_parameter_parse() {
         assert_eq!(parse("dhcp").unwrap().method, Method::Dhcp);
         assert_eq!(parse("off").unwrap().method, Method::Off);
         let one = parse("eth1:dhcp").unwrap();
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn the_long_form() {
+    fn long_form_of_the_ip_parameter_parses() {
         let text = "10.0.2.15::10.0.2.2:255.255.255.0:node1:eth0:none:10.0.2.3:1.1.1.1:10.0.2.9";
         let parsed = parse(text).unwrap();
         assert_eq!(
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn masks() {
+    fn netmasks_and_prefix_lengths_parse() {
         assert_eq!(fixed("10.1.2.3:::16").0, "10.1.2.3/16");
         assert_eq!(fixed("192.168.1.1").0, "192.168.1.1/24");
         let six = fixed("[2001:db8::5]::[2001:db8::1]:56::eth0:off");
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn automatic_with_device_and_name() {
+    fn dhcp_with_device_and_host_name_parses() {
         let parsed = parse(":::::eth0:dhcp").unwrap();
         assert_eq!(
             (parsed.device.as_deref(), parsed.method),
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_named() {
+    fn malformed_ip_parameter_is_refused_by_field() {
         for (text, part) in [
             ("10.0.0.300", "client"),
             ("10.0.0.1:::255.0.255.0", "netmask"),
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn which_link_a_parameter_is_for() {
+    fn parameter_applies_to_its_named_or_the_first_link() {
         let for_eth1 = parse("10.0.0.1:::24::eth1:none").unwrap();
         let for_any = parse("10.0.0.2:::24").unwrap();
         let both = [for_eth1.clone(), for_any.clone()];

@@ -56,7 +56,7 @@ fn links_are_merged_field_by_field() {
 }
 
 #[test]
-fn a_made_link_stays_one_when_dhcp_speaks_of_it() {
+fn virtual_link_keeps_its_kind_when_dhcp_changes_it() {
     let bond = LinkSpec {
         logical: true,
         kind: "bond",
@@ -77,7 +77,7 @@ fn a_made_link_stays_one_when_dhcp_speaks_of_it() {
 }
 
 #[test]
-fn a_tunnel_keeps_its_keys_when_somebody_else_speaks_of_the_link() {
+fn wireguard_link_keeps_its_keys_when_another_layer_changes_it() {
     let tunnel = LinkSpec {
         logical: true,
         kind: "wireguard",
@@ -100,7 +100,7 @@ fn a_tunnel_keeps_its_keys_when_somebody_else_speaks_of_the_link() {
 }
 
 #[test]
-fn the_config_names_the_node_before_anyone_else() {
+fn host_name_of_the_config_wins_over_other_layers() {
     let by = |layer, name| hostname(layer, name);
     let all = [
         ("cmdline/hostname", by(Layer::Cmdline, "parameter")),
@@ -124,7 +124,7 @@ fn the_config_names_the_node_before_anyone_else() {
 }
 
 #[test]
-fn servers_of_one_layer_add_up_and_a_higher_layer_replaces_them() {
+fn resolvers_of_one_layer_are_merged_and_replaced_by_a_higher_layer() {
     let by = |layer, server: [u8; 4], search: &str| ResolverSpec {
         dns_servers: vec![server.into()],
         layer,
@@ -156,7 +156,7 @@ fn servers_of_one_layer_add_up_and_a_higher_layer_replaces_them() {
 }
 
 #[test]
-fn of_links_that_are_left_alone_nothing_is_left() {
+fn specs_of_ignored_links_are_removed() {
     let mut specs = Specs::default();
     for link in ["eth0", "eth1"] {
         specs.link(Layer::Platform, link);

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ordinary_lease() {
+    fn ordinary_lease_gives_address_route_and_name_server() {
         let specs = specs(&lease());
         assert_eq!(specs.addresses[0].id(), "eth0/10.0.2.15/24");
         assert_eq!(routes(&lease()), ["inet4/10.0.2.2//1024"]);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_is_no_machines_is_not_taken() {
+    fn addresses_that_no_host_can_have_are_refused() {
         for address in ["0.0.0.0", "127.0.0.1", "224.0.0.1", "255.255.255.255"] {
             let mut lease = lease();
             lease.yiaddr = address.parse().unwrap();
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_wanted_is_not_taken() {
+    fn disabled_dhcp_options_are_ignored() {
         let mut lease = lease();
         lease.host_name = Some("n1".into());
         let dhcp = Dhcp {
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_router_outside_of_the_network_is_made_reachable_first() {
+    fn router_outside_the_network_gets_a_link_route_first() {
         let mut lease = lease();
         lease.subnet_mask = Ipv4Addr::BROADCAST;
         assert_eq!(
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn domains_may_point_back_and_hostile_ones_are_dropped() {
+    fn search_domains_may_be_compressed_and_hostile_ones_are_dropped() {
         let example = b"\x07example\x03com\x00";
         let second = [example.as_slice(), b"\x04node\xc0\x00"].concat();
         assert_eq!(domains(&second), ["example.com", "node.example.com"]);
@@ -306,7 +306,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn hostile_options_make_names_and_whole_addresses(bytes in hostile("dhcpv4"), v6 in hostile("dhcpv6")) {
+        fn hostile_options_give_valid_names_and_whole_addresses(bytes in hostile("dhcpv4"), v6 in hostile("dhcpv6")) {
             prop_assert!(domains(&bytes).iter().all(|name| is_name(name)));
             let options = bytes.get(236..).unwrap_or_default();
             prop_assert!(domains(options).iter().all(|name| is_name(name)));
@@ -314,7 +314,7 @@ mod tests {
         }
 
         #[test]
-        fn hostile_leases_name_no_network_there_cannot_be(
+        fn hostile_leases_give_only_valid_networks(
             numbers: [u32; 4],
             routes in vec((any::<u32>(), any::<u8>(), any::<u32>()), 0..4),
             name in hostile_text("syslog"),
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_gets_the_networks_domain() {
+    fn host_name_gets_the_domain_of_the_network() {
         let mut lease = lease();
         lease.host_name = Some("n1".into());
         lease.domain_name = Some("example.com".into());
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_v6_lease_is_one_address_and_no_route() {
+    fn dhcpv6_lease_gives_one_address_and_no_route() {
         let mut lease = DhcpV6Lease::default();
         lease.address = "fd00::5".parse().unwrap();
         lease.domain_list = vec!["example.com.".into(), "a\nb".into()];

@@ -42,7 +42,7 @@ fn ids<S: Layered>(specs: &[S]) -> Vec<String> {
 }
 
 #[test]
-fn version_1_speaks_of_cards_by_their_addresses() {
+fn network_config_version_1_matches_links_by_hardware_address() {
     let (specs, complaints) = seed("v1.yaml");
     assert_eq!(complaints, [] as [&str; 0]);
     assert_eq!(
@@ -82,7 +82,7 @@ fn version_1_speaks_of_cards_by_their_addresses() {
 }
 
 #[test]
-fn version_2_speaks_of_cards_by_what_they_are_like() {
+fn network_config_version_2_matches_links_by_attributes() {
     let (specs, complaints) = seed("v2.yaml");
     assert_eq!(complaints, [] as [&str; 0]);
     assert_eq!(
@@ -111,7 +111,7 @@ fn version_2_speaks_of_cards_by_what_they_are_like() {
 }
 
 #[test]
-fn bridges_have_their_cards_and_rules_their_priorities() {
+fn bridges_have_their_members_and_rules_their_priorities() {
     let (specs, complaints) = seed("bridge-v1.yaml");
     assert_eq!(complaints, [] as [&str; 0]);
     assert_eq!(ids(&specs.links), ["eth0", "br0", "eth1"]);
@@ -146,7 +146,7 @@ fn bridges_have_their_cards_and_rules_their_priorities() {
 }
 
 #[test]
-fn a_card_that_is_not_there_is_told_and_costs_no_other() {
+fn missing_link_is_reported_and_affects_no_other_link() {
     let mut seed = Seed::default();
     let files = [Some(sample("network-config", "v2.yaml")), None];
     seed.network = Seed::parse(&files, &Place::default()).unwrap().network;
@@ -181,7 +181,7 @@ vlans:
 ";
 
 #[test]
-fn bonds_and_vlans_are_of_the_cards_that_ids_stand_for() {
+fn bonds_and_vlans_use_the_links_their_ids_refer_to() {
     let files = [Some(BY_ADDRESS.into()), None];
     let seed = Seed::parse(&files, &Place::default()).unwrap();
     let mut present = present();
@@ -206,7 +206,7 @@ fn bonds_and_vlans_are_of_the_cards_that_ids_stand_for() {
 }
 
 #[test]
-fn a_route_through_no_link_is_told() {
+fn route_without_a_matching_link_is_reported() {
     let config =
         "version: 1\nconfig: [{type: route, destination: 10.0.0.0/8, gateway: 10.1.1.1}]\n";
     let files = [Some(config.into()), None];
@@ -218,7 +218,7 @@ fn a_route_through_no_link_is_told() {
 }
 
 #[test]
-fn meta_becomes_the_specs_it_has() {
+fn platform_network_in_meta_becomes_specs() {
     let meta = |name: &str| {
         let network = PlatformNetwork::from_meta(&sample("platform-network", name)).unwrap();
         of_meta(&network, &present())

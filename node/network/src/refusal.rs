@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_servers_own_no_to_this_client_counts() {
+    fn only_a_nak_of_the_own_server_to_this_client_is_accepted() {
         let no = frame(&[0, 54, 4, 10, 0, 0, 1, 53, 1, 6, 255, 53]);
         assert_eq!(is_no(&no, &MAC, SERVER_ADDRESS), Some(true));
         let other = Ipv4Addr::new(10, 0, 0, 2);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn one_sample_is_a_no() {
+    fn only_the_nak_sample_is_a_nak() {
         for sample in samples("dhcpv4") {
             let found = is_no(&framed(&sample.bytes), &MAC, SERVER_ADDRESS);
             assert_eq!(found, Some(sample.name == "nak"), "{}", sample.name);
@@ -156,7 +156,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn hostile_messages_say_no_in_no_other_way(message in hostile("dhcpv4"), cut in 0_usize..60) {
+        fn hostile_messages_are_a_nak_only_in_the_defined_form(message in hostile("dhcpv4"), cut in 0_usize..60) {
             let frame = framed(&message);
             let found = is_no(&frame, &MAC, SERVER_ADDRESS);
             // Only our address and only this message type match.
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_frames_are_no_messages() {
+    fn hostile_frames_are_no_nak() {
         let no = frame(&[54, 4, 10, 0, 0, 1, 53, 1, 6]);
         for end in 0..no.len() {
             assert_ne!(is_no(&no[..end], &MAC, SERVER_ADDRESS), Some(true), "{end}");

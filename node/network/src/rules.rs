@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_says_what_the_rule_says() {
+    fn routing_rule_round_trips_through_its_message() {
         for rule in several() {
             let read = read(&message(&rule)).unwrap();
             assert_eq!((read.rule, read.is_ours), (rule, true));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_takes_rules_and_gives_them_back() {
+    fn routing_rules_are_applied_to_the_kernel_and_removed() {
         alone(async {
             let (connection, handle, _) = rtnetlink::new_connection().unwrap();
             tokio::spawn(connection);

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_serial_number_says_where_a_seed_is() {
+    fn nocloud_seed_location_is_read_from_the_serial_number() {
         let place = |url: Option<&str>, hostname: Option<&str>| Place {
             url: url.map(str::to_owned),
             hostname: hostname.map(str::to_owned),
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_file_and_field() {
+    fn seed_problems_are_reported_with_file_and_field() {
         let parse = |config: &str, meta: &str| {
             let files = [Some(config.into()), Some(meta.into())];
             Seed::parse(&files, &Place::default())
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_kept_until_others_are() {
+    fn seed_files_are_kept_until_replaced() {
         let directory = tempfile::tempdir().unwrap();
         assert!(Kept::on_volume(directory.path()).is_none());
         let kept = Kept(directory.path().join("seed"));

@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_names_machine_link_and_address() {
+    fn solicit_names_machine_link_and_address() {
         let message = question(REQUEST).message(Duration::from_secs(2));
         assert_eq!(message[..4], [REQUEST, 0x11, 0x22, 0x33]);
         assert_eq!(value(&message[4..], CLIENT_ID), Some(&DUID[..]));
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_answer_to_the_question_is_one() {
+    fn only_a_matching_answer_is_accepted() {
         let offer = Offer {
             server: SERVER.to_vec(),
             address: "fd00::50".parse().unwrap(),
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn what_gives_no_address_of_use_gives_nothing() {
+    fn answer_without_a_usable_address_is_ignored() {
         let good = given("fd00::50", 60, 120);
         let one = slice::from_ref(&good);
         let no_addresses = (STATUS, vec![0, 2]);
@@ -426,7 +426,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn hostile_answers_give_a_lease_that_can_be_kept_or_none(bytes in hostile("dhcpv6")) {
+        fn hostile_answers_give_a_valid_lease_or_none(bytes in hostile("dhcpv6")) {
             for question in [question(SOLICIT), question(REQUEST)] {
                 let Some(offer) = question.read(&bytes) else { continue };
                 prop_assert!((1..=LONGEST_DUID).contains(&offer.server.len()));

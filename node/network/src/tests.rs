@@ -58,7 +58,7 @@ fn all(said: &Said) -> Vec<String> {
 }
 
 #[test]
-fn the_old_form() {
+fn v1alpha1_network_fields_become_specs() {
     let network = "{interfaces: [
         {interface: enp0s3, mtu: 9000, addresses: [10.0.0.5/24], routes: [{network: 0.0.0.0/0, gateway: 10.0.0.1, metric: 7}],
          vlans: [{vlanId: 5, dhcp: true}]},
@@ -87,7 +87,7 @@ fn the_old_form() {
 }
 
 #[test]
-fn a_metric_of_0_is_none() {
+fn metric_0_means_the_default_metric() {
     let network = "{interfaces: [
         {interface: enp0s3, routes: [{network: 'fd01::/64', gateway: 'fe80::1', metric: 0}], dhcp: true, dhcpOptions: {routeMetric: 0}}]}";
     let others = "---
@@ -115,7 +115,7 @@ routeMetric: 0
 }
 
 #[test]
-fn documents_with_a_kind() {
+fn network_documents_become_specs() {
     let others = "---
 apiVersion: v1alpha1
 kind: LinkConfig
@@ -195,7 +195,7 @@ ptp: {devices: [/dev/ptp0]}
 }
 
 #[test]
-fn a_tunnel_is_the_same_in_both_forms() {
+fn wireguard_link_is_equal_in_both_forms() {
     const ONE: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
     const TWO: &str = "AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=";
     let tunnel = format!(
@@ -228,13 +228,13 @@ fn a_tunnel_is_the_same_in_both_forms() {
 }
 
 #[test]
-fn a_config_without_a_network_says_nothing() {
+fn config_without_network_settings_gives_no_specs() {
     let said = said(&document("{}", ""), &present());
     assert_eq!(said, Said::default());
 }
 
 #[test]
-fn the_caches_addresses_are_for_the_hosts_own_use() {
+fn dns_cache_addresses_are_host_only() {
     let old = "  features: {hostDNS: {enabled: true, forwardKubeDNSToHost: true}}\n\
                cluster:\n  controlPlane: {endpoint: 'https://10.0.0.1:6443'}\n  \
                network: {podSubnets: [10.244.0.0/16, 'fd00:10::/64']}\n";
@@ -274,7 +274,7 @@ fn called(said: &Said) -> Vec<(&str, &str)> {
 }
 
 #[test]
-fn a_link_is_meant_by_its_alias_in_every_document() {
+fn link_alias_is_resolved_in_every_document() {
     let others = alias("uplink", "link.driver == \"e1000\"")
         + "---
 apiVersion: v1alpha1
@@ -309,7 +309,7 @@ table: 7
 }
 
 #[test]
-fn links_are_numbered_by_their_addresses_and_one_has_one_alias() {
+fn aliases_are_numbered_by_hardware_address_and_unique_per_link() {
     let of = |others: &str| said(&document("{}", others), &present());
     let both = "link.type == 1u";
     assert_eq!(
@@ -357,7 +357,7 @@ fn a_link_in_a_bond_keeps_the_alias_of_its_address() {
 }
 
 #[test]
-fn an_alias_of_an_earlier_config_is_nobodys_name() {
+fn alias_of_an_earlier_config_is_not_resolved() {
     let mut present = present();
     "uplink".clone_into(&mut present.get_mut("eth1").unwrap().alias);
     let network = "{interfaces: [{interface: uplink, mtu: 9000}]}";
@@ -366,7 +366,7 @@ fn an_alias_of_an_earlier_config_is_nobodys_name() {
 }
 
 #[test]
-fn who_asks_is_what_the_config_says_or_by_dhcpv6_the_machine() {
+fn dhcp_client_identifier_comes_from_the_config_or_the_dhcpv6_default() {
     let others = "---
 apiVersion: v1alpha1
 kind: DHCPv4Config

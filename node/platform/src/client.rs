@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_without_tls_is_one_of_the_own_network() {
+    async fn plain_http_names_must_resolve_to_private_addresses() {
         let refused = address("localhost", 80, false).await.unwrap_err();
         assert!(refused.contains("private network"), "{refused}");
         for (address, expected) in [

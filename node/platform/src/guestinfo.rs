@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_of_another_kind_says_so() {
+    fn guestinfo_outside_vmware_is_an_error() {
         let why = "this machine is not one of VMware's";
         let refuse = &mut |_| Err(io::Error::other(why));
         assert_eq!(guestinfo(refuse, "guestinfo.userdata"), Err(why.to_owned()));
@@ -184,7 +184,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn hostile_hypervisors_get_an_end(answers in any::<Vec<[u32; 6]>>()) {
+        fn hostile_hypervisors_end_in_an_error(answers in any::<Vec<[u32; 6]>>()) {
             let mut answers = answers.into_iter();
             let mut calls = 0_usize;
             let found = guestinfo(

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refused_report_is_one_that_was_not_made() {
+    async fn refused_ready_report_is_an_error() {
         let script = Script::new()
             .get("/machine/?comp=goalstate", GOAL)
             .reply("POST /machine/?comp=health", Reply::Status(503));

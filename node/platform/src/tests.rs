@@ -64,7 +64,7 @@ async fn said(news: &mut mpsc::UnboundedReceiver<News>) -> (crate::Instance, Vec
 }
 
 #[test]
-fn every_platform_asks_addresses_of_its_own_network_alone() {
+fn every_platform_queries_private_addresses_only() {
     for platform in PLATFORMS {
         assert_eq!(find(platform.name).unwrap().name, platform.name);
         for base in platform.bases {
@@ -88,7 +88,7 @@ fn every_platform_asks_addresses_of_its_own_network_alone() {
 }
 
 #[tokio::test]
-async fn a_server_that_fails_is_asked_until_it_answers() {
+async fn failing_metadata_server_is_queried_until_it_answers() {
     let needed = "GET /hetzner/v1/metadata/instance-id";
     for (reply, why) in [
         (Reply::Status(404), "the answer is 404"),
@@ -132,7 +132,7 @@ async fn a_server_that_fails_is_asked_until_it_answers() {
 }
 
 #[tokio::test]
-async fn a_document_that_may_be_absent_holds_up_nothing_for_long() {
+async fn failing_optional_document_is_skipped_after_a_bounded_time() {
     let script = script().reply(
         "GET /hetzner/v1/metadata/network-config",
         Reply::Status(500),
@@ -161,7 +161,7 @@ async fn a_redirect_on_the_same_host_is_followed() {
 }
 
 #[tokio::test]
-async fn what_changes_while_the_node_runs_is_told_once() {
+async fn metadata_change_at_run_time_is_reported_once() {
     let (mut news, shared) = heard(&script(), Duration::from_secs(5)).await;
     let (first, _) = said(&mut news).await;
     assert_eq!(first.network.external, Vec::<std::net::IpAddr>::new());
@@ -204,7 +204,7 @@ async fn what_changes_while_the_node_runs_is_told_once() {
 }
 
 #[tokio::test]
-async fn a_field_of_the_wrong_type_is_named_with_its_url_and_left_out() {
+async fn field_of_a_wrong_type_is_named_with_its_url_and_left_out() {
     let metadata = r#"{"droplet_id":{},"hostname":"a b","region":"nyc3","tags":"x",
         "dns":{"nameservers":["1",2]},"interfaces":{"public":[{"ipv4":{"ip_address":"192.0.2.1",
         "netmask":"255.0.255.0"},"mac":"zz"}],"private":7}}"#;
@@ -234,7 +234,7 @@ async fn a_field_of_the_wrong_type_is_named_with_its_url_and_left_out() {
 }
 
 #[tokio::test]
-async fn a_token_is_in_no_message() {
+async fn metadata_token_is_in_no_message() {
     let script = Script::new()
         .put("/latest/api/token", "c2VjcmV0")
         .reply("GET /latest/meta-data/instance-id", Reply::Status(500));
@@ -252,7 +252,7 @@ async fn a_token_is_in_no_message() {
 }
 
 #[tokio::test]
-async fn a_list_of_tags_leads_nowhere_else() {
+async fn tag_list_cannot_change_the_request_path() {
     let (server, shared) = Script::new()
         .put("/latest/api/token", "t")
         .get("/latest/meta-data/instance-id", "i-1")

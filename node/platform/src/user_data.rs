@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn every_wrapping_is_taken_off() {
+    fn every_encoding_of_user_data_is_decoded() {
         let base64 = STANDARD.encode(CONFIG);
         for wrapped in [
             CONFIG.to_vec(),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_config_is_told_with_the_remedy() {
+    fn user_data_without_a_config_is_refused_with_a_remedy() {
         let mut cut = packed(CONFIG);
         cut.truncate(12);
         let mut deep = CONFIG.to_vec();
@@ -172,7 +172,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn hostile_user_data_get_an_answer(bytes in any::<Vec<u8>>(), body in "\\PC{0,64}") {
+        fn hostile_user_data_never_panics(bytes in any::<Vec<u8>>(), body in "\\PC{0,64}") {
             let _ = decode(&bytes);
             let _ = decode(&[b"Content-Type: multipart/mixed; boundary=a\n\n".as_slice(), &bytes].concat());
             let _ = decode(message("text/plain", "base64", &body).as_bytes());

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn the_config_comes_over_the_kernels_parameters_and_machined_over_both() {
+    fn config_overrides_kernel_parameters_and_machined_overrides_both() {
         let cmdline = "talos.environment=A=1 corten.environment=B=x=y corten.environment=PATH=/x \
                        corten.environment=odd corten.environment==z";
         let cmdline = Cmdline::parse(cmdline);
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_service_has_of_its_own_stays() {
+    fn variables_of_a_service_take_precedence() {
         let given: Variables = [("A", "given"), ("B", "given")]
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .into();

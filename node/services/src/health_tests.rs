@@ -35,7 +35,7 @@ async fn ask(probe: Probe) -> Result<(), String> {
 }
 
 #[tokio::test]
-async fn who_notices_a_caller_that_hangs_up_is_well() {
+async fn socket_probe_succeeds_when_the_server_notices_a_hang_up() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("sock");
     let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -65,7 +65,7 @@ async fn who_notices_a_caller_that_hangs_up_is_well() {
 }
 
 #[tokio::test]
-async fn a_web_server_is_well_that_says_so() {
+async fn http_probe_requires_a_success_status() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let question = format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
@@ -127,7 +127,7 @@ impl Service<http::Request<Body>> for Says {
 }
 
 #[tokio::test]
-async fn a_grpc_server_is_well_that_serves() {
+async fn grpc_probe_requires_the_serving_status() {
     let directory = tempfile::tempdir().unwrap();
     let ask_one_with = async |name: &str, routes: Routes| {
         let socket = directory.path().join(name);
@@ -149,7 +149,7 @@ async fn a_grpc_server_is_well_that_serves() {
 }
 
 #[test]
-fn what_machined_lacks_is_not_the_services_fault() {
+fn probe_failure_for_lack_of_resources_is_not_a_service_failure() {
     #[derive(Debug, thiserror::Error)]
     #[error("no connection")]
     struct Wrapped(#[source] io::Error);

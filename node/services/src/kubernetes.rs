@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn etcd_sees_its_data_and_certificates_and_may_do_nothing_else() {
+    fn etcd_container_has_its_data_and_certificates_and_no_capabilities() {
         let etcd = container(etcd_service(
             "etcd:1",
             vec!["/usr/local/bin/etcd".to_owned()],
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kubelet_can_neither_load_modules_nor_end_the_machine_nor_call_machined() {
+    fn kubelet_cannot_load_modules_reboot_or_call_machined() {
         let node = Node {
             image: "kubelet:1".to_owned(),
             ..Node::default()

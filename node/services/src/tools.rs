@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tool_has_what_it_needs_and_time() {
+    fn tools_have_their_capabilities_and_generous_timeouts() {
         let loads_modules = tool("udevd").unwrap().capabilities;
         assert_eq!(loads_modules, CapabilitySet::SYS_MODULE);
         assert!(tool(REGISTRYD).unwrap().capabilities.is_empty());
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_sees_programs_and_libraries_and_no_directory_of_the_nodes_data() {
+    fn tools_see_programs_and_libraries_and_no_node_data() {
         for tool in TABLE {
             for part in tool.sandbox.sees {
                 let (path, access) = (part.path, part.access);

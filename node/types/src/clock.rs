@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_clock_waits_for_and_whom_it_does_not_believe_is_told_when_there_is_something() {
+    fn clock_status_lists_the_awaited_event_and_refused_servers_when_present() {
         let mut status = NtpStatus {
             spike_detected: false,
             consecutive_spikes: 0,
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_counts_is_for_people() {
+    fn kernel_clock_state_is_converted_to_readable_units() {
         let status = AdjtimeStatus::from(Steering {
             offset: -1_500_000_000,
             frequency: 65536 * 500,

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expression_is_its_text_and_its_parts() {
+    fn expression_is_shown_as_text_and_sent_as_a_syntax_tree() {
         let text = "!system_disk && disk.size > 10u * GiB";
         let expression = Expression::read(text).unwrap();
         let shown = serde_json::to_value(&expression).unwrap();
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_chosen_from_is_a_list_and_a_function_has_its_target() {
+    fn syntax_tree_has_lists_and_targets_of_member_functions() {
         let root = parts("disk.transport in ['nvme', 'sata']").unwrap();
         let root = root.expr.unwrap();
         let ExprKind::CallExpr(is_in) = kind(&root) else {
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_expressions_have_no_parts_or_are_refused() {
+    fn hostile_expressions_have_no_syntax_tree_or_are_refused() {
         let sum = vec!["1"; 500].join("+") + " > 0";
         for text in ["", "[1].all(x, x > 0)", "{1: 2}", &sum] {
             assert_eq!(parts(text), None, "{text}");

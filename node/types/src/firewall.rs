@@ -280,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_chain_is_its_rules_in_numbers() {
+    fn firewall_chain_is_encoded_with_its_rules() {
         let rule = Rule {
             match_iif_name: Some(IfNameMatch {
                 names: vec!["lo".to_owned()],

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations() {
+    fn durations_format_like_the_reference() {
         for (milliseconds, text) in [
             (0, "0s"),
             (500, "500ms"),

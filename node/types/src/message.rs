@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_bytes() {
+    fn addresses_are_encoded_as_bytes() {
         assert_eq!(prefix("10.0.2.15/24").unwrap().ip, [10, 0, 2, 15]);
         let network = prefix("fd00::1/64").unwrap();
         assert_eq!((network.ip.len(), network.prefix_length), (16, 64));

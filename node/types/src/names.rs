@@ -277,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_and_back() {
+    fn names_and_numbers_convert_both_ways() {
         assert_eq!(flags(0b1_0000_0000_0000_0001, LINK_FLAGS), "UP,LOWER_UP");
         assert_eq!(bits("UP,LOWER_UP", LINK_FLAGS), 0x1_0001);
         assert_eq!((bits("", LINK_FLAGS), bits("NEW", LINK_FLAGS)), (0, 0));

@@ -435,7 +435,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_default_route_has_no_destination() {
+    fn default_route_is_encoded_without_a_destination() {
         let status = RouteStatus {
             family: "inet4",
             dst: String::new(),
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_says_what_its_kind_and_its_device_are() {
+    fn link_status_shows_its_kind_and_device() {
         let link = LinkStatus {
             speed: Some(25_000),
             port: "Fibre".to_owned(),
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_are_none_are_left_out() {
+    fn invalid_addresses_are_left_out_of_the_message() {
         let node = NodeAddress {
             addresses: vec!["10.0.2.15/24".to_owned(), "nonsense".to_owned()],
             sort_algorithm: "v1",

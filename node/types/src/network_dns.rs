@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_the_cache_answers_is_bytes() {
+    fn dns_cache_address_is_encoded_as_bytes() {
         let config = HostDnsConfig {
             enabled: true,
             listen_addresses: vec!["127.0.0.53:53".parse().unwrap()],

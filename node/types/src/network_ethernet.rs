@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_device_does_not_have_is_absent() {
+    fn ethernet_status_omits_missing_features() {
         let feature = |name: &str, status: &str| Feature {
             name: name.to_owned(),
             status: status.to_owned(),

@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bonds_words_are_the_kernels_numbers() {
+    fn bond_settings_map_to_the_kernel_numbers() {
         let bond = Bond {
             mode: BondMode::Lacp,
             xmit_hash_policy: Some(XmitHashPolicy::Layer34),
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn other_kinds_have_few_settings() {
+    fn vlan_bridge_and_vrf_settings_are_encoded() {
         let vlan = Vlan {
             id: 7,
             protocol: "802.1ad",

@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn how_a_link_asks_stands_under_its_operator() {
+    fn dhcp_settings_are_shown_under_their_operator() {
         let (v4, v6) = (operator("dhcp4"), operator("dhcp6"));
         assert_eq!(
             v4.to_yaml().unwrap(),
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn who_said_so_is_a_number() {
+    fn config_layer_is_encoded_as_a_number() {
         let hostname = HostnameSpec {
             hostname: "node".to_owned(),
             domainname: "example.org".to_owned(),

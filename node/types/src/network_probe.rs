@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_probe_says_what_it_tries() {
+    fn probe_spec_shows_its_target() {
         let spec = ProbeSpec {
             interval: Duration::from_secs(1),
             failure_threshold: 0,

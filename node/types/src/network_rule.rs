@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rule_is_numbers_and_bytes() {
+    fn routing_rule_is_encoded_as_numbers_and_bytes() {
         let rule = RoutingRule {
             family: "inet4",
             src: Some(Prefix::host("10.0.0.1".parse().unwrap())),

@@ -326,7 +326,7 @@ mod tests {
     use corten_config::values::{WireguardKey, WireguardSecret};
 
     #[test]
-    fn a_link_says_only_what_it_is() {
+    fn link_spec_omits_unset_kinds() {
         let link = LinkSpec {
             name: "eth0".to_owned(),
             link_type: "ether",
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_and_routes_are_numbers_and_bytes() {
+    fn addresses_and_routes_are_encoded_as_numbers_and_bytes() {
         let address = AddressSpec {
             address: Prefix::host("10.0.0.1".parse().unwrap()),
             link_name: "lo".to_owned(),
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tunnel_has_its_keys_in_the_spec_and_in_no_log() {
+    fn wireguard_keys_are_in_the_spec_and_in_no_debug_output() {
         let tunnel = Wireguard {
             private_key: WireguardSecret::new([1; 32]),
             listen_port: 51820,
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_have_no_host_bits() {
+    fn network_of_a_prefix_has_no_host_bits() {
         let of = |text: &str, length| Prefix {
             address: text.parse().unwrap(),
             length,

@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tunnel_is_told_with_its_peers() {
+    fn wireguard_status_has_its_peers_and_no_private_keys() {
         let tunnel = WireguardStatus {
             public_key: WireguardKey([1; 32]),
             listen_port: 51820,

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_used_is_what_is_not_free() {
+    fn used_memory_is_total_minus_free() {
         let info = api::MemInfo {
             memtotal: 100,
             memfree: 40,
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn every_processor_has_its_times() {
+    fn cpu_statistics_list_every_processor() {
         let times = api::CpuStat {
             soft_irq: 0.5,
             ..api::CpuStat::default()

@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn certificates_and_what_they_are_for_are_bytes() {
+    fn certificates_and_their_names_are_encoded_as_bytes() {
         let pair = PemPair {
             crt: "crt".to_owned(),
             key: Secret::new("key"),

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_turn_is_a_time_of_the_calendar() {
+    fn next_trim_is_encoded_as_a_timestamp() {
         let schedule = VolumeTrimSchedule {
             filesystem: "xfs".to_owned(),
             interval: Duration::from_secs(7 * 24 * 3600),

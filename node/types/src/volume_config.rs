@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_volume_says_how_it_is_found_and_made() {
+    fn volume_config_shows_locator_and_provisioning() {
         let config = VolumeConfig {
             kind: "partition",
             provisioning: Provisioning {

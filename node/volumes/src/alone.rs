@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_is_one_ones_alone_and_others_are_not_concerned() {
+    fn disk_lock_is_exclusive_per_disk() {
         let first = alone("a-disk").unwrap();
         let busy = alone("a-disk").unwrap_err();
         assert_eq!(busy.kind(), io::ErrorKind::ResourceBusy);

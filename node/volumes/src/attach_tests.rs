@@ -93,7 +93,7 @@ async fn a_damaged_volume_is_repaired_or_named_with_the_remedy() {
 }
 
 #[tokio::test]
-async fn a_volume_that_was_made_is_not_made_again_when_its_beginning_is_lost() {
+async fn volume_with_a_damaged_start_is_not_formatted_again() {
     assert_eq!(lacks_file_system(Content::Nothing, false, ""), Ok(true));
     let Some(image) = file_system() else { return };
     let (file, path) = (image.as_file(), image.path());
@@ -116,7 +116,7 @@ async fn a_volume_that_was_made_is_not_made_again_when_its_beginning_is_lost() {
 }
 
 #[test]
-fn a_file_system_grows_with_its_device_while_it_is_mounted() {
+fn mounted_file_system_grows_with_its_device() {
     let Some(image) = file_system() else { return };
     let on_disk = LoopDevice::of(image.path());
     let (Some(disk), true) = (on_disk, rustix::process::geteuid().is_root()) else {
@@ -166,7 +166,7 @@ fn site<'a>(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_volume_in_the_clear_is_refused_and_given_up_only_when_it_can_be_encrypted() {
+async fn plaintext_volume_is_refused_and_wiped_only_if_it_can_be_encrypted() {
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(64 << 20).unwrap();
     file.as_file().write_all_at(b"XFSB", 0).unwrap();
@@ -215,7 +215,7 @@ async fn a_volume_in_the_clear_is_refused_and_given_up_only_when_it_can_be_encry
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_header_is_no_reason_to_encrypt_anew() {
+async fn lost_luks_header_does_not_cause_a_new_encryption() {
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(64 << 20).unwrap();
     let wanted = Encryption::default();
@@ -238,7 +238,7 @@ async fn a_lost_header_is_no_reason_to_encrypt_anew() {
 }
 
 #[tokio::test]
-async fn a_volume_that_is_repaired_and_cannot_be_mounted_still_is_named() {
+async fn volume_that_fails_to_mount_after_a_repair_is_named() {
     let mount = || Err(io::Error::other("no such file system"));
     let done = mount_repaired("data", "/dev/vdb1", mount, async || Ok(())).await;
     let why = done.unwrap_err();
@@ -247,7 +247,7 @@ async fn a_volume_that_is_repaired_and_cannot_be_mounted_still_is_named() {
 }
 
 #[tokio::test]
-async fn a_volume_that_the_kernel_does_not_know_is_not_repaired() {
+async fn volume_with_an_unsupported_file_system_is_not_repaired() {
     let mount = || Err(Errno::NODEV.into());
     let repair = async || Err("it was repaired".to_owned());
     let why = mount_repaired("data", "/dev/vdb1", mount, repair).await;

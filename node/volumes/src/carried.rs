@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_carried_is_what_it_was() {
+    fn migrated_files_keep_content_and_modes() {
         let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let at = |path: &str| from.path().join(path);
         fs::create_dir_all(at("logs/old")).unwrap();
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_for_memory_is_not_carried() {
+    fn migration_refuses_more_data_than_fits_into_memory() {
         let from = tempfile::tempdir().unwrap();
         let large = fs::File::create(from.path().join("large")).unwrap();
         large.set_len(MOST + 1).unwrap();

@@ -59,7 +59,7 @@ fn keys(keys: Vec<EncryptionKey>) -> Keys {
 }
 
 #[test]
-fn the_machines_key_is_its_uuid_and_the_volumes_name() {
+fn node_id_key_is_the_machine_uuid_and_the_volume_name() {
     let keys = keys(vec![fixed(3, "words"), of_machine(0)]);
     let found: Vec<_> = keys
         .usable
@@ -83,7 +83,7 @@ fn the_machines_key_is_its_uuid_and_the_volumes_name() {
 
 /// Whole disks are found by the header's label; the file system inside has another.
 #[test]
-fn a_header_has_the_label_of_the_volume_that_it_opens() {
+fn luks_header_has_the_label_of_its_volume() {
     let longest = format!("u-{}", "a".repeat(34));
     for volume in ["STATE", "u-data", &longest] {
         let (luks, _) = new_header(volume, &wanted(Vec::new())).unwrap();
@@ -94,7 +94,7 @@ fn a_header_has_the_label_of_the_volume_that_it_opens() {
 }
 
 #[test]
-fn a_wrong_key_is_told_with_the_slots_and_kinds_that_were_tried() {
+fn wrong_key_error_names_the_slots_and_kinds_tried() {
     let right = keys(vec![fixed(0, "right"), of_machine(1)]);
     let (file, luks, key) = volume(&right);
     let (found, opener) = right.find(&luks, &file).unwrap();
@@ -114,7 +114,7 @@ fn a_wrong_key_is_told_with_the_slots_and_kinds_that_were_tried() {
 }
 
 #[test]
-fn slots_follow_the_config_and_what_cannot_be_had_is_left() {
+fn key_slots_follow_the_config_and_underivable_keys_are_kept() {
     let (file, _, key) = volume(&keys(vec![
         fixed(0, "zero"),
         fixed(1, "one"),
@@ -152,7 +152,7 @@ fn slots_follow_the_config_and_what_cannot_be_had_is_left() {
 
 /// An error in the keys must not prevent the repair of the header.
 #[test]
-fn a_header_is_mended_before_its_keys_change() {
+fn luks_header_is_repaired_before_its_keys_change() {
     use std::os::unix::fs::FileExt as _;
 
     let (file, _, key) = volume(&keys(vec![fixed(0, "zero")]));
@@ -170,7 +170,7 @@ fn a_header_is_mended_before_its_keys_change() {
 
 /// The next config must keep a key that is in its slot; a key that was only wished for does not count.
 #[test]
-fn what_opened_a_volume_is_in_its_slots() {
+fn key_that_opened_a_volume_is_recorded_with_its_slot() {
     let all = wanted(vec![fixed(0, "zero"), of_machine(1), fixed(2, "two")]);
     let (file, _, key) = volume(&keys(vec![fixed(0, "zero")]));
     let known = |keys: &Keys| {
@@ -232,7 +232,7 @@ fn a_header_with_another_cipher_than_the_configs_is_refused() {
 }
 
 #[test]
-fn a_link_is_made_whatever_is_there() {
+fn device_link_is_replaced_whatever_exists_at_its_path() {
     let mapper = tempfile::tempdir().unwrap();
     let path = mapper.path().join("luks2-STATE");
     // A link to another device, and a temporary file of an interrupted attempt.
@@ -247,7 +247,7 @@ fn a_link_is_made_whatever_is_there() {
 }
 
 #[test]
-fn what_is_in_use_is_closed_soon_and_what_is_closed_already_is_well() {
+fn busy_device_is_closed_with_retries_and_a_closed_device_is_no_error() {
     let removed = |answers: &[Option<Errno>]| {
         let mut answers = answers.iter();
         let once = || match answers.next().unwrap() {
@@ -268,7 +268,7 @@ fn what_is_in_use_is_closed_soon_and_what_is_closed_already_is_well() {
 }
 
 #[test]
-fn the_table_is_the_targets() {
+fn device_mapper_table_has_the_crypt_target() {
     let device = Path::new("/dev/vda4");
     let (luks, key) = new_header("STATE", &wanted(Vec::new())).unwrap();
     let hex = data_encoding::HEXLOWER.encode(key.bytes());

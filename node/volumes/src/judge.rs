@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn no_volume_is_used_in_the_clear_that_is_wanted_or_was_encrypted() {
+    fn volume_to_be_or_once_encrypted_is_never_used_in_plaintext() {
         for (found, marks, wanted) in all() {
             let step = judge(found, marks, wanted.as_ref(), "/dev/vda4");
             let is_clear = step == Ok(Step::Clear);
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_the_node_made_in_the_clear_is_migrated_and_only_when_asked() {
+    fn only_plaintext_volumes_are_migrated_and_only_on_request() {
         for (found, marks, wanted) in all() {
             let step = judge(found, marks, wanted.as_ref(), "/dev/vda4");
             let is_asked = wanted.as_ref().is_some_and(Encryption::migrates);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_what_is_wrong_and_what_to_do() {
+    fn refusal_names_the_problem_and_a_remedy() {
         let wanted = Encryption::default();
         let made = Marks {
             is_made: true,

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_opened_state_stays_in_meta() {
+    fn keys_that_opened_state_stay_in_meta() {
         let opened = vec![(SystemVolume::State, encryption(&[(0, "a"), (1, "b")]))];
         let checked = |next: Option<&str>| check_state_value(&opened, next.map(str::as_bytes));
         let kept = encryption(&[(1, "b"), (2, "c")]).to_meta();
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_have_to_be_encrypted_is_not_made_in_the_clear() {
+    fn volume_is_not_created_in_plaintext_while_meta_is_unreadable() {
         let wanted = encryption(&[(0, "a")]);
         let doubt = Some("META cannot be read");
         let failure = check_clear(true, None, doubt).unwrap_err().to_string();
@@ -190,7 +190,7 @@ mod tests {
 
     /// A STATE that did not open: META may be the only record of its keys.
     #[test]
-    fn a_closed_state_is_only_given_keys_that_open_it() {
+    fn unopened_state_accepts_only_keys_that_open_it() {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(corten_luks::DATA_OFFSET).unwrap();
         let right = encryption(&[(0, "no"), (1, "yes")]);

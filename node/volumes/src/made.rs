@@ -80,7 +80,7 @@ mod tests {
     use crate::table::TYPE_LINUX;
 
     #[test]
-    fn a_mark_is_of_one_partition_and_written_once() {
+    fn partition_mark_is_per_partition_and_written_once() {
         let mut disk = Cursor::new(vec![0; 16 << 20]);
         let mut table = Table::new(&mut disk, 512).unwrap();
         for name in ["STATE", "EPHEMERAL"] {

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_config_that_the_next_boot_would_refuse_is_not_taken() {
+    fn config_that_the_next_boot_would_refuse_is_refused() {
         let table = "/dev/vda4 /system/state xfs rw 0 0\n/dev/vda5 /var xfs rw 0 0\n";
         let mounts = mount_table::parse(table);
         let none = Opened::new();

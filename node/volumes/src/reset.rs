@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_without_a_disk_is_told_what_to_do() {
+    fn reset_without_a_system_disk_names_a_remedy() {
         let sysfs = tempfile::tempdir().unwrap();
         let partition = sysfs.path().join("block/vda/vda3");
         fs::create_dir_all(&partition).unwrap();
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_not_emptied() {
+    fn wipe_of_a_missing_disk_is_an_error() {
         let missing = Target::Disk(Disk::new("no-such-disk", 7));
         let error = missing.empty(&|| ()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_of_state_forgets_the_owner_and_keeps_the_other_values() {
+    fn reset_of_state_removes_the_owner_and_keeps_other_meta_values() {
         let disk = tempfile::NamedTempFile::new().unwrap();
         disk.as_file().set_len(corten_meta::PARTITION).unwrap();
         let other = corten_meta::Tag::new(0x0c).unwrap();

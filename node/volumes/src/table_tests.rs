@@ -75,7 +75,7 @@ fn partitions_are_added_and_grow_with_the_disk() {
 }
 
 #[test]
-fn a_power_cut_at_any_write_leaves_a_table() {
+fn power_cut_at_any_write_leaves_a_valid_table() {
     // Cuts the sequence of writes at every length; the last write is torn.
     struct Cut {
         disk: Cursor<Vec<u8>>,
@@ -113,7 +113,7 @@ fn a_power_cut_at_any_write_leaves_a_table() {
 }
 
 #[test]
-fn what_is_no_table_is_an_error_and_no_panic() {
+fn malformed_partition_tables_are_errors() {
     let mut blank = Cursor::new(vec![0; 1 << 20]);
     Table::read(&mut blank).unwrap_err();
     Table::read(&mut Cursor::new(Vec::new())).unwrap_err();
@@ -178,7 +178,7 @@ fn disk_of(sample: &[u8], sector: usize, at_end: bool) -> Cursor<Vec<u8>> {
 }
 
 #[test]
-fn a_table_that_says_what_cannot_be_is_named() {
+fn impossible_partition_table_is_refused_with_a_reason() {
     let good = sample("gpt", "two");
     let names = |table: Table| {
         let names = table.partitions().map(|(name, _)| name.to_owned());

@@ -65,7 +65,7 @@ fn write(disk: &mut File, part: Part) {
 }
 
 #[test]
-fn a_power_cut_leaves_a_node_or_no_secrets() {
+fn power_cut_during_a_wipe_leaves_a_whole_node_or_no_secrets() {
     let whole = node_disk();
     let table = Table::read(&mut whole.reopen().unwrap()).unwrap();
     let order = parts(Some(&table), LENGTH);
@@ -99,7 +99,7 @@ fn a_power_cut_leaves_a_node_or_no_secrets() {
 }
 
 #[test]
-fn nothing_of_a_node_is_found_on_its_disk_afterwards() {
+fn wiped_disk_holds_no_node_data() {
     for forgets_by_itself in [true, false] {
         let file = node_disk();
         if forgets_by_itself {
@@ -127,7 +127,7 @@ fn nothing_of_a_node_is_found_on_its_disk_afterwards() {
 }
 
 #[test]
-fn a_disk_without_a_table_is_not_taken_for_the_nodes() {
+fn disk_without_a_table_is_not_wiped_as_a_system_disk() {
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), vec![0xa5; 40 << 20]).unwrap();
     system_disk(0, file.path(), &|| ()).unwrap_err();
@@ -144,7 +144,7 @@ fn a_disk_without_a_table_is_not_taken_for_the_nodes() {
 }
 
 #[test]
-fn a_wiped_partition_is_zeros_and_as_long_as_before() {
+fn wiped_partition_is_zeroed_and_keeps_its_length() {
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), vec![0xa5; 19 << 20]).unwrap();
     let signs = Cell::new(0);
@@ -155,7 +155,7 @@ fn a_wiped_partition_is_zeros_and_as_long_as_before() {
 }
 
 #[test]
-fn a_device_is_wiped_as_much_as_was_asked_for() {
+fn wipe_covers_the_requested_extent() {
     let wipe = |file: &tempfile::NamedTempFile, zeros, partition_of| {
         let device = file.path().to_str().unwrap().to_owned();
         let wipe = DeviceWipe {
@@ -221,7 +221,7 @@ fn a_device_is_wiped_as_much_as_was_asked_for() {
 }
 
 #[test]
-fn a_volume_that_is_a_whole_disk_ends_with_what_is_on_it() {
+fn whole_disk_volume_is_wiped_with_its_content() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let disk = file.as_file();
     disk.set_len(40 * MIB).unwrap();
@@ -249,7 +249,7 @@ fn a_volume_that_is_a_whole_disk_ends_with_what_is_on_it() {
 }
 
 #[test]
-fn a_disk_that_has_the_name_of_the_one_that_was_meant_stays_as_it_is() {
+fn replaced_disk_with_the_same_name_is_not_wiped() {
     let file = node_disk();
     let before = fs::read(file.path()).unwrap();
     let wipe = |sequence| DeviceWipe {

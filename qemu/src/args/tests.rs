@@ -75,7 +75,7 @@ fn api_port_is_only_reachable_from_this_host() {
 }
 
 #[test]
-fn a_wire_joins_two_sockets() {
+fn wire_connects_two_sockets() {
     let machine = Machine::new("m", "/vm").wire(Wire {
         local: "/w/a".into(),
         remote: "/w/b".into(),
@@ -89,7 +89,7 @@ fn a_wire_joins_two_sockets() {
 }
 
 #[test]
-fn a_segment_joins_any_number_of_machines() {
+fn segment_connects_any_number_of_machines() {
     let machine = Machine::new("m", "/vm").segment(Segment {
         port: 4000,
         mac: "52:54:00:00:01:01".to_owned(),

@@ -55,7 +55,7 @@ fn complaint(answer: &[u8]) -> String {
 }
 
 #[test]
-fn a_processor_is_looked_at_and_changed() {
+fn registers_and_memory_are_read_and_written() {
     let mut general = vec![0; EFLAGS];
     general[RSP] = 7;
     general[RIP] = 0x10;
@@ -80,7 +80,7 @@ fn a_processor_is_looked_at_and_changed() {
 }
 
 #[test]
-fn what_is_refused_is_told_with_the_request() {
+fn refused_gdb_request_is_named_in_the_error() {
     let refused = "QEMU's debugger stub refused `m1000,2`: ";
     assert!(complaint(&packet("E14")).starts_with(&format!("{refused}E14")));
     assert!(complaint(&packet("")).starts_with(&format!("{refused}not known to it")));
@@ -91,7 +91,7 @@ fn what_is_refused_is_told_with_the_request() {
 }
 
 #[test]
-fn what_is_no_answer_is_an_error_and_never_a_value() {
+fn malformed_gdb_answer_is_an_error() {
     let lost = "connection to QEMU's debugger stub lost while asking `m1000,2`: ";
     let cases: [(&[u8], &str); 4] = [
         (b"+$ebfe#93", "checksum is wrong"),
@@ -109,7 +109,7 @@ fn what_is_no_answer_is_an_error_and_never_a_value() {
 }
 
 #[test]
-fn nobody_waits_for_ever() {
+fn gdb_requests_time_out() {
     // A silent stub, and a stub that repeats one packet.
     for answer in [Vec::new(), packet("T02thread:01;").repeat(1 << 10)] {
         let (mut gdb, _stub) = stub(vec![answer]);
@@ -126,7 +126,7 @@ fn nobody_waits_for_ever() {
 }
 
 #[test]
-fn escapes_and_run_lengths_are_undone() {
+fn escapes_and_run_lengths_are_decoded() {
     assert_eq!(decode(b"a}\x03b").unwrap(), b"a#b");
     assert_eq!(decode(b"0* 1").unwrap(), b"00001");
     for half in [&b"a}"[..], b"a*", b"*!", b"a*\x1c"] {

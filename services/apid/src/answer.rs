@@ -206,7 +206,7 @@ mod tests {
     const WINDOW_BYTES: usize = 64 * 1024;
 
     #[test]
-    fn hostile_pieces_take_what_they_have_and_come_out_as_they_went_in() {
+    fn hostile_pieces_allocate_their_size_and_keep_their_order() {
         let run = |(lengths, reads): (Vec<usize>, Vec<bool>)| {
             let (mut pieces, mut found, mut expected) = (Pieces::default(), Vec::new(), Vec::new());
             let mut take = |pieces: &mut Pieces| {
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_window_of_single_bytes_is_a_window_and_goes_on_in_whole_pieces() {
+    async fn single_byte_frames_fill_the_window_and_are_joined_into_pieces() {
         let (mut answer, mut stream) = answer().await;
         assert!(send(&mut stream, WINDOW_BYTES).await);
         assert!(!send(&mut stream, 1).await);
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_came_before_an_error_is_passed_on_and_then_the_error() {
+    async fn data_before_a_stream_error_is_forwarded_before_the_error() {
         let (mut answer, mut stream) = answer().await;
         assert!(send(&mut stream, 3).await);
         while lock(&answer.received).pieces.last.len() < 3 {

@@ -261,13 +261,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_callers_text_stays_one_word() {
+    fn text_of_a_caller_stays_one_bounded_word() {
         assert_eq!(shown(b"a b\nresult=OK\xff", 99), "a?b?result?OK?");
         assert_eq!(shown(&[b'x'; 1000], TEXT_SHOWN).len(), TEXT_SHOWN);
     }
 
     #[test]
-    fn hostile_lists_of_nodes_have_their_room_and_no_more() {
+    fn hostile_node_lists_are_bounded_in_the_audit_log() {
         let mut headers = HeaderMap::new();
         assert_eq!(named(&headers, 64), "-");
         headers.append(NODES, "10.0.0.5, 10.0.0.6".parse().unwrap());

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn as_many_small_frames_wait_to_be_sent_as_are_worth_it() {
+    async fn number_of_unsent_small_frames_is_bounded() {
         let frames = (0..2 * UNSENT).map(|_| Frame::data(Bytes::from_static(b"x")));
         let body = StreamBody::new(stream::iter(frames.map(Ok::<_, Infallible>)));
         let body = body.map_err(BoxError::from).boxed_unsync();

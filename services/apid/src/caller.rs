@@ -232,7 +232,7 @@ mod tests {
     use crate::tests::support::{Cluster, new_ca, write_identity};
 
     #[test]
-    fn a_certificate_is_good_until_its_time_is_over_or_its_authority_gone() {
+    fn certificate_is_accepted_until_it_expires_or_its_authority_is_removed() {
         let cluster = Cluster::new();
         let directory = tempfile::tempdir().unwrap();
         write_identity(directory.path(), &cluster.ca, "node", true);
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_ends_with_its_authority_also_while_nobody_calls() {
+    async fn idle_connection_ends_when_its_authority_is_removed() {
         let cluster = Cluster::new();
         let directory = tempfile::tempdir().unwrap();
         write_identity(directory.path(), &cluster.ca, "node", true);

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_to_who_says_nothing_ends_and_an_idle_connection_stays() {
+    async fn call_to_a_silent_peer_ends_and_an_idle_connection_stays() {
         let (stream, far) = tokio::io::duplex(1 << 16);
         let mut connection = Connection::begin(stream, WINDOW).await.unwrap();
         sleep(100 * PING_EVERY).await;
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_answers_pings_may_take_his_time_with_the_call() {
+    async fn slow_call_is_kept_while_the_peer_answers_pings() {
         let (stream, far) = tokio::io::duplex(1 << 16);
         let connection = Connection::begin(stream, WINDOW).await.unwrap();
         tokio::spawn(async move {
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_still_comes_of_calls_that_were_given_up_harms_no_other() {
+    async fn late_data_of_cancelled_calls_does_not_break_other_calls() {
         const LATE: usize = 100;
         let (stream, far) = tokio::io::duplex(1 << 16);
         let (counts, mut given_up) = watch::channel(0);

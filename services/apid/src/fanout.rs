@@ -385,7 +385,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_callers_time_is_kept_with_time_to_answer() {
+    fn deadline_of_the_caller_is_kept_with_time_to_answer() {
         let read = |text| patience(&HeaderValue::from_static(text));
         assert_eq!(read("100S"), Some(Duration::from_secs(99)));
         assert_eq!(read("100m"), Some(Duration::from_millis(90)));
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_answers_make_room_when_all_are_more_than_a_message() {
+    fn longest_answers_are_dropped_when_the_merged_reply_is_too_large() {
         let part = |length: usize| {
             let bytes = merge::wrapped(&vec![0; length]);
             Ok(Part { bytes, held: None })

@@ -168,7 +168,7 @@ mod tests {
     use crate::tests::support::{Cluster, write_identity};
 
     #[test]
-    fn nodes_are_hosts_of_uris() {
+    fn node_names_are_valid_uri_hosts() {
         for (node, uri) in [
             ("node1", "node1:50000"),
             ("10.0.0.5", "10.0.0.5:50000"),
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_handed_on_holds_no_memory_of_what_is_not() {
+    fn forwarded_headers_do_not_retain_the_original_buffer() {
         let block = Bytes::from(vec![b'x'; 100 << 10]);
         let mut headers = HeaderMap::new();
         let value = HeaderValue::from_maybe_shared(block.slice(..4)).unwrap();
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_in_the_metadata_counts_only_from_who_speaks_for_others() {
+    fn certificate_in_the_metadata_is_used_only_from_impersonators() {
         let mut headers = HeaderMap::new();
         let anothers = HeaderValue::from_static("YW5vdGhlcidz");
         headers.append(metadata::CERTIFICATE, anothers.clone());
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn machined_is_told_which_node_handed_a_call_on_and_nobody_else_says_so() {
+    fn forwarder_metadata_is_set_by_apid_and_cannot_be_forged() {
         let mut head = Request::new(()).into_parts().0;
         let forged = HeaderValue::from_static("Zm9yZ2Vk");
         head.headers.append(metadata::FORWARDER, forged);

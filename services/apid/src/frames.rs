@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_come_out_as_they_went_in_however_they_are_cut() {
+    fn frames_are_reassembled_from_any_chunks() {
         let all = [framed(b"one"), framed(b""), framed(b"three")].concat();
         let mut buffer = BytesMut::new();
         let mut found = Vec::new();

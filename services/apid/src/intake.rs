@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_message_has_its_time_and_each_part_of_many_its_own() {
+    async fn request_has_a_deadline_and_each_streamed_part_its_own() {
         let quota = Quota::new(1 << 30, 1 << 30, 0);
         let second = Duration::from_secs(1);
         let begun = Instant::now();
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn hostile_lengths_end_where_the_method_or_the_quota_does() {
+    async fn hostile_lengths_are_bounded_by_the_method_and_the_quota() {
         let quota = Quota::new(3 * PART, 2 * PART, 0);
         let at_once = Duration::ZERO;
         let whole = [&[SMALL / 4; 4][..], &[HEAD]].concat();

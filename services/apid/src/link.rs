@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_place_that_gets_free_is_found_while_another_connects() {
+    async fn freed_stream_is_used_while_another_connection_is_opened() {
         let links = Links::default();
         let ends = Mutex::default();
         let mut held = Vec::new();
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn connections_of_a_rush_of_calls_end_after_it() {
+    async fn extra_connections_of_a_burst_are_closed_after_it() {
         let links = Links::default();
         let ends = Mutex::default();
         let connect = || connect(&ends);

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_reached_the_loopback_and_the_name_called_are_us() {
+    fn own_address_loopback_and_called_name_mean_this_node() {
         assert!(own("10.0.2.15", "x:1"));
         assert!(own("127.0.0.1", "x:1"));
         assert!(own("::1", "x:1"));
@@ -90,14 +90,14 @@ mod tests {
     }
 
     #[test]
-    fn others_are_not() {
+    fn other_hosts_are_not_this_node() {
         assert!(!own("192.0.2.7", "node.example:50000"));
         assert!(!own("other.example", "node.example:50000"));
         assert!(!own("", "node.example:50000"));
     }
 
     #[test]
-    fn authorities_have_hosts() {
+    fn host_is_parsed_from_an_authority() {
         assert_eq!(host("a:1"), "a");
         assert_eq!(host("a"), "a");
         assert_eq!(host("[::1]:50"), "::1");

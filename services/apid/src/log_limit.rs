@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_is_a_line_a_minute_that_counts_the_rest() {
+    fn flood_is_logged_once_per_interval_with_a_count() {
         let mut state = State::default();
         let now = Instant::now();
         assert_eq!(state.admit(now), Some(0));
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_words_are_one_short_line() {
+    fn hostile_messages_become_one_short_line() {
         assert_eq!(plain("a\napid: audit: b\x1b[0m"), "a?apid: audit: b?[0m");
         assert_eq!(plain(&"\u{e9}".repeat(10_000)).len(), LONGEST);
     }

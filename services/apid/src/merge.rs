@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_streams_message_is_labelled_itself() {
+    fn stream_message_is_labelled_with_its_node() {
         let data = Data {
             metadata: None,
             bytes: b"line\n".to_vec(),
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn no_element_passes_for_another_nodes() {
+    fn reply_cannot_claim_to_come_from_another_node() {
         let mut lie = Hostname {
             metadata: Some(of_node("victim")),
             hostname: "lie".to_owned(),
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_reply_is_refused() {
+    fn malformed_replies_are_refused() {
         let label = label_of("a");
         assert_eq!(labelled_reply(&[], &label), Some(Vec::new()));
         for odd in [
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_says_no_more_than_can_be_read() {
+    fn failure_text_is_bounded() {
         let long = failure("a", &Status::internal("\u{e9}".repeat(100_000)));
         assert!(long.len() < 4 * TEXT, "{}", long.len());
     }

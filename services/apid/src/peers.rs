@@ -204,7 +204,7 @@ mod tests {
     use crate::tests::client::tls;
 
     #[tokio::test]
-    async fn names_that_nobody_waits_for_any_more_keep_nobody_waiting() {
+    async fn abandoned_name_lookups_do_not_block_later_ones() {
         let few = Arc::new(Semaphore::new(1));
         let (answers, name_server) = mpsc::channel::<()>();
         let mut hanging = Box::pin(one_of_few(&few, move || name_server.recv()));
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_nodes_are_kept_as_are_busy_or_were_called_last() {
+    fn kept_connections_are_bounded_to_busy_and_recent_nodes() {
         let peers = Peers::new(network());
         let config = tls(None, None);
         let busy = peers.links("busy", &config);

@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_speaks_for_others_has_their_roles_and_none_of_its_own() {
+    fn impersonator_has_the_forwarded_roles_and_none_of_its_own() {
         let mut headers = HeaderMap::new();
         headers.append("talos-role", HeaderValue::from_static("os:reader"));
         headers.append("talos-role", HeaderValue::from_static("os:root"));

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_peer_leaves_something_for_the_next_and_all_comes_back() {
+    fn peer_cannot_take_the_whole_quota_and_all_of_it_is_returned() {
         let quota = Quota::new(10, 6, 0);
         let mut first = quota.take(&holder("10.0.0.1"), 4).unwrap();
         assert!(first.grow(6));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_has_one_share_from_everywhere_and_some_is_for_admins() {
+    fn certificate_has_one_share_across_peers_and_quota_is_reserved_for_admins() {
         let quota = Quota::new(10, 6, 2);
         let from = |address: &str, certificate: &str, is_admin| Holder {
             certificate: Some(certificate.to_owned()),

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_is_one_line_and_a_count() {
+    fn repeated_refusals_are_one_line_with_a_count() {
         let mut refusals = Refusals::default();
         let start = Instant::now();
         let mut note = |serial: &str, method: &str, line: &str| {
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_certificates_by_the_thousand_take_little_and_lose_no_count() {
+    fn hostile_certificate_floods_use_bounded_memory_and_lose_no_count() {
         let mut refusals = Refusals::default();
         let start = Instant::now();
         let (calls, each) = (3 * KEPT, 3);

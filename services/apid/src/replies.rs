@@ -277,7 +277,7 @@ mod tests {
     ];
 
     #[test]
-    fn every_method_that_can_be_asked_of_several_nodes_is_here_once() {
+    fn every_fan_out_method_is_listed_once() {
         let can_be_many = |path: &str| MANY.iter().any(|service| path.starts_with(service));
         for method in METHODS {
             let listed = REPLIES.iter().filter(|(path, _)| *path == method.path);
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_are_those_of_the_contract() {
+    fn streaming_methods_match_the_contract() {
         let names: Vec<_> = REPLIES
             .iter()
             .filter(|(_, reply)| matches!(reply, Stream(_)))
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_another_type_are_told_apart() {
+    fn reply_bytes_of_another_type_are_refused() {
         let Some(One(is_memory)) = of("/machine.MachineService/Memory") else {
             panic!("not unary")
         };

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_the_contract_holds() {
+    fn routing_metadata_follows_the_precedence_of_the_contract() {
         let both = headers(&[("nodes", "a"), ("nodes", "b,c"), ("node", "x")]);
         let found = of(&both, MEMORY, false).unwrap();
         assert!(
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn malformed_targets_are_refused() {
         for bad in [
             headers(&[("node", "a"), ("node", "b")]),
             headers(&[("node", "")]),

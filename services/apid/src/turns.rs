@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn others_get_their_turn_and_then_the_rest_is_read() {
+    async fn large_reads_yield_to_other_tasks_before_continuing() {
         let (near, mut far) = tokio::io::duplex(1 << 20);
         let heard = Arc::<AtomicBool>::default();
         let mut near = Turns::new(near, heard.clone());

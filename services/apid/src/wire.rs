@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_little_on_the_wire_and_much_in_memory_is_told() {
+    fn small_messages_that_expand_in_memory_are_detected() {
         let bomb = wrapped(&[0x12, 0x00].repeat(4 << 20));
         assert!(has_more_fields(&bomb, crate::fanout::FIELDS));
         // Truncated: a decoder would build all fields before it notices.

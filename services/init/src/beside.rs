@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_beside_the_image_is_named_and_its_own_sections_are_not() {
+    fn files_added_beside_the_image_are_named_and_its_own_sections_are_not() {
         let top = initramfs(
             "named",
             &[
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_with_nothing_beside_it_gets_no_line() {
+    fn image_without_added_files_is_not_reported() {
         let top = initramfs("nothing", &["os-release"]);
         assert_eq!(complaints(&top), [] as [String; 0]);
         assert_eq!(complaints(&top.join("missing")), [] as [String; 0]);

@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_images_date_is_read_and_handed_on_and_anything_else_is_no_date() {
+    fn image_date_is_read_and_malformed_dates_are_ignored() {
         let top = std::env::temp_dir().join(format!("corten-init-date-{}", std::process::id()));
         fs::create_dir_all(&top).unwrap();
         let date = |text: &str| {

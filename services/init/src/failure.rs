@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_one_line_with_its_remedy() {
+    fn boot_failure_is_one_line_with_a_remedy() {
         let text = Failure::new("/rootfs.squashfs is missing".into(), REWRITE).to_string();
         assert_eq!(text.lines().count(), 1);
         assert!(text.starts_with("cannot boot: /rootfs.squashfs is missing; the image is damaged"));

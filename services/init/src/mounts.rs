@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_but_dev_may_hold_devices_or_programs() {
+    fn only_dev_allows_devices_and_programs() {
         assert_eq!(
             table(),
             "/dev   devtmpfs  nosuid,mode=0755\n\

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layer_that_the_image_does_not_list_is_left_out() {
+    fn layer_that_the_image_does_not_list_is_ignored() {
         let dir = scratch("foreign");
         for name in [
             "rootfs.squashfs",
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_extension_is_left_out_and_nothing_else_is() {
+    fn only_the_broken_extension_is_left_out() {
         let at = |name: &str| Path::new("/extensions").join(name);
         let parts = Parts {
             base: "/rootfs.squashfs".into(),
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_image_is_not_even_attached() {
+    fn damaged_image_is_not_attached() {
         let dir = scratch("damaged");
         let image = dir.join("rootfs.squashfs");
         fs::write(&image, "zeros instead").unwrap();
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_extension_lies_on_top() {
+    fn last_extension_is_the_topmost_layer() {
         let layers = [
             PathBuf::from("/layers/0"),
             PathBuf::from("/layers/1"),

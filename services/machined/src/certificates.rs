@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_is_used_for_half_of_its_life() {
+    fn certificate_is_renewed_at_half_its_lifetime() {
         let issued = ca()
             .server("node", &["node".into()], now(), NODE_LIFETIME)
             .unwrap();
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_control_plane_node_needs_a_key_that_fits() {
+    fn control_plane_node_requires_a_matching_key() {
         let (one, two) = (ca(), ca());
         let pair = |crt: &str, key: &str| {
             format!("  ca: {{crt: {}, key: {}}}", encoded(crt), encoded(key))
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_for_one_user_and_replaced_whole() {
+    fn certificate_files_are_private_and_replaced_as_a_whole() {
         let dir = tempfile::tempdir().unwrap();
         let uid = fs::metadata(dir.path()).unwrap().uid();
         write_files(

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_saved_is_loaded_and_private() {
+    fn saved_config_is_loaded_and_private() {
         let (directory, store) = store();
         assert!(store.load().document.is_none());
         for hostname in ["a", "b"] {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_config_that_cannot_be_used_gives_way_to_the_last_good_one() {
+    fn unusable_config_falls_back_to_the_last_good_config() {
         let (directory, store) = store();
         for hostname in ["a", "b", "b"] {
             store.save(&config(hostname)).unwrap();
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_write_changes_nothing() {
+    fn failed_write_keeps_the_old_config() {
         let (directory, store) = store();
         store.save(&config("old")).unwrap();
         // A directory in the way makes the write fail, even for root.
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_volume_is_an_error_and_keeps_what_it_had() {
+    fn full_volume_is_an_error_and_keeps_the_old_config() {
         on_a_volume("size=64k,mode=700", |volume| {
             let store = ConfigStore::on_volume(volume).unwrap();
             let config = |name: &str| sample::text(&format!("network: {{hostname: {name}}}"), "");

@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nodes_own_disk_stays_when_another_was_not_wiped() {
+    fn system_disk_is_kept_if_another_disk_fails_to_wipe() {
         let disk = |name: &str| Target::Disk(corten_volumes::Disk::new(name, 0));
         let meta = Target::Partition("META");
         let targets = [disk("vdb"), disk("vdc"), meta, Target::SystemDisk];
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_bug_left_in_memory_is_written_back_too() {
+    fn file_systems_are_synced_even_after_a_panic_of_the_shutdown() {
         for (has_bug, end) in [(false, End::PowerOff), (true, End::Restart)] {
             let mut is_written = false;
             let clear_up = || {
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn only_behind_a_mount_that_hangs_the_others_have_less_time() {
+    fn unmounts_after_a_hung_mount_have_a_shorter_timeout() {
         let failed = |kind: io::ErrorKind| Err(kind.into());
         let ends = [
             Ok(()),
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn inner_mounts_go_first_and_the_kernels_stay() {
+    fn inner_mounts_are_unmounted_first_and_kernel_mounts_stay() {
         let mounts = "\
             /dev/loop0 / squashfs ro 0 0\n\
             proc /proc proc rw 0 0\n\

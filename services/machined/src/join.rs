@@ -156,14 +156,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ipv6_addresses_stand_in_brackets() {
+    fn ipv6_addresses_are_bracketed() {
         assert_eq!(authority("fd00::1", 50001), "[fd00::1]:50001");
         assert_eq!(authority("10.0.0.1", 50001), "10.0.0.1:50001");
         assert_eq!(authority("cp.example.com", 50001), "cp.example.com:50001");
     }
 
     #[tokio::test]
-    async fn each_that_fails_is_named() {
+    async fn every_failed_endpoint_is_named() {
         // A port without a listener, which no test uses.
         let port = 1;
         let mut asked = Asked {

@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_boot_knows_how_this_one_ended() {
+    fn end_of_a_boot_is_known_to_the_next_boot() {
         let state = tempfile::tempdir().unwrap();
         let state = state.path();
         assert_eq!(begun(state, "a", Evidence::default()), None);
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_without_memory_is_told_from_others() {
+    fn out_of_memory_panic_is_distinguished_from_other_panics() {
         for (line, expected) in [
             ("System is deadlocked on memory", Reason::OutOfMemory),
             (
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_boot_knows_what_was_killed_for_memory_in_this_one() {
+    fn oom_kills_of_a_boot_are_known_to_the_next_boot() {
         let state = tempfile::tempdir().unwrap();
         let state = state.path();
         let kill = |number: usize| Kill {
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_record_is_one_without_a_reason() {
+    fn damaged_stop_record_counts_as_a_cut_off_boot() {
         let state = tempfile::tempdir().unwrap();
         for damage in [
             "",
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_told_though_the_boot_that_found_it_is_cut_off() {
+    fn panic_is_reported_although_the_boot_that_found_it_is_cut_off() {
         let directory = tempfile::tempdir().unwrap();
         let state = directory.path();
         begun(state, "a", Evidence::default());
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn drivers_that_come_late_are_heard() {
+    fn evidence_of_late_drivers_is_used() {
         let directory = tempfile::tempdir().unwrap();
         let state = directory.path();
         begun(state, "a", Evidence::default());
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_is_told_though_state_keeps_nothing_and_then_the_machine_keeps_it() {
+    fn evidence_stays_in_pstore_until_state_can_store_it() {
         let directory = tempfile::tempdir().unwrap();
         let words = directory.path().join("dmesg-efi_pstore-1");
         fs::write(&words, "").unwrap();

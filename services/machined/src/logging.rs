@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_receiver_of_config_and_command_line_is_a_destination() {
+    fn log_destinations_come_from_config_and_command_line() {
         let receivers = "logging: {destinations: [\
              {endpoint: 'udp://10.0.0.9:514', format: json_lines, extraTags: {rack: a7}}, \
              {endpoint: 'tcp://[fd00::1]:5140/', format: json_lines}]}";

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_made_replaced_and_added_to_once_however_often_the_node_starts() {
+    fn machine_files_are_created_replaced_and_appended_once_across_boots() {
         let var = tempfile::tempdir().unwrap();
         let at = |name: &str| var.path().join(name);
         fs::write(at("old"), "old").unwrap();
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn no_link_is_followed_and_the_others_are_written() {
+    fn machine_files_follow_no_link_and_the_others_are_written() {
         let var = tempfile::tempdir().unwrap();
         let outside = tempfile::tempdir().unwrap();
         let at = |name: &str| var.path().join(name);

@@ -169,7 +169,7 @@ mod tests {
     use crate::last_stop::Reason;
 
     #[test]
-    fn a_value_outlives_the_one_who_wrote_it() {
+    fn meta_value_survives_a_restart() {
         let disk = tempfile::NamedTempFile::new().unwrap();
         disk.as_file().set_len(corten_meta::PARTITION).unwrap();
         let tag = Tag::new(0x0c).unwrap();
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_is_kept_with_the_end_of_its_boot_and_never_in_a_damaged_meta() {
+    fn lock_note_is_stored_with_the_boot_end_and_never_in_a_damaged_meta() {
         let disk = tempfile::NamedTempFile::new().unwrap();
         disk.as_file().set_len(corten_meta::PARTITION).unwrap();
         let meta = Meta::default();
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn the_owner_is_kept_until_a_reset_forgets_it() {
+    fn owner_is_kept_until_a_reset() {
         let disk = tempfile::NamedTempFile::new().unwrap();
         disk.as_file().set_len(corten_meta::PARTITION).unwrap();
         let meta = Meta::default();

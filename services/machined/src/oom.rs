@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_killed_process_is_told_with_its_service_and_time() {
+    fn oom_kill_is_reported_with_service_and_time() {
         for (cgroup, service) in [
             ("system/apid", "apid"),
             ("system/trustd", "trustd"),
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_are_killed_for_and_what_others_say_is_passed_over() {
+    fn oom_kills_of_pods_and_forged_records_are_ignored() {
         let own = record("system/apid", "apid");
         for other in [
             record("kubepods/burstable/a/b", "nginx"),
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn extensions_services_are_where_they_are_looked_for() {
+    fn extension_service_is_found_by_its_cgroup() {
         let text = b"name: ups\ncontainer: {entrypoint: /a}\nrestart: always\n";
         let declared = corten_extension::service::Service::parse(text).unwrap();
         let spec = extension::declare(&declared, None);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_log_that_is_none_is_an_error() {
+    async fn invalid_kernel_log_is_an_error() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("kmsg");
         KernelLog::open(&file).unwrap_err();
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_kill_is_told_once_also_by_who_begins_anew() {
+    async fn each_oom_kill_is_reported_once_even_after_a_restart_of_the_reader() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("kmsg");
         mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();

@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_key_is_found_in_the_bitmap() {
+    fn power_key_is_found_in_the_capability_bitmap() {
         assert!(has_key("10000000000000 0\n", KEY_POWER));
         assert!(!has_key("8000000000000 0", KEY_POWER));
         assert!(!has_key("0", KEY_POWER));
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_press_is_told_from_a_release_and_from_other_keys() {
+    fn power_key_press_is_distinguished_from_release_and_other_keys() {
         assert!(is_press(&event(1, 116, 1)));
         assert!(!is_press(&event(1, 116, 0)));
         assert!(!is_press(&event(1, 30, 1)));
@@ -214,7 +214,7 @@ mod tests {
     const LETTERS: &str = "8000000000000 0\n";
 
     #[tokio::test]
-    async fn each_button_is_listened_to_once_as_long_as_it_is_there() {
+    async fn each_power_button_has_one_listener_while_present() {
         let root = tempfile::tempdir().unwrap();
         let inputs = inputs(root.path());
         let (presses, mut pressed) = mpsc::unbounded_channel();
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_button_that_comes_later_is_heard() {
+    async fn power_button_added_later_is_noticed() {
         let root = tempfile::tempdir().unwrap();
         let inputs = inputs(root.path());
         let mut first = plug(&inputs, "event0", POWER);

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn connections_go_in_turn_to_servers_that_work_and_to_no_others() {
+    async fn connections_rotate_over_working_servers() {
         let (a, task_a) = server(b'a').await;
         let (b, _task_b) = server(b'b').await;
         let (listener, prism) = listener().await;
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_a_server_that_works_a_connection_is_closed() {
+    async fn connection_without_a_working_server_is_closed() {
         let (listener, prism) = listener().await;
         let (gone, nobody) = self::listener().await;
         drop(gone);

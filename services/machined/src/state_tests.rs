@@ -10,7 +10,7 @@ use super::*;
 use crate::node::Reset;
 
 #[tokio::test]
-async fn meta_follows_the_config_that_is_kept_and_none_that_is_tried() {
+async fn meta_follows_kept_configs_and_not_tried_ones() {
     let (node, _requests) = NodeState::new(world().supervisor.clone(), Events::default());
     let disk = tempfile::NamedTempFile::new().unwrap();
     disk.as_file().set_len(corten_meta::PARTITION).unwrap();
@@ -50,7 +50,7 @@ async fn meta_follows_the_config_that_is_kept_and_none_that_is_tried() {
 }
 
 #[tokio::test]
-async fn meta_takes_no_network_that_could_not_be_used() {
+async fn meta_refuses_an_invalid_platform_network() {
     let (node, _requests) = NodeState::new(world().supervisor.clone(), Events::default());
     let disk = tempfile::NamedTempFile::new().unwrap();
     disk.as_file().set_len(corten_meta::PARTITION).unwrap();
@@ -78,7 +78,7 @@ fn reset() -> Action {
 }
 
 #[tokio::test]
-async fn a_reset_and_a_wipe_do_not_happen_at_once_and_nothing_after_the_end() {
+async fn reset_and_wipe_exclude_each_other_and_end_with_the_node() {
     let (node, _requests) = NodeState::new(world().supervisor.clone(), Events::default());
     let busy = |done: Result<(), SubmitError>| done.unwrap_err().to_string();
     let wiping = node.wiping.lock().unwrap();

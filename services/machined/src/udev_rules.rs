@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn written_replaced_and_removed() {
+    fn udev_rules_are_written_replaced_and_removed() {
         let dir = tempfile::tempdir().unwrap();
         let rules = dir.path().join("rules.d");
         let text = || fs::read_to_string(rules.join(FILE)).ok();

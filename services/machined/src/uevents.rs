@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_of_a_device_is_counted() {
+    fn events_of_a_device_are_counted() {
         let mut told = Told::default();
         assert_eq!(told.times("vda1"), 1);
         let message = Message::of("ACTION=change\0DEVNAME=/dev/vda1\0");
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn each_hears_of_his_subsystem_alone_and_of_what_was_lost_all_do() {
+    fn followers_get_their_own_subsystem_and_every_loss() {
         let uevents = Uevents::default();
         let (mut cpu, mut block) = (uevents.follow("cpu"), uevents.follow("block"));
         // A slow follower sees everything when it looks.
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_come_by_one_socket_and_of_too_many_that_they_were_lost() {
+    fn uevents_share_one_socket_and_overflows_are_reported() {
         alone(async {
             let uevents = Uevents::default();
             let (mut cpu, mut block) = (uevents.follow("cpu"), uevents.follow("block"));

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_known_helpers_do_anything() {
+    fn unknown_kernel_helpers_are_ignored() {
         assert_eq!(Request::parse("/sbin/modprobe"), Some(Request::LoadModules));
         assert_eq!(
             Request::parse("/sbin/reboot"),

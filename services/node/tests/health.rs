@@ -99,7 +99,7 @@ async fn holds(directory: &Path, arguments: &[&str], probe: Probe) {
 }
 
 #[tokio::test]
-async fn a_daemon_that_hangs_is_found_and_one_that_works_is_not_suspected() {
+async fn hung_daemon_fails_its_health_check_and_a_working_one_passes() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     let path = |name: &str| at.join(name).to_str().unwrap().to_owned();

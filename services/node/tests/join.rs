@@ -151,7 +151,7 @@ impl Trustd {
 }
 
 #[tokio::test]
-async fn the_right_token_gets_a_certificate_and_leaves_a_line() {
+async fn right_token_gets_a_certificate_and_is_logged() {
     let mut trustd = Trustd::start();
     let asked = trustd.asked(TOKEN, &trustd.ca.pem().crt);
     let joined = ask(&asked, SystemTime::now()).await.unwrap();
@@ -189,7 +189,7 @@ async fn a_wrong_token_is_refused_and_never_logged() {
 }
 
 #[tokio::test]
-async fn a_control_plane_of_another_authority_gets_nothing() {
+async fn control_plane_of_another_authority_is_not_trusted() {
     let trustd = Trustd::start();
     let asked = trustd.asked(TOKEN, &new_ca().pem().crt);
     let why = ask(&asked, SystemTime::now()).await.unwrap_err();
@@ -208,7 +208,7 @@ async fn a_control_plane_of_another_authority_gets_nothing() {
 }
 
 #[tokio::test]
-async fn a_rotated_authority_is_followed_by_who_accepts_both() {
+async fn rotated_authority_is_followed_by_nodes_that_accept_both() {
     let trustd = Trustd::start();
     let (old, new) = (trustd.ca.pem().crt.clone(), new_ca());
     let both = format!("{old}\n{}", new.pem().crt);

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_those_of_the_rfc() {
+    fn byte_ranges_follow_the_rfc() {
         assert_eq!(range(None, 10), Asked::Whole);
         assert_eq!(range(Some("bytes=0-"), 10), part(0, 10));
         assert_eq!(range(Some("bytes=3-5"), 10), part(3, 3));

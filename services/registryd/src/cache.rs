@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_says_what_it_is_or_shows_it() {
+    fn manifest_type_is_declared_or_inferred() {
         let type_of = |text: &str| read(text.as_bytes()).unwrap().media_type;
         assert_eq!(
             type_of(r#"{"config":{}}"#),

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_of_the_spec() {
+    fn repository_names_follow_the_specification() {
         for good in ["pause", "library/pause", "a__b/c-d--e/f.g", "0"] {
             assert!(Name::parse(good).is_some(), "{good}");
         }
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_registry_is_a_host_and_perhaps_a_port() {
+    fn registry_is_a_host_with_an_optional_port() {
         let names = |text: &str| Registry::parse(text).unwrap().directories();
         assert_eq!(names("docker.io"), ["docker.io", "index.docker.io"]);
         assert_eq!(names("[fd00::1]"), ["[fd00::1]"]);

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_may_hold_the_words_of_the_path() {
+    fn repository_name_may_contain_path_keywords() {
         let Ok(Wanted::Manifest(image, _)) = get("/v2/blobs/manifests/manifests/v1?ns=a") else {
             panic!("not a manifest");
         };
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_has_the_code_of_the_spec() {
+    fn invalid_requests_get_the_error_code_of_the_specification() {
         assert_eq!(code("/v2/a/manifests/-"), (400, ErrorCode::NameInvalid));
         assert_eq!(
             code("/v2/a/../b/manifests/v1?ns=x"),

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_does_not_read_loses_the_place() {
+    async fn slow_reader_is_disconnected() {
         let root = tempfile::tempdir().unwrap();
         // More than the buffers of both sockets.
         let blob = vec![7; 64 << 20];

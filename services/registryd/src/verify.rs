@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_file_is_read_again_only_when_it_is_another() {
+    async fn blob_is_verified_again_only_after_a_change() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("blob");
         let digest: Sha256Digest = digest_of(b"good").parse().unwrap();
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_found_after_the_caller_has_hung_up_is_known() {
+    async fn verification_completes_after_the_caller_hangs_up() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("blob");
         fs::write(&path, "good").unwrap();

@@ -124,7 +124,7 @@ fn an_extension_is_unpacked_without_privileges() {
 }
 
 #[test]
-fn hostile_archives_change_nothing_outside_of_their_directory() {
+fn hostile_archives_change_nothing_outside_their_directory() {
     if !is_root() {
         return;
     }

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_image_is_pulled_as_containerd_does_it() {
+    async fn image_is_pulled_with_the_requests_of_containerd() {
         let root = tempfile::tempdir().unwrap();
         let blob = fill(root.path());
         let registry = served(&[root.path()]).await;
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_broken_pull_goes_on_where_it_was() {
+    async fn interrupted_pull_resumes_with_a_range_request() {
         let root = tempfile::tempdir().unwrap();
         let blob = fill(root.path());
         let registry = served(&[root.path()]).await;
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_there_is_said_in_the_form_of_the_spec() {
+    async fn missing_content_is_reported_in_the_form_of_the_specification() {
         let root = tempfile::tempdir().unwrap();
         fill(root.path());
         let registry = served(&[root.path()]).await;
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_path_leads_out_of_the_cache() {
+    async fn paths_cannot_escape_the_cache() {
         let above = tempfile::tempdir().unwrap();
         let root = above.path().join("cache");
         fill(&root);
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_head_without_end_is_cut_off() {
+    async fn endless_request_header_is_cut_off() {
         let root = tempfile::tempdir().unwrap();
         let registry = served(&[root.path()]).await;
         let long = "a".repeat(64 * 1024);

@@ -28,7 +28,7 @@ fn unpack(archive: &Path, digest: &str, to: &Path) -> bool {
 }
 
 #[test]
-fn an_extension_becomes_a_directory_and_replaces_what_was_left_of_another_boot() {
+fn extension_is_unpacked_and_replaces_leftovers_of_another_boot() {
     let directory = tempfile::tempdir().unwrap();
     let (image, to) = (directory.path().join("x.tar"), directory.path().join("to"));
     let tool = file("rootfs/usr/local/bin/tool", "a program");
@@ -48,7 +48,7 @@ fn an_extension_becomes_a_directory_and_replaces_what_was_left_of_another_boot()
 }
 
 #[test]
-fn what_cannot_be_used_says_so_by_its_end_and_has_no_manifest() {
+fn unusable_extension_fails_and_leaves_no_manifest() {
     let directory = tempfile::tempdir().unwrap();
     let (image, to) = (directory.path().join("x.tar"), directory.path().join("to"));
     let good = [file("manifest.yaml", MANIFEST)];

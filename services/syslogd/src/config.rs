@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_new_file_is_seen_and_a_broken_one_changes_nothing() {
+    async fn new_config_is_loaded_and_a_broken_one_changes_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("config.json");
         assert_eq!(load(&path).unwrap(), Config::default());

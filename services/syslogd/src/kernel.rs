@@ -108,7 +108,7 @@ mod tests {
     const BOOT: u64 = 1_735_787_045_000_000; // 2025-01-02 03:04:05 UTC
 
     #[test]
-    fn a_record_is_one_line_and_reads_like_dmesg() {
+    fn kernel_record_is_one_line_and_reads_like_dmesg() {
         let record = parse(b"4,1,1500000,-;one\\x0atwo\n").unwrap().decoded();
         let line = encode(&record, BOOT);
         assert_eq!(line, b"4,1,1500000,1735787046500000;one\\ntwo\n");
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_config_in_the_kernels_parameters_is_in_no_line() {
+    fn config_in_the_kernel_parameters_is_in_no_line() {
         let bytes = b"5,1,0,-;Kernel command line: quiet corten.config.inline=KLUv x=1\n";
         let line = encode(&parse(bytes).unwrap(), BOOT);
         let text = decode(line.trim_ascii_end()).unwrap().text.into_owned();
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_is_left_alone() {
+    fn foreign_lines_are_unchanged() {
         for line in [&b"x"[..], b"1,2,3;x", b"1,2,3,4,5;x", b"a,2,3,4;x", b""] {
             assert_eq!(decode(line), None);
             assert_eq!(worded(line), line);
@@ -138,7 +138,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_record_comes_back(priority in 0u16..192, sequence: u64, clock: u64, text in "\\PC*") {
+        fn every_record_round_trips(priority in 0u16..192, sequence: u64, clock: u64, text in "\\PC*") {
             let record = Record { priority, sequence, microseconds: clock, text: text.as_str().into() };
             let encoded = encode(&record, BOOT);
             let line = decode(&encoded[..encoded.len() - 1]).unwrap();

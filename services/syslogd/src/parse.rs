@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn rfc3164_example_with_host() {
+    fn rfc3164_example_with_host_parses() {
         let m = parse(b"<34>Oct 11 22:14:15 mymachine su: 'su root' failed for lonvick");
         assert_eq!(m.hostname.as_deref(), Some("mymachine"));
         assert_eq!(tag(&m), "su");
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn rfc5424_examples() {
+    fn rfc5424_examples_parse() {
         let m = parse(
             b"<165>1 2003-10-11T22:14:15.003Z mymachine.example.com evntslog - ID47 \
               [a@1 x=\"3\" y=\"q\\\"]\"][b@1] \xef\xbb\xbfAn application event",
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn free_form_is_kept_whole() {
+    fn free_form_message_is_kept_unchanged() {
         assert_eq!(parse(b"hello world").content, "hello world");
         assert_eq!(parse(b"hello world").priority, 13);
         let m = parse(b"<11>kubelet: oops");
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_have_content() {
+    fn corpus_samples_have_content() {
         for sample in samples("syslog") {
             let message = parse(&sample.bytes);
             let is_bare = ["bare", "plain"].contains(&&*sample.name);
@@ -389,7 +389,7 @@ mod tests {
         }
 
         #[test]
-        fn what_was_sent_is_in_the_message(text in "[a-z]{1,8}( [a-z]{1,8}){0,5}", pid in 1u32..99999) {
+        fn sent_text_is_in_the_message(text in "[a-z]{1,8}( [a-z]{1,8}){0,5}", pid in 1u32..99999) {
             let sent = format!("<30>Jan  2 03:04:05 prog[{pid}]: {text}");
             let message = parse(sent.as_bytes());
             prop_assert!(message.content == text.as_str());

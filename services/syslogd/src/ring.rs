@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_come_back_in_order_from_any_line() {
+    fn lines_are_read_in_order_from_any_cursor() {
         let mut ring = Ring::default();
         for n in 0..5000 {
             ring.append(format!("line {n}").as_bytes(), n);
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_left_behind_is_told_how_many_lines_it_lost() {
+    fn slow_reader_gets_the_number_of_lost_lines() {
         let mut ring = Ring::default();
         for n in 0..3000 {
             ring.append(format!("line {n}").as_bytes(), n);
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_charged_is_what_is_allocated() {
+    fn charged_size_is_at_least_the_allocated_size() {
         for lengths in [
             &[4200][..],
             &[100, 4200],
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn reading_copies_nothing() {
+    fn reads_share_the_buffer_without_a_copy() {
         let mut ring = Ring::default();
         ring.append(b"x", 0);
         let (first, second) = (ring.read(0).unwrap().bytes, ring.read(0).unwrap().bytes);
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_knows_when_it_came() {
+    fn every_line_has_its_arrival_time() {
         let mut ring = Ring::default();
         for (line, at) in [("a", 5000), ("b", 5999), ("c\nd", 6000), ("e", 100)] {
             ring.append(line.as_bytes(), at);
@@ -364,7 +364,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_goes_in_is_counted_and_leaves(lines in proptest::collection::vec(0usize..3000, 1..80)) {
+        fn appended_lines_are_counted_and_evicted(lines in proptest::collection::vec(0usize..3000, 1..80)) {
             let mut ring = Ring::default();
             let mut cursor = 0;
             for (index, length) in lines.iter().enumerate() {

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_are_records() {
+    fn corpus_samples_are_records() {
         for sample in samples("kmsg") {
             assert!(kmsg::parse(&sample.bytes).is_some(), "{}", sample.name);
         }
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_in_the_kernels_numbers_is_told_where_it_is() {
+    fn gap_in_the_kernel_sequence_is_reported_in_place() {
         let (per_log, total) = (1 << 20, 1 << 20);
         let store = Store::new(Bounds { per_log, total });
         let mut sequence = Sequence::default();

@@ -246,7 +246,7 @@ mod tests {
     };
 
     #[test]
-    fn bounds_hold_and_the_loud_one_pays() {
+    fn bounds_hold_and_the_loudest_log_is_evicted() {
         let store = Store::new(BOUNDS);
         store.append("quiet", b"keep me").unwrap();
         for n in 0..20_000u32 {
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_never_makes_the_store_grow() {
+    fn readers_do_not_make_the_store_grow() {
         let store = Store::new(BOUNDS);
         let mut cursor = 0;
         for n in 0..20_000u32 {
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_giant_line_is_cut_and_says_so() {
+    fn oversized_line_is_truncated_with_a_note() {
         let store = Store::new(Bounds {
             per_log: 1 << 20,
             total: 1 << 20,

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn messages_and_records_come_back() {
+    async fn messages_and_records_are_read_back() {
         let directory = tempfile::tempdir().unwrap();
         let mut client = daemon(directory.path(), &[]).await;
 
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_slow_reader_is_told_and_costs_nothing() {
+    async fn slow_reader_gets_a_loss_count_and_uses_no_memory() {
         let directory = tempfile::tempdir().unwrap();
         let mut client = daemon(directory.path(), &["--log-kib", "64", "--total-kib", "128"]).await;
         client
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_destination_that_was_away_misses_nothing() {
+    async fn reconnected_destination_gets_every_line() {
         let directory = tempfile::tempdir().unwrap();
         let mut client = daemon(directory.path(), &[]).await;
         // A receiver with a tiny buffer, so that most data waits in the daemon. Its port is reserved now, but
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_datagram_destination_gets_a_message_each() {
+    async fn datagram_destination_gets_one_message_per_datagram() {
         let directory = tempfile::tempdir().unwrap();
         let mut client = daemon(directory.path(), &[]).await;
         let receiver = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_disk_gets_what_came_before_it_and_the_next_boot_reads_it() {
+    async fn lines_from_before_the_disk_are_stored_and_read_by_the_next_boot() {
         let directory = tempfile::tempdir().unwrap();
         let base = directory.path();
         let boot = |name: &str| {

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_fits_itself_only() {
+    fn token_matches_only_itself() {
         let token = Token(b"abcdef.0123456789abcdef".to_vec());
         assert!(token.is(b"abcdef.0123456789abcdef"));
         for other in [

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_gets_its_burst_and_then_one_per_interval() {
+    fn flood_gets_its_burst_and_then_one_request_per_interval() {
         let (mut limits, now) = (limits(5, 1000), Instant::now());
         assert_eq!(admitted(&mut limits, "10.0.0.1", now, 100), 5);
         assert_eq!(admitted(&mut limits, "10.0.0.1", now + 3 * SECOND, 100), 3);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_one_costs_the_others_nothing() {
+    fn flood_of_one_peer_does_not_limit_other_peers() {
         let (mut limits, now) = (limits(5, 12), Instant::now());
         assert_eq!(admitted(&mut limits, "10.0.0.1", now, 100_000), 5);
         assert_eq!(admitted(&mut limits, "10.0.0.2", now, 5), 5);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_of_ipv6_is_one_peer_and_a_mapped_address_is_ipv4() {
+    fn ipv6_network_is_one_peer_and_mapped_addresses_are_ipv4() {
         let (mut limits, now) = (limits(2, 1000), Instant::now());
         assert_eq!(admitted(&mut limits, "fd00::1", now, 1), 1);
         assert_eq!(admitted(&mut limits, "fd00::2", now, 5), 1);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_told_once_in_a_row() {
+    fn consecutive_refusals_are_logged_once() {
         let (mut limits, now) = (limits(1, 1000), Instant::now());
         let peer = ip("10.0.0.1");
         assert_eq!(limits.take(peer, now), Verdict::Admitted);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn number_of_remembered_peers_is_bounded() {
         let (mut limits, now) = (limits(5, u32::MAX), Instant::now());
         for n in 0..20_000u32 {
             let peer = IpAddr::from(n.to_be_bytes());

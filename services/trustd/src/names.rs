@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_the_control_plane_are_nobodys_in_no_form() {
+    fn control_plane_names_are_left_out_in_every_spelling() {
         for name in [
             "10.0.0.1",
             "10.0.0.2",
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_the_peers_or_of_an_own_network() {
+    fn address_must_be_that_of_the_peer_or_in_an_own_network() {
         for (name, peer) in [
             ("10.0.0.7", "10.0.0.8"),
             ("fd00:1::9", "10.0.0.8"),

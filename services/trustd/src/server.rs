@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn who_says_nothing_is_soon_gone_and_who_calls_stays() {
+    async fn silent_connection_is_closed_and_a_calling_one_stays() {
         let begun = Instant::now();
         silence(&AtomicBool::new(false)).await;
         assert_eq!(begun.elapsed().as_secs(), FIRST_CALL.as_secs());

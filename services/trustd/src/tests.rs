@@ -144,7 +144,7 @@ async fn a_node_with_the_token_gets_a_certificate() {
 }
 
 #[tokio::test]
-async fn without_the_token_there_is_none() {
+async fn request_without_the_token_is_refused() {
     let world = world(Limits::default()).await;
     let (csr, _) = csr(&["worker-1"]);
     let mut client = world.client().await;
@@ -161,7 +161,7 @@ async fn without_the_token_there_is_none() {
 }
 
 #[tokio::test]
-async fn what_is_no_request_is_refused_and_harms_nobody() {
+async fn malformed_requests_are_refused_and_affect_no_other_request() {
     let world = world(Limits::default()).await;
     let (good, _) = csr(&["worker-1"]);
     let mut client = world.client().await;
@@ -182,7 +182,7 @@ async fn what_is_no_request_is_refused_and_harms_nobody() {
 }
 
 #[tokio::test]
-async fn nobody_gets_a_certificate_for_the_names_of_the_node_that_is_asked() {
+async fn names_of_the_signing_node_are_never_certified() {
     let world = world(Limits::default()).await;
     let mut client = world.client().await;
     let (csr_text, _) = csr(&[
@@ -206,7 +206,7 @@ async fn nobody_gets_a_certificate_for_the_names_of_the_node_that_is_asked() {
 }
 
 #[tokio::test]
-async fn nobody_gets_a_certificate_for_another_control_plane_node_or_an_address_of_elsewhere() {
+async fn foreign_addresses_and_control_plane_names_are_never_certified() {
     let world = world(Limits::default()).await;
     let mut client = world.connect_from(9, &world.ca).await.unwrap();
     let (csr_text, _) = csr(&[
@@ -235,7 +235,7 @@ async fn nobody_gets_a_certificate_for_another_control_plane_node_or_an_address_
 }
 
 #[test]
-fn without_the_list_of_names_nothing_is_signed() {
+fn missing_list_of_names_prevents_signing() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), &new_ca(), "", TOKEN_TEXT);
     Files::load(directory.path().to_owned()).unwrap();
@@ -249,7 +249,7 @@ fn without_the_list_of_names_nothing_is_signed() {
 }
 
 #[tokio::test]
-async fn a_flood_is_stopped() {
+async fn request_flood_is_rate_limited() {
     let rate = |burst| Rate {
         burst,
         interval: Duration::from_secs(3600),
@@ -274,7 +274,7 @@ async fn a_flood_is_stopped() {
 }
 
 #[tokio::test]
-async fn idle_connections_from_many_addresses_keep_no_node_out() {
+async fn idle_connections_from_many_addresses_block_no_node() {
     let world = world(Limits::default()).await;
     // All places are taken. Without a call these connections end soon.
     let mut idle = Vec::new();
@@ -292,7 +292,7 @@ async fn idle_connections_from_many_addresses_keep_no_node_out() {
 }
 
 #[tokio::test]
-async fn a_rotated_authority_and_token_hold_from_the_next_connection_on() {
+async fn rotated_authority_and_token_apply_from_the_next_connection() {
     let world = world(Limits::default()).await;
     let (csr, _) = csr(&["worker-1"]);
     // Damaged files change nothing...

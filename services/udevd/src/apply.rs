@@ -308,7 +308,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn a_device_comes_changes_and_goes() {
+    fn device_add_change_and_remove_update_nodes_and_database() {
         let (sys, dev, run) = (
             Tree::new(),
             tempfile::tempdir().unwrap(),

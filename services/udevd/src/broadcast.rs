@@ -136,7 +136,7 @@ mod tests {
     use crate::plan::Plan;
 
     #[test]
-    fn the_hash_is_the_one_of_the_filters() {
+    fn hash_matches_that_of_the_libudev_filters() {
         // Computed with the reference MurmurHash2, seed 0.
         assert_eq!(hash(""), 0);
         assert_eq!(hash("block"), 0xf003_1db7);

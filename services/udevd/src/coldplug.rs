@@ -110,7 +110,7 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     #[test]
-    fn devices_and_the_networks_among_them_are_found() {
+    fn all_devices_and_network_devices_are_found() {
         let tree = Tree::new();
         let (card, disk) = (
             "/devices/pci0000:00/0000:00:02.0",
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn the_network_comes_first_and_what_is_mapped_last() {
+    fn network_devices_come_first_and_mapped_devices_last() {
         let card = PathBuf::from("/sys/devices/pci0000:00/0000:00:02.0");
         let turn = |path: &str| Turn::of(Path::new(path), std::slice::from_ref(&card));
         for path in [

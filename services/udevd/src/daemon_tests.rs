@@ -246,7 +246,7 @@ impl Running {
 }
 
 #[test]
-fn samples_are_messages_of_the_kernel() {
+fn corpus_samples_are_kernel_messages() {
     for sample in samples("uevents") {
         let all = messages(&sample.bytes);
         assert!(all.len() > 2, "{}", sample.name);
@@ -262,7 +262,7 @@ fn samples_are_messages_of_the_kernel() {
 }
 
 #[test]
-fn what_the_kernel_had_to_drop_is_made_good() {
+fn dropped_kernel_events_are_recovered() {
     let everything = ["disk", "disk-with-change", "card", "mapped"];
     // The reference: a run that receives every event.
     let mut machine = Machine::new();
@@ -318,7 +318,7 @@ fn what_the_kernel_had_to_drop_is_made_good() {
 }
 
 #[test]
-fn who_asks_whether_it_works_is_answered() {
+fn health_request_is_answered() {
     let machine = Machine::new();
     let mut running = Running::on(&machine);
     running.settle(&machine);
@@ -331,7 +331,7 @@ fn who_asks_whether_it_works_is_answered() {
 }
 
 #[test]
-fn what_has_no_room_behind_a_device_that_hangs_is_waited_for_in_peace() {
+fn event_behind_a_hung_device_waits_without_busy_looping() {
     let (go_on, held) = channel::<()>();
     let held = Arc::new(Mutex::new(held));
     let machine = Machine::new();

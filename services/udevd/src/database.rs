@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_form_clients_read() {
+    fn database_has_the_format_of_libudev() {
         let text = "S:block/254:0\nS:disk/by-id/virtio-1\nL:-5\nI:1234567\nE:A=b=c\n\
                     E:ID_FS_TYPE=xfs\nG:systemd\nQ:systemd\nV:1\n";
         assert_eq!(record().encode(), text);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn stored_replaced_and_forgotten() {
+    fn record_is_stored_replaced_and_removed() {
         let directory = tempfile::tempdir().unwrap();
         let database = Database::new(directory.path());
         assert_eq!(database.load("b254:0"), None);

@@ -76,7 +76,7 @@ fn a_partition_has_all_its_names() {
 }
 
 #[test]
-fn disks_by_bus() {
+fn disks_of_every_bus_get_their_links() {
     let disk = "ACTION=add\nDEVPATH=/devices/x/nvme0n1\nSUBSYSTEM=block\nMAJOR=259\nMINOR=0\n\
                 DEVNAME=nvme0n1\nDEVTYPE=disk";
     let nvme = [
@@ -123,7 +123,7 @@ fn disks_by_bus() {
 }
 
 #[test]
-fn character_devices() {
+fn character_devices_get_links_and_permissions() {
     let device = |subsystem: &str, name: &str| {
         event(&format!(
             "ACTION=add\nDEVPATH=/devices/v/{name}\nSUBSYSTEM={subsystem}\nMAJOR=10\nMINOR=1\n\

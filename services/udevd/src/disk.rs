@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn nvme_and_its_partition() {
+    fn nvme_disk_and_partition_have_identities() {
         let tree = Tree::new();
         let (nvme, disk) = (
             "/devices/pci0/nvme/nvme0",
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn virtio_scsi_and_ata() {
+    fn virtio_scsi_and_ata_disks_have_identities() {
         let tree = Tree::new();
         tree.device("/devices/virtio1", "virtio")
             .device("/devices/virtio1/block/vda", "block");
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn usb_stick() {
+    fn usb_stick_has_an_identity() {
         let tree = Tree::new();
         let usb = "/devices/usb1/1-2";
         let unit = format!("{usb}/1-2:1.0/host3/target3:0:0/3:0:0:0");

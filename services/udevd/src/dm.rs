@@ -62,7 +62,7 @@ mod tests {
     use super::{flags, volume};
 
     #[test]
-    fn what_the_tool_wants() {
+    fn device_mapper_cookie_flags_are_decoded() {
         let keys = |cookie: &str| {
             flags(cookie).map(|found| found.into_keys().collect::<Vec<_>>().join(" "))
         };
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_volumes() {
+    fn lvm_names_are_split_into_group_and_volume() {
         let parts = |name: &str| {
             volume(name).map(|found| found.into_values().collect::<Vec<_>>().join(","))
         };

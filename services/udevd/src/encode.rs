@@ -99,7 +99,7 @@ pub fn uuid(bytes: &[u8]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn names() {
+    fn names_are_escaped_for_each_use() {
         assert_eq!(
             super::escaped("my disk/1 \u{e4}"),
             "my\\x20disk\\x2f1\\x20\u{e4}"

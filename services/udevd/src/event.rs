@@ -244,7 +244,7 @@ mod tests {
         MINOR=1\0DEVNAME=vda1\0DEVTYPE=partition\0DISKSEQ=9\0PARTN=1\0PARTNAME=EFI\0SEQNUM=1201\0";
 
     #[test]
-    fn a_recorded_event() {
+    fn recorded_event_parses() {
         let event = Event::parse(VDA1).unwrap();
         assert_eq!(
             (event.action, event.sequence, event.sysname()),
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn identities() {
+    fn events_have_database_ids() {
         let id = |text: &str| Event::parse(text.as_bytes()).unwrap().id();
         let net =
             "ACTION=add\nDEVPATH=/devices/x/net/eth0\nSUBSYSTEM=net\nIFINDEX=2\nINTERFACE=eth0";
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_event() {
+    fn malformed_events_are_refused() {
         let parse = |text: &str| Event::parse(text.as_bytes()).unwrap_err();
         assert_eq!(parse(""), BadEvent::Missing("ACTION"));
         assert_eq!(parse("ACTION=add"), BadEvent::Missing("DEVPATH"));
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_are_events() {
+    fn corpus_samples_are_events() {
         for sample in samples("uevent") {
             let event = Event::parse(&sample.bytes);
             assert!(event.is_ok(), "{}: {event:?}", sample.name);

@@ -166,7 +166,7 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     #[test]
-    fn targets_are_relative() {
+    fn link_targets_are_relative() {
         assert_eq!(target("disk/by-id/a", "vda"), Path::new("../../vda"));
         assert_eq!(target("char/10:200", "net/tun"), Path::new("../net/tun"));
         assert_eq!(target("mapper/x", "mapper/y"), Path::new("y"));
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loser_inherits() {
+    fn released_link_passes_to_the_next_claimant() {
         let (dev, run) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let links = Links::new(dev.path(), run.path());
         let name = "disk/by-label/data";
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_never_replaced() {
+    fn device_node_is_never_replaced_by_a_link() {
         let (dev, run) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         fs::write(dev.path().join("null"), "").unwrap();
         let links = Links::new(dev.path(), run.path());

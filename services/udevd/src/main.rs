@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_asks_quietly_and_a_config_with_parameters() {
+    fn module_requests_parse_from_the_kernel_and_the_config() {
         let parse = |words: &[&str]| Wanted::parse(words.iter().map(OsString::from));
         let wanted = |quiet, name: &str, parameters: &[&str]| {
             Some(Wanted {

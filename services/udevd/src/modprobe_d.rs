@@ -103,7 +103,7 @@ mod tests {
     use proptest::prelude::proptest;
 
     #[test]
-    fn what_libkmod_leaves_out() {
+    fn blacklists_and_soft_dependencies_are_read() {
         let mut policy = Policy::default();
         policy.add(
             "# a comment\nblacklist pcspkr\n  blacklist snd-pcsp # why\ninstall floppy /bin/true\n\
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn aliases_are_patterns() {
+    fn module_aliases_match_as_patterns() {
         let mut policy = Policy::default();
         policy.add(
             "alias pci:v00008086d0000100Esv*sd*bc*sc*i* e1000\nalias acpi*:PNP0C0A:* battery\n\

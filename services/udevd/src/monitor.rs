@@ -114,7 +114,7 @@ mod tests {
     const NULL: &str = "/sys/devices/virtual/mem/null";
 
     #[test]
-    fn what_the_kernel_tells_is_read_and_what_it_had_to_drop_is_told() {
+    fn kernel_events_are_read_and_overruns_reported() {
         let monitor = Monitor::with_buffer(8 * 1024).unwrap();
         let ask = || fs::write(Path::new(NULL).join("uevent"), "change");
         if ask().is_err() {

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_card_is_named_by_its_place_on_the_bus() {
+    fn interface_is_named_by_its_bus_path() {
         let tree = Tree::new();
         pci(&tree, PCI, 0);
         let virtio = format!("{PCI}/virtio1");
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_mainboard_says_comes_before_the_slot_and_the_path() {
+    fn firmware_index_wins_over_slot_and_path_for_interface_names() {
         let tree = Tree::new();
         let devpath = "/devices/pci0001:00/0001:02:03.1";
         pci(&tree, devpath, 0);
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_virtual_function_is_named_after_the_physical_one() {
+    fn virtual_function_is_named_after_its_physical_function() {
         let tree = Tree::new();
         let own = "/devices/pci0000:00/0000:00:10.4";
         pci(&tree, PCI, 0);
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn usb_and_boards_have_places_too_and_software_has_none() {
+    fn usb_and_platform_interfaces_have_path_names_and_virtual_ones_none() {
         let tree = Tree::new();
         pci(&tree, PCI, 0);
         let usb = format!("{PCI}/usb1/1-1/1-1.2/1-1.2:1.0");

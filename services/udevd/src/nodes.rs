@@ -115,7 +115,7 @@ mod tests {
     use super::{StaticNode, parse};
 
     #[test]
-    fn announced_nodes() {
+    fn static_device_nodes_are_read() {
         let text = "# Device nodes\nfuse fuse c10:229\ntun net/tun c10:200\nx ../y c1:1\nfloppy fd0 b2:0\nz\n";
         let node = |name: &str, block, major, minor| StaticNode {
             name: name.into(),

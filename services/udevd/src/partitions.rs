@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn partition_tables() {
+    fn partition_tables_are_identified() {
         let gpt = |sector: usize| head(&[(sector, b"EFI PART"), (sector + 56, &ID)]);
         let expected = Table {
             kind: "gpt",
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn partitions() {
+    fn partition_entries_are_identified() {
         const SWAPPED: &str = "5a0c3b5e-0d8f-0c4d-9d0b-6a2c3f317e10";
         let mut gpt = head(&[
             (512, b"EFI PART"),

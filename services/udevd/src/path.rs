@@ -177,7 +177,7 @@ mod tests {
     use crate::testing::Tree;
 
     #[test]
-    fn virtio_and_nvme_disks() {
+    fn virtio_and_nvme_disks_have_paths() {
         let tree = Tree::new();
         tree.device("/devices/pci0000:00", "");
         tree.device("/devices/pci0000:00/0000:00:05.0", "pci");
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn scsi_ata_and_usb_disks() {
+    fn scsi_ata_and_usb_disks_have_paths() {
         let tree = Tree::new();
         let chain = |parts: &[(&str, &str)]| {
             let mut path = "/devices".to_owned();
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_place() {
+    fn devices_without_a_bus_have_no_path() {
         let tree = Tree::new();
         tree.device("/devices/virtual/block/loop0", "block");
         tree.device("/devices/platform/weird", "platform");

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn removal_undoes_what_the_database_knows() {
+    fn removal_releases_the_links_of_the_database_record() {
         let old = Record {
             links: ["block/254:0".into()].into(),
             ..Record::default()
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bus_device_without_anything_to_tell_has_no_record() {
+    fn bus_device_without_properties_has_no_record() {
         let pci = b"ACTION=add\nDEVPATH=/devices/pci0/0\nSUBSYSTEM=pci\nMODALIAS=pci:v1";
         let event = Event::parse(pci).unwrap();
         let plan = Plan {

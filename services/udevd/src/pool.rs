@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn events_that_hang_are_told_from_others_and_cost_no_worker() {
+    fn hung_events_are_detected_and_their_workers_replaced() {
         let (mut pool, begun, go_on) = pool();
         let now = Instant::now();
         assert!(!pool.may_be_late() && !pool.is_held_up());
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_an_end_to_the_workers() {
+    fn number_of_workers_is_bounded() {
         let (mut pool, begun, go_on) = pool();
         let most = WORKERS + SPARE;
         for ticket in 0..most as u64 + 5 {

@@ -28,7 +28,7 @@ fn is(head: &[u8], kind: &str, uuid: Option<&str>, label: Option<&str>) -> Conte
 }
 
 #[test]
-fn linux_file_systems() {
+fn linux_file_systems_are_identified() {
     is(
         &head(&[(0, b"XFSB"), (32, &ID), (108, b"data")]),
         "xfs",
@@ -65,7 +65,7 @@ fn linux_file_systems() {
 }
 
 #[test]
-fn containers_and_swap() {
+fn containers_and_swap_are_identified() {
     let luks = head(&[
         (0, b"LUKS\xba\xbe\0\x02"),
         (24, b"state"),
@@ -116,7 +116,7 @@ fn containers_and_swap() {
 }
 
 #[test]
-fn foreign_file_systems() {
+fn foreign_file_systems_are_identified() {
     let iso = [
         (32768, &b"\x01CD001"[..]),
         (32808, b"CORTEN                          "),

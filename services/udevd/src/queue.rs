@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn parents_first_strangers_whenever() {
+    fn parent_events_come_first_and_unrelated_events_in_any_order() {
         let mut queue = Queue::default();
         for path in ["/a", "/a/b", "/a/b/c", "/ab", "/a"] {
             queue.push(event(path, ""));
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_an_event_is_counted_once_and_others_are_not() {
+    fn events_waiting_for_an_event_are_counted_once() {
         let mut queue = Queue::default();
         for path in ["/a", "/b", "/a/b", "/a/b", "/a/c"] {
             queue.push(event(path, ""));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reused_number_and_a_moved_device_wait() {
+    fn reused_device_numbers_and_renamed_devices_wait() {
         let mut queue = Queue::default();
         let node = "SUBSYSTEM=block\nMAJOR=8\nMINOR=0\nDEVNAME=sda";
         queue.push(event("/x/sda", node));
@@ -225,7 +225,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn related_events_keep_their_order_and_all_get_done(
+        fn related_events_keep_their_order_and_all_complete(
             paths in proptest::collection::vec("(/[ab]){1,4}", 1..40),
             picks in proptest::collection::vec(0usize..4, 80),
         ) {

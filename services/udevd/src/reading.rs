@@ -153,7 +153,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn who_reads_a_device_that_does_not_answer_goes_on_and_hears_of_it_later() {
+    fn hung_device_read_is_abandoned_and_reported_on_completion() {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
         fs::write(path("good"), "x").unwrap();

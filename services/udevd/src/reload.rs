@@ -59,7 +59,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn complete_rule_files_only() {
+    fn rules_reload_only_for_complete_files() {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
         let none = path("none");
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn when_events_were_lost_a_rule_file_may_have_changed() {
+    fn lost_inotify_events_trigger_a_rule_reload() {
         let directory = tempfile::tempdir().unwrap();
         let watch = RuleWatch::new(&[directory.path().into()]).unwrap();
         let most = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();

@@ -70,7 +70,7 @@ mod tests {
     use super::{interface, request, result};
 
     #[test]
-    fn the_message() {
+    fn rename_message_has_the_layout_of_the_kernel() {
         let message = request(7, "lan0");
         assert_eq!(message.len(), 44);
         assert_eq!(message[..4], 44u32.to_ne_bytes());
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_answers() {
+    fn rename_of_a_missing_interface_is_an_error() {
         // ENODEV: no interface has this index. EPERM: the test lacks the privilege.
         let error = interface(0x7fff_fff0, "lan0").unwrap_err();
         assert!(matches!(error.raw_os_error(), Some(1 | 19)), "{error}");

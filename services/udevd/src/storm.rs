@@ -50,7 +50,7 @@ fn devpath(disk: usize) -> String {
 }
 
 #[test]
-fn a_storm_of_10000_events_loses_nothing() {
+fn storm_of_10000_events_loses_no_event() {
     let (tree, dev, run) = (Tree::new(), in_memory(), in_memory());
     tree.device("/devices/pci0/0000:00:05.0", "pci");
     for disk in 0..DISKS {

@@ -83,7 +83,7 @@ mod tests {
     use crate::testing::Tree;
 
     #[test]
-    fn a_serial_adapter() {
+    fn usb_serial_adapter_has_its_properties() {
         let tree = Tree::new();
         let (usb, port) = ("/devices/usb1/1-2", "/devices/usb1/1-2/1-2:1.0");
         let tty = format!("{port}/ttyUSB0/tty/ttyUSB0");

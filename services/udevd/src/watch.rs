@@ -89,7 +89,7 @@ mod tests {
     use std::fs::{self, File};
 
     #[test]
-    fn who_was_written_to() {
+    fn written_device_nodes_are_reported() {
         let dev = tempfile::tempdir().unwrap();
         let [a, b] = ["a", "b"].map(|name| dev.path().join(name));
         for path in [&a, &b] {
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn when_events_were_lost_every_node_may_have_been_written_to() {
+    fn lost_inotify_events_report_every_watched_node() {
         let dev = tempfile::tempdir().unwrap();
         let watches = Watches::new().unwrap();
         for name in ["a", "b", "quiet"] {

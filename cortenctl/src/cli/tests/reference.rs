@@ -95,7 +95,7 @@ fn find<'a>(root: &'a Command, line: &str, wrong: &mut Vec<String>) -> &'a Comma
 }
 
 #[test]
-fn verbs_and_flags_of_the_reference_are_ours_or_are_refused() {
+fn verbs_and_flags_of_the_reference_client_exist_or_are_refused() {
     let mut root = command();
     root.build();
     let (mut verbs, mut flags, mut wrong) = (vec![&root], 0, Vec::new());

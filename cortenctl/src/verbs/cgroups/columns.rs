@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_of_the_presets() {
+    fn presets_show_their_columns() {
         let memory = row(
             Preset::Memory,
             &[
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_make_no_sense_are_shown_or_left_out() {
+    fn malformed_cgroup_files_are_shown_raw_or_left_out() {
         let cpu = row(
             Preset::Cpu,
             &[

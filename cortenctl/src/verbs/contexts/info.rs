@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_is_told_from_both_sides() {
+    fn expiry_is_shown_before_and_after_it_passes() {
         let end = SystemTime::UNIX_EPOCH + Duration::from_secs(100_000_000);
         let day = Duration::from_secs(86_400);
         let text = until(end, end - 300 * day);

@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn no_context_is_lost_and_none_is_taken_twice() {
+    fn merge_keeps_every_context_and_is_idempotent() {
         let mut ours = file("a", &[("a", "1"), ("a-1", "2"), ("b", "3")]);
         let theirs = file("a", &[("a", "9"), ("b", "3"), ("c", "4")]);
         let told = merge(&mut ours, theirs.clone());
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn into_an_empty_file() {
+    fn merge_into_an_empty_file_keeps_every_context() {
         let mut ours = ClientConfig::default();
         assert!(merge(&mut ours, file("x", &[("x", "1")])).is_empty());
         assert_eq!(ours, file("x", &[("x", "1")]));

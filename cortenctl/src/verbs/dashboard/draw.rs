@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_in_full() {
+    fn dashboard_draws_a_node_in_full() {
         let lost = NodeView {
             error: Some("no route".to_owned()),
             ..NodeView::new("node2")
@@ -250,7 +250,7 @@ left/right: node   s: sort processes   q: quit";
     }
 
     #[test]
-    fn a_node_that_says_nothing_or_nonsense_is_drawn_in_any_size() {
+    fn silent_or_nonsensical_node_is_drawn_in_any_size() {
         let mut wild = node();
         wild.cpu = Some(f64::NAN);
         wild.load = Some([f64::INFINITY, -1.0, f64::NAN]);

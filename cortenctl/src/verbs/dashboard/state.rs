@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn the_use_of_processors_is_that_of_the_time_between() {
+    fn cpu_usage_is_that_of_the_time_between_two_samples() {
         assert_eq!(used(&times(10.0, 90.0), &times(60.0, 140.0)), Some(0.5));
         assert_eq!(used(&times(10.0, 90.0), &times(10.0, 90.0)), None);
         assert_eq!(used(&times(0.0, 0.0), &times(f64::NAN, 1.0)), None);
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_counted_between_two_looks() {
+    fn byte_rates_are_counted_between_two_samples() {
         let look = |rx_bytes| {
             let link = api::NetDev {
                 name: "eth0".into(),
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_is_not_shown_as_another_nodes() {
+    fn log_is_shown_for_its_own_node_only() {
         let mut state = state();
         let of = |chosen: &str| Sample {
             chosen: chosen.to_owned(),
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn another_endpoint_is_another_node_and_the_same_stays() {
+    fn selection_survives_the_same_endpoints_and_resets_for_others() {
         let route = |name: &str| Route {
             name: name.to_owned(),
             session: Err("lost".to_owned()),
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_choose_and_what_failed_is_kept_apart() {
+    fn keys_select_nodes_and_failures_stay_per_node() {
         let mut state = state();
         state.press(Key::Before);
         assert_eq!(state.chosen(), "b");

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_snapshot_ends_in_its_checksum() {
+    fn snapshot_without_its_checksum_at_the_end_is_refused() {
         let body: Vec<u8> = (0..1000_u32).map(|n| n.to_le_bytes()[0]).collect();
         let hash = digest::digest(&digest::SHA256, &body);
         let whole = [&body, hash.as_ref()].concat();

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_of_nodes_are_those_that_read_what_is_written() {
+    fn only_node_versions_that_read_the_config_are_accepted() {
         for good in ["v1.14", "1.14.0", "v1.5", "v1.10.3-beta.1"] {
             compatible(Some(good)).unwrap();
         }

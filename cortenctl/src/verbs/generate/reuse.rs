@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_what_the_config_was_made_of() {
+    fn secrets_read_from_a_config_equal_the_ones_it_was_generated_from() {
         let directory = tempfile::tempdir().unwrap();
         let now = std::time::SystemTime::now();
         let made = Secrets::generate(now).unwrap();
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_other_form_is_read_too() {
+    fn secrets_are_read_from_documents_as_well() {
         let made = Secrets::generate(std::time::SystemTime::now()).unwrap();
         let found = reread(|text| {
             let mut root: Value = crate::yaml::parse(&text).unwrap();
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named_and_nothing_quoted() {
+    fn missing_secret_is_named_without_quoting_the_config() {
         for field in ["secret:", "token:"] {
             let text = refusal(|text| {
                 let at = text.find("\ncluster:").unwrap();
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workers_config_has_not_all_of_them() {
+    fn config_of_a_worker_is_refused_as_a_source_of_secrets() {
         let directory = tempfile::tempdir().unwrap();
         super::super::example(directory.path());
         let error = match read(&directory.path().join("worker.yaml")) {

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_have_the_form_joining_nodes_show() {
+    fn tokens_have_the_form_of_join_tokens() {
         let random = SystemRandom::new();
         let tokens: Vec<String> = (0..50).map(|_| token(&random).unwrap()).collect();
         for token in &tokens {

@@ -46,7 +46,7 @@ fn message(failure: Failure) -> String {
 }
 
 #[test]
-fn the_files_are_what_a_node_and_a_client_read() {
+fn generated_files_are_read_by_a_node_and_a_client() {
     let directory = tempfile::tempdir().unwrap();
     config(&args(directory.path())).unwrap();
     let read = |name: &str| {
@@ -95,7 +95,7 @@ fn the_files_are_what_a_node_and_a_client_read() {
 }
 
 #[test]
-fn secrets_are_never_made_twice_and_never_overwritten_by_accident() {
+fn existing_secrets_are_never_overwritten_without_force() {
     let directory = tempfile::tempdir().unwrap();
     config(&args(directory.path())).unwrap();
     let path = directory.path().join("controlplane.yaml");
@@ -136,7 +136,7 @@ fn refused<const N: usize>(target: &Path, cases: [(GenConfig, &str); N]) {
 }
 
 #[test]
-fn what_a_node_cannot_do_is_refused() {
+fn flags_that_a_node_cannot_honour_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let target = directory.path().join("new");
     let cases: [(GenConfig, &str); 6] = [
@@ -190,7 +190,7 @@ fn what_a_node_cannot_do_is_refused() {
 }
 
 #[test]
-fn wrong_arguments_leave_nothing_behind() {
+fn wrong_arguments_write_no_files() {
     let directory = tempfile::tempdir().unwrap();
     let target = directory.path().join("new");
     let cases: [(GenConfig, &str); 4] = [
@@ -227,7 +227,7 @@ fn wrong_arguments_leave_nothing_behind() {
 }
 
 #[test]
-fn what_was_said_of_images_versions_and_discovery_is_in_the_configs() {
+fn flags_for_images_versions_and_discovery_reach_the_configs() {
     let directory = tempfile::tempdir().unwrap();
     let target = directory.path().join("one");
     let said = GenConfig {
@@ -299,7 +299,7 @@ fn what_was_said_of_images_versions_and_discovery_is_in_the_configs() {
 }
 
 #[test]
-fn secrets_are_lost_only_without_a_control_plane_config_and_a_file_of_them() {
+fn secrets_are_lost_only_without_control_plane_config_and_secrets_file() {
     use OutputType::{ClientConfig, ControlPlane, Worker};
     for (output_types, with_secrets, lost) in [
         (vec![Worker], None, true),
@@ -335,7 +335,7 @@ fn any_name_of_a_cluster_survives_yaml() {
 }
 
 #[test]
-fn secrets_of_a_file_make_the_same_cluster_again() {
+fn secrets_file_generates_the_same_cluster_again() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("secrets.yaml");
     let wanted = GenSecrets {
@@ -386,7 +386,7 @@ fn secrets_of_a_file_make_the_same_cluster_again() {
 }
 
 #[test]
-fn patches_reach_the_configs_they_are_for() {
+fn patches_reach_the_configs_of_their_machine_type() {
     let directory = tempfile::tempdir().unwrap();
     let target = directory.path().join("new");
     let patched = GenConfig {

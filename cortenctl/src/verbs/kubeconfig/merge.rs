@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn into_nothing_and_twice_is_the_same() {
+    fn merge_into_an_empty_file_is_idempotent() {
         let (document, name) = merge(Value::Null, access("a"), false).unwrap();
         assert_eq!(name, "admin@c");
         assert_eq!(document, access("a").document());
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn other_clusters_and_unknown_fields_stay() {
+    fn merge_keeps_other_clusters_and_unknown_fields() {
         let mut old = access("old").document();
         old["extensions"] = json!([1]);
         let (merged, name) = merge(old.clone(), access("new"), false).unwrap();
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_something_else_are_left_alone() {
+    fn files_that_are_no_kubeconfig_are_refused() {
         for old in [json!([]), json!("x"), json!({ "clusters": "x" })] {
             assert!(merge(old.clone(), access("a"), false).is_err(), "{old}");
             assert!(merge(old.clone(), access("a"), true).is_err(), "{old}");

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_found_in_any_pieces_and_orders_of_bytes() {
+    fn packets_are_read_from_any_chunks_and_in_both_byte_orders() {
         let expected = |bytes: &[u8], nanos| Packet {
             seconds: 5,
             nanos,
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_files_are_refused_before_they_are_kept() {
+    fn hostile_files_are_refused_before_they_are_buffered() {
         let mut packets = Packets::default();
         packets.push(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
         assert!(read(&mut packets).unwrap_err().contains("no capture"));
@@ -196,7 +196,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn hostile_bytes_end_in_packets_or_in_a_sentence(
+        fn hostile_bytes_end_in_packets_or_an_error(
             begins in any::<bool>(),
             bytes in prop::collection::vec(any::<u8>(), 0..200),
         ) {

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_usual_is_told() {
+    fn common_ip_packets_are_summarised() {
         let [from, to] = [[10, 0, 0, 1], [10, 0, 0, 2]];
         let ip = || PacketBuilder::ethernet2(A, B).ipv4(from, to, 64);
         let mut six = [0; 16];
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ip_is_told_too() {
+    fn packets_other_than_ip_are_summarised() {
         let ask = |operation| {
             let arp = ArpEthIpv4Packet {
                 operation,
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_that_was_cut_is_told_as_far_as_it_goes() {
+    fn truncated_packet_is_summarised_as_far_as_it_goes() {
         let whole = bytes!(
             PacketBuilder::ethernet2(A, B)
                 .ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
@@ -278,7 +278,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn hostile_packets_are_one_line_that_steers_nothing(
+        fn hostile_packets_become_one_line_without_control_characters(
             link in prop_oneof![Just(ETHERNET), Just(RAW_IP), any::<u32>()],
             kind in prop_oneof![Just([8_u8, 0]), Just([0x86, 0xdd]), Just([8, 6]), any::<[u8; 2]>()],
             mut bytes in prop::collection::vec(any::<u8>(), 0..120),

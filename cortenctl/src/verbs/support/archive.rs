@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_lead_nowhere_else() {
+    fn names_stay_inside_the_archive() {
         for (name, expected) in [
             ("10.0.0.1", "10.0.0.1"),
             ("../../etc/passwd", "_.._etc_passwd"),
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_in_comes_out_and_nothing_is_lost_to_a_name() {
+    fn duplicate_names_are_numbered_and_content_is_kept() {
         let mut archive = Archive::new(NamedTempFile::new().unwrap());
         archive.add("n/a", b"one").unwrap();
         archive.add("n/a", b"two").unwrap();

@@ -287,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_a_source_is_kept() {
+    fn long_source_keeps_its_last_bytes() {
         let mut end = End::new(5);
         for byte in b'a'..=b'z' {
             end.push(&[byte]);
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_node_that_always_has_another_event_is_left_with_what_came() {
+    async fn endless_events_are_collected_up_to_a_time_limit() {
         let mut number = 0;
         let next = async || {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn silence_is_the_end_of_the_events() {
+    async fn event_collection_ends_after_a_quiet_period() {
         let mut left = vec![2, 1];
         let next = async || match left.pop() {
             Some(number) => Ok(Some(number)),

@@ -47,12 +47,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_pattern_is_read() {
+    fn every_redaction_pattern_compiles() {
         assert_eq!(SECRETS.len(), 9);
     }
 
     #[test]
-    fn secrets_are_replaced_and_the_rest_stays() {
+    fn secrets_are_replaced_and_other_text_stays() {
         for (text, expected) in [
             (
                 "a -----BEGIN EC PRIVATE KEY-----\nAAAA\nBBBB\n-----END EC PRIVATE KEY----- b",

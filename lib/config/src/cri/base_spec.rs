@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_default_is_a_specification_and_every_path_of_containerds_is_in_it() {
+    fn default_base_spec_is_valid_and_has_every_path_containerd_sets() {
         let spec: Spec = serde_json::from_value(base_spec()).unwrap();
         assert_eq!(spec.mounts().as_ref().unwrap().len(), 7);
         assert_eq!(base_spec()["process"].get("rlimits"), None);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn maps_are_merged_lists_appended_to_and_all_else_replaced() {
+    fn overrides_merge_maps_append_lists_and_replace_scalars() {
         let limit = json!({"type": "RLIMIT_NOFILE", "hard": 1024, "soft": 1024});
         let found = with_overrides(&json!({
             "process": {
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_wrong_is_told_by_its_path() {
+    fn every_problem_is_reported_with_its_path() {
         let found = problems(&json!({
             "ociVersion": "9.9.9",
             "root": {"path": "/"},

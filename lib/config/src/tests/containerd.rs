@@ -12,7 +12,7 @@ fn wrong(content: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_the_reference_documents_and_what_extensions_say_is_taken() {
+fn documented_and_extension_parts_are_accepted() {
     for content in [
         "[metrics]\n  address = \"0.0.0.0:11234\"",
         "[plugins.\"io.containerd.server.v1.metrics\"]\naddress = \"0.0.0.0:11234\"",
@@ -199,7 +199,7 @@ const NAMES: [(&str, &str); 8] = [
 ];
 
 #[test]
-fn what_would_take_the_node_its_containerd_is_refused_by_name() {
+fn settings_that_would_break_containerd_are_refused_by_name() {
     let whole = |text: &str| {
         let names = NAMES.iter();
         names.fold(text.to_owned(), |text, (name, whole)| {
@@ -218,7 +218,7 @@ fn what_would_take_the_node_its_containerd_is_refused_by_name() {
 }
 
 #[test]
-fn everything_wrong_with_a_part_is_told_at_once_and_no_value_of_it() {
+fn every_problem_of_a_part_is_reported_at_once_without_its_values() {
     let content = "root = 'hunter2'\n[plugins.'io.containerd.cri.v1.images']\nsnapshotter = 5\nregistry = 'hunter2'";
     let found = wrong(content);
     assert_eq!(found.len(), 3, "{found:?}");
@@ -251,7 +251,7 @@ fn parts_are_written_in_a_form_that_containerd_reads() {
 }
 
 #[test]
-fn samples_are_parts() {
+fn corpus_samples_are_valid_parts() {
     for sample in corten_corpus::samples("containerd") {
         let text = String::from_utf8(sample.bytes).unwrap();
         assert_eq!(wrong(&text), [""; 0], "{}", sample.name);
@@ -298,7 +298,7 @@ fn parts_that_are_large_or_deep_end_in_a_clear_error() {
 }
 
 #[test]
-fn the_plugins_that_are_left_out_are_those_of_the_image() {
+fn settings_of_plugins_disabled_in_the_image_are_refused() {
     let path = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../rootfs/etc/containerd/config.toml"

@@ -20,7 +20,7 @@ pub(super) fn file(content: &str) -> String {
 }
 
 #[test]
-fn both_forms_are_one_view() {
+fn fields_and_documents_give_one_view() {
     let text = file("[debug]") + &part("b", "debug.level = 'info'") + &part("x.org/a", "[metrics]");
     let config = document(&text);
     let found: Vec<(&str, &str)> = config
@@ -66,7 +66,7 @@ fn both_forms_are_one_view() {
 }
 
 #[test]
-fn one_thing_is_said_once_and_in_one_form() {
+fn setting_given_twice_or_in_both_forms_is_refused() {
     let both = good()
         .replace("rbac: true", "imageCache: {localEnabled: false}")
         .replace("registries: {}", "baseRuntimeSpecOverrides: {hostname: a}")
@@ -102,7 +102,7 @@ fn one_thing_is_said_once_and_in_one_form() {
 }
 
 #[test]
-fn changes_of_the_specification_are_held_to_it_by_field() {
+fn base_spec_overrides_are_validated_by_field() {
     let overrides =
         "{ociVersion: '9', process: {oomScoreAdj: high}, linux: {namespaces: [], seccomp: {}}}";
     for (text, field) in [
@@ -145,7 +145,7 @@ fn changes_of_the_specification_are_held_to_it_by_field() {
 }
 
 #[test]
-fn devices_are_named_once_however_they_are_written() {
+fn pci_device_named_twice_in_different_spellings_is_refused() {
     let rebind = |name: &str, driver: &str| {
         doc(
             "PCIDriverRebindConfig",
@@ -185,7 +185,7 @@ fn devices_are_named_once_however_they_are_written() {
 }
 
 #[test]
-fn a_plan_says_that_containerd_starts_anew_and_when_a_reboot_is_needed() {
+fn plan_names_the_containerd_restart_and_the_need_for_a_reboot() {
     let old = document(&good());
     let more = |document: &str| good() + document;
     let both = file("[debug]").replace("files: [", "files: [{path: /var/x}, ");
@@ -231,7 +231,7 @@ fn a_plan_says_that_containerd_starts_anew_and_when_a_reboot_is_needed() {
 }
 
 #[test]
-fn a_patch_replaces_overrides_and_adds_to_those_of_the_old_form() {
+fn patch_replaces_overrides_of_a_document_and_merges_those_of_the_field() {
     let text = with(
         "CRIBaseRuntimeSpecConfig",
         "overrides: {process: {oomScoreAdj: 1, cwd: /a}}",

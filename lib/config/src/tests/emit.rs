@@ -115,7 +115,7 @@ fn nodes() -> impl Strategy<Value = Node> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_back(node in nodes()) {
+    fn emitted_yaml_round_trips(node in nodes()) {
         // At the root and deep in other things.
         let wrapped = Node::new(Content::List(vec![Node::new(Content::Map(vec![
             (Key { mark: Mark::default(), name: "key".to_owned() }, node.clone()),
@@ -127,7 +127,7 @@ proptest! {
 }
 
 #[test]
-fn it_looks_like_what_people_write() {
+fn emitted_yaml_looks_handwritten() {
     let text = "a: 1
 b: \"1\"
 list:

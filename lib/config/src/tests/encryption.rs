@@ -14,7 +14,7 @@ fn encryption(fields: &str) -> Encryption {
 }
 
 #[test]
-fn either_form_says_how_a_volume_is_encrypted_and_the_newer_one_counts() {
+fn encryption_is_read_from_field_or_document_and_the_document_wins() {
     let old = good().replace(
         "    registries: {}\n",
         &format!("    systemDiskEncryption: {{state: {NODE_ID}, ephemeral: {NODE_ID}}}\n"),
@@ -49,7 +49,7 @@ fn either_form_says_how_a_volume_is_encrypted_and_the_newer_one_counts() {
 }
 
 #[test]
-fn what_a_volume_cannot_be_encrypted_by_is_refused() {
+fn invalid_encryption_settings_are_refused() {
     for (fields, why) in [
         (
             "name: STATE\nencryption: {provider: luks2}",
@@ -115,7 +115,7 @@ fn what_a_volume_cannot_be_encrypted_by_is_refused() {
 }
 
 #[test]
-fn meta_says_what_the_config_said() {
+fn encryption_settings_round_trip_through_meta() {
     for fields in [
         NODE_ID,
         "{provider: luks2, keys: [{slot: 3, static: {passphrase: \"a \\\" \\\\ ä: {}\"}}, {nodeID: {}}]}",
@@ -151,7 +151,7 @@ fn meta_says_what_the_config_said() {
 }
 
 #[test]
-fn one_key_in_its_slot_is_enough_to_be_kept() {
+fn one_unchanged_key_slot_keeps_the_volume_accessible() {
     let keys = |keys: &str| encryption(&format!("{{provider: luks2, keys: [{keys}]}}"));
     let before = keys("{static: {passphrase: a}}, {slot: 1, nodeID: {}}");
     assert!(keys("{static: {passphrase: b}}, {slot: 1, nodeID: {}}").keeps_a_key_of(&before));
@@ -165,7 +165,7 @@ fn one_key_in_its_slot_is_enough_to_be_kept() {
 }
 
 #[test]
-fn a_change_of_keys_takes_a_reboot() {
+fn change_of_encryption_keys_needs_a_reboot() {
     let old = document(&with(
         "VolumeConfig",
         &format!("name: STATE\nencryption: {NODE_ID}"),

@@ -27,7 +27,7 @@ fn cluster(name: &str) -> String {
 }
 
 #[test]
-fn what_the_reference_client_generates_by_default_is_accepted() {
+fn default_config_of_the_reference_client_is_accepted() {
     for text in [control_plane(), worker()] {
         assert_eq!(problems(&text), [""; 0]);
         let document = document(&text);
@@ -56,7 +56,7 @@ fn what_the_reference_client_generates_by_default_is_accepted() {
 }
 
 #[test]
-fn no_secret_of_such_a_config_is_shown() {
+fn secrets_of_documents_are_never_shown() {
     let text = control_plane();
     let config = document(&text);
     let changed = text
@@ -79,7 +79,7 @@ fn no_secret_of_such_a_config_is_shown() {
 }
 
 #[test]
-fn what_neither_form_says_is_missed_once() {
+fn setting_missing_in_both_forms_is_reported_once() {
     let missing = "cluster is required";
     assert!(problems(&bare("controlplane"))[0].ends_with(missing));
     let missing = "cluster.controlPlane.endpoint, or a KubeClusterConfig, is required";
@@ -118,7 +118,7 @@ fn what_neither_form_says_is_missed_once() {
 }
 
 #[test]
-fn nothing_is_said_in_both_forms() {
+fn setting_given_in_both_forms_is_refused() {
     for (kind, fields, old) in [
         (
             "KubeClusterConfig",
@@ -172,7 +172,7 @@ fn indented() -> String {
 }
 
 #[test]
-fn a_worker_is_told_nothing_of_the_control_plane() {
+fn control_plane_documents_are_refused_for_a_worker() {
     let text = worker();
     for kind in crate::forms::names() {
         let start = format!("kind: {kind}\n");
@@ -197,7 +197,7 @@ fn a_worker_is_told_nothing_of_the_control_plane() {
 }
 
 #[test]
-fn installing_can_be_told_by_a_document() {
+fn install_document_replaces_the_install_field() {
     let text = format!("{}{}", bare("controlplane"), cluster("a"));
     let refusal = document(&text).validate(Mode::Metal).unwrap_err();
     assert!(
@@ -215,7 +215,7 @@ fn installing_can_be_told_by_a_document() {
 }
 
 #[test]
-fn patches_merge_such_documents_as_the_old_fields() {
+fn patches_merge_documents_like_the_v1alpha1_fields() {
     let change = "apiVersion: v1alpha1\nkind: KubeNodeConfig\nlabels: {example.org/rack: a}\n\
                   ---\napiVersion: v1alpha1\nkind: KubeNetworkConfig\npodSubnets: [10.1.0.0/16]\n\
                   ---\napiVersion: v1alpha1\nkind: KubeAuditPolicyConfig\nconfiguration: {rules: [{level: None}]}\n\
@@ -235,7 +235,7 @@ fn patches_merge_such_documents_as_the_old_fields() {
 }
 
 #[test]
-fn a_clock_is_a_device_that_is_one_in_either_form() {
+fn ptp_device_must_be_a_clock_device_in_both_forms() {
     let new = |device: &str| doc("TimeSyncConfig", &format!("ptp: {{devices: [{device}]}}"));
     let old = |device: &str| {
         let time =

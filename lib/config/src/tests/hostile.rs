@@ -127,7 +127,7 @@ fn a_patch_is_bounded_like_a_config() {
 }
 
 #[test]
-fn samples_are_configs() {
+fn corpus_samples_are_valid_configs() {
     for sample in corten_corpus::samples("config") {
         let document = Document::parse(&sample.bytes);
         assert!(document.is_ok(), "{}: {document:?}", sample.name);

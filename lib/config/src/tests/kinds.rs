@@ -58,7 +58,7 @@ fn every_kind_has_an_example_that_is_read() {
 }
 
 #[test]
-fn kinds_the_node_does_not_act_on_are_refused_by_name_each() {
+fn unsupported_kinds_are_each_refused_by_name() {
     let found = problems(&all());
     let later: Vec<_> = KINDS
         .iter()
@@ -74,7 +74,7 @@ fn kinds_the_node_does_not_act_on_are_refused_by_name_each() {
 }
 
 #[test]
-fn kinds_are_listed_once_and_named_ones_have_a_name() {
+fn kinds_are_listed_once_and_named_kinds_require_a_name() {
     let mut names: Vec<_> = KINDS.iter().chain(KNOWN).map(|kind| kind.name).collect();
     let count = names.len();
     names.sort_unstable();

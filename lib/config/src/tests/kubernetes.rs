@@ -249,7 +249,7 @@ fn with(document: &str) -> String {
 }
 
 #[test]
-fn what_makes_no_sense_to_kubernetes_is_refused_with_the_field() {
+fn invalid_kubernetes_settings_are_refused_with_their_field() {
     for (kind, fields, why) in SENSELESS {
         let found = future_problems(&with(&doc(kind, fields)));
         assert!(
@@ -260,7 +260,7 @@ fn what_makes_no_sense_to_kubernetes_is_refused_with_the_field() {
 }
 
 #[test]
-fn the_old_form_is_held_to_the_same() {
+fn v1alpha1_fields_are_validated_like_the_documents() {
     let text = with("");
     for (from, to, why) in [
         (
@@ -338,7 +338,7 @@ fn the_old_form_is_held_to_the_same() {
 }
 
 #[test]
-fn arguments_that_would_leave_a_file_without_effect_are_refused_beside_it() {
+fn arguments_that_override_a_configuration_file_are_refused_beside_it() {
     let oidc = "image: a\nextraArgs: {oidc-issuer-url: 'https://id.example.org'}";
     let mode = "image: a\nextraArgs: {authorization-mode: Webhook}";
     let webhook = "name: a\ntype: Webhook\nwebhook: {timeout: 3s}";
@@ -355,7 +355,7 @@ fn arguments_that_would_leave_a_file_without_effect_are_refused_beside_it() {
 }
 
 #[test]
-fn pods_that_the_kubelet_would_not_run_are_refused_by_their_place() {
+fn invalid_static_pods_are_refused_with_their_position() {
     let text = with("").replace("    type:", "    pods: PODS\n    type:");
     for (pods, why) in [
         ("[{kind: Pod}]", "machine.pods[0] needs metadata.name"),
@@ -382,7 +382,7 @@ fn pods_that_the_kubelet_would_not_run_are_refused_by_their_place() {
 }
 
 #[test]
-fn arguments_have_names_and_values_and_leave_the_nodes_own_alone() {
+fn arguments_are_validated_and_must_not_override_those_of_the_node() {
     let with = |field: &str, text: &str| {
         let machine = format!("machine:\n    kubelet: {{{field}: {text}}}");
         problems(&good().replacen("machine:", &machine, 1))

@@ -46,7 +46,7 @@ fn are_told(fields: &[&str], expected: &[&str]) {
 }
 
 #[test]
-fn a_route_has_packets_that_its_family_and_its_link_take() {
+fn route_mtu_is_bounded_by_address_family_and_link() {
     for (gateway, mtu, least) in [
         ("10.0.0.1", "67", "68"),
         ("10.0.0.1", "65536", "68"),
@@ -86,7 +86,7 @@ fn a_route_has_packets_that_its_family_and_its_link_take() {
 
 /// As clients write it that name every field.
 #[test]
-fn in_the_old_form_zero_asks_for_no_size() {
+fn mtu_zero_in_v1alpha1_fields_means_the_default() {
     let items = "mtu: 0, routes: [{gateway: 10.0.0.1, mtu: 0}]";
     let vlan = format!("vlans: [{{vlanId: 5, {items}}}]");
     assert_eq!(
@@ -180,7 +180,7 @@ const SETTINGS: &[(&str, Option<&str>, &str)] = &[
 ];
 
 #[test]
-fn a_bond_has_settings_that_the_kernel_takes() {
+fn invalid_bond_settings_are_refused_in_both_forms() {
     for (setting, old, why) in SETTINGS {
         let (name, value) = setting.split_once(": ").unwrap();
         let of = |name: &str, links: &str| {
@@ -204,7 +204,7 @@ fn a_bond_has_settings_that_the_kernel_takes() {
 }
 
 #[test]
-fn all_that_is_wrong_with_a_bond_is_told_at_once() {
+fn every_problem_of_a_bond_is_reported_at_once() {
     let targets: Vec<String> = (1..=17).map(|n| format!("10.0.0.{n}")).collect();
     let targets = targets.join(", ");
     let found = in_document(
@@ -241,7 +241,7 @@ fn all_that_is_wrong_with_a_bond_is_told_at_once() {
 }
 
 #[test]
-fn a_bond_may_have_every_setting_at_its_bound_and_what_does_not_count() {
+fn bond_settings_at_their_bounds_are_accepted() {
     let most = "miimon: 2147483647, updelay: 2147483647, downdelay: 0, minLinks: 2147483647, lpInterval: 1, \
         packetsPerSlave: 65535, allSlavesActive: 1, adActorSysPrio: 65535, adUserPortKey: 1023, lacpRate: fast, \
         arpInterval: 0, arpValidate: none, primary: a, numPeerNotif: 255";
@@ -262,7 +262,7 @@ fn a_bond_may_have_every_setting_at_its_bound_and_what_does_not_count() {
 }
 
 #[test]
-fn a_link_is_part_of_one_other_whatever_form_says_so() {
+fn link_belongs_to_one_bond_or_bridge_across_both_forms() {
     let path = "machine.network.interfaces";
     let found = in_interfaces(
         "{interface: b, bond: {interfaces: [a, b]}}, {interface: c, bridge: {interfaces: [a, c]}}",
@@ -307,7 +307,7 @@ fn a_link_is_part_of_one_other_whatever_form_says_so() {
 }
 
 #[test]
-fn a_tunnel_in_the_old_form_is_nothing_else() {
+fn wireguard_field_excludes_other_link_kinds() {
     let with = |link: &str| {
         let key = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
         let wireguard = format!("{{privateKey: {key}, peers: [{{publicKey: {key}}}]}}");
@@ -325,7 +325,7 @@ fn a_tunnel_in_the_old_form_is_nothing_else() {
 }
 
 #[test]
-fn a_duid_in_the_old_form_is_one() {
+fn duid_field_must_be_hexadecimal() {
     let with = |duid: &str| {
         let asked = format!("{{ipv6: true, duidv6: '{duid}'}}");
         in_interfaces(&format!(

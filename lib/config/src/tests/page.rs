@@ -143,7 +143,7 @@ fn sentence(doc: &str) -> String {
 }
 
 #[test]
-fn the_page_is_what_the_tables_say() {
+fn configuration_page_matches_the_field_tables() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
     let page = std::fs::read_to_string(&path).unwrap();
     let (intro, old) = page.split_once(MARKER).expect("the page has its marker");
@@ -158,7 +158,7 @@ fn the_page_is_what_the_tables_say() {
 }
 
 #[test]
-fn the_page_shows_no_example_that_a_node_refuses() {
+fn configuration_page_has_no_example_that_a_node_refuses() {
     for kind in KINDS.iter().filter(|kind| kind.support != Support::Later) {
         let example = example(kind.name);
         let found = problems(&format!("{}---\n{example}", bare("controlplane")));

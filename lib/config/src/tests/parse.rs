@@ -23,7 +23,7 @@ fn a_generated_config_is_read() {
 }
 
 #[test]
-fn every_problem_is_reported_at_once_with_its_place() {
+fn every_problem_is_reported_at_once_with_line_and_field() {
     let text = good()
         .replace("hostname: 'cp-1'", "hostnam: cp-1")
         .replace("type: controlplane", "type: master")
@@ -45,7 +45,7 @@ fn every_problem_is_reported_at_once_with_its_place() {
 }
 
 #[test]
-fn what_asks_for_nothing_passes_and_what_we_cannot_do_does_not() {
+fn empty_fields_pass_and_unsupported_fields_are_refused() {
     let base = good();
     for empty in ["files: []", "files:", "time: {}", "env: null"] {
         assert_eq!(
@@ -100,7 +100,7 @@ fn what_asks_for_nothing_passes_and_what_we_cannot_do_does_not() {
 }
 
 #[test]
-fn required_fields_and_sections_are_missed_by_name() {
+fn missing_fields_and_sections_are_reported_by_name() {
     assert_eq!(
         problems("version: v1alpha1\nmachine: {token: x}\n"),
         [
@@ -127,7 +127,7 @@ fn required_fields_and_sections_are_missed_by_name() {
 }
 
 #[test]
-fn a_problem_of_a_document_names_it() {
+fn problem_in_a_document_names_the_document() {
     let link = "---\napiVersion: v1alpha1\nkind: LinkConfig\nname: eth0\nmtu: many\n";
     let found = problems(&format!("{}{link}", good()));
     let [problem] = found.as_slice() else {
@@ -137,7 +137,7 @@ fn a_problem_of_a_document_names_it() {
 }
 
 #[test]
-fn documents_of_a_kind_are_read_beside_the_old_fields() {
+fn documents_are_read_beside_the_v1alpha1_fields() {
     let plain = good().replace(
         "        hostname: 'cp-1'\n        nameservers:\n            - 10.0.2.3\n",
         "        hostname:\n",
@@ -209,7 +209,7 @@ fn switching_protection_off_is_refused() {
 }
 
 #[test]
-fn nothing_secret_is_shown() {
+fn secrets_are_never_shown() {
     let document = document(&good());
     let debug = format!("{document:?} {:?} {:?}", document.machine, document.cluster);
     let redacted = document.redacted();
@@ -271,7 +271,7 @@ fn secrets_in_maps_files_and_urls_are_hidden_too() {
 }
 
 #[test]
-fn receivers_of_logs_are_addresses_and_nothing_more() {
+fn log_destinations_are_plain_tcp_or_udp_addresses() {
     let with = |endpoint: &str| {
         let logging = format!(
             "logging: {{destinations: [{{endpoint: '{endpoint}', format: json_lines, extraTags: {{rack: a}}}}]}}"
@@ -304,7 +304,7 @@ fn receivers_of_logs_are_addresses_and_nothing_more() {
 }
 
 #[test]
-fn the_old_network_form_is_checked() {
+fn v1alpha1_network_fields_are_validated() {
     let with = |interface: &str| {
         let text = good().replace(
             "        nameservers:\n            - 10.0.2.3\n",
@@ -345,7 +345,7 @@ fn the_old_network_form_is_checked() {
 }
 
 #[test]
-fn what_existing_clients_generate_is_accepted() {
+fn config_of_existing_clients_is_accepted() {
     let (crt, key) = (super::crt(), key());
     let pair = format!("{{crt: {crt}, key: {key}}}");
     let text = format!(

@@ -231,7 +231,7 @@ const JSON_PATCHES: &[(&str, Result<&str, &str>)] = &[
 ];
 
 #[test]
-fn json_patches_do_what_the_rfc_says() {
+fn json_patches_follow_rfc_6902() {
     let base = "version: v1alpha1\nmachine:\n    a/b: 0123\n    list: [1, 2]\n    map: {x: z}\n";
     for (change, expected) in JSON_PATCHES {
         match (patched(base, &[change]), expected) {
@@ -249,7 +249,7 @@ fn json_patches_do_what_the_rfc_says() {
 }
 
 #[test]
-fn what_a_patch_cannot_say_is_refused() {
+fn invalid_strategic_patches_are_refused() {
     for (change, why) in [
         ("$patch: delete", "the v1alpha1 document cannot be deleted"),
         (

@@ -29,7 +29,7 @@ fn addresses(link: &SeedLink) -> Vec<String> {
 }
 
 #[test]
-fn samples_are_read() {
+fn corpus_samples_are_read() {
     for sample in samples("network-config") {
         good(&sample.name);
     }
@@ -45,7 +45,7 @@ fn samples_are_read() {
 }
 
 #[test]
-fn version_1_is_a_list() {
+fn network_config_version_1_is_read_as_a_list() {
     let said = good("v1.yaml");
     let first = link(&said, "eth0");
     assert_eq!(addresses(first), ["192.168.1.11/24", "fd00:1::11/64"]);
@@ -89,7 +89,7 @@ fn version_1_is_a_list() {
 }
 
 #[test]
-fn version_2_is_netplans() {
+fn network_config_version_2_is_read_as_netplan() {
     let said = good("v2.yaml");
     let ids: Vec<&str> = said.links.iter().map(|link| link.id.as_str()).collect();
     assert_eq!(ids, ["others", "spare1", "uplink", "bond0", "bond0.4"]);
@@ -355,7 +355,7 @@ const WRONG: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn what_is_wrong_is_told_with_its_field() {
+fn problems_are_reported_with_their_field() {
     for (text, expected) in WRONG {
         let told = read(text).unwrap_err().to_string();
         assert!(told.contains(expected), "{text}: {told}");
@@ -368,7 +368,7 @@ fn what_is_wrong_is_told_with_its_field() {
 }
 
 #[test]
-fn version_2_speaks_of_links_by_any_name() {
+fn network_config_version_2_refers_to_links_by_any_name() {
     let text = "version: 2
 ethernets:
   the card on the left: {match: {macaddress: '02:00:00:00:00:01'}}
@@ -406,7 +406,7 @@ proptest! {
     }
 
     #[test]
-    fn hostile_meta_data_makes_no_hostile_name(bytes in hostile("meta-data")) {
+    fn hostile_meta_data_gives_no_invalid_host_name(bytes in hostile("meta-data")) {
         if let Ok(who) = identity(&bytes) {
             prop_assert!(who.name().is_none_or(crate::values::is_host_name));
         }

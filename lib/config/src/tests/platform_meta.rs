@@ -7,7 +7,7 @@ use crate::kinds::BondMode;
 use crate::platform::{PlatformNetwork, PlatformOperatorKind, network};
 
 #[test]
-fn meta_has_the_resources_fields() {
+fn platform_network_in_meta_has_the_fields_of_the_resources() {
     let found = PlatformNetwork::from_meta(&sample("platform-network", "static.yaml")).unwrap();
     assert_eq!((found.addresses.len(), found.links.len()), (2, 3));
     let bond = found.links[1].bond_master.as_ref().unwrap().config();
@@ -134,7 +134,7 @@ const WRONG_IN_META: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn what_is_wrong_in_meta_is_told_with_its_field() {
+fn problems_in_meta_are_reported_with_their_field() {
     for (text, expected) in WRONG_IN_META {
         let told = PlatformNetwork::from_meta(text.as_bytes()).unwrap_err();
         assert!(told.to_string().contains(expected), "{text}: {told}");
@@ -148,7 +148,7 @@ fn many(one: impl Fn(usize) -> String) -> String {
 }
 
 #[test]
-fn of_nothing_there_is_too_much() {
+fn every_list_of_a_platform_network_is_bounded() {
     let address = |n| format!("10.0.{}.{}", n / 256, n % 256);
     let (addresses, names) = (many(address), many(|n| format!("a{n}.example")));
     for (text, expected) in [

@@ -4,7 +4,7 @@ use super::plan::{address_of_eth0, plan, told, with};
 use super::{doc, document, good, with_interfaces};
 
 #[test]
-fn what_leaves_a_link_and_both_ends_of_a_pair_are_told() {
+fn lost_bridge_members_and_changes_of_both_veth_ends_are_reported() {
     let bridge = doc("BridgeConfig", "name: br0\nlinks: [eth0, eth1]");
     let pair = "name: v0\npeer: {name: v1, addresses: [{address: 10.9.0.5/24}]}";
     let pair = doc("VethConfig", pair);
@@ -26,7 +26,7 @@ fn what_leaves_a_link_and_both_ends_of_a_pair_are_told() {
 }
 
 #[test]
-fn a_route_to_one_place_competes_however_it_is_written() {
+fn competing_routes_are_reported_in_every_spelling() {
     let two = format!(
         "{}{}",
         address_of_eth0(),
@@ -55,7 +55,7 @@ fn interface(item: &str) -> crate::Document {
 }
 
 #[test]
-fn a_link_that_is_said_in_the_other_form_is_the_same_link() {
+fn link_moved_between_the_two_forms_is_no_change() {
     for (kind, fields, item) in [
         (
             "LinkConfig",
@@ -90,7 +90,7 @@ fn a_link_that_is_said_in_the_other_form_is_the_same_link() {
 }
 
 #[test]
-fn what_the_old_form_no_longer_says_is_told() {
+fn settings_removed_from_the_v1alpha1_fields_are_reported() {
     let chosen = "{deviceSelector: {driver: e1000}, addresses: [10.0.0.5/24]}";
     let ignored = "{interface: eth0, vlans: [{vlanId: 5}], ignore: true}";
     let bond = "{interface: b, bond: {interfaces: [a], adActorSystem: '02:00:00:00:00:01'}}";
@@ -123,7 +123,7 @@ fn what_the_old_form_no_longer_says_is_told() {
 
 /// As the node reads it: a document's word on a link counts over the old form's.
 #[test]
-fn of_a_link_in_both_forms_the_document_counts() {
+fn document_wins_for_a_link_given_in_both_forms() {
     let both = |mtu: &str| {
         let text = with_interfaces(&format!("{{interface: eth0, mtu: {mtu}}}"));
         document(&(text + &doc("LinkConfig", "name: eth0\nmtu: 1400")))

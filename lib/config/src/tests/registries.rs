@@ -21,7 +21,7 @@ fn mirror(url: &str, override_path: bool) -> Mirror {
 }
 
 #[test]
-fn both_forms_are_one_view() {
+fn fields_and_documents_give_one_view() {
     let text = old(
         "{mirrors: {docker.io: {endpoints: ['https://a', 'http://b/v2/x', 'https://a'], overridePath: true, \
           skipFallback: true}, gcr.io: {}}, config: {a: {auth: {auth: dTpw}}, b: {tls: {insecureSkipVerify: true}}}}",
@@ -69,7 +69,7 @@ fn both_forms_are_one_view() {
 }
 
 #[test]
-fn a_client_is_the_same_in_both_forms() {
+fn client_identity_is_equal_in_both_forms() {
     let pair = format!("{{crt: {}, key: {}}}", crt(), key());
     let old = old(&format!(
         "{{config: {{a: {{tls: {{clientIdentity: {pair}}}}}}}}}"
@@ -83,7 +83,7 @@ fn a_client_is_the_same_in_both_forms() {
 }
 
 #[test]
-fn one_thing_is_said_in_one_form() {
+fn registry_setting_given_in_both_forms_is_refused() {
     let text =
         old("{mirrors: {a: {endpoints: ['https://x']}}, config: {a: {auth: {identityToken: t}}}}")
             + &doc(
@@ -107,7 +107,7 @@ fn one_thing_is_said_in_one_form() {
 }
 
 #[test]
-fn everything_wrong_with_the_old_form_is_told_by_field() {
+fn every_problem_of_the_v1alpha1_registries_is_reported_with_its_field() {
     let found = problems(&old(
         "{mirrors: {'a/b': {endpoints: ['https://x']}, c: {endpoints: ['ftp://x', 'https://x']}, \
           d: {skipFallback: true}, e: null}, config: {'*': {tls: {insecureSkipVerify: true}}, \
@@ -130,7 +130,7 @@ fn everything_wrong_with_the_old_form_is_told_by_field() {
 }
 
 #[test]
-fn registries_are_hosts() {
+fn registry_names_are_host_names_with_an_optional_port() {
     for name in [
         "docker.io",
         "localhost:5000",
@@ -169,7 +169,7 @@ fn registries_are_hosts() {
 }
 
 #[test]
-fn containerd_starts_anew_for_credentials_and_authorities_alone() {
+fn containerd_restarts_for_credentials_and_authorities_only() {
     let restarts = |before: &str, after: &str| {
         let (before, after) = (document(before), document(after));
         let plan = plan(Some(&before), &after, &["apid", "containerd", "ext-a"]);
@@ -310,6 +310,6 @@ const SENSELESS: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn everything_wrong_with_a_document_is_told_by_field() {
+fn every_problem_of_a_registry_document_is_reported_with_its_field() {
     are_refused(SENSELESS);
 }

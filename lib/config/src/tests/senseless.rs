@@ -338,7 +338,7 @@ const SENSELESS: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn what_makes_no_sense_is_refused_with_the_field() {
+fn invalid_settings_are_refused_with_their_field() {
     are_refused(SENSELESS);
 }
 

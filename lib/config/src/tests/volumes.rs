@@ -46,7 +46,7 @@ fn volumes_of_users_are_read() {
 }
 
 #[test]
-fn what_is_not_done_yet_and_what_cannot_be_is_refused() {
+fn unsupported_and_impossible_volume_settings_are_refused() {
     for (kind, fields, why) in [
         (
             "UserVolumeConfig",
@@ -125,7 +125,7 @@ fn what_is_not_done_yet_and_what_cannot_be_is_refused() {
 }
 
 #[test]
-fn one_place_is_for_one_volume() {
+fn volumes_with_the_same_mount_point_are_refused() {
     let two = format!(
         "name: a\n{ON_DISK}}}\n---\napiVersion: v1alpha1\nkind: ExistingVolumeConfig\nname: a\n\
          discovery: {{volumeSelector: {{match: 'true'}}}}"

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn links_are_chosen_by_what_they_are() {
+    fn links_are_selected_by_their_attributes() {
         for (text, expected) in [
             (
                 "mac(link.permanent_addr) == \"00:1a:2b:00:00:02\"",
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn disks_are_chosen_by_what_they_are() {
+    fn disks_are_selected_by_their_attributes() {
         let disk = |size: u64, transport: &str, is_system: bool| DiskFacts {
             dev_path: "/dev/vdb".to_owned(),
             size,
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn volumes_are_chosen_by_what_they_and_their_disks_are() {
+    fn volumes_are_selected_by_their_own_and_their_disks_attributes() {
         let volume = |label: &str, transport: &str| VolumeFacts {
             label: label.to_owned(),
             name: "ext4".to_owned(),
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_an_error_that_says_why() {
+    fn expression_without_a_boolean_result_is_an_error_with_a_reason() {
         for (text, why) in [
             ("link.driver ==", "line 1, column"),
             ("disk.size > 1u", "there is no disk"),
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_an_error() {
+    fn unreadable_expression_is_an_error() {
         let read = |text: &str| on_reader(text, |_| ());
         assert_eq!(read("true"), Ok(()));
         assert!(read("&&").unwrap_err().contains("line 1, column"));
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_has_no_answer_is_not_meant() {
+    fn item_for_which_the_expression_fails_is_not_selected() {
         let mut nameless = link(1, "e1000");
         nameless.alt_names.clear();
         let text = Expression("link.alt_names[0] == \"enp0s2\"".to_owned());
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_expressions_end() {
+    fn hostile_expressions_terminate() {
         let deep =
             |open: &str, close: &str| format!("{}true{}", open.repeat(500), close.repeat(500));
         let long = |part: &str, end: &str| {
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bounds_are_those_that_are_told() {
+    fn documented_bounds_of_an_expression_are_enforced() {
         let Shape::Text(told) = Expression::SHAPE else {
             panic!("an expression is text");
         };

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_of_an_image_are_told_apart() {
+    fn image_reference_is_split_into_source_and_digest() {
         let image = ExtensionImage(with_digest("oci-archive://EXTRA/a/b.tar"));
         let (label, file) = ("EXTRA", "a/b.tar");
         assert_eq!(image.source(), ExtensionSource::Volume { label, file });

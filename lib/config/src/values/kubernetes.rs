@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_of_kubernetes() {
+    fn label_keys_and_values_follow_the_kubernetes_rules() {
         let long = "a".repeat(63);
         for good in ["a", "A.b_c-9", "example.org/rack", &long] {
             assert!(is_qualified_name(good), "{good}");
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_taint_has_an_effect() {
+    fn taint_requires_a_valid_effect() {
         for good in ["NoSchedule", ":NoExecute", "gpu:PreferNoSchedule"] {
             assert!(is_taint(good), "{good}");
         }

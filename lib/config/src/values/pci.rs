@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_device_has_one_normal_address() {
+    fn pci_addresses_are_normalised() {
         for (text, normal) in [
             ("0000:04:00.0", "0000:04:00.0"),
             ("0000:04:00.00", "0000:04:00.0"),

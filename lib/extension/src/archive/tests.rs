@@ -52,7 +52,7 @@ fn content(extension: &Extension, path: &str) -> String {
 }
 
 #[test]
-fn layers_lie_over_each_other_and_whiteouts_take_away() {
+fn later_layers_override_and_whiteouts_remove_files() {
     let lower = tar(&[
         file("manifest.yaml", MANIFEST),
         node("rootfs/usr/", EntryType::Directory, 0o700, ""),
@@ -107,7 +107,7 @@ fn layers_lie_over_each_other_and_whiteouts_take_away() {
 }
 
 #[test]
-fn what_an_extension_may_not_have_is_named() {
+fn forbidden_content_of_an_extension_is_named() {
     for (member, said) in [
         (
             node("rootfs/usr/local/x", EntryType::Char, 0o600, ""),
@@ -163,7 +163,7 @@ fn what_an_extension_may_not_have_is_named() {
 }
 
 #[test]
-fn the_image_is_the_one_for_the_machine_and_of_the_digest() {
+fn image_is_selected_by_architecture_and_digest() {
     let layer = |content| {
         (
             PLAIN,
@@ -199,7 +199,7 @@ fn the_image_is_the_one_for_the_machine_and_of_the_digest() {
 }
 
 #[test]
-fn an_image_in_a_content_store_is_found_by_its_digest_and_put_into_a_directory() {
+fn image_of_a_content_store_is_found_by_digest_and_unpacked() {
     let layer = tar(&[
         file("manifest.yaml", MANIFEST),
         node("rootfs/usr/local/d", EntryType::Directory, 0o700, ""),
@@ -242,7 +242,7 @@ fn an_image_in_a_content_store_is_found_by_its_digest_and_put_into_a_directory()
 }
 
 #[test]
-fn a_content_store_gives_nothing_but_what_the_digest_says() {
+fn content_that_differs_from_its_digest_is_refused() {
     let mut image = Image::default();
     let layer = tar(&[
         file("manifest.yaml", MANIFEST),
@@ -271,7 +271,7 @@ fn a_content_store_gives_nothing_but_what_the_digest_says() {
 }
 
 #[test]
-fn a_changed_byte_is_found_whatever_it_is_in() {
+fn changed_byte_in_any_part_of_an_image_is_detected() {
     let mut image = Image::default();
     let layer = tar(&[
         file("manifest.yaml", MANIFEST),

@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_doubles_to_a_limit_and_starts_over() {
+    fn backoff_doubles_to_a_limit_and_resets() {
         let mut backoff = Backoff::default();
         let waits: Vec<_> = (0..40).map(|_| backoff.next(25).as_millis()).collect();
         assert_eq!(waits[..4], [500, 1000, 2000, 4000]);
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn chance_moves_it_by_a_quarter_at_most() {
+    fn jitter_changes_the_backoff_by_at_most_a_quarter() {
         for random in 0..200 {
             let wait = Backoff::default().next(random);
             assert!((FIRST * 3 / 4..=FIRST * 5 / 4).contains(&wait), "{wait:?}");

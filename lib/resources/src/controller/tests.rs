@@ -166,7 +166,7 @@ async fn outputs_follow_inputs() {
 }
 
 #[tokio::test]
-async fn an_input_goes_after_its_output_and_that_after_who_holds_it() {
+async fn teardown_of_an_input_waits_for_finalizers_of_its_output() {
     let bench = bench();
     bench.source("a", 1);
     bench.doubled("a", Some(2)).await;
@@ -198,7 +198,7 @@ async fn an_input_goes_after_its_output_and_that_after_who_holds_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failing_run_is_told_and_started_again_later_and_later() {
+async fn failing_run_is_reported_and_retried_with_backoff() {
     let bench = bench();
     bench.source("a", 13);
     tokio::time::sleep(Duration::from_secs(10)).await;
@@ -221,7 +221,7 @@ async fn a_failing_run_is_told_and_started_again_later_and_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_is_the_controllers_own() {
+async fn panic_of_a_controller_stays_in_that_controller() {
     let bench = bench();
     bench.source("b", 1);
     bench.source("a", 14);
@@ -255,7 +255,7 @@ impl Controller for Tiring {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_run_makes_up_for_earlier_failures() {
+async fn long_run_resets_the_backoff() {
     let mut runtime = Runtime::new(Store::new());
     runtime.add(Tiring).unwrap();
     let notices = Arc::<Mutex<Vec<Notice>>>::default();
@@ -310,7 +310,7 @@ impl Controller for Meddler {
 }
 
 #[tokio::test]
-async fn what_is_not_declared_is_refused() {
+async fn undeclared_access_of_a_controller_is_refused() {
     let store = Store::new();
     let mut runtime = Runtime::new(store.clone());
     runtime.add(Meddler).unwrap();
@@ -342,7 +342,7 @@ impl Controller for Rival {
 }
 
 #[test]
-fn one_owner_of_one_output() {
+fn exclusive_output_has_a_single_owner() {
     let doubler = Doubler {
         runs: Arc::default(),
     };
@@ -377,7 +377,7 @@ fn one_owner_of_one_output() {
 }
 
 #[test]
-fn the_graph_can_be_read() {
+fn graph_lists_inputs_and_outputs() {
     let mut runtime = Runtime::new(Store::new());
     let runs = Arc::default();
     runtime.add(Doubler { runs }).unwrap();

@@ -182,7 +182,7 @@ proptest! {
     /// Whatever is called in whatever order: a refused call changes nothing and tells nobody, and who
     /// follows from any moment on ends with what the store holds.
     #[test]
-    fn events_tell_what_the_store_holds(calls in prop::collection::vec(call(), 1..60), from in 0..60_usize) {
+    fn events_of_a_watch_reproduce_the_contents_of_the_store(calls in prop::collection::vec(call(), 1..60), from in 0..60_usize) {
         let store = store();
         let mut watcher = watch_all(&store, Query::default(), Start::Contents);
         let mut late = None;

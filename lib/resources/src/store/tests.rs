@@ -110,7 +110,7 @@ fn the_store_describes_itself() {
 }
 
 #[test]
-fn only_known_types_and_namespaces() {
+fn unknown_types_and_namespaces_are_refused() {
     let store = Store::new();
     let unknown = StoreError::UnknownType("Numbers.test.corten".into());
     assert_eq!(store.create(number("a", 1), "").unwrap_err(), unknown);
@@ -125,7 +125,7 @@ fn only_known_types_and_namespaces() {
 }
 
 #[test]
-fn an_update_needs_the_version_it_was_made_from() {
+fn update_requires_the_version_it_is_based_on() {
     let store = store();
     let first = store.create(number("a", 1), "").unwrap();
     assert_eq!(first.metadata.version, Version(1));
@@ -171,7 +171,7 @@ fn only_the_owner_writes() {
 }
 
 #[test]
-fn what_is_held_is_not_destroyed() {
+fn resource_with_finalizers_is_not_destroyed() {
     let store = store();
     store.create(number("a", 1), "me").unwrap();
     store.add_finalizer(&at("a"), "you").unwrap();
@@ -199,7 +199,7 @@ fn what_is_held_is_not_destroyed() {
 }
 
 #[test]
-fn putting_what_is_there_is_no_change() {
+fn put_of_an_equal_resource_is_no_change() {
     let store = store();
     let mut watcher = watch_all(&store, Query::default(), Start::Now);
     for value in [1, 1, 2] {
@@ -245,7 +245,7 @@ fn lists_and_watches_take_queries() {
 }
 
 #[test]
-fn a_watch_of_one_begins_with_what_is_there() {
+fn watch_of_one_resource_begins_with_its_current_state() {
     let store = store();
     let mut before = store.watch(&at("a"), Start::Now).unwrap();
     store.put(number("a", 1), "").unwrap();
@@ -260,7 +260,7 @@ fn a_watch_of_one_begins_with_what_is_there() {
 }
 
 #[test]
-fn a_bookmark_goes_on_where_it_was_left() {
+fn watch_resumes_from_a_bookmark() {
     let store = store();
     let mut watcher = watch_all(&store, Query::default(), Start::Bookmarked);
     let mut bookmarks = vec![watcher.next_now().unwrap().bookmark.unwrap()];
@@ -281,7 +281,7 @@ fn a_bookmark_goes_on_where_it_was_left() {
 }
 
 #[test]
-fn a_bookmark_of_elsewhere_or_long_ago_is_refused() {
+fn foreign_or_expired_bookmark_is_refused() {
     let store = store();
     let bookmark = |store: &Store| {
         let mut watcher = watch_all(store, Query::default(), Start::Bookmarked);
@@ -307,7 +307,7 @@ fn a_bookmark_of_elsewhere_or_long_ago_is_refused() {
 }
 
 #[test]
-fn who_falls_behind_is_told_and_holds_nothing_up() {
+fn slow_watcher_gets_an_error_and_blocks_no_other_watcher() {
     let store = store();
     let mut slow = watch_all(&store, Query::default(), Start::Now);
     let mut fast = watch_all(&store, Query::default(), Start::Now);
@@ -344,7 +344,7 @@ impl Spec for Large {
 }
 
 #[test]
-fn few_of_what_is_large_are_held_whoever_watches() {
+fn history_of_large_resources_is_short_even_with_slow_watchers() {
     let store = store();
     store.register::<Large>().unwrap();
     let held = Arc::new(());

@@ -151,7 +151,7 @@ mod tests {
     use crate::image::vmdk;
 
     #[test]
-    fn hostile_disks_are_not_read_from_the_files_they_name() {
+    fn hostile_disks_cannot_make_mkimage_read_the_files_they_name() {
         let scratch = Scratch::new();
         let secret = scratch.file("secret.raw", &[7; 1 << 20]);
         let refused = |path: &Path, driver: &str| {
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_disks_larger_than_any_of_ours_are_not_unpacked() {
+    fn hostile_oversized_disks_are_not_unpacked() {
         let scratch = Scratch::new();
         let refused = |path: &Path| {
             let error = super::super::inspect(path).unwrap_err();

@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ticks_become_seconds() {
+    fn clock_ticks_are_converted_to_seconds() {
         let stat = parse_stat(
             "cpu  250 0 100 9000 1 2 3 4 5 6\ncpu0 250 0 100 9000\nintr 30 10 20\nctxt 77\nbtime 1700000000\nprocesses 9\nprocs_running 2\nprocs_blocked 1\nsoftirq 10 1 2 3 4 5 6 7 8 9 11\n",
         );

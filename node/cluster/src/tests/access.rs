@@ -34,7 +34,7 @@ users:
 }
 
 #[tokio::test]
-async fn a_kubeconfig_holds_its_certificates_or_names_their_file() {
+async fn kubeconfig_certificates_are_read_inline_or_from_a_file() {
     let (crt, key) = pem();
     let inline = format!(
         "{{ client-certificate-data: {}, client-key-data: {} }}",
@@ -60,7 +60,7 @@ async fn a_kubeconfig_holds_its_certificates_or_names_their_file() {
 }
 
 #[test]
-fn a_kubeconfig_that_cannot_be_used_is_refused_with_the_reason() {
+fn invalid_kubeconfig_is_refused_with_a_reason() {
     let (crt, _) = pem();
     for (text, reason) in [
         ("", "no context"),
@@ -93,7 +93,7 @@ fn a_kubeconfig_that_cannot_be_used_is_refused_with_the_reason() {
 }
 
 #[tokio::test]
-async fn an_access_that_cannot_be_used_is_refused_by_its_field() {
+async fn invalid_access_is_refused_with_its_field() {
     let (crt, key) = pem();
     let good = Access {
         server: "https://127.0.0.1:6443".to_owned(),

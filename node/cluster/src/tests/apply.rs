@@ -118,7 +118,7 @@ async fn objects_are_applied_in_order_and_listed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_there_is_kept_or_updated_as_asked() {
+async fn existing_objects_are_kept_or_updated_as_requested() {
     let path = "/api/v1/namespaces/default/configmaps/c";
     let mut there = object("v1", "ConfigMap", "c");
     there["metadata"]["resourceVersion"] = json!("x");
@@ -144,7 +144,7 @@ async fn what_is_there_is_kept_or_updated_as_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_another_creates_meanwhile_is_kept() {
+async fn object_created_concurrently_by_another_client_is_kept() {
     let mut overtaken = false;
     let (cluster, _) = server(BTreeMap::new(), move |seen| {
         let ours = seen.path.ends_with("/configmaps/c");
@@ -164,7 +164,7 @@ async fn an_object_that_another_creates_meanwhile_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_failing_object_stops_no_other() {
+async fn failing_object_does_not_stop_the_others() {
     let (cluster, log) = server(BTreeMap::new(), |seen| {
         let bad = seen.method == "PATCH" && seen.path.ends_with("/configmaps/bad");
         bad.then(|| refused(422, "data: Invalid value"))
@@ -202,7 +202,7 @@ async fn one_failing_object_stops_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_definition_is_waited_for_but_not_for_ever() {
+async fn custom_resource_definition_is_awaited_for_a_bounded_time() {
     let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets";
     for (needed, works) in [(5, true), (usize::MAX, false)] {
         let (mut looks, mut applied, mut lists) = (0, false, 0);
@@ -243,7 +243,7 @@ async fn a_definition_is_waited_for_but_not_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_inventory_forgets_nothing_and_is_written_once() {
+async fn inventory_keeps_old_entries_and_is_written_once() {
     let mut inventory = object("v1", "ConfigMap", "i");
     inventory["data"] = json!({ "_old__Namespace": "v1" });
     let store = BTreeMap::from([(INVENTORY.to_owned(), inventory)]);

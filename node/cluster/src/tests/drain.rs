@@ -18,7 +18,7 @@ fn list(pods: &[Value], more: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn static_pods_and_those_of_daemon_sets_stay() {
+async fn static_pods_and_daemon_set_pods_are_not_evicted() {
     let mut pods = vec![
         pod(
             "web",
@@ -67,7 +67,7 @@ async fn static_pods_and_those_of_daemon_sets_stay() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_budget_is_waited_for() {
+async fn drain_waits_for_a_disruption_budget() {
     let (mut tries, mut gone) = (0, false);
     let (cluster, _) = fake(move |seen| {
         if seen.path == PODS {
@@ -93,7 +93,7 @@ async fn a_budget_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_left_when_the_time_is_up_is_told_with_the_reason() {
+async fn pods_left_after_the_drain_timeout_are_reported_with_a_reason() {
     let (cluster, log) = fake(|seen| match seen.path.rsplit('/').nth(1) {
         _ if seen.path == PODS => ok(&list(
             &[pod("busy", &json!({})), pod("slow", &json!({}))],
@@ -119,7 +119,7 @@ async fn what_is_left_when_the_time_is_up_is_told_with_the_reason() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_list_is_read_in_pages_and_an_endless_one_is_refused() {
+async fn long_list_is_read_in_pages_and_an_endless_list_is_refused() {
     let (cluster, _) = fake(|seen| {
         if seen.path != PODS {
             return refused(404, "gone");

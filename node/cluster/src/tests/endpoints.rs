@@ -2,7 +2,7 @@ use super::fake::{fake, ok, refused};
 use serde_json::json;
 
 #[tokio::test]
-async fn api_servers_that_serve_are_listed_and_what_is_no_address_is_left_out() {
+async fn ready_api_servers_are_listed_and_invalid_addresses_left_out() {
     let (cluster, log) = fake(|_| {
         ok(&json!({
             "kind": "Endpoints",
@@ -25,7 +25,7 @@ async fn api_servers_that_serve_are_listed_and_what_is_no_address_is_left_out() 
 }
 
 #[tokio::test]
-async fn a_cluster_without_the_list_has_no_servers_yet() {
+async fn missing_endpoints_object_means_no_api_servers_yet() {
     let (cluster, _) = fake(|_| refused(404, "not found"));
     assert!(cluster.api_servers().await.unwrap().is_empty());
 }

@@ -65,7 +65,7 @@ async fn ask(cluster: &Cluster) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hostile_answers_are_errors_and_nothing_worse() {
+async fn hostile_answers_end_in_errors() {
     for (code, text) in answers() {
         let (cluster, _) = fake(move |_| (code, text.clone()));
         ask(&cluster).await;
@@ -73,7 +73,7 @@ async fn hostile_answers_are_errors_and_nothing_worse() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hostile_names_make_no_request() {
+async fn hostile_names_send_no_request() {
     let (cluster, log) = fake(|_| refused(500, "not to be asked"));
     for name in [
         "", ".", "..", "a/b", "a?b", "a#b", "a%2fb", "a b", "ä", "a\n",
@@ -86,7 +86,7 @@ async fn hostile_names_make_no_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn readiness_is_the_word_ok_and_a_refusal_names_the_part() {
+async fn readiness_requires_the_answer_ok_and_an_error_names_the_failed_check() {
     let (cluster, _) = fake(|_| (200, "ok".to_owned()));
     cluster.is_ready().await.unwrap();
     let (cluster, _) = fake(|_| (200, "nearly".to_owned()));

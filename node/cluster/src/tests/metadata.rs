@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 /// Every combination of: present (no, as wanted, different), owned or not, wanted or not.
 #[test]
-fn a_field_follows_its_owner() {
+fn label_is_changed_only_by_its_owner() {
     let key = || "k".to_owned();
     for (is, owned, wanted, set, own) in [
         // Neither present nor wanted.
@@ -44,7 +44,7 @@ fn taint(value: &str, effect: &str) -> Value {
 }
 
 #[test]
-fn a_taint_follows_its_owner() {
+fn taint_is_changed_only_by_its_owner() {
     let foreign =
         json!({ "key": "foreign", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z" });
     let (no, ex) = ("NoSchedule", "NoExecute");
@@ -136,7 +136,7 @@ fn wanted() -> Metadata {
 }
 
 #[test]
-fn a_patch_is_complete_and_undone_by_wanting_nothing() {
+fn node_patch_is_complete_and_reverted_by_an_empty_request() {
     let node = json!({ "metadata": { "resourceVersion": "7", "labels": { "foreign": "f" } } });
     let full = patch("n", &node, &wanted()).unwrap().unwrap();
     let annotations = json!({
@@ -171,7 +171,7 @@ fn a_patch_is_complete_and_undone_by_wanting_nothing() {
 }
 
 #[test]
-fn a_record_that_cannot_be_read_stops_the_change() {
+fn unreadable_ownership_record_stops_the_change() {
     for record in ["x", "{}", "[1]", "\"a\""] {
         let annotations = json!({ "talos.dev/owned-annotations": record });
         let node = json!({ "metadata": { "resourceVersion": "1", "annotations": annotations } });
@@ -182,7 +182,7 @@ fn a_record_that_cannot_be_read_stops_the_change() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_that_another_overtook_is_made_anew() {
+async fn conflicting_change_is_retried_with_the_new_version() {
     let mut tries = 0;
     let (cluster, log) = fake(move |seen| {
         if seen.method == "GET" {
@@ -209,7 +209,7 @@ async fn a_change_that_another_overtook_is_made_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_users_cordon_stays_a_users() {
+async fn cordon_set_by_a_user_is_kept() {
     for (annotation, on, cordons, uncordons) in [
         (false, false, true, false),
         (false, true, false, false),

@@ -3,7 +3,7 @@ use crate::{Pods, Workload};
 use serde_json::json;
 
 #[tokio::test]
-async fn a_node_is_ready_when_its_kubelet_says_so() {
+async fn node_readiness_follows_the_ready_condition_of_the_kubelet() {
     let (cluster, _) = fake(|_| {
         let node = |name: &str, spec: serde_json::Value, conditions: serde_json::Value| json!({ "metadata": { "name": name }, "spec": spec, "status": { "conditions": conditions } });
         ok(

@@ -194,7 +194,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_pods_containers_are_named_after_it() {
+    fn containers_of_a_pod_are_named_after_the_pod() {
         let with = |more: &[(&'static str, &'static str)]| [&POD[..], more].concat();
         let sandbox = view(
             &record("s1", &with(&[("io.cri-containerd.kind", "sandbox")])),
@@ -228,14 +228,14 @@ mod tests {
     }
 
     #[test]
-    fn a_container_without_a_task_does_not_run() {
+    fn container_without_a_task_is_not_running() {
         let plain = view(&record("ext-x", &[]), None);
         assert_eq!((plain.id.as_str(), plain.pid), ("ext-x", 0));
         assert_eq!(plain.status, TaskStatus::Stopped);
     }
 
     #[test]
-    fn the_network_namespace_is_read_from_the_spec_and_a_broken_spec_has_none() {
+    fn network_namespace_is_read_from_the_spec_and_is_empty_for_a_broken_spec() {
         let mut with_spec = record("x", &[]);
         let of = |text: &str| {
             Some(Any {

@@ -174,7 +174,7 @@ fn step_with_runc() -> Option<PathBuf> {
 
 #[tokio::test]
 #[ignore = "needs root and CORTEN_GO, the output of the step that builds containerd"]
-async fn a_real_containerd_runs_takes_over_and_removes() {
+async fn real_containerd_runs_takes_over_and_removes_a_container() {
     let Some(step) = step_with_runc() else {
         return;
     };
@@ -232,7 +232,7 @@ async fn a_real_containerd_runs_takes_over_and_removes() {
 
 #[tokio::test]
 #[ignore = "needs root and CORTEN_GO, the output of the step that builds containerd"]
-async fn a_service_in_a_real_container_speaks_and_outlives_containerd() {
+async fn service_in_a_real_container_logs_and_outlives_containerd() {
     let Some(step) = step_with_runc() else {
         return;
     };
@@ -289,7 +289,7 @@ async fn a_service_in_a_real_container_speaks_and_outlives_containerd() {
 
 #[tokio::test]
 #[ignore = "needs root, CORTEN_GO, the output of the step that builds containerd, and CORTEN_NODE"]
-async fn an_extension_is_pulled_kept_as_it_came_and_removed() {
+async fn extension_is_pulled_kept_unchanged_and_removed() {
     let node = std::env::var_os("CORTEN_NODE").expect("CORTEN_NODE names the daemons' program");
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_chain_of_layers_is_named_by_all_of_them() {
+    fn chain_id_covers_all_layers() {
         let layers = ["sha256:aa", "sha256:bb", "sha256:cc"].map(str::to_owned);
         assert_eq!(chain(&layers[..1]), "sha256:aa");
         // `printf 'sha256:aa sha256:bb'

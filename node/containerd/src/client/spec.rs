@@ -209,7 +209,7 @@ mod tests {
 
     /// `UPDATE=1 cargo test -p machined runtime_specs` rewrites the files.
     #[test]
-    fn runtime_specs_are_those_that_were_agreed_on() {
+    fn runtime_specs_match_the_golden_files() {
         for (name, container) in [("strict", strict()), ("loose", loose())] {
             let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/client/golden");
             let path = directory.join(format!("{name}.json"));
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_gains_privileges_or_has_the_calls_that_work_on_the_machine() {
+    fn containers_gain_no_privileges_and_have_no_machine_wide_system_calls() {
         for container in [strict(), loose()] {
             let spec = runtime_spec(&bundle(container));
             assert_eq!(spec["process"]["noNewPrivileges"], true);

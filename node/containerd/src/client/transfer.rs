@@ -304,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn credentials_are_told_as_what_they_are() {
+    fn credentials_are_sent_as_password_token_or_none() {
         let told = |login| {
             let told = credentials(login);
             (told.auth_type(), told.username, told.secret)

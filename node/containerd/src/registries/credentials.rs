@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_becomes_what_containerd_understands() {
+    fn every_form_of_credentials_is_converted_for_containerd() {
         let registries = of("{docker.io: {auth: {username: me, password: 'a\"b'}}, \
              'h:5000': {auth: {auth: dTpwOnc=}}, gcr.io: {auth: {identityToken: t}}, \
              quay.io: {tls: {insecureSkipVerify: true}}}");

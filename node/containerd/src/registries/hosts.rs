@@ -170,7 +170,7 @@ mod tests {
          [{url: 'https://m.example:5000'}, {url: 'http://h/v2/docker', overridePath: true}]";
 
     #[test]
-    fn mirrors_are_asked_in_their_order_and_the_registry_last() {
+    fn mirrors_are_tried_in_order_and_the_registry_last() {
         let found = directories(&of(&[MIRROR]));
         let expected = r#"# Written by machined.
 [host."https://m.example:5000"]
@@ -258,7 +258,7 @@ override_path = true
     }
 
     #[test]
-    fn what_the_config_drops_goes_and_the_rest_stays() {
+    fn removed_registries_lose_their_files_and_the_others_keep_theirs() {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().join("certs.d");
         let ca = format!("ca: \"{}\"", pem(CRT));
@@ -288,7 +288,7 @@ override_path = true
     }
 
     #[test]
-    fn a_registry_whose_files_cannot_be_written_keeps_no_other_from_its_own() {
+    fn unwritable_registry_does_not_block_the_others() {
         let root = tempfile::tempdir().unwrap();
         let root = root.path();
         write(

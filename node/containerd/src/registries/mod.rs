@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cache_is_first_once_and_for_every_registry() {
+    fn image_cache_is_the_first_mirror_of_every_registry_once() {
         let own = |url: &str| Mirror {
             url: url.to_owned(),
             override_path: false,

@@ -51,7 +51,7 @@ fn bridged(address: &str, stp: bool) -> Units {
 }
 
 #[test]
-fn the_kernel_takes_it_and_gives_it_back() {
+fn network_config_is_applied_to_the_kernel_and_removed() {
     alone(async {
         let (connection, handle, _) = rtnetlink::new_connection().unwrap();
         tokio::spawn(connection);
@@ -131,7 +131,7 @@ fn the_kernel_takes_it_and_gives_it_back() {
 
 /// An address for the node's own use does not appear among its reachable addresses, in either family.
 #[test]
-fn an_address_of_the_host_is_none_of_the_nodes() {
+fn host_only_address_is_not_a_node_address() {
     const FOUR: &str = "169.254.116.108/32";
     const SIX: &str = "fd54:616c:6f73::1/128";
     alone(async {
@@ -174,7 +174,7 @@ fn an_address_of_the_host_is_none_of_the_nodes() {
 
 /// `network/wireguard/tests.rs` tests the messages' bytes, `tests/network.rs` the image's kernel.
 #[test]
-fn a_tunnels_peers_are_the_kernels() {
+fn wireguard_peers_are_applied_to_the_kernel() {
     alone(async {
         let (connection, handle, _) = rtnetlink::new_connection().unwrap();
         tokio::spawn(connection);

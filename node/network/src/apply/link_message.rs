@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bonds_settings_are_those_of_the_config() {
+    fn bond_message_has_the_settings_of_the_config() {
         let bond = LinkSpec {
             mtu: 9000,
             bond_master: Some(Bond {
@@ -270,7 +270,7 @@ mod tests {
 
     /// The kernel refuses the whole bond for a setting that its mode does not support.
     #[test]
-    fn a_bond_is_told_the_settings_that_count_in_its_mode() {
+    fn bond_message_has_only_settings_valid_in_its_mode() {
         let told = |mode, miimon| {
             let every = Bond {
                 mode,
@@ -350,7 +350,7 @@ mod tests {
 
     /// The words are in the kernel's order.
     #[test]
-    fn the_last_words_have_the_kernels_last_numbers() {
+    fn last_bond_enum_values_match_the_kernel() {
         assert_eq!(number(kinds::BondMode::BalanceAlb), 6);
         assert_eq!(number(kinds::XmitHashPolicy::VlanSrcMac), 5);
         assert_eq!(number(kinds::ArpValidate::FilterBackup), 6);
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vlan_needs_its_parent() {
+    fn vlan_requires_its_parent() {
         let vlan = LinkSpec {
             parent_name: "eth0".to_owned(),
             vlan: Some(Vlan {

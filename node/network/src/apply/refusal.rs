@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_short_or_in_use_passes_and_what_is_wrong_does_not() {
+    fn resource_errors_are_temporary_and_invalid_requests_are_not() {
         let by_rtnetlink = |errno: Errno| {
             let mut message = ErrorMessage::default();
             message.code = NonZeroI32::new(-errno.raw_os_error());

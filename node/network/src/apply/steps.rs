@@ -331,7 +331,7 @@ mod tests {
     use crate::layers::Specs;
 
     #[test]
-    fn links_that_need_each_other_are_no_deeper_than_the_bound() {
+    fn dependency_depth_of_cyclic_links_is_bounded() {
         let mut specs = Specs::default();
         let link = specs.link(Layer::Platform, "b");
         "b".clone_into(&mut link.bond_name);

@@ -165,7 +165,7 @@ pub(super) async fn apply_to(fake: &Fake, memory: &mut Memory, wanted: &Units) -
 }
 
 #[tokio::test]
-async fn what_is_there_is_left_alone() {
+async fn existing_settings_are_not_applied_again() {
     let (fake, mut memory) = (Fake::with(&["eth0"]), Memory::default());
     let wanted = eth0("10.0.0.2/24", "10.0.0.1");
     assert!(apply_to(&fake, &mut memory, &wanted).await.is_empty());
@@ -184,7 +184,7 @@ async fn what_is_there_is_left_alone() {
 }
 
 #[tokio::test]
-async fn what_is_not_wanted_any_more_goes_and_others_things_stay() {
+async fn removed_settings_are_deleted_and_foreign_ones_stay() {
     let (fake, mut memory) = (Fake::with(&["eth0"]), Memory::default());
     fake.found
         .lock()
@@ -215,7 +215,7 @@ async fn what_is_not_wanted_any_more_goes_and_others_things_stay() {
 }
 
 #[tokio::test]
-async fn a_refused_change_goes_back_to_what_worked() {
+async fn refused_change_is_rolled_back() {
     let (fake, mut memory) = (Fake::with(&["eth0"]), Memory::default());
     let good = eth0("10.0.0.2/24", "10.0.0.1");
     apply_to(&fake, &mut memory, &good).await;
@@ -260,7 +260,7 @@ async fn a_refused_change_goes_back_to_what_worked() {
 }
 
 #[tokio::test]
-async fn what_may_pass_is_tried_again_less_and_less_often() {
+async fn temporary_failure_is_retried_with_backoff() {
     let (fake, mut memory) = (Fake::with(&["eth0"]), Memory::default());
     apply_to(&fake, &mut memory, &eth0("10.0.0.2/24", "10.0.0.1")).await;
     fake.taken();
@@ -301,7 +301,7 @@ async fn what_may_pass_is_tried_again_less_and_less_often() {
 }
 
 #[tokio::test]
-async fn a_route_that_somebody_deletes_comes_back_on_a_link_that_failed_too() {
+async fn deleted_route_is_restored_on_a_failed_link() {
     let (fake, mut memory) = (Fake::with(&["eth0"]), Memory::default());
     apply_to(&fake, &mut memory, &eth0("10.0.0.2/24", "10.0.0.1")).await;
     fake.refuse(&["give 10.5.0.2"]);
@@ -328,7 +328,7 @@ async fn a_route_that_somebody_deletes_comes_back_on_a_link_that_failed_too() {
 }
 
 #[tokio::test]
-async fn with_nothing_to_go_back_to_half_is_better_than_none() {
+async fn first_failed_change_keeps_its_applied_part() {
     let (fake, mut memory) = (Fake::with(&["eth0"]), Memory::default());
     fake.refuse(&["add the route"]);
     let wanted = eth0("10.0.0.2/24", "10.6.0.1");
@@ -337,7 +337,7 @@ async fn with_nothing_to_go_back_to_half_is_better_than_none() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_taken_away_stays_known_and_is_tried_again() {
+async fn failed_removal_is_remembered_and_retried() {
     let (fake, mut memory) = (Fake::with(&["eth0"]), Memory::default());
     fake.refuse(&["add the route"]);
     let wanted = eth0("10.0.0.2/24", "10.6.0.1");
@@ -379,7 +379,7 @@ fn bond(mode: corten_config::kinds::BondMode) -> Units {
 }
 
 #[tokio::test]
-async fn links_are_made_in_the_order_they_need_and_made_anew_when_they_differ() {
+async fn links_are_created_in_dependency_order_and_recreated_when_changed() {
     use corten_config::kinds::BondMode;
     let (fake, mut memory) = (Fake::with(&["eth0"]), Memory::default());
     let rr = bond(BondMode::BalanceRr);
@@ -415,7 +415,7 @@ async fn links_are_made_in_the_order_they_need_and_made_anew_when_they_differ() 
 }
 
 #[tokio::test]
-async fn a_link_goes_before_its_addresses_specs_do() {
+async fn link_is_removed_before_the_specs_of_its_addresses() {
     use corten_config::kinds::BondMode;
     let (fake, mut memory) = (Fake::with(&["eth0"]), Memory::default());
     let mut wanted = bond(BondMode::BalanceRr);
@@ -430,7 +430,7 @@ async fn a_link_goes_before_its_addresses_specs_do() {
 }
 
 #[tokio::test]
-async fn a_device_is_not_taken_for_a_link_to_be_made() {
+async fn physical_device_is_not_taken_for_a_virtual_link() {
     let (fake, mut memory) = (Fake::with(&["bond0"]), Memory::default());
     let wanted = bond(corten_config::kinds::BondMode::Lacp);
     let why = "cannot make the bond bond0: there is a device's link of that name";
@@ -442,7 +442,7 @@ async fn a_device_is_not_taken_for_a_link_to_be_made() {
 }
 
 #[tokio::test]
-async fn the_mtu_goes_back_to_the_links_own() {
+async fn mtu_returns_to_the_default_of_the_link() {
     let (fake, mut memory) = (Fake::with(&["eth0"]), Memory::default());
     let mut specs = Specs::default();
     specs.link(LAYER, "eth0").mtu = 9000;

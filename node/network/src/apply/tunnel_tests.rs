@@ -20,7 +20,7 @@ pub(super) fn with_tunnel(peers: &[WireguardPeer]) -> Units {
 }
 
 #[tokio::test]
-async fn peers_of_a_tunnel_come_and_go_and_the_tunnel_stays() {
+async fn peer_changes_do_not_recreate_the_wireguard_link() {
     let (fake, mut memory) = (Fake::default(), Memory::default());
     let one = with_tunnel(&[peer(2, "", &["10.8.0.2/32"])]);
     assert!(apply_to(&fake, &mut memory, &one).await.is_empty());
@@ -55,7 +55,7 @@ async fn peers_of_a_tunnel_come_and_go_and_the_tunnel_stays() {
 }
 
 #[tokio::test]
-async fn a_tunnel_that_lacked_its_port_gets_it_when_another_leaves_it() {
+async fn wireguard_link_takes_its_port_once_it_is_free() {
     let (fake, mut memory) = (Fake::with(&["wg9"]), Memory::default());
     let other_takes = |port: u16| {
         let mut found = fake.found.lock().unwrap();

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_names_its_link() {
+    fn ethtool_request_names_its_link() {
         let message = Question::Rings.about("eth0");
         assert_eq!(message.command, 15);
         // 5 bytes of text with padding, in a nested attribute.
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_become_a_status() {
+    fn ethtool_answers_are_read_into_a_status() {
         let status = told(&answers());
         assert_eq!((&*status.port, &*status.duplex), ("Fibre", "Full"));
         assert_eq!((status.link_state, status.speed), (Some(true), Some(1000)));
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cable_that_is_not_plugged_in_has_no_speed() {
+    fn link_without_a_cable_has_no_speed() {
         let mut status = EthernetStatus::default();
         modes(
             &[counted(5, UNKNOWN), written(6, vec![0xff])].concat(),
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_passed_over() {
+    fn malformed_ethtool_answers_are_ignored() {
         for answer in answers() {
             for length in 0..answer.len() {
                 for (_, tell) in OTHERS {

@@ -144,7 +144,7 @@ mod tests {
 
     /// A veth pair is a device with a driver; the loopback's driver reports nothing.
     #[test]
-    fn the_kernel_tells_of_a_pair_of_links() {
+    fn kernel_reports_the_ethtool_status_of_a_veth_pair() {
         alone(async {
             let (connection, handle, _) = rtnetlink::new_connection().unwrap();
             tokio::spawn(connection);

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_wanted_is_set() {
+    fn only_configured_ethtool_settings_are_sent() {
         assert!(settings("eth0", &EthernetSpec::default()).is_empty());
         let mut wanted = EthernetSpec::default();
         wanted.rings.tx = Some(512);

@@ -95,7 +95,7 @@ fn udp(ports: &str, from: &str) -> String {
 }
 
 #[test]
-fn only_who_is_named_comes_to_a_port_and_answers_come_back() {
+fn only_listed_sources_reach_a_port_and_replies_pass() {
     alone(async {
         let neighbour = cable().await;
         let rules = udp(
@@ -166,7 +166,7 @@ fn a_change_the_kernel_refuses_leaves_the_old_rules() {
 
 /// As many networks and ports as a config can hold.
 #[test]
-fn thousands_of_networks_are_one_rule() {
+fn thousands_of_networks_fit_into_one_rule() {
     alone(async {
         let networks: Vec<String> = (0..4000)
             .map(|n| format!("{{subnet: 10.{}.{}.0/25}}", n / 256, n % 256))

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_that_touch_are_one_range_and_exceptions_are_holes() {
+    fn adjacent_networks_are_merged_and_exceptions_subtracted() {
         let touching = ["10.1.0.0/16", "10.0.0.7/16", "10.0.3.0/24", "192.0.2.1/32"];
         let expected = [("10.0.0.0", "10.1.255.255"), ("192.0.2.1", "192.0.2.1")];
         assert_eq!(v4(&touching, &[]), pairs(&expected));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_of_all_addresses_are_reached() {
+    fn ranges_cover_the_first_and_last_address() {
         let all = [("0.0.0.0", "255.255.255.255")];
         assert_eq!(v4(&["0.0.0.0/1", "128.0.0.0/1"], &[]), pairs(&all));
         let inner = [("0.0.0.1", "255.255.255.254")];

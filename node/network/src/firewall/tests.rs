@@ -35,12 +35,12 @@ fn shown(chain: &NfTablesChain) -> String {
 }
 
 #[test]
-fn a_config_without_a_word_of_it_makes_no_chain() {
+fn config_without_firewall_rules_creates_no_chain() {
     assert!(chains(&document(&[]), &[]).is_empty());
 }
 
 #[test]
-fn with_block_only_what_is_named_comes_in() {
+fn default_action_block_admits_only_listed_traffic() {
     let api = rule(
         "tcp",
         "ports: [50000, 8000-8010]",
@@ -81,7 +81,7 @@ fn with_block_only_what_is_named_comes_in() {
 }
 
 #[test]
-fn without_block_only_named_ports_are_closed() {
+fn default_action_accept_closes_only_listed_ports() {
     let chains = chains(
         &document(&[&rule("udp", "ports: [53]", "{subnet: fd00::/8}")]),
         &[],

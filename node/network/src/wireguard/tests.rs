@@ -86,7 +86,7 @@ const HERE: &str = "192.0.2.1:51820";
 const THERE: &str = "[2001:db8::7]:51820";
 
 #[test]
-fn a_new_tunnel_gets_all_of_it() {
+fn new_wireguard_link_gets_every_setting() {
     let wanted = tunnel(&[peer(2, HERE, &["10.8.0.0/16"]), peer(3, "", &[])]);
     let all = change(None, &wanted, None).unwrap();
     assert_eq!(all.private_key, Some(secret(1)));
@@ -101,7 +101,7 @@ fn a_new_tunnel_gets_all_of_it() {
 }
 
 #[test]
-fn the_node_itself_is_no_peer() {
+fn node_does_not_add_itself_as_a_peer() {
     let wanted = tunnel(&[peer(2, HERE, &[]), peer(3, HERE, &[])]);
     let mut found = Found {
         public_key: key(3),
@@ -112,7 +112,7 @@ fn the_node_itself_is_no_peer() {
 }
 
 #[test]
-fn peers_come_change_and_go_and_the_others_are_left_alone() {
+fn changed_peers_are_updated_and_others_left_unchanged() {
     let before = tunnel(&[
         peer(2, HERE, &["10.8.0.0/16"]),
         peer(3, HERE, &["10.9.0.0/16"]),
@@ -148,7 +148,7 @@ fn peers_come_change_and_go_and_the_others_are_left_alone() {
 }
 
 #[test]
-fn a_peer_that_called_from_elsewhere_is_believed_until_the_config_says_something_new() {
+fn roamed_peer_endpoint_is_kept_until_the_config_changes_it() {
     let before = tunnel(&[peer(2, HERE, &[])]);
     let mut found = Found::default();
     follow(None, &before, &mut found);
@@ -170,7 +170,7 @@ fn a_peer_that_called_from_elsewhere_is_believed_until_the_config_says_something
 }
 
 #[test]
-fn keys_ports_and_marks_follow_and_any_port_will_do_where_none_is_asked_for() {
+fn key_port_and_mark_are_updated_and_port_0_accepts_any_port() {
     let before = tunnel(&[]);
     let mut found = Found::default();
     follow(None, &before, &mut found);
@@ -202,7 +202,7 @@ fn emitted(message: &WireguardMessage) -> Vec<u8> {
 
 /// Lengths, types and values as in `linux/wireguard.h` and `linux/netlink.h`, on a little-endian machine.
 #[test]
-fn a_change_is_in_the_kernels_words() {
+fn wireguard_message_has_the_layout_of_the_kernel() {
     const NAME: &str = "08000200 77673000";
     let mut with_all = peer(2, HERE, &["10.8.0.0/16", "fd00::/64"]);
     with_all.preshared_key = Some(secret(3));
@@ -233,7 +233,7 @@ fn a_change_is_in_the_kernels_words() {
 }
 
 #[test]
-fn more_networks_than_a_message_holds_follow_in_others() {
+fn allowed_networks_are_split_over_several_messages() {
     let mut big = peer(2, HERE, &[]);
     let network = |number: u32| prefix(&format!("{}/32", std::net::Ipv4Addr::from(number)));
     big.allowed_ips = (1..=1100).map(network).collect();
@@ -249,7 +249,7 @@ fn more_networks_than_a_message_holds_follow_in_others() {
 }
 
 #[test]
-fn what_the_kernel_tells_is_read_without_what_nobody_asked_for() {
+fn kernel_status_is_read_and_secrets_stay_hidden() {
     let [ones, twos, fives, none] = [1, 2, 5, 0].map(|byte| format!("{byte:02x}").repeat(32));
     // Index, name, keys, port and mark; a peer with its last handshake, byte counters and protocol version.
     let told = format!(

@@ -79,7 +79,7 @@ mod tests {
     use crate::testing::{Script, links as told};
 
     #[tokio::test]
-    async fn a_machine_says_who_it_is_after_its_token() {
+    async fn akamai_instance_is_read_with_a_token() {
         let (instance, notes) = Script::new()
             .put("/v1/token", "abcdef")
             .needs("metadata-token", "abcdef")

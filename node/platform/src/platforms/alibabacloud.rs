@@ -97,7 +97,7 @@ mod tests {
     use crate::testing::{Script, links as told};
 
     #[tokio::test]
-    async fn an_instance_says_who_tells_it_names_and_time() {
+    async fn alibaba_instance_has_name_and_time_servers() {
         let base = "/latest/meta-data";
         let (instance, notes) = Script::new()
             .put("/latest/api/token", "AAAA==")

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_spot_instance_says_who_it_is_after_its_token() {
+    async fn aws_spot_instance_is_read_with_a_token() {
         let (instance, notes) = script().ask(&PLATFORM).await;
         assert_eq!(notes, [""; 0]);
         assert_eq!(
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_instance_with_ipv6_alone_asks_by_dhcpv6() {
+    async fn ipv6_only_instance_uses_dhcpv6() {
         let macs = "/latest/meta-data/network/interfaces/macs/0e:49:61:0f:c3:11";
         let script = script()
             .without("/latest/meta-data/public-ipv4")

@@ -115,7 +115,7 @@ mod tests {
         "resourceId":"/subscriptions/0000/resourceGroups/My-Group/providers/Microsoft.Compute/virtualMachines/node"}"#;
 
     #[tokio::test]
-    async fn a_machine_behind_a_balancer_has_its_addresses() {
+    async fn azure_instance_behind_a_load_balancer_has_its_external_addresses() {
         let (instance, notes) = Script::new()
             .needs("metadata", "true")
             .get(

@@ -21,7 +21,7 @@ mod tests {
     use crate::testing::Script;
 
     #[tokio::test]
-    async fn the_virtual_router_says_who_the_machine_is() {
+    async fn cloudstack_instance_is_read_from_the_virtual_router() {
         let (instance, notes) = Script::new()
             .get("/latest/meta-data/instance-id", "i-2-3-VM")
             .get("/latest/meta-data/availability-zone", "zone1")

@@ -104,7 +104,7 @@ mod tests {
       "reserved_ip":{"ipv4":{"active":true,"ip_address":"203.0.113.99"}}}"#;
 
     #[tokio::test]
-    async fn a_droplet_has_static_addresses_on_both_cards() {
+    async fn droplet_has_static_addresses_on_both_interfaces() {
         let (instance, notes) = Script::new()
             .get("/metadata/v1/user-data", "machine: {}")
             .get("/metadata/v1.json", METADATA)

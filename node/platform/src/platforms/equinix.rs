@@ -156,7 +156,7 @@ mod tests {
       "bgp_neighbors":[{"address_family":4,"peer_ips":["169.254.255.1"]}]}"#;
 
     #[tokio::test]
-    async fn a_machine_bonds_its_cards_and_has_its_addresses_on_the_bond() {
+    async fn machine_bonds_its_interfaces_and_has_its_addresses_on_the_bond() {
         let (instance, notes) = Script::new()
             .get("/userdata", "machine: {}")
             .get("/metadata", METADATA)

@@ -51,7 +51,7 @@ mod tests {
     use crate::testing::Script;
 
     #[tokio::test]
-    async fn an_instance_says_who_it_is_in_one_document_per_fact() {
+    async fn exoscale_instance_is_read_from_one_document_per_field() {
         let (instance, notes) = Script::new()
             .get("/1.0/user-data", "machine: {}")
             .get("/1.0/meta-data/instance-id", "5a0d2f0e")

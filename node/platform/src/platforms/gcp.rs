@@ -102,7 +102,7 @@ mod tests {
     use crate::testing::{Script, links as told};
 
     #[tokio::test]
-    async fn an_instance_says_who_it_is_and_how_large_its_packets_are() {
+    async fn gcp_instance_has_its_identity_and_mtu() {
         let base = "/computeMetadata/v1";
         let (instance, notes) = Script::new()
             .needs("metadata-flavor", "Google")

@@ -355,7 +355,7 @@ VMID='42'
 "#;
 
     #[tokio::test]
-    async fn a_context_has_the_config_and_the_cards() {
+    async fn context_has_the_config_and_the_interfaces() {
         let (instance, notes) = Script::new()
             .file("context.sh", CONTEXT.as_bytes())
             .ask(&PLATFORM)
@@ -383,7 +383,7 @@ VMID='42'
     }
 
     #[test]
-    fn values_are_read_as_a_shell_reads_them() {
+    fn context_values_are_read_with_shell_quoting() {
         let found = variables(CONTEXT);
         assert_eq!(found["TEXT"], "it's\ntwo lines");
         assert_eq!(variables("A=\"x\\\"y\"\nexport B=z\n=1\nC")["A"], "x\"y");
@@ -394,7 +394,7 @@ VMID='42'
     }
 
     #[tokio::test]
-    async fn a_wrong_variable_is_named_and_leaves_the_rest() {
+    async fn wrong_variable_is_named_and_the_others_are_used() {
         let context = CONTEXT.replace("255.255.255.0'\nETH0_MTU", "255.0.255.0'\nETH0_MTU");
         let (instance, notes) = Script::new()
             .file("context.sh", context.as_bytes())

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_with_a_config_drive_asks_nobody() {
+    async fn openstack_server_with_a_config_drive_sends_no_request() {
         let (instance, notes) = Script::new()
             .file("openstack/latest/user_data", b"machine: {}")
             .file("openstack/latest/meta_data.json", META.as_bytes())
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_bond_of_itself_leaves_out_the_network_and_nothing_else() {
+    async fn cyclic_link_leaves_out_the_network_only() {
         let circle = r#"{"links":[{"id":"a","type":"vlan","vlan_id":1,"vlan_link":"a"}]}"#;
         let (instance, notes) = Script::new()
             .get("/openstack/latest/meta_data.json", META)

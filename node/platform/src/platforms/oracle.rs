@@ -80,7 +80,7 @@ mod tests {
     use crate::testing::{Script, links as told};
 
     #[tokio::test]
-    async fn a_second_card_has_the_address_of_its_subnet() {
+    async fn second_interface_has_the_address_of_its_subnet() {
         let (instance, notes) = Script::new()
             .needs("authorization", "Bearer Oracle")
             .get("/opc/v2/instance/metadata/user_data", "bWFjaGluZToge30=")

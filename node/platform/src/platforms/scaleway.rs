@@ -94,7 +94,7 @@ mod tests {
       "ipv6":null,"location":{"zone_id":"fr-par-1","platform_id":"14"}}"#;
 
     #[tokio::test]
-    async fn the_first_card_gets_the_ipv6_address() {
+    async fn first_interface_gets_the_ipv6_address() {
         let (instance, notes) = Script::new()
             .get("/user_data/cloud-init", "machine: {}")
             .get("/conf?format=json", METADATA)

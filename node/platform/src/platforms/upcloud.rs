@@ -98,7 +98,7 @@ mod tests {
       "dns":["192.0.2.53"]}}"#;
 
     #[tokio::test]
-    async fn a_private_card_has_the_prefix_of_its_network() {
+    async fn private_link_of_upcloud_has_the_prefix_of_its_network() {
         let (instance, notes) = Script::new()
             .get("/metadata/v1.json", METADATA)
             .ask(&PLATFORM)

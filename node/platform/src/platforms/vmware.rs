@@ -166,7 +166,7 @@ network:
     }
 
     #[tokio::test]
-    async fn the_ovf_environment_has_what_no_property_has() {
+    async fn ovf_environment_fills_missing_properties() {
         let environment = format!(
             r#"<?xml version="1.0" encoding="UTF-8"?>
 <Environment xmlns="http://schemas.dmtf.org/ovf/environment/1" xmlns:oe="http://schemas.dmtf.org/ovf/environment/1"
@@ -193,7 +193,7 @@ network:
     }
 
     #[tokio::test]
-    async fn a_broken_property_is_named_and_leaves_the_rest() {
+    async fn broken_property_is_named_and_the_others_are_used() {
         let (instance, notes) = Script::new()
             .guestinfo("guestinfo.userdata", "machine: {}")
             .guestinfo("guestinfo.metadata", "network: {version: 3}")

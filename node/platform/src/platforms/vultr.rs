@@ -81,7 +81,7 @@ mod tests {
        "ipv6":{"address":"","network":"","prefix":""},"mac":"5a:00:03:1b:4e:ca","network-type":"private"}]}"#;
 
     #[tokio::test]
-    async fn a_private_card_has_smaller_packets() {
+    async fn private_link_of_vultr_has_a_smaller_mtu() {
         let (instance, notes) = Script::new().get("/v1.json", METADATA).ask(&PLATFORM).await;
         assert_eq!(notes, [""; 0]);
         let metadata = instance.metadata;

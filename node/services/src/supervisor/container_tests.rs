@@ -9,7 +9,7 @@ use crate::view::{Control, ServiceState, ServiceView};
 use crate::{Condition, Runner};
 
 #[tokio::test]
-async fn a_forgotten_service_is_known_until_it_has_ended_and_may_come_back() {
+async fn removed_service_is_listed_until_it_ends_and_can_be_declared_again() {
     let world = world();
     world.supervisor.declare(spec("x"));
     world.until_up("x").await;
@@ -32,7 +32,7 @@ async fn a_forgotten_service_is_known_until_it_has_ended_and_may_come_back() {
 }
 
 #[tokio::test]
-async fn all_stop_though_one_of_them_is_forgotten_meanwhile() {
+async fn stop_of_all_services_survives_a_concurrent_removal() {
     let world = world();
     world.supervisor.declare(spec("x"));
     world.until_up("x").await;
@@ -64,7 +64,7 @@ async fn all_stop_though_one_of_them_is_forgotten_meanwhile() {
 }
 
 #[tokio::test]
-async fn a_container_starts_speaks_ends_and_starts_again() {
+async fn container_starts_logs_ends_and_restarts() {
     let mut world = world();
     world.supervisor.declare(spec("x"));
     assert_eq!(
@@ -94,7 +94,7 @@ async fn a_container_starts_speaks_ends_and_starts_again() {
 }
 
 #[tokio::test]
-async fn a_container_waits_for_services_and_conditions_and_says_so() {
+async fn container_waits_for_services_and_conditions_and_names_them() {
     let world = world();
     let waiting = ServiceSpec {
         depends_on: vec!["other".into()],
@@ -143,7 +143,7 @@ async fn a_container_outlives_a_restart_of_containerd() {
 }
 
 #[tokio::test]
-async fn a_signal_that_was_refused_is_sent_again() {
+async fn refused_signal_is_sent_again() {
     let world = world();
     world.supervisor.declare(spec("x"));
     world.until_up("x").await;
@@ -162,7 +162,7 @@ async fn a_signal_that_was_refused_is_sent_again() {
 }
 
 #[tokio::test]
-async fn a_container_that_ended_while_containerd_was_away_is_noticed() {
+async fn container_exit_during_a_containerd_outage_is_noticed() {
     let world = world();
     world.supervisor.declare(spec("x"));
     world.until_up("x").await;
@@ -177,7 +177,7 @@ async fn a_container_that_ended_while_containerd_was_away_is_noticed() {
 }
 
 #[tokio::test]
-async fn a_container_whose_start_was_not_answered_is_taken_over_not_doubled() {
+async fn container_with_a_lost_start_answer_is_taken_over_and_not_duplicated() {
     let world = world();
     world.fake.change(|state| state.loses_answers = true);
     // Even a one-shot container does not fail because of this.
@@ -201,7 +201,7 @@ async fn a_container_whose_start_was_not_answered_is_taken_over_not_doubled() {
 }
 
 #[tokio::test]
-async fn what_is_declared_again_goes_on_and_what_is_declared_otherwise_starts_anew() {
+async fn equal_declaration_keeps_the_container_and_a_changed_one_restarts_it() {
     let world = world();
     world.supervisor.declare(spec("x"));
     world.until_up("x").await;
@@ -233,7 +233,7 @@ async fn a_start_that_hangs_can_be_stopped() {
 }
 
 #[tokio::test]
-async fn a_file_of_variables_that_is_a_pipe_is_refused_not_waited_for() {
+async fn environment_file_that_is_a_pipe_is_refused_without_blocking() {
     let world = world();
     let pipe = world.directory.path().join("env");
     make_fifo(&pipe).unwrap();
@@ -255,7 +255,7 @@ async fn a_file_of_variables_that_is_a_pipe_is_refused_not_waited_for() {
 }
 
 #[tokio::test]
-async fn all_are_stopped_dependents_first() {
+async fn dependent_services_are_stopped_first() {
     let world = world();
     let dependent = ServiceSpec {
         depends_on: vec!["x".into()],
@@ -277,7 +277,7 @@ async fn all_are_stopped_dependents_first() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_used_is_listed_as_failed_and_says_why() {
+async fn unusable_service_is_listed_as_failed_with_a_reason() {
     let world = world();
     let broken = ServiceSpec {
         runner: Runner::Unusable("x.yaml: name: it is empty".to_owned()),
@@ -295,7 +295,7 @@ async fn what_cannot_be_used_is_listed_as_failed_and_says_why() {
 }
 
 #[tokio::test]
-async fn variables_come_from_declaration_and_file() {
+async fn environment_comes_from_declaration_and_file() {
     let world = world();
     let file = world.directory.path().join("env");
     let mut declared = spec("x");

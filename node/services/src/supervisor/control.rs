@@ -64,7 +64,7 @@ mod tests {
     use crate::supervisor::policy::Runs;
 
     #[test]
-    fn who_stops_a_service_waits_for_its_end() {
+    fn stop_request_waits_for_the_end_of_the_service() {
         let stopping = State::Stopping {
             runs: Runs::Process(7),
             kill_at: Instant::now(),

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_tool_leaves_becomes_roots_and_what_its_links_lead_to_does_not() {
+    fn files_of_a_tool_are_handed_to_root_without_following_links() {
         if !rustix::process::geteuid().is_root() {
             return skip("root, to give files away");
         }
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_leavings_are_refused() {
+    fn hostile_files_of_a_tool_are_refused() {
         if !rustix::process::geteuid().is_root() {
             return skip("root, to give files away");
         }
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_sees_every_path_once_and_follows_no_link() {
+    fn walk_visits_every_path_once_and_follows_no_link() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         fs::create_dir_all(at("a/b")).unwrap();

@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn lines_are_split_and_long_ones_cut() {
+    async fn log_lines_are_split_and_long_lines_cut() {
         let (sender, mut queue) = queue();
         let mut text = b"one\n\n".to_vec();
         text.extend(vec![b'x'; 20_000]);
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_service_writes_to_the_audit_log_or_takes_its_room() {
+    async fn services_cannot_write_to_the_audit_log_or_use_up_its_queue() {
         let (sender, mut queue) = queue();
         let forged = "audit: method=/machine.MachineService/Reboot roles=os:admin\n";
         let flood = forged.repeat(QUEUE / forged.len());
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chatty_service_has_the_console_for_a_few_lines_at_a_time() {
+    fn chatty_service_is_rate_limited_on_the_console() {
         let mut budget = Budget::default();
         let start = Instant::now();
         let said: Vec<Say> = (0..100).map(|_| budget.spend(start)).collect();
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_full_queue_counts_what_it_drops() {
+    async fn full_queue_counts_dropped_lines() {
         for length in [4, 100, 16 * 1024] {
             let (sender, mut queue) = queue();
             let most = QUEUE / (OVERHEAD + 1 + length);

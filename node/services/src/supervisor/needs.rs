@@ -40,7 +40,7 @@ mod tests {
     use crate::{ApiMode, trustd};
 
     #[test]
-    fn a_service_starts_when_everything_is_there_and_tells_what_is_not() {
+    fn missing_dependencies_and_conditions_of_a_service_are_listed() {
         let mut known = Known::default();
         let spec = ServiceSpec {
             depends_on: vec!["udevd".into()],

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ready_may_come_with_other_lines() {
+    fn ready_notification_may_have_other_lines() {
         assert!(says_ready(b"READY=1"));
         assert!(says_ready(b"STATUS=up\nREADY=1\n"));
         assert!(!says_ready(b"READY=10\nSTATUS=READY=1"));
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_socket_tells_who_is_ready() {
+    async fn notification_socket_identifies_the_ready_service() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.sock");
         let (sender, mut receiver) = mpsc::unbounded_channel();

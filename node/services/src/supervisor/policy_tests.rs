@@ -42,7 +42,7 @@ fn started() -> Vec<Event> {
 }
 
 #[test]
-fn it_is_up_only_after_it_says_so() {
+fn service_with_notification_is_up_only_after_it() {
     let (state, acts, _) = play(&[Event::Start, Event::DependenciesUp]);
     assert_eq!(
         (state, acts),
@@ -56,7 +56,7 @@ fn it_is_up_only_after_it_says_so() {
 }
 
 #[test]
-fn without_notification_it_is_up_at_once() {
+fn service_without_notification_is_up_at_once() {
     let limits = Limits {
         ready: None,
         ..LIMITS
@@ -69,7 +69,7 @@ fn without_notification_it_is_up_at_once() {
 }
 
 #[test]
-fn a_killed_service_comes_back_after_a_short_pause() {
+fn killed_service_restarts_after_a_short_pause() {
     let mut events = started();
     events.push(Event::Exited(Exit::Signal(9)));
     let (state, acts, now) = play(&events);
@@ -95,7 +95,7 @@ fn a_killed_service_comes_back_after_a_short_pause() {
 }
 
 #[test]
-fn the_pause_doubles_up_to_the_longest_and_is_forgiven() {
+fn restart_pause_doubles_to_a_limit_and_resets() {
     let pauses: Vec<_> = (1..=7)
         .map(|deaths| LIMITS.backoff.pause(deaths).as_millis())
         .collect();
@@ -131,7 +131,7 @@ fn the_pause_doubles_up_to_the_longest_and_is_forgiven() {
 }
 
 #[test]
-fn a_program_that_cannot_start_is_tried_again() {
+fn program_that_fails_to_start_is_retried() {
     let (state, acts, _) = play(&[
         Event::Start,
         Event::DependenciesUp,
@@ -145,7 +145,7 @@ fn a_program_that_cannot_start_is_tried_again() {
 }
 
 #[test]
-fn one_that_never_gets_ready_is_killed() {
+fn service_that_never_becomes_ready_is_killed() {
     let (state, _, now) = play(&[Event::Start, Event::DependenciesUp, Event::Spawned(PROCESS)]);
     assert_eq!(state.deadline(), Some(now + Duration::from_secs(60)));
     let (state, acts) = step(state, Event::Tick, now + Duration::from_secs(60), &LIMITS);
@@ -160,7 +160,7 @@ fn one_that_never_gets_ready_is_killed() {
 }
 
 #[test]
-fn stopping_asks_first_and_kills_later() {
+fn stop_sends_sigterm_first_and_sigkill_later() {
     let mut events = started();
     events.push(Event::Stop);
     let (state, acts, now) = play(&events);
@@ -173,7 +173,7 @@ fn stopping_asks_first_and_kills_later() {
 }
 
 #[test]
-fn a_restart_starts_it_after_it_ended() {
+fn restart_starts_the_service_after_it_ended() {
     let mut events = started();
     events.extend([Event::Restart, Event::Exited(Exit::Code(0))]);
     let (state, acts, _) = play(&events);
@@ -192,7 +192,7 @@ fn a_stop_overrules_a_restart_and_a_pause() {
 }
 
 #[test]
-fn a_stray_exit_or_ready_changes_nothing() {
+fn stray_events_do_not_change_a_finished_service() {
     for event in [
         Event::Ready(String::new()),
         Event::Exited(Exit::Code(0)),
@@ -205,7 +205,7 @@ fn a_stray_exit_or_ready_changes_nothing() {
 }
 
 #[test]
-fn what_is_not_to_come_back_rests_and_can_be_started_again() {
+fn service_without_restart_stays_finished_and_can_be_started() {
     let ended = |restart, event: &Event| {
         let limits = Limits { restart, ..LIMITS };
         let mut events = started();
@@ -237,7 +237,7 @@ fn what_is_not_to_come_back_rests_and_can_be_started_again() {
 }
 
 #[test]
-fn a_container_that_is_stopped_while_it_starts_is_waited_for() {
+fn stop_of_a_starting_container_waits_for_its_end() {
     let events = [
         Event::Start,
         Event::DependenciesUp,

@@ -161,7 +161,7 @@ async fn said(spec: &ServiceSpec, process: &Process, script: &str) -> [String; 2
 }
 
 #[tokio::test]
-async fn a_service_with_a_filter_has_no_more_than_its_capabilities() {
+async fn filtered_service_has_only_its_declared_capabilities() {
     let mut seen = Vec::new();
     for spec in filtered() {
         let (id, declared) = (spec.id.clone(), process(&spec).capabilities.bits());
@@ -195,7 +195,7 @@ async fn a_service_with_a_filter_has_no_more_than_its_capabilities() {
 }
 
 #[tokio::test]
-async fn what_a_filter_refuses_fails_and_all_else_works() {
+async fn filtered_system_calls_fail_and_all_others_work() {
     if !rustix::process::geteuid().is_root() {
         return skip("root, to confine a child");
     }
@@ -218,7 +218,7 @@ async fn what_a_filter_refuses_fails_and_all_else_works() {
 }
 
 #[tokio::test]
-async fn a_sandboxed_service_holds_nothing() {
+async fn sandboxed_service_has_no_capabilities_and_its_own_user() {
     let mut seen = Vec::new();
     for spec in sandboxed() {
         let id = spec.id.clone();
@@ -261,7 +261,7 @@ async fn a_sandboxed_service_holds_nothing() {
 }
 
 #[tokio::test]
-async fn a_sandboxed_service_has_a_sealed_root_and_only_what_was_declared_in_it() {
+async fn sandboxed_service_has_a_sealed_root_with_declared_paths_only() {
     for spec in sandboxed() {
         let id = spec.id.clone();
         let links = process(&spec).sandbox.unwrap().links;
@@ -302,7 +302,7 @@ async fn a_sandboxed_service_has_a_sealed_root_and_only_what_was_declared_in_it(
 }
 
 #[tokio::test]
-async fn udevd_sees_devices_and_its_database_and_no_data_of_the_node() {
+async fn udevd_sees_devices_and_its_database_but_no_node_data() {
     if !rustix::process::geteuid().is_root() {
         return skip("root, to confine a child");
     }

@@ -169,8 +169,8 @@ fn memory() -> u64 {
 }
 
 #[test]
-fn a_thousand_restarts_leave_nothing_behind() {
-    alone("a_thousand_restarts_leave_nothing_behind", async || {
+fn thousand_restarts_leak_no_resources() {
+    alone("thousand_restarts_leak_no_resources", async || {
         let world = world(sys::reap);
         let starts = world.directory.path().join("starts");
         let script = format!("echo >> {}", starts.display());
@@ -201,9 +201,8 @@ fn a_thousand_restarts_leave_nothing_behind() {
 }
 
 #[test]
-fn a_service_that_cannot_be_started_for_want_of_descriptors_says_so_and_comes_up_later() {
-    let name =
-        "a_service_that_cannot_be_started_for_want_of_descriptors_says_so_and_comes_up_later";
+fn descriptor_exhaustion_delays_a_service_start_and_is_reported() {
+    let name = "descriptor_exhaustion_delays_a_service_start_and_is_reported";
     alone(name, async || {
         let world = world(sys::reap);
         let limit = getrlimit(Resource::Nofile);
@@ -228,8 +227,8 @@ fn a_service_that_cannot_be_started_for_want_of_descriptors_says_so_and_comes_up
 }
 
 #[test]
-fn a_start_that_fails_leaves_no_child() {
-    alone("a_start_that_fails_leaves_no_child", async || {
+fn failed_start_leaves_no_child_process() {
+    alone("failed_start_leaves_no_child_process", async || {
         let world = world(|| Ok(None));
         let spec = service(&["/bin/sleep", "1000"]);
         let Runner::Process(process) = &spec.runner else {
@@ -268,8 +267,8 @@ fn a_start_that_fails_leaves_no_child() {
 }
 
 #[test]
-fn a_tool_that_does_not_end_is_killed_and_one_that_fails_says_why() {
-    let name = "a_tool_that_does_not_end_is_killed_and_one_that_fails_says_why";
+fn hung_tool_is_killed_and_a_failing_tool_reports_the_reason() {
+    let name = "hung_tool_is_killed_and_a_failing_tool_reports_the_reason";
     alone(name, async || {
         let world = world(sys::reap);
         let tool = |program| Tool {
@@ -301,8 +300,8 @@ fn a_tool_that_does_not_end_is_killed_and_one_that_fails_says_why() {
 }
 
 #[test]
-fn a_supervisor_that_breaks_off_is_noticed_and_nobody_waits_for_it() {
-    let name = "a_supervisor_that_breaks_off_is_noticed_and_nobody_waits_for_it";
+fn crashed_supervisor_is_noticed_and_blocks_no_caller() {
+    let name = "crashed_supervisor_is_noticed_and_blocks_no_caller";
     alone(name, async || {
         panics::install_hook();
         let world = world(|| panic!("a bug"));

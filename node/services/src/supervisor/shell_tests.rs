@@ -33,7 +33,7 @@ fn serve(socket: PathBuf) -> JoinHandle<()> {
 }
 
 #[tokio::test]
-async fn one_that_does_not_answer_is_told_and_waited_for() {
+async fn unresponsive_service_is_reported_and_not_restarted_without_a_limit() {
     let world = world();
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("sock");
@@ -65,7 +65,7 @@ async fn one_that_does_not_answer_is_told_and_waited_for() {
 }
 
 #[tokio::test]
-async fn one_that_goes_on_not_answering_starts_anew() {
+async fn unresponsive_service_restarts_after_its_failure_limit() {
     let world = world();
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("sock");

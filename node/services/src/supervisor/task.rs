@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_task_that_fails_or_panics_starts_anew_and_ends_when_it_is_told_to() {
+    async fn failed_or_panicked_task_restarts_and_stops_on_request() {
         let world = world();
         let starts = Arc::new(AtomicU32::new(0));
         let counted = starts.clone();

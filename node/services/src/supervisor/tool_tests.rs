@@ -11,7 +11,7 @@ use crate::supervisor::handover;
 use crate::{REGISTRYD, SystemCalls, tool};
 
 #[tokio::test]
-async fn a_tool_that_says_much_is_quoted_with_its_last_words() {
+async fn long_tool_output_is_quoted_from_its_end() {
     let much = "Phase 1 - find and verify superblock...\n".repeat(10_000);
     let words = read(format!("{much}fatal error: no memory").as_bytes()).await;
     assert!(words.starts_with("... "), "{words}");
@@ -104,7 +104,7 @@ fn of_root() -> bool {
 }
 
 #[tokio::test]
-async fn a_tool_has_its_own_user_root_and_network_and_no_capability_beside_the_declared() {
+async fn tool_has_its_own_user_root_network_and_declared_capabilities_only() {
     if !of_root() {
         return;
     }
@@ -165,7 +165,7 @@ async fn a_tool_has_its_own_user_root_and_network_and_no_capability_beside_the_d
 }
 
 #[tokio::test]
-async fn a_tool_that_is_taken_over_reaches_no_other_file_and_nobody() {
+async fn compromised_tool_reaches_no_other_file_process_or_socket() {
     if !of_root() {
         return;
     }
@@ -255,7 +255,7 @@ async fn file_systems_are_made_and_repaired_in_the_sandbox() {
 }
 
 #[tokio::test]
-async fn a_loader_of_modules_sees_what_it_loads_and_no_data() {
+async fn module_loader_sees_modules_and_no_node_data() {
     if !of_root() {
         return;
     }

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_is_made_only_where_it_cannot_be_already() {
+    fn volume_is_created_only_where_it_cannot_exist_already() {
         let none = [seen("vda", &[]), seen("vdb", &[])];
         assert_eq!(disk_of("u-data", None, &none), Ok(None));
         let one = [seen("vda", &[]), seen("vdb", &[ONE]), broken("vdc")];
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_forgotten_with_the_config() {
+    fn remembered_partition_ids_are_dropped_with_the_config() {
         let state = tempfile::tempdir().unwrap();
         let known = |volume| id(state.path(), volume);
         assert_eq!(known("u-data"), None);

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_is_mounted_when_its_own_device_is() {
+    fn volume_counts_as_mounted_only_from_its_own_device() {
         let volumes = wanted(&sample::kind(
             "UserVolumeConfig\nname: data\nprovisioning: {diskSelector: {match: '!system_disk'}}\n\
              ---\napiVersion: v1alpha1\nkind: UserVolumeConfig\nname: scratch\nvolumeType: directory",

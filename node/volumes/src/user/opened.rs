@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_a_volume_that_was_not_opened_yet_is_kept() {
+    fn config_must_keep_a_key_of_an_unopened_volume() {
         let (none, before) = (OpenedVolumes::default(), with(BOTH));
         let check = |next: &Document| none.check(Some(&before), next);
         check(&before).unwrap();
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_in_its_slot_is_kept_whatever_the_config_wishes() {
+    fn config_must_keep_a_key_that_is_in_its_slot() {
         let (opened, before) = (OpenedVolumes::default(), with(BOTH));
         // Only the first key is in its slot.
         opened.remember("u-data", keys("{static: {passphrase: a}}"));

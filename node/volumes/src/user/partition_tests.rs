@@ -35,7 +35,7 @@ fn refusal(disk: &mut Cursor<Vec<u8>>, wish: &Wish<'_>) -> String {
 }
 
 #[test]
-fn an_empty_disk_gets_a_table_and_partitions_are_found_again() {
+fn empty_disk_gets_a_table_and_its_partitions_are_found_again() {
     for sector in [512, 4096] {
         let mut disk = empty();
         let first = Plan::on(&mut disk, sector, &wish("u-a")).unwrap();
@@ -54,7 +54,7 @@ fn an_empty_disk_gets_a_table_and_partitions_are_found_again() {
 }
 
 #[test]
-fn what_lay_where_a_partition_is_made_is_gone_and_nothing_else() {
+fn new_partition_erases_old_signatures_in_its_own_range_only() {
     let mut disk = empty();
     make(&mut disk, &wish("u-a"));
     disk.get_mut()[usize::try_from(2 * MIB).unwrap()] = 7;
@@ -65,7 +65,7 @@ fn what_lay_where_a_partition_is_made_is_gone_and_nothing_else() {
 }
 
 #[test]
-fn sizes_are_kept_to() {
+fn partition_size_limits_are_enforced() {
     let mut disk = empty();
     let half = Wish {
         most: Some(MaxSize::Percent(50)),
@@ -111,7 +111,7 @@ fn sizes_are_kept_to() {
 }
 
 #[test]
-fn a_disk_that_holds_something_is_left_alone() {
+fn disk_with_content_is_refused() {
     // XFS, ext4, btrfs, an array member at the end, an MBR table.
     let contents: [(usize, &[u8]); 6] = [
         (0, b"XFSB"),
@@ -134,7 +134,7 @@ fn a_disk_that_holds_something_is_left_alone() {
 }
 
 #[test]
-fn a_partition_is_looked_for_on_disks_of_every_kind() {
+fn partition_is_searched_on_disks_of_every_kind() {
     let found = |disk: &mut Cursor<Vec<u8>>| ids(disk, "u-a").unwrap();
     let mut disk = empty();
     assert!(found(&mut disk).is_empty(), "empty");
@@ -163,7 +163,7 @@ fn a_partition_is_looked_for_on_disks_of_every_kind() {
 }
 
 #[test]
-fn zeros_are_zeros_as_far_as_asked() {
+fn zero_check_covers_the_requested_range() {
     let mut disk = Cursor::new(vec![0; (1 << 20) + 9]);
     assert!(is_zero(&mut disk, 0, u64::MAX).unwrap());
     assert!(is_zero(&mut Cursor::new(vec![]), 0, 1).unwrap());
@@ -174,7 +174,7 @@ fn zeros_are_zeros_as_far_as_asked() {
 }
 
 #[test]
-fn a_file_system_made_over_a_table_is_left_alone() {
+fn file_system_written_over_a_table_is_refused() {
     let mut disk = empty();
     make(&mut disk, &wish("u-a"));
     // mke2fs clears the first two sectors and writes its own; the copy at the end stays.
@@ -208,7 +208,7 @@ impl Seek for Cut {
 }
 
 #[test]
-fn a_power_cut_at_any_write_is_carried_on() {
+fn partitioning_resumes_after_a_power_cut_at_any_write() {
     let small = Wish {
         least: MIB,
         most: Some(MaxSize::Bytes(MIB)),

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_empty_or_was_swapped_to_gets_a_header() {
+    fn only_empty_or_former_swap_partitions_get_a_swap_header() {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), vec![0; 1 << 20]).unwrap();
         let area = || {

@@ -99,7 +99,7 @@ fn marked(label: &str) -> (tempfile::NamedTempFile, File) {
 }
 
 #[test]
-fn an_empty_disk_is_taken_and_found_again_by_whatever_name() {
+fn empty_disk_is_claimed_and_found_again_under_any_name() {
     let disks = Disks::new();
     disks.add("a", 200 * MIB);
     let foreign = disks.add("b", LENGTH);
@@ -171,7 +171,7 @@ fn an_encrypted_disk_is_found_by_the_label_of_its_header() {
 }
 
 #[test]
-fn of_two_disks_with_its_label_neither_is_used() {
+fn two_disks_with_the_same_label_are_both_refused() {
     let disks = Disks::new();
     for name in ["a", "b"] {
         mark(disks.add(name, LENGTH), "u-data").unwrap();
@@ -181,7 +181,7 @@ fn of_two_disks_with_its_label_neither_is_used() {
 }
 
 #[test]
-fn a_disk_that_holds_something_is_left_alone() {
+fn disk_with_content_is_refused() {
     let end = usize::try_from(LENGTH).unwrap();
     // XFS without a label, ext4, btrfs, LVM, array members at the end, MBR and GPT tables, LUKS version 1.
     let contents: [(usize, &[u8]); 9] = [
@@ -213,7 +213,7 @@ fn a_disk_that_holds_something_is_left_alone() {
 }
 
 #[test]
-fn hostile_labels_are_quoted_and_are_no_volumes() {
+fn hostile_labels_are_quoted_and_match_no_volume() {
     let (_named, file) = marked("u-\x1b[2J\n\u{202e}");
     let why = check_empty(&file, LENGTH, LENGTH).unwrap_err().to_string();
     assert!(!why.contains(char::is_control), "{why:?}");
@@ -227,7 +227,7 @@ fn hostile_labels_are_quoted_and_are_no_volumes() {
 }
 
 #[test]
-fn a_marked_disk_is_still_to_be_made_and_has_no_partitions() {
+fn claimed_disk_is_unformatted_and_has_no_partitions() {
     let (named, mut file) = marked("u-data");
     let found = Signature::of(&file).unwrap().unwrap();
     assert!(found.is_of("u-data", None) && !found.is_of("u-other", None));
@@ -243,7 +243,7 @@ fn a_marked_disk_is_still_to_be_made_and_has_no_partitions() {
 }
 
 #[test]
-fn a_file_system_is_known_by_its_label_and_id() {
+fn file_system_is_identified_by_label_and_uuid() {
     let program = "/sbin/mkfs.xfs";
     if !Path::new(program).exists() {
         skip("xfsprogs");
@@ -290,7 +290,7 @@ impl Device for Cut<'_> {
 }
 
 #[test]
-fn a_power_cut_while_a_disk_is_encrypted_leaves_it_known() {
+fn disk_stays_identifiable_after_a_power_cut_during_encryption() {
     let encrypt = |device: &Cut<'_>| -> Result<(), LuksError> {
         let (mut luks, key) = Luks::new(64, 512)?;
         luks.set_label(&encryption::mapping("u-data"))?;
@@ -329,7 +329,7 @@ fn a_power_cut_while_a_disk_is_encrypted_leaves_it_known() {
 }
 
 #[test]
-fn a_damaged_header_may_be_anyones() {
+fn damaged_luks_header_is_an_error() {
     let (_named, file) = marked("u-data");
     encrypted(&file, "luks2-u-data");
     let found = Signature::of(&file).unwrap();

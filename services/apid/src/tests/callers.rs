@@ -14,7 +14,7 @@ const MEMORY: &str = "/machine.MachineService/Memory";
 const REBOOT: &str = "/machine.MachineService/Reboot";
 
 #[tokio::test]
-async fn machined_gets_the_callers_certificate_through_any_node_and_no_other() {
+async fn machined_gets_only_the_certificate_of_the_caller_through_any_node() {
     let cluster = Cluster::new();
     let (a, b) = (
         node(&cluster, "a", Manner::Answer(1)).await,
@@ -35,7 +35,7 @@ async fn machined_gets_the_callers_certificate_through_any_node_and_no_other() {
 }
 
 #[tokio::test]
-async fn machined_is_told_who_asks_in_the_words_of_the_audit_log_and_of_readers_calls_nothing() {
+async fn machined_gets_the_audit_identity_of_callers_except_for_read_calls() {
     let cluster = Cluster::new();
     let (a, b) = (
         node(&cluster, "a", Manner::Answer(1)).await,
@@ -68,7 +68,7 @@ async fn machined_is_told_who_asks_in_the_words_of_the_audit_log_and_of_readers_
 }
 
 #[tokio::test]
-async fn calls_that_are_refused_again_and_again_share_a_line() {
+async fn repeatedly_refused_calls_share_an_audit_line() {
     let cluster = Cluster::new();
     let a = node(&cluster, "a", Manner::Answer(1)).await;
     let reader = cluster.client(&a, &["os:reader"]).await;
@@ -100,7 +100,7 @@ async fn calls_that_are_refused_again_and_again_share_a_line() {
 }
 
 #[tokio::test]
-async fn certificates_that_are_made_up_have_no_lines_of_their_own() {
+async fn forged_certificates_get_no_audit_lines_of_their_own() {
     let cluster = Cluster::new();
     let a = node(&cluster, "a", Manner::Answer(1)).await;
     let another = cluster.client(&a, &["os:impersonator"]).await;
@@ -123,7 +123,7 @@ async fn certificates_that_are_made_up_have_no_lines_of_their_own() {
 }
 
 #[tokio::test]
-async fn calls_beyond_the_quota_share_a_line_and_what_is_no_call_asked_nobody() {
+async fn calls_over_the_quota_share_an_audit_line_and_invalid_calls_reach_no_node() {
     let cluster = Cluster::new();
     let none = Setup {
         calls: (1, 1, 0),

@@ -62,7 +62,7 @@ fn chunks() -> impl Strategy<Value = Vec<Vec<u8>>> {
 }
 
 #[test]
-fn frames_of_any_bytes_end_and_give_their_memory_back() {
+fn frames_of_arbitrary_bytes_end_and_release_their_memory() {
     let runtime = runtime();
     let run = |chunks: Vec<Vec<u8>>| {
         let quota = Quota::new(100, 100, 0);
@@ -89,7 +89,7 @@ fn frames_of_any_bytes_end_and_give_their_memory_back() {
 }
 
 #[test]
-fn what_is_labelled_can_be_read_and_names_its_node() {
+fn labelled_replies_of_arbitrary_bytes_decode_and_name_their_node() {
     let run = |reply: Vec<u8>| {
         if api::HostnameResponse::decode(reply.as_slice()).is_ok()
             && let Some(labelled) = merge::labelled_reply(&reply, &merge::label_of("a"))
@@ -140,7 +140,7 @@ fn headers(pairs: &[(&'static str, Vec<u8>)]) -> HeaderMap {
 }
 
 #[test]
-fn metadata_of_any_bytes_names_hosts_or_is_refused() {
+fn metadata_of_arbitrary_bytes_names_hosts_or_is_refused() {
     let run = |pairs: Pairs| {
         let targets = match targets::of(&headers(&pairs), MEMORY, false) {
             Ok(targets::Targets::One(node)) => vec![node],
@@ -161,7 +161,7 @@ fn metadata_of_any_bytes_names_hosts_or_is_refused() {
 }
 
 #[test]
-fn a_call_with_any_metadata_and_bytes_is_answered_or_cut_off_and_leaves_nothing() {
+fn arbitrary_calls_are_answered_or_cut_off_and_leak_nothing() {
     let runtime = runtime();
     let (cluster, node) = runtime.block_on(async {
         let cluster = Cluster::new();
@@ -183,7 +183,7 @@ fn a_call_with_any_metadata_and_bytes_is_answered_or_cut_off_and_leaves_nothing(
 }
 
 #[test]
-fn a_node_that_answers_any_bytes_harms_no_other() {
+fn node_with_arbitrary_answers_does_not_affect_other_nodes() {
     let runtime = runtime();
     let (cluster, entry, liar) = runtime.block_on(async {
         let cluster = Cluster::new();

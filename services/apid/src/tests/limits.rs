@@ -59,7 +59,7 @@ async fn is_served(cluster: &Cluster, node: &Node, own: u8) {
 }
 
 #[tokio::test]
-async fn a_flood_of_strangers_keeps_nobody_out() {
+async fn flood_of_unauthenticated_connections_blocks_no_client() {
     for maintenance in [false, true] {
         let cluster = Cluster::new();
         let setup = Setup {
@@ -84,7 +84,7 @@ async fn a_flood_of_strangers_keeps_nobody_out() {
 }
 
 #[tokio::test]
-async fn a_flood_of_known_callers_leaves_room_for_others() {
+async fn flood_of_one_certificate_leaves_room_for_others() {
     let cluster = Cluster::new();
     let setup = Setup {
         bounds: FEW,
@@ -132,7 +132,7 @@ async fn a_flood_of_known_callers_leaves_room_for_others() {
 }
 
 #[tokio::test]
-async fn a_reader_with_many_addresses_leaves_room_for_admins() {
+async fn reader_with_many_addresses_leaves_room_for_admins() {
     let cluster = Cluster::new();
     let setup = Setup {
         bounds: Bounds {
@@ -223,7 +223,7 @@ async fn hostile_requests_that_do_not_end_leave_room_for_configs() {
 }
 
 #[tokio::test]
-async fn too_much_metadata_is_refused_and_so_is_a_message_too_long() {
+async fn oversized_metadata_and_messages_are_refused() {
     let cluster = Cluster::new();
     let node = cluster.node(Setup::default()).await;
     let client = cluster.client(&node, &["os:reader"]).await;
@@ -281,7 +281,7 @@ fn long(length: usize) -> Manner {
 }
 
 #[tokio::test]
-async fn an_answer_that_nobody_reads_counts_until_it_is_sent() {
+async fn unread_answer_counts_against_the_quota_until_sent() {
     let cluster = Cluster::new();
     let node = cluster.node(Setup::default()).await;
     let client = cluster.client(&node, &["os:reader"]).await;
@@ -312,7 +312,7 @@ async fn an_answer_that_nobody_reads_counts_until_it_is_sent() {
 }
 
 #[tokio::test]
-async fn long_answers_are_merged_as_far_as_the_memory_goes() {
+async fn long_answers_are_merged_up_to_the_memory_quota() {
     let cluster = Cluster::new();
     let node = cluster.node(Setup::default()).await;
     let client = cluster.client(&node, &["os:reader"]).await;

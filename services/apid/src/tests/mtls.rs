@@ -65,7 +65,7 @@ fn with(pairs: &[(&'static str, &str)]) -> Request<()> {
 }
 
 #[tokio::test]
-async fn a_call_through_mtls_is_answered_with_the_certificates_roles() {
+async fn mtls_call_has_the_roles_of_the_certificate() {
     let world = world(false).await;
     let mut reader = world.with_roles(&["os:reader", "unknown"]).await;
     // machined gets the roles of the certificate, whatever the caller claims.
@@ -87,7 +87,7 @@ async fn a_call_through_mtls_is_answered_with_the_certificates_roles() {
 }
 
 #[tokio::test]
-async fn roles_decide_before_machined_hears_of_it() {
+async fn roles_are_checked_before_machined_gets_the_call() {
     let world = world(false).await;
     let config = || api::ApplyConfigurationRequest {
         data: vec![7; 100_000],
@@ -112,7 +112,7 @@ async fn roles_decide_before_machined_hears_of_it() {
 }
 
 #[tokio::test]
-async fn an_impersonator_speaks_for_others() {
+async fn impersonator_has_the_forwarded_roles_only() {
     let world = world(false).await;
     let mut apid = world.with_roles(&["os:impersonator"]).await;
     let reply = apid
@@ -128,7 +128,7 @@ async fn an_impersonator_speaks_for_others() {
 }
 
 #[tokio::test]
-async fn what_another_node_hands_on_is_not_handed_on_again() {
+async fn forwarded_call_is_not_forwarded_again() {
     let world = world(false).await;
     let mut apid = world.with_roles(&["os:impersonator"]).await;
     let again = with(&[("talos-role", "os:operator"), ("node", "192.0.2.9")]);
@@ -141,7 +141,7 @@ async fn what_another_node_hands_on_is_not_handed_on_again() {
 }
 
 #[tokio::test]
-async fn strangers_do_not_come_in() {
+async fn clients_without_an_accepted_certificate_are_refused() {
     let world = world(false).await;
     let stranger = new_ca()
         .client(&["os:admin"], SystemTime::now(), NODE_LIFETIME)
@@ -166,7 +166,7 @@ async fn strangers_do_not_come_in() {
 }
 
 #[tokio::test]
-async fn maintenance_lets_anybody_read_and_bring_a_config() {
+async fn maintenance_mode_allows_anonymous_reads_and_apply_config() {
     let world = world(true).await;
     let mut anybody = client(world.node.address, tls(None, None)).await;
     // Routing is off: the metadata is ignored.

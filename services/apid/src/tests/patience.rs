@@ -21,7 +21,7 @@ const MEMORY: &str = "/machine.MachineService/Memory";
 const DMESG: &str = "/machine.MachineService/Dmesg";
 
 #[tokio::test]
-async fn nodes_that_say_nothing_keep_none_behind_them_waiting() {
+async fn silent_nodes_do_not_delay_later_nodes() {
     let cluster = Cluster::new();
     let entry = node(&cluster, "entry", Manner::Answer(1)).await;
     let good = node(&cluster, "good", Manner::Answer(2)).await;
@@ -42,7 +42,7 @@ async fn nodes_that_say_nothing_keep_none_behind_them_waiting() {
 }
 
 #[tokio::test]
-async fn this_node_answers_before_those_that_cannot_be_connected_to() {
+async fn own_answer_does_not_wait_for_unreachable_nodes() {
     let cluster = Cluster::new();
     let entry = node(&cluster, "entry", Manner::Answer(1)).await;
     // Accepts connections but does not speak TLS.
@@ -78,7 +78,7 @@ async fn detour(address: SocketAddr, may_go_on: watch::Receiver<bool>) -> Socket
 }
 
 #[tokio::test]
-async fn a_caller_who_does_not_read_keeps_no_other_from_a_node() {
+async fn slow_reader_does_not_block_other_callers_of_a_node() {
     let cluster = Cluster::new();
     let line = data(&[b'x'; 1000]).into();
     let entry = node(&cluster, "entry", Manner::Endless(line)).await;
@@ -104,7 +104,7 @@ async fn a_caller_who_does_not_read_keeps_no_other_from_a_node() {
 }
 
 #[tokio::test]
-async fn a_stream_that_does_not_begin_fails_by_itself() {
+async fn stream_that_does_not_begin_fails_alone() {
     let cluster = Cluster::new();
     let setup = Setup {
         name: "entry",
@@ -130,7 +130,7 @@ async fn a_stream_that_does_not_begin_fails_by_itself() {
 }
 
 #[tokio::test]
-async fn streams_end_with_the_certificate_that_they_were_begun_with() {
+async fn streams_end_when_their_certificate_is_no_longer_accepted() {
     let cluster = Cluster::new();
     let a = node(&cluster, "a", Manner::Silent).await;
     let b = node(&cluster, "b", Manner::Silent).await;

@@ -46,7 +46,7 @@ fn heard(node: &Node, before: &mut usize) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn every_method_with_every_role() {
+async fn every_method_is_allowed_or_refused_by_role() {
     let cluster = Cluster::new();
     let node = cluster.node(Setup::default()).await;
     let mut before = 0;
@@ -90,7 +90,7 @@ async fn every_method_with_every_role() {
 }
 
 #[tokio::test]
-async fn every_method_in_maintenance() {
+async fn every_method_is_allowed_or_refused_in_maintenance_mode() {
     let cluster = Cluster::new();
     let setup = Setup {
         maintenance: true,
@@ -149,7 +149,7 @@ fn with_usages(
 }
 
 #[tokio::test]
-async fn no_method_for_a_certificate_with_a_fault() {
+async fn faulty_certificate_is_refused_for_every_method() {
     use ExtendedKeyUsagePurpose::{Any, ClientAuth, CodeSigning, ServerAuth};
     let cluster = Cluster::new();
     let node = cluster.node(Setup::default()).await;

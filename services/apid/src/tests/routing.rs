@@ -57,7 +57,7 @@ pub(super) fn rows(reply: &api::MemoryResponse) -> Vec<(String, Result<u64, Code
 }
 
 #[tokio::test]
-async fn one_node_is_asked_through_another_in_the_callers_name() {
+async fn call_is_forwarded_with_the_roles_of_the_caller() {
     let cluster = Cluster::new();
     let (a, b) = (
         node(&cluster, "a", Manner::Answer(1)).await,
@@ -95,7 +95,7 @@ async fn one_node_is_asked_through_another_in_the_callers_name() {
 }
 
 #[tokio::test]
-async fn two_nodes_at_one_value_and_odd_names_are_refused() {
+async fn several_single_targets_and_invalid_names_are_refused() {
     let cluster = Cluster::new();
     let a = node(&cluster, "a", Manner::Answer(1)).await;
     let reader = cluster.client(&a, &["os:reader"]).await;
@@ -119,7 +119,7 @@ async fn two_nodes_at_one_value_and_odd_names_are_refused() {
 }
 
 #[tokio::test]
-async fn a_worker_answers_for_itself_and_forwards_nothing() {
+async fn worker_answers_for_itself_and_forwards_no_calls() {
     let cluster = Cluster::new();
     let setup = Setup {
         name: "worker",
@@ -146,7 +146,7 @@ async fn a_worker_answers_for_itself_and_forwards_nothing() {
 }
 
 #[tokio::test]
-async fn dead_slow_and_lying_nodes_cost_their_own_rows() {
+async fn dead_slow_and_misbehaving_nodes_fail_only_their_own_rows() {
     let cluster = Cluster::new();
     let entry = node(&cluster, "entry", Manner::Answer(1)).await;
     let good = node(&cluster, "good", Manner::Answer(2)).await;
@@ -223,7 +223,7 @@ async fn dead_slow_and_lying_nodes_cost_their_own_rows() {
 }
 
 #[tokio::test]
-async fn streams_are_merged_with_labels_and_fail_one_by_one() {
+async fn streams_are_merged_with_labels_and_fail_independently() {
     let cluster = Cluster::new();
     let entry = node(&cluster, "entry", Manner::Answer(1)).await;
     let good = node(&cluster, "good", Manner::Answer(2)).await;
@@ -263,7 +263,7 @@ async fn streams_are_merged_with_labels_and_fail_one_by_one() {
 }
 
 #[tokio::test]
-async fn who_hangs_up_leaves_no_stream_behind() {
+async fn client_hang_up_ends_its_streams_on_every_node() {
     let cluster = Cluster::new();
     let endless = || Manner::Endless(data(&[b'x'; 1000]).into());
     let entry = node(&cluster, "entry", endless()).await;
@@ -286,7 +286,7 @@ async fn who_hangs_up_leaves_no_stream_behind() {
 }
 
 #[tokio::test]
-async fn a_node_of_another_authority_or_name_gets_no_call() {
+async fn node_of_another_authority_or_name_gets_no_call() {
     let cluster = Cluster::new();
     let entry = node(&cluster, "entry", Manner::Answer(1)).await;
     let stranger = Cluster::new();
@@ -308,7 +308,7 @@ async fn a_node_of_another_authority_or_name_gets_no_call() {
 }
 
 #[tokio::test]
-async fn connections_to_nodes_are_shared_and_made_anew_with_a_new_certificate() {
+async fn node_connections_are_shared_and_reopened_with_a_new_certificate() {
     let cluster = Cluster::new();
     let a = node(&cluster, "a", Manner::Answer(1)).await;
     let b = node(&cluster, "b", Manner::Answer(2)).await;
@@ -333,7 +333,7 @@ async fn connections_to_nodes_are_shared_and_made_anew_with_a_new_certificate() 
 }
 
 #[tokio::test]
-async fn a_stream_of_requests_goes_to_one_node_and_to_no_more() {
+async fn request_stream_goes_to_exactly_one_node() {
     let cluster = Cluster::new();
     let a = node(&cluster, "a", Manner::Answer(1)).await;
     let b = node(&cluster, "b", Manner::Answer(2)).await;
@@ -356,7 +356,7 @@ async fn a_stream_of_requests_goes_to_one_node_and_to_no_more() {
 }
 
 #[tokio::test]
-async fn what_changes_a_node_is_in_the_audit_log_and_what_is_sent_is_not() {
+async fn changing_calls_are_audited_without_their_content() {
     let cluster = Cluster::new();
     let a = node(&cluster, "a", Manner::Answer(1)).await;
     let b = node(&cluster, "b", Manner::Answer(2)).await;

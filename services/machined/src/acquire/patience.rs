@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_late_volume_is_found_and_a_missing_one_is_given_up() {
+    async fn late_volume_is_found_and_a_missing_volume_times_out() {
         let (found, said) = looked(&[Ok(Some(1))]).await;
         assert_eq!((found, said.len()), (Ok(Some(1)), 0));
         let (found, said) = looked(&[Ok(None), Err("no medium"), Ok(Some(2))]).await;
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_look_that_breaks_off_is_one_that_failed() {
+    async fn panicking_volume_search_is_a_failure() {
         let find = || -> Result<Option<u8>, String> { panic!("no disk") };
         let found = look_after(&[], "file on volume V", find, |_| {}).await;
         assert_eq!(found, Err("reading it failed".to_owned()));

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn placeholders_are_filled() {
+    fn url_placeholders_are_replaced() {
         for (template, expected) in [
             ("http://a/${UUID}/${serial}", "http://a/4c4c4544-0001/S1"),
             (
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_stays_in_its_place() {
+    fn placeholder_values_are_escaped_for_their_url_part() {
         let facts = Facts {
             uuid: "a&b#c".to_owned(),
             serial: "To be filled/by O.E.M.?".to_owned(),
@@ -254,7 +254,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn hostile_values_stay_in_their_places(value in any::<String>(), after in "[a-z]{1,5}") {
+        fn hostile_values_stay_in_their_url_part(value in any::<String>(), after in "[a-z]{1,5}") {
             let facts = Facts { serial: value.clone(), ..facts() };
             let template = format!("http://a/x/${{serial}}/{after}?s=${{serial}}&{after}=1");
             let url: http::Uri = fill(&template, &facts).parse().unwrap();
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_secret_is_not_told_of_a_url_that_is_none() {
+    fn errors_for_invalid_urls_hide_possible_secrets() {
         for url in [
             "http:///c?token=secret",
             "http://?token=secret",
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_sent_and_told_to_nobody() {
+    fn request_headers_are_sent_and_never_shown() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/a", listener.local_addr().unwrap());
         let asked = std::thread::spawn(move || {
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_secret_is_not_shown() {
+    fn shown_url_has_no_user_query_or_fragment() {
         for (url, expected) in [
             ("https://u:p@h:1/a/b?token=s#f", "https://h:1/a/b"),
             ("http://h", "http://h"),
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_asked() {
+    fn config_is_fetched_from_a_server() {
         let url = server("HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\ntext");
         assert_eq!(get(&url).unwrap(), b"text");
         let url = server("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n");

@@ -146,7 +146,7 @@ mod tests {
     const TREE: &str = "sys/firmware/devicetree/base/compatible";
 
     #[test]
-    fn a_lockup_is_a_panic_only_where_no_hypervisor_takes_time_away() {
+    fn lockup_panics_only_on_bare_metal() {
         let flags = |flags: &str| format!("processor\t: 0\nflags\t\t: fpu {flags} sse2\n");
         for virtual_machine in [
             &[("proc/cpuinfo", &*flags("hypervisor"))][..],
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn both_detectors_are_set_and_the_reason_is_told() {
+    fn both_lockup_detectors_are_set_and_the_reason_is_logged() {
         let set = |choice: &Choice| {
             let all = choice.settings();
             all.map(|one| format!("{}={}", one.key, one.value))

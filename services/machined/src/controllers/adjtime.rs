@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn this_machines_clock_is_shown() {
+    async fn clock_state_of_the_test_machine_is_shown() {
         let store = Store::new();
         let mut runtime = Runtime::new(store.clone());
         runtime.add(Adjtime).unwrap();

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_node_without_a_config_serves_readers_alone_and_says_where() {
+    async fn node_without_a_config_serves_readers_only_and_shows_its_addresses() {
         let store = Store::new();
         let mut runtime = Runtime::new(store.clone());
         runtime.add(ApiServices).unwrap();

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_package_of_every_bill_is_an_item() {
+    async fn every_package_of_every_bill_of_materials_is_an_item() {
         let of_extension = BILL.replace("time", "tool");
         let store = shown(&[
             ("usr/share/spdx/corten.spdx.json", BILL),
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_broken_bill_takes_nothing_from_the_others() {
+    async fn broken_bill_of_materials_does_not_hide_the_others() {
         let store = shown(&[
             ("usr/local/share/spdx/a.json", "{\"packages\": [{}"),
             ("usr/local/share/spdx/b.json", BILL),

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_text_as_given_and_who_the_node_is() {
+    async fn config_text_machine_type_and_cluster_are_shown() {
         for cluster in [
             "cluster:\n  id: some\n  clusterName: one\n  controlPlane: {endpoint: 'https://10.0.0.1:6443'}\n",
             "---\napiVersion: v1alpha1\nkind: KubeClusterConfig\nclusterName: one\nendpoint: https://10.0.0.1:6443\n\

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn parts_and_changes_are_shown_and_go_with_the_config() {
+    async fn containerd_parts_and_overrides_are_shown_and_removed_with_the_config() {
         let store = Store::new();
         let config = watch::Sender::new(None);
         let mut runtime = Runtime::new(store.clone());

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn devices_are_known_once_udevd_is_up() {
+    async fn devices_are_ready_once_udevd_is_healthy() {
         let udevd = |healthy| {
             let service = Service {
                 running: true,

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_services_are_given_follows_the_config() {
+    async fn service_environment_follows_the_config() {
         let store = Store::new();
         let cmdline = KernelCmdline {
             cmdline: "talos.environment=B=2".to_owned(),

@@ -144,7 +144,7 @@ async fn listener() -> TcpListener {
 }
 
 #[tokio::test]
-async fn a_sink_that_comes_late_has_all_of_this_boot() {
+async fn late_event_sink_gets_every_event_of_this_boot() {
     let (world, listener) = (World::new(), listener().await);
     world.publish(0..3);
     let endpoint = world.send_to(&listener);
@@ -162,7 +162,7 @@ async fn a_sink_that_comes_late_has_all_of_this_boot() {
 }
 
 #[tokio::test]
-async fn what_a_sink_refuses_is_sent_again() {
+async fn refused_event_is_sent_again() {
     let (world, listener) = (World::new(), listener().await);
     world.send_to(&listener);
     let sink = Sink::serve(listener, |call| match call {
@@ -175,7 +175,7 @@ async fn what_a_sink_refuses_is_sent_again() {
 }
 
 #[tokio::test]
-async fn another_sink_goes_on_where_the_first_was() {
+async fn new_event_sink_continues_after_the_old_one() {
     let (world, first, second) = (World::new(), listener().await, listener().await);
     world.send_to(&first);
     let first = Sink::serve(first, |call| match call {
@@ -198,7 +198,7 @@ async fn another_sink_goes_on_where_the_first_was() {
 }
 
 #[test]
-fn the_config_comes_before_the_kernels_parameter() {
+fn event_sink_of_the_config_wins_over_the_kernel_parameter() {
     let line = Cmdline::parse("quiet talos.events.sink=10.0.0.8:1");
     let configured = config("[fd00::9]:4000");
     for (config, line, endpoint) in [
@@ -212,7 +212,7 @@ fn the_config_comes_before_the_kernels_parameter() {
 }
 
 #[test]
-fn a_refusal_is_told_in_one_short_line() {
+fn sink_error_is_one_short_line() {
     let words = format!("full\n[corten] all is well{}", "x".repeat(9000));
     let told = SinkError::from(Status::unavailable(words)).to_string();
     assert!(told.starts_with("it answers Unavailable: full[corten] all is well"));

@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn extensions_are_for_the_release_clients_see() {
+    fn extension_compatibility_uses_the_release_clients_see() {
         let release = corten_extension::manifest::release();
         assert_eq!(format!("v{release}"), corten_api::COMPATIBLE_WITH);
     }
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_services_config_is_shown_and_whether_it_is_in_place() {
+    async fn extension_service_config_is_shown_with_its_status() {
         let store = Store::new();
         let mut runtime = Runtime::new(store.clone());
         let config = watch::Sender::new(Some(document("one")));

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_kernel_was_started_with_is_shown() {
+    async fn kernel_command_line_and_boot_id_are_shown() {
         let store = shown("quiet talos.hostname=n1 console=ttyS0\n").await;
         let cmdline = store.get_as::<KernelCmdline>(KernelCmdline::ID).unwrap();
         assert_eq!(cmdline.cmdline, "quiet talos.hostname=n1 console=ttyS0");
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_config_in_the_kernels_parameters_is_not_shown() {
+    async fn config_in_the_kernel_parameters_is_not_shown() {
         let store = shown("quiet corten.config.inline=KLUv talos.config.early=KLUv x=1\n").await;
         let cmdline = store.get_as::<KernelCmdline>(KernelCmdline::ID).unwrap();
         let expected = "quiet corten.config.inline=****** talos.config.early=****** x=1";

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn they_follow_the_nodes_name_and_count_when_they_are_written() {
+    async fn etc_files_follow_the_host_name() {
         let names = tempfile::tempdir().unwrap();
         let setup = Setup {
             cmdline: Cmdline::default(),

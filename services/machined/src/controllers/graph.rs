@@ -54,7 +54,7 @@ mod tests {
 
     /// Only aliases in capitals may belong to several types (`as`), as in the reference.
     #[test]
-    fn a_singular_and_a_plural_are_one_types() {
+    fn singular_and_plural_names_belong_to_one_type() {
         let graph = super::super::graph().unwrap();
         let outputs = graph.controllers().flat_map(|(_, _, outputs)| outputs);
         let types: BTreeMap<&str, ResourceDefinition> = outputs

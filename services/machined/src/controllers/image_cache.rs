@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn it_is_ready_once_it_is_mounted_and_served() {
+    async fn image_cache_is_ready_once_mounted_and_served() {
         let document = sample::kind("ImageCacheConfig\nlocal: {enabled: true}");
         let store = Store::new();
         let mut runtime = Runtime::new(store.clone());

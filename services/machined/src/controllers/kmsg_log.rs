@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn receivers_of_config_and_kernels_parameters_are_shown() {
+    async fn kernel_log_destinations_of_config_and_parameters_are_shown() {
         let document = sample::kind("KmsgLogConfig\nname: a\nurl: tcp://10.0.0.9:1");
         let store = Store::new();
         let mut runtime = Runtime::new(store.clone());

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_node_is_ready_when_nothing_is_lacking() {
+    async fn node_is_ready_when_no_condition_is_unmet() {
         let store = Store::new();
         let stage = watch::Sender::new(Stage::Booting);
         let mut runtime = Runtime::new(store.clone());

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn meta_is_loaded_once_the_volumes_are_settled_and_its_values_shown() {
+    async fn meta_values_are_shown_and_meta_is_loaded_once_volumes_settle() {
         let (values, volumes) = (
             watch::Sender::new(Values::new()),
             watch::Sender::new(Progress::Awaited),

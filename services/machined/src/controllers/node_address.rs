@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_default_address_stays() {
+    fn default_address_is_stable() {
         let all = ["10.0.0.2/24".to_owned(), "10.0.0.9/24".to_owned()];
         assert_eq!(choose(&[], &all), all[..1]);
         assert_eq!(choose(&all[1..], &all), all[1..]);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_stands_alone_is_not_routed() {
+    fn single_host_address_is_not_routed() {
         let all = [
             "10.0.0.2/24",
             "169.254.116.108/32",

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_machine_without_a_platform_is_called_by_its_own_number() {
+    async fn instance_id_on_metal_is_the_machine_uuid() {
         let store = shown("quiet talos.hostname=n1 console=ttyS0\n", None).await;
         let platform = metadata(&store);
         assert_eq!((&*platform.platform, &*platform.hostname), ("metal", "n1"));
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_platforms_own_number_is_not_made_up() {
+    async fn missing_instance_id_of_a_platform_stays_empty() {
         let store = shown("corten.platform=nocloud", None).await;
         let platform = metadata(&store);
         assert_eq!(platform.platform, "nocloud");
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_platform_says_is_shown_with_its_addresses() {
+    async fn platform_metadata_is_shown_with_external_addresses() {
         let instance = Instance {
             metadata: Metadata {
                 platform: "aws".to_owned(),

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_the_config_says_is_shown_and_the_cache_before_it() {
+    async fn registry_config_is_shown_with_the_image_cache_first() {
         let store = Store::new();
         let config = watch::Sender::new(None);
         let mut runtime = Runtime::new(store.clone());

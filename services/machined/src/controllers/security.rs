@@ -242,7 +242,7 @@ mod tests {
     const MOUNTED: &str = "efivarfs /sys/firmware/efi/efivars efivarfs ro 0 0";
 
     #[tokio::test]
-    async fn a_machine_that_checks_says_so() {
+    async fn secure_boot_state_and_booted_entry_are_shown() {
         let entry: Vec<u8> = [0; ATTRIBUTES]
             .into_iter()
             .chain(
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_nobody_says_is_not_claimed() {
+    async fn security_features_without_evidence_are_not_claimed() {
         let nothing = SecurityState {
             secure_boot: false,
             selinux_state: "disabled",
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_waits_for_the_variables() {
+    async fn security_state_waits_for_the_efi_variables() {
         let checked: &[(&str, &[u8])] = &[(&variable("SecureBoot", FIRMWARE), b"\x06\0\0\0\x01")];
         let machine = machine(checked, "proc /proc proc rw 0 0");
         let run = tokio::spawn(machine.runtime.run(|notice| panic!("{notice}")));

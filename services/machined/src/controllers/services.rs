@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_process_is_shown_as_long_as_it_runs() {
+    async fn service_pid_is_shown_while_the_process_runs() {
         let store = Store::new();
         let mut runtime = Runtime::new(store.clone());
         let pid = std::process::id();
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn an_optional_service_is_missed_only_when_it_is_wanted() {
+    fn optional_service_counts_as_missing_only_when_it_is_requested() {
         assert!(is_off(&view("registryd", ServiceState::Initialized)));
         assert!(is_off(&view("registryd", ServiceState::Finished)));
         assert!(!is_off(&view("registryd", ServiceState::Waiting)));

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hangs_is_left_behind_and_what_ends_is_waited_for() {
+    fn hung_shutdown_step_is_abandoned_and_a_finishing_step_is_awaited() {
         let watchdog = tempfile::NamedTempFile::new().unwrap();
         let steps = steps(watchdog.path());
         let fed = || fs::metadata(watchdog.path()).unwrap().len();
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_off_is_not_waited_for() {
+    fn panicking_shutdown_step_is_not_awaited() {
         let watchdog = tempfile::NamedTempFile::new().unwrap();
         let steps = steps(watchdog.path());
         let broken = steps.run("a step", HOUR, |_| -> u8 { panic!("a bug") });
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gets_on_has_time_without_end() {
+    fn shutdown_step_that_makes_progress_has_no_timeout() {
         let start = Instant::now();
         let at = |minutes: u32| start + minutes * Duration::from_secs(60);
         let mut patience = Patience::new(2 * Duration::from_secs(60), start, 100);

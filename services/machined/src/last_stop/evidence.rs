@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_last_words_are_put_together_and_stay_until_they_are_kept() {
+    fn pstore_parts_are_joined_and_removed_only_once_stored() {
         let sysfs = tempfile::tempdir().unwrap();
         let (pstore, put) = pstore(sysfs.path());
         let watchdog = sysfs.path().join("class/watchdog/watchdog0");
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_panics_the_newer_one_is_read_alone() {
+    fn only_the_newer_of_two_panics_is_read() {
         for newer_is_longer in [false, true] {
             let sysfs = tempfile::tempdir().unwrap();
             let (pstore, put) = pstore(sysfs.path());

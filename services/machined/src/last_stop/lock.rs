@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_boot_knows_why_this_one_was_locked() {
+    fn lock_reason_of_a_boot_is_known_to_the_next_boot() {
         let state = tempfile::tempdir().unwrap();
         let state = state.path();
         begun(state, "a");
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_boot_that_was_locked_without_state_is_the_one_before() {
+    fn boot_locked_without_state_is_reported_as_the_previous_boot() {
         let state = tempfile::tempdir().unwrap();
         let state = state.path();
         begun(state, "a");
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_of_a_locked_boot_is_its_own() {
+    fn panic_of_a_locked_boot_is_attributed_to_it() {
         let evidence = Evidence {
             kernel_log: Some("<0>[ 9.1] Kernel panic - not syncing: zero\n".to_owned()),
             ..Evidence::default()
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_notes_are_none_or_one_bounded_line() {
+    fn hostile_lock_notes_are_ignored_or_one_bounded_line() {
         for none in [&b""[..], b"{", b"[]", b"{\"boot\":1}", b"\xff"] {
             assert_eq!(Note::read(none), None);
         }

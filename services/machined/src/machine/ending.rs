@@ -125,7 +125,7 @@ mod tests {
     use crate::node::{ServiceState, ServiceView};
 
     #[tokio::test]
-    async fn apid_stays_until_those_who_follow_the_end_were_told() {
+    async fn apid_stops_only_after_event_followers_got_the_end() {
         let world = world();
         for id in ["x", "syslogd", "apid"] {
             world.supervisor.declare(spec(id));

@@ -24,7 +24,7 @@ fn config(contents: &[&str]) -> ExtensionServiceConfig {
 }
 
 #[test]
-fn files_are_those_of_the_config_of_now_and_one_that_stays_is_never_empty() {
+fn extension_files_follow_the_config_and_are_replaced_atomically() {
     let text = b"name: a\ncontainer: {entrypoint: /a}\nrestart: always\n";
     let service = Service::parse(text).unwrap();
     let directory = tempfile::tempdir().unwrap();
@@ -60,7 +60,7 @@ fn files_are_those_of_the_config_of_now_and_one_that_stays_is_never_empty() {
 }
 
 #[tokio::test]
-async fn a_service_that_waits_for_its_config_is_never_started_without_it() {
+async fn extension_service_that_needs_a_config_never_starts_without_it() {
     let text =
         "name: a\ncontainer: {entrypoint: /a}\ndepends: [{configuration: true}]\nrestart: always\n";
     let service = Service::parse(text.as_bytes()).unwrap();
@@ -85,7 +85,7 @@ async fn a_service_that_waits_for_its_config_is_never_started_without_it() {
 }
 
 #[test]
-fn a_broken_file_is_named_and_the_others_go_on() {
+fn broken_service_file_is_named_and_the_others_are_used() {
     let directory = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
     write(
@@ -140,7 +140,7 @@ fn a_broken_file_is_named_and_the_others_go_on() {
 }
 
 #[test]
-fn containers_of_extensions_loaded_since_are_wanted() {
+fn only_containers_of_currently_loaded_extensions_are_wanted() {
     let directory = tempfile::tempdir().unwrap();
     let write = |name: &str| {
         let text = format!("name: {name}\ncontainer: {{entrypoint: /a}}\nrestart: always\n");
@@ -160,7 +160,7 @@ fn containers_of_extensions_loaded_since_are_wanted() {
 }
 
 #[tokio::test]
-async fn a_look_for_a_path_that_hangs_is_waited_for_once_and_not_by_the_runtime() {
+async fn hung_path_check_blocks_one_thread_and_not_the_runtime() {
     static BEGUN: AtomicUsize = AtomicUsize::new(0);
     static IS_AWAY: AtomicBool = AtomicBool::new(true);
     fn exists(_: &Path) -> bool {

@@ -322,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_image_is_wanted_once_and_in_the_order_of_the_config() {
+    fn extension_images_are_loaded_once_in_config_order() {
         let digest = |digit: &str| format!("sha256:{}", digit.repeat(64));
         let (one, two) = (digest("1"), digest("2"));
         let images = format!(
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_unpacked_is_held_against_the_rules_again() {
+    fn unpacked_extension_is_checked_against_the_rules_again() {
         use std::os::unix::fs::symlink;
         let unpacked = || {
             let directory = tempfile::tempdir().unwrap();
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_complaint_is_made_once_until_it_is_another() {
+    fn complaint_is_logged_once_until_it_changes() {
         let mut complaints = Complaints::default();
         let image = ExtensionImage::default();
         complaints.tell(&image, "no volume".to_owned());

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn extensions_are_replaced_at_once_and_stay_when_others_cannot_be_laid() {
+    fn extension_layers_are_replaced_atomically_and_stay_after_a_failure() {
         if kernel() < (6, 7) {
             return kernel_lacks("overlays that are given layer by layer (Linux 6.7)");
         }

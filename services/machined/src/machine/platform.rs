@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cards_are_links_of_devices_with_an_ethernet_address() {
+    fn physical_links_are_devices_with_an_ethernet_address() {
         let class = tempfile::tempdir().unwrap();
         for (name, address, is_device) in [
             ("eth1", "52:54:00:00:00:02\n", true),

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_starts_anew_for_what_it_reads_once_and_for_nothing_else() {
+    fn containerd_restarts_only_for_settings_it_reads_at_start() {
         let declared = |registries: &str, more: &str| {
             let config = sample::config(&format!("registries: {registries}"), more);
             with_what_it_reads(containerd(), Some(&config))

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_free_only_when_no_owner_is_certain_or_somebody_is_at_the_machine() {
+    fn node_is_free_only_without_an_owner_or_on_local_recovery() {
         for found in all() {
             let certain = found.unusable.is_none()
                 && !found.has_owner
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_config_that_is_active_always_counts() {
+    fn node_with_an_active_config_is_always_owned() {
         for found in all() {
             let owned = standing(&found) == Standing::Owned;
             assert_eq!(owned, found.has_config, "{found:?}");
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_says_what_is_wrong() {
+    fn locked_node_reports_the_reason() {
         let found = Findings {
             has_config: false,
             unusable: None,

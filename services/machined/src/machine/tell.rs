@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_follows_the_events_hears_of_the_status_and_the_addresses() {
+    async fn events_report_machine_status_and_addresses() {
         let (store, events) = (Store::new(), Events::default());
         store.register::<MachineStatus>().unwrap();
         store.register::<NodeAddress>().unwrap();
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_fell_behind_goes_on_telling() {
+    async fn status_events_continue_after_the_watch_fell_behind() {
         let (store, events) = (Store::new(), Events::default());
         store.register::<MachineStatus>().unwrap();
         store.register::<NodeAddress>().unwrap();

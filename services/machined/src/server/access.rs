@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn only_apid_may_hand_on_calls() {
+    fn only_apid_may_forward_calls() {
         let admin = headers(&["os:admin"]);
         check(APIDS, &admin, vouched(&[Role::Admin]), REBOOT, false).unwrap();
         let user = |uid| {
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_role_that_apid_makes_up_counts_for_nothing() {
+    fn role_claimed_by_apid_without_a_certificate_is_refused() {
         let admin = headers(&["os:admin", "os:reader"]);
         let refused = check(APIDS, &admin, nobody, VERSION, false).unwrap_err();
         assert_eq!(refused.code(), tonic::Code::PermissionDenied);
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn apid_alone_may_call_nothing_and_sees_no_resource() {
+    fn apid_without_a_caller_certificate_may_call_no_method() {
         let all = headers(&Role::ALL.map(Role::name));
         for method in METHODS {
             for maintenance in [false, true] {
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_are_checked_again() {
+    fn machined_checks_roles_again() {
         let all = || vouched(&Role::ALL);
         check(APIDS, &headers(&["os:reader"]), all(), VERSION, false).unwrap();
         check(APIDS, &headers(&["os:reader"]), all(), REBOOT, false).unwrap_err();
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_from_apid_is_verified_against_the_nodes_authorities() {
+    fn certificates_from_apid_are_verified_against_the_accepted_authorities() {
         let ca = new_ca();
         let store = Store::new();
         accepting(&store, &[&ca]);
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn machined_itself_is_an_admin_unless_it_asks_for_less_and_root_alone_is_nobody() {
+    fn only_machined_itself_is_an_implicit_admin_and_other_root_processes_are_not() {
         let root = |process| Some(Peer { uid: 0, process });
         let own = root(Some(rustix::process::getpid().as_raw_nonzero().get()));
         check(own, &headers(&[]), nobody, REBOOT, false).unwrap();

@@ -93,7 +93,7 @@ mod tests {
     use crate::server::tests::world;
 
     #[tokio::test]
-    async fn machined_writes_who_did_what_and_how_it_ended() {
+    async fn audit_line_has_caller_method_and_result() {
         let world = world();
         let node: Arc<dyn Node> = world.node.clone();
         let caller = Caller {
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn calls_of_machined_itself_and_of_readers_have_no_line() {
+    async fn calls_of_machined_and_read_calls_are_not_audited() {
         let world = world();
         let mut client = MachineServiceClient::new(world.channel.clone());
         client.version(()).await.unwrap();

@@ -219,7 +219,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn roles_are_those_of_a_certificate_of_an_accepted_authority() {
+    fn roles_come_from_a_certificate_of_an_accepted_authority() {
         let (ca, other) = (new_ca(), new_ca());
         let store = Store::new();
         let callers = Callers::default();
@@ -287,7 +287,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn callers_by_the_thousand_take_little() {
+    fn caller_cache_is_bounded() {
         let ca = new_ca();
         let store = Store::new();
         accepting(&store, &[&ca]);
@@ -329,7 +329,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn only_control_plane_nodes_hand_calls_on() {
+    fn only_control_plane_nodes_may_forward_calls() {
         let (ca, other) = (new_ca(), new_ca());
         let store = Store::new();
         accepting(&store, &[&ca]);

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_what_readers_expect() {
+    fn capture_file_has_the_pcap_layout() {
         let mut file = file_header(96, 1);
         let packet = Packet {
             captured: 2,

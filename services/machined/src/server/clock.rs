@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn devices_and_nonsense_are_no_hosts() {
+    fn devices_and_malformed_names_are_no_time_servers() {
         for host in [
             "time.example.com",
             "10.0.0.1",

@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_namespace_is_one_of_two_or_goes_by_the_driver() {
+    fn container_namespace_is_validated_or_derived_from_the_driver() {
         use ContainerDriver::{Containerd as Own, Cri};
         assert_eq!(namespace("", Own).unwrap(), SYSTEM);
         assert_eq!(namespace("", Cri).unwrap(), PODS);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_for_a_status_are_those_of_the_driver() {
+    fn container_status_names_depend_on_the_driver() {
         let word = |driver, kind| status(driver, kind, TaskStatus::Running);
         assert_eq!(word(ContainerDriver::Cri, Kind::Sandbox), "SANDBOX_READY");
         assert_eq!(word(ContainerDriver::Cri, Kind::OfPod), "CONTAINER_RUNNING");
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn usage_is_that_of_the_cgroup() {
+    fn container_usage_comes_from_the_cgroup() {
         let root = tempfile::tempdir().unwrap();
         let paths = Paths {
             proc: root.path().join("proc"),

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_there_is_read_at_once() {
+    async fn existing_kernel_messages_are_read_at_once() {
         let directory = tempfile::tempdir().unwrap();
         let (paths, mut kernel) = log(directory.path());
         for _ in 0..20 {
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_comes_later_is_followed() {
+    async fn later_kernel_messages_are_followed() {
         let directory = tempfile::tempdir().unwrap();
         let (paths, mut kernel) = log(directory.path());
         let request = DmesgRequest {

@@ -280,7 +280,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_snapshot_that_is_cut_off_or_empty_leaves_the_one_before() {
+    async fn truncated_or_empty_snapshot_keeps_the_previous_one() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("etcd.snapshot");
         fs::write(&path, "before").unwrap();
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_node_without_etcd_says_what_comes_first() {
+    async fn node_without_etcd_names_bootstrap_as_the_next_step() {
         let directory = tempfile::tempdir().unwrap();
         let status = connect(directory.path()).await.unwrap_err();
         assert_eq!(status.code(), tonic::Code::FailedPrecondition);

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn history_is_replayed_and_then_followed() {
+    async fn event_history_is_replayed_and_then_followed() {
         let world = world();
         for phase in ["one", "two", "three"] {
             publish(&world, "", phase);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_actors_events_can_be_had_alone() {
+    async fn events_are_filtered_by_actor() {
         let world = world();
         for (actor, phase) in [("a", "one"), ("b", "two"), ("a", "three")] {
             publish(&world, actor, phase);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_that_cannot_be_meant_is_refused() {
+    async fn contradictory_event_requests_are_refused() {
         let events = Events::default();
         let both = api::EventsRequest {
             tail_events: 1,
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_comes_back_after_a_reboot_hears_what_it_has_missed() {
+    fn client_after_a_reboot_gets_the_events_it_missed() {
         let from = |age| start(&api::EventsRequest::default(), Duration::from_secs(age));
         assert!(matches!(from(20), Ok(From::Last(usize::MAX))));
         assert!(matches!(from(600), Ok(From::Now)));

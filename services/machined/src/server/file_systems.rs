@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_system_that_is_silent_is_named_and_asked_again_when_it_has_answered() {
+    async fn silent_file_system_is_named_and_measured_again_once_it_answers() {
         static IS_AWAY: AtomicBool = AtomicBool::new(true);
         let ask: Ask = |path| {
             while path == Path::new("/nfs") && IS_AWAY.load(Ordering::SeqCst) {
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn hostile_questions_at_once_about_a_mount_that_hangs_leave_threads_for_others() {
+    async fn hostile_concurrent_requests_for_a_hung_mount_leave_threads_for_others() {
         let ask: Ask = |path| {
             while path.starts_with("/dead") || path.starts_with("/a/../dead") {
                 std::thread::park();
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_has_waited_for_a_turn_finds_a_thread() {
+    async fn queued_requests_get_a_thread() {
         let ask: Ask = |_| Ok(rustix::fs::statvfs("/")?);
         let threads = Bulkhead::new(1, ANSWER);
         let meter = Meter::by(ask, || mounts(&["/"]), threads);
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_asked_about_with_the_mount_it_is_on() {
+    fn path_is_resolved_to_its_mount() {
         let mounts = mounts(&["/", "/var", "/var/lib/x", "/var/libx"]);
         for (path, mount) in [
             ("/", "/"),

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_files_known_to_hold_no_keys_are_open() {
+    fn only_files_without_secrets_are_readable_through_other_nodes() {
         let open = |path: &str| File::open(path).unwrap();
         check_file(&open("/proc/meminfo")).unwrap();
         let links = tempfile::tempdir().unwrap();
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_image_is_copied_as_a_tree() {
+    fn forwarded_calls_copy_only_image_directories() {
         check_tree(Path::new("/usr/share")).unwrap();
         let links = tempfile::tempdir().unwrap();
         let link = links.path().join("usr");

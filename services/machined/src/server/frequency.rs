@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processors_come_in_order_and_those_without_a_frequency_do_not() {
+    fn processors_are_listed_in_order_without_those_lacking_a_frequency() {
         let sys = tempfile::tempdir().unwrap();
         for (cpu, current) in [("cpu10", "cpuinfo_cur_freq"), ("cpu2", "scaling_cur_freq")] {
             let policy = sys

@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_made_whole_and_wrong_ones_are_named() {
+    fn image_names_are_completed_and_invalid_ones_are_refused() {
         let whole = |name| full_name("image_ref", name).unwrap();
         assert_eq!(whole("nginx"), "docker.io/library/nginx:latest");
         assert_eq!(
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_of_layers_are_told_and_others_are_not() {
+    fn pull_progress_reports_layer_steps_only() {
         let step = |event: &str| Progress {
             name: "layer".to_owned(),
             digest: "sha256:1".to_owned(),

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_of_the_graph_is_an_edge() {
+    fn every_controller_dependency_is_an_edge() {
         let graph = controllers::graph().unwrap();
         let edges = edges(&graph);
         let lines = graph.to_string();

@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_one_line() {
+    fn kernel_record_is_formatted_as_one_line() {
         assert_eq!(
             worded("6,339,5140900,-;NET: Registered PF_INET\n SUBSYSTEM=x\n").unwrap(),
             "kern:    info: [2023-11-14T22:13:25.1409Z]: NET: Registered PF_INET\n"
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_config_in_the_kernels_parameters_is_not_shown() {
+    fn config_in_the_kernel_parameters_is_not_shown() {
         for line in [
             "Command line: quiet corten.config.inline=KLUvSECRET",
             "Kernel command line: talos.config.early=KLUvSECRET x=1",
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_no_record() {
+    fn malformed_kernel_records_are_ignored() {
         for record in ["", ";", "x,1,2,-;m", "6,1", "6,1,18446744073709551615,-;m"] {
             let _ = worded(record);
         }

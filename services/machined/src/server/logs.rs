@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_a_log_that_is_there_or_can_come_is_followed() {
+    async fn only_existing_logs_and_logs_of_declared_services_are_followed() {
         let directory = tempfile::tempdir().unwrap();
         let paths = echo(directory.path());
         let at = std::time::SystemTime::UNIX_EPOCH;
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_boot_before_is_asked_of_syslogd() {
+    async fn logs_of_the_previous_boot_come_from_syslogd() {
         let directory = tempfile::tempdir().unwrap();
         let paths = echo(directory.path());
         let apid = api::LogsRequest {

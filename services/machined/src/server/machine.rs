@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_who_says_so_asks_for_the_boot_before() {
+    fn previous_boot_is_selected_only_by_the_metadata_value_true() {
         let mut request = Request::new(());
         assert!(!asks_for_previous(&request));
         let key = corten_api::metadata::PREVIOUS_BOOT;

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_may_write_meta_may_not_write_how_state_is_opened() {
+    async fn meta_writer_role_may_not_change_the_encryption_of_state() {
         let world = world();
         let mut client = MachineServiceClient::new(world.channel.clone());
         let disk = tempfile::NamedTempFile::new().unwrap();

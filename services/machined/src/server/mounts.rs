@@ -106,8 +106,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_mount_that_hangs_costs_one_thread_however_often_it_is_asked_and_the_others_are_measured()
-     {
+    async fn hung_mount_occupies_one_thread_and_other_mounts_are_measured() {
         let ask = |path: &Path| -> std::io::Result<_> {
             while path == Path::new("/dead") {
                 std::thread::park();

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_is_found_by_each_of_its_names_and_its_last_attempt_has_the_log() {
+    fn container_log_is_found_by_every_name_and_of_the_last_attempt() {
         let directory = tempfile::tempdir().unwrap();
         let logs = directory.path().join("kube-system_dns_u/cache");
         fs::create_dir_all(&logs).unwrap();
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_names_lead_nowhere_else() {
+    fn hostile_names_do_not_escape_the_log_directory() {
         let directory = tempfile::tempdir().unwrap();
         for (pod, name) in [("a/b", "../../x"), ("../b", "c"), ("a/b", "/etc")] {
             let all = [container(pod, name)];

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_is_among_them() {
+    fn process_list_contains_this_process() {
         let reply = processes(&Paths::default()).unwrap();
         let own = i32::try_from(std::process::id()).unwrap();
         let found = reply.messages[0]
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_command_line_is_cut_and_all_of_them_have_a_bound() {
+    fn command_lines_are_bounded_individually_and_in_total() {
         let mut child = Command::new("/bin/sh")
             .args(["-c", "read line", "name", &"x".repeat(100_000)])
             .stdin(Stdio::piped())

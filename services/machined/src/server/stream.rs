@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_stream_that_breaks_off_says_so_and_frees_its_place() {
+    async fn panicking_stream_ends_with_an_error_and_frees_its_slot() {
         let places = Places::new("streams", 1);
         let nobody = Extensions::new();
         for _ in 0..2 {
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn one_certificate_leaves_room_for_others() {
+    fn streams_of_one_certificate_leave_room_for_others() {
         let places = Places::new("streams", 2 * EACH);
         let of = |serial: &str| {
             let mut extensions = Extensions::new();

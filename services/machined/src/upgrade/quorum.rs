@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_others_have_to_be_more_than_half() {
+    fn other_healthy_voters_must_be_a_majority() {
         for (voters, healthy_others, keeps) in [
             (0, 0, true),
             (1, 0, true),

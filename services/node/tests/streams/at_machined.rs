@@ -128,7 +128,7 @@ impl Machined {
 
 /// Idle watchers first, then many changes that no watcher reads.
 #[test]
-fn a_thousand_watchers_of_resources_cost_little_each() {
+fn thousand_resource_watchers_use_bounded_memory_each() {
     const WATCHERS: usize = 1_000;
     const EACH: usize = 100;
     // Window of each stream, small so that it fills soon.
@@ -137,7 +137,7 @@ fn a_thousand_watchers_of_resources_cost_little_each() {
     const NOT_READING: usize = 24 * KIB;
     // More than the history of a resource type holds.
     const CHANGES: usize = 2_000;
-    let name = "at_machined::a_thousand_watchers_of_resources_cost_little_each";
+    let name = "at_machined::thousand_resource_watchers_use_bounded_memory_each";
     with_machined(name, async |mut machined| {
         let socket = machined.path(SOCKET);
         let definition = Status::DEFINITION;
@@ -187,12 +187,12 @@ fn a_thousand_watchers_of_resources_cost_little_each() {
 
 /// Resident pages of the program file do not count: they stay, and the kernel reclaims them when necessary.
 #[test]
-fn what_64_callers_at_once_took_is_given_back() {
+fn memory_of_64_concurrent_callers_is_released() {
     const CALLERS: usize = 64;
     const ROUNDS: usize = 4;
     const LEFT: usize = 4 * MIB;
     with_machined(
-        "at_machined::what_64_callers_at_once_took_is_given_back",
+        "at_machined::memory_of_64_concurrent_callers_is_released",
         async |machined| {
             let definition = Status::DEFINITION;
             let list = cosi::ListRequest {
@@ -222,12 +222,12 @@ fn what_64_callers_at_once_took_is_given_back() {
 
 /// Lines arrive one by one, as on a node, so that each is a message.
 #[test]
-fn logs_that_are_followed_and_not_read_cost_little_and_do_not_break_off() {
+fn unread_log_followers_use_bounded_memory_and_stay_connected() {
     const FOLLOWERS: usize = 10;
     const EACH: usize = 192 * KIB;
     // Memory of the log and of the streams.
     const KEPT: usize = 2 * MIB;
-    let name = "at_machined::logs_that_are_followed_and_not_read_cost_little_and_do_not_break_off";
+    let name = "at_machined::unread_log_followers_use_bounded_memory_and_stay_connected";
     with_machined(name, async |machined| {
         let notify = machined.path("syslogd");
         fs::create_dir(&notify).unwrap();

@@ -192,7 +192,7 @@ async fn read(cluster: &Cluster, connection: &Connection, bytes: usize, pause: u
 
 /// Through two apids, so that the file passes every stage.
 #[tokio::test]
-async fn a_file_of_gigabytes_is_read_slowly_and_quickly_in_little_memory() {
+async fn gigabyte_file_is_read_at_any_speed_in_bounded_memory() {
     const BOUND: usize = MIB;
     // Each window on the way, plus a message on each side of it.
     const ON_ITS_WAY: usize = 640 * KIB;
@@ -217,7 +217,7 @@ async fn a_file_of_gigabytes_is_read_slowly_and_quickly_in_little_memory() {
 
 /// Only the number of lines matters, not the hours.
 #[tokio::test]
-async fn a_log_is_followed_for_hours_in_the_memory_of_its_first_minutes() {
+async fn long_followed_log_uses_constant_memory() {
     const BOUND: usize = 256 * KIB;
     let cluster = Cluster::new();
     let connection = cluster.connect(HERE).await;
@@ -260,7 +260,7 @@ async fn a_log_is_followed_for_hours_in_the_memory_of_its_first_minutes() {
 
 /// Clients that vanish leave nothing behind.
 #[tokio::test]
-async fn a_thousand_idle_watchers_cost_little_each_and_keep_nobody_out() {
+async fn thousand_idle_watchers_use_bounded_memory_and_block_no_client() {
     const WATCHERS: usize = 1_000;
     const EACH: usize = 100;
     const BOUND: usize = 16 * KIB;
@@ -309,7 +309,7 @@ async fn a_thousand_idle_watchers_cost_little_each_and_keep_nobody_out() {
 
 /// A hundred followers on one connection, with messages of one line.
 #[tokio::test]
-async fn followers_who_do_not_read_cost_what_is_counted_for_them() {
+async fn unread_followers_stay_within_their_accounted_memory() {
     const FOLLOWERS: usize = 100;
     // The memory that apid reserves per call (`CALL` in its `lib.rs`).
     const BOUND: usize = 176 * KIB;
@@ -340,7 +340,7 @@ async fn followers_who_do_not_read_cost_what_is_counted_for_them() {
 
 /// HTTP/2's window counts bytes, but its library keeps much more per frame, even of one byte.
 #[tokio::test]
-async fn streams_that_come_byte_by_byte_cost_no_more_than_others() {
+async fn single_byte_frames_use_no_more_memory_than_large_frames() {
     const MANY: usize = 64;
     // A window, and the send buffer.
     const EACH: usize = 128 * KIB;

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_destination_gets_its_logs_once() {
+    fn each_destination_kind_gets_its_logs_once() {
         let store = store();
         for (log, line) in [("a", "1"), ("kernel", "6,1,1,1;k"), ("b", "2"), ("a", "3")] {
             store.append(log, line.as_bytes()).unwrap();
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_bound_takes_lines_away_and_their_number_is_told() {
+    fn lines_are_lost_only_to_the_bound_and_are_counted() {
         let store = store();
         let mut follower = Follower::new(store.clone(), Logs::Services, Tags::new());
         store.append("a", b"first").unwrap();
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loud_log_does_not_keep_the_others_waiting() {
+    fn loud_log_does_not_delay_the_others() {
         let store = store();
         for n in 0..500 {
             store

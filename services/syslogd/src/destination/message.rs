@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_a_message_of_its_service() {
+    fn text_line_becomes_a_message_of_its_service() {
         let tags = Tags::from([("rack".to_owned(), "7".to_owned())]);
         let message = encode("apid", b"hello \"you\"", AT, &tags);
         assert_eq!(
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_message_has_its_numbers() {
+    fn kernel_message_keeps_its_numbers() {
         assert_eq!(
             encoded("kernel", "4,339,5140900,1735787045500000;link down"),
             json!({"msg": "link down", "talos-level": "warn", "talos-service": "kernel",
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_are_told_and_giants_cut() {
+    fn losses_are_reported_and_oversized_lines_truncated() {
         let lost: Value = serde_json::from_slice(&encode_loss("a", 7, AT, &Tags::new())).unwrap();
         assert_eq!(
             (&lost["msg"], &lost["talos-service"]),

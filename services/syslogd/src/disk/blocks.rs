@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restarted_writer_goes_on_behind_the_last_block() {
+    fn restarted_writer_continues_after_the_last_block() {
         let mut disk = Disk::new(None);
         fill(&mut disk, 3);
         fill(&mut disk, 2);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_giant_line_is_kept_in_pieces() {
+    fn oversized_line_is_stored_in_pieces() {
         let mut disk = Disk::new(None);
         let mut writer = Writer::behind(&[], BLOCKS);
         let mut line = vec![b'a'; BLOCK * 2];
@@ -254,7 +254,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_loss_of_power_takes_only_the_line_being_written(write in 0usize..500, kept in 0..=BLOCK) {
+        fn power_cut_loses_only_the_line_being_written(write in 0usize..500, kept in 0..=BLOCK) {
             let mut disk = Disk::new(Some((write, kept)));
             fill(&mut disk, 400);
             let text = read(&disk.bytes);

@@ -143,7 +143,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn files_rotate_and_all_of_them_are_bounded() {
+    fn log_files_rotate_and_their_total_is_bounded() {
         let directory = tempfile::tempdir().unwrap();
         let foreign = directory.path().join("pods.txt");
         fs::write(&foreign, vec![b'x'; 9000]).unwrap();
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_appends_and_a_link_is_not_followed() {
+    fn restart_appends_and_links_are_not_followed() {
         let directory = tempfile::tempdir().unwrap();
         for _ in 0..2 {
             let mut files = Files::open(directory.path()).unwrap();

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_boot_reads_what_this_one_wrote() {
+    fn next_boot_reads_the_logs_of_this_boot() {
         let directory = tempfile::tempdir().unwrap();
         let base = directory.path();
         assert_eq!(text(base, "one", "a"), None);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_names_lead_nowhere() {
+    fn hostile_names_do_not_escape_the_directory() {
         let directory = tempfile::tempdir().unwrap();
         let base = directory.path().join("base");
         fs::create_dir(&base).unwrap();
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_of_a_file_is_read_than_is_written() {
+    fn file_is_read_up_to_the_written_length_only() {
         let directory = tempfile::tempdir().unwrap();
         let base = directory.path();
         boot(base, "one", &[("a", "1\n"), ("b", "2\n")]);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_power_cut_between_any_two_steps_loses_no_more_than_the_oldest_boot() {
+    fn power_cut_during_rotation_loses_at_most_the_oldest_boot() {
         let directory = tempfile::tempdir().unwrap();
         let base = directory.path();
         boot(base, "one", &[("a", "1\n")]);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn the_files_never_grow() {
+    fn ring_files_never_grow() {
         let directory = tempfile::tempdir().unwrap();
         let base = directory.path();
         let mut records = Records::open(base, "one").unwrap();

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_keeper_lost_before_it_was_settled_comes_again() {
+    fn lines_lost_before_a_sync_are_written_again() {
         let (per_log, total) = (16_384, 65_536);
         let store = Store::new(Bounds { per_log, total });
         let disk = Disk::default();
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_told_once_and_caught_up_with() {
+    fn full_disk_is_reported_once_and_missed_lines_are_marked() {
         let (per_log, total) = (16_384, 65_536);
         let store = Store::new(Bounds { per_log, total });
         let disk = Disk::default();

@@ -88,7 +88,7 @@ mod tests {
     use crate::testing::Tree;
 
     #[test]
-    fn own_and_of_others() {
+    fn attributes_of_the_device_and_other_devices_are_read() {
         let tree = Tree::new();
         let disk = "/devices/p/block/vda";
         tree.device(disk, "block")
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_outside() {
+    fn attribute_paths_cannot_escape_sysfs() {
         let tree = Tree::new();
         let sysfs = Sysfs::new(tree.path());
         let outside = "../".repeat(9) + "etc/passwd";

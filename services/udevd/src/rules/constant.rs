@@ -84,7 +84,7 @@ mod tests {
     use crate::testing::Tree;
 
     #[test]
-    fn what_runs_the_machine() {
+    fn virtualization_constant_names_the_hypervisor() {
         let tree = Tree::new();
         let virt = || Constant::Virtualization.value(&Sysfs::new(tree.path()));
         assert_eq!(virt(), "none");

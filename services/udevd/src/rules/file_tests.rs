@@ -122,7 +122,7 @@ const UNSUPPORTED: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn what_is_wrong_is_named_with_its_place_and_the_rest_counts() {
+fn rule_problems_are_named_with_their_position_and_other_rules_apply() {
     for (rule, problem) in BROKEN.iter().chain(UNSUPPORTED) {
         assert_eq!(told(rule), [*problem], "{rule}");
         let lines = format!("{rule}\nKERNEL==\"sda\", TAG+=\"good\"");
@@ -133,7 +133,7 @@ fn what_is_wrong_is_named_with_its_place_and_the_rest_counts() {
 }
 
 #[test]
-fn files_that_are_no_text() {
+fn non_utf8_and_overlong_rule_lines_are_refused() {
     let mut problems = Vec::new();
     Rules::default().add("t", b"# \xff in a comment\nKERNEL==\"\xff\"", &mut problems);
     assert_eq!(problems.len(), 1);
@@ -143,7 +143,7 @@ fn files_that_are_no_text() {
 }
 
 #[test]
-fn nodes_without_a_device() {
+fn static_node_rules_are_collected() {
     let (mut rules, mut problems) = (Rules::default(), Vec::new());
     let text = "KERNEL==\"tun\", MODE=\"0660\", GROUP=\"44\", OPTIONS+=\"static_node=net/tun\"\n\
                 KERNEL==\"x\", OPTIONS+=\"static_node=x\"";
@@ -164,7 +164,7 @@ fn nodes_without_a_device() {
 static MACHINE: LazyLock<Machine> = LazyLock::new(Machine::new);
 
 #[test]
-fn samples_are_rules() {
+fn corpus_samples_are_rules() {
     for sample in samples("udev-rules") {
         let (mut rules, mut problems) = (Rules::default(), Vec::new());
         rules.add(&sample.name, &sample.bytes, &mut problems);
@@ -180,7 +180,7 @@ proptest! {
     }
 
     #[test]
-    fn nearly_right_files_are_read_or_told(
+    fn almost_valid_rule_files_are_read_or_reported(
         words in proptest::collection::vec(
             ("(KERNEL|ENV|ATTRS?|SYMLINK|TEST|IMPORT|RUN|OPTIONS|GOTO|LABEL|NAME|TAG|MODE)",
              "(|\\{[a-z*/.]{0,6}\\}?)", "(==|!=|=|\\+=|-=|:=|)", "[ei]?", "[a-z$%*?\\[\\]{}|\\\\ \"/.0-9]{0,12}"), 1..6),

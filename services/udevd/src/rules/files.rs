@@ -96,7 +96,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn the_first_directory_hides_later_ones() {
+    fn rule_file_of_an_earlier_directory_hides_later_ones() {
         let root = tempfile::tempdir().unwrap();
         let [etc, run, lib, none] = ["etc", "run", "lib", "none"].map(|d| root.path().join(d));
         for directory in [&etc, &run, &lib] {

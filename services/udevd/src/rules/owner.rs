@@ -87,7 +87,7 @@ mod tests {
     use super::{Permission, group, mode, permission, user};
 
     #[test]
-    fn names_and_numbers() {
+    fn owners_groups_and_modes_parse() {
         assert_eq!(
             (user("root"), group("disk"), group("1001")),
             (Some(0), Some(6), Some(1001))
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_told() {
+    fn missing_owner_group_or_mode_gets_a_default() {
         let all = |mode, uid, gid| Permission { mode, uid, gid };
         assert_eq!(permission(None, None, None, Some(44)), all(0o660, 0, 44));
         assert_eq!(permission(None, None, Some(5), None), all(0o600, 5, 0));

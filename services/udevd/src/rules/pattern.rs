@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_patterns_of_rule_files() {
+    fn patterns_of_rule_files_match() {
         for (pattern, yes, no) in [
             ("sd*", "sda1", "hda"),
             ("vd*[!0-9]", "vda", "vda1"),
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn many_stars_take_no_long_time() {
+    fn patterns_with_many_stars_match_in_bounded_time() {
         let (pattern, text) = ("*a".repeat(200), "a".repeat(4000));
         assert!(fits(&pattern, &text));
         assert!(!fits(&format!("{pattern}b"), &text));
@@ -243,7 +243,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn as_the_plain_search(pattern in "[ab*?]{0,8}", text in "[ab]{0,8}") {
+        fn pattern_matching_agrees_with_a_naive_search(pattern in "[ab*?]{0,8}", text in "[ab]{0,8}") {
             fn slow(pattern: &[u8], text: &[u8]) -> bool {
                 match (pattern, text) {
                     ([], []) => true,

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn long_and_short_names() {
+    fn substitutions_have_long_and_short_names() {
         assert_eq!(
             shown("nvme-$env{A B}-part%n"),
             "nvme-<Env(\"A B\")>-part<Number>"
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none() {
+    fn malformed_substitutions_are_refused() {
         for (text, reason) in [
             ("$foo", "$foo is no substitution"),
             ("50%", "% is no substitution (write %%"),

@@ -102,7 +102,7 @@ pub(super) fn told(rules: &str) -> Vec<String> {
 
 /// Rules test one tag of several with `*:tag:*`.
 #[test]
-fn each_tag_is_between_colons() {
+fn each_tag_is_enclosed_in_colons() {
     let machine = Machine::new();
     let rules = r#"
 TAG+="a", TAG+="b"
@@ -117,7 +117,7 @@ ENV{TAGS}=="*:c:*", ENV{C}="yes"
 }
 
 #[test]
-fn conditions() {
+fn match_keys_are_evaluated() {
     let machine = Machine::new();
     for yes in [
         r#"ACTION=="add|change", SUBSYSTEM=="block", KERNEL=="sd*[!0-9]""#,
@@ -156,7 +156,7 @@ fn conditions() {
 }
 
 #[test]
-fn substitutions() {
+fn substitutions_are_expanded() {
     let machine = Machine::new();
     let long = "$kernel $number $devpath $id $driver $major $minor $parent $name $links $root $sys \
                 $devnode $$ $env{DISKSEQ} $attr{size} $result.";
@@ -184,7 +184,7 @@ fn substitutions() {
 }
 
 #[test]
-fn assignments() {
+fn assignments_are_applied_in_order() {
     let machine = Machine::new();
     let plan = machine.disk(
         r#"
@@ -233,7 +233,7 @@ fn assignments() {
 }
 
 #[test]
-fn names_are_made_safe() {
+fn unsafe_characters_in_names_are_replaced() {
     let machine = Machine::new();
     let of = |rule: &str| {
         let plan = machine.disk(rule);
@@ -262,7 +262,7 @@ fn names_are_made_safe() {
 }
 
 #[test]
-fn defaults_are_refined() {
+fn rules_refine_the_default_plan() {
     let machine = Machine::new();
     let start = || Plan {
         links: ["disk/by-id/x".into()].into(),
@@ -311,7 +311,7 @@ fn defaults_are_refined() {
 }
 
 #[test]
-fn lines_jump_forward_and_imports_come_before_assignments() {
+fn goto_jumps_forward_and_imports_run_before_assignments() {
     let machine = Machine::new();
     let plan = machine.disk(
         r#"# a comment
@@ -333,7 +333,7 @@ fn lines_jump_forward_and_imports_come_before_assignments() {
 }
 
 #[test]
-fn imports() {
+fn imports_read_files_database_command_line_and_parents() {
     let mut machine = Machine::new();
     machine.old.properties.insert("ID_OLD".into(), "x".into());
     let file = machine.run.path().join("facts");
@@ -377,7 +377,7 @@ fn imports() {
 }
 
 #[test]
-fn interfaces_are_renamed_and_nothing_else() {
+fn only_network_interfaces_are_renamed() {
     let machine = Machine::new();
     let event = "ACTION=add\nDEVPATH=/devices/virtual/net/eth0\nSUBSYSTEM=net\nIFINDEX=2";
     let name = |rules: &str| machine.plan(rules, event, Plan::default()).name;
@@ -396,7 +396,7 @@ fn interfaces_are_renamed_and_nothing_else() {
 }
 
 #[test]
-fn a_removed_device_is_only_told() {
+fn removed_device_gets_no_new_settings() {
     let machine = Machine::new();
     let gone = Plan {
         links: ["old".into()].into(),

@@ -21,7 +21,7 @@ fn config(arguments: &[&str]) -> Table {
 
 #[test]
 #[ignore = "needs CORTEN_GO, the output of the step that builds containerd"]
-fn the_settings_that_are_checked_are_containerds() {
+fn validated_settings_exist_in_containerd() {
     let known = include_str!("../../../../../lib/config/src/cri/settings.toml");
     let known = known.parse::<Table>().unwrap();
     let said = config(&["config", "default"]);
@@ -55,7 +55,7 @@ fn compare(path: &str, said: &Table, known: &Table, unsaid: &mut Vec<String>) {
 
 #[test]
 #[ignore = "needs CORTEN_GO, the output of the step that builds containerd"]
-fn parts_of_extensions_and_configs_come_over_the_images() {
+fn parts_of_extensions_and_configs_override_the_image_config() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
     for name in ["extensions", "config"] {

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_asked_after_a_delay_and_then_again_and_again_one_question_at_a_time() {
+    fn health_checks_start_after_a_delay_and_never_overlap() {
         let mut asked = Asked::new(limits(None));
         let up = asked.now;
         assert_eq!(asked.state.deadline(), Some(up + DELAY));
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_bad_answer_and_the_next_good_one_are_told() {
+    fn only_changes_of_the_health_are_reported() {
         let mut asked = Asked::new(limits(None));
         let bad = || Act::Health(Err("late".to_owned()));
         let failed = note("Health check failed: late");
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_bad_answers_in_a_row_start_it_anew() {
+    fn repeated_health_check_failures_restart_the_service() {
         let mut asked = Asked::new(limits(Some(3)));
         for answer in [Err("late"), Err("late"), Ok(()), Err("late"), Err("late")] {
             asked.answer(answer);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_comes_too_late_changes_nothing() {
+    fn late_health_check_answer_is_ignored() {
         let late = || Event::Checked(Err("late".to_owned()));
         // The check was of an earlier process.
         let mut asked = Asked::new(limits(Some(1)));

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn volumes_of_users_are_as_the_config_says() {
+    async fn user_volume_configs_follow_the_config() {
         let document = sample::kind(
             "UserVolumeConfig\nname: data\n\
              provisioning: {diskSelector: {match: '!system_disk'}, maxSize: 10GiB}\n\

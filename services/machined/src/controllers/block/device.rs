@@ -302,7 +302,7 @@ mod tests {
     use crate::uevents::Message;
 
     #[test]
-    fn sizes_are_for_people() {
+    fn sizes_are_human_readable() {
         for (bytes, text) in [
             (0, "0 B"),
             (999, "999 B"),

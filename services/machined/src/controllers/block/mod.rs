@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn volumes_are_discovered_once_udevd_has_told_of_every_device() {
+    async fn volume_discovery_waits_for_udevd_to_settle() {
         let store = Store::new();
         let mut runtime = Runtime::new(store.clone());
         let told = watch::Sender::new(Told::default());

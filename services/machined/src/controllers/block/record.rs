@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_shown_as_they_were_given() {
+    fn escaped_names_are_decoded() {
         for (kept, name) in [
             ("META", "META"),
             (r"Basic\x20data", "Basic data"),

@@ -73,7 +73,7 @@ mod tests {
     const DEVICE: &str = "/dev/dm-1";
 
     #[tokio::test]
-    async fn what_is_swapped_to_is_shown_as_long_as_it_is() {
+    async fn swap_status_exists_while_the_swap_is_active() {
         let proc = tempfile::tempdir().unwrap();
         let list = proc.path().join("swaps");
         let line = "/dev/dm-1 partition 1023996 2048 -2\n";

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn each_volume_of_each_node_has_its_own_place_in_the_interval() {
+    fn trim_times_are_spread_by_node_and_volume() {
         let now = 3000 * WEEK + HOUR;
         let at = next_turn("node", "u-data", WEEK, now);
         assert!(at > now && at <= now + WEEK);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_has_its_turn_once_an_interval_and_not_because_the_clock_was_set() {
+    fn volume_is_trimmed_once_per_interval_despite_clock_changes() {
         let (mut turns, now) = (Turns::default(), 3000 * WEEK);
         let take = |turns: &mut Turns, now| {
             let due = turns.take(mounted(&["u-data"]), Some(WEEK), "node", now);
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_has_a_turn_and_when_is_shown() {
+    async fn trim_schedule_of_each_volume_is_shown() {
         let config = watch::Sender::new(Some(sample::kind("FilesystemTrimConfig\ninterval: 168h")));
         let (sender, _) = mpsc::unbounded_channel();
         let store = Store::new();
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_mounted_is_trimmed_again_and_again() {
+    async fn mounted_volumes_are_trimmed_at_every_interval() {
         let (sender, mut trimmed) = mpsc::unbounded_channel();
         let config = sample::kind("FilesystemTrimConfig\ninterval: 1ms");
         let config = watch::Sender::new(Some(config));

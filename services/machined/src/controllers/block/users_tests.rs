@@ -186,7 +186,7 @@ impl Node {
 }
 
 #[tokio::test]
-async fn a_volume_waits_for_the_nodes_own_and_is_then_made() {
+async fn user_volume_waits_for_the_system_volumes() {
     let node = Node::start(sample::kind(DATA));
     node.disk("vdb");
     node.until_phase("u-data", "waiting").await;
@@ -248,7 +248,7 @@ async fn a_whole_disk_is_a_volume_without_a_parent() {
 }
 
 #[tokio::test]
-async fn what_fails_is_told_and_tried_again_with_another_disk_only() {
+async fn failed_volume_is_reported_and_retried_only_for_a_new_disk() {
     let node = Node::start(sample::kind(DATA));
     let trouble = Trouble::Failed("vdb: it holds something".to_owned());
     let failing = ("u-data".to_owned(), trouble);
@@ -274,7 +274,7 @@ async fn what_fails_is_told_and_tried_again_with_another_disk_only() {
 }
 
 #[tokio::test]
-async fn a_disk_that_somebody_else_changes_is_waited_for() {
+async fn busy_disk_is_waited_for() {
     let node = Node::start(sample::kind(DATA));
     let busy = Trouble::Busy("vdb: it is being wiped".to_owned());
     let id = "u-data".to_owned();
@@ -293,7 +293,7 @@ async fn a_disk_that_somebody_else_changes_is_waited_for() {
 }
 
 #[tokio::test]
-async fn what_is_no_longer_wanted_goes_when_nobody_uses_it() {
+async fn removed_volume_is_released_once_it_is_unused() {
     let node = Node::up(sample::kind(DATA));
     node.until_phase("u-data", "ready").await;
     node.fake.asked();
@@ -322,7 +322,7 @@ async fn what_is_no_longer_wanted_goes_when_nobody_uses_it() {
 }
 
 #[tokio::test]
-async fn another_way_to_mount_it_takes_effect_at_once() {
+async fn changed_mount_options_take_effect_at_once() {
     let node = Node::up(sample::kind(DATA));
     node.until_phase("u-data", "ready").await;
     node.fake.asked();
@@ -342,7 +342,7 @@ fn missing() -> Option<Trouble> {
 }
 
 #[tokio::test]
-async fn a_volume_goes_with_its_disk_and_comes_back_with_it() {
+async fn volume_disappears_and_returns_with_its_disk() {
     let node = Node::start(sample::kind(DATA));
     node.numbered_disk("vdb", 7);
     node.come_up();
@@ -380,7 +380,7 @@ async fn a_volume_goes_with_its_disk_and_comes_back_with_it() {
 }
 
 #[tokio::test]
-async fn a_volume_goes_with_its_partition_once_that_was_told_of() {
+async fn volume_disappears_with_its_partition() {
     let node = Node::start(sample::kind(DATA));
     node.disk("vdb");
     node.come_up();
@@ -408,7 +408,7 @@ async fn a_volume_goes_with_its_partition_once_that_was_told_of() {
 }
 
 #[tokio::test]
-async fn what_somebody_has_unmounted_is_mounted_again() {
+async fn unmounted_volume_is_mounted_again() {
     let node = Node::up(sample::kind(DATA));
     node.until_phase("u-data", "ready").await;
     node.fake.asked();

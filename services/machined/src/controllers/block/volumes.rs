@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_volume_waits_is_found_and_ready_once_it_is_mounted() {
+    async fn system_volume_goes_from_waiting_over_located_to_ready() {
         let node = Node::start();
         node.until("EPHEMERAL", |status| status.phase == "waiting")
             .await;
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_encrypted_volume_is_mounted_from_what_opened_it() {
+    async fn encrypted_volume_is_mounted_from_its_mapped_device() {
         let node = Node::start();
         node.system_disk("vda");
         node.partition("vda", 4, "STATE", "luks");
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failure_is_shown_with_the_volumes_it_concerns() {
+    async fn failure_is_shown_on_the_affected_volumes() {
         let node = Node::start();
         let fail = |what: &str| {
             let failure = corten_volumes::Failure {

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn threads_are_of_their_core_until_it_is_switched_off() {
+    async fn threads_belong_to_their_core_until_it_goes_offline() {
         let proc = tempfile::tempdir().unwrap();
         let file = proc.path().join("cpuinfo");
         fs::write(&file, threads(&[(2, 0), (3, 1), (0, 0), (1, 1)])).unwrap();
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_kernel_knows_no_cores_each_processor_is_one() {
+    fn each_processor_is_a_core_where_the_kernel_reports_none() {
         let processor = |processor, core_id: &str| api::CpuInfo {
             processor,
             core_id: core_id.to_owned(),

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_device_comes_gets_a_driver_and_goes() {
+    async fn pci_device_appears_gets_a_driver_and_disappears() {
         let sysfs = tempfile::tempdir().unwrap();
         let files = [
             ("class", "0x010601\n"),
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_no_device() {
+    fn pci_device_with_malformed_ids_is_ignored() {
         let sysfs = tempfile::tempdir().unwrap();
         for files in [
             &[][..],

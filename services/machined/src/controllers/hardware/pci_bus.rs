@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_files_of_sysfs_are_read_and_written() {
+    fn sysfs_files_are_read_and_written() {
         let directory = tempfile::tempdir().unwrap();
         let bus = PciBus {
             sysfs: directory.path().to_owned(),
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_is_behind_its_controller_through_whatever_lies_between() {
+    fn disk_is_traced_to_its_controller_through_all_layers() {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path();
         let bus = PciBus {
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_with_two_controllers_is_behind_both() {
+    fn multipath_disk_is_traced_to_both_controllers() {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path();
         let bus = PciBus {

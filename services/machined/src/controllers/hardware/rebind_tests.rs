@@ -100,7 +100,7 @@ fn had(driver: &str) -> (String, String) {
 }
 
 #[test]
-fn a_device_gets_the_driver_another_and_its_own_again() {
+fn device_gets_the_configured_driver_and_later_its_own_again() {
     let bus = Pretended::with(&["e1000", "vfio-pci", "uio"]);
     let mut memory = Memory::default();
     for driver in ["vfio-pci", "uio", "uio"] {
@@ -118,7 +118,7 @@ fn a_device_gets_the_driver_another_and_its_own_again() {
 }
 
 #[test]
-fn what_is_in_vain_is_done_once_and_undone() {
+fn failed_rebind_is_tried_once_and_undone() {
     let bus = Pretended::with(&["e1000", "vfio-pci"]);
     bus.world().refuses = "vfio-pci".to_owned();
     let mut memory = Memory::default();
@@ -145,7 +145,7 @@ fn what_is_in_vain_is_done_once_and_undone() {
 }
 
 #[test]
-fn what_is_not_there_is_waited_for_and_nothing_is_touched() {
+fn rebind_waits_for_a_missing_device_or_driver() {
     let bus = Pretended::with(&["e1000"]);
     let mut memory = Memory::default();
     let (driver, why) = settled(&mut memory, &bus, "vfio-pci");
@@ -176,7 +176,7 @@ fn what_is_not_there_is_waited_for_and_nothing_is_touched() {
 }
 
 #[tokio::test]
-async fn the_config_is_followed_and_so_are_drivers_that_come() {
+async fn rebind_follows_the_config_and_new_drivers() {
     let bus = Pretended::with(&["e1000"]);
     let store = Store::new();
     let mut runtime = Runtime::new(store.clone());

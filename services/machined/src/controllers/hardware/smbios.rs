@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_read_as_the_specification_has_them() {
+    fn smbios_structures_are_read_by_the_specification() {
         let table = table(machine());
         assert_eq!(table.wake_up_type(), "Power Switch");
         let processors = table.processors();
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_have_parts() {
+    fn corpus_samples_are_read() {
         for sample in samples("smbios") {
             let table = table(sample.bytes);
             let expected = match &*sample.name {
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_firmware_may_write_anything() {
+    fn damaged_smbios_tables_never_panic() {
         let whole = machine();
         let read = |bytes: Vec<u8>| {
             let table = table(bytes);

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_firmware_does_not_say_is_empty() {
+    async fn values_missing_in_the_firmware_are_empty() {
         let store = shown(&[
             ("sys/class/dmi/id/sys_vendor", b"QEMU\n"),
             (

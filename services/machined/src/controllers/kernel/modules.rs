@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_is_loaded_once_with_its_parameters_also_after_one_that_is_not_there() {
+    async fn each_module_is_loaded_once_even_after_a_missing_module() {
         let (asked, mut was_asked) = mpsc::unbounded_channel();
         let store = Store::new();
         let mut runtime = Runtime::new(store.clone());
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_module_that_is_there_takes_what_it_still_can() {
+    async fn loaded_module_gets_its_writable_parameters() {
         let sys = tempfile::tempdir().unwrap();
         let parameters = sys.path().join("a_b/parameters");
         fs::create_dir_all(&parameters).unwrap();

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_the_image_sets_is_shown() {
+    async fn sysctl_defaults_of_the_image_are_shown() {
         let root = tempfile::tempdir().unwrap();
         let directory = root.path().join("etc/sysctl.d");
         fs::create_dir_all(&directory).unwrap();

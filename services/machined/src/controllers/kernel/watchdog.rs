@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_nobody_feeds_is_not_shown() {
+    async fn unfed_watchdog_has_no_status() {
         let document = sample::kind("WatchdogTimerConfig\ndevice: /dev/watchdog7");
         let config = watch::Sender::new(Some(document));
         let timer = WatchdogTimer {
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_fed_while_the_supervisor_is_silent() {
+    async fn watchdog_is_not_fed_while_the_supervisor_is_silent() {
         let (asked, fed) = (Cell::new(0), Cell::new(0));
         let silent = Notify::new();
         let alive = || async {

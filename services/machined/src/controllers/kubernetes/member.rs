@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn members_of_etcd_tell_the_names_and_addresses_of_the_control_plane() {
+    fn control_plane_names_and_addresses_come_from_etcd_members() {
         let member = |name: &str, urls: &[&str]| Member {
             id: 1,
             name: name.to_owned(),

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_name_becomes_one_that_kubernetes_takes() {
+    fn host_name_is_converted_to_a_valid_kubernetes_name() {
         for (hostname, expected) in [("Node_1", "node-1"), ("-a.b-", "a.b"), ("n1", "n1")] {
             assert_eq!(in_kubernetes(hostname), expected);
         }

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_kubelet_reads_the_pods_of_now_as_a_list() {
+    async fn kubelet_gets_the_current_static_pods_as_a_list() {
         let store = Store::new();
         let mut runtime = Runtime::new(store.clone());
         runtime.add(Server).unwrap();

@@ -117,7 +117,7 @@ mod tests {
     use crate::controllers::netlink::links::Links;
 
     #[test]
-    fn a_message_becomes_a_status() {
+    fn address_message_becomes_a_status() {
         let mut message = AddressMessage::default();
         message.header.index = 2;
         message.header.prefix_len = 24;
@@ -139,7 +139,7 @@ mod tests {
 
     /// Reading links and addresses needs no privilege, so the test uses the real kernel.
     #[tokio::test]
-    async fn this_machines_loopback_is_found() {
+    async fn loopback_address_of_the_test_machine_is_found() {
         let store = Store::new();
         let mut runtime = Runtime::new(store.clone());
         runtime.add(Links::default()).unwrap();

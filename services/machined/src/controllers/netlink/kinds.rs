@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bond_says_how_it_works() {
+    fn bond_status_shows_its_settings() {
         let status = with(&InfoData::Bond(vec![
             InfoBond::Mode(KernelMode::Ieee8023Ad),
             InfoBond::XmitHashPolicy(BondXmitHashPolicy::Layer34),
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vlan_a_bridge_and_a_vrf_say_what_they_are() {
+    fn vlan_bridge_and_vrf_status_show_their_settings() {
         let vlan = with(&InfoData::Vlan(vec![
             InfoVlan::Protocol(VlanProtocol::Ieee8021Ad),
             InfoVlan::Id(7),

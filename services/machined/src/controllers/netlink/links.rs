@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_becomes_a_status() {
+    fn link_message_becomes_a_status() {
         let (name, status) = statuses(&[message()]).remove(0);
         assert_eq!(name, "eth0");
         assert_eq!((&*status.port, &*status.duplex), ("Other", "Unknown"));
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn the_other_end_of_a_pair_is_named_where_it_is_here() {
+    fn veth_peer_is_named_if_it_is_in_the_same_namespace() {
         let veth = |name: &str, index: u32, link: u32, elsewhere: Option<i32>| {
             behind(name, index, InfoKind::Veth, link, elsewhere)
         };
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn the_device_is_named_where_there_is_one() {
+    fn link_status_names_its_device() {
         let classes = tempfile::tempdir().unwrap();
         let bus = classes.path().join("bus/0000:00:03.0");
         let driver = classes.path().join("drivers/virtio_net");

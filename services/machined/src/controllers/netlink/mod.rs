@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_goes_on_changing_is_looked_at_once_a_second() {
+    fn continuous_changes_are_polled_once_per_second() {
         let start = Instant::now();
         let mut pace = Pace { rested: start };
         let mut now = start;
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_change_is_looked_at_at_once() {
+    fn single_change_is_read_at_once() {
         let mut now = Instant::now();
         let mut pace = Pace { rested: now };
         for _ in 0..100 {

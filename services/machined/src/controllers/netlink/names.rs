@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cards_name_is_awaited_but_not_for_ever() {
+    fn final_link_name_is_awaited_for_a_bounded_time() {
         let directory = tempfile::tempdir().unwrap();
         let mut names = Names {
             classes: directory.path().join("net"),

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_becomes_a_status() {
+    fn route_message_becomes_a_status() {
         let message = RouteMessageBuilder::<Ipv4Addr>::new()
             .destination_prefix(Ipv4Addr::UNSPECIFIED, 0)
             .gateway(Ipv4Addr::new(10, 0, 2, 2))

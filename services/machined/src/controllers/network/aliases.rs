@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn aliases_come_change_and_go_and_others_stay() {
+    fn link_aliases_follow_the_config_and_foreign_aliases_stay() {
         alone(async {
             let (connection, handle, _) = rtnetlink::new_connection().unwrap();
             tokio::spawn(connection);

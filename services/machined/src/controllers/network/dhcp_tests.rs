@@ -193,7 +193,7 @@ fn times(renew: u32, rebind: u32) -> String {
 }
 
 #[test]
-fn all_that_is_offered_is_used_and_kept_until_the_server_takes_it_back() {
+fn every_dhcp_option_is_used_until_the_server_withdraws_the_lease() {
     alone(async {
         let neighbour = neighbour().await;
         let options = "opt dns 10.0.0.3 10.0.0.4\nopt domain example.com\nopt hostname n1\n\
@@ -258,7 +258,7 @@ fn all_that_is_offered_is_used_and_kept_until_the_server_takes_it_back() {
 }
 
 #[test]
-fn a_lease_ends_when_nobody_renews_it_and_comes_back_with_the_server() {
+fn lease_expires_without_a_server_and_returns_with_it() {
     alone(async {
         let neighbour = neighbour().await;
         let more = "opt router 10.0.0.1\nopt mtu 1400\nopt dns 10.0.0.3\nopt hostname n1\n";
@@ -288,7 +288,7 @@ fn a_lease_ends_when_nobody_renews_it_and_comes_back_with_the_server() {
 }
 
 #[test]
-fn another_server_goes_on_with_a_lease_before_it_ends() {
+fn second_dhcp_server_renews_a_lease_before_it_expires() {
     alone(async {
         let neighbour = neighbour().await;
         let serve = |own| Server::udhcpd(&neighbour, own, "10.0.0.50", 90, &times(2, 4));
@@ -334,7 +334,7 @@ fn dnsmasq(neighbour: &Neighbour) -> Option<Server> {
 }
 
 #[test]
-fn a_cable_pulled_out_and_put_in_again_changes_no_address() {
+fn reconnected_cable_keeps_the_addresses() {
     alone(async {
         let neighbour = cable(MAC).await;
         let plug_in = async || {
@@ -387,7 +387,7 @@ fn a_cable_pulled_out_and_put_in_again_changes_no_address() {
 
 /// A server that has lost all its leases derives the address from the client's identity (dnsmasq(8), `--dhcp-range`).
 #[test]
-fn a_node_has_the_same_address_of_dhcpv6_after_each_boot() {
+fn node_gets_the_same_dhcpv6_address_after_every_boot() {
     let addresses = RefCell::new(Vec::new());
     for _ in 0..2 {
         alone(async {

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_is_shown_while_it_is_there_and_as_it_is() {
+    fn ethernet_status_follows_the_device() {
         alone(async {
             let (connection, handle, _) = rtnetlink::new_connection().unwrap();
             tokio::spawn(connection);
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_is_of_the_link_that_is_called_so() {
+    fn ethernet_settings_apply_to_the_link_of_their_alias() {
         let document = document(
             "name: uplink\nrings: {rx: 512, tx-push: true}\nchannels: {combined: 4}\nwakeOnLan: []\n",
         );
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_follows_the_config() {
+    fn ethernet_settings_follow_the_config() {
         alone(async {
             let (connection, handle, _) = rtnetlink::new_connection().unwrap();
             tokio::spawn(connection);

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_is_that_of_the_first_link_with_a_device() {
+    async fn hardware_address_is_that_of_the_first_physical_link() {
         let store = Store::new();
         let mut runtime = Runtime::new(store.clone());
         runtime.add(First).unwrap();

@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cache_never_asks_itself() {
+    fn dns_cache_never_queries_itself() {
         let config = HostDnsConfig {
             enabled: true,
             listen_addresses: vec![SocketAddr::new(LOCAL, PORT)],
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_asks_where_nothing_changes_is_answered_while_another_address_comes() {
+    async fn dns_cache_answers_on_unchanged_addresses_while_another_is_added() {
         let [a, b, taken] = [own(1), own(2), own(3)];
         let _taken = std::net::UdpSocket::bind(taken).unwrap();
         let store = Store::new();

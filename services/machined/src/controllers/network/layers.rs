@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_link_nobody_speaks_of_asks_until_a_config_speaks() {
+    async fn unconfigured_link_uses_dhcp_until_a_config_arrives() {
         let store = Store::new();
         store.add_namespace(LAYERS, "").unwrap();
         let (setup, config) = (watch::Sender::new(None), watch::Sender::new(None));
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn links_that_are_left_alone_get_nothing_of_anybody() {
+    fn ignored_links_get_no_settings_of_any_layer() {
         let line = "corten.platform=metal ip=10.0.0.2::10.0.0.1:24::eth0 ip=eth1:dhcp ip=eth2:dhcp \
                     talos.network.interface.ignore=eth1 talos.network.interface.ignore=";
         let setup = Setup {
@@ -328,7 +328,7 @@ operators: [{operator: dhcp6, linkName: eth1}]
     }
 
     #[test]
-    fn meta_is_read_anew_only_when_it_is_another() {
+    fn platform_network_in_meta_is_parsed_only_after_a_change() {
         let mut meta = MetaNetwork::default();
         let names =
             |found: &Result<PlatformNetwork, String>| found.clone().unwrap().hostnames.len();
@@ -353,7 +353,7 @@ operators: [{operator: dhcp6, linkName: eth1}]
     }
 
     #[tokio::test]
-    async fn the_network_is_followed_from_before_anybody_writes_it() {
+    async fn network_follower_sees_writes_after_its_start() {
         let store = Store::new();
         let network = Network::follow(&store);
         let name = HostnameStatus {

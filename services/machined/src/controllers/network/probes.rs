@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_port_that_closes_is_noticed_and_one_that_opens_too() {
+    async fn tcp_probe_follows_the_state_of_the_port() {
         // The port stays reserved while any socket is bound to it, even one that does not listen.
         let bound = |address: SocketAddr| {
             let socket = TcpSocket::new_v4().unwrap();
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_web_server_is_well_as_long_as_it_answers_below_400() {
+    async fn http_probe_succeeds_for_statuses_below_400() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let statuses = [
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_does_not_answer_holds_up_nobody_else() {
+    fn silent_probe_target_does_not_block_other_probes() {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = runtime.max_blocking_threads(1).enable_all().build();
         runtime.unwrap().block_on(async {
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn probes_of_both_kinds_are_wanted() {
+    fn tcp_and_http_probes_are_read_from_the_config() {
         let probes = "---\n\
              {apiVersion: v1alpha1, kind: TCPProbeConfig, name: a, endpoint: '[fd00::1]:53'}\n---\n\
              {apiVersion: v1alpha1, kind: HTTPProbeConfig, name: b, url: 'https://example.org/health', interval: 5s, failureThreshold: 3}\n";

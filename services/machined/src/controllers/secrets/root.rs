@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_control_planes_endpoint_is_a_host() {
+    fn control_plane_endpoint_is_parsed_into_a_host() {
         for (url, address, host) in [
             ("https://10.0.0.1:6443", Some("10.0.0.1"), None),
             ("https://[fd00::1]:6443", Some("fd00::1"), None),

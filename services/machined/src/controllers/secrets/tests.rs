@@ -240,7 +240,7 @@ fn never(_: &Asked) -> Result<(), String> {
 }
 
 #[tokio::test]
-async fn a_control_plane_node_signs_for_itself_and_again_at_half_life() {
+async fn control_plane_node_signs_its_certificate_and_renews_it_at_half_life() {
     let ca = new_ca();
     let node = node(new_ca(), never);
     node.network(&["10.0.0.1/24"]);
@@ -298,7 +298,7 @@ async fn a_control_plane_node_signs_for_itself_and_again_at_half_life() {
 }
 
 #[tokio::test]
-async fn a_worker_asks_until_it_is_answered_and_keeps_what_it_has() {
+async fn worker_retries_its_certificate_request_and_keeps_the_old_certificate() {
     let ca = new_ca();
     let mut calls = 0;
     let signer = Ca::from_pem(&ca.pem().crt, &ca.pem().key).unwrap();
@@ -355,7 +355,7 @@ async fn a_worker_asks_until_it_is_answered_and_keeps_what_it_has() {
 }
 
 #[tokio::test]
-async fn a_rotated_authority_signs_and_the_old_one_is_still_believed() {
+async fn rotated_authority_signs_and_the_old_authority_is_still_accepted() {
     let (old, new) = (new_ca(), new_ca());
     let node = node(new_ca(), never);
     node.network(&["10.0.0.1/24"]);
@@ -430,7 +430,7 @@ async fn trustd_waits_for_the_time_and_an_address() {
 }
 
 #[tokio::test]
-async fn trustd_is_told_the_names_of_every_control_plane_node_and_the_nodes_networks() {
+async fn trustd_gets_the_names_of_control_plane_nodes_and_the_own_networks() {
     let ca = new_ca();
     let node = node(new_ca(), never);
     node.time(true);
@@ -463,7 +463,7 @@ async fn trustd_is_told_the_names_of_every_control_plane_node_and_the_nodes_netw
 }
 
 #[tokio::test]
-async fn locked_node_serves_the_owner_that_meta_names_and_nobody_else() {
+async fn locked_node_serves_only_the_owner_recorded_in_meta() {
     let node = node(new_ca(), never);
     node.stage.send_replace(Stage::Locked);
     tokio::task::yield_now().await;
@@ -481,7 +481,7 @@ async fn locked_node_serves_the_owner_that_meta_names_and_nobody_else() {
 }
 
 #[tokio::test]
-async fn maintenance_has_one_certificate_and_a_config_ends_it() {
+async fn maintenance_certificate_is_kept_until_a_config_arrives() {
     let ca = new_ca();
     let node = node(new_ca(), never);
     node.stage.send_replace(Stage::Maintenance);

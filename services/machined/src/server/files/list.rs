@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn modes_are_those_of_the_wire() {
+    fn file_modes_have_the_go_encoding() {
         for (mode, expected) in [
             (0o100_644, 0o644),
             (0o040_755, 0o755 | 1 << 31),

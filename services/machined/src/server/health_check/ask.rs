@@ -308,7 +308,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_way_is_used_for_half_of_its_certificates_life_and_by_its_authority() {
+    async fn connection_is_reused_for_half_its_certificate_life_and_one_authority() {
         let made = SystemTime::now();
         let way = Way {
             channel: Endpoint::from_static("http://127.0.0.1:1").connect_lazy(),
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_node_says_is_told_from_a_way_that_is_broken() {
+    fn answer_of_a_node_is_distinguished_from_a_broken_connection() {
         let said = Status::unavailable("n2: no connection within 5 s");
         assert!(!Lack::from(said).is_cut_off);
         let reset = std::io::Error::from(std::io::ErrorKind::ConnectionReset);

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_too_small_is_told_with_the_least() {
+    fn too_small_memory_or_disk_is_reported_with_the_minimum() {
         let total = |memtotal| api::MemInfo {
             memtotal,
             ..Default::default()
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_should_run_and_does_not_is_named() {
+    fn services_that_do_not_run_are_named() {
         let service = |id: &str, state: &str, healthy, unknown| api::ServiceInfo {
             id: id.to_owned(),
             state: state.to_owned(),
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_boot_is_over_when_the_node_is_ready() {
+    fn boot_is_complete_when_the_node_is_ready() {
         let status = |stage: MachineStage, ready| MachineStatusSpec {
             stage: stage.into(),
             status: Some(MachineStatusStatus {

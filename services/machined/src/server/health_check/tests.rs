@@ -55,7 +55,7 @@ fn lacks(check: Check, nodes: &[&str]) -> (Check, Vec<String>) {
 }
 
 #[tokio::test]
-async fn each_check_is_waited_for_and_what_changes_is_told_once() {
+async fn each_check_is_awaited_and_each_change_reported_once() {
     let rounds = vec![
         lacks(Check::Apid, &["n1: no connection", "n2: no connection"]),
         lacks(Check::Apid, &["n2: no connection"]),
@@ -95,7 +95,7 @@ async fn each_check_is_waited_for_and_what_changes_is_told_once() {
 }
 
 #[tokio::test]
-async fn what_takes_too_long_ends_with_what_it_waits_for() {
+async fn health_check_timeout_names_the_awaited_condition() {
     let rounds = vec![lacks(Check::Apid, &["n1: no connection"]); 1000];
     let mut told = told(rounds, Duration::ZERO).await;
     let end = told.pop().unwrap().unwrap_err();
@@ -109,7 +109,7 @@ async fn what_takes_too_long_ends_with_what_it_waits_for() {
 }
 
 #[test]
-fn hostile_answers_are_cut() {
+fn hostile_answers_are_truncated() {
     let many: Vec<String> = (0..1000)
         .map(|n| format!("n{n}: {}", "ä".repeat(1000)))
         .collect();
@@ -121,7 +121,7 @@ fn hostile_answers_are_cut() {
 }
 
 #[test]
-fn patience_has_limits() {
+fn health_check_timeout_is_bounded() {
     let seconds = |seconds| Some(prost_types::Duration { seconds, nanos: 0 });
     assert_eq!(patience(None).unwrap(), USUAL_PATIENCE);
     assert_eq!(patience(seconds(60)).unwrap(), Duration::from_secs(60));
@@ -190,7 +190,7 @@ async fn apid(document: &Document) -> (Apid, SocketAddr) {
 }
 
 #[tokio::test]
-async fn other_nodes_are_asked_through_apid_by_a_reader() {
+async fn other_nodes_are_queried_through_apid_with_the_reader_role() {
     let document = Document::parse(config_text().as_bytes()).unwrap();
     let (apid, address) = apid(&document).await;
     let paths = Paths {
@@ -220,7 +220,7 @@ async fn other_nodes_are_asked_through_apid_by_a_reader() {
 }
 
 #[tokio::test]
-async fn the_connection_to_apid_lasts_until_the_authority_is_another() {
+async fn connection_to_apid_is_kept_until_the_authority_changes() {
     let [document, other] = [(); 2].map(|()| Document::parse(config_text().as_bytes()).unwrap());
     let (apid, address) = apid(&document).await;
     let paths = Paths {

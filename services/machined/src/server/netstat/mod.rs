@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_names_no_protocol_means_all() {
+    fn request_without_a_protocol_lists_all_protocols() {
         assert_eq!(tables(None).len(), 8);
         assert_eq!(tables(Some(&L4proto::default())).len(), 8);
         let some = L4proto {
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_goes_while_all_are_listed_is_left_out() {
+    fn namespace_removed_during_the_listing_is_left_out() {
         let directory = tempfile::tempdir().unwrap();
         // Remains of a name before and after its removal.
         fs::write(directory.path().join("unmounted"), "").unwrap();

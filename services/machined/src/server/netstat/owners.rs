@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_several_it_is_the_oldest() {
+    fn oldest_of_several_processes_owns_a_socket() {
         let proc = tempfile::tempdir().unwrap();
         let own = fs::read_to_string("/proc/self/stat").unwrap();
         let (_, own) = own.rsplit_once(") ").unwrap();

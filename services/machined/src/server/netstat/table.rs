@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_socket_is_left_out() {
+    fn malformed_socket_lines_are_skipped() {
         let long = "x".repeat(5000);
         let text = format!("{HEADER}\n:\n0: 01:02\n{}\n{long}\n{TALKS}", &LISTENS[..60]);
         assert_eq!(all(&text).len(), 1);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn reading_ends_when_there_are_too_many() {
+    fn socket_listing_stops_at_its_limit() {
         let mut records = Vec::new();
         let text = TALKS.repeat(10);
         read("udp", text.as_bytes(), 3, |_| true, &mut records).unwrap();

@@ -34,7 +34,7 @@ async fn an_action_is_submitted_once() {
 }
 
 #[tokio::test]
-async fn who_asks_is_handed_on_in_apids_words_and_bounded() {
+async fn caller_text_from_apid_is_forwarded_and_bounded() {
     let who = "roles=os:admin serial=0a1b from=10.0.0.9:4711 via=-";
     let long = "x".repeat(4000);
     for (told, kept) in [(None, ""), (Some(who), who), (Some(&*long), &long[..1024])] {
@@ -100,7 +100,7 @@ async fn a_reset_wipes_the_partitions_it_names() {
 }
 
 #[tokio::test]
-async fn a_reset_without_names_wipes_the_whole_disk_and_last() {
+async fn reset_without_partitions_wipes_the_whole_disk_last() {
     let cases: [(WipeMode, &[&str], Vec<Target>); 4] = [
         (WipeMode::All, &[], vec![Target::SystemDisk]),
         (WipeMode::SystemDisk, &[], vec![Target::SystemDisk]),
@@ -130,7 +130,7 @@ async fn a_reset_without_names_wipes_the_whole_disk_and_last() {
 }
 
 #[tokio::test]
-async fn a_reset_that_cannot_be_is_refused_by_its_field() {
+async fn impossible_reset_is_refused_with_its_field() {
     let mut world = world();
     let with_disk = |mode: WipeMode, labels: &[&str]| api::ResetRequest {
         user_disks_to_wipe: vec!["/dev/sdz".to_owned()],

@@ -17,7 +17,7 @@ use super::world;
 use crate::node::Node as _;
 
 #[tokio::test]
-async fn disks_are_listed_and_the_systems_is_marked() {
+async fn disks_are_listed_and_the_system_disk_is_marked() {
     let world = world();
     let store = world.node.store();
     store.register::<Disk>().unwrap();
@@ -86,7 +86,7 @@ fn time(time: &api::Time) -> (SystemTime, SystemTime) {
 }
 
 #[tokio::test]
-async fn the_clock_is_compared_with_the_first_server_or_the_one_asked_for() {
+async fn clock_is_compared_with_the_first_or_the_requested_time_server() {
     let world = world();
     let mut client = TimeServiceClient::new(world.channel.clone());
     let none = client.time(()).await.unwrap_err();

@@ -146,7 +146,7 @@ async fn a_large_directory_is_listed_whole() {
 }
 
 #[tokio::test]
-async fn sizes_add_up() {
+async fn disk_usage_adds_up() {
     let (_world, mut client, tree) = prepared();
     let missing = text(&tree.path().join("missing"));
     let mut request = api::DiskUsageRequest {
@@ -221,7 +221,7 @@ async fn a_file_is_read_whole() {
 }
 
 #[tokio::test]
-async fn what_would_wait_or_is_no_file_is_refused() {
+async fn pipes_devices_and_directories_are_not_read() {
     let (_world, mut client, tree) = prepared();
     let root = tree.path();
     symlink("loop", root.join("loop")).unwrap();
@@ -312,7 +312,7 @@ async fn a_tree_is_copied_as_an_archive() {
 }
 
 #[tokio::test]
-async fn the_kernels_files_are_copied_and_what_cannot_be_is_named() {
+async fn kernel_files_are_copied_and_unreadable_files_are_named() {
     let (_world, mut client, tree) = prepared();
     let (archive, end) = copied(&mut client, Path::new("/proc/sys/kernel/random")).await;
     let entries = unpacked(&archive);
@@ -337,7 +337,7 @@ async fn the_kernels_files_are_copied_and_what_cannot_be_is_named() {
 }
 
 #[tokio::test]
-async fn a_caller_who_does_not_read_costs_a_few_frames_and_leaves_nothing_behind() {
+async fn slow_reader_holds_few_frames_and_leaks_nothing() {
     let (_world, mut client, tree) = prepared();
     let endless = tree.path().join("endless");
     File::create(&endless).unwrap().set_len(1 << 40).unwrap();
@@ -362,7 +362,7 @@ async fn a_caller_who_does_not_read_costs_a_few_frames_and_leaves_nothing_behind
 
 /// With machined's number of threads.
 #[test]
-fn callers_who_do_not_read_keep_no_other_from_an_answer() {
+fn slow_readers_do_not_block_other_callers() {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     runtime
         .worker_threads(WORKERS)

@@ -166,7 +166,7 @@ fn is_withheld(outcome: &Result<(), Status>) -> bool {
 }
 
 #[tokio::test]
-async fn secrets_are_for_callers_themselves_and_not_for_nodes_that_hand_calls_on() {
+async fn secrets_are_answered_to_direct_callers_and_not_through_other_nodes() {
     let world = configured("");
     let file = world.directory.path().join("key");
     std::fs::write(&file, "a key").unwrap();
@@ -182,7 +182,7 @@ async fn secrets_are_for_callers_themselves_and_not_for_nodes_that_hand_calls_on
 }
 
 #[tokio::test]
-async fn what_holds_no_secret_goes_through_other_nodes() {
+async fn calls_without_secrets_are_answered_through_other_nodes() {
     let world = configured("");
     let mut client = world.client.clone();
     client.version(forwarded(())).await.unwrap();
@@ -200,7 +200,7 @@ async fn what_holds_no_secret_goes_through_other_nodes() {
 }
 
 #[tokio::test]
-async fn the_config_can_let_secrets_through() {
+async fn config_can_allow_secrets_through_other_nodes() {
     let world = configured("---\napiVersion: v1alpha1\nkind: ForwardingConfig\nsecrets: accept\n");
     let file = world.directory.path().join("key");
     std::fs::write(&file, "a key").unwrap();

@@ -53,7 +53,7 @@ fn asking(control_plane: &[&str], workers: &[&str]) -> HealthCheckRequest {
 }
 
 #[tokio::test]
-async fn a_node_that_is_well_passes() {
+async fn healthy_node_passes_the_health_check() {
     let world = world();
     be(&world.node, "running");
     let mut client = ClusterServiceClient::new(world.channel.clone());
@@ -77,7 +77,7 @@ async fn a_node_that_is_well_passes() {
 }
 
 #[tokio::test]
-async fn what_a_node_lacks_is_told_until_the_caller_has_no_patience_left() {
+async fn unmet_checks_are_reported_until_the_timeout() {
     let world = world();
     be(&world.node, "maintenance");
     let mut client = ClusterServiceClient::new(world.channel.clone());
@@ -97,7 +97,7 @@ async fn what_a_node_lacks_is_told_until_the_caller_has_no_patience_left() {
 }
 
 #[tokio::test]
-async fn nodes_that_cannot_be_asked_are_refused_by_their_field() {
+async fn invalid_node_names_are_refused_with_their_field() {
     let world = world();
     be(&world.node, "running");
     let mut client = ClusterServiceClient::new(world.channel.clone());
@@ -132,7 +132,7 @@ async fn nodes_that_cannot_be_asked_are_refused_by_their_field() {
 }
 
 #[tokio::test]
-async fn there_are_so_many_at_a_time_and_who_hangs_up_makes_room() {
+async fn concurrent_health_checks_are_bounded_and_a_hang_up_frees_a_slot() {
     let world: World = world();
     // The other node never answers, so the checks keep running.
     let document = Document::parse(config_text().as_bytes()).unwrap();

@@ -29,7 +29,7 @@ async fn answer(world: &World, path: &'static str) -> Result<(), Status> {
 }
 
 #[tokio::test]
-async fn every_method_is_answered_or_says_what_it_waits_for() {
+async fn every_method_is_answered_or_names_what_it_waits_for() {
     let world = world();
     let config = Document::parse((config_text() + &etcd()).as_bytes()).unwrap();
     world.node.apply_config(config, Apply::Now).unwrap();
@@ -90,7 +90,7 @@ fn table() -> String {
 
 /// `UPDATE=1 cargo test -p machined methods` writes the list.
 #[test]
-fn the_page_lists_what_the_server_does() {
+fn methods_page_matches_the_server() {
     const MARK: &str = "<!-- Below: written by `UPDATE=1 cargo test -p machined methods`. -->\n";
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/api.md");
     let text = fs::read_to_string(&page).unwrap();

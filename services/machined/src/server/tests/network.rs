@@ -67,7 +67,7 @@ async fn sockets_are_listed_with_their_owners() {
 }
 
 #[tokio::test]
-async fn a_namespace_that_is_not_there_is_named() {
+async fn missing_network_namespace_is_named() {
     let world = world();
     let mut client = MachineServiceClient::new(world.channel.clone());
     let request = |name: &str| api::NetstatRequest {
@@ -86,7 +86,7 @@ async fn a_namespace_that_is_not_there_is_named() {
 
 /// The sockets of another namespace; skipped without the privilege to create one.
 #[tokio::test]
-async fn another_namespace_has_sockets_of_its_own() {
+async fn sockets_of_another_network_namespace_are_listed() {
     let mut world = world();
     std::fs::create_dir(&world.netns).unwrap();
     let link = world.netns.join("cni-1");

@@ -61,7 +61,7 @@ async fn an_operator_gets_a_certificate_of_the_nodes_authority() {
 }
 
 #[tokio::test]
-async fn credentials_that_cannot_be_are_refused_by_their_field() {
+async fn impossible_credentials_are_refused_with_their_field() {
     let mut world = configured(&config_text());
     for (request, field) in [
         (request(&["os:admin"], 0), "crt_ttl"),
@@ -94,7 +94,7 @@ async fn bootstrap(world: &mut World) -> (Code, String) {
 }
 
 #[tokio::test]
-async fn a_bootstrap_says_what_it_lacks() {
+async fn bootstrap_names_its_missing_preconditions() {
     assert_eq!(bootstrap(&mut world()).await.0, Code::FailedPrecondition);
     let (code, text) = bootstrap(&mut configured(&config_text())).await;
     assert_eq!(code, Code::InvalidArgument);
@@ -127,7 +127,7 @@ async fn a_bootstrap_says_what_it_lacks() {
 }
 
 #[tokio::test]
-async fn a_bootstrap_waits_for_the_time_but_not_for_ever() {
+async fn bootstrap_waits_for_the_time_with_a_timeout() {
     let world = configured(&(config_text() + &etcd()));
     let data = world.directory.path().join("etcd");
     set_time(&world.node, false);

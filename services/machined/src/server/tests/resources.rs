@@ -71,7 +71,7 @@ fn get(type_name: &str, namespace: &str, id: &str) -> api::GetRequest {
 const HOSTNAMES: &str = HostnameStatus::DEFINITION.type_name;
 
 #[tokio::test]
-async fn one_resource_with_all_that_is_known_of_it() {
+async fn resource_is_returned_with_its_metadata_and_spec() {
     let (_world, mut client) = prepared();
     let reply = client.get(get(HOSTNAMES, "network", "hostname")).await;
     let resource = reply.unwrap().into_inner().resource.unwrap();
@@ -89,7 +89,7 @@ async fn one_resource_with_all_that_is_known_of_it() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_told_apart() {
+async fn missing_resources_types_and_namespaces_have_distinct_errors() {
     let (_world, mut client) = prepared();
     for (request, code) in [
         (get(HOSTNAMES, "network", "other"), Code::NotFound),
@@ -181,7 +181,7 @@ async fn next(stream: &mut Streaming<api::WatchResponse>) -> (EventType, String,
 }
 
 #[tokio::test]
-async fn a_watch_begins_with_an_empty_frame_and_goes_on_after_a_break() {
+async fn watch_begins_with_an_empty_frame_and_resumes_from_a_bookmark() {
     let (world, mut client) = prepared();
     let options = api::WatchOptions {
         bootstrap_contents: true,
@@ -211,7 +211,7 @@ async fn a_watch_begins_with_an_empty_frame_and_goes_on_after_a_break() {
 }
 
 #[tokio::test]
-async fn a_watch_of_one_tells_that_there_is_none() {
+async fn watch_of_a_missing_resource_reports_its_absence() {
     let (_world, mut client) = prepared();
     let mut request = watching(api::WatchOptions::default());
     request.id = Some("other".to_owned());
@@ -298,7 +298,7 @@ async fn lists_take_label_queries() {
 }
 
 #[tokio::test]
-async fn nobody_writes() {
+async fn resource_writes_are_refused() {
     let (world, mut client) = prepared();
     let request = get(HOSTNAMES, "network", "hostname");
     let there = client.get(request).await.unwrap().into_inner().resource;

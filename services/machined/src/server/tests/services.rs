@@ -14,7 +14,7 @@ use crate::WORKERS;
 use crate::node::Control;
 
 #[tokio::test]
-async fn what_callers_may_control_is_handed_to_the_node() {
+async fn control_of_permitted_services_reaches_the_node() {
     let mut world = world();
     let id = || "ext-hello".to_owned();
     let started = world
@@ -43,7 +43,7 @@ async fn what_callers_may_control_is_handed_to_the_node() {
 }
 
 #[tokio::test]
-async fn what_the_node_stands_on_is_not_theirs() {
+async fn control_of_system_services_is_refused() {
     let mut world = world();
     for (id, code) in [
         ("udevd", Code::FailedPrecondition),
@@ -63,8 +63,8 @@ async fn what_the_node_stands_on_is_not_theirs() {
 
 /// With machined's panic hook, in a process that the hook could end.
 #[test]
-fn a_call_that_meets_a_bug_is_answered_and_costs_no_other() {
-    let test = "server::tests::services::a_call_that_meets_a_bug_is_answered_and_costs_no_other";
+fn panicking_call_is_answered_and_affects_no_other_call() {
+    let test = "server::tests::services::panicking_call_is_answered_and_affects_no_other_call";
     let said = in_a_process(test, || {
         panics::install_hook();
         let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -110,7 +110,7 @@ fn wipe(device: &str) -> DeviceWipe {
 }
 
 #[tokio::test]
-async fn what_nobody_uses_is_wiped_as_asked() {
+async fn unused_devices_are_wiped_as_requested() {
     let world = world();
     put_disks(&world);
     let zeroed = api::BlockDeviceWipeDescriptor {
@@ -142,7 +142,7 @@ async fn what_nobody_uses_is_wiped_as_asked() {
 }
 
 #[tokio::test]
-async fn what_must_not_be_wiped_is_named_and_nothing_is_wiped() {
+async fn device_in_use_is_named_and_nothing_is_wiped() {
     let world = world();
     put_disks(&world);
     let none = ask(&world, Vec::new()).await.unwrap_err();
@@ -182,7 +182,7 @@ async fn what_must_not_be_wiped_is_named_and_nothing_is_wiped() {
 }
 
 #[tokio::test]
-async fn while_several_disks_look_like_the_nodes_each_may_be_it() {
+async fn every_candidate_system_disk_is_protected_from_a_wipe() {
     let mut world = world();
     put_disks(&world);
     put_device(&world, "vda3", "vda", 3, "META", &[]);
@@ -215,7 +215,7 @@ async fn while_several_disks_look_like_the_nodes_each_may_be_it() {
 }
 
 #[tokio::test]
-async fn a_check_is_left_out_by_who_knows_better() {
+async fn admin_may_skip_wipe_checks_except_for_the_system_disk() {
     let world = world();
     put_disks(&world);
     let apart = api::BlockDeviceWipeDescriptor {
@@ -252,7 +252,7 @@ async fn a_check_is_left_out_by_who_knows_better() {
 }
 
 #[tokio::test]
-async fn a_reset_empties_other_disks_that_nothing_else_uses() {
+async fn reset_wipes_other_unused_disks() {
     let mut world = world();
     put_disks(&world);
     let request = |disk: &str| machine_api::ResetRequest {
