@@ -1,4 +1,4 @@
-//! How containers of pods are run, and which images are kept for them.
+//! Containers of pods: containerd's configuration and the image cache.
 
 use crate::cri::{self, PART_NAME};
 use crate::read::{Reader, section};

@@ -1,4 +1,4 @@
-//! How the nodes of a cluster find and reach each other.
+//! Discovery and connections between the nodes of a cluster.
 
 use std::net::SocketAddr;
 

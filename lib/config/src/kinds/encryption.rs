@@ -10,7 +10,7 @@ use crate::table::Support;
 use crate::tree::Node;
 use crate::values::Url;
 
-/// What the device mapper can be told to do otherwise; the kernel's names.
+/// Optional features of the device mapper; the kernel's names.
 const OPTIONS: &[&str] = &[
     "no_read_workqueue",
     "no_write_workqueue",
@@ -19,16 +19,16 @@ const OPTIONS: &[&str] = &[
 ];
 
 choices! {
-    /// What encrypts.
+    /// Encryption provider.
     pub enum EncryptionProvider { Luks2 = "luks2", }
 }
 choices! {
-    /// How blocks are encrypted.
+    /// Cipher and mode.
     pub enum Cipher { AesXts = "aes-xts-plain64", Adiantum12 = "xchacha12,aes-adiantum-plain64", Adiantum20 = "xchacha20,aes-adiantum-plain64", }
 }
 
 choices! {
-    /// What becomes of a volume that was made in the clear.
+    /// Handling of a volume that is not encrypted yet.
     pub enum Migration { None = "none", Wipe = "wipe", }
 }
 
@@ -71,8 +71,8 @@ fn check_encryption(encryption: &Encryption, node: &Node, reader: &mut Reader<'_
 }
 
 impl Encryption {
-    /// As META keeps it for the next boot, which must open STATE before it can read a config: JSON with the
-    /// names of the config.
+    /// Encodes the settings for META, as JSON with the config's names. The next boot must open STATE before it can read
+    /// a config.
     #[must_use]
     pub fn to_meta(&self) -> String {
         let key = |key: &EncryptionKey| match &key.fixed {
@@ -81,7 +81,7 @@ impl Encryption {
             }
             None => json!({"slot": key.slot, "nodeID": {}}),
         };
-        // What is null asks for nothing.
+        // A null value is ignored.
         let mut fields = json!({
             "provider": self.provider.word(),
             "keys": self.keys.iter().map(key).collect::<Json>(),
@@ -91,23 +91,23 @@ impl Encryption {
             "options": self.options,
             "allowDiscards": self.allow_discards,
         });
-        // A version before this field would not read it.
+        // Older versions refuse this unknown field, so it is only written when needed.
         if let (Migration::Wipe, Json::Object(fields)) = (self.migration, &mut fields) {
             fields.insert("migration".to_owned(), self.migration.word().into());
         }
         fields.to_string()
     }
 
-    /// Whether a volume that was made in the clear is made anew.
+    /// Whether an unencrypted volume is wiped and created again.
     #[must_use]
     pub fn migrates(&self) -> bool {
         self.migration == Migration::Wipe
     }
 
-    /// Reads what META has.
+    /// Parses the value in META.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
+    /// All problems of the value.
     pub fn from_meta(bytes: &[u8]) -> Result<Encryption, Problems> {
         let mut notes = Notes::default();
         let (_, trees) = stream::read_some(bytes, &mut notes)?;
@@ -119,8 +119,8 @@ impl Encryption {
         notes.into_result(encryption)
     }
 
-    /// Whether a key of `before` is among these, in its slot: with none, what was encrypted by those before
-    /// could not be opened to be given these.
+    /// Whether the keys include one of `before` in its slot. Without one, the volume could not be opened to add the new
+    /// keys.
     #[must_use]
     pub fn keeps_a_key_of(&self, before: &Encryption) -> bool {
         self.keys.iter().any(|key| before.keys.contains(key))
@@ -141,7 +141,7 @@ section! {
 
 fn check_key(key: &EncryptionKey, node: &Node, reader: &mut Reader<'_>) {
     let sources = ["static", "nodeID", "kms", "tpm"];
-    // `nodeID: {}` is how that one is asked for, and `tpm: {}`.
+    // `nodeID: {}` and `tpm: {}` are valid although they are empty.
     let given = sources
         .iter()
         .filter(|name| node.get(name).is_some())
@@ -162,7 +162,7 @@ section! {
 }
 
 section! {
-    /// A key made from the machine's identity.
+    /// A key derived from the machine's identity.
     pub struct NodeIdKey {
     }
 }
@@ -183,7 +183,7 @@ section! {
 }
 
 section! {
-    /// What a key in the TPM is bound to.
+    /// Binding of a key in the TPM.
     pub struct TpmOptions {
         Acted "pcrs" pcrs: Vec<u8> = "Measurements";
     }

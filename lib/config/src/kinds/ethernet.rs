@@ -1,4 +1,4 @@
-//! Settings of links' devices.
+//! Device settings of links.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ fn check_ethernet(_: &EthernetConfig, node: &Node, reader: &mut Reader<'_>) {
 }
 
 section! {
-    /// What is absent stays as it is.
+    /// Ring sizes; absent ones are unchanged.
     pub struct EthernetRings {
         Acted "rx" rx: Option<u32> = "Packets received";
         Acted "tx" tx: Option<u32> = "Packets to send";
@@ -39,7 +39,7 @@ section! {
 }
 
 section! {
-    /// What is absent stays as it is.
+    /// Numbers of queues; absent ones are unchanged.
     pub struct EthernetChannels {
         Acted "rx" rx: Option<u32> = "Queues that receive";
         Acted "tx" tx: Option<u32> = "Queues that send";
@@ -49,7 +49,7 @@ section! {
 }
 
 choices! {
-    /// What wakes a machine up.
+    /// Events that wake the machine.
     pub enum WakeUp {
         Phy = "phy", Unicast = "unicast", Multicast = "multicast", Broadcast = "broadcast", Arp = "arp",
         Magic = "magic", MagicSecure = "magicsecure", Filter = "filter",

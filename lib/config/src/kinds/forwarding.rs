@@ -1,4 +1,4 @@
-//! What other nodes may hand on.
+//! Calls forwarded by other nodes.
 
 use crate::read::{choices, section};
 
@@ -11,6 +11,6 @@ section! {
 }
 
 choices! {
-    /// Whether such calls are answered.
+    /// Whether the node answers such calls.
     pub enum Forwarding { Refuse = "refuse", Accept = "accept", }
 }

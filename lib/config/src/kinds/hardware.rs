@@ -1,4 +1,4 @@
-//! What devices are used by.
+//! Drivers of devices.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ section! {
     }
 }
 
-/// Notes devices that two documents speak of: one address can be written in several ways.
+/// Reports a device with two documents; an address has several spellings.
 pub(crate) fn check(trees: &[Node], notes: &mut Notes) {
     let mut seen: HashMap<String, (&str, Mark)> = HashMap::new();
     for tree in trees {
@@ -27,7 +27,7 @@ pub(crate) fn check(trees: &[Node], notes: &mut Notes) {
         let Some(address) = PciAddress::parse(name) else {
             continue;
         };
-        // Two that are written alike are two documents of one name.
+        // Documents with the same spelling have the same name, which another check reports.
         if let Some((other, first)) = seen.insert(address.normal(), (name, tree.mark))
             && other != name
         {

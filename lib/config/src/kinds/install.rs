@@ -13,14 +13,14 @@ section! {
 }
 
 section! {
-    /// What is installed.
+    /// The installer to run.
     pub struct Installer {
         Held "image" image: Option<String> = "The installer image";
     }
 }
 
 section! {
-    /// Where a node is installed to.
+    /// The target of the installation.
     pub struct InstallProvisioning {
         Held "diskSelector" disk_selector: Option<Selector> = "The disk", required;
         Held "wipe" wipe: Option<bool> = "Wipe the disk first; absent: yes";

@@ -1,4 +1,4 @@
-//! What a new Kubernetes cluster is given to run: its network, its DNS, manifests.
+//! Add-ons of a new Kubernetes cluster: network, DNS, manifests.
 
 use std::collections::BTreeMap;
 

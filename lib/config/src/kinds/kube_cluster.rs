@@ -1,4 +1,4 @@
-//! What all nodes of a Kubernetes cluster share: its name, networks, authorities and keys.
+//! Settings shared by all nodes of a Kubernetes cluster: name, networks, authorities and keys.
 
 use crate::read::{Reader, section};
 use crate::tree::Node;
@@ -88,7 +88,7 @@ section! {
 }
 
 section! {
-    /// Whose service account tokens are believed beside the cluster's own.
+    /// Further issuers and keys of accepted service account tokens.
     pub struct AcceptedServiceAccounts {
         Acted "publicKeys" public_keys: Vec<PemPublicKey> = "Keys that check them";
         Acted "issuers" issuers: Vec<Url> = "Issuers they may name";

@@ -1,4 +1,4 @@
-//! What runs the control plane: the Kubernetes API, whom it lets do what, and the programs beside it.
+//! The control plane: the Kubernetes API, its authorization, and the programs beside it.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +50,7 @@ fn check_controller_manager(
     check_container(node, reader);
 }
 
-/// Complains when what runs has no image.
+/// Reports an enabled component without an image.
 pub(super) fn check_image(
     enabled: Option<bool>,
     image: Option<&str>,

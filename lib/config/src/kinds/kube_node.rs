@@ -1,4 +1,4 @@
-//! A node of a Kubernetes cluster: how it is known there, its kubelet, its way to the Kubernetes API.
+//! A node of a Kubernetes cluster: its node object, its kubelet, its path to the Kubernetes API.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

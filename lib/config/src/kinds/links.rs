@@ -1,4 +1,4 @@
-//! Links: what the kernel calls network devices.
+//! Links: the kernel's network devices.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -9,7 +9,7 @@ use crate::tree::Node;
 use crate::values::{Cidr, Expression, LinkAlias, LinkFacts, LinkName, Mac, Subject};
 
 section! {
-    /// What every kind of link can have.
+    /// Settings of every kind of link.
     pub struct Link [check_link] {
         Acted "up" up: Option<bool> = "Whether it is up; absent: yes";
         Acted "mtu" mtu: Option<u32> = "Bytes of the largest packet";
@@ -32,19 +32,19 @@ fn check_link(link: &Link, node: &Node, reader: &mut Reader<'_>) {
     }
 }
 
-/// Bytes of a link's largest packet (RFC 791: no host may be asked to take less).
+/// Valid MTUs of a link, in bytes (RFC 791: every host must accept 68).
 const MTU: RangeInclusive<u32> = 68..=65536;
-/// Bytes of a route's largest packet: as many as its header can say, and of IPv6 those that every link has to take
+/// Valid MTUs of a route, in bytes: at most the length field of the header; for IPv6 at least the minimum of every link
 /// (RFC 8200, section 5).
 const ROUTE_MTU_IPV4: RangeInclusive<u32> = 68..=65535;
 const ROUTE_MTU_IPV6: RangeInclusive<u32> = 1280..=65535;
 
-/// Complains unless an MTU that is given can be one.
+/// Reports an invalid MTU.
 pub(crate) fn check_mtu(mtu: Option<u32>, node: &Node, reader: &mut Reader<'_>) {
     check_number("mtu", mtu, MTU, node, reader);
 }
 
-/// Complains of a number that is given and out of bounds.
+/// Reports a number out of bounds.
 pub(crate) fn check_number(
     field: &str,
     number: Option<u32>,
@@ -58,9 +58,9 @@ pub(crate) fn check_number(
     }
 }
 
-/// Complains of each of a link's `routes` whose packets the link would not take.
+/// Reports `routes` of a link with an MTU above the link's own.
 pub(crate) fn check_routes_fit(mtu: Option<u32>, node: &Node, reader: &mut Reader<'_>) {
-    // One that cannot be is told already.
+    // An invalid MTU was reported already.
     let Some(mtu) = mtu.filter(|mtu| MTU.contains(mtu)) else {
         return;
     };
@@ -105,7 +105,7 @@ fn check_route(route: &LinkRoute, node: &Node, reader: &mut Reader<'_>) {
 }
 
 impl LinkRoute {
-    /// Complains when its addresses are of two families, or no packet of its family is as large as it says.
+    /// Reports mixed address families, or an MTU that its family does not have.
     pub(crate) fn check(&self, node: &Node, reader: &mut Reader<'_>) {
         let destination = self.destination.map(|cidr| cidr.address);
         let given = [destination, self.gateway, self.source];
@@ -142,7 +142,7 @@ fn check_link_alias(config: &LinkAliasConfig, node: &Node, reader: &mut Reader<'
     check_selector::<LinkFacts>(&config.selector, "a link", (node, "selector"), reader);
 }
 
-/// Complains when an expression, which may be missing, could never choose.
+/// Reports a selector expression that can never match; an absent one is accepted.
 pub(super) fn check_selector<S: Subject>(
     selector: &Selector,
     what: &str,
@@ -160,7 +160,7 @@ pub(super) fn check_selector<S: Subject>(
 }
 
 section! {
-    /// What is chosen by an expression.
+    /// Selection by an expression.
     pub struct Selector {
         Acted "match" expression: Expression = "True for what is meant", required;
     }
@@ -176,48 +176,48 @@ section! {
 }
 
 choices! {
-    /// How a bond shares the work.
+    /// Mode of a bond.
     pub enum BondMode {
         BalanceRr = "balance-rr", ActiveBackup = "active-backup", BalanceXor = "balance-xor",
         Broadcast = "broadcast", Lacp = "802.3ad", BalanceTlb = "balance-tlb", BalanceAlb = "balance-alb",
     }
 }
 choices! {
-    /// What picks the link of a packet.
+    /// Hash that selects the link of a packet.
     pub enum XmitHashPolicy {
         Layer2 = "layer2", Layer34 = "layer3+4", Layer23 = "layer2+3", Encap23 = "encap2+3",
         Encap34 = "encap3+4", VlanSrcMac = "vlan+srcmac",
     }
 }
 choices! {
-    /// How often LACP speaks.
+    /// Rate of LACP packets.
     pub enum LacpRate { Slow = "slow", Fast = "fast", }
 }
 choices! {
-    /// Which ARP packets count.
+    /// ARP packets that a bond validates.
     pub enum ArpValidate {
         None = "none", Active = "active", Backup = "backup", All = "all", Filter = "filter",
         FilterActive = "filter_active", FilterBackup = "filter_backup",
     }
 }
 choices! {
-    /// How many ARP targets must answer.
+    /// Number of ARP targets that must answer.
     pub enum ArpAllTargets { Any = "any", All = "all", }
 }
 choices! {
-    /// Whose hardware address a bond uses.
+    /// Hardware address of a bond.
     pub enum FailOverMac { None = "none", Active = "active", Follow = "follow", }
 }
 choices! {
-    /// How an aggregator is chosen.
+    /// Selection of an aggregator.
     pub enum AdSelect { Stable = "stable", Bandwidth = "bandwidth", Count = "count", }
 }
 choices! {
-    /// When the primary link takes over again.
+    /// Condition for the primary link to take over again.
     pub enum PrimaryReselect { Always = "always", Better = "better", Failure = "failure", }
 }
 choices! {
-    /// Whether LACP speaks first.
+    /// Whether LACP sends packets first.
     pub enum AdLacpActive { On = "on", Off = "off", }
 }
 
@@ -259,7 +259,7 @@ section! {
     }
 }
 
-/// The names that a document has for what is checked of a bond.
+/// Names of a bond's checked settings in a document.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BondNames {
     pub(crate) miimon: &'static str,
@@ -274,7 +274,7 @@ pub(crate) struct BondNames {
 }
 
 impl BondNames {
-    /// Those of [`BondConfig`] itself.
+    /// The names in [`BondConfig`].
     pub(crate) const OF_CONFIG: BondNames = BondNames {
         miimon: "miimon",
         updelay: "updelay",
@@ -288,14 +288,14 @@ impl BondNames {
     };
 }
 
-/// What the kernel keeps in an `int`.
+/// Range of an `int` in the kernel, without negative numbers.
 const INT: RangeInclusive<u32> = 0..=0x7fff_ffff;
-/// Targets of one kind that the kernel keeps (`BOND_MAX_ARP_TARGETS`).
+/// Limit of targets per kind in the kernel (`BOND_MAX_ARP_TARGETS`).
 const MOST_TARGETS: usize = 16;
 
 impl BondConfig {
-    /// Complains of settings that the kernel refuses (kernel: `bond_opts` in drivers/net/bonding/bond_options.c).
-    /// Those that do not count in its mode are passed over, and the kernel is not told them.
+    /// Reports settings that the kernel refuses (kernel: `bond_opts` in drivers/net/bonding/bond_options.c). Settings
+    /// without an effect in the bond's mode are ignored; the kernel does not get them.
     pub(crate) fn check_settings(&self, names: &BondNames, node: &Node, reader: &mut Reader<'_>) {
         self.check_monitoring(names, node, reader);
         for (field, number, bounds) in [
@@ -326,7 +326,7 @@ impl BondConfig {
         }
     }
 
-    /// How it finds out that a link of it is dead.
+    /// Checks the detection of a dead link.
     fn check_monitoring(&self, names: &BondNames, node: &Node, reader: &mut Reader<'_>) {
         let is_on = |ms: Option<u32>| ms.is_some_and(|ms| ms > 0);
         let excludes = format!("excludes {}", names.miimon);
@@ -369,7 +369,7 @@ fn check_bond(bond: &BondConfig, node: &Node, reader: &mut Reader<'_>) {
     check_primary(bond.primary.as_ref(), &bond.links, "links", node, reader);
 }
 
-/// Complains of a preferred link that is none of the bond's, which are those in `field`.
+/// Reports a primary link that is not one of the bond's links, which are in `field`.
 pub(crate) fn check_primary(
     primary: Option<&LinkName>,
     links: &[LinkName],
@@ -402,7 +402,7 @@ section! {
 }
 
 section! {
-    /// VLANs of a bridge.
+    /// VLAN settings of a bridge.
     pub struct VlanFiltering {
         Acted "filtering" filtering: bool = "Keep VLANs apart";
     }
@@ -425,7 +425,7 @@ section! {
 }
 
 fn check_vlan_config(vlan: &VLANConfig, node: &Node, reader: &mut Reader<'_>) {
-    // One that is missing is told already.
+    // A missing one was reported already.
     if node.given("vlanID") {
         check_vlan(Some(vlan.vlan_id), "vlanID", node, reader);
     }
@@ -434,7 +434,7 @@ fn check_vlan_config(vlan: &VLANConfig, node: &Node, reader: &mut Reader<'_>) {
     }
 }
 
-/// Complains unless a VLAN has a number, and one that it can have (IEEE 802.1Q).
+/// Reports a missing or invalid VLAN number (IEEE 802.1Q).
 pub(crate) fn check_vlan(id: Option<u16>, field: &str, node: &Node, reader: &mut Reader<'_>) {
     if id.is_none_or(|id| !(1..=4094).contains(&id)) {
         reader.wrong_in(node, field, "must be from 1 to 4094");

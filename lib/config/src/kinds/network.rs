@@ -1,4 +1,4 @@
-//! The network beyond its links: names, resolvers, time, routes and the firewall.
+//! The network apart from its links: names, resolvers, time, routes and the firewall.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -19,7 +19,7 @@ section! {
 }
 
 choices! {
-    /// How a node gets a name by itself.
+    /// Source of an automatic host name.
     pub enum AutoHostname { Stable = "stable", Address = "talos-addr", Off = "off", }
 }
 
@@ -33,7 +33,7 @@ fn check_hostname(config: &HostnameConfig, node: &Node, reader: &mut Reader<'_>)
     }
     let known = match config.auto {
         Some(AutoHostname::Address) => false,
-        // A node without a name would wait for one.
+        // Without any host name the node would wait for one.
         Some(AutoHostname::Off) => config.hostname.is_some(),
         Some(AutoHostname::Stable) | None => true,
     };
@@ -62,7 +62,7 @@ section! {
 }
 
 choices! {
-    /// How a name server is asked.
+    /// Protocol of a name server.
     pub enum DnsProtocol { Do53 = "do53", DoT = "dot", DoH = "doh", }
 }
 
@@ -73,7 +73,7 @@ fn check_name_server(server: &NameServer, node: &Node, reader: &mut Reader<'_>) 
 }
 
 section! {
-    /// Domains tried behind short names.
+    /// Search domains for short names.
     pub struct SearchDomains {
         Acted "domains" domains: Vec<HostName> = "Tried in order";
         Acted "disableDefault" disable_default: bool = "No search domain from the node's own name";
@@ -143,7 +143,7 @@ section! {
 }
 
 choices! {
-    /// Who a node says it is to a DHCP server.
+    /// Client identifier for a DHCP server.
     pub enum ClientIdentifier { None = "none", Mac = "mac", Duid = "duid", }
 }
 
@@ -157,7 +157,7 @@ fn check_dhcpv6(config: &DHCPv6Config, node: &Node, reader: &mut Reader<'_>) {
     check_duid(config.client_identifier, duid, node, reader);
 }
 
-/// Complains of a DUID, which has the name that its document has for it: missing where it is asked for, or no DUID.
+/// Reports a DUID that is required but missing, or invalid. `field` names it in the document.
 pub(crate) fn check_duid(
     kind: Option<ClientIdentifier>,
     (field, raw): (&str, Option<&str>),
@@ -198,15 +198,15 @@ section! {
 }
 
 choices! {
-    /// What a routing rule does.
+    /// Action of a routing rule.
     pub enum RuleAction {
         Unicast = "unicast", Blackhole = "blackhole", Unreachable = "unreachable", Prohibit = "prohibit",
     }
 }
 
-/// Priorities that rules may have: 0 and those above are the kernel's own.
+/// Valid priorities of rules: 0 and those above are the kernel's own.
 pub const RULE_PRIORITIES: RangeInclusive<u32> = 1..=32765;
-/// Tables that rules may name: of 0 the kernel makes an empty one of its own choice (net/ipv4/fib_rules.c,
+/// Valid tables of rules. For 0 the kernel creates an empty table of its own choice (net/ipv4/fib_rules.c,
 /// `fib_empty_table`), or refuses it (IPv6).
 pub(crate) const RULE_TABLES: RangeInclusive<u32> = 1..=u32::MAX;
 
@@ -242,7 +242,7 @@ fn check_routing_rule(rule: &RoutingRuleConfig, node: &Node, reader: &mut Reader
 }
 
 choices! {
-    /// What happens to packets no rule names.
+    /// Action for packets without a matching rule.
     pub enum DefaultAction { Accept = "accept", Block = "block", }
 }
 
@@ -288,7 +288,7 @@ fn check_ports(selector: &PortSelector, node: &Node, reader: &mut Reader<'_>) {
 }
 
 section! {
-    /// Who may come.
+    /// A network that may send packets.
     pub struct IngressRule [check_ingress] {
         Acted "subnet" subnet: Cidr = "The network", required;
         Acted "except" except: Option<Cidr> = "The part of the network that may not";
@@ -350,14 +350,14 @@ fn check_http_probe(config: &HTTPProbeConfig, node: &Node, reader: &mut Reader<'
     }
 }
 
-/// What waits for it takes a thread of process 1.
+/// Limit of a probe's timeout: the probe occupies a thread of process 1.
 const LONGEST_ANSWER: Duration = Duration::from_secs(60);
 
-/// Between two tries: without a bound, process 1 would do nothing else.
+/// Limit of a probe's interval: a shorter one would keep process 1 busy.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 
 fn check_interval(interval: Option<Duration>, node: &Node, reader: &mut Reader<'_>) {
-    // 0 is the default.
+    // 0 means the default.
     if interval.is_some_and(|interval| !interval.is_zero() && interval < SHORTEST_INTERVAL) {
         reader.wrong_in(node, "interval", "must be at least 100ms");
     }

@@ -1,4 +1,4 @@
-//! How image registries are reached: mirrors, credentials, certificates.
+//! Access to image registries: mirrors, credentials, certificates.
 
 use std::collections::HashMap;
 
@@ -44,7 +44,7 @@ fn check_mirror(mirror: &RegistryMirrorConfig, node: &Node, reader: &mut Reader<
     }
 }
 
-/// Of what is about one host, and so cannot be for `*`.
+/// Reports `*` in a document that needs a single host.
 fn check_host(name: &str, node: &Node, reader: &mut Reader<'_>) {
     if name == ANY {
         reader.wrong_in(
@@ -93,7 +93,7 @@ section! {
 }
 
 section! {
-    /// A client's certificate.
+    /// A client certificate.
     pub struct RegistryIdentity {
         Acted "cert" cert: PemCertificates = "The certificate, in PEM";
         Acted "key" key: PemKey = "Its private key, in PEM";

@@ -1,4 +1,4 @@
-//! How the node runs: logs, events, kernel, certificates, services.
+//! The node at run time: logs, events, kernel, certificates, services.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

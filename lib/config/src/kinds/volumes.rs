@@ -9,7 +9,7 @@ use crate::table::Support;
 use crate::tree::Node;
 use crate::values::{DiskFacts, MaxSize, Size, VolumeFacts, VolumeName};
 
-/// No XFS is smaller, in bytes.
+/// Minimum size of an XFS, in bytes.
 const SMALLEST_XFS: u64 = 300 << 20;
 
 choices! {
@@ -64,7 +64,7 @@ fn check_system(volume: &VolumeConfig, node: &Node, reader: &mut Reader<'_>) {
 }
 
 section! {
-    /// Where a volume is made, and how large.
+    /// Disk and size of a volume.
     pub struct Provisioning [check_provisioning] {
         Acted "diskSelector" disk_selector: Option<Selector> = "On which disk; of several the first that has room";
         Acted "grow" grow: Option<bool> = "Take what is free behind it, when it is mounted";
@@ -100,7 +100,7 @@ section! {
 }
 
 section! {
-    /// How one of the node's own volumes is mounted.
+    /// Mount options of one of the node's own volumes.
     pub struct SystemMount {
         Acted "secure" secure: Option<bool> = "Devices in it are none, and set-uid has no effect; for STATE and EPHEMERAL always `true`";
         Later "disableAccessTime" disable_access_time: Option<bool> = "Reading writes no times";
@@ -108,7 +108,7 @@ section! {
 }
 
 section! {
-    /// How a volume of the users is mounted.
+    /// Mount options of a user volume.
     pub struct UserMount {
         Acted "secure" secure: Option<bool> = "Devices in it are none, and set-uid has no effect; absent: `true`";
         Acted "disableAccessTime" disable_access_time: Option<bool> = "Reading writes no times";
@@ -116,7 +116,7 @@ section! {
 }
 
 section! {
-    /// Something done at intervals.
+    /// A periodic task.
     pub struct Periodic {
         Acted "enabled" enabled: Option<bool> = "Do it";
         Acted "interval" interval: Option<Duration> = "The interval";
@@ -124,11 +124,11 @@ section! {
 }
 
 choices! {
-    /// What a user volume is made of.
+    /// Storage of a user volume.
     pub enum VolumeType { Partition = "partition", Disk = "disk", Directory = "directory", }
 }
 choices! {
-    /// A filesystem of user volumes.
+    /// Filesystem of a user volume.
     pub enum FilesystemType { Xfs = "xfs", Ext4 = "ext4", }
 }
 
@@ -242,7 +242,7 @@ section! {
 }
 
 section! {
-    /// How a volume is found.
+    /// Search for an existing volume.
     pub struct Discovery [check_discovery] {
         Acted "volumeSelector" volume_selector: Selector = "What it is like; exactly one may be", required;
     }
@@ -254,7 +254,7 @@ fn check_discovery(discovery: &Discovery, node: &Node, reader: &mut Reader<'_>) 
 }
 
 section! {
-    /// How a volume that exists is mounted.
+    /// Mount options of an existing volume.
     pub struct ExistingMount {
         Acted "readOnly" read_only: bool = "Not to be written to";
         Acted "disableAccessTime" disable_access_time: Option<bool> = "Reading writes no times";

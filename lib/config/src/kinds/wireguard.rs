@@ -22,7 +22,7 @@ section! {
 }
 
 section! {
-    /// The other end of a tunnel.
+    /// The remote end of a tunnel.
     pub struct WireguardPeer [check_peer] {
         Acted "publicKey" public_key: WireguardKey = "Its key", required;
         Acted "presharedKey" preshared_key: Option<WireguardSecret> = "A key both know";
@@ -42,7 +42,7 @@ fn check_peer(peer: &WireguardPeer, node: &Node, reader: &mut Reader<'_>) {
     check_keepalive(peer.persistent_keepalive_interval, node, reader);
 }
 
-/// Complains of peers that are one for the kernel, and of networks that only the last of two would get.
+/// Reports two peers with the same key, and networks of two peers, of which only the last would get them.
 pub(crate) fn check_peers<'a>(
     peers: impl Iterator<Item = (WireguardKey, &'a [Cidr])>,
     node: &Node,

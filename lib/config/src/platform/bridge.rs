@@ -1,11 +1,12 @@
-//! How bridges work, in either version of `network-config`.
+//! Settings of bridges, in both versions of `network-config`.
 
 use super::cloud::Truth;
 use crate::read::{Reader, section};
 use crate::tree::Node;
 use crate::values::Object;
 
-/// What is said of the spanning tree counts with it only, and the node leaves it to the kernel.
+/// Refuses spanning tree settings on a bridge that uses it: the node leaves them to the kernel. Otherwise they have no
+/// effect.
 fn check_tree(uses_tree: bool, settings: &[&str], node: &Node, reader: &mut Reader<'_>) {
     let given = settings.iter().filter(|name| node.given(name));
     for name in given.filter(|_| uses_tree) {
@@ -15,7 +16,7 @@ fn check_tree(uses_tree: bool, settings: &[&str], node: &Node, reader: &mut Read
 }
 
 section! {
-    /// How a bridge works, as version 1 says it (ifupdown: bridge-utils-interfaces(5)).
+    /// Settings of a bridge in version 1 (ifupdown: bridge-utils-interfaces(5)).
     pub struct BridgeV1 [check_v1] {
         Acted "bridge_stp" stp: Truth = "Use the spanning tree protocol";
         Held "bridge_fd" forward_delay: Option<Object> = "Of the spanning tree";
@@ -46,7 +47,7 @@ fn check_v1(bridge: &BridgeV1, node: &Node, reader: &mut Reader<'_>) {
 }
 
 section! {
-    /// How a bridge works, as version 2 says it.
+    /// Settings of a bridge in version 2.
     pub struct BridgeV2 [check_v2] {
         Acted "stp" stp: Option<Truth> = "Use the spanning tree protocol; absent: yes";
         Held "forward-delay" forward_delay: Option<Object> = "Of the spanning tree";

@@ -1,5 +1,5 @@
-//! The network in META 0x0a: specs of the layer `platform`, in the reference's form, whose fields are those of
-//! the resources (`cortenctl get addressspecs -o yaml` shows some).
+//! The network in META 0x0a: specs of the layer `platform`, in the reference's form. The fields are those of the
+//! resources (`cortenctl get addressspecs -o yaml` shows some).
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use crate::tree::Node;
 use crate::values::{Cidr, HostName, HostOrAddress, LinkName, Object};
 
 section! {
-    /// A network as its specs.
+    /// A network as a list of specs.
     pub struct PlatformNetwork [check_network] {
         Acted "addresses" addresses: Vec<PlatformAddress> = "Addresses of links";
         Acted "links" links: Vec<PlatformLink> = "Links";
@@ -39,10 +39,10 @@ fn check_network(network: &PlatformNetwork, node: &Node, reader: &mut Reader<'_>
 }
 
 impl PlatformNetwork {
-    /// Reads what META has. An empty value says nothing.
+    /// Parses the value in META; an empty value is valid.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
+    /// All problems of the value.
     pub fn from_meta(bytes: &[u8]) -> Result<PlatformNetwork, Problems> {
         let mut notes = Notes::default();
         let node = only(bytes, &mut notes)?;
@@ -94,7 +94,7 @@ impl PlatformNetwork {
 }
 
 choices! {
-    /// Where an address or a route counts.
+    /// Scope of an address or a route.
     pub enum PlatformScope { Global = "global", Link = "link", Host = "host", }
 }
 
@@ -123,7 +123,7 @@ fn check_address(address: &PlatformAddress, node: &Node, reader: &mut Reader<'_>
 }
 
 choices! {
-    /// What a route does.
+    /// Type of a route.
     pub enum PlatformRouteKind { Unicast = "unicast", Blackhole = "blackhole", }
 }
 
@@ -206,12 +206,12 @@ fn check_time_server(servers: &PlatformTimeServer, node: &Node, reader: &mut Rea
 }
 
 choices! {
-    /// By what a link asks for addresses.
+    /// Protocol of an address request.
     pub enum PlatformOperatorKind { Dhcp4 = "dhcp4", Dhcp6 = "dhcp6", }
 }
 
 section! {
-    /// A link that asks for addresses.
+    /// A link with a DHCP client.
     pub struct PlatformOperator {
         Acted "operator" kind: PlatformOperatorKind = "By what", required;
         Acted "linkName" link: LinkName = "The link's name or another one of it", required;
@@ -223,7 +223,7 @@ section! {
 }
 
 section! {
-    /// How a link asks for addresses.
+    /// Settings of a DHCP client.
     pub struct PlatformDhcp {
         Acted "routeMetric" route_metric: Option<u32> = "Metric of the routes it is given";
         Acted "skipHostnameRequest" skip_hostname: bool = "Leave the name it is given";
@@ -233,7 +233,7 @@ section! {
 }
 
 section! {
-    /// Who a machine says it is.
+    /// Identity of the machine for the DHCP server.
     pub struct PlatformIdentifier [check_identifier] {
         Acted "clientIdentifier" kind: Option<ClientIdentifier> = "By what";
         Acted "duidRawHex" duid: Option<String> = "The DUID in hexadecimal";

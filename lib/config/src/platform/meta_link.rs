@@ -12,7 +12,7 @@ use crate::tree::Node;
 use crate::values::{LinkName, Mac, Object};
 
 choices! {
-    /// What a link that is made is.
+    /// Kind of a virtual link.
     pub enum PlatformLinkKind {
         Bond = "bond", Bridge = "bridge", Dummy = "dummy", Vlan = "vlan", Vrf = "vrf",
     }
@@ -74,7 +74,7 @@ fn check_link(link: &PlatformLink, node: &Node, reader: &mut Reader<'_>) {
 }
 
 impl PlatformLink {
-    /// The links that must be there before it.
+    /// Links that must exist before it.
     pub(super) fn needs(&self) -> Vec<&str> {
         let is_vlan = self.kind == Some(PlatformLinkKind::Vlan);
         let needs = [
@@ -88,7 +88,7 @@ impl PlatformLink {
 }
 
 section! {
-    /// The link that another is part of.
+    /// The link that another one belongs to.
     pub struct PlatformMaster {
         Acted "masterName" name: LinkName = "Its name", required;
     }
@@ -151,7 +151,7 @@ fn check_bond(bond: &PlatformBond, node: &Node, reader: &mut Reader<'_>) {
 }
 
 impl PlatformBond {
-    /// The same as the machine config has it.
+    /// The settings in the form of the machine config.
     #[must_use]
     pub fn config(&self) -> BondConfig {
         let bond = self.clone();
@@ -218,7 +218,7 @@ section! {
     }
 }
 
-/// A routing table, by the name the kernel's tools have for it or by number.
+/// A routing table by number or by its name in the kernel's tools.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PlatformTable(pub u32);
 

@@ -23,14 +23,14 @@ section! {
 }
 
 choices! {
-    /// What an entry is about.
+    /// Type of an entry.
     pub enum EntryKind {
         Physical = "physical", Bond = "bond", Bridge = "bridge", Vlan = "vlan", Nameserver = "nameserver", Route = "route",
     }
 }
 
 section! {
-    /// One entry.
+    /// An entry.
     pub struct Entry [check_entry] {
         Acted "type" kind: EntryKind = "What it is about", required;
         Acted "name" name: LinkName = "The link's name, by which others call it";
@@ -97,7 +97,7 @@ fn check_entry(entry: &Entry, node: &Node, reader: &mut Reader<'_>) {
 }
 
 choices! {
-    /// How a link comes to an address.
+    /// Source of a link's address.
     pub enum SubnetKind {
         Dhcp = "dhcp", Dhcp4 = "dhcp4", Dhcp6 = "dhcp6", Stateful = "ipv6_dhcpv6-stateful",
         Stateless = "ipv6_dhcpv6-stateless", Slaac = "ipv6_slaac", Static = "static", Static6 = "static6",
@@ -106,7 +106,7 @@ choices! {
 }
 
 section! {
-    /// A link's address and what belongs to it.
+    /// An address of a link with its settings.
     pub struct Subnet [check_subnet] {
         Acted "type" kind: SubnetKind = "How the link comes to it", required;
         Acted "address" address: Option<Place> = "The address";
@@ -135,7 +135,7 @@ impl Subnet {
 
 fn check_subnet(subnet: &Subnet, node: &Node, reader: &mut Reader<'_>) {
     let is_static = matches!(subnet.kind, SubnetKind::Static | SubnetKind::Static6);
-    // What could not be read is told already.
+    // An unreadable value was reported already.
     let is_read = subnet.address.is_some() || !node.given("address");
     if is_static && is_read && subnet.cidr().is_none() {
         let what = "must be an address with a prefix, or one beside a netmask";
@@ -187,7 +187,7 @@ fn check_subnet_route(route: &SubnetRoute, node: &Node, reader: &mut Reader<'_>)
 }
 
 section! {
-    /// How links are bonded or bridged.
+    /// Settings of a bond or a bridge.
     pub struct Params [check_params] {
         Acted "bond-mode" mode: BondMode = "The mode of the bond";
         Acted "bond-miimon" miimon: Option<u32> = "Milliseconds between looks at the carrier";
@@ -209,7 +209,7 @@ section! {
 }
 
 fn check_params(params: &Params, node: &Node, reader: &mut Reader<'_>) {
-    // That of the two names by which it counts.
+    // The name in use, of the two that are valid.
     let name = |first, other| if node.given(first) { first } else { other };
     let names = BondNames {
         miimon: "bond-miimon",
@@ -223,7 +223,7 @@ fn check_params(params: &Params, node: &Node, reader: &mut Reader<'_>) {
 }
 
 impl Params {
-    /// The same as the machine config has it.
+    /// The settings in the form of the machine config.
     fn bond(&self) -> BondConfig {
         BondConfig {
             mode: self.mode,
@@ -303,7 +303,7 @@ impl Entry {
                 SubnetKind::Dhcp | SubnetKind::Dhcp4 => link.dhcp4 = dhcp(),
                 SubnetKind::Dhcp6 | SubnetKind::Stateful => link.dhcp6 = dhcp(),
                 SubnetKind::Static | SubnetKind::Static6 => link.addresses.extend(subnet.cidr()),
-                // The kernel makes addresses of what routers say by itself.
+                // The kernel itself configures addresses from router advertisements.
                 SubnetKind::Stateless | SubnetKind::Slaac | SubnetKind::Manual => {}
             }
             let everywhere = subnet.gateway.map(|gateway| LinkRoute {

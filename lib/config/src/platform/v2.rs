@@ -1,5 +1,5 @@
-//! Version 2 of `network-config`: netplan's links by name (cloud-init: "Networking config Version 2"; netplan's
-//! YAML reference).
+//! Version 2 of `network-config`: netplan's links by name (cloud-init: "Networking config Version 2"; netplan's YAML
+//! reference).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -68,7 +68,7 @@ fn check_network(network: &NetworkV2, node: &Node, reader: &mut Reader<'_>) {
         let Some(link) = node.entry(section).and_then(|links| links.entry(name)) else {
             continue;
         };
-        // One that is missing is told already.
+        // A missing one was reported already.
         if link.given(field) && !ids.iter().all(is_known) {
             let what = "must name links by what they stand under here, or by their own names";
             reader.within(&format!("{section}.{name}"), |reader| {
@@ -79,7 +79,7 @@ fn check_network(network: &NetworkV2, node: &Node, reader: &mut Reader<'_>) {
 }
 
 section! {
-    /// What every kind of link can have.
+    /// Settings of every kind of link.
     pub struct Common [check_common] {
         Acted "dhcp4" dhcp4: Truth = "Ask for an address by DHCPv4";
         Acted "dhcp6" dhcp6: Truth = "Ask for an address by DHCPv6";
@@ -113,7 +113,7 @@ fn check_common(link: &Common, node: &Node, reader: &mut Reader<'_>) {
 }
 
 section! {
-    /// What of a DHCP server's answer is used.
+    /// Uses of a DHCP server's response.
     pub struct Overrides {
         Acted "route-metric" route_metric: Option<u32> = "Metric of the routes";
         Acted "use-routes" use_routes: Option<Truth> = "Use the routes";
@@ -172,7 +172,7 @@ fn check_route(route: &Route, node: &Node, reader: &mut Reader<'_>) {
 }
 
 section! {
-    /// Which packets look into which routing table.
+    /// A routing rule: packets and the routing table for them.
     pub struct Rule [check_rule] {
         Acted "from" from: Option<Place> = "From whom";
         Acted "to" to: Option<Place> = "To whom";
@@ -227,7 +227,7 @@ section! {
 }
 
 section! {
-    /// How a card is found.
+    /// Selection of a card.
     pub struct Match [check_match] {
         Acted "macaddress" mac: Option<Mac> = "The address it was built with";
         Acted "name" name: Option<LinkPattern> = "Its name, in which `*`, `?` and `[abc]` stand for other characters";
@@ -242,7 +242,7 @@ fn check_match(found: &Match, node: &Node, reader: &mut Reader<'_>) {
 }
 
 section! {
-    /// Several links as one.
+    /// A bond of several links.
     pub struct Bond [check_bond] {
         Acted "interfaces" interfaces: Vec<String> = "The links bonded", required;
         Acted "parameters" parameters: Parameters = "How they are bonded";
@@ -262,7 +262,7 @@ fn check_bond(bond: &Bond, node: &Node, reader: &mut Reader<'_>) {
 }
 
 section! {
-    /// Several links as one network.
+    /// A bridge of several links.
     pub struct Bridge {
         Acted "interfaces" interfaces: Vec<String> = "The links bridged";
         Acted "parameters" parameters: BridgeV2 = "How they are bridged";
@@ -271,7 +271,7 @@ section! {
 }
 
 section! {
-    /// How links are bonded.
+    /// Parameters of a bond.
     pub struct Parameters [check_parameters] {
         Acted "mode" mode: BondMode = "The mode of the bond";
         Acted "mii-monitor-interval" miimon: Option<u32> = "Milliseconds between looks at the carrier";
@@ -303,7 +303,7 @@ fn check_parameters(parameters: &Parameters, node: &Node, reader: &mut Reader<'_
 }
 
 impl Parameters {
-    /// The same as the machine config has it, but for the preferred link, which has an id here.
+    /// The settings in the form of the machine config, except the primary link, which is an id here.
     fn bond(&self) -> BondConfig {
         BondConfig {
             mode: self.mode,

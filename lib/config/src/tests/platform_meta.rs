@@ -1,4 +1,4 @@
-//! The network in META 0x0a, and how much of anything there may be.
+//! The network in META 0x0a, and limits of all lists.
 
 use corten_corpus::{hostile, sample};
 use proptest::prelude::*;
@@ -22,7 +22,7 @@ fn meta_has_the_resources_fields() {
     }
 }
 
-/// Networks of META that are wrong, and what is said of each.
+/// Invalid networks in META, and the expected problem.
 const WRONG_IN_META: &[(&str, &str)] = &[
     ("value", "must be a map of fields"),
     (
@@ -141,7 +141,7 @@ fn what_is_wrong_in_meta_is_told_with_its_field() {
     }
 }
 
-/// So many of one thing, as a list.
+/// A list of 257 items.
 fn many(one: impl Fn(usize) -> String) -> String {
     let all: Vec<String> = (0..257).map(one).collect();
     all.join(", ")
@@ -159,7 +159,7 @@ fn of_nothing_there_is_too_much() {
             ),
             "256 links",
         ),
-        // One that is part of itself, with members, is where a depth of links was without a bound.
+        // A bond that contains itself and more: the search for cycles must be bounded.
         (
             format!(
                 "bonds: {{b: {{interfaces: [b, {}]}}}}",

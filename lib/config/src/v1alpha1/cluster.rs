@@ -61,7 +61,7 @@ fn check(cluster: &Cluster, node: &Node, reader: &mut Reader<'_>) {
     }
 }
 
-/// Complains of URLs that nothing on the node fetches from.
+/// Reports URLs with a scheme that the node cannot fetch.
 pub(crate) fn check_fetched(urls: &[Url], node: &Node, field: &str, reader: &mut Reader<'_>) {
     let good =
         |url: &Url| url.is_empty() || url.starts_with("https://") || url.starts_with("http://");
@@ -70,7 +70,7 @@ pub(crate) fn check_fetched(urls: &[Url], node: &Node, field: &str, reader: &mut
     }
 }
 
-/// Complains of what no header of a request can be (RFC 9110, section 5).
+/// Reports invalid HTTP headers (RFC 9110, section 5).
 pub(crate) fn check_headers(node: &Node, field: &str, reader: &mut Reader<'_>) {
     let token = |name: &str| {
         let mark = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
@@ -117,7 +117,7 @@ fn check_network(network: &ClusterNetwork, node: &Node, reader: &mut Reader<'_>)
     check_subnets(&network.service_subnets, node, "serviceSubnets", reader);
 }
 
-/// Complains of more than one network of a family.
+/// Reports more than one network per family.
 pub(crate) fn check_subnets(subnets: &[Cidr], node: &Node, field: &str, reader: &mut Reader<'_>) {
     let count = |v4: bool| {
         let family = subnets
@@ -191,7 +191,7 @@ section! {
 }
 
 section! {
-    /// A place where nodes are announced.
+    /// A registry where nodes announce themselves.
     pub struct DiscoveryRegistry [check_registry] {
         Held "disabled" disabled: Option<bool> = "Do not use it";
         Held "endpoint" endpoint: Option<Url> = "Its URL; of the service only";
@@ -202,7 +202,7 @@ fn check_registry(_: &DiscoveryRegistry, node: &Node, reader: &mut Reader<'_>) {
     check_discovery_endpoint(node, reader);
 }
 
-/// Complains of an endpoint, when there is one, that no discovery service has.
+/// Reports an invalid endpoint of a discovery service.
 pub(crate) fn check_discovery_endpoint(node: &Node, reader: &mut Reader<'_>) {
     let endpoint = node.get("endpoint").and_then(Node::text);
     let scheme = endpoint.and_then(|url| url.split_once("://"));

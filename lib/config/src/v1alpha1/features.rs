@@ -53,7 +53,7 @@ fn check_kube_prism(prism: &KubePrism, node: &Node, reader: &mut Reader<'_>) {
     check_port(prism.port, node, "port", reader);
 }
 
-/// Complains of a port nothing can listen on, when the field is given.
+/// Reports port 0, on which no program can listen, if the field is set.
 pub(crate) fn check_port(port: Option<u16>, node: &Node, field: &str, reader: &mut Reader<'_>) {
     if port == Some(0) && node.get(field).is_some() {
         reader.wrong_in(node, field, "must be from 1 to 65535");
@@ -83,6 +83,6 @@ section! {
 }
 
 choices! {
-    /// Which of a node's addresses comes first.
+    /// Order of a node's addresses.
     pub enum SortAlgorithm { V1 = "v1", V2 = "v2", }
 }

@@ -1,5 +1,4 @@
-//! The kubelet and the parts of the control plane. What is only known by name
-//! is read when the node runs Kubernetes.
+//! The kubelet and the components of the control plane.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -39,7 +38,7 @@ section! {
     }
 }
 
-/// Arguments of the kubelet that are the node's own.
+/// Arguments of the kubelet that the node sets itself.
 pub(crate) const KUBELET: &[&str] = &[
     "bootstrap-kubeconfig",
     "cert-dir",
@@ -49,7 +48,7 @@ pub(crate) const KUBELET: &[&str] = &[
     "hostname-override",
     "kubeconfig",
 ];
-/// The same of kube-apiserver.
+/// Arguments of kube-apiserver that the node sets itself.
 pub(crate) const API_SERVER: &[&str] = &[
     "authentication-config",
     "authorization-config",
@@ -72,7 +71,7 @@ pub(crate) const API_SERVER: &[&str] = &[
     "tls-min-version",
     "tls-private-key-file",
 ];
-/// The same of kube-controller-manager.
+/// Arguments of kube-controller-manager that the node sets itself.
 pub(crate) const CONTROLLER_MANAGER: &[&str] = &[
     "authentication-kubeconfig",
     "authorization-kubeconfig",
@@ -84,16 +83,16 @@ pub(crate) const CONTROLLER_MANAGER: &[&str] = &[
     "service-account-private-key-file",
     "service-cluster-ip-range",
 ];
-/// The same of kube-scheduler.
+/// Arguments of kube-scheduler that the node sets itself.
 pub(crate) const SCHEDULER: &[&str] = &[
     "authentication-kubeconfig",
     "authorization-kubeconfig",
     "config",
     "kubeconfig",
 ];
-/// The same of kube-proxy.
+/// Arguments of kube-proxy that the node sets itself.
 pub(crate) const PROXY: &[&str] = &["config", "hostname-override", "kubeconfig"];
-/// The same of etcd.
+/// Arguments of etcd that the node sets itself.
 const ETCD: &[&str] = &[
     "advertise-client-urls",
     "auto-tls",
@@ -118,7 +117,7 @@ const ETCD: &[&str] = &[
     "trusted-ca-file",
 ];
 
-/// Fields of the kubelet's configuration that are the node's own.
+/// Fields of the kubelet's configuration that the node sets itself.
 const KUBELET_CONFIG: &[&str] = &[
     "apiVersion",
     "authentication",
@@ -147,13 +146,13 @@ fn check_kubelet(_: &Kubelet, node: &Node, reader: &mut Reader<'_>) {
     );
 }
 
-/// Complains of what is no map, or sets what the node sets itself.
+/// Reports a value that is not a map, or sets a field of the node.
 pub(crate) fn check_kubelet_config(node: &Node, field: &str, reader: &mut Reader<'_>) {
     check_map(node, field, "KubeletConfiguration", reader);
     check_protected(node, field, KUBELET_CONFIG, reader);
 }
 
-/// Complains of what is given and no map of fields.
+/// Reports a value that is not a map of fields.
 pub(crate) fn check_map(node: &Node, field: &str, of: &str, reader: &mut Reader<'_>) {
     let given = node.get(field).filter(|given| !given.is_null());
     if given.is_some_and(|given| !matches!(given.content, Content::Map(_))) {
@@ -161,7 +160,7 @@ pub(crate) fn check_map(node: &Node, field: &str, of: &str, reader: &mut Reader<
     }
 }
 
-/// Complains of arguments in `extraArgs` that are not written as the program reads them.
+/// Reports items of `extraArgs` that the program cannot parse.
 pub(crate) fn check_whole_arguments(args: &[String], node: &Node, reader: &mut Reader<'_>) {
     let good = |arg: &String| arg.starts_with('-') && !arg.contains('\0');
     if !args.iter().all(good) {
@@ -194,25 +193,25 @@ fn check_etcd(_: &Etcd, node: &Node, reader: &mut Reader<'_>) {
 }
 
 section! {
-    /// Which address a node has in Kubernetes.
+    /// Selection of a node's address in Kubernetes.
     pub struct NodeIp {
         Acted "validSubnets" valid_subnets: Vec<SubnetMatch> = "It is of these; absent: of the pods' families";
     }
 }
 
-/// Complains of what Kubernetes does not take for labels of an object.
+/// Reports invalid labels of Kubernetes.
 pub(crate) fn check_labels(node: &Node, field: &str, reader: &mut Reader<'_>) {
     let what = "must be at most 63 letters, digits, dashes, dots and underscores";
     names_are(node, field, is_qualified_name, reader);
     values_are(node, field, is_label_value, what, reader);
 }
 
-/// The same for annotations, whose values may be anything.
+/// Reports invalid annotations of Kubernetes; their values may be anything.
 pub(crate) fn check_annotations(node: &Node, field: &str, reader: &mut Reader<'_>) {
     names_are(node, field, is_qualified_name, reader);
 }
 
-/// The same for a node's taints.
+/// Reports invalid taints of a node.
 pub(crate) fn check_taints(node: &Node, field: &str, reader: &mut Reader<'_>) {
     let what =
         "must be NoSchedule, PreferNoSchedule or NoExecute, or a value, a colon and one of them";
@@ -228,7 +227,7 @@ fn values_are(
     reader: &mut Reader<'_>,
 ) {
     let entries = node.get(field).map(Node::entries).unwrap_or_default();
-    // What is no single value has been complained about.
+    // A value that is not a scalar was reported already.
     let single = |value: &Node| matches!(value.content, Content::Scalar { .. });
     reader.within(field, |reader| {
         for (key, value) in entries.iter().filter(|(_, value)| single(value)) {
@@ -265,7 +264,7 @@ section! {
 }
 
 choices! {
-    /// What decides what a caller of the Kubernetes API may do.
+    /// Type of an authorizer of the Kubernetes API.
     pub enum AuthorizerKind { Node = "Node", Rbac = "RBAC", Webhook = "Webhook", }
 }
 
@@ -317,7 +316,7 @@ section! {
 }
 
 choices! {
-    /// What carries packets to services.
+    /// Implementation of services.
     pub enum ProxyMode { Nftables = "nftables", Iptables = "iptables", Ipvs = "ipvs", }
 }
 

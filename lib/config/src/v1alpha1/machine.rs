@@ -1,4 +1,4 @@
-//! `machine`, and the parts of it that need no file of their own.
+//! `machine`, and its smaller sections.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::values::{
 };
 
 choices! {
-    /// What a node is in its cluster.
+    /// Role of a node in its cluster.
     pub enum MachineType {
         ControlPlane = "controlplane",
         Worker = "worker",
@@ -28,7 +28,7 @@ choices! {
 }
 
 impl MachineType {
-    /// Whether it runs the control plane. `init` is an old name for the first that does.
+    /// Whether the node runs the control plane. `init` is an old name for its first node.
     #[must_use]
     pub fn is_control_plane(self) -> bool {
         self != MachineType::Worker
@@ -108,7 +108,7 @@ fn check(machine: &Machine, node: &Node, reader: &mut Reader<'_>) {
     check_files(node, reader);
 }
 
-/// Which of two would count?
+/// Reports a duplicate containerd part: only one of them would count.
 fn check_files(node: &Node, reader: &mut Reader<'_>) {
     let files = node.get("files").map(Node::items).unwrap_or_default();
     let paths = files.iter().filter_map(|file| file.get("path"));
@@ -122,13 +122,13 @@ fn check_files(node: &Node, reader: &mut Reader<'_>) {
     });
 }
 
-/// Whether nothing in `machine.ca` is wrong already: no second complaint about it.
+/// Whether `machine.ca` has no problem yet, so that it is reported only once.
 fn well_formed(node: &Node) -> bool {
     node.get("ca")
         .is_none_or(|ca| ca.get("crt").is_none() || ca.get("key").is_none())
 }
 
-/// Checks the keys of a map: they become paths or variables.
+/// Checks the keys of a map, which become paths or variables.
 pub(crate) fn names_are(node: &Node, field: &str, good: fn(&str) -> bool, reader: &mut Reader<'_>) {
     let entries = node.get(field).map(Node::entries).unwrap_or_default();
     reader.within(field, |reader| {
@@ -138,7 +138,7 @@ pub(crate) fn names_are(node: &Node, field: &str, good: fn(&str) -> bool, reader
     });
 }
 
-/// No program can be given anything else.
+/// Checks the names and values of environment variables.
 pub(crate) fn check_variables(node: &Node, field: &str, reader: &mut Reader<'_>) {
     names_are(node, field, is_variable, reader);
     let entries = node.get(field).map(Node::entries).unwrap_or_default();
@@ -159,7 +159,7 @@ section! {
 }
 
 section! {
-    /// A part that can be left out.
+    /// A component that can be disabled.
     pub struct Disabled {
         Acted "disabled" disabled: bool = "Leave it out";
     }
@@ -202,7 +202,7 @@ section! {
 }
 
 choices! {
-    /// How a disk stores.
+    /// Storage type of a disk.
     pub enum DiskType { Ssd = "ssd", Hdd = "hdd", Nvme = "nvme", Sd = "sd", }
 }
 
@@ -229,8 +229,8 @@ fn check_file(file: &MachineFile, node: &Node, reader: &mut Reader<'_>) {
     }
     let below = file.path.strip_prefix("/var/");
     let is_below = below.is_some_and(|path| path.split('/').any(|step| !matches!(step, "" | ".")));
-    // The reference creates files below /var only, but mounts what is appended or overwritten elsewhere over the
-    // file of the image: known, and not supported here.
+    // The reference also mounts appended or overwritten files outside of /var over the files of the image. This is
+    // known, and not supported here.
     let is_known = file.op != FileOperation::Create && reader.reads(Support::Later);
     if !file.path.is_empty() && !is_below && !is_known {
         reader.wrong_in(
@@ -242,7 +242,7 @@ fn check_file(file: &MachineFile, node: &Node, reader: &mut Reader<'_>) {
 }
 
 choices! {
-    /// What is done to a file.
+    /// Operation on a file.
     pub enum FileOperation { Create = "create", Append = "append", Overwrite = "overwrite", }
 }
 

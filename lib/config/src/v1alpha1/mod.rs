@@ -1,4 +1,4 @@
-//! The `v1alpha1` document: the one without a kind.
+//! The `v1alpha1` document, which has no kind.
 
 mod cluster;
 mod containers;
@@ -45,7 +45,7 @@ fn check(root: &V1Alpha1, node: &Node, reader: &mut Reader<'_>) {
             "must not be false: a config that is not kept is not supported",
         );
     }
-    // Whether `cluster` misses anything, the documents with a kind say too (`forms`).
+    // `forms` checks `cluster`, together with the documents with a kind.
     if node.entry("machine").is_none_or(Node::is_empty) {
         reader.wrong_in(node, "machine", "is required");
     }

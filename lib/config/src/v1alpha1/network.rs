@@ -1,4 +1,4 @@
-//! `machine.network`: names, resolvers, and links as the old form writes them.
+//! `machine.network`: names, resolvers, and links in the old form.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -48,7 +48,7 @@ section! {
     }
 }
 
-/// A number that may be given as 0, by which it asks for nothing.
+/// The number, unless it is 0, which means the default.
 pub(crate) fn asked(number: Option<u32>) -> Option<u32> {
     number.filter(|number| *number != 0)
 }
@@ -68,7 +68,7 @@ fn check(interface: &Interface, node: &Node, reader: &mut Reader<'_>) {
     }
 }
 
-/// Complains of a link's MTU that cannot be one, and of its routes' that it would not take.
+/// Reports an invalid MTU of a link, and MTUs of its routes above it.
 fn check_size(mtu: Option<u32>, node: &Node, reader: &mut Reader<'_>) {
     let mtu = asked(mtu);
     check_mtu(mtu, node, reader);
@@ -76,7 +76,7 @@ fn check_size(mtu: Option<u32>, node: &Node, reader: &mut Reader<'_>) {
 }
 
 section! {
-    /// What a physical link is like; patterns.
+    /// Patterns that select a physical link.
     pub struct DeviceSelector {
         Acted "busPath" bus_path: Option<String> = "Bus path";
         Acted "hardwareAddr" hardware_addr: Option<String> = "Hardware address";
@@ -119,7 +119,7 @@ impl From<&LegacyRoute> for LinkRoute {
 }
 
 section! {
-    /// A bond in the old form; the kernel's own names and units.
+    /// A bond in the old form, with the kernel's names and units.
     pub struct LegacyBond [check_bond] {
         Acted "interfaces" interfaces: Vec<LinkName> = "The links bonded";
         Acted "deviceSelectors" device_selectors: Vec<DeviceSelector> = "The links bonded, by what they are like";
@@ -156,7 +156,7 @@ fn check_bond(bond: &LegacyBond, node: &Node, reader: &mut Reader<'_>) {
     if !node.given("interfaces") && !node.given("deviceSelectors") {
         reader.wrong(node.mark, "needs interfaces or deviceSelectors");
     }
-    // Of links that are chosen by what they are like nobody knows the names yet.
+    // The names of links behind selectors are unknown.
     if !node.given("deviceSelectors") {
         let (primary, links) = (bond.primary.as_ref(), &bond.interfaces);
         check_primary(primary, links, "interfaces", node, reader);
@@ -177,7 +177,7 @@ fn check_bond(bond: &LegacyBond, node: &Node, reader: &mut Reader<'_>) {
 }
 
 impl LegacyBond {
-    /// The same as a document of its kind has it; that has no field for `ad_actor_system`.
+    /// The settings in the form of the document; it has no field for `ad_actor_system`.
     #[must_use]
     pub fn config(&self) -> BondConfig {
         let bond = self.clone();
@@ -230,7 +230,7 @@ section! {
 }
 
 section! {
-    /// The bridge a link belongs to.
+    /// The bridge of a link.
     pub struct BridgePort {
         Acted "master" master: LinkName = "The bridge", required;
     }
@@ -252,14 +252,14 @@ section! {
 
 fn check_legacy_vlan(vlan: &LegacyVlan, node: &Node, reader: &mut Reader<'_>) {
     check_size(vlan.mtu, node, reader);
-    // One that is missing is told already.
+    // A missing one was reported already.
     if node.given("vlanId") {
         check_vlan(Some(vlan.vlan_id), "vlanId", node, reader);
     }
 }
 
 section! {
-    /// How a link asks for addresses.
+    /// Settings of DHCP clients.
     pub struct DhcpOptions [check_dhcp_options] {
         Acted "routeMetric" route_metric: Option<u32> = "Metric of the routes offered";
         Acted "ipv4" ipv4: Option<bool> = "Ask for IPv4";
@@ -289,7 +289,7 @@ fn check_wireguard(wireguard: &LegacyWireguard, node: &Node, reader: &mut Reader
 }
 
 section! {
-    /// The other end of a tunnel.
+    /// The remote end of a tunnel.
     pub struct LegacyWireguardPeer [check_wireguard_peer] {
         Acted "publicKey" public_key: WireguardKey = "Its key", required;
         Acted "endpoint" endpoint: Option<SocketAddr> = "Where it is; absent: it calls first";
@@ -337,7 +337,7 @@ fn check_kubespan(kubespan: &KubeSpan, node: &Node, reader: &mut Reader<'_>) {
 }
 
 section! {
-    /// Which endpoints are announced.
+    /// Filter of the announced endpoints.
     pub struct KubeSpanFilters {
         Held "endpoints" endpoints: Vec<String> = "Networks, `!` in front excludes one";
         Held "excludeAdvertisedNetworks" exclude_advertised_networks: Vec<Cidr> = "Networks not carried";

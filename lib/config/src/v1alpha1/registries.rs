@@ -1,4 +1,4 @@
-//! `machine.registries`: the old form of [`crate::kinds::RegistryMirrorConfig`] and its like.
+//! `machine.registries`: the old form of [`crate::kinds::RegistryMirrorConfig`] and related kinds.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ fn check_registries(_: &LegacyRegistries, node: &Node, reader: &mut Reader<'_>) 
     names(node, "config", false, reader);
 }
 
-/// Checks the keys of a map: they become directories. Whoever writes a name wants something of it.
+/// Checks the keys of a map, which become directories. A null entry is an error.
 fn names(node: &Node, field: &str, any: bool, reader: &mut Reader<'_>) {
     let entries = node.get(field).map(Node::entries).unwrap_or_default();
     reader.within(field, |reader| {

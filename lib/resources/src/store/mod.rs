@@ -233,7 +233,8 @@ impl Store {
     /// Watches one resource. With [`Start::Now`] the first event is its present state.
     ///
     /// # Errors
-    /// [`StoreError::SingleWatch`], [`StoreError::BookmarkGone`], [`StoreError::UnknownType`], [`StoreError::UnknownNamespace`].
+    /// [`StoreError::SingleWatch`], [`StoreError::BookmarkGone`], [`StoreError::UnknownType`],
+    /// [`StoreError::UnknownNamespace`].
     pub fn watch(&self, pointer: &Pointer, start: Start) -> Result<Watcher, StoreError> {
         Watcher::of_one(self.kind_of(pointer)?, pointer, start)
     }

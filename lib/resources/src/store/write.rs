@@ -14,7 +14,8 @@ impl Store {
     /// Stores a new resource.
     ///
     /// # Errors
-    /// [`StoreError::AlreadyExists`], [`StoreError::UnknownType`], [`StoreError::UnknownNamespace`], [`StoreError::TypeTaken`].
+    /// [`StoreError::AlreadyExists`], [`StoreError::UnknownType`], [`StoreError::UnknownNamespace`],
+    /// [`StoreError::TypeTaken`].
     pub fn create<S: Spec>(
         &self,
         draft: Draft<S>,
@@ -33,8 +34,8 @@ impl Store {
     /// their own calls. `expected` is the required phase, if any.
     ///
     /// # Errors
-    /// [`StoreError::NotFound`], [`StoreError::VersionConflict`], [`StoreError::OwnerConflict`], [`StoreError::PhaseConflict`],
-    /// [`StoreError::TypeTaken`].
+    /// [`StoreError::NotFound`], [`StoreError::VersionConflict`], [`StoreError::OwnerConflict`],
+    /// [`StoreError::PhaseConflict`], [`StoreError::TypeTaken`].
     pub fn update(
         &self,
         resource: Resource,
