@@ -37,7 +37,7 @@ pub struct Registries {
 pub struct RegistryMirrors {
     /// Mirrors in order of use, without duplicates, which patches can add.
     pub endpoints: Vec<Mirror>,
-    /// Whether the registry itself is left out as the last resort.
+    /// Whether the registry itself is not used as the fallback.
     pub skip_fallback: bool,
 }
 

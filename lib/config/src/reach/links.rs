@@ -88,7 +88,7 @@ fn routes(name: &str, was: &Described, is: &Described, risks: &mut Vec<String>) 
     }
 }
 
-/// Whether the route competes with another one to the same destination.
+/// Whether a new route competes with an old one to the same destination in the same table.
 fn competes(route: &LinkRoute, name: &str, before: &Links) -> bool {
     let had = before
         .get(name)

@@ -56,7 +56,7 @@ pub(crate) fn duration(text: &str) -> Option<Duration> {
             whole.parse().ok()?
         };
         total = total.checked_add(whole.checked_mul(*nanoseconds)?)?;
-        // The value of a digit falls to a tenth with each place; exact in integers.
+        // Each digit of the fraction is worth a tenth of the one before; exact in integers.
         let mut tenth = *nanoseconds;
         for digit in fraction.bytes() {
             tenth /= 10;

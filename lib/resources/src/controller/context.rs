@@ -23,7 +23,7 @@ pub struct Context {
     wake: Arc<Notify>,
     /// Whether no event was delivered yet.
     is_fresh: bool,
-    /// Set after the first completed reconcile; the runtime reads it.
+    /// Set after each completed reconcile; the runtime reads and clears it.
     went_well: Arc<AtomicBool>,
     /// Resources written since [`Context::start_outputs`].
     written: BTreeSet<Pointer>,
