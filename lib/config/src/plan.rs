@@ -28,7 +28,7 @@ enum Effect {
 const EXTENSION: &str = "ExtensionServiceConfig";
 
 /// Fields with an effect beyond immediate application, by path prefix; the first match counts. `~` in front: only a
-/// removal. `*` is the name of an entry, which may contain dots; the step after it must be the last but one of the path.
+/// removal. `*` is the name of an entry, which may contain dots; the step after it is the last but one of the path.
 const EFFECTS: &[(&str, Effect)] = &[
     (
         "machine.type",
