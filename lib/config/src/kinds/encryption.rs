@@ -35,14 +35,14 @@ choices! {
 section! {
     /// Encryption of a volume.
     pub struct Encryption [check_encryption] {
-        Acted "provider" provider: EncryptionProvider = "The encryption provider", required;
-        Acted "keys" keys: Vec<EncryptionKey> = "Any of them opens it", required, by(&["slot"]);
-        Acted "cipher" cipher: Cipher = "The cipher of the blocks; `aes-xts-plain64` only so far";
-        Acted "keySize" key_size: Option<u32> = "Bits of the key";
-        Acted "blockSize" block_size: Option<u64> = "Bytes of a block";
-        Acted "options" options: Vec<String> = "Options of the device mapper: `no_read_workqueue` and its like";
-        Acted "allowDiscards" allow_discards: bool = "Tell the disk what is free";
-        Acted "migration" migration: Migration = "A volume that was made in the clear: refused, or made anew without what is in it";
+        Acted "provider" provider: EncryptionProvider = "Encryption provider", required;
+        Acted "keys" keys: Vec<EncryptionKey> = "Keys, each of which opens the volume", required, by(&["slot"]);
+        Acted "cipher" cipher: Cipher = "Cipher of the blocks; only `aes-xts-plain64` is supported";
+        Acted "keySize" key_size: Option<u32> = "Size of the key in bits";
+        Acted "blockSize" block_size: Option<u64> = "Size of an encryption sector in bytes";
+        Acted "options" options: Vec<String> = "Options of the device mapper, such as `no_read_workqueue`";
+        Acted "allowDiscards" allow_discards: bool = "Whether unused blocks are discarded on the disk";
+        Acted "migration" migration: Migration = "Handling of an unencrypted volume: it is refused, or wiped and created again encrypted";
     }
 }
 
@@ -130,12 +130,12 @@ impl Encryption {
 section! {
     /// A key of an encrypted volume: exactly one source.
     pub struct EncryptionKey [check_key] {
-        Acted "slot" slot: u8 = "The number of the key slot, 0 to 31";
-        Acted "static" fixed: Option<StaticKey> = "A passphrase", even_empty;
-        Acted "nodeID" node_id: Option<NodeIdKey> = "Made from the machine's identity", even_empty;
-        Later "kms" kms: Option<KmsKey> = "Sealed by a service", even_empty;
-        Later "tpm" tpm: Option<TpmKey> = "Sealed by the TPM", even_empty;
-        Later "lockToState" lock_to_state: bool = "Useless without STATE";
+        Acted "slot" slot: u8 = "Number of the key slot, 0 to 31";
+        Acted "static" fixed: Option<StaticKey> = "Fixed passphrase", even_empty;
+        Acted "nodeID" node_id: Option<NodeIdKey> = "Key derived from the machine's identity", even_empty;
+        Later "kms" kms: Option<KmsKey> = "Key sealed by a service", even_empty;
+        Later "tpm" tpm: Option<TpmKey> = "Key sealed by the TPM", even_empty;
+        Later "lockToState" lock_to_state: bool = "Whether the key needs STATE as well";
     }
 }
 
@@ -157,7 +157,7 @@ fn check_key(key: &EncryptionKey, node: &Node, reader: &mut Reader<'_>) {
 section! {
     /// A passphrase.
     pub struct StaticKey {
-        Acted "passphrase" passphrase: Secret = "The passphrase", required;
+        Acted "passphrase" passphrase: Secret = "Passphrase", required;
     }
 }
 
@@ -170,21 +170,21 @@ section! {
 section! {
     /// A key sealed by a service.
     pub struct KmsKey {
-        Acted "endpoint" endpoint: Url = "The service", required;
+        Acted "endpoint" endpoint: Url = "URL of the key service", required;
     }
 }
 
 section! {
     /// A key sealed by the TPM.
     pub struct TpmKey {
-        Acted "options" options: TpmOptions = "What it is bound to";
-        Acted "checkSecurebootStatusOnEnroll" check_secureboot_status_on_enroll: bool = "Only under Secure Boot";
+        Acted "options" options: TpmOptions = "Binding of the key";
+        Acted "checkSecurebootStatusOnEnroll" check_secureboot_status_on_enroll: bool = "Whether enrolment requires Secure Boot";
     }
 }
 
 section! {
     /// Binding of a key in the TPM.
     pub struct TpmOptions {
-        Acted "pcrs" pcrs: Vec<u8> = "Measurements";
+        Acted "pcrs" pcrs: Vec<u8> = "Numbers of the PCRs";
     }
 }

@@ -9,10 +9,10 @@ use crate::tree::Node;
 use crate::values::{DriverName, PciAddress};
 
 section! {
-    /// The driver of a device on a PCI bus, in place of the one the kernel chooses.
+    /// The driver of a PCI device, instead of the kernel's choice.
     pub struct PCIDriverRebindConfig {
-        Acted "name" name: PciAddress = "The device's address", required;
-        Acted "targetDriver" target_driver: DriverName = "The driver; a module of its own has to be loaded (`KernelModuleConfig`)", required;
+        Acted "name" name: PciAddress = "Address of the device", required;
+        Acted "targetDriver" target_driver: DriverName = "Name of the driver; if it is a module, a `KernelModuleConfig` must load it", required;
     }
 }
 

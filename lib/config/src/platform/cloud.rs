@@ -52,9 +52,9 @@ fn by_version(node: &Node, reader: &mut Reader<'_>) -> Option<SeedNetwork> {
 section! {
     /// Identity of a machine, from `meta-data`.
     pub struct SeedIdentity {
-        Acted "hostname" hostname: Option<HostName> = "The machine's name";
-        Acted "local-hostname" local_hostname: Option<HostName> = "The same, when there is no `hostname`";
-        Acted "instance-id" instance_id: String = "The platform's number of the machine";
+        Acted "hostname" hostname: Option<HostName> = "Host name of the machine";
+        Acted "local-hostname" local_hostname: Option<HostName> = "Host name if `hostname` is absent";
+        Acted "instance-id" instance_id: String = "Identifier of the machine on the platform";
     }
 }
 

@@ -14,17 +14,17 @@ const TAKEN_BELOW: &[&str] = &["/system/secrets/", "/system/config/"];
 section! {
     /// Resource requests and limits of a container.
     pub struct Resources [check_resources] {
-        Acted "requests" requests: BTreeMap<String, String> = "It is given at least: `cpu`, `memory`";
-        Acted "limits" limits: BTreeMap<String, String> = "It takes at most: `cpu`, `memory`";
+        Acted "requests" requests: BTreeMap<String, String> = "Guaranteed resources: `cpu`, `memory`";
+        Acted "limits" limits: BTreeMap<String, String> = "Upper bounds: `cpu`, `memory`";
     }
 }
 
 section! {
     /// A directory of the host in a container.
     pub struct VolumeMount {
-        Acted "hostPath" host_path: AbsolutePath = "On the node", required;
-        Acted "mountPath" mount_path: AbsolutePath = "In the container", required;
-        Acted "readonly" readonly: bool = "Not to be written to";
+        Acted "hostPath" host_path: AbsolutePath = "Path on the node", required;
+        Acted "mountPath" mount_path: AbsolutePath = "Path in the container", required;
+        Acted "readonly" readonly: bool = "Whether the mount is read-only";
     }
 }
 

@@ -14,27 +14,27 @@ use crate::values::{
 section! {
     /// `machine.kubelet`.
     pub struct Kubelet [check_kubelet] {
-        Acted "image" image: Option<String> = "Its image";
+        Acted "image" image: Option<String> = "Container image";
         Acted "clusterDNS" cluster_dns: Vec<IpAddr> = "Name servers of pods";
-        Acted "extraArgs" extra_args: Arguments = "Further arguments, by their names; several values are several arguments";
+        Acted "extraArgs" extra_args: Arguments = "Additional arguments by name; several values repeat the argument";
         Acted "extraMounts" extra_mounts: Vec<ExtraMount> = "Mounts of the kubelet's container";
-        Acted "extraConfig" extra_config: Option<Object> = "KubeletConfiguration fields";
-        Acted "credentialProviderConfig" credential_provider_config: Option<Object> = "CredentialProviderConfig fields: where the kubelet gets credentials of image registries", secret;
-        Acted "defaultRuntimeSeccompProfileEnabled" default_runtime_seccomp_profile_enabled: Option<bool> = "Pods run under the runtime's seccomp profile";
-        Acted "registerWithFQDN" register_with_fqdn: Option<bool> = "The node's full name in Kubernetes";
-        Acted "nodeIP" node_ip: NodeIp = "The address of the node in Kubernetes";
-        Acted "skipNodeRegistration" skip_node_registration: Option<bool> = "Run pods without a cluster";
-        Acted "disableManifestsDirectory" disable_manifests_directory: Option<bool> = "No static pods from files";
+        Acted "extraConfig" extra_config: Option<Object> = "Fields of KubeletConfiguration";
+        Acted "credentialProviderConfig" credential_provider_config: Option<Object> = "Fields of CredentialProviderConfig, the kubelet's sources of credentials for image registries", secret;
+        Acted "defaultRuntimeSeccompProfileEnabled" default_runtime_seccomp_profile_enabled: Option<bool> = "Whether pods use the runtime's seccomp profile by default";
+        Acted "registerWithFQDN" register_with_fqdn: Option<bool> = "Whether the node's name in Kubernetes is its FQDN";
+        Acted "nodeIP" node_ip: NodeIp = "Selection of the node's address in Kubernetes";
+        Acted "skipNodeRegistration" skip_node_registration: Option<bool> = "Whether the kubelet runs pods without a cluster";
+        Acted "disableManifestsDirectory" disable_manifests_directory: Option<bool> = "Whether the kubelet ignores static pods in files";
     }
 }
 
 section! {
     /// A mount of the kubelet's container (OCI runtime specification, `mounts`).
     pub struct ExtraMount {
-        Acted "destination" destination: AbsolutePath = "The path in the kubelet", required;
-        Acted "source" source: AbsolutePath = "A folder of the node, made if it is not there", required;
-        Acted "type" kind: Option<String> = "`bind` if absent";
-        Acted "options" options: Vec<String> = "Such as `bind`, `rshared`, `rw`";
+        Acted "destination" destination: AbsolutePath = "Path in the kubelet's container", required;
+        Acted "source" source: AbsolutePath = "Directory of the node, created if missing", required;
+        Acted "type" kind: Option<String> = "Type of the mount; absent: `bind`";
+        Acted "options" options: Vec<String> = "Mount options, such as `bind`, `rshared`, `rw`";
     }
 }
 
@@ -195,7 +195,7 @@ fn check_etcd(_: &Etcd, node: &Node, reader: &mut Reader<'_>) {
 section! {
     /// Selection of a node's address in Kubernetes.
     pub struct NodeIp {
-        Acted "validSubnets" valid_subnets: Vec<SubnetMatch> = "It is of these; absent: of the pods' families";
+        Acted "validSubnets" valid_subnets: Vec<SubnetMatch> = "Networks of the node's address; absent: any address of the pods' families";
     }
 }
 
@@ -241,25 +241,25 @@ fn values_are(
 section! {
     /// `cluster.apiServer`.
     pub struct ApiServer [check_api_server] {
-        Acted "image" image: Option<String> = "Its image";
-        Acted "extraArgs" extra_args: Arguments = "Further arguments, by their names; several values are several arguments";
-        Acted "extraVolumes" extra_volumes: Vec<VolumeMount> = "Mounts";
-        Acted "env" env: BTreeMap<String, String> = "Variables", secret;
-        Acted "certSANs" cert_sans: Vec<String> = "Further names of its certificate";
-        Held "disablePodSecurityPolicy" disable_pod_security_policy: Option<bool> = "No effect any more";
+        Acted "image" image: Option<String> = "Container image";
+        Acted "extraArgs" extra_args: Arguments = "Additional arguments by name; several values repeat the argument";
+        Acted "extraVolumes" extra_volumes: Vec<VolumeMount> = "Additional mounts";
+        Acted "env" env: BTreeMap<String, String> = "Environment variables", secret;
+        Acted "certSANs" cert_sans: Vec<String> = "Additional names in the certificate";
+        Held "disablePodSecurityPolicy" disable_pod_security_policy: Option<bool> = "Setting without effect";
         Acted "admissionControl" admission_control: Vec<AdmissionPlugin> = "Admission plugins", by(&["name"]);
-        Acted "auditPolicy" audit_policy: Option<Object> = "The audit policy", replace;
-        Acted "resources" resources: Resources = "Requests and limits";
-        Acted "authorizationConfig" authorization_config: Vec<Authorizer> = "Authorizers, in order", by(&["name"]);
+        Acted "auditPolicy" audit_policy: Option<Object> = "Audit policy", replace;
+        Acted "resources" resources: Resources = "Resource requests and limits";
+        Acted "authorizationConfig" authorization_config: Vec<Authorizer> = "Authorizers in order", by(&["name"]);
     }
 }
 
 section! {
     /// The authorizers of the Kubernetes API.
     pub struct Authorizer [check_authorizer] {
-        Acted "name" name: String = "Names it", required;
-        Acted "type" kind: AuthorizerKind = "The kind of the authorizer", required;
-        Acted "webhook" webhook: Option<Object> = "The webhook; only with `type: Webhook`";
+        Acted "name" name: String = "Name", required;
+        Acted "type" kind: AuthorizerKind = "Type of the authorizer", required;
+        Acted "webhook" webhook: Option<Object> = "Settings of the webhook; only with `type: Webhook`";
     }
 }
 
@@ -277,41 +277,41 @@ fn check_authorizer(authorizer: &Authorizer, node: &Node, reader: &mut Reader<'_
 section! {
     /// An admission plugin.
     pub struct AdmissionPlugin {
-        Acted "name" name: String = "Its name", required;
-        Acted "configuration" configuration: Option<Object> = "Its configuration";
+        Acted "name" name: String = "Name", required;
+        Acted "configuration" configuration: Option<Object> = "Configuration of the plugin";
     }
 }
 
 section! {
     /// `cluster.controllerManager`.
     pub struct ControllerManager [check_controller_manager] {
-        Acted "image" image: Option<String> = "Its image";
-        Acted "extraArgs" extra_args: Arguments = "Further arguments, by their names; several values are several arguments";
-        Acted "extraVolumes" extra_volumes: Vec<VolumeMount> = "Mounts";
-        Acted "env" env: BTreeMap<String, String> = "Variables", secret;
-        Acted "resources" resources: Resources = "Requests and limits";
+        Acted "image" image: Option<String> = "Container image";
+        Acted "extraArgs" extra_args: Arguments = "Additional arguments by name; several values repeat the argument";
+        Acted "extraVolumes" extra_volumes: Vec<VolumeMount> = "Additional mounts";
+        Acted "env" env: BTreeMap<String, String> = "Environment variables", secret;
+        Acted "resources" resources: Resources = "Resource requests and limits";
     }
 }
 
 section! {
     /// `cluster.scheduler`.
     pub struct Scheduler [check_scheduler] {
-        Acted "image" image: Option<String> = "Its image";
-        Acted "extraArgs" extra_args: Arguments = "Further arguments, by their names; several values are several arguments";
-        Acted "extraVolumes" extra_volumes: Vec<VolumeMount> = "Mounts";
-        Acted "env" env: BTreeMap<String, String> = "Variables", secret;
-        Acted "resources" resources: Resources = "Requests and limits";
-        Acted "config" config: Option<Object> = "KubeSchedulerConfiguration fields";
+        Acted "image" image: Option<String> = "Container image";
+        Acted "extraArgs" extra_args: Arguments = "Additional arguments by name; several values repeat the argument";
+        Acted "extraVolumes" extra_volumes: Vec<VolumeMount> = "Additional mounts";
+        Acted "env" env: BTreeMap<String, String> = "Environment variables", secret;
+        Acted "resources" resources: Resources = "Resource requests and limits";
+        Acted "config" config: Option<Object> = "Fields of KubeSchedulerConfiguration";
     }
 }
 
 section! {
     /// `cluster.proxy`.
     pub struct Proxy [check_proxy] {
-        Acted "disabled" disabled: bool = "Leave it out";
-        Acted "image" image: Option<String> = "Its image";
-        Acted "mode" mode: ProxyMode = "The mode of kube-proxy";
-        Acted "extraArgs" extra_args: Arguments = "Further arguments, by their names; several values are several arguments";
+        Acted "disabled" disabled: bool = "Whether the component is left out";
+        Acted "image" image: Option<String> = "Container image";
+        Acted "mode" mode: ProxyMode = "Mode of kube-proxy";
+        Acted "extraArgs" extra_args: Arguments = "Additional arguments by name; several values repeat the argument";
     }
 }
 
@@ -323,11 +323,11 @@ choices! {
 section! {
     /// `cluster.etcd`.
     pub struct Etcd [check_etcd] {
-        Acted "image" image: Option<String> = "Its image";
-        Acted "ca" ca: Option<KeyPair> = "Its authority";
-        Acted "extraArgs" extra_args: Arguments = "Further arguments, by their names; several values are several arguments";
-        Acted "subnet" subnet: Option<Cidr> = "Where its address is from, in the old form";
-        Acted "advertisedSubnets" advertised_subnets: Vec<SubnetMatch> = "Where the address others use is from";
-        Later "listenSubnets" listen_subnets: Vec<String> = "Where the addresses it listens on are from";
+        Acted "image" image: Option<String> = "Container image";
+        Acted "ca" ca: Option<KeyPair> = "Certificate authority of etcd";
+        Acted "extraArgs" extra_args: Arguments = "Additional arguments by name; several values repeat the argument";
+        Acted "subnet" subnet: Option<Cidr> = "Network of the advertised address, in the old form";
+        Acted "advertisedSubnets" advertised_subnets: Vec<SubnetMatch> = "Networks of the advertised address";
+        Later "listenSubnets" listen_subnets: Vec<String> = "Networks of the listen addresses";
     }
 }

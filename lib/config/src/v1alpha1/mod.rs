@@ -27,10 +27,10 @@ section! {
     /// The whole document.
     pub struct V1Alpha1 [check] {
         Acted "version" version: String = "Always `v1alpha1`", required;
-        Held "debug" debug: bool = "Verbose services";
-        Acted "persist" persist: Option<bool> = "`true`: a config that is not kept is not supported";
-        Acted "machine" machine: Machine = "The machine";
-        Acted "cluster" cluster: Cluster = "The cluster it belongs to";
+        Held "debug" debug: bool = "Verbose logs of services";
+        Acted "persist" persist: Option<bool> = "Always `true`: a config that is not stored is not supported";
+        Acted "machine" machine: Machine = "Settings of the machine";
+        Acted "cluster" cluster: Cluster = "Settings of the cluster";
     }
 }
 

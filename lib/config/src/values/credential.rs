@@ -71,15 +71,15 @@ fn holds(pem: &str, tag: &str) -> bool {
 section! {
     /// An authority in the old form.
     pub struct KeyPair {
-        Acted "crt" crt: Base64Certificate = "The certificate";
-        Acted "key" key: Base64Key = "The private key; absent where only the certificate is known";
+        Acted "crt" crt: Base64Certificate = "Certificate";
+        Acted "key" key: Base64Key = "Private key; absent where only the certificate is known";
     }
 }
 
 section! {
     /// An authority for verification only.
     pub struct AcceptedCa {
-        Acted "crt" crt: Base64Certificate = "The certificate";
+        Acted "crt" crt: Base64Certificate = "Certificate";
     }
 }
 
@@ -127,8 +127,8 @@ impl Value for PemPublicKey {
 section! {
     /// An authority in the documents of Kubernetes.
     pub struct PemKeyPair {
-        Held "cert" crt: PemCertificates = "The certificate", required;
-        Held "key" key: PemKey = "Its private key, in PEM", required;
+        Held "cert" crt: PemCertificates = "Certificate", required;
+        Held "key" key: PemKey = "Private key in PEM", required;
     }
 }
 
