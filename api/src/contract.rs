@@ -1,17 +1,16 @@
-//! The methods that the `.proto` files declare, for the tests of the tables about them.
+//! The methods declared in the `.proto` files, for tests of the tables.
 
 use std::path::Path;
 
 /// A method of the API.
 pub(crate) struct Declared {
-    /// As on the wire: `/package.Service/Method`.
+    /// The path on the wire: `/package.Service/Method`.
     pub(crate) path: String,
-    /// Its request comes in parts.
+    /// Whether its request is a stream.
     pub(crate) takes_stream: bool,
 }
 
-/// Not for who calls a node: trustd's, what daemons of one node say to each other, and what a receiver of events
-/// serves.
+/// Packages outside of the node API: trustd, the daemons of one node among themselves, and receivers of events.
 const OTHERS: [&str; 3] = ["/securityapi.", "/corten.", "/events."];
 
 /// Every method of the API.

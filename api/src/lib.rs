@@ -1,16 +1,14 @@
 //! The contract between the operator's client and a node.
 //!
-//! Owns: the `.proto` files (`api/proto`), the Rust generated from them, the
-//! version, the one table that says which role may call which method, how long
-//! requests may be, and which kernel parameters no reader is shown.
+//! Owns: the `.proto` files (`api/proto`), the Rust code generated from them, the version, the role table of the
+//! methods, the size limits of requests, and the list of secret kernel parameters.
 //! Never does: anything else. There is no I/O here.
-//! Talks to: nobody; every side of the API links it.
+//! Talks to: nothing; every side of the API links it.
 //! On a laptop: `cargo test -p corten-api`.
 //!
-//! Package, message and field names and numbers are those on the wire of the
-//! system whose clients we serve; `corten.*` packages are our own and are only
-//! spoken inside a node. This crate does not opt in to the workspace's lint
-//! table, because generated code trips it.
+//! Names and numbers of packages, messages and fields are those of the reference, whose clients we serve. The
+//! `corten.*` packages are our own and are only used inside a node. This crate does not opt in to the workspace's lint
+//! table, because generated code violates it.
 
 #[cfg(test)]
 mod contract;
@@ -18,7 +16,7 @@ pub mod parameters;
 pub mod requests;
 pub mod roles;
 
-/// The generated messages, clients and servers, a module per proto package.
+/// The generated messages, clients and servers, one module per proto package.
 #[allow(missing_docs, clippy::all, rustdoc::all)]
 mod generated {
     include!(concat!(env!("OUT_DIR"), "/public.rs"));
@@ -27,16 +25,13 @@ mod generated {
 
 pub use generated::*;
 
-/// Our version, without a leading `v`: from `CORTEN_VERSION` at build time,
-/// else the crate's version and `-dev`.
+/// Our version without a leading `v`: `CORTEN_VERSION` at build time, else the crate's version and `-dev`.
 pub const VERSION: &str = env!("CORTEN_VERSION");
 
-/// The release line whose API this node speaks. Clients choose code paths by
-/// it, so it leads the tag.
+/// Release line of the API that this node speaks. It leads the version tag, because clients choose code paths by it.
 pub const COMPATIBLE_WITH: &str = "v1.14.0";
 
-/// What the Version method answers as `tag`: a semantic version whose build
-/// metadata is our own version.
+/// The `tag` in the response of the Version method: a semantic version with our own version as build metadata.
 #[must_use]
 pub fn version_tag() -> String {
     // Build metadata may hold only letters, digits, dots and dashes.
@@ -53,7 +48,7 @@ pub fn version_tag() -> String {
     format!("{COMPATIBLE_WITH}+corten.{own}")
 }
 
-/// The architecture this was compiled for, as the API, containerd and OCI images call it (`GOARCH`).
+/// The target architecture, in the naming of the API, containerd and OCI images (`GOARCH`).
 pub const ARCH: &str = if cfg!(target_arch = "aarch64") {
     "arm64"
 } else {
@@ -66,40 +61,40 @@ pub const PORT: u16 = 50000;
 /// The TCP port of trustd, on control plane nodes.
 pub const TRUST_PORT: u16 = 50001;
 
-/// The TCP port of registryd, on the node's loopback address (the reference's number).
+/// The TCP port of registryd on the node's loopback address; the number is the reference's.
 pub const IMAGE_CACHE_PORT: u16 = 3172;
 
 /// The largest message accepted in either direction, in bytes (32 MiB).
 pub const MAX_MESSAGE: usize = 32 * 1024 * 1024;
 
-/// Metadata keys with a meaning in the API, and how much apid hands on with a call, in bytes as HTTP/2 counts
-/// metadata (RFC 9113, section 10.5.1).
+/// Metadata keys of the API, and the limits of metadata that apid forwards with a call, in bytes as in HTTP/2 (RFC
+/// 9113, section 10.5.1).
 pub mod metadata {
-    /// Begins the message of a refusal that holds for a forwarded call alone: asked itself, the node may answer.
+    /// Prefix of a refusal that applies to forwarded calls only: the node may answer a direct call.
     pub const NOT_FORWARDED: &str = "not through another node";
-    /// What it hands on of the caller's own, beside the nodes and certificates.
+    /// Limit of the caller's own metadata, without nodes and certificates.
     pub const LARGEST_OWN: usize = 8 * 1024;
-    /// What it hands on of the caller's certificates ([`CERTIFICATE`]), keys not counted; one has some 600.
+    /// Limit of the caller's certificates ([`CERTIFICATE`]), without the keys; one certificate has about 600 bytes.
     pub const LARGEST_CHAIN: usize = 8 * 1024;
 
-    /// One value per role of the caller; set by apid. machined believes none that the caller's certificate has not.
+    /// One value per role of the caller; set by apid. machined accepts only roles that the caller's certificate has.
     pub const ROLE: &str = "talos-role";
-    /// The certificates the caller has shown, leaf first, a value each: DER, in base64 without padding as gRPC has
-    /// it. Set by the apid he called, handed on by those behind it, verified by machined.
+    /// The caller's certificates, leaf first, one per value: DER, in base64 without padding as in gRPC. The apid that
+    /// receives the call sets it, further ones forward it, machined verifies it.
     pub const CERTIFICATE: &str = "corten-certificate-bin";
-    /// Ask exactly this node; the reply is passed on as it is.
+    /// Exactly this node answers; its reply is passed on unchanged.
     pub const NODE: &str = "node";
-    /// Ask these nodes; the replies are merged.
+    /// These nodes answer; their replies are merged.
     pub const NODES: &str = "nodes";
-    /// `true` on Logs and Dmesg: the log of the boot before this one. The messages
-    /// of the wire have no field for it; who does not know the key sends none.
+    /// `true` on Logs and Dmesg: the log of the previous boot. The messages have no field for it, and clients of the
+    /// reference do not send the key.
     pub const PREVIOUS_BOOT: &str = "previous-boot";
-    /// Who calls, in the words of apid's audit log; set by apid on the calls that have a line there.
+    /// The caller's identity in apid's audit log; set by apid on audited calls.
     pub const CALLER: &str = "corten-caller";
-    /// The certificates of the node that handed the call on, in the form of [`CERTIFICATE`]; set by the apid that got
-    /// it for its own machined, and believed of nobody else.
+    /// Certificates of the node that forwarded the call, in the form of [`CERTIFICATE`]. The receiving apid sets it for
+    /// its own machined, which accepts it from no other client.
     pub const FORWARDER: &str = "corten-forwarder-bin";
-    /// Set on a call one apid makes to another: answer it here.
+    /// Set on a call between two apids: the receiver must answer it itself.
     pub const PROXY_FROM: &str = "proxyfrom";
 }
 

@@ -1,24 +1,27 @@
-//! Kernel parameters that hold secrets, and how a text that quotes the command line is shown.
+//! Kernel parameters that hold secrets, and their redaction.
 //!
-//! The kernel writes its command line into its log and into `/proc/cmdline`, from where readers of the API, log
-//! destinations and bundles for support would get it.
+//! The kernel writes its command line to its log and to `/proc/cmdline`. From there it reaches readers of the API, log
+//! destinations and support bundles.
 
-/// A machine config, or a part of one, under what the platform gives: `corten.config.early`, `talos.config.early`.
+/// A machine config, or a part of one, with a lower priority than the platform's: `corten.config.early`,
+/// `talos.config.early`.
 pub const CONFIG_EARLY: &str = "config.early";
-/// The same, over what the platform gives.
+/// A machine config, or a part of one, with a higher priority than the platform's.
 pub const CONFIG_INLINE: &str = "config.inline";
-/// Where the machine config is; the URL may hold a user, a password or a token.
+/// URL of the machine config; it may hold a user, a password or a token.
 pub const CONFIG: &str = "config";
 
-/// What stands in a secret's place.
+/// Replacement for a secret.
 pub const HIDDEN: &str = "******";
 
-/// What every parameter of ours begins with.
+/// Prefixes of our parameters.
 const PREFIXES: [&str; 2] = ["corten.", "talos."];
 
-/// The text with the secret values of kernel parameters replaced by [`HIDDEN`]: the whole of
-/// [`CONFIG_EARLY`] and [`CONFIG_INLINE`]; of [`CONFIG`] what is before an `@` and after a `?`. A value ends as the
-/// kernel ends it: at a blank outside of double quotes; and at the end of the line, where a log may have cut it.
+/// Replaces the secret values of kernel parameters in the text by [`HIDDEN`]. Of [`CONFIG_EARLY`] and [`CONFIG_INLINE`]
+/// that is the whole value; of [`CONFIG`] everything before an `@` and after a `?`.
+///
+/// As in the kernel, a value ends at a blank outside of double quotes. It also ends at the end of the line, where a log
+/// may have cut it.
 #[must_use]
 pub fn hide(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
@@ -35,12 +38,12 @@ pub fn hide(text: &str) -> String {
     shown
 }
 
-/// The first secret parameter of the text: where its name begins, where its value does, and which it is.
+/// The first secret parameter of the text: offset of its name, offset of its value, and the parameter.
 fn next_secret(text: &str) -> Option<(usize, usize, &'static str)> {
     let mut from = 0;
     loop {
         let rest = &text[from..];
-        // The kernel does not tell `-` and `_` in names apart, but ours have none.
+        // The kernel treats `-` and `_` in names as equal, but our names have neither.
         let found = PREFIXES.iter().filter_map(|prefix| rest.find(prefix));
         let at = from + found.min()?;
         let prefix = PREFIXES
@@ -59,7 +62,7 @@ fn next_secret(text: &str) -> Option<(usize, usize, &'static str)> {
     }
 }
 
-/// How long the value is that the text begins with; `quoted` when a quote was opened before its name.
+/// Length of the value at the start of the text; `quoted`: a quote was opened before its name.
 fn end_of_value(text: &str, mut quoted: bool) -> usize {
     for (at, character) in text.char_indices() {
         match character {
@@ -88,7 +91,7 @@ fn hidden(name: &str, value: &str) -> String {
     format!("{opening}{shown}{closing}")
 }
 
-/// Whatever has an `@` behind it may be a password, whoever forgot to encode what is in it.
+/// Everything before an `@` may be a password, even one that was not percent-encoded.
 fn hidden_url(url: &str) -> String {
     let (scheme, rest) = match url.split_once("://") {
         Some((scheme, rest)) => (format!("{scheme}://"), rest),
@@ -121,7 +124,7 @@ mod tests {
                 "talos.config.early=AAAA talos.config.early=BBBB",
                 "talos.config.early=****** talos.config.early=******",
             ),
-            // As the kernel reads quotes, also with a blank in them.
+            // The kernel's quoting, also with a blank in the quotes.
             (
                 "corten.config.inline=\"AA BB\" x=1",
                 "corten.config.inline=\"******\" x=1",
@@ -130,7 +133,7 @@ mod tests {
                 "\"corten.config.inline=AA BB\" x=1",
                 "\"corten.config.inline=******\" x=1",
             ),
-            // As the kernel's log has it, of which a record may be cut.
+            // A kernel log, whose records may be cut.
             (
                 "Kernel command line: corten.config.inline=AAAA\nnext",
                 "Kernel command line: corten.config.inline=******\nnext",

@@ -1,32 +1,31 @@
-//! How much a method's caller sends.
+//! Size limits of requests.
 //!
-//! A request is in the receiver's memory while it comes, for as long as its caller takes. So only few methods may have
-//! long ones; apid counts what it hands on, and machined holds every request against the same table.
+//! A request occupies the receiver's memory for as long as its caller takes to send it. So only few methods may have
+//! long ones. apid counts the bytes that it forwards, and machined checks every request against the same table.
 
 use crate::MAX_MESSAGE;
 
-/// The longest request of a method that is not listed here, in bytes.
+/// Longest request of a method without an entry, in bytes.
 pub const SMALL: usize = 64 * 1024;
-/// The longest part of a request that comes in parts, in bytes: the largest message other gRPC servers take unless they
-/// are told otherwise.
+/// Longest message of a streamed request, in bytes: the default limit of other gRPC servers.
 pub const PART: usize = 4 * 1024 * 1024;
-/// What stands before a message: whether it is compressed, and its length (gRPC over HTTP/2, "Length-Prefixed-Message").
+/// Length of a message's header: the compression flag and the length (gRPC over HTTP/2, "Length-Prefixed-Message").
 pub const HEAD: usize = 5;
 
-/// How a method's request comes.
+/// Form and limit of a method's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request {
     /// One message of at most [`SMALL`] bytes.
     Small,
     /// One message of at most [`MAX_MESSAGE`] bytes.
     Large,
-    /// Messages of at most [`PART`] bytes, without end.
+    /// A stream of messages of at most [`PART`] bytes each.
     Parts,
 }
 
 use Request::{Large, Parts, Small};
 
-/// The methods whose requests are not small.
+/// The methods with larger requests.
 const NOT_SMALL: &[(&str, Request)] = &[
     ("/machine.MachineService/ApplyConfiguration", Large),
     ("/machine.MachineService/MetaWrite", Large),
@@ -36,14 +35,14 @@ const NOT_SMALL: &[(&str, Request)] = &[
 ];
 
 impl Request {
-    /// That of the method at `path`.
+    /// The form and limit of the method at `path`.
     #[must_use]
     pub fn of(path: &str) -> Request {
         let listed = NOT_SMALL.iter().find(|(known, _)| *known == path);
         listed.map_or(Small, |(_, request)| *request)
     }
 
-    /// How many bytes it has at most, its frame's head included; `None`: without end.
+    /// Maximum length with its header in bytes; `None`: unlimited.
     #[must_use]
     pub fn most(self) -> Option<usize> {
         match self {

@@ -1,15 +1,14 @@
-//! Who may call what: the one table of the whole system.
+//! The role table: the only definition of which role may call which method.
 //!
-//! apid refuses by it before a call is forwarded, and machined checks again on
-//! its own socket. A method that is not listed apid refuses to everyone; on
-//! machined's socket it needs `os:admin`.
+//! apid checks it before it forwards a call, and machined checks again on its own socket. apid refuses a method without
+//! an entry to every caller; machined's socket requires `os:admin` for it.
 
 /// A role as written in a certificate's Organization and in `talos-role`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
     /// Everything.
     Admin,
-    /// Reads, and what does not change configuration: reboot, services.
+    /// Reads, and changes outside of the configuration: reboot, services.
     Operator,
     /// Reads.
     Reader,
@@ -19,7 +18,7 @@ pub enum Role {
     ImageVerifier,
     /// Writing META keys.
     MetaWriter,
-    /// Speaks for somebody else: another node's apid.
+    /// Calls on behalf of another caller; the role of another node's apid.
     Impersonator,
 }
 
@@ -65,7 +64,7 @@ const AOB: &[Role] = &[Admin, Operator, EtcdBackup];
 const AOR: &[Role] = &[Admin, Operator, Reader];
 const AORB: &[Role] = &[Admin, Operator, Reader, EtcdBackup];
 const AORV: &[Role] = &[Admin, Operator, Reader, ImageVerifier];
-/// Readers pass, and only in maintenance: [`allows`].
+/// Readers are allowed only in maintenance: [`allows`].
 const AR: &[Role] = &[Admin, Reader];
 
 /// A row of the table.
@@ -73,7 +72,7 @@ const AR: &[Role] = &[Admin, Reader];
 pub struct Method {
     /// The path of the HTTP/2 request: `/package.Service/Method`.
     pub path: &'static str,
-    /// Any of these roles is enough.
+    /// Roles of which one suffices.
     pub roles: &'static [Role],
 }
 
@@ -166,7 +165,7 @@ pub const METHODS: &[Method] = &[
     m("/cosi.resource.State/TeardownAndDestroy", A),
 ];
 
-/// The roles that may call `path`; `os:admin` alone when it is not listed.
+/// The roles that may call `path`; only `os:admin` for a method without an entry.
 #[must_use]
 pub fn allowed_for(path: &str) -> &'static [Role] {
     METHODS
@@ -175,22 +174,21 @@ pub fn allowed_for(path: &str) -> &'static [Role] {
         .map_or(A, |method| method.roles)
 }
 
-/// Whether the table has `path`. apid refuses every other method, to everyone.
+/// Whether the table has `path`. apid refuses every other method.
 #[must_use]
 pub fn is_listed(path: &str) -> bool {
     METHODS.iter().any(|method| method.path == path)
 }
 
-/// Whether a method changes something or shows secrets: a reader may not call
-/// it on a node in service. Such calls are in the audit log.
+/// Whether a method changes state or reveals secrets, so that a reader may not call it on a configured node. Such calls
+/// are audited.
 #[must_use]
 pub fn needs_more_than_reader(path: &str) -> bool {
     !allows(path, &[Reader], false)
 }
 
-/// Whether a caller with these roles may call `path`. In `maintenance` (no
-/// machine config yet) readers may do what brings the node into service;
-/// outside of it those methods need `os:admin`.
+/// Whether a caller with these roles may call `path`. In `maintenance` (no machine config yet) readers may bring the
+/// node into service; otherwise those methods need `os:admin`.
 #[must_use]
 pub fn allows(path: &str, caller: &[Role], maintenance: bool) -> bool {
     let allowed = allowed_for(path);

@@ -1,4 +1,4 @@
-//! What documents may not say together.
+//! Conflicts between documents.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use crate::problem::{Mark, Notes, printable};
 use crate::stream;
 use crate::tree::Node;
 
-/// Kinds that make or configure a link of their `name`.
+/// Kinds that create or configure the link `name`.
 const LINKS: &[&str] = &[
     "LinkConfig",
     "DummyLinkConfig",
@@ -21,7 +21,7 @@ const LINKS: &[&str] = &[
 /// Kinds that mount a volume at `/var/mnt/` and their `name`.
 const MOUNTED: &[&str] = &["UserVolumeConfig", "ExistingVolumeConfig"];
 
-/// A kind, or a field of one, and the field of the document without a kind that says the same.
+/// A kind, or a field of one, and the equivalent field of the document without a kind.
 const SAME: &[(&str, &str)] = &[
     ("HostnameConfig", "machine.network.hostname"),
     ("TimeSyncConfig", "machine.time"),
@@ -99,10 +99,10 @@ const SAME: &[(&str, &str)] = &[
     ("UnattendedInstallConfig", "machine.install"),
 ];
 
-/// Links that are part of others: which the other is, if it has a name, and where that is said.
+/// Members of links: the name of the other link, if it has one, and the place in the text.
 type Members<'a> = HashMap<&'a str, (Option<&'a str>, Mark)>;
 
-/// Notes every document that contradicts one before it.
+/// Reports every document that contradicts an earlier one.
 pub(crate) fn check(trees: &[Node], notes: &mut Notes) {
     let mut documents = HashMap::new();
     let mut links: HashMap<&str, Mark> = HashMap::new();
@@ -153,7 +153,7 @@ pub(crate) fn check(trees: &[Node], notes: &mut Notes) {
     sysctls(trees, notes);
 }
 
-/// The links that the old form makes part of others.
+/// The members of links in the old form.
 fn members_in_root<'a>(root: &'a Node, members: &mut Members<'a>, notes: &mut Notes) {
     let path = ["machine", "network", "interfaces"];
     let links = path.iter().try_fold(root, |node, step| node.get(step));
@@ -175,7 +175,7 @@ fn members_in_root<'a>(root: &'a Node, members: &mut Members<'a>, notes: &mut No
     }
 }
 
-/// A link is part of one other at most; that it is can be said by both.
+/// Reports a link that belongs to two others, or to itself. Both ends may state one membership.
 fn part_of<'a>(
     other: Option<&'a Node>,
     member: &'a Node,
@@ -240,7 +240,7 @@ fn contradicts_root(node: &Node, kind: &str, root: Option<&Node>, notes: &mut No
     }
 }
 
-/// One parameter with two values would have the one that is set last.
+/// Reports a duplicate kernel parameter: only the last value would count.
 fn sysctls(trees: &[Node], notes: &mut Notes) {
     let old = trees
         .iter()
@@ -264,7 +264,7 @@ fn sysctls(trees: &[Node], notes: &mut Notes) {
     }
 }
 
-/// Every kind named above.
+/// All kinds above.
 #[cfg(test)]
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     LINKS

@@ -1,12 +1,12 @@
-//! What differs between two configs, for a person.
+//! The difference of two configs, for people.
 
 use similar::TextDiff;
 
 use crate::Document;
 use crate::redact;
 
-/// The difference as a unified diff, every secret replaced and marked where it
-/// changed. `None` when both say the same. Order and quotes do not count.
+/// The difference as a unified diff, with every secret replaced and marked if it changed. `None` for equal configs.
+/// Order and quotes are ignored.
 #[must_use]
 pub fn diff(old: Option<&Document>, new: &Document) -> Option<String> {
     let before = old

@@ -1,4 +1,4 @@
-//! A config that has been read and found good.
+//! A parsed and checked config.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,32 +18,32 @@ use crate::table::{self, Support};
 use crate::tree::Node;
 use crate::v1alpha1::{Cluster, Machine, V1Alpha1};
 
-/// Where a node runs, for what only some places need.
+/// The environment of a node, for settings that only some environments need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// A machine that is installed to a disk of its own.
+    /// A machine that is installed to its own disk.
     Metal,
-    /// A machine whose image is its disk: nothing is installed.
+    /// A machine that boots from its image as the disk; nothing is installed.
     Cloud,
-    /// A container: as a cloud, and it has the host's kernel.
+    /// A container: like a cloud, but with the host's kernel.
     Container,
 }
 
-/// What a config wants of the node's name cache.
+/// The config's settings of the node's name cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HostDnsWishes {
-    /// There is one.
+    /// Whether the cache runs.
     pub enabled: bool,
-    /// The cluster's DNS asks it.
+    /// Whether the cluster's DNS forwards to it.
     pub forward: bool,
 }
 
-/// A machine config, complete and checked. `Debug` shows no secret.
+/// A complete, checked machine config. `Debug` shows no secret.
 #[derive(Clone)]
 pub struct Document {
     /// The `machine` section.
     pub machine: Machine,
-    /// The `cluster` section. What documents with a kind can say too is for the methods.
+    /// The `cluster` section. Use the methods for settings that documents with a kind can also have.
     pub cluster: Cluster,
     kinds: Vec<AnyKind>,
     source: String,
@@ -63,15 +63,15 @@ impl PartialEq for Document {
 }
 
 impl Document {
-    /// Reads and checks a document, or a stream of them.
+    /// Parses and checks a document, or a stream of them.
     ///
     /// # Errors
-    /// Everything that is wrong with it, with line and column.
+    /// All problems, with line and column.
     pub fn parse(bytes: &[u8]) -> Result<Document, Problems> {
         Document::read(bytes, false)
     }
 
-    /// `all`: what is known but not supported yet is read like the rest.
+    /// `all`: fields that are known but not supported yet are accepted too.
     pub(crate) fn read(bytes: &[u8], all: bool) -> Result<Document, Problems> {
         let mut notes = Notes::default();
         let (text, trees) = stream::read_some(bytes, &mut notes)?;
@@ -85,7 +85,7 @@ impl Document {
                 }
                 None => notes.add(node.mark, "", "a second document without a kind"),
                 Some(kind) => {
-                    // Lines are those of the stream, which a client may have put together of many parts.
+                    // Lines are counted in the whole stream, which a client may have assembled from parts.
                     let which = printable(&stream::identity(node).to_string());
                     reader.notes.subject = format!("{which}: ");
                     found.extend(read_kind(kind, node, &mut reader));
@@ -112,10 +112,10 @@ impl Document {
         notes.into_result(document)
     }
 
-    /// Checks what depends on where the node runs.
+    /// Checks settings that depend on the environment.
     ///
     /// # Errors
-    /// Everything that is missing there.
+    /// All settings that are missing there.
     pub fn validate(&self, mode: Mode) -> Result<(), Problems> {
         let mut notes = Notes::default();
         let install = &self.machine.install;
@@ -131,7 +131,7 @@ impl Document {
         notes.into_result(())
     }
 
-    /// Settings that are good and still deserve a second thought.
+    /// Warnings about valid settings.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
@@ -153,12 +153,12 @@ impl Document {
         warnings
     }
 
-    /// Every document of a kind, in the order of the text.
+    /// All documents of a kind, in the order of the text.
     pub fn all<'a, K: Kind + 'a>(&'a self) -> impl Iterator<Item = &'a K> {
         self.kinds.iter().filter_map(K::of)
     }
 
-    /// The node's name, if the config gives one.
+    /// The host name in the config.
     #[must_use]
     pub fn hostname(&self) -> Option<&str> {
         let by_kind = self
@@ -167,7 +167,7 @@ impl Document {
         by_kind.or(self.machine.network.hostname.as_deref())
     }
 
-    /// Name servers to ask instead of those the network offers.
+    /// Name servers that replace those of the network.
     #[must_use]
     pub fn nameservers(&self) -> Vec<IpAddr> {
         let by_kind = self
@@ -178,21 +178,21 @@ impl Document {
         servers
     }
 
-    /// What is wanted of the node's name cache.
+    /// The settings of the node's name cache.
     #[must_use]
     pub fn host_dns(&self) -> HostDnsWishes {
         let by_kind = self
             .all::<ResolverConfig>()
             .map(|config| &config.host_dns)
             .chain([&self.machine.features.host_dns]);
-        // `forward` without `enabled` is refused.
+        // Another check refuses `forward` without `enabled`.
         by_kind.fold(HostDnsWishes::default(), |wishes, dns| HostDnsWishes {
             enabled: wishes.enabled || dns.enabled == Some(true),
             forward: wishes.forward || dns.forward_kube_dns_to_host == Some(true),
         })
     }
 
-    /// Kernel parameters, over the node's own.
+    /// Kernel parameters, which override the node's own.
     #[must_use]
     pub fn sysctls(&self) -> BTreeMap<&str, &str> {
         let by_kind = self.all::<SysctlConfig>().flat_map(|config| &config.params);
@@ -201,7 +201,7 @@ impl Document {
             .collect()
     }
 
-    /// Modules to load, by name, and their parameters.
+    /// Kernel modules to load, by name, with their parameters.
     #[must_use]
     pub fn kernel_modules(&self) -> BTreeMap<&str, Vec<&str>> {
         let old = self.machine.kernel.modules.iter();
@@ -216,7 +216,7 @@ impl Document {
         modules
     }
 
-    /// How one of the node's own volumes is encrypted; `None`: it is not.
+    /// Encryption of one of the node's own volumes; `None`: not encrypted.
     #[must_use]
     pub fn encryption(&self, volume: SystemVolume) -> Option<&Encryption> {
         let old = &self.machine.system_disk_encryption;
@@ -250,7 +250,7 @@ impl Document {
             .collect()
     }
 
-    /// Variables of services, by name.
+    /// Environment variables of services, by name.
     #[must_use]
     pub fn variables(&self) -> BTreeMap<&str, &str> {
         let by_kind = self.all::<EnvironmentConfig>();
@@ -260,7 +260,7 @@ impl Document {
             .collect()
     }
 
-    /// The drivers that devices on PCI buses shall have, by address as the kernel writes it.
+    /// Drivers for devices on PCI buses, by address in the kernel's spelling.
     #[must_use]
     pub fn pci_drivers(&self) -> BTreeMap<String, &str> {
         let all = self.all::<PCIDriverRebindConfig>();
@@ -268,14 +268,13 @@ impl Document {
             .collect()
     }
 
-    /// The text as it was given, secrets and all: for the STATE partition.
+    /// The original text with all secrets, for the STATE partition.
     #[must_use]
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// The document with every secret replaced, for logs and support bundles.
-    /// Comments are not kept.
+    /// The document with every secret replaced, for logs and support bundles. Comments are dropped.
     #[must_use]
     pub fn redacted(&self) -> String {
         crate::redact::redacted(&self.trees)

@@ -1,4 +1,4 @@
-//! A tree as YAML: 4 spaces a level, quotes only where they are needed.
+//! Writes a tree as YAML: 4 spaces per level, quotes only where needed.
 
 use crate::tree::{Content, Key, Node};
 
@@ -61,12 +61,12 @@ fn list(items: &[Node], indent: usize, inline: bool, out: &mut String) {
     }
 }
 
-/// `block`: where the lines of a text of several lines may stand.
+/// `block`: indentation of a literal block; `None`: no block is possible here.
 fn scalar_or_empty(node: &Node, block: Option<usize>, out: &mut String) {
     match (&node.content, block) {
         (Content::Map(_), _) => out.push_str("{}"),
         (Content::List(_), _) => out.push_str("[]"),
-        // A number, a truth or null is what it is only without quotes.
+        // A number, a boolean or null keeps its type only without quotes.
         (Content::Scalar { text, plain: true }, _) if !reads_as_text(text) => out.push_str(text),
         (Content::Scalar { text, .. }, Some(indent)) if is_literal(text) => {
             literal(text, indent, out);
@@ -87,7 +87,7 @@ fn spaces(indent: usize, out: &mut String) {
     out.extend(std::iter::repeat_n(' ', indent));
 }
 
-/// Whether a literal block can carry a text as it is.
+/// Whether a literal block can represent the text.
 fn is_literal(text: &str) -> bool {
     let usual = |c: char| c == '\n' || is_printable(c);
     text.trim_end_matches('\n').contains('\n')
@@ -115,7 +115,7 @@ fn literal(text: &str, indent: usize, out: &mut String) {
     }
 }
 
-/// Characters that may stand in YAML unescaped, tabs and line breaks apart.
+/// Characters that YAML allows unescaped, except tabs and line breaks.
 fn is_printable(c: char) -> bool {
     matches!(c, ' '..='~' | '\u{a0}'..='\u{2027}' | '\u{202a}'..='\u{d7ff}' | '\u{e000}'..='\u{fefe}' | '\u{ff00}'..='\u{fffd}' | '\u{10000}'..)
 }
@@ -136,7 +136,7 @@ fn is_plain(text: &str) -> bool {
         && !reads_otherwise_in_yaml_1_1(text)
 }
 
-/// Whether YAML 1.2's core schema takes a plain scalar for text.
+/// Whether YAML 1.2's core schema reads a plain scalar as text.
 pub(crate) fn reads_as_text(text: &str) -> bool {
     let words = [
         "", "~", "null", "Null", "NULL", "true", "True", "TRUE", "false", "False", "FALSE", ".inf",
@@ -156,7 +156,7 @@ pub(crate) fn reads_as_text(text: &str) -> bool {
     !(words.contains(&text) || words.contains(&unsigned) || hex || octal || float)
 }
 
-/// Older readers take these for truths, numbers or times.
+/// Words that YAML 1.1 parsers read as booleans, numbers or times.
 fn reads_otherwise_in_yaml_1_1(text: &str) -> bool {
     let words = ["y", "n", "yes", "no", "on", "off"];
     let numeric = |b: u8| b.is_ascii_digit() || matches!(b, b'_' | b':' | b'.' | b'-' | b'+');

@@ -1,5 +1,5 @@
-//! What of a cluster can be said in two forms, in the document without a kind or in documents with one: read as
-//! one, and held to the same rules. That nothing is said in both is for [`crate::conflicts`].
+//! Cluster settings with two forms: the document without a kind, and documents with a kind. This file merges them and
+//! applies the same rules to both. [`crate::conflicts`] refuses a setting in both forms.
 
 use crate::Document;
 use crate::MachineType;
@@ -14,7 +14,7 @@ use crate::tree::{Content, Node};
 use crate::v1alpha1::check_pods;
 use crate::values::{Cidr, KeyPair, PemKeyPair};
 
-/// Kinds that say something of the control plane, and so nothing to a worker.
+/// Kinds for the control plane, which have no effect on a worker.
 const CONTROL_PLANE_ONLY: &[&str] = &[
     "KubeAdmissionControlConfig",
     "KubeAggregatorCAConfig",
@@ -32,14 +32,14 @@ const CONTROL_PLANE_ONLY: &[&str] = &[
     "KubeTalosAPIAccessConfig",
 ];
 
-/// An authority that signs, in either form.
+/// A certificate authority with its key, from either form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IssuingCa<'a> {
-    /// Where the config says it, for messages.
+    /// Path in the config, for messages.
     pub field: &'static str,
-    /// Its certificate, PEM.
+    /// Certificate, PEM.
     pub crt: &'a str,
-    /// Its private key, PEM; empty where only the certificate is known.
+    /// Private key, PEM; empty where only the certificate is known.
     pub key: &'a Secret,
 }
 
@@ -62,7 +62,7 @@ impl<'a> IssuingCa<'a> {
 }
 
 impl Document {
-    /// The cluster's name; the old form may have none.
+    /// The cluster's name; may be empty in the old form.
     #[must_use]
     pub fn cluster_name(&self) -> &str {
         let by_kind = self.all::<KubeClusterConfig>().next();
@@ -78,7 +78,7 @@ impl Document {
         })
     }
 
-    /// Names the cluster to the discovery service, if anything does.
+    /// The cluster's id for the discovery service, if set.
     #[must_use]
     pub fn cluster_id(&self) -> Option<&str> {
         let by_kind = self.all::<DiscoveryIdentityConfig>().next();
@@ -87,7 +87,7 @@ impl Document {
             .or(self.cluster.id.as_deref())
     }
 
-    /// Encrypts what is told to the discovery service: base64 of 32 bytes; empty: there is none.
+    /// Key of the data for the discovery service: base64 of 32 bytes; empty: none.
     #[must_use]
     pub fn cluster_secret(&self) -> &Secret {
         let by_kind = self.all::<DiscoveryIdentityConfig>().next();
@@ -116,7 +116,7 @@ impl Document {
             .or_else(|| root.map(|pair| IssuingCa::of_root("cluster.aggregatorCA", pair)))
     }
 
-    /// The key that signs Kubernetes' service account tokens, PEM; empty: there is none.
+    /// The signing key of Kubernetes' service account tokens, PEM; empty: none.
     #[must_use]
     pub fn service_account_key(&self) -> &Secret {
         match self.all::<KubeServiceAccountConfig>().next() {
@@ -125,7 +125,7 @@ impl Document {
         }
     }
 
-    /// Addresses of pods.
+    /// Networks of pods.
     #[must_use]
     pub fn pod_subnets(&self) -> &[Cidr] {
         let by_kind = self.all::<KubeNetworkConfig>().next();
@@ -134,7 +134,7 @@ impl Document {
         })
     }
 
-    /// Addresses of services.
+    /// Networks of services.
     #[must_use]
     pub fn service_subnets(&self) -> &[Cidr] {
         let by_kind = self.all::<KubeNetworkConfig>().next();
@@ -144,11 +144,11 @@ impl Document {
     }
 }
 
-/// Notes what neither form says, and what is not for a node of this type.
+/// Reports settings missing in both forms, and settings that do not belong on a node of this type.
 pub(crate) fn check(document: &Document, notes: &mut Notes) {
     let trees = document.trees();
     let root = trees.iter().find(|tree| tree.get("kind").is_none());
-    // What is no map has been complained about.
+    // A node that is not a map was reported already.
     let Some(root) = root.filter(|root| is_map(root)) else {
         return;
     };
@@ -165,7 +165,7 @@ fn is_map(node: &Node) -> bool {
     matches!(node.content, Content::Map(_))
 }
 
-/// The documents of a kind, whatever is wrong with them.
+/// All documents of a kind, valid or not.
 fn of_kind<'a>(trees: &'a [Node], kind: &'a str) -> impl Iterator<Item = &'a Node> {
     let is = move |tree: &&Node| tree.get("kind").and_then(Node::text) == Some(kind);
     trees.iter().filter(is)
@@ -194,7 +194,7 @@ fn endpoint(root: &Node, trees: &[Node], notes: &mut Notes) {
     }
 }
 
-/// Notes arguments beside which kube-apiserver takes no file, where the config has what would be in the file.
+/// Reports arguments of kube-apiserver that exclude a config file, if the config has the content of that file.
 fn arguments(document: &Document, trees: &[Node], notes: &mut Notes) {
     let server = document.all::<KubeAPIServerConfig>().next();
     let old = &document.cluster.api_server;
@@ -223,7 +223,7 @@ fn arguments(document: &Document, trees: &[Node], notes: &mut Notes) {
     }
 }
 
-/// Whoever is announced to a discovery service needs a name there, and a secret.
+/// Reports a discovery service without the cluster's id and secret, which it needs.
 fn identity(document: &Document, root: &Node, trees: &[Node], notes: &mut Notes) {
     let cluster = &document.cluster;
     let old = cluster.id.as_deref().is_some_and(|id| !id.is_empty()) && !cluster.secret.is_empty();
@@ -265,7 +265,7 @@ fn worker(trees: &[Node], notes: &mut Notes) {
     }
 }
 
-/// Every kind named above.
+/// All kinds above.
 #[cfg(test)]
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     CONTROL_PLANE_ONLY.iter().copied()

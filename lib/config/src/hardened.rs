@@ -1,19 +1,19 @@
-//! Kernel parameters the image sets for the kernel's self-protection (`kernel-config/sysctl*.conf`): a config
-//! may make them stricter, never weaker.
+//! Kernel parameters of the image for the kernel's self-protection (`kernel-config/sysctl*.conf`). A config may make
+//! them stricter, never weaker.
 //!
-//! Not among them is `user.max_user_namespaces`: pods with users of their own need some, and only the config
-//! can know. What a processor that locks up means (`kernel.softlockup_panic`, `kernel.hardlockup_panic`) protects the
-//! kernel from nobody: machined chooses by the machine, and the config may choose otherwise.
+//! Two are not in the list. `user.max_user_namespaces`: pods with user namespaces need some, and only the config knows
+//! how many. The reaction to a locked-up processor (`kernel.softlockup_panic`, `kernel.hardlockup_panic`) is no
+//! protection: machined chooses it by the machine, and the config may override it.
 
 use crate::read::Reader;
 use crate::tree::Node;
 
-/// Which values are as strict as ours, or stricter.
+/// Values that are at least as strict as the image's.
 #[derive(Debug, Clone, Copy)]
 enum Rule {
-    /// This and above.
+    /// This value and above.
     AtLeast(i64),
-    /// From the first to the last; 0 often stands for "no limit".
+    /// From the first to the last value; 0 often means "no limit".
     Within(i64, i64),
 }
 
@@ -33,7 +33,7 @@ const RULES: &[(&str, Rule)] = &[
     ("kernel.perf_event_paranoid", AtLeast(3)),
     ("kernel.randomize_va_space", AtLeast(2)),
     ("kernel.unknown_nmi_panic", AtLeast(1)),
-    // 2 can be made 0 again, 1 cannot.
+    // A value of 2 can be set back to 0; 1 is permanent.
     ("kernel.unprivileged_bpf_disabled", Within(1, 1)),
     ("kernel.warn_limit", Within(1, 100)),
     ("kernel.yama.ptrace_scope", AtLeast(2)),
@@ -46,7 +46,7 @@ const RULES: &[(&str, Rule)] = &[
     ("net.ipv4.icmp_ignore_bogus_error_responses", AtLeast(1)),
     ("net.ipv4.tcp_syncookies", AtLeast(1)),
     ("net.ipv6.conf.all.accept_redirects", Within(0, 0)),
-    // Below 0 is stricter: not even those of mobile IPv6.
+    // A negative value is stricter: it also refuses those of mobile IPv6.
     ("net.ipv6.conf.all.accept_source_route", Within(-1, 0)),
     ("net.ipv6.conf.default.accept_redirects", Within(0, 0)),
     ("net.ipv6.conf.default.accept_source_route", Within(-1, 0)),
@@ -54,7 +54,7 @@ const RULES: &[(&str, Rule)] = &[
     ("vm.mmap_rnd_bits", AtLeast(32)),
 ];
 
-/// Notes every parameter of a map that is weaker than the image's.
+/// Reports every parameter of a map that is weaker than the image's.
 pub(crate) fn check(node: &Node, field: &str, reader: &mut Reader<'_>) {
     let entries = node.get(field).map(Node::entries).unwrap_or_default();
     reader.within(field, |reader| {
@@ -70,7 +70,7 @@ pub(crate) fn check(node: &Node, field: &str, reader: &mut Reader<'_>) {
     });
 }
 
-/// What the value would have to be, in words; `None`: it is good, or nobody's concern.
+/// Description of the valid values; `None`: the value is valid, or the parameter has no rule.
 fn weaker(key: &str, value: &str) -> Option<String> {
     let rule = rule(&plain(key))?;
     let number: Option<i64> = value.trim().parse().ok();
@@ -85,7 +85,7 @@ fn weaker(key: &str, value: &str) -> Option<String> {
     (!good).then_some(allowed)
 }
 
-/// The image's rule for a parameter. What it sets for links that come (`default`) holds for each of them.
+/// The image's rule for a parameter. A rule for future links (`default`) applies to each link.
 fn rule(key: &str) -> Option<Rule> {
     let find = |key: &str| RULES.iter().find(|(name, _)| *name == key);
     let of_links = || {
@@ -99,7 +99,7 @@ fn rule(key: &str) -> Option<Rule> {
     find(key).or_else(of_links).map(|(_, rule)| *rule)
 }
 
-/// One spelling of the many a path has.
+/// Canonical spelling of a parameter's name.
 fn plain(key: &str) -> String {
     let parts = key.split(['.', '/']).filter(|part| !part.is_empty());
     parts.collect::<Vec<_>>().join(".")
@@ -111,7 +111,7 @@ mod tests {
 
     use super::*;
 
-    /// Every value of the image is one a config may have, and each but the one above has its rule.
+    /// A config may have every value of the image, and each except those above has a rule.
     #[test]
     fn hardening_rules_cover_every_sysctl_of_the_image() {
         let read = |name: &str| {
@@ -120,7 +120,7 @@ mod tests {
         };
         for (own, without) in [
             ("sysctl.x86_64.conf", ""),
-            // It has no such interrupts.
+            // arm64 has no such interrupts.
             ("sysctl.arm64.conf", "kernel.unknown_nmi_panic"),
         ] {
             let text = read("sysctl.conf") + &read(own);

@@ -1,13 +1,13 @@
 //! The container images of Kubernetes that a build of the project makes (`rootfs/kubernetes/images.toml`).
 //!
-//! Nobody has their registry: a node finds them in its image cache alone.
+//! Their registry does not exist: a node finds them only in its image cache.
 
 use crate::Document;
 
-/// What the names of bundled images begin with.
+/// Registry of the bundled images.
 pub const BUNDLED_REGISTRY: &str = "images.corten.internal";
 
-/// Names and tags of the bundled images. A test of `mkimage` compares them with what is built.
+/// Names and tags of the bundled images. A test of `mkimage` compares them with the built ones.
 pub const BUNDLED: [(&str, &str); 9] = [
     (KUBELET, "v1.37.2"),
     ("etcd", "v3.7.3"),
@@ -22,7 +22,7 @@ pub const BUNDLED: [(&str, &str); 9] = [
 
 const KUBELET: &str = "kubelet";
 
-/// The full name of a bundled image; `None`: there is no image of this name.
+/// The full name of a bundled image; `None` for an unknown name.
 #[must_use]
 pub fn bundled(name: &str) -> Option<String> {
     let (_, tag) = BUNDLED.iter().find(|(known, _)| *known == name)?;
@@ -30,8 +30,7 @@ pub fn bundled(name: &str) -> Option<String> {
 }
 
 impl Document {
-    /// Whether the node's kubelet is the bundled one. Such a node takes the bundled image also of what has no field for
-    /// an image: flannel.
+    /// Whether the node's kubelet is the bundled one. Then flannel, whose image has no field, is the bundled one too.
     #[must_use]
     pub fn uses_bundled_images(&self) -> bool {
         let image = self.machine.kubelet.image.as_deref();
@@ -39,7 +38,7 @@ impl Document {
     }
 }
 
-/// Whether an image's name begins with the bundled registry.
+/// Whether the name of an image begins with the bundled registry.
 #[must_use]
 pub fn is_bundled(image: &str) -> bool {
     let rest = image.strip_prefix(BUNDLED_REGISTRY);

@@ -1,12 +1,12 @@
-//! A tree as JSON, by YAML's core schema (yaml.org, YAML 1.2.2, section 10.3.2).
+//! Converts a tree to JSON by YAML's core schema (yaml.org, YAML 1.2.2, section 10.3.2).
 
 use serde_json::{Number, Value as Json};
 
 use crate::emit::reads_as_text;
 use crate::tree::{Content, Node};
 
-/// The value of a tree. What JSON has no word for (infinity, what is no number, hexadecimal numbers of more than 64
-/// bits) stays text: null would ask for nothing.
+/// Converts a tree. Values that JSON lacks (infinity, NaN, hexadecimal numbers above 64 bits) become text; null would
+/// mean absent.
 pub(crate) fn of(node: &Node) -> Json {
     match &node.content {
         _ if node.is_null() => Json::Null,

@@ -1,4 +1,4 @@
-//! What a config says and the node only keeps, because it has no part yet that acts on it.
+//! Settings that the node keeps without acting on them, because that part does not exist yet.
 
 use crate::Document;
 use crate::kinds;
@@ -7,11 +7,11 @@ use crate::stream::identity;
 use crate::table::{self, Field, Shape, Support};
 use crate::tree::Node;
 
-/// So many are named.
+/// Limit of the listed settings.
 const NAMED: usize = 32;
 
 impl Document {
-    /// One sentence that names the fields and documents which are set and only kept; `None`: all is acted on.
+    /// A sentence that lists the fields and documents that are only kept; `None`: the node acts on all.
     #[must_use]
     pub fn kept(&self) -> Option<String> {
         let mut paths = Paths::default();
@@ -34,7 +34,7 @@ impl Document {
     }
 }
 
-/// Each once, in the order of the text.
+/// Paths without duplicates, in the order of the text.
 #[derive(Default)]
 struct Paths(Vec<String>);
 
@@ -67,7 +67,7 @@ impl Paths {
             let Some(field) = table::find(fields, &key.name) else {
                 continue;
             };
-            // What asks for nothing is not missed.
+            // An empty value has no effect.
             if value.is_empty() && !field.even_empty {
                 continue;
             }

@@ -1,27 +1,21 @@
-//! The machine config: documents that say all a node should be.
+//! The machine config: the documents that describe a node completely.
 //!
-//! Owns: the fields there are, parsing with positions, validation, patches,
-//! redaction, what a change from one config to another means, and what platforms
-//! say of the network ([`platform`]).
-//! Never does: files, network, decisions. It only says what is written.
-//! Talks to: nobody; machined and the client link it.
+//! Owns: the list of fields, parsing with positions, validation, patches, redaction, the effects of a change between
+//! two configs, and the network settings of platforms ([`platform`]).
+//! Never does: files, network, decisions. It only interprets the text.
+//! Talks to: nothing; machined and the client link it.
 //! On a laptop: `cargo test -p corten-config`.
 //!
-//! The format is that of the system whose clients we serve: the document
-//! without a kind ([`v1alpha1`]) and those with one ([`kinds`]). Three things
-//! can be true of a field or a kind, and the tables there are the one place
-//! that says which:
+//! The format is the reference's, whose clients we serve: the document without a kind ([`v1alpha1`]) and those with one
+//! ([`kinds`]). The tables there are the only place that states the support of a field or a kind:
 //! - *acted on*: the node does what the field says;
-//! - *held*: accepted and kept, because a generated config carries it for
-//!   Kubernetes, the installer, cluster discovery or another part that reads
-//!   it when the node has it;
-//! - *later*: known, and refused as `not supported yet`, so that nobody
-//!   believes in a setting that does nothing. Empty values ask for nothing
-//!   and pass.
+//! - *held*: accepted and kept, because generated configs have it for a part that may not exist yet, such as cluster
+//!   discovery or the installer;
+//! - *later*: known, and refused as `not supported yet`, so that no operator relies on a setting without effect. Empty
+//!   values have no effect and pass.
 //!
-//! Anything else is an unknown field, with its line and column. All problems
-//! of a config are reported together. Secrets are [`Secret`], which does not
-//! print itself. `docs/configuration.md` is written from the same tables.
+//! Any other field is an error, with its line and column. All problems of a config are reported together. Secrets are
+//! [`Secret`], which cannot be printed. `docs/configuration.md` is generated from the same tables.
 
 mod conflicts;
 pub mod cri;
@@ -64,6 +58,5 @@ pub use secret::Secret;
 pub use v1alpha1::{Cluster, Machine, MachineType};
 pub use values::KeyPair;
 
-/// The largest config accepted, in bytes. Generated ones are about 10 KiB;
-/// inline manifests may make them much larger.
+/// Limit of a config in bytes. Generated ones have about 10 KiB; inline manifests may make them much larger.
 pub const MAX_SIZE: usize = 8 * 1024 * 1024;

@@ -1,4 +1,4 @@
-//! What going from one config to another means for a node.
+//! The effects of a change from one config to another on a node.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,24 +12,23 @@ use crate::table::{self, Shape, Support};
 use crate::tree::{Content, Node};
 use crate::v1alpha1::MachineFile;
 
-/// What happens when a field changes.
+/// The effect of a changed field.
 enum Effect {
-    /// These services are restarted; a `*` at the end stands for any.
+    /// Restarts these services; a `*` at the end matches any suffix.
     Restarts(&'static [&'static str]),
-    /// The extension's service that the document names is restarted.
+    /// Restarts the extension's service that the document names.
     RestartsNamed,
-    /// A part of containerd's configuration restarts it; other files wait for a reboot.
+    /// A part of containerd's configuration restarts containerd; other files need a reboot.
     Files,
-    /// It takes a reboot, for this reason.
+    /// Needs a reboot, for this reason.
     Reboot(&'static str),
 }
 
-/// The kind of a document about one extension's service.
+/// Kind of a document for an extension's service.
 const EXTENSION: &str = "ExtensionServiceConfig";
 
-/// Fields with an effect beyond being applied at once, by the path they start
-/// with; the first that fits counts. `~` in front: only when something is removed. `*` is the name of an entry, which
-/// may have dots in it; what follows it is the last field but one.
+/// Fields with an effect beyond immediate application, by path prefix; the first match counts. `~` in front: only a
+/// removal. `*` is the name of an entry, which may contain dots; the step after it is the last but one of the path.
 const EFFECTS: &[(&str, Effect)] = &[
     (
         "machine.type",
@@ -66,7 +65,7 @@ const EFFECTS: &[(&str, Effect)] = &[
         Effect::Restarts(&["containerd", "ext-*"]),
     ),
     (EXTENSION, Effect::RestartsNamed),
-    // It reads them once; mirrors and certificates of registries it reads at every pull.
+    // containerd reads the files once; mirrors and certificates of registries it reads at every pull.
     ("TrustedRootsConfig", Effect::Restarts(&["containerd"])),
     ("RegistryAuthConfig", Effect::Restarts(&["containerd"])),
     ("CRICustomizationConfig", Effect::Restarts(&["containerd"])),
@@ -84,27 +83,27 @@ const EFFECTS: &[(&str, Effect)] = &[
     ),
 ];
 
-/// A field that differs.
+/// A changed field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// The field, as in `machine.network.hostname` or `LinkConfig eth0: mtu`.
+    /// Path of the field, as in `machine.network.hostname` or `LinkConfig eth0: mtu`.
     pub path: String,
-    /// Whether the new config no longer has it.
+    /// Whether the new config lacks it.
     pub removed: bool,
-    /// Whether the node acts on it; if not, it is only kept.
+    /// Whether the node acts on it; otherwise it is only kept.
     pub acted: bool,
 }
 
-/// What a change of config does to a node.
+/// The effects of a change of config on a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Fields that differ, in the order of the new config, removed ones last.
+    /// Changed fields in the order of the new config, removed ones last.
     pub changes: Vec<Change>,
-    /// Services that run and restart.
+    /// Running services that restart.
     pub restarts: BTreeSet<String>,
-    /// Why a reboot is needed until all of it holds; empty: none is.
+    /// Reasons for a reboot; empty: none is needed.
     pub reboot: BTreeSet<String>,
-    /// How the node might no longer be reached; empty: no way is seen.
+    /// Reasons why the node may become unreachable; empty: none found.
     pub risks: Vec<String>,
 }
 
@@ -139,8 +138,8 @@ impl fmt::Display for Plan {
     }
 }
 
-/// What going from `old` to `new` means. `None`: the node has no config yet. `running`: the ids of the services that
-/// run there.
+/// The plan of a change from `old` to `new`. `None`: the node has no config yet. `running`: the ids of the running
+/// services.
 #[must_use]
 pub fn plan(old: Option<&Document>, new: &Document, running: &[&str]) -> Plan {
     let mut plan = Plan::default();
@@ -157,7 +156,7 @@ pub fn plan(old: Option<&Document>, new: &Document, running: &[&str]) -> Plan {
             compare(Some(tree), None, &mut plan.changes);
         }
     }
-    // A node without a config has nothing yet that could have to start again.
+    // A node without a config runs nothing that needs a restart.
     let Some(old) = old else { return plan };
     for change in plan.changes.iter().filter(|change| change.acted) {
         let fits = |pattern: &str| match pattern.strip_prefix('~') {
@@ -192,7 +191,7 @@ pub fn plan(old: Option<&Document>, new: &Document, running: &[&str]) -> Plan {
     plan
 }
 
-/// Whether the part of containerd's configuration differs, and whether other files do.
+/// Whether containerd's part differs, and whether other files do.
 fn differing_files(old: &Document, new: &Document) -> (bool, bool) {
     fn split(document: &Document) -> (Vec<&MachineFile>, Vec<&MachineFile>) {
         let files = document.machine.files.iter();
@@ -214,7 +213,7 @@ fn names(pattern: &str, id: &str) -> bool {
     }
 }
 
-/// The extension a changed field is about, from a path such as `ExtensionServiceConfig ups: environment`.
+/// The extension of a changed field, from a path such as `ExtensionServiceConfig ups: environment`.
 fn extension(path: &str) -> Option<&str> {
     let rest = path.strip_prefix(EXTENSION)?.strip_prefix(' ')?;
     Some(rest.split_once(':').map_or(rest, |(name, _)| name))
@@ -252,7 +251,7 @@ fn compare(old: Option<&Node>, new: Option<&Node>, changes: &mut Vec<Change>) {
     fields(old, new, shape, (&prefix, &prefix), acted, changes);
 }
 
-/// Descends into maps with known fields or free names; lists differ as a whole.
+/// Compares maps field by field or name by name; lists are compared as a whole.
 fn fields(
     old: Option<&Node>,
     new: Option<&Node>,
@@ -313,7 +312,7 @@ fn fields(
     }
 }
 
-/// `1` and `"1"` are one text, but not one value of any other field.
+/// `1` and `"1"` are equal in a text field only.
 fn same_value(old: &Node, new: &Node, shape: Option<Shape>) -> bool {
     match shape {
         Some(Shape::Text(_) | Shape::Choice(_) | Shape::Secret) => old.text() == new.text(),

@@ -1,28 +1,28 @@
-//! What is wrong with a document.
+//! Problems of a document.
 
 use std::fmt;
 
-/// Problems beyond this are only counted: more help nobody, and a hostile
-/// document must not make the answer larger than itself.
+/// Limit of reported problems; further ones are only counted. A hostile document must not make the response larger than
+/// itself.
 const MAX_PROBLEMS: usize = 100;
 
-/// A place in the text, both counted from 1. `Ord` is reading order.
+/// A place in the text, counted from 1. `Ord` is reading order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct Mark {
     pub(crate) line: usize,
     pub(crate) column: usize,
 }
 
-/// One thing that is wrong, and where. Never quotes a value that may be secret.
+/// A problem and its place. Never quotes a value that may be secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Line, from 1; 0 when the whole document is meant.
+    /// Line, from 1; 0 for the whole document.
     pub line: usize,
-    /// Column, from 1; 0 when the whole document is meant.
+    /// Column, from 1; 0 for the whole document.
     pub column: usize,
-    /// The field, as in `machine.network.hostname`; empty for the document.
+    /// Path of the field, as in `machine.network.hostname`; empty for the document.
     pub path: String,
-    /// What is wrong, for a person.
+    /// Description for people.
     pub message: String,
 }
 
@@ -35,7 +35,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything that is wrong with a document, in reading order; never empty.
+/// All problems of a document, in reading order; never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problems(Vec<Problem>);
 
@@ -66,10 +66,10 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
-/// Collects problems while a document is read.
+/// Collects problems while a document is parsed.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
-    /// Begins every message: what is read, when that is more than one thing. Empty or ends in `: `.
+    /// Prefix of every message: the document, when there are several. Empty or ends in `: `.
     pub(crate) subject: String,
     list: Vec<Problem>,
     further: usize,
@@ -98,7 +98,7 @@ impl Notes {
         self.list.len() >= MAX_PROBLEMS
     }
 
-    /// `None` when there is nothing wrong.
+    /// `None` when there are no problems.
     pub(crate) fn into_problems(mut self) -> Option<Problems> {
         self.list
             .sort_by(|a, b| (a.line, a.column, &a.path).cmp(&(b.line, b.column, &b.path)));
@@ -113,14 +113,13 @@ impl Notes {
         (!self.list.is_empty()).then_some(Problems(self.list))
     }
 
-    /// `Err` with everything noted, if anything was.
+    /// `Err` with all problems, if there are any.
     pub(crate) fn into_result<T>(self, good: T) -> Result<T, Problems> {
         self.into_problems().map_or(Ok(good), Err)
     }
 }
 
-/// Field names come from outside: what goes to a terminal or a log is short
-/// and without control characters.
+/// Makes a field name from outside safe for a terminal or a log: short and without control characters.
 pub(crate) fn printable(text: &str) -> String {
     text.chars()
         .take(200)

@@ -1,7 +1,7 @@
-//! From a tree to structs, noting every problem on the way.
+//! Converts a tree to structs, and reports every problem on the way.
 //!
-//! [`section!`] declares a struct and its table in one block, a line per field:
-//! `SUPPORT "name" field: Type = "What it is for", flag, flag;` where the
+//! [`section!`] declares a struct and its table in one block, with a line per field: `SUPPORT "name" field: Type =
+//! "Description", flag, flag;`. SUPPORT is a variant of `Support`, and a flag is a function of `Field`.
 //! support is a variant of `Support` and a flag a function of `Field`.
 
 use std::collections::BTreeMap;
@@ -10,11 +10,11 @@ use crate::problem::{Mark, Notes, printable};
 use crate::table::{self, Field, Shape, Support};
 use crate::tree::{Content, Node};
 
-/// Where a reading is, and what it has found wrong.
+/// State of a conversion: the position and the problems.
 pub(crate) struct Reader<'a> {
     pub(crate) notes: &'a mut Notes,
     path: String,
-    /// Fields that are not supported yet are read like the others.
+    /// Whether unsupported fields are accepted too.
     all: bool,
 }
 
@@ -27,12 +27,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Whether what is only known is read too.
+    /// Whether a field with this support is read.
     pub(crate) fn reads(&self, support: Support) -> bool {
         self.all || support != Support::Later
     }
 
-    /// Runs `read` one step deeper.
+    /// Runs `read` with one more step in the path.
     pub(crate) fn within<T>(&mut self, step: &str, read: impl FnOnce(&mut Self) -> T) -> T {
         let length = self.path.len();
         if length > 0 && !step.starts_with('[') {
@@ -44,7 +44,7 @@ impl<'a> Reader<'a> {
         value
     }
 
-    /// `here what`, such as "machine.type must be ...".
+    /// Reports a problem at this path: `PATH WHAT`, such as "machine.type must be ...".
     pub(crate) fn wrong(&mut self, mark: Mark, what: &str) {
         let path = if self.path.is_empty() {
             "the document".to_owned()
@@ -54,31 +54,31 @@ impl<'a> Reader<'a> {
         self.notes.add(mark, &self.path, format!("{path} {what}"));
     }
 
-    /// The same for a field of the section `node`, whether it is there or not.
+    /// Reports a problem of a field of the section `node`, whether the field exists or not.
     pub(crate) fn wrong_in(&mut self, node: &Node, field: &str, what: &str) {
         let mark = node.entry(field).map_or(node.mark, |value| value.mark);
         self.within(field, |reader| reader.wrong(mark, what));
     }
 }
 
-/// What a field can hold. `None` from `read`: it was wrong and is noted.
+/// A field's value. `read` returns `None` after it has reported a problem.
 pub(crate) trait Value: Sized {
     const SHAPE: Shape;
     fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self>;
 }
 
-/// A map with a table; made by [`section!`].
+/// A map with a table; [`section!`] implements it.
 pub(crate) trait Section: Default {
-    /// What it is, in a line.
+    /// Description in one line.
     const DOC: &'static str;
     const TABLE: &'static [Field];
-    /// Reads one field; `false` when it is none of the table's.
+    /// Reads one field; `false` when the table does not have it.
     fn set(&mut self, name: &str, value: &Node, reader: &mut Reader<'_>) -> bool;
-    /// What must hold between fields.
+    /// Checks conditions between fields.
     fn check(&self, node: &Node, reader: &mut Reader<'_>);
 }
 
-/// Reads a section from a map. Names in `skip` belong to somebody else.
+/// Reads a section from a map. Names in `skip` belong to another reader.
 pub(crate) fn read_section<S: Section>(
     node: &Node,
     skip: &[&str],
@@ -98,7 +98,7 @@ pub(crate) fn read_section<S: Section>(
                 return unknown(key.mark, &key.name, S::TABLE, reader);
             };
             if value.is_null() || (value.is_empty() && !field.even_empty) {
-                // Asks for nothing.
+                // An empty value is ignored.
             } else if reader.reads(field.support) {
                 section.set(&key.name, value, reader);
             } else {
@@ -133,7 +133,7 @@ fn unknown(mark: Mark, name: &str, known: &'static [Field], reader: &mut Reader<
     );
 }
 
-/// A scalar that `parse` understands, else "must be WHAT".
+/// A scalar that `parse` accepts; otherwise reports "must be WHAT".
 pub(crate) fn scalar<T>(
     node: &Node,
     reader: &mut Reader<'_>,
@@ -208,7 +208,7 @@ impl Value for bool {
     }
 }
 
-/// A boolean as YAML 1.2 writes it.
+/// A boolean of YAML 1.2.
 fn truth(node: &Node) -> Option<bool> {
     match &node.content {
         Content::Scalar { text, plain: true } => match text.as_str() {
@@ -238,8 +238,8 @@ numbers! {
     i64 = "a whole number";
 }
 
-/// Declares a struct and its table (module documentation). `[f]` after the
-/// name: `f(&section, &node, &mut reader)` notes what does not fit together.
+/// Declares a struct and its table (see the module documentation). `[f]` after the name: `f(&section, &node, &mut
+/// reader)` reports fields that contradict each other.
 macro_rules! section {
     (
         $(#[doc = $about:literal])*
@@ -307,19 +307,19 @@ macro_rules! section {
     };
 }
 
-/// One of the words of a choice.
+/// An enum whose variants are words.
 pub trait Word: Copy + 'static {
-    /// All of the choice.
+    /// All variants.
     const ALL: &'static [Self];
-    /// As a document writes it.
+    /// The word in a document.
     fn word(self) -> &'static str;
-    /// The one written so.
+    /// The variant with this word.
     fn from_word(word: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|one| one.word() == word)
     }
 }
 
-/// Declares an enum and the words of its variants; the first is the default.
+/// Declares an enum and the words of its variants; the first variant is the default.
 macro_rules! choices {
     (
         $(#[$attribute:meta])*

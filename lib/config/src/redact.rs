@@ -1,4 +1,4 @@
-//! Trees without their secrets, and in one order.
+//! Redaction of secrets, and canonical order.
 
 use std::collections::HashSet;
 
@@ -10,12 +10,12 @@ use crate::table::{self, Field, Shape};
 use crate::tree::{Content, Key, Node};
 use crate::v1alpha1::V1Alpha1;
 
-/// What stands in a secret's place.
+/// Replacement for a secret.
 const HIDDEN: &str = "******";
-/// And in that of one the other config does not have.
+/// Replacement for a secret that the other config lacks.
 const HIDDEN_CHANGED: &str = "****** (changed)";
 
-/// The fields of a document; `None` for a kind nobody knows.
+/// The fields of a document; `None` for an unknown kind.
 pub(crate) fn table_of(node: &Node) -> Option<&'static [Field]> {
     match identity(node).kind.as_str() {
         "" => Some(V1Alpha1::TABLE),
@@ -23,7 +23,7 @@ pub(crate) fn table_of(node: &Node) -> Option<&'static [Field]> {
     }
 }
 
-/// The documents as YAML, every secret replaced.
+/// The documents as YAML with every secret replaced.
 pub(crate) fn redacted(trees: &[Node]) -> String {
     let hidden: Vec<Node> = trees
         .iter()
@@ -32,8 +32,8 @@ pub(crate) fn redacted(trees: &[Node]) -> String {
     emit::stream(&hidden)
 }
 
-/// The same with everything in one order, so that only what differs looks
-/// different; secrets that `known` does not have are marked.
+/// The redacted documents in canonical order, so that only real differences show. Secrets that `known` lacks are
+/// marked.
 pub(crate) fn canonical(trees: &[Node], known: Option<&[Node]>) -> String {
     let secrets: Option<HashSet<String>> = known.map(|trees| {
         let mut secrets = HashSet::new();
@@ -66,7 +66,7 @@ type Place<'a> = &'a mut dyn FnMut(&Node) -> &'static str;
 fn hide(tree: &Node, place: Place<'_>) -> Node {
     match table_of(tree) {
         Some(table) => hidden(tree, Some(Shape::Fields(table)), place),
-        // Of what nobody knows, nothing but what it is.
+        // An unknown document may hold secrets anywhere, so only its identity is shown.
         None => Node::new(Content::Map(
             tree.entries()
                 .iter()
@@ -126,7 +126,7 @@ fn entry(name: &str, value: &Node, shape: Option<Shape>, place: Place<'_>) -> No
     };
     match field {
         Some(field) if field.secret && !value.is_empty() => match &value.content {
-            // The names in a secret map say which secret changed.
+            // The keys of a secret map stay visible, to show which secret changed.
             Content::Map(entries) => Node::new(Content::Map(
                 entries
                     .iter()
@@ -139,7 +139,7 @@ fn entry(name: &str, value: &Node, shape: Option<Shape>, place: Place<'_>) -> No
     }
 }
 
-/// Credentials in a URL are secrets wherever the URL stands.
+/// Redacts the password in a URL, wherever the URL stands.
 fn without_password(text: &str) -> String {
     let Some((scheme, rest)) = text.split_once("://") else {
         return text.to_owned();
@@ -158,8 +158,7 @@ fn text(text: &str) -> Node {
     })
 }
 
-/// Fields in the order of the table, free names by name, text as text however
-/// it was quoted.
+/// Fields in the order of the table, free names sorted, and text fields without regard to quotes.
 fn ordered(node: &Node, shape: Option<Shape>) -> Node {
     let content = match (&node.content, shape) {
         (Content::Scalar { text, .. }, Some(Shape::Text(_) | Shape::Choice(_))) => {
@@ -188,7 +187,7 @@ fn ordered(node: &Node, shape: Option<Shape>) -> Node {
             };
             let mut entries: Vec<(Key, Node)> = entries
                 .iter()
-                // What asks for nothing is no difference.
+                // An empty value is not a difference.
                 .filter(|(_, value)| table.is_empty() || !value.is_empty())
                 .map(|(key, value)| {
                     let inner = match shape {

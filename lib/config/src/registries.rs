@@ -1,5 +1,5 @@
-//! How image registries are reached, in two forms: `machine.registries`, and documents with a kind. Read as one, and
-//! held to the same rules.
+//! Access to image registries, merged from two forms: `machine.registries` and documents with a kind. Both follow the
+//! same rules.
 
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
@@ -15,30 +15,29 @@ use crate::secret::Secret;
 use crate::tree::Node;
 use crate::values::is_host_name;
 
-/// Stands for every registry that has no mirrors of its own.
+/// Stands for every registry without mirrors of its own.
 pub const ANY: &str = "*";
 
-/// The registry of images whose names have none, and the host that serves it (containerd,
-/// `core/remotes/docker/registry.go`, `DefaultHost`).
+/// The default registry of image names, and its host (containerd, `core/remotes/docker/registry.go`, `DefaultHost`).
 pub const DOCKER: (&str, &str) = ("docker.io", "registry-1.docker.io");
 
-/// What a config says of image registries.
+/// The config's settings of image registries.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Registries {
-    /// Mirrors, by the registry as names of images have it; [`ANY`] is every other.
+    /// Mirrors by registry, as in image names; [`ANY`] is the default.
     pub mirrors: BTreeMap<String, RegistryMirrors>,
-    /// Credentials, by the host of a URL.
+    /// Credentials by host of a URL.
     pub auths: BTreeMap<String, RegistryAuth>,
-    /// Certificates, by the host of a URL.
+    /// Certificates by host of a URL.
     pub tls: BTreeMap<String, RegistryTls>,
 }
 
-/// Who is asked for a registry's images.
+/// Mirrors of a registry.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RegistryMirrors {
-    /// Tried in order; each URL once, however often a patch has added it.
+    /// Mirrors in order of use, without duplicates, which patches can add.
     pub endpoints: Vec<Mirror>,
-    /// The registry itself is not asked in the end.
+    /// Whether the registry itself is not used as the fallback.
     pub skip_fallback: bool,
 }
 
@@ -60,13 +59,13 @@ impl RegistryMirrors {
 /// A mirror.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mirror {
-    /// Its URL, `http` or `https`.
+    /// URL, `http` or `https`.
     pub url: String,
-    /// `/v2` is not added to the URL's path.
+    /// Whether `/v2` is not appended to the URL's path.
     pub override_path: bool,
 }
 
-/// Credentials; one of three forms is there.
+/// Credentials in one of three forms.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RegistryAuth {
     /// User.
@@ -75,22 +74,22 @@ pub struct RegistryAuth {
     pub password: Secret,
     /// Base64 of `user:password`.
     pub auth: Secret,
-    /// A token in their place.
+    /// Token in place of user and password.
     pub identity_token: Secret,
 }
 
 /// Certificates for a registry.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RegistryTls {
-    /// The client's certificate and its key, PEM.
+    /// Client certificate and its key, PEM.
     pub client_identity: Option<(String, Secret)>,
-    /// Who may have signed the registry's, PEM.
+    /// Authorities of the registry's certificate, PEM.
     pub ca: Option<String>,
-    /// Any certificate is believed.
+    /// Whether any certificate is accepted.
     pub insecure_skip_verify: bool,
 }
 
-/// User and password out of base64 of both.
+/// Decodes user and password from base64.
 #[must_use]
 pub fn decode_auth(auth: &Secret) -> Option<(String, Secret)> {
     let text = String::from_utf8(STANDARD.decode(auth.expose().trim()).ok()?).ok()?;
@@ -98,7 +97,7 @@ pub fn decode_auth(auth: &Secret) -> Option<(String, Secret)> {
     (!user.is_empty()).then(|| (user.to_owned(), Secret::new(password)))
 }
 
-/// What is said of a host, which may be the one that serves Docker's registry.
+/// The entry of a host, also for the host of Docker's registry.
 #[must_use]
 pub fn of_host<'a, T>(all: &'a BTreeMap<String, T>, host: &str) -> Option<&'a T> {
     let (registry, served_by) = DOCKER;
@@ -107,7 +106,7 @@ pub fn of_host<'a, T>(all: &'a BTreeMap<String, T>, host: &str) -> Option<&'a T>
 }
 
 impl Document {
-    /// What both forms say of image registries.
+    /// The settings of image registries from both forms.
     #[must_use]
     pub fn registries(&self) -> Registries {
         let mut all = self.legacy_registries();
@@ -138,7 +137,7 @@ impl Document {
             };
             all.tls.insert(config.name.clone(), tls);
         }
-        // What asks for nothing is as if it were not said.
+        // Empty entries have no effect.
         all.mirrors
             .retain(|_, it| *it != RegistryMirrors::default());
         all.auths.retain(|_, auth| *auth != RegistryAuth::default());
@@ -179,7 +178,7 @@ impl Document {
     }
 }
 
-/// Notes what is said in both forms.
+/// Reports settings in both forms.
 pub(crate) fn check(trees: &[Node], notes: &mut Notes) {
     let root = trees.iter().find(|tree| tree.get("kind").is_none());
     let old = root.and_then(|root| root.get("machine")?.get("registries"));
@@ -209,10 +208,10 @@ pub(crate) fn check(trees: &[Node], notes: &mut Notes) {
     }
 }
 
-/// A registry's name becomes one of files, which have at most 255 bytes.
+/// Limit of a registry's name, which becomes part of file names of at most 255 bytes.
 const LONGEST: usize = 200;
 
-/// Whether a registry can be called so: a name or an address, and a port if need be.
+/// Whether the text is a valid registry: a name or an address with an optional port.
 pub(crate) fn is_registry(text: &str) -> bool {
     if text.len() > LONGEST {
         return false;
@@ -231,12 +230,12 @@ pub(crate) fn is_registry(text: &str) -> bool {
         let digits = port.bytes().all(|byte| byte.is_ascii_digit());
         digits && matches!(port.parse(), Ok(1..=u16::MAX))
     };
-    // An IPv4 address has the form of a name.
+    // An IPv4 address also has the form of a name.
     let has_host = text.starts_with('[') || is_host_name(host);
     has_host && (port.is_empty() || port.strip_prefix(':').is_some_and(is_port))
 }
 
-/// What is wrong with the URL of a mirror.
+/// The problem of a mirror's URL.
 fn url_problem(url: &str) -> Option<&'static str> {
     let rest = url.strip_prefix("https://").or(url.strip_prefix("http://"));
     let Some(rest) = rest else {
@@ -255,7 +254,7 @@ fn url_problem(url: &str) -> Option<&'static str> {
     }
 }
 
-/// Checks the URLs of mirrors, of which `step` is the field in an item.
+/// Checks the URLs of mirrors; `step` is their field in an item.
 pub(crate) fn check_endpoints<'a>(
     node: &'a Node,
     endpoints: impl Iterator<Item = Option<&'a Node>>,
@@ -265,7 +264,7 @@ pub(crate) fn check_endpoints<'a>(
 ) {
     reader.within("endpoints", |reader| {
         for (index, endpoint) in endpoints.enumerate() {
-            // What is no text has been complained about.
+            // A value that is not text was reported already.
             let Some((text, mark)) = endpoint.and_then(|it| Some((it.text()?, it.mark))) else {
                 continue;
             };
@@ -283,7 +282,7 @@ pub(crate) fn check_endpoints<'a>(
     }
 }
 
-/// Checks that credentials have one form, whole.
+/// Checks that credentials are complete and in one form.
 pub(crate) fn check_auth(node: &Node, reader: &mut Reader<'_>) {
     let given = |field: &str| node.given(field);
     if given("password") && !given("username") {
@@ -306,7 +305,7 @@ pub(crate) fn check_auth(node: &Node, reader: &mut Reader<'_>) {
     }
 }
 
-/// Checks that a client's identity is whole.
+/// Checks that a client's identity is complete.
 pub(crate) fn check_identity(node: &Node, certificate: &str, reader: &mut Reader<'_>) {
     let Some(identity) = node.get("clientIdentity").filter(|it| !it.is_empty()) else {
         return;

@@ -17,13 +17,13 @@ impl Secret {
         Secret(text.into())
     }
 
-    /// The secret itself, for the one place that needs it.
+    /// The secret itself, for its one user.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// Whether there is no secret.
+    /// Whether the secret is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -1,11 +1,11 @@
-//! From bytes to the documents in them.
+//! Splits bytes into documents.
 
 use crate::MAX_SIZE;
 use crate::kinds;
 use crate::problem::{Mark, Notes, Problems};
 use crate::tree::{self, Node};
 
-/// Reads a stream of documents, of which at least one is not empty; empty ones are left out.
+/// Parses a stream with at least one non-empty document; empty ones are skipped.
 pub(crate) fn read_some<'a>(
     bytes: &'a [u8],
     notes: &mut Notes,
@@ -17,7 +17,7 @@ pub(crate) fn read_some<'a>(
     Ok((text, trees))
 }
 
-/// The same where nothing may be said.
+/// Parses a stream that may be empty.
 pub(crate) fn read<'a>(
     bytes: &'a [u8],
     notes: &mut Notes,
@@ -35,8 +35,8 @@ pub(crate) fn read<'a>(
     Ok((text, trees))
 }
 
-/// What tells a document from others: kind, and name where there can be several.
-/// The one without a kind has neither.
+/// Identity of a document: its kind, and its name if the kind allows several. Both are empty for the document without a
+/// kind.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Identity {
     pub(crate) kind: String,
@@ -51,7 +51,7 @@ pub(crate) fn identity(node: &Node) -> Identity {
             .to_owned()
     };
     let kind = text("kind");
-    // An unknown kind with a name is taken for a named one.
+    // An unknown kind with a name counts as a named one.
     let named = kinds::kind(&kind).is_none_or(|info| info.named);
     let name = if named && !kind.is_empty() {
         text("name")

@@ -1,30 +1,29 @@
-//! The form of the tables that say which fields there are, what they hold, and
-//! whether we act on them. The tables themselves are the `section!` blocks of
-//! `v1alpha1` and `kinds`; a struct and its table come from the same lines.
+//! The types of the tables that define fields, their content and their support. The tables themselves are the
+//! `section!` blocks of `v1alpha1` and `kinds`; a struct and its table come from the same lines.
 
-/// Whether the node does what a field says.
+/// Support of a field by the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Support {
-    /// It does.
+    /// The node acts on it.
     Acted,
-    /// It keeps it for a part that comes later (crate documentation).
+    /// The node keeps it for a later part (crate documentation).
     Held,
-    /// It refuses it.
+    /// The node refuses it.
     Later,
 }
 
-/// What a field may hold.
+/// The content of a field.
 #[derive(Debug, Clone, Copy)]
 pub enum Shape {
     /// A scalar, described in a few words ("an IP address").
     Text(&'static str),
     /// One of these words.
     Choice(&'static [&'static str]),
-    /// A number or a truth, described: written without quotes.
+    /// An unquoted number or boolean, with a description.
     Plain(&'static str),
     /// A scalar that must never be shown.
     Secret,
-    /// Whatever its reader understands.
+    /// Any value, for another program.
     Object,
     /// A map with these fields.
     Fields(&'static [Field]),
@@ -34,40 +33,40 @@ pub enum Shape {
     Map(&'static Shape),
 }
 
-/// How a patch's list meets the config's (`patch`).
+/// Merging of a list with a patch (`patch`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Merge {
-    /// Items are added at the end; maps are merged.
+    /// Items are appended; maps are merged.
     Append,
-    /// The patch's value stands instead of the old one.
+    /// The patch's value replaces the old one.
     Replace,
-    /// Items with the same value of the first of these keys they have are merged.
+    /// Items with the same value of a key are merged: the first of these keys that they have.
     By(&'static [&'static str]),
 }
 
 /// A field of a map.
 #[derive(Debug, Clone, Copy)]
 pub struct Field {
-    /// Its name in the document. Empty: the fields of `shape` stand here.
+    /// Name in the document. Empty: the fields of `shape` are embedded here.
     pub name: &'static str,
-    /// What it is for.
+    /// Description.
     pub doc: &'static str,
-    /// What it holds.
+    /// Content.
     pub shape: Shape,
-    /// Whether we act on it.
+    /// Support by the node.
     pub support: Support,
-    /// Whether it, or anything in it, must never be shown.
+    /// Whether it, or anything in it, is secret.
     pub secret: bool,
-    /// Whether it must be there.
+    /// Whether it is required.
     pub required: bool,
-    /// Whether `{}` asks for something.
+    /// Whether `{}` has a meaning.
     pub even_empty: bool,
-    /// How a patch changes it.
+    /// Merging with a patch.
     pub merge: Merge,
 }
 
 impl Field {
-    /// A field with nothing special about it.
+    /// A field with the defaults.
     #[must_use]
     pub const fn new(
         name: &'static str,
@@ -87,13 +86,13 @@ impl Field {
         }
     }
 
-    /// A field we know by name only.
+    /// A field known by name only.
     #[must_use]
     pub const fn known(name: &'static str) -> Field {
         Field::new(name, "", Shape::Object, Support::Later)
     }
 
-    /// The fields of another table, standing in this one.
+    /// Embeds the fields of another table.
     pub(crate) const fn embedded(fields: &'static [Field]) -> Field {
         Field::new("", "", Shape::Fields(fields), Support::Acted)
     }
@@ -124,7 +123,7 @@ impl Field {
     }
 }
 
-/// The fields of a table, embedded ones among them.
+/// The fields of a table, including embedded ones.
 pub fn fields(table: &'static [Field]) -> impl Iterator<Item = &'static Field> {
     let embedded = |field: &'static Field| match field.shape {
         Shape::Fields(inner) if field.name.is_empty() => inner,
@@ -133,13 +132,13 @@ pub fn fields(table: &'static [Field]) -> impl Iterator<Item = &'static Field> {
     table.iter().flat_map(embedded)
 }
 
-/// The field of a name.
+/// The field with a name.
 #[must_use]
 pub fn find(table: &'static [Field], name: &str) -> Option<&'static Field> {
     fields(table).find(|field| field.name == name)
 }
 
-/// A known name one or two slips away.
+/// The closest known name, at most one or two edits away.
 pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     if name.len() > 64 {
         return None;

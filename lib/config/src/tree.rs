@@ -1,7 +1,7 @@
-//! YAML as a tree that remembers where everything stood.
+//! YAML as a tree with the position of every value.
 //!
-//! Built from the parser's events, not through serde: all problems are wanted
-//! at once, and a scalar's own text (`0123`, `yes`, `1.10`) must survive.
+//! It is built from the parser's events instead of serde: all problems must be reported at once, and the text of a
+//! scalar (`0123`, `yes`, `1.10`) must survive.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,14 +9,14 @@ use serde_saphyr::granit_parser::{Event, Parser, ScalarStyle, Span, Tag};
 
 use crate::problem::{Mark, Notes};
 
-/// Nesting beyond this is refused: the deepest real field is below 12.
+/// Limit of the nesting; the deepest real field is below 12.
 const MAX_DEPTH: usize = 64;
-/// Nodes beyond this are refused, which also bounds what aliases can unfold.
+/// Limit of nodes, which also bounds the expansion of aliases.
 const MAX_NODES: usize = 200_000;
-/// Bytes of all scalars together, aliases unfolded.
+/// Limit of the bytes of all scalars, after the expansion of aliases.
 const MAX_BYTES: usize = 4 * crate::MAX_SIZE;
 
-/// A value with its place. Two are equal when they say the same, wherever.
+/// A value with its position. Equality ignores the position.
 #[derive(Clone)]
 pub(crate) struct Node {
     pub(crate) mark: Mark,
@@ -25,7 +25,7 @@ pub(crate) struct Node {
 
 #[derive(Clone)]
 pub(crate) enum Content {
-    /// `plain` when written without quotes.
+    /// A scalar; `plain` when it has no quotes.
     Scalar {
         text: String,
         plain: bool,
@@ -58,7 +58,7 @@ impl PartialEq for Node {
     }
 }
 
-/// A config is secret: not even a panic message shows one.
+/// A config is secret, so not even a panic message may show it.
 impl std::fmt::Debug for Node {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Node at {}:{}", self.mark.line, self.mark.column)
@@ -66,7 +66,7 @@ impl std::fmt::Debug for Node {
 }
 
 impl Node {
-    /// A value that was not read from a text.
+    /// A value without a position in a text.
     pub(crate) fn new(content: Content) -> Node {
         Node {
             mark: Mark::default(),
@@ -74,24 +74,23 @@ impl Node {
         }
     }
 
-    /// The value under a key, when this is a map that has it.
+    /// The value of a key, if this is a map that has it.
     pub(crate) fn entry(&self, name: &str) -> Option<&Node> {
         let (_, value) = self.entries().iter().find(|(key, _)| key.name == name)?;
         Some(value)
     }
 
-    /// The value under a key, when this is a map that has it and it is not null.
+    /// The value of a key, if this is a map that has it and the value is not null.
     pub(crate) fn get(&self, name: &str) -> Option<&Node> {
         self.entry(name).filter(|value| !value.is_null())
     }
 
-    /// Whether this is a map in which something stands under the key. What is empty asks for nothing, so it is not
-    /// given.
+    /// Whether this is a map with a non-empty value of the key. Empty values count as absent.
     pub(crate) fn given(&self, name: &str) -> bool {
         self.entry(name).is_some_and(|value| !value.is_empty())
     }
 
-    /// The fields of a map; none for anything else.
+    /// The fields of a map; empty for anything else.
     pub(crate) fn entries(&self) -> &[(Key, Node)] {
         match &self.content {
             Content::Map(entries) => entries,
@@ -99,7 +98,7 @@ impl Node {
         }
     }
 
-    /// The items of a list; none for anything else.
+    /// The items of a list; empty for anything else.
     pub(crate) fn items(&self) -> &[Node] {
         match &self.content {
             Content::List(items) => items,
@@ -107,7 +106,7 @@ impl Node {
         }
     }
 
-    /// A scalar's text.
+    /// The text of a scalar.
     pub(crate) fn text(&self) -> Option<&str> {
         match &self.content {
             Content::Scalar { text, .. } if !self.is_null() => Some(text),
@@ -120,7 +119,7 @@ impl Node {
             if matches!(text.as_str(), "" | "~" | "null" | "Null" | "NULL"))
     }
 
-    /// Whether a scalar is text by YAML's core schema, not a number, a truth or null.
+    /// Whether a scalar is text by YAML's core schema, not a number, a boolean or null.
     fn is_text(&self) -> bool {
         match &self.content {
             Content::Scalar { text, plain } => !plain || crate::emit::reads_as_text(text),
@@ -128,7 +127,7 @@ impl Node {
         }
     }
 
-    /// Whether the value asks for nothing: null, `""`, `[]`, `{}`.
+    /// Whether the value is empty: null, `""`, `[]`, `{}`.
     pub(crate) fn is_empty(&self) -> bool {
         match &self.content {
             Content::Scalar { text, .. } => text.is_empty() || self.is_null(),
@@ -137,7 +136,7 @@ impl Node {
         }
     }
 
-    /// Levels below it, itself one.
+    /// Depth of the tree, including the root.
     fn depth(&self) -> usize {
         let below = match &self.content {
             Content::Scalar { .. } => None,
@@ -147,7 +146,7 @@ impl Node {
         1 + below.unwrap_or_default()
     }
 
-    /// Nodes and bytes in it.
+    /// Number of nodes and bytes in the tree.
     fn size(&self) -> (usize, usize) {
         let sum = |(nodes, bytes): (usize, usize), (n, b): (usize, usize)| (nodes + n, bytes + b);
         match &self.content {
@@ -161,7 +160,7 @@ impl Node {
     }
 }
 
-/// What a tree may still grow by, the limits of reading kept.
+/// Remaining room of a tree within the limits of parsing.
 pub(crate) struct Budget {
     nodes: usize,
     bytes: usize,
@@ -175,7 +174,7 @@ impl Budget {
         }
     }
 
-    /// Pays for a value that comes to stand `depth` levels deep.
+    /// Takes the room of a value at depth `depth`.
     pub(crate) fn pay(&mut self, value: &Node, depth: usize) -> Result<(), String> {
         if depth + value.depth() > MAX_DEPTH {
             return Err(too_deep());
@@ -191,18 +190,17 @@ impl Budget {
     }
 }
 
-/// A container whose end has not been read.
+/// A container that is still being parsed.
 struct Open {
     node: Node,
-    /// The key that waits for its value.
+    /// Key without its value.
     key: Option<Key>,
-    /// Keys seen, of a map.
+    /// Keys of a map so far.
     seen: HashSet<String>,
     anchor: usize,
 }
 
-/// Reads every document of a stream. `None` for a document that is empty. A
-/// syntax error ends the reading and is in `notes`.
+/// Parses every document of a stream. `None` for an empty document. A syntax error ends the parsing and is in `notes`.
 pub(crate) fn read(text: &str, notes: &mut Notes) -> Vec<Option<Node>> {
     let mut builder = Builder::default();
     for event in Parser::new_from_str(text) {
@@ -225,7 +223,7 @@ pub(crate) fn read(text: &str, notes: &mut Notes) -> Vec<Option<Node>> {
     builder.documents
 }
 
-/// The parser's own words, but for its limit of depth, which looks ahead of ours.
+/// The parser's message, except for its limit of depth, which it checks before ours.
 fn not_yaml(info: &str) -> String {
     if info.contains("recursion limit") {
         return too_deep();
@@ -294,7 +292,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Before anything is copied.
+    /// Counts nodes and bytes, before anything is copied.
     fn count(&mut self, (nodes, bytes): (usize, usize), mark: Mark) -> Result<(), Refusal> {
         self.nodes = self.nodes.saturating_add(nodes);
         self.bytes = self.bytes.saturating_add(bytes);
@@ -322,7 +320,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Puts a finished node where it belongs.
+    /// Attaches a finished node to its parent.
     fn place(&mut self, node: Node, anchor: usize, notes: &mut Notes) -> Result<(), Refusal> {
         if anchor != 0 {
             self.count(node.size(), node.mark)?;
@@ -362,8 +360,7 @@ impl Builder {
     }
 }
 
-/// Whether a tag makes a plain scalar a string. Tags that change what a value
-/// is beyond that would be lost, so they are refused.
+/// Whether a tag makes a plain scalar a string. Other tags are refused, because their meaning would be lost.
 fn is_string(tag: Option<&Tag>, mark: Mark) -> Result<bool, Refusal> {
     let Some(tag) = tag else { return Ok(false) };
     match (tag.handle(), tag.suffix(), tag.core_suffix()) {

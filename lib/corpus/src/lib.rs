@@ -1,12 +1,12 @@
-//! Foreign bytes for the tests named `hostile`: samples, and what becomes of them in hostile hands.
+//! Foreign bytes for the tests named `hostile`: samples of each format, and damaged forms of them.
 //!
-//! Owns: reading `tests/corpus/<format>/`, whose files are small, hand-written and of the format's real form,
-//! and damaging them.
-//! Never does: anything in a program; only tests link it.
-//! Talks to: nobody.
+//! Owns: reading and damaging `tests/corpus/<format>/`, whose files are small, hand-written and of the format's real
+//! form.
+//! Never does: run in a program; only tests link it.
+//! Talks to: nothing.
 //! On a laptop: `make fuzz`, or `cargo test --workspace hostile`.
 //!
-//! Bytes at random hardly get past the first check of a parser; a sample with a bit or two wrong gets everywhere.
+//! Random bytes rarely pass a parser's first check; a sample with one or two wrong bits reaches every part of it.
 #![expect(
     clippy::panic,
     reason = "a corpus that cannot be read is a failing test"
@@ -20,25 +20,25 @@ use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
 use proptest::sample::Index;
 
-/// Damages to one sample.
+/// Maximum number of damages to one sample.
 const MOST: usize = 6;
-/// Bytes put in at once, and at random alone.
+/// Longest insertion, and longest purely random input, in bytes.
 const SHORT: usize = 24;
 const LONG: usize = 400;
 
 /// A file of the corpus.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sample {
-    /// Its name in the format's directory.
+    /// Name in the format's directory.
     pub name: String,
-    /// What is in it.
+    /// Content.
     pub bytes: Vec<u8>,
 }
 
-/// The samples of a format, by name.
+/// All samples of a format, sorted by name.
 ///
 /// # Panics
-/// When there are none.
+/// The format has no samples.
 #[must_use]
 pub fn samples(format: &str) -> Vec<Sample> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/corpus");
@@ -69,7 +69,7 @@ fn read(directory: &Path) -> io::Result<Vec<Sample>> {
 /// One sample of a format.
 ///
 /// # Panics
-/// When it is not there.
+/// The sample does not exist.
 #[must_use]
 pub fn sample(format: &str, name: &str) -> Vec<u8> {
     let found = samples(format).into_iter().find(|one| one.name == name);
@@ -79,28 +79,28 @@ pub fn sample(format: &str, name: &str) -> Vec<u8> {
     )
 }
 
-/// One thing that is done to bytes. Places are parts of the length there is, so that each fits.
+/// A change of bytes. Positions are relative to the length, so that each fits.
 #[derive(Debug, Clone)]
 enum Damage {
-    /// A bit is the other one.
+    /// Inverts a bit.
     Flip(Index, u8),
-    /// A byte is another one.
+    /// Replaces a byte.
     Set(Index, u8),
-    /// The end is missing.
+    /// Removes the end.
     Cut(Index),
-    /// Bytes in the middle are missing.
+    /// Removes bytes in the middle.
     Remove(Index, Index),
-    /// Bytes are put in.
+    /// Inserts bytes.
     Insert(Index, Vec<u8>),
-    /// A piece is there twice.
+    /// Duplicates a piece.
     Repeat(Index, Index),
-    /// From here on it is another sample, from there on.
+    /// Continues with another sample from here on.
     Splice(Index, Index, Index),
 }
 
 fn damage() -> impl Strategy<Value = Damage> {
     let place = any::<Index>;
-    // Lengths and counts are often wrong at their ends.
+    // Parsers often fail at the extremes of lengths and counts.
     let byte = || {
         prop_oneof![
             any::<u8>(),
@@ -121,7 +121,7 @@ fn damage() -> impl Strategy<Value = Damage> {
     ]
 }
 
-/// The two places in order, within what there is or at its end.
+/// Both positions in order, at most the length.
 fn range(bytes: &[u8], from: &Index, to: &Index) -> (usize, usize) {
     let (one, other) = (from.index(bytes.len() + 1), to.index(bytes.len() + 1));
     (one.min(other), one.max(other))
@@ -164,10 +164,10 @@ fn apply(bytes: &mut Vec<u8>, damage: &Damage, samples: &[Sample]) {
     }
 }
 
-/// A sample of the format, whole or damaged, or bytes at random.
+/// A sample of the format, intact or damaged, or random bytes.
 ///
 /// # Panics
-/// When the format has no samples.
+/// The format has no samples.
 pub fn hostile(format: &str) -> impl Strategy<Value = Vec<u8>> + use<> {
     let samples = samples(format);
     let damaged = (any::<Index>(), vec(damage(), 0..MOST)).prop_map(move |(which, damages)| {
@@ -180,10 +180,10 @@ pub fn hostile(format: &str) -> impl Strategy<Value = Vec<u8>> + use<> {
     prop_oneof![4 => damaged, 1 => vec(any::<u8>(), 0..LONG)]
 }
 
-/// The same as text: what is no UTF-8 is replaced.
+/// [`hostile`] as text; invalid UTF-8 is replaced.
 ///
 /// # Panics
-/// When the format has no samples.
+/// The format has no samples.
 pub fn hostile_text(format: &str) -> impl Strategy<Value = String> + use<> {
     hostile(format).prop_map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
@@ -197,7 +197,7 @@ mod tests {
 
     use super::*;
 
-    /// What a sample of that many bytes may be: a question of minutes for a person who reads it.
+    /// Size limit of a sample, so that a person can read it in minutes.
     const LARGEST: usize = 4096;
 
     #[test]
@@ -268,7 +268,7 @@ mod tests {
             assert!(twice.len() >= 8 && twice.starts_with(b"a") && twice.ends_with(b"h"));
             let spliced = after(Damage::Splice(one, two, three));
             assert!(spliced.len() <= 11);
-            // There is nothing left to damage.
+            // An empty input cannot be damaged.
             let mut nothing = Vec::new();
             apply(&mut nothing, &Damage::Set(one, 1), &others);
             assert!(nothing.is_empty());

@@ -1,9 +1,9 @@
-//! What the daemons of a node share: apid and trustd all of it, registryd its start and its port, syslogd and udevd
-//! the word to the supervisor.
+//! The common parts of the node's daemons. apid and trustd use all of it; registryd its start and port; syslogd and
+//! udevd the readiness notification.
 //!
-//! Owns: their start and end, the port they listen on, the word to the supervisor, files that are read again
-//! when they change, which addresses are one peer, and places for connections.
-//! Never does: serve, or know what is served.
+//! Owns: start and end of a daemon, its port, the readiness notification, files that are reloaded on change, the peer
+//! of an address, and the limits on connections.
+//! Never does: serve, or know the protocol served.
 //! Talks to: the supervisor, by `$NOTIFY_SOCKET` (sd_notify(3)).
 //! On a laptop: `cargo test -p corten-daemon`.
 
@@ -26,9 +26,8 @@ pub use peer::Peer;
 pub use places::{Bounds, Evicted, Known, Place, Places};
 pub use reloaded::Reloaded;
 
-/// Runs the daemon `name` until SIGTERM, on one thread: an idle one costs memory. `args` begin with the
-/// program's name; `blocking_threads` is how many files or names of hosts are waited for at once. What `serve`
-/// returns as an error is said before the end.
+/// Runs the daemon `name` until SIGTERM, on one thread, to save memory. `args` begin with the program's name.
+/// `blocking_threads` bounds the concurrent file accesses and name lookups. An error of `serve` is logged.
 ///
 /// Exit codes: 0 stopped by a signal, 1 cannot serve, 2 wrong arguments.
 pub fn run<O: Parser>(
@@ -63,7 +62,7 @@ pub fn run<O: Parser>(
             _ = terminate.recv() => Ok(()),
         }
     });
-    // A file that is just being read, or a name looked up, is of no use any more.
+    // Pending file accesses and name lookups are abandoned.
     runtime.shutdown_background();
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -74,7 +73,7 @@ pub fn run<O: Parser>(
     }
 }
 
-/// Listens at `address`, or at `port` of all addresses: of both families where the kernel has IPv6, else IPv4.
+/// Listens on `address`, or on `port` of all addresses: of both families if the kernel has IPv6, else IPv4.
 ///
 /// # Errors
 /// The text names the address or the port.

@@ -1,4 +1,4 @@
-//! The word to the supervisor (sd_notify(3)).
+//! The readiness notification (sd_notify(3)).
 
 use std::ffi::OsStr;
 use std::io;
@@ -6,11 +6,11 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// The variable that says where the supervisor listens: a path, or `@` and a name without a file (unix(7)).
+/// Environment variable with the supervisor's socket: a path, or `@` and an abstract name (unix(7)).
 const SOCKET: &str = "NOTIFY_SOCKET";
 
-/// Tells the supervisor that the daemon `name` is up; without `$NOTIFY_SOCKET` nobody asked. When it cannot be told,
-/// that is said, and the daemon goes on.
+/// Tells the supervisor that the daemon `name` is ready; without `$NOTIFY_SOCKET` it does nothing. A failure is logged,
+/// and the daemon continues.
 pub fn ready(name: &str) {
     let Some(socket) = std::env::var_os(SOCKET) else {
         return;
@@ -61,7 +61,7 @@ mod tests {
         let nobody = directory.path().join("notify");
         let error = send(nobody.as_os_str(), "READY=1").unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
-        // Its end is not waited for either.
+        // A closed socket does not make the daemon wait either.
         drop(UnixDatagram::bind(&nobody).unwrap());
         let error = send(nobody.as_os_str(), "READY=1").unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);

@@ -1,14 +1,14 @@
-//! Which addresses are one peer.
+//! Groups addresses into peers.
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Whoever calls from one place: an IPv4 address, or an IPv6 network of 64 bits, which is what one machine
-/// is given (RFC 6177) and can have any address of.
+/// All addresses of one client: an IPv4 address, or a /64 network of IPv6. A machine gets a whole /64 (RFC 6177) and
+/// can use any of its addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Peer(IpAddr);
 
 impl Peer {
-    /// The peer that has this address.
+    /// The peer with this address.
     #[must_use]
     pub fn of(address: IpAddr) -> Peer {
         Peer(match address.to_canonical() {

@@ -1,5 +1,5 @@
-//! Places for connections. Who has shown no certificate makes room for who comes: a flood of strangers costs
-//! only strangers their place, and first those who have most.
+//! Limits of connections, as places that a connection takes. A client without a certificate loses its place to a new
+//! client. So a flood of strangers evicts only strangers, beginning with the peer that has most places.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -9,18 +9,18 @@ use tokio::sync::oneshot;
 
 use crate::Peer;
 
-/// How many connections there may be.
+/// Limits of connections.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// In all.
+    /// All connections.
     pub connections: usize,
-    /// Of one peer, and of one certificate, wherever it is used.
+    /// Connections of one peer, and of one certificate from all peers.
     pub each: usize,
-    /// Of strangers: those in their handshake, and all where no certificate is asked for.
+    /// Connections of strangers: during the handshake, and all connections of a server that asks for no certificate.
     pub strangers: usize,
-    /// Of strangers that are one peer.
+    /// Strangers of one peer.
     pub strangers_each: usize,
-    /// Of all, so many nobody keeps but administrators.
+    /// Connections, out of all, that only administrators may keep.
     pub for_admins: usize,
 }
 
@@ -36,7 +36,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Taken {
-    /// By order of coming.
+    /// Holders in order of arrival.
     places: BTreeMap<u64, Holder>,
     next: u64,
 }
@@ -44,23 +44,23 @@ struct Taken {
 #[derive(Debug)]
 struct Holder {
     peer: Peer,
-    /// `None`: a stranger.
+    /// The client's certificate; `None`: a stranger.
     known: Option<Known>,
-    /// Dropping it tells that the place is gone.
+    /// Dropping it signals the eviction.
     _gone: oneshot::Sender<()>,
 }
 
-/// Who has shown a certificate.
+/// A client that has shown a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Known {
-    /// What tells his certificate from others: its serial number.
+    /// Identity of the certificate: its serial number.
     pub certificate: String,
-    /// Whether he is one of those for whom places are kept free.
+    /// Whether the client is an administrator, for whom places are reserved.
     pub is_admin: bool,
 }
 
 impl Places {
-    /// So many places.
+    /// Places with these limits.
     #[must_use]
     pub fn new(bounds: Bounds) -> Places {
         Places(Arc::new(Shared {
@@ -69,8 +69,8 @@ impl Places {
         }))
     }
 
-    /// A place for a peer that has just come, if need be that of a stranger: of the same peer when that one has its
-    /// share, else of the one that has most; and of his, the one he took first. `None` when there is none to take.
+    /// Takes a place for a new connection; at the limit it evicts the oldest stranger of a peer. That is the same peer
+    /// at its own limit, else the peer with most strangers. `None` when no stranger can be evicted.
     #[must_use]
     pub fn enter(&self, peer: Peer) -> Option<(Place, Evicted)> {
         let bounds = self.0.bounds;
@@ -111,7 +111,7 @@ impl Places {
         self.0.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Places taken: in all, and by strangers.
+    /// Number of places taken: in all, and by strangers.
     #[must_use]
     pub fn count(&self) -> (usize, usize) {
         let taken = self.taken();
@@ -128,7 +128,7 @@ impl Holder {
 
 impl Taken {
     fn evict(&mut self, of: impl Fn(&Holder) -> bool) -> Option<()> {
-        // How many each peer has, and the first of them.
+        // The number of strangers of each peer, and its first one.
         let mut peers: HashMap<Peer, (usize, u64)> = HashMap::new();
         for (number, holder) in &self.places {
             if holder.is_stranger() && of(holder) {
@@ -143,27 +143,27 @@ impl Taken {
     }
 }
 
-/// A connection's place, given back when it is dropped.
+/// The place of a connection; dropping it frees the place.
 #[derive(Debug)]
 pub struct Place {
     places: Places,
     number: u64,
 }
 
-/// Resolves when somebody else was given the place.
+/// Resolves when the place was given to another connection.
 #[derive(Debug)]
 pub struct Evicted(oneshot::Receiver<()>);
 
 impl Evicted {
-    /// Waits for it.
+    /// Waits for the eviction.
     pub async fn wait(self) {
         let _ = self.0.await;
     }
 }
 
 impl Place {
-    /// Its holder has shown a certificate, and keeps it. `false`: that certificate has its share, or what is left is
-    /// for administrators; then he stays a stranger.
+    /// Keeps the place for a client that has shown a certificate. `false`: the certificate is at its limit, or the rest
+    /// is reserved for administrators; the client then stays a stranger.
     #[must_use]
     pub fn keep(&self, known: Known) -> bool {
         let bounds = self.places.0.bounds;
@@ -222,14 +222,14 @@ mod tests {
         let places = Places::new(BOUNDS);
         let held = places.enter(peer(1)).unwrap();
         assert!(held.0.keep(known("1", false)));
-        // A peer's third stranger takes the place of its first.
+        // The third stranger of a peer evicts its first.
         let (first, evicted) = places.enter(peer(1)).unwrap();
         let second = places.enter(peer(1)).unwrap();
         let third = places.enter(peer(1)).unwrap();
         evicted.wait().await;
         assert!(first.keep(known("1", false)));
         assert_eq!(places.count(), (3, 2));
-        // The fifth of all takes a place of who has most.
+        // The fifth stranger evicts one of the peer with most.
         let others: Vec<_> = (2..=5)
             .map(|last| places.enter(peer(last)).unwrap())
             .collect();
@@ -254,7 +254,7 @@ mod tests {
         let fifth = places.enter(peer(4)).unwrap();
         let [(gone, evicted), second] = flood;
         evicted.wait().await;
-        // All have one: now it is the place of who came first.
+        // All peers have one stranger, so the oldest is evicted.
         let sixth = places.enter(peer(5)).unwrap();
         first.1.wait().await;
         assert_eq!(places.count(), (4, 4));

@@ -1,4 +1,4 @@
-//! Files of a directory that are read again when they change.
+//! Files of a directory that are reloaded when they change.
 
 use std::fmt;
 use std::fs;
@@ -7,18 +7,18 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Until files that could not be used are tried again: the reason may not lie in them.
+/// Retry interval for files that could not be loaded: the cause may lie outside of them.
 const AGAIN: Duration = Duration::from_secs(30);
 
-/// What tells one version of the files from another: time, inode (they are replaced by renaming) and length.
+/// The version of the files: modification time, inode (files are replaced by rename) and length.
 type Stamp<const N: usize> = [Option<(SystemTime, u64, u64)>; N];
 
-/// Makes something of a directory's files.
+/// Loads a value from a directory's files.
 type Read<T, E> = dyn Fn(&Path) -> Result<T, E> + Send + Sync;
 
-/// What is made of the files of a directory, as they are now.
+/// A value that is kept up to date with the files of a directory.
 pub struct Reloaded<T, E, const N: usize> {
-    /// Who says that they were read again, and what they are: `apid: the certificates`.
+    /// Subject of log lines about a change: `apid: the certificates`.
     what: &'static str,
     directory: PathBuf,
     files: [&'static str; N],
@@ -30,7 +30,7 @@ pub struct Reloaded<T, E, const N: usize> {
 struct Current<T, const N: usize> {
     stamp: Stamp<N>,
     value: Arc<T>,
-    /// The version that could not be used, and when that was tried.
+    /// The last version that failed to load, and the time of that attempt.
     failed: Option<(Stamp<N>, Instant)>,
 }
 
@@ -43,11 +43,11 @@ impl<T, E, const N: usize> fmt::Debug for Reloaded<T, E, N> {
 }
 
 impl<T, E: fmt::Display, const N: usize> Reloaded<T, E, N> {
-    /// Reads the directory by `read`, which looks at these files; some of them may be missing. `what` begins
-    /// the lines that tell of a change: `apid: the certificates`.
+    /// Loads a value from the directory by `read`, which uses these files; some of them may be missing. `what` begins
+    /// the log lines about a change: `apid: the certificates`.
     ///
     /// # Errors
-    /// That of `read`.
+    /// The error of `read`.
     pub fn load(
         what: &'static str,
         directory: PathBuf,
@@ -70,7 +70,7 @@ impl<T, E: fmt::Display, const N: usize> Reloaded<T, E, N> {
         })
     }
 
-    /// What is in force now. Files that changed and cannot be used leave the last good ones in force.
+    /// The current value. Changed files that fail to load leave the last good value in force.
     pub fn current(&self) -> Arc<T> {
         let stamp = stamp(&self.directory, self.files);
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
@@ -87,7 +87,7 @@ impl<T, E: fmt::Display, const N: usize> Reloaded<T, E, N> {
                     };
                 }
                 Err(error) => {
-                    // Said once per change, not once per connection.
+                    // Logged once per change, not once per connection.
                     if failed.is_none() {
                         eprintln!("{} changed and are not used: {error}", self.what);
                     }
@@ -161,7 +161,7 @@ mod tests {
         fs::write(&path, "22").unwrap();
         assert_eq!(*files.current(), "1");
         *broken.lock().unwrap() = false;
-        // Not with every connection.
+        // The next call does not retry at once.
         assert_eq!(*files.current(), "1");
         files.again = Duration::ZERO;
         assert_eq!(*files.current(), "22");

@@ -1,8 +1,8 @@
-//! TCP connections to hosts that have several addresses: the client's to an endpoint, apid's to other nodes, a
-//! joining node's to trustd.
+//! TCP connections to hosts with several addresses: from the client to an endpoint, from apid to other nodes, from a
+//! joining node to trustd.
 //!
-//! Owns: which address of a host is tried when, and for how long.
-//! Never does: ask name servers, or say anything on a connection.
+//! Owns: the order and the timeouts in which the addresses of a host are tried.
+//! Never does: query name servers, or send data on a connection.
 //! Talks to: the addresses it is given.
 //! On a laptop: `cargo test -p corten-dial`.
 
@@ -20,18 +20,18 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tower::ServiceExt as _;
 
-/// Connects to one of a host's addresses. Each of a family has the same share of `within`, and the other family
-/// begins 0.3 s after the first (RFC 8305): an address where nobody is must not take the time of those that answer.
+/// Connects to one of a host's addresses. All addresses of a family share `within` equally, so a dead address leaves
+/// time for the others. The second family starts 0.3 s after the first (RFC 8305).
 ///
 /// # Errors
-/// What came of the first address of the family that failed last; [`io::ErrorKind::TimedOut`] when it did not answer
-/// in its share. Also when there is no address.
+/// The error of the first address of the family that failed last; [`io::ErrorKind::TimedOut`] when it did not answer
+/// within its share. An empty list is an error too.
 pub async fn one_of(addresses: Vec<SocketAddr>, within: Duration) -> io::Result<TcpStream> {
     let resolved =
         tower::service_fn(move |_: Name| ready(Ok::<_, Infallible>(addresses.clone().into_iter())));
     let mut connector = HttpConnector::new_with_resolver(resolved);
     connector.set_connect_timeout(Some(within));
-    // The port is that of the addresses.
+    // The addresses already contain the port.
     let connected = connector.oneshot(Uri::from_static("http://host")).await;
     connected.map(TokioIo::into_inner).map_err(|error| {
         let below = error
@@ -55,11 +55,10 @@ mod tests {
 
     use super::*;
 
-    /// Nobody listens there, and no test is given it.
+    /// An address where no test listens, so connections are refused.
     const REFUSING: ([u8; 4], u16) = ([127, 0, 0, 1], 1);
 
-    /// An address that answers nobody any more: connections wait there for one who accepts them, and there is no
-    /// room for another (listen(2)).
+    /// A listener that never answers: its backlog is full, so further connections wait (listen(2)).
     struct Silent {
         listener: TcpListener,
         _waiting: Vec<TcpStream>,

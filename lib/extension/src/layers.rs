@@ -1,6 +1,6 @@
-//! The layers of a running node: each carries what it says of itself, so what is listed is what is there.
+//! The layers of a running node. Each layer carries its own manifest, so the list matches the mounted layers.
 //!
-//! A layer that `init` could not mount is not in the root, and so is not listed either.
+//! A layer that `init` could not mount is not in the root, and so not in the list.
 
 use std::fs;
 use std::io;
@@ -8,30 +8,30 @@ use std::path::Path;
 
 use crate::{Manifest, Problem};
 
-/// Where a layer has its manifest, as `<layer>.yaml`, without the leading `/`. No extension can have a file
-/// there by the rules, so none can speak for another.
+/// Directory of the layers' manifests (`<layer>.yaml`), without the leading `/`. The rules allow no extension a file
+/// there, so none can forge another's manifest.
 pub const DIRECTORY: &str = "usr/lib/corten/extensions";
 
-/// One layer of the root, or over it.
+/// One layer, of the root or over it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layer {
-    /// The name of its file in the initramfs, which also says how high it lies; or the image it was loaded from.
+    /// Name of its file in the initramfs, which also gives the order of the layers; or the image it was loaded from.
     pub image: String,
-    /// What it says of itself.
+    /// Manifest of the layer.
     pub manifest: Manifest,
 }
 
-/// Where the layer in the file `image` has its manifest, without the leading `/`.
+/// Path of the manifest of the layer in the file `image`, without the leading `/`.
 #[must_use]
 pub fn manifest_path(image: &str) -> String {
     let stem = image.strip_suffix(".squashfs").unwrap_or(image);
     format!("{DIRECTORY}/{stem}.yaml")
 }
 
-/// The layers of the root file system at `root`, the lowest first, and what is wrong with others.
+/// The layers of the root file system at `root`, lowest first, and the problems of unreadable ones.
 ///
 /// # Errors
-/// The directory is there and cannot be read.
+/// The directory exists but cannot be read.
 pub fn list(root: &Path) -> io::Result<(Vec<Layer>, Vec<Problem>)> {
     let entries = match fs::read_dir(root.join(DIRECTORY)) {
         Ok(entries) => entries,
@@ -58,10 +58,10 @@ pub fn list(root: &Path) -> io::Result<(Vec<Layer>, Vec<Problem>)> {
     Ok((layers, problems))
 }
 
-/// What the manifest in a file says.
+/// Reads a manifest file.
 ///
 /// # Errors
-/// It cannot be read, or is none.
+/// The file cannot be read, or is not a manifest.
 pub fn read(path: &Path) -> Result<Manifest, Problem> {
     let bytes = fs::read(path).map_err(|error| {
         let remedy = "the image is damaged: write it again";

@@ -1,13 +1,11 @@
-//! System extensions: files laid over the root file system when an image is built, or over `/usr/local` of a node
-//! that runs.
+//! System extensions: files laid over the root file system of a built image, or over `/usr/local` of a running node.
 //!
-//! Owns: what an extension says of itself (`manifest.rs`, and the versions it is for, `range.rs`), what it may
-//! hold (`rules.rs`), the services it brings (`service.rs`), how an OCI archive becomes its files (`archive/`,
-//! feature `archive`), and where a node finds what its layers say (`layers.rs`). The form is the
-//! reference's: an image with `manifest.yaml` and `rootfs/`.
+//! Owns: the manifest of an extension (`manifest.rs`) and its version ranges (`range.rs`); the allowed content
+//! (`rules.rs`); its services (`service.rs`); unpacking an OCI archive (`archive/`, feature `archive`); the layers of a
+//! node (`layers.rs`). The form is the reference's: an image with `manifest.yaml` and `rootfs/`.
 //! Never does: mount, fetch or run anything; write outside of the scratch directory it is given.
-//! Talks to: the files it is given, for who builds images (checks, packs), who unpacks extensions on a node, and
-//! who lists what a node has.
+//! Talks to: the files it is given. Its callers build images, unpack extensions on a node, and list the layers of a
+//! node.
 //! On a laptop: `cargo test -p corten-extension --features archive`.
 
 #[cfg(feature = "archive")]
@@ -20,15 +18,15 @@ pub mod service;
 
 pub use manifest::Manifest;
 
-/// What is wrong with an extension, and what to do about it.
+/// A problem of an extension, with a remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {what}; {remedy}")]
 pub struct Problem {
-    /// The field or path.
+    /// Field or path with the problem.
     pub place: String,
-    /// What is wrong there.
+    /// Description of the problem.
     pub what: String,
-    /// What its author, or who uses it, can do.
+    /// Remedy for the author or the user of the extension.
     pub remedy: String,
 }
 
@@ -46,7 +44,7 @@ impl Problem {
     }
 }
 
-/// What is wrong with a YAML text, and where. What stands around the place is not quoted: it may be a secret.
+/// Position and reason of a YAML error. The surrounding text is not quoted: it may hold a secret.
 fn told(error: &serde_saphyr::Error) -> String {
     error.without_snippet().to_string()
 }

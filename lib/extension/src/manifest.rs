@@ -1,4 +1,4 @@
-//! `manifest.yaml`: what an extension says of itself.
+//! `manifest.yaml`, the manifest of an extension.
 
 use semver::Version;
 use serde::{Deserialize, Serialize};
@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use crate::Problem;
 use crate::range::Range;
 
-/// The release line a node of this tree speaks the API of, which compatibility is told by
-/// (`corten_api::COMPATIBLE_WITH`; a test of machined's compares them).
+/// Release line of the API that the node speaks; compatibility is checked against it (`corten_api::COMPATIBLE_WITH`; a
+/// test of machined compares them).
 #[must_use]
 pub fn release() -> Version {
     Version::new(1, 14, 0)
@@ -15,50 +15,50 @@ pub fn release() -> Version {
 
 /// The only version of the format.
 const FORMAT: &str = "v1alpha1";
-/// The largest file, in bytes; real ones have a few hundred.
+/// Limit of the file in bytes; real ones have a few hundred.
 const LARGEST: usize = 64 * 1024;
-/// Of a name, which becomes part of file names.
+/// Longest name, which becomes part of file names.
 const LONGEST_NAME: usize = 64;
-/// Of any other text.
+/// Longest other text.
 const LONGEST_TEXT: usize = 8 * 1024;
 
 /// The whole file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// Of the format: `v1alpha1`.
+    /// Version of the format: `v1alpha1`.
     pub version: String,
-    /// The extension itself.
+    /// Metadata of the extension.
     pub metadata: Metadata,
 }
 
-/// What lists of extensions show.
+/// The part that lists of extensions show.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Metadata {
-    /// Letters, digits, `.`, `_`, `+` and `-`.
+    /// Name: letters, digits, `.`, `_`, `+` and `-`.
     pub name: String,
     /// The extension's own version, in any form.
     pub version: String,
-    /// Who made it.
+    /// Author.
     #[serde(default)]
     pub author: String,
-    /// What it is for.
+    /// Purpose.
     #[serde(default)]
     pub description: String,
-    /// Which nodes it fits.
+    /// Compatible nodes.
     #[serde(default)]
     pub compatibility: Compatibility,
-    /// Anything else its author wants to be seen.
+    /// Further information from the author.
     #[serde(default)]
     pub extra_info: String,
 }
 
-/// Which nodes an extension fits.
+/// Compatible nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Compatibility {
-    /// The release line whose API the node speaks.
+    /// Release line of the API that the node must speak.
     #[serde(default)]
     pub talos: Constraint,
 }
@@ -67,16 +67,16 @@ pub struct Compatibility {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Constraint {
-    /// Such as `>= v1.10.0`; empty: any.
+    /// Range such as `>= v1.10.0`; empty: any version.
     #[serde(default)]
     pub version: String,
 }
 
 impl Manifest {
-    /// Reads and checks the file.
+    /// Parses and checks the file.
     ///
     /// # Errors
-    /// What is wrong, with its field.
+    /// The problem, with its field.
     pub fn parse(bytes: &[u8]) -> Result<Manifest, Problem> {
         let malformed = |what: String| {
             let remedy = "correct it: docs/building.md shows one, and no other field is known";
@@ -92,7 +92,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// The file's text.
+    /// Renders the file.
     ///
     /// # Errors
     /// A field that [`Manifest::parse`] would refuse.
@@ -158,11 +158,11 @@ impl Manifest {
             })
     }
 
-    /// Whether the extension is for a node that speaks the API of the release `node`. Pre-release and build
-    /// of `node` do not count.
+    /// Whether the extension is for nodes that speak the API of the release `node`. Pre-release and build metadata of
+    /// `node` are ignored.
     ///
     /// # Errors
-    /// It is for others.
+    /// It is for other releases.
     pub fn check_compatible(&self, node: &Version) -> Result<(), Problem> {
         let wanted = &self.metadata.compatibility.talos.version;
         let core = Version::new(node.major, node.minor, node.patch);

@@ -1,21 +1,21 @@
-//! Ranges of versions, in the language extensions are written in: comparators side by side must all hold,
-//! `||` parts alternatives, and `x` stands for any number (`>= v1.5.0 < 2.0.0 || 1.4.x`).
+//! Version ranges in the language of extensions (`>= v1.5.0 < 2.0.0 || 1.4.x`). All comparators of a part must hold,
+//! `||` separates alternatives, and `x` stands for any number.
 //!
-//! Not cargo's or npm's language: a version without an operator is that version and no other, and there are
-//! no `^` and `~`.
+//! The language differs from cargo's and npm's: a version without an operator matches only itself, and `^` and `~` do
+//! not exist.
 
 use semver::Version;
 
-/// Alternatives, each a list of comparators.
+/// Alternatives, each a conjunction of comparators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Range(Vec<Vec<Comparator>>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Comparator {
     operator: Operator,
-    /// The first version that is meant.
+    /// The lowest version of the span.
     low: Version,
-    /// The first above it that is not; `None`: `low` is the only one.
+    /// Exclusive upper bound of the span; `None`: only `low` itself.
     high: Option<Version>,
 }
 
@@ -29,7 +29,7 @@ enum Operator {
     GreaterOrEqual,
 }
 
-/// The longer ones first.
+/// Longer operators come first, because the first prefix match wins.
 const OPERATORS: [(&str, Operator); 8] = [
     (">=", Operator::GreaterOrEqual),
     ("<=", Operator::LessOrEqual),
@@ -42,10 +42,10 @@ const OPERATORS: [(&str, Operator); 8] = [
 ];
 
 impl Range {
-    /// Empty: every version.
+    /// Parses a range; an empty text matches every version.
     ///
     /// # Errors
-    /// What cannot be understood.
+    /// The part that cannot be parsed.
     pub(crate) fn parse(text: &str) -> Result<Range, String> {
         if text.trim().is_empty() {
             return Ok(Range(vec![Vec::new()]));
@@ -90,7 +90,7 @@ fn alternative(text: &str) -> Result<Vec<Comparator>, String> {
     Ok(found)
 }
 
-/// The versions that a text means.
+/// The span of versions that a text denotes.
 fn span(text: &str) -> Result<(Version, Option<Version>), String> {
     let wrong = || format!("{text:?} is no version");
     let bare = text.strip_prefix('v').unwrap_or(text);

@@ -1,8 +1,9 @@
-//! What an extension may hold: the places the reference allows, and what would weaken a node nowhere.
+//! The allowed content of an extension: the places that the reference allows, without anything that would weaken a
+//! node.
 
 use crate::Problem;
 
-/// Directories an extension may put files into, without their leading `/`.
+/// Directories where an extension may put files, without their leading `/`.
 pub const DIRECTORIES: [&str; 8] = [
     "etc/cri/conf.d",
     "etc/vulkan",
@@ -14,7 +15,7 @@ pub const DIRECTORIES: [&str; 8] = [
     "usr/share/glvnd",
 ];
 
-/// Single files, likewise.
+/// Single files that an extension may have, without their leading `/`.
 pub const FILES: [&str; 9] = [
     "etc/ld.so.cache",
     "etc/ld.so.conf",
@@ -27,8 +28,8 @@ pub const FILES: [&str; 9] = [
     "usr/bin/nvme",
 ];
 
-/// Dynamic loaders, which the reference allows because it has none. This image has one, of the same C library
-/// as its programs; another over it would keep them from starting.
+/// Dynamic loaders. The reference allows them because it has none. This image has one that matches its C library;
+/// replacing it would keep all programs from starting.
 const LOADERS: [&str; 5] = [
     "lib64",
     "lib64/ld-linux-x86-64.so.2",
@@ -37,19 +38,19 @@ const LOADERS: [&str; 5] = [
     "usr/lib/ld-linux-aarch64.so.1",
 ];
 
-/// How the names of compressed modules end (kmod); the image's libkmod unpacks none.
+/// Suffixes of compressed modules (kmod); the image's libkmod cannot unpack them.
 const COMPRESSED: [&str; 3] = [".ko.gz", ".ko.xz", ".ko.zst"];
 
-/// The only place that is read anew when an extension comes to a node that runs: modules, firmware, rules and
-/// containerd's parts were read at the start.
+/// The only directory that takes effect on a running node. Modules, firmware, udev rules and containerd's config parts
+/// are read at start only.
 const LATE: &str = "usr/local";
 
-/// The longest path.
+/// Longest path in bytes.
 const LONGEST: usize = 4096;
 const SET_ID: u32 = 0o6000;
 const EVERYBODY_WRITES: u32 = 0o002;
 
-/// What a path of an extension is.
+/// The type of a path of an extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind<'a> {
     /// A directory.
@@ -60,10 +61,10 @@ pub enum Kind<'a> {
     Link(&'a str),
 }
 
-/// Checks one path of the root file system, without its leading `/`, with its permission bits.
+/// Checks one path of the root file system (without its leading `/`) with its permission bits.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The problem of the path.
 pub fn check(path: &str, kind: Kind<'_>, mode: u32) -> Result<(), Problem> {
     let problem = |what: &str, remedy: &str| Problem::new(format!("/{path}"), what, remedy);
     let named = |part: &str| !matches!(part, "" | "." | "..");
@@ -124,10 +125,10 @@ pub fn check(path: &str, kind: Kind<'_>, mode: u32) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Checks that a path which passed [`check`] may also come while the node runs.
+/// Checks that a path that passed [`check`] may also be added while the node runs.
 ///
 /// # Errors
-/// It was needed before.
+/// The path takes effect only at boot.
 pub fn check_late(path: &str) -> Result<(), Problem> {
     if is_within(path, LATE) || is_within(LATE, path) {
         return Ok(());
@@ -145,7 +146,7 @@ fn is_within(path: &str, place: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Whether a link's target climbs above the root, or is not a target.
+/// Whether a link's target leads above the root, or is invalid.
 fn leaves_the_root(path: &str, target: &str) -> bool {
     if target.is_empty() || target.len() > LONGEST || target.contains(char::is_control) {
         return true;

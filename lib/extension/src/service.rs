@@ -1,22 +1,22 @@
-//! `/usr/local/etc/containers/<name>.yaml`: a service an extension brings, which runs in a container whose
-//! root is `/usr/local/lib/containers/<name>`.
+//! `/usr/local/etc/containers/<name>.yaml`: a service of an extension. It runs in a container with the root
+//! `/usr/local/lib/containers/<name>`.
 
 use serde::Deserialize;
 
 use crate::Problem;
 
-/// Where the files are.
+/// Directory of the service files.
 pub const DIRECTORY: &str = "/usr/local/etc/containers";
-/// Where the containers' roots are.
+/// Directory of the containers' roots.
 pub const ROOTS: &str = "/usr/local/lib/containers";
 
-/// The largest file, in bytes; real ones have a few hundred.
+/// Limit of the file in bytes; real ones have a few hundred.
 pub const LARGEST: usize = 64 * 1024;
-/// Of a name: `ext-` and it are the name of a log, which has at most 64 letters.
+/// Longest name: `ext-` and the name form the name of a log, which has at most 64 letters.
 const LONGEST_NAME: usize = 60;
-/// Of a service's name in the API.
+/// Longest name of a service in the API.
 const LONGEST_ID: usize = 64;
-/// What mount_namespaces(7) knows.
+/// Propagation types of mount_namespaces(7).
 const PROPAGATIONS: [&str; 8] = [
     "private",
     "rprivate",
@@ -32,39 +32,39 @@ const PROPAGATIONS: [&str; 8] = [
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Service {
-    /// Lower-case letters and digits, single `-` and `_` between them.
+    /// Name: lower-case letters and digits, with single `-` and `_` between them.
     pub name: String,
-    /// What runs.
+    /// Container of the service.
     pub container: Container,
-    /// What must be there before.
+    /// Conditions for its start.
     #[serde(default)]
     pub depends: Vec<Dependency>,
-    /// What becomes of it when it has ended.
+    /// Restart policy.
     pub restart: Restart,
-    /// Its output is shown on the console, too.
+    /// Whether its output also goes to the console.
     #[serde(default)]
     pub log_to_console: bool,
 }
 
-/// What runs.
+/// The container of a service.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Container {
-    /// The program, by its path in the root or as a name in its `PATH`.
+    /// Program: a path in the root, or a name in its `PATH`.
     pub entrypoint: String,
-    /// `NAME=value`.
+    /// Environment variables, as `NAME=value`.
     #[serde(default)]
     pub environment: Vec<String>,
-    /// A file of the node with more of them, a line each; empty: none.
+    /// Path of a file of the node with further variables, one per line; empty: none.
     #[serde(default)]
     pub environment_file: String,
-    /// Of the program.
+    /// Arguments of the program.
     #[serde(default)]
     pub args: Vec<String>,
-    /// What of the node it sees, and more.
+    /// Mounts, for example of paths of the node.
     #[serde(default)]
     pub mounts: Vec<Mount>,
-    /// What it may do.
+    /// Restrictions.
     #[serde(default)]
     pub security: Security,
 }
@@ -73,80 +73,80 @@ pub struct Container {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mount {
-    /// Where in the container.
+    /// Path in the container.
     pub destination: String,
-    /// What is mounted: a path of the node for binds, else what the type wants.
+    /// Source: a path of the node for binds, else a value that depends on the type.
     #[serde(default)]
     pub source: String,
-    /// The file system; `bind` for a part of the node.
+    /// File system type; `bind` for a path of the node.
     #[serde(default, rename = "type")]
     pub kind: String,
-    /// As mount(8) takes them.
+    /// Options, as for mount(8).
     #[serde(default)]
     pub options: Vec<String>,
 }
 
-/// What a container may do.
+/// Restrictions of a container.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Security {
-    /// Paths hidden from it, in place of the usual ones.
+    /// Paths hidden from it, instead of the usual ones.
     pub masked_paths: Option<Vec<String>>,
-    /// Paths it cannot write to, in place of the usual ones.
+    /// Read-only paths, instead of the usual ones.
     pub readonly_paths: Option<Vec<String>>,
-    /// It may write to its root.
+    /// Whether its root is writable.
     #[serde(default)]
     pub writeable_rootfs: bool,
-    /// It may write to `/sys`.
+    /// Whether `/sys` is writable.
     #[serde(default)]
     pub writeable_sysfs: bool,
-    /// How its mounts and the node's see each other; empty: as the kernel's `rslave`.
+    /// Propagation between its mounts and the node's; empty: the kernel's `rslave`.
     #[serde(default)]
     pub rootfs_propagation: String,
 }
 
-/// What becomes of a service that has ended.
+/// Restart policy of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Restart {
-    /// It starts again.
+    /// Restarts always.
     Always,
-    /// It starts again unless it has succeeded.
+    /// Restarts until it succeeds.
     UntilSuccess,
-    /// It does not.
+    /// Never restarts.
     Never,
 }
 
-/// A part of the network.
+/// A condition of the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NetworkPart {
     /// The node has an address.
     Addresses,
-    /// The node reaches others.
+    /// The node can reach other hosts.
     Connectivity,
-    /// The node has its name.
+    /// The host name is set.
     Hostname,
     /// `/etc/hosts` and `/etc/resolv.conf` are written.
     EtcFiles,
 }
 
-/// One thing a service waits for.
+/// One condition for a service's start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Dependency {
     /// Another service is up.
     Service(String),
-    /// A path of the node is there.
+    /// A path of the node exists.
     Path(String),
-    /// All these parts of the network.
+    /// All these network conditions hold.
     Network(Vec<NetworkPart>),
-    /// The clock is right.
+    /// The clock is synchronized.
     Time,
-    /// The machine config has an `ExtensionServiceConfig` of its name.
+    /// The machine config has an `ExtensionServiceConfig` with its name.
     Configuration,
 }
 
-/// A dependency as it is written: exactly one of these.
+/// A dependency in the file; exactly one field is set.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Written {
@@ -181,10 +181,10 @@ impl<'de> Deserialize<'de> for Dependency {
 }
 
 impl Service {
-    /// Reads and checks a file.
+    /// Parses and checks a file.
     ///
     /// # Errors
-    /// What is wrong, with its field.
+    /// The problem, with its field.
     pub fn parse(bytes: &[u8]) -> Result<Service, Problem> {
         let malformed =
             |what: String| Problem::new("the file", what, "correct it; no other field is known");
@@ -246,7 +246,7 @@ impl Container {
         for (place, variable) in self.environment.iter().enumerate() {
             let field = format!("container.environment[{place}]");
             check_text(&field, variable)?;
-            // The value may be a secret.
+            // The text is not quoted: it may hold a secret.
             if variable.find('=').is_none_or(|at| at == 0) {
                 return Err(wrong(&field, "it is not NAME=value", "write it so"));
             }
@@ -302,7 +302,7 @@ fn wrong(field: &str, what: &str, remedy: &str) -> Problem {
     Problem::new(field, what, remedy)
 }
 
-/// An absolute path that leads where it seems to.
+/// An absolute path without `.` and `..`.
 fn check_path(field: &str, path: &str) -> Result<(), Problem> {
     check_text(field, path)?;
     if path.starts_with('/') && !path.split('/').any(|part| part == "..") {
@@ -312,7 +312,7 @@ fn check_path(field: &str, path: &str) -> Result<(), Problem> {
     Err(wrong(field, &what, "begin it with /, and leave .. out"))
 }
 
-/// The kernel takes no text with a NUL.
+/// The kernel accepts no text with a NUL.
 fn check_text(field: &str, text: &str) -> Result<(), Problem> {
     if text.contains('\0') {
         return Err(wrong(field, "it has a NUL", "leave it out"));
@@ -320,7 +320,7 @@ fn check_text(field: &str, text: &str) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Words with one separator between them, as containerd takes identifiers.
+/// Words with single separators between them, as in containerd's identifiers.
 fn is_name(name: &str, longest: usize) -> bool {
     let in_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let mut words = name.split(['-', '_']);

@@ -134,7 +134,7 @@ fn problem_of_a_service_is_named_with_its_field() {
         let problem = Service::parse(text.as_bytes()).unwrap_err();
         assert!(problem.place.contains("name"), "{name}: {problem}");
     }
-    // What stands beside a mistake may be a secret.
+    // The text next to an error may be a secret.
     let secret = with("logToConsole", "logToScreen").replace("MODE=quiet", "TOKEN=hunter2");
     let problem = Service::parse(secret.as_bytes()).unwrap_err().to_string();
     assert!(

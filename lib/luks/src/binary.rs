@@ -1,5 +1,5 @@
-//! The binary part of a header (specification, section 2.1), big-endian, 4096 bytes; its checksum covers the
-//! JSON behind it too.
+//! The binary part of a header (specification, section 2.1): big-endian, 4096 bytes. Its checksum also covers the JSON
+//! that follows it.
 
 use ring::digest::{SHA256, digest};
 
@@ -10,27 +10,28 @@ const BINARY: usize = 4096;
 const FIRST_MAGIC: &[u8; 6] = b"LUKS\xba\xbe";
 const SECOND_MAGIC: &[u8; 6] = b"SKUL\xba\xbe";
 const VERSION: u16 = 2;
-/// Sizes of a header, binary part and JSON, that the specification allows; a second copy starts at one.
+/// Header sizes (binary part and JSON) that the specification allows, in bytes. The second copy starts at the size of
+/// the first.
 const SIZES: [usize; 9] = [
     0x4000, 0x8000, 0x1_0000, 0x2_0000, 0x4_0000, 0x8_0000, 0x10_0000, 0x20_0000, 0x40_0000,
 ];
 const SEQUENCE_AT: usize = 16;
 const LABEL_AT: usize = 24;
 const LABEL: usize = 48;
-/// In bytes: a 0 ends it.
+/// Longest label in bytes, without the terminating NUL.
 pub(crate) const LONGEST_LABEL: usize = LABEL - 1;
-/// The number of a volume's first header.
+/// Sequence number of a new volume's first header.
 const FIRST_SEQUENCE: u64 = 1;
 const CHECKSUM_AT: usize = 448;
 const CHECKSUM: usize = 64;
 const CHECKSUM_NAME: &str = "sha256";
 
-/// What the binary part says, and the JSON behind it.
+/// The fields of the binary part, and the JSON that follows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HeaderCopy {
-    /// Bytes of one copy of the header.
+    /// Size of one copy of the header in bytes.
     pub(crate) size: usize,
-    /// Grows with every write.
+    /// Sequence number; grows with every write.
     pub(crate) sequence: u64,
     pub(crate) label: String,
     pub(crate) uuid: String,
@@ -38,7 +39,7 @@ pub(crate) struct HeaderCopy {
     pub(crate) json: String,
 }
 
-/// Where a copy lies.
+/// Position of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     First,
@@ -53,7 +54,7 @@ impl Place {
         }
     }
 
-    /// Where a copy of this size starts, in bytes.
+    /// Offset of a copy of this size, in bytes.
     pub(crate) fn offset(self, size: usize) -> u64 {
         match self {
             Place::First => 0,
@@ -62,29 +63,29 @@ impl Place {
     }
 }
 
-/// What was found of both copies.
+/// The result of reading both copies.
 #[derive(Debug)]
 pub(crate) struct Copies {
     pub(crate) first: Result<HeaderCopy, Broken>,
-    /// The first one of the places it may be at.
+    /// The first copy found at the possible offsets.
     pub(crate) second: Result<HeaderCopy, Broken>,
 }
 
-/// Why there is no copy at a place.
+/// Reason why a place holds no valid copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Broken {
-    /// Something else is there, or nothing.
+    /// The place holds other data or zeros.
     NoMagic,
     Version(u16),
     Damaged(&'static str),
-    /// A second copy that is not whole, of the first write there was: the volume is not made yet.
+    /// An invalid second copy with the first sequence number: the volume was never finished.
     Unfinished,
 }
 
 /// Reads both copies.
 pub(crate) fn read<D: Device>(device: &D) -> Result<Copies, LuksError> {
     let first = read_at(device, 0, Place::First)?;
-    // Where the first one cannot tell.
+    // A valid first copy gives the size; otherwise all sizes are tried.
     let sizes = match &first {
         Ok(copy) => vec![copy.size],
         Err(_) => SIZES.to_vec(),
@@ -114,7 +115,7 @@ fn read_at<D: Device>(
     let sequence = u64::from_be_bytes(field(&bytes, SEQUENCE_AT));
     let broken = |why: Broken| match why {
         Broken::NoMagic => why,
-        // The second copy is the first to be written.
+        // A new volume's second copy is written before its first.
         _ if place == Place::Second && sequence <= FIRST_SEQUENCE => Broken::Unfinished,
         _ => why,
     };
@@ -129,7 +130,7 @@ fn read_at<D: Device>(
     Ok(decode(&bytes).map_err(broken))
 }
 
-/// False when the device ends before.
+/// Returns false when the device is too short.
 fn load<D: Device>(device: &D, bytes: &mut [u8], offset: usize) -> Result<bool, LuksError> {
     match device.load(bytes, offset as u64) {
         Ok(()) => Ok(true),
@@ -138,7 +139,7 @@ fn load<D: Device>(device: &D, bytes: &mut [u8], offset: usize) -> Result<bool, 
     }
 }
 
-/// The length of the copy whose binary part this is.
+/// The size of the copy with this binary part.
 fn size(binary: &[u8], offset: usize, place: Place) -> Result<usize, Broken> {
     if !binary.starts_with(magic(place)) {
         return Err(Broken::NoMagic);
@@ -179,10 +180,10 @@ fn decode(bytes: &[u8]) -> Result<HeaderCopy, Broken> {
     all().ok_or(Broken::Damaged("its text is none"))
 }
 
-/// The bytes of one copy.
+/// Encodes one copy.
 pub(crate) fn encode(copy: &HeaderCopy, place: Place) -> Result<Vec<u8>, LuksError> {
     let mut bytes = vec![0; copy.size];
-    // One byte stays 0: it ends the text.
+    // One byte stays 0 as the terminator.
     if copy.json.len() >= copy.size.saturating_sub(BINARY) {
         return Err(LuksError::Unsupported(
             "no room left in its JSON".to_owned(),
@@ -218,7 +219,7 @@ fn magic(place: Place) -> &'static [u8; 6] {
     }
 }
 
-/// Of a whole copy, with the field itself taken as zero.
+/// The SHA-256 of a whole copy with a zeroed checksum field.
 fn checksum(bytes: &[u8]) -> [u8; 32] {
     let mut blank = bytes.to_vec();
     put(&mut blank, CHECKSUM_AT, &[0; CHECKSUM]);
@@ -228,7 +229,7 @@ fn checksum(bytes: &[u8]) -> [u8; 32] {
     bytes
 }
 
-/// Writes a field; what would lie behind the end is left out.
+/// Writes a field; bytes beyond the end are dropped.
 fn put(bytes: &mut [u8], at: usize, field: &[u8]) {
     for (to, from) in bytes.iter_mut().skip(at).zip(field) {
         *to = *from;
@@ -240,7 +241,7 @@ fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     found.copied().unwrap_or([0; N])
 }
 
-/// A text that 0 ends within its field.
+/// A NUL-terminated text within its field.
 fn text(bytes: &[u8], at: usize, length: usize) -> Option<String> {
     let field = bytes.get(at..at.checked_add(length)?)?;
     let end = field.iter().position(|byte| *byte == 0)?;

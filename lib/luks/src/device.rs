@@ -1,27 +1,27 @@
-//! What a header lies on.
+//! Storage of a header.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
-/// A block device, or a file like one.
+/// A block device, or a file used as one.
 pub trait Device {
-    /// Reads exactly so many bytes at `offset`.
+    /// Fills `bytes` from `offset`.
     ///
     /// # Errors
-    /// `UnexpectedEof` when it ends before.
+    /// `UnexpectedEof` when the device ends before.
     fn load(&self, bytes: &mut [u8], offset: u64) -> io::Result<()>;
 
-    /// Writes all the bytes at `offset`.
+    /// Writes all of `bytes` at `offset`.
     ///
     /// # Errors
-    /// The device's.
+    /// The device's error.
     fn store(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
-    /// Returns when everything that was written would outlive a power cut.
+    /// Flushes: everything written survives a power cut after this returns.
     ///
     /// # Errors
-    /// The device's.
+    /// The device's error.
     fn sync(&self) -> io::Result<()>;
 }
 

@@ -1,4 +1,4 @@
-//! A volume's header: made, read, changed, written.
+//! The header of a volume: creates, reads, changes and writes it.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::keyslot::{self, Cost};
 use crate::metadata::{Config, Metadata, Segment};
 use crate::{CIPHER, DATA_OFFSET, Device, LuksError, SLOTS, VolumeKey, random, unsupported};
 
-/// Bytes of one copy of a header made here.
+/// Size of one copy of a new header in bytes.
 const SIZE: usize = 16 << 10;
 const JSON: usize = 12 << 10;
 
@@ -21,22 +21,22 @@ const JSON: usize = 12 << 10;
 pub struct Luks {
     copy: HeaderCopy,
     metadata: Metadata,
-    /// Where the copy lies that this is; the last one to be written.
+    /// Position of the copy that this header was read from or last written to.
     source: Place,
-    /// Both copies on the device are what this is.
+    /// Whether both copies on the device are valid and equal to this header.
     whole: bool,
-    /// What trying a passphrase may cost, in KiB.
+    /// Upper bound on the memory for trying a passphrase, in KiB.
     memory: u32,
-    /// Where keys lay that must not be found any more, start and length.
+    /// Areas of removed keys that the next write must wipe: start and length.
     stale: Vec<(u64, u64)>,
 }
 
 impl Luks {
-    /// A new volume with a new key of `key_size` bytes (32 or 64), encrypted in sectors of `sector_size`
-    /// bytes. Nothing is written, and no slot has the key yet.
+    /// Creates a volume with a new key of `key_size` bytes (32 or 64), encrypted in sectors of `sector_size` bytes.
+    /// Nothing is written, and no slot holds the key yet.
     ///
     /// # Errors
-    /// Another size, or no random numbers.
+    /// A size is not supported, or the machine gives no random numbers.
     pub fn new(key_size: usize, sector_size: u32) -> Result<(Luks, VolumeKey), LuksError> {
         if !matches!(key_size, 32 | 64) {
             return Err(unsupported(format!(
@@ -65,7 +65,7 @@ impl Luks {
                 more: serde_json::Map::new(),
             },
         };
-        // Says what is wrong with the sector size.
+        // Checks the sector size.
         metadata.segment()?;
         let luks = Luks {
             copy: HeaderCopy {
@@ -85,11 +85,11 @@ impl Luks {
         Ok((luks, key))
     }
 
-    /// Reads the newer whole copy of a header; `None` when the device is no LUKS volume, or was never
-    /// finished to be one.
+    /// Reads the newer valid copy of a header. `None` when the device is not a LUKS volume, or its creation was never
+    /// finished.
     ///
     /// # Errors
-    /// There is a header, and it cannot be used.
+    /// The device has a header that cannot be used.
     pub fn read<D: Device>(device: &D) -> Result<Option<Luks>, LuksError> {
         let copies = binary::read(device)?;
         let whole = match (&copies.first, &copies.second) {
@@ -101,7 +101,7 @@ impl Luks {
             (Ok(copy), _) => (copy, Place::First),
             (Err(_), Ok(copy)) => (copy, Place::Second),
             (Err(NoMagic | Unfinished), Err(NoMagic | Unfinished)) => return Ok(None),
-            // Of a volume that lost its start as well.
+            // The volume has lost its first copy as well.
             (Err(NoMagic | Unfinished), Err(broken)) | (Err(broken), Err(_)) => {
                 return Err(match broken {
                     Version(version) => LuksError::Version(version),
@@ -122,12 +122,13 @@ impl Luks {
         }))
     }
 
-    /// Writes both copies, each on the disk before the next is touched. The one this was read from comes last:
-    /// it may be the only one that is whole. Whenever the power goes, the device has the header of before or
-    /// this one. Keys that were removed are wiped after it.
+    /// Writes both copies and flushes each before the next. Then wipes removed keys.
+    ///
+    /// The copy that this header came from is written last, because it may be the only valid one. So a power cut at any
+    /// time leaves the old header or the new one.
     ///
     /// # Errors
-    /// The device's, or the header is full.
+    /// The device's error, or the JSON does not fit.
     pub fn write<D: Device>(&mut self, device: &D) -> Result<(), LuksError> {
         let mut copy = self.copy.clone();
         copy.sequence = copy.sequence.saturating_add(1);
@@ -140,7 +141,7 @@ impl Luks {
         for (place, bytes) in [one?, two?] {
             device.store(&bytes, place.offset(copy.size))?;
             device.sync()?;
-            // Should the next one fail, this is the one not to be touched.
+            // The copy just written is now the valid one; a retry must write it last.
             self.source = place;
             self.copy = copy.clone();
         }
@@ -152,28 +153,28 @@ impl Luks {
         Ok(device.sync()?)
     }
 
-    /// Whether both copies on the device are whole and the same. If not, `write` mends them.
+    /// Whether both copies on the device are valid and equal. If not, [`Luks::write`] repairs them.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.whole
     }
 
-    /// The volume's own name.
+    /// The volume's UUID.
     #[must_use]
     pub fn uuid(&self) -> &str {
         &self.copy.uuid
     }
 
-    /// The name it was given; empty: none.
+    /// The volume's label; empty: none.
     #[must_use]
     pub fn label(&self) -> &str {
         &self.copy.label
     }
 
-    /// Gives it a name. It counts from the next [`Luks::write`].
+    /// Sets the label, with effect from the next [`Luks::write`].
     ///
     /// # Errors
-    /// It has more than 47 bytes, or a 0 among them (specification, section 2.1).
+    /// It has more than 47 bytes, or contains a NUL (specification, section 2.1).
     pub fn set_label(&mut self, label: &str) -> Result<(), LuksError> {
         if label.len() > binary::LONGEST_LABEL || label.contains('\0') {
             return Err(unsupported(format!("a label of {} bytes", label.len())));
@@ -182,28 +183,28 @@ impl Luks {
         Ok(())
     }
 
-    /// The data.
+    /// The encrypted data.
     ///
     /// # Errors
-    /// None, in a header that was read or made.
+    /// None, for a header that was read or created.
     pub fn segment(&self) -> Result<Segment, LuksError> {
         self.metadata.segment()
     }
 
-    /// The slots that hold a key, in order.
+    /// The slots that hold a key, in ascending order.
     #[must_use]
     pub fn slots(&self) -> Vec<u8> {
         self.metadata.slots()
     }
 
-    /// From now on a passphrase is not tried in a slot that would cost more memory, in KiB. What slots made
-    /// here cost ([`Cost::DEFAULT`]) is always allowed.
+    /// Limits the memory for trying a passphrase, in KiB: slots that cost more are refused. The cost of slots made by
+    /// this crate ([`Cost::DEFAULT`]) is always allowed.
     pub fn limit_memory(&mut self, most: u64) {
         let most = u32::try_from(most).unwrap_or(u32::MAX);
         self.memory = most.clamp(Cost::DEFAULT.memory, keyslot::MOST_MEMORY);
     }
 
-    /// The volume's key, if the slot has it under this passphrase. Takes as long as its cost says.
+    /// The volume's key, if the slot opens with this passphrase. The duration depends on the slot's cost.
     ///
     /// # Errors
     /// The slot cannot be read.
@@ -225,11 +226,11 @@ impl Luks {
         Ok(keyslot::is_right(&key, digest)?.then_some(key))
     }
 
-    /// Puts the volume's key under a passphrase in this slot, instead of what was there. It counts from the
+    /// Stores the volume's key in this slot under a passphrase and replaces the slot's content, with effect from the
     /// next [`Luks::write`].
     ///
     /// # Errors
-    /// No such slot, no room, or the device's.
+    /// The slot does not exist, the area has no room, or the device fails.
     pub fn set_key<D: Device>(
         &mut self,
         device: &D,
@@ -265,10 +266,10 @@ impl Luks {
         Ok(())
     }
 
-    /// Empties a slot. It counts from the next [`Luks::write`], which wipes it too.
+    /// Empties a slot, with effect from the next [`Luks::write`], which also wipes it.
     ///
     /// # Errors
-    /// It is the last one: nothing could open the volume any more.
+    /// It is the last slot; without it the volume could never be opened.
     pub fn remove_key(&mut self, slot: u8) -> Result<(), LuksError> {
         if self.slots() == [slot] {
             let why = "is the last that opens this volume";
@@ -289,7 +290,7 @@ impl Luks {
         let inside = |(offset, size): &(u64, u64)| {
             *offset >= room.start && offset.checked_add(*size).is_some_and(|end| end <= room.end)
         };
-        // What another slot claims, too, is left alone.
+        // An area that another slot also claims must not be wiped.
         let apart = |(offset, size): &(u64, u64)| {
             let overlaps = |(other, length): &(u64, u64)| {
                 *offset < other.saturating_add(*length) && *other < offset.saturating_add(*size)
@@ -304,7 +305,7 @@ impl Luks {
         for digest in self.metadata.digests.values_mut() {
             digest.keyslots.retain(|other| *other != name);
         }
-        // A token is a way to a slot's passphrase.
+        // A token supplies a slot's passphrase, so it must forget a removed slot.
         for token in self.metadata.tokens.values_mut() {
             if let Some(Value::Array(slots)) = token.get_mut("keyslots") {
                 slots.retain(|other| other.as_str() != Some(&name));
@@ -312,7 +313,7 @@ impl Luks {
         }
     }
 
-    /// Where key slots may lie.
+    /// The byte range where key slots may lie.
     fn room(&self) -> std::ops::Range<u64> {
         let start = 2 * self.copy.size as u64;
         let end = start.saturating_add(self.metadata.config.keyslots_size);
@@ -320,7 +321,7 @@ impl Luks {
         start..end.min(data)
     }
 
-    /// The first free place for so many bytes; what is only free since the last write still counts as taken.
+    /// The first free area of `size` bytes. Areas freed since the last write still count as taken.
     fn free(&self, size: u64) -> Option<u64> {
         let room = self.room();
         let mut taken = self.metadata.areas();

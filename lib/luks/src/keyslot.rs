@@ -1,4 +1,4 @@
-//! A key slot: the volume's key under a passphrase.
+//! A key slot: the volume's key, encrypted under a passphrase.
 
 use std::num::NonZeroU32;
 
@@ -15,35 +15,35 @@ use crate::metadata::{Af, Area, Digest, Kdf, Keyslot};
 use crate::split::{self, STRIPES};
 use crate::{CIPHER, Device, LuksError, VolumeKey, random, unsupported};
 
-/// Sectors of a slot's area, whatever those of the data are.
+/// Size of the sectors of a slot's area, independent of the data's sectors.
 const SECTOR: usize = 512;
-/// Areas start at multiples of it.
+/// Alignment of areas.
 const ALIGNMENT: u64 = 4096;
 const SALT: usize = 32;
 const HASH: &str = "sha256";
-/// Bounds of what a header may ask for. The field's tools use up to 1 GiB (here in KiB), and few passes.
+/// Limit of the memory that a header may ask for, in KiB. Common tools use up to 1 GiB, and few passes.
 pub(crate) const MOST_MEMORY: u32 = 1 << 20;
-/// KiB times passes, and iterations: what takes a slow machine about 20 s. The boot waits for it.
+/// Limit of KiB times passes; it and the iterations take a slow machine about 20 s. The boot waits for them.
 const MOST_WORK: u64 = 16 << 20;
 const MOST_ITERATIONS: u32 = 20_000_000;
 const MOST_KEY: usize = 64;
-/// Of the digest. The key is random, so that there is nothing to be slowed down.
+/// Iterations of the digest. The key is random, so a slow hash would add nothing.
 const DIGEST_ITERATIONS: u32 = 1000;
 
-/// What trying a passphrase costs, by Argon2id.
+/// Argon2id parameters for trying a passphrase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cost {
-    /// KiB of memory.
+    /// Memory in KiB.
     pub memory: u32,
-    /// Passes over it.
+    /// Passes over the memory.
     pub time: u32,
-    /// Parts that could be computed side by side.
+    /// Degree of parallelism.
     pub lanes: u32,
 }
 
 impl Cost {
-    /// The second choice of RFC 9106, section 4, for machines with little memory, and one pass more because
-    /// the field's tools ask for 4.
+    /// The second recommended option of RFC 9106, section 4, for machines with little memory. It has one pass more,
+    /// because common tools require 4.
     pub const DEFAULT: Cost = Cost {
         memory: 64 << 10,
         time: 4,
@@ -51,12 +51,12 @@ impl Cost {
     };
 }
 
-/// Bytes a slot for a key of this length occupies.
+/// Size of the area of a slot for a key of this length, in bytes.
 pub(crate) fn area_size(key: usize) -> u64 {
     ((key * STRIPES) as u64).next_multiple_of(ALIGNMENT)
 }
 
-/// Puts the key under the passphrase and writes it to `offset`.
+/// Encrypts the key under the passphrase and writes it at `offset`.
 pub(crate) fn write<D: Device>(
     device: &D,
     offset: u64,
@@ -98,8 +98,8 @@ pub(crate) fn write<D: Device>(
     Ok(keyslot)
 }
 
-/// Reads what the slot holds, if this is its passphrase, else anything. `allowed` is where slots may lie,
-/// `memory` how much it may cost, in KiB.
+/// Decrypts the slot's content. With a wrong passphrase the result is a wrong key. `allowed` is the range where slots
+/// may lie; `memory` bounds the cost in KiB.
 pub(crate) fn read<D: Device>(
     device: &D,
     keyslot: &Keyslot,
@@ -117,7 +117,7 @@ pub(crate) fn read<D: Device>(
     if !(1..=MOST_KEY).contains(&keyslot.key_size) {
         return Err(unsupported(format!("a key of {} bytes", keyslot.key_size)));
     }
-    // Whole sectors are encrypted.
+    // Only whole sectors are encrypted.
     let length = (keyslot.key_size * STRIPES).next_multiple_of(SECTOR);
     let end = area.offset.checked_add(length as u64);
     if area.offset < allowed.start || end.is_none_or(|end| end > allowed.end) {
@@ -137,7 +137,7 @@ pub(crate) fn read<D: Device>(
     Ok(VolumeKey(split::merge(&stripes, keyslot.key_size, hash)))
 }
 
-/// What tells the right key from others, for these slots.
+/// The digest that identifies the right key, for these slots.
 pub(crate) fn digest(key: &VolumeKey) -> Result<Digest, LuksError> {
     let mut salt = [0; SALT];
     random(&mut salt)?;
@@ -158,7 +158,7 @@ pub(crate) fn digest(key: &VolumeKey) -> Result<Digest, LuksError> {
     })
 }
 
-/// Whether it is the key the digest was made of.
+/// Whether the digest belongs to this key.
 pub(crate) fn is_right(key: &VolumeKey, digest: &Digest) -> Result<bool, LuksError> {
     if digest.kind != "pbkdf2" {
         return Err(unsupported(format!("a digest {:?}", digest.kind)));
@@ -170,7 +170,7 @@ pub(crate) fn is_right(key: &VolumeKey, digest: &Digest) -> Result<bool, LuksErr
     Ok(pbkdf2::verify(algorithm, iterations, &salt, &key.0, &expected).is_ok())
 }
 
-/// A key of `length` bytes from a passphrase.
+/// Derives a key of `length` bytes from a passphrase.
 fn derive(kdf: &Kdf, passphrase: &[u8], length: usize) -> Result<Zeroizing<Vec<u8>>, LuksError> {
     if !(1..=MOST_KEY).contains(&length) {
         return Err(unsupported(format!("a derived key of {length} bytes")));

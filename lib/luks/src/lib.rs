@@ -1,12 +1,12 @@
 //! LUKS2, the on-disk format of encrypted volumes ("LUKS2 On-Disk Format Specification", version 1.1.1).
 //!
-//! Owns: the format. A volume starts with two copies of a header (a binary part with a sequence number and a
-//! checksum, then JSON), followed by the key slots; each slot holds the volume's key, split and encrypted
-//! under a passphrase. The newer whole header counts, so that a power cut in any write costs nothing.
-//! Never does: encrypt data (the kernel does, with the key found here), or know a volume or where a
-//! passphrase comes from.
-//! Talks to: the [`Device`] it is given, a file as a rule.
-//! On a laptop: `cargo test -p corten-luks`; what it writes is what `cryptsetup` reads, and the reverse.
+//! Owns: the format. A volume starts with two copies of a header (a binary part with a sequence number and a checksum,
+//! then JSON). Key slots follow; each holds the volume's key, split and encrypted under a passphrase. The newer valid
+//! header counts, so a power cut during a write loses nothing.
+//! Never does: encrypt data (the kernel does, with the key from a slot), or know a volume or the source of a
+//! passphrase.
+//! Talks to: the [`Device`] it is given, usually a file.
+//! On a laptop: `cargo test -p corten-luks`; `cryptsetup` reads its volumes, and it reads those of `cryptsetup`.
 
 mod binary;
 mod device;
@@ -28,19 +28,19 @@ pub use header::Luks;
 pub use keyslot::Cost;
 pub use metadata::Segment;
 
-/// Key slots are numbered from 0 to one below it.
+/// Number of key slots; they are numbered from 0.
 pub const SLOTS: u8 = 32;
-/// What lies before the data of a volume made here, in bytes: both headers and the key slots.
+/// Offset of the data of a new volume in bytes; both headers and the key slots lie before it.
 pub const DATA_OFFSET: u64 = 16 << 20;
-/// How volumes made here, and all key slots, are encrypted; the kernel's name.
+/// Cipher of new volumes and of all key slots; the kernel's name.
 pub const CIPHER: &str = "aes-xts-plain64";
 
-/// The key a volume is encrypted with. `Debug` does not show it, and its memory is wiped.
+/// The key that encrypts a volume. `Debug` does not show it, and its memory is wiped on drop.
 #[derive(Clone, PartialEq, Eq)]
 pub struct VolumeKey(Zeroizing<Vec<u8>>);
 
 impl VolumeKey {
-    /// Its bytes, for the kernel.
+    /// The key's bytes, for the kernel.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.0
@@ -53,29 +53,29 @@ impl fmt::Debug for VolumeKey {
     }
 }
 
-/// Why a volume cannot be made, opened or changed.
+/// An error of creating, opening or changing a volume.
 #[derive(Debug, thiserror::Error)]
 pub enum LuksError {
-    /// The device's.
+    /// The device failed.
     #[error("the LUKS header cannot be read or written: {0}")]
     Device(#[from] io::Error),
-    /// An older format.
+    /// The volume has an older format.
     #[error("it is LUKS version {0}; only version 2 can be opened")]
     Version(u16),
-    /// Neither copy of the header can be used.
+    /// Both copies of the header are damaged.
     #[error(
         "both copies of its LUKS header are damaged ({0}); restore them from a backup, or wipe it"
     )]
     Damaged(String),
-    /// The header asks for something that is not implemented, or out of all bounds.
+    /// The header uses a feature that is not implemented, or a value beyond its limits.
     #[error("its LUKS header has {0}, which is not supported")]
     Unsupported(String),
-    /// No such slot, or no room for it.
+    /// The slot does not exist, or has no room.
     #[error("key slot {slot} {why}")]
     Slot {
         /// The slot.
         slot: u8,
-        /// What is wrong with it.
+        /// Reason of the refusal.
         why: &'static str,
     },
     /// The kernel gives no random numbers, or the machine no memory.

@@ -1,4 +1,4 @@
-//! The JSON part of a header (specification, section 3). What is not known of it is kept as it is.
+//! The JSON part of a header (specification, section 3). Unknown parts are preserved.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use serde_json::{Map, Value};
 
 use crate::{LuksError, SLOTS, unsupported};
 
-/// The whole.
+/// The whole document.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Metadata {
-    /// By slot; those of other kinds than ours only occupy room.
+    /// Key slots by number. Slots of unknown kinds only occupy space.
     pub(crate) keyslots: BTreeMap<String, Value>,
     pub(crate) tokens: BTreeMap<String, Value>,
     pub(crate) segments: BTreeMap<String, Value>,
@@ -23,7 +23,7 @@ pub(crate) struct Metadata {
 pub(crate) struct Keyslot {
     #[serde(rename = "type")]
     pub(crate) kind: String,
-    /// Bytes of the key in it.
+    /// Length of the key in bytes.
     pub(crate) key_size: usize,
     pub(crate) af: Af,
     pub(crate) area: Area,
@@ -32,7 +32,7 @@ pub(crate) struct Keyslot {
     pub(crate) more: Map<String, Value>,
 }
 
-/// How the key is spread (section 3.2.1).
+/// The anti-forensic split of the key (section 3.2.1).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Af {
     #[serde(rename = "type")]
@@ -41,7 +41,7 @@ pub(crate) struct Af {
     pub(crate) hash: String,
 }
 
-/// Where the slot lies and how it is encrypted (section 3.2.2).
+/// Position and encryption of the slot (section 3.2.2).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Area {
     #[serde(rename = "type")]
@@ -54,7 +54,7 @@ pub(crate) struct Area {
     pub(crate) key_size: usize,
 }
 
-/// What makes a key of a passphrase (section 3.2.3).
+/// Derivation of a key from a passphrase (section 3.2.3).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub(crate) enum Kdf {
@@ -78,7 +78,7 @@ pub(crate) enum Kdf {
 }
 
 impl Kdf {
-    /// What it costs, in KiB, when it is made to cost much.
+    /// Memory cost in KiB of a memory-hard derivation.
     pub(crate) fn memory(&self) -> Option<u32> {
         match self {
             Kdf::Pbkdf2 { .. } => None,
@@ -87,7 +87,7 @@ impl Kdf {
     }
 }
 
-/// How a key is known to be the right one (section 3.5).
+/// The digest that identifies the right key (section 3.5).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Digest {
     #[serde(rename = "type")]
@@ -102,7 +102,7 @@ pub(crate) struct Digest {
     pub(crate) more: Map<String, Value>,
 }
 
-/// Sizes (section 3.1).
+/// Sizes of the header's areas (section 3.1).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Config {
     #[serde(with = "decimal")]
@@ -116,15 +116,15 @@ pub(crate) struct Config {
 /// The encrypted data (section 3.3).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Segment {
-    /// Where it starts, in bytes.
+    /// Offset in bytes.
     pub offset: u64,
-    /// Its length in bytes; `None`: to the device's end.
+    /// Length in bytes; `None`: to the end of the device.
     pub size: Option<u64>,
-    /// What the first sector's number is taken for.
+    /// Initial sector number for the IV.
     pub iv_tweak: u64,
     /// The kernel's name of the cipher.
     pub encryption: String,
-    /// Bytes encrypted together.
+    /// Bytes per encryption sector.
     pub sector_size: u32,
 }
 
@@ -143,7 +143,7 @@ struct RawSegment {
 }
 
 impl Metadata {
-    /// Reads the text of a header.
+    /// Parses the JSON of a header.
     pub(crate) fn parse(json: &str) -> Result<Metadata, LuksError> {
         let metadata: Metadata = serde_json::from_str(json)
             .map_err(|error| unsupported(format!("JSON that is not of its form: {error}")))?;
@@ -157,7 +157,7 @@ impl Metadata {
         }
     }
 
-    /// The data: one part, encrypted by the kernel's device mapper.
+    /// The encrypted data: a single segment that the kernel's device mapper decrypts.
     pub(crate) fn segment(&self) -> Result<Segment, LuksError> {
         let mut all = self.segments.values();
         let (Some(one), None) = (all.next(), all.next()) else {
@@ -168,7 +168,7 @@ impl Metadata {
         if raw.kind != "crypt" || raw.integrity.is_some() {
             return Err(unsupported("a segment that is more than encrypted"));
         }
-        // It becomes a word of the kernel's table.
+        // The text becomes one word of the kernel's table.
         let in_word = |c: char| c.is_ascii_alphanumeric() || "-:(),._".contains(c);
         if raw.encryption.is_empty() || !raw.encryption.chars().all(in_word) {
             return Err(unsupported("a cipher whose name is none"));
@@ -195,7 +195,7 @@ impl Metadata {
         })
     }
 
-    /// What the key of the data is known by. There may be digests of other keys, which belong to no segment.
+    /// The digests of the data's key. Digests of other keys belong to no segment.
     pub(crate) fn digests_of_data(&self) -> impl Iterator<Item = &Digest> {
         let data = self.segments.keys().next();
         let is_of_data =
@@ -203,7 +203,7 @@ impl Metadata {
         self.digests.values().filter(is_of_data)
     }
 
-    /// The slots that hold the key of the data, in order.
+    /// The slots that hold the data's key, in ascending order.
     pub(crate) fn slots(&self) -> Vec<u8> {
         let mut slots: Vec<u8> = (self.digests_of_data())
             .flat_map(|digest| &digest.keyslots)
@@ -225,7 +225,7 @@ impl Metadata {
         Ok(Some(keyslot))
     }
 
-    /// Start and length of everything the key slots occupy.
+    /// Start and length of the areas of all key slots.
     pub(crate) fn areas(&self) -> Vec<(u64, u64)> {
         let number = |area: &Value, name| area.get(name)?.as_str()?.parse().ok();
         (self.keyslots.values())
@@ -235,7 +235,7 @@ impl Metadata {
     }
 }
 
-/// JSON numbers lose bits above 53, so that large ones are texts.
+/// JSON numbers lose precision above 53 bits, so large ones are strings.
 mod decimal {
     use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
 

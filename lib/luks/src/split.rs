@@ -1,15 +1,15 @@
-//! The anti-forensic splitter (LUKS1 specification, section 2.4): a key spread over so many stripes that
-//! wiping any one of them destroys it.
+//! The anti-forensic splitter (LUKS1 specification, section 2.4): it spreads a key over stripes, so that wiping any
+//! stripe destroys the key.
 
 use ring::digest::{self, Algorithm, digest};
 use zeroize::Zeroizing;
 
 use crate::{LuksError, random, unsupported};
 
-/// The only number LUKS uses.
+/// Number of stripes; LUKS uses no other one.
 pub(crate) const STRIPES: usize = 4000;
 
-/// A hash by the name headers have for it.
+/// The hash with this name in a header.
 pub(crate) fn hash(name: &str) -> Result<&'static Algorithm, LuksError> {
     match name {
         "sha1" => Ok(&digest::SHA1_FOR_LEGACY_USE_ONLY),
@@ -20,7 +20,7 @@ pub(crate) fn hash(name: &str) -> Result<&'static Algorithm, LuksError> {
     }
 }
 
-/// Spreads a key; the result is [`STRIPES`] times as long.
+/// Splits a key; the result is [`STRIPES`] times as long.
 pub(crate) fn split(key: &[u8], hash: &'static Algorithm) -> Result<Zeroizing<Vec<u8>>, LuksError> {
     let mut stripes = Zeroizing::new(vec![0; key.len() * STRIPES]);
     let whole = key.len() * (STRIPES - 1);
@@ -33,7 +33,7 @@ pub(crate) fn split(key: &[u8], hash: &'static Algorithm) -> Result<Zeroizing<Ve
     Ok(stripes)
 }
 
-/// Brings a key of `length` bytes back from its stripes.
+/// Recovers a key of `length` bytes from its stripes.
 pub(crate) fn merge(stripes: &[u8], length: usize, hash: &'static Algorithm) -> Zeroizing<Vec<u8>> {
     let (front, last) = stripes.split_at(stripes.len().saturating_sub(length));
     let mut key = mix(front, length, hash);
@@ -43,7 +43,7 @@ pub(crate) fn merge(stripes: &[u8], length: usize, hash: &'static Algorithm) -> 
     key
 }
 
-/// All stripes but the last, mixed into the length of one.
+/// Mixes all stripes except the last into the length of one.
 fn mix(stripes: &[u8], length: usize, hash: &'static Algorithm) -> Zeroizing<Vec<u8>> {
     let mut mixed = Zeroizing::new(vec![0; length]);
     for stripe in stripes.chunks_exact(length.max(1)) {
@@ -55,7 +55,7 @@ fn mix(stripes: &[u8], length: usize, hash: &'static Algorithm) -> Zeroizing<Vec
     mixed
 }
 
-/// Replaces each part as long as a hash by the hash of its number and itself; the last one may be shorter.
+/// Replaces each hash-sized part by the hash of its index and content; the last part may be shorter.
 fn diffuse(bytes: &mut [u8], hash: &'static Algorithm) {
     for (number, part) in (0_u32..).zip(bytes.chunks_mut(hash.output_len())) {
         let mut input = Zeroizing::new(number.to_be_bytes().to_vec());

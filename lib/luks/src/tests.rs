@@ -1,4 +1,4 @@
-//! Tests of the whole crate; what belongs to one file is tested there.
+//! Tests of the whole crate; tests of one file are in that file.
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;
@@ -6,19 +6,19 @@ use std::io;
 
 use crate::{Cost, DATA_OFFSET, Device, Luks, LuksError, VolumeKey, binary};
 
-/// As cheap as it gets.
+/// The cheapest accepted cost.
 const CHEAP: Cost = Cost {
     memory: 32,
     time: 1,
     lanes: 1,
 };
 
-/// A device in memory that remembers every write.
+/// A device in memory that records every write.
 #[derive(Default)]
 struct Recorder {
     bytes: RefCell<Vec<u8>>,
     writes: RefCell<Vec<(usize, Vec<u8>)>>,
-    /// What is written here fails after some bytes.
+    /// Offset at which writes fail after some bytes.
     fails_at: Cell<Option<usize>>,
 }
 
@@ -34,7 +34,7 @@ impl Recorder {
         Recorder::of(vec![0; usize::try_from(DATA_OFFSET).unwrap()])
     }
 
-    /// As long as both headers and a few slots are.
+    /// A device with room for both headers and a few slots.
     fn short() -> Recorder {
         Recorder::of(vec![0; 1 << 20])
     }
@@ -68,7 +68,7 @@ impl Device for Recorder {
     }
 }
 
-/// What the device is after each write that was cut off somewhere.
+/// Calls `check` with the device after each write was cut off at several points.
 fn torn(before: &[u8], writes: &[(usize, Vec<u8>)], mut check: impl FnMut(Recorder)) {
     let mut bytes = before.to_vec();
     for (offset, written) in writes {
@@ -81,8 +81,8 @@ fn torn(before: &[u8], writes: &[(usize, Vec<u8>)], mut check: impl FnMut(Record
     }
 }
 
-/// Writes the header of a device that has not two whole copies, as the next boot does. A power cut in any of
-/// these writes, too, costs no key.
+/// Repairs a header without two valid copies, as the next boot does. A power cut during the repair must not lose a key
+/// either.
 fn mend(device: &Recorder, slot: u8, passphrase: &str, key: &VolumeKey) -> bool {
     let mut luks = read(device);
     if luks.is_whole() {
@@ -142,7 +142,7 @@ fn a_replaced_or_removed_key_is_wiped() {
     let mut luks = read(&device);
     luks.set_key(&device, 0, &key, b"three", CHEAP).unwrap();
     luks.remove_key(1).unwrap();
-    // Not before the header that knows it.
+    // The area is not wiped before the new header is written.
     assert_eq!(opens(&device, 0, "one").as_ref(), Some(&key));
     luks.write(&device).unwrap();
     assert_eq!(opens(&device, 0, "three").as_ref(), Some(&key));
@@ -171,7 +171,7 @@ fn key_slots_are_allocated_until_the_header_is_full() {
     luks.write(&device).unwrap();
     assert_eq!(read(&device).slots(), (0..32).collect::<Vec<u8>>());
     assert_eq!(opens(&device, 31, "x"), Some(key.clone()));
-    // What a slot leaves is used after the write, not before.
+    // The area of a replaced slot is free only after the write.
     let full =
         |luks: &mut Luks| (0..200).find_map(|_| luks.set_key(&device, 5, &key, b"y", CHEAP).err());
     let why = full(&mut luks).unwrap().to_string();
@@ -182,7 +182,7 @@ fn key_slots_are_allocated_until_the_header_is_full() {
     assert_eq!(opens(&device, 5, "z"), Some(key));
 }
 
-/// A power cut while a volume is made leaves no volume, or the whole one.
+/// A power cut during creation leaves no volume or a complete one.
 #[test]
 fn torn_first_write_leaves_no_volume_or_a_whole_one() {
     let device = Recorder::short();
@@ -202,7 +202,7 @@ fn torn_first_write_leaves_no_volume_or_a_whole_one() {
     assert!(made > mended && mended > 4, "{made} {mended}");
 }
 
-/// A power cut while a key is replaced leaves the old or the new one.
+/// A power cut during a key change leaves the old or the new key.
 #[test]
 fn a_torn_change_leaves_the_old_or_the_new_key() {
     let device = Recorder::short();
@@ -226,7 +226,7 @@ fn a_torn_change_leaves_the_old_or_the_new_key() {
     assert!(old > 8 && new > 8 && mended > 8, "{old} {new} {mended}");
 }
 
-/// What is tried again never begins with the only whole copy.
+/// A retry must not begin with the only valid copy.
 #[test]
 fn failed_write_is_repaired_by_the_next_write() {
     let device = Recorder::short();
@@ -238,7 +238,7 @@ fn failed_write_is_repaired_by_the_next_write() {
         assert!(!luks.is_whole());
         assert_eq!(opens(&device, 0, "one").as_ref(), Some(&key));
         device.writes.take();
-        // The disk is well again, or the other half of it is not.
+        // The disk works again, or its other half fails.
         device.fails_at.set(Some(other));
         luks.write(&device).unwrap_err();
         assert_eq!(opens(&device, 0, "one").as_ref(), Some(&key));
@@ -272,8 +272,8 @@ fn one_valid_header_copy_is_enough_and_the_loss_of_both_is_reported() {
         Luks::read(&Recorder::of(bytes)),
         Err(LuksError::Version(1))
     ));
-    // The start is gone, and the rest is not whole: of a volume whose keys changed before, that is no first write
-    // that was cut off.
+    // The start is lost and the rest is damaged. If the keys of the volume had changed before, this is not an
+    // unfinished creation.
     for (changes, lost) in [(0, false), (1, true)] {
         let device = Recorder::short();
         volume(&device, &[(0, "one")]);
@@ -292,8 +292,8 @@ fn one_valid_header_copy_is_enough_and_the_loss_of_both_is_reported() {
     }
 }
 
-/// A volume made by this crate, up to the end of its only slot (0, `correct horse`), when it was first
-/// checked against `cryptsetup`. What it holds must never become unreadable.
+/// A volume made by this crate when it was first checked against `cryptsetup`, up to the end of its only slot (0,
+/// `correct horse`). Later versions must still open it.
 #[test]
 fn volume_of_an_earlier_version_is_opened() {
     let mut bytes = include_bytes!("golden.luks").to_vec();
@@ -305,10 +305,10 @@ fn volume_of_an_earlier_version_is_opened() {
     assert_eq!(digest.as_ref()[..4], GOLDEN_KEY);
 }
 
-/// The start of the hash of the key in it.
+/// First bytes of the hash of its key.
 const GOLDEN_KEY: [u8; 4] = [175, 231, 38, 5];
 
-/// A volume with another JSON in the newer copy of its header, its checksum right.
+/// A volume with other JSON in the newer copy of its header, with a valid checksum.
 fn edited(edit: impl FnOnce(String) -> String) -> Recorder {
     let device = Recorder::empty();
     volume(&device, &[(0, "one")]);
@@ -320,7 +320,7 @@ fn edited(edit: impl FnOnce(String) -> String) -> Recorder {
     device
 }
 
-/// With one part of the JSON, which must be there, replaced.
+/// A volume with one part of its JSON replaced; the part must exist.
 fn replaced(from: &str, to: &str) -> Recorder {
     edited(|json| {
         assert!(json.contains(from), "{from}: {json}");
@@ -375,7 +375,7 @@ fn key_slot_without_a_data_segment_opens_nothing() {
     let luks = read(&device);
     assert!(luks.slots().is_empty());
     assert!(luks.unlock(&device, 0, b"one").unwrap().is_none());
-    // Nothing that is asked for is as good as no requirements.
+    // An empty list of requirements is the same as none.
     let nothing = replaced(
         r#""json_size":"#,
         r#""requirements":{"mandatory":[]},"json_size":"#,
@@ -426,7 +426,7 @@ fn key_slots_with_excessive_costs_are_refused() {
     }
 }
 
-/// What another tool has put into a header stays there.
+/// Data that another tool stores in a header is preserved.
 #[test]
 fn unknown_header_fields_are_kept() {
     let token = r#""type":"other","keyslots":["0","1"],"x":1"#;

@@ -1,10 +1,10 @@
-//! The META partition: numbered values that outlive a reset and can be set before the first boot.
+//! The META partition: numbered values that survive a reset and can be set before the first boot.
 //!
-//! Owns: the format. Two copies of 256 KiB at the start of the partition; each is, in big-endian numbers, a
-//! magic, records (tag, length, value), tag 0; its last 36 bytes are the SHA-256 of the copy with that field
-//! zero, and a second magic. The first whole copy counts.
-//! Never does: act on a value, or know where the partition is.
-//! Talks to: the file it is given; the builder writes it first, the node from then on.
+//! Owns: the format. The partition starts with two copies of 256 KiB. Each copy has big-endian numbers: a magic,
+//! records (tag, length, value), and tag 0. Its last 36 bytes are the SHA-256 of the copy with that field zeroed, and a
+//! second magic. The first valid copy counts.
+//! Never does: act on a value, or know the partition's place.
+//! Talks to: the file it is given; the builder writes it first, the node later.
 //! On a laptop: `cargo test -p corten-meta`.
 
 pub mod tags;
@@ -24,13 +24,13 @@ const COPY: usize = 256 << 10;
 const MAGIC_START: [u8; 4] = 0x5a4b_3c2d_u32.to_be_bytes();
 const MAGIC_END: [u8; 4] = 0xa5b4_c3d2_u32.to_be_bytes();
 const DIGEST: usize = 32;
-/// What is left of a copy for records: without both magics, the digest, and the tag 0 that ends them.
+/// Bytes for records in a copy: without both magics, the digest, and the tag 0 that ends them.
 const ROOM: usize = COPY - 4 - DIGEST - 4 - 4;
 
-/// The number of a value; 0 ends the list.
+/// The number of a value; 0 ends the records.
 pub type Tag = NonZeroU8;
 
-/// What a META partition holds.
+/// The content of a META partition.
 pub type Values = BTreeMap<Tag, Vec<u8>>;
 
 /// The values do not fit.
@@ -38,7 +38,7 @@ pub type Values = BTreeMap<Tag, Vec<u8>>;
 #[error("the META values need {0} bytes, and {ROOM} fit; put large data into the machine config")]
 pub struct TooLarge(usize);
 
-/// One copy.
+/// Encodes one copy.
 ///
 /// # Errors
 /// The values do not fit.
@@ -62,7 +62,7 @@ pub fn encode(values: &Values) -> Result<Vec<u8>, TooLarge> {
     Ok([&MAGIC_START, records.as_slice(), &digest, &MAGIC_END].concat())
 }
 
-/// Of a copy with these records, its own field taken as zero.
+/// The digest of a copy with these records and a zeroed digest field.
 fn digest(records: &[u8]) -> [u8; DIGEST] {
     Sha256::new()
         .chain_update(MAGIC_START)
@@ -73,7 +73,7 @@ fn digest(records: &[u8]) -> [u8; DIGEST] {
         .into()
 }
 
-/// The values of the first whole copy of a partition's start; `None` when neither copy is whole.
+/// The values of the first valid copy at a partition's start; `None` when neither copy is valid.
 #[must_use]
 pub fn decode(partition: &[u8]) -> Option<Values> {
     partition.chunks_exact(COPY).take(2).find_map(decode_copy)
@@ -104,10 +104,10 @@ fn number(bytes: &mut &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(*first))
 }
 
-/// Reads a partition; `None` when neither copy is whole. One that is zeros, as after a reset, has no values.
+/// Reads a partition; `None` when neither copy is valid. A zeroed partition, as after a reset, has no values.
 ///
 /// # Errors
-/// The device's.
+/// The device's error.
 pub fn read(mut partition: &File) -> io::Result<Option<Values>> {
     let mut copies = Vec::with_capacity(2 * COPY);
     partition.seek(SeekFrom::Start(0))?;
@@ -116,11 +116,10 @@ pub fn read(mut partition: &File) -> io::Result<Option<Values>> {
     Ok(decode(&copies).or_else(|| is_blank().then(Values::new)))
 }
 
-/// Writes a partition: one copy after the other, each on the disk before the next is touched, so that one of
-/// them is whole whenever the power goes.
+/// Writes a partition: each copy is flushed before the next one is written, so a power cut always leaves a valid copy.
 ///
 /// # Errors
-/// The values do not fit (nothing is written then), or the device's.
+/// The values do not fit (nothing is written then), or the device's error.
 pub fn write(mut partition: &File, values: &Values) -> io::Result<()> {
     let copy =
         encode(values).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
@@ -132,11 +131,11 @@ pub fn write(mut partition: &File, values: &Values) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes the META partition `device` when `change` says that its values have changed. One that is not whole stays as it
-/// is.
+/// Changes the values of the META partition `device` and writes them if `change` returns true. A damaged partition is
+/// left alone.
 ///
 /// # Errors
-/// The device's.
+/// The device's error.
 pub fn amend(device: &Path, change: impl FnOnce(&mut Values) -> bool) -> io::Result<()> {
     let file = OpenOptions::new().read(true).write(true).open(device)?;
     let Some(mut values) = read(&file)? else {
@@ -186,7 +185,7 @@ mod tests {
         assert_eq!(decode(&whole), None);
     }
 
-    /// The layout to the byte, as other programs of the field read it.
+    /// The layout is byte-exact, because other programs read it.
     #[test]
     fn meta_format_matches_the_reference() {
         let copy = encode(&Values::from([(tag(0x0a), b"ab".to_vec())])).unwrap();
@@ -209,7 +208,7 @@ mod tests {
         assert_eq!(encode(&with(ROOM - 7)), Err(TooLarge(ROOM + 1)));
     }
 
-    /// A power cut in the middle of any write leaves the old values or the new ones.
+    /// A power cut during any write leaves the old values or the new ones.
     #[test]
     fn torn_write_leaves_the_old_or_the_new_values() {
         let old = encode(&values()).unwrap();
@@ -223,7 +222,7 @@ mod tests {
         }
     }
 
-    /// A copy with these records and a right digest: the records themselves may be nonsense.
+    /// A copy with these records, valid or not, and a valid digest.
     fn copy_of(mut records: Vec<u8>) -> Vec<u8> {
         records.resize(COPY - 8 - DIGEST, 0);
         let digest = digest(&records);

@@ -12,41 +12,41 @@ use crate::seal::KEY;
 use crate::session::{Keys, Session};
 use crate::trust::{PROTOCOL, Trust, validity};
 
-/// Of the keys (RFC 8915, section 5.1).
+/// Exporter label of the keys (RFC 8915, section 5.1).
 const LABEL: &[u8] = b"EXPORTER-network-time-security";
-/// Which of them.
+/// Direction of a key, in the exporter's context.
 const TO_SERVER: u8 = 0;
 const TO_CLIENT: u8 = 1;
-/// Read at once.
+/// Read buffer in bytes.
 const PIECE: usize = 2048;
 
-/// Why there are no keys.
+/// An error of the key exchange.
 #[derive(Debug, thiserror::Error)]
 pub enum ExchangeError {
-    /// No name of a server.
+    /// The server's name is invalid.
     #[error("{0:?} is no name that a certificate can have")]
     Name(String),
-    /// The connection breaks, or the server cannot be believed.
+    /// The connection failed, or the server's certificate was rejected.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// The other side does not speak the protocol.
+    /// The peer does not speak the protocol.
     #[error("the server does not speak the protocol ntske/1")]
     Protocol,
-    /// The server's certificate says nothing of when it is valid.
+    /// The validity in the server's certificate cannot be read.
     #[error("the server's certificate cannot be read")]
     Certificate,
-    /// TLS gives no keys.
+    /// TLS exports no keys.
     #[error("TLS gives no keys: {0}")]
     Keys(rustls::Error),
-    /// The answer is of no use.
+    /// The response is unusable.
     #[error(transparent)]
     Records(#[from] BadRecords),
 }
 
-/// Exchanges keys over a connection to the server of that name. Takes as long as the server likes: the caller bounds it.
+/// Exchanges keys over a connection to the named server. It has no timeout; the caller must set one.
 ///
 /// # Errors
-/// Why there are none.
+/// The reason of the failure.
 pub async fn exchange<S>(stream: S, server: &str, trust: &Trust) -> Result<Session, ExchangeError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -76,7 +76,7 @@ where
         let mut piece = [0; PIECE];
         let length = match stream.read(&mut piece).await {
             Ok(length) => length,
-            // Some servers leave without a word.
+            // Some servers close the connection without close_notify.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => 0,
             Err(error) => return Err(error.into()),
         };
@@ -101,7 +101,7 @@ fn export<D>(
 }
 
 #[cfg(any(test, feature = "testing"))]
-/// The keys as the server has them, to read and to write with.
+/// The keys on the server's side: for reading and for writing.
 pub(crate) fn keys_of_server(
     tls: &rustls::ServerConnection,
 ) -> Result<[Zeroizing<[u8; KEY]>; 2], rustls::Error> {

@@ -1,46 +1,47 @@
-//! Extension fields of protected packets (RFC 8915, section 5; RFC 7822): 16 bits of type, 16 bits of length with both,
+//! Extension fields of protected packets (RFC 8915, section 5; RFC 7822): 16 bits of type, 16 bits of total length, and
 //! the body in whole words.
 
 use crate::HEADER;
 use crate::seal::{KEY, open, seal};
 
-/// What a question is recognised by.
+/// Length of the unique identifier, which matches a response to its request.
 pub(crate) const UNIQUE: usize = 32;
-/// Random, and never used twice with a key; also where two are the same, AES-SIV only tells that the text is.
+/// Length of the nonce. It is random and should be unique per key; on a repeat AES-SIV reveals only that two texts are
+/// equal.
 pub(crate) const NONCE: usize = 16;
-/// A field of NTP version 4 is no shorter (RFC 7822, section 3).
+/// Minimum length of a field in NTP version 4 (RFC 7822, section 3).
 const SHORTEST: usize = 16;
-/// Of type and length.
+/// Length of type and length.
 const HEAD: usize = 4;
 
 const UNIQUE_IDENTIFIER: u16 = 0x0104;
 const COOKIE: u16 = 0x0204;
 const PLACEHOLDER: u16 = 0x0304;
 const AUTHENTICATOR: u16 = 0x0404;
-/// The refusal of a server that does not know a cookie (RFC 8915, section 5.7).
+/// Kiss code of a server that does not know a cookie (RFC 8915, section 5.7).
 const NAK: &[u8] = b"NTSN";
 
-/// Why a packet is no answer.
+/// Reason why a packet is not an acceptable response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadFields {
-    /// Its lengths contradict each other.
+    /// The lengths contradict each other.
     #[error("a damaged packet")]
     Damaged,
-    /// To another question, or nobody's.
+    /// The identifier is missing or belongs to another request.
     #[error("an answer to another question")]
     NotOurs,
-    /// Nobody can say whose it is.
+    /// The packet has no authenticator, so any host may have sent it.
     #[error("an answer without proof")]
     Unproved,
-    /// It is not the server's.
+    /// The authenticator is wrong.
     #[error("an answer with a wrong proof")]
     Forged,
-    /// The server does not know the cookie any more.
+    /// The server no longer knows the cookie.
     #[error("the server does not know the keys any more")]
     Nak,
 }
 
-/// A packet with the proof that it is the client's. `more`: so many further cookies are asked for.
+/// Builds an authenticated request. `more`: number of further cookies to request.
 pub(crate) fn question(
     header: &[u8; HEADER],
     unique: &[u8; UNIQUE],
@@ -59,7 +60,7 @@ pub(crate) fn question(
     Some(packet)
 }
 
-/// Adds the proof of all that is in the packet, and what is for the other side alone.
+/// Adds the authenticator for the whole packet, with the encrypted fields.
 pub(crate) fn authenticate(
     packet: &mut Vec<u8>,
     nonce: &[u8; NONCE],
@@ -85,17 +86,18 @@ fn push(packet: &mut Vec<u8>, kind: u16, body: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// What the server has proved: the packet without its fields, and further cookies.
+/// The authenticated content of a response: the packet without its fields, and new cookies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Proved {
     pub(crate) header: [u8; HEADER],
     pub(crate) cookies: Vec<Vec<u8>>,
 }
 
-/// Reads an answer to the question of that identifier. What stands behind the proof counts for nothing.
+/// Reads the response to the request with this identifier. Fields after the authenticator are ignored, because they are
+/// not authenticated.
 ///
 /// # Errors
-/// Why it is none.
+/// The reason why the response is not accepted.
 pub(crate) fn answer(
     packet: &[u8],
     unique: &[u8; UNIQUE],
@@ -123,7 +125,7 @@ pub(crate) fn answer(
         }
         rest = after;
     }
-    // Stratum and reference of a kiss.
+    // Stratum 0 and the kiss code in the reference id.
     let is_nak = header.get(1) == Some(&0) && header.get(12..16) == Some(NAK);
     Err(match (is_ours, is_nak) {
         (true, true) => BadFields::Nak,
@@ -132,7 +134,7 @@ pub(crate) fn answer(
     })
 }
 
-/// The first field: its type, its body with what fills it up, and what follows.
+/// The first field: its type, its body with padding, and the rest.
 fn field(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     let (kind, rest) = bytes.split_first_chunk()?;
     let (length, _) = rest.split_first_chunk()?;
@@ -159,7 +161,7 @@ fn secret_cookies(bound: &[u8], body: &[u8], key: &[u8; KEY]) -> Result<Vec<Vec<
     Ok(cookies)
 }
 
-/// Nonce and text of a proof; both are filled up to whole words.
+/// Nonce and ciphertext of an authenticator; both are padded to whole words.
 fn sealed(body: &[u8]) -> Option<(&[u8], &[u8])> {
     let (nonce, rest) = body.split_first_chunk()?;
     let (text, rest) = rest.split_first_chunk()?;
@@ -171,22 +173,22 @@ fn sealed(body: &[u8]) -> Option<(&[u8], &[u8])> {
 
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod server {
-    //! The other side, for tests.
+    //! The server's side, for tests.
 
     use super::{
         AUTHENTICATOR, COOKIE, HEADER, KEY, NAK, NONCE, PLACEHOLDER, UNIQUE_IDENTIFIER,
         authenticate, field, open, push, sealed,
     };
 
-    /// What a client has asked.
+    /// The content of a client's request.
     pub(crate) struct Asked {
         pub(crate) cookie: Vec<u8>,
         pub(crate) unique: Vec<u8>,
-        /// Cookies that the answer may have.
+        /// Number of cookies that the response may hold.
         pub(crate) wanted: usize,
     }
 
-    /// Reads a question; nothing when it is not proved by a key that `key_of` finds by the cookie.
+    /// Reads a request; `None` if the key that `key_of` finds for its cookie does not authenticate it.
     pub(crate) fn read(
         packet: &[u8],
         key_of: impl Fn(&[u8]) -> Option<[u8; KEY]>,
@@ -218,7 +220,7 @@ pub(crate) mod server {
         }
     }
 
-    /// An answer with these cookies.
+    /// A response with these cookies.
     pub(crate) fn write(
         header: &[u8; HEADER],
         unique: &[u8],
@@ -235,7 +237,7 @@ pub(crate) mod server {
         Some(packet)
     }
 
-    /// A refusal of a cookie.
+    /// The refusal of a cookie.
     pub(crate) fn nak(unique: &[u8]) -> Option<Vec<u8>> {
         let mut packet = vec![0; HEADER];
         packet.get_mut(12..16)?.copy_from_slice(NAK);
@@ -287,7 +289,7 @@ mod tests {
         let asked = server::read(&packet, |_| Some(KEY_OF_TESTS)).unwrap();
         assert_eq!((asked.unique.as_slice(), asked.wanted), (&OURS[..], 3));
         assert!(asked.cookie.starts_with(b"cookies!!"));
-        // Nobody changes it on its way.
+        // A change of any byte is detected.
         for place in 0..packet.len() {
             let mut forged = packet.clone();
             forged[place] ^= 0x80;
@@ -313,7 +315,7 @@ mod tests {
         for length in 0..packet.len() {
             assert!(read(&packet[..length]).is_err(), "{length}");
         }
-        // What a stranger has added counts for nothing.
+        // A field that a stranger appended is ignored.
         let added = [&packet[..], b"\x02\x04\0\x10a-strangers!"].concat();
         assert_eq!(read(&added), Ok(proved));
         let other = answer(&packet, &OURS, &[4; KEY]);

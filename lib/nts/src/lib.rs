@@ -1,12 +1,12 @@
-//! Network Time Security (RFC 8915), the client's side: a time server proves whose answers are.
+//! Network Time Security (RFC 8915), the client's side: it authenticates the responses of a time server.
 //!
 //! Owns: the key exchange over TLS 1.3, its records, the extension fields of a protected packet, and the keys.
-//! Never does: ask for the time, resolve names, open connections, set the clock.
+//! Never does: query the time, resolve names, open connections, set the clock.
 //! Talks to: the stream it is given.
 //! On a laptop: `cargo test -p corten-nts`.
 //!
-//! No kept crate fits a node: `ntp-proto` has the client behind a feature for itself alone, and takes the system's clock
-//! and verifier for a server's certificate.
+//! No maintained crate fits: `ntp-proto` hides its client behind a private feature, and verifies the server's
+//! certificate with the system's clock and verifier.
 
 mod exchange;
 mod fields;
@@ -25,7 +25,7 @@ pub use records::BadRecords;
 pub use session::{Question, Session};
 pub use trust::{Trust, TrustError};
 
-/// Where servers exchange keys (RFC 8915, section 4).
+/// Default port of the key exchange (RFC 8915, section 4).
 pub const PORT: u16 = 4460;
-/// A packet of NTP without extension fields.
+/// Length of an NTP packet without extension fields.
 pub const HEADER: usize = 48;

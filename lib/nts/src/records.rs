@@ -1,13 +1,12 @@
-//! Records of the key exchange (RFC 8915, section 4): 16 bits of type, the first of which says that the record must be
-//! understood; 16 bits of length; the body.
+//! Records of the key exchange (RFC 8915, section 4): a critical bit, 15 bits of type, 16 bits of length, and the body.
 
-/// Answers are no longer; eight cookies are some 900 bytes.
+/// Longest accepted response in bytes; eight cookies take about 900.
 pub(crate) const LONGEST: usize = 16 * 1024;
-/// So many cookies are kept (RFC 8915, section 4.1.6).
+/// Number of cookies that a client keeps (RFC 8915, section 4.1.6).
 pub(crate) const COOKIES: usize = 8;
-/// A cookie, as many as fit a packet among them.
+/// Longest accepted cookie in bytes; several must fit into a packet.
 const LONGEST_COOKIE: usize = 512;
-/// A name of DNS.
+/// Longest DNS name in bytes.
 const LONGEST_NAME: usize = 253;
 
 const CRITICAL: u16 = 0x8000;
@@ -22,56 +21,56 @@ const PORT: u16 = 7;
 
 /// NTP version 4.
 pub(crate) const NTP4: u16 = 0;
-/// AES-SIV-CMAC-256, which every server has (RFC 8915, section 5.1).
+/// AES-SIV-CMAC-256, which every server supports (RFC 8915, section 5.1).
 pub(crate) const AES_SIV: u16 = 15;
 
-/// Why an answer is of no use.
+/// Reason why a response is unusable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadRecords {
-    /// It has no end within bounds.
+    /// It exceeds the maximum length.
     #[error("its answer is longer than {LONGEST} bytes")]
     Long,
     /// It ended early.
     #[error("its answer is cut off")]
     CutOff,
-    /// A record has a length that it cannot have.
+    /// A record has an invalid length.
     #[error("a record of type {0} is damaged")]
     Damaged(u16),
-    /// Of a kind that must be understood and is not.
+    /// An unknown record is marked critical.
     #[error(
         "a record of type {0}, which the protocol does not have, is one that must be understood"
     )]
     Unknown(u16),
-    /// It refuses.
+    /// The server reports an error.
     #[error("the server refuses with error {0}")]
     Refused(u16),
-    /// It warns, of what the protocol does not say.
+    /// The server reports a warning; the protocol defines none.
     #[error("the server refuses with warning {0}")]
     Warned(u16),
-    /// It speaks of another protocol.
+    /// The server offers another protocol.
     #[error("the server does not offer NTP version 4")]
     Protocol,
-    /// It wants another algorithm.
+    /// The server chose another algorithm.
     #[error("the server does not offer AES-SIV-CMAC-256")]
     Algorithm,
-    /// Without one nothing can be asked.
+    /// The server gave no cookie, and a request needs one.
     #[error("the server gives no cookie")]
     NoCookie,
-    /// It is none.
+    /// The name of the time server is invalid.
     #[error("the name of the time server is none")]
     Name,
 }
 
-/// What was agreed on.
+/// The result of the negotiation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Offer {
     pub(crate) cookies: Vec<Vec<u8>>,
-    /// Where the time is, when that is another machine.
+    /// Name of the time server, if it is another machine.
     pub(crate) server: Option<String>,
     pub(crate) port: Option<u16>,
 }
 
-/// What the client asks for.
+/// The client's request.
 pub(crate) fn request() -> Vec<u8> {
     let mut out = Vec::new();
     push(&mut out, CRITICAL | PROTOCOL, &NTP4.to_be_bytes());
@@ -86,10 +85,10 @@ fn push(out: &mut Vec<u8>, kind: u16, body: &[u8]) {
     out.extend(body);
 }
 
-/// Reads an answer; `None` when more of it has yet to come.
+/// Parses a response; `None` when it is incomplete.
 ///
 /// # Errors
-/// Why it is of no use.
+/// The reason why it is unusable.
 pub(crate) fn response(bytes: &[u8]) -> Result<Option<Offer>, BadRecords> {
     let mut rest = bytes;
     let (mut protocol, mut algorithm) = (None, None);
@@ -144,7 +143,7 @@ fn finish(
     Ok(offer)
 }
 
-/// The first record, if it is whole: its type, its body, and what follows.
+/// The first record, if it is complete: its type, its body, and the rest.
 fn record(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     let (kind, rest) = bytes.split_first_chunk()?;
     let (length, rest) = rest.split_first_chunk()?;
@@ -157,7 +156,7 @@ fn number(kind: u16, body: &[u8]) -> Result<u16, BadRecords> {
     Ok(u16::from_be_bytes(bytes))
 }
 
-/// Of a machine: letters of a DNS name or an address.
+/// The name of a machine: a DNS name or an address.
 fn name(body: &[u8]) -> Result<String, BadRecords> {
     let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || b".-:_".contains(byte);
     if body.is_empty() || body.len() > LONGEST_NAME || !body.iter().all(is_letter) {

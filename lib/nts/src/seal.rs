@@ -1,19 +1,19 @@
-//! AES-SIV-CMAC-256 (RFC 5297) as RFC 8915, section 5.6, uses it: what is bound to the text, the nonce last.
+//! AES-SIV-CMAC-256 (RFC 5297) as in RFC 8915, section 5.6: the associated data come first, the nonce last.
 
 use aes_siv::KeyInit as _;
 use aes_siv::siv::Aes128Siv;
 
-/// A key.
+/// Length of a key in bytes.
 pub(crate) const KEY: usize = 32;
-/// The tag before the text.
+/// Length of the tag that precedes the ciphertext.
 pub(crate) const TAG: usize = 16;
 
-/// Encrypts; nothing when there is too much to bind.
+/// Encrypts; `None` when there are too many associated data.
 pub(crate) fn seal(key: &[u8; KEY], bound: &[&[u8]], plain: &[u8]) -> Option<Vec<u8>> {
     Aes128Siv::new(key.into()).encrypt(bound, plain).ok()
 }
 
-/// Decrypts; nothing when it is not what the other side sealed.
+/// Decrypts; `None` when authentication fails.
 pub(crate) fn open(key: &[u8; KEY], bound: &[&[u8]], sealed: &[u8]) -> Option<Vec<u8>> {
     if sealed.len() < TAG {
         return None;

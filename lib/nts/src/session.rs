@@ -1,5 +1,5 @@
-//! What is kept between a server's answers: keys, and cookies by which the server knows the keys again. A cookie is used
-//! once, so that nobody can follow a node from network to network.
+//! The state between a server's responses: the keys, and cookies by which the server recovers them. Each cookie is used
+//! once, so that an observer cannot track a node between networks.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -13,18 +13,18 @@ use crate::fields::{self, BadFields, NONCE, UNIQUE};
 use crate::records::{COOKIES, Offer};
 use crate::seal::KEY;
 
-/// A question is no longer, so that it passes every network whole.
+/// Longest request in bytes; it passes every network without fragmentation.
 const LONGEST: usize = 1200;
-/// What a question has beside its cookies.
+/// Length of a request without its cookies.
 const REST: usize = HEADER + 4 + UNIQUE + 8 + NONCE + 16;
 
-/// By which both sides prove themselves.
+/// The keys of both directions.
 pub(crate) struct Keys {
     pub(crate) to_server: Zeroizing<[u8; KEY]>,
     pub(crate) to_client: Zeroizing<[u8; KEY]>,
 }
 
-/// With a server.
+/// A session with a server.
 pub struct Session {
     keys: Keys,
     cookies: VecDeque<Vec<u8>>,
@@ -33,10 +33,10 @@ pub struct Session {
     valid: (SystemTime, SystemTime),
 }
 
-/// A packet, and what its answer is recognised by.
+/// A request, and the identifier that matches its response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
-    /// To be sent.
+    /// The packet to send.
     pub packet: Vec<u8>,
     unique: [u8; UNIQUE],
 }
@@ -63,32 +63,32 @@ impl Session {
         }
     }
 
-    /// The machine that has the time, when it is another one than that which has exchanged the keys.
+    /// The time server, if it is another machine than the key exchange server.
     #[must_use]
     pub fn server(&self) -> Option<&str> {
         self.server.as_deref()
     }
 
-    /// Its port, when it is not the usual one.
+    /// The port of the time server, if the server named one.
     #[must_use]
     pub fn port(&self) -> Option<u16> {
         self.port
     }
 
-    /// Whether the server's certificate is valid at a time that the server tells.
+    /// Whether the server's certificate is valid at the time that the server states.
     #[must_use]
     pub fn is_valid_at(&self, time: SystemTime) -> bool {
         let (from, until) = self.valid;
         (from..=until).contains(&time)
     }
 
-    /// Whether there is a cookie for another question.
+    /// Whether a cookie is left for another request.
     #[must_use]
     pub fn can_ask(&self) -> bool {
         !self.cookies.is_empty()
     }
 
-    /// Makes a question of a packet without fields. It uses up a cookie, and asks for as many as are missing.
+    /// Builds a request from a packet without fields. It consumes a cookie, and requests the missing ones.
     pub fn question(&mut self, header: &[u8; HEADER]) -> Option<Question> {
         let cookie = self.cookies.pop_front()?;
         let field = cookie.len().next_multiple_of(4) + 4;
@@ -104,10 +104,10 @@ impl Session {
         Some(Question { packet, unique })
     }
 
-    /// Reads the answer to a question: the packet without fields, which the server has proved.
+    /// Reads the response to a request; returns the authenticated packet without fields.
     ///
     /// # Errors
-    /// Why it is none.
+    /// The reason why the response is not accepted.
     pub fn answer(
         &mut self,
         packet: &[u8],

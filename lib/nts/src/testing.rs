@@ -1,4 +1,4 @@
-//! A server for tests: keys over TLS, and answers that it proves.
+//! A test server: keys over TLS, and authenticated responses.
 #![expect(clippy::unwrap_used, reason = "a server that fails is a failing test")]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,10 +16,10 @@ use crate::fields::server::{nak, read, write};
 use crate::records;
 use crate::seal::KEY;
 
-/// The keys of a client by its cookies' first byte, which is the number of the exchange.
+/// The keys of the clients; the first byte of a cookie is the index, the number of the exchange.
 type Known = Mutex<Vec<[Zeroizing<[u8; KEY]>; 2]>>;
 
-/// A server of keys and of proofs; the time is the test's.
+/// A key exchange server and an NTP server; the test supplies the time.
 #[derive(Clone)]
 pub struct Server {
     config: Arc<ServerConfig>,
@@ -35,7 +35,7 @@ impl std::fmt::Debug for Server {
 }
 
 impl Server {
-    /// With that certificate, which speaks these protocols; `ntp`: where it says that the time is.
+    /// A server with this certificate and these protocols; `ntp`: the time server that it names.
     #[must_use]
     pub fn new(
         chain: Vec<CertificateDer<'static>>,
@@ -62,7 +62,7 @@ impl Server {
     /// Exchanges keys with a client, and gives it two cookies.
     pub async fn exchange(&self, stream: impl AsyncRead + AsyncWrite + Unpin) {
         let acceptor = TlsAcceptor::from(self.config.clone());
-        // A client that does not believe the server leaves.
+        // The client closes the connection if it rejects the server.
         let Ok(mut stream) = acceptor.accept(stream).await else {
             return;
         };
@@ -92,7 +92,7 @@ impl Server {
             push(7, &port.to_be_bytes());
         }
         push(0x8000, &[]);
-        // In two pieces, as the network may have it.
+        // In two pieces, as a network may deliver it.
         let (one, other) = answer.split_at(5);
         for piece in [one, other] {
             stream.write_all(piece).await.unwrap();
@@ -108,21 +108,21 @@ impl Server {
         cookie
     }
 
-    /// How many cookies it has given away.
+    /// Number of cookies given so far.
     #[must_use]
     pub fn given(&self) -> usize {
         self.cookies.load(Ordering::Relaxed)
     }
 
-    /// Forgets all keys, as a server does that starts anew.
+    /// Forgets all keys, like a restarted server.
     pub fn forget(&self) {
         for keys in self.known.lock().unwrap().iter_mut() {
             *keys = [Zeroizing::new([0; KEY]), Zeroizing::new([0; KEY])];
         }
     }
 
-    /// The answer to a question: what `header` makes of the question's own, with a proof. A question whose cookie it
-    /// does not know is refused; `None`: it is none.
+    /// Answers a request with `header` applied to its header, authenticated. An unknown cookie is refused; `None` for
+    /// an invalid request.
     pub fn answer(
         &self,
         packet: &[u8],
@@ -131,7 +131,7 @@ impl Server {
         let known = self.known.lock().unwrap();
         let keys = |cookie: &[u8]| known.get(usize::from(*cookie.first()?));
         let Some(asked) = read(packet, |cookie| Some(*keys(cookie)?[0])) else {
-            // Identifiers of a question stand behind its header.
+            // The identifier field of a request directly follows its header.
             return nak(packet.get(HEADER + 4..HEADER + 36)?);
         };
         let number = *asked.cookie.first()?;

@@ -1,4 +1,4 @@
-//! Client and server together, over a stream in memory.
+//! Client and server together, over an in-memory stream.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -13,7 +13,7 @@ const NAME: &str = "time.example.com";
 
 fn year(number: i32) -> SystemTime {
     let years = u64::try_from(number - 1970).unwrap();
-    // Near enough for years.
+    // Accurate enough for years.
     UNIX_EPOCH + Duration::from_secs(years * 365 * 86_400 + years / 4 * 86_400 + 86_400)
 }
 
@@ -23,7 +23,7 @@ struct World {
     key: PrivateKeyDer<'static>,
 }
 
-/// An authority for ever, and a server's certificate from one year to another.
+/// A long-lived authority, and a server certificate that is valid from one year to another.
 fn world(name: &str, from: i32, until: i32) -> World {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -74,7 +74,7 @@ async fn server_authenticates_answers_and_replaces_cookies() {
     for number in 0..20 {
         assert_eq!(ask(&mut session, &server), Ok([0x24; HEADER]), "{number}");
     }
-    // Two of the exchange, eight after the first answer; from then on one for each.
+    // Two from the exchange, eight after the first response, then one per response.
     assert_eq!(server.given(), 2 + 7 + 19);
     assert!(session.server().is_none() && session.port().is_none());
     assert!(!format!("{session:?}").contains("keys"));
@@ -88,7 +88,7 @@ async fn unanswered_requests_use_up_the_cookies() {
     let [one, other] = [(); 2].map(|()| session.question(&[0; HEADER]).unwrap());
     assert_ne!(one.packet[HEADER..], other.packet[HEADER..]);
     assert!(!session.can_ask() && session.question(&[0; HEADER]).is_none());
-    // An answer to the one is none to the other.
+    // The response to one request does not answer another one.
     let answer = server.answer(&one.packet, |_| [0; HEADER]).unwrap();
     assert_eq!(session.answer(&answer, &other), Err(BadFields::NotOurs));
     session.answer(&answer, &one).unwrap();
@@ -108,7 +108,7 @@ async fn server_without_the_keys_answers_with_a_nak() {
 async fn certificate_is_checked_at_the_earliest_time_and_bounds_the_answer() {
     let world = world(NAME, 2030, 2032);
     let server = world.server(&[b"ntske/1"]);
-    // The certificate was issued long after the image was built; this machine's clock plays no part.
+    // A certificate issued long after the image was built; this machine's clock has no effect.
     for earliest in [1971, 2026, 2031] {
         let session = meet(&server, &world.trust(year(earliest))).await.unwrap();
         let valid = [2029, 2031, 2033].map(|at| session.is_valid_at(year(at)));

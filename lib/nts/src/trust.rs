@@ -1,4 +1,4 @@
-//! Whom the client believes, before it knows the time.
+//! The client's trust in a server before the time is known.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,13 +13,13 @@ use rustls::{
 };
 use x509_parser::parse_x509_certificate;
 
-/// What both sides call the protocol (RFC 8915, section 4).
+/// ALPN name of the protocol (RFC 8915, section 4).
 pub(crate) const PROTOCOL: &[u8] = b"ntske/1";
 
-/// Why nobody can be believed.
+/// An error of setting up trust.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
-    /// There is no authority.
+    /// The list has no usable authority.
     #[error("no authority is trusted")]
     NoAuthority,
     /// TLS cannot be set up.
@@ -27,20 +27,21 @@ pub enum TrustError {
     Tls(String),
 }
 
-/// Authorities, and the earliest time that it can be now.
+/// Trusted authorities, and the earliest possible time.
 ///
-/// A certificate counts as it stands at that time, or when its validity begins, if that is later: the clock is not
-/// known yet, and wrong after a bad server. What the server says of the time has to lie within the validity.
+/// The clock is not set yet, or a bad server has set it wrong. So a certificate is verified at the earliest possible
+/// time, or at the start of its validity if that is later. The time that the server states must lie within the
+/// validity.
 #[derive(Debug, Clone)]
 pub struct Trust {
     pub(crate) config: Arc<ClientConfig>,
 }
 
 impl Trust {
-    /// Believes these authorities, from that time on. Those that are none are left out.
+    /// Trusts these authorities from that time on. Unparsable ones are skipped.
     ///
     /// # Errors
-    /// None is left.
+    /// None is usable.
     pub fn new(
         authorities: impl IntoIterator<Item = CertificateDer<'static>>,
         earliest: SystemTime,
@@ -75,7 +76,7 @@ fn verifier(
     WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build()
 }
 
-/// From when until when a certificate is valid.
+/// Start and end of a certificate's validity.
 pub(crate) fn validity(certificate: &[u8]) -> Option<(SystemTime, SystemTime)> {
     let (_, certificate) = parse_x509_certificate(certificate).ok()?;
     let validity = certificate.validity();

@@ -1,4 +1,4 @@
-//! Making certificates.
+//! Creation of certificates.
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -14,7 +14,7 @@ use crate::keys::{CertificateAndKey, key_pair_from_pem, key_to_pem, to_pem};
 use crate::{CA_LIFETIME, CLOCK_SKEW, MAINTENANCE_NAME, NODE_LIFETIME, PkiError, ServerRequest};
 use crate::{certificates_from_pem, name};
 
-/// The kind of an authority's key.
+/// Key algorithm of an authority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Algorithm {
     /// Ed25519: the node API.
@@ -33,27 +33,27 @@ impl Algorithm {
     }
 }
 
-/// What a certificate of Kubernetes or etcd says.
+/// Content of a certificate of Kubernetes or etcd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Leaf<'a> {
-    /// The user of Kubernetes, or the server's name.
+    /// Kubernetes user, or name of the server.
     pub common_name: &'a str,
-    /// The groups of Kubernetes.
+    /// Kubernetes groups.
     pub organizations: &'a [&'a str],
-    /// Addresses and DNS names of the server.
+    /// IP addresses and DNS names of the server.
     pub names: &'a [String],
-    /// Which side of a connection shows it.
+    /// Allowed side of a connection.
     pub usage: Usage,
 }
 
-/// Which side of a connection shows a certificate (RFC 5280, section 4.2.1.12).
+/// The side of a connection that may present a certificate (RFC 5280, section 4.2.1.12).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Usage {
-    /// Who calls.
+    /// The client.
     Client,
-    /// Who answers.
+    /// The server.
     Server,
-    /// Either.
+    /// Both sides.
     Both,
 }
 
@@ -72,11 +72,11 @@ impl fmt::Debug for Ca {
 }
 
 impl Ca {
-    /// A new self-signed authority: `organization` and `common_name` make its
-    /// subject, either may be empty. Valid for [`CA_LIFETIME`].
+    /// Generates a self-signed authority with the subject `organization` and `common_name`; either may be empty. Valid
+    /// for [`CA_LIFETIME`].
     ///
     /// # Errors
-    /// When the time does not fit or the system's random source fails.
+    /// The time does not fit into a certificate, or the system's random source fails.
     pub fn generate(
         algorithm: Algorithm,
         organization: &str,
@@ -86,10 +86,10 @@ impl Ca {
         Ca::generate_for(algorithm, organization, common_name, now, CA_LIFETIME)
     }
 
-    /// The same with another lifetime.
+    /// [`Ca::generate`] with another lifetime.
     ///
     /// # Errors
-    /// As [`Ca::generate`].
+    /// Those of [`Ca::generate`].
     pub fn generate_for(
         algorithm: Algorithm,
         organization: &str,
@@ -127,10 +127,10 @@ impl Ca {
         })
     }
 
-    /// An authority from its PEM certificate and key.
+    /// Reads an authority from its PEM certificate and key.
     ///
     /// # Errors
-    /// When either cannot be read, the key belongs to another certificate, or that is no authority's.
+    /// Either cannot be read, the key belongs to another certificate, or the certificate is not an authority's.
     pub fn from_pem(crt: &str, key: &str) -> Result<Ca, PkiError> {
         let certificates = certificates_from_pem(crt.as_bytes())?;
         let certificate = certificates
@@ -154,14 +154,14 @@ impl Ca {
         })
     }
 
-    /// The authority itself.
+    /// The PEM certificate and key of the authority.
     #[must_use]
     pub fn pem(&self) -> &CertificateAndKey {
         &self.pem
     }
 
-    /// A certificate to serve the API with: `names` are IP addresses and DNS
-    /// names, `common_name` usually the host name. Ed25519, `serverAuth` only.
+    /// Issues a server certificate of the API. `names` are IP addresses and DNS names; `common_name` is usually the
+    /// host name. Ed25519, `serverAuth` only.
     ///
     /// # Errors
     /// [`PkiError::BadName`] for a name that is neither.
@@ -175,10 +175,10 @@ impl Ca {
         self.issue(server(common_name, names)?, now, lifetime)
     }
 
-    /// The same for a control plane node: it carries [the mark](crate::is_control_planes).
+    /// [`Ca::server`] for a control plane node; the certificate carries [the mark](crate::is_control_planes).
     ///
     /// # Errors
-    /// As [`Ca::server`].
+    /// Those of [`Ca::server`].
     pub fn control_plane_server(
         &self,
         common_name: &str,
@@ -191,11 +191,11 @@ impl Ca {
         self.issue(params, now, lifetime)
     }
 
-    /// A certificate with which a control plane node calls others in the name of its callers: it has one role and
-    /// carries [the mark](crate::is_control_planes).
+    /// Issues a client certificate with one role and [the mark](crate::is_control_planes). A control plane node uses it
+    /// to call other nodes on behalf of its callers.
     ///
     /// # Errors
-    /// As [`Ca::client`].
+    /// Those of [`Ca::client`].
     pub fn control_plane_client(
         &self,
         role: &str,
@@ -207,11 +207,10 @@ impl Ca {
         self.issue(params, now, lifetime)
     }
 
-    /// A certificate to call the API with: the roles are its organizations.
-    /// Ed25519, `clientAuth` only.
+    /// Issues a client certificate of the API; the roles are its organizations. Ed25519, `clientAuth` only.
     ///
     /// # Errors
-    /// [`PkiError::TooManyRoles`] for more than two.
+    /// [`PkiError::TooManyRoles`] for more than two roles.
     pub fn client(
         &self,
         roles: &[&str],
@@ -221,7 +220,7 @@ impl Ca {
         self.issue(client(roles)?, now, lifetime)
     }
 
-    /// A certificate of Kubernetes or etcd: ECDSA on P-256.
+    /// Issues a certificate of Kubernetes or etcd: ECDSA on P-256.
     ///
     /// # Errors
     /// [`PkiError::BadName`] for a name that is neither an address nor a DNS name, [`PkiError::TooManyRoles`] for more
@@ -250,9 +249,10 @@ impl Ca {
         })
     }
 
-    /// Signs a request as a server's certificate for `names`, which the caller has chosen among those of the
-    /// request. Of the request it takes the key and the common name: `serverAuth` only, no organization, never
-    /// an authority. Returns PEM.
+    /// Signs a request as a server certificate for `names`, a selection of the caller from the request's names.
+    ///
+    /// Only key and common name come from the request. The certificate has `serverAuth` only, no organization, and
+    /// never the rights of an authority. Returns PEM.
     ///
     /// # Errors
     /// [`PkiError::BadName`] for a name that is neither an address nor a DNS name.
@@ -283,7 +283,7 @@ impl Ca {
         })
     }
 
-    /// Signs a certificate that may sign no others. Returns PEM.
+    /// Signs a certificate without the right to sign others. Returns PEM.
     pub(crate) fn sign_leaf(
         &self,
         mut params: CertificateParams,
@@ -291,7 +291,7 @@ impl Ca {
         now: SystemTime,
         lifetime: Duration,
     ) -> Result<String, PkiError> {
-        // By default it is made from the key, and one key may be shown twice (RFC 5280, section 4.1.2.2).
+        // The default serial is derived from the key, and one key may be signed twice (RFC 5280, section 4.1.2.2).
         params.serial_number = Some(random_serial()?);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.is_ca = IsCa::ExplicitNoCa;
@@ -304,7 +304,7 @@ impl Ca {
     }
 }
 
-/// Of a certificate to serve the API with.
+/// Parameters of a server certificate of the API.
 fn server(common_name: &str, names: &[String]) -> Result<CertificateParams, PkiError> {
     let mut params = CertificateParams::default();
     params.distinguished_name = name::subject(&[], common_name)?;
@@ -313,7 +313,7 @@ fn server(common_name: &str, names: &[String]) -> Result<CertificateParams, PkiE
     Ok(params)
 }
 
-/// Of a certificate to call the API with.
+/// Parameters of a client certificate of the API.
 fn client(roles: &[&str]) -> Result<CertificateParams, PkiError> {
     let mut params = CertificateParams::default();
     params.distinguished_name = name::subject(roles, "")?;
@@ -326,14 +326,13 @@ fn random_serial() -> Result<SerialNumber, PkiError> {
     SystemRandom::new()
         .fill(&mut bytes)
         .map_err(|_| PkiError::NoRandom)?;
-    // Positive, as an INTEGER must be that is a serial number.
+    // A serial number must be a positive INTEGER.
     bytes[0] &= 0x7f;
     Ok(SerialNumber::from_slice(&bytes))
 }
 
-/// A self-signed certificate for a node without a config: nobody can verify
-/// it, an operator compares its [fingerprint](crate::fingerprint) with the one
-/// on the console. `names` as for [`Ca::server`].
+/// Creates a self-signed certificate for a node without a config. No client can verify it; the operator compares its
+/// [fingerprint](crate::fingerprint) with the one on the console. `names` as for [`Ca::server`].
 ///
 /// # Errors
 /// [`PkiError::BadName`] for a name that is neither an address nor a DNS name.
@@ -365,7 +364,7 @@ fn set_validity(
     now: SystemTime,
     lifetime: Duration,
 ) -> Result<(), PkiError> {
-    // A clock at or near the epoch must not make the start negative.
+    // With a clock near the epoch the start must not become negative.
     let start = now
         .checked_sub(CLOCK_SKEW)
         .unwrap_or(UNIX_EPOCH)

@@ -1,4 +1,4 @@
-//! Reading certificates.
+//! Inspection of certificates.
 
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -21,10 +21,10 @@ fn parse(der: &[u8]) -> Result<X509Certificate<'_>, PkiError> {
     }
 }
 
-/// The organizations in a certificate's subject, which are role names.
+/// The organizations of a certificate's subject, which are role names.
 ///
 /// # Errors
-/// [`PkiError::NotACertificate`] for bytes that are none.
+/// [`PkiError::NotACertificate`] for other bytes.
 pub fn organizations(der: &[u8]) -> Result<Vec<String>, PkiError> {
     let certificate = parse(der)?;
     let names = certificate.subject().iter_organization();
@@ -34,11 +34,10 @@ pub fn organizations(der: &[u8]) -> Result<Vec<String>, PkiError> {
         .collect())
 }
 
-/// Whether the extended key usage is `clientAuth` and nothing besides. A
-/// server's certificate must not open the API.
+/// Whether the extended key usage is exactly `clientAuth`. A server's certificate must not open the API.
 ///
 /// # Errors
-/// [`PkiError::NotACertificate`] for bytes that are none.
+/// [`PkiError::NotACertificate`] for other bytes.
 pub fn has_exactly_client_auth(der: &[u8]) -> Result<bool, PkiError> {
     let certificate = parse(der)?;
     let usage = certificate
@@ -57,29 +56,28 @@ pub fn has_exactly_client_auth(der: &[u8]) -> Result<bool, PkiError> {
     }))
 }
 
-/// A certificate's serial number in hexadecimal, two digits a byte.
+/// The serial number of a certificate in hexadecimal, two digits per byte.
 ///
 /// # Errors
-/// [`PkiError::NotACertificate`] for bytes that are none.
+/// [`PkiError::NotACertificate`] for other bytes.
 pub fn serial(der: &[u8]) -> Result<String, PkiError> {
     Ok(parse(der)?.raw_serial_as_string().replace(':', ""))
 }
 
-/// Whether a server's certificate is for `name`, an IP address or a DNS name.
+/// Whether a server's certificate covers `name`, an IP address or a DNS name.
 ///
 /// # Errors
-/// [`PkiError::NotACertificate`] for bytes that are none.
+/// [`PkiError::NotACertificate`] for other bytes.
 pub fn is_for(der: &CertificateDer<'_>, name: &str) -> Result<bool, PkiError> {
     let end = EndEntityCert::try_from(der).map_err(|_| PkiError::NotACertificate)?;
     Ok(ServerName::try_from(name)
         .is_ok_and(|name| end.verify_is_valid_for_subject_name(&name).is_ok()))
 }
 
-/// From when until when a certificate is valid.
+/// Start and end of a certificate's validity.
 ///
 /// # Errors
-/// [`PkiError::NotACertificate`] for bytes that are none, [`PkiError::BadTime`] for
-/// times before 1970.
+/// [`PkiError::NotACertificate`] for other bytes, [`PkiError::BadTime`] for times before 1970.
 pub fn validity(der: &[u8]) -> Result<(SystemTime, SystemTime), PkiError> {
     let certificate = parse(der)?;
     let at = |seconds: i64| {
@@ -95,26 +93,25 @@ pub fn validity(der: &[u8]) -> Result<(SystemTime, SystemTime), PkiError> {
     ))
 }
 
-/// The fingerprint an operator compares: base64 of the SHA-256 of the subject
-/// public key info.
+/// The fingerprint that an operator compares: base64 of the SHA-256 of the subject public key info.
 ///
 /// # Errors
-/// [`PkiError::NotACertificate`] for bytes that are none.
+/// [`PkiError::NotACertificate`] for other bytes.
 pub fn fingerprint(der: &[u8]) -> Result<String, PkiError> {
     let certificate = parse(der)?;
     let digest = ring::digest::digest(&ring::digest::SHA256, certificate.public_key().raw);
     Ok(STANDARD.encode(digest))
 }
 
-/// Whether a certificate is that of an authority.
+/// Whether a certificate belongs to an authority.
 pub(crate) fn is_authority(der: &[u8]) -> Result<bool, PkiError> {
     Ok(parse(der)?.is_ca())
 }
 
-/// The addresses and DNS names a certificate is for, as text; names of other kinds are left out.
+/// The IP addresses and DNS names of a certificate as text; other kinds of names are skipped.
 ///
 /// # Errors
-/// [`PkiError::NotACertificate`] for bytes that are none.
+/// [`PkiError::NotACertificate`] for other bytes.
 pub fn names(der: &[u8]) -> Result<Vec<String>, PkiError> {
     let certificate = parse(der)?;
     let extension = certificate
@@ -136,11 +133,11 @@ pub fn names(der: &[u8]) -> Result<Vec<String>, PkiError> {
     Ok(names.filter_map(text).collect())
 }
 
-/// Whether a certificate carries the mark of a control plane node: the URI `urn:corten:control-plane` among its
-/// alternative names. Who has the authority's key sets it; what is signed on request never has it.
+/// Whether a certificate carries the mark of a control plane node: the alternative name `urn:corten:control-plane`, a
+/// URI. Only a holder of the authority's key sets it; a certificate signed on request never has it.
 ///
 /// # Errors
-/// [`PkiError::NotACertificate`] for bytes that are none.
+/// [`PkiError::NotACertificate`] for other bytes.
 pub fn is_control_planes(der: &[u8]) -> Result<bool, PkiError> {
     let certificate = parse(der)?;
     let extension = certificate
@@ -152,7 +149,7 @@ pub fn is_control_planes(der: &[u8]) -> Result<bool, PkiError> {
     Ok(names.any(|name| matches!(name, GeneralName::URI(uri) if *uri == MARK)))
 }
 
-/// The public key's bytes, without its algorithm.
+/// The bytes of the public key, without its algorithm.
 pub(crate) fn public_key(der: &[u8]) -> Result<Vec<u8>, PkiError> {
     Ok(parse(der)?.public_key().subject_public_key.data.to_vec())
 }

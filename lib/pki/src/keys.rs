@@ -1,8 +1,7 @@
 //! Keys and certificates as PEM text.
 //!
-//! An Ed25519 key is written as `ED25519 PRIVATE KEY` with a PKCS#8 body, the
-//! type the client config format uses; `PRIVATE KEY` is accepted as well. A
-//! P-256 key is written as `EC PRIVATE KEY` with a SEC 1 (RFC 5915) body.
+//! An Ed25519 key is written as `ED25519 PRIVATE KEY` with a PKCS#8 body, the form of the client config; `PRIVATE KEY`
+//! is accepted as well. A P-256 key is written as `EC PRIVATE KEY` with a SEC 1 (RFC 5915) body.
 
 use std::fmt;
 
@@ -16,7 +15,7 @@ use crate::PkiError;
 pub struct CertificateAndKey {
     /// The certificate, or a chain with the leaf first.
     pub crt: String,
-    /// The private key: secret.
+    /// The private key; secret.
     pub key: String,
 }
 
@@ -28,17 +27,17 @@ impl fmt::Debug for CertificateAndKey {
     }
 }
 
-/// PEM text of one block.
+/// Encodes one PEM block.
 #[must_use]
 pub fn to_pem(tag: &str, body: &[u8]) -> String {
     let config = pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF);
     pem::encode_config(&pem::Pem::new(tag, body), config)
 }
 
-/// Every certificate in a PEM text, in order; other blocks are passed over.
+/// All certificates of a PEM text, in order; other blocks are skipped.
 ///
 /// # Errors
-/// [`PkiError::Missing`] when the text is not PEM or holds no certificate.
+/// [`PkiError::Missing`] when the text is not PEM or has no certificate.
 pub fn certificates_from_pem(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, PkiError> {
     let blocks = pem::parse_many(text).map_err(|_| PkiError::Missing("certificate"))?;
     let found: Vec<_> = blocks
@@ -53,16 +52,16 @@ pub fn certificates_from_pem(text: &[u8]) -> Result<Vec<CertificateDer<'static>>
     }
 }
 
-/// A certificate as TLS has it. What is in it is looked at when it is verified.
+/// Wraps a DER certificate; its content is only checked at verification.
 #[must_use]
 pub fn certificate_from_der(der: Vec<u8>) -> CertificateDer<'static> {
     CertificateDer::from(der)
 }
 
-/// The first private key in a PEM text.
+/// The first private key of a PEM text.
 ///
 /// # Errors
-/// [`PkiError::Missing`] when there is none.
+/// [`PkiError::Missing`] when the text has none.
 pub fn private_key_from_pem(text: &[u8]) -> Result<PrivateKeyDer<'static>, PkiError> {
     let blocks = pem::parse_many(text).map_err(|_| PkiError::Missing("private key"))?;
     for block in blocks {
@@ -77,7 +76,7 @@ pub fn private_key_from_pem(text: &[u8]) -> Result<PrivateKeyDer<'static>, PkiEr
     Err(PkiError::Missing("private key"))
 }
 
-/// The signing key in a PEM text.
+/// The signing key of a PEM text.
 pub(crate) fn key_pair_from_pem(text: &[u8]) -> Result<KeyPair, PkiError> {
     let der = match private_key_from_pem(text)? {
         PrivateKeyDer::Pkcs8(der) => der,
@@ -87,7 +86,7 @@ pub(crate) fn key_pair_from_pem(text: &[u8]) -> Result<KeyPair, PkiError> {
     KeyPair::try_from(&der).map_err(|_| PkiError::NotAKey)
 }
 
-/// A key pair's PEM text.
+/// Encodes a key pair as PEM.
 pub(crate) fn key_to_pem(key: &KeyPair) -> Result<String, PkiError> {
     if key.algorithm() == &rcgen::PKCS_ED25519 {
         return Ok(to_pem("ED25519 PRIVATE KEY", key.serialized_der()));
@@ -98,16 +97,15 @@ pub(crate) fn key_to_pem(key: &KeyPair) -> Result<String, PkiError> {
     ))
 }
 
-// DER of the two encodings of a P-256 key. Every part has a fixed length, so
-// each encoding is a constant before, the 32-byte scalar, a constant between,
-// and the 65-byte point (RFC 5915 section 3, RFC 5958 section 2).
+// DER of the two encodings of a P-256 key. All parts have fixed lengths: a constant, the 32-byte scalar, another
+// constant, and the 65-byte point (RFC 5915 section 3, RFC 5958 section 2).
 const PKCS8_HEAD: &[u8] = &[
     0x30, 0x81, 0x87, 0x02, 0x01, 0x00, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02,
     0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x04, 0x6d, 0x30, 0x6b, 0x02,
     0x01, 0x01, 0x04, 0x20,
 ];
 const SEC1_HEAD: &[u8] = &[0x30, 0x77, 0x02, 0x01, 0x01, 0x04, 0x20];
-/// `[0] { prime256v1 }`, in SEC 1 only: PKCS#8 names the curve outside.
+/// `[0] { prime256v1 }`, in SEC 1 only: PKCS#8 names the curve outside of it.
 const SEC1_CURVE: &[u8] = &[
     0xa0, 0x0a, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07,
 ];

@@ -1,16 +1,14 @@
-//! Certificates of the node API: who a node is, and who may call it.
+//! Certificates of the node API: the identity of nodes, and the rights of their callers.
 //!
-//! Owns: making a certificate authority, server, client and maintenance
-//! certificates; making, checking and signing requests for server certificates;
-//! reading roles and fingerprints out of certificates; checking chains.
+//! Owns: creating authorities and server, client and maintenance certificates; creating, checking and signing requests;
+//! reading roles and fingerprints; verifying chains.
 //! Never does: files, sockets, clocks. The time is an argument.
-//! Talks to: nobody. Keys are made by ring; RSA is not supported.
+//! Talks to: nothing. ring creates the keys; RSA is not supported.
 //! On a laptop: `cargo test -p corten-pki`.
 //!
-//! API keys are Ed25519. Kubernetes' and etcd's authorities are ECDSA P-256,
-//! because their clients do not all speak Ed25519. Certificates are valid from
-//! [`CLOCK_SKEW`] before the moment they are made, so that a peer whose clock
-//! is behind accepts them.
+//! API keys are Ed25519. Kubernetes' and etcd's authorities are ECDSA P-256, because not all of their clients support
+//! Ed25519. A certificate is valid from [`CLOCK_SKEW`] before its creation, so that a peer with a slow clock accepts
+//! it.
 
 mod ca;
 mod inspect;
@@ -38,37 +36,35 @@ pub use request::{new_key, request};
 pub use server_request::{MAX_NAMES, ServerRequest, server_request};
 pub use verify::{verify_client, verify_issued};
 
-/// How far `notBefore` lies before the moment a certificate is made. Nodes
-/// boot with clocks that are minutes off before the time is synchronised, and
-/// an operator's laptop may be as wrong.
+/// Interval between `notBefore` and the creation of a certificate. A node boots with a clock that is minutes off until
+/// it is synchronised, and an operator's laptop may be as wrong.
 pub const CLOCK_SKEW: Duration = Duration::from_secs(60 * 60);
 
 /// Lifetime of an authority: ten years (87 600 h).
 pub const CA_LIFETIME: Duration = Duration::from_secs(87_600 * 60 * 60);
 
-/// Lifetime of a node's own certificates: a day, renewed at half of it.
+/// Lifetime of a node's own certificates: a day; they are renewed at half of it.
 pub const NODE_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Lifetime of the operator's certificate in a generated client config: a year
-/// (8 760 h).
+/// Lifetime of the operator's certificate in a generated client config: a year (8 760 h).
 pub const OPERATOR_LIFETIME: Duration = Duration::from_secs(8_760 * 60 * 60);
 
-/// The name in a maintenance certificate.
+/// The DNS name in a maintenance certificate.
 pub const MAINTENANCE_NAME: &str = "maintenance-service.talos.dev";
 
-/// What can go wrong. No message contains key material.
+/// An error of this crate. No message contains key material.
 #[derive(Debug, thiserror::Error)]
 pub enum PkiError {
-    /// The text is not PEM, or lacks what was looked for.
+    /// The text is not PEM, or lacks the wanted block.
     #[error("no {0} in the PEM text")]
     Missing(&'static str),
-    /// A certificate that cannot be parsed.
+    /// The bytes are not a certificate.
     #[error("not a certificate")]
     NotACertificate,
-    /// A certificate that may sign no others.
+    /// The certificate may not sign others.
     #[error("the certificate is not that of an authority")]
     NotAnAuthority,
-    /// A private key that cannot be used: wrong type, or damaged.
+    /// The private key is damaged or of an unsupported type.
     #[error("not a usable private key (Ed25519 or ECDSA P-256 in PKCS#8)")]
     NotAKey,
     /// The private key belongs to another certificate.
@@ -77,22 +73,22 @@ pub enum PkiError {
     /// A subject alternative name that is neither an address nor a DNS name.
     #[error("{0:?} is neither an IP address nor a DNS name")]
     BadName(String),
-    /// A time outside of what certificates can say.
+    /// The time cannot be represented in a certificate.
     #[error("the time does not fit into a certificate")]
     BadTime,
-    /// A request that must not be signed; the text says why.
+    /// The request must not be signed; the text states the reason.
     #[error("the certificate request {0}")]
     BadRequest(&'static str),
     /// The system's random source failed.
     #[error("no random numbers")]
     NoRandom,
-    /// More roles than a subject can hold here.
+    /// The subject cannot hold more roles.
     #[error("at most {0} roles fit into one certificate")]
     TooManyRoles(usize),
-    /// The signing library refused.
+    /// The signing library failed.
     #[error("making the certificate failed")]
     Signing(#[source] rcgen::Error),
-    /// A chain that does not verify; the text says why.
+    /// The chain was rejected; the text states the reason.
     #[error("the certificate is not acceptable: {0}")]
     Rejected(String),
 }

@@ -1,4 +1,4 @@
-//! Subjects and alternative names.
+//! Subjects and alternative names of certificates.
 
 use std::net::IpAddr;
 
@@ -10,11 +10,11 @@ use crate::PkiError;
 /// The object id of `organizationName` (2.5.4.10).
 const ORGANIZATION: [u64; 4] = [2, 5, 4, 10];
 
-/// How many organizations a subject can hold: the builder keeps one value per
-/// attribute *type*, and there are two ways to name this type.
+/// Maximum number of organizations of a subject: the builder keeps one value per attribute *type*, and this type has
+/// two names.
 pub(crate) const MAX_ORGANIZATIONS: usize = 2;
 
-/// A subject with these organizations and, unless empty, this common name.
+/// A subject with these organizations and, unless it is empty, this common name.
 pub(crate) fn subject(organizations: &[&str], common: &str) -> Result<DistinguishedName, PkiError> {
     let mut name = DistinguishedName::new();
     match organizations {
@@ -41,7 +41,7 @@ pub(crate) fn mark() -> Result<SanType, PkiError> {
     Ok(SanType::URI(uri))
 }
 
-/// Alternative names: addresses as addresses, the rest as DNS names.
+/// Alternative names: IP addresses as such, the rest as DNS names.
 pub(crate) fn alternatives(names: &[String]) -> Result<Vec<SanType>, PkiError> {
     names.iter().map(|name| alternative(name)).collect()
 }

@@ -1,5 +1,4 @@
-//! Certificate requests: a key's owner asks for a client certificate and keeps
-//! the key to themselves.
+//! Requests for client certificates; the private key stays with its owner.
 
 use std::time::{Duration, SystemTime};
 
@@ -16,22 +15,21 @@ use crate::{Algorithm, Ca, PkiError, name};
 
 /// The PEM type of a request (RFC 7468, section 7).
 const TAG: &str = "CERTIFICATE REQUEST";
-/// What some programs write instead.
+/// The PEM type of a request in some other programs.
 const OLD_TAG: &str = "NEW CERTIFICATE REQUEST";
 
-/// A new private key, PEM.
+/// Generates a private key as PEM.
 ///
 /// # Errors
-/// When the system's random source fails.
+/// The system's random source fails.
 pub fn new_key(algorithm: Algorithm) -> Result<String, PkiError> {
     key_to_pem(&algorithm.key()?)
 }
 
-/// A request, PEM, for the key in `key`: its owner wants these roles, and the
-/// names in the certificate.
+/// Creates a request (PEM) of the key in `key` for these roles and names.
 ///
 /// # Errors
-/// For a text without a usable key, a name that is none, or more than two roles.
+/// The text has no usable key, a name is invalid, or there are more than two roles.
 pub fn request(key: &str, roles: &[&str], names: &[String]) -> Result<String, PkiError> {
     let key = key_pair_from_pem(key.as_bytes())?;
     csr(&key, name::subject(roles, "")?, names)
@@ -50,7 +48,7 @@ pub(crate) fn csr(
     Ok(to_pem(TAG, request.der()))
 }
 
-/// The first request in a PEM text, in DER and read. Its signature has been checked.
+/// The first request of a PEM text: its DER and its content. The signature is verified.
 pub(crate) fn read(text: &[u8]) -> Result<(Vec<u8>, CertificateSigningRequestParams), PkiError> {
     let missing = || PkiError::Missing("certificate request");
     let blocks = pem::parse_many(text).map_err(|_| missing())?;
@@ -73,18 +71,17 @@ pub(crate) fn read(text: &[u8]) -> Result<(Vec<u8>, CertificateSigningRequestPar
     Ok((der, read))
 }
 
-/// What is wrong with a key of another kind.
+/// The refusal of an unsupported key.
 pub(crate) const KEYS: &str = "has a key that is neither Ed25519 nor ECDSA on P-256";
 
 impl Ca {
-    /// The certificate, PEM, a request asks for: its key, its organizations as
-    /// roles and its names; `clientAuth` only, whatever else it asks for. The
-    /// requester has shown to hold the key; who they are is for the caller to know.
+    /// Issues the requested client certificate (PEM). It has the key, roles (organizations) and names of the request,
+    /// and always exactly `clientAuth`. The requester has proved possession of the key; the caller must verify its
+    /// identity.
     ///
     /// # Errors
-    /// [`PkiError::Missing`] for a text without a request, [`PkiError::BadRequest`]
-    /// for one that must not be signed, [`PkiError::TooManyRoles`] for more than
-    /// two organizations.
+    /// [`PkiError::Missing`] for a text without a request, [`PkiError::BadRequest`] for one that must not be signed,
+    /// [`PkiError::TooManyRoles`] for more than two organizations.
     pub fn sign(
         &self,
         request: &str,
@@ -92,7 +89,7 @@ impl Ca {
         lifetime: Duration,
     ) -> Result<String, PkiError> {
         let (der, asked) = read(request.as_bytes())?;
-        // Read once more: rcgen keeps one organization.
+        // Parsed a second time, because rcgen keeps only one organization.
         let unreadable = || PkiError::BadRequest("cannot be read");
         let (_, parsed) = X509CertificationRequest::from_der(&der).map_err(|_| unreadable())?;
         let organizations = parsed
@@ -133,7 +130,7 @@ mod tests {
             let pair = key_pair_from_pem(key.as_bytes()).unwrap();
             let own = crate::inspect::public_key(chain.first().unwrap()).unwrap();
             assert_eq!(own, pair.public_key_raw());
-            // One key signed twice gets two numbers: logs and revocations tell them apart.
+            // Two certificates of one key get different serial numbers, so logs and revocations can tell them apart.
             let again = ca.sign(&asked, now(), NODE_LIFETIME).unwrap();
             let again = certificates_from_pem(again.as_bytes()).unwrap();
             let [first, second] = [&chain, &again].map(|chain| crate::serial(&chain[0]).unwrap());
@@ -147,7 +144,7 @@ mod tests {
         let key = new_key(Algorithm::Ed25519).unwrap();
         let good = request(&key, &["os:admin"], &[]).unwrap();
         let mut der = pem::parse(&good).unwrap().into_contents();
-        // The last byte is the signature's.
+        // The last byte belongs to the signature.
         *der.last_mut().unwrap() ^= 1;
         for text in [
             "",

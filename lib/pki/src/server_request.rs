@@ -1,6 +1,6 @@
 //! Requests for a server certificate: PKCS#10 (RFC 2986) in PEM.
 //!
-//! Who asks keeps its key; who signs believes nothing of a request but its key, its names and its common name.
+//! The requester keeps its key; the signer uses only the key, the names and the common name of a request.
 
 use rcgen::{
     CertificateParams, CertificateSigningRequestParams, DnType, DnValue, IsCa, KeyPair,
@@ -11,14 +11,14 @@ use crate::keys::key_to_pem;
 use crate::request::{KEYS, csr, read};
 use crate::{PkiError, name};
 
-/// How many names one request may have. A node has an address per link and family, and some names.
+/// Maximum number of names of a request. A node has an address per link and family, and some names.
 pub const MAX_NAMES: usize = 128;
 
 /// `ub-common-name` of RFC 5280, appendix A.1, in characters.
 const COMMON_NAME: usize = 64;
 
-/// Makes a new Ed25519 key and a request for it; `names` as for [`crate::Ca::server`]. Returns the request and
-/// the key, both PEM.
+/// Generates an Ed25519 key and a request for it; `names` as for [`crate::Ca::server`]. Returns the request and the
+/// key, both PEM.
 ///
 /// # Errors
 /// [`PkiError::BadName`] for a name that is neither an address nor a DNS name.
@@ -28,23 +28,22 @@ pub fn server_request(common_name: &str, names: &[String]) -> Result<(String, St
     Ok((request, key_to_pem(&key)?))
 }
 
-/// A request that was checked: whoever made it holds its key, and it asks for nothing but a server's
-/// certificate.
+/// A checked request: the requester holds its key, and it does not ask for an authority's certificate.
 #[derive(Debug)]
 pub struct ServerRequest {
     pub(crate) inner: CertificateSigningRequestParams,
-    /// The common name of its subject; empty without one that can be kept. The rest of the subject is dropped.
+    /// Common name of the subject; empty if it has no usable one. The rest of the subject is dropped.
     pub common_name: String,
-    /// IP addresses and DNS names, as it has them.
+    /// IP addresses and DNS names, in the order of the request.
     pub names: Vec<String>,
 }
 
 impl ServerRequest {
-    /// Reads and checks a request.
+    /// Parses and checks a request.
     ///
     /// # Errors
-    /// [`PkiError::Missing`] for text without a PEM request, [`PkiError::BadRequest`] for one that must
-    /// not be signed; the text says why.
+    /// [`PkiError::Missing`] for text without a PEM request, [`PkiError::BadRequest`] for one that must not be signed;
+    /// the text states the reason.
     pub fn from_pem(text: &[u8]) -> Result<ServerRequest, PkiError> {
         let (_, inner) = read(text)?;
         check_key(&inner)?;
@@ -61,7 +60,7 @@ impl ServerRequest {
     }
 }
 
-/// The lengths tell a key of another curve that was signed with a fitting hash.
+/// Checks lengths too: a key of another curve may be signed with a matching hash.
 fn check_key(request: &CertificateSigningRequestParams) -> Result<(), PkiError> {
     let key = &request.public_key;
     let known = (key.algorithm() == &rcgen::PKCS_ED25519 && key.der_bytes().len() == 32)
@@ -69,7 +68,7 @@ fn check_key(request: &CertificateSigningRequestParams) -> Result<(), PkiError> 
     known.then_some(()).ok_or(PkiError::BadRequest(KEYS))
 }
 
-/// What cannot be a common name is left out: a server's certificate is for its names.
+/// An unusable common name is dropped: clients verify a server by its alternative names.
 fn common_name(params: &CertificateParams) -> String {
     let text = match params.distinguished_name.get(&DnType::CommonName) {
         Some(DnValue::Utf8String(text)) => text,
@@ -99,7 +98,7 @@ fn names(params: &CertificateParams) -> Result<Vec<String>, PkiError> {
         )),
     };
     let names: Vec<String> = names.iter().map(text).collect::<Result<_, _>>()?;
-    // What cannot be written again is found here, and not when signing.
+    // A name that cannot be encoded again fails here, not at signing.
     name::alternatives(&names)?;
     Ok(names)
 }

@@ -1,4 +1,4 @@
-//! What is signed and what is not. The requests a node would never make are made by rcgen here.
+//! Accepted and refused requests. rcgen makes the requests that a node would never make.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -22,7 +22,7 @@ fn ca() -> Ca {
     Ca::generate(Algorithm::Ed25519, "talos", "", now()).unwrap()
 }
 
-/// A request as somebody else might make it.
+/// A request from another program.
 fn foreign(
     algorithm: &'static SignatureAlgorithm,
     change: impl Fn(&mut CertificateParams),
@@ -78,7 +78,7 @@ fn signing_request_becomes_a_server_certificate_for_its_key() {
             Err(PkiError::Rejected(_))
         ));
     }
-    // One key shown twice gets two numbers.
+    // Two certificates of one key get different serial numbers.
     let again = ca
         .sign_server(&asked, &asked.names, now(), NODE_LIFETIME)
         .unwrap();
@@ -197,7 +197,8 @@ fn signing_request_with_a_foreign_signature_is_refused() {
     der[last] ^= 1;
     assert!(refusal(&to_pem("CERTIFICATE REQUEST", &der)).contains("not signed by its own key"));
     der[last] ^= 1;
-    // Every prefix is an error; a changed byte is, too, or it changed nothing of what was signed.
+    // Every truncated request is an error. A request with a changed byte is one too, or its signed content is
+    // unchanged.
     for length in 0..der.len() {
         refusal(&to_pem("CERTIFICATE REQUEST", &der[..length]));
     }

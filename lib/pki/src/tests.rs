@@ -1,4 +1,4 @@
-//! What the certificates we make can and cannot be used for.
+//! Allowed and refused uses of the certificates.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -59,7 +59,7 @@ fn foreign_server_and_expired_certificates_are_refused_for_clients() {
         verify_client(&[], &anchors, now()),
         Err(PkiError::Rejected(_))
     ));
-    // A peer whose clock is half an hour behind still accepts it.
+    // A peer with a clock half an hour behind accepts it.
     let behind = now() - Duration::from_secs(30 * 60);
     verify_client(&der(&client.crt), &anchors, behind).unwrap();
 }
@@ -77,7 +77,7 @@ fn authority_read_back_from_pem_signs() {
         Ca::from_pem(&one.pem().crt, &two.pem().key),
         Err(PkiError::KeyMismatch)
     ));
-    // A leaf's certificate and key are a pair, too, and sign nothing.
+    // The certificate and key of a leaf match too, but it is no authority.
     let leaf = one.client(&["os:admin"], now(), NODE_LIFETIME).unwrap();
     assert!(matches!(
         Ca::from_pem(&leaf.crt, &leaf.key),
@@ -131,7 +131,7 @@ fn a_maintenance_certificate_has_a_fingerprint_and_lasts_a_day() {
     let (from, until) = validity(certificate).unwrap();
     assert!(from < now());
     assert_eq!(until, now() + NODE_LIFETIME);
-    // A clock that starts at the epoch still gives a certificate.
+    // A clock at the epoch still gives a certificate.
     maintenance(&[], UNIX_EPOCH).unwrap();
 }
 
@@ -181,7 +181,7 @@ fn only_control_plane_certificates_carry_the_mark() {
     for pem in [&server.crt, &client.crt, &ca.pem().crt] {
         assert!(!marked(pem));
     }
-    // A request that has it gets no server's certificate: it would be left out in any case.
+    // A request with the mark is refused; the mark would be dropped in any case.
     let named = ["urn:corten:control-plane".to_owned()];
     crate::server_request("cp-1", &named).unwrap_err();
     is_control_planes(b"nothing").unwrap_err();

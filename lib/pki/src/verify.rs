@@ -1,4 +1,4 @@
-//! Checking who calls, and what was issued.
+//! Verification of clients and of issued certificates.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -9,14 +9,13 @@ use crate::inspect::public_key;
 use crate::keys::{CertificateAndKey, certificates_from_pem, key_pair_from_pem};
 use crate::{PkiError, has_exactly_client_auth, organizations};
 
-/// Verifies a client's certificate against the accepted authorities at `now`
-/// and returns its organizations: the names of its roles.
+/// Verifies a client's certificate against the accepted authorities at `now` and returns its organizations, the names
+/// of its roles.
 ///
-/// `chain` is what the client sent, leaf first. The leaf's extended key usage
-/// must be exactly `clientAuth`.
+/// `chain` is the client's chain, leaf first. The leaf's extended key usage must be exactly `clientAuth`.
 ///
 /// # Errors
-/// [`PkiError::Rejected`] says why a chain was refused.
+/// [`PkiError::Rejected`] with the reason of the refusal.
 pub fn verify_client(
     chain: &[CertificateDer<'_>],
     authorities: &[CertificateDer<'_>],
@@ -31,11 +30,11 @@ pub fn verify_client(
     organizations(leaf)
 }
 
-/// Verifies that `issued`, PEM with the leaf first, is a server's certificate of one of the accepted
-/// authorities, valid at `now`, and made for `key`.
+/// Verifies that `issued` (PEM, leaf first) is a server certificate of an accepted authority, valid at `now`, and
+/// belongs to `key`.
 ///
 /// # Errors
-/// [`PkiError::Rejected`] says why it was refused, [`PkiError::KeyMismatch`] that it is for another key.
+/// [`PkiError::Rejected`] with the reason of the refusal, [`PkiError::KeyMismatch`] for another key.
 pub fn verify_issued(
     issued: &CertificateAndKey,
     authorities: &[CertificateDer<'_>],

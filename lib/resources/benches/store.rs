@@ -1,5 +1,5 @@
-//! `cargo bench -p corten-resources`: writes per second, fan-out to a thousand watchers, memory per ten
-//! thousand resources. It prints a section of docs/bench.md; it judges nothing.
+//! `cargo bench -p corten-resources`: writes per second, fan-out to a thousand watchers, memory per ten thousand
+//! resources. It prints a section of docs/bench.md and sets no limits.
 #![expect(
     clippy::unwrap_used,
     clippy::cast_precision_loss,
@@ -19,7 +19,7 @@ const WATCHERS: u64 = 1_000;
 const FANNED_OUT: u64 = 2_000;
 const RESOURCES: u64 = 10_000;
 
-/// About as big as a link's status.
+/// A spec about the size of a link's status.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Status {
     value: u64,
@@ -55,7 +55,7 @@ fn store() -> Store {
 }
 
 fn main() {
-    // `cargo test --benches` only wants to know that it runs.
+    // `cargo test --benches` only checks that the benchmark runs.
     let is_test = std::env::args().any(|argument| argument == "--test");
     let scale = if is_test { 1_000 } else { 1 };
     println!("## Resources\n\n| measure | value |\n|---|---|");
@@ -112,7 +112,7 @@ fn fan_out(watchers: u64, count: u64) {
             let write = Instant::now();
             store.put(status("one", value), "").unwrap();
             took.push(write.elapsed());
-            // Half the history: the writer of a benchmark is faster than any node's.
+            // A pause at half of the history, because this writer is faster than any of a node.
             if value % 512 == 511 {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
@@ -138,7 +138,7 @@ fn fan_out(watchers: u64, count: u64) {
     assert_eq!(seen, watchers * count, "every watcher keeps up");
 }
 
-/// What so many of a hundred are not over.
+/// The percentile of sorted durations.
 fn part(sorted: &[Duration], percent: usize) -> Duration {
     let at = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
     sorted.get(at).copied().unwrap_or_default()
@@ -160,7 +160,7 @@ fn memory(count: u64) {
     );
 }
 
-/// Bytes of memory this process has.
+/// Resident memory of this process in bytes.
 fn resident() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

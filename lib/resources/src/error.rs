@@ -1,100 +1,100 @@
-//! Why the store refuses.
+//! Errors of the store.
 
 use crate::metadata::{Phase, Pointer, Version};
 
-/// Why the store refuses. Nothing was changed.
+/// The reason why the store refused a call. The call changed nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// There is no such resource.
+    /// The resource does not exist.
     #[error("resource {0} does not exist")]
     NotFound(Pointer),
-    /// There is one already.
+    /// The resource exists already.
     #[error("resource {0} exists already")]
     AlreadyExists(Pointer),
-    /// Somebody else wrote it since it was read; read again.
+    /// Another writer changed the resource since it was read; the caller must read it again.
     #[error("resource {pointer} is at version {found}, not {expected}: read it again")]
     VersionConflict {
-        /// Which.
+        /// Name of the resource.
         pointer: Pointer,
-        /// The version the write was made from.
+        /// Version that the write is based on.
         expected: Version,
-        /// The version there is.
+        /// Version in the store.
         found: Version,
     },
-    /// It belongs to another.
+    /// The resource belongs to another owner.
     #[error("resource {pointer} belongs to {owner:?}, not to {writer:?}")]
     OwnerConflict {
-        /// Which.
+        /// Name of the resource.
         pointer: Pointer,
-        /// Whose it is.
+        /// Its owner.
         owner: &'static str,
-        /// Who would write.
+        /// The refused writer.
         writer: &'static str,
     },
-    /// It is in another phase: as a rule it is being taken down.
+    /// The resource is in another phase, usually under teardown.
     #[error("resource {pointer} is {found}, not {expected}")]
     PhaseConflict {
-        /// Which.
+        /// Name of the resource.
         pointer: Pointer,
-        /// The phase the write asks for.
+        /// Phase that the write requires.
         expected: Phase,
-        /// The phase there is.
+        /// Phase in the store.
         found: Phase,
     },
-    /// Somebody still holds it.
+    /// Finalizers still hold the resource.
     #[error("resource {pointer} is held by {}", finalizers.join(", "))]
     PendingFinalizers {
-        /// Which.
+        /// Name of the resource.
         pointer: Pointer,
-        /// By whom.
+        /// Its finalizers.
         finalizers: Vec<&'static str>,
     },
-    /// The type was never registered.
+    /// The type is not registered.
     #[error("resource type {0:?} is not registered")]
     UnknownType(String),
-    /// No registered type lives in the namespace.
+    /// No registered type uses the namespace.
     #[error("namespace {0:?} does not exist")]
     UnknownNamespace(String),
-    /// Two Rust types or two definitions claim one name.
+    /// Two Rust types or two definitions have the same name.
     #[error("resource type {0:?} is defined twice")]
     TypeTaken(&'static str),
-    /// A watch was asked to start at more than one place.
+    /// A watch has more than one start.
     #[error("a watch starts at a bookmark, at past events or at the present contents: choose one")]
     ManyStarts,
-    /// A watch of one resource has no contents to list and nothing to select.
+    /// A watch of a single resource takes neither contents nor a query.
     #[error("a watch of one resource takes no contents and no query")]
     SingleWatch,
-    /// The bookmark is of another kind or boot, or its place is forgotten.
+    /// The bookmark belongs to another kind or boot, or its change is no longer in the history.
     #[error("the bookmark is no longer known: list again")]
     BookmarkGone,
-    /// The watcher was too slow: the next event it would have seen is forgotten.
+    /// The watcher was too slow: its next event is no longer in the history.
     #[error("the watcher fell behind and missed {missed} events: watch again")]
     FellBehind {
-        /// How many.
+        /// Number of missed events.
         missed: u64,
     },
-    /// The expression of an id query cannot be used.
+    /// The expression of an id query is invalid or too large.
     #[error("id_query.regexp {expression:?}: {reason}")]
     InvalidExpression {
-        /// What was asked for; the beginning of it, if it is long.
+        /// The expression; a long one is truncated.
         expression: String,
-        /// What is wrong with it.
+        /// Reason of the refusal.
         reason: String,
     },
-    /// The terms of a label query are too many or too long.
+    /// The label query has too many terms, or too long ones.
     #[error("label_query: {limit}; select by fewer or shorter terms")]
     LabelQueryTooLarge {
-        /// The limit it breaks.
+        /// The exceeded limit.
         limit: String,
     },
-    /// A controller did not declare what it does.
+    /// A controller made a call that it did not declare.
     #[error("controller {controller} did not declare that it {does} {what}")]
     Undeclared {
-        /// Who.
+        /// Name of the controller.
         controller: &'static str,
         /// `reads`, `writes` or `holds`.
         does: &'static str,
-        /// Namespace and type, and id if one was asked for.
+        /// Namespace and type, and the id if the call has one.
         what: String,
     },
 }

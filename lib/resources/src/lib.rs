@@ -1,15 +1,15 @@
-//! Typed resources in memory, and the controllers that work on them.
+//! Typed resources in memory, and the controllers that reconcile them.
 //!
-//! Owns: the store (`store/`: metadata and spec, optimistic concurrency, ownership, teardown with
-//! finalizers), its watches (`watch.rs`), and the controllers' runtime (`controller/`: declared inputs and
-//! outputs, restarts, the printable graph).
-//! Never does: I/O, or anything a particular type needs; types and controllers live where they are used.
-//! Talks to: nobody.
+//! Owns: the store (`store/`: metadata and spec, optimistic concurrency, ownership, teardown with finalizers), its
+//! watches (`watch.rs`), and the controller runtime (`controller/`: declared inputs and outputs, restarts, the
+//! printable graph).
+//! Never does: I/O, or anything specific to a type; types and controllers live where they are used.
+//! Talks to: nothing.
 //! On a laptop: `cargo test -p corten-resources`; `cargo bench -p corten-resources` prints its numbers.
 //!
-//! A *kind* is a type in a namespace. Writes to a kind have one order, and every watcher of it that keeps up
-//! sees each of them once and in that order; one that does not is told so and ends. Readers and watchers
-//! share what is stored, so a spec is never copied, and never changes.
+//! A *kind* is a type in a namespace. Writes to a kind are totally ordered. A watcher that keeps up sees each of them
+//! once, in that order; a watcher that falls behind gets an error and ends. Readers and watchers share stored
+//! resources, so a spec is never copied and never changes.
 
 pub mod controller;
 mod error;

@@ -1,16 +1,16 @@
-//! The two types every store has: what types and what namespaces there are.
+//! The two types of every store: resource types and namespaces.
 
 use serde::Serialize;
 
 use crate::resource::{Column, Definition, Sensitivity, Spec};
 
-/// Where the store describes itself.
+/// Namespace of the store's self-description.
 pub const NAMESPACE: &str = "meta";
 
 /// A namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Namespace {
-    /// What it is for.
+    /// Purpose of the namespace.
     pub description: String,
 }
 
@@ -29,13 +29,13 @@ impl Spec for Namespace {
     fn message(&self) {}
 }
 
-/// A column of a client's table.
+/// A column of the client's table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PrintColumn {
-    /// The column's name.
+    /// Name of the column.
     pub name: String,
-    /// A JSON path into the spec, in braces.
+    /// JSON path into the spec, in braces.
     pub json_path: String,
 }
 
@@ -43,20 +43,20 @@ pub struct PrintColumn {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceDefinition {
-    /// The type's full name.
+    /// Full name of the type.
     #[serde(rename = "type")]
     pub type_name: String,
-    /// In the singular, for people.
+    /// Singular of the name, for people.
     pub display_type: String,
-    /// Where its resources are unless said otherwise.
+    /// Default namespace of its resources.
     pub default_namespace: String,
-    /// Short names: declared ones; the singular and the capitals, unless they are those of another type.
+    /// Short names: the declared ones, the singular and the acronym, except those of another type.
     pub aliases: Vec<String>,
-    /// Everything a client may call it by but its full name.
+    /// All names of the type except its full name.
     pub all_aliases: Vec<String>,
-    /// What a client's table shows.
+    /// Columns of the client's table.
     pub print_columns: Vec<PrintColumn>,
-    /// `sensitive`, or nothing.
+    /// `sensitive`, or absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sensitivity: Option<&'static str>,
 }
@@ -100,7 +100,7 @@ impl From<Definition> for ResourceDefinition {
             }
             let plural = plural.to_lowercase();
             all_aliases.push(plural.clone());
-            // `statuses.net` and `statuses.net.talos`, of `Statuses.net.talos.dev`.
+            // `statuses.net` and `statuses.net.talos` for `Statuses.net.talos.dev`.
             all_aliases.extend(
                 suffix
                     .match_indices('.')
@@ -128,7 +128,7 @@ impl From<Definition> for ResourceDefinition {
     }
 }
 
-/// The English singular, for the endings type names have.
+/// The English singular, for the endings of type names.
 fn singular(plural: &str) -> String {
     if let Some(stem) = plural.strip_suffix("ies") {
         return format!("{stem}y");
@@ -142,7 +142,7 @@ fn singular(plural: &str) -> String {
     plural.strip_suffix(ending).unwrap_or(plural).to_owned()
 }
 
-/// The capitals of the name, and their plural; nothing when there is but one.
+/// The acronym of the name and its plural; none when it is a single letter.
 fn acronyms(plural: &str) -> Vec<String> {
     let capitals: String = plural.chars().filter(char::is_ascii_uppercase).collect();
     let capitals = capitals.to_lowercase();

@@ -1,4 +1,4 @@
-//! What every resource carries beside its spec.
+//! Metadata: the part of a resource beside its spec.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,19 +7,19 @@ use std::time::SystemTime;
 
 use crate::Spec;
 
-/// Names one resource.
+/// The unique name of a resource.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Pointer {
     /// The namespace.
     pub namespace: &'static str,
     /// The type's full name, for example `Services.v1alpha1.talos.dev`.
     pub type_name: &'static str,
-    /// Unique within namespace and type.
+    /// Id, unique within namespace and type.
     pub id: Arc<str>,
 }
 
 impl Pointer {
-    /// The resource of type `S` with this id, in the type's own namespace.
+    /// Points to the resource of type `S` with this id, in the type's default namespace.
     #[must_use]
     pub fn of<S: Spec>(id: &str) -> Pointer {
         Pointer {
@@ -29,7 +29,7 @@ impl Pointer {
         }
     }
 
-    /// The same in another namespace.
+    /// The same resource name in another namespace.
     #[must_use]
     pub fn in_namespace(mut self, namespace: &'static str) -> Pointer {
         self.namespace = namespace;
@@ -43,12 +43,12 @@ impl fmt::Display for Pointer {
     }
 }
 
-/// Counts the writes to one resource, from 1. [`Version::UNDEFINED`] is that of a resource not stored yet.
+/// Number of writes to a resource, from 1. [`Version::UNDEFINED`] is the version of a resource that is not stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version(pub u64);
 
 impl Version {
-    /// Of what is not in the store.
+    /// Version of a resource that is not stored.
     pub const UNDEFINED: Version = Version(0);
 }
 
@@ -61,12 +61,12 @@ impl fmt::Display for Version {
     }
 }
 
-/// Whether a resource is there to stay.
+/// Lifecycle phase of a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// It is.
+    /// In use.
     Running,
-    /// Its owner wants it gone; it goes when the last finalizer does.
+    /// Under teardown: its owner wants it removed, and it can be destroyed once its last finalizer is gone.
     TearingDown,
 }
 
@@ -79,28 +79,28 @@ impl fmt::Display for Phase {
     }
 }
 
-/// Labels or annotations. Labels can be queried.
+/// Labels or annotations; only labels can be queried.
 pub type Tags = BTreeMap<String, String>;
 
-/// What every resource carries beside its spec.
+/// Metadata: the part of a resource beside its spec.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Metadata {
-    /// The resource's name.
+    /// Name of the resource.
     pub pointer: Pointer,
-    /// Counts its writes.
+    /// Number of writes.
     pub version: Version,
-    /// The controller that may write it; empty when everyone who holds the store may.
+    /// Controller that may write it; empty: every holder of the store may.
     pub owner: &'static str,
-    /// Whether it is being taken down.
+    /// Lifecycle phase.
     pub phase: Phase,
-    /// For queries.
+    /// Labels, for queries.
     pub labels: Tags,
-    /// For people and clients.
+    /// Annotations, for people and clients.
     pub annotations: Tags,
-    /// Who must let go before it can be destroyed, in the order they came.
+    /// Finalizers that block its destruction, in order of their addition.
     pub finalizers: Vec<&'static str>,
-    /// When it was first written.
+    /// Time of the first write.
     pub created: SystemTime,
-    /// When it was last written.
+    /// Time of the last write.
     pub updated: SystemTime,
 }

@@ -1,6 +1,6 @@
-//! Which resources of a kind are meant.
+//! Queries: selection of resources of a kind.
 //!
-//! Anybody who may read asks by queries, and a watch keeps its own as long as it lives: what one takes is limited.
+//! Every reader may query, and a watch keeps its query for as long as it lives. So the cost of a query is limited.
 
 use std::sync::Arc;
 
@@ -10,49 +10,49 @@ use crate::error::StoreError;
 use crate::metadata::Tags;
 use crate::resource::Resource;
 
-/// The longest expression, in bytes. An id is shorter.
+/// Longest expression in bytes; ids are shorter.
 const LONGEST_EXPRESSION: usize = 1024;
-/// What the program made of an expression may take, in bytes; a few hundred letters and classes fit.
+/// Limit of the compiled expression in bytes; a few hundred letters and classes fit.
 const LARGEST_PROGRAM: usize = 16 * 1024;
-/// Terms of one query, over all its alternatives, and values of one term.
+/// Limit of the terms of one query, over all alternatives, and of the values of one term.
 const MOST_TERMS: usize = 64;
-/// Keys and values of one query, in bytes.
+/// Limit of all keys and values of one query, in bytes.
 const LONGEST_TERMS: usize = 16 * 1024;
-/// Of an expression that is refused, as much is repeated, in bytes.
+/// Number of bytes of a refused expression that the error shows.
 const SHOWN: usize = 64;
 
-/// How a term compares a label's value. The last four compare with the first of the term's values.
+/// Comparison of a label's value. The last four compare with the first of the term's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operator {
-    /// The label is there.
+    /// The label exists.
     Exists,
-    /// Its value is the first of the term's.
+    /// The value equals the first of the term's values.
     Equal,
-    /// The label is not there.
+    /// The label does not exist.
     NotExists,
-    /// Its value is one of the term's.
+    /// The value is one of the term's values.
     In,
-    /// It sorts before, byte by byte.
+    /// The value is smaller, in byte order.
     Less,
-    /// It sorts before or is the same.
+    /// The value is smaller or equal, in byte order.
     LessOrEqual,
-    /// Both are whole numbers, and it is smaller.
+    /// Both are integers, and the label's is smaller.
     LessNumeric,
-    /// Both are whole numbers, and it is not bigger.
+    /// Both are integers, and the label's is not larger.
     LessOrEqualNumeric,
 }
 
 /// One condition on one label.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LabelTerm {
-    /// The label.
+    /// Key of the label.
     pub key: String,
-    /// The comparison.
+    /// Comparison.
     pub operator: Operator,
-    /// What is compared with.
+    /// Values to compare with.
     pub values: Vec<String>,
-    /// Turns the answer around. A comparison with a label that is missing, or that is no number where one
-    /// is needed, is false before it is turned.
+    /// Whether the result is negated. A comparison with a missing label, or with a non-number where a number is needed,
+    /// is false before the negation.
     pub invert: bool,
 }
 
@@ -91,12 +91,12 @@ impl LabelTerm {
 /// Terms that must all hold.
 pub type LabelQuery = Vec<LabelTerm>;
 
-/// An expression that must match somewhere in the id (`^` and `$` make it the whole).
+/// A regular expression that must match somewhere in the id (`^` and `$` anchor it).
 #[derive(Debug, Clone)]
 pub struct IdQuery(Regex);
 
 impl IdQuery {
-    /// Compiles the expression, of at most 1,024 bytes and into at most 16 KiB.
+    /// Compiles an expression of at most 1,024 bytes; the compiled form may have at most 16 KiB.
     ///
     /// # Errors
     /// [`StoreError::InvalidExpression`].
@@ -120,7 +120,7 @@ impl IdQuery {
     }
 }
 
-/// Which resources of a kind are meant; the default means all.
+/// Selection of resources of a kind; the default selects all.
 #[derive(Debug, Clone, Default)]
 pub struct Query {
     labels: Vec<LabelQuery>,
@@ -128,15 +128,15 @@ pub struct Query {
 }
 
 impl Query {
-    /// One of `labels` must hold, if there are any; and `id`, if there is one. All terms together are at most
-    /// 64, with at most 64 values each, and 16 KiB.
+    /// A resource matches if one of `labels` holds (or the list is empty), and `id` matches (or is absent). All terms
+    /// together are at most 64, with at most 64 values each, and 16 KiB.
     ///
     /// # Errors
     /// [`StoreError::LabelQueryTooLarge`].
     pub fn new(labels: Vec<LabelQuery>, id: Option<IdQuery>) -> Result<Query, StoreError> {
         let refused = |limit: String| Err(StoreError::LabelQueryTooLarge { limit });
         let mut terms = labels.iter().flatten();
-        // An alternative without terms holds always, and takes its place all the same.
+        // An alternative without terms always holds, but uses memory too, so it counts.
         if labels.len() > MOST_TERMS || terms.clone().count() > MOST_TERMS {
             return refused(format!("more than {MOST_TERMS} terms"));
         }
@@ -156,13 +156,13 @@ impl Query {
         Ok(Query { labels, id })
     }
 
-    /// Whether nothing is left out.
+    /// Whether the query selects every resource.
     #[must_use]
     pub fn is_all(&self) -> bool {
         self.labels.is_empty() && self.id.is_none()
     }
 
-    /// Whether the resource is meant.
+    /// Whether the resource matches.
     #[must_use]
     pub fn matches(&self, resource: &Resource) -> bool {
         let labels = &resource.metadata.labels;
@@ -175,7 +175,7 @@ impl Query {
         by_labels && self.id.as_ref().is_none_or(|query| query.0.is_match(id))
     }
 
-    /// Those of `resources` that are meant.
+    /// The matching ones of `resources`.
     pub(crate) fn select<'a>(
         &self,
         resources: impl Iterator<Item = &'a Arc<Resource>>,
@@ -264,7 +264,7 @@ mod tests {
         for good in ["^eth[0-9]+$", "a|b|c", "^[a-z0-9-]{1,32}$"] {
             IdQuery::new(good).unwrap();
         }
-        // The longest that is taken, and the same with a letter more.
+        // The longest accepted expression, and one that is longer.
         IdQuery::new(&"a".repeat(200)).unwrap();
         let longest = "é".repeat(LONGEST_EXPRESSION / 2);
         for bad in [
@@ -279,7 +279,7 @@ mod tests {
             assert!(text.starts_with("id_query.regexp"), "{text}");
             assert!(text.len() < 300, "{text}");
         }
-        // Nothing, a thousand million times, must come to an end.
+        // Compiling a billion empty repetitions must terminate.
         let _ = IdQuery::new("(?:){999999999}");
     }
 

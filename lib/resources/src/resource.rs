@@ -1,4 +1,4 @@
-//! A spec's type, and a resource with its spec's type known or erased.
+//! The spec of a type, and resources with a known or an erased type.
 
 use std::any::{Any, TypeId};
 use std::fmt::{self, Debug};
@@ -11,78 +11,77 @@ use serde::Serialize;
 
 use crate::metadata::{Metadata, Phase, Pointer, Tags, Version};
 
-/// Whether everyone who may read may read a type.
+/// The readers of a type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Sensitivity {
-    /// Every reader may.
+    /// Every reader.
     NonSensitive,
-    /// Administrators only: it holds secrets.
+    /// Administrators only, because it holds secrets.
     Sensitive,
 }
 
-/// A column of a client's table.
+/// A column of the client's table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Column {
-    /// The column's name.
+    /// Name of the column.
     pub name: &'static str,
-    /// A JSON path into the spec, without braces: `.address`.
+    /// JSON path into the spec, without braces: `.address`.
     pub path: &'static str,
 }
 
-/// What is known of a type of resource; the source of its `ResourceDefinition`.
+/// The definition of a resource type; the source of its `ResourceDefinition`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Definition {
-    /// Plural, and unique: `Services.v1alpha1.talos.dev`.
+    /// Unique plural name: `Services.v1alpha1.talos.dev`.
     pub type_name: &'static str,
-    /// Where its resources are unless said otherwise.
+    /// Default namespace of its resources.
     pub default_namespace: &'static str,
-    /// Short names beside those made from `type_name` (see [`crate::meta`]).
+    /// Short names in addition to those derived from `type_name` (see [`crate::meta`]).
     pub aliases: &'static [&'static str],
-    /// What a client's table shows.
+    /// Columns of the client's table.
     pub columns: &'static [Column],
-    /// Who may read it.
+    /// Readers of the type.
     pub sensitivity: Sensitivity,
-    /// Whether a client may call it by its full name and by `aliases` alone, as other short names are those of
-    /// another type.
+    /// Whether clients may use only the full name and `aliases`, because the derived short names belong to another
+    /// type.
     pub only_declared_aliases: bool,
 }
 
 /// The typed part of a resource.
 ///
-/// As YAML it is what `Serialize` says: field names and their order are those clients know.
+/// Its YAML form is that of `Serialize`: clients know the field names and their order.
 pub trait Spec: Serialize + Clone + PartialEq + Debug + Send + Sync + 'static {
-    /// Its type.
+    /// Definition of the type.
     const DEFINITION: Definition;
 
-    /// Whether one may be megabytes long, or hold secrets that are not to be kept when they were replaced: few changes
-    /// of it are remembered.
+    /// Whether a spec may be megabytes long, or hold secrets that must not outlive their replacement. The history of
+    /// such a type is short.
     const IS_LARGE: bool = false;
 
-    /// The protobuf message of clients that decode it; `()` of a type for which they have none, and get the
-    /// YAML alone.
+    /// Protobuf message for clients that decode the spec; `()` for a type without one, which clients get as YAML only.
     type Message: prost::Message + 'static;
 
-    /// The spec as that message.
+    /// Converts the spec to the message.
     fn message(&self) -> Self::Message;
 }
 
-/// Whether clients have a message for it.
+/// Whether the type has a message for clients.
 pub(crate) fn has_message<S: Spec>() -> bool {
     TypeId::of::<S::Message>() != TypeId::of::<()>()
 }
 
-/// A spec whose type only its own code knows. Implemented for every [`Spec`].
+/// A spec with an erased type. Implemented for every [`Spec`].
 pub trait AnySpec: Any + Debug + Send + Sync {
-    /// Its type.
+    /// Definition of its type.
     fn definition(&self) -> Definition;
-    /// Its YAML.
+    /// The spec as YAML.
     ///
     /// # Errors
-    /// The serializer's, for a spec YAML has no words for.
+    /// The serializer's error, for a spec that YAML cannot represent.
     fn to_yaml(&self) -> Result<String, serde_saphyr::SerializeError>;
-    /// [`Spec::message`] as bytes; none of a type that has none.
+    /// [`Spec::message`], encoded; empty for a type without one.
     fn to_proto(&self) -> Vec<u8>;
-    /// Whether both are of one type and equal.
+    /// Whether both have the same type and are equal.
     fn equals(&self, other: &dyn AnySpec) -> bool;
 }
 
@@ -105,28 +104,28 @@ impl<S: Spec> AnySpec for S {
     }
 }
 
-/// A resource of any type. Cloning it does not copy the spec.
+/// A resource of any type. A clone shares the spec.
 #[derive(Debug, Clone)]
 pub struct Resource {
-    /// Everything but the spec.
+    /// Metadata.
     pub metadata: Metadata,
     pub(crate) spec: Arc<dyn AnySpec>,
 }
 
 impl Resource {
-    /// The spec, its type erased.
+    /// The spec with an erased type.
     #[must_use]
     pub fn spec(&self) -> &dyn AnySpec {
         self.spec.as_ref()
     }
 
-    /// The resource's name.
+    /// The name of the resource.
     #[must_use]
     pub fn pointer(&self) -> &Pointer {
         &self.metadata.pointer
     }
 
-    /// Puts another spec in its place, for [`crate::Store::update`]. The type must stay.
+    /// Replaces the spec, for [`crate::Store::update`]. The type must be the same.
     pub fn set_spec<S: Spec>(&mut self, spec: S) {
         self.spec = Arc::new(spec);
     }
@@ -137,7 +136,7 @@ impl Resource {
     }
 }
 
-/// A stored resource of a known type; reads as its spec.
+/// A stored resource of a known type; dereferences to its spec.
 #[derive(Debug)]
 pub struct Typed<S> {
     resource: Arc<Resource>,
@@ -145,7 +144,7 @@ pub struct Typed<S> {
 }
 
 impl<S: Spec> Typed<S> {
-    /// `None` when the resource is of another type.
+    /// Casts a resource; `None` when it has another type.
     #[must_use]
     pub fn new(resource: Arc<Resource>) -> Option<Typed<S>> {
         let spec: Arc<dyn Any + Send + Sync> = resource.spec.clone();
@@ -153,7 +152,7 @@ impl<S: Spec> Typed<S> {
         Some(Typed { resource, spec })
     }
 
-    /// Everything but the spec.
+    /// The metadata.
     #[must_use]
     pub fn metadata(&self) -> &Metadata {
         &self.resource.metadata
@@ -165,7 +164,7 @@ impl<S: Spec> Typed<S> {
         &self.resource.metadata.pointer.id
     }
 
-    /// The resource, its type erased.
+    /// The resource with an erased type.
     #[must_use]
     pub fn resource(&self) -> &Arc<Resource> {
         &self.resource
@@ -180,7 +179,7 @@ impl<S> Deref for Typed<S> {
     }
 }
 
-/// A resource to be written.
+/// A resource to write.
 #[derive(Clone)]
 pub struct Draft<S> {
     pub(crate) pointer: Pointer,
@@ -190,7 +189,7 @@ pub struct Draft<S> {
 }
 
 impl<S: Spec> Draft<S> {
-    /// In the type's own namespace, without labels.
+    /// A draft in the type's default namespace, without labels.
     #[must_use]
     pub fn new(id: &str, spec: S) -> Draft<S> {
         Draft {
@@ -201,21 +200,21 @@ impl<S: Spec> Draft<S> {
         }
     }
 
-    /// In another namespace.
+    /// Moves the draft to another namespace.
     #[must_use]
     pub fn in_namespace(mut self, namespace: &'static str) -> Draft<S> {
         self.pointer.namespace = namespace;
         self
     }
 
-    /// With one more label.
+    /// Adds a label.
     #[must_use]
     pub fn label(mut self, key: &str, value: &str) -> Draft<S> {
         self.labels.insert(key.to_owned(), value.to_owned());
         self
     }
 
-    /// With one more annotation.
+    /// Adds an annotation.
     #[must_use]
     pub fn annotation(mut self, key: &str, value: &str) -> Draft<S> {
         self.annotations.insert(key.to_owned(), value.to_owned());

@@ -1,4 +1,4 @@
-//! Watching: every change of a kind, in the order it was made, as long as the watcher keeps up.
+//! Watches: all changes of a kind in their order, for a watcher that keeps up.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,30 +11,30 @@ use crate::query::Query;
 use crate::resource::Resource;
 use crate::store::{Change, Kind};
 
-/// Changes taken from the history at a time; bounds what a watcher holds.
+/// Number of changes read from the history at once; it bounds the memory of a watcher.
 const BATCH: usize = 64;
 
-/// A place in the changes of a kind, to go on from after a break. Opaque outside.
+/// A position in the changes of a kind, to resume a watch. Opaque to clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bookmark {
-    /// The kind's.
+    /// Nonce of the kind.
     nonce: u64,
-    /// The change to go on with.
+    /// Number of the next change.
     position: u64,
 }
 
 impl Bookmark {
-    /// For the wire: the kind's number and the position, 8 bytes each, big endian.
+    /// Encodes the bookmark: the nonce and the position, 8 bytes each, big endian.
     #[must_use]
     pub fn to_bytes(self) -> [u8; 16] {
         let both = (u128::from(self.nonce) << 64) | u128::from(self.position);
         both.to_be_bytes()
     }
 
-    /// What [`Bookmark::to_bytes`] made.
+    /// Decodes the bytes of [`Bookmark::to_bytes`].
     ///
     /// # Errors
-    /// [`StoreError::BookmarkGone`] when it did not.
+    /// [`StoreError::BookmarkGone`] for other bytes.
     pub fn from_bytes(bytes: &[u8]) -> Result<Bookmark, StoreError> {
         let bytes: [u8; 16] = bytes.try_into().map_err(|_| StoreError::BookmarkGone)?;
         let both = u128::from_be_bytes(bytes);
@@ -46,53 +46,52 @@ impl Bookmark {
     }
 }
 
-/// Where a watch starts.
+/// The start of a watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Start {
-    /// With the next change.
+    /// The next change.
     #[default]
     Now,
-    /// With the next change, after a [`Happened::Noop`] whose bookmark says where that is.
+    /// The next change, after a [`Happened::Noop`] with a bookmark of that position.
     Bookmarked,
-    /// With what is there, told as created, then [`Happened::Bootstrapped`].
+    /// The present contents as created events, then [`Happened::Bootstrapped`].
     Contents,
-    /// With the last so many changes, as far as they are remembered.
+    /// The last changes, at most this many, as far as the history has them.
     Tail(usize),
-    /// With the first change after the event that had this bookmark.
+    /// The first change after the event with this bookmark.
     After(Bookmark),
 }
 
-/// What a watcher is told.
+/// The content of an event.
 #[derive(Debug, Clone)]
 pub enum Happened {
-    /// It is there now.
+    /// The resource was created, or exists at the start of the watch.
     Created(Arc<Resource>),
-    /// It changed.
+    /// The resource changed.
     Updated {
-        /// What it is now.
+        /// The new state.
         new: Arc<Resource>,
-        /// What it was.
+        /// The old state.
         old: Arc<Resource>,
     },
-    /// It is gone; this was the last of it.
+    /// The resource was destroyed; its last state.
     Destroyed(Arc<Resource>),
-    /// The watched resource is not there. Only as the first event of a watch of one.
+    /// The watched resource does not exist. Only the first event of a single-resource watch.
     Absent(Pointer),
-    /// All that is there has been told; changes follow.
+    /// All present contents were sent; changes follow.
     Bootstrapped,
-    /// Nothing; the bookmark counts.
+    /// No change; carries only a bookmark.
     Noop,
-    /// The watch is over, and why.
+    /// The watch ended with this error.
     Errored(StoreError),
 }
 
-/// Something that happened, and the place behind it.
+/// An event, with the position after it.
 #[derive(Debug, Clone)]
 pub struct Event {
-    /// What.
+    /// Content of the event.
     pub happened: Happened,
-    /// Where to go on after a break. Not every event is such a place: who breaks off in the middle of the
-    /// contents has to begin again.
+    /// Position to resume from. Absent while the contents are sent: a client that stops there must start again.
     pub bookmark: Option<Bookmark>,
 }
 
@@ -102,15 +101,15 @@ enum Filter {
     Meant(Query),
 }
 
-/// A watch. Dropping it ends it.
+/// A watch; dropping it ends the watch.
 #[derive(Debug)]
 pub struct Watcher {
     kind: Arc<Kind>,
     filter: Filter,
     seat: u64,
-    /// The next change to read.
+    /// Number of the next change to read.
     position: u64,
-    /// Told next.
+    /// Events to deliver next.
     queue: VecDeque<Event>,
     wake: Arc<Notify>,
     ended: bool,
@@ -141,7 +140,7 @@ impl Watcher {
         Watcher::waking(kind, query, start, Arc::default())
     }
 
-    /// One of several watches of one watcher, who waits for all of them at once.
+    /// One of several watches that share a wake-up.
     pub(crate) fn waking(
         kind: Arc<Kind>,
         query: Query,
@@ -155,7 +154,7 @@ impl Watcher {
         Watcher::new(kind, Filter::Meant(query), start, wake, contents)
     }
 
-    /// `first` says what to tell of the present contents.
+    /// Starts a watch; `first` selects the events of the present contents.
     fn new(
         kind: Arc<Kind>,
         filter: Filter,
@@ -218,7 +217,7 @@ impl Watcher {
         Ok(watcher)
     }
 
-    /// The next event; `None` after [`Happened::Errored`]. Cancelling it loses nothing.
+    /// The next event; `None` after [`Happened::Errored`]. Cancel-safe.
     pub async fn next(&mut self) -> Option<Event> {
         loop {
             if let Some(event) = self.next_now() {
@@ -231,7 +230,7 @@ impl Watcher {
         }
     }
 
-    /// The next event if there is one already.
+    /// The next event, without waiting.
     pub fn next_now(&mut self) -> Option<Event> {
         while self.queue.is_empty() && !self.ended {
             let read = self

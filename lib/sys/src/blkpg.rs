@@ -1,4 +1,4 @@
-//! Telling the kernel of one changed partition, while others of the disk are in use (kernel:
+//! Updates one partition in the kernel's table while other partitions of the disk are in use (kernel:
 //! include/uapi/linux/blkpg.h).
 #![expect(unsafe_code, reason = "an ioctl that rustix has no wrapper for")]
 
@@ -32,27 +32,26 @@ struct Argument {
     data: *mut c_void,
 }
 
-/// Makes a partition known to the kernel; its device is in /dev when this returns. `start` and `length` in
-/// bytes.
+/// Adds a partition to the kernel's table; its device node exists when this returns. `start` and `length` in bytes.
 ///
 /// # Errors
-/// The number is taken, the partition overlaps another one, or the disk is shorter.
+/// The number is taken, the partition overlaps another one, or it exceeds the disk.
 pub fn add(disk: &File, number: u32, start: u64, length: u64) -> io::Result<()> {
     tell(disk, ADD_PARTITION, number, start, length)
 }
 
-/// Gives a partition another length; `start` must be what it was.
+/// Changes the length of a partition; `start` must be unchanged.
 ///
 /// # Errors
-/// No such partition, or it would overlap another one or the disk's end.
+/// The partition does not exist, or it would overlap another one or exceed the disk.
 pub fn resize(disk: &File, number: u32, start: u64, length: u64) -> io::Result<()> {
     tell(disk, RESIZE_PARTITION, number, start, length)
 }
 
-/// Makes the kernel forget a partition; what lies in it stays.
+/// Removes a partition from the kernel's table; its data stays on the disk.
 ///
 /// # Errors
-/// No such partition, or `EBUSY`: somebody has it open.
+/// The partition does not exist, or `EBUSY`: a process has it open.
 pub fn remove(disk: &File, number: u32) -> io::Result<()> {
     tell(disk, REMOVE_PARTITION, number, 0, 0)
 }

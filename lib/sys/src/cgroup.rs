@@ -4,12 +4,12 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// Creates the cgroup and its parents below `root`, handing `controllers` down at every level.
+/// Creates the cgroup and its parents below `root`, and enables `controllers` at every level.
 ///
-/// `path` is relative to `root` ("system/apid"). Controllers the kernel lacks are left out.
+/// `path` is relative to `root` ("system/apid"). Controllers that the kernel lacks are skipped.
 ///
 /// # Errors
-/// When a directory cannot be made; a controller that cannot be enabled is not an error.
+/// A directory cannot be created; a controller that cannot be enabled is not an error.
 pub fn create(root: &Path, path: &str, controllers: &[&str]) -> io::Result<()> {
     let mut dir = root.to_path_buf();
     for part in path.split('/').filter(|part| !part.is_empty()) {
@@ -23,7 +23,7 @@ pub fn create(root: &Path, path: &str, controllers: &[&str]) -> io::Result<()> {
     Ok(())
 }
 
-/// Enables controllers for the children of `dir`, one by one so that a missing one spoils no other.
+/// Enables controllers for the children of `dir`, each by its own write: a missing one must not fail the others.
 fn enable(dir: &Path, controllers: &[&str]) {
     for controller in controllers {
         let _ = fs::write(dir.join("cgroup.subtree_control"), format!("+{controller}"));
@@ -33,7 +33,7 @@ fn enable(dir: &Path, controllers: &[&str]) {
 /// Writes one control file, for example `memory.min`.
 ///
 /// # Errors
-/// The kernel's answer: no such controller, value refused.
+/// The kernel's error: the controller is missing, or the value is refused.
 pub fn set(root: &Path, path: &str, file: &str, value: &str) -> io::Result<()> {
     fs::write(root.join(path).join(file), value)
 }
@@ -41,7 +41,7 @@ pub fn set(root: &Path, path: &str, file: &str, value: &str) -> io::Result<()> {
 /// Moves a process (0: the caller) into the cgroup.
 ///
 /// # Errors
-/// No such cgroup or process, or the cgroup has children with controllers.
+/// The cgroup or the process does not exist, or the cgroup has children with controllers.
 pub fn enter(root: &Path, path: &str, pid: u32) -> io::Result<()> {
     set(root, path, "cgroup.procs", &pid.to_string())
 }
@@ -49,12 +49,12 @@ pub fn enter(root: &Path, path: &str, pid: u32) -> io::Result<()> {
 /// Kills every process in the cgroup and below it, atomically (`cgroup.kill`).
 ///
 /// # Errors
-/// No such cgroup.
+/// The cgroup does not exist.
 pub fn kill(root: &Path, path: &str) -> io::Result<()> {
     set(root, path, "cgroup.kill", "1")
 }
 
-/// Whether any process lives in the cgroup or below it.
+/// Whether the cgroup or one below it contains a process.
 #[must_use]
 pub fn is_populated(root: &Path, path: &str) -> bool {
     fs::read_to_string(root.join(path).join("cgroup.events"))

@@ -1,4 +1,4 @@
-//! Starting a child with less than its parent has: user, capabilities, cgroup, OOM score, files, system calls.
+//! Starts children with restricted rights: user, capabilities, cgroup, OOM score, files and system calls.
 #![expect(
     unsafe_code,
     reason = "what happens between fork and exec is set by CommandExt::pre_exec"
@@ -20,45 +20,46 @@ use crate::seccomp::Filter;
 
 pub use rustix::thread::CapabilitySet;
 
-/// What a child may do and where it lives.
+/// The rights and resources of a child.
 #[derive(Debug, Clone)]
 pub struct Confinement {
     /// User id.
     pub uid: u32,
-    /// Group id; there are no supplementary groups.
+    /// Group id; the child has no supplementary groups.
     pub gid: u32,
-    /// Every capability it, or anything it starts, can ever have.
+    /// Upper bound on the capabilities of the child and its descendants.
     pub capabilities: CapabilitySet,
     /// `PR_SET_NO_NEW_PRIVS`.
     pub no_new_privs: bool,
     /// `/proc/self/oom_score_adj`, -1000..=1000.
     pub oom_score_adj: i32,
-    /// The `cgroup.procs` file of its cgroup.
+    /// Path of the `cgroup.procs` file of its cgroup.
     pub cgroup_procs: Option<PathBuf>,
-    /// It is in a network namespace of its own, where nothing is: no address, no link that is up, nobody to talk to.
+    /// Whether the child gets an empty network namespace: no address and no link that is up.
     pub own_network: bool,
-    /// The files it sees; `None`: all of its parent's.
+    /// The files it sees; `None`: all files of its parent.
     pub root: Option<Root>,
     /// The system calls it may make; `None`: all.
     pub system_calls: Option<Filter>,
 }
 
-/// Where a child's words go: the ends of pipes, made by who reads the others, so that nothing can fail any more
-/// once the child is there.
+/// Destinations of a child's output: the write ends of pipes. The reader creates them before the start, so that no step
+/// can fail after it.
 #[derive(Debug)]
 pub struct Output {
-    /// For its standard output.
+    /// Standard output.
     pub stdout: OwnedFd,
-    /// For its standard error.
+    /// Standard error.
     pub stderr: OwnedFd,
 }
 
-/// Starts `program` in a session of its own, with only `environment` and input from /dev/null. Returns once the
-/// program has replaced the fork, so a missing file is an error here: its process id, which is also its session's
-/// and process group's. Nothing ends it; reap it with [`crate::process::reap`].
+/// Starts `program` in a new session, with only `environment` and with /dev/null as standard input.
+///
+/// Returns after exec, so a missing file is an error here. The result is the process id, which is also the id of the
+/// session and of the process group. Dropping it does not end the child; reap it with [`crate::process::reap`].
 ///
 /// # Errors
-/// The program cannot be run, or a confinement cannot be applied (then nothing is started).
+/// The program cannot be executed, or a restriction cannot be applied; then no child runs.
 pub fn start(
     program: &OsString,
     arguments: &[OsString],
@@ -83,7 +84,7 @@ pub fn start(
     Ok(command.spawn()?.id())
 }
 
-/// All that must exist before the fork.
+/// Everything that is allocated before the fork.
 struct Prepared {
     cgroup_procs: Option<File>,
     oom_score_adj: String,
@@ -112,7 +113,7 @@ impl Prepared {
         })
     }
 
-    /// Runs in the child. The order matters: each step still needs the privileges the later ones take.
+    /// Runs in the child after the fork. The order matters: each step needs privileges that later steps drop.
     fn apply(&mut self) -> io::Result<()> {
         rustix::process::setsid()?;
         if let Some(procs) = &mut self.cgroup_procs {
@@ -145,7 +146,7 @@ impl Prepared {
         for capability in CapabilitySet::all().iter() {
             if !self.keep.contains(capability) {
                 match rustix::thread::remove_capability_from_bounding_set(capability) {
-                    // Newer than this kernel: nothing to drop.
+                    // A capability newer than this kernel: nothing to drop.
                     Err(rustix::io::Errno::INVAL) | Ok(()) => {}
                     Err(error) => return Err(error.into()),
                 }
@@ -165,7 +166,7 @@ impl Prepared {
                 inheritable: keep,
             },
         )?;
-        // Root gets its bounding set at exec anyway; any other user only what is ambient.
+        // At exec root gets its bounding set anyway; another user gets only its ambient set.
         if !self.uid.is_root() {
             for capability in keep.iter() {
                 rustix::thread::configure_capability_in_ambient_set(capability, true)?;

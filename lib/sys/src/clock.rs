@@ -1,4 +1,4 @@
-//! The system's clock: read, set, steered; and clocks of devices (`/dev/ptp*`).
+//! Reads, sets and steers the system clock, and reads the clocks of devices (`/dev/ptp*`).
 #![expect(
     unsafe_code,
     reason = "clock_adjtime(2), that neither rustix nor nix has"
@@ -14,13 +14,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use nix::libc;
 use rustix::time::{ClockId, DynamicClockId, Timespec};
 
-/// The kernel steers no further at once (`linux/timex.h`, MAXPHASE), in nanoseconds.
+/// Largest offset that the kernel corrects in one step (`linux/timex.h`, MAXPHASE), in nanoseconds.
 pub const MAX_SLEW: i64 = 500_000_000;
 
-/// Sets the system's clock.
+/// Sets the system clock.
 ///
 /// # Errors
-/// `EPERM` without CAP_SYS_TIME; `EINVAL` for a time before 1970, or that the kernel cannot count to.
+/// `EPERM` without CAP_SYS_TIME; `EINVAL` for a time before 1970 or beyond the kernel's range.
 pub fn set(to: SystemTime) -> io::Result<()> {
     let since = to
         .duration_since(UNIX_EPOCH)
@@ -34,7 +34,7 @@ pub fn set(to: SystemTime) -> io::Result<()> {
     Ok(rustix::time::clock_settime(ClockId::Realtime, time)?)
 }
 
-/// Sets the system's clock to a time when it shows an earlier one. Whether it did.
+/// Sets the system clock to a time if the clock shows an earlier one. Returns whether it did.
 ///
 /// # Errors
 /// Those of [`set`].
@@ -45,14 +45,15 @@ pub fn raise(to: SystemTime) -> io::Result<bool> {
     set(to).map(|()| true)
 }
 
-/// Steers the clock towards an offset in nanoseconds, bounded by [`MAX_SLEW`], without a jump, by the
-/// kernel's phase-locked loop (RFC 5905, section 12); and tells the kernel that the clock is right, up to
-/// `error`. `time_constant` is the loop's: the logarithm of the poll interval in seconds, less 4.
+/// Corrects the clock by an offset in nanoseconds, bounded by [`MAX_SLEW`], without a step.
+///
+/// The kernel's phase-locked loop does it (RFC 5905, section 12). The kernel then regards the clock as synchronized,
+/// with the maximum error `error`. `time_constant` is that of the loop: log2 of the poll interval in seconds, minus 4.
 ///
 /// # Errors
 /// `EPERM` without CAP_SYS_TIME.
 pub fn steer(offset: i64, time_constant: u8, error: Duration) -> io::Result<()> {
-    // SAFETY: a `timex` is numbers alone, for which zeros are values.
+    // SAFETY: a `timex` consists of integers, for which zero is valid.
     let mut change: libc::timex = unsafe { zeroed() };
     let microseconds = libc::c_long::try_from(error.as_micros()).unwrap_or(libc::c_long::MAX);
     change.modes = libc::ADJ_OFFSET
@@ -66,7 +67,7 @@ pub fn steer(offset: i64, time_constant: u8, error: Duration) -> io::Result<()> 
     change.constant = time_constant.into();
     change.maxerror = microseconds;
     change.esterror = microseconds;
-    // SAFETY: the pointer is to a whole `timex` of ours, that the kernel reads and fills.
+    // SAFETY: the pointer is to a whole `timex` of ours, which the kernel reads and fills.
     let state = unsafe { libc::clock_adjtime(libc::CLOCK_REALTIME, &raw mut change) };
     if state < 0 {
         return Err(io::Error::last_os_error());
@@ -74,39 +75,39 @@ pub fn steer(offset: i64, time_constant: u8, error: Duration) -> io::Result<()> 
     Ok(())
 }
 
-/// How the kernel steers the clock (adjtimex(2), `struct timex`).
+/// State of the kernel's clock discipline (adjtimex(2), `struct timex`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Steering {
-    /// What is still to be made good, in nanoseconds.
+    /// Remaining offset in nanoseconds.
     pub offset: i64,
-    /// How much faster the clock is run, in 2^-16 millionths.
+    /// Frequency correction in 2^-16 parts per million; positive runs the clock faster.
     pub frequency: i64,
-    /// In microseconds.
+    /// Maximum error in microseconds.
     pub max_error: i64,
-    /// In microseconds.
+    /// Estimated error in microseconds.
     pub estimated_error: i64,
-    /// Bits: `STA_*`.
+    /// Status bits: `STA_*`.
     pub status: u32,
-    /// The loop's time constant.
+    /// Time constant of the loop.
     pub constant: i64,
-    /// `TIME_*`.
+    /// Clock state: `TIME_*`.
     pub state: i32,
 }
 
-/// `STA_NANO`: the offset is not in microseconds.
+/// `STA_NANO`: the offset is in nanoseconds, not microseconds.
 const IN_NANOSECONDS: u32 = 0x2000;
 
-/// `STA_UNSYNC`: nobody says that the clock is right.
+/// `STA_UNSYNC`: the clock is not synchronized.
 pub const UNSYNCHRONIZED: u32 = 0x40;
 
-/// How the kernel steers the clock now.
+/// Reads the state of the clock discipline.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub fn steering() -> io::Result<Steering> {
-    // SAFETY: a `timex` is numbers alone, for which zeros are values; no mode is set, so nothing changes.
+    // SAFETY: a `timex` consists of integers, for which zero is valid; no mode is set, so nothing changes.
     let mut now: libc::timex = unsafe { zeroed() };
-    // SAFETY: the pointer is to a whole `timex` of ours, that the kernel fills.
+    // SAFETY: the pointer is to a whole `timex` of ours, which the kernel fills.
     let state = unsafe { libc::clock_adjtime(libc::CLOCK_REALTIME, &raw mut now) };
     if state < 0 {
         return Err(io::Error::last_os_error());
@@ -128,7 +129,7 @@ pub fn steering() -> io::Result<Steering> {
     })
 }
 
-/// What a device's clock shows.
+/// Reads the time of a device's clock.
 ///
 /// # Errors
 /// The device cannot be opened, or has no clock.
@@ -149,7 +150,7 @@ mod tests {
     fn clock_state_of_the_machine_is_readable() {
         let now = steering().unwrap();
         assert!(now.max_error >= 0 && now.estimated_error >= 0);
-        // TIME_ERROR.
+        // State 5 is TIME_ERROR.
         assert!(now.status & UNSYNCHRONIZED == 0 || now.state == 5);
     }
 
@@ -158,7 +159,7 @@ mod tests {
         let before = UNIX_EPOCH - Duration::from_secs(1);
         assert_eq!(set(before).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         of_device(Path::new("/dev/null")).unwrap_err();
-        // A clock that shows a later time is left alone, also by a program that may set it.
+        // A clock ahead of the time is left alone, even by a program with the right to set it.
         assert!(!raise(UNIX_EPOCH).unwrap());
     }
 }

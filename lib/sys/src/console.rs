@@ -1,4 +1,4 @@
-//! The standard streams of the first program.
+//! The standard streams of PID 1.
 
 use std::fs::OpenOptions;
 use std::io;

@@ -1,4 +1,4 @@
-//! Which disk a device is: names are given again, these numbers are not (kernel: include/uapi/linux/fs.h,
+//! The identity of a disk: the kernel reuses device names, but never these numbers (kernel: include/uapi/linux/fs.h,
 //! `BLKGETDISKSEQ`; Documentation/ABI/stable/sysfs-block, `diskseq`).
 #![expect(unsafe_code, reason = "an ioctl that rustix has no wrapper for")]
 
@@ -9,11 +9,11 @@ use rustix::ioctl::{self, Opcode};
 
 const BLKGETDISKSEQ: Opcode = ioctl::opcode::read::<u64>(0x12, 128);
 
-/// The number of the disk that an open device is, or is a part of; no other disk gets it in this boot, and the same
-/// one another one when its medium is changed.
+/// The number of the disk of an open block device or partition. It is unique within a boot, and changes when the disk's
+/// medium changes.
 ///
 /// # Errors
-/// `ENOTTY`: it is no block device.
+/// `ENOTTY`: the file is not a block device.
 pub fn of(device: &File) -> io::Result<u64> {
     // SAFETY: BLKGETDISKSEQ writes one u64, which is what the getter has room for.
     let request = unsafe { ioctl::Getter::<BLKGETDISKSEQ, u64>::new() };

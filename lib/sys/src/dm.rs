@@ -1,4 +1,4 @@
-//! The device mapper: a block device made of another one by a table (kernel: include/uapi/linux/dm-ioctl.h).
+//! The device mapper: block devices that a table maps to another device (kernel: include/uapi/linux/dm-ioctl.h).
 #![expect(unsafe_code, reason = "ioctls that rustix has no wrapper for")]
 
 use std::ffi::c_void;
@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 
 const CONTROL: &str = "/dev/mapper/control";
 
-/// `struct dm_ioctl`: its size and the fields that are used.
+/// `struct dm_ioctl`: its size, and the offsets of the fields in use.
 const HEADER: usize = 312;
 const DATA_SIZE: usize = 12;
 const DATA_START: usize = 16;
@@ -23,27 +23,27 @@ const NAME_LENGTH: usize = 128;
 const UUID: usize = 176;
 const UUID_LENGTH: usize = 129;
 
-/// `struct dm_target_spec`, which the parameters and a 0 follow.
+/// `struct dm_target_spec`; the parameters and a NUL follow it.
 const TARGET: usize = 40;
 const TARGET_TYPE_LENGTH: usize = 16;
-/// A target's length is a multiple of it.
+/// Alignment of a target's length.
 const TARGET_ALIGNMENT: usize = 8;
 
-/// The interface's version; the kernel asks for the same first number.
+/// Version of the interface; the kernel requires the same major number.
 const VERSION: [u32; 3] = [4, 0, 0];
-/// The kernel wipes its copies of what it is given.
+/// Makes the kernel wipe its copies of the message.
 const SECURE_DATA: u32 = 1 << 15;
 
-/// Sectors of tables, in bytes, whatever those of the device are.
+/// Size of the sectors in tables in bytes, independent of the device's sector size.
 pub const SECTOR: u64 = 512;
 
-/// What is asked of the device mapper; the numbers are those of `DM_DEV_CREATE` and so on.
+/// Commands of the device mapper, with the numbers of `DM_DEV_CREATE` and so on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Command {
     Create = 3,
     Remove = 4,
-    /// Without the flag for it: the opposite, resume.
+    /// Without the suspend flag this command resumes.
     Suspend = 6,
     Load = 9,
 }
@@ -55,23 +55,22 @@ impl Command {
     }
 }
 
-/// What the whole of a mapped device is made of.
+/// The one target that covers a whole mapped device.
 #[derive(Debug, Clone, Copy)]
 pub struct Target<'a> {
-    /// Its length in sectors.
+    /// Length in sectors.
     pub sectors: u64,
     /// The kernel's name of the target: `crypt`.
     pub kind: &'a str,
-    /// The target's own words, which may be secret.
+    /// Parameters of the target, which may hold a secret.
     pub parameters: &'a str,
 }
 
-/// Makes a mapped device and returns its node in /dev, which is there then. Nothing is left of one that
-/// cannot be made.
+/// Creates a mapped device and returns its node in /dev, which exists by then. A failed creation leaves no device.
 ///
 /// # Errors
-/// `EBUSY`: there is one of this name or uuid. `EINVAL`: the kernel does not know the target, or refuses
-/// its parameters. `InvalidInput`: the name or uuid is too long.
+/// `EBUSY`: the name or uuid is taken. `EINVAL`: the kernel does not know the target, or refuses its parameters.
+/// `InvalidInput`: the name or uuid is too long.
 pub fn create(name: &str, uuid: &str, target: Target<'_>) -> io::Result<PathBuf> {
     let control = control()?;
     let made = request(&control, Command::Create, name, uuid, &[])?;
@@ -85,10 +84,10 @@ pub fn create(name: &str, uuid: &str, target: Target<'_>) -> io::Result<PathBuf>
     Ok(PathBuf::from(format!("/dev/dm-{}", minor(made))))
 }
 
-/// Takes a mapped device away.
+/// Removes a mapped device.
 ///
 /// # Errors
-/// `ENXIO`: there is none of this name. `EBUSY`: it is in use.
+/// `ENXIO`: the name does not exist. `EBUSY`: the device is in use.
 pub fn remove(name: &str) -> io::Result<()> {
     request(&control()?, Command::Remove, name, "", &[]).map(drop)
 }
@@ -97,7 +96,7 @@ fn control() -> io::Result<File> {
     OpenOptions::new().read(true).write(true).open(CONTROL)
 }
 
-/// Asks, and returns the device's number, as the kernel packs it.
+/// Sends a command and returns the device number in the kernel's packed form.
 fn request(
     control: &File,
     command: Command,
@@ -110,15 +109,15 @@ fn request(
         opcode: command.opcode(),
         message: &mut message,
     };
-    // SAFETY: the command is the device mapper's, as the descriptor is, and the message is as long as it says.
+    // SAFETY: command and descriptor are those of the device mapper, and the message states its own length.
     unsafe { ioctl::ioctl(control, request) }?;
     let device = message.get(DEVICE..).and_then(|rest| rest.first_chunk());
     Ok(device.copied().map_or(0, u64::from_ne_bytes))
 }
 
-/// `struct dm_ioctl` and what follows it.
+/// `struct dm_ioctl`, followed by the table.
 fn message(name: &str, uuid: &str, table: &[u8]) -> io::Result<Zeroizing<Vec<u8>>> {
-    // One byte stays 0: it ends the text.
+    // One byte stays 0 as the terminator.
     if name.is_empty() || name.len() >= NAME_LENGTH || uuid.len() >= UUID_LENGTH {
         return Err(io::ErrorKind::InvalidInput.into());
     }
@@ -169,19 +168,19 @@ fn put(bytes: &mut [u8], at: usize, field: &[u8]) {
     }
 }
 
-/// The minor number in the kernel's packed one (`huge_encode_dev`).
+/// The minor number of a packed device number (`huge_encode_dev`).
 fn minor(device: u64) -> u64 {
     (device & 0xff) | ((device >> 12) & 0x000f_ff00)
 }
 
-/// One command and its message, which the kernel reads and writes.
+/// A command and its message, which the kernel reads and writes.
 struct Request<'a> {
     opcode: Opcode,
     message: &'a mut [u8],
 }
 
-// SAFETY: a command of the device mapper reads and writes as many bytes as the message's `data_size` says,
-// which is the slice's length; the opcode is such a command's.
+// SAFETY: the opcode is a device mapper command. Such a command reads and writes `data_size` bytes, which is the length
+// of the slice.
 unsafe impl Ioctl for Request<'_> {
     type Output = ();
     const IS_MUTATING: bool = true;
@@ -255,7 +254,7 @@ mod tests {
     fn a_minor_number_is_unpacked() {
         assert_eq!(minor(0xfd00), 0);
         assert_eq!(minor(0xfd07), 7);
-        // The kernel puts what is above the first 8 bits behind the major number.
+        // The packed form has minor bits above the low 8 beyond the major number.
         assert_eq!(minor((1 << 20) | 0xfd01), 0x101);
     }
 }

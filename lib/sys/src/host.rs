@@ -1,4 +1,4 @@
-//! The machine as a whole: its name, its clock, its limits, its file systems' sizes.
+//! Properties of the whole machine: host name, boot time, limits, file system sizes.
 
 use std::io;
 use std::path::Path;
@@ -25,7 +25,7 @@ pub fn hostname() -> String {
         .into_owned()
 }
 
-/// The kernel's number of this boot, a UUID; empty without a process file system.
+/// The kernel's id of this boot, a UUID; empty without /proc.
 #[must_use]
 pub fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
@@ -42,16 +42,18 @@ pub fn kernel_release() -> String {
         .into_owned()
 }
 
-/// Whether the kernel can give random numbers (getrandom(2)).
+/// Whether the kernel's random number generator is initialized (getrandom(2)).
 #[must_use]
 pub fn has_random_numbers() -> bool {
     getrandom(&mut [0; 1], GetRandomFlags::NONBLOCK).is_ok()
 }
 
-/// Waits until the kernel can give random numbers. It makes some by itself, within a second or two, but only for who
-/// asks with this call: whoever watches `/dev/random` instead waits for ever on a machine without a source of them.
+/// Waits until the kernel's random number generator is initialized.
+///
+/// This call makes the kernel collect entropy itself, within a second or two. Polling `/dev/random` does not: on a
+/// machine without an entropy source that waits for ever.
 pub fn await_random_numbers() {
-    // No kernel is without the call; without the numbers nobody here can do anything about it.
+    // Every supported kernel has the call, and a failure leaves nothing else to do.
     let _ = getrandom(&mut [0; 1], GetRandomFlags::empty());
 }
 
@@ -63,7 +65,7 @@ pub fn since_boot() -> Duration {
     Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
-/// Sets how many files this process, and every child it starts from now on, may have open.
+/// Sets the limit of open files of this process and of its future children.
 ///
 /// # Errors
 /// `EPERM` above `fs.nr_open`.
@@ -75,19 +77,19 @@ pub fn set_open_files_limit(files: u64) -> io::Result<()> {
     Ok(rustix::process::setrlimit(Resource::Nofile, limit)?)
 }
 
-/// A file system's size and what is left of it, in bytes.
+/// Size and free space of a file system in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Space {
-    /// All of it.
+    /// Total size.
     pub size: u64,
-    /// What an unprivileged user may still fill.
+    /// Space that an unprivileged user can still fill.
     pub available: u64,
 }
 
 /// The space of the file system that holds `path`.
 ///
 /// # Errors
-/// The kernel's answer.
+/// The kernel's error.
 pub fn space(path: &Path) -> io::Result<Space> {
     let stat = rustix::fs::statvfs(path)?;
     Ok(Space {

@@ -1,4 +1,4 @@
-//! The kernel's log, both ways (kernel: Documentation/ABI/testing/dev-kmsg).
+//! Reads and writes the kernel log (kernel: Documentation/ABI/testing/dev-kmsg).
 
 use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
@@ -11,9 +11,9 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::OFlags;
 use rustix::time::{ClockId, clock_gettime};
 
-/// The longest text the kernel takes in one record; longer lines are cut here, not refused there.
+/// Longest text of a record in bytes; a longer line is cut here, because the kernel would refuse it.
 const MAX_TEXT: usize = 960;
-/// One record as read from the kernel fits this (CONSOLE_EXT_LOG_MAX).
+/// Upper bound of one record as read from the kernel (CONSOLE_EXT_LOG_MAX).
 const MAX_RECORD: usize = 8192;
 
 /// Severity, as in syslog (RFC 5424, 6.2.1).
@@ -26,7 +26,7 @@ pub enum Level {
     Info = 6,
 }
 
-/// Writes lines to the kernel's log, and so to the console. Cheap to share.
+/// Writes lines to the kernel log, and so to the console. Cheap to share.
 #[derive(Debug)]
 pub struct Writer {
     file: File,
@@ -36,16 +36,16 @@ impl Writer {
     /// Opens the device for writing.
     ///
     /// # Errors
-    /// Not root, or /dev not mounted.
+    /// The caller is not root, or /dev is not mounted.
     pub fn open(device: &Path) -> io::Result<Writer> {
         let file = OpenOptions::new().write(true).open(device)?;
         Ok(Writer { file })
     }
 
-    /// Writes one record per line of `text`, each with `prefix`; facility `daemon`.
+    /// Writes one record per line of `text`, each with `prefix`, under facility `daemon`.
     ///
     /// # Errors
-    /// The kernel's answer (`EAGAIN` when it limits the rate).
+    /// The kernel's error (`EAGAIN` when it limits the rate).
     pub fn write(&self, level: Level, prefix: &str, text: &str) -> io::Result<()> {
         for line in text.lines() {
             (&self.file).write_all(&record(level, prefix, line))?;
@@ -54,8 +54,8 @@ impl Writer {
     }
 }
 
-/// One record: `<facility|level>prefix text`, and a line feed: without it the kernel takes the record for a
-/// beginning, and shows it only when the next one comes.
+/// One record: `<facility|level>prefix text` and a line feed. Without the line feed the kernel waits for a
+/// continuation, and shows the record only with the next one.
 fn record(level: Level, prefix: &str, line: &str) -> Vec<u8> {
     const DAEMON: u8 = 3 << 3;
     let mut record = format!("<{}>{prefix}{line}", DAEMON | level as u8).into_bytes();
@@ -72,18 +72,18 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Opens the device at its oldest record, to be read without waiting.
+    /// Opens the device for non-blocking reads from the oldest record.
     ///
     /// # Errors
-    /// No permission (`kernel.dmesg_restrict`), or /dev not mounted.
+    /// The caller has no permission (`kernel.dmesg_restrict`), or /dev is not mounted.
     pub fn open(device: &Path) -> io::Result<Reader> {
         Reader::with(device, OFlags::NONBLOCK)
     }
 
-    /// [`Reader::open`] for who waits for each record.
+    /// [`Reader::open`] with blocking reads.
     ///
     /// # Errors
-    /// The same.
+    /// Those of [`Reader::open`].
     pub fn open_blocking(device: &Path) -> io::Result<Reader> {
         Reader::with(device, OFlags::empty())
     }
@@ -98,19 +98,19 @@ impl Reader {
         Ok(Reader { file, record })
     }
 
-    /// Passes over what is there.
+    /// Skips all present records.
     ///
     /// # Errors
-    /// The kernel's answer.
+    /// The kernel's error.
     pub fn skip(&mut self) -> io::Result<()> {
         self.file.seek(SeekFrom::End(0)).map(drop)
     }
 
-    /// The next raw record ([`parse`]); `None` when there is no other yet. Records overwritten meanwhile are skipped:
-    /// the sequence numbers tell.
+    /// The next raw record ([`parse`]); `None` when there is none yet. Records that the kernel overwrote are skipped;
+    /// the sequence numbers show the gap.
     ///
     /// # Errors
-    /// The kernel's answer, or what is read has an end and so is no log of a kernel.
+    /// The kernel's error, or an end of file, which a kernel log never has.
     pub fn next_record(&mut self) -> io::Result<Option<&[u8]>> {
         use io::ErrorKind::{BrokenPipe, Interrupted, UnexpectedEof, WouldBlock};
         let length = loop {
@@ -128,14 +128,14 @@ impl Reader {
     }
 }
 
-/// For who waits for more with others.
+/// For a caller that polls several descriptors.
 impl AsRawFd for Reader {
     fn as_raw_fd(&self) -> RawFd {
         self.file.as_raw_fd()
     }
 }
 
-/// When the clock of the records was 0, by the wall clock as it is now. It stands still while the machine sleeps.
+/// The time when the records' clock was 0, by the wall clock as it is now. That clock stops while the machine sleeps.
 #[must_use]
 pub fn booted() -> SystemTime {
     let up = clock_gettime(ClockId::Monotonic);
@@ -149,18 +149,18 @@ pub fn booted() -> SystemTime {
 /// One record of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// Facility × 8 + severity; user space writers choose their own facility.
+    /// Facility × 8 + severity; a user space writer chooses its own facility.
     pub priority: u16,
-    /// The record's number; grows by one, so a gap is loss.
+    /// Sequence number; grows by one, so a gap means lost records.
     pub sequence: u64,
     /// Microseconds of the kernel's monotonic clock, since [`booted`].
     pub microseconds: u64,
-    /// The text; bytes that do not print, and the backslash, as `\xNN`.
+    /// Text; non-printing bytes and the backslash appear as `\xNN`.
     pub text: Cow<'a, str>,
 }
 
-/// Reads `6,339,5140900,-[,...];text\n KEY=value\n`. `None` when the prefix is
-/// not that. The dictionary lines behind the text are left out.
+/// Parses `6,339,5140900,-[,...];text\n KEY=value\n`. `None` for an invalid prefix. The dictionary lines after the text
+/// are ignored.
 #[must_use]
 pub fn parse(record: &[u8]) -> Option<Record<'_>> {
     let semicolon = record.iter().position(|byte| *byte == b';')?;
@@ -176,7 +176,7 @@ pub fn parse(record: &[u8]) -> Option<Record<'_>> {
 }
 
 impl<'a> Record<'a> {
-    /// The text with what the kernel wrote as `\xNN`.
+    /// Decodes the `\xNN` sequences of the text.
     #[must_use]
     pub fn decoded(self) -> Record<'a> {
         if !self.text.contains('\\') {

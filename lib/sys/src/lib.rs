@@ -1,7 +1,8 @@
-//! The node's hands on the kernel: every raw syscall, and the only `unsafe` in the workspace.
+//! The node's system calls, and the only `unsafe` code of the workspace.
 //!
-//! Owns: nothing; each function is one act (mount this, start that child, reboot) and keeps no state.
-//! Never does: decide, retry, log, or know a path or a service of the node. A file per concern.
+//! Owns: nothing; each function is one operation (mount this, start that child, reboot) without state. One file per
+//! concern.
+//! Never does: decide, retry, log, or know a path or a service of the node.
 //! Talks to: the kernel, through rustix and nix; no crate of ours.
 //! On a laptop: `cargo test -p corten-sys` needs no root.
 

@@ -12,9 +12,9 @@ use rustix::ioctl::{self, Ioctl, IoctlOutput, Opcode};
 const LOOP_CONFIGURE: Opcode = 0x4C0A;
 const LOOP_CTL_GET_FREE: Opcode = 0x4C82;
 const LO_FLAGS_READ_ONLY: u32 = 1;
-/// The device frees itself with its last user.
+/// The device detaches itself when its last user closes it.
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
-/// Another program may take the free number between asking and configuring.
+/// Another program may take the free device between the query and the configuration.
 const ATTEMPTS: usize = 8;
 
 /// `struct loop_info64`.
@@ -62,11 +62,11 @@ unsafe impl Ioctl for GetFree {
     }
 }
 
-/// Attaches `image` read-only and returns the device. Hold the returned file until it is mounted:
-/// the device detaches itself when the last user is gone.
+/// Attaches `image` read-only and returns the device. Hold the returned file until the device is mounted: it detaches
+/// itself with its last user.
 ///
 /// # Errors
-/// No loop driver, no free device, or the image cannot be read.
+/// The loop driver is missing, no device is free, or the image cannot be read.
 pub fn attach_read_only(image: &Path) -> io::Result<(PathBuf, File)> {
     let backing = File::open(image)?;
     let control = OpenOptions::new()
@@ -78,7 +78,7 @@ pub fn attach_read_only(image: &Path) -> io::Result<(PathBuf, File)> {
         // SAFETY: GetFree describes the request faithfully, and the descriptor is open.
         let number = unsafe { ioctl::ioctl(&control, GetFree) }?;
         let path = PathBuf::from(format!("/dev/loop{number}"));
-        // Not for writing: a hardened kernel mounts nothing that somebody may write to past it.
+        // Opened read-only: a hardened kernel refuses to mount a device that is open for writing.
         let device = File::open(&path)?;
         match configure(&device, &backing) {
             Ok(()) => return Ok((path, device)),

@@ -1,7 +1,7 @@
-//! Memory that was freed, given back to the kernel.
+//! Returns freed heap memory to the kernel.
 //!
-//! The C library keeps what a program frees for the program's next need, wherever something that is still in use
-//! lies above it: after an hour of many calls a daemon would go on having what it needed in the busiest moment.
+//! The C library keeps freed memory for reuse whenever a live allocation lies above it on the heap. Without this module
+//! a daemon would keep its peak memory use for ever.
 #![expect(
     unsafe_code,
     reason = "malloc_trim(3) and mallinfo(3), that neither rustix nor nix has"
@@ -13,17 +13,17 @@ use std::time::Duration;
 
 use nix::libc;
 
-/// Between looks at what is free.
+/// Interval between two checks of the free memory.
 pub const INTERVAL: Duration = Duration::from_secs(10);
-/// So much more or less than at the last time is worth the work, in bytes.
+/// Change of the free memory, in bytes, that makes a trim worthwhile.
 const WORTH: usize = 1 << 20;
-/// A thread that only sleeps and looks.
+/// Stack of the thread, which only sleeps and checks.
 const STACK: usize = 64 << 10;
 
-/// From now on gives back what the program freed, within [`INTERVAL`] and a moment, in a thread of its own.
+/// Starts a thread that returns freed memory to the kernel, at the latest one [`INTERVAL`] after it was freed.
 ///
 /// # Errors
-/// There can be no other thread.
+/// The thread cannot be created.
 pub fn keep_small() -> io::Result<()> {
     let looks = thread::Builder::new().name("memory".to_owned());
     let looks = looks.stack_size(STACK).spawn(|| {
@@ -40,15 +40,15 @@ pub fn keep_small() -> io::Result<()> {
     looks.map(drop)
 }
 
-/// Bytes the program freed that the C library keeps, given back or not (mallinfo(3), `fordblks`).
+/// Freed bytes that the C library holds, returned to the kernel or not (mallinfo(3), `fordblks`).
 fn free() -> usize {
-    // SAFETY: it takes nothing, and answers with numbers.
+    // SAFETY: mallinfo2 has no arguments and returns a struct of integers.
     unsafe { libc::mallinfo2() }.fordblks
 }
 
-/// Gives back every page that holds nothing but freed memory (malloc_trim(3)).
+/// Returns every page that holds only freed memory (malloc_trim(3)).
 fn give_back() {
-    // SAFETY: it touches freed memory only, under the C library's own locks.
+    // SAFETY: malloc_trim touches freed memory only, under the C library's own locks.
     unsafe { libc::malloc_trim(0) };
 }
 
@@ -56,7 +56,7 @@ fn give_back() {
 mod tests {
     use super::*;
 
-    /// Bytes of this process in memory.
+    /// Resident memory of this process in bytes.
     fn resident() -> usize {
         let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
         let pages: usize = statm.split(' ').nth(1).unwrap().parse().unwrap();

@@ -14,10 +14,10 @@ use rustix::mount::{
 
 pub use rustix::mount::{MountAttrFlags, MountFlags};
 
-/// Mounts `source` of type `fstype` on `target`; `data` are the file system's own options.
+/// Mounts `source` of type `fstype` on `target`; `data` holds the options of the file system.
 ///
 /// # Errors
-/// The kernel's answer, or a NUL byte in `data`.
+/// The kernel's error, or a NUL byte in `data`.
 pub fn mount(
     source: &Path,
     target: &Path,
@@ -35,15 +35,15 @@ pub fn mount(
     )?)
 }
 
-/// A file system that is mounted nowhere yet, and gone when it is dropped before it is.
+/// A file system that is not attached to the mount tree. Dropping it before [`Unattached::attach`] discards it.
 #[derive(Debug)]
 pub struct Unattached(OwnedFd);
 
 impl Unattached {
-    /// Makes one of type `fstype`; `options` are the file system's own, one after the other, each at most 255 bytes.
+    /// Creates a file system of type `fstype`. `options` are its mount options, in order, each at most 255 bytes.
     ///
     /// # Errors
-    /// The kernel's answer, or a NUL byte in an option.
+    /// The kernel's error, or a NUL byte in an option.
     pub fn new(
         fstype: &str,
         source: &str,
@@ -64,15 +64,15 @@ impl Unattached {
     /// Mounts it on `target`.
     ///
     /// # Errors
-    /// The kernel's answer; nothing has changed.
+    /// The kernel's error; the mount tree is unchanged.
     pub fn attach(self, target: &Path) -> io::Result<()> {
         self.move_to(target, MoveMountFlags::empty())
     }
 
-    /// Mounts it on `target` under what is mounted there, to be seen when that is detached (since Linux 6.5).
+    /// Mounts it on `target` beneath the present mount; it becomes visible when that one is detached (since Linux 6.5).
     ///
     /// # Errors
-    /// The kernel's answer; nothing has changed. `EINVAL` where nothing is mounted.
+    /// The kernel's error; the mount tree is unchanged. `EINVAL` when nothing is mounted on `target`.
     pub fn attach_beneath(self, target: &Path) -> io::Result<()> {
         self.move_to(target, MoveMountFlags::MOVE_MOUNT_BENEATH)
     }
@@ -86,7 +86,7 @@ impl Unattached {
 /// Changes the flags of the mount at `target`.
 ///
 /// # Errors
-/// The kernel's answer.
+/// The kernel's error.
 pub fn remount(target: &Path, flags: MountFlags) -> io::Result<()> {
     Ok(rustix::mount::mount_remount(target, flags, c"")?)
 }
@@ -94,7 +94,7 @@ pub fn remount(target: &Path, flags: MountFlags) -> io::Result<()> {
 /// Moves the mount at `from` to `to`.
 ///
 /// # Errors
-/// The kernel's answer.
+/// The kernel's error.
 pub fn move_mount(from: &Path, to: &Path) -> io::Result<()> {
     Ok(rustix::mount::mount_move(from, to)?)
 }
@@ -102,7 +102,7 @@ pub fn move_mount(from: &Path, to: &Path) -> io::Result<()> {
 /// Makes the mount tree at `target` propagate to its peers, as the kubelet needs.
 ///
 /// # Errors
-/// The kernel's answer.
+/// The kernel's error.
 pub fn make_shared(target: &Path) -> io::Result<()> {
     let flags = MountPropagationFlags::SHARED | MountPropagationFlags::REC;
     Ok(rustix::mount::mount_change(target, flags)?)
@@ -111,15 +111,15 @@ pub fn make_shared(target: &Path) -> io::Result<()> {
 /// Unmounts `target`.
 ///
 /// # Errors
-/// `EBUSY` while something uses it; anything else the kernel answers.
+/// `EBUSY` while a process uses it, or another error of the kernel.
 pub fn unmount(target: &Path) -> io::Result<()> {
     Ok(rustix::mount::unmount(target, UnmountFlags::NOFOLLOW)?)
 }
 
-/// Takes `target` out of the tree now; the file system goes when its last user does.
+/// Detaches `target` from the mount tree now; the file system is released with its last user.
 ///
 /// # Errors
-/// The kernel's answer.
+/// The kernel's error.
 pub fn detach(target: &Path) -> io::Result<()> {
     Ok(rustix::mount::unmount(
         target,
@@ -127,10 +127,10 @@ pub fn detach(target: &Path) -> io::Result<()> {
     )?)
 }
 
-/// Makes `new_root` the root of this process and everything it starts.
+/// Makes `new_root` the root of this process and its children.
 ///
 /// # Errors
-/// The kernel's answer; before the mount is moved nothing has changed.
+/// The kernel's error; until the mount is moved, nothing has changed.
 pub fn switch_root(new_root: &Path) -> io::Result<()> {
     std::env::set_current_dir(new_root)?;
     rustix::mount::mount_move(".", "/")?;
@@ -138,9 +138,9 @@ pub fn switch_root(new_root: &Path) -> io::Result<()> {
     std::env::set_current_dir("/")
 }
 
-/// Removes everything under `dir` that lies on the same file system, to give its memory back.
+/// Removes everything under `dir` on the same file system, to free the memory of the initramfs.
 ///
-/// Mount points and what hangs below them stay. What cannot be removed is left.
+/// Mount points and the trees below them stay. Files that cannot be removed are skipped.
 pub fn remove_same_device(dir: &Path) {
     let Ok(device) = fs::symlink_metadata(dir).map(|data| data.dev()) else {
         return;

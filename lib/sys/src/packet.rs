@@ -1,4 +1,4 @@
-//! What passes a network link, as it is on the wire (packet(7); kernel: include/uapi/linux/if_packet.h).
+//! Packet capture on one network link (packet(7); kernel: include/uapi/linux/if_packet.h).
 #![expect(
     unsafe_code,
     reason = "options and addresses of packet sockets that neither rustix nor nix can write"
@@ -14,9 +14,9 @@ use nix::libc;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-/// Bytes the kernel holds while nobody reads; what comes on top is not captured.
+/// Bytes that the kernel queues for a slow reader; packets beyond that are dropped.
 const QUEUE: usize = 4 << 20;
-/// So long a reader waits before it is told that nothing came.
+/// Receive timeout, after which a waiting reader gets `None`.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// Instructions in a filter (`BPF_MAXINSNS` of linux/bpf_common.h).
 pub const LONGEST_FILTER: usize = 4096;
@@ -24,39 +24,39 @@ pub const LONGEST_FILTER: usize = 4096;
 /// An instruction of a classic BPF program (linux/filter.h, `sock_filter`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Instruction {
-    /// What to do.
+    /// Operation code.
     pub code: u16,
     /// Instructions to skip when a condition holds.
     pub jump_true: u8,
-    /// Instructions to skip when it does not.
+    /// Instructions to skip when the condition does not hold.
     pub jump_false: u8,
     /// The operand.
     pub operand: u32,
 }
 
-/// What was captured of a packet; its bytes are in the reader's buffer.
+/// A captured packet; its bytes are in the reader's buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet {
     /// Bytes in the buffer.
     pub captured: usize,
     /// Bytes on the wire.
     pub length: usize,
-    /// When the kernel saw it.
+    /// Time when the kernel saw the packet.
     pub at: SystemTime,
 }
 
-/// A socket that sees every packet of one link, in both directions.
+/// A socket that receives every packet of one link, in both directions.
 #[derive(Debug)]
 pub struct Capture(OwnedFd);
 
 impl Capture {
-    /// Starts, with the link of this index. The filter's return value is how much of a packet is wanted; with
-    /// an empty one everything is. `promiscuous`: also packets for others.
+    /// Starts a capture on the link with this index. The filter returns the number of bytes to keep of each packet; an
+    /// empty filter keeps all. `promiscuous`: also packets for other hosts.
     ///
     /// # Errors
-    /// `EPERM` without CAP_NET_RAW; `EINVAL` for a filter that is none; `ENODEV` when there is no such link.
+    /// `EPERM` without CAP_NET_RAW; `EINVAL` for an invalid filter; `ENODEV` when the link does not exist.
     pub fn start(index: u32, promiscuous: bool, filter: &[Instruction]) -> io::Result<Capture> {
-        // Without a protocol nothing arrives before the filter is there.
+        // With protocol 0 the socket receives nothing until the filter is set.
         let flags = SocketFlags::CLOEXEC;
         let socket = rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
         let capture = Capture(socket);
@@ -74,7 +74,7 @@ impl Capture {
             rustix::net::sockopt::Timeout::Recv,
             Some(PATIENCE),
         )?;
-        // Beyond the system's bound only with CAP_NET_ADMIN; a shorter queue captures too.
+        // Exceeding the system's limit needs CAP_NET_ADMIN; a shorter queue also works.
         let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(socket, QUEUE);
         capture.bind(index)?;
         Ok(capture)
@@ -107,11 +107,11 @@ impl Capture {
         self.set(libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &membership)
     }
 
-    /// `T` is what the option takes; pointers in it are to what lives on.
+    /// `T` is the type of the option; every pointer in it must outlive the call.
     fn set<T>(&self, level: c_int, option: c_int, value: &T) -> io::Result<()> {
         let length = libc::socklen_t::try_from(size_of::<T>()).unwrap_or_default();
         let value = ptr::from_ref(value).cast();
-        // SAFETY: the kernel reads `length` bytes from a whole `T`, and writes nothing.
+        // SAFETY: the kernel reads `length` bytes from a whole `T` and writes nothing.
         let done = unsafe { libc::setsockopt(self.0.as_raw_fd(), level, option, value, length) };
         if done < 0 {
             return Err(io::Error::last_os_error());
@@ -132,7 +132,7 @@ impl Capture {
         };
         let length = libc::socklen_t::try_from(size_of_val(&address)).unwrap_or_default();
         let address = ptr::from_ref(&address).cast();
-        // SAFETY: the kernel reads `length` bytes from a whole address, and writes nothing.
+        // SAFETY: the kernel reads `length` bytes from a whole address and writes nothing.
         let done = unsafe { libc::bind(self.0.as_raw_fd(), address, length) };
         if done < 0 {
             return Err(io::Error::last_os_error());
@@ -140,8 +140,8 @@ impl Capture {
         Ok(())
     }
 
-    /// Takes the next packet; of one that is longer than the buffer, its beginning. `None` when there is none:
-    /// at once, or, with `wait`, after half a second.
+    /// Returns the next packet, truncated to the buffer. `None` when the queue is empty: at once, or with `wait` after
+    /// half a second.
     ///
     /// # Errors
     /// `ENETDOWN` when the link went down.
@@ -181,10 +181,10 @@ impl AsRawFd for Capture {
     }
 }
 
-/// The kernel's number of a link; `None` when there is no such link.
+/// The kernel's index of a link; `None` when the link does not exist.
 ///
 /// # Errors
-/// No socket can be had.
+/// No socket can be created.
 pub fn link_index(name: &str) -> io::Result<Option<u32>> {
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
     use crate::testing::skip;
 
-    /// `None` where there is no right to capture, which is told; in CI there is one.
+    /// `None` without the right to capture, after a call of [`skip`]; CI has the right.
     fn capture(filter: &[Instruction]) -> Option<io::Result<Capture>> {
         let index = link_index("lo").unwrap().unwrap();
         match Capture::start(index, false, filter) {
@@ -237,7 +237,7 @@ mod tests {
             let Some(packet) = capture.next(&mut buffer, true).unwrap() else {
                 continue;
             };
-            // Ethernet, IPv4 and UDP headers before it.
+            // The Ethernet, IPv4 and UDP headers precede the payload.
             if &buffer[42..50] == b"captured" {
                 break packet;
             }

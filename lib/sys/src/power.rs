@@ -1,4 +1,4 @@
-//! Ending the machine's run.
+//! Restart and power-off of the machine.
 
 use std::io;
 
@@ -13,7 +13,7 @@ pub enum End {
     PowerOff,
 }
 
-/// Restarts or switches off at once; what was not flushed ([`sync`]) is lost. Returns only on failure.
+/// Restarts or powers off at once; data that was not flushed ([`sync`]) is lost. Returns only on failure.
 ///
 /// # Errors
 /// `EPERM` without CAP_SYS_BOOT.
@@ -25,12 +25,12 @@ pub fn end(how: End) -> io::Result<()> {
     Ok(rustix::system::reboot(command)?)
 }
 
-/// Flushes every file system. One whose disk or server is dead makes it wait for ever.
+/// Flushes every file system. A dead disk or file server makes this call wait for ever.
 pub fn sync() {
     rustix::fs::sync();
 }
 
-/// From now on ctrl-alt-del sends SIGINT to PID 1 instead of restarting at once.
+/// Makes ctrl-alt-del send SIGINT to PID 1 instead of restarting at once.
 ///
 /// # Errors
 /// `EPERM` without CAP_SYS_BOOT.

@@ -27,19 +27,19 @@ impl std::fmt::Display for Exit {
 /// A child that has been reaped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reaped {
-    /// Its process id, free again from now on.
+    /// Its process id, which the kernel may reuse from now on.
     pub pid: u32,
     /// How it ended.
     pub exit: Exit,
 }
 
-/// Reaps one ended child, ours or an adopted orphan; `None` when there is none.
+/// Reaps one ended child, own or adopted; `None` when there is none.
 ///
-/// This takes exit statuses of *any* child, so the caller must be the only one who waits, and must not
-/// start children on another thread meanwhile ([`crate::child::start`] waits for its `exec`).
+/// It collects the exit status of *any* child. So the caller must be the only waiter, and must not start children on
+/// another thread meanwhile ([`crate::child::start`] waits for its `exec`).
 ///
 /// # Errors
-/// The kernel's answer; having no children at all is not an error.
+/// The kernel's error; having no children is not an error.
 pub fn reap() -> io::Result<Option<Reaped>> {
     loop {
         match rustix::process::wait(WaitOptions::NOHANG) {
@@ -65,7 +65,7 @@ pub fn reap() -> io::Result<Option<Reaped>> {
 /// Signals one process.
 ///
 /// # Errors
-/// No such process.
+/// The process does not exist.
 pub fn signal(pid: u32, signal: Signal) -> io::Result<()> {
     Ok(rustix::process::kill_process(to_pid(pid)?, signal)?)
 }
@@ -73,15 +73,15 @@ pub fn signal(pid: u32, signal: Signal) -> io::Result<()> {
 /// Signals the process group led by `pid`.
 ///
 /// # Errors
-/// No such group.
+/// The group does not exist.
 pub fn signal_group(pid: u32, signal: Signal) -> io::Result<()> {
     Ok(rustix::process::kill_process_group(to_pid(pid)?, signal)?)
 }
 
-/// Signals every process but the caller and PID 1.
+/// Signals every process except the caller and PID 1.
 ///
 /// # Errors
-/// No process to signal.
+/// No process exists to signal.
 pub fn signal_all(signal: Signal) -> io::Result<()> {
     let number = nix::sys::signal::Signal::try_from(signal.as_raw())?;
     Ok(nix::sys::signal::kill(

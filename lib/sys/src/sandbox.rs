@@ -1,8 +1,8 @@
-//! A root of its own for a child: an empty, read-only one in which a few files of the node appear, each with the
-//! access that was declared.
+//! Gives a child a root of its own: an empty read-only tmpfs with a few files of the node, each with its declared
+//! access.
 //!
-//! The child gets a mount namespace (mount_namespaces(7)) whose root is a small tmpfs; what was not named is
-//! not hidden there, it is absent.
+//! The child gets a mount namespace (mount_namespaces(7)). Files outside of the list are not hidden; they do not exist
+//! there.
 
 use std::ffi::CString;
 use std::io;
@@ -17,55 +17,55 @@ use rustix::mount::{
     mount_change, mount_remount, unmount,
 };
 
-/// The root of a child.
+/// The root file system of a child.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Root {
-    /// An empty directory of the parent's; over it the root is put together, in the child's namespace only.
+    /// An empty directory of the parent. The root is mounted on it in the child's namespace only.
     pub stage: PathBuf,
-    /// The files and directories in it.
+    /// Files and directories of the node in it.
     pub binds: Vec<Bind>,
-    /// The symbolic links in it.
+    /// Symbolic links in it.
     pub links: Vec<Link>,
-    /// Empty files in it, in place of files of the node that a program insists on.
+    /// Empty files in it, for programs that require a file of the node to exist.
     pub empty: Vec<PathBuf>,
 }
 
-/// A symbolic link of a child's root. What is replaced by renaming is seen through a link into a directory that
-/// is bound, and not where the file itself is.
+/// A symbolic link in a child's root. A file that the node replaces by rename needs one, into a directory that is
+/// bound: a bind of the file itself would keep showing the old file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
-    /// Where it is: absolute.
+    /// Absolute path of the link.
     pub path: PathBuf,
-    /// Where it leads, in the child's root.
+    /// Target of the link, in the child's root.
     pub target: PathBuf,
 }
 
 /// A file, socket or directory of the node that the child sees at the same path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bind {
-    /// Absolute; a link is followed.
+    /// Absolute path; a symbolic link is followed.
     pub path: PathBuf,
-    /// What the child may do with it. What is mounted below it keeps its own flags.
+    /// Access of the child. Mounts below the path keep their own flags.
     pub access: Access,
-    /// Whether the child also sees what the node has mounted below it, and what the node mounts there later.
+    /// Whether the child also sees the node's mounts below the path, present and future.
     pub follows: bool,
 }
 
-/// What a child may do with a file or directory, as far as its permissions let it.
+/// Access of a child to a file or directory, within its file permissions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Read it.
+    /// Reading.
     Read,
-    /// Read it, and run its programs.
+    /// Reading and executing.
     Run,
-    /// Read it and write to it.
+    /// Reading and writing.
     Write,
-    /// The same, and open the devices in it, or the one that it is.
+    /// Reading, writing and opening device nodes.
     Devices,
 }
 
 impl Access {
-    /// None of them makes a set-id program one.
+    /// Every access excludes set-user-id programs.
     fn flags(self) -> MountFlags {
         let (noexec, nodev) = (MountFlags::NOEXEC, MountFlags::NODEV);
         let flags = match self {
@@ -79,7 +79,7 @@ impl Access {
 }
 
 impl Bind {
-    /// A bind that follows no mounts.
+    /// A bind without the node's mounts below the path.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>, access: Access) -> Bind {
         Bind {
@@ -90,7 +90,7 @@ impl Bind {
     }
 }
 
-/// Made before the fork, entered after it.
+/// The root of a child, prepared before the fork and entered after it.
 #[derive(Debug)]
 pub(crate) struct Sandbox {
     stage: CString,
@@ -99,7 +99,7 @@ pub(crate) struct Sandbox {
     empty: Vec<Place>,
 }
 
-/// A bind in the terms of system calls.
+/// A bind as the arguments of system calls.
 #[derive(Debug)]
 struct Mounted {
     source: CString,
@@ -109,7 +109,7 @@ struct Mounted {
     follows: bool,
 }
 
-/// A link in the terms of system calls.
+/// A link as the arguments of system calls.
 #[derive(Debug)]
 struct Linked {
     place: Place,
@@ -120,13 +120,13 @@ struct Linked {
 #[derive(Debug)]
 struct Place {
     path: CString,
-    /// Each directory above it, the outermost first.
+    /// Its parent directories, outermost first.
     parents: Vec<CString>,
 }
 
 impl Sandbox {
     /// # Errors
-    /// A path that is not absolute or not there; the text names it.
+    /// A path is not absolute or does not exist; the text names the path.
     pub(crate) fn new(root: &Root) -> io::Result<Sandbox> {
         let named = |path: &Path, error: io::Error| {
             io::Error::new(error.kind(), format!("{}: {error}", path.display()))
@@ -145,10 +145,10 @@ impl Sandbox {
         })
     }
 
-    /// Moves the calling process, which must have one thread, into the root. Makes system calls only.
+    /// Moves the calling process into the root. The process must have one thread; only system calls are made.
     pub(crate) fn enter(&self) -> io::Result<()> {
         unshare(CloneFlags::CLONE_NEWNS)?;
-        // The node never sees the child's mounts; the child sees the node's later ones where a bind follows them.
+        // The node never sees the child's mounts. The child sees later mounts of the node where a bind follows them.
         let follows = self.binds.iter().any(|bind| bind.follows);
         let relation = if follows {
             MountPropagationFlags::DOWNSTREAM
@@ -169,7 +169,7 @@ impl Sandbox {
             place.make_file()?;
         }
         mount_remount(&self.stage, flags | MountFlags::RDONLY, size)?;
-        // Both roots stacked on one point, so that no directory is needed for the old one: pivot_root(2).
+        // The new root is stacked on the old one, so pivot_root(2) needs no directory for the old root.
         rustix::process::chdir(&self.stage)?;
         rustix::process::pivot_root(c".", c".")?;
         unmount(c".", UnmountFlags::DETACH)?;
@@ -228,7 +228,7 @@ impl Place {
             .strip_prefix("/")
             .map_err(|_| io::Error::other("not an absolute path"))?;
         let mut parents: Vec<&Path> = inner.ancestors().skip(1).collect();
-        // The last is the stage itself.
+        // The outermost entry is the stage itself.
         parents.pop();
         parents.reverse();
         Ok(Place {
@@ -255,7 +255,7 @@ impl Place {
     }
 }
 
-/// Two binds may share a directory.
+/// Ignores `EEXIST`: two binds may share a directory.
 fn made(result: Result<(), Errno>) -> Result<(), Errno> {
     match result {
         Err(Errno::EXIST) => Ok(()),

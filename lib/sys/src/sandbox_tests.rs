@@ -1,4 +1,4 @@
-//! Children in roots of their own, on the real kernel.
+//! Tests of children in roots of their own, on the real kernel.
 
 use super::*;
 use crate::child::{self, CapabilitySet, Confinement, Output};
@@ -6,7 +6,7 @@ use crate::seccomp::Filter;
 use crate::testing::skip;
 use std::io::{BufRead, BufReader, PipeReader, Read};
 
-/// Where a child's words go, and what it says on its standard output. Its complaints are not heard.
+/// The output of a child, and the reader of its standard output. Its standard error is discarded.
 fn output() -> (Output, PipeReader) {
     let (reader, writer) = io::pipe().unwrap();
     let nowhere = std::fs::File::options().write(true).open("/dev/null");
@@ -43,7 +43,7 @@ fn undeclared_paths_are_invisible_in_the_sandbox() {
     let (output, mut stdout) = output();
     let started = child::start(&"/usr/bin/ls".into(), &words, &[], output, &confinement);
     if !rustix::process::geteuid().is_root() {
-        // Whoever may not make namespaces gets no child, rather than one outside of its root.
+        // Without the right to create namespaces the start fails; it must not give a child outside of its root.
         assert_eq!(started.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
         return skip("root, to make a root");
     }
@@ -58,7 +58,7 @@ fn undeclared_paths_are_invisible_in_the_sandbox() {
         .collect();
     assert_eq!(root, ["lib", "lib64", "proc", "usr"]);
     assert!(shown.contains("/proc:\nversion\n"), "{shown}");
-    // The stage of the parent is as it was.
+    // The mounts on the stage are invisible to the parent.
     assert_eq!(std::fs::read_dir(stage.path()).unwrap().count(), 0);
 }
 
@@ -126,7 +126,7 @@ fn a_missing_path_is_named_before_anything_starts() {
     assert!(error.to_string().starts_with("/no/such/file: "), "{error}");
 }
 
-/// What a shell says in a root with these binds and without a network, and its process id.
+/// Runs a shell script in a root with these binds and without a network; returns its process id and its output.
 fn shell(stage: &Path, binds: &[Bind], script: &str) -> (u32, PipeReader) {
     let libraries = ["/usr", "/lib", "/lib64"].map(|path| Bind::new(path, Access::Run));
     let confinement = Confinement {

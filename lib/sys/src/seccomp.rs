@@ -1,10 +1,11 @@
-//! Which system calls a program may make: what a server on sockets and files needs, and nothing else; what a tool on
-//! one device or directory needs, likewise; or, for a daemon that does more, all but those that work on the machine as
-//! a whole.
+//! System call filters (seccomp(2)) for the programs of the node.
 //!
-//! A call it may not make fails with `ENOSYS`, as on a kernel that does not have it: libraries then fall
-//! back (glibc from `clone3`, whose flags no filter can see, to `clone`, whose flags these do see). A call by the
-//! numbers of another architecture ends its caller.
+//! A server gets only the calls that sockets and files need. A tool gets only those that one device or directory needs.
+//! Any other daemon gets all calls except those that act on the whole machine.
+//!
+//! A refused call fails with `ENOSYS`, as on an older kernel, so libraries fall back. glibc, for example, falls back
+//! from `clone3`, whose flags no filter can read, to `clone`. A call with the numbers of another architecture kills its
+//! caller.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,7 +16,7 @@ use seccompiler::{
     SeccompRule, TargetArch,
 };
 
-/// What a server and a tool may call, with any arguments.
+/// Calls of servers and tools, with any arguments.
 const CALLS: &[i64] = &[
     // Files and descriptors.
     libc::SYS_close,
@@ -78,7 +79,7 @@ const CALLS: &[i64] = &[
     libc::SYS_set_tid_address,
     libc::SYS_sigaltstack,
     libc::SYS_tgkill,
-    // Time, chance, the machine.
+    // Time, random numbers, properties of the machine.
     libc::SYS_clock_getres,
     libc::SYS_clock_gettime,
     libc::SYS_clock_nanosleep,
@@ -86,13 +87,13 @@ const CALLS: &[i64] = &[
     libc::SYS_gettimeofday,
     libc::SYS_nanosleep,
     libc::SYS_uname,
-    // Two ends that lead nowhere else: how a runtime wakes itself.
+    // A socket pair, by which an async runtime wakes itself.
     libc::SYS_recvfrom,
     libc::SYS_sendto,
     libc::SYS_socketpair,
 ];
 
-/// What a server may call besides, with any arguments; `socket` is below.
+/// Additional calls of servers, with any arguments; `socket` is below.
 const SOCKETS: &[i64] = &[
     libc::SYS_accept4,
     libc::SYS_bind,
@@ -102,14 +103,14 @@ const SOCKETS: &[i64] = &[
     libc::SYS_getsockopt,
     libc::SYS_listen,
     libc::SYS_recvmsg,
-    // The C library's resolver asks for both kinds of addresses at once.
+    // The C library's resolver sends the A and the AAAA query at once.
     libc::SYS_sendmmsg,
     libc::SYS_sendmsg,
     libc::SYS_setsockopt,
     libc::SYS_shutdown,
 ];
 
-/// What older architectures have beside the calls above.
+/// Calls that only older architectures have.
 #[cfg(target_arch = "x86_64")]
 const OLD_CALLS: &[i64] = &[
     libc::SYS_access,
@@ -122,10 +123,10 @@ const OLD_CALLS: &[i64] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const OLD_CALLS: &[i64] = &[];
 
-/// What a tool may call besides, with any arguments. Found by running each in all the ways a node does under
-/// strace(1), from `mkfs.xfs` of a disk to `xfs_repair` of one with 32 damaged allocation groups.
+/// Additional calls of tools, with any arguments. The list comes from strace(1) of each tool in every use on a node,
+/// from `mkfs.xfs` of a disk to `xfs_repair` of one with 32 damaged allocation groups.
 const TOOL: &[i64] = &[
-    // Writing to a device or a file.
+    // Writing a device or a file.
     libc::SYS_copy_file_range,
     libc::SYS_fadvise64,
     libc::SYS_fallocate,
@@ -134,7 +135,7 @@ const TOOL: &[i64] = &[
     libc::SYS_ftruncate,
     libc::SYS_memfd_create,
     libc::SYS_pwrite64,
-    // The names and modes of files.
+    // Names and modes of files.
     libc::SYS_fchmod,
     libc::SYS_fchmodat,
     libc::SYS_fchmodat2,
@@ -144,7 +145,7 @@ const TOOL: &[i64] = &[
     libc::SYS_renameat2,
     libc::SYS_symlinkat,
     libc::SYS_unlinkat,
-    // Memory, and the progress of threads.
+    // Memory, and progress of threads.
     libc::SYS_getppid,
     libc::SYS_membarrier,
     libc::SYS_rt_sigtimedwait,
@@ -167,14 +168,14 @@ const OLD_TOOL: &[i64] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const OLD_TOOL: &[i64] = &[];
 
-/// The type of the block layer's requests of `ioctl`, and where a request has it (kernel: include/uapi/linux/fs.h,
-/// include/uapi/asm-generic/ioctl.h).
+/// The type of the block layer's `ioctl` requests, and the mask of the type in a request (kernel:
+/// include/uapi/linux/fs.h, include/uapi/asm-generic/ioctl.h).
 const BLOCK_REQUESTS: u64 = 0x12 << 8;
 const REQUEST_TYPE: u64 = 0xff << 8;
 
-/// What no daemon calls that is not machined or containerd, whatever its capabilities are; `clone` is below.
+/// Calls refused to every daemon except machined and containerd, whatever its capabilities; `clone` is below.
 const WHOLE_MACHINE: &[i64] = &[
-    // What runs as the kernel, and when it ends; what loads modules is below.
+    // Code that runs in the kernel, and reboot; loading modules is below.
     libc::SYS_bpf,
     libc::SYS_delete_module,
     libc::SYS_kexec_load,
@@ -203,21 +204,21 @@ const WHOLE_MACHINE: &[i64] = &[
     libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,
     libc::SYS_ptrace,
-    // Memory of the machine, and faults that others can be made to wait in.
+    // Memory of the whole machine, and page faults that can stall other processes.
     libc::SYS_swapoff,
     libc::SYS_swapon,
     libc::SYS_userfaultfd,
-    // Files beside their paths and permissions.
+    // Access to files that bypasses their paths and permissions.
     libc::SYS_acct,
     libc::SYS_fanotify_init,
     libc::SYS_open_by_handle_at,
     libc::SYS_quotactl,
     libc::SYS_quotactl_fd,
-    // Keys know of no namespaces.
+    // Keyrings are not namespaced.
     libc::SYS_add_key,
     libc::SYS_keyctl,
     libc::SYS_request_key,
-    // Work that no filter sees.
+    // Work that bypasses every filter.
     libc::SYS_io_uring_enter,
     libc::SYS_io_uring_register,
     libc::SYS_io_uring_setup,
@@ -245,10 +246,10 @@ const OLD_WHOLE_MACHINE: &[i64] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const OLD_WHOLE_MACHINE: &[i64] = &[294];
 
-/// They load modules, which must be signed.
+/// Calls that load modules; the kernel requires a signature.
 const LOAD_MODULES: &[i64] = &[libc::SYS_finit_module, libc::SYS_init_module];
 
-/// `clone` makes threads and processes, never namespaces.
+/// Flags that create namespaces, which `clone` may not have: it creates only threads and processes.
 const NAMESPACES: [i32; 7] = [
     libc::CLONE_NEWCGROUP,
     libc::CLONE_NEWIPC,
@@ -261,45 +262,45 @@ const NAMESPACES: [i32; 7] = [
 
 const FAMILIES: [i32; 3] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
 
-/// What a filter knows of a call: none of its arguments, or these. One rule that fits is enough.
+/// The condition for each call: none, or a list of rules of which one must match.
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// A filter, ready to be loaded.
+/// A compiled filter, ready to load.
 #[derive(Debug, Clone)]
 pub struct Filter(BpfProgram);
 
 impl Filter {
-    /// The filter of a daemon that serves sockets: it has what such a one needs.
+    /// The filter of a daemon that serves sockets.
     ///
     /// # Errors
-    /// The architecture is one that this has no filter for.
+    /// No filter exists for this architecture.
     pub fn server() -> io::Result<Filter> {
         Filter::allowing(server_calls()?, architecture()?)
     }
 
-    /// The filter of a tool that works on one device or directory: it talks to nobody and starts no process, so that
-    /// it has ended as a whole when its process has.
+    /// The filter of a tool that works on one device or directory. The tool has no network and starts no process, so
+    /// its work ends with its process.
     ///
     /// # Errors
-    /// As of [`Filter::server`].
+    /// Those of [`Filter::server`].
     pub fn tool() -> io::Result<Filter> {
         Filter::allowing(tool_calls()?, architecture()?)
     }
 
-    /// The filter of a daemon that does more: it has all but what works on the machine as a whole.
+    /// The filter of any other daemon: all calls except those that act on the whole machine.
     ///
     /// # Errors
-    /// As of [`Filter::server`].
+    /// Those of [`Filter::server`].
     pub fn daemon() -> io::Result<Filter> {
         let mut rules = whole_machine_calls()?;
         rules.extend(any_arguments(LOAD_MODULES));
         Filter::refusing(rules, architecture()?)
     }
 
-    /// The filter of [`Filter::daemon`] for one that loads modules, too.
+    /// The filter of [`Filter::daemon`], plus the calls that load kernel modules.
     ///
     /// # Errors
-    /// As of [`Filter::server`].
+    /// Those of [`Filter::server`].
     pub fn module_loader() -> io::Result<Filter> {
         Filter::refusing(whole_machine_calls()?, architecture()?)
     }
@@ -322,7 +323,7 @@ impl Filter {
         Ok(Filter(filter.try_into().map_err(refused)?))
     }
 
-    /// Binds this thread, and all it starts, to the filter for ever. Makes system calls only.
+    /// Applies the filter to this thread and its descendants, irrevocably. Makes system calls only.
     pub(crate) fn load(&self) -> io::Result<()> {
         seccompiler::apply_filter(&self.0).map_err(|_| io::Error::last_os_error())
     }
@@ -389,7 +390,7 @@ fn wide(value: i32) -> u64 {
     u64::from(value.unsigned_abs())
 }
 
-/// The argument must be one of these.
+/// A rule for each value that the argument may have.
 fn only<const N: usize>(argument: u8, values: [u64; N]) -> io::Result<Vec<SeccompRule>> {
     values
         .into_iter()
@@ -397,7 +398,7 @@ fn only<const N: usize>(argument: u8, values: [u64; N]) -> io::Result<Vec<Seccom
         .collect()
 }
 
-/// The lower half of the argument compares so with the value: none of those that are looked at is longer.
+/// A rule on the lower 32 bits of an argument; every argument that the filters check fits them.
 fn rule(argument: u8, operator: SeccompCmpOp, value: u64) -> io::Result<SeccompRule> {
     let length = SeccompCmpArgLen::Dword;
     let condition = SeccompCondition::new(argument, length, operator, value).map_err(refused)?;

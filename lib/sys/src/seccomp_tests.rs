@@ -1,14 +1,14 @@
-//! What threads under the filters can do, and what they cannot.
+//! Tests of the calls that each filter allows and refuses.
 
 use super::*;
 use std::net::UdpSocket;
 
-/// As a server.
+/// Runs `act` under the filter of a server.
 fn filtered<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> T {
     under(Filter::server(), act)
 }
 
-/// On a thread of its own, for the filter stays.
+/// Runs `act` on a thread of its own, because a filter cannot be removed.
 fn under<T: Send + 'static>(
     filter: io::Result<Filter>,
     act: impl FnOnce() -> T + Send + 'static,
@@ -28,7 +28,7 @@ fn every_filter_compiles_for_both_architectures() {
         let tool = Filter::allowing(tool_calls().unwrap(), architecture);
         for filter in [server, daemon, tool] {
             let length = filter.unwrap().0.len();
-            // As long as one of the kernel's may be (linux/bpf_common.h, `BPF_MAXINSNS`).
+            // The kernel's limit of a program (linux/bpf_common.h, `BPF_MAXINSNS`).
             assert!((50..=4096).contains(&length), "{length}");
         }
     }
@@ -73,7 +73,7 @@ fn daemon_filter_refuses_machine_wide_system_calls() {
             assert_eq!(refused, Err(Errno::NOSYS));
         }
         assert_eq!(space, Err(nix::errno::Errno::ENOSYS));
-        // The kernel itself says what is wrong with it, or with who asks, or that it has no modules.
+        // The kernel's own error: an invalid module, a missing capability, or no support for modules.
         let unfiltered = init_module(b"no module", c"");
         let wanted = if loads { unfiltered } else { Err(Errno::NOSYS) };
         assert_eq!(loaded, wanted);
@@ -96,7 +96,7 @@ fn server_filter_allows_serving() {
     assert_eq!(thread, 7);
 }
 
-/// As the C library's resolver does.
+/// Like the C library's resolver.
 #[test]
 fn server_filter_allows_sending_two_queries_at_once() {
     use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrIn, sendmmsg};
@@ -152,7 +152,7 @@ fn tool_filter_allows_files_and_threads_but_no_processes_and_sockets() {
         ];
         let sockets = families.map(|family| socket(family, SocketType::DGRAM, None).map(drop));
         let mounted = rustix::mount::unmount("/nowhere", rustix::mount::UnmountFlags::empty());
-        // One of the block layer's, which is nothing to this file, and one of terminals.
+        // One request of the block layer, which this file does not support, and one of terminals.
         let block = crate::diskseq::of(&disk).unwrap_err().raw_os_error();
         let terminal = rustix::termios::tcgetattr(&disk)
             .unwrap_err()

@@ -1,4 +1,4 @@
-//! What rustix does not ask a socket (kernel: include/uapi/linux/sockios.h).
+//! Socket queries that rustix lacks (kernel: include/uapi/linux/sockios.h).
 #![expect(unsafe_code, reason = "an ioctl that rustix has no wrapper for")]
 
 use std::ffi::c_int;
@@ -9,10 +9,10 @@ use rustix::ioctl::{self, Opcode};
 
 const SIOCOUTQ: Opcode = 0x5411;
 
-/// Bytes of a TCP connection that the other side has not acknowledged yet.
+/// Bytes of a TCP connection that the peer has not acknowledged.
 ///
 /// # Errors
-/// It is no such connection.
+/// The socket is not a TCP connection.
 pub fn unacknowledged(socket: BorrowedFd<'_>) -> io::Result<u64> {
     // SAFETY: SIOCOUTQ writes one int and reads nothing.
     let request = unsafe { ioctl::Getter::<SIOCOUTQ, c_int>::new() };

@@ -1,4 +1,4 @@
-//! Swapping: the header of an area (kernel: include/linux/swap.h, `union swap_header`), and its use.
+//! Swap areas: their header (kernel: include/linux/swap.h, `union swap_header`), and enabling and disabling them.
 #![expect(
     unsafe_code,
     reason = "swapon(2) and swapoff(2), that neither rustix nor nix has"
@@ -11,16 +11,16 @@ use std::path::Path;
 
 use nix::libc;
 
-/// What the first page of an area ends with.
+/// The last bytes of the first page of an area.
 pub const MAGIC: &[u8; 10] = b"SWAPSPACE2";
-/// Where the header's fields begin: version, last page, bad pages (of which there are none), and the uuid.
+/// Offset of the header's fields: version, last page, number of bad pages (always 0), and uuid.
 const FIELDS: usize = 1024;
 const VERSION: u32 = 1;
 
-/// The first page of an area of so many bytes; the kernel's page is its unit.
+/// Returns the first page of an area of `length` bytes. `page_size` is the kernel's page size.
 ///
 /// # Errors
-/// It is shorter than ten pages, which the kernel does not take, or longer than it can count.
+/// The area is shorter than ten pages, which the kernel refuses, or has more pages than the header can count.
 pub fn header(length: u64, page_size: usize, uuid: [u8; 16]) -> io::Result<Vec<u8>> {
     let unusable = || io::Error::from(io::ErrorKind::InvalidInput);
     let pages = u64::try_from(page_size)
@@ -43,7 +43,7 @@ pub fn header(length: u64, page_size: usize, uuid: [u8; 16]) -> io::Result<Vec<u
     Ok(page)
 }
 
-/// The uuid in the header that a page holds.
+/// The uuid in a header, the first page of an area.
 #[must_use]
 pub fn uuid(page: &[u8]) -> Option<[u8; 16]> {
     let from = FIELDS + 3 * size_of::<u32>();
@@ -51,23 +51,23 @@ pub fn uuid(page: &[u8]) -> Option<[u8; 16]> {
     page.ends_with(MAGIC).then_some(*uuid)
 }
 
-/// Swaps to a device with a header.
+/// Enables swapping to a device that has a header.
 ///
 /// # Errors
-/// `EINVAL`: it has none; `EBUSY`: it is in use.
+/// `EINVAL`: the device has no header; `EBUSY`: it is in use.
 pub fn on(device: &Path) -> io::Result<()> {
     let device = CString::new(device.as_os_str().as_bytes())?;
-    // SAFETY: the text ends with a zero and outlives the call, which only reads it.
+    // SAFETY: the path is NUL-terminated and outlives the call, which only reads it.
     done(unsafe { libc::swapon(device.as_ptr(), 0) })
 }
 
-/// Reads back what is there, and swaps to it no more.
+/// Disables swapping to a device, after its pages are read back into memory.
 ///
 /// # Errors
-/// `ENOMEM`: memory has no room for it; `EINVAL`: it is not in use.
+/// `ENOMEM`: memory has no room for the pages; `EINVAL`: the device is not in use.
 pub fn off(device: &Path) -> io::Result<()> {
     let device = CString::new(device.as_os_str().as_bytes())?;
-    // SAFETY: the text ends with a zero and outlives the call, which only reads it.
+    // SAFETY: the path is NUL-terminated and outlives the call, which only reads it.
     done(unsafe { libc::swapoff(device.as_ptr()) })
 }
 

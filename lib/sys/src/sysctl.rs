@@ -7,10 +7,10 @@ use std::path::{Component, Path, PathBuf};
 /// Sets `key` ("net.ipv4.ip_forward", or with slashes where a name holds a dot) to `value`.
 ///
 /// # Errors
-/// `NotFound` when this kernel has no such parameter; `InvalidInput` when the key leads out of `proc_sys`;
-/// anything else the kernel answers.
+/// `NotFound` when the kernel lacks the parameter; `InvalidInput` when the key leads out of `proc_sys`; otherwise the
+/// kernel's error.
 pub fn write(proc_sys: &Path, key: &str, value: &str) -> io::Result<()> {
-    // Some parameters (kernel.printk_devkmsg) refuse a value without the line feed.
+    // Some parameters (kernel.printk_devkmsg) require the line feed.
     fs::write(file_of(proc_sys, key)?, format!("{value}\n"))
 }
 
@@ -22,14 +22,14 @@ pub fn read(proc_sys: &Path, key: &str) -> io::Result<String> {
     fs::read_to_string(file_of(proc_sys, key)?).map(|text| text.trim_end().to_owned())
 }
 
-/// With a slash in it the key is a path already: `net/ipv4/conf/eth0.100/rp_filter`.
+/// A key with a slash is a path already: `net/ipv4/conf/eth0.100/rp_filter`.
 fn file_of(proc_sys: &Path, key: &str) -> io::Result<PathBuf> {
     let path = if key.contains('/') {
         PathBuf::from(key)
     } else {
         PathBuf::from(key.replace('.', "/"))
     };
-    // An absolute path would take the place of the directory, and `..` leads out of it.
+    // An absolute path would replace the directory, and `..` would leave it.
     let stays = path
         .components()
         .all(|part| matches!(part, Component::Normal(_)));

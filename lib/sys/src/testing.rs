@@ -1,6 +1,6 @@
-//! For tests of what not everybody may do.
+//! Support for tests that need privileges.
 
-/// Says that (a part of) this test did not run; where every test has to, as in CI, it fails.
+/// Reports that a test, or a part of it, did not run; fails where no test may be skipped, as in CI.
 pub fn skip(needed: &str) {
     let may_skip = std::env::var_os("CORTEN_NO_SKIP").is_none();
     assert!(may_skip, "needs {needed}");

@@ -1,4 +1,4 @@
-//! Telling a disk what a file system no longer uses (kernel: include/uapi/linux/fs.h, `FITRIM`).
+//! Tells a disk which blocks its file system no longer uses (kernel: include/uapi/linux/fs.h, `FITRIM`).
 #![expect(unsafe_code, reason = "an ioctl that rustix has no wrapper for")]
 
 use std::fs::File;
@@ -13,15 +13,15 @@ const FITRIM: Opcode = ioctl::opcode::read_write::<Range>(b'X', 121);
 struct Range {
     start: u64,
     length: u64,
-    /// What is free in shorter pieces is left out.
+    /// Shortest free extent to trim, in bytes.
     least: u64,
 }
 
-/// Trims the whole file system that a directory is on, which may take minutes; how many bytes were free.
+/// Trims the whole file system of a directory, which may take minutes. Returns the number of bytes trimmed.
 ///
 /// # Errors
-/// `EOPNOTSUPP`: the disk does not want to know, or what lies between does not tell it; `ENOTTY`: the file system
-/// cannot tell; `EROFS`: it is read-only.
+/// `EOPNOTSUPP`: the disk or a layer above it does not support discard; `ENOTTY`: the file system does not support
+/// trimming; `EROFS`: it is read-only.
 pub fn trim(directory: &File) -> io::Result<u64> {
     let mut range = Range {
         start: 0,

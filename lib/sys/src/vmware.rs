@@ -1,12 +1,12 @@
-//! The I/O port by which a guest of VMware speaks to its hypervisor.
+//! The I/O port by which a VMware guest calls its hypervisor.
 
 use std::io;
 
-/// Hands registers (`eax`, `ebx`, `ecx`, `edx`, `esi`, `edi`) to the hypervisor, and returns them as it leaves them.
-/// `eax` and the low half of `edx` are set here.
+/// Passes registers (`eax`, `ebx`, `ecx`, `edx`, `esi`, `edi`) to the hypervisor and returns their new values. This
+/// function sets `eax` and the low half of `edx` itself.
 ///
 /// # Errors
-/// The machine is not one of VMware's. On another one the instruction would end the program.
+/// The machine is not a VMware guest, where the instruction would kill the program.
 #[cfg(target_arch = "x86_64")]
 #[expect(unsafe_code, reason = "an instruction that the language does not have")]
 pub fn call(registers: [u32; 6]) -> io::Result<[u32; 6]> {
@@ -18,8 +18,8 @@ pub fn call(registers: [u32; 6]) -> io::Result<[u32; 6]> {
     let [_, ebx, mut ecx, edx, mut esi, mut edi] = registers;
     let (mut eax, mut edx) = (MAGIC, edx & 0xffff_0000 | PORT);
     let mut rbx = u64::from(ebx);
-    // SAFETY: the hypervisor is VMware's, which takes this port from user space, and changes nothing but these
-    // registers. `rbx` is the compiler's own, and is put back.
+    // SAFETY: the hypervisor is VMware's, which accepts this port from user space and changes only these registers.
+    // `rbx` belongs to the compiler and is restored.
     unsafe {
         std::arch::asm!(
             "xchg {rbx}, rbx",
@@ -38,10 +38,10 @@ pub fn call(registers: [u32; 6]) -> io::Result<[u32; 6]> {
     Ok([eax, ebx, ecx, edx, esi, edi])
 }
 
-/// Hands registers to the hypervisor.
+/// Passes registers to the hypervisor.
 ///
 /// # Errors
-/// Always: VMware has another way on this architecture, which is not known here.
+/// Always: VMware uses another mechanism on this architecture, which is not implemented.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn call(_: [u32; 6]) -> io::Result<[u32; 6]> {
     Err(io::Error::other(
@@ -49,7 +49,7 @@ pub fn call(_: [u32; 6]) -> io::Result<[u32; 6]> {
     ))
 }
 
-/// Whether the processor says that VMware's hypervisor runs it.
+/// Whether CPUID reports VMware's hypervisor.
 #[cfg(target_arch = "x86_64")]
 fn is_guest() -> bool {
     use std::arch::x86_64::__cpuid;
@@ -67,7 +67,7 @@ fn is_guest() -> bool {
 mod tests {
     #[test]
     fn backdoor_call_outside_vmware_is_an_error() {
-        // The machines that build this are not VMware's.
+        // The machines that build this code are not VMware guests.
         let refused = super::call([0; 6]).unwrap_err();
         assert!(refused.to_string().contains("VMware"), "{refused}");
     }

@@ -8,25 +8,24 @@ use std::time::Duration;
 
 use rustix::ioctl::{self, Updater, opcode};
 
-/// Where the kernel lists them (Documentation/ABI/testing/sysfs-class-watchdog).
+/// Directory where the kernel lists watchdogs (Documentation/ABI/testing/sysfs-class-watchdog).
 pub const CLASS: &str = "/sys/class/watchdog";
 
-/// linux/watchdog.h: sets the timeout in seconds and returns the one that holds.
+/// linux/watchdog.h: sets the timeout in seconds and returns the effective one.
 const SET_TIMEOUT: ioctl::Opcode = opcode::read_write::<i32>(b'W', 6);
 
-/// A watchdog that runs. When this is dropped without [`Watchdog::stop`], it goes on running and resets the
-/// machine.
+/// A running watchdog. Dropping it without [`Watchdog::stop`] keeps it running, so it resets the machine.
 #[derive(Debug)]
 pub struct Watchdog {
     device: File,
 }
 
 impl Watchdog {
-    /// Starts the watchdog; the second value is the timeout that holds, which the hardware may have rounded.
+    /// Starts the watchdog; the second value is the effective timeout, which the hardware may have rounded.
     ///
     /// # Errors
-    /// No such device, one that another process has, or a timeout it does not support; then it does not run,
-    /// where the driver lets it be stopped.
+    /// The device does not exist, another process has it open, or it refuses the timeout. The watchdog is then stopped,
+    /// if its driver allows that.
     pub fn start(device: &Path, timeout: Duration) -> io::Result<(Watchdog, Duration)> {
         let device = OpenOptions::new().write(true).open(device)?;
         let mut seconds = i32::try_from(timeout.as_secs()).unwrap_or(i32::MAX);
@@ -36,7 +35,7 @@ impl Watchdog {
         let set = unsafe { ioctl::ioctl(&device, request) };
         let watchdog = Watchdog { device };
         if let Err(error) = set {
-            // Opening has started it, and nobody will feed it.
+            // Opening has started the watchdog, and no code would feed it.
             let _ = watchdog.stop();
             return Err(error.into());
         }
@@ -44,34 +43,34 @@ impl Watchdog {
         Ok((watchdog, holds))
     }
 
-    /// Goes on with one that runs, by the timeout it has; opening it is a sign of life.
+    /// Takes over a running watchdog with its present timeout; opening it feeds it.
     ///
     /// # Errors
-    /// No such device, or one that another process has.
+    /// The device does not exist, or another process has it open.
     pub fn go_on(device: &Path) -> io::Result<Watchdog> {
         let device = OpenOptions::new().write(true).open(device)?;
         Ok(Watchdog { device })
     }
 
-    /// Gives a sign of life.
+    /// Feeds the watchdog.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's error.
     pub fn feed(&self) -> io::Result<()> {
         (&self.device).write_all(b"\0")
     }
 
-    /// Stops it, where the driver lets it be stopped.
+    /// Stops it, if its driver allows that.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's error.
     pub fn stop(self) -> io::Result<()> {
-        // The "magic close": a driver with that feature stops at a close after this letter only.
+        // The "magic close": some drivers stop only if this letter precedes the close.
         (&self.device).write_all(b"V")
     }
 }
 
-/// The watchdogs that run and that nobody has open, by `class` ([`CLASS`]), with their devices in `devices`.
+/// The running watchdogs that no process has open. `class` is [`CLASS`]; `devices` is the directory of their devices.
 #[must_use]
 pub fn running(class: &Path, devices: &Path) -> Vec<Watchdog> {
     let entries = fs::read_dir(class).into_iter().flatten().flatten();
@@ -112,7 +111,7 @@ mod tests {
         let plain = tempfile::NamedTempFile::new().unwrap();
         let error = Watchdog::start(plain.path(), Duration::from_secs(60)).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(nix::libc::ENOTTY));
-        // Had opening it started something, that is stopped.
+        // A watchdog that the open started is stopped again.
         assert_eq!(fs::read(plain.path()).unwrap(), b"V");
         Watchdog::start(Path::new("/no/such/device"), Duration::from_secs(60)).unwrap_err();
     }

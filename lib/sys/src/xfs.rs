@@ -9,7 +9,7 @@ use rustix::ioctl::{self, Opcode};
 const FSGEOMETRY_V1: Opcode = ioctl::opcode::read::<Geometry>(b'X', 100);
 const FSGROWFSDATA: Opcode = ioctl::opcode::write::<Growth>(b'X', 110);
 
-/// `struct xfs_fsop_geom_v1`; what is not used here lies in `rest`.
+/// `struct xfs_fsop_geom_v1`; `rest` covers the unused fields.
 #[repr(C)]
 struct Geometry {
     block_size: u32,
@@ -19,7 +19,7 @@ struct Geometry {
     log_blocks: u32,
     sector_size: u32,
     inode_size: u32,
-    /// The share of the room that inodes may take, in percent.
+    /// Share of the space that inodes may take, in percent.
     inode_percent: u32,
     blocks: u64,
     rest: [u64; 9],
@@ -33,11 +33,10 @@ struct Growth {
     padding: u32,
 }
 
-/// Lets the file system that a directory is on fill so many bytes of its device; one that does already is left as it
-/// is.
+/// Grows the file system of a directory to `bytes` of its device; a file system that is large enough is unchanged.
 ///
 /// # Errors
-/// `ENOTTY`: it is no XFS; `EPERM`: the caller is not the administrator; others are the disk's.
+/// `ENOTTY`: the file system is not XFS; `EPERM`: the caller lacks CAP_SYS_ADMIN; otherwise the disk's error.
 pub fn grow(directory: &File, bytes: u64) -> io::Result<()> {
     // SAFETY: FSGEOMETRY_V1 writes one struct xfs_fsop_geom_v1, whose layout Geometry repeats.
     let request = unsafe { ioctl::Getter::<FSGEOMETRY_V1, Geometry>::new() };

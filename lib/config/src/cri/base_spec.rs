@@ -1,17 +1,17 @@
-//! The specification that containers of pods begin with (OCI runtime specification 1.3, `config.md`), and changes of
-//! it. What a pod says of its containers comes over both.
+//! The base specification of pods' containers (OCI runtime specification 1.3, `config.md`), and overrides of it.
+//! Settings of the pod override both.
 
 use oci_spec::runtime::Spec;
 use serde_json::{Value as Json, json};
 
 use crate::problem::printable;
 
-/// As containerd 2.3 makes it where nobody names another (`pkg/oci/spec.go`, `populateDefaultUnixSpec`), but without a
-/// limit of open files, which containerd takes away again for pods (`internal/cri/opts/spec_opts.go`,
-/// `WithoutDefaultSecuritySettings`), and without paths that are masked for each processor: kubelet has its own list.
+/// containerd 2.3's default (`pkg/oci/spec.go`, `populateDefaultUnixSpec`) with two differences. It has no limit of
+/// open files, which containerd removes for pods anyway (`internal/cri/opts/spec_opts.go`,
+/// `WithoutDefaultSecuritySettings`). It has no masked paths per processor: the kubelet has its own list.
 const DEFAULT: &str = include_str!("base-spec.json");
 
-/// What containerd makes for each container by itself, and what becomes of every pod without it.
+/// Fields that containerd fills in for each container; an override would break every pod.
 const OWN: &[&[&str]] = &[
     &["ociVersion"],
     &["root"],
@@ -19,14 +19,14 @@ const OWN: &[&[&str]] = &[
     &["linux", "namespaces"],
 ];
 
-/// The specification without any change.
+/// The specification without overrides.
 #[must_use]
 pub fn base_spec() -> Json {
-    // A test reads it.
+    // A test parses it.
     serde_json::from_str(DEFAULT).unwrap_or_default()
 }
 
-/// The specification with these changes: maps are merged, lists appended to, and all else is replaced.
+/// The specification with overrides: maps are merged, lists appended to, and other values replaced.
 #[must_use]
 pub fn with_overrides(overrides: &Json) -> Json {
     let mut spec = base_spec();
@@ -36,7 +36,7 @@ pub fn with_overrides(overrides: &Json) -> Json {
 
 fn merge(base: &mut Json, change: &Json) {
     match (base, change) {
-        // Asks for nothing.
+        // Null changes nothing.
         (_, Json::Null) => {}
         (Json::Object(base), Json::Object(change)) => {
             for (name, value) in change {
@@ -58,7 +58,7 @@ fn merge(base: &mut Json, change: &Json) {
     }
 }
 
-/// What is wrong with changes, by the path of each in them.
+/// The problems of overrides, each with its path.
 pub(super) fn problems(overrides: &Json) -> Vec<(String, String)> {
     let Some(overrides) = overrides.as_object() else {
         return vec![(String::new(), "must be a map of fields".to_owned())];
@@ -78,7 +78,7 @@ pub(super) fn problems(overrides: &Json) -> Vec<(String, String)> {
     found
 }
 
-/// Checks a change of one thing alone, so that it is known what is wrong.
+/// Checks a single override, so that the problem has a path.
 fn check(path: &[&str], change: &Json, found: &mut Vec<(String, String)>) {
     let shown = printable(&path.join("."));
     if OWN.iter().any(|own| path.starts_with(own)) {

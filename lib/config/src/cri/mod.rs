@@ -1,5 +1,5 @@
-//! What a config says of containerd beside registries: parts of its configuration, changes of the specification that
-//! containers of pods begin with, and the image cache. Each has two forms, read as one.
+//! containerd's settings apart from registries: parts of its configuration, overrides of the containers' base
+//! specification, and the image cache. Each has two forms; this file merges them.
 
 mod base_spec;
 mod part;
@@ -18,15 +18,15 @@ use crate::v1alpha1::MachineFile;
 pub use base_spec::{base_spec, with_overrides};
 pub use part::normal;
 
-/// The file of `machine.files` that is a part of containerd's configuration.
+/// Path in `machine.files` of a part of containerd's configuration.
 pub const PART_FILE: &str = "/etc/cri/conf.d/20-customization.part";
-/// The name of that part; no document has it.
+/// Name of that part; no document may have it.
 pub const PART_NAME: &str = "customization";
-/// The specification that containers of pods begin with, where parts name it.
+/// File with the base specification of containers, for references in parts.
 pub const BASE_SPEC_FILE: &str = "/etc/cri/conf.d/base-spec.json";
 
 impl Document {
-    /// Parts of containerd's configuration (TOML), by name; what two of them say is as the later one says it.
+    /// Parts of containerd's configuration (TOML), by name; a later part overrides an earlier one.
     #[must_use]
     pub fn containerd_parts(&self) -> BTreeMap<&str, &Secret> {
         let old = self.machine.files.iter();
@@ -35,11 +35,11 @@ impl Document {
         let by_kind = self.all::<CRICustomizationConfig>();
         let by_kind = by_kind.map(|config| (config.name.as_str(), &config.content));
         let all = old.chain(by_kind);
-        // What asks for nothing is as if it were not said.
+        // An empty part has no effect.
         all.filter(|(_, content)| !content.is_empty()).collect()
     }
 
-    /// Changes of the specification that containers of pods begin with; `None`: there are none.
+    /// Overrides of the containers' base specification; `None`: none.
     #[must_use]
     pub fn base_spec_overrides(&self) -> Option<Json> {
         let mut by_kind = self.all::<CRIBaseRuntimeSpecConfig>();
@@ -48,7 +48,7 @@ impl Document {
         by_kind.or(old).map(crate::values::Object::json)
     }
 
-    /// Whether the images that are kept on the node are served.
+    /// Whether the node serves the images in its cache.
     #[must_use]
     pub fn serves_image_cache(&self) -> bool {
         let mut by_kind = self.all::<ImageCacheConfig>();
@@ -57,13 +57,13 @@ impl Document {
     }
 }
 
-/// Whether a file is a part of containerd's configuration, and none on a volume.
+/// Whether a file is a part of containerd's configuration, and not on a volume.
 #[must_use]
 pub fn is_part(file: &MachineFile) -> bool {
     &*file.path == PART_FILE
 }
 
-/// Notes what is wrong with a part in the field `content`.
+/// Reports the problems of a part in the field `content`.
 pub(crate) fn check_part(node: &Node, reader: &mut Reader<'_>) {
     let text = node.get("content").and_then(Node::text);
     for what in text.map(part::problems).unwrap_or_default() {
@@ -71,7 +71,7 @@ pub(crate) fn check_part(node: &Node, reader: &mut Reader<'_>) {
     }
 }
 
-/// Notes what is wrong with changes of the specification in a field.
+/// Reports the problems of base specification overrides in a field.
 pub(crate) fn check_overrides(node: &Node, field: &str, reader: &mut Reader<'_>) {
     let Some(value) = node.get(field).filter(|value| !value.is_empty()) else {
         return;

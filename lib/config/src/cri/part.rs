@@ -1,8 +1,8 @@
-//! A part of containerd's configuration, in TOML (containerd 2.3, `docs/man/containerd-config.toml.5.md`): what is
-//! wrong with it, and what of it is not for a config to say.
+//! A part of containerd's configuration, in TOML (containerd 2.3, `docs/man/containerd-config.toml.5.md`): its
+//! problems, and settings that a config may not change.
 //!
-//! containerd does not start when a setting is of another type than it knows it, and a plugin that cannot do what it
-//! is told is not there. Which settings there are, and of which type, is in `settings.toml`.
+//! containerd does not start if a setting has the wrong type, and drops a plugin whose settings it cannot apply.
+//! `settings.toml` lists the settings and their types.
 
 use std::sync::LazyLock;
 
@@ -12,11 +12,11 @@ use super::BASE_SPEC_FILE;
 use crate::problem::printable;
 use crate::values::duration;
 
-/// Every setting by its path, with a value of its type.
+/// Every setting by path, with a sample value of its type.
 static KNOWN: LazyLock<Table> = LazyLock::new(|| {
-    // A test reads it.
+    // A test parses it.
     let mut known: Table = include_str!("settings.toml").parse().unwrap_or_default();
-    // Older forms say in one table what is in three now.
+    // Older versions have one table in place of three.
     if let Some(Value::Table(plugins)) = known.get_mut("plugins") {
         let parts = [CRI_RUNTIME, CRI_IMAGES].map(|name| plugins.get(name).cloned());
         if let Some(Value::Table(old)) = plugins.get_mut(CRI) {
@@ -30,15 +30,15 @@ static KNOWN: LazyLock<Table> = LazyLock::new(|| {
     known
 });
 
-/// Kubernetes' containers: the service, and since containerd 2 apart from it what runs them and their images.
+/// The CRI plugins: the service, and since containerd 2 separate ones for the runtime and for images.
 const CRI: &str = "io.containerd.grpc.v1.cri";
 const CRI_RUNTIME: &str = "io.containerd.cri.v1.runtime";
 const CRI_IMAGES: &str = "io.containerd.cri.v1.images";
-/// Stands for these three in a pattern.
+/// Stands for any of the three in a pattern.
 const ANY_CRI: &str = "CRI";
 
 const NRI: &str = "io.containerd.nri.v1.nri";
-/// Plugins that the image's containerd goes without (`rootfs/etc/containerd/config.toml`, `disabled_plugins`).
+/// Plugins disabled in the image's containerd (`rootfs/etc/containerd/config.toml`, `disabled_plugins`).
 const LEFT_OUT: [&str; 7] = [
     "io.containerd.differ.v1.erofs",
     "io.containerd.image-verifier.v1.bindir",
@@ -57,7 +57,7 @@ const REGISTRIES: &str = "RegistryMirrorConfig, RegistryAuthConfig and RegistryT
 const NETWORK: &str = "the node says where network plugins and their files are";
 const RUNC: &str = "runc is the image's; add a runtime of another name";
 
-/// What is not for a config to say, and why. A `*` at the end of a step stands for anything.
+/// Settings that a config may not change, and the reason. A `*` at the end of a step matches anything.
 const OURS: &[(&[&str], &str)] = &[
     (&["root"], PLACES),
     (&["state"], PLACES),
@@ -143,9 +143,9 @@ const OURS: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// Stands in the table of settings for a name of one's own.
+/// Wildcard in the table of settings for a user-chosen name.
 const ANY_NAME: &str = "any";
-/// What a proxy can stand for (`cmd/containerd/server/server.go`, `LoadPlugins`); containerd ends at any other.
+/// Valid types of a proxy (`cmd/containerd/server/server.go`, `LoadPlugins`); containerd exits on any other.
 const PROXY_TYPES: [&str; 8] = [
     "content",
     "diff",
@@ -156,7 +156,7 @@ const PROXY_TYPES: [&str; 8] = [
     "io.containerd.sandbox.controller.v1",
     "io.containerd.snapshotter.v1",
 ];
-/// Names that containerd's own plugins have; it ends when two of one type have one.
+/// Names of containerd's own plugins; containerd exits when two plugins of a type have one name.
 const PROXY_TAKEN: [&str; 11] = [
     "blockfile",
     "btrfs",
@@ -170,12 +170,12 @@ const PROXY_TAKEN: [&str; 11] = [
     "walking",
     "zfs",
 ];
-/// Forms of the configuration that containerd takes; the first had other names for everything.
+/// Supported versions of the configuration; version 1 had other names for everything.
 const VERSIONS: std::ops::RangeInclusive<i64> = 2..=4;
-/// The form of a part that does not say: names of all forms are understood in it.
+/// Version of a part that states none; names of all versions are accepted in it.
 const VERSION: i64 = 2;
 
-/// The part as containerd is given it: TOML 1.0, whatever newer form it was written in. `None`: it is no TOML.
+/// The part in TOML 1.0 for containerd, from any newer version of TOML. `None`: not TOML.
 #[must_use]
 pub fn normal(text: &str) -> Option<String> {
     let mut part: Table = text.parse().ok()?;
@@ -189,7 +189,7 @@ pub fn normal(text: &str) -> Option<String> {
     toml::to_string(&whole).ok()
 }
 
-/// What is wrong with a part; no value is shown, for it may be a secret.
+/// The problems of a part; values are not shown, because they may be secrets.
 pub(super) fn problems(text: &str) -> Vec<String> {
     match text.parse::<Table>() {
         Ok(part) => {
@@ -257,7 +257,7 @@ fn fits(pattern: &[&str], path: &[&str]) -> bool {
     pattern.len() == path.len() && pattern.iter().zip(path).all(step)
 }
 
-/// What containerd, or the node, could not live with.
+/// The reason why containerd or the node cannot work with a setting.
 fn unusable(path: &[&str], value: &Value) -> Option<String> {
     let text = value.as_str();
     let is_runtime = |steps: &[&str]| {
@@ -278,7 +278,7 @@ fn unusable(path: &[&str], value: &Value) -> Option<String> {
             let off = |table: &Table| {
                 table.len() == 1 && table.get("disable").and_then(Value::as_bool) == Some(true)
             };
-            // That it stays away is what it says.
+            // A part may state that the plugin is disabled.
             let is_off = *name == NRI && value.as_table().is_some_and(off);
             (!is_off).then(|| "the image's containerd goes without; leave it out".to_owned())
         }
@@ -311,13 +311,14 @@ fn unusable(path: &[&str], value: &Value) -> Option<String> {
     }
 }
 
-/// Whether containerd reads the text as a duration.
+/// Whether containerd parses the text as a duration.
 fn is_duration(path: &[&str], name: &str) -> bool {
     let ends = ["_timeout", "_period", "_delay", "interval"];
     matches!(path, ["timeouts", _]) || ends.iter().any(|end| name.ends_with(end))
 }
 
-/// The type that a value should have and has not. containerd's lists are of text, and a whole number is any number.
+/// The expected type of a value with a wrong type. Lists of containerd contain text, and an integer is valid as a
+/// number.
 fn mismatch(value: &Value, example: &Value) -> Option<&'static str> {
     let (good, name) = match example {
         Value::String(_) => (value.is_str(), "text"),
@@ -334,7 +335,7 @@ fn mismatch(value: &Value, example: &Value) -> Option<&'static str> {
     (!good).then_some(name)
 }
 
-/// A path as TOML writes it.
+/// A path in TOML's notation.
 fn shown(path: &[&str]) -> String {
     let is_bare = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     let steps = path.iter().map(|step| {

@@ -1,4 +1,4 @@
-//! How containers of pods are run, and which images are kept for them.
+//! Containers of pods: containerd's configuration and the image cache.
 
 use crate::cri::{self, PART_NAME};
 use crate::read::{Reader, section};
@@ -9,8 +9,8 @@ use crate::values::{Object, is_qualified_name};
 section! {
     /// A part of containerd's configuration.
     pub struct CRICustomizationConfig [check_customization] {
-        Acted "name" name: String = "Names it; of two parts that say one thing, the one counts whose name comes later in the alphabet", required;
-        Acted "content" content: Secret = "TOML, as containerd's `config.toml` has it";
+        Acted "name" name: String = "Name of the part; of two parts with the same setting, the one with the alphabetically later name wins", required;
+        Acted "content" content: Secret = "TOML in the form of containerd's `config.toml`";
     }
 }
 
@@ -29,9 +29,9 @@ fn check_customization(config: &CRICustomizationConfig, node: &Node, reader: &mu
 }
 
 section! {
-    /// Changes of the specification that containers of pods begin with.
+    /// Overrides of the base specification of pods' containers.
     pub struct CRIBaseRuntimeSpecConfig [check_base_spec] {
-        Acted "overrides" overrides: Option<Object> = "Fields of the OCI runtime specification: maps are merged, lists appended to", replace;
+        Acted "overrides" overrides: Option<Object> = "Fields of the OCI runtime specification: maps are merged, and lists are appended", replace;
     }
 }
 
@@ -42,13 +42,13 @@ fn check_base_spec(_: &CRIBaseRuntimeSpecConfig, node: &Node, reader: &mut Reade
 section! {
     /// The image cache of the node.
     pub struct ImageCacheConfig {
-        Acted "local" local: LocalImageCache = "Those on a partition of the node's disk";
+        Acted "local" local: LocalImageCache = "Images on a partition of the node's disk";
     }
 }
 
 section! {
     /// `local` of an `ImageCacheConfig`.
     pub struct LocalImageCache {
-        Acted "enabled" enabled: Option<bool> = "Serve them on 127.0.0.1:3172, where containerd asks first";
+        Acted "enabled" enabled: Option<bool> = "Whether the cached images are served on 127.0.0.1:3172, where containerd looks first";
     }
 }

@@ -1,4 +1,4 @@
-//! How the nodes of a cluster find and reach each other.
+//! Discovery and connections between the nodes of a cluster.
 
 use std::net::SocketAddr;
 
@@ -14,8 +14,8 @@ use crate::values::Url;
 section! {
     /// A discovery service, where nodes announce themselves.
     pub struct DiscoveryServiceConfig [check_service] {
-        Held "name" name: String = "Names it", required;
-        Held "endpoint" endpoint: Url = "Its URL, by `https`, `http` or `grpc`", required;
+        Held "name" name: String = "Name", required;
+        Held "endpoint" endpoint: Url = "URL with `https`, `http` or `grpc`", required;
     }
 }
 
@@ -26,8 +26,8 @@ fn check_service(_: &DiscoveryServiceConfig, node: &Node, reader: &mut Reader<'_
 section! {
     /// The identity of the cluster for discovery services.
     pub struct DiscoveryIdentityConfig [check_identity] {
-        Held "clusterID" id: String = "Names the cluster to the discovery service", required;
-        Held "clusterSecret" secret: Secret = "Encrypts what the discovery service carries: base64 of 32 bytes", required;
+        Held "clusterID" id: String = "Identifier of the cluster for the discovery service", required;
+        Held "clusterSecret" secret: Secret = "Encryption key of the data at the discovery service: base64 of 32 bytes", required;
     }
 }
 
@@ -42,13 +42,13 @@ fn check_identity(identity: &DiscoveryIdentityConfig, node: &Node, reader: &mut 
 section! {
     /// WireGuard mesh between nodes.
     pub struct KubeSpanConfig {
-        .. kubespan: KubeSpan = "The mesh";
+        .. kubespan: KubeSpan = "Settings of the mesh";
     }
 }
 
 section! {
-    /// Addresses at which other nodes can try this one, beside those it finds.
+    /// Additional addresses at which other nodes can reach this one.
     pub struct KubeSpanEndpointsConfig {
-        Acted "extraAnnouncedEndpoints" extra_announced_endpoints: Vec<SocketAddr> = "Addresses and ports";
+        Acted "extraAnnouncedEndpoints" extra_announced_endpoints: Vec<SocketAddr> = "Addresses and ports to announce";
     }
 }

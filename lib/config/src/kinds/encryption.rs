@@ -10,7 +10,7 @@ use crate::table::Support;
 use crate::tree::Node;
 use crate::values::Url;
 
-/// What the device mapper can be told to do otherwise; the kernel's names.
+/// Optional features of the device mapper; the kernel's names.
 const OPTIONS: &[&str] = &[
     "no_read_workqueue",
     "no_write_workqueue",
@@ -19,30 +19,30 @@ const OPTIONS: &[&str] = &[
 ];
 
 choices! {
-    /// What encrypts.
+    /// Encryption provider.
     pub enum EncryptionProvider { Luks2 = "luks2", }
 }
 choices! {
-    /// How blocks are encrypted.
+    /// Cipher and mode.
     pub enum Cipher { AesXts = "aes-xts-plain64", Adiantum12 = "xchacha12,aes-adiantum-plain64", Adiantum20 = "xchacha20,aes-adiantum-plain64", }
 }
 
 choices! {
-    /// What becomes of a volume that was made in the clear.
+    /// Handling of a volume that is not encrypted yet.
     pub enum Migration { None = "none", Wipe = "wipe", }
 }
 
 section! {
     /// Encryption of a volume.
     pub struct Encryption [check_encryption] {
-        Acted "provider" provider: EncryptionProvider = "The encryption provider", required;
-        Acted "keys" keys: Vec<EncryptionKey> = "Any of them opens it", required, by(&["slot"]);
-        Acted "cipher" cipher: Cipher = "The cipher of the blocks; `aes-xts-plain64` only so far";
-        Acted "keySize" key_size: Option<u32> = "Bits of the key";
-        Acted "blockSize" block_size: Option<u64> = "Bytes of a block";
-        Acted "options" options: Vec<String> = "Options of the device mapper: `no_read_workqueue` and its like";
-        Acted "allowDiscards" allow_discards: bool = "Tell the disk what is free";
-        Acted "migration" migration: Migration = "A volume that was made in the clear: refused, or made anew without what is in it";
+        Acted "provider" provider: EncryptionProvider = "Encryption provider", required;
+        Acted "keys" keys: Vec<EncryptionKey> = "Keys, each of which opens the volume", required, by(&["slot"]);
+        Acted "cipher" cipher: Cipher = "Cipher of the blocks; only `aes-xts-plain64` is supported";
+        Acted "keySize" key_size: Option<u32> = "Size of the key in bits";
+        Acted "blockSize" block_size: Option<u64> = "Size of an encryption sector in bytes";
+        Acted "options" options: Vec<String> = "Options of the device mapper, such as `no_read_workqueue`";
+        Acted "allowDiscards" allow_discards: bool = "Whether unused blocks are discarded on the disk";
+        Acted "migration" migration: Migration = "Handling of an unencrypted volume: it is refused, or wiped and created again encrypted";
     }
 }
 
@@ -71,8 +71,8 @@ fn check_encryption(encryption: &Encryption, node: &Node, reader: &mut Reader<'_
 }
 
 impl Encryption {
-    /// As META keeps it for the next boot, which must open STATE before it can read a config: JSON with the
-    /// names of the config.
+    /// Encodes the settings for META, as JSON with the config's names. The next boot must open STATE before it can read
+    /// a config.
     #[must_use]
     pub fn to_meta(&self) -> String {
         let key = |key: &EncryptionKey| match &key.fixed {
@@ -81,7 +81,7 @@ impl Encryption {
             }
             None => json!({"slot": key.slot, "nodeID": {}}),
         };
-        // What is null asks for nothing.
+        // A null value is ignored.
         let mut fields = json!({
             "provider": self.provider.word(),
             "keys": self.keys.iter().map(key).collect::<Json>(),
@@ -91,23 +91,23 @@ impl Encryption {
             "options": self.options,
             "allowDiscards": self.allow_discards,
         });
-        // A version before this field would not read it.
+        // Older versions refuse this unknown field, so it is only written when needed.
         if let (Migration::Wipe, Json::Object(fields)) = (self.migration, &mut fields) {
             fields.insert("migration".to_owned(), self.migration.word().into());
         }
         fields.to_string()
     }
 
-    /// Whether a volume that was made in the clear is made anew.
+    /// Whether an unencrypted volume is wiped and created again.
     #[must_use]
     pub fn migrates(&self) -> bool {
         self.migration == Migration::Wipe
     }
 
-    /// Reads what META has.
+    /// Parses the value in META.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
+    /// All problems of the value.
     pub fn from_meta(bytes: &[u8]) -> Result<Encryption, Problems> {
         let mut notes = Notes::default();
         let (_, trees) = stream::read_some(bytes, &mut notes)?;
@@ -119,8 +119,8 @@ impl Encryption {
         notes.into_result(encryption)
     }
 
-    /// Whether a key of `before` is among these, in its slot: with none, what was encrypted by those before
-    /// could not be opened to be given these.
+    /// Whether the keys include one of `before` in its slot. Without one, the volume could not be opened to add the new
+    /// keys.
     #[must_use]
     pub fn keeps_a_key_of(&self, before: &Encryption) -> bool {
         self.keys.iter().any(|key| before.keys.contains(key))
@@ -130,18 +130,18 @@ impl Encryption {
 section! {
     /// A key of an encrypted volume: exactly one source.
     pub struct EncryptionKey [check_key] {
-        Acted "slot" slot: u8 = "The number of the key slot, 0 to 31";
-        Acted "static" fixed: Option<StaticKey> = "A passphrase", even_empty;
-        Acted "nodeID" node_id: Option<NodeIdKey> = "Made from the machine's identity", even_empty;
-        Later "kms" kms: Option<KmsKey> = "Sealed by a service", even_empty;
-        Later "tpm" tpm: Option<TpmKey> = "Sealed by the TPM", even_empty;
-        Later "lockToState" lock_to_state: bool = "Useless without STATE";
+        Acted "slot" slot: u8 = "Number of the key slot, 0 to 31";
+        Acted "static" fixed: Option<StaticKey> = "Fixed passphrase", even_empty;
+        Acted "nodeID" node_id: Option<NodeIdKey> = "Key derived from the machine's identity", even_empty;
+        Later "kms" kms: Option<KmsKey> = "Key sealed by a service", even_empty;
+        Later "tpm" tpm: Option<TpmKey> = "Key sealed by the TPM", even_empty;
+        Later "lockToState" lock_to_state: bool = "Whether the key needs STATE as well";
     }
 }
 
 fn check_key(key: &EncryptionKey, node: &Node, reader: &mut Reader<'_>) {
     let sources = ["static", "nodeID", "kms", "tpm"];
-    // `nodeID: {}` is how that one is asked for, and `tpm: {}`.
+    // `nodeID: {}` and `tpm: {}` are valid although they are empty.
     let given = sources
         .iter()
         .filter(|name| node.get(name).is_some())
@@ -157,12 +157,12 @@ fn check_key(key: &EncryptionKey, node: &Node, reader: &mut Reader<'_>) {
 section! {
     /// A passphrase.
     pub struct StaticKey {
-        Acted "passphrase" passphrase: Secret = "The passphrase", required;
+        Acted "passphrase" passphrase: Secret = "Passphrase", required;
     }
 }
 
 section! {
-    /// A key made from the machine's identity.
+    /// A key derived from the machine's identity.
     pub struct NodeIdKey {
     }
 }
@@ -170,21 +170,21 @@ section! {
 section! {
     /// A key sealed by a service.
     pub struct KmsKey {
-        Acted "endpoint" endpoint: Url = "The service", required;
+        Acted "endpoint" endpoint: Url = "URL of the key service", required;
     }
 }
 
 section! {
     /// A key sealed by the TPM.
     pub struct TpmKey {
-        Acted "options" options: TpmOptions = "What it is bound to";
-        Acted "checkSecurebootStatusOnEnroll" check_secureboot_status_on_enroll: bool = "Only under Secure Boot";
+        Acted "options" options: TpmOptions = "Binding of the key";
+        Acted "checkSecurebootStatusOnEnroll" check_secureboot_status_on_enroll: bool = "Whether enrolment requires Secure Boot";
     }
 }
 
 section! {
-    /// What a key in the TPM is bound to.
+    /// Binding of a key in the TPM.
     pub struct TpmOptions {
-        Acted "pcrs" pcrs: Vec<u8> = "Measurements";
+        Acted "pcrs" pcrs: Vec<u8> = "Numbers of the PCRs";
     }
 }

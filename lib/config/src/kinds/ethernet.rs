@@ -1,4 +1,4 @@
-//! Settings of links' devices.
+//! Device settings of links.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use crate::v1alpha1::names_are;
 use crate::values::{LinkName, is_device_feature};
 
 section! {
-    /// Settings of a link's device; `cortenctl get ethtool LINK -o yaml` shows what it has.
+    /// Settings of a link's device; `cortenctl get ethtool LINK -o yaml` shows the present ones.
     pub struct EthernetConfig [check_ethernet] {
-        Acted "name" name: LinkName = "The link's name or alias", required;
+        Acted "name" name: LinkName = "Name or alias of the link", required;
         Acted "features" features: BTreeMap<String, bool> = "Offload features, by the kernel's names";
-        Acted "rings" rings: EthernetRings = "Packets that wait";
-        Acted "channels" channels: EthernetChannels = "Queues";
-        Acted "wakeOnLan" wake_on_lan: Option<Vec<WakeUp>> = "The events that wake the machine; an empty list: none; absent: unchanged", even_empty;
+        Acted "rings" rings: EthernetRings = "Sizes of the rings";
+        Acted "channels" channels: EthernetChannels = "Numbers of queues";
+        Acted "wakeOnLan" wake_on_lan: Option<Vec<WakeUp>> = "Events that wake the machine; an empty list: none; absent: unchanged", even_empty;
     }
 }
 
@@ -23,33 +23,33 @@ fn check_ethernet(_: &EthernetConfig, node: &Node, reader: &mut Reader<'_>) {
 }
 
 section! {
-    /// What is absent stays as it is.
+    /// Ring sizes; absent ones are unchanged.
     pub struct EthernetRings {
-        Acted "rx" rx: Option<u32> = "Packets received";
-        Acted "tx" tx: Option<u32> = "Packets to send";
-        Acted "rx-mini" rx_mini: Option<u32> = "Small packets received";
-        Acted "rx-jumbo" rx_jumbo: Option<u32> = "Large packets received";
-        Acted "rx-buf-len" rx_buf_len: Option<u32> = "Bytes of a buffer for packets received";
-        Acted "cqe-size" cqe_size: Option<u32> = "Bytes of a note that a packet is done";
-        Acted "tx-push" tx_push: Option<bool> = "Whether the device is handed what is to be sent";
-        Acted "rx-push" rx_push: Option<bool> = "Whether the device is handed where to put what it receives";
-        Acted "tx-push-buf-len" tx_push_buf_len: Option<u32> = "Bytes of a packet that are handed to the device";
-        Acted "tcp-data-split" tcp_data_split: Option<bool> = "Separation of TCP headers and data";
+        Acted "rx" rx: Option<u32> = "Ring size for received packets";
+        Acted "tx" tx: Option<u32> = "Ring size for packets to send";
+        Acted "rx-mini" rx_mini: Option<u32> = "Ring size for small received packets";
+        Acted "rx-jumbo" rx_jumbo: Option<u32> = "Ring size for large received packets";
+        Acted "rx-buf-len" rx_buf_len: Option<u32> = "Size of a receive buffer in bytes";
+        Acted "cqe-size" cqe_size: Option<u32> = "Size of a completion queue entry in bytes";
+        Acted "tx-push" tx_push: Option<bool> = "Whether the driver pushes packets to the device (`tx-push`)";
+        Acted "rx-push" rx_push: Option<bool> = "Whether the driver pushes receive descriptors to the device (`rx-push`)";
+        Acted "tx-push-buf-len" tx_push_buf_len: Option<u32> = "Bytes of a packet that are pushed to the device";
+        Acted "tcp-data-split" tcp_data_split: Option<bool> = "Whether TCP headers and data are separated";
     }
 }
 
 section! {
-    /// What is absent stays as it is.
+    /// Numbers of queues; absent ones are unchanged.
     pub struct EthernetChannels {
-        Acted "rx" rx: Option<u32> = "Queues that receive";
-        Acted "tx" tx: Option<u32> = "Queues that send";
-        Acted "other" other: Option<u32> = "Queues for something else";
-        Acted "combined" combined: Option<u32> = "Queues that do both";
+        Acted "rx" rx: Option<u32> = "Number of receive queues";
+        Acted "tx" tx: Option<u32> = "Number of transmit queues";
+        Acted "other" other: Option<u32> = "Number of other queues";
+        Acted "combined" combined: Option<u32> = "Number of combined queues";
     }
 }
 
 choices! {
-    /// What wakes a machine up.
+    /// Events that wake the machine.
     pub enum WakeUp {
         Phy = "phy", Unicast = "unicast", Multicast = "multicast", Broadcast = "broadcast", Arp = "arp",
         Magic = "magic", MagicSecure = "magicsecure", Filter = "filter",

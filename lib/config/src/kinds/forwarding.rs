@@ -1,16 +1,16 @@
-//! What other nodes may hand on.
+//! Calls forwarded by other nodes.
 
 use crate::read::{choices, section};
 
 section! {
-    /// Calls that another node's API hands on to this node.
+    /// Handling of calls that another node's API forwards to this node.
     pub struct ForwardingConfig {
-        Acted "secrets" secrets: Forwarding = "Calls whose answers hold keys or secrets, and calls that make credentials";
-        Acted "referenceNodes" reference_nodes: Forwarding = "Calls that a control plane node of the reference hands on, which does not prove its caller's roles";
+        Acted "secrets" secrets: Forwarding = "Calls that return keys or secrets, and calls that create credentials";
+        Acted "referenceNodes" reference_nodes: Forwarding = "Calls forwarded by a control plane node of the reference, which does not prove its caller's roles";
     }
 }
 
 choices! {
-    /// Whether such calls are answered.
+    /// Whether the node answers such calls.
     pub enum Forwarding { Refuse = "refuse", Accept = "accept", }
 }

@@ -1,4 +1,4 @@
-//! What devices are used by.
+//! Drivers of devices.
 
 use std::collections::HashMap;
 
@@ -9,14 +9,14 @@ use crate::tree::Node;
 use crate::values::{DriverName, PciAddress};
 
 section! {
-    /// The driver of a device on a PCI bus, in place of the one the kernel chooses.
+    /// The driver of a PCI device, instead of the kernel's choice.
     pub struct PCIDriverRebindConfig {
-        Acted "name" name: PciAddress = "The device's address", required;
-        Acted "targetDriver" target_driver: DriverName = "The driver; a module of its own has to be loaded (`KernelModuleConfig`)", required;
+        Acted "name" name: PciAddress = "Address of the device", required;
+        Acted "targetDriver" target_driver: DriverName = "Name of the driver; if it is a module, a `KernelModuleConfig` must load it", required;
     }
 }
 
-/// Notes devices that two documents speak of: one address can be written in several ways.
+/// Reports a device with two documents; an address has several spellings.
 pub(crate) fn check(trees: &[Node], notes: &mut Notes) {
     let mut seen: HashMap<String, (&str, Mark)> = HashMap::new();
     for tree in trees {
@@ -27,7 +27,7 @@ pub(crate) fn check(trees: &[Node], notes: &mut Notes) {
         let Some(address) = PciAddress::parse(name) else {
             continue;
         };
-        // Two that are written alike are two documents of one name.
+        // Documents with the same spelling have the same name, which another check reports.
         if let Some((other, first)) = seen.insert(address.normal(), (name, tree.mark))
             && other != name
         {

@@ -6,23 +6,23 @@ use crate::read::section;
 section! {
     /// The installation to a disk without an operator.
     pub struct UnattendedInstallConfig {
-        Later "reboot" reboot: Option<bool> = "Start again afterwards";
-        Held "installer" installer: Installer = "The installer";
-        Held "provisioning" provisioning: InstallProvisioning = "Where to", required;
+        Later "reboot" reboot: Option<bool> = "Whether the machine reboots afterwards";
+        Held "installer" installer: Installer = "Settings of the installer";
+        Held "provisioning" provisioning: InstallProvisioning = "Target disk", required;
     }
 }
 
 section! {
-    /// What is installed.
+    /// The installer to run.
     pub struct Installer {
-        Held "image" image: Option<String> = "The installer image";
+        Held "image" image: Option<String> = "Installer image";
     }
 }
 
 section! {
-    /// Where a node is installed to.
+    /// The target of the installation.
     pub struct InstallProvisioning {
-        Held "diskSelector" disk_selector: Option<Selector> = "The disk", required;
-        Held "wipe" wipe: Option<bool> = "Wipe the disk first; absent: yes";
+        Held "diskSelector" disk_selector: Option<Selector> = "Selector of the disk", required;
+        Held "wipe" wipe: Option<bool> = "Whether the disk is wiped first; absent: yes";
     }
 }

@@ -1,5 +1,5 @@
-//! Kinds known by name only: refused as not supported yet. Their fields are
-//! listed for patches, which may be made where such documents are understood.
+//! Kinds known by name only: refused as not supported yet. Their fields are listed because a patch may be made for a
+//! system that supports them.
 
 use super::KindInfo;
 use crate::table::{Field, Support};

@@ -1,4 +1,4 @@
-//! What a new Kubernetes cluster is given to run: its network, its DNS, manifests.
+//! Add-ons of a new Kubernetes cluster: network, DNS, manifests.
 
 use std::collections::BTreeMap;
 
@@ -15,12 +15,12 @@ use crate::values::{Arguments, Object, ObjectName, Url, check_protected};
 section! {
     /// kube-proxy.
     pub struct KubeProxyConfig [check_proxy] {
-        Acted "enabled" enabled: Option<bool> = "Run it; absent: yes";
-        Acted "image" image: Option<String> = "Its image";
-        Acted "mode" mode: ProxyMode = "The mode of kube-proxy";
-        Acted "config" config: Option<Object> = "KubeProxyConfiguration fields; kube-proxy then reads a file, and few arguments";
-        Acted "extraArgs" extra_args: Arguments = "Further arguments, by their names; several values are several arguments";
-        Acted "resources" resources: Resources = "Requests and limits";
+        Acted "enabled" enabled: Option<bool> = "Whether it runs; absent: yes";
+        Acted "image" image: Option<String> = "Container image";
+        Acted "mode" mode: ProxyMode = "Mode of kube-proxy";
+        Acted "config" config: Option<Object> = "Fields of KubeProxyConfiguration; kube-proxy then reads a file and ignores most arguments";
+        Acted "extraArgs" extra_args: Arguments = "Additional arguments by name; several values repeat the argument";
+        Acted "resources" resources: Resources = "Resource requests and limits";
     }
 }
 
@@ -33,13 +33,13 @@ fn check_proxy(config: &KubeProxyConfig, node: &Node, reader: &mut Reader<'_>) {
 section! {
     /// flannel, the network plugin.
     pub struct KubeFlannelCNIConfig [check_flannel] {
-        Acted "backendType" backend_type: String = "The backend that carries packets between nodes, such as `vxlan`", required;
-        Acted "backendPort" backend_port: Option<u16> = "Its UDP port";
-        Acted "backendMTU" backend_mtu: Option<u32> = "Bytes of the nodes' largest packet; absent: as flannel finds";
-        Acted "backendExtraConfig" backend_extra_config: Option<Object> = "Further options of the backend";
-        Acted "resources" resources: Resources = "Requests and limits";
-        Acted "extraArgs" extra_args: Vec<String> = "Further arguments, each with its dashes";
-        Acted "kubeNetworkPoliciesEnabled" kube_network_policies_enabled: Option<bool> = "Enforce network policies";
+        Acted "backendType" backend_type: String = "Type of the backend that carries packets between nodes, such as `vxlan`", required;
+        Acted "backendPort" backend_port: Option<u16> = "UDP port of the backend";
+        Acted "backendMTU" backend_mtu: Option<u32> = "MTU of the nodes' network in bytes; absent: detected by flannel";
+        Acted "backendExtraConfig" backend_extra_config: Option<Object> = "Additional options of the backend";
+        Acted "resources" resources: Resources = "Resource requests and limits";
+        Acted "extraArgs" extra_args: Vec<String> = "Additional arguments, each with its dashes";
+        Acted "kubeNetworkPoliciesEnabled" kube_network_policies_enabled: Option<bool> = "Whether network policies are enforced";
     }
 }
 
@@ -52,17 +52,17 @@ fn check_flannel(config: &KubeFlannelCNIConfig, node: &Node, reader: &mut Reader
 section! {
     /// CoreDNS.
     pub struct KubeCoreDNSConfig {
-        Acted "enabled" enabled: Option<bool> = "Run it; absent: yes";
-        Acted "image" image: Option<String> = "Its image";
+        Acted "enabled" enabled: Option<bool> = "Whether it runs; absent: yes";
+        Acted "image" image: Option<String> = "Container image";
     }
 }
 
 section! {
     /// A manifest to fetch and apply.
     pub struct KubeExternalManifestConfig [check_external] {
-        Acted "name" name: ObjectName = "Names it", required;
-        Acted "headers" headers: BTreeMap<String, String> = "Headers of the request", secret;
-        Acted "url" url: Url = "Where it is", required;
+        Acted "name" name: ObjectName = "Name", required;
+        Acted "headers" headers: BTreeMap<String, String> = "HTTP headers of the request", secret;
+        Acted "url" url: Url = "URL of the manifest", required;
     }
 }
 
@@ -74,7 +74,7 @@ fn check_external(config: &KubeExternalManifestConfig, node: &Node, reader: &mut
 section! {
     /// A manifest to apply.
     pub struct KubeInlineManifestConfig {
-        Acted "name" name: ObjectName = "Names it", required;
-        Acted "manifest" manifest: Secret = "YAML; may hold secrets", required;
+        Acted "name" name: ObjectName = "Name", required;
+        Acted "manifest" manifest: Secret = "Manifest in YAML; may hold secrets", required;
     }
 }

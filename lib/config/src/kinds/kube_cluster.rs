@@ -1,4 +1,4 @@
-//! What all nodes of a Kubernetes cluster share: its name, networks, authorities and keys.
+//! Settings shared by all nodes of a Kubernetes cluster: name, networks, authorities and keys.
 
 use crate::read::{Reader, section};
 use crate::tree::Node;
@@ -8,21 +8,21 @@ use crate::values::{
 };
 
 section! {
-    /// The cluster's name, and where Kubernetes answers.
+    /// The cluster's name, and the endpoint of the Kubernetes API.
     pub struct KubeClusterConfig {
-        Acted "clusterName" name: String = "The cluster's name", required;
-        Acted "endpoint" endpoint: HttpsUrl = "The URL of the Kubernetes API", required;
+        Acted "clusterName" name: String = "Name of the cluster", required;
+        Acted "endpoint" endpoint: HttpsUrl = "URL of the Kubernetes API", required;
     }
 }
 
 section! {
     /// The cluster's networks.
     pub struct KubeNetworkConfig [check_network] {
-        Acted "dnsDomain" dns_domain: Option<HostName> = "The domain of its DNS";
-        Acted "podSubnets" pod_subnets: Vec<Cidr> = "Addresses of pods", required, replace;
-        Acted "serviceSubnets" service_subnets: Vec<Cidr> = "Addresses of services", required, replace;
-        Acted "nodeCIDRMaskSizeIPv4" node_mask_v4: Option<u8> = "Bits that the IPv4 addresses of a node's pods share, 1 to 32";
-        Acted "nodeCIDRMaskSizeIPv6" node_mask_v6: Option<u8> = "The same for IPv6, 1 to 128";
+        Acted "dnsDomain" dns_domain: Option<HostName> = "Domain of the cluster's DNS";
+        Acted "podSubnets" pod_subnets: Vec<Cidr> = "Networks of pods", required, replace;
+        Acted "serviceSubnets" service_subnets: Vec<Cidr> = "Networks of services", required, replace;
+        Acted "nodeCIDRMaskSizeIPv4" node_mask_v4: Option<u8> = "Prefix length of a node's IPv4 pod network, 1 to 32";
+        Acted "nodeCIDRMaskSizeIPv6" node_mask_v6: Option<u8> = "Prefix length of a node's IPv6 pod network, 1 to 128";
     }
 }
 
@@ -56,49 +56,49 @@ fn check_network(network: &KubeNetworkConfig, node: &Node, reader: &mut Reader<'
 }
 
 section! {
-    /// The authority of the Kubernetes API.
+    /// The certificate authority of the Kubernetes API.
     pub struct KubeAPIServerCAConfig {
-        Acted "issuingCA" issuing_ca: Option<PemKeyPair> = "Signs certificates; on control plane nodes only";
-        Acted "acceptedCAs" accepted_cas: Vec<PemCertificates> = "Further authorities of Kubernetes";
+        Acted "issuingCA" issuing_ca: Option<PemKeyPair> = "Certificate and key that sign certificates; on control plane nodes only";
+        Acted "acceptedCAs" accepted_cas: Vec<PemCertificates> = "Additional accepted authorities of Kubernetes";
     }
 }
 
 section! {
-    /// The authority of the aggregation layer.
+    /// The certificate authority of the aggregation layer.
     pub struct KubeAggregatorCAConfig {
-        Acted "issuingCA" issuing_ca: PemKeyPair = "Signs certificates", required;
-        Acted "acceptedCAs" accepted_cas: Vec<PemCertificates> = "Further authorities of the layer";
+        Acted "issuingCA" issuing_ca: PemKeyPair = "Certificate and key that sign certificates", required;
+        Acted "acceptedCAs" accepted_cas: Vec<PemCertificates> = "Additional accepted authorities of the aggregation layer";
     }
 }
 
 section! {
     /// The key that signs service account tokens, and further accepted keys and issuers.
     pub struct KubeServiceAccountConfig {
-        Acted "issuer" issuer: ServiceAccountIssuer = "The signing key", required;
-        Acted "accepted" accepted: AcceptedServiceAccounts = "Whose are believed beside";
+        Acted "issuer" issuer: ServiceAccountIssuer = "Signing key", required;
+        Acted "accepted" accepted: AcceptedServiceAccounts = "Additional accepted issuers and keys";
     }
 }
 
 section! {
     /// The key that signs service account tokens.
     pub struct ServiceAccountIssuer {
-        Acted "privateKey" private_key: PemKey = "The key, in PEM", required;
-        Acted "issuerURL" url: Url = "The issuer that tokens name", required;
+        Acted "privateKey" private_key: PemKey = "Private key in PEM", required;
+        Acted "issuerURL" url: Url = "URL of the issuer in tokens", required;
     }
 }
 
 section! {
-    /// Whose service account tokens are believed beside the cluster's own.
+    /// Further issuers and keys of accepted service account tokens.
     pub struct AcceptedServiceAccounts {
-        Acted "publicKeys" public_keys: Vec<PemPublicKey> = "Keys that check them";
-        Acted "issuers" issuers: Vec<Url> = "Issuers they may name";
-        Acted "audiences" audiences: Vec<String> = "For whom tokens may be; absent: for the issuer";
+        Acted "publicKeys" public_keys: Vec<PemPublicKey> = "Public keys that verify tokens";
+        Acted "issuers" issuers: Vec<Url> = "Accepted issuers of tokens";
+        Acted "audiences" audiences: Vec<String> = "Accepted audiences of tokens; absent: the issuer";
     }
 }
 
 section! {
     /// The encryption of Kubernetes' data in etcd.
     pub struct KubeEtcdEncryptionConfig {
-        Acted "config" config: Option<Object> = "EncryptionConfiguration fields", required, secret;
+        Acted "config" config: Option<Object> = "Fields of EncryptionConfiguration", required, secret;
     }
 }

@@ -1,4 +1,4 @@
-//! What runs the control plane: the Kubernetes API, whom it lets do what, and the programs beside it.
+//! The control plane: the Kubernetes API, its authorization, and the programs beside it.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,13 @@ use crate::values::{Arguments, Object, check_protected};
 section! {
     /// kube-apiserver.
     pub struct KubeAPIServerConfig [check_api_server] {
-        Acted "image" image: String = "Its image", required;
-        Acted "extraArgs" extra_args: Arguments = "Further arguments, by their names; several values are several arguments";
-        Acted "env" env: BTreeMap<String, String> = "Variables", secret;
-        Acted "resources" resources: Resources = "Requests and limits";
-        Acted "apiPort" api_port: Option<u16> = "Its port on the nodes";
-        Acted "certExtraSANs" cert_extra_sans: Vec<String> = "Further names of its certificate";
-        Acted "startupProbes" startup_probes: Option<bool> = "Wait for it to start before asking how it is; absent: yes";
+        Acted "image" image: String = "Container image", required;
+        Acted "extraArgs" extra_args: Arguments = "Additional arguments by name; several values repeat the argument";
+        Acted "env" env: BTreeMap<String, String> = "Environment variables", secret;
+        Acted "resources" resources: Resources = "Resource requests and limits";
+        Acted "apiPort" api_port: Option<u16> = "Port of the Kubernetes API on the nodes";
+        Acted "certExtraSANs" cert_extra_sans: Vec<String> = "Additional names in the certificate";
+        Acted "startupProbes" startup_probes: Option<bool> = "Whether startup probes precede health probes; absent: yes";
     }
 }
 
@@ -32,11 +32,11 @@ fn check_api_server(config: &KubeAPIServerConfig, node: &Node, reader: &mut Read
 section! {
     /// kube-controller-manager.
     pub struct KubeControllerManagerConfig [check_controller_manager] {
-        Acted "enabled" enabled: Option<bool> = "Run it on this node; absent: yes";
-        Acted "image" image: Option<String> = "Its image";
-        Acted "extraArgs" extra_args: Arguments = "Further arguments, by their names; several values are several arguments";
-        Acted "env" env: BTreeMap<String, String> = "Variables", secret;
-        Acted "resources" resources: Resources = "Requests and limits";
+        Acted "enabled" enabled: Option<bool> = "Whether it runs on this node; absent: yes";
+        Acted "image" image: Option<String> = "Container image";
+        Acted "extraArgs" extra_args: Arguments = "Additional arguments by name; several values repeat the argument";
+        Acted "env" env: BTreeMap<String, String> = "Environment variables", secret;
+        Acted "resources" resources: Resources = "Resource requests and limits";
     }
 }
 
@@ -50,7 +50,7 @@ fn check_controller_manager(
     check_container(node, reader);
 }
 
-/// Complains when what runs has no image.
+/// Reports an enabled component without an image.
 pub(super) fn check_image(
     enabled: Option<bool>,
     image: Option<&str>,
@@ -65,12 +65,12 @@ pub(super) fn check_image(
 section! {
     /// kube-scheduler.
     pub struct KubeSchedulerConfig [check_scheduler] {
-        Acted "enabled" enabled: Option<bool> = "Run it on this node; absent: yes";
-        Acted "image" image: Option<String> = "Its image";
-        Acted "config" config: Option<Object> = "KubeSchedulerConfiguration fields";
-        Acted "extraArgs" extra_args: Arguments = "Further arguments, by their names; several values are several arguments";
-        Acted "env" env: BTreeMap<String, String> = "Variables", secret;
-        Acted "resources" resources: Resources = "Requests and limits";
+        Acted "enabled" enabled: Option<bool> = "Whether it runs on this node; absent: yes";
+        Acted "image" image: Option<String> = "Container image";
+        Acted "config" config: Option<Object> = "Fields of KubeSchedulerConfiguration";
+        Acted "extraArgs" extra_args: Arguments = "Additional arguments by name; several values repeat the argument";
+        Acted "env" env: BTreeMap<String, String> = "Environment variables", secret;
+        Acted "resources" resources: Resources = "Resource requests and limits";
     }
 }
 
@@ -83,35 +83,35 @@ fn check_scheduler(config: &KubeSchedulerConfig, node: &Node, reader: &mut Reade
 section! {
     /// An admission plugin of the Kubernetes API.
     pub struct KubeAdmissionControlConfig {
-        .. plugin: AdmissionPlugin = "The plugin";
+        .. plugin: AdmissionPlugin = "Settings of the plugin";
     }
 }
 
 section! {
     /// The audit policy of the Kubernetes API.
     pub struct KubeAuditPolicyConfig {
-        Acted "configuration" configuration: Option<Object> = "The policy", replace;
+        Acted "configuration" configuration: Option<Object> = "Audit policy", replace;
     }
 }
 
 section! {
     /// The authentication configuration of the Kubernetes API.
     pub struct KubeAuthenticationConfig {
-        Acted "configuration" configuration: Option<Object> = "AuthenticationConfiguration fields", replace;
+        Acted "configuration" configuration: Option<Object> = "Fields of AuthenticationConfiguration", replace;
     }
 }
 
 section! {
     /// An authorizer of the Kubernetes API; authorizers are asked in the order of the documents.
     pub struct KubeAuthorizerConfig {
-        .. authorizer: Authorizer = "The authorizer";
+        .. authorizer: Authorizer = "Settings of the authorizer";
     }
 }
 
 section! {
     /// Access to the node's API from pods.
     pub struct KubeTalosAPIAccessConfig {
-        Acted "allowedRoles" allowed_roles: Vec<String> = "At most these roles";
-        Acted "allowedKubernetesNamespaces" allowed_kubernetes_namespaces: Vec<String> = "From these namespaces";
+        Acted "allowedRoles" allowed_roles: Vec<String> = "Roles that pods may have at most";
+        Acted "allowedKubernetesNamespaces" allowed_kubernetes_namespaces: Vec<String> = "Namespaces of the allowed pods";
     }
 }

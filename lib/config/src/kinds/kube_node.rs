@@ -1,4 +1,4 @@
-//! A node of a Kubernetes cluster: how it is known there, its kubelet, its way to the Kubernetes API.
+//! A node of a Kubernetes cluster: its node object, its kubelet, its path to the Kubernetes API.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,9 +14,9 @@ use crate::values::{Arguments, HostName, Object, ObjectName, check_protected};
 section! {
     /// The node object in Kubernetes: name, addresses, labels, annotations, taints.
     pub struct KubeNodeConfig [check_node] {
-        Acted "skipNodeRegistration" skip_node_registration: Option<bool> = "Run pods without a cluster";
-        Acted "registerWithFQDN" register_with_fqdn: Option<bool> = "The node's full name in Kubernetes";
-        Acted "nodeIP" node_ip: NodeIp = "The address of the node in Kubernetes";
+        Acted "skipNodeRegistration" skip_node_registration: Option<bool> = "Whether the kubelet runs pods without a cluster";
+        Acted "registerWithFQDN" register_with_fqdn: Option<bool> = "Whether the node's name in Kubernetes is its FQDN";
+        Acted "nodeIP" node_ip: NodeIp = "Selection of the node's address in Kubernetes";
         Acted "labels" labels: BTreeMap<String, String> = "Labels of the Kubernetes node";
         Acted "annotations" annotations: BTreeMap<String, String> = "Annotations of the Kubernetes node";
         Acted "taints" taints: BTreeMap<String, String> = "Taints of the Kubernetes node";
@@ -32,11 +32,11 @@ fn check_node(_: &KubeNodeConfig, node: &Node, reader: &mut Reader<'_>) {
 section! {
     /// The kubelet.
     pub struct KubeletConfig [check_kubelet] {
-        Acted "image" image: String = "Its image", required;
-        Acted "config" config: Option<Object> = "KubeletConfiguration fields";
-        Acted "extraArgs" extra_args: Arguments = "Further arguments, by their names; several values are several arguments";
+        Acted "image" image: String = "Container image", required;
+        Acted "config" config: Option<Object> = "Fields of KubeletConfiguration";
+        Acted "extraArgs" extra_args: Arguments = "Additional arguments by name; several values repeat the argument";
         Acted "clusterDNS" cluster_dns: Vec<IpAddr> = "Name servers of pods";
-        Acted "defaultRuntimeSeccompProfileEnabled" default_runtime_seccomp_profile_enabled: Option<bool> = "Pods run under the runtime's seccomp profile";
+        Acted "defaultRuntimeSeccompProfileEnabled" default_runtime_seccomp_profile_enabled: Option<bool> = "Whether pods use the runtime's seccomp profile by default";
     }
 }
 
@@ -48,7 +48,7 @@ fn check_kubelet(_: &KubeletConfig, node: &Node, reader: &mut Reader<'_>) {
 section! {
     /// The kubelet's credential providers for image registries.
     pub struct KubeCredentialProviderConfig [check_credential_provider] {
-        Acted "configuration" configuration: Option<Object> = "CredentialProviderConfig fields", required, replace, secret;
+        Acted "configuration" configuration: Option<Object> = "Fields of CredentialProviderConfig", required, replace, secret;
     }
 }
 
@@ -63,8 +63,8 @@ fn check_credential_provider(
 section! {
     /// KubePrism: the node's own load balancer for the Kubernetes API.
     pub struct KubePrismConfig [check_prism] {
-        Acted "port" port: u16 = "Its port on 127.0.0.1", required;
-        Later "tlsServerName" tls_server_name: Option<HostName> = "The name the kubelet finds in the API's certificate";
+        Acted "port" port: u16 = "Port on 127.0.0.1", required;
+        Later "tlsServerName" tls_server_name: Option<HostName> = "Name in the API's certificate that the kubelet expects";
     }
 }
 
@@ -75,7 +75,7 @@ fn check_prism(config: &KubePrismConfig, node: &Node, reader: &mut Reader<'_>) {
 section! {
     /// A static pod: the kubelet runs it without the Kubernetes API.
     pub struct KubeStaticPodConfig {
-        Acted "name" name: ObjectName = "Names it", required;
-        Acted "pod" pod: Option<Object> = "The pod", required, replace;
+        Acted "name" name: ObjectName = "Name", required;
+        Acted "pod" pod: Option<Object> = "Pod object", required, replace;
     }
 }

@@ -1,4 +1,4 @@
-//! Links: what the kernel calls network devices.
+//! Links: the kernel's network devices.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -9,13 +9,13 @@ use crate::tree::Node;
 use crate::values::{Cidr, Expression, LinkAlias, LinkFacts, LinkName, Mac, Subject};
 
 section! {
-    /// What every kind of link can have.
+    /// Settings of every kind of link.
     pub struct Link [check_link] {
-        Acted "up" up: Option<bool> = "Whether it is up; absent: yes";
-        Acted "mtu" mtu: Option<u32> = "Bytes of the largest packet";
-        Acted "addresses" addresses: Vec<LinkAddress> = "Its addresses";
-        Acted "routes" routes: Vec<LinkRoute> = "Routes through it";
-        Acted "multicast" multicast: Option<bool> = "Whether it takes multicast packets";
+        Acted "up" up: Option<bool> = "Whether the link is up; absent: yes";
+        Acted "mtu" mtu: Option<u32> = "MTU in bytes";
+        Acted "addresses" addresses: Vec<LinkAddress> = "Addresses";
+        Acted "routes" routes: Vec<LinkRoute> = "Routes through the link";
+        Acted "multicast" multicast: Option<bool> = "Whether the link receives multicast packets";
     }
 }
 
@@ -32,19 +32,19 @@ fn check_link(link: &Link, node: &Node, reader: &mut Reader<'_>) {
     }
 }
 
-/// Bytes of a link's largest packet (RFC 791: no host may be asked to take less).
+/// Valid MTUs of a link, in bytes (RFC 791: every host must accept 68).
 const MTU: RangeInclusive<u32> = 68..=65536;
-/// Bytes of a route's largest packet: as many as its header can say, and of IPv6 those that every link has to take
+/// Valid MTUs of a route, in bytes: at most the length field of the header; for IPv6 at least the minimum of every link
 /// (RFC 8200, section 5).
 const ROUTE_MTU_IPV4: RangeInclusive<u32> = 68..=65535;
 const ROUTE_MTU_IPV6: RangeInclusive<u32> = 1280..=65535;
 
-/// Complains unless an MTU that is given can be one.
+/// Reports an invalid MTU.
 pub(crate) fn check_mtu(mtu: Option<u32>, node: &Node, reader: &mut Reader<'_>) {
     check_number("mtu", mtu, MTU, node, reader);
 }
 
-/// Complains of a number that is given and out of bounds.
+/// Reports a number out of bounds.
 pub(crate) fn check_number(
     field: &str,
     number: Option<u32>,
@@ -58,9 +58,9 @@ pub(crate) fn check_number(
     }
 }
 
-/// Complains of each of a link's `routes` whose packets the link would not take.
+/// Reports `routes` of a link with an MTU above the link's own.
 pub(crate) fn check_routes_fit(mtu: Option<u32>, node: &Node, reader: &mut Reader<'_>) {
-    // One that cannot be is told already.
+    // An invalid MTU was reported already.
     let Some(mtu) = mtu.filter(|mtu| MTU.contains(mtu)) else {
         return;
     };
@@ -80,7 +80,7 @@ pub(crate) fn check_routes_fit(mtu: Option<u32>, node: &Node, reader: &mut Reade
 section! {
     /// An address of a link.
     pub struct LinkAddress {
-        Acted "address" address: Cidr = "The address and its network's prefix", required;
+        Acted "address" address: Cidr = "Address with the prefix of its network", required;
         Acted "routePriority" route_priority: Option<u32> = "Metric of the route to that network";
     }
 }
@@ -88,11 +88,11 @@ section! {
 section! {
     /// A route through a link.
     pub struct LinkRoute [check_route] {
-        Acted "destination" destination: Option<Cidr> = "The destination network; absent: the default route";
-        Acted "gateway" gateway: Option<IpAddr> = "Through whom";
-        Acted "source" source: Option<IpAddr> = "From which address";
-        Acted "metric" metric: Option<u32> = "Lower wins";
-        Acted "mtu" mtu: Option<u32> = "Bytes of the largest packet";
+        Acted "destination" destination: Option<Cidr> = "Destination network; absent: the default route";
+        Acted "gateway" gateway: Option<IpAddr> = "Address of the gateway";
+        Acted "source" source: Option<IpAddr> = "Source address";
+        Acted "metric" metric: Option<u32> = "Metric; a lower one is preferred";
+        Acted "mtu" mtu: Option<u32> = "MTU in bytes";
         Acted "table" table: Option<u32> = "Routing table; absent: the main one";
     }
 }
@@ -105,7 +105,7 @@ fn check_route(route: &LinkRoute, node: &Node, reader: &mut Reader<'_>) {
 }
 
 impl LinkRoute {
-    /// Complains when its addresses are of two families, or no packet of its family is as large as it says.
+    /// Reports mixed address families, or an MTU that its family does not have.
     pub(crate) fn check(&self, node: &Node, reader: &mut Reader<'_>) {
         let destination = self.destination.map(|cidr| cidr.address);
         let given = [destination, self.gateway, self.source];
@@ -125,16 +125,16 @@ impl LinkRoute {
 section! {
     /// A physical link.
     pub struct LinkConfig {
-        Acted "name" name: LinkName = "The link's name or alias", required;
-        .. link: Link = "What every kind of link can have";
+        Acted "name" name: LinkName = "Name or alias of the link", required;
+        .. link: Link = "Settings of every kind of link";
     }
 }
 
 section! {
-    /// Another name for a physical link, by which other documents may call it.
+    /// An alias of a physical link, for references in other documents.
     pub struct LinkAliasConfig [check_link_alias] {
-        Acted "name" name: LinkAlias = "The alias; with `%d` at its end, numbers from 0 stand there, one for each link in the order of their hardware addresses", required;
-        Acted "selector" selector: Selector = "Which link; one that has an alias of a document before is none, with `%d`", required;
+        Acted "name" name: LinkAlias = "Alias; a final `%d` stands for numbers from 0, one per link in the order of the hardware addresses", required;
+        Acted "selector" selector: Selector = "Selector of the links; with `%d`, a link with an alias of an earlier document is left out", required;
     }
 }
 
@@ -142,7 +142,7 @@ fn check_link_alias(config: &LinkAliasConfig, node: &Node, reader: &mut Reader<'
     check_selector::<LinkFacts>(&config.selector, "a link", (node, "selector"), reader);
 }
 
-/// Complains when an expression, which may be missing, could never choose.
+/// Reports a selector expression that can never match; an absent one is accepted.
 pub(super) fn check_selector<S: Subject>(
     selector: &Selector,
     what: &str,
@@ -160,106 +160,106 @@ pub(super) fn check_selector<S: Subject>(
 }
 
 section! {
-    /// What is chosen by an expression.
+    /// Selection by an expression.
     pub struct Selector {
-        Acted "match" expression: Expression = "True for what is meant", required;
+        Acted "match" expression: Expression = "Expression that is true for the selected objects", required;
     }
 }
 
 section! {
     /// A dummy link: it has addresses and sends nothing.
     pub struct DummyLinkConfig {
-        Acted "name" name: LinkName = "The link's name", required;
-        Acted "hardwareAddr" hardware_addr: Option<Mac> = "Its hardware address";
-        .. link: Link = "What every kind of link can have";
+        Acted "name" name: LinkName = "Name of the link", required;
+        Acted "hardwareAddr" hardware_addr: Option<Mac> = "Hardware address";
+        .. link: Link = "Settings of every kind of link";
     }
 }
 
 choices! {
-    /// How a bond shares the work.
+    /// Mode of a bond.
     pub enum BondMode {
         BalanceRr = "balance-rr", ActiveBackup = "active-backup", BalanceXor = "balance-xor",
         Broadcast = "broadcast", Lacp = "802.3ad", BalanceTlb = "balance-tlb", BalanceAlb = "balance-alb",
     }
 }
 choices! {
-    /// What picks the link of a packet.
+    /// Hash that selects the link of a packet.
     pub enum XmitHashPolicy {
         Layer2 = "layer2", Layer34 = "layer3+4", Layer23 = "layer2+3", Encap23 = "encap2+3",
         Encap34 = "encap3+4", VlanSrcMac = "vlan+srcmac",
     }
 }
 choices! {
-    /// How often LACP speaks.
+    /// Rate of LACP packets.
     pub enum LacpRate { Slow = "slow", Fast = "fast", }
 }
 choices! {
-    /// Which ARP packets count.
+    /// ARP packets that a bond validates.
     pub enum ArpValidate {
         None = "none", Active = "active", Backup = "backup", All = "all", Filter = "filter",
         FilterActive = "filter_active", FilterBackup = "filter_backup",
     }
 }
 choices! {
-    /// How many ARP targets must answer.
+    /// Number of ARP targets that must answer.
     pub enum ArpAllTargets { Any = "any", All = "all", }
 }
 choices! {
-    /// Whose hardware address a bond uses.
+    /// Hardware address of a bond.
     pub enum FailOverMac { None = "none", Active = "active", Follow = "follow", }
 }
 choices! {
-    /// How an aggregator is chosen.
+    /// Selection of an aggregator.
     pub enum AdSelect { Stable = "stable", Bandwidth = "bandwidth", Count = "count", }
 }
 choices! {
-    /// When the primary link takes over again.
+    /// Condition for the primary link to take over again.
     pub enum PrimaryReselect { Always = "always", Better = "better", Failure = "failure", }
 }
 choices! {
-    /// Whether LACP speaks first.
+    /// Whether LACP sends packets first.
     pub enum AdLacpActive { On = "on", Off = "off", }
 }
 
 section! {
     /// A bond: several links that act as one.
     pub struct BondConfig [check_bond] {
-        Acted "name" name: LinkName = "The bond's name", required;
-        Acted "hardwareAddr" hardware_addr: Option<Mac> = "Its hardware address";
-        Acted "links" links: Vec<LinkName> = "The links bonded", required;
-        Acted "bondMode" mode: BondMode = "The mode of the bond", required;
-        Acted "miimon" miimon: Option<u32> = "Milliseconds between looks at the carrier";
-        Acted "updelay" updelay: Option<u32> = "Milliseconds until a link counts as up";
-        Acted "downdelay" downdelay: Option<u32> = "Milliseconds until a link counts as down";
-        Acted "useCarrier" use_carrier: Option<bool> = "Ask the driver for the carrier";
-        Acted "xmitHashPolicy" xmit_hash_policy: Option<XmitHashPolicy> = "The fields of a packet that select its link";
-        Acted "arpInterval" arp_interval: Option<u32> = "Milliseconds between ARP probes";
-        Acted "arpIpTargets" arp_ip_targets: Vec<IpAddr> = "Probed by ARP";
-        Acted "nsIp6Targets" ns_ip6_targets: Vec<IpAddr> = "Probed by neighbour solicitation";
-        Acted "arpValidate" arp_validate: Option<ArpValidate> = "The ARP packets that count";
-        Acted "arpAllTargets" arp_all_targets: Option<ArpAllTargets> = "The number of targets that must answer";
-        Acted "lacpRate" lacp_rate: Option<LacpRate> = "The rate of LACP packets";
-        Acted "failOverMac" fail_over_mac: Option<FailOverMac> = "Whose hardware address is used";
-        Acted "adSelect" ad_select: Option<AdSelect> = "The selection of the aggregator";
+        Acted "name" name: LinkName = "Name of the bond", required;
+        Acted "hardwareAddr" hardware_addr: Option<Mac> = "Hardware address";
+        Acted "links" links: Vec<LinkName> = "Links of the bond", required;
+        Acted "bondMode" mode: BondMode = "Mode of the bond", required;
+        Acted "miimon" miimon: Option<u32> = "Interval of carrier checks in milliseconds";
+        Acted "updelay" updelay: Option<u32> = "Delay in milliseconds before a link counts as up";
+        Acted "downdelay" downdelay: Option<u32> = "Delay in milliseconds before a link counts as down";
+        Acted "useCarrier" use_carrier: Option<bool> = "Whether the driver reports the carrier";
+        Acted "xmitHashPolicy" xmit_hash_policy: Option<XmitHashPolicy> = "Packet fields whose hash selects the link";
+        Acted "arpInterval" arp_interval: Option<u32> = "Interval of ARP probes in milliseconds";
+        Acted "arpIpTargets" arp_ip_targets: Vec<IpAddr> = "Targets of ARP probes";
+        Acted "nsIp6Targets" ns_ip6_targets: Vec<IpAddr> = "Targets of neighbour solicitations";
+        Acted "arpValidate" arp_validate: Option<ArpValidate> = "ARP packets that are validated";
+        Acted "arpAllTargets" arp_all_targets: Option<ArpAllTargets> = "Number of targets that must answer";
+        Acted "lacpRate" lacp_rate: Option<LacpRate> = "Rate of LACP packets";
+        Acted "failOverMac" fail_over_mac: Option<FailOverMac> = "Policy for the hardware address of the bond";
+        Acted "adSelect" ad_select: Option<AdSelect> = "Selection of the aggregator";
         Acted "adActorSysPrio" ad_actor_sys_prio: Option<u16> = "LACP system priority";
         Acted "adUserPortKey" ad_user_port_key: Option<u16> = "LACP port key";
-        Acted "adLACPActive" ad_lacp_active: Option<AdLacpActive> = "LACP sends the first packet";
-        Acted "primary" primary: Option<LinkName> = "The preferred link";
-        Acted "primaryReselect" primary_reselect: Option<PrimaryReselect> = "The condition under which it becomes active again";
-        Acted "resendIGMP" resend_igmp: Option<u32> = "IGMP reports after a failover";
-        Acted "minLinks" min_links: Option<u32> = "Fewer links are no carrier";
-        Acted "lpInterval" lp_interval: Option<u32> = "Seconds between learning packets";
-        Acted "packetsPerSlave" packets_per_slave: Option<u32> = "Packets before the next link";
-        Acted "numPeerNotif" num_peer_notif: Option<u8> = "Notifications after a failover";
-        Acted "tlbLogicalLb" tlb_logical_lb: Option<u8> = "Rebalance flows";
-        Acted "allSlavesActive" all_slaves_active: Option<u8> = "Take packets from idle links";
-        Acted "peerNotifDelay" peer_notif_delay: Option<u32> = "Milliseconds between notifications";
-        Acted "missedMax" missed_max: Option<u8> = "Probes missed until a link is down";
-        .. link: Link = "What every kind of link can have";
+        Acted "adLACPActive" ad_lacp_active: Option<AdLacpActive> = "Whether LACP sends the first packet";
+        Acted "primary" primary: Option<LinkName> = "Preferred link";
+        Acted "primaryReselect" primary_reselect: Option<PrimaryReselect> = "Condition for the preferred link to become active again";
+        Acted "resendIGMP" resend_igmp: Option<u32> = "Number of IGMP reports after a failover";
+        Acted "minLinks" min_links: Option<u32> = "Minimum number of active links for a carrier";
+        Acted "lpInterval" lp_interval: Option<u32> = "Interval of learning packets in seconds";
+        Acted "packetsPerSlave" packets_per_slave: Option<u32> = "Number of packets on a link before the next link is used";
+        Acted "numPeerNotif" num_peer_notif: Option<u8> = "Number of peer notifications after a failover";
+        Acted "tlbLogicalLb" tlb_logical_lb: Option<u8> = "Whether flows are rebalanced: 0 or 1";
+        Acted "allSlavesActive" all_slaves_active: Option<u8> = "Whether packets from inactive links are accepted: 0 or 1";
+        Acted "peerNotifDelay" peer_notif_delay: Option<u32> = "Interval of peer notifications in milliseconds";
+        Acted "missedMax" missed_max: Option<u8> = "Number of missed probes after which a link counts as down";
+        .. link: Link = "Settings of every kind of link";
     }
 }
 
-/// The names that a document has for what is checked of a bond.
+/// Names of a bond's checked settings in a document.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BondNames {
     pub(crate) miimon: &'static str,
@@ -274,7 +274,7 @@ pub(crate) struct BondNames {
 }
 
 impl BondNames {
-    /// Those of [`BondConfig`] itself.
+    /// The names in [`BondConfig`].
     pub(crate) const OF_CONFIG: BondNames = BondNames {
         miimon: "miimon",
         updelay: "updelay",
@@ -288,14 +288,14 @@ impl BondNames {
     };
 }
 
-/// What the kernel keeps in an `int`.
+/// Range of an `int` in the kernel, without negative numbers.
 const INT: RangeInclusive<u32> = 0..=0x7fff_ffff;
-/// Targets of one kind that the kernel keeps (`BOND_MAX_ARP_TARGETS`).
+/// Limit of targets per kind in the kernel (`BOND_MAX_ARP_TARGETS`).
 const MOST_TARGETS: usize = 16;
 
 impl BondConfig {
-    /// Complains of settings that the kernel refuses (kernel: `bond_opts` in drivers/net/bonding/bond_options.c).
-    /// Those that do not count in its mode are passed over, and the kernel is not told them.
+    /// Reports settings that the kernel refuses (kernel: `bond_opts` in drivers/net/bonding/bond_options.c). Settings
+    /// without an effect in the bond's mode are ignored; the kernel does not get them.
     pub(crate) fn check_settings(&self, names: &BondNames, node: &Node, reader: &mut Reader<'_>) {
         self.check_monitoring(names, node, reader);
         for (field, number, bounds) in [
@@ -326,7 +326,7 @@ impl BondConfig {
         }
     }
 
-    /// How it finds out that a link of it is dead.
+    /// Checks the detection of a dead link.
     fn check_monitoring(&self, names: &BondNames, node: &Node, reader: &mut Reader<'_>) {
         let is_on = |ms: Option<u32>| ms.is_some_and(|ms| ms > 0);
         let excludes = format!("excludes {}", names.miimon);
@@ -369,7 +369,7 @@ fn check_bond(bond: &BondConfig, node: &Node, reader: &mut Reader<'_>) {
     check_primary(bond.primary.as_ref(), &bond.links, "links", node, reader);
 }
 
-/// Complains of a preferred link that is none of the bond's, which are those in `field`.
+/// Reports a primary link that is not one of the bond's links, which are in `field`.
 pub(crate) fn check_primary(
     primary: Option<&LinkName>,
     links: &[LinkName],
@@ -385,26 +385,26 @@ pub(crate) fn check_primary(
 section! {
     /// A bridge: several links that form one network.
     pub struct BridgeConfig {
-        Acted "name" name: LinkName = "The bridge's name", required;
-        Acted "hardwareAddr" hardware_addr: Option<Mac> = "Its hardware address";
-        Acted "links" links: Vec<LinkName> = "The links bridged";
-        Acted "stp" stp: Stp = "Spanning tree";
-        Acted "vlan" vlan: VlanFiltering = "VLANs";
-        .. link: Link = "What every kind of link can have";
+        Acted "name" name: LinkName = "Name of the bridge", required;
+        Acted "hardwareAddr" hardware_addr: Option<Mac> = "Hardware address";
+        Acted "links" links: Vec<LinkName> = "Links of the bridge";
+        Acted "stp" stp: Stp = "Settings of the spanning tree";
+        Acted "vlan" vlan: VlanFiltering = "VLAN settings";
+        .. link: Link = "Settings of every kind of link";
     }
 }
 
 section! {
     /// Spanning tree.
     pub struct Stp {
-        Acted "enabled" enabled: bool = "Use it";
+        Acted "enabled" enabled: bool = "Whether the spanning tree protocol is used";
     }
 }
 
 section! {
-    /// VLANs of a bridge.
+    /// VLAN settings of a bridge.
     pub struct VlanFiltering {
-        Acted "filtering" filtering: bool = "Keep VLANs apart";
+        Acted "filtering" filtering: bool = "Whether VLANs are kept apart";
     }
 }
 
@@ -416,16 +416,16 @@ choices! {
 section! {
     /// A VLAN on another link.
     pub struct VLANConfig [check_vlan_config] {
-        Acted "name" name: LinkName = "The link's name", required;
-        Acted "vlanID" vlan_id: u16 = "1 to 4094", required;
-        Acted "vlanMode" vlan_mode: VlanMode = "The protocol";
-        Acted "parent" parent: LinkName = "The link it is on", required;
-        .. link: Link = "What every kind of link can have";
+        Acted "name" name: LinkName = "Name of the link", required;
+        Acted "vlanID" vlan_id: u16 = "VLAN number, 1 to 4094", required;
+        Acted "vlanMode" vlan_mode: VlanMode = "Protocol";
+        Acted "parent" parent: LinkName = "Parent link", required;
+        .. link: Link = "Settings of every kind of link";
     }
 }
 
 fn check_vlan_config(vlan: &VLANConfig, node: &Node, reader: &mut Reader<'_>) {
-    // One that is missing is told already.
+    // A missing one was reported already.
     if node.given("vlanID") {
         check_vlan(Some(vlan.vlan_id), "vlanID", node, reader);
     }
@@ -434,7 +434,7 @@ fn check_vlan_config(vlan: &VLANConfig, node: &Node, reader: &mut Reader<'_>) {
     }
 }
 
-/// Complains unless a VLAN has a number, and one that it can have (IEEE 802.1Q).
+/// Reports a missing or invalid VLAN number (IEEE 802.1Q).
 pub(crate) fn check_vlan(id: Option<u16>, field: &str, node: &Node, reader: &mut Reader<'_>) {
     if id.is_none_or(|id| !(1..=4094).contains(&id)) {
         reader.wrong_in(node, field, "must be from 1 to 4094");
@@ -444,20 +444,20 @@ pub(crate) fn check_vlan(id: Option<u16>, field: &str, node: &Node, reader: &mut
 section! {
     /// A VRF: links with a routing table of their own.
     pub struct VRFConfig {
-        Acted "name" name: LinkName = "The link's name", required;
-        Acted "hardwareAddr" hardware_addr: Option<Mac> = "Its hardware address";
-        Acted "links" links: Vec<LinkName> = "The links in it";
-        Acted "table" table: u32 = "Its routing table", required;
-        .. link: Link = "What every kind of link can have";
+        Acted "name" name: LinkName = "Name of the link", required;
+        Acted "hardwareAddr" hardware_addr: Option<Mac> = "Hardware address";
+        Acted "links" links: Vec<LinkName> = "Links of the VRF";
+        Acted "table" table: u32 = "Routing table", required;
+        .. link: Link = "Settings of every kind of link";
     }
 }
 
 section! {
     /// A veth pair: two links that are joined.
     pub struct VethConfig [check_veth] {
-        Acted "name" name: LinkName = "One link's name", required;
-        Acted "peer" peer: VethPeer = "The other link", required;
-        .. link: Link = "What every kind of link can have";
+        Acted "name" name: LinkName = "Name of one link", required;
+        Acted "peer" peer: VethPeer = "Other link of the pair", required;
+        .. link: Link = "Settings of every kind of link";
     }
 }
 
@@ -470,7 +470,7 @@ fn check_veth(veth: &VethConfig, node: &Node, reader: &mut Reader<'_>) {
 section! {
     /// The other end of a pair.
     pub struct VethPeer {
-        Acted "name" name: LinkName = "The link's name", required;
-        .. link: Link = "What every kind of link can have";
+        Acted "name" name: LinkName = "Name of the link", required;
+        .. link: Link = "Settings of every kind of link";
     }
 }

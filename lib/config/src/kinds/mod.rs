@@ -1,8 +1,7 @@
-//! Documents with a kind: which there are, and whether the node acts on them.
+//! Documents with a kind: the list of kinds, and their support.
 //!
-//! One table, [`KINDS`], made from the list at the end of this file. Acting on
-//! a kind is a word there (`Later` or `Held` to `Acted`), and on a field of one a word in
-//! its `section!` block.
+//! The table [`KINDS`] comes from the list at the end of this file. To support a kind, change its word there (`Later`
+//! or `Held` to `Acted`); to support a field, change its word in its `section!` block.
 
 mod cri;
 mod discovery;
@@ -48,40 +47,40 @@ pub use volumes::*;
 pub use wireguard::{WireguardConfig, WireguardPeer};
 pub(crate) use wireguard::{check_keepalive, check_peers};
 
-/// What a document of a kind has beside the kind's own fields.
+/// Fields of every document with a kind.
 pub(crate) const HEADER: &[&str] = &["apiVersion", "kind"];
 
 /// A kind of documents.
 #[derive(Debug, Clone, Copy)]
 pub struct KindInfo {
-    /// As `kind:` says it.
+    /// The value of `kind:`.
     pub name: &'static str,
-    /// What it is for; empty for one known by name only.
+    /// Description; empty for a kind known by name only.
     pub doc: &'static str,
-    /// Whether there can be several, told apart by `name`.
+    /// Whether there can be several documents, distinguished by `name`.
     pub named: bool,
-    /// Whether we act on it.
+    /// Support of the kind by the node.
     pub support: Support,
-    /// Its fields, without those every document has.
+    /// Its fields, without those of every document.
     pub table: &'static [Field],
 }
 
-/// A struct that is the content of a kind's documents.
+/// A struct with the content of a kind's documents.
 pub trait Kind: Sized {
-    /// As `kind:` says it.
+    /// The value of `kind:`.
     const NAME: &'static str;
-    /// The content of a document, when it is of this kind.
+    /// The content of a document of this kind, else `None`.
     fn of(any: &AnyKind) -> Option<&Self>;
 }
 
 macro_rules! kinds {
     ($( $support:ident $count:ident $name:ident; )*) => {
-        /// A document with a kind, read and found good.
+        /// A parsed and checked document with a kind.
         #[derive(Debug, Clone, PartialEq)]
         #[expect(missing_docs, reason = "each is the struct of its name")]
         pub enum AnyKind { $( $name(Box<$name>), )* }
 
-        /// Every kind that is read. Those known by name only are in [`KNOWN`].
+        /// All kinds that are parsed. [`KNOWN`] has those known by name only.
         pub const KINDS: &[KindInfo] = &[ $( KindInfo {
             name: stringify!($name),
             doc: <$name as Section>::DOC,
@@ -100,7 +99,7 @@ macro_rules! kinds {
             }
         } )*
 
-        /// Reads the content of a document of a kind in [`KINDS`].
+        /// Parses a document of a kind in [`KINDS`].
         pub(crate) fn read_kind(kind: &str, node: &Node, reader: &mut Reader<'_>) -> Option<AnyKind> {
             match kind {
                 $( stringify!($name) => read::read_section(node, HEADER, reader)
@@ -197,7 +196,7 @@ kinds! {
     Held  single UnattendedInstallConfig;
 }
 
-/// A kind by its name, whether it is read or only known.
+/// A parsed or known kind by name.
 #[must_use]
 pub fn kind(name: &str) -> Option<&'static KindInfo> {
     KINDS.iter().chain(KNOWN).find(|kind| kind.name == name)

@@ -1,4 +1,4 @@
-//! The network beyond its links: names, resolvers, time, routes and the firewall.
+//! The network apart from its links: names, resolvers, time, routes and the firewall.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -11,15 +11,15 @@ use crate::tree::Node;
 use crate::values::{Cidr, ClockDevice, Endpoint, HostName, HostOrAddress, LinkName, Ports, Url};
 
 section! {
-    /// The node's name.
+    /// The host name of the node.
     pub struct HostnameConfig [check_hostname] {
-        Acted "auto" auto: Option<AutoHostname> = "The automatic name: `stable`, from the machine's identity, or `off` beside `hostname`";
-        Acted "hostname" hostname: Option<HostName> = "The name";
+        Acted "auto" auto: Option<AutoHostname> = "Automatic host name: `stable`, from the machine's identity, or `off` with `hostname`";
+        Acted "hostname" hostname: Option<HostName> = "Host name";
     }
 }
 
 choices! {
-    /// How a node gets a name by itself.
+    /// Source of an automatic host name.
     pub enum AutoHostname { Stable = "stable", Address = "talos-addr", Off = "off", }
 }
 
@@ -33,7 +33,7 @@ fn check_hostname(config: &HostnameConfig, node: &Node, reader: &mut Reader<'_>)
     }
     let known = match config.auto {
         Some(AutoHostname::Address) => false,
-        // A node without a name would wait for one.
+        // Without any host name the node would wait for one.
         Some(AutoHostname::Off) => config.hostname.is_some(),
         Some(AutoHostname::Stable) | None => true,
     };
@@ -46,8 +46,8 @@ fn check_hostname(config: &HostnameConfig, node: &Node, reader: &mut Reader<'_>)
 section! {
     /// The name servers, the search domains and the name cache of the node.
     pub struct ResolverConfig {
-        Acted "nameservers" nameservers: Vec<NameServer> = "Asked instead of those the network offers";
-        Acted "searchDomains" search_domains: SearchDomains = "Tried behind short names";
+        Acted "nameservers" nameservers: Vec<NameServer> = "Name servers that replace those of the network";
+        Acted "searchDomains" search_domains: SearchDomains = "Search domains for short names";
         Acted "hostDNS" host_dns: crate::v1alpha1::HostDns = "Name cache on the node";
     }
 }
@@ -55,14 +55,14 @@ section! {
 section! {
     /// A name server.
     pub struct NameServer [check_name_server] {
-        Acted "address" address: Option<IpAddr> = "Its address", required;
-        Later "protocol" protocol: DnsProtocol = "How it is asked";
-        Later "tlsServerName" tls_server_name: Option<HostName> = "The name in its certificate";
+        Acted "address" address: Option<IpAddr> = "Address of the name server", required;
+        Later "protocol" protocol: DnsProtocol = "Protocol for queries";
+        Later "tlsServerName" tls_server_name: Option<HostName> = "Name in the server's certificate";
     }
 }
 
 choices! {
-    /// How a name server is asked.
+    /// Protocol of a name server.
     pub enum DnsProtocol { Do53 = "do53", DoT = "dot", DoH = "doh", }
 }
 
@@ -73,28 +73,28 @@ fn check_name_server(server: &NameServer, node: &Node, reader: &mut Reader<'_>) 
 }
 
 section! {
-    /// Domains tried behind short names.
+    /// Search domains for short names.
     pub struct SearchDomains {
-        Acted "domains" domains: Vec<HostName> = "Tried in order";
-        Acted "disableDefault" disable_default: bool = "No search domain from the node's own name";
+        Acted "domains" domains: Vec<HostName> = "Search domains in order of use";
+        Acted "disableDefault" disable_default: bool = "Whether the domain of the node's own name is not searched";
     }
 }
 
 section! {
     /// A line of `/etc/hosts`.
     pub struct StaticHostConfig {
-        Acted "name" name: Option<IpAddr> = "The address", required;
-        Acted "hostnames" hostnames: Vec<HostName> = "Its names", required;
+        Acted "name" name: Option<IpAddr> = "Address", required;
+        Acted "hostnames" hostnames: Vec<HostName> = "Host names of the address", required;
     }
 }
 
 section! {
     /// The time servers and clocks.
     pub struct TimeSyncConfig [check_time] {
-        Acted "enabled" enabled: Option<bool> = "Synchronise the clock; absent: yes";
-        Acted "bootTimeout" boot_timeout: Option<Duration> = "The time that the boot waits for the clock; 0 is for ever";
-        Acted "ntp" ntp: Option<Ntp> = "Network time servers";
-        Acted "ptp" ptp: Option<Ptp> = "Precision clocks";
+        Acted "enabled" enabled: Option<bool> = "Whether the clock is synchronised; absent: yes";
+        Acted "bootTimeout" boot_timeout: Option<Duration> = "Timeout of the boot's wait for the clock; 0: no timeout";
+        Acted "ntp" ntp: Option<Ntp> = "NTP settings";
+        Acted "ptp" ptp: Option<Ptp> = "PTP settings";
     }
 }
 
@@ -107,43 +107,43 @@ fn check_time(config: &TimeSyncConfig, node: &Node, reader: &mut Reader<'_>) {
 section! {
     /// Network time servers.
     pub struct Ntp {
-        Acted "servers" servers: Vec<HostOrAddress> = "Time servers; of several that answer more than half must agree";
-        Acted "useNTS" use_nts: bool = "Servers must prove their answers (NTS, RFC 8915)";
+        Acted "servers" servers: Vec<HostOrAddress> = "Time servers; more than half of those that answer must agree";
+        Acted "useNTS" use_nts: bool = "Whether the servers must authenticate their responses (NTS, RFC 8915)";
     }
 }
 
 section! {
     /// Precision clocks.
     pub struct Ptp {
-        Acted "devices" devices: Vec<ClockDevice> = "Such as `/dev/ptp0`", required;
+        Acted "devices" devices: Vec<ClockDevice> = "Clock devices, such as `/dev/ptp0`", required;
     }
 }
 
 section! {
     /// DHCPv4 on a link.
     pub struct DHCPv4Config [check_dhcpv4] {
-        Acted "name" name: LinkName = "The link", required;
-        Acted "routeMetric" route_metric: Option<u32> = "Metric of the routes offered";
-        Acted "ignoreHostname" ignore_hostname: Option<bool> = "Do not take a name";
-        Acted "ignoreRoutes" ignore_routes: Option<bool> = "Do not take routes";
-        Acted "clientIdentifier" client_identifier: Option<ClientIdentifier> = "The client identifier; absent: the hardware address";
-        Acted "duidRaw" duid_raw: Option<String> = "The identifier, in hexadecimal";
+        Acted "name" name: LinkName = "Name of the link", required;
+        Acted "routeMetric" route_metric: Option<u32> = "Metric of the offered routes";
+        Acted "ignoreHostname" ignore_hostname: Option<bool> = "Whether the offered host name is ignored";
+        Acted "ignoreRoutes" ignore_routes: Option<bool> = "Whether the offered routes are ignored";
+        Acted "clientIdentifier" client_identifier: Option<ClientIdentifier> = "Client identifier; absent: the hardware address";
+        Acted "duidRaw" duid_raw: Option<String> = "DUID in hexadecimal";
     }
 }
 
 section! {
     /// DHCPv6 on a link.
     pub struct DHCPv6Config [check_dhcpv6] {
-        Acted "name" name: LinkName = "The link", required;
-        Acted "routeMetric" route_metric: Option<u32> = "Metric of the routes offered";
-        Acted "ignoreHostname" ignore_hostname: Option<bool> = "Do not take a name";
-        Acted "clientIdentifier" client_identifier: Option<ClientIdentifier> = "The client identifier; absent or `none`: the UUID of the firmware, else the hardware address";
-        Acted "duidRaw" duid_raw: Option<String> = "The identifier, in hexadecimal";
+        Acted "name" name: LinkName = "Name of the link", required;
+        Acted "routeMetric" route_metric: Option<u32> = "Metric of the offered routes";
+        Acted "ignoreHostname" ignore_hostname: Option<bool> = "Whether the offered host name is ignored";
+        Acted "clientIdentifier" client_identifier: Option<ClientIdentifier> = "Client identifier; absent or `none`: the UUID of the firmware, else the hardware address";
+        Acted "duidRaw" duid_raw: Option<String> = "DUID in hexadecimal";
     }
 }
 
 choices! {
-    /// Who a node says it is to a DHCP server.
+    /// Client identifier for a DHCP server.
     pub enum ClientIdentifier { None = "none", Mac = "mac", Duid = "duid", }
 }
 
@@ -157,7 +157,7 @@ fn check_dhcpv6(config: &DHCPv6Config, node: &Node, reader: &mut Reader<'_>) {
     check_duid(config.client_identifier, duid, node, reader);
 }
 
-/// Complains of a DUID, which has the name that its document has for it: missing where it is asked for, or no DUID.
+/// Reports a DUID that is required but missing, or invalid. `field` names it in the document.
 pub(crate) fn check_duid(
     kind: Option<ClientIdentifier>,
     (field, raw): (&str, Option<&str>),
@@ -184,29 +184,29 @@ pub(crate) fn check_duid(
 section! {
     /// A virtual address that several nodes share, moved by gratuitous ARP.
     pub struct Layer2VIPConfig {
-        Acted "name" name: Option<IpAddr> = "The address", required;
-        Acted "link" link: LinkName = "The link it stands on", required;
+        Acted "name" name: Option<IpAddr> = "Address", required;
+        Acted "link" link: LinkName = "Link that carries the address", required;
     }
 }
 
 section! {
     /// A blackhole route: the kernel drops packets to this network.
     pub struct BlackholeRouteConfig {
-        Acted "name" name: Cidr = "The network", required;
-        Acted "metric" metric: Option<u32> = "Lower wins";
+        Acted "name" name: Cidr = "Network", required;
+        Acted "metric" metric: Option<u32> = "Metric; a lower one is preferred";
     }
 }
 
 choices! {
-    /// What a routing rule does.
+    /// Action of a routing rule.
     pub enum RuleAction {
         Unicast = "unicast", Blackhole = "blackhole", Unreachable = "unreachable", Prohibit = "prohibit",
     }
 }
 
-/// Priorities that rules may have: 0 and those above are the kernel's own.
+/// Valid priorities of rules: 0 and those above are the kernel's own.
 pub const RULE_PRIORITIES: RangeInclusive<u32> = 1..=32765;
-/// Tables that rules may name: of 0 the kernel makes an empty one of its own choice (net/ipv4/fib_rules.c,
+/// Valid tables of rules. For 0 the kernel creates an empty table of its own choice (net/ipv4/fib_rules.c,
 /// `fib_empty_table`), or refuses it (IPv6).
 pub(crate) const RULE_TABLES: RangeInclusive<u32> = 1..=u32::MAX;
 
@@ -214,14 +214,14 @@ section! {
     /// A routing rule: it selects the routing table for packets.
     pub struct RoutingRuleConfig [check_routing_rule] {
         Acted "name" priority: u32 = "Priority, 1 to 32765; lower comes first", required;
-        Acted "src" src: Option<Cidr> = "From";
-        Acted "dst" dst: Option<Cidr> = "To";
-        Acted "table" table: Option<u32> = "The routing table";
-        Acted "action" action: RuleAction = "The action";
-        Acted "iifName" iif_name: Option<LinkName> = "Came in by";
-        Acted "oifName" oif_name: Option<LinkName> = "Goes out by";
-        Acted "fwMark" fw_mark: Option<u32> = "Mark";
-        Acted "fwMask" fw_mask: Option<u32> = "Bits of the mark that count";
+        Acted "src" src: Option<Cidr> = "Source network";
+        Acted "dst" dst: Option<Cidr> = "Destination network";
+        Acted "table" table: Option<u32> = "Routing table";
+        Acted "action" action: RuleAction = "Action";
+        Acted "iifName" iif_name: Option<LinkName> = "Incoming link";
+        Acted "oifName" oif_name: Option<LinkName> = "Outgoing link";
+        Acted "fwMark" fw_mark: Option<u32> = "Packet mark";
+        Acted "fwMask" fw_mask: Option<u32> = "Bits of the mark to compare";
     }
 }
 
@@ -242,14 +242,14 @@ fn check_routing_rule(rule: &RoutingRuleConfig, node: &Node, reader: &mut Reader
 }
 
 choices! {
-    /// What happens to packets no rule names.
+    /// Action for packets without a matching rule.
     pub enum DefaultAction { Accept = "accept", Block = "block", }
 }
 
 section! {
-    /// The packet filter's action for packets that no rule names.
+    /// The packet filter's default action, for packets without a matching rule.
     pub struct NetworkDefaultActionConfig {
-        Acted "ingress" ingress: DefaultAction = "The action for incoming packets", required;
+        Acted "ingress" ingress: DefaultAction = "Action for incoming packets", required;
     }
 }
 
@@ -261,8 +261,8 @@ choices! {
 section! {
     /// A rule of the packet filter: ports, and the networks that may reach them.
     pub struct NetworkRuleConfig {
-        Acted "name" name: String = "Names the rule", required;
-        Acted "portSelector" port_selector: PortSelector = "The ports", required;
+        Acted "name" name: String = "Name of the rule", required;
+        Acted "portSelector" port_selector: PortSelector = "Selector of ports", required;
         Acted "ingress" ingress: Vec<IngressRule> = "Networks that may reach the ports", replace;
     }
 }
@@ -271,7 +271,7 @@ section! {
     /// Ports of a protocol.
     pub struct PortSelector [check_ports] {
         Acted "ports" ports: Vec<Ports> = "Ports and ranges", replace;
-        Acted "protocol" protocol: Protocol = "The protocol", required;
+        Acted "protocol" protocol: Protocol = "Protocol", required;
     }
 }
 
@@ -288,10 +288,10 @@ fn check_ports(selector: &PortSelector, node: &Node, reader: &mut Reader<'_>) {
 }
 
 section! {
-    /// Who may come.
+    /// A network that may send packets.
     pub struct IngressRule [check_ingress] {
-        Acted "subnet" subnet: Cidr = "The network", required;
-        Acted "except" except: Option<Cidr> = "The part of the network that may not";
+        Acted "subnet" subnet: Cidr = "Network", required;
+        Acted "except" except: Option<Cidr> = "Part of the network that is excluded";
     }
 }
 
@@ -306,11 +306,11 @@ fn check_ingress(rule: &IngressRule, node: &Node, reader: &mut Reader<'_>) {
 section! {
     /// A probe: the network counts as connected while this TCP port answers.
     pub struct TCPProbeConfig [check_tcp_probe] {
-        Acted "name" name: String = "Names the probe", required;
-        Acted "interval" interval: Option<Duration> = "The interval; 100 ms or more";
-        Acted "failureThreshold" failure_threshold: Option<u32> = "Failures that count as one";
-        Acted "endpoint" endpoint: Endpoint = "Where", required;
-        Acted "timeout" timeout: Option<Duration> = "The timeout";
+        Acted "name" name: String = "Name of the probe", required;
+        Acted "interval" interval: Option<Duration> = "Interval; 100 ms or more";
+        Acted "failureThreshold" failure_threshold: Option<u32> = "Number of successive failures after which the probe fails";
+        Acted "endpoint" endpoint: Endpoint = "Host and port", required;
+        Acted "timeout" timeout: Option<Duration> = "Timeout";
     }
 }
 
@@ -321,11 +321,11 @@ fn check_tcp_probe(config: &TCPProbeConfig, node: &Node, reader: &mut Reader<'_>
 section! {
     /// A probe: the network counts as connected while this URL answers.
     pub struct HTTPProbeConfig [check_http_probe] {
-        Acted "name" name: String = "Names the probe", required;
-        Acted "interval" interval: Option<Duration> = "The interval; 100 ms or more";
-        Acted "failureThreshold" failure_threshold: Option<u32> = "Failures that count as one";
-        Acted "url" url: Url = "The URL, `http` or `https`; a status below 400 is a success", required;
-        Acted "timeout" timeout: Option<Duration> = "The timeout; 1 minute or less";
+        Acted "name" name: String = "Name of the probe", required;
+        Acted "interval" interval: Option<Duration> = "Interval; 100 ms or more";
+        Acted "failureThreshold" failure_threshold: Option<u32> = "Number of successive failures after which the probe fails";
+        Acted "url" url: Url = "URL, `http` or `https`; a status below 400 is a success", required;
+        Acted "timeout" timeout: Option<Duration> = "Timeout; 1 minute or less";
     }
 }
 
@@ -350,14 +350,14 @@ fn check_http_probe(config: &HTTPProbeConfig, node: &Node, reader: &mut Reader<'
     }
 }
 
-/// What waits for it takes a thread of process 1.
+/// Limit of a probe's timeout: the probe occupies a thread of process 1.
 const LONGEST_ANSWER: Duration = Duration::from_secs(60);
 
-/// Between two tries: without a bound, process 1 would do nothing else.
+/// Limit of a probe's interval: a shorter one would keep process 1 busy.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 
 fn check_interval(interval: Option<Duration>, node: &Node, reader: &mut Reader<'_>) {
-    // 0 is the default.
+    // 0 means the default.
     if interval.is_some_and(|interval| !interval.is_zero() && interval < SHORTEST_INTERVAL) {
         reader.wrong_in(node, "interval", "must be at least 100ms");
     }

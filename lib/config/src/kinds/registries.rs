@@ -1,4 +1,4 @@
-//! How image registries are reached: mirrors, credentials, certificates.
+//! Access to image registries: mirrors, credentials, certificates.
 
 use std::collections::HashMap;
 
@@ -11,17 +11,17 @@ use crate::values::{PemCertificates, PemKey, Url};
 section! {
     /// Mirrors of an image registry.
     pub struct RegistryMirrorConfig [check_mirror] {
-        Acted "name" name: String = "The registry, such as `docker.io` or `registry.example.org:5000`; `*` is all that have none of their own", required;
-        Acted "endpoints" endpoints: Vec<RegistryEndpoint> = "Tried in order";
-        Acted "skipFallback" skip_fallback: bool = "The registry itself is not asked in the end";
+        Acted "name" name: String = "Registry, such as `docker.io` or `registry.example.org:5000`; `*`: all registries without mirrors of their own", required;
+        Acted "endpoints" endpoints: Vec<RegistryEndpoint> = "Mirrors in order of use";
+        Acted "skipFallback" skip_fallback: bool = "Whether the registry itself is not used as the fallback";
     }
 }
 
 section! {
     /// A mirror.
     pub struct RegistryEndpoint {
-        Acted "url" url: Url = "`http://` or `https://`", required;
-        Acted "overridePath" override_path: bool = "The URL has the whole path: `/v2` is not added";
+        Acted "url" url: Url = "URL of the mirror, `http://` or `https://`", required;
+        Acted "overridePath" override_path: bool = "Whether the URL is complete, so that `/v2` is not appended";
     }
 }
 
@@ -44,7 +44,7 @@ fn check_mirror(mirror: &RegistryMirrorConfig, node: &Node, reader: &mut Reader<
     }
 }
 
-/// Of what is about one host, and so cannot be for `*`.
+/// Reports `*` in a document that needs a single host.
 fn check_host(name: &str, node: &Node, reader: &mut Reader<'_>) {
     if name == ANY {
         reader.wrong_in(
@@ -60,11 +60,11 @@ fn check_host(name: &str, node: &Node, reader: &mut Reader<'_>) {
 section! {
     /// Credentials for a registry or a mirror.
     pub struct RegistryAuthConfig [check_registry_auth] {
-        Acted "name" name: String = "Its host, with the port if the URL has one", required;
-        Acted "username" username: Option<String> = "User";
+        Acted "name" name: String = "Host of the registry or mirror, with the port if its URL has one", required;
+        Acted "username" username: Option<String> = "User name";
         Acted "password" password: Secret = "Password";
         Acted "auth" auth: Secret = "Base64 of `user:password`";
-        Acted "identityToken" identity_token: Secret = "A token in place of user and password";
+        Acted "identityToken" identity_token: Secret = "Token in place of user and password";
     }
 }
 
@@ -85,18 +85,18 @@ fn check_registry_auth(config: &RegistryAuthConfig, node: &Node, reader: &mut Re
 section! {
     /// Certificates for a registry or a mirror.
     pub struct RegistryTLSConfig [check_registry_tls] {
-        Acted "name" name: String = "Its host, with the port if the URL has one", required;
-        Acted "clientIdentity" client_identity: Option<RegistryIdentity> = "What is shown to it";
-        Acted "ca" ca: Option<PemCertificates> = "Certificate authorities of the server, beside those that the node trusts";
-        Acted "insecureSkipVerify" insecure_skip_verify: bool = "Believe any certificate";
+        Acted "name" name: String = "Host of the registry or mirror, with the port if its URL has one", required;
+        Acted "clientIdentity" client_identity: Option<RegistryIdentity> = "Client certificate";
+        Acted "ca" ca: Option<PemCertificates> = "Certificate authorities of the server, in addition to those that the node trusts";
+        Acted "insecureSkipVerify" insecure_skip_verify: bool = "Whether any certificate is accepted";
     }
 }
 
 section! {
-    /// A client's certificate.
+    /// A client certificate.
     pub struct RegistryIdentity {
-        Acted "cert" cert: PemCertificates = "The certificate, in PEM";
-        Acted "key" key: PemKey = "Its private key, in PEM";
+        Acted "cert" cert: PemCertificates = "Certificate in PEM";
+        Acted "key" key: PemKey = "Private key in PEM";
     }
 }
 

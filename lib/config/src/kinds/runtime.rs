@@ -1,4 +1,4 @@
-//! How the node runs: logs, events, kernel, certificates, services.
+//! The node at run time: logs, events, kernel, certificates, services.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,8 +16,8 @@ use crate::values::{
 section! {
     /// A receiver of kernel messages.
     pub struct KmsgLogConfig [check_kmsg] {
-        Acted "name" name: String = "Names the receiver", required;
-        Acted "url" url: Url = "`tcp://host:port` or `udp://host:port`", required;
+        Acted "name" name: String = "Name of the receiver", required;
+        Acted "url" url: Url = "URL of the receiver: `tcp://host:port` or `udp://host:port`", required;
     }
 }
 
@@ -28,15 +28,15 @@ fn check_kmsg(_: &KmsgLogConfig, node: &Node, reader: &mut Reader<'_>) {
 section! {
     /// A receiver of the node's events: gRPC without TLS, service `events.EventSinkService`.
     pub struct EventSinkConfig {
-        Acted "endpoint" endpoint: Endpoint = "Where", required;
+        Acted "endpoint" endpoint: Endpoint = "Host and port", required;
     }
 }
 
 section! {
     /// The hardware watchdog.
     pub struct WatchdogTimerConfig [check_watchdog] {
-        Acted "device" device: AbsolutePath = "Such as `/dev/watchdog0`", required;
-        Acted "timeout" timeout: Option<Duration> = "Without a sign of life for so long, the machine resets; 10 s or more";
+        Acted "device" device: AbsolutePath = "Device of the watchdog, such as `/dev/watchdog0`", required;
+        Acted "timeout" timeout: Option<Duration> = "Timeout without a sign of life, after which the machine resets; 10 s or more";
     }
 }
 
@@ -52,15 +52,15 @@ fn check_watchdog(config: &WatchdogTimerConfig, node: &Node, reader: &mut Reader
 section! {
     /// Further certificate authorities that every program of the node trusts.
     pub struct TrustedRootsConfig {
-        Acted "name" name: String = "Names them", required;
-        Acted "certificates" certificates: PemCertificates = "Their certificates", required;
+        Acted "name" name: String = "Name of the set", required;
+        Acted "certificates" certificates: PemCertificates = "Certificates of the authorities", required;
     }
 }
 
 section! {
     /// Environment variables of containerd and of extensions' services, such as those of a proxy.
     pub struct EnvironmentConfig [check_environment] {
-        Acted "variables" variables: BTreeMap<String, String> = "The variables", secret;
+        Acted "variables" variables: BTreeMap<String, String> = "Environment variables", secret;
     }
 }
 
@@ -71,26 +71,26 @@ fn check_environment(_: &EnvironmentConfig, node: &Node, reader: &mut Reader<'_>
 section! {
     /// Files and variables of an extension's service.
     pub struct ExtensionServiceConfig {
-        Acted "name" name: String = "The service", required;
-        Acted "configFiles" config_files: Vec<ExtensionFile> = "Files mounted into it", by(&["mountPath"]);
-        Acted "environment" environment: Vec<Assignment> = "Variables", secret;
+        Acted "name" name: String = "Name of the service", required;
+        Acted "configFiles" config_files: Vec<ExtensionFile> = "Files mounted into the service's container", by(&["mountPath"]);
+        Acted "environment" environment: Vec<Assignment> = "Environment variables", secret;
     }
 }
 
 section! {
     /// A file for an extension's service.
     pub struct ExtensionFile {
-        Acted "content" content: Secret = "Its content";
-        Acted "mountPath" mount_path: AbsolutePath = "Where it stands", required;
+        Acted "content" content: Secret = "Content";
+        Acted "mountPath" mount_path: AbsolutePath = "Path of the file", required;
     }
 }
 
 section! {
     /// A file in `/etc`.
     pub struct EtcFileConfig [check_etc_file] {
-        Acted "name" name: String = "Its path below `/etc`", required;
-        Acted "mode" mode: Option<FileMode> = "Its permissions";
-        Acted "contents" contents: Secret = "Its content";
+        Acted "name" name: String = "Path below `/etc`", required;
+        Acted "mode" mode: Option<FileMode> = "Permissions";
+        Acted "contents" contents: Secret = "Content";
     }
 }
 
@@ -104,8 +104,8 @@ fn check_etc_file(file: &EtcFileConfig, node: &Node, reader: &mut Reader<'_>) {
 section! {
     /// A kernel module to load.
     pub struct KernelModuleConfig {
-        Acted "name" name: ModuleName = "The module", required;
-        Acted "parameters" parameters: Vec<ModuleParameter> = "Such as `option=1`";
+        Acted "name" name: ModuleName = "Name of the module", required;
+        Acted "parameters" parameters: Vec<ModuleParameter> = "Parameters, such as `option=1`";
     }
 }
 
@@ -135,37 +135,37 @@ fn check_sysfs(_: &SysfsConfig, node: &Node, reader: &mut Reader<'_>) {
 section! {
     /// Device rules.
     pub struct UdevRulesConfig {
-        Acted "rules" rules: Vec<String> = "Lines of a rule file", required;
+        Acted "rules" rules: Vec<String> = "Lines of a udev rule file", required;
     }
 }
 
 section! {
-    /// The reaction to a lack of memory.
+    /// The reaction to memory pressure.
     pub struct OOMConfig {
-        Acted "triggerExpression" trigger_expression: Option<Expression> = "The condition under which a process is killed";
-        Acted "cgroupRankingExpression" cgroup_ranking_expression: Option<Expression> = "The order in which processes are killed";
-        Acted "strictCgroupClassOrdering" strict_cgroup_class_ordering: Option<bool> = "Never a better class before a worse one";
-        Acted "sampleInterval" sample_interval: Option<Duration> = "The interval of samples";
+        Acted "triggerExpression" trigger_expression: Option<Expression> = "Expression for the condition under which a process is killed";
+        Acted "cgroupRankingExpression" cgroup_ranking_expression: Option<Expression> = "Expression for the order in which cgroups are killed";
+        Acted "strictCgroupClassOrdering" strict_cgroup_class_ordering: Option<bool> = "Whether a cgroup of a better class is never killed before one of a worse class";
+        Acted "sampleInterval" sample_interval: Option<Duration> = "Interval of samples";
     }
 }
 
 section! {
     /// The isolation of programs on the node.
     pub struct SecurityProfileConfig {
-        Acted "workloadIsolation" workload_isolation: bool = "Workloads do not see the host's namespaces";
+        Acted "workloadIsolation" workload_isolation: bool = "Whether workloads are kept out of the host's namespaces";
     }
 }
 
 section! {
-    /// The interval at which filesystems tell disks what is free.
+    /// The interval at which filesystems discard unused blocks.
     pub struct FilesystemTrimConfig {
-        Acted "interval" interval: Duration = "The interval, such as 168h; 0s: never", required;
+        Acted "interval" interval: Duration = "Interval, such as 168h; 0s: never", required;
     }
 }
 
 section! {
     /// The interval at which mounted filesystems are checked.
     pub struct FilesystemScrubConfig {
-        Acted "interval" interval: Duration = "The interval", required;
+        Acted "interval" interval: Duration = "Interval", required;
     }
 }

@@ -9,7 +9,7 @@ use crate::table::Support;
 use crate::tree::Node;
 use crate::values::{DiskFacts, MaxSize, Size, VolumeFacts, VolumeName};
 
-/// No XFS is smaller, in bytes.
+/// Minimum size of an XFS, in bytes.
 const SMALLEST_XFS: u64 = 300 << 20;
 
 choices! {
@@ -23,13 +23,13 @@ choices! {
 section! {
     /// Settings of one of the node's own volumes, STATE or EPHEMERAL.
     pub struct VolumeConfig [check_system] {
-        Acted "name" name: SystemVolume = "Which", required;
-        Later "provisioning" provisioning: Provisioning = "The place and the size";
-        Later "filesystem" filesystem: SystemFilesystem = "Its filesystem";
-        Acted "encryption" encryption: Option<Encryption> = "Its encryption (STATE and EPHEMERAL)";
+        Acted "name" name: SystemVolume = "Name of the volume", required;
+        Later "provisioning" provisioning: Provisioning = "Disk and size of the volume";
+        Later "filesystem" filesystem: SystemFilesystem = "Filesystem";
+        Acted "encryption" encryption: Option<Encryption> = "Encryption (STATE and EPHEMERAL)";
         Acted "mount" mount: SystemMount = "Mount options (STATE and EPHEMERAL)";
-        Later "trim" trim: Periodic = "Telling the disk what is free";
-        Later "scrub" scrub: Periodic = "Checking it while in use";
+        Later "trim" trim: Periodic = "Periodic trim of unused blocks";
+        Later "scrub" scrub: Periodic = "Periodic check of the mounted filesystem";
     }
 }
 
@@ -64,12 +64,12 @@ fn check_system(volume: &VolumeConfig, node: &Node, reader: &mut Reader<'_>) {
 }
 
 section! {
-    /// Where a volume is made, and how large.
+    /// Disk and size of a volume.
     pub struct Provisioning [check_provisioning] {
-        Acted "diskSelector" disk_selector: Option<Selector> = "On which disk; of several the first that has room";
-        Acted "grow" grow: Option<bool> = "Take what is free behind it, when it is mounted";
-        Acted "minSize" min_size: Option<Size> = "At least";
-        Acted "maxSize" max_size: Option<MaxSize> = "At most; absent: all that is free";
+        Acted "diskSelector" disk_selector: Option<Selector> = "Selector of the disk; of several the first one with enough space";
+        Acted "grow" grow: Option<bool> = "Whether the volume grows into free space behind it when it is mounted";
+        Acted "minSize" min_size: Option<Size> = "Minimum size";
+        Acted "maxSize" max_size: Option<MaxSize> = "Maximum size; absent: all free space";
     }
 }
 
@@ -88,61 +88,61 @@ fn check_provisioning(provisioning: &Provisioning, node: &Node, reader: &mut Rea
 section! {
     /// The filesystem of one of the node's own volumes.
     pub struct SystemFilesystem {
-        Acted "xfs" xfs: Xfs = "XFS";
+        Acted "xfs" xfs: Xfs = "Options of XFS";
     }
 }
 
 section! {
     /// XFS.
     pub struct Xfs {
-        Acted "minAllocationGroupSize" min_allocation_group_size: Option<Size> = "Fewer, larger groups suit large disks";
+        Acted "minAllocationGroupSize" min_allocation_group_size: Option<Size> = "Minimum size of an allocation group; fewer, larger groups suit large disks";
     }
 }
 
 section! {
-    /// How one of the node's own volumes is mounted.
+    /// Mount options of one of the node's own volumes.
     pub struct SystemMount {
-        Acted "secure" secure: Option<bool> = "Devices in it are none, and set-uid has no effect; for STATE and EPHEMERAL always `true`";
-        Later "disableAccessTime" disable_access_time: Option<bool> = "Reading writes no times";
+        Acted "secure" secure: Option<bool> = "Whether device nodes and set-uid programs are disabled (`nodev`, `nosuid`); for STATE and EPHEMERAL always `true`";
+        Later "disableAccessTime" disable_access_time: Option<bool> = "Whether reads leave access times unchanged";
     }
 }
 
 section! {
-    /// How a volume of the users is mounted.
+    /// Mount options of a user volume.
     pub struct UserMount {
-        Acted "secure" secure: Option<bool> = "Devices in it are none, and set-uid has no effect; absent: `true`";
-        Acted "disableAccessTime" disable_access_time: Option<bool> = "Reading writes no times";
+        Acted "secure" secure: Option<bool> = "Whether device nodes and set-uid programs are disabled (`nodev`, `nosuid`); absent: `true`";
+        Acted "disableAccessTime" disable_access_time: Option<bool> = "Whether reads leave access times unchanged";
     }
 }
 
 section! {
-    /// Something done at intervals.
+    /// A periodic task.
     pub struct Periodic {
-        Acted "enabled" enabled: Option<bool> = "Do it";
-        Acted "interval" interval: Option<Duration> = "The interval";
+        Acted "enabled" enabled: Option<bool> = "Whether the task runs";
+        Acted "interval" interval: Option<Duration> = "Interval";
     }
 }
 
 choices! {
-    /// What a user volume is made of.
+    /// Storage of a user volume.
     pub enum VolumeType { Partition = "partition", Disk = "disk", Directory = "directory", }
 }
 choices! {
-    /// A filesystem of user volumes.
+    /// Filesystem of a user volume.
     pub enum FilesystemType { Xfs = "xfs", Ext4 = "ext4", }
 }
 
 section! {
-    /// A volume of the users, at `/var/mnt/NAME`.
+    /// A user volume, at `/var/mnt/NAME`.
     pub struct UserVolumeConfig [check_user] {
-        Acted "name" name: VolumeName = "Names it", required;
-        Acted "volumeType" volume_type: VolumeType = "The kind of volume: a partition, a whole disk, or a directory of EPHEMERAL";
-        Acted "provisioning" provisioning: Provisioning = "The place and the size; of a whole disk only the place, of a directory neither";
-        Acted "filesystem" filesystem: UserFilesystem = "Its filesystem; not of a directory";
-        Acted "encryption" encryption: Option<Encryption> = "Its encryption; not of a directory";
-        Acted "mount" mount: UserMount = "Mount options; not of a directory";
-        Later "trim" trim: Periodic = "Telling the disk what is free";
-        Later "scrub" scrub: Periodic = "Checking it while in use";
+        Acted "name" name: VolumeName = "Name", required;
+        Acted "volumeType" volume_type: VolumeType = "Kind of volume: a partition, a whole disk, or a directory of EPHEMERAL";
+        Acted "provisioning" provisioning: Provisioning = "Disk and size of the volume; for a whole disk only the disk, for a directory neither";
+        Acted "filesystem" filesystem: UserFilesystem = "Filesystem; not for a directory";
+        Acted "encryption" encryption: Option<Encryption> = "Encryption; not for a directory";
+        Acted "mount" mount: UserMount = "Mount options; not for a directory";
+        Later "trim" trim: Periodic = "Periodic trim of unused blocks";
+        Later "scrub" scrub: Periodic = "Periodic check of the mounted filesystem";
     }
 }
 
@@ -192,9 +192,9 @@ fn check_has_disk(provisioning: &Provisioning, node: &Node, reader: &mut Reader<
 section! {
     /// The filesystem of a user volume.
     pub struct UserFilesystem [check_filesystem] {
-        Acted "type" kind: FilesystemType = "The type; `ext4` is not supported yet";
-        Acted "projectQuotaSupport" project_quota_support: bool = "Quotas by directory";
-        Later "xfs" xfs: Xfs = "XFS";
+        Acted "type" kind: FilesystemType = "Type of the filesystem; `ext4` is not supported yet";
+        Acted "projectQuotaSupport" project_quota_support: bool = "Whether project quotas (quotas per directory) are supported";
+        Later "xfs" xfs: Xfs = "Options of XFS";
     }
 }
 
@@ -207,9 +207,9 @@ fn check_filesystem(filesystem: &UserFilesystem, node: &Node, reader: &mut Reade
 section! {
     /// A partition without a filesystem, `/dev/disk/by-partlabel/r-NAME`.
     pub struct RawVolumeConfig [check_raw] {
-        Acted "name" name: VolumeName = "Names it", required;
-        Acted "provisioning" provisioning: Provisioning = "The place and the size", required;
-        Acted "encryption" encryption: Option<Encryption> = "Its encryption; what is in it is `/dev/mapper/luks2-r-NAME`";
+        Acted "name" name: VolumeName = "Name", required;
+        Acted "provisioning" provisioning: Provisioning = "Disk and size of the volume", required;
+        Acted "encryption" encryption: Option<Encryption> = "Encryption; the decrypted device is `/dev/mapper/luks2-r-NAME`";
     }
 }
 
@@ -220,9 +220,9 @@ fn check_raw(volume: &RawVolumeConfig, node: &Node, reader: &mut Reader<'_>) {
 section! {
     /// A swap partition, `s-NAME`. It receives memory of programs, including keys: encrypt it.
     pub struct SwapVolumeConfig [check_swap] {
-        Acted "name" name: VolumeName = "Names it", required;
-        Acted "provisioning" provisioning: Provisioning = "The place and the size", required;
-        Acted "encryption" encryption: Option<Encryption> = "Its encryption";
+        Acted "name" name: VolumeName = "Name", required;
+        Acted "provisioning" provisioning: Provisioning = "Disk and size of the volume", required;
+        Acted "encryption" encryption: Option<Encryption> = "Encryption";
     }
 }
 
@@ -233,18 +233,18 @@ fn check_swap(volume: &SwapVolumeConfig, node: &Node, reader: &mut Reader<'_>) {
 section! {
     /// An existing filesystem, mounted at `/var/mnt/NAME`.
     pub struct ExistingVolumeConfig {
-        Acted "name" name: VolumeName = "Names it", required;
-        Acted "discovery" discovery: Discovery = "The selector", required;
+        Acted "name" name: VolumeName = "Name", required;
+        Acted "discovery" discovery: Discovery = "Selector of the volume", required;
         Acted "mount" mount: ExistingMount = "Mount options";
-        Later "trim" trim: Periodic = "Telling the disk what is free";
-        Later "scrub" scrub: Periodic = "Checking it while in use";
+        Later "trim" trim: Periodic = "Periodic trim of unused blocks";
+        Later "scrub" scrub: Periodic = "Periodic check of the mounted filesystem";
     }
 }
 
 section! {
-    /// How a volume is found.
+    /// Search for an existing volume.
     pub struct Discovery [check_discovery] {
-        Acted "volumeSelector" volume_selector: Selector = "What it is like; exactly one may be", required;
+        Acted "volumeSelector" volume_selector: Selector = "Selector that exactly one volume may match", required;
     }
 }
 
@@ -254,19 +254,19 @@ fn check_discovery(discovery: &Discovery, node: &Node, reader: &mut Reader<'_>) 
 }
 
 section! {
-    /// How a volume that exists is mounted.
+    /// Mount options of an existing volume.
     pub struct ExistingMount {
-        Acted "readOnly" read_only: bool = "Not to be written to";
-        Acted "disableAccessTime" disable_access_time: Option<bool> = "Reading writes no times";
-        Acted "secure" secure: Option<bool> = "Devices in it are none, and set-uid has no effect; absent: `true`";
+        Acted "readOnly" read_only: bool = "Whether the mount is read-only";
+        Acted "disableAccessTime" disable_access_time: Option<bool> = "Whether reads leave access times unchanged";
+        Acted "secure" secure: Option<bool> = "Whether device nodes and set-uid programs are disabled (`nodev`, `nosuid`); absent: `true`";
     }
 }
 
 section! {
     /// Swap to compressed memory first (zswap).
     pub struct ZswapConfig [check_zswap] {
-        Acted "maxPoolPercent" max_pool_percent: Option<u8> = "Hundredths of memory it may take";
-        Acted "shrinkerEnabled" shrinker_enabled: Option<bool> = "Write cold pages out early";
+        Acted "maxPoolPercent" max_pool_percent: Option<u8> = "Maximum percentage of memory";
+        Acted "shrinkerEnabled" shrinker_enabled: Option<bool> = "Whether cold pages are written out early";
     }
 }
 

@@ -12,23 +12,23 @@ use crate::values::{Cidr, LinkName, WireguardKey, WireguardSecret};
 section! {
     /// A WireGuard tunnel.
     pub struct WireguardConfig [check_config] {
-        Acted "name" name: LinkName = "The link's name", required;
-        Acted "privateKey" private_key: WireguardSecret = "This end's key", required;
-        Acted "listenPort" listen_port: Option<u16> = "UDP port; absent: one the kernel chooses";
+        Acted "name" name: LinkName = "Name of the link", required;
+        Acted "privateKey" private_key: WireguardSecret = "Private key of this end", required;
+        Acted "listenPort" listen_port: Option<u16> = "UDP port; absent: chosen by the kernel";
         Acted "firewallMark" firewall_mark: Option<u32> = "Mark of its packets";
-        Acted "peers" peers: Vec<WireguardPeer> = "The other ends";
-        .. link: Link = "What every kind of link can have";
+        Acted "peers" peers: Vec<WireguardPeer> = "Peers of the tunnel";
+        .. link: Link = "Settings of every kind of link";
     }
 }
 
 section! {
-    /// The other end of a tunnel.
+    /// The remote end of a tunnel.
     pub struct WireguardPeer [check_peer] {
-        Acted "publicKey" public_key: WireguardKey = "Its key", required;
-        Acted "presharedKey" preshared_key: Option<WireguardSecret> = "A key both know";
-        Acted "endpoint" endpoint: Option<SocketAddr> = "Where it is; absent: it calls first";
-        Acted "persistentKeepaliveInterval" persistent_keepalive_interval: Option<Duration> = "The interval of keepalive packets, in whole seconds; absent: none";
-        Acted "allowedIPs" allowed_ips: Vec<Cidr> = "Networks that are sent to the peer and accepted from it; the node makes no routes of them";
+        Acted "publicKey" public_key: WireguardKey = "Public key of the peer", required;
+        Acted "presharedKey" preshared_key: Option<WireguardSecret> = "Preshared key";
+        Acted "endpoint" endpoint: Option<SocketAddr> = "Address and port of the peer; absent: the peer opens the connection";
+        Acted "persistentKeepaliveInterval" persistent_keepalive_interval: Option<Duration> = "Interval of keepalive packets in whole seconds; absent: none";
+        Acted "allowedIPs" allowed_ips: Vec<Cidr> = "Networks that are sent to the peer and accepted from it; the node adds no routes for them";
     }
 }
 
@@ -42,7 +42,7 @@ fn check_peer(peer: &WireguardPeer, node: &Node, reader: &mut Reader<'_>) {
     check_keepalive(peer.persistent_keepalive_interval, node, reader);
 }
 
-/// Complains of peers that are one for the kernel, and of networks that only the last of two would get.
+/// Reports two peers with the same key, and networks of two peers, of which only the last would get them.
 pub(crate) fn check_peers<'a>(
     peers: impl Iterator<Item = (WireguardKey, &'a [Cidr])>,
     node: &Node,

@@ -1,5 +1,5 @@
-//! JSON patches, RFC 6902, on trees: a config's scalars keep the text they were
-//! written with, which JSON values would not (`0123`, `1.10`).
+//! JSON patches (RFC 6902) on trees. A config's scalars keep their original text (`0123`, `1.10`), which JSON values
+//! would not.
 
 use crate::problem::{Mark, Notes, printable};
 use crate::tree::{Budget, Content, Key, Node};
@@ -7,7 +7,7 @@ use crate::tree::{Budget, Content, Key, Node};
 /// One operation.
 pub(super) struct Operation {
     mark: Mark,
-    /// RFC 6901, split and unescaped.
+    /// Path of RFC 6901, split and unescaped.
     path: Vec<String>,
     verb: Verb,
 }
@@ -21,7 +21,7 @@ enum Verb {
     Test(Node),
 }
 
-/// Reads an operation, noting what is wrong with it.
+/// Parses an operation and reports its problems.
 pub(super) fn operation(node: &Node, notes: &mut Notes) -> Option<Operation> {
     let name = node.get("op").and_then(Node::text);
     let path = pointer(node, "path", notes);
@@ -74,7 +74,7 @@ fn pointer(node: &Node, field: &str, notes: &mut Notes) -> Option<Vec<String>> {
     Some(text.split('/').skip(1).map(unescaped).collect())
 }
 
-/// Applies operations in order; the first that fails ends it and is noted.
+/// Applies operations in order; stops at the first failure and reports it.
 pub(super) fn apply(tree: &mut Node, operations: &[Operation], notes: &mut Notes) {
     let mut budget = Budget::new();
     for operation in operations {
@@ -131,7 +131,7 @@ fn missing(path: &[String]) -> String {
     format!("{} is not there", shown(path))
 }
 
-/// An index as RFC 6901 section 4 writes it: no sign, no leading zero.
+/// An index in the form of RFC 6901, section 4: no sign, no leading zero.
 fn index(step: &str) -> Option<usize> {
     let usual = step.bytes().all(|b| b.is_ascii_digit()) && (step == "0" || !step.starts_with('0'));
     step.parse().ok().filter(|_| usual)

@@ -1,7 +1,7 @@
-//! Strategic merge: maps are merged, scalars replaced, lists appended to unless
-//! their table says otherwise. `$patch: delete` removes a document, a map, or
-//! the item of a list that has the one other key given. What is not there is
-//! removed already. Empty values (null, `""`) change nothing.
+//! Strategic merge: maps are merged, scalars replaced, lists appended to unless their table says otherwise.
+//!
+//! `$patch: delete` removes a document, a map, or the list item that matches the one other key. A missing target is not
+//! an error. Empty values (null, `""`) change nothing.
 
 use crate::problem::Notes;
 use crate::redact::table_of;
@@ -12,7 +12,7 @@ use crate::tree::{Content, Key, Node};
 /// The key of a directive.
 const DIRECTIVE: &str = "$patch";
 
-/// Notes what no patch may contain.
+/// Reports content that no patch may have.
 pub(super) fn check(node: &Node, notes: &mut Notes) {
     if !matches!(node.content, Content::Map(_)) {
         notes.add(
@@ -158,7 +158,7 @@ fn item(items: &mut Vec<Node>, change: &Node, shape: Option<Shape>, merge: Merge
     }
 }
 
-/// A part of a patch that meets nothing, without what it would delete.
+/// A part of a patch without a target, without its deletions.
 fn cleaned(patch: &Node) -> Option<Node> {
     if deletes(patch) {
         return None;

@@ -8,11 +8,11 @@ use crate::problem::{Notes, Problems};
 use crate::stream;
 use crate::tree::{Content, Node};
 
-/// A change, read and found to be one.
+/// A parsed patch.
 pub struct Patch(Form);
 
 enum Form {
-    /// Documents, each merged into the one of its kind and name.
+    /// Documents to merge, each into the one of its kind and name.
     Merge(Vec<Node>),
     /// Operations on a config of a single document.
     Json(Vec<json::Operation>),
@@ -28,11 +28,10 @@ impl std::fmt::Debug for Patch {
 }
 
 impl Patch {
-    /// Reads a patch: a list is a JSON patch (in JSON or YAML), anything else
-    /// documents to merge.
+    /// Parses a patch: a list is a JSON patch (in JSON or YAML), anything else is a stream of documents to merge.
     ///
     /// # Errors
-    /// Everything that is wrong with its form, with line and column.
+    /// All problems of its form, with line and column.
     pub fn parse(bytes: &[u8]) -> Result<Patch, Problems> {
         let mut notes = Notes::default();
         let (_, trees) = stream::read_some(bytes, &mut notes)?;
@@ -59,11 +58,11 @@ impl Patch {
     }
 }
 
-/// Applies patches in order. Whether the result is a good config is for
-/// [`crate::Document::parse`] to say. Comments are not kept.
+/// Applies patches in order. It does not validate the result; use [`crate::Document::parse`] for that. Comments are
+/// dropped.
 ///
 /// # Errors
-/// What is wrong with the config's form, or why a patch does not fit it.
+/// The problems of the config's form, or the reason why a patch does not apply.
 pub fn patch(config: &[u8], patches: &[Patch]) -> Result<String, Problems> {
     let mut notes = Notes::default();
     let (text, mut trees) = stream::read_some(config, &mut notes)?;

@@ -1,11 +1,12 @@
-//! How bridges work, in either version of `network-config`.
+//! Settings of bridges, in both versions of `network-config`.
 
 use super::cloud::Truth;
 use crate::read::{Reader, section};
 use crate::tree::Node;
 use crate::values::Object;
 
-/// What is said of the spanning tree counts with it only, and the node leaves it to the kernel.
+/// Refuses spanning tree settings on a bridge that uses it: the node leaves them to the kernel. Otherwise they have no
+/// effect.
 fn check_tree(uses_tree: bool, settings: &[&str], node: &Node, reader: &mut Reader<'_>) {
     let given = settings.iter().filter(|name| node.given(name));
     for name in given.filter(|_| uses_tree) {
@@ -15,21 +16,21 @@ fn check_tree(uses_tree: bool, settings: &[&str], node: &Node, reader: &mut Read
 }
 
 section! {
-    /// How a bridge works, as version 1 says it (ifupdown: bridge-utils-interfaces(5)).
+    /// Settings of a bridge in version 1 (ifupdown: bridge-utils-interfaces(5)).
     pub struct BridgeV1 [check_v1] {
-        Acted "bridge_stp" stp: Truth = "Use the spanning tree protocol";
-        Held "bridge_fd" forward_delay: Option<Object> = "Of the spanning tree";
-        Held "bridge_hello" hello: Option<Object> = "Of the spanning tree";
-        Held "bridge_maxage" max_age: Option<Object> = "Of the spanning tree";
-        Held "bridge_bridgeprio" priority: Option<Object> = "Of the spanning tree";
-        Held "bridge_pathcost" path_cost: Option<Object> = "Of the spanning tree";
-        Held "bridge_portprio" port_priority: Option<Object> = "Of the spanning tree";
-        Held "bridge_gcint" collection: Option<Object> = "For kernels of long ago";
-        Held "bridge_maxwait" wait: Option<Object> = "Whether another system's boot waits for it";
-        Held "bridge_waitport" wait_port: Option<Object> = "Whether another system's boot waits for it";
-        Later "bridge_ageing" ageing: Option<Object> = "Seconds until an address is forgotten";
-        Later "bridge_hw" hw: Option<Object> = "Its address; give `mac_address`";
-        Later "bridge_ports" ports: Option<Object> = "The links bridged; give `bridge_interfaces`";
+        Acted "bridge_stp" stp: Truth = "Whether the spanning tree protocol is used";
+        Held "bridge_fd" forward_delay: Option<Object> = "Setting of the spanning tree";
+        Held "bridge_hello" hello: Option<Object> = "Setting of the spanning tree";
+        Held "bridge_maxage" max_age: Option<Object> = "Setting of the spanning tree";
+        Held "bridge_bridgeprio" priority: Option<Object> = "Setting of the spanning tree";
+        Held "bridge_pathcost" path_cost: Option<Object> = "Setting of the spanning tree";
+        Held "bridge_portprio" port_priority: Option<Object> = "Setting of the spanning tree";
+        Held "bridge_gcint" collection: Option<Object> = "Setting of old kernels";
+        Held "bridge_maxwait" wait: Option<Object> = "Whether the boot of another system waits for the link";
+        Held "bridge_waitport" wait_port: Option<Object> = "Whether the boot of another system waits for the link";
+        Later "bridge_ageing" ageing: Option<Object> = "Lifetime of learned addresses in seconds";
+        Later "bridge_hw" hw: Option<Object> = "Hardware address; use `mac_address`";
+        Later "bridge_ports" ports: Option<Object> = "Links of the bridge; use `bridge_interfaces`";
     }
 }
 
@@ -46,16 +47,16 @@ fn check_v1(bridge: &BridgeV1, node: &Node, reader: &mut Reader<'_>) {
 }
 
 section! {
-    /// How a bridge works, as version 2 says it.
+    /// Settings of a bridge in version 2.
     pub struct BridgeV2 [check_v2] {
-        Acted "stp" stp: Option<Truth> = "Use the spanning tree protocol; absent: yes";
-        Held "forward-delay" forward_delay: Option<Object> = "Of the spanning tree";
-        Held "hello-time" hello: Option<Object> = "Of the spanning tree";
-        Held "max-age" max_age: Option<Object> = "Of the spanning tree";
-        Held "priority" priority: Option<Object> = "Of the spanning tree";
-        Held "path-cost" path_cost: Option<Object> = "Of the spanning tree";
-        Held "port-priority" port_priority: Option<Object> = "Of the spanning tree";
-        Later "ageing-time" ageing: Option<Object> = "Seconds until an address is forgotten";
+        Acted "stp" stp: Option<Truth> = "Whether the spanning tree protocol is used; absent: yes";
+        Held "forward-delay" forward_delay: Option<Object> = "Setting of the spanning tree";
+        Held "hello-time" hello: Option<Object> = "Setting of the spanning tree";
+        Held "max-age" max_age: Option<Object> = "Setting of the spanning tree";
+        Held "priority" priority: Option<Object> = "Setting of the spanning tree";
+        Held "path-cost" path_cost: Option<Object> = "Setting of the spanning tree";
+        Held "port-priority" port_priority: Option<Object> = "Setting of the spanning tree";
+        Later "ageing-time" ageing: Option<Object> = "Lifetime of learned addresses in seconds";
     }
 }
 

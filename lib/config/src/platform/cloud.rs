@@ -1,5 +1,5 @@
-//! The files of a NoCloud seed, and the values that both versions of `network-config` use
-//! (cloud-init's documentation: "NoCloud", "Networking config").
+//! The files of a NoCloud seed, and the value types of both versions of `network-config` (cloud-init's documentation:
+//! "NoCloud", "Networking config").
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -13,10 +13,10 @@ use crate::table::{self, Shape};
 use crate::tree::{Content, Node};
 use crate::values::{Cidr, HostName};
 
-/// Reads `network-config`, whose fields may stand below `network`. An empty one says nothing.
+/// Parses `network-config`, with its fields at the top or below `network`. `None` for an empty file.
 ///
 /// # Errors
-/// Everything that is wrong with it.
+/// All problems of the file.
 pub fn network(bytes: &[u8]) -> Result<Option<SeedNetwork>, Problems> {
     let mut notes = Notes::default();
     let Some(node) = only(bytes, &mut notes)? else {
@@ -50,34 +50,33 @@ fn by_version(node: &Node, reader: &mut Reader<'_>) -> Option<SeedNetwork> {
 }
 
 section! {
-    /// Who a machine is, as `meta-data` says.
+    /// Identity of a machine, from `meta-data`.
     pub struct SeedIdentity {
-        Acted "hostname" hostname: Option<HostName> = "The machine's name";
-        Acted "local-hostname" local_hostname: Option<HostName> = "The same, when there is no `hostname`";
-        Acted "instance-id" instance_id: String = "The platform's number of the machine";
+        Acted "hostname" hostname: Option<HostName> = "Host name of the machine";
+        Acted "local-hostname" local_hostname: Option<HostName> = "Host name if `hostname` is absent";
+        Acted "instance-id" instance_id: String = "Identifier of the machine on the platform";
     }
 }
 
 impl SeedIdentity {
-    /// The machine's name, if it has one.
+    /// The host name of the machine, if it has one.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         let name = self.hostname.as_ref().or(self.local_hostname.as_ref());
         name.map(|name| &**name)
     }
 
-    /// The platform's number of the machine, if it has one.
+    /// The platform's id of the machine, if it has one.
     #[must_use]
     pub fn instance_id(&self) -> Option<&str> {
         Some(&*self.instance_id).filter(|id| !id.is_empty())
     }
 }
 
-/// Reads `meta-data`. An empty one says nothing. It may have any other field: platforms have many, and none says
-/// anything of the network.
+/// Parses `meta-data`. Unknown fields are ignored: platforms have many, and none is about the network.
 ///
 /// # Errors
-/// Everything that is wrong with it.
+/// All problems of the file.
 pub fn identity(bytes: &[u8]) -> Result<SeedIdentity, Problems> {
     let mut notes = Notes::default();
     let Some(node) = only(bytes, &mut notes)? else {
@@ -92,7 +91,7 @@ pub fn identity(bytes: &[u8]) -> Result<SeedIdentity, Problems> {
     notes.into_result(identity)
 }
 
-/// A truth as YAML 1.1 writes it, which is what cloud-init reads.
+/// A boolean of YAML 1.1, which cloud-init reads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Truth(pub bool);
 
@@ -109,7 +108,7 @@ impl Value for Truth {
     }
 }
 
-/// One value, or a list of them.
+/// A single value or a list.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OneOrMore<T>(pub Vec<T>);
 
@@ -129,12 +128,12 @@ impl<T: Value> Value for OneOrMore<T> {
     }
 }
 
-/// Where a route leads or what a link has: an address, with or without its network's prefix, or `default`.
+/// A destination or an address: an address with or without a prefix, or `default`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Place {
-    /// Absent: everywhere.
+    /// Address; absent: everywhere.
     pub address: Option<IpAddr>,
-    /// Bits of the network; absent: not said here.
+    /// Prefix length; absent: not part of the text.
     pub prefix: Option<u8>,
 }
 
@@ -155,8 +154,7 @@ impl Place {
         })
     }
 
-    /// The network, with a mask that may be said beside it; a lone address is one of a single machine. `None`:
-    /// everywhere.
+    /// The network, with an optional separate mask; an address without either is a single host. `None`: everywhere.
     pub(super) fn network(self, mask: Option<Mask>) -> Option<Cidr> {
         let address = self.address?;
         let whole = width(address);
@@ -168,7 +166,7 @@ impl Place {
         (!cidr.is_default()).then_some(cidr)
     }
 
-    /// Complains of a mask beside it that is longer than its address.
+    /// Reports a mask that is longer than the address.
     pub(super) fn check_mask(self, mask: Option<Mask>, node: &Node, reader: &mut Reader<'_>) {
         let whole = self.address.map_or(u8::MAX, width);
         if mask.is_some_and(|mask| mask.0 > whole) {
@@ -178,7 +176,7 @@ impl Place {
     }
 }
 
-/// Bits of an address.
+/// Length of an address in bits.
 pub(super) fn width(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
@@ -191,7 +189,7 @@ impl Value for Place {
     }
 }
 
-/// A network's mask: `255.255.255.0`, `ffff:ffff::`, or how many bits it has.
+/// A network mask: `255.255.255.0`, `ffff:ffff::`, or its number of bits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Mask(pub u8);
 
@@ -210,7 +208,7 @@ impl Mask {
     }
 }
 
-/// Ones in front, zeros behind them, and the width, of what stands in the highest bits.
+/// Leading ones, zeros after them, and the width, of a mask in the highest bits.
 fn leading(bits: u128, width: u32) -> (u32, u32, u32) {
     let ones = bits.leading_ones();
     let zeros = bits

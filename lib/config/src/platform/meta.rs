@@ -1,5 +1,5 @@
-//! The network in META 0x0a: specs of the layer `platform`, in the reference's form, whose fields are those of
-//! the resources (`cortenctl get addressspecs -o yaml` shows some).
+//! The network in META 0x0a: specs of the layer `platform`, in the reference's form. The fields are those of the
+//! resources (`cortenctl get addressspecs -o yaml` shows some).
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -13,18 +13,18 @@ use crate::tree::Node;
 use crate::values::{Cidr, HostName, HostOrAddress, LinkName, Object};
 
 section! {
-    /// A network as its specs.
+    /// A network as a list of specs.
     pub struct PlatformNetwork [check_network] {
         Acted "addresses" addresses: Vec<PlatformAddress> = "Addresses of links";
         Acted "links" links: Vec<PlatformLink> = "Links";
         Acted "routes" routes: Vec<PlatformRoute> = "Routes";
-        Acted "hostnames" hostnames: Vec<PlatformHostname> = "The machine's name: the first";
+        Acted "hostnames" hostnames: Vec<PlatformHostname> = "Host names of the machine; the first one counts";
         Acted "resolvers" resolvers: Vec<PlatformResolver> = "Name servers";
         Acted "timeServers" time_servers: Vec<PlatformTimeServer> = "Time servers";
-        Acted "operators" operators: Vec<PlatformOperator> = "Links that ask for addresses";
-        Later "externalIPs" external: Option<Object> = "Addresses that somebody else translates to the machine's";
-        Later "probes" probes: Option<Object> = "What shows that the network works";
-        Held "metadata" metadata: Option<Object> = "What the platform says of the machine";
+        Acted "operators" operators: Vec<PlatformOperator> = "Links with DHCP";
+        Later "externalIPs" external: Option<Object> = "Addresses that a NAT translates to the machine's";
+        Later "probes" probes: Option<Object> = "Probes of the network";
+        Held "metadata" metadata: Option<Object> = "Metadata of the machine from the platform";
     }
 }
 
@@ -39,10 +39,10 @@ fn check_network(network: &PlatformNetwork, node: &Node, reader: &mut Reader<'_>
 }
 
 impl PlatformNetwork {
-    /// Reads what META has. An empty value says nothing.
+    /// Parses the value in META; an empty value is valid.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
+    /// All problems of the value.
     pub fn from_meta(bytes: &[u8]) -> Result<PlatformNetwork, Problems> {
         let mut notes = Notes::default();
         let node = only(bytes, &mut notes)?;
@@ -94,21 +94,21 @@ impl PlatformNetwork {
 }
 
 choices! {
-    /// Where an address or a route counts.
+    /// Scope of an address or a route.
     pub enum PlatformScope { Global = "global", Link = "link", Host = "host", }
 }
 
 section! {
     /// An address of a link.
     pub struct PlatformAddress [check_address] {
-        Acted "address" address: Cidr = "The address and its network's prefix", required;
-        Acted "linkName" link: LinkName = "The link's name or another one of it", required;
-        Acted "scope" scope: PlatformScope = "Where it counts";
+        Acted "address" address: Cidr = "Address with the prefix of its network", required;
+        Acted "linkName" link: LinkName = "Name of the link, or an alternative name", required;
+        Acted "scope" scope: PlatformScope = "Scope of the address";
         Acted "priority" priority: u32 = "Metric of the route to its network";
-        Held "family" family: String = "Follows from the address";
-        Held "flags" flags: String = "Those the kernel gives it";
-        Held "layer" layer: String = "It is `platform`";
-        Acted "announceWithARP" announces: bool = "Tell the neighbours: not supported yet";
+        Held "family" family: String = "Derived from the address";
+        Held "flags" flags: String = "Set by the kernel";
+        Held "layer" layer: String = "Always `platform`";
+        Acted "announceWithARP" announces: bool = "Whether the address is announced by ARP; not supported yet";
     }
 }
 
@@ -123,27 +123,27 @@ fn check_address(address: &PlatformAddress, node: &Node, reader: &mut Reader<'_>
 }
 
 choices! {
-    /// What a route does.
+    /// Type of a route.
     pub enum PlatformRouteKind { Unicast = "unicast", Blackhole = "blackhole", }
 }
 
 section! {
     /// A route.
     pub struct PlatformRoute [check_route] {
-        Acted "dst" destination: Option<Cidr> = "The destination network; absent: the default route";
-        Acted "gateway" gateway: Option<IpAddr> = "Through whom";
-        Acted "outLinkName" link: LinkName = "Through which link";
-        Acted "src" source: Option<IpAddr> = "From which address";
+        Acted "dst" destination: Option<Cidr> = "Destination network; absent: the default route";
+        Acted "gateway" gateway: Option<IpAddr> = "Address of the gateway";
+        Acted "outLinkName" link: LinkName = "Outgoing link";
+        Acted "src" source: Option<IpAddr> = "Source address";
         Acted "table" table: Option<PlatformTable> = "Routing table; absent: the main one";
-        Acted "priority" priority: Option<u32> = "Lower wins";
-        Acted "type" kind: PlatformRouteKind = "What it does";
-        Acted "mtu" mtu: u32 = "Bytes of the largest packet; 0: the link's";
-        Held "family" family: String = "Follows from the addresses";
-        Held "scope" scope: String = "Follows from the gateway";
-        Held "flags" flags: String = "Those the kernel gives it";
-        Held "protocol" protocol: String = "It is `static`";
-        Held "layer" layer: String = "It is `platform`";
-        Later "nextHops" next_hops: Option<Object> = "Several gateways";
+        Acted "priority" priority: Option<u32> = "Metric; a lower one is preferred";
+        Acted "type" kind: PlatformRouteKind = "Type of the route";
+        Acted "mtu" mtu: u32 = "MTU in bytes; 0: that of the link";
+        Held "family" family: String = "Derived from the addresses";
+        Held "scope" scope: String = "Derived from the gateway";
+        Held "flags" flags: String = "Set by the kernel";
+        Held "protocol" protocol: String = "Always `static`";
+        Held "layer" layer: String = "Always `platform`";
+        Later "nextHops" next_hops: Option<Object> = "Routes with several gateways";
     }
 }
 
@@ -173,29 +173,29 @@ impl From<&PlatformRoute> for LinkRoute {
 section! {
     /// The machine's name.
     pub struct PlatformHostname {
-        Acted "hostname" hostname: HostName = "Up to the first dot", required;
-        Acted "domainname" domainname: Option<HostName> = "Behind it";
-        Held "layer" layer: String = "It is `platform`";
+        Acted "hostname" hostname: HostName = "Host name up to the first dot", required;
+        Acted "domainname" domainname: Option<HostName> = "Domain of the host name";
+        Held "layer" layer: String = "Always `platform`";
     }
 }
 
 section! {
     /// Name servers.
     pub struct PlatformResolver {
-        Acted "dnsServers" dns_servers: Vec<IpAddr> = "Name servers, the first asked first";
-        Acted "searchDomains" search_domains: Vec<HostName> = "Domains to try behind short names";
-        Acted "searchDomainsOverridden" no_own_domain: bool = "Do not try the domain of the machine's own name";
-        Held "nameServers" name_servers: Option<Object> = "`dnsServers` again";
-        Held "layer" layer: String = "It is `platform`";
+        Acted "dnsServers" dns_servers: Vec<IpAddr> = "Name servers in order of preference";
+        Acted "searchDomains" search_domains: Vec<HostName> = "Search domains for short names";
+        Acted "searchDomainsOverridden" no_own_domain: bool = "Whether the domain of the machine's own name is not searched";
+        Held "nameServers" name_servers: Option<Object> = "Same content as `dnsServers`";
+        Held "layer" layer: String = "Always `platform`";
     }
 }
 
 section! {
     /// Time servers.
     pub struct PlatformTimeServer [check_time_server] {
-        Acted "timeServers" time_servers: Vec<HostOrAddress> = "Names or addresses";
-        Acted "useNTS" uses_nts: bool = "Ask them so that nobody can forge the answer: not supported yet";
-        Held "layer" layer: String = "It is `platform`";
+        Acted "timeServers" time_servers: Vec<HostOrAddress> = "Time servers, as names or addresses";
+        Acted "useNTS" uses_nts: bool = "Whether responses must be authenticated (NTS); not supported yet";
+        Held "layer" layer: String = "Always `platform`";
     }
 }
 
@@ -206,37 +206,37 @@ fn check_time_server(servers: &PlatformTimeServer, node: &Node, reader: &mut Rea
 }
 
 choices! {
-    /// By what a link asks for addresses.
+    /// Protocol of an address request.
     pub enum PlatformOperatorKind { Dhcp4 = "dhcp4", Dhcp6 = "dhcp6", }
 }
 
 section! {
-    /// A link that asks for addresses.
+    /// A link with a DHCP client.
     pub struct PlatformOperator {
-        Acted "operator" kind: PlatformOperatorKind = "By what", required;
-        Acted "linkName" link: LinkName = "The link's name or another one of it", required;
-        Acted "dhcp4" dhcp4: PlatformDhcp = "How, by DHCPv4";
-        Acted "dhcp6" dhcp6: PlatformDhcp = "How, by DHCPv6";
-        Held "requireUp" require_up: bool = "Wait for the carrier: it always does";
-        Held "layer" layer: String = "It is `platform`";
+        Acted "operator" kind: PlatformOperatorKind = "Protocol", required;
+        Acted "linkName" link: LinkName = "Name of the link, or an alternative name", required;
+        Acted "dhcp4" dhcp4: PlatformDhcp = "Settings of DHCPv4";
+        Acted "dhcp6" dhcp6: PlatformDhcp = "Settings of DHCPv6";
+        Held "requireUp" require_up: bool = "Whether to wait for the carrier; the node always does";
+        Held "layer" layer: String = "Always `platform`";
     }
 }
 
 section! {
-    /// How a link asks for addresses.
+    /// Settings of a DHCP client.
     pub struct PlatformDhcp {
-        Acted "routeMetric" route_metric: Option<u32> = "Metric of the routes it is given";
-        Acted "skipHostnameRequest" skip_hostname: bool = "Leave the name it is given";
-        Acted "skipRoutes" skip_routes: bool = "Leave the routes it is given";
-        Acted "clientIdentifier" identifier: PlatformIdentifier = "Who the machine says it is";
+        Acted "routeMetric" route_metric: Option<u32> = "Metric of the offered routes";
+        Acted "skipHostnameRequest" skip_hostname: bool = "Whether the offered host name is ignored";
+        Acted "skipRoutes" skip_routes: bool = "Whether the offered routes are ignored";
+        Acted "clientIdentifier" identifier: PlatformIdentifier = "Identity of the machine for the DHCP server";
     }
 }
 
 section! {
-    /// Who a machine says it is.
+    /// Identity of the machine for the DHCP server.
     pub struct PlatformIdentifier [check_identifier] {
-        Acted "clientIdentifier" kind: Option<ClientIdentifier> = "By what";
-        Acted "duidRawHex" duid: Option<String> = "The DUID in hexadecimal";
+        Acted "clientIdentifier" kind: Option<ClientIdentifier> = "Type of the identifier";
+        Acted "duidRawHex" duid: Option<String> = "DUID in hexadecimal";
     }
 }
 

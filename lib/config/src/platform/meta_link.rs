@@ -12,7 +12,7 @@ use crate::tree::Node;
 use crate::values::{LinkName, Mac, Object};
 
 choices! {
-    /// What a link that is made is.
+    /// Kind of a virtual link.
     pub enum PlatformLinkKind {
         Bond = "bond", Bridge = "bridge", Dummy = "dummy", Vlan = "vlan", Vrf = "vrf",
     }
@@ -21,26 +21,26 @@ choices! {
 section! {
     /// A link.
     pub struct PlatformLink [check_link] {
-        Acted "name" name: LinkName = "Its name; of a card also another one of it", required;
-        Acted "logical" logical: bool = "Whether the node makes it";
-        Acted "up" up: Option<bool> = "Whether it is up; absent: yes";
-        Acted "mtu" mtu: u32 = "Bytes of the largest packet; 0: as it is";
-        Acted "kind" kind: Option<PlatformLinkKind> = "Of one that the node makes";
-        Acted "hardwareAddr" hardware_addr: Option<Mac> = "The address to give it";
-        Acted "multicast" multicast: Option<bool> = "Whether it takes multicast packets";
-        Acted "parentName" parent: Option<LinkName> = "The link a VLAN is on";
-        Acted "masterName" bond_name: Option<LinkName> = "The bond it is part of";
-        Acted "bridgeSlave" bridge: Option<PlatformMaster> = "The bridge it is part of";
-        Acted "vrfSlave" vrf: Option<PlatformMaster> = "The VRF it is part of";
-        Acted "vlan" vlan: Option<PlatformVlan> = "Of a VLAN";
-        Acted "bondMaster" bond_master: Option<PlatformBond> = "Of a bond";
-        Acted "bridgeMaster" bridge_master: Option<PlatformBridge> = "Of a bridge";
-        Acted "vrfMaster" vrf_master: Option<PlatformVrf> = "Of a VRF";
-        Later "wireguard" wireguard: Option<Object> = "Of a tunnel";
-        Later "veth" veth: Option<Object> = "Of one end of a pair";
-        Held "type" link_type: String = "Of its hardware";
-        Held "slaveIndex" slave_index: u32 = "Its place in a bond";
-        Held "layer" layer: String = "It is `platform`";
+        Acted "name" name: LinkName = "Name of the link; for a card also an alternative name", required;
+        Acted "logical" logical: bool = "Whether the link is virtual, so that the node creates it";
+        Acted "up" up: Option<bool> = "Whether the link is up; absent: yes";
+        Acted "mtu" mtu: u32 = "MTU in bytes; 0: unchanged";
+        Acted "kind" kind: Option<PlatformLinkKind> = "Kind of a virtual link";
+        Acted "hardwareAddr" hardware_addr: Option<Mac> = "Hardware address to set";
+        Acted "multicast" multicast: Option<bool> = "Whether the link receives multicast packets";
+        Acted "parentName" parent: Option<LinkName> = "Parent link of a VLAN";
+        Acted "masterName" bond_name: Option<LinkName> = "Bond of the link";
+        Acted "bridgeSlave" bridge: Option<PlatformMaster> = "Bridge of the link";
+        Acted "vrfSlave" vrf: Option<PlatformMaster> = "VRF of the link";
+        Acted "vlan" vlan: Option<PlatformVlan> = "Settings of a VLAN";
+        Acted "bondMaster" bond_master: Option<PlatformBond> = "Settings of a bond";
+        Acted "bridgeMaster" bridge_master: Option<PlatformBridge> = "Settings of a bridge";
+        Acted "vrfMaster" vrf_master: Option<PlatformVrf> = "Settings of a VRF";
+        Later "wireguard" wireguard: Option<Object> = "Settings of a WireGuard tunnel";
+        Later "veth" veth: Option<Object> = "Settings of a veth link";
+        Held "type" link_type: String = "Hardware type of the link";
+        Held "slaveIndex" slave_index: u32 = "Index of the link in a bond";
+        Held "layer" layer: String = "Always `platform`";
     }
 }
 
@@ -74,7 +74,7 @@ fn check_link(link: &PlatformLink, node: &Node, reader: &mut Reader<'_>) {
 }
 
 impl PlatformLink {
-    /// The links that must be there before it.
+    /// Links that must exist before it.
     pub(super) fn needs(&self) -> Vec<&str> {
         let is_vlan = self.kind == Some(PlatformLinkKind::Vlan);
         let needs = [
@@ -88,17 +88,17 @@ impl PlatformLink {
 }
 
 section! {
-    /// The link that another is part of.
+    /// The link that another one belongs to.
     pub struct PlatformMaster {
-        Acted "masterName" name: LinkName = "Its name", required;
+        Acted "masterName" name: LinkName = "Name", required;
     }
 }
 
 section! {
     /// A VLAN's number and protocol.
     pub struct PlatformVlan [check_platform_vlan] {
-        Acted "vlanID" id: u16 = "1 to 4094";
-        Acted "vlanProtocol" protocol: VlanMode = "The protocol";
+        Acted "vlanID" id: u16 = "VLAN number, 1 to 4094";
+        Acted "vlanProtocol" protocol: VlanMode = "Protocol";
     }
 }
 
@@ -109,35 +109,35 @@ fn check_platform_vlan(vlan: &PlatformVlan, node: &Node, reader: &mut Reader<'_>
 section! {
     /// A bond's settings.
     pub struct PlatformBond [check_bond] {
-        Acted "mode" mode: BondMode = "How the links share the work";
-        Acted "miimon" miimon: Option<u32> = "Milliseconds between looks at the carrier";
-        Acted "updelay" updelay: Option<u32> = "Milliseconds until a link counts as up";
-        Acted "downdelay" downdelay: Option<u32> = "Milliseconds until a link counts as down";
-        Acted "useCarrier" use_carrier: Option<bool> = "Ask the driver for the carrier";
-        Acted "xmitHashPolicy" xmit_hash_policy: Option<XmitHashPolicy> = "The fields of a packet that select its link";
-        Acted "arpInterval" arp_interval: Option<u32> = "Milliseconds between ARP probes";
-        Acted "arpIpTargets" arp_ip_targets: Vec<IpAddr> = "Probed by ARP";
-        Acted "nsIp6Targets" ns_ip6_targets: Vec<IpAddr> = "Probed by neighbour solicitation";
-        Acted "arpValidate" arp_validate: Option<ArpValidate> = "The ARP packets that count";
-        Acted "arpAllTargets" arp_all_targets: Option<ArpAllTargets> = "The number of targets that must answer";
-        Acted "lacpRate" lacp_rate: Option<LacpRate> = "The rate of LACP packets";
-        Acted "failOverMac" fail_over_mac: Option<FailOverMac> = "Whose hardware address is used";
-        Acted "adSelect" ad_select: Option<AdSelect> = "The selection of the aggregator";
+        Acted "mode" mode: BondMode = "Mode of the bond";
+        Acted "miimon" miimon: Option<u32> = "Interval of carrier checks in milliseconds";
+        Acted "updelay" updelay: Option<u32> = "Delay in milliseconds before a link counts as up";
+        Acted "downdelay" downdelay: Option<u32> = "Delay in milliseconds before a link counts as down";
+        Acted "useCarrier" use_carrier: Option<bool> = "Whether the driver reports the carrier";
+        Acted "xmitHashPolicy" xmit_hash_policy: Option<XmitHashPolicy> = "Packet fields whose hash selects the link";
+        Acted "arpInterval" arp_interval: Option<u32> = "Interval of ARP probes in milliseconds";
+        Acted "arpIpTargets" arp_ip_targets: Vec<IpAddr> = "Targets of ARP probes";
+        Acted "nsIp6Targets" ns_ip6_targets: Vec<IpAddr> = "Targets of neighbour solicitations";
+        Acted "arpValidate" arp_validate: Option<ArpValidate> = "ARP packets that are validated";
+        Acted "arpAllTargets" arp_all_targets: Option<ArpAllTargets> = "Number of targets that must answer";
+        Acted "lacpRate" lacp_rate: Option<LacpRate> = "Rate of LACP packets";
+        Acted "failOverMac" fail_over_mac: Option<FailOverMac> = "Policy for the hardware address of the bond";
+        Acted "adSelect" ad_select: Option<AdSelect> = "Selection of the aggregator";
         Acted "adActorSysPrio" ad_actor_sys_prio: Option<u16> = "LACP system priority";
         Acted "adUserPortKey" ad_user_port_key: Option<u16> = "LACP port key";
-        Acted "adLacpActive" ad_lacp_active: Option<AdLacpActive> = "LACP sends the first packet";
-        Acted "primary" primary: Option<LinkName> = "The preferred link";
-        Acted "primaryReselect" primary_reselect: Option<PrimaryReselect> = "The condition under which it becomes active again";
-        Acted "resendIgmp" resend_igmp: Option<u32> = "IGMP reports after a failover";
-        Acted "minLinks" min_links: Option<u32> = "Fewer links are no carrier";
-        Acted "lpInterval" lp_interval: Option<u32> = "Seconds between learning packets";
-        Acted "packetsPerSlave" packets_per_slave: Option<u32> = "Packets before the next link";
-        Acted "numPeerNotif" num_peer_notif: Option<u8> = "Notifications after a failover";
-        Acted "tlbLogicalLb" tlb_logical_lb: Option<u8> = "Rebalance flows";
-        Acted "allSlavesActive" all_slaves_active: Option<u8> = "Take packets from idle links";
-        Acted "peerNotifyDelay" peer_notif_delay: Option<u32> = "Milliseconds between notifications";
-        Acted "missedMax" missed_max: Option<u8> = "Probes missed until a link is down";
-        Later "primaryIndex" primary_index: Option<u32> = "The preferred link's number; give `primary`";
+        Acted "adLacpActive" ad_lacp_active: Option<AdLacpActive> = "Whether LACP sends the first packet";
+        Acted "primary" primary: Option<LinkName> = "Preferred link";
+        Acted "primaryReselect" primary_reselect: Option<PrimaryReselect> = "Condition for the preferred link to become active again";
+        Acted "resendIgmp" resend_igmp: Option<u32> = "Number of IGMP reports after a failover";
+        Acted "minLinks" min_links: Option<u32> = "Minimum number of active links for a carrier";
+        Acted "lpInterval" lp_interval: Option<u32> = "Interval of learning packets in seconds";
+        Acted "packetsPerSlave" packets_per_slave: Option<u32> = "Number of packets on a link before the next link is used";
+        Acted "numPeerNotif" num_peer_notif: Option<u8> = "Number of peer notifications after a failover";
+        Acted "tlbLogicalLb" tlb_logical_lb: Option<u8> = "Whether flows are rebalanced: 0 or 1";
+        Acted "allSlavesActive" all_slaves_active: Option<u8> = "Whether packets from inactive links are accepted: 0 or 1";
+        Acted "peerNotifyDelay" peer_notif_delay: Option<u32> = "Interval of peer notifications in milliseconds";
+        Acted "missedMax" missed_max: Option<u8> = "Number of missed probes after which a link counts as down";
+        Later "primaryIndex" primary_index: Option<u32> = "Index of the preferred link; use `primary`";
     }
 }
 
@@ -151,7 +151,7 @@ fn check_bond(bond: &PlatformBond, node: &Node, reader: &mut Reader<'_>) {
 }
 
 impl PlatformBond {
-    /// The same as the machine config has it.
+    /// The settings in the form of the machine config.
     #[must_use]
     pub fn config(&self) -> BondConfig {
         let bond = self.clone();
@@ -192,33 +192,33 @@ impl PlatformBond {
 section! {
     /// A bridge's settings.
     pub struct PlatformBridge {
-        Acted "stp" stp: PlatformStp = "The spanning tree protocol";
-        Acted "vlan" vlan: PlatformFiltering = "Its VLANs";
+        Acted "stp" stp: PlatformStp = "Settings of the spanning tree protocol";
+        Acted "vlan" vlan: PlatformFiltering = "VLAN settings";
     }
 }
 
 section! {
     /// The spanning tree protocol.
     pub struct PlatformStp {
-        Acted "enabled" enabled: bool = "Use it";
+        Acted "enabled" enabled: bool = "Whether the spanning tree protocol is used";
     }
 }
 
 section! {
     /// VLANs of a bridge.
     pub struct PlatformFiltering {
-        Acted "filteringEnabled" enabled: bool = "Keep VLANs apart";
+        Acted "filteringEnabled" enabled: bool = "Whether VLANs are kept apart";
     }
 }
 
 section! {
     /// A VRF's settings.
     pub struct PlatformVrf {
-        Acted "table" table: PlatformTable = "Its routing table", required;
+        Acted "table" table: PlatformTable = "Routing table", required;
     }
 }
 
-/// A routing table, by the name the kernel's tools have for it or by number.
+/// A routing table by number or by its name in the kernel's tools.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PlatformTable(pub u32);
 

@@ -1,8 +1,8 @@
-//! What a platform says of a machine's network: cloud-init's `network-config` and `meta-data`, as a NoCloud
-//! seed has them ([`network`], [`identity`]), and the network that META 0x0a holds ([`PlatformNetwork`]).
+//! Network settings from the platform: cloud-init's `network-config` and `meta-data` of a NoCloud seed ([`network`],
+//! [`identity`]), and the network in META 0x0a ([`PlatformNetwork`]).
 //!
-//! Both are read like a config: every problem is found at once, with its place, and what the node would not do
-//! is refused. Which links are meant is for who knows the links.
+//! Both are parsed like a config: all problems are reported at once with their places, and unsupported settings are
+//! refused. The caller resolves links, because it knows those of the machine.
 
 mod bridge;
 mod cloud;
@@ -24,12 +24,12 @@ use crate::read::Reader;
 use crate::stream;
 use crate::tree::Node;
 
-/// The largest text read here, in bytes; real ones have a few thousand.
+/// Limit of the text in bytes; real ones have a few thousand.
 pub const LARGEST: usize = 256 * 1024;
-/// Links, addresses, routes, servers and so on, of each: a slip of a generator shall not make a node busy for hours.
+/// Limit of links, addresses, routes, servers and so on, each: a faulty generator must not keep a node busy for hours.
 const MOST: usize = 256;
 
-/// The only document of a text; none of one that is empty.
+/// The only document of a text; `None` for an empty text.
 fn only(bytes: &[u8], notes: &mut Notes) -> Result<Option<Node>, Problems> {
     if bytes.len() > LARGEST {
         let message = format!("larger than {} KiB", LARGEST / 1024);
@@ -42,15 +42,14 @@ fn only(bytes: &[u8], notes: &mut Notes) -> Result<Option<Node>, Problems> {
     Ok(trees.into_iter().next())
 }
 
-/// How much there is of everything, and which links must be there before others.
+/// The number of entries of each type, and the dependencies between links.
 struct Size<'a> {
     counts: Vec<(&'static str, usize)>,
     needs: BTreeMap<&'a str, Vec<&'a str>>,
 }
 
 impl Size<'_> {
-    /// Complains of what there is too much of, and of a link that would be on, or part of, itself, be it by others
-    /// between.
+    /// Reports too many entries, and a link that depends on itself, directly or through other links.
     fn check(self, node: &Node, reader: &mut Reader<'_>) {
         for what in self.problems() {
             reader.wrong(node.mark, &what);
@@ -65,7 +64,7 @@ impl Size<'_> {
         if !problems.is_empty() {
             return problems;
         }
-        // Who needs nobody that is left, or is needed by nobody, is in no circle.
+        // A link that needs no remaining link, or that no link needs, is not part of a cycle.
         loop {
             let before = self.needs.len();
             let left: BTreeSet<&str> = self.needs.keys().copied().collect();

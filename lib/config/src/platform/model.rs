@@ -1,4 +1,4 @@
-//! A network as cloud-init describes it, in either version of its format.
+//! A network in cloud-init's terms, for both versions of its format.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,28 +13,28 @@ use crate::values::{Cidr, Mac};
 /// A network.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SeedNetwork {
-    /// In the order they are written; those of version 2 by name.
+    /// Links in the order of the text; those of version 2 by name.
     pub links: Vec<SeedLink>,
-    /// Routes through whatever link leads to their gateway.
+    /// Routes; each uses the link that reaches its gateway.
     pub routes: Vec<SeedRoute>,
-    /// Which packets look into which routing table.
+    /// Routing rules.
     pub rules: Vec<SeedRule>,
-    /// Name servers, the first asked first.
+    /// Name servers in order of preference.
     pub dns_servers: Vec<IpAddr>,
-    /// Domains to try behind short names.
+    /// Search domains for short names.
     pub search_domains: Vec<String>,
 }
 
 impl SeedNetwork {
-    /// Complains of what is more than a node takes, and of links that are on or part of themselves or in two places.
+    /// Reports more entries than a node supports, and cyclic or duplicate memberships of links.
     pub(super) fn check(&self, node: &Node, reader: &mut Reader<'_>) {
         for what in self.problems() {
             reader.wrong(node.mark, &what);
         }
     }
 
-    /// What of it no node does: too much, links that are on or part of themselves or in two places, rules of one
-    /// priority.
+    /// Descriptions of unsupported content: too many entries, cyclic or duplicate memberships of links, rules with the
+    /// same priority.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         let mut problems = self.size().problems();
@@ -97,26 +97,26 @@ impl SeedNetwork {
 /// A link.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SeedLink {
-    /// By which others call it. Of one that is made, and of a card that is not looked for: its name.
+    /// Identifier for references by other links. It is the name of a virtual link, and of a card without a match.
     pub id: String,
-    /// What it is.
+    /// Kind of the link.
     pub shape: SeedShape,
-    /// In bytes; absent: as it is.
+    /// MTU in bytes; absent: unchanged.
     pub mtu: Option<u32>,
-    /// The address to give it; absent: as it is.
+    /// Hardware address to set; absent: unchanged.
     pub hardware_addr: Option<Mac>,
-    /// Ask for an address by DHCPv4.
+    /// DHCPv4 client.
     pub dhcp4: Option<SeedDhcp>,
-    /// Ask for an address by DHCPv6.
+    /// DHCPv6 client.
     pub dhcp6: Option<SeedDhcp>,
-    /// Its addresses.
+    /// Addresses.
     pub addresses: Vec<Cidr>,
-    /// Routes through it.
+    /// Routes through the link.
     pub routes: Vec<SeedRoute>,
 }
 
 impl SeedLink {
-    /// A link about which nothing is said yet.
+    /// A link without settings.
     #[must_use]
     pub fn new(id: &str, shape: SeedShape) -> SeedLink {
         SeedLink {
@@ -132,38 +132,38 @@ impl SeedLink {
     }
 }
 
-/// What a link is.
+/// Kind of a link.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SeedShape {
     /// A network card.
     Card(SeedMatch),
-    /// Several links as one.
+    /// A bond.
     Bond {
-        /// The ids of the links bonded.
+        /// Ids of its members.
         members: Vec<String>,
-        /// The id of the preferred one.
+        /// Id of the primary member.
         primary: Option<String>,
-        /// How they are bonded; `links` and `primary` are empty.
+        /// Settings of the bond; its `links` and `primary` are empty.
         config: Box<BondConfig>,
     },
-    /// Several links as one network.
+    /// A bridge.
     Bridge {
-        /// The ids of the links bridged.
+        /// Ids of its members.
         members: Vec<String>,
         /// Whether it uses the spanning tree protocol.
         stp: bool,
     },
     /// A VLAN.
     Vlan {
-        /// The id of the link it is on.
+        /// Id of the parent link.
         parent: String,
-        /// 1 to 4094.
+        /// VLAN number, 1 to 4094.
         id: u16,
     },
 }
 
 impl SeedShape {
-    /// The ids of the links that are part of it.
+    /// The ids of its members.
     fn members(&self) -> &[String] {
         match self {
             SeedShape::Card(_) | SeedShape::Vlan { .. } => &[],
@@ -172,32 +172,32 @@ impl SeedShape {
     }
 }
 
-/// How a card is found.
+/// Selection of a card.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SeedMatch {
-    /// The address it was built with.
+    /// Permanent hardware address.
     pub mac: Option<Mac>,
-    /// Its name, in which `*`, `?` and `[abc]` stand for others. Without either: its name is the link's id.
+    /// Name pattern with `*`, `?` and `[abc]`. Without address and pattern the link's id is the name.
     pub name: Option<String>,
 }
 
-/// How a link asks for an address.
+/// Settings of a DHCP client.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SeedDhcp {
-    /// Metric of the routes it is given; absent: the usual one.
+    /// Metric of the offered routes; absent: the default.
     pub route_metric: Option<u32>,
-    /// Leave the routes it is given.
+    /// Whether to ignore the offered routes.
     pub skip_routes: bool,
-    /// Leave the name it is given.
+    /// Whether to ignore the offered host name.
     pub skip_hostname: bool,
 }
 
 /// A route.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SeedRoute {
-    /// Where it leads, and how.
+    /// The route itself.
     pub route: LinkRoute,
-    /// Whether the gateway is on the link though no address of it says so.
+    /// Whether the gateway is on the link, even without an address of its network.
     pub on_link: bool,
 }
 
@@ -208,19 +208,19 @@ impl From<LinkRoute> for SeedRoute {
     }
 }
 
-/// Packets from, or to, a network look into a routing table.
+/// A routing rule: packets from, or to, a network use a routing table.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SeedRule {
-    /// Whose packets: `inet4`, `inet6`, or both.
+    /// Address families: `inet4`, `inet6`, or both.
     pub families: &'static [&'static str],
-    /// From whom; absent: from everybody.
+    /// Source network; absent: any.
     pub from: Option<Cidr>,
-    /// To whom; absent: to everybody.
+    /// Destination network; absent: any.
     pub to: Option<Cidr>,
-    /// Where they look.
+    /// Routing table.
     pub table: u32,
-    /// 1 to 32765, lower comes first; absent: before those said earlier.
+    /// Priority, 1 to 32765, lower comes first; absent: before all earlier rules.
     pub priority: Option<u32>,
-    /// The mark they have; absent: any.
+    /// Packet mark; absent: any.
     pub mark: Option<u32>,
 }

@@ -17,39 +17,39 @@ use crate::values::{Cidr, HostName, LinkName, Mac};
 section! {
     /// A `network-config` of version 1.
     pub struct NetworkV1 {
-        Held "version" version: u8 = "1";
+        Held "version" version: u8 = "Version, always 1";
         Acted "config" config: Vec<Entry> = "Links, name servers, routes";
     }
 }
 
 choices! {
-    /// What an entry is about.
+    /// Type of an entry.
     pub enum EntryKind {
         Physical = "physical", Bond = "bond", Bridge = "bridge", Vlan = "vlan", Nameserver = "nameserver", Route = "route",
     }
 }
 
 section! {
-    /// One entry.
+    /// An entry.
     pub struct Entry [check_entry] {
-        Acted "type" kind: EntryKind = "What it is about", required;
-        Acted "name" name: LinkName = "The link's name, by which others call it";
-        Acted "mac_address" mac: Option<Mac> = "The address the card was built with; of another link, the one to give it";
-        Acted "mtu" mtu: Option<u32> = "Bytes of the largest packet";
-        Acted "subnets" subnets: Vec<Subnet> = "Its addresses";
-        Acted "bond_interfaces" members: Vec<LinkName> = "The links bonded";
-        Acted "bridge_interfaces" bridged: Vec<LinkName> = "The links bridged";
-        Acted "params" params: Params = "How they are bonded or bridged";
-        Acted "vlan_link" parent: LinkName = "The link a VLAN is on";
-        Acted "vlan_id" vlan_id: Option<u16> = "The VLAN's number";
+        Acted "type" kind: EntryKind = "Type of the entry", required;
+        Acted "name" name: LinkName = "Name of the link, for references by other entries";
+        Acted "mac_address" mac: Option<Mac> = "Permanent hardware address of a card; hardware address to set on another link";
+        Acted "mtu" mtu: Option<u32> = "MTU in bytes";
+        Acted "subnets" subnets: Vec<Subnet> = "Addresses";
+        Acted "bond_interfaces" members: Vec<LinkName> = "Links of the bond";
+        Acted "bridge_interfaces" bridged: Vec<LinkName> = "Links of the bridge";
+        Acted "params" params: Params = "Settings of the bond or bridge";
+        Acted "vlan_link" parent: LinkName = "Parent link of a VLAN";
+        Acted "vlan_id" vlan_id: Option<u16> = "VLAN number";
         Acted "address" address: OneOrMore<IpAddr> = "Name servers";
-        Acted "search" search: OneOrMore<HostName> = "Domains to try behind short names";
-        Acted "destination" destination: Option<Place> = "Where a route leads";
-        Acted "netmask" netmask: Option<Mask> = "The mask of that";
-        Acted "gateway" gateway: Option<IpAddr> = "Through whom";
-        Acted "metric" metric: Option<u32> = "Lower wins";
-        Held "interface" interface: String = "The link name servers belong to; all links use them";
-        Held "keep_configuration" keep: Truth = "For other systems";
+        Acted "search" search: OneOrMore<HostName> = "Search domains for short names";
+        Acted "destination" destination: Option<Place> = "Destination network of a route";
+        Acted "netmask" netmask: Option<Mask> = "Mask of the destination";
+        Acted "gateway" gateway: Option<IpAddr> = "Address of the gateway";
+        Acted "metric" metric: Option<u32> = "Metric; a lower one is preferred";
+        Held "interface" interface: String = "Link of the name servers; all links use them";
+        Held "keep_configuration" keep: Truth = "Setting of other systems";
     }
 }
 
@@ -97,7 +97,7 @@ fn check_entry(entry: &Entry, node: &Node, reader: &mut Reader<'_>) {
 }
 
 choices! {
-    /// How a link comes to an address.
+    /// Source of a link's address.
     pub enum SubnetKind {
         Dhcp = "dhcp", Dhcp4 = "dhcp4", Dhcp6 = "dhcp6", Stateful = "ipv6_dhcpv6-stateful",
         Stateless = "ipv6_dhcpv6-stateless", Slaac = "ipv6_slaac", Static = "static", Static6 = "static6",
@@ -106,21 +106,21 @@ choices! {
 }
 
 section! {
-    /// A link's address and what belongs to it.
+    /// An address of a link with its settings.
     pub struct Subnet [check_subnet] {
-        Acted "type" kind: SubnetKind = "How the link comes to it", required;
-        Acted "address" address: Option<Place> = "The address";
-        Acted "netmask" netmask: Option<Mask> = "Its network's mask";
-        Acted "gateway" gateway: Option<IpAddr> = "Through whom everything else is reached";
-        Acted "metric" metric: Option<u32> = "Of the route through that one; lower wins";
+        Acted "type" kind: SubnetKind = "Source of the address", required;
+        Acted "address" address: Option<Place> = "Address";
+        Acted "netmask" netmask: Option<Mask> = "Mask of the network";
+        Acted "gateway" gateway: Option<IpAddr> = "Address of the default gateway";
+        Acted "metric" metric: Option<u32> = "Metric of the default route; a lower one is preferred";
         Acted "dns_nameservers" dns_servers: OneOrMore<IpAddr> = "Name servers";
-        Acted "dns_search" search: OneOrMore<HostName> = "Domains to try behind short names";
+        Acted "dns_search" search: OneOrMore<HostName> = "Search domains for short names";
         Acted "routes" routes: Vec<SubnetRoute> = "Routes through the link";
-        Held "broadcast" broadcast: String = "Follows from the mask";
-        Held "control" control: String = "For other systems";
-        Held "scope" scope: String = "For other systems";
-        Held "ipv4" ipv4: Truth = "Follows from the address";
-        Held "ipv6" ipv6: Truth = "Follows from the address";
+        Held "broadcast" broadcast: String = "Derived from the mask";
+        Held "control" control: String = "Setting of other systems";
+        Held "scope" scope: String = "Setting of other systems";
+        Held "ipv4" ipv4: Truth = "Derived from the address";
+        Held "ipv6" ipv6: Truth = "Derived from the address";
     }
 }
 
@@ -135,7 +135,7 @@ impl Subnet {
 
 fn check_subnet(subnet: &Subnet, node: &Node, reader: &mut Reader<'_>) {
     let is_static = matches!(subnet.kind, SubnetKind::Static | SubnetKind::Static6);
-    // What could not be read is told already.
+    // An unreadable value was reported already.
     let is_read = subnet.address.is_some() || !node.given("address");
     if is_static && is_read && subnet.cidr().is_none() {
         let what = "must be an address with a prefix, or one beside a netmask";
@@ -151,11 +151,11 @@ fn check_subnet(subnet: &Subnet, node: &Node, reader: &mut Reader<'_>) {
 section! {
     /// A route through a link.
     pub struct SubnetRoute [check_subnet_route] {
-        Acted "network" network: Option<Place> = "Where it leads";
-        Acted "destination" destination: Option<Place> = "The same";
-        Acted "netmask" netmask: Option<Mask> = "The mask of that";
-        Acted "gateway" gateway: Option<IpAddr> = "Through whom";
-        Acted "metric" metric: Option<u32> = "Lower wins";
+        Acted "network" network: Option<Place> = "Destination network";
+        Acted "destination" destination: Option<Place> = "Alternative name of the previous field";
+        Acted "netmask" netmask: Option<Mask> = "Mask of the destination";
+        Acted "gateway" gateway: Option<IpAddr> = "Address of the gateway";
+        Acted "metric" metric: Option<u32> = "Metric; a lower one is preferred";
     }
 }
 
@@ -187,29 +187,29 @@ fn check_subnet_route(route: &SubnetRoute, node: &Node, reader: &mut Reader<'_>)
 }
 
 section! {
-    /// How links are bonded or bridged.
+    /// Settings of a bond or a bridge.
     pub struct Params [check_params] {
-        Acted "bond-mode" mode: BondMode = "The mode of the bond";
-        Acted "bond-miimon" miimon: Option<u32> = "Milliseconds between looks at the carrier";
-        Acted "bond-updelay" updelay: Option<u32> = "Milliseconds until a link counts as up";
-        Acted "up-delay" updelay_too: Option<u32> = "The same";
-        Acted "bond-downdelay" downdelay: Option<u32> = "Milliseconds until a link counts as down";
-        Acted "down-delay" downdelay_too: Option<u32> = "The same";
-        Acted "bond-min-links" min_links: Option<u32> = "Fewer links are no carrier";
-        Acted "bond-xmit-hash-policy" xmit_hash_policy: Option<XmitHashPolicy> = "The fields of a packet that select its link";
-        Acted "bond-xmit_hash_policy" xmit_hash_policy_too: Option<XmitHashPolicy> = "The same";
-        Acted "bond-lacp-rate" lacp_rate: Option<LacpRate> = "The rate of LACP packets";
-        Acted "bond-lacp_rate" lacp_rate_too: Option<LacpRate> = "The same";
-        Acted "bond-ad-select" ad_select: Option<AdSelect> = "The selection of the aggregator";
-        Acted "bond-fail-over-mac" fail_over_mac: Option<FailOverMac> = "Whose hardware address is used";
-        Acted "bond-primary-reselect" primary_reselect: Option<PrimaryReselect> = "When the preferred link takes over again";
-        Acted "bond-arp-interval" arp_interval: Option<u32> = "Milliseconds between ARP probes";
-        .. bridge: BridgeV1 = "How they are bridged";
+        Acted "bond-mode" mode: BondMode = "Mode of the bond";
+        Acted "bond-miimon" miimon: Option<u32> = "Interval of carrier checks in milliseconds";
+        Acted "bond-updelay" updelay: Option<u32> = "Delay in milliseconds before a link counts as up";
+        Acted "up-delay" updelay_too: Option<u32> = "Alternative name of the previous field";
+        Acted "bond-downdelay" downdelay: Option<u32> = "Delay in milliseconds before a link counts as down";
+        Acted "down-delay" downdelay_too: Option<u32> = "Alternative name of the previous field";
+        Acted "bond-min-links" min_links: Option<u32> = "Minimum number of active links for a carrier";
+        Acted "bond-xmit-hash-policy" xmit_hash_policy: Option<XmitHashPolicy> = "Packet fields whose hash selects the link";
+        Acted "bond-xmit_hash_policy" xmit_hash_policy_too: Option<XmitHashPolicy> = "Alternative name of the previous field";
+        Acted "bond-lacp-rate" lacp_rate: Option<LacpRate> = "Rate of LACP packets";
+        Acted "bond-lacp_rate" lacp_rate_too: Option<LacpRate> = "Alternative name of the previous field";
+        Acted "bond-ad-select" ad_select: Option<AdSelect> = "Selection of the aggregator";
+        Acted "bond-fail-over-mac" fail_over_mac: Option<FailOverMac> = "Policy for the hardware address of the bond";
+        Acted "bond-primary-reselect" primary_reselect: Option<PrimaryReselect> = "Condition for the preferred link to become active again";
+        Acted "bond-arp-interval" arp_interval: Option<u32> = "Interval of ARP probes in milliseconds";
+        .. bridge: BridgeV1 = "Settings of the bridge";
     }
 }
 
 fn check_params(params: &Params, node: &Node, reader: &mut Reader<'_>) {
-    // That of the two names by which it counts.
+    // The name in use, of the two that are valid.
     let name = |first, other| if node.given(first) { first } else { other };
     let names = BondNames {
         miimon: "bond-miimon",
@@ -223,7 +223,7 @@ fn check_params(params: &Params, node: &Node, reader: &mut Reader<'_>) {
 }
 
 impl Params {
-    /// The same as the machine config has it.
+    /// The settings in the form of the machine config.
     fn bond(&self) -> BondConfig {
         BondConfig {
             mode: self.mode,
@@ -303,7 +303,7 @@ impl Entry {
                 SubnetKind::Dhcp | SubnetKind::Dhcp4 => link.dhcp4 = dhcp(),
                 SubnetKind::Dhcp6 | SubnetKind::Stateful => link.dhcp6 = dhcp(),
                 SubnetKind::Static | SubnetKind::Static6 => link.addresses.extend(subnet.cidr()),
-                // The kernel makes addresses of what routers say by itself.
+                // The kernel itself configures addresses from router advertisements.
                 SubnetKind::Stateless | SubnetKind::Slaac | SubnetKind::Manual => {}
             }
             let everywhere = subnet.gateway.map(|gateway| LinkRoute {

@@ -1,5 +1,5 @@
-//! Version 2 of `network-config`: netplan's links by name (cloud-init: "Networking config Version 2"; netplan's
-//! YAML reference).
+//! Version 2 of `network-config`: netplan's links by name (cloud-init: "Networking config Version 2"; netplan's YAML
+//! reference).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -19,16 +19,16 @@ use crate::values::{Cidr, HostName, LinkPattern, Mac, Object, is_link_name};
 section! {
     /// A `network-config` of version 2.
     pub struct NetworkV2 [check_network] {
-        Held "version" version: u8 = "2";
-        Held "renderer" renderer: String = "Which program of another system follows it";
+        Held "version" version: u8 = "Version, always 2";
+        Held "renderer" renderer: String = "Program of another system that applies the file";
         Acted "ethernets" ethernets: BTreeMap<String, Ethernet> = "Network cards";
-        Acted "bonds" bonds: BTreeMap<String, Bond> = "Several links as one";
-        Acted "bridges" bridges: BTreeMap<String, Bridge> = "Several links as one network";
+        Acted "bonds" bonds: BTreeMap<String, Bond> = "Bonds";
+        Acted "bridges" bridges: BTreeMap<String, Bridge> = "Bridges";
         Acted "vlans" vlans: BTreeMap<String, Vlan> = "VLANs";
-        Later "tunnels" tunnels: Option<Object> = "Links to elsewhere";
-        Later "vrfs" vrfs: Option<Object> = "Links with routing tables of their own";
-        Later "wifis" wifis: Option<Object> = "Radio";
-        Later "modems" modems: Option<Object> = "Radio";
+        Later "tunnels" tunnels: Option<Object> = "Tunnels";
+        Later "vrfs" vrfs: Option<Object> = "VRFs";
+        Later "wifis" wifis: Option<Object> = "Wireless links";
+        Later "modems" modems: Option<Object> = "Wireless links";
     }
 }
 
@@ -68,7 +68,7 @@ fn check_network(network: &NetworkV2, node: &Node, reader: &mut Reader<'_>) {
         let Some(link) = node.entry(section).and_then(|links| links.entry(name)) else {
             continue;
         };
-        // One that is missing is told already.
+        // A missing one was reported already.
         if link.given(field) && !ids.iter().all(is_known) {
             let what = "must name links by what they stand under here, or by their own names";
             reader.within(&format!("{section}.{name}"), |reader| {
@@ -79,25 +79,25 @@ fn check_network(network: &NetworkV2, node: &Node, reader: &mut Reader<'_>) {
 }
 
 section! {
-    /// What every kind of link can have.
+    /// Settings of every kind of link.
     pub struct Common [check_common] {
-        Acted "dhcp4" dhcp4: Truth = "Ask for an address by DHCPv4";
-        Acted "dhcp6" dhcp6: Truth = "Ask for an address by DHCPv6";
-        Acted "dhcp4-overrides" dhcp4_overrides: Overrides = "What of the answer is used";
-        Acted "dhcp6-overrides" dhcp6_overrides: Overrides = "What of the answer is used";
-        Acted "addresses" addresses: Vec<Cidr> = "Its addresses";
-        Acted "gateway4" gateway4: Option<IpAddr> = "Through whom every IPv4 address is reached";
-        Acted "gateway6" gateway6: Option<IpAddr> = "Through whom every IPv6 address is reached";
+        Acted "dhcp4" dhcp4: Truth = "Whether DHCPv4 is used";
+        Acted "dhcp6" dhcp6: Truth = "Whether DHCPv6 is used";
+        Acted "dhcp4-overrides" dhcp4_overrides: Overrides = "Used parts of the response";
+        Acted "dhcp6-overrides" dhcp6_overrides: Overrides = "Used parts of the response";
+        Acted "addresses" addresses: Vec<Cidr> = "Addresses";
+        Acted "gateway4" gateway4: Option<IpAddr> = "Address of the IPv4 default gateway";
+        Acted "gateway6" gateway6: Option<IpAddr> = "Address of the IPv6 default gateway";
         Acted "nameservers" nameservers: Nameservers = "Name servers";
-        Acted "routes" routes: Vec<Route> = "Routes through it";
-        Acted "mtu" mtu: Option<u32> = "Bytes of the largest packet";
-        Acted "macaddress" mac: Option<Mac> = "The address to give it";
-        Held "accept-ra" accept_ra: Truth = "Believe routers: the kernel does";
-        Held "optional" optional: Truth = "Whether another system's boot waits for it";
-        Held "optional-addresses" optional_addresses: Option<Object> = "Whether another system's boot waits for them";
-        Held "critical" critical: Truth = "For other systems";
-        Held "dhcp-identifier" identifier: String = "For other systems: cards tell their hardware address";
-        Acted "routing-policy" policy: Vec<Rule> = "Which packets look into which routing table";
+        Acted "routes" routes: Vec<Route> = "Routes through the link";
+        Acted "mtu" mtu: Option<u32> = "MTU in bytes";
+        Acted "macaddress" mac: Option<Mac> = "Hardware address to set";
+        Held "accept-ra" accept_ra: Truth = "Whether router advertisements are accepted; the kernel always accepts them";
+        Held "optional" optional: Truth = "Whether the boot of another system waits for the link";
+        Held "optional-addresses" optional_addresses: Option<Object> = "Addresses that the boot of another system does not wait for";
+        Held "critical" critical: Truth = "Setting of other systems";
+        Held "dhcp-identifier" identifier: String = "Setting of other systems; the node always sends the hardware address";
+        Acted "routing-policy" policy: Vec<Rule> = "Routing rules";
     }
 }
 
@@ -113,40 +113,40 @@ fn check_common(link: &Common, node: &Node, reader: &mut Reader<'_>) {
 }
 
 section! {
-    /// What of a DHCP server's answer is used.
+    /// Uses of a DHCP server's response.
     pub struct Overrides {
-        Acted "route-metric" route_metric: Option<u32> = "Metric of the routes";
-        Acted "use-routes" use_routes: Option<Truth> = "Use the routes";
-        Acted "use-hostname" use_hostname: Option<Truth> = "Use the name";
-        Later "use-dns" use_dns: Option<Truth> = "Use the name servers";
-        Later "use-domains" use_domains: Option<Object> = "Use the domains";
-        Later "use-mtu" use_mtu: Option<Truth> = "Use the size of packets";
-        Later "use-ntp" use_ntp: Option<Truth> = "Use the time servers";
-        Later "send-hostname" send_hostname: Option<Truth> = "Tell the node's name";
-        Later "hostname" hostname: Option<HostName> = "The name to tell";
+        Acted "route-metric" route_metric: Option<u32> = "Metric of the offered routes";
+        Acted "use-routes" use_routes: Option<Truth> = "Whether the offered routes are used";
+        Acted "use-hostname" use_hostname: Option<Truth> = "Whether the offered host name is used";
+        Later "use-dns" use_dns: Option<Truth> = "Whether the offered name servers are used";
+        Later "use-domains" use_domains: Option<Object> = "Whether the offered search domains are used";
+        Later "use-mtu" use_mtu: Option<Truth> = "Whether the offered MTU is used";
+        Later "use-ntp" use_ntp: Option<Truth> = "Whether the offered time servers are used";
+        Later "send-hostname" send_hostname: Option<Truth> = "Whether the node's host name is sent";
+        Later "hostname" hostname: Option<HostName> = "Host name to send to the DHCP server";
     }
 }
 
 section! {
     /// Name servers.
     pub struct Nameservers {
-        Acted "addresses" addresses: Vec<IpAddr> = "Asked in this order";
-        Acted "search" search: Vec<HostName> = "Domains to try behind short names";
+        Acted "addresses" addresses: Vec<IpAddr> = "Name servers in order of preference";
+        Acted "search" search: Vec<HostName> = "Search domains for short names";
     }
 }
 
 section! {
     /// A route through a link.
     pub struct Route [check_route] {
-        Acted "to" to: Place = "Where it leads", required;
-        Acted "via" via: Option<IpAddr> = "Through whom";
-        Acted "from" from: Option<IpAddr> = "From which address";
-        Acted "metric" metric: Option<u32> = "Lower wins";
+        Acted "to" to: Place = "Destination network", required;
+        Acted "via" via: Option<IpAddr> = "Address of the gateway";
+        Acted "from" from: Option<IpAddr> = "Source address";
+        Acted "metric" metric: Option<u32> = "Metric; a lower one is preferred";
         Acted "table" table: Option<u32> = "Routing table; absent: the main one";
-        Acted "mtu" mtu: Option<u32> = "Bytes of the largest packet";
-        Acted "on-link" on_link: Truth = "The gateway is on the link though no address says so";
-        Held "scope" scope: String = "Follows from the gateway";
-        Later "type" kind: String = "Routes that lead nowhere";
+        Acted "mtu" mtu: Option<u32> = "MTU in bytes";
+        Acted "on-link" on_link: Truth = "Whether the gateway is on the link without an address of its network";
+        Held "scope" scope: String = "Derived from the gateway";
+        Later "type" kind: String = "Type of the route";
     }
 }
 
@@ -172,14 +172,14 @@ fn check_route(route: &Route, node: &Node, reader: &mut Reader<'_>) {
 }
 
 section! {
-    /// Which packets look into which routing table.
+    /// A routing rule: packets and the routing table for them.
     pub struct Rule [check_rule] {
-        Acted "from" from: Option<Place> = "From whom";
-        Acted "to" to: Option<Place> = "To whom";
-        Acted "table" table: Option<u32> = "Where they look", required;
-        Acted "priority" priority: Option<u32> = "1 to 32765; lower comes first";
-        Acted "mark" mark: Option<u32> = "The mark they have";
-        Later "type-of-service" service: Option<u32> = "Their type of service";
+        Acted "from" from: Option<Place> = "Source network";
+        Acted "to" to: Option<Place> = "Destination network";
+        Acted "table" table: Option<u32> = "Routing table", required;
+        Acted "priority" priority: Option<u32> = "Priority, 1 to 32765; lower comes first";
+        Acted "mark" mark: Option<u32> = "Packet mark";
+        Later "type-of-service" service: Option<u32> = "Type of service of the packets";
     }
 }
 
@@ -218,20 +218,20 @@ impl Rule {
 section! {
     /// A network card.
     pub struct Ethernet {
-        Acted "match" found: Option<Match> = "How it is found; absent: by the name it stands under";
-        Held "set-name" set_name: String = "Another name for it: here it keeps the node's";
-        Held "wakeonlan" wakeonlan: Truth = "For other systems";
-        Held "emit-lldp" emit_lldp: Truth = "For other systems";
-        .. link: Common = "What every kind of link can have";
+        Acted "match" found: Option<Match> = "Selector of the card; absent: its name is the key of this entry";
+        Held "set-name" set_name: String = "Name to set; the link keeps the node's name for it";
+        Held "wakeonlan" wakeonlan: Truth = "Setting of other systems";
+        Held "emit-lldp" emit_lldp: Truth = "Setting of other systems";
+        .. link: Common = "Settings of every kind of link";
     }
 }
 
 section! {
-    /// How a card is found.
+    /// Selection of a card.
     pub struct Match [check_match] {
-        Acted "macaddress" mac: Option<Mac> = "The address it was built with";
-        Acted "name" name: Option<LinkPattern> = "Its name, in which `*`, `?` and `[abc]` stand for other characters";
-        Later "driver" driver: Option<Object> = "Its driver";
+        Acted "macaddress" mac: Option<Mac> = "Permanent hardware address";
+        Acted "name" name: Option<LinkPattern> = "Name pattern with the wildcards `*`, `?` and `[abc]`";
+        Later "driver" driver: Option<Object> = "Driver of the card";
     }
 }
 
@@ -242,11 +242,11 @@ fn check_match(found: &Match, node: &Node, reader: &mut Reader<'_>) {
 }
 
 section! {
-    /// Several links as one.
+    /// A bond of several links.
     pub struct Bond [check_bond] {
-        Acted "interfaces" interfaces: Vec<String> = "The links bonded", required;
-        Acted "parameters" parameters: Parameters = "How they are bonded";
-        .. link: Common = "What every kind of link can have";
+        Acted "interfaces" interfaces: Vec<String> = "Links of the bond", required;
+        Acted "parameters" parameters: Parameters = "Settings of the bond";
+        .. link: Common = "Settings of every kind of link";
     }
 }
 
@@ -262,30 +262,30 @@ fn check_bond(bond: &Bond, node: &Node, reader: &mut Reader<'_>) {
 }
 
 section! {
-    /// Several links as one network.
+    /// A bridge of several links.
     pub struct Bridge {
-        Acted "interfaces" interfaces: Vec<String> = "The links bridged";
-        Acted "parameters" parameters: BridgeV2 = "How they are bridged";
-        .. link: Common = "What every kind of link can have";
+        Acted "interfaces" interfaces: Vec<String> = "Links of the bridge";
+        Acted "parameters" parameters: BridgeV2 = "Settings of the bridge";
+        .. link: Common = "Settings of every kind of link";
     }
 }
 
 section! {
-    /// How links are bonded.
+    /// Parameters of a bond.
     pub struct Parameters [check_parameters] {
-        Acted "mode" mode: BondMode = "The mode of the bond";
-        Acted "mii-monitor-interval" miimon: Option<u32> = "Milliseconds between looks at the carrier";
-        Acted "up-delay" updelay: Option<u32> = "Milliseconds until a link counts as up";
-        Acted "down-delay" downdelay: Option<u32> = "Milliseconds until a link counts as down";
-        Acted "min-links" min_links: Option<u32> = "Fewer links are no carrier";
-        Acted "transmit-hash-policy" xmit_hash_policy: Option<XmitHashPolicy> = "The fields of a packet that select its link";
-        Acted "lacp-rate" lacp_rate: Option<LacpRate> = "The rate of LACP packets";
-        Acted "ad-select" ad_select: Option<AdSelect> = "The selection of the aggregator";
-        Acted "fail-over-mac-policy" fail_over_mac: Option<FailOverMac> = "Whose hardware address is used";
-        Acted "primary" primary: Option<String> = "The preferred link";
-        Acted "primary-reselect-policy" primary_reselect: Option<PrimaryReselect> = "The condition under which it becomes active again";
-        Acted "arp-interval" arp_interval: Option<u32> = "Milliseconds between ARP probes";
-        Acted "arp-ip-targets" arp_ip_targets: Vec<IpAddr> = "Probed by ARP";
+        Acted "mode" mode: BondMode = "Mode of the bond";
+        Acted "mii-monitor-interval" miimon: Option<u32> = "Interval of carrier checks in milliseconds";
+        Acted "up-delay" updelay: Option<u32> = "Delay in milliseconds before a link counts as up";
+        Acted "down-delay" downdelay: Option<u32> = "Delay in milliseconds before a link counts as down";
+        Acted "min-links" min_links: Option<u32> = "Minimum number of active links for a carrier";
+        Acted "transmit-hash-policy" xmit_hash_policy: Option<XmitHashPolicy> = "Packet fields whose hash selects the link";
+        Acted "lacp-rate" lacp_rate: Option<LacpRate> = "Rate of LACP packets";
+        Acted "ad-select" ad_select: Option<AdSelect> = "Selection of the aggregator";
+        Acted "fail-over-mac-policy" fail_over_mac: Option<FailOverMac> = "Policy for the hardware address of the bond";
+        Acted "primary" primary: Option<String> = "Preferred link";
+        Acted "primary-reselect-policy" primary_reselect: Option<PrimaryReselect> = "Condition for the preferred link to become active again";
+        Acted "arp-interval" arp_interval: Option<u32> = "Interval of ARP probes in milliseconds";
+        Acted "arp-ip-targets" arp_ip_targets: Vec<IpAddr> = "Targets of ARP probes";
     }
 }
 
@@ -303,7 +303,7 @@ fn check_parameters(parameters: &Parameters, node: &Node, reader: &mut Reader<'_
 }
 
 impl Parameters {
-    /// The same as the machine config has it, but for the preferred link, which has an id here.
+    /// The settings in the form of the machine config, except the primary link, which is an id here.
     fn bond(&self) -> BondConfig {
         BondConfig {
             mode: self.mode,
@@ -326,9 +326,9 @@ impl Parameters {
 section! {
     /// A VLAN.
     pub struct Vlan [check_vlan_link] {
-        Acted "id" id: Option<u16> = "Its number";
-        Acted "link" parent: String = "The link it is on", required;
-        .. link: Common = "What every kind of link can have";
+        Acted "id" id: Option<u16> = "VLAN number";
+        Acted "link" parent: String = "Parent link", required;
+        .. link: Common = "Settings of every kind of link";
     }
 }
 

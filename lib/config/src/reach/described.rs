@@ -1,4 +1,4 @@
-//! Links as documents of any form describe them.
+//! The links of a config, from documents of both forms.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -13,33 +13,33 @@ use crate::problem::printable;
 use crate::v1alpha1::{DeviceSelector, DhcpOptions, Interface, LegacyRoute, asked};
 use crate::values::{Cidr, LinkName, Mac};
 
-/// What documents say of a link; several can speak of one.
+/// The settings of a link; several documents can contribute.
 #[derive(Debug, Default)]
 pub(super) struct Described {
     pub(super) addresses: Vec<Cidr>,
-    /// As [`normal`] has them.
+    /// Routes, normalized by [`normal`].
     pub(super) routes: Vec<LinkRoute>,
-    /// It is left down.
+    /// Whether the link is left down.
     pub(super) down: bool,
-    /// Links that stand under this one and have no addresses of their own.
+    /// Links that belong to this one and have no addresses of their own.
     pub(super) members: Vec<String>,
-    /// How it asks for addresses, one line for each way; empty: it does not.
+    /// Settings of each DHCP client; empty: no DHCP.
     pub(super) dhcp: Vec<String>,
-    /// What is made of others or of nothing: how. Empty: a link of a device, or a tunnel.
+    /// Settings of a virtual link. Empty: a physical link, or a tunnel.
     pub(super) made: String,
-    /// A link of a device, which asks for addresses when nothing is said of it.
+    /// Whether the link is physical; without any settings such a link uses DHCP.
     pub(super) physical: bool,
     pub(super) mtu: Option<u32>,
     pub(super) hardware_addr: Option<Mac>,
 }
 
-/// By name.
+/// Links by name.
 pub(super) type Links = BTreeMap<String, Described>;
 
-/// Every link that is described.
+/// All links in the config.
 pub(super) fn links(document: &Document) -> Links {
     let mut all = Links::new();
-    // First, as the node reads it: of a link in both forms the document counts.
+    // The old form comes first: for a link in both forms the document with a kind wins, as on the node.
     for interface in &document.machine.network.interfaces {
         old_form(interface, &mut all);
     }
@@ -99,12 +99,12 @@ pub(super) fn links(document: &Document) -> Links {
     all
 }
 
-/// For comparing: nobody reads it.
+/// Settings in a form for comparison only.
 fn settings(config: &impl Debug) -> String {
     format!("{config:?}")
 }
 
-/// How a bond works. Its last two settings only the old form has.
+/// Settings of a bond. Only the old form has the last two.
 fn bond(config: BondConfig, system: Option<Mac>, selectors: &[DeviceSelector]) -> String {
     let config = BondConfig {
         name: LinkName::default(),
@@ -128,7 +128,7 @@ fn names(links: &[LinkName]) -> Vec<String> {
     links.iter().map(ToString::to_string).collect()
 }
 
-/// A route as the node makes it, where it can be written in several ways.
+/// A route in canonical form; a document has several spellings for it.
 fn normal(route: LinkRoute) -> LinkRoute {
     let everywhere = |gateway: IpAddr| Cidr {
         address: match gateway {
@@ -165,7 +165,7 @@ fn common<'a>(all: &'a mut Links, name: &LinkName, config: &Link) -> &'a mut Des
     link
 }
 
-/// A link of `machine.network.interfaces`, and the VLANs on it.
+/// A link of `machine.network.interfaces`, with its VLANs.
 fn old_form(interface: &Interface, all: &mut Links) {
     let name = match (&interface.interface, &interface.device_selector) {
         (Some(name), _) => name.to_string(),
@@ -213,7 +213,7 @@ fn old_form(interface: &Interface, all: &mut Links) {
     }
 }
 
-/// The link that a selector chooses, by what it asks for: with another selector it is another link.
+/// A name for the link of a selector, from its patterns: another selector is another link.
 fn selected(selector: &DeviceSelector) -> String {
     let patterns = [
         ("busPath", &selector.bus_path),
@@ -238,7 +238,7 @@ fn routes(said: &[LegacyRoute]) -> impl Iterator<Item = LinkRoute> {
     said.iter().map(LinkRoute::from).map(normal)
 }
 
-/// The ways to ask for addresses, as documents of their kinds have them.
+/// DHCP clients in the form of their documents.
 fn ways(options: &DhcpOptions) -> impl Iterator<Item = String> {
     let v4 = DHCPv4Config {
         route_metric: options.route_metric,

@@ -1,11 +1,11 @@
-//! Links and their addresses.
+//! Changes of links and their addresses.
 
 use super::described::{Described, Links, links};
 use crate::Document;
 use crate::kinds::LinkRoute;
 use crate::values::Cidr;
 
-/// What links lose, or do in another way.
+/// Lost or changed properties of links.
 pub(super) fn risks(old: &Document, new: &Document) -> Vec<String> {
     let (before, after) = (links(old), links(new));
     let mut risks = Vec::new();
@@ -88,7 +88,7 @@ fn routes(name: &str, was: &Described, is: &Described, risks: &mut Vec<String>) 
     }
 }
 
-/// Whether another route led there before.
+/// Whether a new route competes with an old one to the same destination in the same table.
 fn competes(route: &LinkRoute, name: &str, before: &Links) -> bool {
     let had = before
         .get(name)

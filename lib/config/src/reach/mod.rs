@@ -1,4 +1,4 @@
-//! Whether a node can still be called after a change of config.
+//! Risks that a change of config makes the node unreachable.
 
 mod described;
 mod links;
@@ -14,10 +14,10 @@ use crate::kinds::{
 };
 use crate::values::Cidr;
 
-/// The port of the node API.
+/// Port of the node API.
 const API: u16 = 50_000;
 
-/// Ways in which `new` might cut off who could call the node under `old`.
+/// Ways in which `new` may cut off callers that could reach the node under `old`.
 pub(crate) fn risks(old: &Document, new: &Document) -> Vec<String> {
     let mut risks = authorities(old, new);
     risks.extend(names(old, new));
@@ -28,7 +28,7 @@ pub(crate) fn risks(old: &Document, new: &Document) -> Vec<String> {
     risks
 }
 
-/// Whose certificates are let in.
+/// Removed client authorities.
 fn authorities(old: &Document, new: &Document) -> Vec<String> {
     let trusted = |document: &Document| -> BTreeSet<String> {
         let own = document.machine.ca.iter().map(|ca| ca.crt.to_string());
@@ -47,7 +47,7 @@ fn authorities(old: &Document, new: &Document) -> Vec<String> {
     (lost > 0).then(|| text.to_owned()).into_iter().collect()
 }
 
-/// What its certificate says.
+/// Names removed from the node's certificate.
 fn names(old: &Document, new: &Document) -> Vec<String> {
     let lost = old
         .machine
@@ -61,7 +61,7 @@ fn names(old: &Document, new: &Document) -> Vec<String> {
     .collect()
 }
 
-/// Where packets go, whatever link they would take.
+/// Changes of routing independent of a link.
 fn ways(old: &Document, new: &Document) -> Vec<String> {
     let mut risks = Vec::new();
     let dropped = |document: &Document| -> BTreeSet<Cidr> {
@@ -92,7 +92,7 @@ fn ways(old: &Document, new: &Document) -> Vec<String> {
     risks
 }
 
-/// Tells what comes, goes and changes.
+/// Calls `tell` for each added, removed and changed entry.
 fn changed<K: Ord, V: PartialEq>(
     old: &BTreeMap<K, V>,
     new: &BTreeMap<K, V>,
@@ -110,7 +110,7 @@ fn changed<K: Ord, V: PartialEq>(
     }
 }
 
-/// Whether calls come through.
+/// Callers that the firewall newly excludes.
 fn firewall(old: &Document, new: &Document) -> Vec<String> {
     let Some(after) = callers(new) else {
         return Vec::new();
@@ -129,7 +129,7 @@ fn firewall(old: &Document, new: &Document) -> Vec<String> {
     )]
 }
 
-/// The networks the API can be called from; `None`: from everywhere.
+/// Networks that may call the API; `None`: all.
 fn callers(document: &Document) -> Option<Vec<Cidr>> {
     let blocks = |config: &NetworkDefaultActionConfig| config.ingress == DefaultAction::Block;
     let blocks = document.all::<NetworkDefaultActionConfig>().any(blocks);
@@ -138,7 +138,7 @@ fn callers(document: &Document) -> Option<Vec<Cidr>> {
         ports.protocol == Protocol::Tcp && ports.ports.iter().any(|range| range.contains(API))
     });
     let rules: Vec<&NetworkRuleConfig> = rules.collect();
-    // A port that rules name is for those they name, whatever the default is.
+    // A port in a rule is closed to other networks, even if the default action is accept.
     if !blocks && rules.is_empty() {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Who comes through a tunnel.
+//! Changes of WireGuard tunnels that cut off peers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,17 +6,17 @@ use crate::Document;
 use crate::kinds::WireguardConfig;
 use crate::values::{Cidr, WireguardKey, WireguardSecret};
 
-/// A WireGuard link as the documents describe it.
+/// A WireGuard link, from either form.
 struct Tunnel {
     private_key: WireguardSecret,
     listen_port: Option<u16>,
     peers: BTreeMap<WireguardKey, Peer>,
 }
 
-/// The key both ends know, and what is let through.
+/// The preshared key and the allowed networks.
 type Peer = (Option<WireguardSecret>, BTreeSet<Cidr>);
 
-/// Who came through a tunnel and does not any more.
+/// Peers that could use a tunnel and cannot any more.
 pub(super) fn risks(old: &Document, new: &Document) -> Vec<String> {
     let after = tunnels_of(new);
     let mut risks = Vec::new();
@@ -57,7 +57,7 @@ fn peer_of(
     secret: Option<WireguardSecret>,
     allowed: &[Cidr],
 ) -> (WireguardKey, Peer) {
-    // Zeros are none.
+    // A key of zeros means none.
     let secret = secret.filter(|secret| *secret != WireguardSecret::default());
     (key, (secret, allowed.iter().map(Cidr::network).collect()))
 }

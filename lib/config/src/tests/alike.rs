@@ -1,9 +1,9 @@
-//! That a statement is supported alike in both forms.
+//! Equivalent settings have the same support in both forms.
 
 use super::least;
 use crate::table::Support::{self, Acted, Held, Later};
 
-/// A field of the old form, the one that says the same, and whether the node does what they say.
+/// A field of the old form, the equivalent one, and its support.
 const ALIKE: &[(&str, &str, &str, Support)] = &[
     (
         "cluster.clusterName",

@@ -1,4 +1,4 @@
-//! Parts of containerd's configuration: what is taken, and what would take the node its containerd.
+//! Parts of containerd's configuration: accepted ones, and refused ones that would break containerd.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::cri::{file, part};
 use super::{good, problems};
 use crate::cri::normal;
 
-/// What is wrong with a part.
+/// The problems of a part.
 fn wrong(content: &str) -> Vec<String> {
     problems(&(good() + &part("a", content)))
 }
@@ -37,7 +37,7 @@ fn documented_and_extension_parts_are_accepted() {
     }
 }
 
-/// A part, the path in it that is wrong, and why; the names of plugins are [`NAMES`].
+/// A part, the path of its problem, and the reason; the names of plugins are [`NAMES`].
 const REFUSED: &[(&str, &str, &str)] = &[
     ("root = '/x'", "root", "not for a config"),
     ("state = '/x'", "state", "not for a config"),
@@ -138,7 +138,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
         "TRANSFER.unpack_config",
         "the image says",
     ),
-    // Types, with which containerd would not start.
+    // Wrong types, with which containerd would not start.
     (
         "[IMAGES.pinned_images]\nany = 5",
         "IMAGES.pinned_images.any",
@@ -238,7 +238,7 @@ fn every_problem_of_a_part_is_reported_at_once_without_its_values() {
 
 #[test]
 fn parts_are_written_in_a_form_that_containerd_reads() {
-    // Newer than containerd's reader: a line break and a comma at the end, and an escape.
+    // TOML newer than containerd's parser: a line break and a trailing comma, and an escape.
     let text = "a = {b = 1,\n c = 2,\n}\nd = \"\\e\\x41\"";
     let found = normal(text).unwrap();
     assert!(found.starts_with("version = 2\n"), "{found}");
@@ -264,7 +264,7 @@ proptest! {
         let text = String::from_utf8_lossy(&bytes).replace(['\0', '\r'], "?");
         let found = problems(&(good() + &part("a", &text)));
         prop_assert!(found.len() <= 101);
-        // What is TOML stays what it says.
+        // Valid TOML keeps its meaning.
         if let (Some(once), Ok(said)) = (normal(&text), text.parse::<toml::Table>()) {
             let again: toml::Table = once.parse().unwrap();
             let mut again = again;

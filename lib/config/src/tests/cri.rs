@@ -1,4 +1,4 @@
-//! Containers of pods and what they need of the machine: two forms, one view.
+//! Settings of pods' containers: two forms, one result.
 
 use super::kinds::with;
 use super::{doc, document, good, problems};

@@ -116,7 +116,7 @@ fn nodes() -> impl Strategy<Value = Node> {
 proptest! {
     #[test]
     fn emitted_yaml_round_trips(node in nodes()) {
-        // At the root and deep in other things.
+        // At the root and deeply nested.
         let wrapped = Node::new(Content::List(vec![Node::new(Content::Map(vec![
             (Key { mark: Mark::default(), name: "key".to_owned() }, node.clone()),
             (Key { mark: Mark::default(), name: "next".to_owned() }, node),

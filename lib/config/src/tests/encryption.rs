@@ -43,7 +43,7 @@ fn encryption_is_read_from_field_or_document_and_the_document_wins() {
         both.encryption(SystemVolume::Ephemeral).unwrap().keys[0].slot,
         0
     );
-    // A document that says nothing of it takes nothing away.
+    // A document without encryption does not remove it.
     let silent = format!("{old}---\napiVersion: v1alpha1\nkind: VolumeConfig\nname: STATE\n");
     assert!(document(&silent).encryption(SystemVolume::State).is_some());
 }
@@ -79,7 +79,7 @@ fn invalid_encryption_settings_are_refused() {
             "name: STATE\nencryption: {provider: luks2, keys: [{tpm: {checkSecurebootStatusOnEnroll: true}}]}",
             "not supported yet: encryption.keys[0].tpm",
         ),
-        // None of these asks for the machine's key.
+        // None of these selects the machine's key.
         (
             "name: STATE\nencryption: {provider: luks2, keys: [{tpm: {}}]}",
             "not supported yet: encryption.keys[0].tpm",

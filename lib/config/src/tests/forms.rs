@@ -1,4 +1,4 @@
-//! A cluster said by documents with a kind, as the reference client has done since 1.14.
+//! A cluster in documents with a kind, as the reference client generates since 1.14.
 
 use super::{bare, crt, doc, document, future_problems, good, key, problems};
 use crate::Mode;
@@ -6,7 +6,7 @@ use crate::kinds::{KubeAPIServerCAConfig, KubeNodeConfig};
 
 const SECRET: &str = "c2VjcmV0LWtleS1ib2R5";
 
-/// What the client's `gen config` writes by default, in its shape and order.
+/// The default output of the client's `gen config`, in its form and order.
 fn generated(file: &str) -> String {
     file.replace("CRT", &crt())
         .replace("KEY\n", &format!("{}\n", key()))
@@ -90,10 +90,10 @@ fn setting_missing_in_both_forms_is_reported_once() {
         let found = problems(&format!("{}{cluster}", bare("controlplane")));
         assert!(found.len() == 1 && found[0].ends_with(missing), "{found:?}");
     }
-    // Without a word of `cluster`, the document says all there must be.
+    // Without `cluster`, the document has all required settings.
     let text = format!("{}{}", bare("controlplane"), cluster("a"));
     assert_eq!(problems(&text), [""; 0]);
-    // One that is wrong is not missing.
+    // An invalid one is not reported as missing.
     let found = problems(&text.replace("https://192", "192"));
     assert!(
         found.len() == 1 && found[0].contains("endpoint must be a URL"),
@@ -158,7 +158,7 @@ fn setting_given_in_both_forms_is_refused() {
             && found[0].contains("ResolverConfig.hostDNS excludes machine.features.hostDNS"),
         "{found:?}"
     );
-    // Its other fields have nothing to do with it.
+    // Its other fields do not conflict.
     let servers = doc("ResolverConfig", "nameservers: [{address: 10.0.0.1}]");
     assert_eq!(
         problems(&format!("{old}{}{servers}", cluster("a"))),
@@ -166,7 +166,7 @@ fn setting_given_in_both_forms_is_refused() {
     );
 }
 
-/// A config whose `machine` goes on.
+/// A config that ends inside `machine`, for further fields.
 fn indented() -> String {
     format!("{}    ", bare("controlplane"))
 }

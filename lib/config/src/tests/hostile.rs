@@ -1,5 +1,5 @@
-//! Documents made to hurt: each must end in a clear error. One that takes for ever is a test that never
-//! ends; how long they take is for a benchmark to say.
+//! Hostile documents: each must end in a clear error. An endless one shows as a test that never ends; benchmarks
+//! measure the time.
 
 use proptest::prelude::*;
 
@@ -15,7 +15,7 @@ fn bomb(levels: usize, item: &str) -> String {
     text
 }
 
-/// Small documents that are wrong.
+/// Small invalid documents.
 const WRONG: &[(&str, &str)] = &[
     ("machine: [", "not YAML"),
     ("", "the config is empty"),
@@ -35,7 +35,7 @@ const WRONG: &[(&str, &str)] = &[
     ("\"a\\e[2Jb\": 1\n", "unknown field: a?[2Jb"),
 ];
 
-/// Documents that are large, or would become so.
+/// Documents that are large, or expand to be large.
 fn large() -> Vec<(String, &'static str)> {
     let wide = |n: usize| (0..n).map(|i| format!("k{i}: 1\n")).collect::<String>();
     let long = "x".repeat(MAX_SIZE / 2);
@@ -88,7 +88,7 @@ fn a_patch_is_bounded_like_a_config() {
     ] {
         Patch::parse(text.as_bytes()).unwrap_err();
     }
-    // Copying a value into itself again and again must not grow without end.
+    // Repeatedly copying a value into itself must not grow without bound.
     for (base, step, why) in [
         (
             "l: [a]\n",
@@ -134,7 +134,7 @@ fn corpus_samples_are_valid_configs() {
     }
 }
 
-/// Pieces of real documents in any order: near enough to get deep into reading.
+/// Pieces of real documents in random order, which reach deep into the parser.
 fn fragments() -> impl Strategy<Value = String> {
     let lines: Vec<String> = good()
         .lines()
@@ -165,7 +165,7 @@ proptest! {
         if let Ok(change) = Patch::parse(change.as_bytes())
             && let Ok(text) = patch(good().as_bytes(), &[change])
         {
-            // What a patch makes can be read again, whatever it means.
+            // The result of a patch can be parsed again, valid or not.
             let again = Document::read(text.as_bytes(), true);
             let syntax = again.err().is_some_and(|problems| problems.to_string().contains("not YAML"));
             prop_assert!(!syntax, "{text}");

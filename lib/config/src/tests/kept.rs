@@ -1,8 +1,8 @@
-//! What is only kept, as an answer to who sets it.
+//! Reports of settings that are only kept.
 
 use super::{bare, doc, document, good};
 
-/// Of a control plane node; all of it is acted on.
+/// A control plane node's config that the node acts on completely.
 fn plain() -> String {
     let cluster = "cluster: {controlPlane: {endpoint: 'https://10.0.0.1:6443'}}\n";
     format!("{}{cluster}", bare("controlplane"))
@@ -17,7 +17,7 @@ fn what_is_only_kept_is_named_once_and_as_a_whole() {
     let expected = "kept, and not acted on by this version: debug, machine.install.disk, \
                     cluster.id, cluster.secret, DiscoveryServiceConfig a";
     assert_eq!(kept.as_deref(), Some(expected));
-    // What asks for nothing is kept without a word, and what is acted on needs none.
+    // Empty values are not reported, and neither are supported ones.
     let image = format!("registry.example.org/a@sha256:{}", "0".repeat(64));
     let extensions = format!("install: {{disk: '', extensions: [{{image: '{image}'}}]}}");
     let text = plain().replace("    ca:", &format!("    {extensions}\n    ca:"));

@@ -3,7 +3,7 @@ use crate::kinds::{
     BondConfig, KINDS, KNOWN, LinkConfig, NetworkRuleConfig, VolumeConfig, WireguardConfig,
 };
 
-/// A config with one more document.
+/// A config with an additional document.
 pub(super) fn with(kind: &str, fields: &str) -> String {
     let plain = good().replace(
         "        hostname: 'cp-1'\n        nameservers:\n            - 10.0.2.3\n",
@@ -42,7 +42,7 @@ fn every_kind_has_an_example_that_is_read() {
     );
     let rule = document.all::<NetworkRuleConfig>().next().unwrap();
     assert!(rule.port_selector.ports[1].contains(8005));
-    // Redaction knows every table.
+    // Redaction uses every table.
     let redacted = document.redacted();
     for secret in [
         "correct horse",

@@ -1,8 +1,8 @@
-//! What Kubernetes would not take, in both forms.
+//! Settings that Kubernetes would refuse, in both forms.
 
 use super::{bare, doc, future_problems, good, problems};
 
-/// A kind, the fields of a document of it, and what is wrong with them.
+/// A kind, the fields of a document, and the expected problem.
 const SENSELESS: &[(&str, &str, &str)] = &[
     (
         "KubeClusterConfig",

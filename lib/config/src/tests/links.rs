@@ -1,10 +1,9 @@
-//! Links that cannot be, in documents of their own kinds and as `machine.network.interfaces` writes them: both are
-//! held against the same.
+//! Invalid links, in documents of their own kinds and in `machine.network.interfaces`: both follow the same rules.
 
 use super::kinds::with;
 use super::{doc, future_problems, with_interfaces};
 
-/// What is wrong with documents that have one more; without the line and which document it is.
+/// The problems of a config with an additional document, without the line and the name of the document.
 fn in_document(kind: &str, fields: &str) -> Vec<String> {
     let told = told(&with(kind, fields)).into_iter();
     let without_name = told.map(|what| match what.split_once(": ") {
@@ -14,7 +13,7 @@ fn in_document(kind: &str, fields: &str) -> Vec<String> {
     without_name.collect()
 }
 
-/// What is wrong with these items of `machine.network.interfaces`.
+/// The problems of these items of `machine.network.interfaces`.
 fn in_interfaces(items: &str) -> Vec<String> {
     told(&with_interfaces(items))
 }
@@ -28,7 +27,7 @@ fn told(text: &str) -> Vec<String> {
     without_line.collect()
 }
 
-/// The same link in a document of its own, as an interface, and as a VLAN: what is wrong has their path.
+/// The same link in a document of its own, as an interface, and as a VLAN: each problem has its path.
 fn are_told(fields: &[&str], expected: &[&str]) {
     let behind = |path: &str| -> Vec<String> {
         let expected = expected.iter();
@@ -71,7 +70,7 @@ fn route_mtu_is_bounded_by_address_family_and_link() {
             "routes[1].mtu must not be above the link's own, 1280",
         ],
     );
-    // All of it at once; and what is no size of a link is none to compare with.
+    // All problems at once; an invalid MTU of the link is not compared with those of the routes.
     are_told(
         &[
             "mtu: 67",
@@ -84,7 +83,7 @@ fn route_mtu_is_bounded_by_address_family_and_link() {
     );
 }
 
-/// As clients write it that name every field.
+/// Some clients write every field.
 #[test]
 fn mtu_zero_in_v1alpha1_fields_means_the_default() {
     let items = "mtu: 0, routes: [{gateway: 10.0.0.1, mtu: 0}]";
@@ -97,8 +96,8 @@ fn mtu_zero_in_v1alpha1_fields_means_the_default() {
     assert_eq!(refused, ["mtu must be from 68 to 65536"]);
 }
 
-/// A bond's setting in a document of its own, the same in the old form where that has another name or none for it,
-/// and what is wrong with it.
+/// A bond's setting in a document of its own, the equivalent in the old form if its name differs (empty: it has none),
+/// and the expected problem.
 const SETTINGS: &[(&str, Option<&str>, &str)] = &[
     (
         "miimon: 2147483648",
@@ -253,7 +252,7 @@ fn bond_settings_at_their_bounds_are_accepted() {
             [""; 0]
         );
     }
-    // By what they are like, the preferred one may be any of them.
+    // With selectors the members are unknown, so any primary link is accepted.
     let chosen = "deviceSelectors: [{driver: e1000}], primary: c";
     assert_eq!(
         in_interfaces(&format!("{{interface: b, bond: {{{chosen}}}}}")),
@@ -298,7 +297,7 @@ fn link_belongs_to_one_bond_or_bridge_across_both_forms() {
 
     let found = in_document("BondConfig", "name: b\nlinks: [a, b]\nbondMode: balance-rr");
     assert_eq!(found, ["the link b is part of itself; take it out"]);
-    // The two forms together.
+    // Both forms together.
     let old = with_interfaces("{interface: old, bond: {interfaces: [a]}}");
     let new = doc("BondConfig", "name: b\nlinks: [a]\nbondMode: balance-rr");
     let found = told(&(old + &new));

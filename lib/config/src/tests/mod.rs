@@ -1,4 +1,4 @@
-//! Tests of the whole crate; what belongs to one file is tested there.
+//! Tests of the whole crate; tests of one file are in that file.
 
 mod alike;
 mod containerd;
@@ -29,7 +29,7 @@ use crate::Document;
 use crate::table::Support;
 
 const KEY_TEXT: &str = "c2VjcmV0LWtleS1ib2R5";
-/// Every kind that is read, with valid content.
+/// Valid content of every parsed kind.
 const EXAMPLES: &str = include_str!("examples.yaml");
 
 fn crt() -> String {
@@ -80,7 +80,7 @@ cluster:
     )
 }
 
-/// A config that says no more in the old form than it must, for documents with a kind to say the rest.
+/// A config with the minimum in the old form, to be completed by documents with a kind.
 fn bare(machine_type: &str) -> String {
     let key = match machine_type {
         "worker" => String::new(),
@@ -90,7 +90,7 @@ fn bare(machine_type: &str) -> String {
     format!("version: v1alpha1\nmachine:\n    type: {machine_type}\n    ca: {{crt: {crt}{key}}}\n")
 }
 
-/// A config with these items of `machine.network.interfaces`.
+/// A config with these items in `machine.network.interfaces`.
 fn with_interfaces(items: &str) -> String {
     let (good, network) = (good(), "    network:\n");
     assert!(good.contains(network));
@@ -98,12 +98,12 @@ fn with_interfaces(items: &str) -> String {
     good.replace(network, &interfaces)
 }
 
-/// One more document.
+/// An additional document.
 fn doc(kind: &str, fields: &str) -> String {
     format!("---\napiVersion: v1alpha1\nkind: {kind}\n{fields}\n")
 }
 
-/// What becomes of a field in something: what is in what is only kept is only kept too.
+/// Effective support of a nested field: a field within a kept one is only kept.
 fn least(around: Support, own: Support) -> Support {
     match (around, own) {
         (Support::Later, _) | (_, Support::Later) => Support::Later,
@@ -116,7 +116,7 @@ fn document(text: &str) -> Document {
     Document::parse(text.as_bytes()).unwrap()
 }
 
-/// As if everything that is known were supported.
+/// Parses as if all known fields were supported.
 fn future(text: &str) -> Document {
     Document::read(text.as_bytes(), true).unwrap()
 }

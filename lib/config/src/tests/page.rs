@@ -1,4 +1,4 @@
-//! `docs/configuration.md` says what the tables say.
+//! Compares `docs/configuration.md` with the tables.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -9,11 +9,11 @@ use crate::read::Section as _;
 use crate::table::{self, Field, Shape, Support};
 use crate::v1alpha1::V1Alpha1;
 
-/// What stands below this line in the page is written by this test.
+/// This test writes the page below this line.
 const MARKER: &str =
     "<!-- Below: written from the tables by `UPDATE=1 cargo test -p corten-config page`. -->\n";
 
-/// What the examples have for the reader of every field, and a node does not take yet; and what the page shows instead.
+/// Parts of the examples that a node does not support yet, and their replacement on the page.
 const NOT_YET: &[(&str, &str)] = &[
     (
         "      protocol: dot\n      tlsServerName: dns.example.org\n",
@@ -30,10 +30,10 @@ const NOT_YET: &[(&str, &str)] = &[
     ("tlsServerName: api.example.org\n", ""),
     ("reboot: true\n", ""),
 ];
-/// How the secrets of the examples begin.
+/// Prefix of the secrets in the examples.
 const HIDDEN: &str = "HIDDEN";
 
-/// The example of a kind, as the page shows it.
+/// The example of a kind, for the page.
 fn example(kind: &str) -> String {
     let line = format!("kind: {kind}");
     let mut examples = EXAMPLES.split("---\n");
@@ -76,13 +76,13 @@ fn holds(shape: Shape) -> String {
     }
 }
 
-/// A row for each field; fields inside one that is not supported are not shown.
+/// A row for each field; fields within an unsupported one are left out.
 fn rows(fields: &'static [Field], path: &str, around: Support, out: &mut String) {
     for field in table::fields(fields) {
         let here = format!("{path}{}", field.name);
         let required = if field.required { ", required" } else { "" };
         let what = holds(field.shape);
-        // What a field of a refused kind will mean does not matter yet.
+        // A field of a refused kind is refused with it.
         let own = least(around, field.support);
         let (acted, doc) = (support(own), field.doc);
         writeln!(out, "| `{here}` | {what}{required} | {acted} | {doc} |").unwrap();
@@ -170,7 +170,7 @@ fn configuration_page_has_no_example_that_a_node_refuses() {
         assert!(!example.contains(HIDDEN), "{example}");
     }
     assert!(example("RegistryAuthConfig").contains("password: secret\n"));
-    // Each is of an example still.
+    // Each entry still occurs in an example.
     for (from, _) in NOT_YET {
         assert!(EXAMPLES.contains(from), "{from}");
     }

@@ -158,7 +158,7 @@ fn documents_are_read_beside_the_v1alpha1_fields() {
 
     let stable = text.replace("hostname: other", "auto: stable");
     assert_eq!(super::document(&stable).hostname(), None);
-    // A name is given so to a config that was generated with `auto: stable`.
+    // A patch sets a host name like this in a config generated with `auto: stable`.
     let named = text.replace("hostname: other", "auto: off\nhostname: other");
     assert_eq!(super::document(&named).hostname(), Some("other"));
     let problem =
@@ -170,7 +170,7 @@ fn documents_are_read_beside_the_v1alpha1_fields() {
     let both = text.replace("hostname: other", "auto: stable\nhostname: other");
     assert!(problems(&both)[0].contains("auto excludes hostname"));
 
-    // Two places that say the same thing would hide one of them.
+    // A setting in two places would hide one of them.
     let twice = text.replace(
         "        hostname:\n",
         "        hostname: a\n        nameservers: [10.0.0.1]\n",
@@ -217,7 +217,7 @@ fn secrets_are_never_shown() {
         assert!(!debug.contains(secret), "{debug}");
         assert!(!redacted.contains(secret), "{redacted}");
     }
-    // What is left is still the same document.
+    // The rest is still the same document.
     assert!(redacted.contains("hostname: cp-1\n"), "{redacted}");
     assert!(
         redacted.contains("endpoint: https://10.0.2.15:6443\n"),

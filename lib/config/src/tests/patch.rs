@@ -159,7 +159,7 @@ fn unknown_documents_are_added_and_patches_apply_in_order() {
     );
 }
 
-/// A patch of the document below, and a part of what becomes of it or of the refusal.
+/// A patch of the document below, and a part of the result or of the error.
 const JSON_PATCHES: &[(&str, Result<&str, &str>)] = &[
     (
         r#"[{"op":"add","path":"/machine/list/1","value":9}]"#,

@@ -2,7 +2,7 @@ use super::{crt, doc, document, future, good, key};
 use crate::{Document, Plan, diff};
 use base64::Engine as _;
 
-/// On a node with these services.
+/// The plan of a node with these services.
 pub(super) fn plan(old: Option<&Document>, new: &Document) -> Plan {
     crate::plan(old, new, &["apid", "containerd", "ext-ups", "ext-ups-2"])
 }
@@ -18,7 +18,7 @@ pub(super) fn with(documents: &str) -> Document {
     ))
 }
 
-/// A tunnel whose keys are one byte, repeated.
+/// A tunnel with keys of one repeated byte.
 fn tunnel(private: u8, port: &str, peers: &[u8]) -> String {
     let key = |byte| base64::engine::general_purpose::STANDARD.encode([byte; 32]);
     let peers: Vec<String> = peers
@@ -37,7 +37,7 @@ fn tunnel(private: u8, port: &str, peers: &[u8]) -> String {
 fn a_diff_shows_what_changed_and_no_secret() {
     let old = document(&good());
     assert_eq!(diff(Some(&old), &old), None);
-    // Order and quotes are no difference.
+    // Order and quotes are not a difference.
     let other = good()
         .replace("hostname: 'cp-1'", "hostname: cp-1")
         .replace(
@@ -62,7 +62,7 @@ fn a_diff_shows_what_changed_and_no_secret() {
         !text.contains("hunter2") && !text.contains("0123456789"),
         "{text}"
     );
-    // The cluster's secret is the same and no part of it.
+    // The cluster's secret is unchanged, so it is not in the diff.
     assert!(!text.contains("secret:"), "{text}");
     assert!(diff(None, &old).unwrap().contains("+version: v1alpha1\n"));
 }
@@ -376,7 +376,7 @@ fn a_changed_authority_and_name_are_risks() {
     let swapped = good().replace(&crt(), &other);
     let risks = plan(Some(&old), &document(&swapped)).risks;
     assert!(risks[0].contains("no longer in machine.ca"), "{risks:?}");
-    // Kept as accepted, nobody is locked out.
+    // With the old authority accepted, no client is locked out.
     let kept = swapped.replace(
         "    certSANs",
         &format!("    acceptedCAs: [{{crt: {}}}]\n    certSANs", crt()),

@@ -1,4 +1,4 @@
-//! What platforms say of the network in cloud-init's files.
+//! Network settings in cloud-init's files.
 
 use corten_corpus::{hostile, sample, samples};
 use proptest::prelude::*;
@@ -118,7 +118,7 @@ fn network_config_version_2_is_read_as_netplan() {
     }
 }
 
-/// Files that are wrong, and what is said of each.
+/// Invalid files, and the expected problem.
 const WRONG: &[(&str, &str)] = &[
     ("words", "must be a map of fields"),
     ("ethernets: {}", "version must be 1 or 2"),

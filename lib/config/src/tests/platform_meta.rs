@@ -1,4 +1,4 @@
-//! The network in META 0x0a, and how much of anything there may be.
+//! The network in META 0x0a, and limits of all lists.
 
 use corten_corpus::{hostile, sample};
 use proptest::prelude::*;
@@ -22,7 +22,7 @@ fn platform_network_in_meta_has_the_fields_of_the_resources() {
     }
 }
 
-/// Networks of META that are wrong, and what is said of each.
+/// Invalid networks in META, and the expected problem.
 const WRONG_IN_META: &[(&str, &str)] = &[
     ("value", "must be a map of fields"),
     (
@@ -141,7 +141,7 @@ fn problems_in_meta_are_reported_with_their_field() {
     }
 }
 
-/// So many of one thing, as a list.
+/// A list of 257 items.
 fn many(one: impl Fn(usize) -> String) -> String {
     let all: Vec<String> = (0..257).map(one).collect();
     all.join(", ")
@@ -159,7 +159,7 @@ fn every_list_of_a_platform_network_is_bounded() {
             ),
             "256 links",
         ),
-        // One that is part of itself, with members, is where a depth of links was without a bound.
+        // A bond that contains itself and more: the search for cycles must be bounded.
         (
             format!(
                 "bonds: {{b: {{interfaces: [b, {}]}}}}",

@@ -1,4 +1,4 @@
-//! Links that lead elsewhere after a change of config, or nowhere.
+//! Links that change their destination, or lose it, with a change of config.
 
 use super::plan::{address_of_eth0, plan, told, with};
 use super::{doc, document, good, with_interfaces};
@@ -121,7 +121,7 @@ fn settings_removed_from_the_v1alpha1_fields_are_reported() {
     }
 }
 
-/// As the node reads it: a document's word on a link counts over the old form's.
+/// As on the node: for a link in both forms the document with a kind wins.
 #[test]
 fn document_wins_for_a_link_given_in_both_forms() {
     let both = |mtu: &str| {

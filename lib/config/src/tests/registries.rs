@@ -1,4 +1,4 @@
-//! How image registries are reached: two forms, one view.
+//! Settings of image registries: two forms, one result.
 
 use super::kinds::with;
 use super::senseless::are_refused;
@@ -44,7 +44,7 @@ fn fields_and_documents_give_one_view() {
         endpoints: vec![mirror("https://c:5000/x", true), mirror("http://d", false)],
         skip_fallback: false,
     };
-    // What asks for nothing is left out.
+    // Empty entries are left out.
     let mirrors: Vec<_> = found.mirrors.into_iter().collect();
     let expected = [("*".to_owned(), any), ("docker.io".to_owned(), docker)];
     assert_eq!(mirrors, expected);
@@ -210,7 +210,7 @@ fn containerd_restarts_for_credentials_and_authorities_only() {
     assert_eq!(restarts(&good(), &after), ["containerd"]);
 }
 
-/// A kind, the fields of a document of it, and what is wrong with them.
+/// A kind, the fields of a document, and the expected problem.
 const SENSELESS: &[(&str, &str, &str)] = &[
     (
         "TrustedRootsConfig",

@@ -1,9 +1,9 @@
-//! Documents that are well-formed and make no sense, alone or together.
+//! Well-formed documents without a meaning, alone or together.
 
 use super::kinds::with;
 use super::{future_problems, good};
 
-/// A kind, the fields of a document of it, and what is wrong with them.
+/// A kind, the fields of a document, and the expected problem.
 const SENSELESS: &[(&str, &str, &str)] = &[
     (
         "HostnameConfig",
@@ -342,7 +342,7 @@ fn invalid_settings_are_refused_with_their_field() {
     are_refused(SENSELESS);
 }
 
-/// Checks documents by the kind, the fields, and what is wrong with them.
+/// Checks the problems of documents, given by kind and fields.
 pub(super) fn are_refused(documents: &[(&str, &str, &str)]) {
     for (kind, fields, why) in documents {
         let found = future_problems(&with(kind, fields));

@@ -40,7 +40,7 @@ fn volumes_of_users_are_read() {
     assert!(whole.provisioning.disk_selector.is_some() && whole.encryption.is_some());
     assert_eq!(document.all::<RawVolumeConfig>().count(), 1);
     assert_eq!(document.all::<ExistingVolumeConfig>().count(), 1);
-    // What comes and goes takes no reboot.
+    // Removable volumes need no reboot.
     let plan = crate::plan(Some(&super::document(&good())), &document, &["containerd"]);
     assert!(plan.reboot.is_empty() && plan.restarts.is_empty(), "{plan}");
 }
@@ -133,7 +133,7 @@ fn volumes_with_the_same_mount_point_are_refused() {
     let found = problems(&with("UserVolumeConfig", &two));
     let why = "the volume a is described twice";
     assert!(found.iter().any(|p| p.contains(why)), "{found:?}");
-    // Partitions have names of their own.
+    // Partitions have their own names.
     let two = two.replace("ExistingVolumeConfig", "RawVolumeConfig");
     let two = two.replace("discovery: {volumeSelector: {match: 'true'}}", ON_DISK) + "}";
     assert_eq!(problems(&with("UserVolumeConfig", &two)), [""; 0]);

@@ -13,32 +13,32 @@ use crate::values::{AcceptedCa, Base64Key, Cidr, HostName, HttpsUrl, KeyPair, Ur
 section! {
     /// `cluster`.
     pub struct Cluster [check] {
-        Held "id" id: Option<String> = "Names the cluster to the discovery service";
-        Held "secret" secret: Secret = "Encrypts what the discovery service carries";
-        Acted "controlPlane" control_plane: ControlPlane = "The address of the Kubernetes API";
-        Acted "clusterName" name: String = "The cluster's name";
-        Acted "network" network: ClusterNetwork = "Its networks";
-        Acted "token" token: Secret = "Kubernetes' token for joining nodes";
-        Acted "aescbcEncryptionSecret" aescbc_encryption_secret: Secret = "Encrypts secrets in etcd";
-        Acted "secretboxEncryptionSecret" secretbox_encryption_secret: Secret = "Encrypts secrets in etcd";
-        Acted "ca" ca: Option<KeyPair> = "Kubernetes' authority";
-        Acted "acceptedCAs" accepted_cas: Vec<AcceptedCa> = "Further authorities of Kubernetes";
-        Acted "aggregatorCA" aggregator_ca: Option<KeyPair> = "Authority of the aggregation layer";
-        Acted "serviceAccount" service_account: ServiceAccount = "Signs service account tokens";
-        Acted "apiServer" api_server: ApiServer = "kube-apiserver";
-        Acted "controllerManager" controller_manager: ControllerManager = "kube-controller-manager";
-        Acted "proxy" proxy: Proxy = "kube-proxy";
-        Acted "scheduler" scheduler: Scheduler = "kube-scheduler";
+        Held "id" id: Option<String> = "Identifier of the cluster for the discovery service";
+        Held "secret" secret: Secret = "Encryption key of the data at the discovery service";
+        Acted "controlPlane" control_plane: ControlPlane = "Endpoint of the Kubernetes API";
+        Acted "clusterName" name: String = "Name of the cluster";
+        Acted "network" network: ClusterNetwork = "Networks of the cluster";
+        Acted "token" token: Secret = "Bootstrap token of Kubernetes for joining nodes";
+        Acted "aescbcEncryptionSecret" aescbc_encryption_secret: Secret = "Key that encrypts secrets in etcd";
+        Acted "secretboxEncryptionSecret" secretbox_encryption_secret: Secret = "Key that encrypts secrets in etcd";
+        Acted "ca" ca: Option<KeyPair> = "Certificate authority of Kubernetes";
+        Acted "acceptedCAs" accepted_cas: Vec<AcceptedCa> = "Additional accepted authorities of Kubernetes";
+        Acted "aggregatorCA" aggregator_ca: Option<KeyPair> = "Certificate authority of the aggregation layer";
+        Acted "serviceAccount" service_account: ServiceAccount = "Key that signs service account tokens";
+        Acted "apiServer" api_server: ApiServer = "Settings of kube-apiserver";
+        Acted "controllerManager" controller_manager: ControllerManager = "Settings of kube-controller-manager";
+        Acted "proxy" proxy: Proxy = "Settings of kube-proxy";
+        Acted "scheduler" scheduler: Scheduler = "Settings of kube-scheduler";
         Held "discovery" discovery: Discovery = "Discovery of nodes";
-        Acted "etcd" etcd: Option<Etcd> = "etcd";
-        Acted "coreDNS" core_dns: Option<CoreDns> = "CoreDNS";
-        Acted "externalCloudProvider" external_cloud_provider: Option<ExternalCloudProvider> = "A cloud controller manager";
+        Acted "etcd" etcd: Option<Etcd> = "Settings of etcd";
+        Acted "coreDNS" core_dns: Option<CoreDns> = "Settings of CoreDNS";
+        Acted "externalCloudProvider" external_cloud_provider: Option<ExternalCloudProvider> = "External cloud controller manager";
         Acted "extraManifests" extra_manifests: Vec<Url> = "Manifests to fetch and apply";
-        Acted "extraManifestHeaders" extra_manifest_headers: BTreeMap<String, String> = "Headers of these requests", secret;
+        Acted "extraManifestHeaders" extra_manifest_headers: BTreeMap<String, String> = "HTTP headers of the requests for these manifests", secret;
         Acted "inlineManifests" inline_manifests: Vec<InlineManifest> = "Manifests to apply", by(&["name"]);
-        Acted "adminKubeconfig" admin_kubeconfig: Option<AdminKubeconfig> = "The administrator's kubeconfig";
-        Acted "allowSchedulingOnMasters" allow_scheduling_on_masters: bool = "The old name of the next";
-        Acted "allowSchedulingOnControlPlanes" allow_scheduling_on_control_planes: bool = "Control plane nodes run workloads";
+        Acted "adminKubeconfig" admin_kubeconfig: Option<AdminKubeconfig> = "Settings of the administrator's kubeconfig";
+        Acted "allowSchedulingOnMasters" allow_scheduling_on_masters: bool = "Old name of `allowSchedulingOnControlPlanes`";
+        Acted "allowSchedulingOnControlPlanes" allow_scheduling_on_control_planes: bool = "Whether control plane nodes run workloads";
     }
 }
 
@@ -61,7 +61,7 @@ fn check(cluster: &Cluster, node: &Node, reader: &mut Reader<'_>) {
     }
 }
 
-/// Complains of URLs that nothing on the node fetches from.
+/// Reports URLs with a scheme that the node cannot fetch.
 pub(crate) fn check_fetched(urls: &[Url], node: &Node, field: &str, reader: &mut Reader<'_>) {
     let good =
         |url: &Url| url.is_empty() || url.starts_with("https://") || url.starts_with("http://");
@@ -70,7 +70,7 @@ pub(crate) fn check_fetched(urls: &[Url], node: &Node, field: &str, reader: &mut
     }
 }
 
-/// Complains of what no header of a request can be (RFC 9110, section 5).
+/// Reports invalid HTTP headers (RFC 9110, section 5).
 pub(crate) fn check_headers(node: &Node, field: &str, reader: &mut Reader<'_>) {
     let token = |name: &str| {
         let mark = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
@@ -92,8 +92,8 @@ pub(crate) fn check_headers(node: &Node, field: &str, reader: &mut Reader<'_>) {
 section! {
     /// `cluster.controlPlane`.
     pub struct ControlPlane [check_control_plane] {
-        Acted "endpoint" endpoint: HttpsUrl = "The URL of the Kubernetes API; required here or in a KubeClusterConfig";
-        Acted "localAPIServerPort" local_api_server_port: Option<u16> = "Its port on the nodes";
+        Acted "endpoint" endpoint: HttpsUrl = "URL of the Kubernetes API; required here or in a KubeClusterConfig";
+        Acted "localAPIServerPort" local_api_server_port: Option<u16> = "Port of the Kubernetes API on the nodes";
     }
 }
 
@@ -105,10 +105,10 @@ fn check_control_plane(control_plane: &ControlPlane, node: &Node, reader: &mut R
 section! {
     /// `cluster.network`.
     pub struct ClusterNetwork [check_network] {
-        Acted "cni" cni: Option<Cni> = "The network plugin";
-        Acted "dnsDomain" dns_domain: Option<HostName> = "The domain of its DNS";
-        Acted "podSubnets" pod_subnets: Vec<Cidr> = "Addresses of pods", replace;
-        Acted "serviceSubnets" service_subnets: Vec<Cidr> = "Addresses of services", replace;
+        Acted "cni" cni: Option<Cni> = "Network plugin";
+        Acted "dnsDomain" dns_domain: Option<HostName> = "Domain of the cluster's DNS";
+        Acted "podSubnets" pod_subnets: Vec<Cidr> = "Networks of pods", replace;
+        Acted "serviceSubnets" service_subnets: Vec<Cidr> = "Networks of services", replace;
     }
 }
 
@@ -117,7 +117,7 @@ fn check_network(network: &ClusterNetwork, node: &Node, reader: &mut Reader<'_>)
     check_subnets(&network.service_subnets, node, "serviceSubnets", reader);
 }
 
-/// Complains of more than one network of a family.
+/// Reports more than one network per family.
 pub(crate) fn check_subnets(subnets: &[Cidr], node: &Node, field: &str, reader: &mut Reader<'_>) {
     let count = |v4: bool| {
         let family = subnets
@@ -134,9 +134,9 @@ pub(crate) fn check_subnets(subnets: &[Cidr], node: &Node, field: &str, reader: 
 section! {
     /// `cluster.network.cni`.
     pub struct Cni [check_cni] {
-        Acted "name" name: CniName = "The plugin";
-        Acted "urls" urls: Vec<Url> = "Manifests of a custom one";
-        Acted "flannel" flannel: FlannelOptions = "Options of flannel";
+        Acted "name" name: CniName = "Network plugin";
+        Acted "urls" urls: Vec<Url> = "Manifests of a custom plugin";
+        Acted "flannel" flannel: FlannelOptions = "Settings of flannel";
     }
 }
 
@@ -158,8 +158,8 @@ fn check_cni(cni: &Cni, node: &Node, reader: &mut Reader<'_>) {
 section! {
     /// `cluster.network.cni.flannel`.
     pub struct FlannelOptions [check_flannel] {
-        Acted "extraArgs" extra_args: Vec<String> = "Further arguments, each with its dashes";
-        Acted "kubeNetworkPoliciesEnabled" kube_network_policies_enabled: Option<bool> = "Enforce network policies";
+        Acted "extraArgs" extra_args: Vec<String> = "Additional arguments, each with its dashes";
+        Acted "kubeNetworkPoliciesEnabled" kube_network_policies_enabled: Option<bool> = "Whether network policies are enforced";
     }
 }
 
@@ -170,15 +170,15 @@ fn check_flannel(options: &FlannelOptions, node: &Node, reader: &mut Reader<'_>)
 section! {
     /// `cluster.serviceAccount`.
     pub struct ServiceAccount {
-        Acted "key" key: Base64Key = "The key";
+        Acted "key" key: Base64Key = "Private key";
     }
 }
 
 section! {
     /// `cluster.discovery`.
     pub struct Discovery {
-        Held "enabled" enabled: Option<bool> = "Use it";
-        Held "registries" registries: DiscoveryRegistries = "The discovery services";
+        Held "enabled" enabled: Option<bool> = "Whether discovery is used";
+        Held "registries" registries: DiscoveryRegistries = "Discovery services";
     }
 }
 
@@ -186,15 +186,15 @@ section! {
     /// `cluster.discovery.registries`.
     pub struct DiscoveryRegistries {
         Held "kubernetes" kubernetes: DiscoveryRegistry = "Annotations of Kubernetes nodes";
-        Held "service" service: DiscoveryRegistry = "The discovery service";
+        Held "service" service: DiscoveryRegistry = "Settings of the discovery service";
     }
 }
 
 section! {
-    /// A place where nodes are announced.
+    /// A registry where nodes announce themselves.
     pub struct DiscoveryRegistry [check_registry] {
-        Held "disabled" disabled: Option<bool> = "Do not use it";
-        Held "endpoint" endpoint: Option<Url> = "Its URL; of the service only";
+        Held "disabled" disabled: Option<bool> = "Whether the registry is disabled";
+        Held "endpoint" endpoint: Option<Url> = "URL of the discovery service; only for the service";
     }
 }
 
@@ -202,7 +202,7 @@ fn check_registry(_: &DiscoveryRegistry, node: &Node, reader: &mut Reader<'_>) {
     check_discovery_endpoint(node, reader);
 }
 
-/// Complains of an endpoint, when there is one, that no discovery service has.
+/// Reports an invalid endpoint of a discovery service.
 pub(crate) fn check_discovery_endpoint(node: &Node, reader: &mut Reader<'_>) {
     let endpoint = node.get("endpoint").and_then(Node::text);
     let scheme = endpoint.and_then(|url| url.split_once("://"));
@@ -215,16 +215,16 @@ pub(crate) fn check_discovery_endpoint(node: &Node, reader: &mut Reader<'_>) {
 section! {
     /// `cluster.coreDNS`.
     pub struct CoreDns {
-        Acted "disabled" disabled: bool = "Leave it out";
-        Acted "image" image: Option<String> = "Its image";
+        Acted "disabled" disabled: bool = "Whether the component is left out";
+        Acted "image" image: Option<String> = "Container image";
     }
 }
 
 section! {
     /// `cluster.externalCloudProvider`.
     pub struct ExternalCloudProvider [check_cloud] {
-        Acted "enabled" enabled: bool = "Use one";
-        Acted "manifests" manifests: Vec<Url> = "Its manifests";
+        Acted "enabled" enabled: bool = "Whether the cluster uses one";
+        Acted "manifests" manifests: Vec<Url> = "URLs of its manifests";
     }
 }
 
@@ -238,14 +238,14 @@ fn check_cloud(provider: &ExternalCloudProvider, node: &Node, reader: &mut Reade
 section! {
     /// A manifest to apply.
     pub struct InlineManifest {
-        Acted "name" name: String = "Its name", required;
-        Acted "contents" contents: Secret = "YAML; may hold secrets";
+        Acted "name" name: String = "Name", required;
+        Acted "contents" contents: Secret = "Manifest in YAML; may hold secrets";
     }
 }
 
 section! {
     /// `cluster.adminKubeconfig`.
     pub struct AdminKubeconfig {
-        Acted "certLifetime" cert_lifetime: Option<std::time::Duration> = "How long it is good for";
+        Acted "certLifetime" cert_lifetime: Option<std::time::Duration> = "Lifetime of the certificate";
     }
 }

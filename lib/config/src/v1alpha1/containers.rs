@@ -1,5 +1,5 @@
-//! What a config adds to the container of a component: what Kubernetes refuses there would keep the component from
-//! running at all, and with it the cluster.
+//! Additions to the container of a component. An addition that Kubernetes refuses would keep the component, and with it
+//! the cluster, from running.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,24 +7,24 @@ use crate::read::{Reader, section};
 use crate::tree::{Content, Node};
 use crate::values::{AbsolutePath, is_variable, quantity};
 
-/// Folders that each component has already; what is in those of its own files it has, too.
+/// Directories that every component already has, and prefixes of those for its own files.
 const TAKEN: &[&str] = &["/tmp", "/var/log/audit/kube", "/var/run/kubernetes"];
 const TAKEN_BELOW: &[&str] = &["/system/secrets/", "/system/config/"];
 
 section! {
-    /// What a container asks for, and may take.
+    /// Resource requests and limits of a container.
     pub struct Resources [check_resources] {
-        Acted "requests" requests: BTreeMap<String, String> = "It is given at least: `cpu`, `memory`";
-        Acted "limits" limits: BTreeMap<String, String> = "It takes at most: `cpu`, `memory`";
+        Acted "requests" requests: BTreeMap<String, String> = "Guaranteed resources: `cpu`, `memory`";
+        Acted "limits" limits: BTreeMap<String, String> = "Upper bounds: `cpu`, `memory`";
     }
 }
 
 section! {
-    /// A folder of the host in a container.
+    /// A directory of the host in a container.
     pub struct VolumeMount {
-        Acted "hostPath" host_path: AbsolutePath = "On the node", required;
-        Acted "mountPath" mount_path: AbsolutePath = "In the container", required;
-        Acted "readonly" readonly: bool = "Not to be written to";
+        Acted "hostPath" host_path: AbsolutePath = "Path on the node", required;
+        Acted "mountPath" mount_path: AbsolutePath = "Path in the container", required;
+        Acted "readonly" readonly: bool = "Whether the mount is read-only";
     }
 }
 
@@ -53,7 +53,7 @@ fn check_resources(resources: &Resources, node: &Node, reader: &mut Reader<'_>) 
     }
 }
 
-/// Complains of variables and mounts that the component has already, or that no container can have.
+/// Reports variables and mounts that the component already has, or that are invalid.
 pub(crate) fn check_container(node: &Node, reader: &mut Reader<'_>) {
     let variables = node.get("env").map(Node::entries).unwrap_or_default();
     reader.within("env", |reader| {

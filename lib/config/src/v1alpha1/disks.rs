@@ -7,23 +7,23 @@ use crate::values::{AbsolutePath, Size};
 section! {
     /// A disk to partition.
     pub struct MachineDisk {
-        Held "device" device: AbsolutePath = "The device", required;
-        Held "partitions" partitions: Vec<DiskPartition> = "Made in order";
+        Held "device" device: AbsolutePath = "Device of the disk", required;
+        Held "partitions" partitions: Vec<DiskPartition> = "Partitions, created in order";
     }
 }
 
 section! {
     /// A partition.
     pub struct DiskPartition {
-        Held "size" size: Option<Size> = "Its size; absent: the rest of the disk";
-        Held "mountpoint" mountpoint: AbsolutePath = "Where it is mounted", required;
+        Held "size" size: Option<Size> = "Size; absent: the rest of the disk";
+        Held "mountpoint" mountpoint: AbsolutePath = "Mount point", required;
     }
 }
 
 section! {
     /// `machine.systemDiskEncryption`.
     pub struct SystemDiskEncryption {
-        Acted "state" state: Option<Encryption> = "Of the config and identity";
-        Acted "ephemeral" ephemeral: Option<Encryption> = "Of `/var`";
+        Acted "state" state: Option<Encryption> = "Encryption of STATE, with the config and the identity";
+        Acted "ephemeral" ephemeral: Option<Encryption> = "Encryption of EPHEMERAL (`/var`)";
     }
 }

@@ -6,15 +6,15 @@ use crate::tree::Node;
 section! {
     /// `machine.features`.
     pub struct Features [check] {
-        Acted "rbac" rbac: Option<bool> = "`true`: the API always checks roles";
-        Held "stableHostname" stable_hostname: Option<bool> = "A name made from the machine's identity";
+        Acted "rbac" rbac: Option<bool> = "Always `true`: the API always checks roles";
+        Held "stableHostname" stable_hostname: Option<bool> = "Whether the host name comes from the machine's identity";
         Later "kubernetesTalosAPIAccess" kubernetes_talos_api_access: Option<ApiAccess> = "Access to the API from pods";
-        Acted "apidCheckExtKeyUsage" apid_check_ext_key_usage: Option<bool> = "`true`: key usage is always checked";
-        Held "diskQuotaSupport" disk_quota_support: bool = "Quotas on `/var`";
-        Acted "kubePrism" kube_prism: KubePrism = "Balancer of the Kubernetes API on the node";
+        Acted "apidCheckExtKeyUsage" apid_check_ext_key_usage: Option<bool> = "Always `true`: key usage is always checked";
+        Held "diskQuotaSupport" disk_quota_support: bool = "Quota support on `/var`";
+        Acted "kubePrism" kube_prism: KubePrism = "Load balancer for the Kubernetes API on the node";
         Acted "hostDNS" host_dns: HostDns = "Name cache on the node";
-        Acted "imageCache" image_cache: ImageCache = "Images kept on the node";
-        Later "nodeAddressSortAlgorithm" node_address_sort_algorithm: Option<SortAlgorithm> = "The preference between addresses";
+        Acted "imageCache" image_cache: ImageCache = "Images in the node's cache";
+        Later "nodeAddressSortAlgorithm" node_address_sort_algorithm: Option<SortAlgorithm> = "Order of preference of the node's addresses";
     }
 }
 
@@ -35,17 +35,17 @@ fn check(features: &Features, node: &Node, reader: &mut Reader<'_>) {
 section! {
     /// Access to the API from pods.
     pub struct ApiAccess {
-        Held "enabled" enabled: bool = "Allow it";
-        Held "allowedRoles" allowed_roles: Vec<String> = "At most these roles";
-        Held "allowedKubernetesNamespaces" allowed_kubernetes_namespaces: Vec<String> = "From these namespaces";
+        Held "enabled" enabled: bool = "Whether the access is allowed";
+        Held "allowedRoles" allowed_roles: Vec<String> = "Roles that pods may have at most";
+        Held "allowedKubernetesNamespaces" allowed_kubernetes_namespaces: Vec<String> = "Namespaces of the allowed pods";
     }
 }
 
 section! {
     /// KubePrism: the node's own load balancer for the Kubernetes API.
     pub struct KubePrism [check_kube_prism] {
-        Acted "enabled" enabled: bool = "Run it";
-        Acted "port" port: Option<u16> = "Its port on 127.0.0.1";
+        Acted "enabled" enabled: bool = "Whether it runs";
+        Acted "port" port: Option<u16> = "Port on 127.0.0.1";
     }
 }
 
@@ -53,7 +53,7 @@ fn check_kube_prism(prism: &KubePrism, node: &Node, reader: &mut Reader<'_>) {
     check_port(prism.port, node, "port", reader);
 }
 
-/// Complains of a port nothing can listen on, when the field is given.
+/// Reports port 0, on which no program can listen, if the field is set.
 pub(crate) fn check_port(port: Option<u16>, node: &Node, field: &str, reader: &mut Reader<'_>) {
     if port == Some(0) && node.get(field).is_some() {
         reader.wrong_in(node, field, "must be from 1 to 65535");
@@ -63,9 +63,9 @@ pub(crate) fn check_port(port: Option<u16>, node: &Node, field: &str, reader: &m
 section! {
     /// Name cache on the node.
     pub struct HostDns [check_host_dns] {
-        Acted "enabled" enabled: Option<bool> = "Run it";
-        Acted "forwardKubeDNSToHost" forward_kube_dns_to_host: Option<bool> = "The cluster's DNS asks it";
-        Later "resolveMemberNames" resolve_member_names: Option<bool> = "It knows the cluster's nodes";
+        Acted "enabled" enabled: Option<bool> = "Whether it runs";
+        Acted "forwardKubeDNSToHost" forward_kube_dns_to_host: Option<bool> = "Whether the cluster's DNS forwards to the cache";
+        Later "resolveMemberNames" resolve_member_names: Option<bool> = "Whether the names of the cluster's nodes are resolved";
     }
 }
 
@@ -78,11 +78,11 @@ fn check_host_dns(dns: &HostDns, node: &Node, reader: &mut Reader<'_>) {
 section! {
     /// The image cache of the node.
     pub struct ImageCache {
-        Acted "localEnabled" local_enabled: bool = "Serve them on 127.0.0.1:3172, where containerd asks first";
+        Acted "localEnabled" local_enabled: bool = "Whether the cached images are served on 127.0.0.1:3172, where containerd looks first";
     }
 }
 
 choices! {
-    /// Which of a node's addresses comes first.
+    /// Order of a node's addresses.
     pub enum SortAlgorithm { V1 = "v1", V2 = "v2", }
 }

@@ -1,5 +1,4 @@
-//! The kubelet and the parts of the control plane. What is only known by name
-//! is read when the node runs Kubernetes.
+//! The kubelet and the components of the control plane.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -15,31 +14,31 @@ use crate::values::{
 section! {
     /// `machine.kubelet`.
     pub struct Kubelet [check_kubelet] {
-        Acted "image" image: Option<String> = "Its image";
+        Acted "image" image: Option<String> = "Container image";
         Acted "clusterDNS" cluster_dns: Vec<IpAddr> = "Name servers of pods";
-        Acted "extraArgs" extra_args: Arguments = "Further arguments, by their names; several values are several arguments";
+        Acted "extraArgs" extra_args: Arguments = "Additional arguments by name; several values repeat the argument";
         Acted "extraMounts" extra_mounts: Vec<ExtraMount> = "Mounts of the kubelet's container";
-        Acted "extraConfig" extra_config: Option<Object> = "KubeletConfiguration fields";
-        Acted "credentialProviderConfig" credential_provider_config: Option<Object> = "CredentialProviderConfig fields: where the kubelet gets credentials of image registries", secret;
-        Acted "defaultRuntimeSeccompProfileEnabled" default_runtime_seccomp_profile_enabled: Option<bool> = "Pods run under the runtime's seccomp profile";
-        Acted "registerWithFQDN" register_with_fqdn: Option<bool> = "The node's full name in Kubernetes";
-        Acted "nodeIP" node_ip: NodeIp = "The address of the node in Kubernetes";
-        Acted "skipNodeRegistration" skip_node_registration: Option<bool> = "Run pods without a cluster";
-        Acted "disableManifestsDirectory" disable_manifests_directory: Option<bool> = "No static pods from files";
+        Acted "extraConfig" extra_config: Option<Object> = "Fields of KubeletConfiguration";
+        Acted "credentialProviderConfig" credential_provider_config: Option<Object> = "Fields of CredentialProviderConfig, the kubelet's sources of credentials for image registries", secret;
+        Acted "defaultRuntimeSeccompProfileEnabled" default_runtime_seccomp_profile_enabled: Option<bool> = "Whether pods use the runtime's seccomp profile by default";
+        Acted "registerWithFQDN" register_with_fqdn: Option<bool> = "Whether the node's name in Kubernetes is its FQDN";
+        Acted "nodeIP" node_ip: NodeIp = "Selection of the node's address in Kubernetes";
+        Acted "skipNodeRegistration" skip_node_registration: Option<bool> = "Whether the kubelet runs pods without a cluster";
+        Acted "disableManifestsDirectory" disable_manifests_directory: Option<bool> = "Whether the kubelet ignores static pods in files";
     }
 }
 
 section! {
     /// A mount of the kubelet's container (OCI runtime specification, `mounts`).
     pub struct ExtraMount {
-        Acted "destination" destination: AbsolutePath = "The path in the kubelet", required;
-        Acted "source" source: AbsolutePath = "A folder of the node, made if it is not there", required;
-        Acted "type" kind: Option<String> = "`bind` if absent";
-        Acted "options" options: Vec<String> = "Such as `bind`, `rshared`, `rw`";
+        Acted "destination" destination: AbsolutePath = "Path in the kubelet's container", required;
+        Acted "source" source: AbsolutePath = "Directory of the node, created if missing", required;
+        Acted "type" kind: Option<String> = "Type of the mount; absent: `bind`";
+        Acted "options" options: Vec<String> = "Mount options, such as `bind`, `rshared`, `rw`";
     }
 }
 
-/// Arguments of the kubelet that are the node's own.
+/// Arguments of the kubelet that the node sets itself.
 pub(crate) const KUBELET: &[&str] = &[
     "bootstrap-kubeconfig",
     "cert-dir",
@@ -49,7 +48,7 @@ pub(crate) const KUBELET: &[&str] = &[
     "hostname-override",
     "kubeconfig",
 ];
-/// The same of kube-apiserver.
+/// Arguments of kube-apiserver that the node sets itself.
 pub(crate) const API_SERVER: &[&str] = &[
     "authentication-config",
     "authorization-config",
@@ -72,7 +71,7 @@ pub(crate) const API_SERVER: &[&str] = &[
     "tls-min-version",
     "tls-private-key-file",
 ];
-/// The same of kube-controller-manager.
+/// Arguments of kube-controller-manager that the node sets itself.
 pub(crate) const CONTROLLER_MANAGER: &[&str] = &[
     "authentication-kubeconfig",
     "authorization-kubeconfig",
@@ -84,16 +83,16 @@ pub(crate) const CONTROLLER_MANAGER: &[&str] = &[
     "service-account-private-key-file",
     "service-cluster-ip-range",
 ];
-/// The same of kube-scheduler.
+/// Arguments of kube-scheduler that the node sets itself.
 pub(crate) const SCHEDULER: &[&str] = &[
     "authentication-kubeconfig",
     "authorization-kubeconfig",
     "config",
     "kubeconfig",
 ];
-/// The same of kube-proxy.
+/// Arguments of kube-proxy that the node sets itself.
 pub(crate) const PROXY: &[&str] = &["config", "hostname-override", "kubeconfig"];
-/// The same of etcd.
+/// Arguments of etcd that the node sets itself.
 const ETCD: &[&str] = &[
     "advertise-client-urls",
     "auto-tls",
@@ -118,7 +117,7 @@ const ETCD: &[&str] = &[
     "trusted-ca-file",
 ];
 
-/// Fields of the kubelet's configuration that are the node's own.
+/// Fields of the kubelet's configuration that the node sets itself.
 const KUBELET_CONFIG: &[&str] = &[
     "apiVersion",
     "authentication",
@@ -147,13 +146,13 @@ fn check_kubelet(_: &Kubelet, node: &Node, reader: &mut Reader<'_>) {
     );
 }
 
-/// Complains of what is no map, or sets what the node sets itself.
+/// Reports a value that is not a map, or sets a field of the node.
 pub(crate) fn check_kubelet_config(node: &Node, field: &str, reader: &mut Reader<'_>) {
     check_map(node, field, "KubeletConfiguration", reader);
     check_protected(node, field, KUBELET_CONFIG, reader);
 }
 
-/// Complains of what is given and no map of fields.
+/// Reports a value that is not a map of fields.
 pub(crate) fn check_map(node: &Node, field: &str, of: &str, reader: &mut Reader<'_>) {
     let given = node.get(field).filter(|given| !given.is_null());
     if given.is_some_and(|given| !matches!(given.content, Content::Map(_))) {
@@ -161,7 +160,7 @@ pub(crate) fn check_map(node: &Node, field: &str, of: &str, reader: &mut Reader<
     }
 }
 
-/// Complains of arguments in `extraArgs` that are not written as the program reads them.
+/// Reports items of `extraArgs` that the program cannot parse.
 pub(crate) fn check_whole_arguments(args: &[String], node: &Node, reader: &mut Reader<'_>) {
     let good = |arg: &String| arg.starts_with('-') && !arg.contains('\0');
     if !args.iter().all(good) {
@@ -194,25 +193,25 @@ fn check_etcd(_: &Etcd, node: &Node, reader: &mut Reader<'_>) {
 }
 
 section! {
-    /// Which address a node has in Kubernetes.
+    /// Selection of a node's address in Kubernetes.
     pub struct NodeIp {
-        Acted "validSubnets" valid_subnets: Vec<SubnetMatch> = "It is of these; absent: of the pods' families";
+        Acted "validSubnets" valid_subnets: Vec<SubnetMatch> = "Networks of the node's address; absent: any address of the pods' families";
     }
 }
 
-/// Complains of what Kubernetes does not take for labels of an object.
+/// Reports invalid labels of Kubernetes.
 pub(crate) fn check_labels(node: &Node, field: &str, reader: &mut Reader<'_>) {
     let what = "must be at most 63 letters, digits, dashes, dots and underscores";
     names_are(node, field, is_qualified_name, reader);
     values_are(node, field, is_label_value, what, reader);
 }
 
-/// The same for annotations, whose values may be anything.
+/// Reports invalid annotations of Kubernetes; their values may be anything.
 pub(crate) fn check_annotations(node: &Node, field: &str, reader: &mut Reader<'_>) {
     names_are(node, field, is_qualified_name, reader);
 }
 
-/// The same for a node's taints.
+/// Reports invalid taints of a node.
 pub(crate) fn check_taints(node: &Node, field: &str, reader: &mut Reader<'_>) {
     let what =
         "must be NoSchedule, PreferNoSchedule or NoExecute, or a value, a colon and one of them";
@@ -228,7 +227,7 @@ fn values_are(
     reader: &mut Reader<'_>,
 ) {
     let entries = node.get(field).map(Node::entries).unwrap_or_default();
-    // What is no single value has been complained about.
+    // A value that is not a scalar was reported already.
     let single = |value: &Node| matches!(value.content, Content::Scalar { .. });
     reader.within(field, |reader| {
         for (key, value) in entries.iter().filter(|(_, value)| single(value)) {
@@ -242,30 +241,30 @@ fn values_are(
 section! {
     /// `cluster.apiServer`.
     pub struct ApiServer [check_api_server] {
-        Acted "image" image: Option<String> = "Its image";
-        Acted "extraArgs" extra_args: Arguments = "Further arguments, by their names; several values are several arguments";
-        Acted "extraVolumes" extra_volumes: Vec<VolumeMount> = "Mounts";
-        Acted "env" env: BTreeMap<String, String> = "Variables", secret;
-        Acted "certSANs" cert_sans: Vec<String> = "Further names of its certificate";
-        Held "disablePodSecurityPolicy" disable_pod_security_policy: Option<bool> = "No effect any more";
+        Acted "image" image: Option<String> = "Container image";
+        Acted "extraArgs" extra_args: Arguments = "Additional arguments by name; several values repeat the argument";
+        Acted "extraVolumes" extra_volumes: Vec<VolumeMount> = "Additional mounts";
+        Acted "env" env: BTreeMap<String, String> = "Environment variables", secret;
+        Acted "certSANs" cert_sans: Vec<String> = "Additional names in the certificate";
+        Held "disablePodSecurityPolicy" disable_pod_security_policy: Option<bool> = "Setting without effect";
         Acted "admissionControl" admission_control: Vec<AdmissionPlugin> = "Admission plugins", by(&["name"]);
-        Acted "auditPolicy" audit_policy: Option<Object> = "The audit policy", replace;
-        Acted "resources" resources: Resources = "Requests and limits";
-        Acted "authorizationConfig" authorization_config: Vec<Authorizer> = "Authorizers, in order", by(&["name"]);
+        Acted "auditPolicy" audit_policy: Option<Object> = "Audit policy", replace;
+        Acted "resources" resources: Resources = "Resource requests and limits";
+        Acted "authorizationConfig" authorization_config: Vec<Authorizer> = "Authorizers in order", by(&["name"]);
     }
 }
 
 section! {
     /// The authorizers of the Kubernetes API.
     pub struct Authorizer [check_authorizer] {
-        Acted "name" name: String = "Names it", required;
-        Acted "type" kind: AuthorizerKind = "The kind of the authorizer", required;
-        Acted "webhook" webhook: Option<Object> = "The webhook; only with `type: Webhook`";
+        Acted "name" name: String = "Name", required;
+        Acted "type" kind: AuthorizerKind = "Type of the authorizer", required;
+        Acted "webhook" webhook: Option<Object> = "Settings of the webhook; only with `type: Webhook`";
     }
 }
 
 choices! {
-    /// What decides what a caller of the Kubernetes API may do.
+    /// Type of an authorizer of the Kubernetes API.
     pub enum AuthorizerKind { Node = "Node", Rbac = "RBAC", Webhook = "Webhook", }
 }
 
@@ -278,57 +277,57 @@ fn check_authorizer(authorizer: &Authorizer, node: &Node, reader: &mut Reader<'_
 section! {
     /// An admission plugin.
     pub struct AdmissionPlugin {
-        Acted "name" name: String = "Its name", required;
-        Acted "configuration" configuration: Option<Object> = "Its configuration";
+        Acted "name" name: String = "Name", required;
+        Acted "configuration" configuration: Option<Object> = "Configuration of the plugin";
     }
 }
 
 section! {
     /// `cluster.controllerManager`.
     pub struct ControllerManager [check_controller_manager] {
-        Acted "image" image: Option<String> = "Its image";
-        Acted "extraArgs" extra_args: Arguments = "Further arguments, by their names; several values are several arguments";
-        Acted "extraVolumes" extra_volumes: Vec<VolumeMount> = "Mounts";
-        Acted "env" env: BTreeMap<String, String> = "Variables", secret;
-        Acted "resources" resources: Resources = "Requests and limits";
+        Acted "image" image: Option<String> = "Container image";
+        Acted "extraArgs" extra_args: Arguments = "Additional arguments by name; several values repeat the argument";
+        Acted "extraVolumes" extra_volumes: Vec<VolumeMount> = "Additional mounts";
+        Acted "env" env: BTreeMap<String, String> = "Environment variables", secret;
+        Acted "resources" resources: Resources = "Resource requests and limits";
     }
 }
 
 section! {
     /// `cluster.scheduler`.
     pub struct Scheduler [check_scheduler] {
-        Acted "image" image: Option<String> = "Its image";
-        Acted "extraArgs" extra_args: Arguments = "Further arguments, by their names; several values are several arguments";
-        Acted "extraVolumes" extra_volumes: Vec<VolumeMount> = "Mounts";
-        Acted "env" env: BTreeMap<String, String> = "Variables", secret;
-        Acted "resources" resources: Resources = "Requests and limits";
-        Acted "config" config: Option<Object> = "KubeSchedulerConfiguration fields";
+        Acted "image" image: Option<String> = "Container image";
+        Acted "extraArgs" extra_args: Arguments = "Additional arguments by name; several values repeat the argument";
+        Acted "extraVolumes" extra_volumes: Vec<VolumeMount> = "Additional mounts";
+        Acted "env" env: BTreeMap<String, String> = "Environment variables", secret;
+        Acted "resources" resources: Resources = "Resource requests and limits";
+        Acted "config" config: Option<Object> = "Fields of KubeSchedulerConfiguration";
     }
 }
 
 section! {
     /// `cluster.proxy`.
     pub struct Proxy [check_proxy] {
-        Acted "disabled" disabled: bool = "Leave it out";
-        Acted "image" image: Option<String> = "Its image";
-        Acted "mode" mode: ProxyMode = "The mode of kube-proxy";
-        Acted "extraArgs" extra_args: Arguments = "Further arguments, by their names; several values are several arguments";
+        Acted "disabled" disabled: bool = "Whether the component is left out";
+        Acted "image" image: Option<String> = "Container image";
+        Acted "mode" mode: ProxyMode = "Mode of kube-proxy";
+        Acted "extraArgs" extra_args: Arguments = "Additional arguments by name; several values repeat the argument";
     }
 }
 
 choices! {
-    /// What carries packets to services.
+    /// Implementation of services.
     pub enum ProxyMode { Nftables = "nftables", Iptables = "iptables", Ipvs = "ipvs", }
 }
 
 section! {
     /// `cluster.etcd`.
     pub struct Etcd [check_etcd] {
-        Acted "image" image: Option<String> = "Its image";
-        Acted "ca" ca: Option<KeyPair> = "Its authority";
-        Acted "extraArgs" extra_args: Arguments = "Further arguments, by their names; several values are several arguments";
-        Acted "subnet" subnet: Option<Cidr> = "Where its address is from, in the old form";
-        Acted "advertisedSubnets" advertised_subnets: Vec<SubnetMatch> = "Where the address others use is from";
-        Later "listenSubnets" listen_subnets: Vec<String> = "Where the addresses it listens on are from";
+        Acted "image" image: Option<String> = "Container image";
+        Acted "ca" ca: Option<KeyPair> = "Certificate authority of etcd";
+        Acted "extraArgs" extra_args: Arguments = "Additional arguments by name; several values repeat the argument";
+        Acted "subnet" subnet: Option<Cidr> = "Network of the advertised address, in the old form";
+        Acted "advertisedSubnets" advertised_subnets: Vec<SubnetMatch> = "Networks of the advertised address";
+        Later "listenSubnets" listen_subnets: Vec<String> = "Networks of the listen addresses";
     }
 }

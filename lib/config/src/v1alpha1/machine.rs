@@ -1,4 +1,4 @@
-//! `machine`, and the parts of it that need no file of their own.
+//! `machine`, and its smaller sections.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::values::{
 };
 
 choices! {
-    /// What a node is in its cluster.
+    /// Role of a node in its cluster.
     pub enum MachineType {
         ControlPlane = "controlplane",
         Worker = "worker",
@@ -28,7 +28,7 @@ choices! {
 }
 
 impl MachineType {
-    /// Whether it runs the control plane. `init` is an old name for the first that does.
+    /// Whether the node runs the control plane. `init` is an old name for its first node.
     #[must_use]
     pub fn is_control_plane(self) -> bool {
         self != MachineType::Worker
@@ -38,30 +38,30 @@ impl MachineType {
 section! {
     /// `machine`.
     pub struct Machine [check] {
-        Acted "type" kind: MachineType = "The role of the node in its cluster", required;
-        Acted "token" token: Secret = "The token that a joining node shows to trustd";
-        Acted "ca" ca: Option<KeyPair> = "The authority of the API; with its key on control plane nodes";
-        Acted "acceptedCAs" accepted_cas: Vec<AcceptedCa> = "Further authorities whose clients are accepted";
-        Acted "certSANs" cert_sans: Vec<String> = "Further names of the API's certificate";
-        Acted "controlPlane" control_plane: MachineControlPlane = "Parts of the control plane to leave out";
-        Acted "kubelet" kubelet: Kubelet = "The kubelet";
+        Acted "type" kind: MachineType = "Role of the node in its cluster", required;
+        Acted "token" token: Secret = "Token with which a joining node authenticates to trustd";
+        Acted "ca" ca: Option<KeyPair> = "Certificate authority of the API; with its key on control plane nodes";
+        Acted "acceptedCAs" accepted_cas: Vec<AcceptedCa> = "Additional certificate authorities of accepted clients";
+        Acted "certSANs" cert_sans: Vec<String> = "Additional names in the certificate of the API";
+        Acted "controlPlane" control_plane: MachineControlPlane = "Components of the control plane to leave out";
+        Acted "kubelet" kubelet: Kubelet = "Settings of the kubelet";
         Acted "pods" pods: Vec<Object> = "Static pods";
-        Acted "network" network: InterfaceNetwork = "Names, links and resolvers";
+        Acted "network" network: InterfaceNetwork = "Names, links and resolvers of the node";
         Later "disks" disks: Vec<MachineDisk> = "Disks to partition and mount";
         Acted "install" install: Install = "System extensions, and the disk to install to";
-        Acted "files" files: Vec<MachineFile> = "Files to write at the start, below `/var`; and `/etc/cri/conf.d/20-customization.part`, a part of containerd's configuration";
-        Acted "env" env: BTreeMap<String, String> = "Variables of containerd and of extensions' services", secret;
+        Acted "files" files: Vec<MachineFile> = "Files to write at boot, below `/var`; and `/etc/cri/conf.d/20-customization.part`, a part of containerd's configuration";
+        Acted "env" env: BTreeMap<String, String> = "Environment variables of containerd and of extensions' services", secret;
         Acted "time" time: Time = "Time servers";
-        Acted "sysctls" sysctls: BTreeMap<String, String> = "Kernel parameters, over the node's own";
+        Acted "sysctls" sysctls: BTreeMap<String, String> = "Kernel parameters, which override the node's own";
         Acted "sysfs" sysfs: BTreeMap<String, String> = "Values under `/sys`";
         Acted "registries" registries: LegacyRegistries = "Mirrors and credentials of image registries";
         Acted "systemDiskEncryption" system_disk_encryption: SystemDiskEncryption = "Encryption of the node's own volumes";
-        Acted "features" features: Features = "Switches";
+        Acted "features" features: Features = "Optional features of the node";
         Acted "udev" udev: Udev = "Device rules";
-        Acted "logging" logging: Logging = "The destinations of logs";
+        Acted "logging" logging: Logging = "Destinations of logs";
         Acted "kernel" kernel: Kernel = "Kernel modules";
         Later "seccompProfiles" seccomp_profiles: Vec<SeccompProfile> = "Seccomp profiles for pods", by(&["name"]);
-        Acted "baseRuntimeSpecOverrides" base_runtime_spec_overrides: Option<Object> = "Changes of the specification that containers of pods begin with";
+        Acted "baseRuntimeSpecOverrides" base_runtime_spec_overrides: Option<Object> = "Overrides of the base specification of pods' containers";
         Acted "nodeLabels" node_labels: BTreeMap<String, String> = "Labels of the Kubernetes node";
         Acted "nodeAnnotations" node_annotations: BTreeMap<String, String> = "Annotations of the Kubernetes node";
         Acted "nodeTaints" node_taints: BTreeMap<String, String> = "Taints of the Kubernetes node";
@@ -108,7 +108,7 @@ fn check(machine: &Machine, node: &Node, reader: &mut Reader<'_>) {
     check_files(node, reader);
 }
 
-/// Which of two would count?
+/// Reports a duplicate containerd part: only one of them would count.
 fn check_files(node: &Node, reader: &mut Reader<'_>) {
     let files = node.get("files").map(Node::items).unwrap_or_default();
     let paths = files.iter().filter_map(|file| file.get("path"));
@@ -122,13 +122,13 @@ fn check_files(node: &Node, reader: &mut Reader<'_>) {
     });
 }
 
-/// Whether nothing in `machine.ca` is wrong already: no second complaint about it.
+/// Whether `machine.ca` has no problem yet, so that it is reported only once.
 fn well_formed(node: &Node) -> bool {
     node.get("ca")
         .is_none_or(|ca| ca.get("crt").is_none() || ca.get("key").is_none())
 }
 
-/// Checks the keys of a map: they become paths or variables.
+/// Checks the keys of a map, which become paths or variables.
 pub(crate) fn names_are(node: &Node, field: &str, good: fn(&str) -> bool, reader: &mut Reader<'_>) {
     let entries = node.get(field).map(Node::entries).unwrap_or_default();
     reader.within(field, |reader| {
@@ -138,7 +138,7 @@ pub(crate) fn names_are(node: &Node, field: &str, good: fn(&str) -> bool, reader
     });
 }
 
-/// No program can be given anything else.
+/// Checks the names and values of environment variables.
 pub(crate) fn check_variables(node: &Node, field: &str, reader: &mut Reader<'_>) {
     names_are(node, field, is_variable, reader);
     let entries = node.get(field).map(Node::entries).unwrap_or_default();
@@ -153,30 +153,30 @@ pub(crate) fn check_variables(node: &Node, field: &str, reader: &mut Reader<'_>)
 section! {
     /// `machine.controlPlane`.
     pub struct MachineControlPlane {
-        Acted "controllerManager" controller_manager: Disabled = "kube-controller-manager on this node";
-        Acted "scheduler" scheduler: Disabled = "kube-scheduler on this node";
+        Acted "controllerManager" controller_manager: Disabled = "Settings of kube-controller-manager on this node";
+        Acted "scheduler" scheduler: Disabled = "Settings of kube-scheduler on this node";
     }
 }
 
 section! {
-    /// A part that can be left out.
+    /// A component that can be disabled.
     pub struct Disabled {
-        Acted "disabled" disabled: bool = "Leave it out";
+        Acted "disabled" disabled: bool = "Whether the component is left out";
     }
 }
 
 section! {
     /// `machine.install`.
     pub struct Install [check_install] {
-        Held "disk" disk: Option<AbsolutePath> = "The disk's device";
-        Later "diskSelector" disk_selector: Option<DiskSelector> = "The selector of the disk";
+        Held "disk" disk: Option<AbsolutePath> = "Device of the disk";
+        Later "diskSelector" disk_selector: Option<DiskSelector> = "Selector of the disk";
         Later "extraKernelArgs" extra_kernel_args: Vec<String> = "Kernel parameters of the installed system";
-        Held "image" image: Option<String> = "The installer image";
-        Acted "extensions" extensions: Vec<InstallExtension> = "System extensions, loaded while the node runs; later ones lie over earlier ones";
-        Held "bootloader" bootloader: Option<bool> = "Install a boot loader";
-        Held "wipe" wipe: bool = "Wipe the disk first";
-        Later "legacyBIOSSupport" legacy_bios_support: bool = "Mark the partition for old firmware";
-        Held "grubUseUKICmdline" grub_use_uki_cmdline: Option<bool> = "Take the kernel parameters from the boot image";
+        Held "image" image: Option<String> = "Installer image";
+        Acted "extensions" extensions: Vec<InstallExtension> = "System extensions, loaded while the node runs; later ones override earlier ones";
+        Held "bootloader" bootloader: Option<bool> = "Whether a boot loader is installed";
+        Held "wipe" wipe: bool = "Whether the disk is wiped first";
+        Later "legacyBIOSSupport" legacy_bios_support: bool = "Whether the partition is marked as bootable for BIOS firmware";
+        Held "grubUseUKICmdline" grub_use_uki_cmdline: Option<bool> = "Whether the kernel parameters come from the boot image";
     }
 }
 
@@ -189,37 +189,37 @@ fn check_install(install: &Install, node: &Node, reader: &mut Reader<'_>) {
 section! {
     /// `machine.install.diskSelector`.
     pub struct DiskSelector {
-        Held "size" size: Option<Expression> = "Such as `>= 100GB`";
+        Held "size" size: Option<Expression> = "Condition on the size, such as `>= 100GB`";
         Held "name" name: Option<String> = "Pattern of the device's name";
         Held "model" model: Option<String> = "Pattern of the model";
         Held "serial" serial: Option<String> = "Pattern of the serial number";
         Held "modalias" modalias: Option<String> = "Pattern of the modalias";
         Held "uuid" uuid: Option<String> = "Pattern of the UUID";
         Held "wwid" wwid: Option<String> = "Pattern of the world-wide id";
-        Held "type" kind: Option<DiskType> = "The technology";
+        Held "type" kind: Option<DiskType> = "Storage type of the disk";
         Held "busPath" bus_path: Option<String> = "Pattern of the bus path";
     }
 }
 
 choices! {
-    /// How a disk stores.
+    /// Storage type of a disk.
     pub enum DiskType { Ssd = "ssd", Hdd = "hdd", Nvme = "nvme", Sd = "sd", }
 }
 
 section! {
     /// A system extension.
     pub struct InstallExtension {
-        Acted "image" image: ExtensionImage = "Its image: in a registry, or an archive on the volume with this label", required;
+        Acted "image" image: ExtensionImage = "Image of the extension: in a registry, or an archive on the volume with this label", required;
     }
 }
 
 section! {
     /// A file to write.
     pub struct MachineFile [check_file] {
-        Acted "content" content: Secret = "Its content";
-        Acted "permissions" permissions: Option<FileMode> = "Its permissions; 0o600 unless said";
-        Acted "path" path: AbsolutePath = "Where it stands", required;
-        Acted "op" op: FileOperation = "The operation: make or replace the file (`create`), append once to an existing file (`append`), replace an existing file (`overwrite`)";
+        Acted "content" content: Secret = "Content";
+        Acted "permissions" permissions: Option<FileMode> = "Permissions; absent: 0o600";
+        Acted "path" path: AbsolutePath = "Path of the file", required;
+        Acted "op" op: FileOperation = "Operation: create or replace the file (`create`), append once to an existing file (`append`), replace an existing file (`overwrite`)";
     }
 }
 
@@ -229,8 +229,8 @@ fn check_file(file: &MachineFile, node: &Node, reader: &mut Reader<'_>) {
     }
     let below = file.path.strip_prefix("/var/");
     let is_below = below.is_some_and(|path| path.split('/').any(|step| !matches!(step, "" | ".")));
-    // The reference creates files below /var only, but mounts what is appended or overwritten elsewhere over the
-    // file of the image: known, and not supported here.
+    // The reference also mounts appended or overwritten files outside of /var over the files of the image. This is
+    // known, and not supported here.
     let is_known = file.op != FileOperation::Create && reader.reads(Support::Later);
     if !file.path.is_empty() && !is_below && !is_known {
         reader.wrong_in(
@@ -242,38 +242,38 @@ fn check_file(file: &MachineFile, node: &Node, reader: &mut Reader<'_>) {
 }
 
 choices! {
-    /// What is done to a file.
+    /// Operation on a file.
     pub enum FileOperation { Create = "create", Append = "append", Overwrite = "overwrite", }
 }
 
 section! {
     /// `machine.time`.
     pub struct Time {
-        Acted "disabled" disabled: bool = "Keep no time";
-        Acted "servers" servers: Vec<TimeSource> = "Names of time servers, or PTP devices; all are asked, and of several that answer more than half have to agree";
-        Acted "bootTimeout" boot_timeout: Option<Duration> = "The time that the boot waits for the clock; 0 is for ever";
+        Acted "disabled" disabled: bool = "Whether time synchronisation is disabled";
+        Acted "servers" servers: Vec<TimeSource> = "Time servers, or PTP devices; all are queried, and more than half of those that answer must agree";
+        Acted "bootTimeout" boot_timeout: Option<Duration> = "Timeout of the boot's wait for the clock; 0: no timeout";
     }
 }
 
 section! {
     /// `machine.udev`.
     pub struct Udev {
-        Acted "rules" rules: Vec<String> = "Lines of a rule file";
+        Acted "rules" rules: Vec<String> = "Lines of a udev rule file";
     }
 }
 
 section! {
     /// `machine.logging`.
     pub struct Logging {
-        Acted "destinations" destinations: Vec<LogDestination> = "The destinations of services' logs";
+        Acted "destinations" destinations: Vec<LogDestination> = "Destinations of services' logs";
     }
 }
 
 section! {
     /// A receiver of logs.
     pub struct LogDestination [check_log_destination] {
-        Acted "endpoint" endpoint: Url = "`tcp://host:port` or `udp://host:port`", required;
-        Acted "format" format: LogFormat = "The form of a message";
+        Acted "endpoint" endpoint: Url = "URL of the receiver: `tcp://host:port` or `udp://host:port`", required;
+        Acted "format" format: LogFormat = "Format of the messages";
         Acted "extraTags" extra_tags: BTreeMap<String, String> = "Fields added to each message";
     }
 }
@@ -297,23 +297,23 @@ section! {
 section! {
     /// A kernel module.
     pub struct LegacyModule {
-        Acted "name" name: ModuleName = "Its name", required;
-        Acted "parameters" parameters: Vec<ModuleParameter> = "Such as `option=1`";
+        Acted "name" name: ModuleName = "Name", required;
+        Acted "parameters" parameters: Vec<ModuleParameter> = "Parameters, such as `option=1`";
     }
 }
 
 section! {
     /// A seccomp profile for pods.
     pub struct SeccompProfile {
-        Held "name" name: String = "Its file name", required;
-        Held "value" value: Option<Object> = "The profile";
+        Held "name" name: String = "File name", required;
+        Held "value" value: Option<Object> = "Seccomp profile";
     }
 }
 
 section! {
     /// A name for an address.
     pub struct ExtraHost {
-        Acted "ip" ip: Option<std::net::IpAddr> = "The address", required;
-        Acted "aliases" aliases: Vec<HostName> = "Its names";
+        Acted "ip" ip: Option<std::net::IpAddr> = "Address", required;
+        Acted "aliases" aliases: Vec<HostName> = "Host names of the address";
     }
 }

@@ -1,4 +1,4 @@
-//! The `v1alpha1` document: the one without a kind.
+//! The `v1alpha1` document, which has no kind.
 
 mod cluster;
 mod containers;
@@ -27,10 +27,10 @@ section! {
     /// The whole document.
     pub struct V1Alpha1 [check] {
         Acted "version" version: String = "Always `v1alpha1`", required;
-        Held "debug" debug: bool = "Verbose services";
-        Acted "persist" persist: Option<bool> = "`true`: a config that is not kept is not supported";
-        Acted "machine" machine: Machine = "The machine";
-        Acted "cluster" cluster: Cluster = "The cluster it belongs to";
+        Held "debug" debug: bool = "Verbose logs of services";
+        Acted "persist" persist: Option<bool> = "Always `true`: a config that is not stored is not supported";
+        Acted "machine" machine: Machine = "Settings of the machine";
+        Acted "cluster" cluster: Cluster = "Settings of the cluster";
     }
 }
 
@@ -45,7 +45,7 @@ fn check(root: &V1Alpha1, node: &Node, reader: &mut Reader<'_>) {
             "must not be false: a config that is not kept is not supported",
         );
     }
-    // Whether `cluster` misses anything, the documents with a kind say too (`forms`).
+    // `forms` checks `cluster`, together with the documents with a kind.
     if node.entry("machine").is_none_or(Node::is_empty) {
         reader.wrong_in(node, "machine", "is required");
     }

@@ -1,4 +1,4 @@
-//! `machine.network`: names, resolvers, and links as the old form writes them.
+//! `machine.network`: names, resolvers, and links in the old form.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -16,39 +16,39 @@ use crate::values::{Cidr, HostName, LinkName, Mac, WireguardKey, WireguardSecret
 section! {
     /// `machine.network`.
     pub struct InterfaceNetwork {
-        Acted "hostname" hostname: Option<HostName> = "The node's name";
+        Acted "hostname" hostname: Option<HostName> = "Host name of the node";
         Acted "interfaces" interfaces: Vec<Interface> = "Links", by(&["interface", "deviceSelector"]);
-        Acted "nameservers" nameservers: Vec<IpAddr> = "Asked instead of those the network offers";
-        Acted "searchDomains" search_domains: Vec<HostName> = "Tried behind short names";
-        Acted "extraHostEntries" extra_host_entries: Vec<ExtraHost> = "Lines of `/etc/hosts`";
+        Acted "nameservers" nameservers: Vec<IpAddr> = "Name servers that replace those of the network";
+        Acted "searchDomains" search_domains: Vec<HostName> = "Search domains for short names";
+        Acted "extraHostEntries" extra_host_entries: Vec<ExtraHost> = "Entries of `/etc/hosts`";
         Later "kubespan" kubespan: KubeSpan = "WireGuard mesh between nodes";
-        Acted "disableSearchDomain" disable_search_domain: bool = "No search domain from the node's own name";
+        Acted "disableSearchDomain" disable_search_domain: bool = "Whether the domain of the node's own name is not searched";
     }
 }
 
 section! {
     /// A link.
     pub struct Interface [check] {
-        Acted "interface" interface: Option<LinkName> = "Its name";
-        Acted "deviceSelector" device_selector: Option<DeviceSelector> = "What it is like";
-        Acted "addresses" addresses: Vec<Cidr> = "Its addresses";
-        Acted "cidr" cidr: Option<Cidr> = "Its address, in the oldest form";
-        Acted "routes" routes: Vec<LegacyRoute> = "Routes through it";
-        Acted "bond" bond: Option<LegacyBond> = "It bonds other links";
-        Acted "bridge" bridge: Option<LegacyBridge> = "It bridges other links";
-        Acted "bridgePort" bridge_port: Option<BridgePort> = "It belongs to a bridge";
-        Acted "vlans" vlans: Vec<LegacyVlan> = "VLANs on it", by(&["vlanId"]);
-        Acted "mtu" mtu: Option<u32> = "Bytes of the largest packet";
-        Acted "dhcp" dhcp: Option<bool> = "Ask for addresses";
-        Acted "ignore" ignore: bool = "Leave it alone";
-        Acted "dummy" dummy: bool = "It leads nowhere";
-        Acted "dhcpOptions" dhcp_options: DhcpOptions = "Settings of DHCP";
-        Acted "wireguard" wireguard: Option<LegacyWireguard> = "It is a WireGuard tunnel";
-        Later "vip" vip: Option<Vip> = "An address shared with other nodes";
+        Acted "interface" interface: Option<LinkName> = "Name";
+        Acted "deviceSelector" device_selector: Option<DeviceSelector> = "Selector of a physical link";
+        Acted "addresses" addresses: Vec<Cidr> = "Addresses";
+        Acted "cidr" cidr: Option<Cidr> = "Single address, in the oldest form";
+        Acted "routes" routes: Vec<LegacyRoute> = "Routes through the link";
+        Acted "bond" bond: Option<LegacyBond> = "Settings of a bond";
+        Acted "bridge" bridge: Option<LegacyBridge> = "Settings of a bridge";
+        Acted "bridgePort" bridge_port: Option<BridgePort> = "Bridge that the link belongs to";
+        Acted "vlans" vlans: Vec<LegacyVlan> = "VLANs on the link", by(&["vlanId"]);
+        Acted "mtu" mtu: Option<u32> = "MTU in bytes";
+        Acted "dhcp" dhcp: Option<bool> = "Whether DHCP is used";
+        Acted "ignore" ignore: bool = "Whether the node leaves the link alone";
+        Acted "dummy" dummy: bool = "Whether it is a dummy link";
+        Acted "dhcpOptions" dhcp_options: DhcpOptions = "DHCP settings";
+        Acted "wireguard" wireguard: Option<LegacyWireguard> = "Settings of a WireGuard tunnel";
+        Later "vip" vip: Option<Vip> = "Address shared with other nodes";
     }
 }
 
-/// A number that may be given as 0, by which it asks for nothing.
+/// The number, unless it is 0, which means the default.
 pub(crate) fn asked(number: Option<u32>) -> Option<u32> {
     number.filter(|number| *number != 0)
 }
@@ -68,7 +68,7 @@ fn check(interface: &Interface, node: &Node, reader: &mut Reader<'_>) {
     }
 }
 
-/// Complains of a link's MTU that cannot be one, and of its routes' that it would not take.
+/// Reports an invalid MTU of a link, and MTUs of its routes above it.
 fn check_size(mtu: Option<u32>, node: &Node, reader: &mut Reader<'_>) {
     let mtu = asked(mtu);
     check_mtu(mtu, node, reader);
@@ -76,25 +76,25 @@ fn check_size(mtu: Option<u32>, node: &Node, reader: &mut Reader<'_>) {
 }
 
 section! {
-    /// What a physical link is like; patterns.
+    /// Patterns that select a physical link.
     pub struct DeviceSelector {
-        Acted "busPath" bus_path: Option<String> = "Bus path";
-        Acted "hardwareAddr" hardware_addr: Option<String> = "Hardware address";
-        Acted "permanentAddr" permanent_addr: Option<String> = "Hardware address it was made with";
-        Acted "pciID" pci_id: Option<String> = "PCI vendor and device";
-        Acted "driver" driver: Option<String> = "Kernel driver";
-        Acted "physical" physical: Option<bool> = "Only links of devices";
+        Acted "busPath" bus_path: Option<String> = "Pattern of the bus path";
+        Acted "hardwareAddr" hardware_addr: Option<String> = "Pattern of the hardware address";
+        Acted "permanentAddr" permanent_addr: Option<String> = "Pattern of the permanent hardware address";
+        Acted "pciID" pci_id: Option<String> = "Pattern of the PCI vendor and device";
+        Acted "driver" driver: Option<String> = "Pattern of the kernel driver";
+        Acted "physical" physical: Option<bool> = "Whether only physical links match";
     }
 }
 
 section! {
     /// A route in the old form.
     pub struct LegacyRoute [check_route] {
-        Acted "network" network: Option<Cidr> = "The destination network; absent: the default route";
-        Acted "gateway" gateway: Option<IpAddr> = "Through whom";
-        Acted "source" source: Option<IpAddr> = "From which address";
-        Acted "metric" metric: Option<u32> = "Lower wins";
-        Acted "mtu" mtu: Option<u32> = "Bytes of the largest packet";
+        Acted "network" network: Option<Cidr> = "Destination network; absent: the default route";
+        Acted "gateway" gateway: Option<IpAddr> = "Address of the gateway";
+        Acted "source" source: Option<IpAddr> = "Source address";
+        Acted "metric" metric: Option<u32> = "Metric; a lower one is preferred";
+        Acted "mtu" mtu: Option<u32> = "MTU in bytes";
     }
 }
 
@@ -119,36 +119,36 @@ impl From<&LegacyRoute> for LinkRoute {
 }
 
 section! {
-    /// A bond in the old form; the kernel's own names and units.
+    /// A bond in the old form, with the kernel's names and units.
     pub struct LegacyBond [check_bond] {
-        Acted "interfaces" interfaces: Vec<LinkName> = "The links bonded";
-        Acted "deviceSelectors" device_selectors: Vec<DeviceSelector> = "The links bonded, by what they are like";
-        Acted "arpIPTarget" arp_ip_target: Vec<IpAddr> = "Monitored by ARP";
-        Acted "mode" mode: BondMode = "The mode of the bond";
-        Acted "xmitHashPolicy" xmit_hash_policy: Option<XmitHashPolicy> = "The fields of a packet that select its link";
-        Acted "lacpRate" lacp_rate: Option<crate::kinds::LacpRate> = "The rate of LACP packets";
+        Acted "interfaces" interfaces: Vec<LinkName> = "Links of the bond";
+        Acted "deviceSelectors" device_selectors: Vec<DeviceSelector> = "Selectors of the bond's links";
+        Acted "arpIPTarget" arp_ip_target: Vec<IpAddr> = "Targets of ARP probes";
+        Acted "mode" mode: BondMode = "Mode of the bond";
+        Acted "xmitHashPolicy" xmit_hash_policy: Option<XmitHashPolicy> = "Packet fields whose hash selects the link";
+        Acted "lacpRate" lacp_rate: Option<crate::kinds::LacpRate> = "Rate of LACP packets";
         Acted "adActorSystem" ad_actor_system: Option<Mac> = "LACP system address";
-        Acted "arpValidate" arp_validate: Option<crate::kinds::ArpValidate> = "The ARP answers that count";
-        Acted "arpAllTargets" arp_all_targets: Option<crate::kinds::ArpAllTargets> = "The number of targets that must answer";
-        Acted "primary" primary: Option<LinkName> = "The preferred link";
-        Acted "primaryReselect" primary_reselect: Option<crate::kinds::PrimaryReselect> = "The condition under which it becomes active again";
-        Acted "failOverMac" fail_over_mac: Option<crate::kinds::FailOverMac> = "Whose hardware address is used";
-        Acted "adSelect" ad_select: Option<crate::kinds::AdSelect> = "The selection of the aggregator";
-        Acted "miimon" miimon: Option<u32> = "Milliseconds between looks at the carrier";
-        Acted "updelay" updelay: Option<u32> = "Milliseconds until a link counts as up";
-        Acted "downdelay" downdelay: Option<u32> = "Milliseconds until a link counts as down";
-        Acted "arpInterval" arp_interval: Option<u32> = "Milliseconds between ARP probes";
-        Acted "resendIgmp" resend_igmp: Option<u32> = "IGMP reports after a failover";
-        Acted "minLinks" min_links: Option<u32> = "Fewer links are no carrier";
-        Acted "lpInterval" lp_interval: Option<u32> = "Seconds between learning packets";
-        Acted "packetsPerSlave" packets_per_slave: Option<u32> = "Packets before the next link";
-        Acted "numPeerNotif" num_peer_notif: Option<u8> = "Notifications after a failover";
-        Acted "tlbDynamicLb" tlb_dynamic_lb: Option<u8> = "Rebalance flows";
-        Acted "allSlavesActive" all_slaves_active: Option<u8> = "Take packets from idle links";
-        Acted "useCarrier" use_carrier: Option<bool> = "Ask the driver for the carrier";
+        Acted "arpValidate" arp_validate: Option<crate::kinds::ArpValidate> = "ARP packets that are validated";
+        Acted "arpAllTargets" arp_all_targets: Option<crate::kinds::ArpAllTargets> = "Number of targets that must answer";
+        Acted "primary" primary: Option<LinkName> = "Preferred link";
+        Acted "primaryReselect" primary_reselect: Option<crate::kinds::PrimaryReselect> = "Condition for the preferred link to become active again";
+        Acted "failOverMac" fail_over_mac: Option<crate::kinds::FailOverMac> = "Policy for the hardware address of the bond";
+        Acted "adSelect" ad_select: Option<crate::kinds::AdSelect> = "Selection of the aggregator";
+        Acted "miimon" miimon: Option<u32> = "Interval of carrier checks in milliseconds";
+        Acted "updelay" updelay: Option<u32> = "Delay in milliseconds before a link counts as up";
+        Acted "downdelay" downdelay: Option<u32> = "Delay in milliseconds before a link counts as down";
+        Acted "arpInterval" arp_interval: Option<u32> = "Interval of ARP probes in milliseconds";
+        Acted "resendIgmp" resend_igmp: Option<u32> = "Number of IGMP reports after a failover";
+        Acted "minLinks" min_links: Option<u32> = "Minimum number of active links for a carrier";
+        Acted "lpInterval" lp_interval: Option<u32> = "Interval of learning packets in seconds";
+        Acted "packetsPerSlave" packets_per_slave: Option<u32> = "Number of packets on a link before the next link is used";
+        Acted "numPeerNotif" num_peer_notif: Option<u8> = "Number of peer notifications after a failover";
+        Acted "tlbDynamicLb" tlb_dynamic_lb: Option<u8> = "Whether flows are rebalanced";
+        Acted "allSlavesActive" all_slaves_active: Option<u8> = "Whether packets from inactive links are accepted: 0 or 1";
+        Acted "useCarrier" use_carrier: Option<bool> = "Whether the driver reports the carrier";
         Acted "adActorSysPrio" ad_actor_sys_prio: Option<u16> = "LACP system priority";
         Acted "adUserPortKey" ad_user_port_key: Option<u16> = "LACP port key";
-        Acted "peerNotifyDelay" peer_notify_delay: Option<u32> = "Milliseconds between notifications";
+        Acted "peerNotifyDelay" peer_notify_delay: Option<u32> = "Interval of peer notifications in milliseconds";
     }
 }
 
@@ -156,7 +156,7 @@ fn check_bond(bond: &LegacyBond, node: &Node, reader: &mut Reader<'_>) {
     if !node.given("interfaces") && !node.given("deviceSelectors") {
         reader.wrong(node.mark, "needs interfaces or deviceSelectors");
     }
-    // Of links that are chosen by what they are like nobody knows the names yet.
+    // The names of links behind selectors are unknown.
     if !node.given("deviceSelectors") {
         let (primary, links) = (bond.primary.as_ref(), &bond.interfaces);
         check_primary(primary, links, "interfaces", node, reader);
@@ -177,7 +177,7 @@ fn check_bond(bond: &LegacyBond, node: &Node, reader: &mut Reader<'_>) {
 }
 
 impl LegacyBond {
-    /// The same as a document of its kind has it; that has no field for `ad_actor_system`.
+    /// The settings in the form of the document; it has no field for `ad_actor_system`.
     #[must_use]
     pub fn config(&self) -> BondConfig {
         let bond = self.clone();
@@ -216,55 +216,55 @@ impl LegacyBond {
 section! {
     /// A bridge in the old form.
     pub struct LegacyBridge {
-        Acted "interfaces" interfaces: Vec<LinkName> = "The links bridged";
-        Acted "stp" stp: crate::kinds::Stp = "Spanning tree";
-        Acted "vlan" vlan: BridgeVlan = "VLANs";
+        Acted "interfaces" interfaces: Vec<LinkName> = "Links of the bridge";
+        Acted "stp" stp: crate::kinds::Stp = "Settings of the spanning tree";
+        Acted "vlan" vlan: BridgeVlan = "VLAN settings";
     }
 }
 
 section! {
     /// VLANs of a bridge in the old form.
     pub struct BridgeVlan {
-        Acted "vlanFiltering" vlan_filtering: bool = "Keep VLANs apart";
+        Acted "vlanFiltering" vlan_filtering: bool = "Whether VLANs are kept apart";
     }
 }
 
 section! {
-    /// The bridge a link belongs to.
+    /// The bridge of a link.
     pub struct BridgePort {
-        Acted "master" master: LinkName = "The bridge", required;
+        Acted "master" master: LinkName = "Name of the bridge", required;
     }
 }
 
 section! {
     /// A VLAN in the old form.
     pub struct LegacyVlan [check_legacy_vlan] {
-        Acted "addresses" addresses: Vec<Cidr> = "Its addresses";
-        Acted "cidr" cidr: Option<Cidr> = "Its address, in the oldest form";
-        Acted "routes" routes: Vec<LegacyRoute> = "Routes through it";
-        Acted "dhcp" dhcp: bool = "Ask for addresses";
-        Acted "vlanId" vlan_id: u16 = "1 to 4094", required;
-        Acted "mtu" mtu: Option<u32> = "Bytes of the largest packet";
-        Later "vip" vip: Option<Vip> = "An address shared with other nodes";
-        Acted "dhcpOptions" dhcp_options: DhcpOptions = "Settings of DHCP";
+        Acted "addresses" addresses: Vec<Cidr> = "Addresses";
+        Acted "cidr" cidr: Option<Cidr> = "Single address, in the oldest form";
+        Acted "routes" routes: Vec<LegacyRoute> = "Routes through the link";
+        Acted "dhcp" dhcp: bool = "Whether DHCP is used";
+        Acted "vlanId" vlan_id: u16 = "VLAN number, 1 to 4094", required;
+        Acted "mtu" mtu: Option<u32> = "MTU in bytes";
+        Later "vip" vip: Option<Vip> = "Address shared with other nodes";
+        Acted "dhcpOptions" dhcp_options: DhcpOptions = "DHCP settings";
     }
 }
 
 fn check_legacy_vlan(vlan: &LegacyVlan, node: &Node, reader: &mut Reader<'_>) {
     check_size(vlan.mtu, node, reader);
-    // One that is missing is told already.
+    // A missing one was reported already.
     if node.given("vlanId") {
         check_vlan(Some(vlan.vlan_id), "vlanId", node, reader);
     }
 }
 
 section! {
-    /// How a link asks for addresses.
+    /// Settings of DHCP clients.
     pub struct DhcpOptions [check_dhcp_options] {
-        Acted "routeMetric" route_metric: Option<u32> = "Metric of the routes offered";
-        Acted "ipv4" ipv4: Option<bool> = "Ask for IPv4";
-        Acted "ipv6" ipv6: Option<bool> = "Ask for IPv6";
-        Acted "duidv6" duidv6: Option<String> = "The node's DHCPv6 id, in hexadecimal";
+        Acted "routeMetric" route_metric: Option<u32> = "Metric of the offered routes";
+        Acted "ipv4" ipv4: Option<bool> = "Whether DHCPv4 is used";
+        Acted "ipv6" ipv6: Option<bool> = "Whether DHCPv6 is used";
+        Acted "duidv6" duidv6: Option<String> = "DHCPv6 DUID of the node in hexadecimal";
     }
 }
 
@@ -275,10 +275,10 @@ fn check_dhcp_options(options: &DhcpOptions, node: &Node, reader: &mut Reader<'_
 section! {
     /// A WireGuard tunnel in the old form.
     pub struct LegacyWireguard [check_wireguard] {
-        Acted "privateKey" private_key: WireguardSecret = "This end's key", required;
-        Acted "listenPort" listen_port: Option<u16> = "UDP port; absent: one the kernel chooses";
+        Acted "privateKey" private_key: WireguardSecret = "Private key of this end", required;
+        Acted "listenPort" listen_port: Option<u16> = "UDP port; absent: chosen by the kernel";
         Acted "firewallMark" firewall_mark: Option<u32> = "Mark of its packets";
-        Acted "peers" peers: Vec<LegacyWireguardPeer> = "The other ends";
+        Acted "peers" peers: Vec<LegacyWireguardPeer> = "Peers of the tunnel";
     }
 }
 
@@ -289,12 +289,12 @@ fn check_wireguard(wireguard: &LegacyWireguard, node: &Node, reader: &mut Reader
 }
 
 section! {
-    /// The other end of a tunnel.
+    /// The remote end of a tunnel.
     pub struct LegacyWireguardPeer [check_wireguard_peer] {
-        Acted "publicKey" public_key: WireguardKey = "Its key", required;
-        Acted "endpoint" endpoint: Option<SocketAddr> = "Where it is; absent: it calls first";
-        Acted "persistentKeepaliveInterval" persistent_keepalive_interval: Option<Duration> = "The interval of keepalive packets, in whole seconds; absent: none";
-        Acted "allowedIPs" allowed_ips: Vec<Cidr> = "Networks that are sent to the peer and accepted from it; the node makes no routes of them";
+        Acted "publicKey" public_key: WireguardKey = "Public key of the peer", required;
+        Acted "endpoint" endpoint: Option<SocketAddr> = "Address and port of the peer; absent: the peer opens the connection";
+        Acted "persistentKeepaliveInterval" persistent_keepalive_interval: Option<Duration> = "Interval of keepalive packets in whole seconds; absent: none";
+        Acted "allowedIPs" allowed_ips: Vec<Cidr> = "Networks that are sent to the peer and accepted from it; the node adds no routes for them";
     }
 }
 
@@ -305,28 +305,28 @@ fn check_wireguard_peer(peer: &LegacyWireguardPeer, node: &Node, reader: &mut Re
 section! {
     /// An address shared with other nodes.
     pub struct Vip {
-        Held "ip" ip: Option<IpAddr> = "The address", required;
-        Held "equinixMetal" equinix_metal: Option<VipToken> = "Moved by Equinix Metal";
-        Held "hcloud" hcloud: Option<VipToken> = "Moved by Hetzner Cloud";
+        Held "ip" ip: Option<IpAddr> = "Address", required;
+        Held "equinixMetal" equinix_metal: Option<VipToken> = "Access to Equinix Metal, which moves the address";
+        Held "hcloud" hcloud: Option<VipToken> = "Access to Hetzner Cloud, which moves the address";
     }
 }
 
 section! {
     /// Access to a cloud that moves an address.
     pub struct VipToken {
-        Held "apiToken" api_token: Secret = "The cloud's token", required;
+        Held "apiToken" api_token: Secret = "API token of the cloud", required;
     }
 }
 
 section! {
     /// `machine.network.kubespan`.
     pub struct KubeSpan [check_kubespan] {
-        Held "enabled" enabled: bool = "Use it";
-        Held "advertiseKubernetesNetworks" advertise_kubernetes_networks: bool = "Carry pods' packets";
-        Held "allowDownPeerBypass" allow_down_peer_bypass: bool = "Send unencrypted to peers that are down";
-        Held "harvestExtraEndpoints" harvest_extra_endpoints: bool = "Learn endpoints from packets";
-        Held "mtu" mtu: Option<u32> = "Bytes of the largest packet; 1280 or more";
-        Held "filters" filters: KubeSpanFilters = "The endpoints that are announced";
+        Held "enabled" enabled: bool = "Whether the mesh is used";
+        Held "advertiseKubernetesNetworks" advertise_kubernetes_networks: bool = "Whether the mesh carries pod traffic";
+        Held "allowDownPeerBypass" allow_down_peer_bypass: bool = "Whether packets to unreachable peers are sent unencrypted";
+        Held "harvestExtraEndpoints" harvest_extra_endpoints: bool = "Whether endpoints are learned from received packets";
+        Held "mtu" mtu: Option<u32> = "MTU in bytes; 1280 or more";
+        Held "filters" filters: KubeSpanFilters = "Filters of the announced endpoints";
     }
 }
 
@@ -337,9 +337,9 @@ fn check_kubespan(kubespan: &KubeSpan, node: &Node, reader: &mut Reader<'_>) {
 }
 
 section! {
-    /// Which endpoints are announced.
+    /// Filter of the announced endpoints.
     pub struct KubeSpanFilters {
-        Held "endpoints" endpoints: Vec<String> = "Networks, `!` in front excludes one";
-        Held "excludeAdvertisedNetworks" exclude_advertised_networks: Vec<Cidr> = "Networks not carried";
+        Held "endpoints" endpoints: Vec<String> = "Networks; `!` in front excludes one";
+        Held "excludeAdvertisedNetworks" exclude_advertised_networks: Vec<Cidr> = "Networks that are not carried";
     }
 }

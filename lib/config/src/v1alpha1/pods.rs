@@ -1,11 +1,11 @@
-//! Static pods of the config: what the kubelet does not run, it only writes of into its log.
+//! Static pods of the config. The kubelet only logs a pod that it cannot run, so problems are reported here.
 
 use std::collections::BTreeMap;
 
 use crate::problem::Notes;
 use crate::tree::{Content, Node};
 
-/// Pods of the node's own, all in one namespace.
+/// Namespace and names of the node's own pods.
 const OWN: (&str, &[&str]) = (
     "kube-system",
     &[
@@ -15,8 +15,7 @@ const OWN: (&str, &[&str]) = (
     ],
 );
 
-/// Notes pods that are none, and those that would be there twice. What is wrong with a document as such has been
-/// noted.
+/// Reports invalid and duplicate pods. Problems of the documents themselves were reported already.
 pub(crate) fn check_pods(trees: &[Node], notes: &mut Notes) {
     let kind = |tree: &&Node| tree.get("kind").and_then(Node::text) == Some("KubeStaticPodConfig");
     let by_kind = trees.iter().filter(kind).filter_map(|tree| {
@@ -51,7 +50,7 @@ pub(crate) fn check_pods(trees: &[Node], notes: &mut Notes) {
     }
 }
 
-/// Namespace and name.
+/// Namespace and name of a pod.
 fn identity(pod: &Node) -> Result<(&str, &str), &'static str> {
     let is = |field: &str, wanted: &str| {
         let given = pod.get(field).and_then(Node::text);

@@ -1,4 +1,4 @@
-//! `machine.registries`: the old form of [`crate::kinds::RegistryMirrorConfig`] and its like.
+//! `machine.registries`: the old form of [`crate::kinds::RegistryMirrorConfig`] and related kinds.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use crate::values::{Base64Certificate, KeyPair, Url};
 section! {
     /// `machine.registries`.
     pub struct LegacyRegistries [check_registries] {
-        Acted "mirrors" mirrors: BTreeMap<String, LegacyMirror> = "Mirrors by registry, such as `docker.io`; `*` is all that have none of their own";
-        Acted "config" config: BTreeMap<String, LegacyRegistry> = "Access by host and port, of a registry or a mirror";
+        Acted "mirrors" mirrors: BTreeMap<String, LegacyMirror> = "Mirrors by registry, such as `docker.io`; `*`: all registries without mirrors of their own";
+        Acted "config" config: BTreeMap<String, LegacyRegistry> = "Access settings by host and port of a registry or a mirror";
     }
 }
 
@@ -21,7 +21,7 @@ fn check_registries(_: &LegacyRegistries, node: &Node, reader: &mut Reader<'_>) 
     names(node, "config", false, reader);
 }
 
-/// Checks the keys of a map: they become directories. Whoever writes a name wants something of it.
+/// Checks the keys of a map, which become directories. A null entry is an error.
 fn names(node: &Node, field: &str, any: bool, reader: &mut Reader<'_>) {
     let entries = node.get(field).map(Node::entries).unwrap_or_default();
     reader.within(field, |reader| {
@@ -43,9 +43,9 @@ fn names(node: &Node, field: &str, any: bool, reader: &mut Reader<'_>) {
 section! {
     /// The mirrors of a registry.
     pub struct LegacyMirror [check_mirror] {
-        Acted "endpoints" endpoints: Vec<Url> = "`http://` or `https://`, tried in order";
-        Acted "overridePath" override_path: bool = "Their URLs have the whole path: `/v2` is not added";
-        Acted "skipFallback" skip_fallback: bool = "The registry itself is not asked in the end";
+        Acted "endpoints" endpoints: Vec<Url> = "URLs of mirrors in order of use, `http://` or `https://`";
+        Acted "overridePath" override_path: bool = "Whether the URLs are complete, so that `/v2` is not appended";
+        Acted "skipFallback" skip_fallback: bool = "Whether the registry itself is not used as the fallback";
     }
 }
 
@@ -58,17 +58,17 @@ fn check_mirror(mirror: &LegacyMirror, node: &Node, reader: &mut Reader<'_>) {
 section! {
     /// Access to a registry.
     pub struct LegacyRegistry {
-        Acted "tls" tls: LegacyRegistryTls = "Certificates";
-        Acted "auth" auth: LegacyRegistryAuth = "Credentials";
+        Acted "tls" tls: LegacyRegistryTls = "Certificates of the registry";
+        Acted "auth" auth: LegacyRegistryAuth = "Credentials of the registry";
     }
 }
 
 section! {
     /// Certificates for a registry.
     pub struct LegacyRegistryTls [check_tls] {
-        Acted "clientIdentity" client_identity: Option<KeyPair> = "What is shown to it: crt and key";
-        Acted "ca" ca: Option<Base64Certificate> = "Certificate authorities of the server, beside those that the node trusts";
-        Acted "insecureSkipVerify" insecure_skip_verify: bool = "Believe any certificate";
+        Acted "clientIdentity" client_identity: Option<KeyPair> = "Client certificate: crt and key";
+        Acted "ca" ca: Option<Base64Certificate> = "Certificate authorities of the server, in addition to those that the node trusts";
+        Acted "insecureSkipVerify" insecure_skip_verify: bool = "Whether any certificate is accepted";
     }
 }
 
@@ -79,10 +79,10 @@ fn check_tls(_: &LegacyRegistryTls, node: &Node, reader: &mut Reader<'_>) {
 section! {
     /// Credentials for a registry.
     pub struct LegacyRegistryAuth [check_legacy_auth] {
-        Acted "username" username: Option<String> = "User";
+        Acted "username" username: Option<String> = "User name";
         Acted "password" password: Secret = "Password";
         Acted "auth" auth: Secret = "Base64 of `user:password`";
-        Acted "identityToken" identity_token: Secret = "A token in place of user and password";
+        Acted "identityToken" identity_token: Secret = "Token in place of user and password";
     }
 }
 

@@ -1,4 +1,4 @@
-//! Further arguments of a program, and mounts of a container.
+//! Additional arguments of a program, and mounts of a container.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,7 @@ use crate::read::{Reader, Value};
 use crate::table::Shape;
 use crate::tree::{Content, Node};
 
-/// Further arguments of a program: by the name of each, without the dashes, its values. Several stand for the
-/// argument given several times.
+/// Additional arguments of a program: values by name, without the dashes. Several values repeat the argument.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Arguments(pub BTreeMap<String, Vec<String>>);
 
@@ -59,7 +58,7 @@ fn values(node: &Node) -> Option<Vec<String>> {
     }
 }
 
-/// Complains of arguments that the node sets itself.
+/// Reports arguments that the node sets itself.
 pub(crate) fn check_protected(
     node: &Node,
     field: &str,

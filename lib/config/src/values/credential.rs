@@ -57,7 +57,7 @@ impl Value for Base64Key {
     }
 }
 
-/// PEM text out of its base64.
+/// Decodes PEM text from base64.
 fn decoded(text: &str, tag: &str) -> Option<String> {
     let text: String = text.split_whitespace().collect();
     let pem = String::from_utf8(STANDARD.decode(text).ok()?).ok()?;
@@ -69,17 +69,17 @@ fn holds(pem: &str, tag: &str) -> bool {
 }
 
 section! {
-    /// An authority as a config carries it.
+    /// An authority in the old form.
     pub struct KeyPair {
-        Acted "crt" crt: Base64Certificate = "The certificate";
-        Acted "key" key: Base64Key = "The private key; absent where only the certificate is known";
+        Acted "crt" crt: Base64Certificate = "Certificate";
+        Acted "key" key: Base64Key = "Private key; absent where only the certificate is known";
     }
 }
 
 section! {
-    /// An authority that only checks.
+    /// An authority for verification only.
     pub struct AcceptedCa {
-        Acted "crt" crt: Base64Certificate = "The certificate";
+        Acted "crt" crt: Base64Certificate = "Certificate";
     }
 }
 
@@ -125,14 +125,14 @@ impl Value for PemPublicKey {
 }
 
 section! {
-    /// An authority as the documents of Kubernetes carry it.
+    /// An authority in the documents of Kubernetes.
     pub struct PemKeyPair {
-        Held "cert" crt: PemCertificates = "The certificate", required;
-        Held "key" key: PemKey = "Its private key, in PEM", required;
+        Held "cert" crt: PemCertificates = "Certificate", required;
+        Held "key" key: PemKey = "Private key in PEM", required;
     }
 }
 
-/// One or more certificates as PEM text, comments between them.
+/// One or more certificates as PEM text, possibly with comments.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PemCertificates(String);
 
@@ -149,7 +149,7 @@ impl Value for PemCertificates {
         scalar(node, reader, "PEM certificates", |text| {
             let ends = text.matches("-----END CERTIFICATE-----").count();
             let whole = ends > 0 && ends == text.matches("-----BEGIN CERTIFICATE-----").count();
-            // A key that slipped in would be spread to every program on the node.
+            // A private key in this text would be copied to every program on the node.
             let only = !text.contains("PRIVATE KEY");
             (whole && only).then(|| PemCertificates(text.to_owned()))
         })

@@ -1,9 +1,9 @@
-//! Expressions that choose links, disks and volumes: the Common Expression Language (<https://cel.dev>), with the
-//! variables of what is chosen (`facts.rs`), the units of sizes (`10u * GiB`), and the functions `mac(bytes)`, which
-//! writes a hardware address, and `glob(pattern, text)`.
+//! Expressions that select links, disks and volumes, in the Common Expression Language (<https://cel.dev>). They have
+//! the variables of the object (`facts.rs`) and units of sizes (`10u * GiB`). Functions of our own are `mac(bytes)`,
+//! which formats a hardware address, and `glob(pattern, text)`.
 //!
-//! What an expression may cost has a bound: 1024 bytes, 24 levels of brackets, no loops and no variables of
-//! its own. Whatever it is, it runs on a thread of its own, whose stack holds the deepest one.
+//! The cost of an expression is limited: 1024 bytes, 24 levels of brackets, no loops and no variables of its own. It
+//! runs on a thread of its own, with a stack for the deepest expression.
 
 use std::sync::Arc;
 use std::thread;
@@ -16,16 +16,17 @@ use cel::{Context, Value};
 use super::Expression;
 use super::facts::Subject;
 
-/// Of brackets and calls inside each other.
+/// Limit of nested brackets and calls.
 const DEPTH: u16 = 24;
 
-/// In bytes.
+/// Limit of the length in bytes.
 pub(super) const LENGTH: usize = 1024;
 
-/// A sum is as deep as it has numbers. Twice what the deepest of that length takes where nothing is optimised.
+/// A sum is as deep as its number of terms. This is twice the need of the deepest one of that length in an unoptimised
+/// build.
 const STACK: usize = 128 << 20;
 
-/// What sizes are multiplied by.
+/// Units of sizes.
 const UNITS: [(&str, u64); 10] = [
     ("kB", 1_000),
     ("MB", 1_000_000),
@@ -39,7 +40,7 @@ const UNITS: [(&str, u64); 10] = [
     ("PiB", 1 << 50),
 ];
 
-/// Functions of the language that are good for choosing, and ours.
+/// Allowed functions: those of the language that are useful here, and our own.
 const FUNCTIONS: [&str; 11] = [
     "bytes",
     "contains",
@@ -54,34 +55,34 @@ const FUNCTIONS: [&str; 11] = [
     "uint",
 ];
 
-/// Of an expression that the reader has no answer to at all.
+/// Error for an expression that makes the parser panic.
 const BROKEN: &str = "it cannot be read";
 
-/// The name of the threads on which expressions are read: a panic there is an answer, and nothing is lost by it.
+/// Name of the parser threads: a panic in one is an error of the expression, and harmless.
 const READER: &str = "reader of expressions";
 
 impl Expression {
-    /// For each of these, whether this is true for it. One that has no answer to what is asked is not meant.
+    /// Whether the expression is true for each object. An object that it cannot be evaluated for is not selected.
     ///
     /// # Errors
-    /// Says why it is none, or what has no answer when there is one for nobody.
+    /// The expression is invalid; or it is true for no object, and cannot be evaluated for at least one.
     pub fn selected<S: Subject>(&self, all: &[S]) -> Result<Vec<bool>, String> {
         on_reader(self, |parsed| evaluate(parsed, all))?
     }
 
-    /// Looks for what is wrong with it before there is anything to choose from.
+    /// Checks the expression before any object exists.
     pub(crate) fn check<S: Subject>(&self) -> Result<(), String> {
         self.selected(&[S::sample()]).map(drop)
     }
 }
 
-/// Reads an expression and does something with its parts, on a thread whose stack holds the deepest one there may
-/// be. A panic there is an error, and nothing is lost by it.
+/// Parses an expression and runs `task` on it, on a thread with a stack for the deepest expression. A panic there is an
+/// error, and harmless.
 ///
 /// # Errors
-/// Says why it is none, or that there is no thread to read it on.
+/// The expression is invalid, or the thread cannot be created.
 pub fn on_reader<T: Send>(text: &str, task: impl FnOnce(&Parsed) -> T + Send) -> Result<T, String> {
-    // What the stack was measured for.
+    // The stack is measured for this length.
     if text.len() > LENGTH {
         return Err(format!("it has more than {LENGTH} bytes"));
     }
@@ -141,7 +142,7 @@ fn evaluate<S: Subject>(parsed: &Parsed, all: &[S]) -> Result<Vec<bool>, String>
     }
 }
 
-/// What is asked must end soon, and be something there is.
+/// Checks that evaluation is bounded, and that all names exist.
 fn check(parsed: &Parsed, variables: &[(&str, &Value)]) -> Result<(), String> {
     let inner = |inner: &Parsed| check(inner, variables);
     match &parsed.expr {
@@ -172,7 +173,7 @@ fn check(parsed: &Parsed, variables: &[(&str, &Value)]) -> Result<(), String> {
     }
 }
 
-/// Whether a variable has a field of this name.
+/// Checks that a variable has a field with this name.
 fn has_field(of: &Parsed, field: &str, variables: &[(&str, &Value)]) -> Result<(), String> {
     let Expr::Ident(name) = &of.expr else {
         return Ok(());
@@ -195,7 +196,7 @@ fn mac(address: Arc<Vec<u8>>) -> String {
     bytes.join(":")
 }
 
-/// A pattern that is none fits nothing.
+/// An invalid pattern matches nothing.
 fn like(pattern: Arc<String>, text: Arc<String>) -> bool {
     glob::Pattern::new(&pattern).is_ok_and(|pattern| pattern.matches(&text))
 }
@@ -371,7 +372,7 @@ mod tests {
             long("'a'+", "'a'"),
             long("link.driver.startsWith(", ""),
         ] {
-            // What counts is that there is an answer.
+            // Any result but a panic is good.
             let answer = Expression(text.clone()).check::<LinkFacts>();
             assert_ne!(answer, Err(BROKEN.to_owned()), "{text}");
         }

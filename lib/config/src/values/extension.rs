@@ -1,26 +1,26 @@
-//! Where a system extension comes from.
+//! Sources of system extensions.
 
 use super::ExtensionImage;
 
 const ARCHIVE: &str = "oci-archive://";
 const DIGEST: &str = "@sha256:";
 
-/// Where the image of a system extension is.
+/// The source of a system extension's image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExtensionSource<'a> {
-    /// In a registry, under this full name with its digest.
+    /// A registry: the full name of the image with its digest.
     Registry(&'a str),
-    /// In an OCI archive: a file of the volume with this label, by its path from the volume's top.
+    /// An OCI archive: a file on the volume with this label.
     Volume {
-        /// The label of the volume's file system.
+        /// Label of the volume's file system.
         label: &'a str,
-        /// Without a leading `/`.
+        /// Path from the root of the volume, without a leading `/`.
         file: &'a str,
     },
 }
 
 impl ExtensionImage {
-    /// Where the image is.
+    /// The source of the image.
     #[must_use]
     pub fn source(&self) -> ExtensionSource<'_> {
         volume(self).unwrap_or(ExtensionSource::Registry(self))

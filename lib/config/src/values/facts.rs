@@ -1,17 +1,17 @@
-//! What expressions are asked about: links, disks, volumes. Names of variables and fields are those of the reference,
-//! the fields being the names in the messages of the API.
+//! Facts for expressions about links, disks and volumes. Variables and fields have the reference's names; the fields
+//! are named as in the API's messages.
 
 use std::collections::HashMap;
 
 use cel::Value;
 
-/// Something an expression chooses.
+/// An object that an expression can select.
 pub trait Subject: Sync {
-    /// What it is asked by.
+    /// Names of the variables.
     const VARIABLES: &'static [&'static str];
-    /// One that answers every question.
+    /// An instance with all fields set, for checks.
     fn sample() -> Self;
-    /// The variables' values, in their order.
+    /// Values of the variables, in the same order.
     fn values(&self) -> Vec<Value>;
 }
 
@@ -24,30 +24,30 @@ fn text(text: &str) -> Value {
     Value::from(text)
 }
 
-/// What is asked of a link, as `link.NAME`: fields of `LinkStatusSpec`.
+/// Facts of a link, as `link.NAME`: fields of `LinkStatusSpec`.
 #[derive(Debug, Clone, Default)]
 pub struct LinkFacts {
-    /// The kernel's number.
+    /// Index in the kernel.
     pub index: u32,
-    /// Of the hardware: `ARPHRD_*` of `linux/if_arp.h`.
+    /// Hardware type: `ARPHRD_*` of `linux/if_arp.h`.
     pub kind_of_hardware: u32,
-    /// Bytes of the hardware address.
+    /// Hardware address in bytes.
     pub hardware_addr: Vec<u8>,
-    /// Those it was built with; empty where it says none.
+    /// Permanent hardware address in bytes; empty when the device reports none.
     pub permanent_addr: Vec<u8>,
-    /// Bytes of the largest packet.
+    /// MTU in bytes.
     pub mtu: u32,
-    /// Of a link that software made.
+    /// Kind of a virtual link.
     pub kind: String,
-    /// Where the device sits.
+    /// Position of the device on its bus.
     pub bus_path: String,
-    /// The device's vendor and product.
+    /// Vendor and product of the device.
     pub pci_id: String,
-    /// The device's driver.
+    /// Driver of the device.
     pub driver: String,
-    /// Whether there is a carrier.
+    /// Whether the link has a carrier.
     pub link_state: bool,
-    /// Other names of it.
+    /// Alternative names.
     pub alt_names: Vec<String>,
 }
 
@@ -82,42 +82,42 @@ impl Subject for LinkFacts {
     }
 }
 
-/// What is asked of a disk, as `disk.NAME`: fields of `DiskSpec`; and `system_disk`.
+/// Facts of a disk, as `disk.NAME`: fields of `DiskSpec`; and `system_disk`.
 #[derive(Debug, Clone, Default)]
 pub struct DiskFacts {
-    /// `/dev/vda`.
+    /// Device node: `/dev/vda`.
     pub dev_path: String,
-    /// In bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// The same for people.
+    /// Size for people.
     pub pretty_size: String,
-    /// The unit it likes to be read in, in bytes.
+    /// Preferred I/O size in bytes.
     pub io_size: u64,
-    /// The unit it can be read in, in bytes.
+    /// Sector size in bytes.
     pub sector_size: u64,
-    /// Nothing can be written to it.
+    /// Whether it is read-only.
     pub readonly: bool,
-    /// It reads CDs.
+    /// Whether it is a CD drive.
     pub cdrom: bool,
-    /// What it is sold as.
+    /// Model.
     pub model: String,
-    /// Its maker's number.
+    /// Serial number.
     pub serial: String,
-    /// By which its driver is found.
+    /// Modalias, by which the kernel finds the driver.
     pub modalias: String,
-    /// Its name in the world.
+    /// World-wide id.
     pub wwid: String,
-    /// The controller's place below `/sys/devices`.
+    /// Path of the controller below `/sys/devices`.
     pub bus_path: String,
-    /// Below `/sys`.
+    /// Subsystem below `/sys`.
     pub sub_system: String,
-    /// `virtio`, `nvme`, `sata`, `usb`, ...
+    /// Transport: `virtio`, `nvme`, `sata`, `usb`, ...
     pub transport: String,
-    /// It turns.
+    /// Whether it is a rotating disk.
     pub rotational: bool,
-    /// Its other names in `/dev`.
+    /// Further names in `/dev`.
     pub symlinks: Vec<String>,
-    /// It carries the node.
+    /// Whether it is the node's system disk.
     pub is_system: bool,
 }
 
@@ -159,35 +159,35 @@ impl Subject for DiskFacts {
     }
 }
 
-/// What is asked of a disk or partition and of what is on it, as `volume.NAME`: fields of
-/// `DiscoveredVolumeSpec`; and `disk`, which it lies on.
+/// Facts of a disk or partition and its content, as `volume.NAME`: fields of `DiscoveredVolumeSpec`; and `disk`, its
+/// disk.
 #[derive(Debug, Clone, Default)]
 pub struct VolumeFacts {
-    /// `/dev/vda1`.
+    /// Device node: `/dev/vda1`.
     pub dev_path: String,
-    /// `disk` or `partition`.
+    /// Kind: `disk` or `partition`.
     pub kind: String,
-    /// A partition's disk, such as `vda`.
+    /// Disk of a partition, such as `vda`.
     pub parent: String,
-    /// In bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// The same for people.
+    /// Size for people.
     pub pretty_size: String,
-    /// The file system, such as `xfs`.
+    /// File system, such as `xfs`.
     pub name: String,
-    /// The file system's.
+    /// UUID of the file system.
     pub uuid: String,
-    /// The file system's.
+    /// Label of the file system.
     pub label: String,
-    /// The partition's.
+    /// UUID of the partition.
     pub partition_uuid: String,
-    /// The partition's, a UUID.
+    /// Type of the partition, a UUID.
     pub partition_type: String,
-    /// The partition's name.
+    /// Label of the partition.
     pub partition_label: String,
-    /// From 1; 0 for a disk.
+    /// Number of the partition from 1; 0 for a disk.
     pub partition_index: u64,
-    /// What it lies on.
+    /// Its disk.
     pub disk: DiskFacts,
 }
 

@@ -1,12 +1,12 @@
-//! Names and values as Kubernetes takes them: "Labels and Selectors" and "Taints and Tolerations" of its
-//! documentation (<https://kubernetes.io/docs/concepts/>).
+//! Kubernetes' formats of names and values: "Labels and Selectors" and "Taints and Tolerations" of its documentation
+//! (<https://kubernetes.io/docs/concepts/>).
 
 use super::is_host_name;
 
-/// What a taint does to pods that do not tolerate it.
+/// Effects of a taint on pods that do not tolerate it.
 const EFFECTS: &[&str] = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
-/// Whether something can be called so: `name` or `prefix.example/name`.
+/// Whether the text is a qualified name: `name` or `prefix.example/name`.
 pub(crate) fn is_qualified_name(text: &str) -> bool {
     match text.split_once('/') {
         Some((prefix, name)) => is_subdomain(prefix) && is_name(name),
@@ -14,7 +14,7 @@ pub(crate) fn is_qualified_name(text: &str) -> bool {
     }
 }
 
-/// RFC 1123, in lower case.
+/// A name of RFC 1123, in lower case.
 pub(crate) fn is_subdomain(text: &str) -> bool {
     is_host_name(text) && !text.contains(|c: char| c.is_ascii_uppercase())
 }
@@ -23,7 +23,7 @@ pub(crate) fn is_label_value(text: &str) -> bool {
     text.is_empty() || is_name(text)
 }
 
-/// `Effect` or `value:Effect`.
+/// A taint: `Effect` or `value:Effect`.
 pub(crate) fn is_taint(text: &str) -> bool {
     let (value, effect) = text.split_once(':').unwrap_or(("", text));
     is_label_value(value) && EFFECTS.contains(&effect)
@@ -43,7 +43,7 @@ pub fn quantity(text: &str) -> Option<u128> {
         return None;
     }
     let power = |exponent: u32| 10_u128.checked_pow(exponent);
-    // Of a unit, billionths.
+    // The unit in billionths.
     let unit = match unit {
         "n" => power(0)?,
         "u" => power(3)?,

@@ -1,4 +1,4 @@
-//! What scalars can hold, beyond plain text: a type per format.
+//! Scalar types beyond plain text, one per format.
 
 mod arguments;
 mod credential;
@@ -36,7 +36,7 @@ pub(crate) use quantity::duration;
 pub use quantity::{FileMode, MaxSize, Size};
 pub use wireguard::{WireguardKey, WireguardSecret};
 
-/// Declares a type of text that has passed a check.
+/// Declares a text type with a check.
 macro_rules! texts {
     ($( $(#[$attribute:meta])* $name:ident = $what:literal, $check:expr; )*) => { $(
         $(#[$attribute])*
@@ -67,12 +67,12 @@ macro_rules! texts {
 }
 
 texts! {
-    /// A host or domain name: RFC 1123, with dots between the labels.
+    /// A host or domain name: RFC 1123, labels separated by dots.
     HostName = "a name of letters, digits and dashes in parts of at most 63", is_host_name;
-    /// A name or an IP address.
+    /// A host name or an IP address.
     HostOrAddress = "a name or an IP address",
         |text| text.parse::<std::net::IpAddr>().is_ok() || is_host_name(text);
-    /// Who tells the time.
+    /// A time source.
     TimeSource = "a name, an IP address with or without a port, or a clock such as /dev/ptp0",
         |text| text.parse::<std::net::IpAddr>().is_ok()
             || text.parse::<std::net::SocketAddr>().is_ok()
@@ -80,9 +80,9 @@ texts! {
             || is_clock(text);
     /// The clock of a device.
     ClockDevice = "a clock such as /dev/ptp0", is_clock;
-    /// The name of a network link, as the kernel takes it (`IFNAMSIZ` is 16).
+    /// The name of a network link in the kernel's limits (`IFNAMSIZ` is 16).
     LinkName = "the name of a network link, at most 15 characters", is_link_name;
-    /// The names of network links: `*`, `?` and `[abc]` stand for other characters.
+    /// A pattern for names of network links, with `*`, `?` and `[abc]`.
     LinkPattern = "the name of a network link, which may have *, ? and [abc] in it",
         |text| text.len() <= 64
             && text.chars().all(|c| c.is_ascii_graphic() && c != '/')
@@ -94,26 +94,26 @@ texts! {
         |text| text.starts_with("https://") && is_url(text);
     /// An absolute path without `..`.
     AbsolutePath = "an absolute path without ..", is_absolute_path;
-    /// The name of a volume: becomes a partition label and a directory.
+    /// The name of a volume, which becomes a partition label and a directory.
     VolumeName = "a name of letters, digits and dashes, at most 34", is_volume_name;
-    /// An expression that selects disks, volumes or links. Its syntax, and how deep it is, is checked where it is
-    /// known which.
+    /// An expression that selects disks, volumes or links. Its syntax and depth are checked later, where its variables
+    /// are known.
     Expression = "an expression of at most 1024 bytes, its brackets at most 24 deep",
         |text| !text.trim().is_empty() && text.len() <= expression::LENGTH;
-    /// A network or an address, or one that is left out.
+    /// A network or an address, possibly excluded.
     SubnetMatch = "a network such as 10.0.0.0/8 or an address; with ! in front it is left out",
         |text| {
             let text = text.strip_prefix('!').unwrap_or(text);
             Cidr::parse(text).is_some() || text.parse::<std::net::IpAddr>().is_ok()
         };
-    /// The name of an object of Kubernetes.
+    /// The name of a Kubernetes object.
     ObjectName = "a name of lower-case letters, digits and dashes in parts of at most 63", is_subdomain;
-    /// The alias of a link, or of several: `net%d` is `net0`, `net1` and so on.
+    /// An alias of one or several links: `net%d` is `net0`, `net1` and so on.
     LinkAlias = "a name of at most 15 characters, or one of at most 12 with %d behind it", is_link_alias;
-    /// A variable as `NAME=value`. Not shown: values carry credentials.
+    /// A variable as `NAME=value`. Never shown: values may hold credentials.
     Assignment = "NAME=value",
         |text| text.split_once('=').is_some_and(|(name, value)| is_variable(name) && !value.contains('\0'));
-    /// The name of a driver, as `/sys/bus/pci/drivers` has it.
+    /// The name of a driver in `/sys/bus/pci/drivers`.
     DriverName = "the name of a driver: letters, digits, `_`, `-` and `.`",
         |text| (1..=64).contains(&text.len())
             && !matches!(text, "." | "..")
@@ -134,18 +134,18 @@ texts! {
         };
 }
 
-/// A value of any form, kept as it is written for the program that understands it.
+/// A value of any form, passed unchanged to the program that understands it.
 #[derive(Clone, PartialEq)]
 pub struct Object(pub(crate) Node);
 
 impl Object {
-    /// It as a YAML document.
+    /// The value as a YAML document.
     #[must_use]
     pub fn yaml(&self) -> String {
         crate::emit::document(&self.0)
     }
 
-    /// It as JSON.
+    /// The value as JSON.
     #[must_use]
     pub fn json(&self) -> serde_json::Value {
         crate::json::of(&self.0)
@@ -185,13 +185,13 @@ pub(crate) fn is_link_name(name: &str) -> bool {
 
 fn is_link_alias(name: &str) -> bool {
     match name.strip_suffix("%d") {
-        // Three digits behind it are still a name.
+        // Three digits after it must still make a valid name.
         Some(start) => start.len() <= 12 && is_link_name(start),
         None => is_link_name(name),
     }
 }
 
-/// Complains unless the field, when it is given, is a receiver of logs.
+/// Reports a field that is not a receiver of logs.
 pub(crate) fn check_receiver(node: &Node, field: &str, reader: &mut Reader<'_>) {
     let good = |text: &str| {
         let rest = text.strip_prefix("tcp://").or(text.strip_prefix("udp://"));
@@ -211,7 +211,7 @@ pub(crate) fn check_receiver(node: &Node, field: &str, reader: &mut Reader<'_>) 
     }
 }
 
-/// Enough of RFC 3986 to catch what is no URL; whoever opens it sees the rest.
+/// The part of RFC 3986 that finds obvious errors; the program that opens the URL finds the rest.
 fn is_url(text: &str) -> bool {
     let Some((scheme, rest)) = text.split_once("://") else {
         return false;
@@ -226,7 +226,7 @@ fn is_url(text: &str) -> bool {
         && !text.chars().any(|c| c.is_whitespace() || c.is_control())
 }
 
-/// Whether it is where devices' clocks are: opening another file may wait, or start something.
+/// Whether the path is in the directory of device clocks: opening any other file may block or have side effects.
 #[must_use]
 pub fn is_clock(path: &str) -> bool {
     let name = path.strip_prefix("/dev/ptp");
@@ -248,22 +248,22 @@ fn is_volume_name(text: &str) -> bool {
         && !text.ends_with('-')
 }
 
-/// Whether an environment variable can be called so.
+/// Whether the text is a valid name of an environment variable.
 pub(crate) fn is_variable(name: &str) -> bool {
     let usual = |c: char| c.is_ascii_alphanumeric() || c == '_';
     !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit()) && name.chars().all(usual)
 }
 
-/// Whether a feature of a device can be called so (`linux/ethtool.h`, `ETH_GSTRING_LEN`).
+/// Whether the text is a valid name of a device feature (`linux/ethtool.h`, `ETH_GSTRING_LEN`).
 pub(crate) fn is_device_feature(name: &str) -> bool {
     (1..32).contains(&name.len()) && name.chars().all(|c| c.is_ascii_graphic())
 }
 
-/// Whether a name, made a path under `/proc/sys` or `/sys`, stays there.
+/// Whether the name stays below `/proc/sys` or `/sys` when it becomes a path.
 pub(crate) fn is_kernel_setting(name: &str) -> bool {
     let usual =
         |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | '*' | ':');
-    // What begins like an absolute path is one, and a dot there becomes a slash.
+    // An absolute path is refused, and a leading dot would become a slash.
     !name.is_empty()
         && !name.starts_with(['.', '/'])
         && !name.contains("..")

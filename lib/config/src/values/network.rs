@@ -29,14 +29,14 @@ impl Value for SocketAddr {
 /// An address with the length of its network's prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Cidr {
-    /// The address; bits behind the prefix may be set.
+    /// Address; bits after the prefix may be set.
     pub address: IpAddr,
-    /// At most 32 for IPv4, 128 for IPv6.
+    /// Prefix length, at most 32 for IPv4 and 128 for IPv6.
     pub prefix: u8,
 }
 
 impl Cidr {
-    /// Reads `10.0.0.1/24` or `fd00::1/64`.
+    /// Parses `10.0.0.1/24` or `fd00::1/64`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Cidr> {
         let (address, prefix) = text.split_once('/')?;
@@ -47,7 +47,7 @@ impl Cidr {
         (prefix <= most).then_some(Cidr { address, prefix })
     }
 
-    /// The network alone: no bit is set behind the prefix.
+    /// The network itself, without bits after the prefix.
     #[must_use]
     pub fn network(&self) -> Cidr {
         let address = match self.address {
@@ -65,7 +65,7 @@ impl Cidr {
         Cidr { address, ..*self }
     }
 
-    /// Whether an address is in this network.
+    /// Whether the network contains an address.
     #[must_use]
     pub fn contains(&self, other: IpAddr) -> bool {
         let other = Cidr {
@@ -129,9 +129,9 @@ impl Value for Mac {
 /// `host:port`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Endpoint {
-    /// A name, or an address without brackets.
+    /// Host name, or address without brackets.
     pub host: String,
-    /// Not 0.
+    /// Port; never 0.
     pub port: u16,
 }
 
@@ -152,17 +152,17 @@ impl Value for Endpoint {
     }
 }
 
-/// A port, or `first-last`.
+/// A port or a range `first-last`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Ports {
-    /// The lowest.
+    /// Lowest port.
     pub first: u16,
-    /// The highest; not below `first`.
+    /// Highest port; not below `first`.
     pub last: u16,
 }
 
 impl Ports {
-    /// Whether a port is among them.
+    /// Whether the range contains a port.
     #[must_use]
     pub fn contains(&self, port: u16) -> bool {
         (self.first..=self.last).contains(&port)

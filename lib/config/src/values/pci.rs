@@ -6,22 +6,22 @@ use crate::read::{Reader, Value, scalar};
 use crate::table::Shape;
 use crate::tree::Node;
 
-/// What an address looks like.
+/// Format of an address.
 const WHAT: &str = "the address of a device on a PCI bus, such as 0000:04:00.0";
 
-/// The address of a device: domain, bus, device and function, in hexadecimal. As it was written; the kernel knows
-/// it by [`PciAddress::normal`].
+/// The address of a device: domain, bus, device and function, in hexadecimal. It keeps its spelling;
+/// [`PciAddress::normal`] gives the kernel's.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PciAddress(String);
 
 impl PciAddress {
-    /// Reads `0000:04:00.0`; the function may have a zero before it.
+    /// Parses `0000:04:00.0`; the function may have a leading zero.
     #[must_use]
     pub fn parse(text: &str) -> Option<PciAddress> {
         parts(text).map(|_| PciAddress(text.to_owned()))
     }
 
-    /// As the kernel writes it (`Documentation/ABI/testing/sysfs-bus-pci`).
+    /// The address in the kernel's spelling (`Documentation/ABI/testing/sysfs-bus-pci`).
     #[must_use]
     pub fn normal(&self) -> String {
         let (domain, bus, device, function) = parts(&self.0).unwrap_or_default();

@@ -6,7 +6,7 @@ use crate::read::{Reader, Value, scalar};
 use crate::table::Shape;
 use crate::tree::Node;
 
-/// Nanoseconds of each unit a duration can be written in.
+/// Units of a duration, in nanoseconds.
 const UNITS: [(&str, u64); 8] = [
     ("ns", 1),
     ("us", 1_000),
@@ -25,7 +25,7 @@ impl Value for Duration {
     }
 }
 
-/// Numbers with units, largest first or not: `1h15m`, `1.5s`; or `0`.
+/// Numbers with units in any order: `1h15m`, `1.5s`; or `0`.
 pub(crate) fn duration(text: &str) -> Option<Duration> {
     if text == "0" {
         return Some(Duration::ZERO);
@@ -56,7 +56,7 @@ pub(crate) fn duration(text: &str) -> Option<Duration> {
             whole.parse().ok()?
         };
         total = total.checked_add(whole.checked_mul(*nanoseconds)?)?;
-        // Digits of the fraction, each a tenth of the one before; exact in integers.
+        // Each digit of the fraction is worth a tenth of the one before; exact in integers.
         let mut tenth = *nanoseconds;
         for digit in fraction.bytes() {
             tenth /= 10;
@@ -106,12 +106,12 @@ impl Value for Size {
     }
 }
 
-/// The most a volume may take.
+/// Maximum size of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MaxSize {
     /// Bytes.
     Bytes(u64),
-    /// Hundredths of the disk, 1 to 100.
+    /// Percentage of the disk, 1 to 100.
     Percent(u8),
 }
 

@@ -15,7 +15,7 @@ const WHAT: &str = "base64 of a key of 32 bytes";
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WireguardKey(pub [u8; 32]);
 
-/// A private or preshared key. `Debug` shows nothing of it.
+/// A private or preshared key. `Debug` does not show it.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct WireguardSecret([u8; 32]);
 
@@ -26,7 +26,7 @@ impl WireguardSecret {
         WireguardSecret(bytes)
     }
 
-    /// The key itself, for the one place that needs it.
+    /// The key itself, for its one user.
     #[must_use]
     pub const fn expose(&self) -> &[u8; 32] {
         &self.0

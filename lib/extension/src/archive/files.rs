@@ -1,4 +1,4 @@
-//! Layers laid over each other, as values (image-spec 1.1, layer.md).
+//! Merges layers in memory (image-spec 1.1, layer.md).
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -7,24 +7,24 @@ use std::path::PathBuf;
 
 use tar::EntryType;
 
-/// All contents together, in bytes. An initramfs could not hold more.
+/// Limit of all contents together, in bytes. An initramfs could not hold more.
 const MOST_BYTES: u64 = 2 << 30;
-/// Paths, those of lower layers included.
+/// Limit of the number of paths, including those of lower layers.
 const MOST_PATHS: usize = 200_000;
-/// Of a path, and of a link's target.
+/// Longest path and longest link target, in bytes.
 const LONGEST: usize = 4096;
-/// Before a name: that name of a lower layer is gone.
+/// Prefix of a name that deletes that name of a lower layer.
 const WHITEOUT: &str = ".wh.";
-/// A name: everything that a lower layer has in this directory is gone.
+/// Name that deletes everything of lower layers in its directory.
 const OPAQUE: &str = ".wh..wh..opq";
 
-/// What a path is.
+/// The content of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Content {
     Directory,
     Link(String),
     File(PathBuf),
-    /// What no extension may have, in words.
+    /// A file type that no extension may have; the text names it.
     Special(&'static str),
 }
 
@@ -34,8 +34,8 @@ pub(super) struct Node {
     pub(super) content: Content,
 }
 
-/// The paths of an image so far, without a leading `/`. What lies on which path is never looked up on a disk,
-/// so a link of the archive leads nowhere while it is read.
+/// The merged paths of the image, without a leading `/`. Paths are never looked up on a disk, so a link in the archive
+/// cannot redirect a write.
 #[derive(Debug)]
 pub(super) struct Tree {
     nodes: BTreeMap<String, Node>,
@@ -58,7 +58,7 @@ impl Tree {
         self.nodes
     }
 
-    /// Lays one more layer, a tar, over what is there.
+    /// Applies one more layer, a tar.
     pub(super) fn apply(&mut self, layer: impl Read) -> io::Result<()> {
         let mut tar = tar::Archive::new(layer);
         for entry in tar.entries()? {
@@ -70,7 +70,7 @@ impl Tree {
                 continue;
             }
             let path = path(&entry.path_bytes())?;
-            // The root itself.
+            // The root directory itself.
             if path.is_empty() {
                 continue;
             }
@@ -105,7 +105,7 @@ impl Tree {
             EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
                 self.keep(entry, at).map(Content::File)
             }
-            // The same file under another name.
+            // A hard link.
             EntryType::Link => {
                 let target = path(target(entry, at)?.as_bytes())?;
                 match self.nodes.get(&target).map(|node| &node.content) {
@@ -119,7 +119,7 @@ impl Tree {
         }
     }
 
-    /// Writes a file's bytes to the next number.
+    /// Writes a file's bytes to the next numbered file.
     fn keep(&mut self, entry: &mut impl Read, at: &str) -> io::Result<PathBuf> {
         let kept = self.scratch.join(self.written.to_string());
         self.written += 1;
@@ -136,7 +136,7 @@ impl Tree {
         Ok(kept)
     }
 
-    /// Puts a node at its path; directories that the tar leaves out are made.
+    /// Puts a node at its path and creates missing parent directories.
     fn place(&mut self, path: String, node: Node) -> io::Result<()> {
         for (end, _) in path.match_indices('/') {
             let parent = path.get(..end).unwrap_or_default();
@@ -148,7 +148,7 @@ impl Tree {
                 return Err(wrong(&path, "what it lies below is not a directory"));
             }
         }
-        // A directory over a directory keeps what is in it.
+        // A directory that replaces a directory keeps its entries.
         if node.content != Content::Directory {
             self.remove(&path);
         } else if self
@@ -189,7 +189,7 @@ fn target(entry: &tar::Entry<'_, impl Read>, at: &str) -> io::Result<String> {
     String::from_utf8(target).map_err(|_| wrong(at, "its target is not UTF-8"))
 }
 
-/// A path of the tar as it is kept: plain parts with one `/` between them.
+/// Normalizes a path of the tar: plain parts separated by one `/`.
 fn path(bytes: &[u8]) -> io::Result<String> {
     let text = std::str::from_utf8(bytes).unwrap_or("\0");
     if text.len() > LONGEST || text.contains('\0') {

@@ -1,4 +1,4 @@
-//! The image layout: blobs by digest, and the way from the index to the layers.
+//! The OCI image layout: blobs by digest, and the search from the index to the layers.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -13,23 +13,23 @@ use sha2::{Digest as _, Sha256};
 
 use super::Wanted;
 
-/// Members of the tar; an image has about ten.
+/// Limit of the tar's members; an image has about ten.
 const MOST_MEMBERS: usize = 4096;
-/// The largest index or manifest, in bytes.
+/// Limit of an index or a manifest, in bytes.
 const LARGEST_DOCUMENT: u64 = 4 << 20;
-/// An index may point to an index, so often.
+/// Limit of nested indexes.
 const DEEPEST: u32 = 4;
 
-/// Where an image's blobs are.
+/// Storage of an image's blobs.
 #[derive(Debug)]
 pub(super) enum Layout {
     /// An image layout in a tar.
     Archive {
         file: File,
-        /// Where each member's bytes are, by name.
+        /// Position of each member's bytes, by name.
         members: HashMap<String, Span>,
     },
-    /// A directory with `blobs/sha256`, and nothing that says which of them is wanted.
+    /// A directory with `blobs/sha256` and without an index.
     Store(PathBuf),
 }
 
@@ -39,7 +39,8 @@ pub(super) struct Span {
     length: u64,
 }
 
-/// What tells an index from a manifest, where nobody else does (image-spec 1.1, image-index.md, manifest.md).
+/// The fields that distinguish an index from a manifest when no descriptor does (image-spec 1.1, image-index.md,
+/// manifest.md).
 #[derive(Debug, Deserialize)]
 struct Head {
     #[serde(rename = "mediaType")]
@@ -57,7 +58,7 @@ impl Layout {
         Layout::archive(file)
     }
 
-    /// Reads the tar's table of contents.
+    /// Reads the positions of the tar's members.
     fn archive(file: File) -> io::Result<Layout> {
         let mut members = HashMap::new();
         let mut tar = tar::Archive::new(&file);
@@ -95,7 +96,7 @@ impl Layout {
         Ok(layout)
     }
 
-    /// The layers of the wanted image, the lowest first.
+    /// The layers of the wanted image, lowest first.
     pub(super) fn layers(&self, wanted: Wanted<'_>) -> io::Result<Vec<Descriptor>> {
         let top = match self {
             Layout::Archive { .. } => {
@@ -131,7 +132,7 @@ impl Layout {
         Ok(manifest.layers().clone())
     }
 
-    /// The blob of the wanted digest, described by what it says it is.
+    /// A descriptor of the wanted blob, with the media type that its content states.
     fn named(&self, wanted: Wanted<'_>) -> io::Result<Descriptor> {
         let text = wanted.digest.ok_or_else(|| {
             io::Error::other("it is a directory: only a digest says which image is wanted")
@@ -139,7 +140,7 @@ impl Layout {
         let digest: Digest = text
             .parse()
             .map_err(|error| io::Error::other(format!("the digest {text:?} is none: {error}")))?;
-        // Its length is what is there: it is the digest that is compared.
+        // The blob's own length is used: the digest is what gets verified.
         let any = Descriptor::new(MediaType::ImageManifest, 0, digest.clone());
         let name = path(&any)?;
         let length = self.member(&name)?.limit();
@@ -152,7 +153,7 @@ impl Layout {
         Ok(Descriptor::new(kind, length, digest))
     }
 
-    /// Collects image manifests for the architecture; `trusted`: an index above had the wanted digest.
+    /// Collects the image manifests of the architecture; `trusted`: an index above had the wanted digest.
     fn search(
         &self,
         descriptors: &[Descriptor],
@@ -181,7 +182,7 @@ impl Layout {
         Ok(())
     }
 
-    /// A layer's bytes, checked and unpacked: a tar.
+    /// The bytes of a layer as a tar, verified and decompressed.
     pub(super) fn layer(&self, descriptor: &Descriptor) -> io::Result<Box<dyn Read>> {
         self.verify(descriptor)?;
         let blob = BufReader::new(self.blob(descriptor)?);
@@ -203,7 +204,7 @@ impl Layout {
         self.document(&path(descriptor)?, Some(descriptor))
     }
 
-    /// A JSON member; with a descriptor, only when it is what that describes.
+    /// A JSON member; with a descriptor, its size and digest are verified.
     fn document<T: DeserializeOwned>(
         &self,
         name: &str,
@@ -232,7 +233,7 @@ impl Layout {
         self.member(&path(descriptor)?)
     }
 
-    /// One at a time: all members of an archive share the file's position.
+    /// Only one member at a time: all members share the file's position.
     fn member(&self, name: &str) -> io::Result<io::Take<File>> {
         let missing = || io::Error::other(format!("{name} is missing"));
         match self {
@@ -272,7 +273,7 @@ fn kind(media_type: &MediaType) -> Option<Document> {
     }
 }
 
-/// Without a platform an image is for any. What is attached to images has the platform `unknown`.
+/// An image without a platform fits any. Attachments of images have the platform `unknown`.
 fn is_for(descriptor: &Descriptor, architecture: &str) -> bool {
     descriptor
         .platform()

@@ -1,9 +1,9 @@
-//! From an OCI archive to the files of a layer.
+//! Turns an OCI archive into the files of a layer.
 //!
-//! The archive is an OCI image layout (image-spec 1.1, image-layout.md) in a tar; a directory with the layout's
-//! blobs, as containerd keeps them, is read likewise. Every byte that is used was
-//! compared with its digest first, down from the index. Nothing is unpacked to a path that the archive
-//! chooses: contents become numbered files of a scratch directory, names stay values.
+//! The archive is an OCI image layout (image-spec 1.1, image-layout.md) in a tar. A directory with the layout's blobs,
+//! as containerd stores them, works too. Every used byte is verified against its digest first, from the index down. The
+//! archive never chooses a path to unpack to: contents become numbered files of a scratch directory, and names stay
+//! values.
 
 mod files;
 mod layout;
@@ -21,23 +21,22 @@ use crate::{Manifest, Problem};
 use files::{Content, Tree};
 use layout::Layout;
 
-/// Which image of an archive is wanted.
+/// Selection of an image of an archive.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'a> {
     /// OCI's name of the architecture: `amd64`, `arm64`.
     pub architecture: &'a str,
-    /// The digest of the index or of the manifest, as a registry shows it (`sha256:` and 64 hexadecimal
-    /// digits); `None`: whatever the archive holds, which a directory does not say.
+    /// Digest of the index or of the manifest, as a registry shows it (`sha256:` and 64 hexadecimal digits). `None`:
+    /// the image in the archive's index; a directory has no index and needs a digest.
     pub digest: Option<&'a str>,
 }
 
-/// An extension, checked.
+/// A checked extension.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Extension {
-    /// What it says of itself.
+    /// Manifest of the extension.
     pub manifest: Manifest,
-    /// Paths of the root file system without their leading `/`, parents before children; each is allowed by
-    /// [`rules`].
+    /// Paths of the root file system without their leading `/`, parents before children; [`rules`] allows each of them.
     pub files: BTreeMap<String, Entry>,
 }
 
@@ -46,11 +45,11 @@ pub struct Extension {
 pub struct Entry {
     /// Permission bits; 0755 for every directory.
     pub mode: u32,
-    /// What it is.
+    /// Type of the path.
     pub kind: EntryKind,
 }
 
-/// What a path of an extension is.
+/// The type of a path of an extension.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EntryKind {
     /// A directory.
@@ -61,16 +60,16 @@ pub enum EntryKind {
     File(PathBuf),
 }
 
-/// Reads the archive, or the directory that holds `blobs`; contents are written into the directory `scratch`,
-/// which must be empty.
+/// Reads the archive, or the directory that holds `blobs`; contents are written to the directory `scratch`, which must
+/// be empty.
 ///
 /// # Errors
-/// What is wrong with the archive, its manifest or one of its files.
+/// The problem of the archive, its manifest or one of its files.
 pub fn read(archive: &Path, wanted: Wanted<'_>, scratch: &Path) -> Result<Extension, Problem> {
     extension(tree(archive, wanted, scratch)?)
 }
 
-/// The layers of the image laid over each other, with their contents in `scratch`.
+/// Merges the layers of the image; contents are written to `scratch`.
 fn tree(archive: &Path, wanted: Wanted<'_>, scratch: &Path) -> Result<Tree, Problem> {
     let broken = |error: &io::Error| {
         let remedy = "write it again: skopeo copy docker://IMAGE oci-archive:FILE";
@@ -86,11 +85,11 @@ fn tree(archive: &Path, wanted: Wanted<'_>, scratch: &Path) -> Result<Tree, Prob
     Ok(tree)
 }
 
-/// Puts the file `path` (without its leading `/`) of the image at `to`, on the file system of `scratch`, an empty
-/// directory.
+/// Moves the file `path` (without its leading `/`) of the image to `to`. `scratch` is an empty directory on the same
+/// file system as `to`.
 ///
 /// # Errors
-/// What is wrong with the archive, or that the image has no such file.
+/// The problem of the archive, or the image has no such file.
 pub fn take_file(
     archive: &Path,
     wanted: Wanted<'_>,
@@ -115,7 +114,7 @@ pub fn take_file(
     })
 }
 
-/// Holds the tree against the rules: `manifest.yaml` and `rootfs` at the top, and nothing else.
+/// Checks the tree against the rules: only `manifest.yaml` and `rootfs` at the top.
 fn extension(tree: Tree) -> Result<Extension, Problem> {
     let mut manifest = None;
     let mut files = BTreeMap::new();
@@ -150,7 +149,7 @@ fn extension(tree: Tree) -> Result<Extension, Problem> {
                     }
                 };
                 rules::check(inner, kind.as_rule(), node.mode)?;
-                // Where layers share a directory, the topmost one's mode is everybody's: /usr is to stay /usr.
+                // The topmost layer's mode would apply to a shared directory, and /usr must keep its mode.
                 let mode = match kind {
                     EntryKind::Directory => 0o755,
                     _ => node.mode,

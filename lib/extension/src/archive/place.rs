@@ -1,4 +1,4 @@
-//! The files of an extension, put into a directory.
+//! Writes the files of an extension to a directory.
 
 use std::collections::HashMap;
 use std::fs::{self, Permissions};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::{EntryKind, Extension};
 
 impl Extension {
-    /// Puts the files into the new directory `root`, owned by who does it, with contents moved out of the scratch
+    /// Writes the files to the new directory `root`, owned by the calling user. Contents are moved out of the scratch
     /// directory, which must be on the same file system.
     ///
     /// # Errors
@@ -25,7 +25,7 @@ impl Extension {
                 EntryKind::File(content) => place_file(content, &at, &mut moved),
             };
             let done = placed.and_then(|()| match entry.kind {
-                // A link has no permissions, and what it leads to has its own.
+                // A link has no permissions of its own, and must not change those of its target.
                 EntryKind::Link(_) => Ok(()),
                 _ => fs::set_permissions(&at, Permissions::from_mode(entry.mode)),
             });
@@ -35,7 +35,7 @@ impl Extension {
     }
 }
 
-/// Moves a content; one that several paths have is copied from where it went.
+/// Moves a content. For the second path of a content it copies the moved file.
 fn place_file<'a>(
     content: &'a Path,
     at: &Path,

@@ -1,4 +1,4 @@
-//! Images made for tests.
+//! Images for tests.
 #![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
 
 use std::fs;
@@ -8,31 +8,31 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tar::{EntryType, Header};
 
-/// The kind of a layer that is not compressed.
+/// Media type of an uncompressed layer.
 pub const PLAIN: &str = "application/vnd.oci.image.layer.v1.tar";
 
-/// A member of a layer: path, kind, permission bits, content or target.
+/// A member of a layer: path, type, permission bits, content or target.
 pub type Member<'a> = (&'a str, EntryType, u32, &'a [u8]);
 
-/// A file that everybody may read.
+/// A world-readable file.
 #[must_use]
 pub fn file<'a>(path: &'a str, content: &'a str) -> Member<'a> {
     node(path, EntryType::Regular, 0o644, content)
 }
 
-/// Anything else that a tar can hold.
+/// A member of any type.
 #[must_use]
 pub fn node<'a>(path: &'a str, kind: EntryType, mode: u32, content: &'a str) -> Member<'a> {
     (path, kind, mode, content.as_bytes())
 }
 
-/// A layer's bytes.
+/// The bytes of a layer.
 #[must_use]
 pub fn tar(members: &[Member<'_>]) -> Vec<u8> {
     let mut tar = tar::Builder::new(Vec::new());
     for (path, kind, mode, content) in members {
         let mut header = Header::new_ustar();
-        // As bytes: the crate refuses the hostile ones.
+        // Written as bytes, because the crate refuses hostile names.
         let name = &mut header.as_ustar_mut().unwrap().name;
         name.iter_mut()
             .zip(path.as_bytes())
@@ -60,23 +60,23 @@ fn descriptor(kind: &str, bytes: &[u8]) -> Value {
     json!({"mediaType": kind, "digest": digest(bytes), "size": bytes.len()})
 }
 
-/// Images being made, which become an archive or a content store.
+/// Images to be written as an archive or a content store.
 #[derive(Debug, Default)]
 pub struct Image {
-    /// Contents of any kind.
+    /// All blobs: layers, configs, manifests.
     pub blobs: Vec<Vec<u8>>,
-    /// What an index says of the images.
+    /// Descriptors of the images for the index.
     pub manifests: Vec<Value>,
 }
 
 impl Image {
-    /// Adds an image for an architecture, of layers with their kinds; answers its digest.
+    /// Adds an image for an architecture, made of layers with their media types; returns its digest.
     pub fn add(&mut self, architecture: &str, layers: &[(&str, Vec<u8>)]) -> String {
         let described: Vec<Value> = layers
             .iter()
             .map(|(kind, bytes)| descriptor(kind, bytes))
             .collect();
-        // What each layer is unpacked: the same, of those that are not compressed.
+        // Digests of the unpacked layers; correct for uncompressed ones.
         let unpacked: Vec<String> = layers.iter().map(|(_, bytes)| digest(bytes)).collect();
         let settings = json!({
             "architecture": architecture,
@@ -100,7 +100,7 @@ impl Image {
         digest(&manifest)
     }
 
-    /// An OCI archive of all.
+    /// An OCI archive of all images.
     #[must_use]
     pub fn archive(&self) -> Vec<u8> {
         let index = json!({"schemaVersion": 2, "manifests": self.manifests}).to_string();
@@ -118,7 +118,7 @@ impl Image {
         tar.into_inner().unwrap()
     }
 
-    /// Writes all blobs below the directory, as containerd keeps them.
+    /// Writes all blobs below the directory in the layout of containerd's content store.
     pub fn store(&self, directory: &Path) {
         for blob in &self.blobs {
             let path = directory.join("blobs").join(digest(blob).replace(':', "/"));

@@ -28,7 +28,7 @@ fn read_bytes(
     (dir, found)
 }
 
-/// Reads an image of these layers.
+/// Reads an image with these layers.
 fn read(layers: &[&[Member<'_>]]) -> (tempfile::TempDir, Result<Extension, Problem>) {
     let mut image = Image::default();
     let layers: Vec<_> = layers.iter().map(|members| (PLAIN, tar(members))).collect();
@@ -298,7 +298,7 @@ fn changed_byte_in_any_part_of_an_image_is_detected() {
     assert!(problem.remedy.contains("oci-archive"));
 }
 
-/// As many cases as the environment asks for (`make fuzz`), else 64: each unpacks an archive.
+/// The number of cases from the environment (`make fuzz`), else 64, because each unpacks an archive.
 fn cases() -> ProptestConfig {
     let asked = ProptestConfig::default();
     if std::env::var_os("PROPTEST_CASES").is_some() {
@@ -310,7 +310,7 @@ fn cases() -> ProptestConfig {
 proptest! {
     #![proptest_config(cases())]
 
-    /// Whatever a layer holds, what is taken of it obeys the rules, and nothing is written elsewhere.
+    /// Files from any layer obey the rules, and nothing is written elsewhere.
     #[test]
     fn hostile_layers_stay_in_the_scratch_directory(
         members in proptest::collection::vec(

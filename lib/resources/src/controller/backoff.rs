@@ -1,21 +1,21 @@
-//! How long a failed controller waits.
+//! Exponential backoff of failed controllers.
 
 use std::time::Duration;
 
-/// After the first failure.
+/// Delay after the first failure.
 const FIRST: Duration = Duration::from_millis(500);
-/// Doubled at each failure until here.
+/// Upper bound of the delay, which doubles with each failure.
 pub(super) const LONGEST: Duration = Duration::from_secs(60);
 
-/// Grows at each failure, until it is reset.
+/// The delay grows with each failure until a reset.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
     failures: u32,
 }
 
 impl Backoff {
-    /// For the failure that just happened. `random` spreads it by a quarter up and down, so that what failed
-    /// together is not tried together for ever.
+    /// The delay after a failure. `random` adds a jitter of a quarter up or down, so that controllers that failed
+    /// together do not retry together.
     pub(super) fn next(&mut self, random: u64) -> Duration {
         let doubled = FIRST.saturating_mul(1_u32.checked_shl(self.failures).unwrap_or(u32::MAX));
         self.failures = self.failures.saturating_add(1).min(31);
@@ -23,7 +23,7 @@ impl Backoff {
         doubled.min(LONGEST) * percent / 100
     }
 
-    /// Something went well.
+    /// Resets the delay after a success.
     pub(super) fn reset(&mut self) {
         self.failures = 0;
     }

@@ -1,5 +1,4 @@
-//! What a controller can do: wait for changes, read what it declared as input, write what it declared as
-//! output.
+//! The interface of a running controller: it waits for changes, reads declared inputs, and writes declared outputs.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,18 +14,18 @@ use crate::resource::{Draft, Resource, Spec, Typed};
 use crate::store::Store;
 use crate::watch::{Happened, Start, Watcher};
 
-/// A controller's hands.
+/// The interface of a running controller.
 #[derive(Debug)]
 pub struct Context {
     store: Store,
     declaration: Declaration,
     watches: Vec<(Input, Watcher)>,
     wake: Arc<Notify>,
-    /// No event was given yet.
+    /// Whether no event was delivered yet.
     is_fresh: bool,
-    /// Set when the work on an event went well; the runtime reads it.
+    /// Set after each completed reconcile; the runtime reads and clears it.
     went_well: Arc<AtomicBool>,
-    /// What was written since [`Context::start_outputs`].
+    /// Resources written since [`Context::start_outputs`].
     written: BTreeSet<Pointer>,
 }
 
@@ -54,8 +53,8 @@ impl Context {
         })
     }
 
-    /// Waits until something that is read has changed; the first time it returns at once. Many changes are
-    /// one event: what counts is what is there now. Cancelling it loses nothing.
+    /// Waits until an input changes; the first call returns at once. Several changes are one event, because only the
+    /// present state matters. Cancel-safe.
     pub async fn event(&mut self) {
         if self.is_fresh {
             self.is_fresh = false;
@@ -67,13 +66,13 @@ impl Context {
         }
     }
 
-    /// Reads all that watches have, as they share one wake-up.
+    /// Drains all watches, because they share one wake-up.
     fn has_news(&mut self) -> bool {
         let mut any = false;
         for (input, watcher) in &mut self.watches {
             while let Some(event) = watcher.next_now() {
                 any |= concerns(input, &event.happened);
-                // A reconcile looks at what is there, so nothing is lost by starting anew.
+                // A reconcile reads the present state, so a new watch loses nothing.
                 if let Happened::Errored(_) = event.happened
                     && let Ok(again) = watch(&self.store, input, &self.wake)
                 {
@@ -84,7 +83,7 @@ impl Context {
         any
     }
 
-    /// Reads one resource, if it is there.
+    /// Reads one resource; `None` when it does not exist.
     ///
     /// # Errors
     /// [`StoreError::Undeclared`].
@@ -92,7 +91,7 @@ impl Context {
         self.get_at(&Pointer::of::<S>(id))
     }
 
-    /// [`Context::get`] in another namespace than the type's own.
+    /// [`Context::get`] at any pointer, for example in another namespace.
     ///
     /// # Errors
     /// [`StoreError::Undeclared`].
@@ -105,7 +104,7 @@ impl Context {
         }
     }
 
-    /// Reads a kind in the type's own namespace, by id.
+    /// Reads all resources of a type in its default namespace, by id.
     ///
     /// # Errors
     /// [`StoreError::Undeclared`].
@@ -113,7 +112,7 @@ impl Context {
         self.list_in(S::DEFINITION.default_namespace, &Query::default())
     }
 
-    /// Reads those resources of a kind that are meant, by id.
+    /// Reads the resources of a kind that match a query, by id.
     ///
     /// # Errors
     /// [`StoreError::Undeclared`].
@@ -128,7 +127,7 @@ impl Context {
         Ok(found.into_iter().filter_map(Typed::new).collect())
     }
 
-    /// Makes a resource what it shall be; [`Store::put`].
+    /// Creates or replaces a resource; [`Store::put`].
     ///
     /// # Errors
     /// [`StoreError::Undeclared`] and those of [`Store::put`].
@@ -140,8 +139,8 @@ impl Context {
         Ok(written)
     }
 
-    /// Takes a resource down: asks those who hold it to let go, and destroys it when nobody does. Returns
-    /// whether it is gone. If not, a [`Dependency::DestroyReady`] input tells when it can be tried again.
+    /// Tears a resource down and destroys it once it has no finalizers. Returns whether it is gone. If not, a
+    /// [`Dependency::DestroyReady`] input signals when to try again.
     ///
     /// # Errors
     /// [`StoreError::Undeclared`], [`StoreError::OwnerConflict`].
@@ -159,13 +158,13 @@ impl Context {
         }
     }
 
-    /// From here on what is written counts as wanted; see [`Context::remove_others`].
+    /// Starts a set of outputs; see [`Context::remove_others`].
     pub fn start_outputs(&mut self) {
         self.written.clear();
     }
 
-    /// Removes what this controller wrote of a kind before [`Context::start_outputs`] and not since: what
-    /// is no longer wanted. Returns whether all of it is gone, as [`Context::remove`] does.
+    /// Removes the stale outputs of a type: resources of this controller that it has not written since
+    /// [`Context::start_outputs`]. Returns whether all of them are gone, as [`Context::remove`] does.
     ///
     /// # Errors
     /// [`StoreError::Undeclared`].
@@ -173,7 +172,7 @@ impl Context {
         self.remove_others_in::<S>(S::DEFINITION.default_namespace)
     }
 
-    /// [`Context::remove_others`] in another namespace than the type's own.
+    /// [`Context::remove_others`] in another namespace than the default one.
     ///
     /// # Errors
     /// [`StoreError::Undeclared`].
@@ -190,7 +189,7 @@ impl Context {
         Ok(all)
     }
 
-    /// Holds a resource this controller depends on strongly; [`Store::add_finalizer`].
+    /// Adds this controller's finalizer to a strong input; [`Store::add_finalizer`].
     ///
     /// # Errors
     /// [`StoreError::Undeclared`] and those of [`Store::add_finalizer`].
@@ -199,7 +198,7 @@ impl Context {
         self.store.add_finalizer(pointer, self.declaration.name)
     }
 
-    /// Lets go of a resource; [`Store::remove_finalizer`].
+    /// Removes this controller's finalizer; [`Store::remove_finalizer`].
     ///
     /// # Errors
     /// [`StoreError::Undeclared`].
@@ -266,7 +265,7 @@ fn watch(store: &Store, input: &Input, wake: &Arc<Notify>) -> Result<Watcher, St
     store.watch_waking(namespace, type_name, Start::Now, wake.clone())
 }
 
-/// Whether the controller is to be called for it.
+/// Whether the event must wake the controller.
 fn concerns(input: &Input, happened: &Happened) -> bool {
     let resource = match happened {
         Happened::Created(resource)

@@ -1,41 +1,42 @@
-//! Who reads and writes what.
+//! The graph of controllers, with their inputs and outputs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
 
 use super::{Declaration, Dependency, Input, Output, Ownership};
 
-/// Why a controller cannot be added.
+/// The reason why a controller cannot be added.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GraphError {
-    /// Two have one name.
+    /// Another controller has the same name.
     #[error("there are two controllers {0}")]
     NameTaken(&'static str),
-    /// Two write one type and one of them wants it for itself.
+    /// Two controllers write one type, and one of them declares it exclusive.
     #[error(
         "controllers {first} and {second} both write {type_name}, and {exclusive} declares it exclusive"
     )]
     OutputTaken {
-        /// Who was there first.
+        /// The controller added first.
         first: &'static str,
-        /// Who came second.
+        /// The controller added second.
         second: &'static str,
-        /// Which of them.
+        /// The one that declares the type exclusive.
         exclusive: &'static str,
-        /// What.
+        /// Name of the type.
         type_name: &'static str,
     },
     /// The store refuses a type.
     #[error("controller {controller}: {source}")]
     Type {
-        /// Who declares it.
+        /// The controller that declares the type.
         controller: &'static str,
-        /// Why.
+        /// Reason of the refusal.
         source: crate::StoreError,
     },
 }
 
-/// Who reads and writes what. As text ([`fmt::Display`]) it is lines for people and golden files.
+/// The graph of controllers, with their inputs and outputs. Its [`fmt::Display`] form is text for people and golden
+/// files.
 #[derive(Debug, Clone, Default)]
 pub struct Graph {
     controllers: BTreeMap<&'static str, Declaration>,
@@ -70,14 +71,14 @@ impl Graph {
         Ok(())
     }
 
-    /// Each controller's name, inputs and outputs, by name.
+    /// Name, inputs and outputs of each controller, ordered by name.
     pub fn controllers(&self) -> impl Iterator<Item = (&'static str, &[Input], &[Output])> {
         let all = self.controllers.values();
         all.map(|one| (one.name, &*one.inputs, &*one.outputs))
     }
 
-    /// The graph in the language of Graphviz: boxes are controllers, and arrows go the way data does.
-    /// What is read with a dashed arrow cannot be held, a dotted one waits until it can be destroyed.
+    /// The graph for Graphviz: boxes are controllers, and arrows follow the data. A dashed arrow is a weak input; a
+    /// dotted one waits until a resource can be destroyed.
     #[must_use]
     pub fn dot(&self) -> String {
         let mut text = String::from("digraph controllers {\n  rankdir=LR;\n");

@@ -1,9 +1,8 @@
-//! Controllers: each reads some kinds of resources, writes others, and does so again whenever what it reads
-//! changes.
+//! Controllers: each reads some kinds of resources, writes others, and reconciles whenever an input changes.
 //!
-//! What a controller reads and writes is declared, checked at every call, and printable ([`Graph`]). It is
-//! run by the [`Runtime`], alone: when it fails or panics, it is started anew after a while, from the state
-//! it was registered with, and nobody else notices.
+//! Inputs and outputs are declared, checked at every call, and printable ([`Graph`]). The [`Runtime`] isolates
+//! controllers: it restarts a failed or panicked one with a backoff, from the state at its registration, without an
+//! effect on others.
 
 mod backoff;
 mod context;
@@ -23,55 +22,55 @@ pub use context::Context;
 pub use graph::{Graph, GraphError};
 pub use runtime::{Notice, Runtime, with_causes};
 
-/// Why a controller's run ended.
+/// The error of a controller's run.
 pub type Failure = Box<dyn StdError + Send + Sync>;
 
-/// A controller. Each run is made by a clone, so a failed one leaves nothing behind but its outputs.
+/// A controller. Each run uses a clone, so only its outputs survive a failed run.
 pub trait Controller: Clone + Send + Sync + 'static {
-    /// Its unique name, and the owner of what it writes: `network.AddressStatusController`.
+    /// Unique name, and owner of its outputs: `network.AddressStatusController`.
     fn name(&self) -> &'static str;
 
-    /// What it reads; some read what is no resource.
+    /// Inputs; some controllers only read sources outside of the store.
     fn inputs(&self) -> Vec<Input> {
         Vec::new()
     }
 
-    /// What it writes.
+    /// Outputs.
     fn outputs(&self) -> Vec<Output>;
 
-    /// Works until there is nothing to do any more: as a rule a loop around [`Context::event`], whose first
-    /// event comes at once. After `Ok` it is not started again.
+    /// Runs until there is nothing left to do, usually as a loop around [`Context::event`], whose first call returns at
+    /// once. After `Ok` it is not started again.
     fn run(self, context: &mut Context) -> impl Future<Output = Result<(), Failure>> + Send;
 }
 
-/// How a controller depends on what it reads.
+/// The dependency of a controller on an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dependency {
-    /// It is called at every change, and may hold what it reads with a finalizer.
+    /// Woken at every change; may hold the input with a finalizer.
     Strong,
-    /// It is called at every change.
+    /// Woken at every change.
     Weak,
-    /// It is called when a resource can be destroyed: it is being taken down and nobody holds it. For what
-    /// the controller itself made.
+    /// Woken when a resource can be destroyed: it is under teardown and has no finalizers. For the controller's own
+    /// outputs.
     DestroyReady,
 }
 
-/// A kind, or one resource, that a controller reads.
+/// A kind, or one resource, as an input.
 #[derive(Debug, Clone, Copy)]
 pub struct Input {
-    /// The type.
+    /// Definition of the type.
     pub definition: Definition,
-    /// The namespace.
+    /// Namespace.
     pub namespace: &'static str,
-    /// One resource, if it is but one.
+    /// Id, for a single resource.
     pub id: Option<&'static str>,
-    /// How it depends on it.
+    /// Kind of dependency.
     pub dependency: Dependency,
     register: fn(&Store) -> Result<(), StoreError>,
 }
 
 impl Input {
-    /// A kind, in its own namespace.
+    /// A type in its default namespace.
     #[must_use]
     pub fn of<S: Spec>(dependency: Dependency) -> Input {
         Input {
@@ -83,13 +82,13 @@ impl Input {
         }
     }
 
-    /// In another namespace.
+    /// The same type in another namespace.
     #[must_use]
     pub fn in_namespace(self, namespace: &'static str) -> Input {
         Input { namespace, ..self }
     }
 
-    /// One resource of it.
+    /// Only the resource with this id.
     #[must_use]
     pub fn with_id(self, id: &'static str) -> Input {
         Input {
@@ -99,29 +98,29 @@ impl Input {
     }
 }
 
-/// Whether others may write a type, too.
+/// Whether several controllers may write a type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ownership {
-    /// Nobody else.
+    /// Only this controller writes it.
     Exclusive,
-    /// Others, too; each only what it made.
+    /// Other controllers write it too, each only its own resources.
     Shared,
 }
 
-/// A type a controller writes, in whatever namespace.
+/// A type that a controller writes, in any namespace.
 #[derive(Debug, Clone, Copy)]
 pub struct Output {
-    /// The type.
+    /// Definition of the type.
     pub definition: Definition,
-    /// Whether others may write it.
+    /// Exclusive or shared.
     pub ownership: Ownership,
-    /// Whether clients have a message for it ([`Spec::Message`]).
+    /// Whether the type has a message for clients ([`Spec::Message`]).
     has_message: bool,
     register: fn(&Store) -> Result<(), StoreError>,
 }
 
 impl Output {
-    /// A type nobody else writes.
+    /// A type that only this controller writes.
     #[must_use]
     pub fn exclusive<S: Spec>() -> Output {
         Output {
@@ -132,7 +131,7 @@ impl Output {
         }
     }
 
-    /// A type others write, too.
+    /// A type that other controllers write too.
     #[must_use]
     pub fn shared<S: Spec>() -> Output {
         Output {
@@ -142,7 +141,7 @@ impl Output {
     }
 }
 
-/// What a controller declares.
+/// The declaration of a controller.
 #[derive(Debug, Clone)]
 pub(crate) struct Declaration {
     pub(crate) name: &'static str,

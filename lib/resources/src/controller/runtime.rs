@@ -16,16 +16,16 @@ use super::backoff::{self, Backoff};
 use super::{Context, Controller, Declaration, Failure, Graph, GraphError};
 use crate::store::{Store, random};
 
-/// What the runtime has to say.
+/// A report of a controller's failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
-    /// About whom.
+    /// Name of the controller.
     pub controller: &'static str,
-    /// What went wrong: an error with its causes, or a panic's message.
+    /// Error with its causes, or the message of a panic.
     pub error: String,
-    /// Whether it panicked: it has a bug.
+    /// Whether the controller panicked, which is a bug.
     pub panicked: bool,
-    /// When it is started again.
+    /// Delay until the restart.
     pub retry_in: Duration,
 }
 
@@ -41,10 +41,10 @@ impl fmt::Display for Notice {
     }
 }
 
-/// Starts a run; the clone of the controller lives in it.
+/// Starts a run of a controller's clone.
 type Starter = Box<dyn Fn(Context) -> BoxFuture<'static, Result<(), Failure>> + Send + Sync>;
 
-/// Controllers to be run on a store.
+/// Runs controllers on a store.
 pub struct Runtime {
     store: Store,
     graph: Graph,
@@ -60,7 +60,7 @@ impl fmt::Debug for Runtime {
 }
 
 impl Runtime {
-    /// Without controllers.
+    /// A runtime without controllers.
     #[must_use]
     pub fn new(store: Store) -> Runtime {
         Runtime {
@@ -70,10 +70,10 @@ impl Runtime {
         }
     }
 
-    /// Adds a controller and makes the types it declares known to the store.
+    /// Adds a controller and registers its declared types with the store.
     ///
     /// # Errors
-    /// [`GraphError`]; nothing runs yet, so a node with a wrong graph does not start at all.
+    /// [`GraphError`]. Nothing runs at this point, so a node with an invalid graph does not start at all.
     pub fn add(&mut self, controller: impl Controller) -> Result<(), GraphError> {
         let declaration = Declaration::of(&controller);
         self.graph.add(declaration.clone())?;
@@ -93,13 +93,13 @@ impl Runtime {
         Ok(())
     }
 
-    /// Who reads and writes what.
+    /// The graph of inputs and outputs.
     #[must_use]
     pub fn graph(&self) -> &Graph {
         &self.graph
     }
 
-    /// Runs the controllers until all have ended or the future is dropped. `tell` hears of every failure.
+    /// Runs the controllers until all have ended or the future is dropped. `tell` receives every failure.
     pub async fn run(self, tell: impl Fn(Notice) + Send + Sync + 'static) {
         let tell = Arc::new(tell);
         let mut tasks = JoinSet::new();
@@ -124,7 +124,7 @@ async fn keep_running(
         let start = Instant::now();
         let ended = match context {
             Ok(context) => {
-                // What a run leaves behind is dropped with it; the next one is made from a clone.
+                // The state of a failed run is dropped; the next run starts from a clone.
                 AssertUnwindSafe(starter(context)).catch_unwind().await
             }
             Err(error) => Ok(Err(error.into())),
@@ -134,7 +134,7 @@ async fn keep_running(
             Ok(Err(failure)) => (with_causes(failure.as_ref()), false),
             Err(panic) => (message(panic.as_ref()), true),
         };
-        // One that waits for something else than resources may run for days on its first event.
+        // A controller that waits for something other than resources may run for days on its first event.
         if went_well.swap(false, Ordering::Relaxed) || start.elapsed() > backoff::LONGEST {
             backoff.reset();
         }
@@ -149,7 +149,7 @@ async fn keep_running(
     }
 }
 
-/// An error and what caused it, in one line.
+/// An error with its causes, on one line.
 pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     let texts: Vec<String> = causes.map(ToString::to_string).collect();

@@ -48,7 +48,7 @@ impl Spec for Doubled {
     fn message(&self) {}
 }
 
-/// Keeps a double of every source, holds the source meanwhile, and stumbles over some values.
+/// Doubles every source, holds the source with a finalizer, and fails on some values.
 #[derive(Clone)]
 struct Doubler {
     runs: Arc<AtomicU32>,
@@ -101,7 +101,7 @@ impl Controller for Doubler {
     }
 }
 
-/// A running doubler, and what was told of it.
+/// A running doubler and its notices.
 struct Bench {
     store: Store,
     runs: Arc<AtomicU32>,
@@ -131,7 +131,7 @@ impl Bench {
         self.store.put(Draft::new(id, Source(value)), "").unwrap();
     }
 
-    /// Waits until the double is so, or gone.
+    /// Waits until the double has this value, or is gone.
     async fn doubled(&self, id: &str, expected: Option<u32>) {
         let pointer = Pointer::of::<Doubled>(id);
         let mut watcher = self.store.watch(&pointer, Start::Now).unwrap();
@@ -213,7 +213,7 @@ async fn failing_run_is_reported_and_retried_with_backoff() {
     assert!(waits.is_sorted(), "{waits:?}");
     bench.source("a", 1);
     bench.doubled("a", Some(2)).await;
-    // It went well since, so the next failure counts as the first.
+    // A success in between resets the backoff.
     bench.source("a", 13);
     tokio::time::sleep(Duration::from_millis(300)).await;
     let last = bench.notices.lock().unwrap().last().cloned().unwrap();
@@ -234,7 +234,7 @@ async fn panic_of_a_controller_stays_in_that_controller() {
     assert!(bench.runs.load(Ordering::SeqCst) >= 2);
 }
 
-/// Fails after two minutes, each time.
+/// Fails after two minutes, every time.
 #[derive(Clone)]
 struct Tiring;
 
@@ -272,7 +272,7 @@ async fn long_run_resets_the_backoff() {
     );
 }
 
-/// Does what it did not declare.
+/// Makes undeclared calls.
 #[derive(Clone)]
 struct Meddler;
 
@@ -323,7 +323,7 @@ async fn undeclared_access_of_a_controller_is_refused() {
     assert_eq!(store.get_as::<Source>("mine").unwrap().0, 1);
 }
 
-/// Writes doubles, too.
+/// Also writes doubles.
 #[derive(Clone)]
 struct Rival(&'static str, Output);
 

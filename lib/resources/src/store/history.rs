@@ -1,7 +1,7 @@
-//! The last changes of one kind, and who has read how far.
+//! The last changes of one kind, and the position of each watcher.
 //!
-//! Memory is bounded by [`Bounds::most`] changes. As a rule far fewer are kept: [`Bounds::few`], for clients that come
-//! back with a bookmark, and those the slowest watcher has still to read.
+//! [`Bounds::most`] changes bound the memory. Usually far fewer are kept: [`Bounds::few`], for clients that return with
+//! a bookmark, and those that the slowest watcher has not read yet.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use tokio::sync::Notify;
 
 use crate::resource::Resource;
 
-/// How many changes are kept.
+/// Limits of the number of changes in a history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bounds {
-    /// Though every watcher has read them.
+    /// Changes kept after every watcher has read them.
     pub(crate) few: usize,
-    /// For a slow watcher; one that is slower has fallen behind.
+    /// Changes kept for a slow watcher; a slower one has fallen behind.
     pub(crate) most: usize,
 }
 
-/// Of most kinds. The second is the number clients know from elsewhere.
+/// Limits of most kinds. Clients of the reference expect the second one.
 pub(crate) const USUAL: Bounds = Bounds {
     few: 64,
     most: 1024,
 };
-/// Of [`crate::Spec::IS_LARGE`]: a change holds two specs, and old ones are not kept for long.
+/// Limits for [`crate::Spec::IS_LARGE`]: a change holds two specs, and old ones must go soon.
 pub(crate) const LARGE: Bounds = Bounds { few: 1, most: 8 };
 
 /// One write.
@@ -38,22 +38,22 @@ pub(crate) enum Change {
     Destroyed(Arc<Resource>),
 }
 
-/// A watcher's place.
+/// The position of a watcher.
 #[derive(Debug)]
 struct Seat {
-    /// The first change it has not read.
+    /// Number of the first unread change.
     position: u64,
     wake: Arc<Notify>,
 }
 
-/// Changes of one kind in the order they were made, numbered from 0.
+/// Changes of one kind in order, numbered from 0.
 #[derive(Debug)]
 pub(crate) struct History {
     changes: VecDeque<Change>,
-    /// The number of the first change kept.
+    /// Number of the first change in the history.
     first: u64,
     bounds: Bounds,
-    /// Beyond this many, it is looked whether some can go.
+    /// Length at which old changes are dropped.
     limit: usize,
     seats: HashMap<u64, Seat>,
     next_seat: u64,
@@ -71,18 +71,18 @@ impl History {
         }
     }
 
-    /// The number the next change will have.
+    /// Number of the next change.
     pub(crate) fn head(&self) -> u64 {
         self.first + self.changes.len() as u64
     }
 
-    /// The number of the first change that can still be read.
+    /// Number of the first change that can still be read.
     pub(crate) fn first(&self) -> u64 {
         self.first
     }
 
-    /// Adds a change and says whom to wake. Who still has something to read is awake: it sleeps only after
-    /// it read to the head.
+    /// Adds a change and returns the watchers to wake. A watcher with unread changes is awake: it sleeps only after it
+    /// has read to the head.
     pub(crate) fn push(&mut self, change: Change) -> Vec<Arc<Notify>> {
         let head = self.head();
         self.changes.push_back(change);
@@ -93,7 +93,7 @@ impl History {
         asleep.map(|seat| seat.wake.clone()).collect()
     }
 
-    /// Every watcher's place is looked at here, so not at every push: the limit is twice what is needed.
+    /// Drops old changes. It visits every watcher, so it runs only when the length is twice the need.
     fn forget(&mut self) {
         let head = self.head();
         let Bounds { few, most } = self.bounds;
@@ -104,7 +104,7 @@ impl History {
         self.changes.drain(..forgotten);
         self.first += forgotten as u64;
         self.limit = (2 * keep).min(most);
-        // They notice when they next read; until then they hold nothing up.
+        // A watcher that fell behind notices at its next read; until then it must not keep changes alive.
         let first = self.first;
         self.seats.retain(|_, seat| seat.position >= first);
         self.changes.shrink_to(self.limit + 1);
@@ -121,10 +121,10 @@ impl History {
         self.seats.remove(&seat);
     }
 
-    /// Up to `most` changes from `position` on, and moves the seat behind them.
+    /// Returns up to `most` changes from `position` on, and moves the watcher's position behind them.
     ///
     /// # Errors
-    /// How many changes are forgotten that should have been read first.
+    /// The number of changes that were dropped before the watcher read them.
     pub(crate) fn read(
         &mut self,
         seat: u64,

@@ -8,10 +8,10 @@ use super::history::{Bounds, Change, History};
 use crate::error::StoreError;
 use crate::resource::Resource;
 
-/// By id.
+/// Resources by id.
 pub(crate) type Resources = BTreeMap<Arc<str>, Arc<Resource>>;
 
-/// What the lock guards.
+/// The data under the lock.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) resources: Resources,
@@ -21,7 +21,7 @@ pub(crate) struct State {
 /// The resources of one type in one namespace.
 #[derive(Debug)]
 pub(crate) struct Kind {
-    /// In every bookmark, so that one of another kind or another boot is recognised.
+    /// Part of every bookmark, to recognise one of another kind or another boot.
     pub(crate) nonce: u64,
     state: Mutex<State>,
 }
@@ -37,13 +37,13 @@ impl Kind {
         }
     }
 
-    /// Held for a moment only: nothing is awaited and nobody else's code runs under it.
+    /// Locks the state, only briefly: no await and no foreign code runs under the lock.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        // Every change is one assignment, so what a panic left is whole.
+        // Every change is one assignment, so a panic leaves no half-made change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes one change, or none when it is refused or not needed, and wakes who waits for it.
+    /// Makes one change and wakes the watchers that wait for it. A refused or needless change wakes none.
     pub(crate) fn write<T>(
         &self,
         change: impl FnOnce(&mut Resources) -> Result<(T, Option<Change>), StoreError>,
@@ -51,7 +51,7 @@ impl Kind {
         let mut state = self.state();
         let (answer, change) = change(&mut state.resources)?;
         let asleep = change.map(|change| state.history.push(change));
-        // They would only queue for the lock.
+        // Released first, because the woken watchers need the lock.
         drop(state);
         for watcher in asleep.unwrap_or_default() {
             watcher.notify_one();
@@ -60,8 +60,8 @@ impl Kind {
     }
 }
 
-/// A number nobody guesses by accident; not for secrets.
+/// A random number against accidental collisions; not for secrets.
 pub(crate) fn random() -> u64 {
-    // The standard library keys its hashers at random.
+    // The standard library seeds its hashers randomly.
     RandomState::new().build_hasher().finish()
 }

@@ -1,7 +1,7 @@
-//! Every resource of the node, in memory.
+//! The store: all resources of the node, in memory.
 //!
-//! A kind (type and namespace) has its own lock, so writes to one kind have one order and do not wait for
-//! others. Nothing here waits: a write copies, swaps a pointer and wakes watchers.
+//! Each kind (type and namespace) has its own lock. So writes to one kind are ordered and do not wait for other kinds.
+//! No call blocks: a write copies, swaps a pointer and wakes watchers.
 
 mod history;
 mod kind;
@@ -30,12 +30,12 @@ pub(crate) use kind::{Kind, random};
 /// Type and namespace.
 type KindName = (&'static str, &'static str);
 
-/// A type that was registered.
+/// A registered type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Type {
     id: TypeId,
     definition: Definition,
-    /// Of the history of each of its kinds.
+    /// Limits of the history of each of its kinds.
     bounds: Bounds,
 }
 
@@ -46,7 +46,7 @@ struct Inner {
     kinds: HashMap<KindName, Arc<Kind>>,
 }
 
-/// The store. A handle: clones are the same store.
+/// The store. A cheap handle: clones share the store.
 #[derive(Debug, Clone)]
 pub struct Store(Arc<RwLock<Inner>>);
 
@@ -57,7 +57,7 @@ impl Default for Store {
 }
 
 impl Store {
-    /// A store that knows nothing but the types that describe it ([`crate::meta`]).
+    /// A store with only the types that describe it ([`crate::meta`]).
     #[must_use]
     pub fn new() -> Store {
         let store = Store(Arc::default());
@@ -69,10 +69,10 @@ impl Store {
         store
     }
 
-    /// Makes a type and its namespace known. The same type again is no change.
+    /// Registers a type and its namespace. Registering the same type again has no effect.
     ///
     /// # Errors
-    /// [`StoreError::TypeTaken`] when another Rust type has that name.
+    /// [`StoreError::TypeTaken`] when another Rust type has the name.
     pub fn register<S: Spec>(&self) -> Result<(), StoreError> {
         self.declare::<S>()?;
         self.add_namespace(S::DEFINITION.default_namespace, "")?;
@@ -101,10 +101,10 @@ impl Store {
         Ok(())
     }
 
-    /// Makes a namespace known. One that is known keeps its description when this one is empty.
+    /// Registers a namespace. An empty description keeps the present one.
     ///
     /// # Errors
-    /// None, as long as nobody else writes namespaces.
+    /// None, unless another owner writes namespaces.
     pub fn add_namespace(&self, name: &'static str, description: &str) -> Result<(), StoreError> {
         let mut inner = self.0.write().unwrap_or_else(PoisonError::into_inner);
         inner.namespaces.insert(name);
@@ -117,21 +117,21 @@ impl Store {
         self.put(namespace, "").map(drop)
     }
 
-    /// What is known of a type.
+    /// The definition of a registered type.
     #[must_use]
     pub fn definition(&self, type_name: &str) -> Option<Definition> {
         let inner = self.0.read().unwrap_or_else(PoisonError::into_inner);
         inner.types.get(type_name).map(|known| known.definition)
     }
 
-    /// Every type there is, by name.
+    /// The definitions of all registered types, by name.
     #[must_use]
     pub fn definitions(&self) -> Vec<Definition> {
         let inner = self.0.read().unwrap_or_else(PoisonError::into_inner);
         inner.types.values().map(|known| known.definition).collect()
     }
 
-    /// The name of a resource that somebody outside asks for.
+    /// The name of a resource that an external caller asks for.
     ///
     /// # Errors
     /// [`StoreError::UnknownType`], [`StoreError::UnknownNamespace`].
@@ -190,13 +190,13 @@ impl Store {
         found.ok_or_else(|| StoreError::NotFound(pointer.clone()))
     }
 
-    /// Reads one resource of a known type in the type's own namespace, if it is there.
+    /// Reads one resource of a known type in its default namespace; `None` when it does not exist.
     #[must_use]
     pub fn get_as<S: Spec>(&self, id: &str) -> Option<Typed<S>> {
         self.get(&Pointer::of::<S>(id)).ok().and_then(Typed::new)
     }
 
-    /// Reads those resources of a kind that are meant, by id, as they are at one moment.
+    /// Reads the resources of a kind that match a query, by id, as one consistent snapshot.
     ///
     /// # Errors
     /// [`StoreError::UnknownType`], [`StoreError::UnknownNamespace`].
@@ -210,12 +210,12 @@ impl Store {
         if query.is_all() {
             return Ok(kind.state().resources.values().cloned().collect());
         }
-        // Matching may take its time: not under the lock.
+        // Matching may be slow, so it runs outside of the lock.
         let all: Vec<_> = kind.state().resources.values().cloned().collect();
         Ok(query.select(all.iter()))
     }
 
-    /// Reads all resources of a known type in the type's own namespace, by id.
+    /// Reads all resources of a known type in its default namespace, by id.
     #[must_use]
     pub fn list_as<S: Spec>(&self) -> Vec<Typed<S>> {
         let definition = S::DEFINITION;
@@ -230,16 +230,17 @@ impl Store {
         .collect()
     }
 
-    /// Watches one resource. With [`Start::Now`] the first event tells what is there.
+    /// Watches one resource. With [`Start::Now`] the first event is its present state.
     ///
     /// # Errors
-    /// [`StoreError::SingleWatch`], [`StoreError::BookmarkGone`], [`StoreError::UnknownType`], [`StoreError::UnknownNamespace`].
+    /// [`StoreError::SingleWatch`], [`StoreError::BookmarkGone`], [`StoreError::UnknownType`],
+    /// [`StoreError::UnknownNamespace`].
     pub fn watch(&self, pointer: &Pointer, start: Start) -> Result<Watcher, StoreError> {
         Watcher::of_one(self.kind_of(pointer)?, pointer, start)
     }
 
-    /// Watches those resources of a kind that are meant. One that comes to be meant is created for the
-    /// watcher, one that ceases to be is destroyed.
+    /// Watches the resources of a kind that match a query. A resource that begins to match appears as created, one that
+    /// ceases to match as destroyed.
     ///
     /// # Errors
     /// [`StoreError::BookmarkGone`], [`StoreError::UnknownType`], [`StoreError::UnknownNamespace`].
@@ -253,7 +254,7 @@ impl Store {
         Watcher::of_kind(self.kind(namespace, type_name)?, query, start)
     }
 
-    /// [`Store::watch_kind`] for who waits for several watches at once.
+    /// [`Store::watch_kind`] for a caller that waits for several watches at once.
     pub(crate) fn watch_waking(
         &self,
         namespace: &str,

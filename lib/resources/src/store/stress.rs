@@ -1,4 +1,4 @@
-//! Order and completeness under load, and for every order of calls.
+//! Order and completeness of events under load, and for any order of calls.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::watch::{Happened, Start, Watcher};
 const WRITERS: u64 = 8;
 const WRITES: u64 = 2_000;
 
-/// What a watcher has come to believe, built from events alone; every event is checked against it.
+/// A watcher's view of the store, built from events alone; every event is checked against it.
 #[derive(Default)]
 struct Belief {
     versions: BTreeMap<Arc<str>, u64>,
@@ -52,7 +52,7 @@ impl Belief {
     }
 }
 
-/// Follows until `last` was seen. A watcher that fell behind begins again.
+/// Follows until the ends of all writers were seen. A watcher that fell behind starts again.
 async fn follow(store: super::Store, mut watcher: Watcher, last: u64) -> (Belief, u32) {
     let mut belief = Belief::default();
     let mut fell_behind = 0;
@@ -81,7 +81,7 @@ async fn follow(store: super::Store, mut watcher: Watcher, last: u64) -> (Belief
     }
 }
 
-/// Creates, changes and destroys its own ids, and fights for a common one with optimistic concurrency.
+/// Creates, changes and destroys its own ids, and competes for a common one with optimistic concurrency.
 async fn write(store: super::Store, writer: u64) -> u64 {
     let mut common = 0;
     for round in 0..WRITES {
@@ -102,7 +102,7 @@ async fn write(store: super::Store, writer: u64) -> u64 {
     common
 }
 
-/// Adds one to the common counter; somebody else's write in between means to try again.
+/// Increments the common counter; a version conflict causes a retry.
 fn increment(store: &super::Store) -> u64 {
     loop {
         let current = store.get_as::<Number>("common").unwrap();
@@ -179,8 +179,8 @@ fn call() -> impl Strategy<Value = Call> {
 }
 
 proptest! {
-    /// Whatever is called in whatever order: a refused call changes nothing and tells nobody, and who
-    /// follows from any moment on ends with what the store holds.
+    /// For any order of calls: a refused call changes nothing and sends no event. A watcher that starts at any moment
+    /// ends with the content of the store.
     #[test]
     fn events_of_a_watch_reproduce_the_contents_of_the_store(calls in prop::collection::vec(call(), 1..60), from in 0..60_usize) {
         let store = store();

@@ -1,4 +1,4 @@
-//! What a write needs, and what a watch shows.
+//! Conditions of writes, and events of watches.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::query::{IdQuery, LabelTerm, Operator, Query};
 use crate::resource::{Definition, Draft, Resource, Sensitivity, Spec};
 use crate::watch::{Bookmark, Happened, Start, Watcher};
 
-/// A type for tests.
+/// A small spec.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Number {
     pub(super) value: u64,
@@ -67,7 +67,7 @@ pub(super) fn watch_all(store: &Store, query: Query, start: Start) -> Watcher {
     store.watch_kind("test", name, query, start).unwrap()
 }
 
-/// Everything there is to see now, in short: sign, id, version.
+/// All pending events in short form: sign, id, version.
 fn seen(watcher: &mut Watcher) -> Vec<String> {
     let word = |sign: &str, resource: &Resource| {
         let metadata = &resource.metadata;
@@ -320,11 +320,11 @@ fn slow_watcher_gets_an_error_and_blocks_no_other_watcher() {
     let told = seen(&mut slow);
     assert_eq!(told.len(), 1);
     assert!(told[0].contains("fell behind"), "{told:?}");
-    // Once the slow one does not count any more, little is kept.
+    // Without the slow watcher the history shrinks.
     assert!(kind.state().history.len() <= 2 * USUAL.few);
 }
 
-/// A spec that may be large, and is dropped when nobody holds it any more.
+/// A large spec that counts its references.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 struct Large {
     number: u64,
@@ -358,7 +358,7 @@ fn history_of_large_resources_is_short_even_with_slow_watchers() {
             .put(Draft::new("a", Large { number, held }), "")
             .unwrap();
         assert!(fast.next_now().is_some());
-        // Those of the changes kept, the oldest one's predecessor, and this test's own.
+        // One per change in the history, one for the predecessor of the oldest, and this test's own.
         let now = Arc::strong_count(&held_by(&store));
         assert!(now <= LARGE.most + 3, "{number}: {now}");
     }
@@ -371,7 +371,7 @@ fn history_of_large_resources_is_short_even_with_slow_watchers() {
     assert!(Arc::strong_count(&held_by(&store)) <= 2 * LARGE.few + 3);
 }
 
-/// What all specs of the store hold.
+/// The value that all specs of the store share.
 fn held_by(store: &Store) -> Arc<()> {
     store.get_as::<Large>("a").unwrap().held.clone()
 }

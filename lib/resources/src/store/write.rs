@@ -1,4 +1,4 @@
-//! Writing: optimistic concurrency, ownership, and teardown with finalizers.
+//! Writes: optimistic concurrency, ownership, and teardown with finalizers.
 
 use std::any::TypeId;
 use std::sync::{Arc, PoisonError};
@@ -14,7 +14,8 @@ impl Store {
     /// Stores a new resource.
     ///
     /// # Errors
-    /// [`StoreError::AlreadyExists`], [`StoreError::UnknownType`], [`StoreError::UnknownNamespace`], [`StoreError::TypeTaken`].
+    /// [`StoreError::AlreadyExists`], [`StoreError::UnknownType`], [`StoreError::UnknownNamespace`],
+    /// [`StoreError::TypeTaken`].
     pub fn create<S: Spec>(
         &self,
         draft: Draft<S>,
@@ -29,12 +30,12 @@ impl Store {
         })
     }
 
-    /// Stores a resource that was read and changed since. Spec, labels and annotations are taken from it;
-    /// finalizers and phase have calls of their own. `expected` is the phase it must be in, if any.
+    /// Stores a modified copy of a resource. Spec, labels and annotations come from the copy; finalizers and phase have
+    /// their own calls. `expected` is the required phase, if any.
     ///
     /// # Errors
-    /// [`StoreError::NotFound`], [`StoreError::VersionConflict`], [`StoreError::OwnerConflict`], [`StoreError::PhaseConflict`],
-    /// [`StoreError::TypeTaken`].
+    /// [`StoreError::NotFound`], [`StoreError::VersionConflict`], [`StoreError::OwnerConflict`],
+    /// [`StoreError::PhaseConflict`], [`StoreError::TypeTaken`].
     pub fn update(
         &self,
         resource: Resource,
@@ -66,11 +67,11 @@ impl Store {
         })
     }
 
-    /// Stores a resource as it shall be: creates it, replaces it, or does nothing when it is so already.
+    /// Creates or replaces a resource; does nothing when it is equal already.
     ///
     /// # Errors
-    /// [`StoreError::OwnerConflict`]; [`StoreError::PhaseConflict`] when it is being taken down; and those of
-    /// [`Store::create`] but for [`StoreError::AlreadyExists`].
+    /// [`StoreError::OwnerConflict`]; [`StoreError::PhaseConflict`] when the resource is under teardown; and those of
+    /// [`Store::create`] except [`StoreError::AlreadyExists`].
     pub fn put<S: Spec>(
         &self,
         draft: Draft<S>,
@@ -98,7 +99,8 @@ impl Store {
         })
     }
 
-    /// Asks everyone to let go of a resource. Returns whether it can be destroyed now.
+    /// Starts the teardown of a resource, so that its holders remove their finalizers. Returns whether it can be
+    /// destroyed now.
     ///
     /// # Errors
     /// [`StoreError::NotFound`], [`StoreError::OwnerConflict`].
@@ -117,7 +119,7 @@ impl Store {
         })
     }
 
-    /// Removes a resource nobody holds.
+    /// Destroys a resource without finalizers.
     ///
     /// # Errors
     /// [`StoreError::NotFound`], [`StoreError::OwnerConflict`], [`StoreError::PendingFinalizers`].
@@ -138,10 +140,10 @@ impl Store {
         })
     }
 
-    /// Holds a resource: it cannot be destroyed until the finalizer is removed. Twice is once.
+    /// Adds a finalizer: the resource cannot be destroyed until it is removed. The call is idempotent.
     ///
     /// # Errors
-    /// [`StoreError::NotFound`]; [`StoreError::PhaseConflict`] when it is being taken down already.
+    /// [`StoreError::NotFound`]; [`StoreError::PhaseConflict`] when the resource is already under teardown.
     pub fn add_finalizer(
         &self,
         pointer: &Pointer,
@@ -159,7 +161,7 @@ impl Store {
         })
     }
 
-    /// Lets go of a resource. One that was not held, or is gone, is let go of already.
+    /// Removes a finalizer. A missing finalizer or a missing resource is not an error.
     ///
     /// # Errors
     /// [`StoreError::UnknownType`], [`StoreError::UnknownNamespace`].
@@ -175,7 +177,7 @@ impl Store {
         })
     }
 
-    /// The kind a draft belongs to, if its Rust type is the one that was registered.
+    /// The kind of a draft, if its Rust type is the registered one.
     fn kind_for<S: Spec>(
         &self,
         draft: &Draft<S>,
@@ -195,7 +197,7 @@ impl Store {
     }
 }
 
-/// What was written, and the change to tell.
+/// The written resource, and the change to publish.
 type Written = (Arc<Resource>, Option<Change>);
 
 fn insert<S: Spec>(resources: &mut Resources, draft: Draft<S>, owner: &'static str) -> Written {
