@@ -31,6 +31,7 @@ mod emit;
 mod forms;
 mod hardened;
 pub mod images;
+pub mod installation;
 mod json;
 mod kept;
 pub mod kinds;

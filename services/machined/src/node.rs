@@ -78,6 +78,8 @@ pub enum Apply {
     Now,
     /// Kept, and active after the next reboot.
     Staged,
+    /// Kept on the disk that the node is installed to first, and active when the node has started from there.
+    Install,
     /// Active at once, not kept, and taken back after this time unless another
     /// config is applied to stay.
     Try(Duration),
@@ -92,6 +94,15 @@ pub struct Upgrade {
     pub namespace: &'static str,
     /// Also when etcd loses its quorum while this node is away.
     pub force: bool,
+}
+
+/// An installation to a disk that somebody names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Install {
+    /// Its device, or a link to it.
+    pub disk: String,
+    /// The installer; `None`: what the machine was started from.
+    pub image: Option<String>,
 }
 
 /// Why a submission was refused.
@@ -157,6 +168,14 @@ pub trait Node: Send + Sync + 'static {
     fn upgrade(
         &self,
         upgrade: Upgrade,
+        tell: mpsc::Sender<String>,
+    ) -> BoxFuture<'_, Result<String, SubmitError>>;
+    /// The disk that this config would have the node installed to; `None`: it is, or the config does not want it.
+    fn install_target(&self, document: &Document) -> Result<Option<String>, SubmitError>;
+    /// Installs the node to a disk. Answers the version. Lines for a person go to `tell`. It may take an hour.
+    fn install(
+        &self,
+        install: Install,
         tell: mpsc::Sender<String>,
     ) -> BoxFuture<'_, Result<String, SubmitError>>;
     /// Has the version before be tried at the next start. Answers its version.

@@ -194,7 +194,7 @@ kinds! {
     Held  single DiscoveryIdentityConfig;
     Later single KubeSpanConfig;
     Later single KubeSpanEndpointsConfig;
-    Held  single UnattendedInstallConfig;
+    Acted single UnattendedInstallConfig;
 }
 
 /// A kind by its name, whether it is read or only known.

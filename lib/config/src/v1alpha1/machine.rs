@@ -14,7 +14,7 @@ use crate::secret::Secret;
 use crate::table::Support;
 use crate::tree::Node;
 use crate::values::{
-    AbsolutePath, AcceptedCa, Expression, ExtensionImage, FileMode, HostName, KeyPair, ModuleName,
+    AbsolutePath, AcceptedCa, ExtensionImage, FileMode, HostName, KeyPair, MatchSize, ModuleName,
     ModuleParameter, Object, TimeSource, Url, is_kernel_setting, is_variable,
 };
 
@@ -168,13 +168,13 @@ section! {
 section! {
     /// `machine.install`.
     pub struct Install [check_install] {
-        Held "disk" disk: Option<AbsolutePath> = "The disk's device";
-        Later "diskSelector" disk_selector: Option<DiskSelector> = "The selector of the disk";
+        Acted "disk" disk: Option<AbsolutePath> = "The disk's device";
+        Acted "diskSelector" disk_selector: Option<DiskSelector> = "What the disk is like, instead of its device; of several the first";
         Later "extraKernelArgs" extra_kernel_args: Vec<String> = "Kernel parameters of the installed system";
-        Held "image" image: Option<String> = "The installer image";
+        Acted "image" image: Option<String> = "The installer image; absent: what the machine was started from";
         Acted "extensions" extensions: Vec<InstallExtension> = "System extensions, loaded while the node runs; later ones lie over earlier ones";
         Held "bootloader" bootloader: Option<bool> = "Install a boot loader";
-        Held "wipe" wipe: bool = "Wipe the disk first";
+        Acted "wipe" wipe: bool = "Also a disk that holds something";
         Later "legacyBIOSSupport" legacy_bios_support: bool = "Mark the partition for old firmware";
         Held "grubUseUKICmdline" grub_use_uki_cmdline: Option<bool> = "Take the kernel parameters from the boot image";
     }
@@ -189,15 +189,15 @@ fn check_install(install: &Install, node: &Node, reader: &mut Reader<'_>) {
 section! {
     /// `machine.install.diskSelector`.
     pub struct DiskSelector {
-        Held "size" size: Option<Expression> = "Such as `>= 100GB`";
-        Held "name" name: Option<String> = "Pattern of the device's name";
-        Held "model" model: Option<String> = "Pattern of the model";
-        Held "serial" serial: Option<String> = "Pattern of the serial number";
-        Held "modalias" modalias: Option<String> = "Pattern of the modalias";
-        Held "uuid" uuid: Option<String> = "Pattern of the UUID";
-        Held "wwid" wwid: Option<String> = "Pattern of the world-wide id";
-        Held "type" kind: Option<DiskType> = "The technology";
-        Held "busPath" bus_path: Option<String> = "Pattern of the bus path";
+        Acted "size" size: Option<MatchSize> = "Such as `>= 100GB`";
+        Later "name" name: Option<String> = "Pattern of the device's name";
+        Acted "model" model: Option<String> = "Pattern of the model";
+        Acted "serial" serial: Option<String> = "Pattern of the serial number";
+        Acted "modalias" modalias: Option<String> = "Pattern of the modalias";
+        Later "uuid" uuid: Option<String> = "Pattern of the UUID";
+        Acted "wwid" wwid: Option<String> = "Pattern of the world-wide id";
+        Acted "type" kind: Option<DiskType> = "The technology";
+        Acted "busPath" bus_path: Option<String> = "Pattern of the bus path";
     }
 }
 
