@@ -6,14 +6,12 @@
 //! that anybody would miss, so that it is installed to again.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::sync::LazyLock;
 
 use gptman::{GPT, GPTPartitionEntry};
-use hadris_fat::FatDateTime;
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-use crate::esp::{self, FatFile, Place, Stamp};
+use crate::esp::{self, FatFile, Place};
 use crate::layout::{ALIGNMENT, Partition, esp_size, layout};
 use crate::table::{write_copies, write_protective};
 
@@ -24,8 +22,6 @@ const MARK_AT: usize = 480;
 const FIRST_SECTOR: usize = 512;
 /// What lies at either end of a disk: its table, and what else is kept there by convention (LVM, RAID, file systems).
 const EDGE: u64 = 1 << 20;
-/// The files of an installed disk have no other date.
-static STAMP: LazyLock<Stamp> = LazyLock::new(|| Stamp(FatDateTime::new(1980, 1, 1, 0, 0, 0)));
 
 /// A disk that is written to.
 pub trait Disk: Read + Write + Seek {
@@ -198,7 +194,7 @@ impl Plan {
                         sector: self.sector,
                         id,
                     };
-                    esp::write(disk, place, files, &STAMP)?;
+                    esp::write(disk, place, files, &esp::DATELESS)?;
                 }
                 "META" => {
                     let values = corten_meta::encode(meta).map_err(io::Error::other)?;

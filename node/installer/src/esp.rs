@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::LazyLock;
 
 use hadris_fat::format::{FatFormatOptions, FatTypeSelection, FatVolumeFormatter, SectorSize};
 use hadris_fat::time::TimeProvider;
@@ -29,7 +30,7 @@ pub type FatFile = (String, Content);
 /// keys is given ours in a virtual machine; elsewhere by who chooses it from the menu.
 pub const LOADER_CONF: &str = "timeout 0\neditor no\nsecure-boot-enroll if-safe\n";
 
-/// What a label is dated, in every volume that one build makes.
+/// The one date of all that is in a volume.
 #[derive(Debug, Clone, Copy)]
 pub struct Stamp(pub FatDateTime);
 
@@ -38,6 +39,10 @@ impl TimeProvider for Stamp {
         self.0
     }
 }
+
+/// Of volumes that a node makes: the earliest date there is.
+pub static DATELESS: LazyLock<Stamp> =
+    LazyLock::new(|| Stamp(FatDateTime::new(1980, 1, 1, 0, 0, 0)));
 
 /// A FAT32 volume has at least 65525 clusters; drivers count a few more or less, so stay clear of it.
 const FEWEST_CLUSTERS: u64 = 65_600;

@@ -124,3 +124,59 @@ async fn on_thread(
     let done = tokio::task::spawn_blocking(work).await;
     done.unwrap_or_else(|error| Err(error.to_string()))
 }
+
+#[cfg(test)]
+mod tests {
+    use corten_installer::esp::{Content, DATELESS, FatFile, Place, write};
+
+    use super::*;
+
+    #[test]
+    fn a_medium_has_one_image_and_nothing_unsigned_is_taken_from_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let take = |images: &[&str]| {
+            let efi = directory.path().join("efi.img");
+            let size = 40 << 20;
+            let mut disk = File::create(&efi).unwrap();
+            disk.set_len(size).unwrap();
+            disk = File::options().read(true).write(true).open(&efi).unwrap();
+            let file = |path: &str| (path.to_owned(), Content::Bytes(b"MZ".to_vec()));
+            let loaders = ["EFI/BOOT/BOOTX64.EFI", "EFI/BOOT/BOOTAA64.EFI"];
+            let images = images.iter().map(|name| file(&format!("EFI/Linux/{name}")));
+            let files: Vec<FatFile> = loaders.map(file).into_iter().chain(images).collect();
+            let place = Place {
+                start: 0,
+                size,
+                sector: 512,
+                id: 1,
+            };
+            write(&mut disk, place, &files, &DATELESS).unwrap();
+            let medium = Medium {
+                efi,
+                signer: "00".repeat(32).parse().unwrap(),
+                directory: directory.path().join("taken"),
+            };
+            medium.take().unwrap_err()
+        };
+        let two = ["corten-1.efi", "corten-2.efi"];
+        for images in [&["other.efi"][..], &two] {
+            let why = take(images);
+            assert!(why.contains("it has not one image"), "{why}");
+        }
+        let why = take(&["corten-1.efi"]);
+        assert!(
+            why.contains("corten.efi: it is no unified kernel image"),
+            "{why}"
+        );
+        let taken = fs::read(directory.path().join("taken/corten.efi")).unwrap();
+        assert_eq!(taken, b"MZ");
+        let none = directory.path().join("none.img");
+        fs::write(&none, [0; 4096]).unwrap();
+        let medium = Medium {
+            efi: none,
+            signer: "00".repeat(32).parse().unwrap(),
+            directory: directory.path().join("taken"),
+        };
+        medium.take().unwrap_err();
+    }
+}

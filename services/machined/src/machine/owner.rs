@@ -184,6 +184,10 @@ impl Machine {
     }
 
     async fn try_again(&self) -> Result<(), Fatal> {
+        // What is mounted then is the STATE of the next boot.
+        if self.node.is_installing() {
+            return Ok(());
+        }
         lock(&self.unusable).take();
         if durable::is_volume(Path::new(STATE.target)) {
             self.load_config();
