@@ -142,7 +142,7 @@ pub const METHODS: &[Method] = &[
     m("/machine.ImageService/Remove", A),
     m("/machine.ImageService/Verify", AORV),
     m("/machine.DebugService/ContainerRun", A),
-    m("/machine.LifecycleService/Install", A),
+    m("/machine.LifecycleService/Install", AR),
     m("/machine.LifecycleService/Upgrade", A),
     m("/machine.StorageService/Statfs", AOR),
     m("/machine.LVMService/LogicalVolumeRemove", AR),

@@ -23,9 +23,9 @@ use crate::output::Format;
 use crate::units::parse_duration;
 
 pub(crate) use act::{
-    Applying, Bootstrap, Etcd, EtcdAlarm, EtcdDowngrade, Kubeconfig, Meta, MetaVerb, Move, Patch,
-    Reboot, RebootMode, Reset, RotateCa, Shutdown, Upgrade, UpgradeReboot, Wait, Wipe, WipeDisk,
-    WipeLvm, WipeMethod, WipeMode,
+    Applying, Bootstrap, Etcd, EtcdAlarm, EtcdDowngrade, Install, Kubeconfig, Meta, MetaVerb, Move,
+    Patch, Reboot, RebootMode, Reset, RotateCa, Shutdown, Upgrade, UpgradeReboot, Wait, Wipe,
+    WipeDisk, WipeLvm, WipeMethod, WipeMode,
 };
 pub(crate) use config::{
     ApplyConfig, ApplyMode, Gen, GenConfig, GenSecrets, GenVerb, How, KubernetesImages,
@@ -193,6 +193,8 @@ pub(crate) enum Verb {
     /// Wipe disks of nodes that go on running
     #[command(subcommand)]
     Wipe(Wipe),
+    /// Install nodes that were started from a medium or the network to a disk
+    Install(Install),
     /// Have nodes install another version
     Upgrade(Upgrade),
     /// Have nodes boot the version before
@@ -266,6 +268,7 @@ impl Cli {
             Verb::Service(args) => args.short.insecure,
             Verb::Support(args) => args.short.insecure,
             Verb::Meta(args) => args.insecure,
+            Verb::Install(args) => args.short.insecure,
             Verb::Wipe(Wipe::Disk(args)) => args.short.insecure,
             Verb::Wipe(
                 Wipe::Lv(WipeLvm { short, .. })

@@ -25,6 +25,32 @@ impl NodeDisk {
     /// The disk cannot be made.
     #[must_use]
     pub fn new(name: &str, gib: u32) -> Self {
+        let disk = Self::gone(name);
+        let image = std::fs::canonicalize(images::image(".raw")).expect("the image");
+        let base = ["create", "-q", "-f", "qcow2", "-F", "raw", "-b"];
+        let mut command = Command::new("qemu-img");
+        command.args(base).arg(image).arg(&disk.path);
+        run(command.arg(format!("{gib}G")));
+        disk
+    }
+
+    /// A disk of `gib` with nothing on it; a disk of this name from before is gone.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    #[must_use]
+    pub fn blank(name: &str, gib: u32) -> Self {
+        let disk = Self::gone(name);
+        let mut command = Command::new("qemu-img");
+        command
+            .args(["create", "-q", "-f", "qcow2"])
+            .arg(&disk.path);
+        run(command.arg(format!("{gib}G")));
+        disk
+    }
+
+    /// The place of a disk, with nothing there.
+    fn gone(name: &str) -> Self {
         let disk = Self {
             name: name.to_owned(),
             path: workspace::target().join("vm").join(format!("{name}.qcow2")),
@@ -32,12 +58,17 @@ impl NodeDisk {
         let _none = std::fs::remove_dir_all(disk.configs());
         let _none = std::fs::remove_file(&disk.path);
         std::fs::create_dir_all(disk.configs()).expect("a directory for the configs");
-        let image = std::fs::canonicalize(images::image(".raw")).expect("the image");
-        let base = ["create", "-q", "-f", "qcow2", "-F", "raw", "-b"];
-        let mut command = Command::new("qemu-img");
-        command.args(base).arg(image).arg(&disk.path);
-        run(command.arg(format!("{gib}G")));
         disk
+    }
+
+    /// Writes bytes of one value to a place of the disk, in bytes, while no machine has it.
+    ///
+    /// # Panics
+    /// When `qemu-io` cannot.
+    pub fn fill(&self, value: u8, offset: u64, length: u64) {
+        let mut command = Command::new("qemu-io");
+        let write = format!("write -P {value} {offset} {length}");
+        run(command.args(["-f", "qcow2", "-c", &write]).arg(&self.path));
     }
 
     /// The disk's file in qcow2 format.
@@ -98,9 +129,7 @@ impl NodeDisk {
     /// # Panics
     /// `qemu-io` fails.
     pub fn zero(&self, offset: u64, length: u64) {
-        let mut command = Command::new("qemu-io");
-        let write = format!("write -P 0 {offset} {length}");
-        run(command.args(["-f", "qcow2", "-c", &write]).arg(&self.path));
+        self.fill(0, offset, length);
     }
 
     /// Adds a partition after those of the image, while no machine uses the disk.

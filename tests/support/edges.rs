@@ -20,7 +20,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
         "corten-kubernetes",
         &["corten-config", "corten-manifests", "corten-pki"],
     ),
-    ("corten-installer", &[]),
+    ("corten-installer", &["corten-meta"]),
     // Cloud metadata of a machine.
     ("corten-platform", &["corten-config"]),
     ("corten-luks", &[]),
@@ -93,6 +93,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "corten-base",
             "corten-config",
             "corten-corpus",
+            "corten-installer",
             "corten-luks",
             "corten-meta",
             "corten-services",

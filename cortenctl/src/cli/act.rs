@@ -167,6 +167,25 @@ pub(crate) enum WipeMethod {
     Zeroes,
 }
 
+/// `install`.
+#[derive(Debug, Args)]
+pub(crate) struct Install {
+    /// The disk, as the node names it; `get disks` lists them
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) disk: String,
+    /// The installer's image, in a registry or on the node; without it what the machine was started from
+    #[arg(long, conflicts_with = "file")]
+    pub(crate) image: Option<String>,
+    /// The installer as a file (`mkimage build --output installer`), which is sent to the node
+    #[arg(long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// Also a disk that holds something, which is wiped first
+    #[arg(long)]
+    pub(crate) wipe: bool,
+    #[command(flatten)]
+    pub(crate) short: Short,
+}
+
 /// `upgrade`.
 #[derive(Debug, Args)]
 pub(crate) struct Upgrade {

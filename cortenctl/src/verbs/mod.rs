@@ -15,6 +15,7 @@ mod get;
 mod health;
 mod image;
 mod inspect;
+mod install;
 mod kubeconfig;
 mod list;
 mod listing;
@@ -97,6 +98,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Shutdown(args) => power::shutdown(&global, &args).await,
         Verb::Reset(args) => power::reset(&global, &args).await,
         Verb::Wipe(what) => wipe::run(routes(&global).await?, &what).await,
+        Verb::Install(args) => install::run(routes(&global).await?, &args).await,
         Verb::Upgrade(args) => upgrade::upgrade(&global, &args).await,
         Verb::Rollback => upgrade::rollback(routes(&global).await?).await,
         Verb::Bootstrap(args) => power::bootstrap(routes(&global).await?, &args).await,

@@ -8,7 +8,7 @@ use corten_api::machine::reboot_request::Mode;
 use corten_api::machine::upgrade_request::RebootMode as WireReboot;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
-use tonic::Code;
+use tonic::{Code, Response, Status, Streaming};
 
 use crate::answers::{ask, finish};
 use crate::cli::{Global, ImageFile, ImageNamespace, Upgrade, UpgradeReboot, Wait};
@@ -156,34 +156,38 @@ async fn stream(node: &Node, image: &str) -> Result<bool, Trouble> {
         containerd: Some(image::instance(ImageNamespace::System)),
         source: Some(source),
     });
+    let answer = node.client::<Lifecycle>().upgrade(request).await;
+    let part = |frame: api::LifecycleServiceUpgradeResponse| frame.progress;
+    match follow(node, answer, part).await {
+        Err(Trouble::Call(status)) if status.code() == Code::Unimplemented => Ok(false),
+        done => done.map(|()| true),
+    }
+}
+
+/// Shows the lines of an answer to its end.
+pub(super) async fn follow<R>(
+    node: &Node,
+    answer: Result<Response<Streaming<R>>, Status>,
+    progress: impl Fn(R) -> Option<api::LifecycleServiceInstallProgress>,
+) -> Result<(), Trouble> {
     let mut last = String::new();
     let mut code = None;
-    let answer = match node.client::<Lifecycle>().upgrade(request).await {
-        Ok(answer) => {
-            drain(
-                &mut answer.into_inner(),
-                |frame: api::LifecycleServiceUpgradeResponse| {
-                    match frame.progress.unwrap_or_default().response {
-                        Some(Part::Message(line)) => {
-                            say(node, &line);
-                            last = line;
-                        }
-                        Some(Part::ExitCode(ended)) => code = Some(ended),
-                        None => {}
-                    }
-                    Ok(())
-                },
-            )
-            .await
+    let take = |frame: R| {
+        match progress(frame).unwrap_or_default().response {
+            Some(Part::Message(line)) => {
+                say(node, &line);
+                last = line;
+            }
+            Some(Part::ExitCode(ended)) => code = Some(ended),
+            None => {}
         }
-        Err(status) => Err(status.into()),
+        Ok(())
     };
-    match (answer, code) {
-        (Err(Trouble::Call(status)), _) if status.code() == Code::Unimplemented => Ok(false),
-        (Err(trouble), _) => Err(trouble),
-        (Ok(()), Some(0)) => Ok(true),
-        (Ok(()), Some(code)) => Err(Trouble::Said(format!("{last} (exit code {code})"))),
-        (Ok(()), None) => Err(Trouble::Said("it broke off before its end".to_owned())),
+    drain(&mut answer?.into_inner(), take).await?;
+    match code {
+        Some(0) => Ok(()),
+        Some(code) => Err(Trouble::Said(format!("{last} (exit code {code})"))),
+        None => Err(Trouble::Said("it broke off before its end".to_owned())),
     }
 }
 
@@ -266,7 +270,7 @@ fn decided(spec: &Value) -> Decided {
     }
 }
 
-fn say(node: &Node, what: &str) {
+pub(super) fn say(node: &Node, what: &str) {
     eprintln!("{}: {}", printable(&node.name), printable(what));
 }
 

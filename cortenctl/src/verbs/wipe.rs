@@ -159,6 +159,18 @@ fn written(answers: &Answers<DiskStats>, devices: &[String]) -> u64 {
     sectors.saturating_mul(SECTOR)
 }
 
+/// Asks for one disk to be wiped as fast as can be, with every check.
+pub(super) fn fast(disk: &str) -> api::BlockDeviceWipeRequest {
+    let device = api::BlockDeviceWipeDescriptor {
+        device: disk.to_owned(),
+        method: Method::Fast.into(),
+        ..Default::default()
+    };
+    api::BlockDeviceWipeRequest {
+        devices: vec![device],
+    }
+}
+
 fn request(args: &WipeDisk) -> api::BlockDeviceWipeRequest {
     let method = match args.method {
         WipeMethod::Fast => Method::Fast,

@@ -25,6 +25,7 @@ mod emit;
 mod forms;
 mod hardened;
 pub mod images;
+pub mod installation;
 mod json;
 mod kept;
 pub mod kinds;

@@ -103,9 +103,10 @@ pub(crate) fn read_section<S: Section>(
                 section.set(&key.name, value, reader);
             } else {
                 let path = reader.path.clone();
-                reader
-                    .notes
-                    .add(key.mark, &path, format!("not supported yet: {path}"));
+                let remedy = REMEDIES.iter().find(|(of, _)| *of == path);
+                let remedy = remedy.map_or("", |(_, remedy)| remedy);
+                let text = format!("not supported yet: {path}{remedy}");
+                reader.notes.add(key.mark, &path, text);
             }
         });
     }
@@ -189,6 +190,18 @@ impl<T: Value + Default> Value for BTreeMap<String, T> {
         Some(values)
     }
 }
+
+/// What can be done instead of what is not supported.
+const REMEDIES: &[(&str, &str)] = &[
+    (
+        "machine.install.extraKernelArgs",
+        " (the command line is a part of the signed image: build it with `mkimage build --kernel-argument`)",
+    ),
+    (
+        "machine.install.legacyBIOSSupport",
+        " (a machine without UEFI is not installed: write the disk image to its disk)",
+    ),
+];
 
 impl Value for String {
     const SHAPE: Shape = Shape::Text("text");

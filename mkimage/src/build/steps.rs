@@ -251,8 +251,9 @@ fn initramfs<'a>(
 ) -> Result<Handle> {
     let profile = &context.options.profile;
     let key = KeyBuilder::new("initramfs")
-        .add("revision", "3")
-        .add("epoch", context.release.epoch.to_string())
+        .add("revision", "4")
+        .add("epoch", context.release.epoch.to_string());
+    let key = signed::signing(key, &context.options.key_set())?
         .step(&daemons.key)
         .step(&rootfs.key)
         .step(&tools.key);
@@ -271,6 +272,7 @@ fn initramfs<'a>(
                 init: &built.dir(&daemons).join("init"),
                 rootfs: &built.dir(&rootfs).join(ROOTFS),
                 extensions: &packer.pack(profile)?,
+                signer: &signed::signer(context)?.digest(),
             };
             initramfs::build(&out.join(INITRAMFS), &context.release, &parts)
         }),

@@ -164,6 +164,7 @@ mod tests {
             init: &init,
             rootfs: &rootfs,
             extensions: &[],
+            signer: "",
         };
         initramfs::build(&archive, &release(), &parts).unwrap();
         let stub = scratch.file("stub", &stub());

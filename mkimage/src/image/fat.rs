@@ -1,55 +1,21 @@
-//! The EFI system partition: FAT32 at any size, because UEFI requires firmware to read only FAT32
-//! there.
-//!
-//! hadris-fat writes it. This module stops two clocks of that crate: the clock of new entries by a
-//! [`TimeProvider`], the clock of the volume label by overwriting its date.
+//! The EFI system partition of an image. `corten_installer::esp` writes it, here as on a node; what it holds is read here.
 
-use std::cell::RefCell;
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::path::Path;
 
-use anyhow::{Context as _, ensure};
-use hadris_fat::format::{FatFormatOptions, FatTypeSelection, FatVolumeFormatter};
-use hadris_fat::time::TimeProvider;
-use hadris_fat::{FatDateTime, FatVolume, FatVolumeReadExt as _, FatVolumeWriteExt as _};
+use corten_installer::esp::{self, Place, Stamp};
+pub use corten_installer::esp::{Content, FatFile};
+use hadris_fat::{FatDateTime, FatVolume, FatVolumeReadExt as _};
 
+use super::Release;
 use super::output::{self, Window};
-use super::{Release, bytes};
 use crate::error::Result;
 
-/// The source of a file's bytes.
-#[derive(Debug, Clone)]
-pub enum Content {
-    /// Bytes in memory.
-    Bytes(Vec<u8>),
-    /// A file on this machine.
-    File(PathBuf),
-}
-
-/// A file of the partition: its path there (`EFI/BOOT/BOOTX64.EFI`) and its content.
-pub type FatFile = (String, Content);
-
-/// A FAT32 volume has at least 65525 clusters; drivers disagree on the exact limit, hence the
-/// margin.
-const FEWEST_CLUSTERS: u64 = 65_600;
 const SECTOR: u64 = 512;
-/// Copies of 1 MiB keep memory use independent of the size of a kernel image.
-const CHUNK: usize = 1 << 20;
 
 /// The smallest size, in whole MiB, of a volume with `files` and `room` spare bytes.
 pub fn size_for(files: &[FatFile], room: u64) -> Result<u64> {
-    let mut content = room;
-    for (_, source) in files {
-        // A file wastes at most one cluster; a directory entry with its long name is small.
-        content = content
-            .saturating_add(length(source)?)
-            .saturating_add(16 << 10);
-    }
-    // Two tables of 4 bytes per cluster: less than 1/64 at the smallest cluster.
-    let size = content.saturating_add(content / 60).saturating_add(1 << 20);
-    Ok(bytes::align(size.max(36 << 20), 1 << 20))
+    Ok(esp::size_of(esp::content_of(files)?.saturating_add(room)))
 }
 
 /// Writes a volume of `size` bytes as a file of its own.
@@ -68,122 +34,14 @@ pub(crate) fn write(
     release: &Release,
     files: &[FatFile],
 ) -> Result<()> {
-    let clock: &'static Clock = Box::leak(Box::new(Clock(release.epoch)));
-    let failure = Rc::new(RefCell::new(None));
-    let device = Device {
-        window: Window::new(disk, start, size),
-        failure: Rc::clone(&failure),
+    let place = Place {
+        start,
+        size,
+        sector: SECTOR,
+        id: release.id32("efi"),
     };
-    let made = format(device, start, size, release, clock).and_then(|volume| {
-        for (path, content) in files {
-            add(&volume, path, content).with_context(|| format!("adding {path} to the ESP"))?;
-        }
-        Ok(volume.sync()?)
-    });
-    // The crate keeps only the class of an I/O error; the original error tells whether the disk is
-    // full.
-    match failure.take() {
-        Some(error) => Err(anyhow::Error::new(error).context("writing the ESP")),
-        None => made,
-    }?;
-    stop_label_clock(disk, start, clock)
-}
-
-type Volume<'a> = FatVolume<Device<'a>>;
-
-fn format<'a>(
-    device: Device<'a>,
-    start: u64,
-    size: u64,
-    release: &Release,
-    clock: &'static Clock,
-) -> Result<Volume<'a>> {
-    let sectors = size / SECTOR;
-    let per_cluster = [8_u8, 4, 2, 1]
-        .into_iter()
-        .find(|count| {
-            let fat = sectors / u64::from(*count) * 4 / SECTOR;
-            sectors.saturating_sub(2 * fat).saturating_sub(64) / u64::from(*count)
-                >= FEWEST_CLUSTERS
-        })
-        .context("the ESP is too small for FAT32")?;
-    let options = FatFormatOptions::new(size)
-        .fat_type(FatTypeSelection::Fat32)
-        .sectors_per_cluster(per_cluster)
-        .hidden_sectors(bytes::fit32(start / SECTOR, "the start of the ESP")?)
-        .volume_label("EFI")
-        .volume_id(release.id32("efi"));
-    let mut device = FatVolumeFormatter::format(device, options)?.into_inner();
-    device.rewind()?;
-    Ok(FatVolume::builder(device).time_provider(clock).open()?)
-}
-
-/// Copies one file and makes its parent directories.
-fn add(volume: &Volume<'_>, path: &str, content: &Content) -> Result<()> {
-    let mut directory = volume.root_dir();
-    let mut parts: Vec<&str> = path.split('/').collect();
-    let name = parts.pop().unwrap_or_default();
-    for part in parts {
-        directory = match directory.find(part)? {
-            Some(entry) => volume.open_dir_entry(&entry)?,
-            None => volume.create_dir(&directory, part)?,
-        };
-    }
-    ensure!(directory.find(name)?.is_none(), "there are two of it");
-    let entry = volume.create_file(&directory, name)?;
-    let mut writer = volume.write_file(&entry)?;
-    match content {
-        Content::Bytes(data) => {
-            let count = writer.write(data)?;
-            ensure!(count == data.len(), "only {count} bytes were written");
-        }
-        Content::File(path) => {
-            let mut source = output::open(path)?;
-            let mut buffer = vec![0; CHUNK];
-            loop {
-                let count = source.read(&mut buffer)?;
-                if count == 0 {
-                    break;
-                }
-                writer.write(buffer.get(..count).unwrap_or_default())?;
-            }
-        }
-    }
-    Ok(writer.finish()?)
-}
-
-/// Overwrites the date of the label, the first entry of the root directory, which the crate's clock
-/// set.
-fn stop_label_clock(disk: &mut File, start: u64, clock: &Clock) -> Result<()> {
-    const LABEL: &[u8; 11] = b"EFI        ";
-    let mut boot = [0; 512];
-    disk.seek(SeekFrom::Start(start))?;
-    disk.read_exact(&mut boot)?;
-    let reserved = u64::from(bytes::u16_le(&boot, 14)?);
-    let fats = u64::from(bytes::get::<1>(&boot, 16).map(u8::from_le_bytes)?);
-    let fat = u64::from(bytes::u32_le(&boot, 36)?);
-    let root = start.saturating_add(reserved.saturating_add(fats * fat).saturating_mul(SECTOR));
-    let mut entry = [0; 32];
-    disk.seek(SeekFrom::Start(root))?;
-    disk.read_exact(&mut entry)?;
-    ensure!(
-        entry.starts_with(LABEL),
-        "the label is not where FAT32 has it"
-    );
-    let (date, time, _) = clock.now().to_raw();
-    for (at, field) in [(14, time), (16, date), (18, date), (22, time), (24, date)] {
-        bytes::put(&mut entry, at, &field.to_le_bytes())?;
-    }
-    disk.seek(SeekFrom::Start(root))?;
-    Ok(disk.write_all(&entry)?)
-}
-
-/// The size of a content in bytes.
-fn length(content: &Content) -> Result<u64> {
-    match content {
-        Content::Bytes(data) => Ok(bytes::size(data.len())),
-        Content::File(path) => output::size_of(path),
-    }
+    let stamp: &'static Stamp = Box::leak(Box::new(stamp(release.epoch)));
+    Ok(esp::write(disk, place, files, stamp)?)
 }
 
 /// A file found in a volume.
@@ -203,11 +61,7 @@ pub(crate) fn list(
     size: u64,
     wanted: impl Fn(&str) -> bool,
 ) -> Result<Vec<Found>> {
-    let device = Device {
-        window: Window::new(disk, start, size),
-        failure: Rc::default(),
-    };
-    let volume = FatVolume::open(device)?;
+    let volume = FatVolume::open(Window::new(disk, start, size))?;
     let mut files = Vec::new();
     let mut pending = vec![(String::new(), volume.root_dir())];
     while let Some((above, directory)) = pending.pop() {
@@ -236,60 +90,19 @@ pub(crate) fn list(
     Ok(files)
 }
 
-/// A clock stopped at a number of seconds since 1970.
-#[derive(Debug)]
-struct Clock(u64);
-
-impl TimeProvider for Clock {
-    fn now(&self) -> FatDateTime {
-        let (year, month, day) = super::calendar::date(self.0);
-        let part = |per: u64, of: u64| u8::try_from(self.0 / per % of).unwrap_or(0);
-        let year = u16::try_from(year).unwrap_or(u16::MAX);
-        FatDateTime::new(year, month, day, part(3600, 24), part(60, 60), part(1, 60))
-    }
-}
-
-/// A window that keeps its first I/O error.
-#[derive(Debug)]
-struct Device<'a> {
-    window: Window<'a>,
-    failure: Rc<RefCell<Option<io::Error>>>,
-}
-
-impl Device<'_> {
-    fn note<T>(&self, result: io::Result<T>) -> io::Result<T> {
-        result.map_err(|error| {
-            let kind = error.kind();
-            self.failure.borrow_mut().get_or_insert(error);
-            kind.into()
-        })
-    }
-}
-
-impl Read for Device<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let result = self.window.read(buffer);
-        self.note(result)
-    }
-}
-
-impl Write for Device<'_> {
-    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        let result = self.window.write(data);
-        self.note(result)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        let result = self.window.flush();
-        self.note(result)
-    }
-}
-
-impl Seek for Device<'_> {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        let result = self.window.seek(to);
-        self.note(result)
-    }
+/// One second since 1970, as FAT counts.
+fn stamp(epoch: u64) -> Stamp {
+    let (year, month, day) = super::calendar::date(epoch);
+    let part = |per: u64, of: u64| u8::try_from(epoch / per % of).unwrap_or(0);
+    let year = u16::try_from(year).unwrap_or(u16::MAX);
+    Stamp(FatDateTime::new(
+        year,
+        month,
+        day,
+        part(3600, 24),
+        part(60, 60),
+        part(1, 60),
+    ))
 }
 
 #[cfg(test)]
@@ -346,6 +159,41 @@ mod tests {
             let listing = host("mdir", &["-i", image, "-/", "::"]);
             assert!(listing.contains("2023-11-14  22:13"), "{listing}");
         }
+    }
+
+    #[test]
+    fn fsck_finds_nothing_on_a_disk_of_large_sectors() {
+        let scratch = Scratch::new();
+        let files = files(&scratch);
+        let out = scratch.path("esp");
+        let disk = File::create_new(&out).unwrap();
+        let size = corten_installer::layout::esp_size(4 << 20, 3 << 20, 4096);
+        disk.set_len(size).unwrap();
+        let mut disk = File::options().read(true).write(true).open(&out).unwrap();
+        let place = Place {
+            start: 0,
+            size,
+            sector: 4096,
+            id: 7,
+        };
+        let stamp: &'static Stamp = Box::leak(Box::new(stamp(1_700_000_000)));
+        esp::write(&mut disk, place, &files, stamp).unwrap();
+        let said = host("fsck.fat", &["-n", "-v", text(&out)]);
+        assert!(said.contains("4096 bytes per logical sector"), "{said}");
+        assert!(said.contains("32 bit entries"), "{said}");
+        assert!(!said.contains("differ"), "{said}");
+        let mut read = Vec::new();
+        esp::read(
+            &mut disk,
+            (0, size),
+            "EFI/Linux/corten-1.2.3+3.efi",
+            |chunk| {
+                read.extend_from_slice(chunk);
+                Ok(())
+            },
+        )
+        .unwrap();
+        assert_eq!(read, noise(3 << 20));
     }
 
     #[test]

@@ -21,6 +21,8 @@ pub struct Initramfs<'a> {
     pub rootfs: &'a Path,
     /// Layers for `/extensions/`, by file name; later names lie on top.
     pub extensions: &'a [PathBuf],
+    /// The key that signs the image ([`crate::secure_boot::Signer::digest`]).
+    pub signer: &'a str,
 }
 
 /// The names of the layers, one a line. Every initramfs has the file. A boot loader may put a
@@ -30,6 +32,9 @@ const LIST: &str = "extensions.list";
 
 /// The date of the image: `init` never sets the clock below it.
 const DATE: &str = "source-date-epoch";
+
+/// Whose image this is, for the node: it takes no other version from anybody else.
+const SIGNER: &str = "signer";
 
 const DIRECTORY: u32 = 0o040_755;
 const CONSOLE: u32 = 0o020_600;
@@ -70,6 +75,7 @@ type Source<'a> = (String, u32, Content<'a>);
 /// Writes the archive to `out`: sorted, owned by root, dated `release.epoch`.
 pub fn build(out: &Path, release: &Release, parts: &Initramfs<'_>) -> Result<()> {
     let date = format!("{}\n", release.epoch);
+    let signer = format!("{}\n", parts.signer);
     let mut second: Vec<Source<'_>> = vec![
         (
             "rootfs.squashfs".to_owned(),
@@ -77,6 +83,7 @@ pub fn build(out: &Path, release: &Release, parts: &Initramfs<'_>) -> Result<()>
             Content::Of(parts.rootfs),
         ),
         (DATE.to_owned(), DATA, Content::Text(&date)),
+        (SIGNER.to_owned(), DATA, Content::Text(&signer)),
     ];
     if !parts.extensions.is_empty() {
         second.push(("extensions".to_owned(), DIRECTORY, Content::Nothing));
@@ -225,6 +232,7 @@ mod tests {
             init: &init,
             rootfs: &rootfs,
             extensions: &extensions,
+            signer: "ab",
         };
         let (one, two) = (scratch.path("one"), scratch.path("two"));
         build(&one, &release(), &parts).unwrap();
@@ -254,11 +262,13 @@ mod tests {
                 "extensions/10-a.squashfs 100644 5",
                 "extensions/20-b.squashfs 100644 4",
                 "rootfs.squashfs 100644 5000",
+                "signer 100644 3",
                 "source-date-epoch 100644 11",
             ]
         );
         let entries = read(&archive).unwrap();
-        assert_eq!(entries[8].data, b"1700000000\n");
+        assert_eq!(entries[8].data, b"ab\n");
+        assert_eq!(entries[9].data, b"1700000000\n");
         assert_eq!(entries[2].data, b"20-b.squashfs\n10-a.squashfs\n");
         assert_eq!(
             (entries[1].device, &*entries[3].data),
@@ -291,6 +301,7 @@ mod tests {
             init: &init,
             rootfs: &init,
             extensions: &[],
+            signer: "ab",
         };
         let out = scratch.path("out");
         build(&out, &release(), &parts).unwrap();
@@ -316,6 +327,7 @@ mod tests {
             init: &file,
             rootfs: &file,
             extensions: &bad,
+            signer: "ab",
         };
         let error = build(&scratch.path("out"), &release(), &parts).unwrap_err();
         assert!(error.to_string().contains("is not a .squashfs file"));
@@ -325,6 +337,7 @@ mod tests {
             init: &file,
             rootfs: &file,
             extensions: &twice,
+            signer: "ab",
         };
         let error = build(&scratch.path("out"), &release(), &parts).unwrap_err();
         assert_eq!(

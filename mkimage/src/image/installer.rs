@@ -83,7 +83,7 @@ mod tests {
     use std::path::PathBuf;
 
     use corten_extension::archive::{Wanted, take_file};
-    use corten_installer::{check, version};
+    use corten_installer::{check, check_loader, version};
 
     use super::*;
     use crate::image::testing::{Scratch, host, noise, release, stub, text};
@@ -184,9 +184,10 @@ mod tests {
     #[test]
     fn a_node_starts_only_what_the_key_of_its_own_image_has_signed() {
         let scratch = Scratch::new();
-        let running = image(&scratch, "running", NEXT, &enrolment::DB);
+        let own = Signer::read(&development(), &enrolment::DB).unwrap();
+        let own = own.digest().parse().unwrap();
         let next = image(&scratch, "next", NEXT, &enrolment::DB);
-        assert_eq!(check(&next, &running, "amd64").unwrap().version, "1.3.0");
+        assert_eq!(check(&next, &own, "amd64").unwrap().version, "1.3.0");
         let strange = image(&scratch, "strange", NEXT, &enrolment::KEK);
         let foreign = image(&scratch, "foreign", "ID=debian\n", &enrolment::DB);
         let whole = std::fs::read(&next).unwrap();
@@ -211,10 +212,12 @@ mod tests {
             (scratch.file("empty", b""), "amd64", "no EFI program"),
             (next.clone(), "arm64", "architecture"),
         ] {
-            let error = check(&image, &running, architecture)
-                .unwrap_err()
-                .to_string();
+            let error = check(&image, &own, architecture).unwrap_err().to_string();
             assert!(error.contains(why), "{}: {error}", image.display());
+            let as_loader = check_loader(&image, &own, architecture);
+            // A boot loader tells no version.
+            let is_loader = why == "another system's";
+            assert_eq!(as_loader.is_ok(), is_loader, "{}", image.display());
         }
     }
 }

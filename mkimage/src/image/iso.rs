@@ -118,14 +118,7 @@ fn common(xorriso: &Path, out: &Path, release: &Release) -> Tool {
 
 /// `CORTEN_0_1_0_X86_64`: a volume name with the characters that ISO 9660 allows.
 pub fn volume_id(release: &Release) -> String {
-    let keep = |c: char| {
-        if c.is_ascii_alphanumeric() {
-            c.to_ascii_uppercase()
-        } else {
-            '_'
-        }
-    };
-    release.stem().chars().map(keep).take(32).collect()
+    corten_installer::medium_label(&release.version, &release.arch.to_string())
 }
 
 /// The UKI's path has no boot counter: an ISO is read-only.

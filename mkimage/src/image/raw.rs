@@ -7,11 +7,13 @@ use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 use corten_installer::Entry;
+use corten_installer::esp::{self, LOADER_CONF};
+pub use corten_installer::layout::{ALIGNMENT, TYPE_BIOS, TYPE_EFI, TYPE_LINUX};
+use corten_installer::layout::{Partition, esp_size, layout};
 use gptman::{GPT, GPTPartitionEntry};
-use uuid::{Uuid, uuid};
 
 use super::fat::{self, Content, FatFile};
-use super::{Release, bytes, grub, output};
+use super::{Release, grub, output};
 use crate::error::{Failure, Result};
 use crate::secure_boot::enrolment;
 
@@ -47,43 +49,18 @@ pub struct Board {
     pub start: Option<u64>,
 }
 
-/// EFI system partition.
-pub const TYPE_EFI: Uuid = uuid!("C12A7328-F81F-11D2-BA4B-00A0C93EC93B");
-/// BIOS boot partition, with GRUB's core image.
-pub const TYPE_BIOS: Uuid = uuid!("21686148-6449-6E6F-744E-656564454649");
-/// Linux data.
-pub const TYPE_LINUX: Uuid = uuid!("0FC63DAF-8483-4772-8E79-3D69D8477DE4");
-
 const SECTOR: u64 = 512;
 const MIB: u64 = 1 << 20;
-/// Alignment of partitions in bytes.
-pub const ALIGNMENT: u64 = MIB;
 /// The first byte after the primary partition table (UEFI 2.10, section 5.3.1).
 const TABLE_END: u64 = 34 * SECTOR;
-/// The ESP holds the running UKI and the next one, and a third while one is being replaced.
-const UKIS: u64 = 3;
-/// Room for larger UKIs; also the minimum of firmware vendors and other systems.
-const SMALLEST_ESP: u64 = 256 * MIB;
-/// Attribute of the BIOS partition: legacy BIOS bootable.
-const LEGACY_BOOT: u64 = 1 << 2;
-
-/// A partition of the layout, in bytes.
-struct Partition {
-    label: &'static str,
-    kind: Uuid,
-    start: u64,
-    size: u64,
-    attributes: u64,
-}
-
 /// Writes the disk image to `out`; the file is sparse.
 pub fn build(out: &Path, release: &Release, disk: &Disk<'_>) -> Result<()> {
     let files = esp_files(release, disk)?;
     let uki = output::size_of(disk.uki)?;
-    let esp = fat::size_for(&files, uki.saturating_mul(UKIS - 1))?.max(SMALLEST_ESP);
+    let esp = esp_size(esp::content_of(&files)?, uki, SECTOR);
     let start = disk.board.start.unwrap_or(ALIGNMENT);
     let cache = disk.images.map(output::size_of).transpose()?;
-    let layout = layout(start, bytes::align(esp, 64 * MIB), cache);
+    let layout = layout(start, esp, cache.map(|size| ("IMAGECACHE", size)));
     let own = own_places(&disk.board.raw, start)?;
     let used = layout
         .last()
@@ -131,11 +108,6 @@ pub fn build(out: &Path, release: &Release, disk: &Disk<'_>) -> Result<()> {
 fn new_entry(release: &Release) -> Entry {
     Entry::new(&release.version, 0)
 }
-
-/// systemd-boot's configuration: no menu unless a key is held, no editing of the command line. In a
-/// virtual machine, firmware in setup mode gets our keys at once; on hardware, the operator selects
-/// them in the menu.
-const LOADER_CONF: &str = "timeout 0\neditor no\nsecure-boot-enroll if-safe\n";
 
 /// systemd-boot's data files: its configuration, and the files in `enrol` that set the firmware's
 /// keys. `enrol` is empty when the image is signed with published keys.
@@ -200,43 +172,6 @@ fn own_places(raw: &BTreeMap<u64, PathBuf>, end: u64) -> Result<Vec<(u64, &Path)
         places.push((*at, source.as_path()));
     }
     Ok(places)
-}
-
-fn layout(start: u64, esp: u64, cache: Option<u64>) -> Vec<Partition> {
-    let bios = start.saturating_add(esp);
-    let meta = bios.saturating_add(MIB);
-    let mut layout = vec![
-        Partition {
-            label: "EFI",
-            kind: TYPE_EFI,
-            start,
-            size: esp,
-            attributes: 0,
-        },
-        Partition {
-            label: "BIOS",
-            kind: TYPE_BIOS,
-            start: bios,
-            size: MIB,
-            attributes: LEGACY_BOOT,
-        },
-        Partition {
-            label: "META",
-            kind: TYPE_LINUX,
-            start: meta,
-            size: corten_meta::PARTITION,
-            attributes: 0,
-        },
-    ];
-    // The last partition of the image: the node makes its own after it.
-    layout.extend(cache.map(|size| Partition {
-        label: "IMAGECACHE",
-        kind: TYPE_LINUX,
-        start: bytes::align(meta.saturating_add(corten_meta::PARTITION), ALIGNMENT),
-        size: bytes::align(size, ALIGNMENT),
-        attributes: 0,
-    }));
-    layout
 }
 
 fn partition(file: &mut File, release: &Release, layout: &[Partition]) -> Result<()> {

@@ -31,6 +31,7 @@ fn everything(scratch: &Scratch, dir: &str) -> Vec<PathBuf> {
         init: &init,
         rootfs: &rootfs,
         extensions: &[],
+        signer: "",
     };
     initramfs::build(&archive, &release, &parts).unwrap();
     let image = at("corten.efi");

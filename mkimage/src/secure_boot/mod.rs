@@ -17,6 +17,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer as _;
 
 use crate::error::{Remedy as _, Result};
+use crate::image::checksums;
 use enrolment::Variable;
 
 /// A private key with its certificate.
@@ -69,6 +70,11 @@ impl Signer {
             serial,
             since,
         })
+    }
+
+    /// By what a node knows the key: the SHA-256 of the public one (RFC 8017, `RSAPublicKey` in DER), hexadecimal.
+    pub fn digest(&self) -> String {
+        checksums::of_bytes(self.key.public_key().as_ref())
     }
 
     /// The signature of `message`: RSA, PKCS #1 v1.5, SHA-256.

@@ -20,6 +20,7 @@ pub mod https;
 pub mod kernel_log;
 pub mod mount_table;
 pub mod mounts;
+pub mod os_release;
 pub mod panics;
 pub mod proc;
 pub mod regular;

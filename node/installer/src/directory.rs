@@ -108,7 +108,7 @@ impl Files for Directory {
     }
 }
 
-fn each_chunk(
+pub(crate) fn each_chunk(
     from: &mut dyn Read,
     mut take: impl FnMut(&[u8]) -> io::Result<()>,
 ) -> io::Result<u64> {

@@ -7,6 +7,7 @@ use std::fs::{self, File};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
+use std::str::FromStr;
 
 use authenticode::{
     AttributeCertificateIterator, AuthenticodeSignature, PeOffsetError, PeOffsets, PeTrait,
@@ -66,20 +67,63 @@ pub fn version(path: &Path) -> Result<String, UkiError> {
     version_of(&file)
 }
 
-/// Checks that the image is for this machine (`architecture` in OCI's words) and signed by the key that has signed
-/// `running`, the image of the version that runs.
+/// Who signs what may be started: the SHA-256 of the public key (RFC 8017, `RSAPublicKey` in DER).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Signer([u8; 32]);
+
+/// It is no digest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not the 64 hexadecimal digits of a key's digest")]
+pub struct NoDigest;
+
+impl FromStr for Signer {
+    type Err = NoDigest;
+
+    fn from_str(text: &str) -> Result<Signer, NoDigest> {
+        let mut digest = [0; 32];
+        if text.len() != 64 || !text.is_ascii() {
+            return Err(NoDigest);
+        }
+        for (at, byte) in digest.iter_mut().enumerate() {
+            let digits = text.get(2 * at..2 * at + 2).ok_or(NoDigest)?;
+            *byte = u8::from_str_radix(digits, 16).map_err(|_| NoDigest)?;
+        }
+        Ok(Signer(digest))
+    }
+}
+
+/// Checks that the image is for this machine (`architecture` in OCI's words) and signed by this key.
 ///
 /// # Errors
 /// What is wrong with it.
 pub fn check(
     image: &Path,
-    running: &Path,
+    signer: &Signer,
     architecture: &'static str,
 ) -> Result<Checked, UkiError> {
-    // One of the two in memory at a time.
-    let key = signer(&parse(&read(running)?)?)?;
     let bytes = read(image)?;
-    let file = parse(&bytes)?;
+    let file = program(&bytes, architecture)?;
+    let version = version_of(&file)?;
+    verify(&file, signer)?;
+    Ok(Checked { version })
+}
+
+/// The same for a boot loader, which tells no version.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_loader(
+    loader: &Path,
+    signer: &Signer,
+    architecture: &'static str,
+) -> Result<(), UkiError> {
+    let bytes = read(loader)?;
+    verify(&program(&bytes, architecture)?, signer)
+}
+
+/// A program of this architecture.
+fn program<'a>(bytes: &'a [u8], architecture: &'static str) -> Result<PeFile64<'a>, UkiError> {
+    let file = parse(bytes)?;
     let machine = match architecture {
         "arm64" => IMAGE_FILE_MACHINE_ARM64,
         _ => IMAGE_FILE_MACHINE_AMD64,
@@ -87,9 +131,27 @@ pub fn check(
     if file.nt_headers().file_header().machine.get(LE) != machine {
         return Err(UkiError::Architecture(architecture));
     }
-    let version = version_of(&file)?;
-    verify(&file, &key)?;
-    Ok(Checked { version })
+    Ok(file)
+}
+
+/// A value of a text of os-release.
+fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    let mut lines = text.lines().filter_map(|line| line.trim().split_once('='));
+    lines
+        .find(|(name, _)| *name == key)
+        .map(|(_, value)| value.trim_matches(['"', '\'']))
+}
+
+/// The label of the ISO 9660 file system of the medium with this version, of which only some characters are allowed.
+/// `architecture` is that of the names of image files.
+#[must_use]
+pub fn medium_label(version: &str, architecture: &str) -> String {
+    let keep = |c: char| match c.is_ascii_alphanumeric() {
+        true => c.to_ascii_uppercase(),
+        false => '_',
+    };
+    let name = format!("corten-{version}-{architecture}");
+    name.chars().map(keep).take(32).collect()
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, UkiError> {
@@ -123,12 +185,7 @@ fn version_of<'a, R: ReadRef<'a>>(file: &PeFile64<'a, R>) -> Result<String, UkiE
         .read_bytes_at(at, size.into())
         .map_err(|()| broken)?;
     let text = String::from_utf8_lossy(text);
-    let value = |key: &str| {
-        let mut lines = text.lines().filter_map(|line| line.trim().split_once('='));
-        lines
-            .find(|(name, _)| *name == key)
-            .map(|(_, value)| value.trim_matches(['"', '\'']))
-    };
+    let value = |key: &str| value(&text, key);
     if value("ID") != Some("corten") {
         return Err(UkiError::Format("its os-release is another system's"));
     }
@@ -138,21 +195,20 @@ fn version_of<'a, R: ReadRef<'a>>(file: &PeFile64<'a, R>) -> Result<String, UkiE
     }
 }
 
-/// The public key (RFC 8017, `RSAPublicKey` in DER) of the one who has signed an image.
-fn signer(file: &PeFile64<'_>) -> Result<Vec<u8>, UkiError> {
-    let signature = signature(file)?;
-    let certificate = signature.certificates().next();
-    let certificate = certificate.ok_or(UkiError::Signature(
-        "the version that runs has no signature",
-    ))?;
-    let key = &certificate.tbs_certificate.subject_public_key_info;
-    Ok(key.subject_public_key.raw_bytes().to_vec())
-}
-
-fn verify(file: &PeFile64<'_>, key: &[u8]) -> Result<(), UkiError> {
+fn verify(file: &PeFile64<'_>, signer: &Signer) -> Result<(), UkiError> {
     let other = UkiError::Signature("another key has signed the image than the version that runs");
     let damaged = UkiError::Signature("the image is not what was signed");
     let signature = signature(file)?;
+    // The certificate is the signer's own word: what counts is that its key is the one.
+    let certificates = signature.certificates();
+    let mut keys = certificates.map(|one| {
+        let key = &one.tbs_certificate.subject_public_key_info;
+        key.subject_public_key.raw_bytes()
+    });
+    let is_meant = |key: &&[u8]| Sha256::digest(key).as_slice() == signer.0;
+    let Some(key) = keys.find(is_meant) else {
+        return Err(other);
+    };
     let Some(digest) = digest(file) else {
         return Err(damaged);
     };

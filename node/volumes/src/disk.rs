@@ -160,12 +160,7 @@ pub fn likely_system_disk() -> io::Result<Option<Disk>> {
         mounts::mount_early(mounts::EFI_VARIABLES);
         started_from(sysfs)
     });
-    let is_started_from = |disk: &Disk| {
-        started_from.is_some_and(|partition| {
-            let table = disk.open().and_then(|mut disk| Table::read(&mut disk));
-            table.is_ok_and(|table| table.find_id(partition).is_some())
-        })
-    };
+    let is_started_from = |disk: &Disk| started_from.is_some_and(|partition| has(disk, partition));
     // The lock is released before disks are read: a disk may answer late or never, and only this caller is to wait for
     // it.
     let before = chosen().clone();
@@ -258,11 +253,19 @@ pub fn start_disk() -> StartDisk {
 }
 
 fn is_there(partition: Uuid, disks: &[Disk]) -> bool {
-    let has_it = |disk: &Disk| {
-        let table = disk.open().and_then(|mut disk| Table::read(&mut disk));
-        table.is_ok_and(|table| table.find_id(partition).is_some())
-    };
-    disks.iter().any(has_it)
+    disks.iter().any(|disk| has(disk, partition))
+}
+
+/// Whether the disk's table has this partition.
+fn has(disk: &Disk, partition: Uuid) -> bool {
+    let table = disk.open().and_then(|mut disk| Table::read(&mut disk));
+    table.is_ok_and(|table| table.find_id(partition).is_some())
+}
+
+/// Whether the firmware started the machine from this disk.
+pub(super) fn is_start_disk(disk: &Disk) -> bool {
+    mounts::mount_early(mounts::EFI_VARIABLES);
+    started_from(Path::new("/sys")).is_some_and(|partition| has(disk, partition))
 }
 
 fn all(sysfs: &Path) -> Vec<Disk> {

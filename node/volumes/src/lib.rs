@@ -14,6 +14,7 @@ mod attach;
 mod carried;
 mod disk;
 mod encryption;
+mod install;
 mod judge;
 mod keys;
 mod made;
@@ -35,6 +36,7 @@ use corten_base::mount_table;
 use corten_sys::mount::MountFlags;
 
 pub use disk::{Disk, StartDisk, start_disk};
+pub use install::{Blank, Over};
 pub use keys::{Opened, check_clear, check_keys, check_state_keys, check_state_value, check_wiped};
 pub use migration::check_in_clear;
 pub use partitions::{find, is_state_never_made};

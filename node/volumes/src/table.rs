@@ -3,11 +3,11 @@
 
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 
+pub use corten_installer::layout::TYPE_LINUX;
+use corten_installer::table::{write_copies, write_protective};
 use gptman::{GPT, GPTHeader, GPTPartitionEntry};
 use uuid::{Uuid, uuid};
 
-/// Linux data.
-pub const TYPE_LINUX: Uuid = uuid!("0FC63DAF-8483-4772-8E79-3D69D8477DE4");
 /// Linux swap.
 pub const TYPE_SWAP: Uuid = uuid!("0657FD6D-A4AB-43C4-84E5-0933C84B4F4F");
 /// Alignment of partitions in bytes.
@@ -64,7 +64,7 @@ impl Marks {
         }
     }
 
-    fn bits(self) -> u64 {
+    pub(super) fn bits(self) -> u64 {
         let bit = |is_set, bit| if is_set { bit } else { 0 };
         bit(self.is_made, MADE) | bit(self.is_encrypted, ENCRYPTED)
     }
@@ -299,21 +299,15 @@ impl Table {
         disk: &mut D,
         flush: impl Fn(&mut D) -> io::Result<()>,
     ) -> io::Result<()> {
-        let mut first = self.gpt.header.clone();
-        let mut second = first.clone();
-        second.primary_lba = first.backup_lba;
-        second.backup_lba = first.primary_lba;
-        second.partition_entry_lba = first.last_usable_lba + 1;
-        let sector = self.gpt.sector_size;
         let entries: Vec<GPTPartitionEntry> =
             self.gpt.iter().map(|(_, entry)| entry.clone()).collect();
-        for header in [&mut second, &mut first] {
-            header
-                .write_into(disk, sector, &entries)
-                .map_err(io::Error::other)?;
-            flush(disk)?;
-        }
-        Ok(())
+        write_copies(
+            disk,
+            &self.gpt.header,
+            self.gpt.sector_size,
+            &entries,
+            flush,
+        )
     }
 
     /// Writes the protective MBR of a disk without one (section 5.2.3), since the kernel ignores a table without it.
@@ -322,14 +316,7 @@ impl Table {
     /// # Errors
     /// The disk cannot be written.
     pub fn protect<D: Write + Seek>(&self, disk: &mut D) -> io::Result<()> {
-        let sectors = (self.disk_length / self.gpt.sector_size).saturating_sub(1);
-        let mut mbr = vec![0; MBR_FIRST];
-        mbr.extend([0, 0, 2, 0, MBR_PROTECTIVE, 0xff, 0xff, 0xff, 1, 0, 0, 0]);
-        mbr.extend(u32::try_from(sectors).unwrap_or(u32::MAX).to_le_bytes());
-        mbr.resize(MBR - MBR_END.len(), 0);
-        mbr.extend(MBR_END);
-        disk.rewind()?;
-        disk.write_all(&mbr)
+        write_protective(disk, self.disk_length / self.gpt.sector_size)
     }
 }
 

@@ -266,7 +266,7 @@ fn partitions_on(disk: &Disk, is_meant: impl Fn(Extent) -> bool) -> Vec<Uuid> {
 }
 
 /// Makes the kernel forget all these partitions, or none: it refuses if one is open.
-fn forget_all(disk: &File, partitions: &[Extent]) -> io::Result<()> {
+pub(super) fn forget_all(disk: &File, partitions: &[Extent]) -> io::Result<()> {
     for (at, partition) in partitions.iter().enumerate() {
         if let Err(error) = while_busy(BUSY_PAUSE, || blkpg::remove(disk, partition.number)) {
             for gone in partitions.iter().take(at) {

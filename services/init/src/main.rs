@@ -15,6 +15,7 @@ mod failure;
 mod log;
 mod mounts;
 mod root;
+mod signer;
 
 use std::ffi::OsStr;
 use std::fs;
@@ -65,6 +66,7 @@ fn boot() -> Result<std::convert::Infallible, Failure> {
     let _ = sysctl::write(Path::new("/proc/sys"), "kernel.printk_devkmsg", "on");
     let log = Log::open();
     let date = date::of_image(Path::new("/"));
+    let signer = signer::of_image(Path::new("/"));
     raise_clock(date, &log);
     for text in beside::complaints(Path::new("/")) {
         log.complain(&text);
@@ -87,7 +89,7 @@ fn boot() -> Result<std::convert::Infallible, Failure> {
         host::await_random_numbers();
     }
     log.say("handing over to machined");
-    Err(hand_over(date))
+    Err(hand_over(date, signer))
 }
 
 /// Raises the clock to the image's date: a machine without a clock battery starts in 1970, and the image is not from
@@ -106,11 +108,14 @@ fn raise_clock(date: Option<SystemTime>, log: &Log) {
 }
 
 /// Executes machined. Its environment has only values that machined cannot find out itself.
-fn hand_over(date: Option<SystemTime>) -> Failure {
+fn hand_over(date: Option<SystemTime>, signer: Option<String>) -> Failure {
     let mut next = Command::new(NEXT);
     next.arg0("/sbin/init").env_clear().env("PATH", "/usr/bin");
     if let Some(date) = date.and_then(date::text) {
         next.env(date::VARIABLE, date);
+    }
+    if let Some(signer) = signer {
+        next.env(signer::VARIABLE, signer);
     }
     if let Ok(terminal) = std::env::var("TERM") {
         next.env("TERM", terminal);

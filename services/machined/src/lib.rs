@@ -28,6 +28,7 @@ mod config_store;
 mod controllers;
 mod finish;
 mod image_cache;
+mod install;
 pub mod join;
 mod labelled;
 mod last_stop;

@@ -78,6 +78,8 @@ pub enum Apply {
     Now,
     /// Stored, and active after the next reboot.
     Staged,
+    /// Kept on the disk that the node is installed to first, and active when the node has started from there.
+    Install,
     /// Active at once, not stored, and reverted after this time unless another config is applied permanently.
     Try(Duration),
 }
@@ -91,6 +93,15 @@ pub struct Upgrade {
     pub namespace: &'static str,
     /// Proceed even if etcd loses its quorum while this node is away.
     pub force: bool,
+}
+
+/// An installation to a disk that somebody names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Install {
+    /// Its device, or a link to it.
+    pub disk: String,
+    /// The installer; `None`: what the machine was started from.
+    pub image: Option<String>,
 }
 
 /// Reason why a submission was refused.
@@ -156,6 +167,14 @@ pub trait Node: Send + Sync + 'static {
     fn upgrade(
         &self,
         upgrade: Upgrade,
+        tell: mpsc::Sender<String>,
+    ) -> BoxFuture<'_, Result<String, SubmitError>>;
+    /// The disk that this config would have the node installed to; `None`: it is, or the config does not want it.
+    fn install_target(&self, document: &Document) -> Result<Option<String>, SubmitError>;
+    /// Installs the node to a disk. Answers the version. Lines for a person go to `tell`. It may take an hour.
+    fn install(
+        &self,
+        install: Install,
         tell: mpsc::Sender<String>,
     ) -> BoxFuture<'_, Result<String, SubmitError>>;
     /// Schedules the previous version for the next boot. Returns the version.

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use corten_base::console;
 use corten_base::events::Events;
 use corten_config::Document;
+use corten_config::installation::{self, Installation};
 use corten_config::kinds::SystemVolume;
 use corten_config::platform::PlatformNetwork;
 use corten_meta::Tag;
@@ -25,11 +26,13 @@ use crate::config_store::ConfigStore;
 use crate::last_stop::LastStop;
 use crate::meta::{Meta, MetaError};
 use crate::node::{
-    Action, Actor, Apply, Begin, Control, Node, ServiceView, Stage, SubmitError, Upgrade,
+    Action, Actor, Apply, Begin, Control, Install, Node, ServiceView, Stage, SubmitError, Upgrade,
 };
-use crate::upgrade;
+use crate::{install, upgrade};
+use install::By;
 
 const WIPING: SubmitError = SubmitError::Busy("a wipe of devices");
+const INSTALLING: SubmitError = SubmitError::Busy("an installation, which ends with a reboot,");
 
 /// A request of a handler.
 #[derive(Debug)]
@@ -61,6 +64,8 @@ pub struct NodeState {
     user_volumes: OpenedVolumes,
     /// Held while devices are wiped.
     wiping: Mutex<()>,
+    /// The node is being installed to a disk, or was.
+    installing: AtomicBool,
     /// Initial data of the new cluster, after a bootstrap call.
     cluster: watch::Sender<Option<Begin>>,
     /// Sender of the log `audit`; unset in tests.
@@ -90,6 +95,7 @@ impl NodeState {
             opened: Mutex::default(),
             user_volumes: OpenedVolumes::default(),
             wiping: Mutex::default(),
+            installing: AtomicBool::new(false),
             cluster: watch::Sender::default(),
             log: OnceLock::new(),
         };
@@ -216,6 +222,36 @@ impl NodeState {
         self.user_volumes.clone()
     }
 
+    /// Whether the node is being installed to a disk, or was: from then on that disk is nothing new.
+    pub fn is_installing(&self) -> bool {
+        self.installing.load(Ordering::Acquire)
+    }
+
+    /// Whether no disk carries the node, nor may: one that has a disk is installed, whatever became of its volumes.
+    pub fn is_without_disk(&self) -> bool {
+        self.kept.get().is_none() && matches!(corten_volumes::meta_partition(), Ok(None))
+    }
+
+    /// Installs the node with this config, unless that is under way.
+    ///
+    /// # Errors
+    /// As [`install::install`].
+    pub async fn install_by(
+        &self,
+        wanted: &Installation,
+        (config, by): (Option<&Document>, By),
+        tell: &mpsc::Sender<String>,
+    ) -> Result<install::Installed, SubmitError> {
+        if self.installing.swap(true, Ordering::AcqRel) {
+            return Err(INSTALLING);
+        }
+        let done = install::install(self, &self.supervisor, (wanted, config, by), tell).await;
+        if done.is_err() {
+            self.installing.store(false, Ordering::Release);
+        }
+        done
+    }
+
     /// Rejects all further requests, because the boot ends.
     pub fn set_ending(&self) {
         self.ending.store(true, Ordering::Release);
@@ -292,6 +328,9 @@ impl Node for NodeState {
     fn apply_config(&self, document: Document, how: Apply) -> Result<(), SubmitError> {
         self.check_not_ending()?;
         self.check_config(&document)?;
+        if self.is_installing() {
+            return Err(INSTALLING);
+        }
         match (how, self.kept.get()) {
             (Apply::Now | Apply::Staged, Some(store)) => store
                 .save(document.source())
@@ -304,7 +343,7 @@ impl Node for NodeState {
                 let text = "mode try needs a config to go back to; this node has none yet";
                 return Err(SubmitError::Refused(text.to_owned()));
             }
-            (Apply::Now | Apply::Try(_), _) => {}
+            (Apply::Now | Apply::Try(_) | Apply::Install, _) => {}
         }
         // A staged config is handled by the next boot.
         if how == Apply::Now {
@@ -361,6 +400,33 @@ impl Node for NodeState {
         Box::pin(async move {
             self.check_not_ending()?;
             upgrade::install(self, &self.supervisor, &upgrade, &tell).await
+        })
+    }
+
+    fn install_target(&self, document: &Document) -> Result<Option<String>, SubmitError> {
+        let is_new = || self.stage() == Stage::Maintenance && self.is_without_disk();
+        let Some(wanted) = document.installation().filter(|_| is_new()) else {
+            return Ok(None);
+        };
+        install::take(self, &wanted, By::Caller).map(|blank| Some(blank.name().to_owned()))
+    }
+
+    fn install(
+        &self,
+        install: Install,
+        tell: mpsc::Sender<String>,
+    ) -> BoxFuture<'_, Result<String, SubmitError>> {
+        Box::pin(async move {
+            self.check_not_ending()?;
+            let wanted = Installation {
+                disk: installation::Target::Device(install.disk),
+                image: install.image,
+                wipe: false,
+            };
+            let config = self.config();
+            let config = (config.as_ref(), By::Caller);
+            let done = self.install_by(&wanted, config, &tell).await?;
+            Ok(done.version)
         })
     }
 

@@ -34,7 +34,7 @@ use corten_api::IMAGE_CACHE_PORT;
 
 pub use cache::Cache;
 pub use server::serve;
-use uki::Uki;
+use uki::{Medium, Uki};
 use unpack::Unpack;
 
 /// Threads that read files; each costs memory while idle.
@@ -54,8 +54,10 @@ enum Task {
     Serve(Service),
     /// Check a system extension and put its files into a new directory.
     Unpack(Unpack),
-    /// Take the unified kernel image out of an installer, and check it.
+    /// Take the unified kernel image and the boot loader out of an installer, and check them.
     Uki(Uki),
+    /// The same out of the EFI partition of a medium.
+    Medium(Medium),
 }
 
 #[derive(Debug, Args)]
@@ -78,6 +80,7 @@ pub fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
             Task::Serve(service) => listen_and_serve(service).await,
             Task::Unpack(unpack) => unpack.run().await,
             Task::Uki(uki) => uki.run().await,
+            Task::Medium(medium) => medium.run().await,
         },
     )
 }

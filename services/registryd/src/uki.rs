@@ -1,13 +1,22 @@
-//! Extracts a unified kernel image from an installer image and checks that this machine may start it.
+//! From the image of an installer, or from the medium that the machine was started from, to programs that may be started on
+//! this machine.
 
-use std::fs;
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use corten_extension::archive::{self, Wanted};
-use corten_installer::check;
+use corten_installer::esp;
+use corten_installer::{Entry, Signer, check, check_loader};
 
 use crate::unpack::make_empty;
+
+/// The unified kernel image, and the boot loader, in the directory that is filled.
+const IMAGE: &str = "corten.efi";
+const LOADER: &str = "systemd-boot.efi";
+/// Where a medium has the images.
+const IMAGES: &str = "EFI/Linux";
 
 /// What is taken, whose key it has to be signed with, and where it goes.
 #[derive(Debug, Clone, Args)]
@@ -16,37 +25,158 @@ pub(crate) struct Uki {
     image: PathBuf,
     /// The digest of the image's index or manifest: `sha256:` and 64 hexadecimal digits.
     digest: String,
-    /// The unified kernel image that runs: the new one has to be signed by the same key.
-    running: PathBuf,
-    /// Becomes a directory with `corten.efi` and `version`; whatever was there is removed first.
+    /// Who has to have signed it: 64 hexadecimal digits.
+    signer: Signer,
+    /// Becomes a directory with `corten.efi`, `systemd-boot.efi` and `version`; whatever was there is removed first.
+    directory: PathBuf,
+}
+
+/// The same of a medium.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Medium {
+    /// Its EFI partition, as a file.
+    efi: PathBuf,
+    /// Who has to have signed it: 64 hexadecimal digits.
+    signer: Signer,
+    /// As that of an image.
     directory: PathBuf,
 }
 
 impl Uki {
     /// Runs on a blocking thread, so that a signal can end the program.
     pub(crate) async fn run(self) -> Result<(), String> {
-        let done = tokio::task::spawn_blocking(move || self.take()).await;
-        done.unwrap_or_else(|error| Err(error.to_string()))
+        on_thread(move || self.take()).await
     }
 
     fn take(&self) -> Result<(), String> {
-        let failed = |error: std::io::Error| format!("{}: {error}", self.directory.display());
+        let failed = |error: io::Error| format!("{}: {error}", self.directory.display());
         let contents = self.directory.join("contents");
         make_empty(&self.directory)
             .and_then(|()| fs::create_dir(&contents))
             .map_err(failed)?;
         let architecture = corten_api::ARCH;
-        let wanted = Wanted {
-            architecture,
-            digest: Some(&self.digest),
-        };
-        let file = self.directory.join("corten.efi");
-        let path = format!("usr/install/{architecture}/corten.efi");
-        archive::take_file(&self.image, wanted, &path, (&file, &contents))
-            .map_err(|problem| problem.to_string())?;
+        for name in [IMAGE, LOADER] {
+            let wanted = Wanted {
+                architecture,
+                digest: Some(&self.digest),
+            };
+            let path = format!("usr/install/{architecture}/{name}");
+            let file = self.directory.join(name);
+            archive::take_file(&self.image, wanted, &path, (&file, &contents))
+                .map_err(|problem| problem.to_string())?;
+        }
         fs::remove_dir_all(&contents).map_err(failed)?;
-        let checked = check(&file, &self.running, architecture);
-        let checked = checked.map_err(|error| format!("/{path}: {error}"))?;
-        fs::write(self.directory.join("version"), checked.version).map_err(failed)
+        judge(&self.directory, &self.signer)
+    }
+}
+
+impl Medium {
+    /// Does it on a thread of its own, so that a signal ends it.
+    pub(crate) async fn run(self) -> Result<(), String> {
+        on_thread(move || self.take()).await
+    }
+
+    fn take(&self) -> Result<(), String> {
+        let failed = |error: io::Error| format!("{}: {error}", self.directory.display());
+        make_empty(&self.directory).map_err(failed)?;
+        let told = |error: io::Error| format!("{}: {error}", self.efi.display());
+        let mut efi = File::open(&self.efi).map_err(told)?;
+        let length = efi.metadata().map_err(told)?.len();
+        let place = (0, length);
+        let images = esp::list(&mut efi, place, IMAGES).map_err(told)?;
+        let mut images = images.iter().filter(|name| Entry::parse(name).is_some());
+        let (Some(image), None) = (images.next(), images.next()) else {
+            return Err(format!(
+                "{}: it has not one image in {IMAGES}",
+                self.efi.display()
+            ));
+        };
+        let loader = match corten_api::ARCH {
+            "arm64" => "EFI/BOOT/BOOTAA64.EFI",
+            _ => "EFI/BOOT/BOOTX64.EFI",
+        };
+        for (path, name) in [
+            (format!("{IMAGES}/{image}"), IMAGE),
+            (loader.to_owned(), LOADER),
+        ] {
+            let mut file = File::create(self.directory.join(name)).map_err(failed)?;
+            let copied = esp::read(&mut efi, place, &path, |chunk| file.write_all(chunk));
+            copied.map_err(told)?;
+        }
+        judge(&self.directory, &self.signer)
+    }
+}
+
+/// Checks what was taken, and writes down its version.
+fn judge(directory: &Path, signer: &Signer) -> Result<(), String> {
+    let architecture = corten_api::ARCH;
+    let checked = check(&directory.join(IMAGE), signer, architecture);
+    let checked = checked.map_err(|error| format!("{IMAGE}: {error}"))?;
+    check_loader(&directory.join(LOADER), signer, architecture)
+        .map_err(|error| format!("{LOADER}: {error}"))?;
+    fs::write(directory.join("version"), checked.version)
+        .map_err(|error| format!("{}: {error}", directory.display()))
+}
+
+async fn on_thread(
+    work: impl FnOnce() -> Result<(), String> + Send + 'static,
+) -> Result<(), String> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use corten_installer::esp::{Content, DATELESS, FatFile, Place, write};
+
+    use super::*;
+
+    #[test]
+    fn a_medium_has_one_image_and_nothing_unsigned_is_taken_from_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let take = |images: &[&str]| {
+            let efi = directory.path().join("efi.img");
+            let size = 40 << 20;
+            let mut disk = File::create(&efi).unwrap();
+            disk.set_len(size).unwrap();
+            disk = File::options().read(true).write(true).open(&efi).unwrap();
+            let file = |path: &str| (path.to_owned(), Content::Bytes(b"MZ".to_vec()));
+            let loaders = ["EFI/BOOT/BOOTX64.EFI", "EFI/BOOT/BOOTAA64.EFI"];
+            let images = images.iter().map(|name| file(&format!("EFI/Linux/{name}")));
+            let files: Vec<FatFile> = loaders.map(file).into_iter().chain(images).collect();
+            let place = Place {
+                start: 0,
+                size,
+                sector: 512,
+                id: 1,
+            };
+            write(&mut disk, place, &files, &DATELESS).unwrap();
+            let medium = Medium {
+                efi,
+                signer: "00".repeat(32).parse().unwrap(),
+                directory: directory.path().join("taken"),
+            };
+            medium.take().unwrap_err()
+        };
+        let two = ["corten-1.efi", "corten-2.efi"];
+        for images in [&["other.efi"][..], &two] {
+            let why = take(images);
+            assert!(why.contains("it has not one image"), "{why}");
+        }
+        let why = take(&["corten-1.efi"]);
+        assert!(
+            why.contains("corten.efi: it is no unified kernel image"),
+            "{why}"
+        );
+        let taken = fs::read(directory.path().join("taken/corten.efi")).unwrap();
+        assert_eq!(taken, b"MZ");
+        let none = directory.path().join("none.img");
+        fs::write(&none, [0; 4096]).unwrap();
+        let medium = Medium {
+            efi: none,
+            signer: "00".repeat(32).parse().unwrap(),
+            directory: directory.path().join("taken"),
+        };
+        medium.take().unwrap_err();
     }
 }

@@ -1,28 +1,37 @@
 //! Installing the node to a disk.
 
 use super::Selector;
-use crate::read::section;
+use super::links::check_selector;
+use crate::read::{Reader, section};
+use crate::tree::Node;
+use crate::values::DiskFacts;
 
 section! {
     /// The installation to a disk without an operator.
     pub struct UnattendedInstallConfig {
         Later "reboot" reboot: Option<bool> = "Whether the machine reboots afterwards";
-        Held "installer" installer: Installer = "Settings of the installer";
-        Held "provisioning" provisioning: InstallProvisioning = "Target disk", required;
+        Acted "installer" installer: Installer = "Settings of the installer";
+        Acted "provisioning" provisioning: InstallProvisioning = "Target disk", required;
     }
 }
 
 section! {
     /// The installer to run.
     pub struct Installer {
-        Held "image" image: Option<String> = "Installer image";
+        Acted "image" image: Option<String> = "Installer image; absent: the medium that the machine was started from";
     }
 }
 
 section! {
     /// The target of the installation.
-    pub struct InstallProvisioning {
-        Held "diskSelector" disk_selector: Option<Selector> = "Selector of the disk", required;
-        Held "wipe" wipe: Option<bool> = "Whether the disk is wiped first; absent: yes";
+    pub struct InstallProvisioning [check_disk] {
+        Acted "diskSelector" disk_selector: Option<Selector> = "Selector of the disk; the first of several matches", required;
+        Acted "wipe" wipe: Option<bool> = "Whether a disk that holds data may be overwritten; absent: yes";
+    }
+}
+
+fn check_disk(provisioning: &InstallProvisioning, node: &Node, reader: &mut Reader<'_>) {
+    if let Some(selector) = &provisioning.disk_selector {
+        check_selector::<DiskFacts>(selector, "a disk", (node, "diskSelector"), reader);
     }
 }

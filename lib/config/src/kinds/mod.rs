@@ -193,7 +193,7 @@ kinds! {
     Held  single DiscoveryIdentityConfig;
     Later single KubeSpanConfig;
     Later single KubeSpanEndpointsConfig;
-    Held  single UnattendedInstallConfig;
+    Acted single UnattendedInstallConfig;
 }
 
 /// A parsed or known kind by name.

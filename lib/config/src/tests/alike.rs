@@ -209,13 +209,13 @@ const ALIKE: &[(&str, &str, &str, Support)] = &[
         "machine.install.image",
         "UnattendedInstallConfig",
         "installer",
-        Held,
+        Acted,
     ),
     (
         "machine.install.wipe",
         "UnattendedInstallConfig",
         "provisioning",
-        Held,
+        Acted,
     ),
     (
         "machine.registries.mirrors",

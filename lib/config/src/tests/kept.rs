@@ -14,8 +14,8 @@ fn what_is_only_kept_is_named_once_and_as_a_whole() {
     let service = "name: a\nendpoint: 'https://d.example.org'";
     let service = doc("DiscoveryServiceConfig", service);
     let kept = document(&(good() + &service)).kept();
-    let expected = "kept, and not acted on by this version: debug, machine.install.disk, \
-                    cluster.id, cluster.secret, DiscoveryServiceConfig a";
+    let expected = "kept, and not acted on by this version: debug, cluster.id, cluster.secret, \
+                    DiscoveryServiceConfig a";
     assert_eq!(kept.as_deref(), Some(expected));
     // Empty values are not reported, and neither are supported ones.
     let image = format!("registry.example.org/a@sha256:{}", "0".repeat(64));

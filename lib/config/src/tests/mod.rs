@@ -7,6 +7,7 @@ mod emit;
 mod encryption;
 mod forms;
 mod hostile;
+mod installation;
 mod kept;
 mod kinds;
 mod kubernetes;

@@ -90,7 +90,7 @@ fn a_plan_names_fields_restarts_and_reboots() {
 ~ machine.network.hostname
 ~ machine.network.nameservers
 - machine.sysctls.vm.max_map_count
-~ machine.install.disk (kept; this version does not act on it)
+~ machine.install.disk
 needs a reboot: a node becomes something else only from the start (machine.type)
 nothing seen that cuts you off
 "
@@ -119,14 +119,13 @@ fn a_plan_names_the_services_that_run_and_no_other() {
 }
 
 #[test]
-fn extensions_are_acted_on_and_the_installer_is_not_yet() {
+fn extensions_and_the_disk_are_acted_on() {
     let image = format!("registry.example.org/a@sha256:{}", "0".repeat(64));
     let extensions = format!("disk: /dev/vdb\n        extensions: [{{image: '{image}'}}]");
     let new = good().replace("disk: /dev/vda", &extensions);
     let plan = plan(Some(&document(&good())), &document(&new)).to_string();
     assert!(plan.contains("~ machine.install.extensions\n"), "{plan}");
-    let kept = "~ machine.install.disk (kept; this version does not act on it)\n";
-    assert!(plan.contains(kept), "{plan}");
+    assert!(plan.contains("~ machine.install.disk\n"), "{plan}");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::secret::Secret;
 use crate::table::Support;
 use crate::tree::Node;
 use crate::values::{
-    AbsolutePath, AcceptedCa, Expression, ExtensionImage, FileMode, HostName, KeyPair, ModuleName,
+    AbsolutePath, AcceptedCa, ExtensionImage, FileMode, HostName, KeyPair, MatchSize, ModuleName,
     ModuleParameter, Object, TimeSource, Url, is_kernel_setting, is_variable,
 };
 
@@ -168,13 +168,13 @@ section! {
 section! {
     /// `machine.install`.
     pub struct Install [check_install] {
-        Held "disk" disk: Option<AbsolutePath> = "Device of the disk";
-        Later "diskSelector" disk_selector: Option<DiskSelector> = "Selector of the disk";
+        Acted "disk" disk: Option<AbsolutePath> = "Device of the disk";
+        Acted "diskSelector" disk_selector: Option<DiskSelector> = "Selector of the disk, in place of its device; the first of several matches";
         Later "extraKernelArgs" extra_kernel_args: Vec<String> = "Kernel parameters of the installed system";
-        Held "image" image: Option<String> = "Installer image";
+        Acted "image" image: Option<String> = "Installer image; absent: the medium that the machine was started from";
         Acted "extensions" extensions: Vec<InstallExtension> = "System extensions, loaded while the node runs; later ones override earlier ones";
         Held "bootloader" bootloader: Option<bool> = "Whether a boot loader is installed";
-        Held "wipe" wipe: bool = "Whether the disk is wiped first";
+        Acted "wipe" wipe: bool = "Whether a disk that holds data may be overwritten";
         Later "legacyBIOSSupport" legacy_bios_support: bool = "Whether the partition is marked as bootable for BIOS firmware";
         Held "grubUseUKICmdline" grub_use_uki_cmdline: Option<bool> = "Whether the kernel parameters come from the boot image";
     }
@@ -189,15 +189,15 @@ fn check_install(install: &Install, node: &Node, reader: &mut Reader<'_>) {
 section! {
     /// `machine.install.diskSelector`.
     pub struct DiskSelector {
-        Held "size" size: Option<Expression> = "Condition on the size, such as `>= 100GB`";
-        Held "name" name: Option<String> = "Pattern of the device's name";
-        Held "model" model: Option<String> = "Pattern of the model";
-        Held "serial" serial: Option<String> = "Pattern of the serial number";
-        Held "modalias" modalias: Option<String> = "Pattern of the modalias";
-        Held "uuid" uuid: Option<String> = "Pattern of the UUID";
-        Held "wwid" wwid: Option<String> = "Pattern of the world-wide id";
-        Held "type" kind: Option<DiskType> = "Storage type of the disk";
-        Held "busPath" bus_path: Option<String> = "Pattern of the bus path";
+        Acted "size" size: Option<MatchSize> = "Condition on the size, such as `>= 100GB`";
+        Later "name" name: Option<String> = "Pattern of the device's name";
+        Acted "model" model: Option<String> = "Pattern of the model";
+        Acted "serial" serial: Option<String> = "Pattern of the serial number";
+        Acted "modalias" modalias: Option<String> = "Pattern of the modalias";
+        Later "uuid" uuid: Option<String> = "Pattern of the UUID";
+        Acted "wwid" wwid: Option<String> = "Pattern of the world-wide id";
+        Acted "type" kind: Option<DiskType> = "Storage type of the disk";
+        Acted "busPath" bus_path: Option<String> = "Pattern of the bus path";
     }
 }
 

@@ -33,7 +33,7 @@ pub(crate) use kubernetes::{is_label_value, is_qualified_name, is_subdomain, is_
 pub use network::{Cidr, Endpoint, Mac, Ports};
 pub use pci::PciAddress;
 pub(crate) use quantity::duration;
-pub use quantity::{FileMode, MaxSize, Size};
+pub use quantity::{Comparison, FileMode, MatchSize, MaxSize, Size};
 pub use wireguard::{WireguardKey, WireguardSecret};
 
 /// Declares a text type with a check.

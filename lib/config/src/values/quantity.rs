@@ -106,6 +106,61 @@ impl Value for Size {
     }
 }
 
+/// How a size has to compare.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Comparison {
+    /// `>=`
+    AtLeast,
+    /// `<=`
+    AtMost,
+    /// `>`
+    More,
+    /// `<`
+    Less,
+    /// `==`, or nothing
+    Equal,
+}
+
+impl Comparison {
+    /// Whether it is true of these two.
+    #[must_use]
+    pub fn holds(self, found: u64, wanted: Size) -> bool {
+        let Size(wanted) = wanted;
+        match self {
+            Comparison::AtLeast => found >= wanted,
+            Comparison::AtMost => found <= wanted,
+            Comparison::More => found > wanted,
+            Comparison::Less => found < wanted,
+            Comparison::Equal => found == wanted,
+        }
+    }
+}
+
+/// What a size has to be like: `>= 100GB`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MatchSize(pub Comparison, pub Size);
+
+impl Value for MatchSize {
+    const SHAPE: Shape = Shape::Text("a comparison such as >= 100GB");
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        scalar(node, reader, "a comparison such as >= 100GB", |text| {
+            let signs = [
+                (">=", Comparison::AtLeast),
+                ("<=", Comparison::AtMost),
+                (">", Comparison::More),
+                ("<", Comparison::Less),
+                ("==", Comparison::Equal),
+                ("", Comparison::Equal),
+            ];
+            let mut read = signs
+                .into_iter()
+                .filter_map(|(sign, how)| Some((text.trim().strip_prefix(sign)?, how)));
+            let (size, how) = read.next()?;
+            Some(MatchSize(how, Size::parse(size.trim())?))
+        })
+    }
+}
+
 /// Maximum size of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MaxSize {

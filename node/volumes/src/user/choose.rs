@@ -126,25 +126,7 @@ impl Facts {
     }
 
     fn of_disk(&self, disk: &Disk) -> DiskFacts {
-        DiskFacts {
-            dev_path: disk.dev_path.clone(),
-            size: disk.size,
-            pretty_size: disk.pretty_size.clone(),
-            io_size: disk.io_size,
-            sector_size: disk.sector_size,
-            readonly: disk.readonly,
-            cdrom: disk.cdrom,
-            model: disk.model.clone(),
-            serial: disk.serial.clone(),
-            modalias: disk.modalias.clone(),
-            wwid: disk.wwid.clone(),
-            bus_path: disk.bus_path.clone(),
-            sub_system: disk.sub_system.clone(),
-            transport: disk.transport.clone(),
-            rotational: disk.rotational,
-            symlinks: disk.symlinks.clone(),
-            is_system: disk.dev_path == self.system_disk,
-        }
+        disk_facts(disk, disk.dev_path == self.system_disk)
     }
 
     fn of_volume(&self, volume: &DiscoveredVolume) -> VolumeFacts {
@@ -168,6 +150,30 @@ impl Facts {
             partition_index: volume.partition_index,
             disk: disk.map(|disk| self.of_disk(disk)).unwrap_or_default(),
         }
+    }
+}
+
+/// What a selector is asked of a disk.
+#[must_use]
+pub fn disk_facts(disk: &Disk, is_system: bool) -> DiskFacts {
+    DiskFacts {
+        dev_path: disk.dev_path.clone(),
+        size: disk.size,
+        pretty_size: disk.pretty_size.clone(),
+        io_size: disk.io_size,
+        sector_size: disk.sector_size,
+        readonly: disk.readonly,
+        cdrom: disk.cdrom,
+        model: disk.model.clone(),
+        serial: disk.serial.clone(),
+        modalias: disk.modalias.clone(),
+        wwid: disk.wwid.clone(),
+        bus_path: disk.bus_path.clone(),
+        sub_system: disk.sub_system.clone(),
+        transport: disk.transport.clone(),
+        rotational: disk.rotational,
+        symlinks: disk.symlinks.clone(),
+        is_system,
     }
 }
 

@@ -24,7 +24,7 @@ use corten_sys::mount::MountFlags;
 
 use super::{LONGEST_LABEL, MIB, SMALLEST_XFS, Volume, WIPED};
 
-pub use choose::Facts;
+pub use choose::{Facts, disk_facts};
 pub use known::{forget, forget_encrypted, remember_encrypted, was_encrypted};
 pub use opened::OpenedVolumes;
 pub use swap::{areas, stop_swapping, swapped_to};

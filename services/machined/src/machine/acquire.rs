@@ -1,6 +1,7 @@
 //! A config for a node that has none, from whoever the kernel's parameters name.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use corten_base::console;
@@ -30,7 +31,7 @@ impl Machine {
     ///
     /// # Errors
     /// Those of the volumes' directories.
-    pub(super) async fn acquire_config(&self) -> Result<(), Fatal> {
+    pub(super) async fn acquire_config(self: &Arc<Machine>) -> Result<(), Fatal> {
         let serial = acquire::word("/sys/class/dmi/id/product_serial");
         let sources = match Sources::read(&self.cmdline, &serial) {
             Ok(sources) => sources,
@@ -87,7 +88,7 @@ impl Machine {
                     .await,
             ),
         };
-        if let Some(document) = found {
+        if let Some(document) = found.filter(|document| !self.installs_by(document, PARAMETERS)) {
             self.keep(&document);
             // Why it is not used was told.
             let _ = self.start_with(document, PARAMETERS);

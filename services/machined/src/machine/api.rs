@@ -19,7 +19,7 @@ use crate::server;
 
 impl Machine {
     /// Opens machined's socket and starts apid, which waits for its certificate (`controllers/secrets`).
-    pub(super) async fn serve_api(&self) -> Result<(), Fatal> {
+    pub(super) async fn serve_api(self: &Arc<Machine>) -> Result<(), Fatal> {
         let node: Arc<dyn Node> = self.node.clone();
         let serves = Task::new(move |ready| serve(node.clone(), ready));
         self.supervisor.declare(machined(serves));

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use corten_base::console;
 use corten_config::Document;
@@ -118,13 +119,16 @@ impl Machine {
     }
 
     /// A config that was accepted takes effect as it was asked to.
-    pub(super) fn take_over(&self, document: Document, how: Apply) {
+    pub(super) fn take_over(self: &Arc<Machine>, document: Document, how: Apply) {
         match how {
             Apply::Now => {
                 self.remember(&document);
                 self.activate(document);
             }
             Apply::Staged => console::say("a machine config was kept for the next boot"),
+            Apply::Install => {
+                tokio::spawn(self.clone().install_for_caller(document));
+            }
             Apply::Try(patience) => {
                 let seconds = patience.as_secs();
                 console::say(&format!("a machine config is tried for {seconds} s"));

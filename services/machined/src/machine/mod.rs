@@ -7,6 +7,7 @@ mod departure;
 mod ending;
 mod extensions;
 mod images;
+mod install;
 mod loading;
 mod lock;
 mod overlay;
@@ -274,7 +275,7 @@ impl Machine {
         done
     }
 
-    async fn run_plan(&self) -> Result<(), Fatal> {
+    async fn run_plan(self: &Arc<Machine>) -> Result<(), Fatal> {
         let plan = boot::plan();
         for (number, phase) in plan.iter().enumerate() {
             console::say(&format!("boot {}/{} {phase}", number + 1, plan.len()));
@@ -296,7 +297,7 @@ impl Machine {
         Ok(())
     }
 
-    async fn run_phase(&self, phase: &Phase) -> Result<(), Fatal> {
+    async fn run_phase(self: &Arc<Machine>, phase: &Phase) -> Result<(), Fatal> {
         let named = |task: &Task| {
             let name = task.to_string();
             move |error: Fatal| Fatal(format!("{name}: {error}"))
@@ -314,7 +315,7 @@ impl Machine {
         join_all(all).await.into_iter().collect()
     }
 
-    async fn perform(&self, task: Task) -> Result<(), Fatal> {
+    async fn perform(self: &Arc<Machine>, task: Task) -> Result<(), Fatal> {
         let name = task.to_string();
         self.tell_task(&name, "", task_event::Action::Start);
         let done = self.carry_out(task).await;
@@ -322,7 +323,7 @@ impl Machine {
         done
     }
 
-    async fn carry_out(&self, task: Task) -> Result<(), Fatal> {
+    async fn carry_out(self: &Arc<Machine>, task: Task) -> Result<(), Fatal> {
         match task {
             Task::MountFileSystems => mounts::mount_required().map_err(Fatal)?,
             Task::MountOptional => {

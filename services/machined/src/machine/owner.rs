@@ -40,7 +40,7 @@ impl Machine {
     ///
     /// # Errors
     /// Those of the volumes' directories.
-    pub(super) async fn find_owner(&self) -> Result<(), Fatal> {
+    pub(super) async fn find_owner(self: &Arc<Machine>) -> Result<(), Fatal> {
         self.mount_late_volumes().await?;
         self.await_start_disk().await?;
         if self.node.config().is_none() {
@@ -132,7 +132,7 @@ impl Machine {
         self.cmdline.ours(RECOVER) == Some(MAINTENANCE)
     }
 
-    fn lock_node(&self, why: &str) {
+    pub(super) fn lock_node(&self, why: &str) {
         let by_certificate = if self.has_owner() {
             "the owner's certificate opens the API still (`cortenctl --insecure` with the owner's client config); without \
              it, "
@@ -184,6 +184,10 @@ impl Machine {
     }
 
     async fn try_again(&self) -> Result<(), Fatal> {
+        // What is mounted then is the STATE of the next boot.
+        if self.node.is_installing() {
+            return Ok(());
+        }
         lock(&self.unusable).take();
         if durable::is_volume(Path::new(STATE.target)) {
             self.load_config();
@@ -231,7 +235,10 @@ impl Machine {
             *self.volumes.borrow(),
             Progress::Awaited | Progress::Settled
         );
-        settled && !durable::is_volume(Path::new(STATE.target)) && !self.recovers()
+        settled
+            && !durable::is_volume(Path::new(STATE.target))
+            && !self.recovers()
+            && !self.node.is_installing()
     }
 
     /// Mounts the volumes of a disk that came late, and serves by the config they hold.

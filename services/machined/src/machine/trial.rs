@@ -25,7 +25,7 @@ impl Trial {
     ) -> Option<Trial> {
         match how {
             // Confirmed, or replaced by something that is meant to stay.
-            Apply::Now => None,
+            Apply::Now | Apply::Install => None,
             // For the next boot: what is tried now still ends.
             Apply::Staged => trial,
             Apply::Try(patience) => {

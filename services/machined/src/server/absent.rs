@@ -2,7 +2,6 @@
 
 const DEBUGGING: &str = "containers for debugging";
 const SIGNATURES: &str = "the check of images' signatures";
-const INSTALLER: &str = "the installer";
 const LOGICAL_VOLUMES: &str = "logical volumes";
 const SOFTWARE_RAID: &str = "software RAID";
 
@@ -10,7 +9,6 @@ const SOFTWARE_RAID: &str = "software RAID";
 pub(super) const ABSENT: &[(&str, &str)] = &[
     ("/machine.DebugService/ContainerRun", DEBUGGING),
     ("/machine.ImageService/Verify", SIGNATURES),
-    ("/machine.LifecycleService/Install", INSTALLER),
     ("/machine.LVMService/LogicalVolumeRemove", LOGICAL_VOLUMES),
     ("/machine.LVMService/VolumeGroupRemove", LOGICAL_VOLUMES),
     ("/machine.LVMService/PhysicalVolumeRemove", LOGICAL_VOLUMES),

@@ -56,20 +56,38 @@ fn blocking(
         .map_err(|problems| Status::invalid_argument(problems.to_string()))?;
     // Without an active config nothing has to restart.
     let reboots = request.mode() == Mode::Reboot && node.stage() != Stage::Maintenance;
-    let how = how(request, reboots)?;
+    let mut how = how(request, reboots)?;
+    let disk = match how {
+        Apply::Now => node
+            .install_target(&document)
+            .map_err(|error| refused(&error))?,
+        _ => None,
+    };
+    if disk.is_some() {
+        how = Apply::Install;
+    }
     let mut warnings = document.warnings();
     warnings.extend(document.kept());
     let details = if request.dry_run {
         node.check_config(&document)
             .map_err(|error| refused(&error))?;
-        dry_run(node.as_ref(), &document)
+        match disk {
+            Some(disk) => {
+                format!("Dry run, nothing was applied: the node would be installed to {disk}")
+            }
+            None => dry_run(node.as_ref(), &document),
+        }
     } else {
-        let kept = node.config_is_kept() || matches!(how, Apply::Try(_));
+        let kept = node.config_is_kept() || matches!(how, Apply::Try(_) | Apply::Install);
         node.apply_config(document, how)
             .map_err(|error| refused(&error))?;
         warnings.extend((!kept).then(|| NOT_KEPT.to_owned()));
         match how {
             Apply::Now => "Applied configuration without a reboot".to_owned(),
+            Apply::Install => format!(
+                "The node is installed to {}, and reboots from there with this configuration",
+                disk.unwrap_or_default()
+            ),
             Apply::Staged if reboots => {
                 reboot(node.as_ref(), who)?;
                 "Applied configuration with a reboot".to_owned()
@@ -83,6 +101,7 @@ fn blocking(
     };
     let mode = match how {
         Apply::Now => Mode::NoReboot,
+        Apply::Install => Mode::Reboot,
         Apply::Staged if reboots => Mode::Reboot,
         Apply::Staged => Mode::Staged,
         Apply::Try(_) => Mode::Try,

@@ -1,5 +1,6 @@
 //! Versions of the node: `machine.LifecycleService`, and the older `Upgrade` and `Rollback`.
 
+use std::future::Future;
 use std::sync::Arc;
 
 use corten_api::machine as api;
@@ -13,7 +14,7 @@ use tonic::{Request, Response, Status, async_trait};
 
 use super::containers::instance;
 use super::{actions, stream};
-use crate::node::{Action, Node, SubmitError, Upgrade};
+use crate::node::{Action, Install, Node, Stage, SubmitError, Upgrade};
 
 /// Lines made ahead of a slow reader.
 const AHEAD: usize = 16;
@@ -46,31 +47,87 @@ impl LifecycleService for Lifecycle {
             namespace: instance(request.containerd)?,
             force: false,
         };
-        let (answers, receiver) = mpsc::channel(AHEAD);
-        let (tell, mut lines) = mpsc::channel(AHEAD);
         let node = self.node.clone();
-        stream::task(answers.clone(), async move {
-            let upgraded = node.upgrade(upgrade, tell);
-            let told = async {
-                while let Some(line) = lines.recv().await {
-                    let _ = answers.send(Ok(answer(Part::Message(line)))).await;
-                }
-            };
-            let (upgraded, ()) = tokio::join!(upgraded, told);
-            if let Err(error) = &upgraded {
-                let _ = answers
-                    .send(Ok(answer(Part::Message(error.to_string()))))
-                    .await;
-            }
-            let code = match upgraded {
-                Ok(_) => 0,
-                Err(SubmitError::Failed(_)) => FAILED,
-                Err(SubmitError::Busy(_) | SubmitError::Refused(_)) => REFUSED,
-            };
-            let _ = answers.send(Ok(answer(Part::ExitCode(code)))).await;
-        });
-        Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
+        let upgraded = async move |tell| node.upgrade(upgrade, tell).await;
+        Ok(answers(upgraded, |progress| {
+            api::LifecycleServiceUpgradeResponse { progress }
+        }))
     }
+
+    /// The node goes on as it is: to reboot is another call, which nobody without a certificate has.
+    async fn install(
+        &self,
+        request: Request<api::LifecycleServiceInstallRequest>,
+    ) -> Result<Response<BoxStream<api::LifecycleServiceInstallResponse>>, Status> {
+        let who = actions::who(&request);
+        let request = request.into_inner();
+        if let Some(asked) = request.containerd
+            && instance(Some(asked))? != SYSTEM
+        {
+            return Err(Status::invalid_argument(
+                "containerd: the installer is kept in the namespace system",
+            ));
+        }
+        let image = request.source.unwrap_or_default().image_name;
+        let disk = request.destination.unwrap_or_default().disk;
+        if disk.is_empty() {
+            return Err(Status::invalid_argument(
+                "destination.disk: name the disk, as /dev/sda",
+            ));
+        }
+        let install = Install {
+            disk,
+            image: Some(image).filter(|image| !image.is_empty()),
+        };
+        let node = self.node.clone();
+        let installed = async move |tell: mpsc::Sender<String>| {
+            let done = node.install(install, tell.clone()).await;
+            if done.is_ok() && node.stage() == Stage::Maintenance {
+                let _ = tell.send("rebooting into it".to_owned()).await;
+                let _ = actions::submit(node.as_ref(), Action::Reboot, &who);
+            }
+            done
+        };
+        Ok(answers(installed, |progress| {
+            api::LifecycleServiceInstallResponse { progress }
+        }))
+    }
+}
+
+/// Does something that tells lines and ends with a code. It goes on when the caller has gone.
+fn answers<R: Send + 'static, F>(
+    task: impl FnOnce(mpsc::Sender<String>) -> F + Send + 'static,
+    frame: impl Fn(Option<api::LifecycleServiceInstallProgress>) -> R + Send + Sync + 'static,
+) -> Response<BoxStream<R>>
+where
+    F: Future<Output = Result<String, SubmitError>> + Send,
+{
+    let answer = move |part| {
+        frame(Some(api::LifecycleServiceInstallProgress {
+            response: Some(part),
+        }))
+    };
+    let (answers, receiver) = mpsc::channel(AHEAD);
+    let (tell, mut lines) = mpsc::channel(AHEAD);
+    stream::task(answers.clone(), async move {
+        let told = async {
+            while let Some(line) = lines.recv().await {
+                let _ = answers.send(Ok(answer(Part::Message(line)))).await;
+            }
+        };
+        let (done, ()) = tokio::join!(task(tell), told);
+        if let Err(error) = &done {
+            let line = Part::Message(error.to_string());
+            let _ = answers.send(Ok(answer(line))).await;
+        }
+        let code = match done {
+            Ok(_) => 0,
+            Err(SubmitError::Failed(_)) => FAILED,
+            Err(SubmitError::Busy(_) | SubmitError::Refused(_)) => REFUSED,
+        };
+        let _ = answers.send(Ok(answer(Part::ExitCode(code)))).await;
+    });
+    Response::new(Box::pin(ReceiverStream::new(receiver)))
 }
 
 /// The older call: takes the version, then reboots, unless it is to wait for a reboot.
@@ -125,14 +182,5 @@ fn named(image: String) -> Result<String, Status> {
             "image: name the installer, as registry.example.org/installer:1.2.0",
         )),
         false => Ok(image),
-    }
-}
-
-fn answer(part: Part) -> api::LifecycleServiceUpgradeResponse {
-    let progress = api::LifecycleServiceInstallProgress {
-        response: Some(part),
-    };
-    api::LifecycleServiceUpgradeResponse {
-        progress: Some(progress),
     }
 }

@@ -10,8 +10,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use corten_base::console;
 use corten_base::efi;
+use corten_config::registries::Registries;
 use corten_containerd::client::{Containerd, Purpose};
-use corten_installer::{Entry, Fault, Trial};
+use corten_installer::{Entry, Fault, Signer, Trial};
 use corten_meta::tags::TRIAL;
 use corten_services::supervisor::Supervisor;
 use corten_services::{Argument, CONTAINERD_SOCKET, CONTENT, REGISTRYD};
@@ -26,7 +27,9 @@ use crate::state::NodeState;
 pub use partition::EfiPartition;
 
 /// Where an image lies while it is checked: it is as large as the node, so on EPHEMERAL.
-const SCRATCH: &str = "/var/lib/upgrade";
+pub(crate) const SCRATCH: &str = "/var/lib/upgrade";
+/// Whose image runs, as the first program has found it in the initramfs.
+const SIGNER: &str = "CORTEN_IMAGE_SIGNER";
 /// For an installer to be pulled.
 const PULL: Duration = Duration::from_secs(30 * 60);
 /// What a node without boot entries is told.
@@ -51,26 +54,16 @@ pub async fn install(
     let (partition, running) = begin(node, upgrade.force).await?;
     let found = partition.versions().find(&running).map_err(failed)?;
     say(format!("taking the installer {}", upgrade.image)).await;
-    let digest = obtain(node, upgrade).await?;
+    let registries = node.config().map(|config| config.registries());
+    let digest = obtain(
+        &registries.unwrap_or_default(),
+        upgrade.namespace,
+        &upgrade.image,
+    )
+    .await?;
     say(format!("checking the image {digest}")).await;
     let _scratch = Scratch;
-    let file = partition.directory().path(&found.entry.to_string());
-    let arguments = vec![
-        Argument::word("uki"),
-        Argument::reads(CONTENT),
-        Argument::word(&digest),
-        Argument::reads(file),
-        Argument::fills(SCRATCH),
-    ];
-    let checked = supervisor.run(REGISTRYD, arguments).await;
-    checked.map_err(|why| {
-        refused(format!(
-            "the installer {} is not taken: {why}",
-            upgrade.image
-        ))
-    })?;
-    let version = fs::read_to_string(Path::new(SCRATCH).join("version"));
-    let version = version.map_err(|error| SubmitError::Failed(error.to_string()))?;
+    let version = unpack(supervisor, &upgrade.image, &digest).await?;
     say(format!(
         "writing version {version} beside version {}",
         found.version
@@ -180,11 +173,50 @@ fn trial(node: &NodeState, from: String, to: String) -> Trial {
     }
 }
 
+/// Has the installer with this digest checked, and laid into [`SCRATCH`]. Answers its version.
+pub(crate) async fn unpack(
+    supervisor: &Supervisor,
+    image: &str,
+    digest: &str,
+) -> Result<String, SubmitError> {
+    let arguments = vec![
+        Argument::word("uki"),
+        Argument::reads(CONTENT),
+        Argument::word(digest),
+        Argument::word(signer()?),
+        Argument::fills(SCRATCH),
+    ];
+    let checked = supervisor.run(REGISTRYD, arguments).await;
+    checked.map_err(|why| refused(format!("the installer {image} is not taken: {why}")))?;
+    version()
+}
+
+/// The version of what lies in [`SCRATCH`].
+pub(crate) fn version() -> Result<String, SubmitError> {
+    let version = fs::read_to_string(Path::new(SCRATCH).join("version"));
+    version.map_err(|error| SubmitError::Failed(error.to_string()))
+}
+
+/// Who has to have signed what is started on this node: who has signed what runs.
+pub(crate) fn signer() -> Result<String, SubmitError> {
+    let signer = std::env::var(SIGNER).unwrap_or_default();
+    match signer.parse::<Signer>() {
+        Ok(_) => Ok(signer),
+        Err(error) => Err(refused(format!(
+            "the image that runs does not say who has signed it ({SIGNER} is {error}): nothing else can be \
+             checked against it; write the disk image to the disk instead"
+        ))),
+    }
+}
+
 /// The digest of the installer, which is in containerd's content store then.
-async fn obtain(node: &NodeState, upgrade: &Upgrade) -> Result<String, SubmitError> {
+pub(crate) async fn obtain(
+    registries: &Registries,
+    namespace: &'static str,
+    image: &str,
+) -> Result<String, SubmitError> {
     let containerd = Containerd::new(Path::new(CONTAINERD_SOCKET));
     let told = |status: tonic::Status| SubmitError::Failed(status.message().to_owned());
-    let (namespace, image) = (upgrade.namespace, upgrade.image.as_str());
     // One that was imported may have a name that no registry would give.
     if let Some(digest) = containerd.digest(namespace, image).await.map_err(told)? {
         return Ok(digest);
@@ -196,11 +228,9 @@ async fn obtain(node: &NodeState, upgrade: &Upgrade) -> Result<String, SubmitErr
     if let Some(digest) = containerd.digest(namespace, &name).await.map_err(told)? {
         return Ok(digest);
     }
-    let registries = node.config().map(|config| config.registries());
-    let registries = registries.unwrap_or_default();
     // Nobody listens.
     let (steps, _) = mpsc::channel(1);
-    let pull = containerd.pull(namespace, &name, Purpose::Installer, &registries, steps);
+    let pull = containerd.pull(namespace, &name, Purpose::Installer, registries, steps);
     match timeout(PULL, pull).await {
         Ok(pulled) => pulled.map_err(|status| refused(status.message().to_owned()))?,
         Err(_) => {
@@ -216,7 +246,7 @@ async fn obtain(node: &NodeState, upgrade: &Upgrade) -> Result<String, SubmitErr
     })
 }
 
-async fn blocking<T: Send + 'static>(
+pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, SubmitError> + Send + 'static,
 ) -> Result<T, SubmitError> {
     let done = spawn_blocking(work).await;
@@ -237,7 +267,7 @@ fn failed(fault: Fault) -> SubmitError {
 }
 
 /// What an image leaves behind while it is checked goes with this.
-struct Scratch;
+pub(crate) struct Scratch;
 
 impl Drop for Scratch {
     fn drop(&mut self) {

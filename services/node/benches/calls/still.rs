@@ -11,7 +11,7 @@ use corten_meta::Tag;
 use corten_resources::{Definition, Draft, Sensitivity, Spec, Store};
 use futures_util::future::{BoxFuture, ready};
 use machined::node::{
-    Action, Actor, Apply, Begin, Control, DeviceWipe, MetaError, Node, ServiceView, Stage,
+    Action, Actor, Apply, Begin, Control, DeviceWipe, Install, MetaError, Node, ServiceView, Stage,
     SubmitError, Upgrade,
 };
 use machined::server::{Local, Paths, serve_from};
@@ -115,6 +115,18 @@ impl Node for Still {
     fn upgrade(
         &self,
         _: Upgrade,
+        _: mpsc::Sender<String>,
+    ) -> BoxFuture<'_, Result<String, SubmitError>> {
+        Box::pin(ready(Err(refused())))
+    }
+
+    fn install_target(&self, _: &Document) -> Result<Option<String>, SubmitError> {
+        Ok(None)
+    }
+
+    fn install(
+        &self,
+        _: Install,
         _: mpsc::Sender<String>,
     ) -> BoxFuture<'_, Result<String, SubmitError>> {
         Box::pin(ready(Err(refused())))

@@ -1,7 +1,7 @@
 //! Authorization, request limits, and missing methods.
 
 use corten_api::machine as api;
-use corten_api::machine::lifecycle_service_client::LifecycleServiceClient;
+use corten_api::machine::debug_service_client::DebugServiceClient;
 use corten_api::requests::SMALL;
 use tonic::{Code, Request};
 
@@ -15,13 +15,16 @@ async fn what_is_missing_is_said_in_a_sentence() {
         channel,
         ..
     } = world();
-    let install = api::LifecycleServiceInstallRequest::default();
-    let missing = LifecycleServiceClient::new(channel).install(install).await;
+    let nothing = tokio_stream::empty::<api::DebugContainerRunRequest>();
+    let missing = DebugServiceClient::new(channel)
+        .container_run(nothing)
+        .await;
     let missing = missing.unwrap_err();
     assert_eq!(missing.code(), Code::Unimplemented);
     assert_eq!(
         missing.message(),
-        "machine.LifecycleService/Install waits for the installer, which this version of the node does not have"
+        "machine.DebugService/ContainerRun waits for containers for debugging, which this version of the node does not \
+         have"
     );
     let logs = api::LogsRequest {
         id: "udevd".into(),

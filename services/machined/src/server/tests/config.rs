@@ -138,12 +138,12 @@ async fn what_is_only_kept_is_warned_of_and_the_plan_names_who_runs() {
         .apply_configuration(applying(&good, Mode::Auto))
         .await
         .unwrap();
-    let more = "machine:\n  env: {A: b}\n  install: {disk: /dev/vda}\n";
+    let more = "machine:\n  env: {A: b}\n  install: {bootloader: true}\n";
     let mut dry = applying(&good.replace("machine:\n", more), Mode::Auto);
     dry.dry_run = true;
     let reply = world.client.apply_configuration(dry).await.unwrap();
     let reply = reply.into_inner().messages.remove(0);
-    let kept = "kept, and not acted on by this version: machine.install.disk";
+    let kept = "kept, and not acted on by this version: machine.install.bootloader";
     assert_eq!(reply.warnings, [kept]);
     let details = &reply.mode_details;
     assert!(
@@ -188,4 +188,46 @@ async fn a_config_whose_caller_hangs_up_is_applied_before_the_next_one() {
     tokio::time::timeout(DEADLINE, applied).await.unwrap();
     assert_eq!(world.node.config().unwrap().hostname(), Some("second"));
     assert_eq!(world.node.applied.lock().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_config_that_wants_an_installation_is_refused_by_name_or_kept_on_the_disk() {
+    let mut world = world();
+    *world.node.new_disk.lock().unwrap() = Some("vda".to_owned());
+    let wish = |wipe: bool| {
+        let fields = format!("install: {{disk: /dev/vda, wipe: {wipe}}}");
+        corten_base::sample::text(&fields, "")
+    };
+    let refused = world
+        .client
+        .apply_configuration(applying(&wish(false), Mode::Auto))
+        .await
+        .unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert_eq!(
+        refused.message(),
+        "machine.install.disk: vda holds something"
+    );
+    assert!(world.node.config().is_none());
+    let mut dry = applying(&wish(true), Mode::Auto);
+    dry.dry_run = true;
+    let reply = world.client.apply_configuration(dry).await.unwrap();
+    let details = &reply.into_inner().messages[0].mode_details;
+    assert!(details.ends_with("would be installed to vda"), "{details}");
+    assert!(world.node.applied.lock().unwrap().is_empty());
+    let reply = world
+        .client
+        .apply_configuration(applying(&wish(true), Mode::Auto))
+        .await
+        .unwrap();
+    let reply = reply.into_inner().messages.remove(0);
+    assert_eq!(reply.mode(), Mode::Reboot);
+    assert!(
+        reply.mode_details.contains("installed to vda"),
+        "{}",
+        reply.mode_details
+    );
+    // It is on the disk when it counts.
+    assert_eq!(reply.warnings, [""; 0]);
+    assert_eq!(*world.node.applied.lock().unwrap(), [Apply::Install]);
 }

@@ -4,11 +4,12 @@ use corten_api::common::{ContainerdInstance, ContainerdNamespace};
 use corten_api::machine as api;
 use corten_api::machine::lifecycle_service_client::LifecycleServiceClient;
 use corten_api::machine::lifecycle_service_install_progress::Response as Part;
+use corten_base::sample;
 use tokio_stream::StreamExt as _;
 use tonic::Code;
 
 use super::{World, world};
-use crate::node::{Action, Upgrade};
+use crate::node::{Action, Install, Upgrade};
 
 /// All messages of the answer.
 async fn upgrade(world: &World, image: &str) -> Vec<Part> {
@@ -105,4 +106,86 @@ async fn a_rollback_reboots() {
         .unwrap();
     assert_eq!(reply.into_inner().messages.len(), 1);
     assert_eq!(*world.node.actions.lock().unwrap(), [Action::Reboot]);
+}
+
+/// Everything that the call answers.
+async fn install(world: &World, disk: &str, image: &str) -> Vec<Part> {
+    let request = api::LifecycleServiceInstallRequest {
+        source: Some(api::InstallArtifactsSource {
+            image_name: image.to_owned(),
+        }),
+        destination: Some(api::InstallDestination {
+            disk: disk.to_owned(),
+        }),
+        containerd: Some(ContainerdInstance {
+            namespace: ContainerdNamespace::NsSystem.into(),
+            ..ContainerdInstance::default()
+        }),
+    };
+    let mut client = LifecycleServiceClient::new(world.channel.clone());
+    let answers = client.install(request).await.unwrap().into_inner();
+    let part = |answer: Result<api::LifecycleServiceInstallResponse, _>| {
+        answer.unwrap().progress.unwrap().response.unwrap()
+    };
+    answers.map(part).collect().await
+}
+
+#[tokio::test]
+async fn an_installation_tells_its_lines_and_reboots_only_a_node_that_nobody_can_reboot() {
+    let line = |text: &str| Part::Message(text.to_owned());
+    let world = world();
+    assert_eq!(
+        install(&world, "/dev/used", "").await,
+        [
+            line("writing it"),
+            line("it holds something"),
+            Part::ExitCode(4)
+        ]
+    );
+    assert!(world.node.actions.lock().unwrap().is_empty());
+    // Without a config.
+    assert_eq!(
+        install(&world, "/dev/vda", "").await,
+        [
+            line("writing it"),
+            line("rebooting into it"),
+            Part::ExitCode(0)
+        ]
+    );
+    assert_eq!(*world.node.actions.lock().unwrap(), [Action::Reboot]);
+    let asked = Install {
+        disk: "/dev/vda".to_owned(),
+        image: None,
+    };
+    assert_eq!(world.node.installs.lock().unwrap().last(), Some(&asked));
+
+    let world = super::world();
+    *world.node.config.lock().unwrap() = Some(sample::config("", ""));
+    assert_eq!(
+        install(&world, "/dev/vda", "installer:1").await,
+        [line("writing it"), Part::ExitCode(0)]
+    );
+    assert!(world.node.actions.lock().unwrap().is_empty());
+    let image = world.node.installs.lock().unwrap()[0].image.clone();
+    assert_eq!(image.as_deref(), Some("installer:1"));
+}
+
+#[tokio::test]
+async fn an_installation_needs_a_disk_and_keeps_its_image_apart_from_those_of_pods() {
+    let world = world();
+    let mut client = LifecycleServiceClient::new(world.channel.clone());
+    let cri = ContainerdInstance {
+        namespace: ContainerdNamespace::NsCri.into(),
+        ..ContainerdInstance::default()
+    };
+    for (containerd, field) in [(None, "destination.disk"), (Some(cri), "containerd")] {
+        let request = api::LifecycleServiceInstallRequest {
+            containerd,
+            ..api::LifecycleServiceInstallRequest::default()
+        };
+        let refused = client.install(request).await.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument);
+        assert!(refused.message().contains(field), "{}", refused.message());
+    }
+    assert!(world.node.installs.lock().unwrap().is_empty());
 }

@@ -42,8 +42,8 @@ use tower::service_fn;
 use super::{Paths, serve_from};
 use crate::meta::{Meta, MetaError};
 use crate::node::{
-    Action, Actor, Apply, Begin, Control, Node, ServiceEvent, ServiceState, ServiceView, Stage,
-    SubmitError, Upgrade,
+    Action, Actor, Apply, Begin, Control, Install, Node, ServiceEvent, ServiceState, ServiceView,
+    Stage, SubmitError, Upgrade,
 };
 
 /// Timeout of a test.
@@ -60,6 +60,9 @@ pub(super) struct Remembering {
     wipes: Mutex<Vec<DeviceWipe>>,
     audited: Mutex<Vec<String>>,
     upgrades: Mutex<Vec<Upgrade>>,
+    installs: Mutex<Vec<Install>>,
+    /// The disk that a config has the node installed to, if it wants it and wipes it.
+    new_disk: Mutex<Option<String>>,
     /// The last bootstrap call.
     pub(super) begun: Mutex<Option<Begin>>,
     /// Applying the next config waits here twice for the test: when it begins and before it ends.
@@ -98,6 +101,36 @@ impl Node for Remembering {
                 _ => Ok("2.0".to_owned()),
             };
             self.upgrades.lock().unwrap().push(upgrade);
+            ended
+        })
+    }
+
+    fn install_target(&self, document: &Document) -> Result<Option<String>, SubmitError> {
+        let Some(disk) = self.new_disk.lock().unwrap().clone() else {
+            return Ok(None);
+        };
+        match document.installation() {
+            Some(wanted) if !wanted.wipe => Err(SubmitError::Refused(format!(
+                "{}: {disk} holds something",
+                wanted.disk.field()
+            ))),
+            Some(_) => Ok(Some(disk)),
+            None => Ok(None),
+        }
+    }
+
+    fn install(
+        &self,
+        install: Install,
+        tell: mpsc::Sender<String>,
+    ) -> BoxFuture<'_, Result<String, SubmitError>> {
+        Box::pin(async move {
+            tell.send("writing it".to_owned()).await.unwrap();
+            let ended = match install.disk.as_str() {
+                "/dev/used" => Err(SubmitError::Refused("it holds something".to_owned())),
+                _ => Ok("1.0".to_owned()),
+            };
+            self.installs.lock().unwrap().push(install);
             ended
         })
     }

@@ -1,0 +1,52 @@
+//! `install`: from a medium, or from an installer, to a disk.
+
+use corten_api::machine as api;
+use corten_api::storage::BlockDeviceWipeRequest;
+
+use crate::answers::finish;
+use crate::cli::{ImageFile, ImageNamespace, Install};
+use crate::clients::{Disks, Lifecycle};
+use crate::connect::Route;
+use crate::failure::Failure;
+use crate::stream::{Node, Trouble, each};
+use crate::verbs::upgrade::{follow, say};
+use crate::verbs::{image, wipe};
+
+pub(crate) async fn run(routes: Vec<Route>, args: &Install) -> Result<(), Failure> {
+    let failed = each(routes, async |node| install(node, args).await).await?;
+    finish(&failed)
+}
+
+async fn install(node: &Node, args: &Install) -> Result<(), Trouble> {
+    // What can be refused without a change comes first.
+    let image = match &args.file {
+        Some(file) => {
+            let file = ImageFile {
+                file: file.clone(),
+                namespace: ImageNamespace::System,
+            };
+            image::import(node, &file).await?
+        }
+        None => args.image.clone().unwrap_or_default(),
+    };
+    if args.wipe {
+        let request: BlockDeviceWipeRequest = wipe::fast(&args.disk);
+        let request = node.request(request);
+        node.client::<Disks>().block_device_wipe(request).await?;
+        say(node, &format!("{} wiped", args.disk));
+    }
+    let request = node.request(api::LifecycleServiceInstallRequest {
+        containerd: Some(image::instance(ImageNamespace::System)),
+        source: Some(api::InstallArtifactsSource { image_name: image }),
+        destination: Some(api::InstallDestination {
+            disk: args.disk.clone(),
+        }),
+    });
+    let answer = node.client::<Lifecycle>().install(request).await;
+    follow(
+        node,
+        answer,
+        |frame: api::LifecycleServiceInstallResponse| frame.progress,
+    )
+    .await
+}

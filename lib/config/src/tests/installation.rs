@@ -1,0 +1,117 @@
+//! To which disk a config wants a node to be installed.
+
+use super::{bare, doc, document, good};
+use crate::installation::Installation;
+use crate::values::DiskFacts;
+
+fn disk(name: &str, size: u64, transport: &str) -> DiskFacts {
+    DiskFacts {
+        dev_path: format!("/dev/{name}"),
+        size,
+        transport: transport.to_owned(),
+        model: format!("Model {name}"),
+        serial: format!("S-{name}"),
+        bus_path: format!("/pci0000:00/{name}"),
+        symlinks: vec![format!("/dev/disk/by-id/{name}")],
+        ..DiskFacts::default()
+    }
+}
+
+fn disks() -> Vec<DiskFacts> {
+    const GB: u64 = 1_000_000_000;
+    vec![
+        DiskFacts {
+            cdrom: true,
+            ..disk("sr0", GB, "sata")
+        },
+        DiskFacts {
+            rotational: true,
+            ..disk("sda", 4000 * GB, "sata")
+        },
+        disk("sdb", 500 * GB, "sata"),
+        disk("nvme0n1", 500 * GB, "nvme"),
+        disk("mmcblk0", 32 * GB, "mmc"),
+    ]
+}
+
+fn install(fields: &str) -> Installation {
+    let text = good().replace("disk: /dev/vda", fields);
+    document(&text).installation().unwrap()
+}
+
+#[test]
+fn a_disk_is_chosen_by_its_name_a_link_or_what_it_is_like() {
+    for (fields, chosen) in [
+        ("disk: /dev/sdb", "sdb"),
+        ("disk: /dev/disk/by-id/nvme0n1", "nvme0n1"),
+        ("diskSelector: {type: nvme}", "nvme0n1"),
+        ("diskSelector: {type: hdd}", "sda"),
+        ("diskSelector: {type: ssd}", "sdb"),
+        ("diskSelector: {type: sd}", "mmcblk0"),
+        ("diskSelector: {size: '<= 1TB'}", "sdb"),
+        ("diskSelector: {size: '> 500GB'}", "sda"),
+        ("diskSelector: {size: 32GB}", "mmcblk0"),
+        (
+            "diskSelector: {model: '*nvme*', size: '>= 100 GB'}",
+            "nvme0n1",
+        ),
+        ("diskSelector: {serial: S-mmcblk0}", "mmcblk0"),
+        ("diskSelector: {busPath: /pci0000:00/*}", "sda"),
+    ] {
+        let target = install(fields).disk;
+        assert_eq!(
+            target.choose(&disks()),
+            Ok(format!("/dev/{chosen}")),
+            "{fields}"
+        );
+    }
+}
+
+#[test]
+fn a_disk_that_is_not_there_is_told_with_the_field_and_those_that_are() {
+    for (fields, field) in [
+        (
+            "disk: /dev/vdz",
+            "machine.install.disk: there is no disk /dev/vdz",
+        ),
+        (
+            "diskSelector: {model: none}",
+            "machine.install.diskSelector means no disk",
+        ),
+        // A CD only by its name, which what writes refuses.
+        (
+            "diskSelector: {serial: S-sr0}",
+            "machine.install.diskSelector means no disk",
+        ),
+    ] {
+        let why = install(fields).disk.choose(&disks()).unwrap_err();
+        let all = "this machine has /dev/sda, /dev/sdb, /dev/nvme0n1, /dev/mmcblk0";
+        assert_eq!(why, format!("{field}; {all}"));
+    }
+    let why = install("disk: /dev/vda").disk.choose(&[]).unwrap_err();
+    assert!(
+        why.ends_with("this machine has none that can be written to"),
+        "{why}"
+    );
+}
+
+#[test]
+fn a_document_asks_for_the_same_and_nothing_is_asked_for_by_an_empty_disk() {
+    let fields = "installer: {image: registry.example.org/installer:1}\n\
+                  provisioning: {diskSelector: {match: 'disk.transport == \"nvme\"'}}";
+    let cluster = "cluster: {controlPlane: {endpoint: 'https://10.0.0.1:6443'}}\n";
+    let text = format!("{}{cluster}", bare("controlplane"));
+    let with = format!("{text}{}", doc("UnattendedInstallConfig", fields));
+    let found = document(&with).installation().unwrap();
+    assert_eq!(found.disk.choose(&disks()).as_deref(), Ok("/dev/nvme0n1"));
+    assert_eq!(
+        found.image.as_deref(),
+        Some("registry.example.org/installer:1")
+    );
+    assert!(found.wipe, "as the reference");
+    assert_eq!(document(&text).installation(), None);
+    let empty = good().replace("disk: /dev/vda", "disk: ''");
+    assert_eq!(document(&empty).installation(), None);
+    assert!(install("wipe: true\n        disk: /dev/vda").wipe);
+    assert!(!install("disk: /dev/vda").wipe);
+}

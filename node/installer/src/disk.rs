@@ -1,0 +1,277 @@
+//! A version onto a disk that has none, in steps of which each leaves a disk that starts, or one that says of itself that
+//! it is unfinished.
+//!
+//! The first write puts a mark into the first sector, the last one puts the protective MBR in its place. Before the last
+//! one, neither firmware nor the kernel sees a partition; behind it they see all of them. A disk with the mark has nothing
+//! that anybody would miss, so that it is installed to again.
+
+use std::io::{self, Read, Seek, SeekFrom, Write};
+
+use gptman::{GPT, GPTPartitionEntry};
+use sha2::{Digest as _, Sha256};
+use uuid::Uuid;
+
+use crate::esp::{self, FatFile, Place};
+use crate::layout::{ALIGNMENT, Partition, esp_size, layout};
+use crate::table::{write_copies, write_protective};
+
+/// In the first sector while the disk is written. It lies in the half in which the protective MBR has its end: a sector
+/// that is torn in its middle has the one or the other.
+const MARK: &[u8] = b"corten: unfinished";
+const MARK_AT: usize = 480;
+const FIRST_SECTOR: usize = 512;
+/// What lies at either end of a disk: its table, and what else is kept there by convention (LVM, RAID, file systems).
+const EDGE: u64 = 1 << 20;
+
+/// A disk that is written to.
+pub trait Disk: Read + Write + Seek {
+    /// Returns when all that was written is on the disk.
+    ///
+    /// # Errors
+    /// The disk's.
+    fn sync(&mut self) -> io::Result<()>;
+    /// Has what is read come from the disk, and not from memory.
+    ///
+    /// # Errors
+    /// The disk's.
+    fn forget(&mut self) -> io::Result<()>;
+}
+
+impl Disk for std::fs::File {
+    fn sync(&mut self) -> io::Result<()> {
+        self.sync_all()
+    }
+
+    fn forget(&mut self) -> io::Result<()> {
+        Ok(rustix::fs::fadvise(
+            &*self,
+            0,
+            None,
+            rustix::fs::Advice::DontNeed,
+        )?)
+    }
+}
+
+/// What a disk holds, as far as an installation is concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// Zeros where anything would begin.
+    Nothing,
+    /// An installation that was broken off.
+    Unfinished,
+    /// Something.
+    Something,
+}
+
+/// What a disk of so many bytes holds.
+///
+/// # Errors
+/// The disk's.
+pub fn found<D: Disk>(disk: &mut D, length: u64) -> io::Result<Found> {
+    let mut first = [0; FIRST_SECTOR];
+    disk.seek(SeekFrom::Start(0))?;
+    disk.read_exact(&mut first)?;
+    let mark = first.get(MARK_AT..MARK_AT + MARK.len());
+    if mark == Some(MARK) && !first.ends_with(&[0x55, 0xaa]) {
+        return Ok(Found::Unfinished);
+    }
+    let edge = usize::try_from(EDGE.min(length)).unwrap_or_default();
+    for at in [0, length.saturating_sub(EDGE)] {
+        let mut bytes = vec![0; edge];
+        disk.seek(SeekFrom::Start(at))?;
+        disk.read_exact(&mut bytes)?;
+        if bytes.iter().any(|byte| *byte != 0) {
+            return Ok(Found::Something);
+        }
+    }
+    Ok(Found::Nothing)
+}
+
+/// A disk is smaller than what goes onto it, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("it has {has} bytes, and at least {needs} are needed; use a larger disk")]
+pub struct TooSmall {
+    /// What it has.
+    pub has: u64,
+    /// What it needs.
+    pub needs: u64,
+}
+
+/// What is written where.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    length: u64,
+    sector: u64,
+    partitions: Vec<Partition>,
+}
+
+/// The ids of an installed disk.
+#[derive(Debug, Clone)]
+pub struct Ids {
+    /// Of the disk.
+    pub disk: Uuid,
+    /// Of its partitions, in their order.
+    pub partitions: Vec<Uuid>,
+}
+
+impl Plan {
+    /// The plan for a disk of `length` bytes in units of `sector`. `files` go onto the EFI partition, `image` bytes of
+    /// which are the unified kernel image; `last` is a partition behind META; `behind` bytes are left to the node.
+    ///
+    /// # Errors
+    /// The disk is too small.
+    pub fn new(
+        (length, sector): (u64, u64),
+        (content, image): (u64, u64),
+        last: Option<(&'static str, u64)>,
+        behind: u64,
+    ) -> Result<Plan, TooSmall> {
+        let esp = esp_size(content, image, sector);
+        let partitions = layout(ALIGNMENT, esp, last);
+        let end = partitions
+            .last()
+            .map_or(0, |part| part.start.saturating_add(part.size));
+        // The copy of the table takes less than a MiB at the end.
+        let needs = end
+            .next_multiple_of(ALIGNMENT)
+            .saturating_add(behind)
+            .saturating_add(ALIGNMENT);
+        if length < needs {
+            return Err(TooSmall { has: length, needs });
+        }
+        Ok(Plan {
+            length,
+            sector,
+            partitions,
+        })
+    }
+
+    /// The partitions, numbered from 1.
+    #[must_use]
+    pub fn partitions(&self) -> &[Partition] {
+        &self.partitions
+    }
+
+    /// Says on the disk that it is unfinished, then empties what a table or a file system would be known by. What the disk
+    /// held is lost from here on.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn begin<D: Disk>(&self, disk: &mut D) -> io::Result<()> {
+        let mut first = [0; FIRST_SECTOR];
+        if let Some(place) = first.get_mut(MARK_AT..MARK_AT + MARK.len()) {
+            place.copy_from_slice(MARK);
+        }
+        disk.seek(SeekFrom::Start(0))?;
+        disk.write_all(&first)?;
+        disk.sync()?;
+        let marked = first.len() as u64;
+        zero(disk, marked, EDGE - marked)?;
+        zero(disk, self.length.saturating_sub(EDGE), EDGE)?;
+        for part in self.partitions.iter().filter(|part| part.label != "EFI") {
+            zero(disk, part.start, part.size.min(16 * EDGE))?;
+        }
+        disk.sync()
+    }
+
+    /// Writes the EFI partition and META, and reads the files back.
+    ///
+    /// # Errors
+    /// The disk's, or it returns other bytes than were written to it.
+    pub fn write<D: Disk>(
+        &self,
+        disk: &mut D,
+        files: &[FatFile],
+        meta: &corten_meta::Values,
+        id: u32,
+    ) -> io::Result<()> {
+        for part in &self.partitions {
+            match part.label {
+                "EFI" => {
+                    let place = Place {
+                        start: part.start,
+                        size: part.size,
+                        sector: self.sector,
+                        id,
+                    };
+                    esp::write(disk, place, files, &esp::DATELESS)?;
+                }
+                "META" => {
+                    let values = corten_meta::encode(meta).map_err(io::Error::other)?;
+                    disk.seek(SeekFrom::Start(part.start))?;
+                    disk.write_all(&values.repeat(2))?;
+                }
+                _ => {}
+            }
+        }
+        disk.sync()?;
+        self.read_back(disk, files)
+    }
+
+    fn read_back<D: Disk>(&self, disk: &mut D, files: &[FatFile]) -> io::Result<()> {
+        disk.forget()?;
+        let esp = self.partitions.iter().find(|part| part.label == "EFI");
+        let place = esp.map_or((0, 0), |part| (part.start, part.size));
+        for (path, content) in files {
+            let (mut meant, mut found) = (Sha256::new(), Sha256::new());
+            esp::each_chunk(content, |chunk| {
+                meant.update(chunk);
+                Ok(())
+            })?;
+            esp::read(disk, place, path, |chunk| {
+                found.update(chunk);
+                Ok(())
+            })?;
+            if meant.finalize() != found.finalize() {
+                return Err(io::Error::other(format!(
+                    "the disk returns other bytes of {path} than were written to it"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the partition table and, when that is on the disk, what makes it one. `attributes`: what the entry of the
+    /// last partition says.
+    ///
+    /// # Errors
+    /// The disk's; it says of itself that it is unfinished.
+    pub fn finish<D: Disk>(&self, disk: &mut D, ids: &Ids, attributes: u64) -> io::Result<()> {
+        let mut table = GPT::new_from(disk, self.sector, ids.disk.to_bytes_le())
+            .map_err(|error| io::Error::other(error.to_string()))?;
+        let last = self.partitions.len();
+        for ((number, part), id) in (1_usize..).zip(&self.partitions).zip(&ids.partitions) {
+            let at = u32::try_from(number).map_err(io::Error::other)?;
+            let more = if number == last { attributes } else { 0 };
+            table[at] = GPTPartitionEntry {
+                partition_type_guid: part.kind.to_bytes_le(),
+                unique_partition_guid: id.to_bytes_le(),
+                starting_lba: part.start / self.sector,
+                ending_lba: part.start.saturating_add(part.size) / self.sector - 1,
+                attribute_bits: part.attributes | more,
+                partition_name: part.label.into(),
+            };
+        }
+        let entries: Vec<GPTPartitionEntry> =
+            table.iter().map(|(_, entry)| entry.clone()).collect();
+        write_copies(disk, &table.header, self.sector, &entries, D::sync)?;
+        write_protective(disk, self.length / self.sector)?;
+        disk.sync()
+    }
+}
+
+fn zero<D: Disk>(disk: &mut D, start: u64, length: u64) -> io::Result<()> {
+    disk.seek(SeekFrom::Start(start))?;
+    let chunk = vec![0; usize::try_from(EDGE).unwrap_or_default()];
+    let mut left = length;
+    while left > 0 {
+        let next = usize::try_from(left).map_or(chunk.len(), |left| left.min(chunk.len()));
+        disk.write_all(chunk.get(..next).unwrap_or_default())?;
+        left -= next as u64;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "disk_tests.rs"]
+mod tests;

@@ -1,0 +1,311 @@
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use super::*;
+use crate::esp::Content;
+
+const UNIT: usize = 512;
+const LENGTH: u64 = 700 << 20;
+const STATE: &[u8] = b"the machine config";
+
+/// What was done to the disk.
+#[derive(Debug, Clone)]
+enum Step {
+    Write(u64, Rc<[u8]>),
+    Sync,
+}
+
+/// A disk in memory that writes down what is done to it. What is not there is zero.
+#[derive(Debug, Clone, Default)]
+struct Memory {
+    sectors: BTreeMap<u64, Rc<[u8; UNIT]>>,
+    at: u64,
+    steps: Vec<Step>,
+}
+
+impl Memory {
+    fn apply(&mut self, mut at: u64, mut data: &[u8]) {
+        while !data.is_empty() {
+            let (number, inner) = (at / UNIT as u64, usize::try_from(at).unwrap() % UNIT);
+            let count = data.len().min(UNIT - inner);
+            let (now, rest) = data.split_at(count);
+            let mut sector = self.sectors.get(&number).map_or([0; UNIT], |one| **one);
+            sector[inner..inner + count].copy_from_slice(now);
+            if sector.iter().all(|byte| *byte == 0) {
+                self.sectors.remove(&number);
+            } else {
+                self.sectors.insert(number, Rc::new(sector));
+            }
+            (at, data) = (at + count as u64, rest);
+        }
+    }
+}
+
+impl Read for Memory {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = usize::try_from(LENGTH.saturating_sub(self.at)).unwrap();
+        let inner = usize::try_from(self.at).unwrap() % UNIT;
+        let count = buffer.len().min(left).min(UNIT - inner);
+        let sector = self.sectors.get(&(self.at / UNIT as u64));
+        let sector = sector.map_or([0; UNIT], |one| **one);
+        buffer[..count].copy_from_slice(&sector[inner..inner + count]);
+        self.at += count as u64;
+        Ok(count)
+    }
+}
+
+impl Write for Memory {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        assert!(self.at + data.len() as u64 <= LENGTH, "behind the end");
+        self.apply(self.at, data);
+        // Zeros behind zeros are one step: tables of files are emptied in thousands.
+        match self.steps.last_mut() {
+            Some(Step::Write(at, before))
+                if *at + before.len() as u64 == self.at && is_zero(before) && is_zero(data) =>
+            {
+                *before = [&**before, data].concat().into();
+            }
+            _ => self.steps.push(Step::Write(self.at, data.into())),
+        }
+        self.at += data.len() as u64;
+        Ok(data.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Seek for Memory {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.at = match to {
+            SeekFrom::Start(at) => at,
+            SeekFrom::End(by) => LENGTH.checked_add_signed(by).unwrap(),
+            SeekFrom::Current(by) => self.at.checked_add_signed(by).unwrap(),
+        };
+        Ok(self.at)
+    }
+}
+
+impl Disk for Memory {
+    fn sync(&mut self) -> io::Result<()> {
+        self.steps.push(Step::Sync);
+        Ok(())
+    }
+
+    fn forget(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn is_zero(data: &[u8]) -> bool {
+    data.iter().all(|byte| *byte == 0)
+}
+
+fn files() -> Vec<FatFile> {
+    let image: Vec<u8> = (0..40_000_u32)
+        .map(|at| u8::try_from(at % 251).unwrap())
+        .collect();
+    vec![
+        (
+            "EFI/BOOT/BOOTX64.EFI".to_owned(),
+            Content::Bytes(b"systemd-boot".to_vec()),
+        ),
+        (
+            "EFI/Linux/corten-1.0+3.efi".to_owned(),
+            Content::Bytes(image),
+        ),
+        (
+            "loader/loader.conf".to_owned(),
+            Content::Bytes(esp::LOADER_CONF.into()),
+        ),
+    ]
+}
+
+fn plan() -> Plan {
+    let content = esp::content_of(&files()).unwrap();
+    Plan::new(
+        (LENGTH, 512),
+        (content, 40_000),
+        Some(("STATE", 2 << 20)),
+        0,
+    )
+    .unwrap()
+}
+
+fn ids() -> Ids {
+    Ids {
+        disk: Uuid::from_u128(1),
+        partitions: (2..6).map(Uuid::from_u128).collect(),
+    }
+}
+
+fn meta() -> corten_meta::Values {
+    [(corten_meta::Tag::new(0x4d).unwrap(), b"kept".to_vec())].into()
+}
+
+/// All of it, as machined does it: the machine config goes onto STATE before the table is there.
+fn install(disk: &mut Memory) -> io::Result<()> {
+    let plan = plan();
+    plan.begin(disk)?;
+    plan.write(disk, &files(), &meta(), 7)?;
+    let state = plan.partitions().last().unwrap();
+    disk.seek(SeekFrom::Start(state.start))?;
+    disk.write_all(STATE)?;
+    disk.sync()?;
+    plan.finish(disk, &ids(), 1 << 48)
+}
+
+fn bytes(disk: &mut Memory, start: u64, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    disk.seek(SeekFrom::Start(start)).unwrap();
+    disk.read_exact(&mut bytes).unwrap();
+    bytes
+}
+
+/// Whether firmware and the kernel find a whole system on the disk. One that is found has all its parts.
+fn starts(disk: &mut Memory) -> bool {
+    let first = bytes(disk, 0, UNIT);
+    if first[450] != 0xee || !first.ends_with(&[0x55, 0xaa]) {
+        return false;
+    }
+    let table = GPT::find_from(disk).expect("a table behind its MBR");
+    let part = |name: &str| {
+        let mut parts = table.iter().map(|(_, entry)| entry);
+        let part = parts.find(|entry| entry.partition_name.as_str() == name);
+        let part = part.unwrap_or_else(|| panic!("no {name}"));
+        let end = (part.ending_lba + 1) * 512;
+        (part.starting_lba * 512, end - part.starting_lba * 512)
+    };
+    for (path, content) in files() {
+        let Content::Bytes(meant) = content else {
+            continue;
+        };
+        let mut found = Vec::new();
+        let take = |chunk: &[u8]| {
+            found.extend_from_slice(chunk);
+            Ok(())
+        };
+        esp::read(disk, part("EFI"), &path, take).unwrap();
+        assert!(found == meant, "{path} is whole");
+    }
+    let values = bytes(disk, part("META").0, 512 << 10);
+    assert_eq!(corten_meta::decode(&values), Some(meta()));
+    assert_eq!(bytes(disk, part("STATE").0, STATE.len()), STATE);
+    true
+}
+
+/// The disks that a power cut within the last of the steps that were not synced may leave, on top of what was: none of
+/// them, all, all but the first, and the last one torn in its middle, one way or the other. `all`: what all but the last
+/// make of the disk.
+fn left(durable: &Memory, all: &Memory, open: &[Step]) -> Vec<Memory> {
+    let Some(Step::Write(at, data)) = open.last() else {
+        return vec![durable.clone()];
+    };
+    let half = data.len() / 2;
+    let with = |at: u64, data: &[u8]| {
+        let mut disk = all.clone();
+        disk.apply(at, data);
+        disk
+    };
+    let mut disks = vec![
+        with(*at, data),
+        with(*at, &data[..half]),
+        with(*at + half as u64, &data[half..]),
+    ];
+    // Long runs of writes are of one file, whose order is nobody's concern before the table is there.
+    if (2..=FEW).contains(&open.len()) {
+        let mut disk = durable.clone();
+        for step in &open[1..] {
+            if let Step::Write(at, data) = step {
+                disk.apply(*at, data);
+            }
+        }
+        disks.push(disk);
+    }
+    disks
+}
+
+/// So many writes without a sync are reordered.
+const FEW: usize = 200;
+/// Power cuts that the test below replays; docs/promises.md names the number.
+const CUTS: usize = 764;
+
+#[test]
+fn a_power_cut_at_any_step_leaves_a_disk_that_starts_or_is_installed_to_again() {
+    let mut whole = Memory::default();
+    install(&mut whole).unwrap();
+    assert!(starts(&mut whole));
+    assert_eq!(found(&mut whole, LENGTH).unwrap(), Found::Something);
+    let steps = std::mem::take(&mut whole.steps);
+    let (mut cuts, mut started, mut again) = (0, 0, 0);
+    let mut durable = Memory::default();
+    let mut all = Memory::default();
+    let mut since = 0;
+    for (number, step) in steps.iter().enumerate() {
+        for mut disk in left(&durable, &all, &steps[since..=number]) {
+            cuts += 1;
+            if starts(&mut disk) {
+                started += 1;
+                continue;
+            }
+            let state = found(&mut disk, LENGTH).unwrap();
+            assert_ne!(state, Found::Something, "in step {number}");
+            again += 1;
+            if again % 200 == 1 {
+                install(&mut disk).unwrap();
+                assert!(starts(&mut disk), "installed again after step {number}");
+            }
+        }
+        match step {
+            Step::Write(at, data) => all.apply(*at, data),
+            Step::Sync => {
+                durable = all.clone();
+                since = number + 1;
+            }
+        }
+    }
+    assert!(started > 0 && again > 0);
+    assert_eq!(cuts, CUTS);
+}
+
+#[test]
+fn what_lies_on_a_disk_is_seen_wherever_anybody_keeps_it() {
+    assert_eq!(
+        found(&mut Memory::default(), LENGTH).unwrap(),
+        Found::Nothing
+    );
+    // An MBR, a label of LVM, a superblock of ext4, one of btrfs, the copy of a table, RAID.
+    for at in [440, 512, 1080, 65600, LENGTH - 512, LENGTH - 65536] {
+        let mut disk = Memory::default();
+        disk.apply(at, b"x");
+        assert_eq!(found(&mut disk, LENGTH).unwrap(), Found::Something, "{at}");
+    }
+}
+
+#[test]
+fn a_disk_that_is_too_small_is_told_with_both_sizes() {
+    let plan = |length| Plan::new((length, 512), (50 << 20, 50 << 20), None, 1 << 30);
+    let needs = plan(1 << 20).unwrap_err().needs;
+    assert!(plan(needs).is_ok());
+    let error = plan(needs - 1).unwrap_err().to_string();
+    assert!(error.contains(&needs.to_string()), "{error}");
+    assert!(error.contains(&(needs - 1).to_string()), "{error}");
+}
+
+#[test]
+fn a_disk_that_returns_other_bytes_is_told() {
+    let mut disk = Memory::default();
+    let plan = plan();
+    plan.begin(&mut disk).unwrap();
+    plan.write(&mut disk, &files(), &meta(), 7).unwrap();
+    let whole = disk.sectors.clone();
+    let image = whole
+        .iter()
+        .find(|(_, sector)| sector.starts_with(&[0, 1, 2, 3, 4, 5]))
+        .map(|(number, _)| *number)
+        .unwrap();
+    disk.apply(image * 512 + 100, b"another");
+    let error = plan.read_back(&mut disk, &files()).unwrap_err().to_string();
+    assert!(error.contains("corten-1.0+3.efi"), "{error}");
+}

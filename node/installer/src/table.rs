@@ -1,0 +1,54 @@
+//! The partition table (UEFI 2.10, section 5.3) on its way to a disk.
+
+use std::io::{self, Seek, SeekFrom, Write};
+
+use gptman::{GPTHeader, GPTPartitionEntry};
+
+/// The MBR in bytes, and its end.
+const MBR: usize = 512;
+const MBR_END: [u8; 2] = [0x55, 0xaa];
+/// Where its first of four partitions is described, and the kind that stands for a GPT.
+const MBR_FIRST: usize = 446;
+const MBR_PROTECTIVE: u8 = 0xee;
+
+/// Writes both copies: the one at the end first, and when that is safe, the one at the start. `first`: the header of
+/// the one at the start.
+///
+/// # Errors
+/// The disk cannot be written, or the partitions overlap.
+pub fn write_copies<D: Write + Seek>(
+    disk: &mut D,
+    first: &GPTHeader,
+    sector: u64,
+    entries: &[GPTPartitionEntry],
+    flush: impl Fn(&mut D) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut first = first.clone();
+    let mut second = first.clone();
+    second.primary_lba = first.backup_lba;
+    second.backup_lba = first.primary_lba;
+    second.partition_entry_lba = first.last_usable_lba + 1;
+    for header in [&mut second, &mut first] {
+        header
+            .write_into(disk, sector, entries)
+            .map_err(io::Error::other)?;
+        flush(disk)?;
+    }
+    Ok(())
+}
+
+/// Writes the protective MBR (section 5.2.3) of a disk of so many sectors, without which the kernel and firmware read no
+/// table.
+///
+/// # Errors
+/// The disk cannot be written.
+pub fn write_protective<D: Write + Seek>(disk: &mut D, sectors: u64) -> io::Result<()> {
+    let behind = sectors.saturating_sub(1);
+    let mut mbr = vec![0; MBR_FIRST];
+    mbr.extend([0, 0, 2, 0, MBR_PROTECTIVE, 0xff, 0xff, 0xff, 1, 0, 0, 0]);
+    mbr.extend(u32::try_from(behind).unwrap_or(u32::MAX).to_le_bytes());
+    mbr.resize(MBR - MBR_END.len(), 0);
+    mbr.extend(MBR_END);
+    disk.seek(SeekFrom::Start(0))?;
+    disk.write_all(&mbr)
+}

@@ -1,0 +1,39 @@
+use std::io::{Seek as _, SeekFrom, Write as _};
+
+use super::*;
+
+#[test]
+fn a_disk_that_holds_something_is_told_with_its_partitions_and_the_remedy() {
+    const LENGTH: u64 = 64 << 20;
+    let disk = || {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(LENGTH).unwrap();
+        file
+    };
+    let all = [Over::Nothing, Over::Foreign, Over::Anything];
+    for over in all {
+        assert_eq!(check(&mut disk(), LENGTH, over), Ok(()));
+    }
+    let mut old = disk();
+    let mut table = Table::new(&mut old, 512).unwrap();
+    for name in ["META", "STATE", ""] {
+        let kind = crate::TYPE_LINUX;
+        table.append(name, kind, Some(2 << 20)).unwrap();
+    }
+    table.write(&mut old, |_| Ok(())).unwrap();
+    let why = check(&mut old, LENGTH, Over::Nothing).unwrap_err();
+    assert!(
+        why.starts_with("it has the partitions META, STATE, number 3, "),
+        "{why}"
+    );
+    assert!(why.contains("set wipe: true"), "{why}");
+    let why = check(&mut old, LENGTH, Over::Foreign).unwrap_err();
+    assert!(why.contains("which somebody may own"), "{why}");
+    assert_eq!(check(&mut old, LENGTH, Over::Anything), Ok(()));
+    let mut foreign = disk();
+    foreign.seek(SeekFrom::Start(1080)).unwrap();
+    foreign.write_all(b"\x53\xef").unwrap();
+    let why = check(&mut foreign, LENGTH, Over::Nothing).unwrap_err();
+    assert!(why.starts_with("it holds something, "), "{why}");
+    assert_eq!(check(&mut foreign, LENGTH, Over::Foreign), Ok(()));
+}

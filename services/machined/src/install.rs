@@ -1,0 +1,243 @@
+//! An installation: from what the machine was started from, or from an installer, to a disk that has nothing. `corten-volumes`
+//! and `corten-installer` write the disk; nothing on it is seen before all of it is there.
+
+use std::fs;
+use std::path::Path;
+
+use corten_base::{console, os_release};
+use corten_config::Document;
+use corten_config::installation::Installation;
+use corten_config::kinds::SystemVolume;
+use corten_containerd::client::SYSTEM;
+use corten_installer::esp::{Content, FatFile, LOADER_CONF};
+use corten_installer::{Entry, medium_label};
+use corten_meta::Values;
+use corten_meta::tags::{OWNER, STATE_ENCRYPTION, WAS_ENCRYPTED};
+use corten_services::supervisor::Supervisor;
+use corten_services::{Argument, REGISTRYD};
+use corten_types::block::Disk;
+use corten_types::secrets::{authorities, joined};
+use corten_volumes::user::disk_facts;
+use corten_volumes::{Blank, Over};
+use tokio::sync::mpsc;
+use tokio::task::block_in_place;
+
+use crate::config_store::ConfigStore;
+use crate::labelled;
+use crate::node::{Node as _, SubmitError};
+use crate::state::NodeState;
+use crate::upgrade::{SCRATCH, Scratch, blocking, obtain, signer, unpack, version};
+
+/// Where the medium is looked into.
+const MOUNT_POINT: &str = "/run/install-medium";
+/// Its EFI partition, as a file of it.
+const EFI_IMAGE: &str = "efi.img";
+/// Says that firmware with UEFI has started the machine.
+const UEFI: &str = "/sys/firmware/efi";
+
+/// What was installed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Installed {
+    /// The version.
+    pub version: String,
+    /// The kernel's name of the disk.
+    pub disk: String,
+}
+
+/// Who wants an installation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// A caller of the API, whom nobody may know.
+    Caller,
+    /// Whoever has the machine: by the kernel's parameters.
+    Machine,
+}
+
+/// Takes the disk that is meant, if the node may be installed to it. Nothing is changed.
+///
+/// # Errors
+/// What is against it.
+pub fn take(node: &NodeState, wanted: &Installation, by: By) -> Result<Blank, SubmitError> {
+    if !Path::new(UEFI).exists() {
+        return Err(refused(
+            "this machine was not started by UEFI, and nothing else is installed: write the disk image to its disk \
+             instead, or leave out machine.install"
+                .to_owned(),
+        ));
+    }
+    let disks = node.store().list_as::<Disk>();
+    let facts: Vec<_> = disks.iter().map(|disk| disk_facts(disk, false)).collect();
+    let device = wanted.disk.choose(&facts).map_err(refused)?;
+    let sequence = disks
+        .iter()
+        .find(|disk| disk.dev_path == device)
+        .map_or(0, |disk| disk.sequence);
+    let name = device.strip_prefix("/dev/").unwrap_or(&device);
+    let over = match (wanted.wipe, by) {
+        (false, _) => Over::Nothing,
+        (true, By::Caller) => Over::Foreign,
+        (true, By::Machine) => Over::Anything,
+    };
+    let taken = Blank::take(corten_volumes::Disk::new(name, sequence), over);
+    taken.map_err(|why| refused(format!("{}: {why}", wanted.disk.field())))
+}
+
+/// Installs the node to the disk that is meant, with this machine config. Lines for a person go to `tell` for as long as
+/// somebody listens.
+///
+/// # Errors
+/// The disk is what it was, or says of itself that it is unfinished.
+pub async fn install(
+    node: &NodeState,
+    supervisor: &Supervisor,
+    (wanted, config, by): (&Installation, Option<&Document>, By),
+    tell: &mpsc::Sender<String>,
+) -> Result<Installed, SubmitError> {
+    let say = async |line: String| {
+        console::say(&format!("install: {line}"));
+        let _ = tell.send(line).await;
+    };
+    // Before anything takes long.
+    let blank = block_in_place(|| take(node, wanted, by))?;
+    let disk = blank.name().to_owned();
+    let _scratch = Scratch;
+    let version = match &wanted.image {
+        Some(image) => {
+            say(format!("taking the installer {image}")).await;
+            let registries = config.map(|config| config.registries());
+            let digest = obtain(&registries.unwrap_or_default(), SYSTEM, image).await?;
+            say(format!("checking the image {digest}")).await;
+            unpack(supervisor, image, &digest).await?
+        }
+        None => {
+            say("taking the image that this machine was started from".to_owned()).await;
+            of_medium(supervisor).await?
+        }
+    };
+    let files = files(&version);
+    let image = fs::metadata(Path::new(SCRATCH).join("corten.efi"));
+    let image = image.map_or(0, |about| about.len());
+    let failed = SubmitError::Failed;
+    let plan = blank
+        .plan(&files, image, config.is_some())
+        .map_err(refused)?;
+    say(format!("writing version {version} to {disk}")).await;
+    let values = meta(&node.meta().watch().borrow(), config);
+    let (blank, plan) = blocking(move || {
+        let written = blank
+            .write(&plan, &files, &values)
+            .map_err(SubmitError::Failed);
+        written.map(|()| (blank, plan))
+    })
+    .await?;
+    let encrypted = match config {
+        None => None,
+        Some(config) => {
+            say("making STATE, which keeps the machine config".to_owned()).await;
+            let wanted = config.encryption(SystemVolume::State);
+            let keep = |target: &Path| {
+                let store = ConfigStore::on_volume(target);
+                let store = store.ok_or_else(|| "STATE is not mounted".to_owned())?;
+                let saved = store.save(config.source());
+                saved.map_err(|error| format!("the machine config is not kept: {error}"))
+            };
+            let made = blank.make_state(supervisor, &plan, wanted, keep).await;
+            Some(made.map_err(failed)?)
+        }
+    };
+    block_in_place(|| blank.finish(&plan, encrypted)).map_err(failed)?;
+    say(format!(
+        "version {version} is installed on {disk}, and runs from the next start on"
+    ))
+    .await;
+    Ok(Installed { version, disk })
+}
+
+/// Has what the machine was started from laid into [`SCRATCH`]. Answers its version.
+async fn of_medium(supervisor: &Supervisor) -> Result<String, SubmitError> {
+    let running = os_release::image_version();
+    // As the builder names files.
+    let architecture = match corten_api::ARCH {
+        "arm64" => "arm64",
+        _ => "x86_64",
+    };
+    let label = medium_label(&running, architecture);
+    let medium = labelled::attach(&label, Path::new(MOUNT_POINT)).map_err(SubmitError::Failed)?;
+    let Some(medium) = medium else {
+        return Err(refused(format!(
+            "no medium has the label {label}, as that of the version that runs, {running}: a machine that was started over \
+             the network has none; name the installer's image (machine.install.image, or --image)"
+        )));
+    };
+    let arguments = vec![
+        Argument::word("medium"),
+        Argument::reads(medium.path(EFI_IMAGE)),
+        Argument::word(signer()?),
+        Argument::fills(SCRATCH),
+    ];
+    let taken = supervisor.run(REGISTRYD, arguments).await;
+    taken.map_err(|why| refused(format!("the medium {label} is not taken: {why}")))?;
+    version()
+}
+
+/// What goes onto the EFI partition, out of [`SCRATCH`].
+fn files(version: &str) -> Vec<FatFile> {
+    let boot = match corten_api::ARCH {
+        "arm64" => "EFI/BOOT/BOOTAA64.EFI",
+        _ => "EFI/BOOT/BOOTX64.EFI",
+    };
+    let file = |name: &str| Content::File(Path::new(SCRATCH).join(name));
+    vec![
+        (boot.to_owned(), file("systemd-boot.efi")),
+        (
+            format!("EFI/Linux/{}", Entry::new(version, 0)),
+            file("corten.efi"),
+        ),
+        (
+            "loader/loader.conf".to_owned(),
+            Content::Bytes(LOADER_CONF.into()),
+        ),
+    ]
+}
+
+/// What META of the disk holds: what it holds now, whose the node is, and how its STATE is opened.
+fn meta(now: &Values, config: Option<&Document>) -> Values {
+    let mut values = now.clone();
+    let Some(config) = config else { return values };
+    values.insert(OWNER, joined(&authorities(config)).into_bytes());
+    if let Some(encryption) = config.encryption(SystemVolume::State) {
+        values.insert(STATE_ENCRYPTION, encryption.to_meta().into_bytes());
+        values.insert(WAS_ENCRYPTED, b"STATE".to_vec());
+    }
+    values
+}
+
+fn refused(why: String) -> SubmitError {
+    SubmitError::Refused(why)
+}
+
+#[cfg(test)]
+mod tests {
+    use corten_base::sample;
+    use corten_meta::Tag;
+
+    use super::*;
+
+    #[test]
+    fn meta_of_the_disk_names_the_owner_and_keeps_what_there_is() {
+        let kept = Tag::new(0x4d).unwrap();
+        let now: Values = [(kept, b"kept".to_vec())].into();
+        assert_eq!(meta(&now, None), now);
+        let config = sample::config("", "");
+        let values = meta(&now, Some(&config));
+        assert_eq!(values.get(&kept), now.get(&kept));
+        let owner = String::from_utf8(values[&OWNER].clone()).unwrap();
+        assert!(owner.contains("BEGIN CERTIFICATE"), "{owner}");
+        assert!(!values.contains_key(&STATE_ENCRYPTION));
+        let encrypted = "---\napiVersion: v1alpha1\nkind: VolumeConfig\nname: STATE\nencryption:\n  \
+                         provider: luks2\n  keys:\n    - {slot: 0, nodeID: {}}\n";
+        let values = meta(&now, Some(&sample::config("", encrypted)));
+        assert!(values.contains_key(&STATE_ENCRYPTION));
+        assert_eq!(values[&WAS_ENCRYPTED], b"STATE");
+    }
+}

@@ -1,0 +1,111 @@
+//! Promises: a machine that was started from the ISO is installed to its disk by one machine config, comes up from there with
+//! it, and is not installed again; a disk that holds something is left alone.
+
+use qemu::{Firmware, Machine};
+use tests::client::generate_config_with;
+use tests::disk::NodeDisk;
+use tests::images;
+use tests::node::{BOOT, Node, ORDERLY, SOON};
+
+/// In GiB.
+const DISK: u32 = 5;
+/// In MiB: what is installed lies in memory meanwhile.
+const MEMORY: u32 = 1024;
+
+fn from_iso(disk: &NodeDisk) -> Node {
+    let iso = images::image(".iso");
+    disk.start(|machine: Machine| {
+        machine
+            .firmware(Firmware::Uefi)
+            .memory_mib(MEMORY)
+            .cdrom(iso)
+    })
+}
+
+fn from_disk(disk: &NodeDisk) -> Node {
+    disk.start(|machine: Machine| machine.firmware(Firmware::Uefi).memory_mib(MEMORY))
+}
+
+fn switch_off(node: Node) {
+    node.ask(&node.admin(), &["shutdown", "--wait=false"], SOON);
+    node.wait_off(ORDERLY);
+}
+
+/// Writes the configs of a cluster whose nodes are installed to this disk; that of its first node.
+fn config(node: &Node, disk: &str) -> String {
+    let more = ["--install-disk", disk, "--force"];
+    generate_config_with(node.configs(), "https://127.0.0.1:6443", &more);
+    let file = node.configs().join("controlplane.yaml");
+    file.to_str().expect("UTF-8 path").to_owned()
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn a_machine_is_installed_by_its_config_and_comes_up_from_its_disk() {
+    let disk = NodeDisk::blank("install", DISK);
+    let node = from_iso(&disk);
+    node.wait_maintenance();
+    let missing = config(&node, "/dev/vdz");
+    let refused = node.insecure().call(&["apply-config", "-f", &missing]);
+    let refused = refused.expect_err("there is no such disk");
+    assert!(refused.contains("machine.install.disk"), "{refused}");
+    assert!(refused.contains("/dev/vda"), "{refused}");
+    let file = config(&node, "/dev/vda");
+    node.expect_reset(BOOT, || {
+        node.insecure().must(&["apply-config", "-f", &file]);
+    });
+    // The firmware starts the ISO again, which finds whose the machine is.
+    node.ask(&node.admin(), &["version"], BOOT);
+    let (device, _) = node.mount("/system/state");
+    assert!(device.starts_with("/dev/vda"), "STATE is on {device}");
+    let before = node.ask(&node.admin(), &["get", "machineconfig", "-o", "yaml"], SOON);
+    switch_off(node);
+
+    let node = from_disk(&disk);
+    node.ask(&node.admin(), &["version"], BOOT);
+    let after = node.ask(&node.admin(), &["get", "machineconfig", "-o", "yaml"], SOON);
+    let install = |text: &str| text.contains("disk: /dev/vda");
+    assert!(install(&before) && install(&after), "{before}\n{after}");
+    let system = node.ask(&node.admin(), &["get", "systemdisk", "system-disk"], SOON);
+    assert!(system.contains("vda"), "{system}");
+    // The version on the disk is one that can be upgraded: the boot loader counts its starts.
+    node.until("the verdict on the version of the disk", SOON, || {
+        let refused = node.admin().call(&["rollback"]);
+        let refused = refused.expect_err("there is no other version");
+        let is_good = refused.contains("no other version");
+        is_good.then_some(()).ok_or(refused)
+    });
+    switch_off(node);
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn a_disk_that_holds_something_is_left_alone_unless_it_may_be_wiped() {
+    let disk = NodeDisk::blank("install-over", DISK);
+    // The first superblock of an ext4, and a bit of what it may have been of.
+    disk.fill(0xa5, 1024, 4096);
+    let node = from_iso(&disk);
+    node.wait_maintenance();
+    let file = config(&node, "/dev/vda");
+    let refused = node.insecure().call(&["apply-config", "-f", &file]);
+    let refused = refused.expect_err("the disk holds something");
+    assert!(refused.contains("wipe: true"), "{refused}");
+    let install = ["install", "--disk", "/dev/vda"];
+    let refused = node.insecure().call(&install);
+    let refused = refused.expect_err("the disk holds something");
+    assert!(refused.contains("holds something"), "{refused}");
+    node.wait_maintenance();
+    // Without a config: the node waits for one, on its disk.
+    node.expect_reset(BOOT, || {
+        let wipe = [&install[..], &["--wipe"]].concat();
+        let installed = node.insecure().call_within(BOOT, &wipe);
+        assert!(installed.is_ok(), "{installed:?}");
+    });
+    node.wait_maintenance();
+    node.insecure().must(&["apply-config", "-f", &file]);
+    node.ask(&node.admin(), &["version"], SOON);
+    switch_off(node);
+    let node = from_disk(&disk);
+    node.ask(&node.admin(), &["version"], BOOT);
+    switch_off(node);
+}
