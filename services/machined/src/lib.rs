@@ -46,6 +46,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use corten_base::cmdline::Cmdline;
+use corten_base::mode::{self, Ability, Mode};
 use corten_base::{console, mounts, panics};
 use finish::Ending;
 
@@ -65,7 +66,11 @@ pub fn run(mut args: impl Iterator<Item = OsString>) -> ExitCode {
         eprintln!("machined: I am process 1 or nothing; `machined --print` shows what I do");
         return ExitCode::from(2);
     }
-    console::open(Path::new("/dev/kmsg"));
+    if Mode::now().can(Ability::KernelLog) {
+        console::open(Path::new("/dev/kmsg"));
+    } else {
+        console::open_none();
+    }
     panics::install_hook();
     // A panic that leaves this function would be the kernel's panic; this way it is an orderly restart.
     match panics::caught_here(live) {
@@ -77,6 +82,9 @@ pub fn run(mut args: impl Iterator<Item = OsString>) -> ExitCode {
 
 /// The node's life on a runtime; when this returns, no task runs any more.
 fn live() -> Result<Ending, String> {
+    if !Mode::now().can(Ability::KernelParameters) {
+        mode::replace_kernels_files()?;
+    }
     let cmdline = Cmdline::parse(&fs::read_to_string("/proc/cmdline").unwrap_or_default());
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
@@ -95,7 +103,7 @@ fn live() -> Result<Ending, String> {
 }
 
 fn print_plan() {
-    for (number, phase) in boot::plan().iter().enumerate() {
+    for (number, phase) in boot::plan(Mode::now()).iter().enumerate() {
         println!("phase {}  {phase}", number + 1);
     }
     print!("\n{}", mounts::describe());
