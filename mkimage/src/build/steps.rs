@@ -123,6 +123,8 @@ pub struct Handles {
     pub kernel: Handle,
     /// The boot loader, signed, and what sets the firmware's keys.
     pub signed: Handle,
+    /// The root file system.
+    pub rootfs: Handle,
     /// The initramfs.
     pub initramfs: Handle,
     /// The unified kernel image.
@@ -161,6 +163,7 @@ pub fn add<'a>(recipe: &mut Recipe<'a>, context: &'a Context) -> Result<Handles>
         boot,
         kernel,
         signed,
+        rootfs,
         initramfs,
         uki,
     })
