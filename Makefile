@@ -94,6 +94,10 @@ test-kubernetes: build ## A cluster in QEMU out of the bundled images, its etcd 
 	CORTEN_OUT=$(abspath $(OUT))/kubernetes CORTEN_KUBECTL=$$(MKIMAGE="$(MKIMAGE)" ARCH=$(ARCH) qemu/kubectl) \
 	    cargo test --locked --package tests --test kubernetes -- --ignored --test-threads=1
 
+test-cluster: build ## Clusters of containers on this machine, from nothing to Ready and gone again; as root, not in CI
+	$(MKIMAGE) build --arch $(ARCH) --output rootfs,image-cache --quick --out $(OUT)/cluster
+	CORTEN_OUT=$(abspath $(OUT))/cluster cargo test --locked --package tests --test cluster -- --ignored --test-threads=1
+
 test-upgrade: build ## Upgrade, roll back, and versions that do not come up, in QEMU: an hour, not in CI
 	build="env $(MKIMAGE) build --arch $(ARCH) --quick"; out=$(OUT)/upgrade; $$build --output raw --out $$out && \
 	    CORTEN_VERSION=0.2.0 $$build --output installer --out $$out/next && export CORTEN_VERSION=0.3.0 && \
@@ -113,4 +117,4 @@ bench: build image ## Boot, memory, sizes, devices beside a minimal Debian; rebu
 clean: ## Remove what was built here; the cache stays
 	rm -rf $(OUT) target
 
-.PHONY: help deps docs host-tools build check image iso run test test-vm test-arm64 test-containerd test-kubernetes test-upgrade fuzz repro bench clean
+.PHONY: help deps docs host-tools build check image iso run test test-vm test-arm64 test-containerd test-kubernetes test-cluster test-upgrade fuzz repro bench clean

@@ -1,6 +1,7 @@
 //! The command line.
 
 mod act;
+mod cluster;
 mod config;
 mod files;
 mod local;
@@ -27,6 +28,7 @@ pub(crate) use act::{
     Patch, Reboot, RebootMode, Reset, RotateCa, Shutdown, Upgrade, UpgradeReboot, Wait, Wipe,
     WipeDisk, WipeLvm, WipeMethod, WipeMode,
 };
+pub(crate) use cluster::{Cluster, ClusterCreate, ClusterName, ClusterShow, Provisioner, WaitFor};
 pub(crate) use config::{
     ApplyConfig, ApplyMode, Gen, GenConfig, GenSecrets, GenVerb, How, KubernetesImages,
     Machineconfig, OutputType, PatchConfig, Validate, ValidateMode,
@@ -216,6 +218,9 @@ pub(crate) enum Verb {
     /// Collect what a helper needs to know of nodes in a zip file, without secrets
     #[command(visible_alias = "crashdump")]
     Support(Support),
+    /// Clusters on this machine, of nodes in containers
+    #[command(subcommand)]
+    Cluster(Cluster),
     /// Nodes at a glance, in the terminal
     Dashboard(Dashboard),
     /// A shell's completions, on standard output

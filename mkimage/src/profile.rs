@@ -37,11 +37,15 @@ pub enum Output {
     Installer,
     /// An OCI archive with the container images of Kubernetes; made only on request.
     Images,
+    /// The same images as a node's image cache, a squashfs; made only where it is asked for.
+    ImageCache,
+    /// The root file system of nodes in containers, a squashfs; made only where it is asked for.
+    Rootfs,
 }
 
 impl Output {
     /// Every format, in build order.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::Uki,
         Self::Raw,
         Self::Iso,
@@ -53,6 +57,8 @@ impl Output {
         Self::Gcp,
         Self::Installer,
         Self::Images,
+        Self::ImageCache,
+        Self::Rootfs,
     ];
 
     /// Every format of the node for an architecture, in build order.
@@ -60,7 +66,8 @@ impl Output {
         let has = move |output: &Self| match output {
             Self::Ova => arch.names().vmware_guest.is_some(),
             // Kubernetes is no part of the node, and takes longer to build than all the rest.
-            Self::Images => false,
+            // Nor does a machine start from a root file system alone.
+            Self::Images | Self::ImageCache | Self::Rootfs => false,
             _ => true,
         };
         Self::ALL.into_iter().filter(has)
@@ -86,6 +93,8 @@ impl Output {
             Self::Gcp => "gcp",
             Self::Installer => "installer",
             Self::Images => "images",
+            Self::ImageCache => "image-cache",
+            Self::Rootfs => "rootfs",
         }
     }
 
@@ -103,6 +112,8 @@ impl Output {
             Self::Gcp => "-gcp.tar.gz",
             Self::Installer => "-installer.tar",
             Self::Images => "-images.tar",
+            Self::ImageCache => "-image-cache.squashfs",
+            Self::Rootfs => "-rootfs.squashfs",
         }
     }
 }
@@ -229,7 +240,8 @@ impl Default for Profile {
 impl Profile {
     /// Whether the build makes the container images of Kubernetes.
     pub fn makes_images(&self) -> bool {
-        self.with_images || self.output.contains(&Output::Images)
+        let asked = |output| self.output.contains(&output);
+        self.with_images || asked(Output::Images) || asked(Output::ImageCache)
     }
 
     /// Reads a profile; relative paths are relative to the profile's own directory.
@@ -314,8 +326,10 @@ mod tests {
             let all: Vec<Output> = Output::of(arch).collect();
             let has_guest = arch.names().vmware_guest.is_some();
             assert_eq!(all.contains(&Output::Ova), has_guest, "{arch}");
-            assert!(!all.contains(&Output::Images));
-            assert_eq!(all.len(), Output::ALL.len() - 1 - usize::from(!has_guest));
+            let on_demand = [Output::Images, Output::ImageCache, Output::Rootfs];
+            assert!(!on_demand.iter().any(|output| all.contains(output)));
+            let left_out = on_demand.len() + usize::from(!has_guest);
+            assert_eq!(all.len(), Output::ALL.len() - left_out);
         }
     }
 

@@ -133,7 +133,7 @@ fn an_overlay_of_a_disk_is_not_dropped_from_other_formats() {
         "--overlay",
         dir.path().to_str().expect("UTF-8"),
     ];
-    for output in ["uki", "raw,iso", "pxe", "installer"] {
+    for output in ["uki", "raw,iso", "pxe", "installer", "rootfs"] {
         let text = fails(&[&["plan", "--output", output][..], &overlay].concat());
         assert!(
             text.contains("the overlay for board is of a disk"),

@@ -200,6 +200,8 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "corten-config",
             "corten-dial",
             "corten-pki",
+            // Containers of this machine: namespaces, cgroups, mounts.
+            "corten-sys",
         ],
     ),
     (

@@ -17,6 +17,8 @@ const CACHE: &str = "`mkimage build --with-images` makes an image cache; a regis
 const BUNDLE: &str = "nodes need no images but those of their config: `image list --namespace system` shows what one has";
 const UNENCRYPTED: &str = "the file is written as it is, without secrets: encrypt it before you pass it on, for example with age";
 const NO_MACHINES: &str = "this client starts no machines: `make run` of the source tree starts one in QEMU, see docs/building.md";
+const PROVISIONERS: &str = "`cluster create` makes nodes out of namespaces, without Docker; `make run` of the source tree starts a \
+     machine in QEMU, see docs/building.md";
 const PODS: &str = "--kubernetes asks for the containers of Kubernetes, whoever runs them";
 
 /// Verbs by their path, and why.
@@ -41,7 +43,21 @@ pub(super) const VERBS: &[(&str, &str)] = &[
         "inject",
         "pods have no access to the node API by themselves yet: `config new --roles` makes a client config for a program",
     ),
-    ("cluster", NO_MACHINES),
+    ("cluster create dev", PROVISIONERS),
+    ("cluster create docker", PROVISIONERS),
+    ("cluster create qemu", PROVISIONERS),
+    (
+        "cluster logs",
+        "each node's console is a file: `cluster show --name NAME` names it",
+    ),
+    (
+        "cluster reboot",
+        "`cortenctl -n NODE reboot` reboots a node in a container, too",
+    ),
+    (
+        "cluster sync",
+        "nodes keep the configs they were made with: `apply-config` changes one",
+    ),
     ("remote-provision-launch", NO_MACHINES),
     (
         "config proxy-url",

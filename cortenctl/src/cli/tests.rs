@@ -301,6 +301,7 @@ fn what_is_refused_says_why() {
         ("image default", "image list"),
         ("config proxy-url", "endpoint"),
         ("cluster create qemu --workers 2", "docs/building.md"),
+        ("cluster logs", "cluster show"),
         ("reboot --debug", "dmesg"),
         (
             "gen config c https://h:6443 --with-docs",

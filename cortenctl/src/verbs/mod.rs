@@ -2,6 +2,7 @@
 
 mod apply;
 mod cgroups;
+mod cluster;
 mod containers;
 mod contexts;
 mod copy;
@@ -44,6 +45,8 @@ use crate::cli::{Cli, GenVerb, Inspect, Machineconfig, Verb};
 use crate::connect::routes;
 use crate::failure::Failure;
 
+pub(crate) use cluster::Subnet;
+
 /// Runs the verb of a command line.
 pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
     let global = cli.globals();
@@ -85,6 +88,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
             pcap::run(routes(&global).await?, &args, request).await
         }
         Verb::Cgroups(args) => cgroups::run(routes(&global).await?, &args).await,
+        Verb::Cluster(what) => cluster::run(what).await,
         Verb::Containers(args) => containers::run(routes(&global).await?, &args).await,
         Verb::Stats(args) => containers::stats(routes(&global).await?, &args).await,
         Verb::Restart(args) => containers::restart(routes(&global).await?, &args).await,

@@ -11,6 +11,7 @@ pub mod cgroup;
 pub mod child;
 pub mod clock;
 pub mod console;
+pub mod container;
 pub mod diskseq;
 pub mod dm;
 pub mod host;

@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 
 use super::images;
 use super::signed::SD_BOOT;
-use super::steps::{Context, Handles, INITRAMFS, command_line};
+use super::steps::{Context, Handles, INITRAMFS, ROOTFS, command_line};
 use crate::cache::KeyBuilder;
 use crate::error::Result;
 use crate::file_name;
 use crate::image::fat::Content;
+use crate::image::output::{checked, readable};
 use crate::image::{gcp, installer, iso, ova, pxe, qcow2, raw, vhd, vmdk};
 use crate::kernel;
 use crate::overlay::Overlay;
@@ -39,10 +40,13 @@ pub fn add<'a>(
     };
     let cache = layout
         .as_ref()
-        .filter(|_| with_images)
+        .filter(|_| with_images || asked.contains(&Output::ImageCache))
         .map(|layout| images::cache(recipe, layout, &handles.tools));
     let disk = match asked.iter().any(|output| output.holds_disk()) {
-        true => Some(disk(recipe, context, handles, cache)?),
+        true => {
+            let inside = cache.clone().filter(|_| with_images);
+            Some(disk(recipe, context, handles, inside)?)
+        }
         false => None,
     };
     let mut outputs = Vec::new();
@@ -54,14 +58,36 @@ pub fn add<'a>(
             (Output::Uki, _) => handles.uki.clone(),
             (Output::Raw, Some(disk)) => disk.clone(),
             (_, Some(disk)) if output.holds_disk() => wrapped(recipe, context, output, disk),
-            _ => match (output, &layout) {
-                (Output::Images, Some(layout)) => images::archive(recipe, context, layout),
+            (Output::Rootfs, _) => copied(recipe, context, output, (&handles.rootfs, ROOTFS)),
+            _ => match (output, &layout, &cache) {
+                (Output::Images, Some(layout), _) => images::archive(recipe, context, layout),
+                (Output::ImageCache, _, Some(cache)) => {
+                    copied(recipe, context, output, (cache, images::CACHE))
+                }
                 _ => plain(recipe, context, output, handles)?,
             },
         };
         outputs.push((output, handle));
     }
     Ok(outputs)
+}
+
+/// A format that is the file of a step, as it is.
+fn copied<'a>(
+    recipe: &mut Recipe<'a>,
+    context: &'a Context,
+    output: Output,
+    (step, file): (&Handle, &'static str),
+) -> Handle {
+    let key = key(context, output).step(&step.key).finish();
+    let step = step.clone();
+    recipe.add(output.name(), key, move |built, out, _| {
+        let (from, to) = (built.dir(&step).join(file), out.join(context.file(output)));
+        checked(&to, || {
+            std::fs::copy(&from, &to)?;
+            readable(&to)
+        })
+    })
 }
 
 /// The part of the key that all outputs share.

@@ -124,6 +124,8 @@ pub struct Handles {
     pub kernel: Handle,
     /// The signed boot loader, and the updates of the firmware's keys.
     pub signed: Handle,
+    /// The root file system.
+    pub rootfs: Handle,
     /// The initramfs.
     pub initramfs: Handle,
     /// The unified kernel image.
@@ -162,6 +164,7 @@ pub fn add<'a>(recipe: &mut Recipe<'a>, context: &'a Context) -> Result<Handles>
         boot,
         kernel,
         signed,
+        rootfs,
         initramfs,
         uki,
     })

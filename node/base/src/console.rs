@@ -19,6 +19,11 @@ pub fn open(device: &Path) {
     if let Ok(writer) = Writer::open(device) {
         let _ = KERNEL.set(writer);
     }
+    open_none();
+}
+
+/// From now on speak for libraries, too, on standard error.
+pub fn open_none() {
     if log::set_logger(&Libraries).is_ok() {
         log::set_max_level(log::LevelFilter::Info);
     }

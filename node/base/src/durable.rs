@@ -5,9 +5,11 @@ use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
+use std::os::unix::fs::{OpenOptionsExt as _, fchown};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::{AtFlags, CWD, FileType, StatxAttributes, StatxFlags, statx};
 
 /// Name of a partly written file, left after a power cut; the next write truncates it.
 pub const UNFINISHED: &str = ".unfinished";
@@ -17,9 +19,12 @@ static REPLACING: Mutex<()> = Mutex::new(());
 /// Whether the path is a mount point. Without a mount, written files would be lost at a reboot.
 #[must_use]
 pub fn is_volume(mount_point: &Path) -> bool {
-    let device = |path: &Path| fs::metadata(path).map(|data| data.dev()).ok();
-    let parent = mount_point.parent().and_then(device);
-    mount_point.is_dir() && parent.is_some() && device(mount_point) != parent
+    // Of directories of one file system, too, the host of a container mounts one in another.
+    let found = statx(CWD, mount_point, AtFlags::empty(), StatxFlags::TYPE);
+    found.is_ok_and(|found| {
+        let is_directory = FileType::from_raw_mode(found.stx_mode.into()) == FileType::Directory;
+        is_directory && found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)
+    })
 }
 
 /// Replaces the content of a file in the directory, readable by root only. When this returns, the content is on disk.
@@ -165,6 +170,8 @@ pub fn remove_if_there(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use std::thread;
+
+    use std::os::unix::fs::MetadataExt as _;
 
     use super::*;
 

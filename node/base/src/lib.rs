@@ -1,8 +1,9 @@
 //! Foundations shared by all parts of machined.
 //!
 //! Owns: the console and machined's own log (`console`), panic handling (`panics`), files that survive a power cut
-//! (`durable`), mounts (`mounts`, `mount_table`), threads for work that may hang (`bulkhead`), events (`events`), and
-//! readers of the kernel command line (`cmdline`) and log, procfs, sysfs and EFI variables.
+//! (`durable`), mounts (`mounts`, `mount_table`), threads for work that may hang (`bulkhead`), events (`events`), the
+//! limits of a node in a container (`mode`), and readers of the kernel command line (`cmdline`) and log, procfs, sysfs
+//! and EFI variables.
 //! Never does: know a service, a volume or a resource.
 //! Talks to: the kernel; the sockets of other daemons (`unix`).
 //! On a laptop: `cargo test -p corten-base`.
@@ -18,6 +19,7 @@ pub mod efi;
 pub mod events;
 pub mod https;
 pub mod kernel_log;
+pub mod mode;
 pub mod mount_table;
 pub mod mounts;
 pub mod os_release;

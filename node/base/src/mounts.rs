@@ -8,6 +8,8 @@ use std::path::Path;
 use corten_sys::mount::{self, MountFlags};
 
 use crate::console;
+use crate::durable::is_volume;
+use crate::mode::Mode;
 
 /// One mount.
 struct Entry {
@@ -183,6 +185,10 @@ const EOPNOTSUPP: i32 = 95;
 
 fn make(entry: &Entry) -> io::Result<()> {
     let target = Path::new(entry.target);
+    // The runtime of a container has mounted what it gives the node.
+    if Mode::now() == Mode::Container && is_volume(target) {
+        return Ok(());
+    }
     if !target.exists() {
         // Only in /dev and /run can a directory be created; other mount points come from the kernel or the image.
         fs::create_dir(target).map_err(|_| io::Error::from_raw_os_error(ENOENT))?;

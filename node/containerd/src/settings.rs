@@ -8,6 +8,7 @@ use std::io;
 use std::path::Path;
 
 use corten_base::durable::{Access, replace_all, replace_now};
+use corten_base::mode::{Ability, Mode};
 use corten_config::Document;
 use corten_config::cri::{BASE_SPEC_FILE, base_spec, normal, with_overrides};
 
@@ -17,6 +18,9 @@ use crate::registries;
 const DIRECTORY: &str = "/run/containerd/conf.d";
 /// File that [`BASE_SPEC_FILE`] in the image links to.
 const BASE_SPEC: &str = "/run/containerd/base-spec.json";
+/// No pod of a node in a container is spared before the host's processes.
+const OF_A_CONTAINER: &str = "version = 4\n\n[plugins.\"io.containerd.cri.v1.runtime\"]\n\
+                              restrict_oom_score_adj = true\n";
 /// Access to the files, any of which may contain passwords.
 const ACCESS: Access = Access::PRIVATE;
 
@@ -50,6 +54,9 @@ pub fn write(document: &Document) -> Result<(), String> {
 /// Contents of [`DIRECTORY`].
 fn parts(document: &Document, has_base_spec: bool) -> Files {
     let mut files = Files::new();
+    if !Mode::now().can(Ability::OomScores) {
+        files.insert("00-container.toml".to_owned(), OF_A_CONTAINER.to_owned());
+    }
     if has_base_spec {
         files.insert("10-base-spec.toml".to_owned(), names_base_spec());
     }

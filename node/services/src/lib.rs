@@ -9,6 +9,7 @@
 
 pub mod environment;
 pub mod extension;
+mod fitted;
 pub mod health;
 pub mod kubernetes;
 pub mod supervisor;
@@ -27,6 +28,8 @@ use corten_sys::sandbox::Access;
 use crate::supervisor::limits::Limits;
 pub use crate::supervisor::task::Task;
 pub use corten_base::mounts::CONTAINERS;
+pub(crate) use fitted::fitted;
+pub use fitted::runs_in;
 pub use table::{containerd, machined, table, trustd};
 pub use tools::{Argument, TOOLS_CGROUP, Tool, tool};
 

@@ -39,6 +39,9 @@ const CHECKS: u32 = 12;
 /// Socket on which udevd answers while it still handles events (`services/udevd/src/daemon.rs`).
 const UDEVD_HEALTH: &str = "/run/udev/health";
 
+pub(super) const UDEVD: &str = "udevd";
+pub(super) const SYSLOGD: &str = "syslogd";
+
 /// Paths of the node in apid's sandbox.
 const APID_SEES: &[Part] = &[
     Part::reads(APID_PKI),
@@ -142,7 +145,7 @@ pub fn machined(task: Task) -> ServiceSpec {
 
 fn udevd() -> ServiceSpec {
     ServiceSpec {
-        id: "udevd".into(),
+        id: UDEVD.into(),
         runner: Runner::Process(Process {
             argv: strings(&["/usr/bin/udevd"]),
             uid: 0,
@@ -175,7 +178,7 @@ fn udevd() -> ServiceSpec {
 
 fn syslogd() -> ServiceSpec {
     ServiceSpec {
-        id: "syslogd".into(),
+        id: SYSLOGD.into(),
         runner: Runner::Process(Process {
             argv: strings(&[
                 "/usr/bin/syslogd",
@@ -300,7 +303,7 @@ pub fn containerd() -> ServiceSpec {
             system_calls: SystemCalls::All,
             sandbox: None,
         }),
-        depends_on: vec!["udevd".into()],
+        depends_on: vec![UDEVD.into()],
         needs: Vec::new(),
         limits,
         oom_score_adj: -999,

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use corten_base::efi;
+use corten_base::mode::{Ability, Mode};
 use corten_base::mounts;
 use corten_base::sysfs::read;
 use corten_luks::Luks;
@@ -154,6 +155,9 @@ pub fn system_disk() -> io::Result<Option<Disk>> {
 /// # Errors
 /// Same as [`system_disk`].
 pub fn likely_system_disk() -> io::Result<Option<Disk>> {
+    if !Mode::now().can(Ability::Disks) {
+        return Ok(None);
+    }
     let sysfs = Path::new("/sys");
     // Lazy because few machines need it and the firmware answers slowly.
     let started_from = LazyCell::new(|| {

@@ -32,6 +32,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use corten_base::mode::{Ability, Mode};
 use corten_base::mount_table;
 use corten_sys::mount::MountFlags;
 
@@ -214,6 +215,9 @@ pub fn opened_device(volume: &str) -> String {
 
 /// Stops swap and closes all encrypted volumes; none may be mounted any more.
 pub fn close() {
+    if !Mode::now().can(Ability::Disks) {
+        return;
+    }
     user::stop_swapping();
     let own = [EPHEMERAL.name, STATE.name].map(str::to_owned);
     for volume in encryption::opened().into_iter().chain(own) {

@@ -53,6 +53,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use corten_base::cmdline::Cmdline;
+use corten_base::mode::{self, Ability, Mode};
 use corten_base::{console, mounts, panics};
 use finish::Ending;
 
@@ -72,7 +73,11 @@ pub fn run(mut args: impl Iterator<Item = OsString>) -> ExitCode {
         eprintln!("machined: I am process 1 or nothing; `machined --print` shows what I do");
         return ExitCode::from(2);
     }
-    console::open(Path::new("/dev/kmsg"));
+    if Mode::now().can(Ability::KernelLog) {
+        console::open(Path::new("/dev/kmsg"));
+    } else {
+        console::open_none();
+    }
     panics::install_hook();
     // A panic that left this function would panic the kernel; caught here it is an orderly restart.
     match panics::caught_here(live) {
@@ -84,6 +89,9 @@ pub fn run(mut args: impl Iterator<Item = OsString>) -> ExitCode {
 
 /// Runs the node on a runtime. No task runs after it returns.
 fn live() -> Result<Ending, String> {
+    if !Mode::now().can(Ability::KernelParameters) {
+        mode::replace_kernels_files()?;
+    }
     let cmdline = Cmdline::parse(&fs::read_to_string("/proc/cmdline").unwrap_or_default());
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
@@ -102,7 +110,7 @@ fn live() -> Result<Ending, String> {
 }
 
 fn print_plan() {
-    for (number, phase) in boot::plan().iter().enumerate() {
+    for (number, phase) in boot::plan(Mode::now()).iter().enumerate() {
         println!("phase {}  {phase}", number + 1);
     }
     print!("\n{}", mounts::describe());

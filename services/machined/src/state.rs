@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use corten_base::console;
 use corten_base::events::Events;
+use corten_base::mode::{Ability, Mode};
 use corten_config::Document;
 use corten_config::installation::{self, Installation};
 use corten_config::kinds::SystemVolume;
@@ -366,6 +367,7 @@ impl Node for NodeState {
     }
 
     fn wipe_devices(&self, wipes: &[DeviceWipe]) -> Result<(), SubmitError> {
+        can(Ability::Disks)?;
         let _alone = self.wiping.try_lock().map_err(|_| WIPING)?;
         for wipe in wipes {
             self.check_not_ending()?;
@@ -398,6 +400,7 @@ impl Node for NodeState {
         tell: mpsc::Sender<String>,
     ) -> BoxFuture<'_, Result<String, SubmitError>> {
         Box::pin(async move {
+            can(Ability::Versions)?;
             self.check_not_ending()?;
             upgrade::install(self, &self.supervisor, &upgrade, &tell).await
         })
@@ -432,6 +435,7 @@ impl Node for NodeState {
 
     fn roll_back(&self) -> BoxFuture<'_, Result<String, SubmitError>> {
         Box::pin(async move {
+            can(Ability::Versions)?;
             self.check_not_ending()?;
             upgrade::roll_back(self).await
         })
@@ -445,6 +449,7 @@ impl Node for NodeState {
 
     fn submit(&self, mut action: Action, actor: Actor) -> Result<(), SubmitError> {
         if let Action::Reset(reset) = &mut action {
+            can(Ability::Reset)?;
             for target in &reset.targets {
                 target.check().map_err(SubmitError::Refused)?;
             }
@@ -468,6 +473,11 @@ impl Node for NodeState {
             .send(Request::Act(action, actor))
             .map_err(|_| SubmitError::Busy("the end of this boot"))
     }
+}
+
+/// Refuses what a node that runs where this one does cannot do.
+fn can(ability: Ability) -> Result<(), SubmitError> {
+    Mode::now().check(ability).map_err(SubmitError::Refused)
 }
 
 #[cfg(test)]

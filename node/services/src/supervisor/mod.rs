@@ -30,12 +30,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use corten_base::events::Events;
+use corten_base::mode::Mode;
 use corten_sys::process::Reaped;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::view::{Control, ServiceView};
-use crate::{Argument, Condition, Id, ServiceSpec, Tool, tool as tool_named};
+use crate::{Argument, Condition, Id, ServiceSpec, Tool, fitted, tool as tool_named};
 use container::Runtime;
 use service::Service;
 use shell::Shell;
@@ -146,7 +147,8 @@ impl Supervisor {
         fs::set_permissions(&places.notify, fs::Permissions::from_mode(0o711))?;
         let (orders, order_receiver) = mpsc::unbounded_channel();
         let (speakers, told) = mpsc::unbounded_channel();
-        let services: Vec<Service> = specs.into_iter().map(Service::new).collect();
+        let specs = specs.into_iter().map(|spec| fitted(spec, Mode::now()));
+        let services: Vec<Service> = specs.map(Service::new).collect();
         let (publisher, views) = watch::channel(services.iter().map(|s| s.view.clone()).collect());
         let shell = Shell {
             services,
@@ -181,6 +183,7 @@ impl Supervisor {
     /// Requests that a service runs as declared. A new service starts, a changed one restarts, and an unchanged one is
     /// left alone.
     pub fn declare(&self, spec: ServiceSpec) {
+        let spec = fitted(spec, Mode::now());
         let _ = self.orders.send(Order::Declare(Box::new(spec)));
     }
 

@@ -5,6 +5,7 @@ use std::io::Read;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use corten_base::cmdline::Cmdline;
+use corten_base::mode::USER_DATA;
 use flate2::read::GzDecoder;
 
 use super::LARGEST;
@@ -40,6 +41,17 @@ pub(super) fn unpack(bytes: Vec<u8>) -> Result<Vec<u8>, String> {
         return read(GzDecoder::new(bytes.as_slice()));
     }
     Ok(bytes)
+}
+
+/// What [`USER_DATA`] holds: base64, and perhaps gzip in it.
+///
+/// # Errors
+/// The text names the variable and the remedy.
+pub(super) fn user_data(text: &str) -> Result<Vec<u8>, String> {
+    let bytes = STANDARD.decode(text).map_err(|error| {
+        format!("{USER_DATA} is no base64 ({error}); write it with `base64 -w0`")
+    })?;
+    unpack(bytes).map_err(|error| format!("{USER_DATA}: {error}"))
 }
 
 fn read(stream: impl Read) -> Result<Vec<u8>, String> {
@@ -81,6 +93,16 @@ mod tests {
         for (value, expected) in [("%%", "no base64"), ("bWFjaGluZQ==", "no zstd")] {
             let error = read_parameter(&format!("corten.config.inline={value}")).unwrap_err();
             assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn hostile_user_data_are_named_by_their_variable() {
+        // `printf 'machine: {}\n' | base64`
+        assert_eq!(user_data("bWFjaGluZToge30K").unwrap(), b"machine: {}\n");
+        for hostile in ["%%", "bWFjaGluZToge30", "H4sI/////w=="] {
+            let error = user_data(hostile).unwrap_err();
+            assert!(error.starts_with("USERDATA"), "{error}");
         }
     }
 

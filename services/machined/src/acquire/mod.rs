@@ -17,6 +17,7 @@ use std::path::Path;
 
 use corten_api::parameters;
 use corten_base::cmdline::Cmdline;
+use corten_base::mode::{CONTAINER, USER_DATA};
 use corten_config::{Document, Patch, Problems};
 use corten_network::seed::{Files, NAMES, Place};
 pub use patience::look;
@@ -41,6 +42,8 @@ pub enum Source {
         /// In its root.
         file: &'static str,
     },
+    /// The runtime of the container that the node runs in.
+    Runtime,
     /// The platform of this name, which is followed for more than the config.
     Platform(&'static str),
 }
@@ -52,6 +55,7 @@ impl std::fmt::Display for Source {
             Source::Volume { labels, file } => {
                 write!(f, "{file} on volume {}", labels.join(" or "))
             }
+            Source::Runtime => write!(f, "the variable {USER_DATA}"),
             Source::Platform(name) => write!(f, "the platform {name}"),
         }
     }
@@ -136,6 +140,9 @@ fn platform(cmdline: &Cmdline, serial: &str) -> Result<Option<Source>, String> {
         }
         None => {}
     }
+    if cmdline.platform() == CONTAINER {
+        return Ok(Some(Source::Runtime));
+    }
     if let Some(platform) = corten_platform::find(cmdline.platform()) {
         return Ok(Some(Source::Platform(platform.name)));
     }
@@ -146,6 +153,18 @@ fn platform(cmdline: &Cmdline, serial: &str) -> Result<Option<Source>, String> {
         Some(base) => Some(Source::Url(format!("{base}user-data"))),
         None => volume(SEED_LABELS, "user-data"),
     })
+}
+
+/// The config that a runtime of containers gives in a variable, `None` without one.
+///
+/// # Errors
+/// The text names the variable and the remedy.
+pub fn user_data(variable: Option<&str>) -> Result<Option<Vec<u8>>, String> {
+    let text = variable.unwrap_or_default().trim();
+    if text.is_empty() {
+        return Ok(None);
+    }
+    decode::user_data(text).map(Some)
 }
 
 /// Asks a server once, on a thread that may block.
@@ -213,6 +232,7 @@ mod tests {
                 "user-data on volume cidata or CIDATA",
             ),
             ("corten.platform=hcloud", "", "the platform hcloud"),
+            ("corten.platform=container", "", "the variable USERDATA"),
             (
                 "talos.platform=vmware talos.config=guestinfo",
                 "",

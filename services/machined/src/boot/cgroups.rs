@@ -16,6 +16,9 @@ pub const ROOT: &str = "/sys/fs/cgroup";
 /// The top-level groups that hold everything but machined itself.
 pub const ALL_BUT_INIT: [&str; 3] = ["system", "podruntime", "kubepods"];
 
+/// machined's own group.
+const INIT: &str = "init";
+
 const CONTROLLERS: [&str; 5] = ["cpu", "cpuset", "io", "memory", "pids"];
 
 /// One cgroup, what memory it is promised, in MiB, and what it may take; 0 leaves the kernel's default.
@@ -66,7 +69,7 @@ const ENTRY: Entry = Entry {
 /// part of `system` something is left to the daemons whatever containerd and extensions do.
 const TABLE: [Entry; 14] = [
     Entry {
-        path: "init",
+        path: INIT,
         min: 24,
         low: 48,
         cpu: 2000,
@@ -235,9 +238,23 @@ pub fn make_all(root: &Path) -> io::Result<()> {
         tasks: tasks(Path::new("/proc/sys/kernel")),
         cores: available_parallelism().map_or(1, |cores| cores.get() as u64),
     };
+    // Only what holds no process hands controllers down, unless it is the root of the whole machine.
+    cgroup::create(root, INIT, &[])?;
+    cgroup::enter(root, INIT, std::process::id())?;
+    let missing = missing(root);
+    if !missing.is_empty() {
+        console::warn(&format!(
+            "the kernel gives this node no cgroup controllers {}: what they bound is not bounded",
+            missing.join(", ")
+        ));
+    }
     for entry in &TABLE {
         cgroup::create(root, entry.path, &CONTROLLERS)?;
         for (file, value) in entry.settings(&machine) {
+            let controller = file.split('.').next().unwrap_or_default();
+            if missing.contains(&controller) {
+                continue;
+            }
             if let Err(error) = cgroup::set(root, entry.path, file, &value.to_string()) {
                 console::warn(&format!(
                     "cannot set {file} of cgroup {}: {error}",
@@ -246,7 +263,17 @@ pub fn make_all(root: &Path) -> io::Result<()> {
             }
         }
     }
-    cgroup::enter(root, "init", std::process::id())
+    Ok(())
+}
+
+/// Controllers that cannot be had below `root`: the host of a container keeps them, or has them in the first version
+/// of cgroups.
+fn missing(root: &Path) -> Vec<&'static str> {
+    let Ok(had) = fs::read_to_string(root.join("cgroup.controllers")) else {
+        return Vec::new();
+    };
+    let is_had = |controller: &&str| had.split_whitespace().any(|one| one == *controller);
+    CONTROLLERS.into_iter().filter(|one| !is_had(one)).collect()
 }
 
 /// What the machine has, in bytes.
@@ -402,6 +429,18 @@ mod tests {
             "kubepods",
         ];
         assert_eq!(swapped, pods_and_guests);
+    }
+
+    #[test]
+    fn controllers_that_the_host_keeps_are_known() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(missing(root.path()), [""; 0]);
+        fs::write(
+            root.path().join("cgroup.controllers"),
+            "cpu hugetlb io pids\n",
+        )
+        .unwrap();
+        assert_eq!(missing(root.path()), ["cpuset", "memory"]);
     }
 
     #[test]

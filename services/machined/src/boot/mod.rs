@@ -8,6 +8,8 @@ pub mod system;
 
 use std::fmt;
 
+use corten_base::mode::{Ability, Mode};
+
 /// One thing to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Task {
@@ -53,6 +55,18 @@ pub enum Task {
     StartExtensions,
     /// Start this service and wait until it is up.
     Start(&'static str),
+}
+
+impl Task {
+    /// What a node must be able to do for it, if it is not every node.
+    fn needs(self) -> Option<Ability> {
+        match self {
+            Task::MountOptional => Some(Ability::KernelFileSystems),
+            Task::WatchPowerButton => Some(Ability::PowerButton),
+            Task::Start("udevd") => Some(Ability::Devices),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for Task {
@@ -107,8 +121,19 @@ impl fmt::Display for Phase {
 /// The API needs neither devices nor containers: whoever looks for the reason why these do not come up shall
 /// find it answering. So the way to it starts first (the longest is udevd's, to the network card), and containerd
 /// comes last, not to compete with it. A boot that is cut off is known as one from the moment STATE is there.
+///
+/// Tasks that a node of this mode cannot do are left out.
 #[must_use]
-pub fn plan() -> Vec<Phase> {
+pub fn plan(mode: Mode) -> Vec<Phase> {
+    let mut plan = whole_plan();
+    for phase in &mut plan {
+        let can = |task: &Task| task.needs().is_none_or(|ability| mode.can(ability));
+        phase.tasks.retain(can);
+    }
+    plan
+}
+
+fn whole_plan() -> Vec<Phase> {
     use Task::{
         BringUpNetwork, FinishLastStop, FinishVolumes, IdentifyMachine, LoadConfig, MakeCgroups,
         MakeDirectories, MountFileSystems, MountOptional, MountOverlays, MountVolumes,
@@ -168,7 +193,7 @@ mod tests {
 
     #[test]
     fn the_plan_reads_well() {
-        let lines: Vec<String> = plan().iter().map(Phase::to_string).collect();
+        let lines: Vec<String> = plan(Mode::Machine).iter().map(Phase::to_string).collect();
         assert_eq!(
             lines,
             [
@@ -184,8 +209,26 @@ mod tests {
     }
 
     #[test]
+    fn a_container_leaves_out_what_is_its_hosts() {
+        let names = |mode| {
+            let phases = plan(mode).into_iter();
+            let tasks = phases.flat_map(|phase| phase.tasks);
+            tasks.map(|task| task.to_string()).collect::<Vec<_>>()
+        };
+        let own = names(Mode::Container);
+        let all = names(Mode::Machine).into_iter();
+        let left: Vec<String> = all.filter(|task| !own.contains(task)).collect();
+        let expected = [
+            "start udevd",
+            "mount optional file systems",
+            "watch power button",
+        ];
+        assert_eq!(left, expected);
+    }
+
+    #[test]
     fn every_service_is_started_once() {
-        let tasks: Vec<String> = plan()
+        let tasks: Vec<String> = plan(Mode::Machine)
             .iter()
             .flat_map(|phase| &phase.tasks)
             .map(Task::to_string)

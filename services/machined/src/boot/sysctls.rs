@@ -6,6 +6,7 @@ use std::io;
 use std::path::Path;
 
 use corten_base::console;
+use corten_base::mode::{Ability, Mode};
 use corten_sys::sysctl;
 
 use super::lockups::Choice;
@@ -27,7 +28,9 @@ pub struct Setting {
 /// Sets every parameter of the node below `root` (`/`); returns how many are set. One that cannot be set is told and
 /// passed over.
 pub fn apply(root: &Path) -> usize {
-    console::say(&Choice::of(root).to_string());
+    if Mode::now().can(Ability::Sysctls) {
+        console::say(&Choice::of(root).to_string());
+    }
     let proc_sys = root.join("proc/sys");
     let settings = read(root);
     let works = |setting: &&Setting| apply_one(setting, &proc_sys);
@@ -37,6 +40,10 @@ pub fn apply(root: &Path) -> usize {
 /// Every parameter of the node: by the machine, and then what the files ask for, in the lexical order of their names.
 /// The later of two for one parameter is in force.
 pub fn read(root: &Path) -> Vec<Setting> {
+    read_for(root, Mode::now())
+}
+
+fn read_for(root: &Path, mode: Mode) -> Vec<Setting> {
     let mut settings: Vec<_> = Choice::of(root).settings().collect();
     let mut files: Vec<_> = fs::read_dir(root.join(DIRECTORY))
         .map(|entries| entries.flatten().map(|entry| entry.path()).collect())
@@ -51,6 +58,11 @@ pub fn read(root: &Path) -> Vec<Setting> {
             Ok(text) => settings.extend(parse(&text)),
             Err(error) => console::warn(&format!("cannot read {}: {error}", file.display())),
         }
+    }
+    settings.retain(|setting| mode.sets(&setting.key));
+    // Of the network's some are the first namespace's alone.
+    for setting in &mut settings {
+        setting.quiet |= !mode.can(Ability::Sysctls);
     }
     settings
 }
@@ -112,6 +124,22 @@ mod tests {
             },
         ];
         assert_eq!(parsed, expected);
+    }
+
+    #[test]
+    fn a_container_sets_the_networks_and_complains_of_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let conf = dir.path().join(DIRECTORY);
+        fs::create_dir_all(&conf).unwrap();
+        fs::write(conf.join("a.conf"), "kernel.panic = 1\nnet.core.a = 1\n").unwrap();
+        let own = read_for(dir.path(), Mode::Container);
+        let expected = [Setting {
+            key: "net.core.a".into(),
+            value: "1".into(),
+            quiet: true,
+        }];
+        assert_eq!(own, expected);
+        assert_eq!(read_for(dir.path(), Mode::Machine).len(), 4);
     }
 
     #[test]

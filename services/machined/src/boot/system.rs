@@ -7,6 +7,7 @@ use std::path::Path;
 
 use corten_base::console;
 use corten_base::durable;
+use corten_base::mode::{Ability, Mode};
 use corten_kubernetes::pods::{AUDIT_LOG, HOST_CONFIG, HOST_SECRETS};
 use corten_kubernetes::{API_SERVER_UID, ETCD_UID};
 use corten_services::{
@@ -103,7 +104,9 @@ pub fn set_limits() {
     if let Err(error) = host::set_open_files_limit(OPEN_FILES) {
         console::warn(&format!("cannot raise the limit of open files: {error}"));
     }
-    if let Err(error) = power::soften_ctrl_alt_del() {
+    if Mode::now().can(Ability::PowerButton)
+        && let Err(error) = power::soften_ctrl_alt_del()
+    {
         console::warn(&format!("ctrl-alt-del stays a hard reset: {error}"));
     }
 }
@@ -117,7 +120,10 @@ const MACHINE_ID: &str = "machine-id";
 /// # Errors
 /// The file cannot be written.
 pub fn identify_machine(state: &Path) -> io::Result<String> {
-    let firmware = fs::read_to_string("/sys/class/dmi/id/product_uuid").unwrap_or_default();
+    let firmware = match Mode::now().can(Ability::Firmware) {
+        true => fs::read_to_string("/sys/class/dmi/id/product_uuid").unwrap_or_default(),
+        false => String::new(),
+    };
     let id = machine_id(firmware.trim()).unwrap_or_else(|| kept_id(state));
     fs::write("/run/machine-id", format!("{id}\n"))?;
     Ok(id)

@@ -42,6 +42,7 @@ use std::sync::Arc;
 use corten_base::cmdline::Cmdline;
 use corten_base::console;
 use corten_base::events::Events;
+use corten_base::mode::{Ability, Mode};
 use corten_base::mount_table::Mount;
 use corten_clock::floor::Floor;
 use corten_config::Document;
@@ -59,7 +60,7 @@ use corten_types::network_rule::RoutingRuleSpec;
 use corten_types::network_spec::{AddressSpec, LAYERS, LinkSpec, RouteSpec};
 use corten_types::runtime::KernelCmdline;
 use corten_volumes::Progress;
-use corten_volumes::user::{OpenedVolumes, World};
+use corten_volumes::user::OpenedVolumes;
 use tokio::sync::watch;
 
 use crate::last_stop::LastStop;
@@ -220,35 +221,17 @@ fn machine(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphError> {
         sysfs: "/sys".into(),
         changes: sources.uevents.follow("pci"),
     })?;
-    hardware::rebind::add(runtime, sources)?;
-    runtime.add(block::BlockDevices {
-        told: sources.uevents.follow("block"),
-    })?;
-    runtime.add(block::config::VolumeConfigs {
-        config: sources.config.clone(),
-    })?;
-    runtime.add(block::users::UserVolumes {
-        config: sources.config.clone(),
-        mounts: sources.mounts.clone(),
-        outside: World {
-            supervisor: sources.supervisor.clone(),
-            opened: sources.user_volumes.clone(),
-        },
-        kept: Arc::default(),
-    })?;
-    runtime.add(block::volumes::Volumes {
-        progress: sources.volumes.clone(),
-        mounts: sources.mounts.clone(),
-    })?;
+    if Mode::now().can(Ability::Devices) {
+        hardware::rebind::add(runtime, sources)?;
+    }
+    if Mode::now().can(Ability::Disks) {
+        block::add(runtime, sources)?;
+    }
     runtime.add(block::mounts::Mounts {
         mounts: sources.mounts.clone(),
     })?;
     runtime.add(block::swap::Swaps {
         proc: "/proc".into(),
-    })?;
-    runtime.add(block::trim::Trims {
-        config: sources.config.clone(),
-        trimmer: block::trim::Kernel,
     })?;
     runtime.add(security::Security {
         root: "/".into(),
@@ -262,21 +245,26 @@ fn kernel(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphError> {
     })?;
     runtime.add(kernel::param_defaults::ParamDefaults::default())?;
     runtime.add(kernel::params::Params::default())?;
-    runtime.add(kernel::modules::ModuleConfig {
-        config: sources.config.clone(),
-    })?;
-    runtime.add(kernel::modules::Modules {
-        loader: sources.supervisor.clone(),
-        sys_module: "/sys/module".into(),
-    })?;
+    if Mode::now().can(Ability::Modules) {
+        runtime.add(kernel::modules::ModuleConfig {
+            config: sources.config.clone(),
+        })?;
+        runtime.add(kernel::modules::Modules {
+            loader: sources.supervisor.clone(),
+            sys_module: "/sys/module".into(),
+        })?;
+    }
     runtime.add(kernel::module_status::ModuleStatuses {
         root: "/".into(),
         changes: sources.uevents.follow("module"),
     })?;
-    runtime.add(kernel::watchdog::WatchdogTimer {
-        config: sources.config.clone(),
-        supervisor: sources.supervisor.clone(),
-    })
+    if Mode::now().can(Ability::Watchdogs) {
+        runtime.add(kernel::watchdog::WatchdogTimer {
+            config: sources.config.clone(),
+            supervisor: sources.supervisor.clone(),
+        })?;
+    }
+    Ok(())
 }
 
 fn certificates(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphError> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use corten_base::console;
+use corten_base::mode::{Ability, Mode};
 use corten_clock::discipline::Discipline;
 use corten_clock::floor::Floor;
 use corten_clock::servers::Servers;
@@ -38,14 +39,21 @@ struct Wishes {
 
 impl Wishes {
     fn of(document: Option<&Document>) -> Wishes {
+        // Who keeps none takes its clock for right.
+        let keeps_none = !Mode::now().can(Ability::Clock);
         let Some(document) = document else {
-            return Wishes::default();
+            return Wishes {
+                disabled: keeps_none,
+                ..Wishes::default()
+            };
         };
         let old = &document.machine.time;
         let new = || document.all::<TimeSyncConfig>();
         let timeout = new().find_map(|config| config.boot_timeout);
         Wishes {
-            disabled: old.disabled || new().any(|config| config.enabled == Some(false)),
+            disabled: keeps_none
+                || old.disabled
+                || new().any(|config| config.enabled == Some(false)),
             boot_timeout: timeout
                 .or(old.boot_timeout)
                 .filter(|timeout| !timeout.is_zero()),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use corten_base::console;
+use corten_base::mode::USER_DATA;
 use corten_config::Document;
 use corten_resources::controller::with_causes as describe;
 use tokio::task::spawn_blocking;
@@ -66,6 +67,18 @@ impl Machine {
                     }
                     Err(why) => {
                         self.refuse(&format!("{shown} is not used: {why}"));
+                        None
+                    }
+                }
+            }
+            Some(source @ Source::Runtime) => {
+                let shown = source.to_string();
+                let variable = std::env::var(USER_DATA).ok();
+                match acquire::user_data(variable.as_deref()) {
+                    Ok(Some(bytes)) => self.usable(&sources, Some(&bytes), &shown),
+                    Ok(None) => None,
+                    Err(why) => {
+                        self.refuse(&why);
                         None
                     }
                 }

@@ -33,6 +33,7 @@ use corten_api::machine::{phase_event, task_event};
 use corten_base::cmdline::Cmdline;
 use corten_base::console;
 use corten_base::events::Events;
+use corten_base::mode::{Ability, Mode};
 use corten_base::mount_table;
 use corten_base::mounts;
 use corten_base::panics::again;
@@ -42,7 +43,7 @@ use corten_network::{Network, Setup};
 use corten_services::supervisor::{Outside, Places, Supervisor, logs};
 use corten_services::{
     ApiMode, CONTAINERD, CONTAINERD_SOCKET, CONTAINERS, MACHINED, NAMES, SANDBOX_STAGE,
-    SYSLOGD_SOCKET, table,
+    SYSLOGD_SOCKET, runs_in, table,
 };
 use corten_sys::{host, process};
 use corten_volumes::{Progress, STATE};
@@ -217,7 +218,9 @@ fn supervise(log: logs::Sender, events: Events) -> io::Result<Supervisor> {
         runtime: Arc::new(Containerd::new(Path::new(CONTAINERD_SOCKET))),
         reap: process::reap,
     };
-    Supervisor::new(table(ApiMode::Secure), places, outside, log, events)
+    let specs = table(ApiMode::Secure).into_iter();
+    let specs = specs.filter(|spec| runs_in(&spec.id, Mode::now()));
+    Supervisor::new(specs.collect(), places, outside, log, events)
 }
 
 impl Machine {
@@ -262,8 +265,10 @@ impl Machine {
         tokio::spawn(again(move || machine.clone().follow_seed()));
         let machine = self.clone();
         tokio::spawn(again(move || machine.clone().follow_platform()));
-        let machine = self.clone();
-        tokio::spawn(again(move || machine.clone().follow_late_disks()));
+        if Mode::now().can(Ability::Disks) {
+            let machine = self.clone();
+            tokio::spawn(again(move || machine.clone().follow_late_disks()));
+        }
         let machine = self.clone();
         tokio::spawn(async move { machine.judge_version().await });
     }
@@ -276,7 +281,8 @@ impl Machine {
     }
 
     async fn run_plan(self: &Arc<Machine>) -> Result<(), Fatal> {
-        let plan = boot::plan();
+        let begun = Instant::now();
+        let plan = boot::plan(Mode::now());
         for (number, phase) in plan.iter().enumerate() {
             console::say(&format!("boot {}/{} {phase}", number + 1, plan.len()));
             self.tell_phase(phase.name, phase_event::Action::Start);
@@ -286,7 +292,11 @@ impl Machine {
         if self.node.config().is_some() {
             self.node.set_stage(Stage::Running);
         }
-        let took = host::since_boot();
+        // A container's kernel has run for long.
+        let took = match Mode::now() {
+            Mode::Machine => host::since_boot(),
+            Mode::Container => begun.elapsed(),
+        };
         if timeout(ADDRESS_PATIENCE, self.network.reachable())
             .await
             .is_err()
@@ -392,8 +402,12 @@ impl Machine {
     fn say_summary(&self, took: Duration) {
         let status = self.network.status();
         console::say(&format!(
-            "boot took {:.2} s since the kernel started",
-            took.as_secs_f64()
+            "boot took {:.2} s since the {} started",
+            took.as_secs_f64(),
+            match Mode::now() {
+                Mode::Machine => "kernel",
+                Mode::Container => "container",
+            }
         ));
         let addresses: Vec<String> = status.addresses.iter().map(ToString::to_string).collect();
         let addresses = if addresses.is_empty() {

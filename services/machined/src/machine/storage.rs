@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use corten_base::console;
 use corten_base::durable;
 use corten_base::kernel_log::KernelLog;
+use corten_base::mode::{Ability, Mode};
 use corten_base::mounts;
 use corten_base::panics::again;
 use corten_config::Document;
@@ -15,7 +16,7 @@ use corten_config::kinds::{Encryption, SystemVolume};
 use corten_meta::tags::{STATE_ENCRYPTION, WAS_ENCRYPTED};
 use corten_sys::host;
 use corten_types::stop::Kill;
-use corten_volumes::{Failure, Opened, Outcome, Progress, STATE};
+use corten_volumes::{EPHEMERAL, Failure, Opened, Outcome, Progress, STATE};
 use tokio::sync::Mutex;
 use tokio::task::block_in_place;
 use tokio::time::timeout;
@@ -30,6 +31,9 @@ use crate::oom;
 impl Machine {
     /// A node whose disk is broken still boots, to say so.
     pub(super) async fn mount_volumes(&self) {
+        if !Mode::now().can(Ability::Disks) {
+            return self.use_directories();
+        }
         let doubt = self.read_meta();
         let outcome = self.attach_volumes(doubt).await;
         self.raise_clock();
@@ -59,6 +63,23 @@ impl Machine {
                 self.volumes.send_replace(Progress::Failed(failure));
             }
         }
+    }
+
+    /// Takes for volumes what the host of a container has mounted in their places.
+    fn use_directories(&self) {
+        let is_given = |target: &&str| durable::is_volume(Path::new(target));
+        let targets = [STATE.target, EPHEMERAL.target];
+        let lacks: Vec<&str> = targets
+            .into_iter()
+            .filter(|target| !is_given(target))
+            .collect();
+        if !lacks.is_empty() {
+            console::warn(&format!(
+                "volumes: the host has mounted nothing on {}; what is there is lost with the container",
+                lacks.join(" and ")
+            ));
+        }
+        self.volumes.send_replace(Progress::Settled);
     }
 
     /// STATE comes first: the config on it says how EPHEMERAL is opened. `doubt`: why META cannot say how STATE
@@ -226,8 +247,7 @@ impl Machine {
         if self.awaits_disk() {
             return;
         }
-        mounts::mount_early(mounts::PSTORE);
-        let evidence = Evidence::collect(Path::new("/sys"));
+        let evidence = evidence();
         let state = Path::new(STATE.target);
         if durable::is_volume(state) {
             let (last, kept) = last_stop::begin(state, &host::boot_id(), &evidence);
@@ -237,12 +257,14 @@ impl Machine {
             self.tell_last_stop(self.heed_lock(last_stop::amend(None, &evidence)));
         }
         // What it tells is kept in this boot's record, which is begun now, or again when STATE comes late.
-        WATCH.call_once(|| drop(tokio::spawn(watch_for_kills())));
+        if Mode::now().can(Ability::KernelLog) {
+            WATCH.call_once(|| drop(tokio::spawn(watch_for_kills())));
+        }
     }
 
     /// Adds what drivers know that are modules, which are loaded by now: watchdogs, memory that outlives a reset.
     pub(super) fn finish_last_stop(&self) {
-        let evidence = Evidence::collect(Path::new("/sys"));
+        let evidence = evidence();
         let state = Path::new(STATE.target);
         let boot = host::boot_id();
         let before = self.node.last_stops().borrow().clone();
@@ -281,6 +303,15 @@ impl Machine {
         }
         self.node.set_last_stop(last);
     }
+}
+
+/// What the machine itself knows of the boot before.
+fn evidence() -> Evidence {
+    if !Mode::now().can(Ability::KernelFileSystems) {
+        return Evidence::default();
+    }
+    mounts::mount_early(mounts::PSTORE);
+    Evidence::collect(Path::new("/sys"))
 }
 
 fn warn_unless_kept(kept: io::Result<()>) {

@@ -5,6 +5,7 @@ use std::io;
 use corten_api::common::Data;
 use corten_api::machine::DmesgRequest;
 use corten_base::kernel_log::KernelLog;
+use corten_base::mode::{Ability, Mode};
 use corten_sys::kmsg::booted;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -22,6 +23,8 @@ pub(super) async fn dmesg(
     paths: &Paths,
     request: &DmesgRequest,
 ) -> Result<BoxStream<Data>, Status> {
+    let readable = Mode::now().check(Ability::KernelLog);
+    readable.map_err(Status::failed_precondition)?;
     let log = open(paths, request.tail).map_err(|error| {
         Status::internal(format!("cannot read {}: {error}", paths.kmsg.display()))
     })?;

@@ -1,27 +1,63 @@
 //! Disks and their content, from sysfs and udevd's database; and the node's volumes on them.
 
-pub(super) mod config;
+mod config;
 mod device;
 pub(super) mod kept;
 pub(super) mod mounts;
 mod record;
 pub(super) mod swap;
-pub(super) mod trim;
-pub(super) mod users;
-pub(super) mod volumes;
+mod trim;
+mod users;
+mod volumes;
+
+use std::sync::Arc;
 
 use corten_resources::Draft;
-use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_resources::controller::{
+    Context, Controller, Dependency, Failure, GraphError, Input, Output, Runtime,
+};
 use corten_types::block::{
     BlockDevice, BlockSymlinks, DiscoveredVolume, DiscoveredVolumesStatus, Disk, SystemDisk,
 };
 use corten_types::runtime::DevicesStatus;
 use corten_volumes::likely_system_disk;
+use corten_volumes::user::World;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
+use super::Sources;
 use crate::uevents::Told;
 use device::{Found, System};
+
+/// What looks at disks, and makes volumes of them.
+///
+/// # Errors
+/// When two write the same.
+pub(super) fn add(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphError> {
+    runtime.add(BlockDevices {
+        told: sources.uevents.follow("block"),
+    })?;
+    runtime.add(config::VolumeConfigs {
+        config: sources.config.clone(),
+    })?;
+    runtime.add(users::UserVolumes {
+        config: sources.config.clone(),
+        mounts: sources.mounts.clone(),
+        outside: World {
+            supervisor: sources.supervisor.clone(),
+            opened: sources.user_volumes.clone(),
+        },
+        kept: Arc::default(),
+    })?;
+    runtime.add(volumes::Volumes {
+        progress: sources.volumes.clone(),
+        mounts: sources.mounts.clone(),
+    })?;
+    runtime.add(trim::Trims {
+        config: sources.config.clone(),
+        trimmer: trim::Kernel,
+    })
+}
 
 #[derive(Debug, Clone)]
 pub(super) struct BlockDevices {

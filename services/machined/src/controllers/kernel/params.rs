@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use corten_base::console;
+use corten_base::mode::{Ability, Mode};
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use corten_sys::sysctl;
@@ -62,7 +63,7 @@ impl Params {
     fn set(&self, id: &str, spec: &KernelParamSpec, default: Option<String>) -> KernelParamStatus {
         let (base, key) = self.place(id);
         let default = default.or_else(|| sysctl::read(&base, key).ok());
-        let written = sysctl::write(&base, key, &spec.value);
+        let written = set_by(Mode::now(), id, || sysctl::write(&base, key, &spec.value));
         if let Err(error) = &written
             && !(spec.ignore_errors && error.kind() == io::ErrorKind::NotFound)
         {
@@ -89,6 +90,17 @@ impl Params {
             Some(key) => (self.root.join("proc/sys"), key),
             None => (self.root.join("sys"), id.strip_prefix("sys.").unwrap_or(id)),
         }
+    }
+}
+
+/// Writes a parameter, unless it is not this node's to set.
+fn set_by(mode: Mode, id: &str, write: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    match mode.check(Ability::Sysctls) {
+        // What is no sysctl is in /sys, where nothing is a namespace's own.
+        Err(why) if !mode.sets(id.strip_prefix("proc.sys.").unwrap_or_default()) => {
+            Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
+        }
+        _ => write(),
     }
 }
 

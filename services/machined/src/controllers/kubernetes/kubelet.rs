@@ -6,6 +6,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 
 use corten_base::durable::{Access, replace_now};
+use corten_base::mode::{Ability, Mode};
 use corten_config::{Document, Secret};
 use corten_kubernetes::kubelet::{CREDENTIAL_PROGRAMS, CREDENTIALS};
 use corten_kubernetes::{Identity, Node, Settings, kubeconfig, kubelet};
@@ -17,6 +18,7 @@ use corten_types::kubernetes::{NodeIp, Nodename, StaticPodServerStatus};
 use corten_types::network::{HostnameStatus, NodeAddress};
 use corten_types::network_names::ResolverStatus;
 use corten_types::runtime::Service;
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
@@ -143,6 +145,16 @@ struct Files {
     credentials: Option<Secret>,
 }
 
+/// Where the node does not set what the kubelet expects of the whole kernel, the kubelet does.
+fn fitted(mut config: Value, mode: Mode) -> Value {
+    if let Some(fields) = config.as_object_mut()
+        && !mode.can(Ability::Sysctls)
+    {
+        fields.insert("protectKernelDefaults".to_owned(), Value::Bool(false));
+    }
+    config
+}
+
 impl Files {
     fn of(settings: &Settings, node: &Node, static_pods: &str) -> Files {
         let server = settings.server(node.is_control_plane);
@@ -150,7 +162,11 @@ impl Files {
         Files {
             bootstrap: kubelet::bootstrap_kubeconfig(settings, &server).to_string(),
             kubeconfig: kubeconfig(settings, &server, "kubelet", certificate).to_string(),
-            config: kubelet::config(settings, node, static_pods, RESOLVER).to_string(),
+            config: fitted(
+                kubelet::config(settings, node, static_pods, RESOLVER),
+                Mode::now(),
+            )
+            .to_string(),
             credentials: node.credentials.clone(),
         }
     }
@@ -188,5 +204,20 @@ impl Files {
         }
         let own = [(KUBECONFIG, Some(self.kubeconfig.as_str()))];
         write_files(Path::new(KUBELET_FILES), 0, &own)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn in_a_container_the_kubelet_sets_what_the_node_does_not() {
+        let config = json!({ "protectKernelDefaults": true, "port": 10250 });
+        assert_eq!(fitted(config.clone(), Mode::Machine), config);
+        let own = json!({ "protectKernelDefaults": false, "port": 10250 });
+        assert_eq!(fitted(config, Mode::Container), own);
     }
 }

@@ -1,0 +1,157 @@
+//! The cgroups of a cluster: one of this machine's below the root for it, and in it one for each node and one for the
+//! processes that started the nodes. By them everything of a cluster is found and ended.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, anyhow};
+use corten_sys::cgroup;
+
+/// The group of those that started the nodes.
+const STARTERS: &str = "starters";
+const CONTROLLERS: [&str; 6] = ["cpu", "cpuset", "hugetlb", "io", "memory", "pids"];
+/// For processes that were killed to be gone.
+const PATIENCE: Duration = Duration::from_secs(20);
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The group of a cluster.
+#[derive(Debug, Clone)]
+pub(super) struct Groups {
+    root: PathBuf,
+    cluster: String,
+}
+
+impl Groups {
+    /// # Errors
+    /// This machine has no cgroups of the second version.
+    pub(super) fn of(cluster: String) -> anyhow::Result<Groups> {
+        let mounts = fs::read_to_string("/proc/self/mounts")?;
+        let root = root(&mounts).context(
+            "this machine has no cgroups of the second version mounted: mount -t cgroup2 none /sys/fs/cgroup",
+        )?;
+        Ok(Groups { root, cluster })
+    }
+
+    /// Makes the cluster's groups and those of the nodes.
+    ///
+    /// # Errors
+    /// The kernel's answer.
+    pub(super) fn make<'a>(&self, nodes: impl Iterator<Item = &'a str>) -> anyhow::Result<()> {
+        for name in nodes.chain([STARTERS]) {
+            let path = self.path(name);
+            cgroup::create(&self.root, &path, &CONTROLLERS)
+                .with_context(|| format!("making the cgroup {path}"))?;
+        }
+        Ok(())
+    }
+
+    /// Controllers of which nodes need some, and this machine has none to give.
+    pub(super) fn missing(&self) -> Vec<&'static str> {
+        let path = self.root.join("cgroup.controllers");
+        let had = fs::read_to_string(path).unwrap_or_default();
+        let is_had = |controller: &&str| had.split_whitespace().any(|one| one == *controller);
+        CONTROLLERS.into_iter().filter(|one| !is_had(one)).collect()
+    }
+
+    /// Moves the caller to those that start nodes.
+    ///
+    /// # Errors
+    /// The kernel's answer.
+    pub(super) fn enter_starters(&self) -> io::Result<()> {
+        cgroup::enter(&self.root, &self.path(STARTERS), 0)
+    }
+
+    /// Moves the caller into the node's group.
+    ///
+    /// # Errors
+    /// The kernel's answer.
+    pub(super) fn enter_node(&self, node: &str) -> io::Result<()> {
+        cgroup::enter(&self.root, &self.path(node), 0)
+    }
+
+    /// Whether anything of the node runs.
+    pub(super) fn runs(&self, node: &str) -> bool {
+        cgroup::is_populated(&self.root, &self.path(node))
+    }
+
+    /// Ends everything of the cluster at once, and removes its groups. A cluster without groups is fine.
+    ///
+    /// # Errors
+    /// A process does not end, or a group cannot be removed.
+    pub(super) fn end(&self) -> anyhow::Result<()> {
+        let directory = self.root.join(&self.cluster);
+        if !directory.exists() {
+            return Ok(());
+        }
+        cgroup::kill(&self.root, &self.cluster)
+            .with_context(|| format!("killing the processes of {}", directory.display()))?;
+        let deadline = Instant::now() + PATIENCE;
+        while cgroup::is_populated(&self.root, &self.cluster) {
+            if Instant::now() >= deadline {
+                return Err(anyhow!(
+                    "processes of {} do not end: {} lists them; destroy the cluster again when they have",
+                    self.cluster,
+                    directory.join("cgroup.procs").display()
+                ));
+            }
+            sleep(PAUSE);
+        }
+        // What was just killed is let go of a moment later.
+        loop {
+            match remove(&directory) {
+                Err(error)
+                    if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < deadline =>
+                {
+                    sleep(PAUSE);
+                }
+                removed => {
+                    return removed
+                        .with_context(|| format!("removing the cgroup {}", directory.display()));
+                }
+            }
+        }
+    }
+
+    fn path(&self, group: &str) -> String {
+        format!("{}/{group}", self.cluster)
+    }
+}
+
+/// Removes a group and those in it.
+fn remove(directory: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            remove(&entry.path())?;
+        }
+    }
+    fs::remove_dir(directory)
+}
+
+/// Where the second version is mounted.
+fn root(mounts: &str) -> Option<PathBuf> {
+    let words = mounts.lines().map(|line| line.split(' '));
+    let found = words.filter_map(|mut words| {
+        let (target, kind) = (words.nth(1)?, words.next()?);
+        (kind == "cgroup2").then(|| PathBuf::from(target))
+    });
+    found.into_iter().next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_version_is_found_beside_the_first() {
+        let mounts = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\n\
+                      cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n\
+                      cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
+        let expected = Some(PathBuf::from("/sys/fs/cgroup/unified"));
+        assert_eq!(root(mounts), expected);
+        assert_eq!(root("proc /proc proc rw 0 0\n"), None);
+    }
+}

@@ -1,0 +1,285 @@
+//! `cluster create`: a cluster from nothing, or nothing.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, anyhow};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::cgroups::Groups;
+use super::network::Network;
+use super::node::Started;
+use super::place::Place;
+use super::plan::{Plan, Role, Wish};
+use super::{destroy, wait};
+use crate::cli::{ClusterCreate, GenConfig, KubernetesImages, OutputType, Provisioner, WaitFor};
+use crate::failure::Failure;
+use crate::table::{print, printable};
+use crate::verbs::generate;
+
+/// Directories of a node.
+const DIRECTORIES: [&str; 3] = ["root", "state", "var"];
+/// Lines of a node's console that are shown when it fails.
+const LAST_LINES: usize = 12;
+
+pub(super) async fn run(args: &ClusterCreate) -> Result<(), Failure> {
+    match args.provisioner {
+        Provisioner::Namespaces => super::check_root()?,
+    }
+    images(args)?;
+    let plan = Plan::of(wish(args)?).map_err(Failure::usage)?;
+    let place = Place::of(args.cluster.state.as_deref(), &plan.name)?;
+    let groups = Groups::of(plan.cgroup())?;
+    let network = Network::open()?;
+    if !network.is_free(plan.gateway).await? {
+        return Err(Failure::call(format!(
+            "{} is an address of this machine already: choose another network with --cidr",
+            plan.gateway
+        )));
+    }
+    let missing = groups.missing();
+    if !missing.is_empty() {
+        eprintln!(
+            "warning: this machine gives nodes no cgroup controllers {}: what these bound is not bounded; they may be \
+             in use by cgroups of the first version",
+            missing.join(", ")
+        );
+    }
+    // From here on something may be left behind.
+    place.begin(&plan)?;
+    let made = tokio::select! {
+        made = make(args, &plan, &place, &groups, &network) => made,
+        () = interrupted() => Err(Failure::call("interrupted")),
+    };
+    let Err(failure) = made else {
+        return Ok(());
+    };
+    show_consoles(&plan, &place);
+    eprintln!("removing what was made");
+    if let Err(error) = destroy::remove(&plan, &place).await {
+        let again = destroy::command(&args.cluster);
+        eprintln!("not all is removed: {error:#}; try again: {again}");
+    }
+    Err(failure)
+}
+
+fn wish(args: &ClusterCreate) -> Result<Wish, Failure> {
+    let real = |path: &PathBuf, flag: &str| {
+        fs::canonicalize(path)
+            .map_err(|error| Failure::usage(format!("{flag} {}: {error}", path.display())))
+    };
+    let cache = args.image_cache.as_ref();
+    Ok(Wish {
+        name: args.cluster.name.clone(),
+        image: real(&args.image, "--image")?,
+        image_cache: cache.map(|path| real(path, "--image-cache")).transpose()?,
+        subnet: args.cidr,
+        control_planes: args.controlplanes,
+        workers: args.workers,
+    })
+}
+
+async fn make(
+    args: &ClusterCreate,
+    plan: &Plan,
+    place: &Place,
+    groups: &Groups,
+    network: &Network,
+) -> Result<(), Failure> {
+    let begun = Instant::now();
+    let started = Started::default();
+    let say = |text: &str| eprintln!("{:>4} s  {text}", begun.elapsed().as_secs());
+    say("writing the secrets and configs of the cluster");
+    write_configs(args, plan, place)?;
+    say(&format!("making the network on bridge {}", plan.bridge));
+    network
+        .add_bridge(&plan.bridge, plan.gateway, plan.prefix)
+        .await?;
+    groups.make(plan.nodes.iter().map(|node| &*node.name))?;
+    for one in &plan.nodes {
+        say(&format!("starting {} at {}", one.name, one.address));
+        started.start(place, one)?;
+    }
+    let limit = args.wait_timeout;
+    for one in &plan.nodes {
+        // A worker has its certificate from a control plane node.
+        let version = wait::api(plan, place, &started, one, limit).await?;
+        say(&format!("{} answers, version {version}", one.name));
+    }
+    if args.wait >= WaitFor::Bootstrapped {
+        let first = plan.with_role(Role::ControlPlane).next();
+        let first = first.ok_or_else(|| Failure::call("the plan has no control plane node"))?;
+        wait::bootstrap(place, &started, first, limit).await?;
+        say(&format!("etcd starts on {}", first.name));
+    }
+    if args.wait >= WaitFor::Ready {
+        wait::ready(plan, place, &started, limit, say).await?;
+        say("every node is Ready");
+    }
+    Ok(print(&next(args, place))?)
+}
+
+/// What the operator does next, a command a line.
+fn next(args: &ClusterCreate, place: &Place) -> String {
+    let client = place.client_config();
+    let mut lines = format!("cortenctl --cortenconfig {} version\n", client.display());
+    if args.wait == WaitFor::Ready {
+        let kubeconfig = place.kubeconfig();
+        lines.push_str(&format!(
+            "kubectl --kubeconfig {} get nodes\n",
+            kubeconfig.display()
+        ));
+    }
+    lines + &destroy::command(&args.cluster) + "\n"
+}
+
+/// Whose images of Kubernetes the configs name.
+///
+/// # Errors
+/// None would be named, and Kubernetes is waited for.
+fn images(args: &ClusterCreate) -> Result<KubernetesImages, Failure> {
+    let usual = match &args.image_cache {
+        Some(_) => KubernetesImages::Bundled,
+        None => KubernetesImages::Upstream,
+    };
+    let images = args.kubernetes_images.unwrap_or(usual);
+    match (images, &args.kubernetes_version) {
+        (KubernetesImages::Bundled, Some(_)) => Err(Failure::usage(
+            "--kubernetes-version: bundled images have one version; leave it out, or choose --kubernetes-images upstream",
+        )),
+        (KubernetesImages::Upstream, None) if args.wait > WaitFor::Api => Err(Failure::usage(
+            "nodes have no images of Kubernetes: give them with --image-cache, name upstream ones with \
+             --kubernetes-version, or wait for the node API alone with --wait api",
+        )),
+        _ => Ok(images),
+    }
+}
+
+/// What nodes in containers need in their configs.
+fn patches(plan: &Plan) -> Vec<String> {
+    // The table of connections is one for the whole machine, and only the machine's own to resize.
+    let proxy = "cluster: {proxy: {extraArgs: {conntrack-max-per-core: '0'}}}";
+    let alone = "cluster: {allowSchedulingOnControlPlanes: true}";
+    let is_alone = plan.with_role(Role::Worker).next().is_none();
+    let patches = [Some(proxy), is_alone.then_some(alone)].into_iter();
+    patches.flatten().map(str::to_owned).collect()
+}
+
+fn write_configs(args: &ClusterCreate, plan: &Plan, place: &Place) -> Result<(), Failure> {
+    let names = plan
+        .with_role(Role::ControlPlane)
+        .map(|node| node.address.to_string());
+    generate::config(&GenConfig {
+        cluster: plan.name.clone(),
+        endpoint: plan.endpoint(),
+        output: None,
+        output_dir: Some(place.path().to_owned()),
+        output_types: vec![
+            OutputType::ControlPlane,
+            OutputType::Worker,
+            OutputType::ClientConfig,
+        ],
+        additional_sans: names.collect(),
+        install_disk: "/dev/null".to_owned(),
+        install_image: None,
+        kubernetes_version: args.kubernetes_version.clone(),
+        kubernetes_images: images(args)?,
+        talos_version: None,
+        form: "v1alpha1".to_owned(),
+        with_cluster_discovery: Some(false),
+        registry_mirror: Vec::new(),
+        dns_domain: "cluster.local".to_owned(),
+        // The operator's come after ours.
+        config_patch: [patches(plan), args.config_patch.clone()].concat(),
+        config_patch_control_plane: args.config_patch_control_plane.clone(),
+        config_patch_worker: args.config_patch_worker.clone(),
+        with_secrets: None,
+        force: false,
+    })?;
+    for one in &plan.nodes {
+        let own = place.node(one);
+        for directory in DIRECTORIES {
+            let path = own.join(directory);
+            fs::create_dir_all(&path).with_context(|| path.display().to_string())?;
+        }
+        let config = place.path().join(format!("{}.yaml", one.role.name()));
+        let copied = fs::copy(&config, place.config(one));
+        copied.with_context(|| config.display().to_string())?;
+    }
+    Ok(())
+}
+
+/// Until somebody wants it to end.
+async fn interrupted() {
+    let mut signals = match (
+        signal(SignalKind::interrupt()),
+        signal(SignalKind::terminate()),
+        signal(SignalKind::hangup()),
+    ) {
+        (Ok(interrupt), Ok(terminate), Ok(hangup)) => [interrupt, terminate, hangup],
+        _ => return std::future::pending().await,
+    };
+    let [interrupt, terminate, hangup] = &mut signals;
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+        _ = hangup.recv() => {}
+    }
+}
+
+/// Shows the end of what the nodes said: their directories are removed.
+fn show_consoles(plan: &Plan, place: &Place) {
+    for one in &plan.nodes {
+        for line in last_lines(&place.console(one)).unwrap_or_default() {
+            eprintln!("{}: {}", one.name, printable(&line));
+        }
+    }
+}
+
+fn last_lines(path: &Path) -> anyhow::Result<Vec<String>> {
+    let bytes = fs::read(path).map_err(|error| anyhow!("{}: {error}", path.display()))?;
+    let text = String::from_utf8_lossy(&bytes);
+    let lines: Vec<&str> = text.lines().collect();
+    let from = lines.len().saturating_sub(LAST_LINES);
+    let last = lines.into_iter().skip(from);
+    Ok(last.map(str::to_owned).collect())
+}
+
+/// Between two looks at what is waited for.
+pub(super) const LOOK: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::{Cli, Cluster, Verb};
+
+    fn asked(line: &str) -> Result<KubernetesImages, Failure> {
+        let words = ["cortenctl", "cluster", "create", "--image", "/i"].into_iter();
+        let cli = Cli::try_parse_from(words.chain(line.split_whitespace()));
+        match cli.unwrap().verb {
+            Verb::Cluster(Cluster::Create(args)) => images(&args),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn kubernetes_without_images_is_not_waited_for() {
+        for line in [
+            "",
+            "--wait bootstrapped",
+            "--image-cache /c --kubernetes-version 1.37.0",
+        ] {
+            assert!(matches!(asked(line), Err(Failure::Usage(_))), "{line}");
+        }
+        for (line, images) in [
+            ("--wait api", KubernetesImages::Upstream),
+            ("--kubernetes-version 1.37.0", KubernetesImages::Upstream),
+            ("--image-cache /c", KubernetesImages::Bundled),
+        ] {
+            assert_eq!(asked(line).unwrap(), images, "{line}");
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! `cluster`: clusters on this machine, whose nodes are containers out of namespaces.
+//!
+//! Owns: a directory for each cluster (its plan, secrets, and what its nodes keep), its cgroup, its bridge and cables,
+//! and the processes of its nodes. Everything of a cluster is in one of them, so `destroy` finds all of it.
+//! Never does: start a node of a cluster that it has not made, or change the network of this machine but for the bridge.
+//! Talks to: the kernel (netlink, cgroups, mounts); the nodes and their Kubernetes.
+
+mod cgroups;
+mod create;
+mod destroy;
+mod network;
+mod node;
+mod place;
+mod plan;
+mod show;
+mod wait;
+
+use crate::cli::Cluster;
+use crate::failure::Failure;
+
+pub(crate) use plan::Subnet;
+
+pub(super) async fn run(what: Cluster) -> Result<(), Failure> {
+    match what {
+        Cluster::Create(args) => create::run(&args).await,
+        Cluster::Destroy(args) => destroy::run(&args).await,
+        Cluster::Show(args) => show::run(&args),
+        Cluster::RunNode(args) => node::outside(args.directory, &args.node).await,
+        Cluster::EnterNode(args) => node::inside(args.directory, &args.node).await,
+    }
+}
+
+/// Namespaces, mounts and links are root's to make.
+fn check_root() -> Result<(), Failure> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    Err(Failure::usage(
+        "only root makes and removes clusters: run it with sudo",
+    ))
+}

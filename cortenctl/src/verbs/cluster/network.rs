@@ -1,0 +1,173 @@
+//! Links of this machine and of nodes: a bridge for a cluster, a cable for each node.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use anyhow::Context as _;
+use futures_util::TryStreamExt as _;
+use rtnetlink::packet_route::link::LinkMessage;
+use rtnetlink::{Handle, LinkBridge, LinkUnspec, LinkVeth, RouteMessageBuilder};
+
+/// `ENODEV`: there is no such link.
+const NO_LINK: i32 = 19;
+
+/// The links of the network namespace of the thread that opened it.
+pub(super) struct Network(Handle);
+
+impl Network {
+    /// # Errors
+    /// The kernel's answer.
+    pub(super) fn open() -> anyhow::Result<Network> {
+        let (connection, handle, _) =
+            rtnetlink::new_connection().context("cannot speak to the kernel about links")?;
+        tokio::spawn(connection);
+        Ok(Network(handle))
+    }
+
+    /// Whether an address of this machine is in the way.
+    ///
+    /// # Errors
+    /// The kernel's answer.
+    pub(super) async fn is_free(&self, address: Ipv4Addr) -> anyhow::Result<bool> {
+        let wanted = IpAddr::V4(address);
+        let found = self.0.address().get().set_address_filter(wanted).execute();
+        Ok(found.try_collect::<Vec<_>>().await?.is_empty())
+    }
+
+    /// Makes a bridge with an address.
+    ///
+    /// # Errors
+    /// The kernel's answer; the text names the bridge.
+    pub(super) async fn add_bridge(
+        &self,
+        name: &str,
+        address: Ipv4Addr,
+        prefix: u8,
+    ) -> anyhow::Result<()> {
+        let add = async {
+            self.0
+                .link()
+                .add(LinkBridge::new(name).build())
+                .execute()
+                .await?;
+            self.configure(name, address, prefix).await
+        };
+        add.await
+            .with_context(|| format!("making the bridge {name}"))
+    }
+
+    /// Gives a link an address, and sets it up.
+    ///
+    /// # Errors
+    /// The kernel's answer.
+    pub(super) async fn configure(
+        &self,
+        name: &str,
+        address: Ipv4Addr,
+        prefix: u8,
+    ) -> anyhow::Result<()> {
+        let index = self.index(name).await?;
+        let add = self.0.address().add(index, address.into(), prefix);
+        add.execute().await?;
+        self.change(LinkUnspec::new_with_index(index).up().build())
+            .await
+    }
+
+    /// Sets a link up.
+    ///
+    /// # Errors
+    /// The kernel's answer.
+    pub(super) async fn set_up(&self, name: &str) -> anyhow::Result<()> {
+        let index = self.index(name).await?;
+        self.change(LinkUnspec::new_with_index(index).up().build())
+            .await
+    }
+
+    /// Renames a link that is down.
+    ///
+    /// # Errors
+    /// The kernel's answer.
+    pub(super) async fn rename(&self, from: &str, to: &str) -> anyhow::Result<()> {
+        let index = self.index(from).await?;
+        self.change(
+            LinkUnspec::new_with_index(index)
+                .name(to.to_owned())
+                .build(),
+        )
+        .await
+    }
+
+    /// Has all that is not near go through `gateway`.
+    ///
+    /// # Errors
+    /// The kernel's answer.
+    pub(super) async fn route_through(&self, gateway: Ipv4Addr) -> anyhow::Result<()> {
+        let route = RouteMessageBuilder::<Ipv4Addr>::new()
+            .gateway(gateway)
+            .build();
+        Ok(self.0.route().add(route).execute().await?)
+    }
+
+    /// Makes a cable from the bridge into the network namespace of the process `pid`, where its end is named `inside`.
+    ///
+    /// # Errors
+    /// The kernel's answer; the text names the cable.
+    pub(super) async fn add_cable(
+        &self,
+        name: &str,
+        bridge: &str,
+        inside: &str,
+        pid: u32,
+    ) -> anyhow::Result<()> {
+        let add = async {
+            let veth = LinkVeth::new(name, inside).build();
+            self.0.link().add(veth).execute().await?;
+            let bridge = self.index(bridge).await?;
+            let end = self.index(name).await?;
+            self.change(
+                LinkUnspec::new_with_index(end)
+                    .controller(bridge)
+                    .up()
+                    .build(),
+            )
+            .await?;
+            let other = self.index(inside).await?;
+            self.change(LinkUnspec::new_with_index(other).setns_by_pid(pid).build())
+                .await
+        };
+        add.await.with_context(|| format!("making the link {name}"))
+    }
+
+    /// Removes a link; one that is not there is fine.
+    ///
+    /// # Errors
+    /// The kernel's answer; the text names the link.
+    pub(super) async fn remove(&self, name: &str) -> anyhow::Result<()> {
+        let index = match self.find(name).await {
+            Ok(Some(index)) => index,
+            Ok(None) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let removed = self.0.link().del(index).execute().await;
+        removed.with_context(|| format!("removing the link {name}"))
+    }
+
+    async fn index(&self, name: &str) -> anyhow::Result<u32> {
+        let found = self.find(name).await?;
+        found.with_context(|| format!("there is no link {name}"))
+    }
+
+    async fn find(&self, name: &str) -> anyhow::Result<Option<u32>> {
+        let mut found = self.0.link().get().match_name(name.to_owned()).execute();
+        match found.try_next().await {
+            Ok(link) => Ok(link.map(|link| link.header.index)),
+            Err(rtnetlink::Error::NetlinkError(error)) if error.raw_code().abs() == NO_LINK => {
+                Ok(None)
+            }
+            Err(error) => Err(error).with_context(|| format!("looking for the link {name}")),
+        }
+    }
+
+    async fn change(&self, message: LinkMessage) -> anyhow::Result<()> {
+        Ok(self.0.link().set(message).execute().await?)
+    }
+}

@@ -1,0 +1,186 @@
+//! Where the clusters of this machine keep their state: a directory each.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, anyhow, ensure};
+
+use super::plan::{NodePlan, Plan, check_name};
+use crate::failure::Failure;
+
+/// The plan of a cluster, in its directory.
+const PLAN: &str = "cluster.json";
+/// The largest plan read, in bytes.
+const LARGEST: u64 = 1 << 20;
+
+/// The directory of a cluster.
+#[derive(Debug, Clone)]
+pub(super) struct Place(PathBuf);
+
+impl Place {
+    /// Of the cluster `name` below `state`, by default `~/.corten/clusters`.
+    ///
+    /// # Errors
+    /// The name is none, or there is no home directory.
+    pub(super) fn of(state: Option<&Path>, name: &str) -> Result<Place, Failure> {
+        check_name(name).map_err(Failure::usage)?;
+        Ok(Place(parent(state)?.join(name)))
+    }
+
+    pub(super) fn at(directory: PathBuf) -> Place {
+        Place(directory)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Makes the directory of a new cluster, and keeps its plan in it.
+    ///
+    /// # Errors
+    /// There is one already, or it cannot be written.
+    pub(super) fn begin(&self, plan: &Plan) -> anyhow::Result<()> {
+        if let Some(parent) = self.0.parent() {
+            fs::create_dir_all(parent).with_context(|| parent.display().to_string())?;
+        }
+        let made = fs::DirBuilder::new().mode(0o700).create(&self.0);
+        made.map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => anyhow!(
+                "there is a cluster {name} in {}; choose another --name, or remove it: cortenctl cluster destroy --name {name}",
+                self.0.display(),
+                name = plan.name,
+            ),
+            _ => anyhow!("{}: {error}", self.0.display()),
+        })?;
+        let text = serde_json::to_string_pretty(plan)?;
+        fs::write(self.0.join(PLAN), text).with_context(|| self.0.display().to_string())
+    }
+
+    /// The plan of a cluster that was made.
+    ///
+    /// # Errors
+    /// There is none, or it is damaged.
+    pub(super) fn plan(&self) -> anyhow::Result<Plan> {
+        let path = self.0.join(PLAN);
+        ensure!(
+            self.0.is_dir(),
+            "there is no cluster in {}",
+            self.0.display()
+        );
+        let text = crate::files::read(&path, LARGEST)?;
+        serde_json::from_str(&text).with_context(|| path.display().to_string())
+    }
+
+    /// What belongs to a node.
+    pub(super) fn node(&self, node: &NodePlan) -> PathBuf {
+        self.0.join("nodes").join(&node.name)
+    }
+
+    /// A node's machine config.
+    pub(super) fn config(&self, node: &NodePlan) -> PathBuf {
+        self.node(node).join("config.yaml")
+    }
+
+    /// What a node has said on its console.
+    pub(super) fn console(&self, node: &NodePlan) -> PathBuf {
+        self.node(node).join("console.log")
+    }
+
+    /// The operator's client config for the cluster.
+    pub(super) fn client_config(&self) -> PathBuf {
+        self.0.join("cortenconfig")
+    }
+
+    /// The administrator's config for kubectl.
+    pub(super) fn kubeconfig(&self) -> PathBuf {
+        self.0.join("kubeconfig")
+    }
+
+    /// Removes the directory, unless something is mounted below it.
+    ///
+    /// # Errors
+    /// Something is, or it cannot be removed.
+    pub(super) fn remove(&self) -> anyhow::Result<()> {
+        if !self.0.exists() {
+            return Ok(());
+        }
+        let real = fs::canonicalize(&self.0)?;
+        let mounts = fs::read_to_string("/proc/self/mounts")?;
+        let mut targets = mounts.lines().filter_map(|line| line.split(' ').nth(1));
+        if let Some(target) = targets.find(|target| Path::new(target).starts_with(&real)) {
+            return Err(anyhow!(
+                "{target} is mounted; unmount it, and destroy the cluster again"
+            ));
+        }
+        fs::remove_dir_all(&real).with_context(|| real.display().to_string())
+    }
+}
+
+/// The names of the clusters below `state`.
+///
+/// # Errors
+/// It cannot be read.
+pub(super) fn clusters(state: Option<&Path>) -> Result<Vec<String>, Failure> {
+    let parent = parent(state)?;
+    let entries = match fs::read_dir(&parent) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(Failure::call(format!("{}: {error}", parent.display()))),
+    };
+    let names = entries
+        .flatten()
+        .filter(|entry| entry.path().join(PLAN).is_file());
+    let mut names: Vec<String> = names
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    names.sort();
+    Ok(names)
+}
+
+fn parent(state: Option<&Path>) -> Result<PathBuf, Failure> {
+    let given = state.map(|state| std::path::absolute(state).unwrap_or_else(|_| state.to_owned()));
+    let home = || {
+        let home = std::env::home_dir().filter(|home| home.is_absolute())?;
+        Some(home.join(".corten").join("clusters"))
+    };
+    given
+        .or_else(home)
+        .ok_or_else(|| Failure::usage("there is no home directory: name one with --state"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verbs::cluster::plan::Wish;
+
+    fn plan() -> Plan {
+        Plan::of(Wish {
+            name: "lab".to_owned(),
+            image: "/image".into(),
+            image_cache: Some("/cache".into()),
+            subnet: "10.5.0.0/24".parse().unwrap(),
+            control_planes: 1,
+            workers: 1,
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn a_plan_is_kept_and_never_replaced() {
+        let state = tempfile::tempdir().unwrap();
+        let place = Place::of(Some(state.path()), "lab").unwrap();
+        let none = place.plan().unwrap_err().to_string();
+        assert!(none.starts_with("there is no cluster in "), "{none}");
+        assert_eq!(clusters(Some(state.path())).unwrap(), [""; 0]);
+        place.begin(&plan()).unwrap();
+        assert_eq!(place.plan().unwrap(), plan());
+        assert_eq!(clusters(Some(state.path())).unwrap(), ["lab"]);
+        let again = place.begin(&plan()).unwrap_err().to_string();
+        assert!(again.contains("cluster destroy --name lab"), "{again}");
+        place.remove().unwrap();
+        place.remove().unwrap();
+        assert!(!place.path().exists());
+    }
+}

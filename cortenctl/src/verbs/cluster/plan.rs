@@ -1,0 +1,272 @@
+//! What a cluster on this machine consists of, decided before anything is made. Pure.
+
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+
+use ring::digest::{SHA256, digest};
+use serde::{Deserialize, Serialize};
+
+/// Nodes of one cluster at most: each is a whole node, on one machine.
+const MOST_NODES: usize = 32;
+/// Characters of a cluster's name at most: with a node's part it is a host name still.
+const LONGEST_NAME: usize = 32;
+
+/// A cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Plan {
+    pub(super) name: String,
+    /// The root file system of its nodes.
+    pub(super) image: PathBuf,
+    /// The images that its nodes serve themselves.
+    pub(super) image_cache: Option<PathBuf>,
+    /// The bridge of the cluster, and its address, which is this machine's among the nodes.
+    pub(super) bridge: String,
+    pub(super) gateway: Ipv4Addr,
+    pub(super) prefix: u8,
+    pub(super) nodes: Vec<NodePlan>,
+}
+
+/// A node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct NodePlan {
+    pub(super) name: String,
+    pub(super) role: Role,
+    pub(super) address: Ipv4Addr,
+    /// This machine's end of its cable.
+    pub(super) link: String,
+}
+
+/// What a node is in its cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Role {
+    ControlPlane,
+    Worker,
+}
+
+impl Role {
+    /// In names, and for people.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Role::ControlPlane => "controlplane",
+            Role::Worker => "worker",
+        }
+    }
+}
+
+/// What the operator wants.
+#[derive(Debug, Clone)]
+pub(super) struct Wish {
+    pub(super) name: String,
+    pub(super) image: PathBuf,
+    pub(super) image_cache: Option<PathBuf>,
+    pub(super) subnet: Subnet,
+    pub(super) control_planes: usize,
+    pub(super) workers: usize,
+}
+
+/// A network of IPv4.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Subnet {
+    base: u32,
+    prefix: u8,
+}
+
+impl std::str::FromStr for Subnet {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Subnet, String> {
+        let wrong = || format!("{text:?} is not a network such as 10.5.0.0/24");
+        let (base, prefix) = text.split_once('/').ok_or_else(wrong)?;
+        let base = u32::from(base.parse::<Ipv4Addr>().map_err(|_| wrong())?);
+        let prefix: u8 = prefix.parse().map_err(|_| wrong())?;
+        if !(8..=30).contains(&prefix) {
+            return Err(format!("{text}: the prefix must be from 8 to 30"));
+        }
+        let subnet = Subnet { base, prefix };
+        if base & (subnet.size() - 1) != 0 {
+            let network = Ipv4Addr::from(base & !(subnet.size() - 1));
+            return Err(format!("{text}: the network is {network}/{prefix}"));
+        }
+        Ok(subnet)
+    }
+}
+
+impl Subnet {
+    /// Addresses in it.
+    fn size(self) -> u32 {
+        1 << (32 - u32::from(self.prefix))
+    }
+
+    /// The address of this number; the first and the last of a network are nobody's.
+    fn host(self, number: u32) -> Option<Ipv4Addr> {
+        let is_hosts = number > 0 && number < self.size() - 1;
+        is_hosts.then(|| Ipv4Addr::from(self.base + number))
+    }
+}
+
+impl Plan {
+    /// The plan of a wish.
+    ///
+    /// # Errors
+    /// A sentence that names the flag.
+    pub(super) fn of(wish: Wish) -> Result<Plan, String> {
+        check_name(&wish.name)?;
+        if wish.control_planes == 0 {
+            return Err("--controlplanes: a cluster needs at least one".to_owned());
+        }
+        let number = wish.control_planes.saturating_add(wish.workers);
+        if number > MOST_NODES {
+            return Err(format!(
+                "--controlplanes and --workers: a cluster on one machine has at most {MOST_NODES} nodes"
+            ));
+        }
+        let full = || format!("--cidr: the network has no room for {number} nodes");
+        let gateway = wish.subnet.host(1).ok_or_else(full)?;
+        let tag = tag(&wish.name);
+        let of_role = |role, count: usize| (1..=count).map(move |at| (role, at));
+        let roles = of_role(Role::ControlPlane, wish.control_planes);
+        let roles = roles.chain(of_role(Role::Worker, wish.workers));
+        let node = |(host, (role, at)): (u32, (Role, usize))| {
+            Ok(NodePlan {
+                name: format!("{}-{}-{at}", wish.name, role.name()),
+                role,
+                address: wish.subnet.host(host).ok_or_else(full)?,
+                link: format!("co{tag}{host}"),
+            })
+        };
+        let nodes = (2..).zip(roles).map(node);
+        Ok(Plan {
+            bridge: format!("co{tag}"),
+            gateway,
+            prefix: wish.subnet.prefix,
+            nodes: nodes.collect::<Result<_, String>>()?,
+            name: wish.name,
+            image: wish.image,
+            image_cache: wish.image_cache,
+        })
+    }
+
+    /// The cgroup of all that belongs to the cluster.
+    pub(super) fn cgroup(&self) -> String {
+        cgroup(&self.name)
+    }
+
+    /// Where Kubernetes answers.
+    pub(super) fn endpoint(&self) -> String {
+        let first = self.with_role(Role::ControlPlane).next();
+        let address = first.map_or(self.gateway, |node| node.address);
+        format!("https://{address}:6443")
+    }
+
+    pub(super) fn with_role(&self, role: Role) -> impl Iterator<Item = &NodePlan> {
+        self.nodes.iter().filter(move |node| node.role == role)
+    }
+}
+
+/// The cgroup of the cluster of this name.
+pub(super) fn cgroup(name: &str) -> String {
+    format!("corten-{name}")
+}
+
+/// Refuses a name that is no part of a host name; it is also one of a path.
+pub(super) fn check_name(name: &str) -> Result<(), String> {
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let good = !name.is_empty()
+        && name.len() <= LONGEST_NAME
+        && name.chars().all(is_plain)
+        && !name.starts_with('-')
+        && !name.ends_with('-');
+    if good {
+        return Ok(());
+    }
+    Err(format!(
+        "--name {name:?}: a cluster's name has 1 to {LONGEST_NAME} of a to z, 0 to 9 and -, which is neither first nor last"
+    ))
+}
+
+/// Stands for a name where there is little room: a link has 15 characters.
+fn tag(name: &str) -> String {
+    let digest = digest(&SHA256, name.as_bytes());
+    let bytes = digest.as_ref().iter().take(4);
+    bytes.map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wish(name: &str, subnet: &str, control_planes: usize, workers: usize) -> Wish {
+        Wish {
+            name: name.to_owned(),
+            image: "/image".into(),
+            image_cache: None,
+            subnet: subnet.parse().unwrap(),
+            control_planes,
+            workers,
+        }
+    }
+
+    #[test]
+    fn nodes_get_names_and_addresses_in_order() {
+        let plan = Plan::of(wish("lab", "10.5.0.0/24", 2, 1)).unwrap();
+        let nodes = plan.nodes.iter();
+        let nodes: Vec<_> = nodes
+            .map(|node| (&*node.name, node.address.to_string(), node.role.name()))
+            .collect();
+        let expected = [
+            ("lab-controlplane-1", "10.5.0.2", "controlplane"),
+            ("lab-controlplane-2", "10.5.0.3", "controlplane"),
+            ("lab-worker-1", "10.5.0.4", "worker"),
+        ];
+        let expected = expected.map(|(name, address, role)| (name, address.to_owned(), role));
+        assert_eq!(nodes, expected);
+        assert_eq!(plan.gateway.to_string(), "10.5.0.1");
+        assert_eq!(plan.endpoint(), "https://10.5.0.2:6443");
+        assert_eq!(plan.cgroup(), "corten-lab");
+    }
+
+    #[test]
+    fn links_of_clusters_have_names_of_their_own_that_the_kernel_takes() {
+        let mut links = Vec::new();
+        for name in ["a", &"x".repeat(LONGEST_NAME)] {
+            let plan = Plan::of(wish(name, "10.5.0.0/24", 3, 29)).unwrap();
+            links.push(plan.bridge.clone());
+            links.extend(plan.nodes.into_iter().map(|node| node.link));
+        }
+        assert!(links.iter().all(|link| link.len() <= 15), "{links:?}");
+        let number = links.len();
+        links.sort();
+        links.dedup();
+        assert_eq!(links.len(), number);
+    }
+
+    #[test]
+    fn hostile_names_reach_no_path() {
+        for name in ["", "..", "a/b", "-a", "a-", "A", "a b", &"x".repeat(33)] {
+            let refused = Plan::of(wish(name, "10.5.0.0/24", 1, 0)).unwrap_err();
+            assert!(refused.starts_with("--name"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_by_its_flag() {
+        let refused = |subnet: &str, control_planes, workers| {
+            Plan::of(wish("a", subnet, control_planes, workers)).unwrap_err()
+        };
+        assert!(refused("10.5.0.0/24", 0, 1).starts_with("--controlplanes"));
+        assert!(refused("10.5.0.0/24", 1, 32).contains("at most 32"));
+        assert!(refused("10.5.0.0/30", 1, 1).starts_with("--cidr"));
+        assert!(Plan::of(wish("a", "10.5.0.0/30", 1, 0)).is_ok());
+        for (subnet, word) in [
+            ("10.5.0.0", "not a network"),
+            ("10.5.0.0/x", "not a network"),
+            ("fd00::/64", "not a network"),
+            ("10.5.0.0/31", "prefix"),
+            ("10.5.0.1/24", "the network is 10.5.0.0/24"),
+        ] {
+            let error = subnet.parse::<Subnet>().unwrap_err();
+            assert!(error.contains(word), "{error}");
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! What `cluster create` waits for, step by step, and what it got when the time is up.
+
+use std::time::{Duration, Instant};
+
+use anyhow::anyhow;
+use corten_api::machine as api;
+use corten_cluster::{Cluster, NodeReadiness, from_kubeconfig};
+use tokio::time::{sleep, timeout};
+use tonic::Code;
+
+use super::create::LOOK;
+use super::node::Started;
+use super::place::Place;
+use super::plan::{NodePlan, Plan, Role};
+use crate::cli::Global;
+use crate::clients::Machine;
+use crate::connect::Target;
+use crate::failure::Failure;
+use crate::stream::{Node, Trouble, each};
+use crate::verbs::kubeconfig;
+
+/// For one call.
+const CALL: Duration = Duration::from_secs(60);
+/// Between two lines that tell that a step takes long.
+const TOLD: Duration = Duration::from_secs(30);
+
+/// Until the node's API answers a call of its owner. Answers its version.
+///
+/// # Errors
+/// The node has ended, or the time is up.
+pub(super) async fn api(
+    plan: &Plan,
+    place: &Place,
+    started: &Started,
+    node: &NodePlan,
+    limit: Duration,
+) -> Result<String, Failure> {
+    let what = match node.role {
+        Role::ControlPlane => "its API",
+        Role::Worker if plan.nodes.len() > 1 => {
+            "its API, with a certificate of a control plane node"
+        }
+        Role::Worker => "its API",
+    };
+    until(started, node, what, limit, async || {
+        let mut version = String::new();
+        call(place, node, async |node| {
+            let answer = node.client::<Machine>().version(node.request(())).await?;
+            let message = answer.into_inner().messages.into_iter().next();
+            let found = message.and_then(|message| message.version);
+            version = found.map(|found| found.tag).unwrap_or_default();
+            Ok(())
+        })
+        .await?;
+        Ok(version)
+    })
+    .await
+}
+
+/// Has the node be the first of the cluster.
+///
+/// # Errors
+/// It refuses, has ended, or the time is up.
+pub(super) async fn bootstrap(
+    place: &Place,
+    started: &Started,
+    node: &NodePlan,
+    limit: Duration,
+) -> Result<(), Failure> {
+    until(started, node, "the start of etcd", limit, async || {
+        call(place, node, async |node| {
+            let body = api::BootstrapRequest::default();
+            let begun = node.client::<Machine>().bootstrap(node.request(body)).await;
+            match begun {
+                // An answer of an earlier attempt was lost.
+                Err(status) if status.code() == Code::AlreadyExists => Ok(()),
+                Err(status) => Err(status.into()),
+                Ok(_) => Ok(()),
+            }
+        })
+        .await
+    })
+    .await
+}
+
+/// Until Kubernetes calls every node Ready.
+///
+/// # Errors
+/// A node has ended, or the time is up.
+pub(super) async fn ready(
+    plan: &Plan,
+    place: &Place,
+    started: &Started,
+    limit: Duration,
+    say: impl Fn(&str),
+) -> Result<(), Failure> {
+    let first = plan.with_role(Role::ControlPlane).next();
+    let first = first.ok_or_else(|| Failure::call("the plan has no control plane node"))?;
+    let cluster = until(started, first, "the kubeconfig", limit, async || {
+        let mut text = String::new();
+        call(place, first, async |node| {
+            text = kubeconfig::fetch(node).await?;
+            Ok(())
+        })
+        .await?;
+        crate::files::write(&place.kubeconfig(), &text, true)?;
+        Ok(Cluster::connect(&from_kubeconfig(&text)?)?)
+    })
+    .await?;
+    until(started, first, "the Kubernetes API", limit, async || {
+        Ok(cluster.is_ready().await?)
+    })
+    .await?;
+    say("the Kubernetes API answers");
+    for node in &plan.nodes {
+        until(
+            started,
+            node,
+            "Kubernetes to call it Ready",
+            limit,
+            async || is_ready(&cluster.nodes().await?, &node.name).map_err(|why| anyhow!(why)),
+        )
+        .await?;
+        say(&format!("{} is Ready", node.name));
+    }
+    Ok(())
+}
+
+fn is_ready(nodes: &[NodeReadiness], name: &str) -> Result<(), String> {
+    let found = nodes.iter().find(|node| node.name == name);
+    found.map_or_else(
+        || Err("Kubernetes does not know it yet".to_owned()),
+        |node| node.ready.clone(),
+    )
+}
+
+/// Tries until it works, the node has ended, or the time is up.
+async fn until<T>(
+    started: &Started,
+    node: &NodePlan,
+    what: &str,
+    limit: Duration,
+    attempt: impl AsyncFn() -> anyhow::Result<T>,
+) -> Result<T, Failure> {
+    let begun = Instant::now();
+    let mut told = begun;
+    loop {
+        let why = match timeout(CALL, attempt()).await {
+            Ok(Ok(done)) => return Ok(done),
+            Ok(Err(why)) => format!("{why:#}"),
+            Err(_) => format!("no answer within {} s", CALL.as_secs()),
+        };
+        if started.has_ended(&node.name) {
+            return Err(Failure::call(format!("{} has ended", node.name)));
+        }
+        let waited = begun.elapsed();
+        if waited >= limit {
+            return Err(Failure::call(format!(
+                "{}: waited {} s for {what}: {why}",
+                node.name,
+                waited.as_secs()
+            )));
+        }
+        if told.elapsed() >= TOLD {
+            told = Instant::now();
+            eprintln!("        {}: waiting for {what}: {why}", node.name);
+        }
+        sleep(LOOK).await;
+    }
+}
+
+/// Calls a node by its own address, as the cluster's owner.
+async fn call(
+    place: &Place,
+    node: &NodePlan,
+    work: impl AsyncFnMut(&Node) -> Result<(), Trouble>,
+) -> anyhow::Result<()> {
+    let endpoint = node.address.to_string().parse()?;
+    let global = Global {
+        endpoints: vec![endpoint],
+        cortenconfig: Some(place.client_config()),
+        ..Global::default()
+    };
+    let opened = async { each(Target::of(&global)?.open().await?, work).await };
+    let failed = opened.await.map_err(text)?;
+    match failed.into_iter().next() {
+        Some((_, why)) => Err(anyhow!(why)),
+        None => Ok(()),
+    }
+}
+
+fn text(failure: Failure) -> anyhow::Error {
+    match failure {
+        Failure::Call(error) => error,
+        Failure::Usage(text) => anyhow!(text),
+        other => anyhow!("{other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_ready_when_kubernetes_says_so_of_it() {
+        let node = |name: &str, ready: Result<(), &str>| NodeReadiness {
+            name: name.to_owned(),
+            ready: ready.map_err(str::to_owned),
+            is_schedulable: true,
+        };
+        let nodes = [node("a", Ok(())), node("b", Err("KubeletNotReady"))];
+        assert_eq!(is_ready(&nodes, "a"), Ok(()));
+        assert_eq!(is_ready(&nodes, "b"), Err("KubeletNotReady".to_owned()));
+        is_ready(&nodes, "c").unwrap_err();
+    }
+}

@@ -1,0 +1,239 @@
+//! What the node runs on, and what it therefore cannot do: one table, asked wherever a node would do it.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use corten_sys::mount::{self, MountFlags};
+
+/// The variable by which a runtime of containers tells process 1 that it is in one.
+const PLATFORM: &str = "PLATFORM";
+/// Its value, and the name of the platform.
+pub const CONTAINER: &str = "container";
+/// The variable with the machine config, base64.
+pub const USER_DATA: &str = "USERDATA";
+
+/// What the node runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// A machine of its own, with its kernel.
+    Machine,
+    /// A container: kernel, devices and clock are its host's.
+    Container,
+}
+
+/// Something that works on a machine as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ability {
+    /// Read what the kernel says, and speak through it.
+    KernelLog,
+    /// Take the kernel's parameters for the node's own.
+    KernelParameters,
+    /// Mount file systems by which the kernel shows itself, such as pstore and tracefs.
+    KernelFileSystems,
+    /// Set parameters that hold for the whole kernel.
+    Sysctls,
+    /// Manage devices: udevd, its messages, drivers.
+    Devices,
+    /// Load modules.
+    Modules,
+    /// Use disks: volumes, META, encryption, swap.
+    Disks,
+    /// Take the machine's numbers for the node's own.
+    Firmware,
+    /// Set the clock.
+    Clock,
+    /// Have its processes be spared, where others are killed for memory.
+    OomScores,
+    /// Feed watchdogs.
+    Watchdogs,
+    /// Take presses of the power button and ctrl-alt-del.
+    PowerButton,
+    /// Empty its volumes and start anew.
+    Reset,
+    /// Install, upgrade and roll back versions.
+    Versions,
+}
+
+impl Ability {
+    /// All of them.
+    pub const ALL: [Ability; 14] = [
+        Ability::KernelLog,
+        Ability::KernelParameters,
+        Ability::KernelFileSystems,
+        Ability::Sysctls,
+        Ability::Devices,
+        Ability::Modules,
+        Ability::Disks,
+        Ability::Firmware,
+        Ability::Clock,
+        Ability::OomScores,
+        Ability::Watchdogs,
+        Ability::PowerButton,
+        Ability::Reset,
+        Ability::Versions,
+    ];
+
+    /// Why a container does not have it.
+    const fn lacks_in_container(self) -> &'static str {
+        match self {
+            Ability::KernelLog => "the kernel's log is the host's",
+            Ability::KernelParameters => "the kernel's parameters are the host's",
+            Ability::KernelFileSystems => "what the kernel shows of itself is the host's",
+            Ability::Sysctls => "these parameters hold for the host, too",
+            Ability::Devices => "devices are the host's",
+            Ability::Modules => "the host loads its kernel's modules",
+            Ability::Disks => "its volumes are directories that the host gives it",
+            Ability::Firmware => "all containers of a host have its firmware's numbers",
+            Ability::Clock => "the host keeps the clock",
+            Ability::OomScores => "the host's processes are weighed with its own",
+            Ability::Watchdogs => "watchdogs are the host's",
+            Ability::PowerButton => "the power button is the host's",
+            Ability::Reset => "whoever made the container removes it, with its directories",
+            Ability::Versions => {
+                "its version is that of the image that the container was made from"
+            }
+        }
+    }
+}
+
+impl Mode {
+    /// Of this process, by the environment it was started with. init gives a node on a machine none of its own.
+    #[must_use]
+    pub fn now() -> Mode {
+        static NOW: OnceLock<Mode> = OnceLock::new();
+        *NOW.get_or_init(|| Mode::of(std::env::var_os(PLATFORM).as_deref()))
+    }
+
+    fn of(platform: Option<&OsStr>) -> Mode {
+        if platform == Some(OsStr::new(CONTAINER)) {
+            Mode::Container
+        } else {
+            Mode::Machine
+        }
+    }
+
+    /// Whether a node of this mode does it.
+    #[must_use]
+    pub fn can(self, ability: Ability) -> bool {
+        self.check(ability).is_ok()
+    }
+
+    /// The same, for who is asked for it.
+    ///
+    /// # Errors
+    /// A sentence for a person that says why not.
+    pub fn check(self, ability: Ability) -> Result<(), String> {
+        match self {
+            Mode::Machine => Ok(()),
+            Mode::Container => {
+                let why = ability.lacks_in_container();
+                Err(format!("this node runs in a container, where {why}"))
+            }
+        }
+    }
+
+    /// Whether a node of this mode sets this parameter (sysctl(8) spells it so). Those of the network, of message
+    /// queues and of names belong to the container's own namespaces.
+    #[must_use]
+    pub fn sets(self, parameter: &str) -> bool {
+        let own = [
+            "net.",
+            "fs.mqueue.",
+            "kernel.msg",
+            "kernel.sem",
+            "kernel.shm",
+        ];
+        let parameter = parameter.replace('/', ".");
+        self.can(Ability::Sysctls) || own.iter().any(|start| parameter.starts_with(start))
+    }
+}
+
+/// Has a node in a container read files of its own where the kernel shows its host's: its parameters, which are its
+/// platform and the name that its runtime gave it, and the id of its boot.
+///
+/// # Errors
+/// The text says what cannot be done.
+pub fn replace_kernels_files() -> Result<(), String> {
+    let read = |path: &str| fs::read_to_string(path).map_err(|error| format!("{path}: {error}"));
+    let hostname = read("/proc/sys/kernel/hostname")?;
+    // Another one at every look.
+    let id = read("/proc/sys/kernel/random/uuid")?;
+    for (own, text, kernels) in [
+        ("/run/cmdline", parameters(hostname.trim()), "/proc/cmdline"),
+        ("/run/boot-id", id, "/proc/sys/kernel/random/boot_id"),
+    ] {
+        fs::write(own, text).map_err(|error| format!("cannot write {own}: {error}"))?;
+        mount::mount(Path::new(own), Path::new(kernels), "", MountFlags::BIND, "")
+            .map_err(|error| format!("cannot mount {own} on {kernels}: {error}"))?;
+    }
+    Ok(())
+}
+
+fn parameters(hostname: &str) -> String {
+    let mut text = format!("corten.platform={CONTAINER}");
+    // The kernel's word for no name; and no name may bring parameters of its own.
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
+    if !hostname.is_empty() && hostname != "(none)" && hostname.chars().all(is_name) {
+        text.push_str(" corten.hostname=");
+        text.push_str(hostname);
+    }
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cmdline::Cmdline;
+
+    #[test]
+    fn only_the_runtimes_word_makes_a_container() {
+        for other in [None, Some(""), Some("metal"), Some("CONTAINER")] {
+            assert_eq!(Mode::of(other.map(OsStr::new)), Mode::Machine, "{other:?}");
+        }
+        assert_eq!(Mode::of(Some(OsStr::new("container"))), Mode::Container);
+    }
+
+    #[test]
+    fn a_machine_can_all_and_a_container_says_what_it_cannot() {
+        for ability in Ability::ALL {
+            assert_eq!(Mode::Machine.check(ability), Ok(()), "{ability:?}");
+            let refused = Mode::Container.check(ability).unwrap_err();
+            assert!(refused.starts_with("this node runs in a container, where "));
+            assert!(!Mode::Container.can(ability));
+        }
+    }
+
+    #[test]
+    fn a_container_sets_what_is_its_namespaces_alone() {
+        for own in [
+            "net.ipv4.ip_forward",
+            "net/ipv6/conf/eth0.1/forwarding",
+            "kernel.shmmax",
+        ] {
+            assert!(Mode::Container.sets(own), "{own}");
+        }
+        for hosts in [
+            "kernel.panic",
+            "vm.overcommit_memory",
+            "fs.inotify.max_user_watches",
+            "netx",
+        ] {
+            assert!(!Mode::Container.sets(hosts), "{hosts}");
+            assert!(Mode::Machine.sets(hosts), "{hosts}");
+        }
+    }
+
+    #[test]
+    fn hostile_names_bring_no_parameters() {
+        let named = Cmdline::parse(&parameters("cp-1.example"));
+        assert_eq!(named.platform(), "container");
+        assert_eq!(named.ours("hostname"), Some("cp-1.example"));
+        for hostile in ["", "(none)", "a corten.recover=maintenance", "a\nb", "\"a"] {
+            let line = parameters(hostile);
+            assert_eq!(line, "corten.platform=container\n", "{hostile:?}");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Promise: one command makes a cluster of containers on this machine, and another leaves nothing of it behind.
+
+#![expect(clippy::expect_used, reason = "a failing step is a failing test")]
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use tests::{client, images, workspace};
+
+/// For a whole cluster to begin on a machine that does other things, too.
+const CLUSTER: Duration = Duration::from_secs(1200);
+/// For a command that makes nothing.
+const CALL: Duration = Duration::from_secs(120);
+const NAME: &str = "test-cluster";
+/// Not the default network, which a cluster of this machine may have.
+const NETWORK: &str = "10.213.7.0/28";
+/// As the kernel names the links of clusters (`cortenctl/src/verbs/cluster/plan.rs`).
+const LINKS: &str = "co";
+
+fn cluster(state: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(workspace::cortenctl());
+    command
+        .args(["cluster"])
+        .args(arguments)
+        .arg("--state")
+        .arg(state)
+        .env_remove("CORTENCONFIG")
+        .env_remove("TALOSCONFIG");
+    command
+}
+
+/// What a cluster may leave behind: links, mounts, cgroups.
+fn traces(state: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    let links = fs::read_dir("/sys/class/net").expect("links");
+    for link in links.flatten() {
+        let name = link.file_name().to_string_lossy().into_owned();
+        // Ten characters of a tag, and those of a host.
+        if name.starts_with(LINKS) && name.len() >= 10 {
+            found.push(format!("link {name}"));
+        }
+    }
+    let mounts = fs::read_to_string("/proc/self/mounts").expect("mounts");
+    let state = state.display().to_string();
+    found.extend(
+        mounts
+            .lines()
+            .filter(|line| line.contains(&state))
+            .map(str::to_owned),
+    );
+    for line in mounts.lines().filter(|line| line.contains(" cgroup2 ")) {
+        let root = line.split(' ').nth(1).expect("a mount point");
+        let group = Path::new(root).join(format!("corten-{NAME}"));
+        if group.exists() {
+            found.push(group.display().to_string());
+        }
+    }
+    found
+}
+
+fn destroy(state: &Path) {
+    let gone = client::run(cluster(state, &["destroy", "--name", NAME]), CALL);
+    gone.expect("the cluster is removed");
+    assert!(!state.join(NAME).exists());
+}
+
+#[test]
+#[ignore = "make test-cluster"]
+fn nodes_in_containers_take_their_configs_join_and_leave_nothing_behind() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let state = directory.path();
+    let before = traces(state);
+    let image = images::image("-rootfs.squashfs").display().to_string();
+    let create = [
+        "create", "--name", NAME, "--cidr", NETWORK, "--image", &image, "--wait", "api",
+    ];
+    let told = client::run(cluster(state, &create), CLUSTER);
+    let told = told.unwrap_or_else(|error| panic!("{error}"));
+    assert!(told.contains("cortenctl --cortenconfig "), "{told}");
+
+    let show = ["show", "--name", NAME];
+    let shown = client::run(cluster(state, &show), CALL).expect("the nodes");
+    for node in ["test-cluster-controlplane-1", "test-cluster-worker-1"] {
+        let line = shown.lines().find(|line| line.starts_with(node));
+        assert!(
+            line.expect("a line of the node").contains("running"),
+            "{shown}"
+        );
+    }
+    // The worker has its certificate from the control plane, which forwards the calls.
+    let config = state.join(NAME).join("cortenconfig");
+    let call = |arguments: &[&str]| {
+        let mut command = Command::new(workspace::cortenctl());
+        command.arg("--cortenconfig").arg(&config).args(arguments);
+        client::run(command, CALL)
+    };
+    let both = call(&["-n", "10.213.7.2,10.213.7.3", "version"]).expect("both answer");
+    assert_eq!(both.matches("container").count(), 2, "{both}");
+    // What the table of a container leaves out is refused with its reason.
+    for refused in [
+        &["upgrade", "--image", "installer:1", "--drain=false"][..],
+        &["reset", "--graceful=false"],
+    ] {
+        let why = call(refused).expect_err("it is not a container's");
+        assert!(why.contains("this node runs in a container"), "{why}");
+    }
+
+    let again = client::run(cluster(state, &create), CALL).expect_err("its network is taken");
+    assert!(again.contains("--cidr"), "{again}");
+    destroy(state);
+    assert_eq!(traces(state), before);
+}
+
+#[test]
+#[ignore = "make test-cluster"]
+fn a_cluster_of_containers_becomes_ready_from_bundled_images() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let state = directory.path();
+    let before = traces(state);
+    let image = images::image("-rootfs.squashfs").display().to_string();
+    let cache = images::image("-image-cache.squashfs").display().to_string();
+    let create = [
+        "create",
+        "--name",
+        NAME,
+        "--cidr",
+        NETWORK,
+        "--image",
+        &image,
+        "--image-cache",
+        &cache,
+    ];
+    let told = client::run(cluster(state, &create), CLUSTER);
+    let told = told.unwrap_or_else(|error| panic!("{error}"));
+    assert!(told.contains("kubectl --kubeconfig "), "{told}");
+    destroy(state);
+    assert_eq!(traces(state), before);
+}
+
+#[test]
+#[ignore = "make test-cluster"]
+fn a_cluster_that_fails_leaves_nothing_behind() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let state = directory.path();
+    let before = traces(state);
+    let empty = state.join("empty");
+    fs::create_dir(&empty).expect("a directory");
+    let empty = empty.display().to_string();
+    let create = [
+        "create", "--name", NAME, "--cidr", NETWORK, "--image", &empty, "--wait", "api",
+    ];
+    let failed = client::run(cluster(state, &create), CALL).expect_err("an image without a system");
+    assert!(failed.contains("has ended"), "{failed}");
+    assert_eq!(traces(state), before);
+    assert!(!state.join(NAME).exists());
+}
