@@ -232,7 +232,7 @@ fn without_way(unreached: &Unreached, node: &str) -> Seen {
 }
 
 /// Why the node is not up yet; nothing when it is.
-async fn unready(node: &Node) -> Option<String> {
+pub(crate) async fn unready(node: &Node) -> Option<String> {
     let kind = "MachineStatuses.runtime.talos.dev";
     match resources::one(node, "runtime", kind, "machine").await {
         Ok(resource) => status(&resource),

@@ -134,6 +134,7 @@ const EXISTING: &[&str] = &[
     "image --namespace system list",
     "reboot --progress plain",
     "upgrade -i x --legacy --progress auto",
+    "upgrade -i x --dry-run --max-unavailable 3",
     "config info -o text",
 ];
 
@@ -238,6 +239,7 @@ fn wrong_lines_exit_with_2() {
         "get x -o jsonpath={.a[",
         "get x -o wide",
         "reboot --wait maybe",
+        "upgrade -i x --max-unavailable 0",
         "wipe disk",
         "wipe disk vdb --method SLOW",
         "config add x --ca a",

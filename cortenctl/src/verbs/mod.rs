@@ -2,6 +2,7 @@
 
 mod apply;
 mod cgroups;
+mod cluster;
 mod containers;
 mod contexts;
 mod copy;

@@ -1,7 +1,8 @@
 //! A client of etcd's API (gRPC, version 3) over mutual TLS, and the check of etcd's snapshots.
 //!
 //! Owns: the connection to one member, the methods that a node needs of the services KV, Lease, Lock, Cluster and
-//! Maintenance, locks that are kept while they are held, what etcd's refusals mean, the next step of a member that joins
+//! Maintenance, locks that are kept while they are held, claims that outlive
+//! a reboot, what etcd's refusals mean, the next step of a member that joins
 //! ([`plan`]), and [`verify_snapshot`].
 //! Never does: start or configure etcd, make certificates, decide about members, or write files.
 //! Talks to: etcd, at the endpoints it is given.
@@ -15,6 +16,7 @@
 //! A [`Client`] speaks to one member, the first of its endpoints that answered. It connects anew to that member, and
 //! never changes to another: what is asked of a member, like [`Client::status`], has to come from that one.
 
+mod claim;
 mod client;
 mod cluster;
 mod error;
@@ -29,6 +31,7 @@ mod snapshot;
 #[cfg(test)]
 mod tests;
 
+pub use claim::Claim;
 pub use client::{Client, Tls};
 pub use cluster::{Added, Member};
 pub use error::{Attempt, EtcdError};

@@ -92,6 +92,8 @@ pub struct Upgrade {
     pub namespace: &'static str,
     /// Also when etcd loses its quorum while this node is away.
     pub force: bool,
+    /// The node goes on with the version that runs until somebody reboots it.
+    pub staged: bool,
 }
 
 /// Why a submission was refused.

@@ -45,6 +45,7 @@ impl LifecycleService for Lifecycle {
             image: named(request.source.unwrap_or_default().image_name)?,
             namespace: instance(request.containerd)?,
             force: false,
+            staged: request.staged,
         };
         let (answers, receiver) = mpsc::channel(AHEAD);
         let (tell, mut lines) = mpsc::channel(AHEAD);
@@ -83,6 +84,7 @@ pub(super) async fn upgrade(
         image: named(request.image)?,
         namespace: SYSTEM,
         force: request.force,
+        staged: request.stage,
     };
     // Nobody listens.
     let (tell, _) = mpsc::channel(1);
