@@ -97,6 +97,9 @@ const EXISTING: &[&str] = &[
     "wipe disk vdb --skip-volume-check --skip-secondary-check --method fast",
     "upgrade -i x -m powercycle -s -f --preserve --wait",
     "rollback",
+    "upgrade-k8s --to 1.37.2 --from v1.36.4 --dry-run --endpoint https://h:6443 --pre-pull-images=false",
+    "upgrade-k8s --upgrade-kubelet=false --apiserver-image r/a --kubelet-image r/k --scheduler-image r/s",
+    "upgrade-k8s --proxy-image r/p --controller-manager-image r/c --manifests-reconcile-timeout 0 --manifests-no-prune",
     "bootstrap --recover-from x --recover-skip-hash-check",
     "kubeconfig -f -m=false --force-context-name x dir",
     "etcd alarm disarm",
@@ -310,6 +313,12 @@ fn what_is_refused_says_why() {
         ("memory -c lab", "--context"),
         ("memory --siderov1-keys-dir /k", "--context"),
         ("support -w 4", "leave it out"),
+        ("upgrade-k8s --manifests-force", "kubectl"),
+        (
+            "upgrade-k8s --manifests-inventory-policy AdoptAll",
+            "leave it out",
+        ),
+        ("upgrade-k8s --with-docs", "docs/configuration.md"),
         ("completion --no-descriptions bash", "leave it out"),
     ] {
         match asked(line) {

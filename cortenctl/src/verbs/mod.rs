@@ -35,6 +35,7 @@ mod shell;
 mod support;
 mod time;
 mod upgrade;
+mod upgrade_k8s;
 mod usage;
 mod validate;
 mod version;
@@ -99,6 +100,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Reset(args) => power::reset(&global, &args).await,
         Verb::Wipe(what) => wipe::run(routes(&global).await?, &what).await,
         Verb::Upgrade(args) => upgrade::upgrade(&global, &args).await,
+        Verb::UpgradeK8s(args) => upgrade_k8s::run(&global, &args).await,
         Verb::Rollback => upgrade::rollback(routes(&global).await?).await,
         Verb::Bootstrap(args) => power::bootstrap(routes(&global).await?, &args).await,
         Verb::Etcd(what) => etcd::run(routes(&global).await?, what).await,
