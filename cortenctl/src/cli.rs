@@ -10,6 +10,7 @@ mod refused;
 #[cfg(test)]
 mod tests;
 mod tools;
+mod upgrade_k8s;
 
 use std::path::PathBuf;
 
@@ -41,6 +42,7 @@ pub(crate) use look::{
     Service, ServiceAction, Sort, Time, Version,
 };
 pub(crate) use tools::{Completion, Dashboard, Man, Support};
+pub(crate) use upgrade_k8s::UpgradeK8s;
 
 const AFTER: &str = "\
 Which node answers:
@@ -199,6 +201,9 @@ pub(crate) enum Verb {
     Install(Install),
     /// Have nodes install another version
     Upgrade(Upgrade),
+    /// Change the version of Kubernetes, one component and one node after the other
+    #[command(name = "upgrade-k8s")]
+    UpgradeK8s(Box<UpgradeK8s>),
     /// Have nodes boot the version before
     Rollback,
     /// Start the cluster's first etcd member, once in its life

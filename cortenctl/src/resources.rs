@@ -4,6 +4,7 @@ use corten_api::cosi::resource as api;
 use corten_api::cosi::resource::meta::ResourceDefinitionSpec;
 use prost::Message as _;
 use serde_json::{Map, Value, json};
+use tonic::Code;
 
 use crate::clients::State;
 use crate::stream::{Node, Trouble, drain};
@@ -47,6 +48,26 @@ pub(crate) async fn one(
     });
     let reply = node.client::<State>().get(request).await?.into_inner();
     Ok(reply.resource.unwrap_or_default())
+}
+
+/// What one resource says; `None`: the node has no such resource, or no such type.
+pub(crate) async fn find(
+    node: &Node,
+    namespace: &str,
+    kind: &str,
+    id: &str,
+) -> Result<Option<Value>, Trouble> {
+    match one(node, namespace, kind, id).await {
+        Ok(resource) => spec(&resource).map(Some),
+        Err(Trouble::Call(status)) if status.code() == Code::NotFound => Ok(None),
+        Err(trouble) => Err(trouble),
+    }
+}
+
+/// Whether the node's member of etcd runs, has a vote and knows a leader.
+pub(crate) async fn has_member(node: &Node) -> Result<bool, Trouble> {
+    let member = find(node, "etcd", "EtcdMembers.etcd.talos.dev", "local").await?;
+    Ok(member.is_some())
 }
 
 /// Every resource type of the node.

@@ -230,7 +230,7 @@ fn without_way(unreached: &Unreached, node: &str) -> Seen {
 }
 
 /// The reason why the node is not ready; `None` if it is.
-async fn unready(node: &Node) -> Option<String> {
+pub(crate) async fn unready(node: &Node) -> Option<String> {
     let kind = "MachineStatuses.runtime.talos.dev";
     match resources::one(node, "runtime", kind, "machine").await {
         Ok(resource) => status(&resource),

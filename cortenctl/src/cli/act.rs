@@ -1,5 +1,6 @@
 //! Verbs that make nodes do something.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -210,6 +211,12 @@ pub(crate) struct Upgrade {
     /// By the call that nodes of older versions know
     #[arg(long, hide = true)]
     pub(crate) legacy: bool,
+    /// Only print what would be done: which node, in which order
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// So many workers at once; control plane nodes always go one at a time
+    #[arg(long, value_name = "NUMBER", default_value = "1")]
+    pub(crate) max_unavailable: NonZeroUsize,
     /// Move the pods to other nodes before the reboot
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
           default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]

@@ -32,10 +32,6 @@ pub(super) const VERBS: &[(&str, &str)] = &[
          into it",
     ),
     (
-        "upgrade-k8s",
-        "this version changes no component for you: set the images in the machine configs, one node after the other",
-    ),
-    (
         "conformance",
         "the suite is not built here: run Kubernetes' own `e2e.test` with the file of `cortenctl kubeconfig`",
     ),
@@ -198,13 +194,13 @@ pub(super) const FLAGS: &[Flag] = &[
         "it waits for a later version: a node would refuse the config",
     ),
     flag(
-        &["gen config", "machineconfig gen", "rotate-ca"],
+        &["gen config", "machineconfig gen", "rotate-ca", "upgrade-k8s"],
         "--with-docs",
         Nothing,
         COMMENTS,
     ),
     flag(
-        &["gen config", "machineconfig gen", "rotate-ca"],
+        &["gen config", "machineconfig gen", "rotate-ca", "upgrade-k8s"],
         "--with-examples",
         Nothing,
         COMMENTS,
@@ -249,6 +245,19 @@ pub(super) const FLAGS: &[Flag] = &[
         "a node is asked for one thing after the other, as one in trouble can bear; leave it out",
     )
     .or('w'),
+    flag(
+        &["upgrade-k8s"],
+        "--manifests-force",
+        Nothing,
+        "no object is deleted to be made anew: the verb names one that the cluster does not change; delete it with \
+         kubectl, and call the verb again",
+    ),
+    flag(
+        &["upgrade-k8s"],
+        "--manifests-inventory-policy",
+        Value,
+        "objects of the manifests are always taken over, and the inventory lists them; leave it out",
+    ),
     flag(&["version"], "--json", Nothing, "use -o json"),
     flag(
         &["completion"],

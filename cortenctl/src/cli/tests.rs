@@ -100,6 +100,9 @@ const EXISTING: &[&str] = &[
     "wipe disk vdb --skip-volume-check --skip-secondary-check --method fast",
     "upgrade -i x -m powercycle -s -f --preserve --wait",
     "rollback",
+    "upgrade-k8s --to 1.37.2 --from v1.36.4 --dry-run --endpoint https://h:6443 --pre-pull-images=false",
+    "upgrade-k8s --upgrade-kubelet=false --apiserver-image r/a --kubelet-image r/k --scheduler-image r/s",
+    "upgrade-k8s --proxy-image r/p --controller-manager-image r/c --manifests-reconcile-timeout 0 --manifests-no-prune",
     "bootstrap --recover-from x --recover-skip-hash-check",
     "kubeconfig -f -m=false --force-context-name x dir",
     "etcd alarm disarm",
@@ -137,6 +140,7 @@ const EXISTING: &[&str] = &[
     "image --namespace system list",
     "reboot --progress plain",
     "upgrade -i x --legacy --progress auto",
+    "upgrade -i x --dry-run --max-unavailable 3",
     "config info -o text",
 ];
 
@@ -243,6 +247,7 @@ fn wrong_lines_exit_with_2() {
         "reboot --wait maybe",
         "install",
         "install --disk /dev/vda --image a --file b",
+        "upgrade -i x --max-unavailable 0",
         "wipe disk",
         "wipe disk vdb --method SLOW",
         "config add x --ca a",
@@ -314,6 +319,12 @@ fn what_is_refused_says_why() {
         ("memory -c lab", "--context"),
         ("memory --siderov1-keys-dir /k", "--context"),
         ("support -w 4", "leave it out"),
+        ("upgrade-k8s --manifests-force", "kubectl"),
+        (
+            "upgrade-k8s --manifests-inventory-policy AdoptAll",
+            "leave it out",
+        ),
+        ("upgrade-k8s --with-docs", "docs/configuration.md"),
         ("completion --no-descriptions bash", "leave it out"),
     ] {
         match asked(line) {

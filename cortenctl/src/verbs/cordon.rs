@@ -8,19 +8,18 @@
 
 use std::time::Duration;
 
-use corten_cluster::{Cluster, Drained, from_kubeconfig};
+use corten_cluster::{Cluster, Drained};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
-use tonic::Code;
 
 use crate::answers::finish;
 use crate::cli::{Global, Move};
-use crate::connect::{Route, Target};
+use crate::connect::Route;
 use crate::failure::Failure;
-use crate::resources;
+use crate::resources::find;
 use crate::stream::{Failed, Node, Trouble, each};
 use crate::table::printable;
-use crate::verbs::kubeconfig;
+use crate::verbs::kubernetes;
 
 /// Interval between two checks whether a node is Ready.
 const LOOK: Duration = Duration::from_secs(2);
@@ -144,12 +143,14 @@ fn moved(drained: &Drained, timeout: Duration) -> Result<usize, String> {
 }
 
 /// The node's name in Kubernetes, if its kubelet has registered it.
-async fn name_in_kubernetes(node: &Node) -> Result<Option<String>, Trouble> {
-    let kubelet = spec(node, "runtime", "Services.v1alpha1.talos.dev", "kubelet").await?;
+pub(crate) async fn name_in_kubernetes(node: &Node) -> Result<Option<String>, Trouble> {
+    let kubelet = find(node, "runtime", "Services.v1alpha1.talos.dev", "kubelet").await?;
+    let kubelet = kubelet.unwrap_or_default();
     if kubelet.get("running") != Some(&Value::Bool(true)) {
         return Ok(None);
     }
-    let name = spec(node, "k8s", "Nodenames.kubernetes.talos.dev", "nodename").await?;
+    let name = find(node, "k8s", "Nodenames.kubernetes.talos.dev", "nodename").await?;
+    let name = name.unwrap_or_default();
     if name.get("skipNodeRegistration") == Some(&Value::Bool(true)) {
         return Ok(None);
     }
@@ -157,36 +158,11 @@ async fn name_in_kubernetes(node: &Node) -> Result<Option<String>, Trouble> {
     Ok(name.map(str::to_owned))
 }
 
-/// The spec of a resource; null if it does not exist.
-async fn spec(node: &Node, namespace: &str, kind: &str, id: &str) -> Result<Value, Trouble> {
-    match resources::one(node, namespace, kind, id).await {
-        Ok(resource) => resources::spec(&resource),
-        Err(Trouble::Call(status)) if status.code() == Code::NotFound => Ok(Value::Null),
-        Err(trouble) => Err(trouble),
-    }
-}
-
-/// The cluster of an endpoint's kubeconfig.
 async fn cluster(global: &Global) -> Result<Cluster, Trouble> {
-    let endpoint = Target {
-        nodes: Vec::new(),
-        ..Target::of(global)?
-    };
-    let mut text = String::new();
-    let failed = each(endpoint.open().await?, async |node| {
-        text = kubeconfig::fetch(node).await?;
-        Ok(())
-    })
-    .await?;
-    if let Some((endpoint, why)) = failed.first() {
-        return Err(Trouble::Said(format!(
-            "the node was not restarted, for endpoint {endpoint} gives no kubeconfig: {why}; {REMEDY}"
-        )));
-    }
-    let connected = from_kubeconfig(&text).and_then(|access| Cluster::connect(&access));
-    connected.map_err(|error| {
-        let why = format!("the node was not restarted, for its pods cannot be moved: {error}");
-        Trouble::Said(format!("{why}; {REMEDY}"))
+    kubernetes::connect(global, None).await?.map_err(|why| {
+        Trouble::Said(format!(
+            "the node was not restarted, for its pods cannot be moved: {why}; {REMEDY}"
+        ))
     })
 }
 

@@ -161,7 +161,7 @@ fn cells(node: &str, image: &ImageServiceListResponse) -> [String; 6] {
     ]
 }
 
-async fn pull(node: &Node, args: &ImageName) -> Result<(), Trouble> {
+pub(crate) async fn pull(node: &Node, args: &ImageName) -> Result<(), Trouble> {
     let request = node.request(ImageServicePullRequest {
         containerd: Some(instance(args.namespace)),
         image_ref: args.image.clone(),

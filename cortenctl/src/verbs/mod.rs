@@ -18,6 +18,7 @@ mod image;
 mod inspect;
 mod install;
 mod kubeconfig;
+mod kubernetes;
 mod list;
 mod listing;
 mod logs;
@@ -36,6 +37,7 @@ mod shell;
 mod support;
 mod time;
 mod upgrade;
+mod upgrade_k8s;
 mod usage;
 mod validate;
 mod version;
@@ -104,6 +106,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Wipe(what) => wipe::run(routes(&global).await?, &what).await,
         Verb::Install(args) => install::run(routes(&global).await?, &args).await,
         Verb::Upgrade(args) => upgrade::upgrade(&global, &args).await,
+        Verb::UpgradeK8s(args) => upgrade_k8s::run(&global, &args).await,
         Verb::Rollback => upgrade::rollback(routes(&global).await?).await,
         Verb::Bootstrap(args) => power::bootstrap(routes(&global).await?, &args).await,
         Verb::Etcd(what) => etcd::run(routes(&global).await?, what).await,

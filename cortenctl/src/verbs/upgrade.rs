@@ -1,5 +1,7 @@
 //! `upgrade` and `rollback`: one node after the other, and the next one only when the one before keeps its version.
 
+mod fleet;
+
 use std::fmt;
 
 use corten_api::machine as api;
@@ -15,51 +17,47 @@ use crate::cli::{Global, ImageFile, ImageNamespace, Upgrade, UpgradeReboot, Wait
 use crate::clients::{Lifecycle, Machine};
 use crate::connect::{Route, count, routes};
 use crate::failure::Failure;
-use crate::resources;
+use crate::resources::find;
 use crate::stream::{Node, Trouble, drain, each};
-use crate::table::printable;
+use crate::table::{print, printable};
 use crate::verbs::cordon::{self, Cordon};
 use crate::verbs::image;
 use crate::verbs::power::told;
 use crate::wait::{self, Boots, PAUSE};
+use fleet::Planned;
 
 pub(crate) async fn upgrade(global: &Global, args: &Upgrade) -> Result<(), Failure> {
-    let nodes = names(routes(global).await?).await?;
-    let [_, _, ..] = nodes.as_slice() else {
-        return one(global, args).await;
-    };
-    if !args.wait.wait && !args.stage {
+    let given = routes(global).await?;
+    let several = count(&given) > 1;
+    if several && !args.wait.wait && !args.stage {
         return Err(Failure::usage(
             "several nodes are upgraded one after the other, which --wait=false does not: name one node, or add --stage",
         ));
     }
-    for (at, node) in nodes.iter().enumerate() {
+    if !several && !args.dry_run {
+        return one(global, args).await;
+    }
+    let waves = fleet::waves(fleet::look(given).await?, args.max_unavailable);
+    if args.dry_run {
+        let file = args.file.as_ref().map(|file| file.display().to_string());
+        let to = file.or_else(|| args.image.clone()).unwrap_or_default();
+        print(&fleet::table(&waves, &to))?;
+        eprintln!("nothing was changed");
+        return Ok(());
+    }
+    let upgrade = async |node: &Planned| {
         let alone = Global {
-            nodes: vec![node.clone()],
+            nodes: vec![node.name.clone()],
             ..global.clone()
         };
-        let done = one(&alone, args).await;
-        let left = nodes.get(at + 1..).unwrap_or_default();
-        if done.is_err() && !left.is_empty() {
-            eprintln!("not upgraded: {}", printable(&left.join(", ")));
+        one(&alone, args).await?;
+        match args.stage {
+            true => Ok(()),
+            false => fleet::settled(&alone, node, args.wait.timeout).await,
         }
-        done?;
-    }
-    Ok(())
-}
-
-async fn names(routes: Vec<Route>) -> Result<Vec<String>, Failure> {
-    if count(&routes) < 2 {
-        return Ok(Vec::new());
-    }
-    let mut names = Vec::new();
-    let failed = each(routes, async |node| {
-        names.push(node.name.clone());
-        Ok(())
-    })
-    .await?;
-    finish(&failed)?;
-    Ok(names)
+    };
+    let tell = |line: &str| eprintln!("{}", printable(line));
+    fleet::roll(&waves, upgrade, tell).await
 }
 
 /// Upgrades the one node that these flags name.
@@ -115,7 +113,7 @@ async fn take(
         UpgradeReboot::Powercycle => Mode::Powercycle,
     };
     // Only the older call can be told not to look at etcd.
-    if !args.force && !args.legacy && stream(node, &image).await? {
+    if !args.force && !args.legacy && stream(node, &image, args.stage).await? {
         if moves {
             cordons.extend(cordon::leave(global, node, args.moving).await?);
         }
@@ -148,13 +146,14 @@ async fn take(
 }
 
 /// The call that tells how it goes on; false when the node does not know it.
-async fn stream(node: &Node, image: &str) -> Result<bool, Trouble> {
+async fn stream(node: &Node, image: &str, staged: bool) -> Result<bool, Trouble> {
     let source = api::InstallArtifactsSource {
         image_name: image.to_owned(),
     };
     let request = node.request(api::LifecycleServiceUpgradeRequest {
         containerd: Some(image::instance(ImageNamespace::System)),
         source: Some(source),
+        staged,
     });
     let answer = node.client::<Lifecycle>().upgrade(request).await;
     let part = |frame: api::LifecycleServiceUpgradeResponse| frame.progress;
@@ -254,11 +253,8 @@ async fn decision(node: &Node, boot: &str) -> Result<Decided, Trouble> {
         ));
     }
     let kind = "Upgrades.runtime.corten.dev";
-    match resources::one(node, "runtime", kind, "last").await {
-        Ok(resource) => Ok(decided(&resources::spec(&resource)?)),
-        Err(Trouble::Call(status)) if status.code() == Code::NotFound => Ok(Decided::Stays),
-        Err(trouble) => Err(trouble),
-    }
+    let found = find(node, "runtime", kind, "last").await?;
+    Ok(found.map_or(Decided::Stays, |spec| decided(&spec)))
 }
 
 fn decided(spec: &Value) -> Decided {

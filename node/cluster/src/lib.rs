@@ -1,8 +1,8 @@
 //! machined's client of the Kubernetes API.
 //!
-//! Owns: server-side apply and the inventory of applied objects; metadata, cordon and drain of a node; the readiness of
-//! API servers, nodes and workloads.
-//! Never does: decide what is applied (`corten-manifests`), keep state between calls, or take a lock.
+//! Owns: applying objects and the inventory of what was applied; the metadata, the cordon and the drain of a node;
+//! which API servers, nodes and workloads are there, and ready; which versions they run, and which old APIs are used.
+//! Never does: decide what is applied (`corten-manifests`), keep anything between two calls, or take a lock.
 //! Talks to: one API server, through the crate `kube`.
 //! On a laptop: `cargo test -p corten-cluster`. The test with a real API server is ignored by default; it needs the
 //! folder of the Kubernetes programs in `CORTEN_KUBERNETES`.
@@ -19,6 +19,7 @@ mod kinds;
 mod node;
 mod ownership;
 mod readiness;
+mod versions;
 
 use std::fmt::{self, Display};
 use std::time::Duration;
@@ -32,6 +33,7 @@ pub use drain::{Drained, Left};
 pub use error::{Cause, ClusterError};
 pub use ownership::{Metadata, Taint};
 pub use readiness::{NodeReadiness, Pods, Workload};
+pub use versions::{Machine, Requested, StaticPod};
 
 /// Timeout of one request, including its whole answer.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -8,7 +8,7 @@ use crate::kinds::{check_part, core};
 use crate::{Cluster, ClusterError, within};
 
 /// Limit of listed nodes; of a larger cluster, the first ones by name.
-const MOST_NODES: u32 = 5000;
+pub(crate) const MOST_NODES: u32 = 5000;
 
 /// Readiness of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub struct Pods {
 }
 
 impl Workload {
-    fn kind(self) -> ApiResource {
+    pub(crate) fn kind(self) -> ApiResource {
         let (kind, plural) = match self {
             Workload::Deployment => ("Deployment", "deployments"),
             Workload::DaemonSet => ("DaemonSet", "daemonsets"),
@@ -79,7 +79,7 @@ impl Cluster {
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &core("Node", "nodes"));
         let params = ListParams::default().limit(MOST_NODES);
         let list = within("list", &"the nodes", api.list(&params)).await?;
-        let mut nodes: Vec<NodeReadiness> = list.items.into_iter().map(readiness).collect();
+        let mut nodes: Vec<NodeReadiness> = list.items.iter().map(readiness).collect();
         nodes.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(nodes)
     }
@@ -104,7 +104,7 @@ impl Cluster {
     }
 }
 
-fn readiness(node: DynamicObject) -> NodeReadiness {
+pub(crate) fn readiness(node: &DynamicObject) -> NodeReadiness {
     let conditions = node.data.pointer("/status/conditions");
     let mut conditions = conditions.and_then(Value::as_array).into_iter().flatten();
     let text = |condition: &Value, field: &str| {
@@ -118,7 +118,7 @@ fn readiness(node: DynamicObject) -> NodeReadiness {
         None => Err("its kubelet has said nothing of it yet".to_owned()),
     };
     NodeReadiness {
-        name: node.metadata.name.unwrap_or_default(),
+        name: node.metadata.name.clone().unwrap_or_default(),
         ready,
         is_schedulable: node.data.pointer("/spec/unschedulable") != Some(&Value::Bool(true)),
     }

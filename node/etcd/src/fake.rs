@@ -108,7 +108,7 @@ impl Fake {
 }
 
 /// Serves the routes and returns a client.
-async fn serve(routes: Routes) -> Client {
+pub(crate) async fn serve(routes: Routes) -> Client {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let server = Server::builder().add_routes(routes);

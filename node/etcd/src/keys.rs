@@ -3,7 +3,9 @@
 use crate::client::Client;
 use crate::error::EtcdError;
 use crate::wire::etcdserverpb as pb;
+use crate::wire::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use crate::wire::etcdserverpb::kv_client::KvClient;
+use crate::wire::etcdserverpb::request_op::Request as Op;
 
 /// Key of the health check, which need not exist (same as in `etcdctl endpoint health`).
 const HEALTH_KEY: &[u8] = b"health";
@@ -71,6 +73,7 @@ impl Client {
         let request = pb::PutRequest {
             key: key.to_vec(),
             value: value.to_vec(),
+            lease: 0,
         };
         self.call("write a key", self.keys().put(request)).await?;
         Ok(())
@@ -85,5 +88,39 @@ impl Client {
         let mut client = self.keys();
         let answer = client.delete_range(request);
         Ok(self.call("delete a key", answer).await?.deleted > 0)
+    }
+
+    /// Gives a key the value `new`, which ends with a lease, or without one deletes the key; but only if the key is
+    /// still as it was when `seen` was read. Returns whether it was.
+    pub(crate) async fn swap(
+        &self,
+        what: &'static str,
+        key: &[u8],
+        seen: Option<&Entry>,
+        new: Option<(&[u8], i64)>,
+    ) -> Result<bool, EtcdError> {
+        let (key, op) = (
+            key.to_vec(),
+            match new {
+                Some((value, lease)) => Op::RequestPut(pb::PutRequest {
+                    key: key.to_vec(),
+                    value: value.to_vec(),
+                    lease,
+                }),
+                None => Op::RequestDeleteRange(pb::DeleteRangeRequest { key: key.to_vec() }),
+            },
+        );
+        // A key that is not there has the revision 0.
+        let revision = seen.map_or(0, |seen| seen.modified);
+        let request = pb::TxnRequest {
+            compare: vec![pb::Compare {
+                result: CompareResult::Equal.into(),
+                target: CompareTarget::Mod.into(),
+                key,
+                target_union: Some(TargetUnion::ModRevision(revision)),
+            }],
+            success: vec![pb::RequestOp { request: Some(op) }],
+        };
+        Ok(self.call(what, self.keys().txn(request)).await?.succeeded)
     }
 }

@@ -1,8 +1,9 @@
 //! Client of etcd's gRPC API, version 3, over mutual TLS, and the verification of etcd snapshots.
 //!
-//! Owns: the connection to one member, the calls that a node needs (services KV, Lease, Lock, Cluster and Maintenance),
-//! locks with renewed leases, the meaning of etcd's refusals, the steps to join a cluster ([`plan`]), and
-//! [`verify_snapshot`].
+//! Owns: the connection to one member, the methods that a node needs of the services KV, Lease, Lock, Cluster and
+//! Maintenance, locks that are kept while they are held, claims that outlive
+//! a reboot, what etcd's refusals mean, the next step of a member that joins
+//! ([`plan`]), and [`verify_snapshot`].
 //! Never does: start or configure etcd, make certificates, decide about members, or write files.
 //! Talks to: etcd, at the given endpoints.
 //! On a laptop: `cargo test -p corten-etcd`; with `CORTEN_KUBERNETES`, the folder of an `etcd` program, also
@@ -15,6 +16,7 @@
 //! A [`Client`] talks to one member: the first of its endpoints that answered. It reconnects to that member and never
 //! fails over to another, because calls such as [`Client::status`] are about the member itself.
 
+mod claim;
 mod client;
 mod cluster;
 mod error;
@@ -29,6 +31,7 @@ mod snapshot;
 #[cfg(test)]
 mod tests;
 
+pub use claim::Claim;
 pub use client::{Client, Tls};
 pub use cluster::{Added, Member};
 pub use error::{Attempt, EtcdError};

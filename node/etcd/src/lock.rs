@@ -146,7 +146,7 @@ impl Client {
     }
 
     /// Requests a lease. Returns its id and validity.
-    async fn grant(&self, ttl: Duration) -> Result<(i64, Until), EtcdError> {
+    pub(crate) async fn grant(&self, ttl: Duration) -> Result<(i64, Until), EtcdError> {
         let what = "get a lease";
         let seconds = ttl.clamp(Duration::from_secs(1), LONGEST).as_secs();
         let request = pb::LeaseGrantRequest {
@@ -164,14 +164,14 @@ impl Client {
         }
     }
 
-    async fn revoke(&self, what: &'static str, id: i64) -> Result<(), EtcdError> {
+    pub(crate) async fn revoke(&self, what: &'static str, id: i64) -> Result<(), EtcdError> {
         let request = pb::LeaseRevokeRequest { id };
         self.call(what, self.leases().lease_revoke(request)).await?;
         Ok(())
     }
 
     /// Renews a lease; `None` if it has expired.
-    async fn renew(&self, id: i64) -> Result<Option<Until>, EtcdError> {
+    pub(crate) async fn renew(&self, id: i64) -> Result<Option<Until>, EtcdError> {
         let what = "renew a lease";
         let asked = Instant::now();
         let once = futures_util::stream::iter([pb::LeaseKeepAliveRequest { id }]);
@@ -191,7 +191,7 @@ impl Client {
 
 /// Validity of a lease.
 #[derive(Debug, Clone, Copy)]
-struct Until {
+pub(crate) struct Until {
     ttl: Duration,
     end: Instant,
 }

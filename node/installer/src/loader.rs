@@ -40,6 +40,12 @@ fn compare(a: &Installed, b: &Installed) -> Ordering {
         })
 }
 
+/// Whether a version is older than another one (UAPI Version Format Specification).
+#[must_use]
+pub fn is_older(version: &str, than: &str) -> bool {
+    strverscmp(version, than) == Ordering::Less
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,6 +71,7 @@ mod tests {
             assert_eq!(first_of(&[old, (name, new)]), started);
             assert_eq!(first_of(&[(name, new), old]), started);
         }
+        assert!(is_older(old.1, new) && !is_older(new, old.1) && !is_older(new, new));
         // A release comes after its candidates (UAPI Version Format Specification).
         let candidate = ("corten-1.10.0~rc1.efi", "1.10.0~rc1");
         let release = ("corten-1.10.0.efi", new);

@@ -122,6 +122,30 @@ impl Spec for StaticPodServerStatus {
     }
 }
 
+/// Objects that the node has for the cluster to run; the manifest's name is the id.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Manifest(pub Vec<Value>);
+
+impl Spec for Manifest {
+    const DEFINITION: Definition = Definition {
+        // The bootstrap token is in one of them, and users may have secrets in theirs.
+        sensitivity: Sensitivity::Sensitive,
+        ..open("Manifests.kubernetes.talos.dev", "controlplane", &[], &[])
+    };
+
+    type Message = wire::ManifestSpec;
+
+    fn message(&self) -> wire::ManifestSpec {
+        let item = |one| wire::SingleManifest {
+            object: object(one),
+        };
+        wire::ManifestSpec {
+            items: self.0.iter().map(item).collect(),
+        }
+    }
+}
+
 /// Manifests applied to the cluster; id [`ManifestStatus::ID`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -164,5 +188,22 @@ mod tests {
             .pod;
         assert!(pod.unwrap().fields.contains_key("kind"));
         assert_eq!(StaticPod(Value::Null).message().pod, None);
+    }
+
+    #[test]
+    fn a_manifest_is_a_list_of_objects_for_administrators() {
+        assert_eq!(Manifest::DEFINITION.sensitivity, Sensitivity::Sensitive);
+        let manifest = Manifest(vec![serde_json::json!({ "kind": "Secret" })]);
+        let items = manifest.message().items;
+        assert!(
+            items[0]
+                .object
+                .as_ref()
+                .unwrap()
+                .fields
+                .contains_key("kind")
+        );
+        let yaml = serde_json::to_value(&manifest).unwrap();
+        assert_eq!(yaml, serde_json::json!([{ "kind": "Secret" }]));
     }
 }

@@ -93,6 +93,8 @@ pub struct Upgrade {
     pub namespace: &'static str,
     /// Proceed even if etcd loses its quorum while this node is away.
     pub force: bool,
+    /// The node goes on with the version that runs until somebody reboots it.
+    pub staged: bool,
 }
 
 /// An installation to a disk that somebody names.

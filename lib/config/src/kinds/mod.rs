@@ -19,6 +19,7 @@ mod links;
 mod network;
 mod registries;
 mod runtime;
+mod upgrade;
 mod volumes;
 mod wireguard;
 
@@ -43,6 +44,7 @@ pub use links::*;
 pub use network::*;
 pub use registries::*;
 pub use runtime::*;
+pub use upgrade::*;
 pub use volumes::*;
 pub use wireguard::{WireguardConfig, WireguardPeer};
 pub(crate) use wireguard::{check_keepalive, check_peers};
@@ -159,6 +161,7 @@ kinds! {
     Acted named  PCIDriverRebindConfig;
     Acted single EnvironmentConfig;
     Acted single ForwardingConfig;
+    Acted single UpgradeConfig;
     Acted named  ExtensionServiceConfig;
     Later named  EtcFileConfig;
     Acted named  KernelModuleConfig;

@@ -9,3 +9,4 @@ mod hostile;
 mod metadata;
 mod readiness;
 mod real;
+mod versions;

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use corten_base::console;
 use corten_base::efi;
+use corten_config::Document;
+use corten_config::kinds::UpgradeConfig;
 use corten_installer::{AtBoot, Trial, Verdict, at_boot};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
@@ -13,11 +15,14 @@ use super::Machine;
 use crate::node::{Node as _, ServiceView, Stage};
 use crate::upgrade::{self, EfiPartition, is_healthy, stage_name};
 
-/// A version that does not do its work within this time is left. Images may have to be pulled.
+/// A version that does not do its work within this time is left, unless the config says another. Images may have to be
+/// pulled.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
 /// It does its work for so long before it is good.
 const STEADY: u32 = 10;
 const LOOK: Duration = Duration::from_secs(1);
+/// Between two tries to give back what keeps other nodes from being upgraded.
+const UNLOCK: Duration = Duration::from_secs(10);
 
 impl Machine {
     /// Judges the version that runs, once in a boot.
@@ -32,6 +37,10 @@ impl Machine {
             AtBoot::Settled => self.settle(&booted).await,
             AtBoot::Reverted(trial) => self.tell_reverted(&booted, trial).await,
             AtBoot::Judge(trial) => self.watch_trial(&booted, trial, began).await,
+        }
+        // etcd may not run yet, or be what keeps this version from being good.
+        while began.elapsed() < upgrade::LOCKED && !upgrade::unlock_former(&self.node).await {
+            sleep(UNLOCK).await;
         }
     }
 
@@ -74,19 +83,23 @@ impl Machine {
             steady = if unmet.is_empty() { steady + 1 } else { 0 };
             if steady >= STEADY {
                 if mark_good(booted).await {
+                    // First: who reads the verdict upgrades the next node.
+                    upgrade::unlock_former(&self.node).await;
                     self.end(&trial, Verdict::Good, "it does what the version before did");
                 }
                 return;
             }
-            if began.elapsed() > PATIENCE && !unmet.is_empty() {
-                return self.revert(booted, &trial, &unmet.join("; ")).await;
+            // A version that cannot read the config has the usual time.
+            let patience = patience(self.node.config().as_ref());
+            if began.elapsed() > patience && !unmet.is_empty() {
+                let why = format!("after {} s: {}", patience.as_secs(), unmet.join("; "));
+                return self.revert(booted, &trial, &why).await;
             }
             sleep(LOOK).await;
         }
     }
 
-    async fn revert(&self, booted: &str, trial: &Trial, unmet: &str) {
-        let why = format!("after {} s: {unmet}", PATIENCE.as_secs());
+    async fn revert(&self, booted: &str, trial: &Trial, why: &str) {
         console::warn(&format!("version {} is left, {why}", trial.to));
         let entry = booted.to_owned();
         let marked = change("leaving this version", move |partition| {
@@ -96,7 +109,7 @@ impl Machine {
             versions.mark_bad(&entry).map_err(|fault| fault.to_string())
         });
         if marked.await {
-            self.end(trial, Verdict::Reverted, &why);
+            self.end(trial, Verdict::Reverted, why);
             let restart = format!("version {} is left for version {}", trial.to, trial.from);
             let _ = self.restarts.send(restart);
         }
@@ -122,6 +135,12 @@ impl Machine {
             .iter()
             .any(|view| view.id == service && is_healthy(view))
     }
+}
+
+/// The time of a trial.
+fn patience(config: Option<&Document>) -> Duration {
+    let own = config.and_then(|config| config.all::<UpgradeConfig>().next());
+    own.and_then(|own| own.trial_timeout).unwrap_or(PATIENCE)
 }
 
 /// What the version on trial does not do that the one before did.
@@ -185,6 +204,18 @@ mod tests {
             health_changed: SystemTime::UNIX_EPOCH,
             events: Vec::new(),
         }
+    }
+
+    #[test]
+    fn the_config_says_how_long_a_trial_is() {
+        let config = |more: &str| {
+            let text = crate::server::tests::config_text() + more;
+            Document::parse(text.as_bytes()).unwrap()
+        };
+        assert_eq!(patience(None), PATIENCE);
+        assert_eq!(patience(Some(&config(""))), PATIENCE);
+        let own = "---\napiVersion: v1alpha1\nkind: UpgradeConfig\ntrialTimeout: 20m\n";
+        assert_eq!(patience(Some(&config(own))), Duration::from_secs(20 * 60));
     }
 
     #[test]

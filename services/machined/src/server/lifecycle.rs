@@ -46,6 +46,7 @@ impl LifecycleService for Lifecycle {
             image: named(request.source.unwrap_or_default().image_name)?,
             namespace: instance(request.containerd)?,
             force: false,
+            staged: request.staged,
         };
         let node = self.node.clone();
         let upgraded = async move |tell| node.upgrade(upgrade, tell).await;
@@ -140,6 +141,7 @@ pub(super) async fn upgrade(
         image: named(request.image)?,
         namespace: SYSTEM,
         force: request.force,
+        staged: request.stage,
     };
     // Nobody listens.
     let (tell, _) = mpsc::channel(1);

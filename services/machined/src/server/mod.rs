@@ -42,7 +42,7 @@ mod service;
 mod services;
 mod stream;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod version;
 mod wipe;
 

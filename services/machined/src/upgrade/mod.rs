@@ -1,6 +1,7 @@
 //! An upgrade: from the image of an installer to a version that the boot loader tries at the next start; and the way
 //! back. `corten-installer` changes the EFI partition; `machine/verdict.rs` judges the version when it runs.
 
+mod lock;
 mod partition;
 mod quorum;
 
@@ -10,9 +11,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use corten_base::console;
 use corten_base::efi;
-use corten_config::registries::Registries;
+use corten_config::Document;
+use corten_config::kinds::UpgradeConfig;
 use corten_containerd::client::{Containerd, Purpose};
-use corten_installer::{Entry, Fault, Signer, Trial};
+use corten_installer::{Entry, Fault, Trial, is_older};
 use corten_meta::tags::TRIAL;
 use corten_services::supervisor::Supervisor;
 use corten_services::{Argument, CONTAINERD_SOCKET, CONTENT, REGISTRYD};
@@ -24,6 +26,7 @@ use tokio::time::timeout;
 use crate::meta::Meta;
 use crate::node::{Node as _, ServiceState, ServiceView, Stage, SubmitError, Upgrade};
 use crate::state::NodeState;
+pub use lock::{LONGEST as LOCKED, unlock_former};
 pub use partition::EfiPartition;
 
 /// Where an image lies while it is checked: it is as large as the node, so on EPHEMERAL.
@@ -47,11 +50,37 @@ pub async fn install(
     upgrade: &Upgrade,
     tell: &mpsc::Sender<String>,
 ) -> Result<String, SubmitError> {
+    let at = begin()?;
+    if upgrade.force {
+        return take(node, supervisor, upgrade, at, None, tell).await;
+    }
+    // Before the quorum is looked at: of two nodes that look at once, one would not see that the other goes, too.
+    let lock = lock::take(node, &upgrade.image).await.map_err(refused)?;
+    let taken = match quorum::check(node).await {
+        Ok(()) => take(node, supervisor, upgrade, at, lock.as_ref(), tell).await,
+        Err(why) => Err(refused(why)),
+    };
+    match lock {
+        // A node that reboots goes on to hold it, until the verdict.
+        Some(lock) if taken.is_err() || upgrade.staged => lock.release().await,
+        _ => {}
+    }
+    taken
+}
+
+/// Takes the image, checks it, and writes it beside the version that runs; the node may hold a lock meanwhile.
+async fn take(
+    node: &NodeState,
+    supervisor: &Supervisor,
+    upgrade: &Upgrade,
+    (partition, running): (EfiPartition, String),
+    lock: Option<&lock::Held>,
+    tell: &mpsc::Sender<String>,
+) -> Result<String, SubmitError> {
     let say = async |line: String| {
         console::say(&format!("upgrade: {line}"));
         let _ = tell.send(line).await;
     };
-    let (partition, running) = begin(node, upgrade.force).await?;
     let found = partition.versions().find(&running).map_err(failed)?;
     say(format!("taking the installer {}", upgrade.image)).await;
     let registries = node.config().map(|config| config.registries());
@@ -64,6 +93,14 @@ pub async fn install(
     say(format!("checking the image {digest}")).await;
     let _scratch = Scratch;
     let version = unpack(supervisor, &upgrade.image, &digest).await?;
+    if !upgrade.force {
+        let floor = node.config().and_then(|config| floor(&config));
+        check_floor(&version, floor.as_deref()).map_err(refused)?;
+    }
+    // To take the image may have lasted.
+    if let Some(lock) = lock {
+        lock.prolong().await.map_err(refused)?;
+    }
     say(format!(
         "writing version {version} beside version {}",
         found.version
@@ -98,7 +135,7 @@ pub async fn install(
 /// # Errors
 /// The version that runs is the one that starts next.
 pub async fn roll_back(node: &NodeState) -> Result<String, SubmitError> {
-    let (partition, running) = begin(node, true).await?;
+    let (partition, running) = begin()?;
     let mut versions = partition.versions();
     let found = versions.find(&running).map_err(failed)?;
     let other = versions.other(&running).map_err(failed)?;
@@ -114,6 +151,22 @@ pub async fn roll_back(node: &NodeState) -> Result<String, SubmitError> {
     .await?;
     console::say(&format!("rolling back to version {}", other.version));
     Ok(other.version)
+}
+
+/// The oldest version that the config allows.
+fn floor(config: &Document) -> Option<String> {
+    let own = config.all::<UpgradeConfig>().next()?;
+    own.min_version.clone()
+}
+
+fn check_floor(version: &str, floor: Option<&str>) -> Result<(), String> {
+    match floor {
+        Some(floor) if is_older(version, floor) => Err(format!(
+            "version {version} is older than {floor}, the oldest one that the config allows (UpgradeConfig, minVersion): \
+             take a newer one, or force the upgrade"
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Keeps the record of a trial.
@@ -148,13 +201,9 @@ pub fn is_healthy(view: &ServiceView) -> bool {
     view.state == ServiceState::Running && view.healthy == Some(true)
 }
 
-async fn begin(node: &NodeState, force: bool) -> Result<(EfiPartition, String), SubmitError> {
+fn begin() -> Result<(EfiPartition, String), SubmitError> {
     let running = efi::booted().ok_or_else(|| refused(NO_ENTRIES.to_owned()))?;
-    let partition = EfiPartition::try_mount()?;
-    if !force {
-        quorum::check(node).await.map_err(SubmitError::Refused)?;
-    }
-    Ok((partition, running))
+    Ok((EfiPartition::try_mount()?, running))
 }
 
 /// The record of a trial that begins now, without its entry.
@@ -272,5 +321,23 @@ pub(crate) struct Scratch;
 impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(SCRATCH);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_below_the_floor_is_refused_and_no_other() {
+        let why = check_floor("1.1.9", Some("1.2.0")).unwrap_err();
+        assert!(why.contains("1.1.9 is older than 1.2.0"), "{why}");
+        for (version, floor) in [
+            ("1.2.0", Some("1.2.0")),
+            ("1.10.0", Some("1.2.0")),
+            ("0.1.0", None),
+        ] {
+            assert_eq!(check_floor(version, floor), Ok(()), "{version}");
+        }
     }
 }

@@ -14,7 +14,7 @@ use corten_manifests::{BootstrapToken, Manifest, bootstrap, read};
 use corten_resources::Draft;
 use corten_resources::controller::with_causes as describe;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
-use corten_types::kubernetes::{ManifestStatus, StaticPod};
+use corten_types::kubernetes::{Manifest as Wanted, ManifestStatus, StaticPod};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
@@ -41,7 +41,10 @@ impl Controller for Manifests {
     }
 
     fn outputs(&self) -> Vec<Output> {
-        vec![Output::exclusive::<ManifestStatus>()]
+        vec![
+            Output::exclusive::<Wanted>(),
+            Output::exclusive::<ManifestStatus>(),
+        ]
     }
 
     async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
@@ -58,6 +61,12 @@ impl Controller for Manifests {
             }
             while !self.config.has_changed().unwrap_or_default() {
                 let outcome = given.all(&config).await;
+                context.start_outputs();
+                for manifest in given.wanted() {
+                    let wanted = Wanted(manifest.objects.clone());
+                    context.put(Draft::new(&manifest.id, wanted))?;
+                }
+                context.remove_others::<Wanted>()?;
                 if !given.applied.is_empty() {
                     let ids = given.applied.iter().map(|manifest| manifest.id.clone());
                     let status = ManifestStatus {
@@ -79,6 +88,8 @@ impl Controller for Manifests {
 /// Manifests applied to the cluster, and those fetched for it.
 #[derive(Default)]
 struct Given {
+    /// What the config itself has.
+    own: Vec<Manifest>,
     applied: Vec<Manifest>,
     fetched: Vec<(ExternalManifest, Manifest)>,
 }
@@ -89,6 +100,7 @@ impl Given {
     async fn all(&mut self, config: &Document) -> Result<(), String> {
         let settings = Settings::of(config).map_err(|missing| missing.to_string())?;
         let (own, mut troubles) = own(config, &settings)?;
+        self.own.clone_from(&own);
         let external = external_manifests(config);
         self.applied.retain(|manifest| {
             let is_external = external.iter().any(|one| one.field == manifest.id);
@@ -118,6 +130,12 @@ impl Given {
             true => Ok(()),
             false => Err(troubles.join("; ")),
         }
+    }
+
+    /// What the cluster is to have, as far as it could be fetched.
+    fn wanted(&self) -> impl Iterator<Item = &Manifest> {
+        let fetched = self.fetched.iter().map(|(_, manifest)| manifest);
+        self.own.iter().chain(fetched)
     }
 
     fn has(&self, manifests: &[Manifest]) -> bool {
@@ -223,7 +241,8 @@ mod tests {
         let first = given.fetch(wanted.clone()).await.unwrap();
         assert_eq!(first.id, "cluster.extraManifests[0]");
         assert_eq!(first.objects[0]["metadata"]["name"], "a");
-        assert_eq!(given.fetch(wanted).await, Ok(first));
+        assert_eq!(given.fetch(wanted).await, Ok(first.clone()));
+        assert_eq!(given.wanted().collect::<Vec<_>>(), [&first]);
         let error = given.fetch(server("no: manifest")).await.unwrap_err();
         assert!(error.contains("object 1"), "{error}");
     }

@@ -21,6 +21,7 @@ async fn upgrade(world: &World, image: &str) -> Vec<Part> {
         source: Some(api::InstallArtifactsSource {
             image_name: image.to_owned(),
         }),
+        staged: image == "staged",
     };
     let mut client = LifecycleServiceClient::new(world.channel.clone());
     let answers = client.upgrade(request).await.unwrap().into_inner();
@@ -55,6 +56,10 @@ async fn an_upgrade_tells_its_lines_and_ends_with_a_code_and_no_reboot() {
         ]
     );
     assert!(world.node.actions.lock().unwrap().is_empty());
+    upgrade(&world, "staged").await;
+    let staged = world.node.upgrades.lock().unwrap();
+    let staged = staged.iter().map(|upgrade| upgrade.staged);
+    assert_eq!(staged.collect::<Vec<_>>(), [false, false, false, true]);
 }
 
 #[tokio::test]
@@ -85,6 +90,7 @@ async fn the_older_call_reboots_unless_the_upgrade_is_staged_or_did_not_succeed(
                     image: image.to_owned(),
                     namespace: "system",
                     force: true,
+                    staged: stage,
                 };
                 assert_eq!(*world.node.upgrades.lock().unwrap(), [asked]);
             }

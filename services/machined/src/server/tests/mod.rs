@@ -300,7 +300,7 @@ pub(super) fn world() -> World {
 }
 
 /// A control plane node's config.
-pub(super) fn config_text() -> String {
+pub(crate) fn config_text() -> String {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
     let ca = Ca::generate(Algorithm::Ed25519, "talos", "", SystemTime::now()).unwrap();

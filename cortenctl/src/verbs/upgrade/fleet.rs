@@ -1,0 +1,339 @@
+//! `upgrade` of several nodes: in which order, how many at once, and when one is done.
+//!
+//! Workers come first: a version that is of no use is found where it takes no quorum from etcd. Control plane nodes go
+//! one at a time, whatever the flags say.
+
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use corten_cluster::Cluster;
+use futures_util::future::join_all;
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use crate::cli::Global;
+use crate::clients::Machine;
+use crate::connect::{Route, routes};
+use crate::failure::Failure;
+use crate::resources::{find, has_member};
+use crate::stream::{Node, Trouble, each};
+use crate::table::{Table, printable};
+use crate::verbs::{cordon, kubernetes};
+use crate::wait;
+
+/// Between two looks at a node that was upgraded.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// A node, as it is before its upgrade.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Planned {
+    /// As the operator names it.
+    pub(super) name: String,
+    pub(super) is_control_plane: bool,
+    /// The version that runs.
+    pub(super) from: String,
+    /// Its member of etcd runs.
+    pub(super) has_member: bool,
+    /// Its name in Kubernetes, if it runs pods of a cluster.
+    pub(super) nodename: Option<String>,
+}
+
+/// Looks at every node; all of them have to answer.
+///
+/// # Errors
+/// Nodes that do not answer: then nothing is to be changed.
+pub(super) async fn look(routes: Vec<Route>) -> Result<Vec<Planned>, Failure> {
+    let mut nodes = Vec::new();
+    let failed = each(routes, async |node| {
+        nodes.push(planned(node).await?);
+        Ok(())
+    })
+    .await?;
+    if failed.is_empty() {
+        return Ok(nodes);
+    }
+    let lines = failed.iter().map(|(node, why)| format!("{node}: {why}"));
+    let lines: Vec<String> = lines.collect();
+    Err(Failure::call(format!(
+        "nothing was changed, as not every node answers:\n  {}",
+        lines.join("\n  ")
+    )))
+}
+
+async fn planned(node: &Node) -> Result<Planned, Trouble> {
+    let answer = node.client::<Machine>().version(node.brief(())).await?;
+    let version = answer.into_inner().messages.into_iter().next();
+    let version = version.and_then(|message| message.version);
+    let kind = find(
+        node,
+        "config",
+        "MachineTypes.config.talos.dev",
+        "machine-type",
+    )
+    .await?;
+    let kind = kind.as_ref().and_then(Value::as_str).unwrap_or_default();
+    Ok(Planned {
+        name: node.name.clone(),
+        is_control_plane: matches!(kind, "controlplane" | "init"),
+        from: version.unwrap_or_default().tag,
+        has_member: has_member(node).await?,
+        nodename: cordon::name_in_kubernetes(node).await?,
+    })
+}
+
+/// The nodes that go at once, wave after wave.
+pub(super) fn waves(nodes: Vec<Planned>, most: NonZeroUsize) -> Vec<Vec<Planned>> {
+    let (control_plane, workers): (Vec<Planned>, Vec<Planned>) =
+        nodes.into_iter().partition(|node| node.is_control_plane);
+    let workers = workers.chunks(most.get()).map(<[Planned]>::to_vec);
+    let alone = control_plane.into_iter().map(|node| vec![node]);
+    workers.chain(alone).collect()
+}
+
+/// The plan, for a person.
+pub(super) fn table(waves: &[Vec<Planned>], to: &str) -> String {
+    let mut table = Table::new(&["STEP", "NODE", "ROLE", "FROM", "TO"]);
+    for (number, wave) in waves.iter().enumerate() {
+        for node in wave {
+            let role = match node.is_control_plane {
+                true => "control plane",
+                false => "worker",
+            };
+            let number = (number + 1).to_string();
+            table.row([number.as_str(), &node.name, role, &node.from, to]);
+        }
+    }
+    table.render()
+}
+
+/// Upgrades wave after wave; after a failure no other wave begins. Says which nodes are left.
+///
+/// # Errors
+/// Those of the nodes.
+pub(super) async fn roll(
+    waves: &[Vec<Planned>],
+    upgrade: impl AsyncFn(&Planned) -> Result<(), Failure>,
+    tell: impl Fn(&str),
+) -> Result<(), Failure> {
+    for (number, wave) in waves.iter().enumerate() {
+        let done = join_all(wave.iter().map(|node| upgrade(node))).await;
+        let failed = wave.iter().zip(done);
+        let mut failed: Vec<(&Planned, Failure)> = failed
+            .filter_map(|(node, done)| Some((node, done.err()?)))
+            .collect();
+        let Some((last, failure)) = failed.pop() else {
+            continue;
+        };
+        let left = waves.iter().skip(number + 1).flatten();
+        let left: Vec<&str> = left.map(|node| node.name.as_str()).collect();
+        if !left.is_empty() {
+            tell(&format!("not upgraded: {}", left.join(", ")));
+        }
+        if failed.is_empty() {
+            return Err(failure);
+        }
+        failed.push((last, failure));
+        for (node, failure) in failed {
+            match failure {
+                Failure::Usage(why) => tell(&format!("error: {}: {why}", node.name)),
+                Failure::Call(error) => tell(&format!("error: {}: {error:#}", node.name)),
+                Failure::Told => {}
+            }
+        }
+        return Err(Failure::Told);
+    }
+    Ok(())
+}
+
+/// Waits until a node that keeps its version does all that it did before: the node itself, its member of etcd, and
+/// Kubernetes say so. Connections are opened anew each time.
+///
+/// # Errors
+/// It is not so in time.
+pub(super) async fn settled(
+    global: &Global,
+    before: &Planned,
+    limit: Duration,
+) -> Result<(), Failure> {
+    let end = Instant::now() + limit;
+    let mut last = String::new();
+    loop {
+        let why = match missing(global, before).await {
+            Ok(None) => return Ok(()),
+            Ok(Some(why)) => why,
+            Err(Failure::Call(error)) => format!("{error:#}"),
+            Err(other) => return Err(other),
+        };
+        if Instant::now() >= end {
+            let limit = limit.as_secs();
+            return Err(Failure::call(format!(
+                "{} keeps its version, and does not do what it did before within {limit} s: {why}",
+                before.name
+            )));
+        }
+        if why != last {
+            eprintln!("{}: {}", printable(&before.name), printable(&why));
+            last = why;
+        }
+        sleep(LOOK).await;
+    }
+}
+
+/// What a node does not do yet.
+async fn missing(global: &Global, before: &Planned) -> Result<Option<String>, Failure> {
+    let mut unmet = None;
+    let failed = each(routes(global).await?, async |node| {
+        unmet = wait::unready(node).await;
+        if unmet.is_none() && before.has_member {
+            let why = || "its member of etcd has no leader yet".to_owned();
+            unmet = (!has_member(node).await?).then(why);
+        }
+        Ok(())
+    })
+    .await?;
+    if let Some((_, why)) = failed.into_iter().next() {
+        return Ok(Some(format!("it does not answer: {why}")));
+    }
+    if unmet.is_some() {
+        return Ok(unmet);
+    }
+    let Some(nodename) = &before.nodename else {
+        return Ok(None);
+    };
+    match kubernetes::connect(global, None).await? {
+        Ok(cluster) => Ok(not_ready(&cluster, nodename).await),
+        Err(why) => Ok(Some(why)),
+    }
+}
+
+async fn not_ready(cluster: &Cluster, nodename: &str) -> Option<String> {
+    let told = |why: &dyn fmt::Display| Some(format!("Kubernetes does not find it ready: {why}"));
+    match cluster.nodes().await {
+        Ok(nodes) => match nodes.into_iter().find(|node| node.name == nodename) {
+            Some(node) => node.ready.err().and_then(|why| told(&why)),
+            None => told(&"the cluster does not list it"),
+        },
+        Err(error) => told(&error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    fn node(name: &str, is_control_plane: bool) -> Planned {
+        Planned {
+            name: name.to_owned(),
+            is_control_plane,
+            from: "v1.0.0".to_owned(),
+            has_member: is_control_plane,
+            nodename: None,
+        }
+    }
+
+    fn nodes() -> Vec<Planned> {
+        [
+            ("c1", true),
+            ("w1", false),
+            ("w2", false),
+            ("c2", true),
+            ("w3", false),
+        ]
+        .map(|(name, is_control_plane)| node(name, is_control_plane))
+        .to_vec()
+    }
+
+    fn of(most: usize) -> Vec<Vec<Planned>> {
+        waves(nodes(), NonZeroUsize::new(most).unwrap())
+    }
+
+    fn names(waves: &[Vec<Planned>]) -> Vec<Vec<&str>> {
+        let mut all = Vec::new();
+        for wave in waves {
+            all.push(wave.iter().map(|node| node.name.as_str()).collect());
+        }
+        all
+    }
+
+    #[test]
+    fn workers_come_first_and_control_plane_nodes_never_go_together() {
+        let alone = of(1);
+        let expected = [vec!["w1"], vec!["w2"], vec!["w3"], vec!["c1"], vec!["c2"]];
+        assert_eq!(names(&alone), expected);
+        let two = of(2);
+        let expected = [vec!["w1", "w2"], vec!["w3"], vec!["c1"], vec!["c2"]];
+        assert_eq!(names(&two), expected);
+        assert_eq!(
+            names(&of(9)),
+            [vec!["w1", "w2", "w3"], vec!["c1"], vec!["c2"]]
+        );
+        let expected = "STEP   NODE   ROLE            FROM     TO\n\
+                        1      w1     worker          v1.0.0   installer:2\n\
+                        1      w2     worker          v1.0.0   installer:2\n\
+                        2      w3     worker          v1.0.0   installer:2\n\
+                        3      c1     control plane   v1.0.0   installer:2\n\
+                        4      c2     control plane   v1.0.0   installer:2\n";
+        assert_eq!(table(&two, "installer:2"), expected);
+    }
+
+    /// What was done, with nodes that fail; and how it ended.
+    async fn rolled(most: usize, bad: &[&str]) -> (Vec<String>, Result<(), Failure>) {
+        let done = RefCell::new(Vec::new());
+        let upgrade = async |node: &Planned| {
+            done.borrow_mut().push(format!("begin {}", node.name));
+            sleep(Duration::from_secs(1)).await;
+            done.borrow_mut().push(format!("end {}", node.name));
+            match bad.contains(&node.name.as_str()) {
+                true => Err(Failure::call(format!("{} was left", node.name))),
+                false => Ok(()),
+            }
+        };
+        let tell = |line: &str| done.borrow_mut().push(line.to_owned());
+        let ended = roll(&of(most), upgrade, tell).await;
+        (done.into_inner(), ended)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_next_wave_waits_for_all_of_the_one_before() {
+        let (done, ended) = rolled(2, &[]).await;
+        assert!(ended.is_ok());
+        let expected = [
+            "begin w1", "begin w2", "end w1", "end w2", "begin w3", "end w3", "begin c1",
+        ];
+        assert_eq!(done[..7], expected);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_failure_ends_it_and_those_left_are_named() {
+        let (done, ended) = rolled(1, &["w2"]).await;
+        let Err(Failure::Call(error)) = ended else {
+            panic!("{ended:?}");
+        };
+        assert_eq!(error.to_string(), "w2 was left");
+        let expected = [
+            "begin w1",
+            "end w1",
+            "begin w2",
+            "end w2",
+            "not upgraded: w3, c1, c2",
+        ];
+        assert_eq!(done, expected);
+        let (done, ended) = rolled(3, &["w1", "w3"]).await;
+        assert!(matches!(ended, Err(Failure::Told)));
+        assert!(
+            done.contains(&"error: w1: w1 was left".to_owned()),
+            "{done:?}"
+        );
+        assert!(
+            done.contains(&"error: w3: w3 was left".to_owned()),
+            "{done:?}"
+        );
+        assert!(!done.contains(&"begin c1".to_owned()));
+        // The last one leaves nobody.
+        let (done, _) = rolled(1, &["c2"]).await;
+        assert_eq!(done.last().unwrap(), "end c2");
+    }
+}

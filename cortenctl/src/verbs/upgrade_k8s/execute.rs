@@ -1,0 +1,228 @@
+//! The steps of an upgrade, one after the other: each waits until its component runs, and one that does not come up
+//! goes back.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::component::Component;
+use super::plan::{Place, Plan, Step};
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// How long things may take.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// A component.
+    pub(super) component: Duration,
+    /// Workloads of the manifests; zero: nobody waits for them.
+    pub(super) manifests: Duration,
+    /// Images are pulled first.
+    pub(super) pulls: bool,
+}
+
+/// A cluster, as its upgrade acts on it. Every error is a sentence.
+pub(super) trait Fleet {
+    /// Has a node pull an image.
+    async fn pull(
+        &mut self,
+        place: &Place,
+        component: Component,
+        image: &str,
+    ) -> Result<(), String>;
+    /// Gives a component another image in a node's config.
+    async fn set_image(
+        &mut self,
+        place: &Place,
+        component: Component,
+        image: &str,
+    ) -> Result<(), String>;
+    /// Whether a node runs this image of a component, and it is ready.
+    async fn look(
+        &mut self,
+        place: &Place,
+        component: Component,
+        image: &str,
+    ) -> Result<(), String>;
+    /// Gives the cluster the manifests of a node, once they have this image of kube-proxy; lines that say what changed.
+    async fn apply_manifests(
+        &mut self,
+        place: &Place,
+        proxy: Option<&str>,
+    ) -> Result<Vec<String>, String>;
+    /// Whether the workloads of the manifests run as the manifests say.
+    async fn workloads(&mut self) -> Result<(), String>;
+    /// Tells a person.
+    fn say(&mut self, line: &str);
+}
+
+/// Does it all; stops at the first failure.
+///
+/// # Errors
+/// What failed, what became of it, and what is left.
+pub(super) async fn execute(
+    fleet: &mut impl Fleet,
+    plan: &Plan,
+    limits: Limits,
+) -> Result<(), String> {
+    if limits.pulls {
+        for (place, component, image) in &plan.pulls {
+            let name = &place.name;
+            fleet.say(&format!("{name}: pulls {image}"));
+            let pulled = fleet.pull(place, *component, image).await;
+            pulled.map_err(|why| {
+                format!("node {name} cannot pull {image}: {why}; nothing was changed")
+            })?;
+        }
+    }
+    for (number, step) in plan.steps.iter().enumerate() {
+        if let Err(why) = change(fleet, step, limits.component).await {
+            return Err(format!("{why}{}", left(plan, number + 1)));
+        }
+    }
+    let proxies: Vec<&Step> = plan
+        .steps
+        .iter()
+        .filter(|step| step.component == Component::Proxy)
+        .collect();
+    let proxy = proxies.first().map(|step| step.to.as_str());
+    match manifests(fleet, plan, proxy, limits.manifests).await {
+        Ok(()) => Ok(()),
+        Err(why) if proxies.is_empty() => Err(format!("bootstrap manifests: {why}")),
+        Err(why) => Err(format!(
+            "bootstrap manifests: {why}; {}",
+            former_proxy(fleet, plan, &proxies, limits.manifests).await
+        )),
+    }
+}
+
+/// The steps that were not begun.
+fn left(plan: &Plan, done: usize) -> String {
+    let left = plan.steps.iter().skip(done);
+    let names = left.map(|step| format!("{} of {}", step.component.name(), step.place.name));
+    let names: Vec<String> = names
+        .chain(["the bootstrap manifests".to_owned()])
+        .collect();
+    format!("; not changed: {}", names.join(", "))
+}
+
+/// One component of one node.
+async fn change(fleet: &mut impl Fleet, step: &Step, limit: Duration) -> Result<(), String> {
+    let Step {
+        place,
+        component,
+        from,
+        to,
+    } = step;
+    let what = format!("{} of node {}", component.name(), place.name);
+    fleet.say(&format!("{}: {} gets {to}", place.name, component.name()));
+    let mut done = fleet.set_image(place, *component, to).await;
+    // The cluster runs kube-proxy, and its manifest says how.
+    if *component == Component::Proxy {
+        return done.map_err(|why| format!("{what}: {why}"));
+    }
+    if done.is_ok() {
+        done = until_up(fleet, step, to, limit).await;
+    }
+    let Err(why) = done else {
+        fleet.say(&format!("{}: {} runs {to}", place.name, component.name()));
+        return Ok(());
+    };
+    fleet.say(&format!(
+        "{}: {} goes back to {from}",
+        place.name,
+        component.name()
+    ));
+    // A config that was refused is the one before; to give it again does no harm.
+    let mut back = fleet.set_image(place, *component, from).await;
+    if back.is_ok() {
+        back = until_up(fleet, step, from, limit).await;
+    }
+    Err(match back {
+        Ok(()) => format!("{what} did not come up with {to}: {why}; it runs {from} again"),
+        Err(now) => format!(
+            "{what} did not come up with {to}: {why}; and not with {from} again: {now}; see its log (`logs -k`)"
+        ),
+    })
+}
+
+async fn until_up(
+    fleet: &mut impl Fleet,
+    step: &Step,
+    image: &str,
+    limit: Duration,
+) -> Result<(), String> {
+    let end = Instant::now() + limit;
+    let mut last = String::new();
+    loop {
+        let Err(why) = fleet.look(&step.place, step.component, image).await else {
+            return Ok(());
+        };
+        if Instant::now() >= end {
+            return Err(format!("not within {} s: {why}", limit.as_secs()));
+        }
+        if why != last {
+            fleet.say(&format!(
+                "{}: {}: {why}",
+                step.place.name,
+                step.component.name()
+            ));
+            last = why;
+        }
+        sleep(LOOK).await;
+    }
+}
+
+async fn manifests(
+    fleet: &mut impl Fleet,
+    plan: &Plan,
+    proxy: Option<&str>,
+    limit: Duration,
+) -> Result<(), String> {
+    fleet.say("the cluster gets the bootstrap manifests");
+    for line in fleet.apply_manifests(&plan.manifests, proxy).await? {
+        fleet.say(&line);
+    }
+    if limit.is_zero() {
+        return Ok(());
+    }
+    let end = Instant::now() + limit;
+    loop {
+        let Err(why) = fleet.workloads().await else {
+            return Ok(());
+        };
+        if Instant::now() >= end {
+            return Err(format!("not within {} s: {why}", limit.as_secs()));
+        }
+        sleep(LOOK).await;
+    }
+}
+
+/// Has the cluster run the kube-proxy of before; what came of it.
+async fn former_proxy(
+    fleet: &mut impl Fleet,
+    plan: &Plan,
+    proxies: &[&Step],
+    limit: Duration,
+) -> String {
+    let mut from = None;
+    for step in proxies {
+        fleet.say(&format!(
+            "{}: kube-proxy goes back to {}",
+            step.place.name, step.from
+        ));
+        let back = fleet.set_image(&step.place, step.component, &step.from);
+        if let Err(why) = back.await {
+            return format!(
+                "kube-proxy of node {} does not go back: {why}",
+                step.place.name
+            );
+        }
+        from = from.or(Some(step.from.as_str()));
+    }
+    match manifests(fleet, plan, from, limit).await {
+        Ok(()) => format!("kube-proxy is {} again", from.unwrap_or_default()),
+        Err(why) => format!("kube-proxy does not go back either: {why}"),
+    }
+}

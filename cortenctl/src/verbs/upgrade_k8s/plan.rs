@@ -1,0 +1,239 @@
+//! What an upgrade changes, in which order, and whether the versions allow it.
+
+use std::collections::BTreeMap;
+
+use super::component::Component;
+use super::version::{self, Version};
+use crate::table::Table;
+
+/// Minor versions that a kubelet may be older than its API server (Kubernetes, "Version Skew Policy").
+const OLDEST_KUBELET: u64 = 3;
+
+/// A node: its name in Kubernetes, and the address of its API.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) name: String,
+    pub(super) address: String,
+}
+
+/// A node, as it is before the upgrade.
+#[derive(Debug, Clone)]
+pub(super) struct Member {
+    pub(super) place: Place,
+    pub(super) is_control_plane: bool,
+    /// The version that its kubelet says it has.
+    pub(super) kubelet: Option<Version>,
+    /// What its config says.
+    pub(super) images: BTreeMap<Component, String>,
+    /// What is wrong with it; sentences.
+    pub(super) troubles: Vec<String>,
+}
+
+/// What is wanted.
+#[derive(Debug, Clone)]
+pub(super) struct Wanted {
+    pub(super) from: Option<Version>,
+    pub(super) to: Version,
+    pub(super) downgrade: bool,
+    /// Kubelets, too.
+    pub(super) kubelets: bool,
+    /// Names of images without tags, where others than before are wanted.
+    pub(super) names: BTreeMap<Component, String>,
+}
+
+/// A component of a node gets another image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Step {
+    pub(super) place: Place,
+    pub(super) component: Component,
+    pub(super) from: String,
+    pub(super) to: String,
+}
+
+/// What an upgrade does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// The lowest version that runs.
+    pub(super) from: Version,
+    pub(super) to: Version,
+    pub(super) steps: Vec<Step>,
+    /// What nodes have to pull. kube-proxy runs on every node.
+    pub(super) pulls: Vec<(Place, Component, String)>,
+    /// The control plane node that says which manifests the cluster has.
+    pub(super) manifests: Place,
+}
+
+impl Plan {
+    /// Components in their order; of each, control plane nodes come first.
+    ///
+    /// # Errors
+    /// The versions do not allow it, or an image cannot be named; a sentence.
+    pub(super) fn new(members: &[Member], wanted: &Wanted) -> Result<Plan, String> {
+        let first = members.iter().find(|member| member.is_control_plane);
+        let first = first.ok_or("the cluster has no control plane node")?;
+        let images = members.iter().flat_map(|member| member.images.values());
+        let kubelets = members.iter().filter_map(|member| member.kubelet.clone());
+        let kubelets = kubelets.filter(|_| wanted.kubelets);
+        let found: Vec<Version> = images
+            .filter_map(|image| version::of_image(image))
+            .chain(kubelets)
+            .collect();
+        let lowest = wanted.from.clone().or_else(|| found.iter().min().cloned());
+        let lowest = lowest
+            .ok_or("no image of the cluster says its version by its tag: name it with --from")?;
+        let highest = found.iter().max().unwrap_or(&lowest);
+        check_path(&lowest, highest.max(&lowest), wanted)?;
+        let steps = steps(members, wanted)?;
+        Ok(Plan {
+            pulls: pulls(members, &steps),
+            steps,
+            manifests: first.place.clone(),
+            from: lowest,
+            to: wanted.to.clone(),
+        })
+    }
+
+    /// For a person.
+    pub(super) fn table(&self) -> String {
+        let mut table = Table::new(&["STEP", "NODE", "COMPONENT", "FROM", "TO"]);
+        for (number, step) in self.steps.iter().enumerate() {
+            let (number, node) = ((number + 1).to_string(), step.place.name.as_str());
+            let component = step.component.name();
+            table.row([number.as_str(), node, component, &step.from, &step.to]);
+        }
+        let last = (self.steps.len() + 1).to_string();
+        let node = self.manifests.name.as_str();
+        table.row([last.as_str(), node, "bootstrap manifests", "", ""]);
+        table.render()
+    }
+}
+
+fn steps(members: &[Member], wanted: &Wanted) -> Result<Vec<Step>, String> {
+    let mut steps = Vec::new();
+    for component in Component::ALL {
+        if component == Component::Kubelet && !wanted.kubelets {
+            continue;
+        }
+        let (first, others): (Vec<&Member>, Vec<&Member>) =
+            members.iter().partition(|member| member.is_control_plane);
+        for member in first.into_iter().chain(others) {
+            let Some(old) = member.images.get(&component) else {
+                continue;
+            };
+            let name = wanted.names.get(&component).map(String::as_str);
+            let to = version::image(old, name, &wanted.to).map_err(|why| {
+                format!(
+                    "{} of node {}: {why}; name the image with --{}-image",
+                    component.name(),
+                    member.place.name,
+                    flag(component)
+                )
+            })?;
+            if to != *old {
+                steps.push(Step {
+                    place: member.place.clone(),
+                    component,
+                    from: old.clone(),
+                    to,
+                });
+            }
+        }
+    }
+    Ok(steps)
+}
+
+fn pulls(members: &[Member], steps: &[Step]) -> Vec<(Place, Component, String)> {
+    let mut pulls = Vec::new();
+    for step in steps {
+        let proxy = step.component == Component::Proxy;
+        let others = members
+            .iter()
+            .filter(|member| proxy && !member.is_control_plane);
+        let places = std::iter::once(&step.place).chain(others.map(|member| &member.place));
+        for place in places {
+            let pull = (place.clone(), step.component, step.to.clone());
+            if !pulls.contains(&pull) {
+                pulls.push(pull);
+            }
+        }
+    }
+    pulls
+}
+
+fn flag(component: Component) -> &'static str {
+    match component {
+        Component::ApiServer => "apiserver",
+        Component::ControllerManager => "controller-manager",
+        Component::Scheduler => "scheduler",
+        Component::Proxy => "proxy",
+        Component::Kubelet => "kubelet",
+    }
+}
+
+/// One minor version at a time, and never down without saying so.
+fn check_path(lowest: &Version, highest: &Version, wanted: &Wanted) -> Result<(), String> {
+    let to = &wanted.to;
+    if highest > to && !wanted.downgrade {
+        return Err(format!(
+            "the cluster has version {highest}, which is newer than {to}: Kubernetes supports no way back; \
+             --downgrade takes it all the same"
+        ));
+    }
+    if lowest.major != to.major || highest.major != to.major {
+        return Err(format!("there is no way from {lowest} to {to}"));
+    }
+    if to.minor > lowest.minor + 1 {
+        return Err(format!(
+            "{to} is {} minor versions above {lowest}, and Kubernetes changes by one at a time: upgrade to {}.{} first",
+            to.minor - lowest.minor,
+            lowest.major,
+            lowest.minor + 1
+        ));
+    }
+    if to.minor + 1 < highest.minor {
+        return Err(format!(
+            "{to} is {} minor versions below {highest}: restore a snapshot of etcd from that time instead",
+            highest.minor - to.minor
+        ));
+    }
+    Ok(())
+}
+
+/// What keeps a cluster from being upgraded now; sentences.
+pub(super) fn problems(
+    members: &[Member],
+    requested: &[corten_cluster::Requested],
+    wanted: &Wanted,
+) -> Vec<String> {
+    let mut found = Vec::new();
+    for member in members {
+        let name = &member.place.name;
+        let troubles = member.troubles.iter();
+        found.extend(troubles.map(|why| format!("node {name}: {why}")));
+        let Some(kubelet) = member.kubelet.as_ref().filter(|_| !wanted.kubelets) else {
+            continue;
+        };
+        let to = &wanted.to;
+        if kubelet.release() > to.release() {
+            found.push(format!(
+                "node {name}: its kubelet has version {kubelet}, and may not be newer than kube-apiserver"
+            ));
+        } else if to.minor.saturating_sub(kubelet.minor) > OLDEST_KUBELET {
+            found.push(format!(
+                "node {name}: its kubelet has version {kubelet}, and may be {OLDEST_KUBELET} minor versions older than \
+                 kube-apiserver at most"
+            ));
+        }
+    }
+    let gone = requested
+        .iter()
+        .filter(|one| one.removed <= wanted.to.release());
+    found.extend(gone.map(|one| {
+        format!(
+            "{} of {} were asked for since kube-apiserver started, and are gone in version {}.{}: change the client that \
+             asks",
+            one.resource, one.api, one.removed.0, one.removed.1
+        )
+    }));
+    found
+}

@@ -1,0 +1,74 @@
+//! Upgrades of the node.
+
+use std::time::Duration;
+
+use crate::read::{Reader, section};
+use crate::tree::Node;
+
+/// Of the trial of a version. A node that is being upgraded keeps other control plane nodes from it for an hour.
+const SHORTEST: Duration = Duration::from_secs(60);
+const LONGEST: Duration = Duration::from_secs(45 * 60);
+
+section! {
+    /// Upgrades of the node.
+    pub struct UpgradeConfig [check_upgrade] {
+        Acted "trialTimeout" trial_timeout: Option<Duration> = "A new version has to do what the one before did within this time, from 1m to 45m; absent: 15m";
+        Acted "minVersion" min_version: Option<String> = "The oldest version that is installed, such as `1.2.0`; older ones have to be forced";
+    }
+}
+
+fn check_upgrade(config: &UpgradeConfig, node: &Node, reader: &mut Reader<'_>) {
+    let is_far = |timeout| !(SHORTEST..=LONGEST).contains(&timeout);
+    if config.trial_timeout.is_some_and(is_far) {
+        reader.wrong_in(node, "trialTimeout", "must be from 1m to 45m");
+    }
+    let fits = |c: char| c.is_ascii_alphanumeric() || ".-+~^".contains(c);
+    let is_version =
+        |text: &str| text.starts_with(|c: char| c.is_ascii_digit()) && text.chars().all(fits);
+    if config
+        .min_version
+        .as_deref()
+        .is_some_and(|text| !is_version(text))
+    {
+        reader.wrong_in(node, "minVersion", "must be a version such as 1.2.0");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Document;
+
+    /// All that is wrong with a config that has these lines.
+    fn problems(lines: &str) -> String {
+        let text = format!(
+            "version: v1alpha1\nmachine: {{type: worker, token: abcdef.0123456789abcdef}}\n---\napiVersion: v1alpha1\n\
+             kind: UpgradeConfig\n{lines}\n"
+        );
+        let problems = Document::parse(text.as_bytes()).err();
+        problems.map_or_else(String::new, |problems| problems.to_string())
+    }
+
+    #[test]
+    fn a_trial_is_neither_too_short_nor_longer_than_others_wait() {
+        let (time, version) = ("must be from 1m to 45m", "must be a version such as 1.2.0");
+        for (lines, word) in [
+            ("trialTimeout: 59s", time),
+            ("trialTimeout: 46m", time),
+            ("minVersion: latest", version),
+            ("minVersion: 1/2", version),
+            ("minVersion: ''", version),
+        ] {
+            let problems = problems(lines);
+            assert!(problems.contains(word), "{lines}: {problems}");
+        }
+        for lines in [
+            "trialTimeout: 1m",
+            "trialTimeout: 45m",
+            "minVersion: 1.2.0-rc.1",
+        ] {
+            let problems = problems(lines);
+            let is_wrong = problems.contains(time) || problems.contains(version);
+            assert!(!is_wrong, "{lines}: {problems}");
+        }
+    }
+}

@@ -1,0 +1,139 @@
+use serde_json::{Value, json};
+
+use super::fake::{fake, ok, refused};
+use crate::{Requested, StaticPod, Workload};
+
+#[tokio::test]
+async fn nodes_tell_their_role_their_addresses_and_the_version_of_their_kubelet() {
+    let node = |name: &str, labels: Value, status: Value| json!({ "metadata": { "name": name, "labels": labels }, "status": status });
+    let (cluster, _) = fake(move |_| {
+        let status = json!({
+            "addresses": [
+                { "type": "Hostname", "address": "b" },
+                { "type": "InternalIP", "address": "10.0.0.2" },
+                { "type": "InternalIP", "address": "no address" },
+                { "type": "InternalIP", "address": "fd00::2" },
+            ],
+            "nodeInfo": { "kubeletVersion": "v1.36.2" },
+            "conditions": [{ "type": "Ready", "status": "True" }],
+        });
+        let role = json!({ "node-role.kubernetes.io/control-plane": "" });
+        ok(
+            &json!({ "kind": "NodeList", "apiVersion": "v1", "metadata": {}, "items": [
+            node("b", role, status), node("a", json!({}), json!({})),
+        ] }),
+        )
+    });
+    let machines = cluster.machines().await.unwrap();
+    let [a, b] = machines.as_slice() else {
+        panic!("{machines:?}");
+    };
+    assert!(
+        !a.is_control_plane && a.addresses.is_empty() && a.kubelet.is_empty() && a.ready.is_err()
+    );
+    assert!(b.is_control_plane && b.ready.is_ok());
+    let addresses: Vec<String> = b.addresses.iter().map(ToString::to_string).collect();
+    assert_eq!(addresses, ["10.0.0.2", "fd00::2"]);
+    assert_eq!(b.kubelet, "v1.36.2");
+}
+
+#[tokio::test]
+async fn a_static_pod_is_ready_when_it_says_so_and_is_not_on_its_way_out() {
+    let pod = |deleted: Value, status: Value| {
+        json!({
+            "metadata": { "name": "x", "deletionTimestamp": deleted },
+            "spec": { "containers": [{ "image": "r/kube-apiserver:v1.36.2" }] },
+            "status": status,
+        })
+    };
+    let ready = json!({ "conditions": [{ "type": "Ready", "status": "True" }] });
+    let waits = json!({
+        "conditions": [{ "type": "Ready", "status": "False" }],
+        "containerStatuses": [{ "state": { "waiting": { "reason": "ErrImagePull", "message": "not found" } } }],
+    });
+    let (cluster, log) = fake(move |seen| match seen.path.rsplit('/').next() {
+        Some("kube-apiserver-up") => ok(&pod(Value::Null, ready.clone())),
+        Some("kube-apiserver-ends") => ok(&pod(json!("2026-01-01T00:00:00Z"), ready.clone())),
+        Some("kube-apiserver-waits") => ok(&pod(Value::Null, waits.clone())),
+        _ => refused(404, "not found"),
+    });
+    for (node, ready) in [
+        ("up", Ok(())),
+        ("ends", Err("its pod is not ready".to_owned())),
+        (
+            "waits",
+            Err("its pod is not ready: ErrImagePull: not found".to_owned()),
+        ),
+    ] {
+        let found = cluster.static_pod("kube-apiserver", node).await.unwrap();
+        let image = "r/kube-apiserver:v1.36.2".to_owned();
+        assert_eq!(found, Some(StaticPod { image, ready }), "{node}");
+    }
+    assert_eq!(cluster.static_pod("kube-apiserver", "none").await, Ok(None));
+    let line = log.lock().unwrap()[0].line();
+    assert_eq!(
+        line,
+        "GET /api/v1/namespaces/kube-system/pods/kube-apiserver-up"
+    );
+    assert!(cluster.static_pod("kube-apiserver", "../x").await.is_err());
+}
+
+#[tokio::test]
+async fn old_apis_in_use_are_read_from_the_metrics() {
+    let metric = "apiserver_requested_deprecated_apis";
+    let text = format!(
+        "# HELP {metric} [STABLE] Gauge\n# TYPE {metric} gauge\n\
+         {metric}{{group=\"policy\",removed_release=\"1.37\",resource=\"budgets\",subresource=\"\",version=\"v1beta1\"}} 1\n\
+         {metric}{{group=\"policy\",removed_release=\"1.37\",resource=\"budgets\",subresource=\"status\",version=\"v1beta1\"}} 1\n\
+         {metric}{{group=\"\",removed_release=\"\",resource=\"componentstatuses\",subresource=\"\",version=\"v1\"}} 1\n\
+         {metric}{{group=\"a\",removed_release=\"1.38\",resource=\"b\",subresource=\"\",version=\"v1\"}} 0\n\
+         another{{group=\"a\",removed_release=\"1.37\"}} 1\n{metric}{{\n{metric}{{removed_release=\"1\n{metric}{{removed_release=\"x.y\"}} 1\n"
+    );
+    let (cluster, _) = fake(move |_| (200, text.clone()));
+    let expected = Requested {
+        api: "policy/v1beta1".to_owned(),
+        resource: "budgets".to_owned(),
+        removed: (1, 37),
+    };
+    assert_eq!(cluster.requested_old_apis().await, Ok(vec![expected]));
+}
+
+#[tokio::test]
+async fn a_workload_is_rolled_out_when_its_last_change_is_everywhere() {
+    let (cluster, _) = fake(|seen| {
+        let object = |generation: u64, spec: Value, status: Value| {
+            let metadata = json!({ "name": "x", "generation": generation });
+            ok(&json!({ "metadata": metadata, "spec": spec, "status": status }))
+        };
+        let set = |seen: u64, updated: u64, available: u64| json!({ "observedGeneration": seen, "desiredNumberScheduled": 3, "updatedNumberScheduled": updated, "numberAvailable": available });
+        match seen.path.rsplit('/').next() {
+            Some("done") => object(2, json!({}), set(2, 3, 3)),
+            Some("unseen") => object(2, json!({}), set(1, 3, 3)),
+            Some("old") => object(2, json!({}), set(2, 1, 3)),
+            Some("down") => object(2, json!({}), set(2, 3, 2)),
+            Some("dns") => object(
+                1,
+                json!({ "replicas": 2 }),
+                json!({ "observedGeneration": 1, "updatedReplicas": 2, "availableReplicas": 2 }),
+            ),
+            _ => refused(404, "not found"),
+        }
+    });
+    let of = async |workload: Workload, name: &'static str| {
+        cluster
+            .rollout(workload, "kube-system", name)
+            .await
+            .unwrap()
+    };
+    assert_eq!(of(Workload::DaemonSet, "done").await, Some(Ok(())));
+    assert_eq!(of(Workload::Deployment, "dns").await, Some(Ok(())));
+    assert_eq!(of(Workload::DaemonSet, "none").await, None);
+    for (name, word) in [
+        ("unseen", "not seen"),
+        ("old", "1 of 3"),
+        ("down", "2 of 3"),
+    ] {
+        let why = of(Workload::DaemonSet, name).await.unwrap().unwrap_err();
+        assert!(why.contains(word), "{why}");
+    }
+}

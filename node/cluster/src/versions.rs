@@ -1,0 +1,230 @@
+//! What an upgrade of Kubernetes has to know of a cluster: versions, pods of the control plane, old APIs in use.
+
+use std::net::IpAddr;
+
+use http::Request;
+use kube::Api;
+use kube::api::{DynamicObject, ListParams};
+use serde_json::Value;
+
+use crate::error::short;
+use crate::kinds::{check_part, core};
+use crate::readiness::{MOST_NODES, readiness};
+use crate::{Cluster, ClusterError, Workload, within};
+
+/// The namespace of the control plane's pods.
+const NAMESPACE: &str = "kube-system";
+/// The role of a control plane node, as a label.
+const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
+/// What counts requests to APIs that a later version has no more (Kubernetes, "Deprecated API Migration Guide").
+const METRIC: &str = "apiserver_requested_deprecated_apis{";
+
+/// A node, as an upgrade sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Machine {
+    /// Its name.
+    pub name: String,
+    /// Its addresses in the cluster.
+    pub addresses: Vec<IpAddr>,
+    /// It runs the control plane.
+    pub is_control_plane: bool,
+    /// The version of its kubelet, such as `v1.36.2`.
+    pub kubelet: String,
+    /// Its kubelet says that pods can run; else what is said of it.
+    pub ready: Result<(), String>,
+}
+
+/// A pod that a kubelet runs by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StaticPod {
+    /// The image of its first container.
+    pub image: String,
+    /// It is ready; else what is said of it.
+    pub ready: Result<(), String>,
+}
+
+/// An API that was asked for since the API server started, and that a version has no more.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Requested {
+    /// Its group and version, such as `policy/v1beta1`.
+    pub api: String,
+    /// Its resource, such as `poddisruptionbudgets`.
+    pub resource: String,
+    /// The first minor version of Kubernetes without it, such as 1 and 25.
+    pub removed: (u64, u64),
+}
+
+impl Cluster {
+    /// All nodes that have registered, by name.
+    ///
+    /// # Errors
+    /// [`ClusterError::Request`].
+    pub async fn machines(&self) -> Result<Vec<Machine>, ClusterError> {
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &core("Node", "nodes"));
+        let params = ListParams::default().limit(MOST_NODES);
+        let list = within("list", &"the nodes", api.list(&params)).await?;
+        let mut machines: Vec<Machine> = list.items.iter().map(machine).collect();
+        machines.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(machines)
+    }
+
+    /// The static pod of a component on a node; `None`: the cluster does not know of it.
+    ///
+    /// # Errors
+    /// [`ClusterError::Name`] or [`ClusterError::Request`].
+    pub async fn static_pod(
+        &self,
+        component: &str,
+        node: &str,
+    ) -> Result<Option<StaticPod>, ClusterError> {
+        let name = format!("{component}-{node}");
+        let object = format!("Pod {NAMESPACE}/{name}");
+        check_part(&object, "its name", &name)?;
+        let kind = core("Pod", "pods");
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), NAMESPACE, &kind);
+        let found = within("read", &object, api.get_opt(&name)).await?;
+        Ok(found.map(|pod| static_pod(&pod)))
+    }
+
+    /// APIs in use that a later version has no more, as one API server has counted them since its start.
+    ///
+    /// # Errors
+    /// [`ClusterError::Request`].
+    pub async fn requested_old_apis(&self) -> Result<Vec<Requested>, ClusterError> {
+        let (action, object) = ("read", "the metrics of kube-apiserver");
+        let request = Request::get("/metrics").body(Vec::new());
+        let request = request.map_err(|error| ClusterError::request(action, &object, error))?;
+        let text = within(action, &object, self.client.request_text(request)).await?;
+        let mut found: Vec<Requested> = text.lines().filter_map(requested).collect();
+        found.sort();
+        found.dedup();
+        Ok(found)
+    }
+
+    /// Whether all pods of a workload are of its last change, and available; `None`: the cluster has no such workload.
+    ///
+    /// # Errors
+    /// [`ClusterError::Name`] or [`ClusterError::Request`].
+    pub async fn rollout(
+        &self,
+        workload: Workload,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Result<(), String>>, ClusterError> {
+        let kind = workload.kind();
+        let object = format!("{} {namespace}/{name}", kind.kind);
+        check_part(&object, "its namespace", namespace)?;
+        check_part(&object, "its name", name)?;
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &kind);
+        let found = within("read", &object, api.get_opt(name)).await?;
+        Ok(found.map(|found| rollout(workload, &found)))
+    }
+}
+
+fn machine(node: &DynamicObject) -> Machine {
+    let addresses = node.data.pointer("/status/addresses");
+    let addresses = addresses.and_then(Value::as_array).into_iter().flatten();
+    let internal = addresses.filter(|one| one.get("type") == Some(&Value::from("InternalIP")));
+    let internal = internal.filter_map(|one| one.get("address")?.as_str()?.parse().ok());
+    let labels = node.metadata.labels.as_ref();
+    let kubelet = node.data.pointer("/status/nodeInfo/kubeletVersion");
+    let readiness = readiness(node);
+    Machine {
+        name: readiness.name,
+        addresses: internal.collect(),
+        is_control_plane: labels.is_some_and(|labels| labels.contains_key(CONTROL_PLANE)),
+        kubelet: short(kubelet.and_then(Value::as_str).unwrap_or_default()),
+        ready: readiness.ready,
+    }
+}
+
+fn static_pod(pod: &DynamicObject) -> StaticPod {
+    let text = |path: &str| {
+        let text = pod.data.pointer(path).and_then(Value::as_str);
+        short(text.unwrap_or_default())
+    };
+    let conditions = pod.data.pointer("/status/conditions");
+    let mut conditions = conditions.and_then(Value::as_array).into_iter().flatten();
+    let is_ready = conditions.any(|one| {
+        let has = |field: &str, text: &str| one.get(field) == Some(&Value::from(text));
+        has("type", "Ready") && has("status", "True")
+    });
+    let waits = "/status/containerStatuses/0/state/waiting";
+    let ready = match is_ready && pod.metadata.deletion_timestamp.is_none() {
+        true => Ok(()),
+        false => {
+            let why = [
+                text(&format!("{waits}/reason")),
+                text(&format!("{waits}/message")),
+            ];
+            let why: Vec<String> = why.into_iter().filter(|text| !text.is_empty()).collect();
+            Err(match why.is_empty() {
+                true => "its pod is not ready".to_owned(),
+                false => format!("its pod is not ready: {}", why.join(": ")),
+            })
+        }
+    };
+    StaticPod {
+        image: text("/spec/containers/0/image"),
+        ready,
+    }
+}
+
+/// A line of the metrics: labels with their values in quotes, then a number.
+fn requested(line: &str) -> Option<Requested> {
+    let (labels, number) = line.strip_prefix(METRIC)?.rsplit_once('}')?;
+    if number.trim() == "0" {
+        return None;
+    }
+    // Every second part is a value.
+    let mut parts = labels.split('"');
+    let (mut group, mut version, mut resource, mut removed) = ("", "", "", "");
+    while let (Some(label), Some(value)) = (parts.next(), parts.next()) {
+        match label.trim_start_matches(',').trim_end_matches('=').trim() {
+            "group" => group = value,
+            "version" => version = value,
+            "resource" => resource = value,
+            "removed_release" => removed = value,
+            _ => {}
+        }
+    }
+    let (major, minor) = removed.split_once('.')?;
+    let api = match group {
+        "" => version.to_owned(),
+        group => format!("{group}/{version}"),
+    };
+    Some(Requested {
+        api: short(&api),
+        resource: short(resource),
+        removed: (major.parse().ok()?, minor.parse().ok()?),
+    })
+}
+
+fn rollout(workload: Workload, object: &DynamicObject) -> Result<(), String> {
+    let number = |path: &str| object.data.pointer(path).and_then(Value::as_u64);
+    let seen = number("/status/observedGeneration").unwrap_or_default();
+    let is_seen = object
+        .metadata
+        .generation
+        .is_none_or(|wanted| u64::try_from(wanted).is_ok_and(|wanted| seen >= wanted));
+    let (wanted, updated, available) = match workload {
+        Workload::Deployment => (
+            number("/spec/replicas").unwrap_or(1),
+            number("/status/updatedReplicas"),
+            number("/status/availableReplicas"),
+        ),
+        Workload::DaemonSet => (
+            number("/status/desiredNumberScheduled").unwrap_or_default(),
+            number("/status/updatedNumberScheduled"),
+            number("/status/numberAvailable"),
+        ),
+    };
+    let done = updated
+        .unwrap_or_default()
+        .min(available.unwrap_or_default());
+    match is_seen && done >= wanted {
+        true => Ok(()),
+        false if !is_seen => Err("its change is not seen yet".to_owned()),
+        false => Err(format!("{done} of {wanted} pods are new and available")),
+    }
+}

@@ -1,0 +1,226 @@
+//! One control plane node is upgraded at a time: the node that is has a key of etcd, from the call until the verdict.
+//!
+//! The quorum alone does not tell: two nodes can find it whole at the same moment, and both go down then.
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use corten_etcd::{Claim, Client};
+use corten_kubernetes::pods::HOST_SECRETS;
+use corten_resources::controller::with_causes as describe;
+use corten_services::kubernetes::ETCD;
+use corten_sys::host;
+use corten_types::etcd::EtcdMember;
+use corten_types::kubernetes::Nodename;
+use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
+
+use crate::controllers::kubernetes::join::connect;
+use crate::node::Node as _;
+use crate::state::NodeState;
+
+/// The key, named as the reference names its own.
+const KEY: &[u8] = b"corten:v1:upgrade";
+/// A node that goes down and does not come back keeps others waiting for so long. An image is pulled, pods move, and
+/// the version has its trial in this time.
+pub const LONGEST: Duration = Duration::from_secs(60 * 60);
+/// For etcd to answer.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// The node has the key.
+pub(super) struct Held {
+    client: Client,
+    claim: Claim,
+    holder: Holder,
+}
+
+/// What the key holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Holder {
+    /// The member of etcd, hexadecimal.
+    member: String,
+    /// The node's name, for a person.
+    node: String,
+    /// The boot in which the call came.
+    boot: String,
+    /// What it is upgraded to.
+    image: String,
+}
+
+impl Holder {
+    fn of(value: &[u8]) -> Option<Holder> {
+        serde_json::from_slice(value).ok()
+    }
+
+    /// Whether a key holds what this node has written. A value that nobody can read keeps no node out.
+    fn may_replace(&self, value: &[u8]) -> bool {
+        Holder::of(value).is_none_or(|other| other.member == self.member)
+    }
+
+    /// Whether a key holds what this node wrote in a boot before.
+    fn is_former(&self, value: &[u8]) -> bool {
+        Holder::of(value)
+            .is_some_and(|other| other.member == self.member && other.boot != self.boot)
+    }
+
+    /// What a caller is told whom this node keeps out.
+    fn refusal(&self) -> String {
+        format!(
+            "control plane node {} is being upgraded to {}: wait for its verdict (`get upgrades` of that node), or force \
+             the upgrade",
+            self.node, self.image
+        )
+    }
+}
+
+/// Takes the key, if this node has a member of etcd: without one, it takes no quorum from anybody.
+///
+/// # Errors
+/// Another node has it, or etcd does not answer; the text says which.
+pub(super) async fn take(node: &NodeState, image: &str) -> Result<Option<Held>, String> {
+    let Some(holder) = holder(node, image) else {
+        return Ok(None);
+    };
+    let value = serde_json::to_vec(&holder).map_err(|error| error.to_string())?;
+    let claimed = in_time(async {
+        let client = own_member().await?;
+        let is_own = |value: &[u8]| holder.may_replace(value);
+        let claimed = client.claim(KEY, &value, LONGEST, is_own).await;
+        Ok((client, claimed.map_err(|error| describe(&error))?))
+    });
+    let (client, claimed) = claimed.await.map_err(|why| {
+        format!(
+            "etcd does not tell whether another control plane node is being upgraded: {why}; mend etcd first, or force \
+             the upgrade"
+        )
+    })?;
+    match claimed {
+        Ok(claim) => Ok(Some(Held {
+            client,
+            claim,
+            holder,
+        })),
+        Err(other) => Err(Holder::of(&other).unwrap_or(holder).refusal()),
+    }
+}
+
+impl Held {
+    /// Has its time begin anew.
+    ///
+    /// # Errors
+    /// The node does not have it any more.
+    pub(super) async fn prolong(&self) -> Result<(), String> {
+        let why = match timeout(ANSWER, self.client.prolong(&self.claim)).await {
+            Ok(Ok(true)) => return Ok(()),
+            Ok(Ok(false)) => "its time is over".to_owned(),
+            Ok(Err(error)) => describe(&error),
+            Err(_) => "etcd does not answer".to_owned(),
+        };
+        Err(format!(
+            "the lock that keeps other control plane nodes from being upgraded is lost: {why}; try again"
+        ))
+    }
+
+    /// Gives the key back. What does not succeed is done by its time.
+    pub(super) async fn release(self) {
+        let own = |value: &[u8]| Holder::of(value).as_ref() == Some(&self.holder);
+        let _ = timeout(ANSWER, self.client.give_up(KEY, own)).await;
+    }
+}
+
+/// Gives back what this node took in a boot before. Returns whether there is nothing left to give back.
+pub async fn unlock_former(node: &NodeState) -> bool {
+    let is_control_plane =
+        |config: &corten_config::Document| config.machine.kind.is_control_plane();
+    if !node.config().as_ref().is_some_and(is_control_plane) {
+        return true;
+    }
+    let Some(holder) = holder(node, "") else {
+        return false;
+    };
+    let freed = in_time(async {
+        let former = |value: &[u8]| holder.is_former(value);
+        let freed = own_member().await?.give_up(KEY, former).await;
+        freed.map_err(|error| describe(&error))
+    });
+    freed.await.is_ok()
+}
+
+/// What this node writes; nothing while its member of etcd does not run.
+fn holder(node: &NodeState, image: &str) -> Option<Holder> {
+    let store = node.store();
+    let member = store
+        .get_as::<EtcdMember>(EtcdMember::ID)?
+        .member_id
+        .clone();
+    let name = store.get_as::<Nodename>(Nodename::ID);
+    Some(Holder {
+        node: name.map_or_else(|| member.clone(), |name| name.nodename.clone()),
+        member,
+        boot: host::boot_id(),
+        image: image.to_owned(),
+    })
+}
+
+async fn own_member() -> Result<Client, String> {
+    let secrets = Path::new(HOST_SECRETS).join(ETCD);
+    connect(&secrets, &[IpAddr::from([127, 0, 0, 1])]).await
+}
+
+/// The answer, if it comes soon.
+async fn in_time<T>(answer: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    match timeout(ANSWER, answer).await {
+        Ok(answer) => answer,
+        Err(_) => Err("this node's member does not answer".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holder(member: &str, boot: &str) -> Holder {
+        Holder {
+            member: member.to_owned(),
+            node: format!("node-{member}"),
+            boot: boot.to_owned(),
+            image: "installer:2".to_owned(),
+        }
+    }
+
+    fn value(holder: &Holder) -> Vec<u8> {
+        serde_json::to_vec(holder).unwrap()
+    }
+
+    #[test]
+    fn the_key_of_another_node_keeps_a_node_out_and_its_own_does_not() {
+        let own = holder("a", "1");
+        let other = value(&holder("b", "1"));
+        assert!(!own.may_replace(&other));
+        assert!(own.may_replace(&value(&own)));
+        assert!(own.may_replace(&value(&holder("a", "0"))));
+        let told = Holder::of(&other).unwrap().refusal();
+        assert!(
+            told.starts_with("control plane node node-b is being upgraded to installer:2"),
+            "{told}"
+        );
+    }
+
+    #[test]
+    fn only_the_key_of_a_boot_before_is_given_back() {
+        let own = holder("a", "1");
+        assert!(own.is_former(&value(&holder("a", "0"))));
+        assert!(!own.is_former(&value(&own)));
+        assert!(!own.is_former(&value(&holder("b", "0"))));
+    }
+
+    #[test]
+    fn hostile_values_of_the_key_keep_nobody_out_and_are_nobodys() {
+        let own = holder("a", "1");
+        for value in [&b""[..], b"{", b"null", b"{\"member\": 7}", &[0xff; 64]] {
+            assert!(own.may_replace(value), "{value:?}");
+            assert!(!own.is_former(value), "{value:?}");
+        }
+    }
+}
