@@ -34,11 +34,11 @@ fn the_sentence_has_an_end() {
         let all: String = (0..count).map(one).collect();
         document(&(good() + &all)).kept().unwrap()
     };
-    let last = "DiscoveryServiceConfig service-27";
-    assert!(many(28).ends_with(&format!(", {last}")), "{}", many(28));
+    let last = "DiscoveryServiceConfig service-28";
+    assert!(many(29).ends_with(&format!(", {last}")), "{}", many(29));
     assert!(
-        many(30).ends_with(&format!(", {last} and 2 more")),
+        many(31).ends_with(&format!(", {last} and 2 more")),
         "{}",
-        many(30)
+        many(31)
     );
 }
