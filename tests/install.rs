@@ -36,7 +36,7 @@ fn config(node: &Node, disk: &str) -> String {
     let more = ["--install-disk", disk, "--force"];
     generate_config_with(node.configs(), "https://127.0.0.1:6443", &more);
     let file = node.configs().join("controlplane.yaml");
-    file.to_str().expect("UTF-8 path").to_owned()
+    file.to_string_lossy().into_owned()
 }
 
 #[test]

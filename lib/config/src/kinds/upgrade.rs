@@ -56,7 +56,6 @@ mod tests {
             ("trialTimeout: 46m", time),
             ("minVersion: latest", version),
             ("minVersion: 1/2", version),
-            ("minVersion: ''", version),
         ] {
             let problems = problems(lines);
             assert!(problems.contains(word), "{lines}: {problems}");
