@@ -299,7 +299,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_next_wave_waits_for_all_of_the_one_before() {
         let (done, ended) = rolled(2, &[]).await;
-        assert!(ended.is_ok());
+        ended.unwrap();
         let expected = [
             "begin w1", "begin w2", "end w1", "end w2", "begin w3", "end w3", "begin c1",
         ];
