@@ -196,14 +196,14 @@ mod tests {
         assert_eq!(claim(b"b").await.unwrap(), Err(b"a".to_vec()));
         // The lease that was of no use is ended.
         assert!(fake.asked(|asked| asked.calls.contains(&format!("revoke {LEASE}"))));
-        assert!(claim(b"a").await.unwrap().is_ok());
+        claim(b"a").await.unwrap().unwrap();
         assert!(client.prolong(&held).await.unwrap());
         assert!(!client.prolong(&held).await.unwrap());
         assert!(!client.give_up(KEY, |value| value == b"b").await.unwrap());
         assert_eq!(value(&store), Some(b"a".to_vec()));
         assert!(client.give_up(KEY, |value| value == b"a").await.unwrap());
         assert_eq!(value(&store), None);
-        assert!(claim(b"b").await.unwrap().is_ok());
+        claim(b"b").await.unwrap().unwrap();
     }
 
     #[tokio::test]

@@ -350,7 +350,7 @@ mod tests {
             is_new(Some(not_ready), Some(&wanted)).unwrap_err(),
             "no network"
         );
-        assert!(is_new(None, Some(&wanted)).is_err());
+        is_new(None, Some(&wanted)).unwrap_err();
     }
 
     #[test]

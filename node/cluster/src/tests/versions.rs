@@ -75,7 +75,10 @@ async fn a_static_pod_is_ready_when_it_says_so_and_is_not_on_its_way_out() {
         line,
         "GET /api/v1/namespaces/kube-system/pods/kube-apiserver-up"
     );
-    assert!(cluster.static_pod("kube-apiserver", "../x").await.is_err());
+    cluster
+        .static_pod("kube-apiserver", "../x")
+        .await
+        .unwrap_err();
 }
 
 #[tokio::test]
