@@ -13,52 +13,52 @@ use crate::support::{editor, generate};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn config_transcript_matches() {
-    transcript("config_transcript_matches").await;
+    transcript("config").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn certificates_transcript_matches() {
-    transcript("certificates_transcript_matches").await;
+    transcript("certificates").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn looking_transcript_matches() {
-    transcript("looking_transcript_matches").await;
+    transcript("looking").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn files_transcript_matches() {
-    transcript("files_transcript_matches").await;
+    transcript("files").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn machine_transcript_matches() {
-    transcript("machine_transcript_matches").await;
+    transcript("machine").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn forms_transcript_matches() {
-    transcript("forms_transcript_matches").await;
+    transcript("forms").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn resources_transcript_matches() {
-    transcript("resources_transcript_matches").await;
+    transcript("resources").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acting_transcript_matches() {
-    transcript("acting_transcript_matches").await;
+    transcript("acting").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn etcd_transcript_matches() {
-    transcript("etcd_transcript_matches").await;
+    transcript("etcd").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hostile_transcript_matches() {
-    transcript("hostile_transcript_matches").await;
+    transcript("hostile").await;
 }
 
 /// Runs the commands of a file one after the other, in one directory.
