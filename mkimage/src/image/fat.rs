@@ -1,4 +1,4 @@
-//! The EFI system partition of an image. `corten_installer::esp` writes it, here as on a node; what it holds is read here.
+//! Builds and lists the EFI system partition of an image. `corten_installer::esp` writes it, for an image as on a node.
 
 use std::fs::File;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::error::Result;
 
 const SECTOR: u64 = 512;
 
-/// The smallest size, in whole MiB, of a volume with `files` and `room` spare bytes.
+/// Smallest size of a volume with `files` and `room` spare bytes, in bytes: whole MiB.
 pub fn size_for(files: &[FatFile], room: u64) -> Result<u64> {
     Ok(esp::size_of(esp::content_of(files)?.saturating_add(room)))
 }

@@ -1,4 +1,4 @@
-//! What an upgrade does in which order, as a transcript of a made-up cluster.
+//! Compares the operations of an upgrade with the transcript of a simulated cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -50,7 +50,7 @@ fn member(name: &str, is_control_plane: bool, version: &str) -> Member {
     }
 }
 
-/// A worker, which comes first by its name, and a control plane node.
+/// A worker, which is first by name, and a control plane node.
 fn cluster(version: &str) -> Vec<Member> {
     vec![member("a", false, version), member("b", true, version)]
 }
@@ -59,20 +59,20 @@ fn plan(to: &str) -> Plan {
     Plan::new(&cluster("1.36.4"), &wanted(to)).unwrap()
 }
 
-/// What was asked of the cluster, and what does not work in it.
+/// A simulated cluster: the log of operations, and its faults.
 #[derive(Default)]
 struct Made {
     asked: Vec<String>,
-    /// Images that do not come up, that cannot be pulled, that no config takes.
+    /// Images that do not start, cannot be pulled, or are refused by every config.
     broken: BTreeSet<&'static str>,
     unknown: BTreeSet<&'static str>,
     refused: BTreeSet<&'static str>,
-    /// Looks until a component is ready.
+    /// Number of checks until a component is ready.
     slow: u32,
     looks: u32,
     /// The image of kube-proxy in the manifests.
     proxy: String,
-    /// Objects are not taken while the manifests have this image.
+    /// With this image in the manifests, the cluster refuses the objects.
     refused_manifests: Option<&'static str>,
 }
 
@@ -152,7 +152,7 @@ impl Fleet for Made {
     }
 }
 
-/// Without what is told to a person.
+/// The operations without the lines for the operator.
 fn acts(made: &Made) -> Vec<&str> {
     let asked = made.asked.iter().map(String::as_str);
     asked.filter(|line| !line.starts_with('#')).collect()
@@ -190,7 +190,7 @@ async fn a_step_waits_for_its_component_before_the_next_one_begins() {
         ..Made::default()
     };
     made.run(LIMITS).await.unwrap();
-    // What is waited for is told once.
+    // A wait is reported once.
     let told = "# b: kube-apiserver: its pod is not ready";
     assert_eq!(made.asked.iter().filter(|line| *line == told).count(), 1);
     let place = |text: &str| made.asked.iter().position(|line| line == text).unwrap();
@@ -266,7 +266,7 @@ async fn a_kube_proxy_that_does_not_roll_out_goes_back_in_config_and_cluster() {
         "rollout r/kube-proxy:v1.36.4",
     ];
     assert_eq!(acts[acts.len() - 3..], end);
-    // Who does not wait does not learn of it.
+    // Without the wait for workloads, the failure goes unnoticed.
     let mut made = Made::broken("r/kube-proxy:v1.37.2");
     let without = Limits {
         manifests: Duration::ZERO,
