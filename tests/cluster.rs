@@ -68,7 +68,7 @@ fn destroy(state: &Path) {
 
 #[test]
 #[ignore = "make test-cluster"]
-fn nodes_in_containers_take_their_configs_join_and_leave_nothing_behind() {
+fn container_nodes_take_their_configs_join_and_leave_nothing_behind() {
     let directory = tempfile::tempdir().expect("a directory");
     let state = directory.path();
     let before = traces(state);
@@ -115,7 +115,7 @@ fn nodes_in_containers_take_their_configs_join_and_leave_nothing_behind() {
 
 #[test]
 #[ignore = "make test-cluster"]
-fn a_cluster_of_containers_becomes_ready_from_bundled_images() {
+fn container_cluster_becomes_ready_from_bundled_images() {
     let directory = tempfile::tempdir().expect("a directory");
     let state = directory.path();
     let before = traces(state);
@@ -141,7 +141,7 @@ fn a_cluster_of_containers_becomes_ready_from_bundled_images() {
 
 #[test]
 #[ignore = "make test-cluster"]
-fn a_cluster_that_fails_leaves_nothing_behind() {
+fn failed_cluster_creation_leaves_nothing_behind() {
     let directory = tempfile::tempdir().expect("a directory");
     let state = directory.path();
     let before = traces(state);

@@ -41,7 +41,7 @@ fn config(node: &Node, disk: &str) -> String {
 
 #[test]
 #[ignore = "make test-vm"]
-fn a_machine_is_installed_by_its_config_and_comes_up_from_its_disk() {
+fn machine_is_installed_by_its_config_and_starts_from_its_disk() {
     let disk = NodeDisk::blank("install", DISK);
     let node = from_iso(&disk);
     node.wait_maintenance();
@@ -80,7 +80,7 @@ fn a_machine_is_installed_by_its_config_and_comes_up_from_its_disk() {
 
 #[test]
 #[ignore = "make test-vm"]
-fn a_disk_that_holds_something_is_left_alone_unless_it_may_be_wiped() {
+fn disk_with_content_is_left_alone_without_wipe() {
     let disk = NodeDisk::blank("install-over", DISK);
     // The first superblock of an ext4, and some data of it.
     disk.fill(0xa5, 1024, 4096);

@@ -287,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_verdict_of_the_node_is_what_counts() {
+    fn verdict_of_the_node_decides_the_result_of_an_upgrade() {
         for (spec, expected) in [
             (json!({"verdict": "good"}), Decided::Stays),
             (

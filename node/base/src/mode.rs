@@ -189,7 +189,7 @@ mod tests {
     use crate::cmdline::Cmdline;
 
     #[test]
-    fn only_the_runtimes_word_makes_a_container() {
+    fn only_the_runtimes_variable_selects_container_mode() {
         for other in [None, Some(""), Some("metal"), Some("CONTAINER")] {
             assert_eq!(Mode::of(other.map(OsStr::new)), Mode::Machine, "{other:?}");
         }
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_can_all_and_a_container_says_what_it_cannot() {
+    fn machine_has_every_ability_and_container_names_the_reason_for_missing_ones() {
         for ability in Ability::ALL {
             assert_eq!(Mode::Machine.check(ability), Ok(()), "{ability:?}");
             let refused = Mode::Container.check(ability).unwrap_err();
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_sets_what_is_its_namespaces_alone() {
+    fn container_sets_only_parameters_of_its_own_namespaces() {
         for own in [
             "net.ipv4.ip_forward",
             "net/ipv6/conf/eth0.1/forwarding",
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_names_bring_no_parameters() {
+    fn hostile_host_names_add_no_kernel_parameters() {
         let named = Cmdline::parse(&parameters("cp-1.example"));
         assert_eq!(named.platform(), "container");
         assert_eq!(named.ours("hostname"), Some("cp-1.example"));

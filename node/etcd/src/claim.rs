@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_claim_keeps_others_out_until_it_is_given_up() {
+    async fn claim_blocks_other_clients_until_it_is_released() {
         let (store, fake, client) = start(1).await;
         let claim = |own: &'static [u8]| client.claim(KEY, own, TTL, move |value| value == own);
         let held = claim(b"a").await.unwrap().unwrap();
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_two_that_claim_at_once_one_is_told_of_the_other() {
+    async fn loser_of_two_concurrent_claims_learns_the_other_claims_value() {
         let (store, _, client) = start(0).await;
         store.0.lock().unwrap().overtakes.push(b"b");
         let told = client.claim(KEY, b"a", TTL, |value| value == b"a").await;
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_key_that_changes_all_the_time_is_not_claimed() {
+    async fn claim_of_a_constantly_changing_key_fails() {
         let (store, _, client) = start(0).await;
         store.0.lock().unwrap().overtakes = vec![&b"a"[..]; TRIES];
         let error = client.claim(KEY, b"a", TTL, |value| value == b"a").await;

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_there_whole_and_no_other_is_overwritten() {
+    fn written_file_is_complete_and_existing_files_are_not_overwritten() {
         let scratch = tempfile::tempdir().unwrap();
         fs::create_dir_all(scratch.path().join("EFI/Linux")).unwrap();
         let mut directory = Directory::of(scratch.path());

@@ -232,7 +232,7 @@ const FEW: usize = 200;
 const CUTS: usize = 764;
 
 #[test]
-fn a_power_cut_at_any_step_leaves_a_disk_that_starts_or_is_installed_to_again() {
+fn power_cut_during_an_installation_leaves_a_bootable_or_reinstallable_disk() {
     let mut whole = Memory::default();
     install(&mut whole).unwrap();
     assert!(starts(&mut whole));
@@ -270,7 +270,7 @@ fn a_power_cut_at_any_step_leaves_a_disk_that_starts_or_is_installed_to_again() 
 }
 
 #[test]
-fn what_lies_on_a_disk_is_seen_wherever_anybody_keeps_it() {
+fn metadata_at_any_usual_offset_marks_a_disk_as_used() {
     assert_eq!(
         found(&mut Memory::default(), LENGTH).unwrap(),
         Found::Nothing
@@ -284,7 +284,7 @@ fn what_lies_on_a_disk_is_seen_wherever_anybody_keeps_it() {
 }
 
 #[test]
-fn a_disk_that_is_too_small_is_told_with_both_sizes() {
+fn disk_that_is_too_small_is_refused_with_both_sizes() {
     let plan = |length| Plan::new((length, 512), (50 << 20, 50 << 20), None, 1 << 30);
     let needs = plan(1 << 20).unwrap_err().needs;
     plan(needs).unwrap();
@@ -294,7 +294,7 @@ fn a_disk_that_is_too_small_is_told_with_both_sizes() {
 }
 
 #[test]
-fn a_disk_that_returns_other_bytes_is_told() {
+fn disk_that_returns_other_bytes_is_an_error() {
     let mut disk = Memory::default();
     let plan = plan();
     plan.begin(&mut disk).unwrap();

@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_that_is_not_bad_is_started() {
+    fn newest_entry_that_is_not_bad_is_started() {
         let (old, new) = (("corten-1.9.0.efi", "1.9.0"), "1.10.0");
         for (name, started) in [
             ("corten-1.10.0.efi", "corten-1.10.0.efi"),

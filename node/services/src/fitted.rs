@@ -35,7 +35,7 @@ mod tests {
     use crate::{ApiMode, table};
 
     #[test]
-    fn a_container_waits_for_no_devices_and_reads_no_kernel_log() {
+    fn services_in_a_container_wait_for_no_devices_and_read_no_kernel_log() {
         for spec in table(ApiMode::Secure) {
             assert_eq!(fitted(spec.clone(), Mode::Machine), spec);
             assert!(runs_in(&spec.id, Mode::Machine));

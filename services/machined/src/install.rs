@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn meta_of_the_disk_names_the_owner_and_keeps_what_there_is() {
+    fn meta_of_the_installed_disk_names_the_owner_and_keeps_other_values() {
         let kept = Tag::new(0x4d).unwrap();
         let now: Values = [(kept, b"kept".to_vec())].into();
         assert_eq!(meta(&now, None), now);

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_medium_has_one_image_and_nothing_unsigned_is_taken_from_it() {
+    fn medium_without_exactly_one_signed_image_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let take = |images: &[&str]| {
             let efi = directory.path().join("efi.img");

@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_second_version_is_found_beside_the_first() {
+    fn cgroup_v2_mount_is_found_beside_v1_mounts() {
         let mounts = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\n\
                       cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n\
                       cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";

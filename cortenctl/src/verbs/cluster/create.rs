@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn kubernetes_without_images_is_not_waited_for() {
+    fn waiting_for_kubernetes_without_images_is_a_usage_error() {
         for line in [
             "",
             "--wait bootstrapped",

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_is_kept_and_never_replaced() {
+    fn stored_plan_is_read_back_and_never_replaced() {
         let state = tempfile::tempdir().unwrap();
         let place = Place::of(Some(state.path()), "lab").unwrap();
         let none = place.plan().unwrap_err().to_string();

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn links_of_clusters_have_names_of_their_own_that_the_kernel_takes() {
+    fn link_names_of_clusters_are_unique_and_fit_the_kernels_limit() {
         let mut links = Vec::new();
         for name in ["a", &"x".repeat(LONGEST_NAME)] {
             let plan = Plan::of(wish(name, "10.5.0.0/24", 3, 29)).unwrap();
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_names_reach_no_path() {
+    fn hostile_cluster_names_reach_no_path() {
         for name in ["", "..", "a/b", "-a", "a-", "A", "a b", &"x".repeat(33)] {
             let refused = Plan::of(wish(name, "10.5.0.0/24", 1, 0)).unwrap_err();
             assert!(refused.starts_with("--name"), "{refused}");
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_by_its_flag() {
+    fn invalid_node_counts_and_networks_are_refused_by_flag() {
         let refused = |subnet: &str, control_planes, workers| {
             Plan::of(wish("a", subnet, control_planes, workers)).unwrap_err()
         };

@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_is_ready_when_kubernetes_says_so_of_it() {
+    fn node_is_ready_when_kubernetes_reports_that_node_as_ready() {
         let node = |name: &str, ready: Result<(), &str>| NodeReadiness {
             name: name.to_owned(),
             ready: ready.map_err(str::to_owned),

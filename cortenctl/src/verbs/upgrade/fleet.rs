@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_come_first_and_control_plane_nodes_never_go_together() {
+    fn workers_are_upgraded_first_and_control_plane_nodes_one_at_a_time() {
         let alone = of(1);
         let expected = [vec!["w1"], vec!["w2"], vec!["w3"], vec!["c1"], vec!["c2"]];
         assert_eq!(names(&alone), expected);
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_next_wave_waits_for_all_of_the_one_before() {
+    async fn next_wave_waits_for_every_node_of_the_previous_wave() {
         let (done, ended) = rolled(2, &[]).await;
         ended.unwrap();
         let expected = [
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_first_failure_ends_it_and_those_left_are_named() {
+    async fn first_failure_ends_a_fleet_upgrade_and_the_remaining_nodes_are_named() {
         let (done, ended) = rolled(1, &["w2"]).await;
         let Err(Failure::Call(error)) = ended else {
             panic!("{ended:?}");

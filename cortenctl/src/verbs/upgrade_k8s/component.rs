@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_changes_the_image_where_the_config_says_it_and_nothing_else() {
+    fn patch_changes_only_the_image_of_its_component() {
         for before in [old_form("controlplane"), new_form()] {
             let mut text = before.clone();
             for component in Component::ALL {
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_has_a_kubelet_alone_and_what_is_off_has_no_image() {
+    fn worker_has_only_a_kubelet_and_disabled_components_have_no_image() {
         let worker = document(&old_form("worker"));
         let found = Component::ALL.into_iter();
         let found: Vec<_> = found.filter(|one| one.image(&worker).is_some()).collect();

@@ -330,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kubelet_is_new_when_its_node_is_ready_and_says_so() {
+    fn kubelet_is_upgraded_when_its_node_is_ready_and_reports_the_version() {
         let machine = |kubelet: &str, ready| Machine {
             name: "a".to_owned(),
             addresses: Vec::new(),
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn workloads_of_the_manifests_and_the_image_of_kube_proxy_are_found() {
+    fn workloads_and_the_kube_proxy_image_are_found_in_manifests() {
         let object = |kind: &str, name: &str| {
             let container = json!({ "image": format!("r/{name}:v1") });
             json!({

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_in_the_order_of_their_numbers() {
+    fn versions_are_ordered_by_their_numbers() {
         let order = [
             "1.9.9",
             "1.36.4",
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_of_another_version_keeps_its_name_and_its_kind() {
+    fn image_of_another_version_keeps_its_name_and_suffix() {
         let to = version("1.37.2");
         for (old, name, expected) in [
             (

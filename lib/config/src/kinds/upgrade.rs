@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_is_neither_too_short_nor_longer_than_others_wait() {
+    fn trial_timeout_and_minimum_version_out_of_range_are_refused() {
         let (time, version) = ("must be from 1m to 45m", "must be a version such as 1.2.0");
         for (lines, word) in [
             ("trialTimeout: 59s", time),

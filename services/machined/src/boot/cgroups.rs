@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn promises_hold_together_and_fit_a_small_node() {
+    fn memory_protections_are_consistent_and_fit_a_small_node() {
         let children: u64 = TABLE
             .iter()
             .filter(|e| e.path.starts_with("system/"))
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_multiplies_machined_and_the_daemons_can_start_what_has_died() {
+    fn fork_bomb_leaves_machined_and_the_daemons_tasks_for_restarts() {
         let others: u64 = ALL_BUT_INIT.into_iter().map(part).sum();
         assert!(others <= 90, "{others} %");
         assert!(matches!(entry("init").tasks, Tasks::Any));
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_machine_gives_its_part_and_a_large_one_what_is_declared() {
+    fn memory_limit_is_a_share_on_small_machines_and_absolute_on_large_ones() {
         let small = Machine {
             memory: 512,
             tasks: 4000,
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_the_node_going_is_not_swapped_out() {
+    fn essential_services_are_not_swapped_out() {
         let machine = Machine {
             memory: 4096,
             tasks: 4000,
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn controllers_that_the_host_keeps_are_known() {
+    fn controllers_missing_from_the_hierarchy_are_listed() {
         let root = tempfile::tempdir().unwrap();
         assert_eq!(missing(root.path()), [""; 0]);
         fs::write(
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_smaller_bound_counts() {
+    fn smaller_task_limit_of_the_kernel_counts() {
         let directory = tempfile::tempdir().unwrap();
         let put = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
         assert_eq!(tasks(directory.path()), 0);

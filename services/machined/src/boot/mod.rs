@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_plan_reads_well() {
+    fn boot_plan_matches_its_transcript() {
         let lines: Vec<String> = plan(Mode::Machine).iter().map(Phase::to_string).collect();
         assert_eq!(
             lines,
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_leaves_out_what_is_its_hosts() {
+    fn boot_of_a_container_leaves_out_tasks_of_the_host() {
         let names = |mode| {
             let phases = plan(mode).into_iter();
             let tasks = phases.flat_map(|phase| phase.tasks);

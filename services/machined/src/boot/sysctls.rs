@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comments_blanks_and_quiet_lines() {
+    fn comments_blank_lines_and_quiet_settings_are_parsed() {
         let parsed = parse("# why\n; why\n\nkernel.kptr_restrict = 2\n-net.a=1 2\nnonsense\n");
         let expected = [
             Setting {
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_sets_the_networks_and_complains_of_none() {
+    fn container_sets_only_network_parameters_and_ignores_errors() {
         let dir = tempfile::tempdir().unwrap();
         let conf = dir.path().join(DIRECTORY);
         fs::create_dir_all(&conf).unwrap();
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_file_wins_and_a_missing_parameter_is_passed_over() {
+    fn later_file_wins_and_missing_parameter_is_skipped() {
         let dir = tempfile::tempdir().unwrap();
         let (conf, sys) = (dir.path().join(DIRECTORY), dir.path().join("proc/sys"));
         fs::create_dir_all(&conf).unwrap();

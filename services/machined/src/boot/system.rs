@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_without_a_volume_to_keep_it_is_made_up_each_time() {
+    fn machine_id_without_a_volume_is_random_each_time() {
         let directory = tempfile::tempdir().unwrap();
         let state = directory.path();
         assert_ne!(kept_id(state), kept_id(state));
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_id_is_stable_and_not_the_firmwares() {
+    fn machine_id_is_stable_and_differs_from_the_firmware_uuid() {
         let firmware = "4c4c4544-0050-3510-8033-b4c04f4d3732";
         let id = machine_id(firmware).unwrap();
         assert_eq!(machine_id(firmware), Some(id.clone()));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn the_published_key_is_recognised() {
+    fn published_module_signing_key_is_recognised() {
         let line = "0da5f4dd I------     1 perm 1f030000     0     0 asymmetri Corten development module signing key \
                     (public, not a secret): d294f9f4: X509.rsa f3d9fd8c []\n";
         assert!(names_development_key(line));
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_for_their_service_only() {
+    fn secret_directories_are_for_their_service_only() {
         for entry in &DIRECTORIES {
             let private = [
                 APID_PKI,

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_config_says_how_long_a_trial_is() {
+    fn config_sets_the_trial_timeout() {
         let config = |more: &str| {
             let text = crate::server::tests::config_text() + more;
             Document::parse(text.as_bytes()).unwrap()
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_has_to_do_what_the_one_before_did_and_no_more() {
+    fn version_on_trial_must_match_only_the_health_of_the_previous_version() {
         let trial = Trial {
             from: "1".to_owned(),
             to: "2".to_owned(),

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_of_another_node_keeps_a_node_out_and_its_own_does_not() {
+    fn upgrade_key_of_another_node_blocks_an_upgrade_and_the_own_key_does_not() {
         let own = holder("a", "1");
         let other = value(&holder("b", "1"));
         assert!(!own.may_replace(&other));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_key_of_a_boot_before_is_given_back() {
+    fn only_an_upgrade_key_of_an_earlier_boot_is_released() {
         let own = holder("a", "1");
         assert!(own.is_former(&value(&holder("a", "0"))));
         assert!(!own.is_former(&value(&own)));
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_values_of_the_key_keep_nobody_out_and_are_nobodys() {
+    fn hostile_upgrade_key_values_block_no_node_and_are_not_released() {
         let own = holder("a", "1");
         for value in [&b""[..], b"{", b"null", b"{\"member\": 7}", &[0xff; 64]] {
             assert!(own.may_replace(value), "{value:?}");

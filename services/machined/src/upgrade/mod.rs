@@ -330,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_below_the_floor_is_refused_and_no_other() {
+    fn only_a_version_below_the_minimum_is_refused() {
         let why = check_floor("1.1.9", Some("1.2.0")).unwrap_err();
         assert!(why.contains("1.1.9 is older than 1.2.0"), "{why}");
         for (version, floor) in [
