@@ -1,10 +1,10 @@
-//! Installs versions of the node: to an empty disk, and on its EFI partition beside each other, where they are tried,
+//! Installs versions of the node: to a disk that has none, and on its EFI partition beside each other, where they are tried,
 //! kept or left.
 //!
 //! Owns: the layout of a node's disk, and the steps that write it; the names and the order of boot entries; every
 //! change of the directory `EFI/Linux`; the record of a trial; the check of an image before it is written.
 //! Never does: change the file of the running version, mount anything, decide whether a version is healthy.
-//! Talks to: nobody; the caller mounts the file system.
+//! Talks to: nothing; the caller mounts the file system.
 //! On a laptop: `cargo test -p corten-installer`.
 
 mod directory;

@@ -1,4 +1,4 @@
-//! Installs the node to an empty disk, from the start medium or from an installer's image. `corten-volumes` and
+//! Installs the node to a disk that has none, from the start medium or from an installer's image. `corten-volumes` and
 //! `corten-installer` write the disk; its partitions become visible only when it is complete.
 
 use std::fs;
