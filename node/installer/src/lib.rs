@@ -1,5 +1,5 @@
-//! Installs versions of the node: to a disk that has none, and on its EFI partition beside each other, where they are tried,
-//! kept or left.
+//! Installs versions of the node: to a disk that has none, and on its EFI partition beside each other, where they are
+//! tried, kept or left.
 //!
 //! Owns: the layout of a node's disk, and the steps that write it; the names and the order of boot entries; every
 //! change of the directory `EFI/Linux`; the record of a trial; the check of an image before it is written.
