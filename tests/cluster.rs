@@ -1,4 +1,4 @@
-//! Promise: one command makes a cluster of containers on this machine, and another leaves nothing of it behind.
+//! Promise: one command makes a cluster of containers on this machine, and another one removes all of it.
 
 #![expect(clippy::expect_used, reason = "a failing step is a failing test")]
 
@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use tests::{client, images, workspace};
 
-/// For a whole cluster to begin on a machine that does other things, too.
+/// Time for a whole cluster to start on a busy machine.
 const CLUSTER: Duration = Duration::from_secs(1200);
-/// For a command that makes nothing.
+/// Timeout of a command that makes no cluster.
 const CALL: Duration = Duration::from_secs(120);
 const NAME: &str = "test-cluster";
-/// Not the default network, which a cluster of this machine may have.
+/// Differs from the default network, which another cluster of this machine may use.
 const NETWORK: &str = "10.213.7.0/28";
-/// As the kernel names the links of clusters (`cortenctl/src/verbs/cluster/plan.rs`).
+/// Prefix of the link names of clusters (`cortenctl/src/verbs/cluster/plan.rs`).
 const LINKS: &str = "co";
 
 fn cluster(state: &Path, arguments: &[&str]) -> Command {
@@ -31,13 +31,13 @@ fn cluster(state: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// What a cluster may leave behind: links, mounts, cgroups.
+/// Leftovers of a cluster: links, mounts, cgroups.
 fn traces(state: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let links = fs::read_dir("/sys/class/net").expect("links");
     for link in links.flatten() {
         let name = link.file_name().to_string_lossy().into_owned();
-        // Ten characters of a tag, and those of a host.
+        // A tag of ten characters and the suffix of a host.
         if name.starts_with(LINKS) && name.len() >= 10 {
             found.push(format!("link {name}"));
         }
@@ -68,7 +68,7 @@ fn destroy(state: &Path) {
 
 #[test]
 #[ignore = "make test-cluster"]
-fn nodes_in_containers_take_their_configs_join_and_leave_nothing_behind() {
+fn container_nodes_take_their_configs_join_and_leave_nothing_behind() {
     let directory = tempfile::tempdir().expect("a directory");
     let state = directory.path();
     let before = traces(state);
@@ -89,7 +89,7 @@ fn nodes_in_containers_take_their_configs_join_and_leave_nothing_behind() {
             "{shown}"
         );
     }
-    // The worker has its certificate from the control plane, which forwards the calls.
+    // The worker gets its certificate from the control plane, which also forwards the calls.
     let config = state.join(NAME).join("cortenconfig");
     let call = |arguments: &[&str]| {
         let mut command = Command::new(workspace::cortenctl());
@@ -98,7 +98,7 @@ fn nodes_in_containers_take_their_configs_join_and_leave_nothing_behind() {
     };
     let both = call(&["-n", "10.213.7.2,10.213.7.3", "version"]).expect("both answer");
     assert_eq!(both.matches("container").count(), 2, "{both}");
-    // What the table of a container leaves out is refused with its reason.
+    // Calls for abilities that a container lacks are refused with the reason.
     for refused in [
         &["upgrade", "--image", "installer:1", "--drain=false"][..],
         &["reset", "--graceful=false"],
@@ -115,7 +115,7 @@ fn nodes_in_containers_take_their_configs_join_and_leave_nothing_behind() {
 
 #[test]
 #[ignore = "make test-cluster"]
-fn a_cluster_of_containers_becomes_ready_from_bundled_images() {
+fn container_cluster_becomes_ready_from_bundled_images() {
     let directory = tempfile::tempdir().expect("a directory");
     let state = directory.path();
     let before = traces(state);
@@ -141,7 +141,7 @@ fn a_cluster_of_containers_becomes_ready_from_bundled_images() {
 
 #[test]
 #[ignore = "make test-cluster"]
-fn a_cluster_that_fails_leaves_nothing_behind() {
+fn failed_cluster_creation_leaves_nothing_behind() {
     let directory = tempfile::tempdir().expect("a directory");
     let state = directory.path();
     let before = traces(state);

@@ -1,5 +1,5 @@
-//! Promises: a machine that was started from the ISO is installed to its disk by one machine config, comes up from there with
-//! it, and is not installed again; a disk that holds something is left alone.
+//! Promises: one machine config installs a machine that was started from the ISO; the machine then starts from its disk
+//! with that config, and is not installed again. A disk with content is left alone.
 
 use qemu::{Firmware, Machine};
 use tests::client::generate_config_with;
@@ -7,9 +7,9 @@ use tests::disk::NodeDisk;
 use tests::images;
 use tests::node::{BOOT, Node, ORDERLY, SOON};
 
-/// In GiB.
+/// Size of the disk in GiB.
 const DISK: u32 = 5;
-/// In MiB: what is installed lies in memory meanwhile.
+/// Memory in MiB: the unpacked image is in memory during the installation.
 const MEMORY: u32 = 1024;
 
 fn from_iso(disk: &NodeDisk) -> Node {
@@ -31,7 +31,7 @@ fn switch_off(node: Node) {
     node.wait_off(ORDERLY);
 }
 
-/// Writes the configs of a cluster whose nodes are installed to this disk; that of its first node.
+/// Generates the configs of a cluster whose nodes are installed to this disk. Returns the config of its first node.
 fn config(node: &Node, disk: &str) -> String {
     let more = ["--install-disk", disk, "--force"];
     generate_config_with(node.configs(), "https://127.0.0.1:6443", &more);
@@ -41,7 +41,7 @@ fn config(node: &Node, disk: &str) -> String {
 
 #[test]
 #[ignore = "make test-vm"]
-fn a_machine_is_installed_by_its_config_and_comes_up_from_its_disk() {
+fn machine_is_installed_by_its_config_and_starts_from_its_disk() {
     let disk = NodeDisk::blank("install", DISK);
     let node = from_iso(&disk);
     node.wait_maintenance();
@@ -54,7 +54,7 @@ fn a_machine_is_installed_by_its_config_and_comes_up_from_its_disk() {
     node.expect_reset(BOOT, || {
         node.insecure().must(&["apply-config", "-f", &file]);
     });
-    // The firmware starts the ISO again, which finds whose the machine is.
+    // The firmware starts the ISO again; the node finds its owner on the disk.
     node.ask(&node.admin(), &["version"], BOOT);
     let (device, _) = node.mount("/system/state");
     assert!(device.starts_with("/dev/vda"), "STATE is on {device}");
@@ -68,7 +68,7 @@ fn a_machine_is_installed_by_its_config_and_comes_up_from_its_disk() {
     assert!(install(&before) && install(&after), "{before}\n{after}");
     let system = node.ask(&node.admin(), &["get", "systemdisk", "system-disk"], SOON);
     assert!(system.contains("vda"), "{system}");
-    // The version on the disk is one that can be upgraded: the boot loader counts its starts.
+    // The boot loader counts the starts of the installed version, so the version can be upgraded.
     node.until("the verdict on the version of the disk", SOON, || {
         let refused = node.admin().call(&["rollback"]);
         let refused = refused.expect_err("there is no other version");
@@ -80,9 +80,9 @@ fn a_machine_is_installed_by_its_config_and_comes_up_from_its_disk() {
 
 #[test]
 #[ignore = "make test-vm"]
-fn a_disk_that_holds_something_is_left_alone_unless_it_may_be_wiped() {
+fn disk_with_content_is_left_alone_without_wipe() {
     let disk = NodeDisk::blank("install-over", DISK);
-    // The first superblock of an ext4, and a bit of what it may have been of.
+    // The first superblock of an ext4, and some data of it.
     disk.fill(0xa5, 1024, 4096);
     let node = from_iso(&disk);
     node.wait_maintenance();
@@ -95,7 +95,7 @@ fn a_disk_that_holds_something_is_left_alone_unless_it_may_be_wiped() {
     let refused = refused.expect_err("the disk holds something");
     assert!(refused.contains("holds something"), "{refused}");
     node.wait_maintenance();
-    // Without a config: the node waits for one, on its disk.
+    // Without a config, the node waits for one, from its disk.
     node.expect_reset(BOOT, || {
         let wipe = [&install[..], &["--wipe"]].concat();
         let installed = node.insecure().call_within(BOOT, &wipe);

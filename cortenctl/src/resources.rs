@@ -50,7 +50,7 @@ pub(crate) async fn one(
     Ok(reply.resource.unwrap_or_default())
 }
 
-/// What one resource says; `None`: the node has no such resource, or no such type.
+/// The spec of a resource; `None` if the node has no such resource or type.
 pub(crate) async fn find(
     node: &Node,
     namespace: &str,
@@ -64,7 +64,7 @@ pub(crate) async fn find(
     }
 }
 
-/// Whether the node's member of etcd runs, has a vote and knows a leader.
+/// Whether the node's etcd member runs, votes and knows a leader.
 pub(crate) async fn has_member(node: &Node) -> Result<bool, Trouble> {
     let member = find(node, "etcd", "EtcdMembers.etcd.talos.dev", "local").await?;
     Ok(member.is_some())

@@ -122,7 +122,7 @@ pub fn generate_config_with(directory: &Path, endpoint: &str, more: &[&str]) {
         .args(["--additional-sans", "127.0.0.1", "--output-dir"])
         .arg(directory)
         .args(more);
-    // A machine that is not told a disk runs from memory when it has none of ours.
+    // Without a target disk, a machine without a disk of ours runs from memory.
     if !more.contains(&"--install-disk") {
         command.args(["--install-disk", ""]);
     }

@@ -34,10 +34,10 @@ impl NodeDisk {
         disk
     }
 
-    /// A disk of `gib` with nothing on it; a disk of this name from before is gone.
+    /// An empty disk of `gib` GiB; replaces an older disk of this name.
     ///
     /// # Panics
-    /// When it cannot be made.
+    /// The disk cannot be made.
     #[must_use]
     pub fn blank(name: &str, gib: u32) -> Self {
         let disk = Self::gone(name);
@@ -49,7 +49,7 @@ impl NodeDisk {
         disk
     }
 
-    /// The place of a disk, with nothing there.
+    /// A disk of this name without a file; an older file is removed.
     fn gone(name: &str) -> Self {
         let disk = Self {
             name: name.to_owned(),
@@ -61,10 +61,10 @@ impl NodeDisk {
         disk
     }
 
-    /// Writes bytes of one value to a place of the disk, in bytes, while no machine has it.
+    /// Fills `length` bytes at `offset` with a value, while no machine uses the disk.
     ///
     /// # Panics
-    /// When `qemu-io` cannot.
+    /// `qemu-io` fails.
     pub fn fill(&self, value: u8, offset: u64, length: u64) {
         let mut command = Command::new("qemu-io");
         let write = format!("write -P {value} {offset} {length}");

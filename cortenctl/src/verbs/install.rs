@@ -1,4 +1,4 @@
-//! `install`: from a medium, or from an installer, to a disk.
+//! `install`: installs the node to a disk, from its start medium or from an installer.
 
 use corten_api::machine as api;
 use corten_api::storage::BlockDeviceWipeRequest;
@@ -18,7 +18,7 @@ pub(crate) async fn run(routes: Vec<Route>, args: &Install) -> Result<(), Failur
 }
 
 async fn install(node: &Node, args: &Install) -> Result<(), Trouble> {
-    // What can be refused without a change comes first.
+    // Let the node refuse before the long transfer.
     let image = match &args.file {
         Some(file) => {
             let file = ImageFile {

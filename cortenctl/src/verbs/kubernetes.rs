@@ -1,4 +1,4 @@
-//! The Kubernetes API of the cluster, as its administrator.
+//! Connects to the Kubernetes API of the cluster as its administrator.
 
 use corten_cluster::{Cluster, from_kubeconfig};
 
@@ -8,10 +8,10 @@ use crate::connect::Target;
 use crate::failure::Failure;
 use crate::stream::each;
 
-/// The cluster, as the kubeconfig of an endpoint describes it; at `server` instead of where the kubeconfig says.
+/// Connects with the kubeconfig of an endpoint; to `server` instead of the kubeconfig's address, if given.
 ///
 /// # Errors
-/// No endpoint gives a kubeconfig, or it cannot be used; a sentence.
+/// No endpoint returns a kubeconfig, or the kubeconfig is unusable; a sentence.
 pub(crate) async fn connect(
     global: &Global,
     server: Option<&str>,

@@ -60,7 +60,7 @@ pub(crate) async fn upgrade(global: &Global, args: &Upgrade) -> Result<(), Failu
     fleet::roll(&waves, upgrade, tell).await
 }
 
-/// Upgrades the one node that these flags name.
+/// Upgrades the single node that these flags name.
 async fn one(global: &Global, args: &Upgrade) -> Result<(), Failure> {
     let given = routes(global).await?;
     let reboots = !args.stage;
@@ -90,7 +90,7 @@ async fn one(global: &Global, args: &Upgrade) -> Result<(), Failure> {
             done = verdict(global, args.wait, &boot).await;
         }
     }
-    // Without --wait the node itself lets pods back when it has started.
+    // Without --wait, the node uncordons itself once it has started.
     if waits || done.is_err() {
         let stays = cordon::lift(cordons, args.wait.timeout).await;
         done = done.and(finish(&stays));
@@ -98,7 +98,7 @@ async fn one(global: &Global, args: &Upgrade) -> Result<(), Failure> {
     done
 }
 
-/// Has the node take the version, and reboots it when that is wanted.
+/// Has the node install the version, and reboots it if requested.
 async fn take(
     global: &Global,
     node: &Node,
@@ -112,7 +112,7 @@ async fn take(
         UpgradeReboot::Default => Mode::Default,
         UpgradeReboot::Powercycle => Mode::Powercycle,
     };
-    // Only the older call can be told not to look at etcd.
+    // Only the older call has a flag that skips the etcd check.
     if !args.force && !args.legacy && stream(node, &image, args.stage).await? {
         if moves {
             cordons.extend(cordon::leave(global, node, args.moving).await?);
@@ -145,7 +145,7 @@ async fn take(
     Ok(())
 }
 
-/// The call that tells how it goes on; false when the node does not know it.
+/// The streaming call, which reports progress. Returns false if the node does not support it.
 async fn stream(node: &Node, image: &str, staged: bool) -> Result<bool, Trouble> {
     let source = api::InstallArtifactsSource {
         image_name: image.to_owned(),
@@ -163,7 +163,7 @@ async fn stream(node: &Node, image: &str, staged: bool) -> Result<bool, Trouble>
     }
 }
 
-/// Shows the lines of an answer to its end.
+/// Prints the lines of a streamed answer until its end.
 pub(super) async fn follow<R>(
     node: &Node,
     answer: Result<Response<Streaming<R>>, Status>,
@@ -190,18 +190,18 @@ pub(super) async fn follow<R>(
     }
 }
 
-/// What the node decided about the version it was given.
+/// The node's decision about the new version.
 #[derive(Debug, PartialEq, Eq)]
 enum Decided {
-    /// The version stays, or the node is one that does not judge versions.
+    /// The version stays, or the node does not judge versions.
     Stays,
-    /// The version was left; why.
+    /// The version was left, with the reason.
     Left(String),
-    /// Not yet; how the node is.
+    /// No decision yet, with the state of the node.
     Pending(String),
 }
 
-/// Waits for the verdict of the one node, which was in this boot before.
+/// Waits for the verdict of the single node. `boot` is the ID of its boot before the upgrade.
 async fn verdict(global: &Global, wait: Wait, boot: &str) -> Result<(), Failure> {
     let began = Instant::now();
     let mut last = String::new();
@@ -227,7 +227,7 @@ async fn verdict(global: &Global, wait: Wait, boot: &str) -> Result<(), Failure>
     }
 }
 
-/// Connections are opened anew each time, as theirs end.
+/// Opens new connections for each check: the reboot closes the existing ones.
 async fn look(global: &Global, boot: &str) -> Result<Decided, Failure> {
     let silent =
         |why: &dyn fmt::Display| Decided::Pending(format!("the node does not answer: {why}"));
@@ -287,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_verdict_of_the_node_is_what_counts() {
+    fn verdict_of_the_node_decides_the_result_of_an_upgrade() {
         for (spec, expected) in [
             (json!({"verdict": "good"}), Decided::Stays),
             (

@@ -159,7 +159,7 @@ fn written(answers: &Answers<DiskStats>, devices: &[String]) -> u64 {
     sectors.saturating_mul(SECTOR)
 }
 
-/// Asks for one disk to be wiped as fast as can be, with every check.
+/// Request of a fast wipe of one disk, with all checks.
 pub(super) fn fast(disk: &str) -> api::BlockDeviceWipeRequest {
     let device = api::BlockDeviceWipeDescriptor {
         device: disk.to_owned(),

@@ -1,34 +1,34 @@
-//! Where a config wants a node to be installed, in either form.
+//! The installation that a config requests, in either form of the config.
 
 use crate::Document;
 use crate::kinds::UnattendedInstallConfig;
 use crate::v1alpha1::{DiskSelector, DiskType};
 use crate::values::{DiskFacts, Expression, MatchSize};
 
-/// An installation that a config asks for.
+/// Installation that a config requests.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Installation {
-    /// To which disk.
+    /// Target disk.
     pub disk: Target,
-    /// The installer's image; `None`: what the node was started from.
+    /// Image of the installer; `None` for the medium that the node was started from.
     pub image: Option<String>,
-    /// Whatever is on the disk.
+    /// Whether to overwrite any content of the disk.
     pub wipe: bool,
 }
 
-/// Which disk.
+/// Target of an installation.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Target {
-    /// The one with this device, or link to one.
+    /// The disk with this device, or a link to the device.
     Device(String),
-    /// The first that is like this.
+    /// The first disk that matches the selector.
     Like(Box<DiskSelector>),
-    /// The first for which this is true.
+    /// The first disk for which the expression is true.
     Match(Expression),
 }
 
 impl Target {
-    /// The field that says so.
+    /// The config field of the target.
     #[must_use]
     pub fn field(&self) -> &'static str {
         match self {
@@ -38,11 +38,11 @@ impl Target {
         }
     }
 
-    /// The device of the disk that is meant, of several the first in this order. One that nothing can be written to is
-    /// meant only by its name.
+    /// Device of the target disk; the first in this order if several match. A read-only disk is chosen only by its
+    /// device.
     ///
     /// # Errors
-    /// There is none; the text says what there is.
+    /// No disk matches; the text lists the disks.
     pub fn choose(&self, disks: &[DiskFacts]) -> Result<String, String> {
         let usable = |disk: &&DiskFacts| !disk.readonly && !disk.cdrom;
         let found = match self {
@@ -88,7 +88,7 @@ impl Target {
 }
 
 impl DiskSelector {
-    /// Whether a disk is like this in all that is said.
+    /// Whether a disk matches every given field of the selector.
     fn matches(&self, disk: &DiskFacts) -> bool {
         let like = |pattern: &Option<String>, text: &str| {
             pattern.as_ref().is_none_or(|pattern| {
@@ -116,7 +116,7 @@ impl DiskSelector {
 }
 
 impl Document {
-    /// Where the config wants the node to be installed; `None`: nowhere.
+    /// The installation that the config requests; `None` for none.
     #[must_use]
     pub fn installation(&self) -> Option<Installation> {
         if let Some(kind) = self.all::<UnattendedInstallConfig>().next() {

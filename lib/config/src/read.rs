@@ -191,7 +191,7 @@ impl<T: Value + Default> Value for BTreeMap<String, T> {
     }
 }
 
-/// What can be done instead of what is not supported.
+/// Alternatives to unsupported fields.
 const REMEDIES: &[(&str, &str)] = &[
     (
         "machine.install.extraKernelArgs",

@@ -72,7 +72,7 @@ pub fn add<'a>(
     Ok(outputs)
 }
 
-/// A format that is the file of a step, as it is.
+/// A format that is a step's file without a change.
 fn copied<'a>(
     recipe: &mut Recipe<'a>,
     context: &'a Context,

@@ -1,4 +1,4 @@
-//! The EFI system partition of an image. `corten_installer::esp` writes it, here as on a node; what it holds is read here.
+//! Builds and lists the EFI system partition of an image. `corten_installer::esp` writes it, for an image as on a node.
 
 use std::fs::File;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::error::Result;
 
 const SECTOR: u64 = 512;
 
-/// The smallest size, in whole MiB, of a volume with `files` and `room` spare bytes.
+/// Smallest size of a volume with `files` and `room` spare bytes, in bytes: whole MiB.
 pub fn size_for(files: &[FatFile], room: u64) -> Result<u64> {
     Ok(esp::size_of(esp::content_of(files)?.saturating_add(room)))
 }
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn fsck_finds_nothing_and_mtools_reads_it_back() {
+    fn fsck_accepts_the_volume_and_mtools_reads_it_back() {
         let scratch = Scratch::new();
         let files = files(&scratch);
         for size in [size_for(&files, 0).unwrap(), 256 << 20] {
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn fsck_finds_nothing_on_a_disk_of_large_sectors() {
+    fn fsck_accepts_a_volume_on_a_disk_with_large_sectors() {
         let scratch = Scratch::new();
         let files = files(&scratch);
         let out = scratch.path("esp");
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_the_same_twice_at_another_second() {
+    fn volume_is_identical_when_built_at_another_time() {
         let scratch = Scratch::new();
         let files = files(&scratch);
         let (one, two) = (scratch.path("one"), scratch.path("two"));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_listed() {
+    fn written_files_are_listed_with_their_content() {
         let scratch = Scratch::new();
         let out = scratch.path("esp");
         build(&out, &release(), 40 << 20, &files(&scratch)).unwrap();
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn too_small_and_full_are_errors() {
+    fn too_small_and_full_volumes_are_errors() {
         let scratch = Scratch::new();
         let files = files(&scratch);
         let error = build(&scratch.path("small"), &release(), 1 << 20, &files).unwrap_err();

@@ -33,7 +33,7 @@ const LIST: &str = "extensions.list";
 /// The date of the image: `init` never sets the clock below it.
 const DATE: &str = "source-date-epoch";
 
-/// Whose image this is, for the node: it takes no other version from anybody else.
+/// File with the digest of the signing key. The node accepts upgrades only from this signer.
 const SIGNER: &str = "signer";
 
 const DIRECTORY: u32 = 0o040_755;

@@ -215,7 +215,7 @@ mod tests {
             let error = check(&image, &own, architecture).unwrap_err().to_string();
             assert!(error.contains(why), "{}: {error}", image.display());
             let as_loader = check_loader(&image, &own, architecture);
-            // A boot loader tells no version.
+            // A boot loader has no version.
             let is_loader = why == "another system's";
             assert_eq!(as_loader.is_ok(), is_loader, "{}", image.display());
         }

@@ -72,7 +72,8 @@ impl Signer {
         })
     }
 
-    /// By what a node knows the key: the SHA-256 of the public one (RFC 8017, `RSAPublicKey` in DER), hexadecimal.
+    /// Digest by which a node identifies the key: SHA-256 of the public key (RFC 8017, `RSAPublicKey` in DER),
+    /// hexadecimal.
     pub fn digest(&self) -> String {
         checksums::of_bytes(self.key.public_key().as_ref())
     }

@@ -22,7 +22,7 @@ pub fn open(device: &Path) {
     open_none();
 }
 
-/// From now on speak for libraries, too, on standard error.
+/// Sends messages, including those of libraries, to standard error from now on.
 pub fn open_none() {
     if log::set_logger(&Libraries).is_ok() {
         log::set_max_level(log::LevelFilter::Info);

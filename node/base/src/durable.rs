@@ -19,7 +19,8 @@ static REPLACING: Mutex<()> = Mutex::new(());
 /// Whether the path is a mount point. Without a mount, written files would be lost at a reboot.
 #[must_use]
 pub fn is_volume(mount_point: &Path) -> bool {
-    // Of directories of one file system, too, the host of a container mounts one in another.
+    // A comparison of device numbers would not do: the host of a container may mount several directories of one file
+    // system.
     let found = statx(CWD, mount_point, AtFlags::empty(), StatxFlags::TYPE);
     found.is_ok_and(|found| {
         let is_directory = FileType::from_raw_mode(found.stx_mode.into()) == FileType::Directory;

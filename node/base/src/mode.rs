@@ -1,4 +1,4 @@
-//! What the node runs on, and what it therefore cannot do: one table, asked wherever a node would do it.
+//! The environment of the node and its limits: one table, which every part of the node consults before it acts.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -7,57 +7,57 @@ use std::sync::OnceLock;
 
 use corten_sys::mount::{self, MountFlags};
 
-/// The variable by which a runtime of containers tells process 1 that it is in one.
+/// Variable by which a container runtime tells process 1 that it runs in a container.
 const PLATFORM: &str = "PLATFORM";
-/// Its value, and the name of the platform.
+/// Value of the variable, and name of the platform.
 pub const CONTAINER: &str = "container";
-/// The variable with the machine config, base64.
+/// Variable with the machine config, in base64.
 pub const USER_DATA: &str = "USERDATA";
 
-/// What the node runs on.
+/// Environment that the node runs in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// A machine of its own, with its kernel.
     Machine,
-    /// A container: kernel, devices and clock are its host's.
+    /// A container: the host owns kernel, devices and clock.
     Container,
 }
 
-/// Something that works on a machine as a whole.
+/// An operation that needs a whole machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ability {
-    /// Read what the kernel says, and speak through it.
+    /// Read and write the kernel log.
     KernelLog,
-    /// Take the kernel's parameters for the node's own.
+    /// Read the kernel command line as the node's own.
     KernelParameters,
-    /// Mount file systems by which the kernel shows itself, such as pstore and tracefs.
+    /// Mount file systems with kernel interfaces, such as pstore and tracefs.
     KernelFileSystems,
-    /// Set parameters that hold for the whole kernel.
+    /// Set parameters of the whole kernel.
     Sysctls,
-    /// Manage devices: udevd, its messages, drivers.
+    /// Manage devices: udevd, uevents, drivers.
     Devices,
-    /// Load modules.
+    /// Load kernel modules.
     Modules,
     /// Use disks: volumes, META, encryption, swap.
     Disks,
-    /// Take the machine's numbers for the node's own.
+    /// Read the machine's firmware numbers as the node's own.
     Firmware,
     /// Set the clock.
     Clock,
-    /// Have its processes be spared, where others are killed for memory.
+    /// Protect the node's processes from the OOM killer.
     OomScores,
     /// Feed watchdogs.
     Watchdogs,
-    /// Take presses of the power button and ctrl-alt-del.
+    /// Handle the power button and ctrl-alt-del.
     PowerButton,
-    /// Empty its volumes and start anew.
+    /// Wipe the node's volumes and start anew.
     Reset,
     /// Install, upgrade and roll back versions.
     Versions,
 }
 
 impl Ability {
-    /// All of them.
+    /// All abilities.
     pub const ALL: [Ability; 14] = [
         Ability::KernelLog,
         Ability::KernelParameters,
@@ -75,7 +75,7 @@ impl Ability {
         Ability::Versions,
     ];
 
-    /// Why a container does not have it.
+    /// Reason why a container lacks the ability.
     const fn lacks_in_container(self) -> &'static str {
         match self {
             Ability::KernelLog => "the kernel's log is the host's",
@@ -99,7 +99,7 @@ impl Ability {
 }
 
 impl Mode {
-    /// Of this process, by the environment it was started with. init gives a node on a machine none of its own.
+    /// Mode of this process, from its initial environment. On a machine, init passes no such variable.
     #[must_use]
     pub fn now() -> Mode {
         static NOW: OnceLock<Mode> = OnceLock::new();
@@ -114,16 +114,16 @@ impl Mode {
         }
     }
 
-    /// Whether a node of this mode does it.
+    /// Whether a node in this mode has the ability.
     #[must_use]
     pub fn can(self, ability: Ability) -> bool {
         self.check(ability).is_ok()
     }
 
-    /// The same, for who is asked for it.
+    /// Checks an ability for a caller that requests the operation.
     ///
     /// # Errors
-    /// A sentence for a person that says why not.
+    /// A sentence for the operator with the reason.
     pub fn check(self, ability: Ability) -> Result<(), String> {
         match self {
             Mode::Machine => Ok(()),
@@ -134,8 +134,8 @@ impl Mode {
         }
     }
 
-    /// Whether a node of this mode sets this parameter (sysctl(8) spells it so). Those of the network, of message
-    /// queues and of names belong to the container's own namespaces.
+    /// Whether a node in this mode sets this parameter (spelled as in sysctl(8)). In a container, those are the
+    /// parameters of the network, IPC and UTS namespaces, which belong to the container.
     #[must_use]
     pub fn sets(self, parameter: &str) -> bool {
         let own = [
@@ -150,15 +150,15 @@ impl Mode {
     }
 }
 
-/// Has a node in a container read files of its own where the kernel shows its host's: its parameters, which are its
-/// platform and the name that its runtime gave it, and the id of its boot.
+/// Replaces kernel files that show the host's values by files of the node, in a container: the command line, which then
+/// has the platform and the container's host name, and the boot ID.
 ///
 /// # Errors
-/// The text says what cannot be done.
+/// The text names the failed operation.
 pub fn replace_kernels_files() -> Result<(), String> {
     let read = |path: &str| fs::read_to_string(path).map_err(|error| format!("{path}: {error}"));
     let hostname = read("/proc/sys/kernel/hostname")?;
-    // Another one at every look.
+    // The kernel generates another UUID at each read.
     let id = read("/proc/sys/kernel/random/uuid")?;
     for (own, text, kernels) in [
         ("/run/cmdline", parameters(hostname.trim()), "/proc/cmdline"),
@@ -173,7 +173,7 @@ pub fn replace_kernels_files() -> Result<(), String> {
 
 fn parameters(hostname: &str) -> String {
     let mut text = format!("corten.platform={CONTAINER}");
-    // The kernel's word for no name; and no name may bring parameters of its own.
+    // `(none)` is the kernel's placeholder for no name. A name must not add parameters to the command line.
     let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
     if !hostname.is_empty() && hostname != "(none)" && hostname.chars().all(is_name) {
         text.push_str(" corten.hostname=");
@@ -189,7 +189,7 @@ mod tests {
     use crate::cmdline::Cmdline;
 
     #[test]
-    fn only_the_runtimes_word_makes_a_container() {
+    fn only_the_runtimes_variable_selects_container_mode() {
         for other in [None, Some(""), Some("metal"), Some("CONTAINER")] {
             assert_eq!(Mode::of(other.map(OsStr::new)), Mode::Machine, "{other:?}");
         }
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_can_all_and_a_container_says_what_it_cannot() {
+    fn machine_has_every_ability_and_container_names_the_reason_for_missing_ones() {
         for ability in Ability::ALL {
             assert_eq!(Mode::Machine.check(ability), Ok(()), "{ability:?}");
             let refused = Mode::Container.check(ability).unwrap_err();
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_sets_what_is_its_namespaces_alone() {
+    fn container_sets_only_parameters_of_its_own_namespaces() {
         for own in [
             "net.ipv4.ip_forward",
             "net/ipv6/conf/eth0.1/forwarding",
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_names_bring_no_parameters() {
+    fn hostile_host_names_add_no_kernel_parameters() {
         let named = Cmdline::parse(&parameters("cp-1.example"));
         assert_eq!(named.platform(), "container");
         assert_eq!(named.ours("hostname"), Some("cp-1.example"));

@@ -185,7 +185,7 @@ const EOPNOTSUPP: i32 = 95;
 
 fn make(entry: &Entry) -> io::Result<()> {
     let target = Path::new(entry.target);
-    // The runtime of a container has mounted what it gives the node.
+    // The container runtime has already mounted the volume.
     if Mode::now() == Mode::Container && is_volume(target) {
         return Ok(());
     }

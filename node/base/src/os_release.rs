@@ -1,11 +1,11 @@
-//! What the image says of itself.
+//! Reads the image's os-release.
 
 use std::fs;
 
-/// Of the root file system.
+/// Path in the root file system.
 const FILE: &str = "/etc/os-release";
 
-/// The version of the image that runs; empty when it does not tell.
+/// Version of the running image; empty if os-release has none.
 #[must_use]
 pub fn image_version() -> String {
     of(&fs::read_to_string(FILE).unwrap_or_default())
@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_version_is_read_with_and_without_quotes() {
+    fn image_version_is_read_with_and_without_quotes() {
         for text in ["ID=corten\nIMAGE_VERSION=1.2\n", "IMAGE_VERSION=\"1.2\""] {
             assert_eq!(of(text), "1.2");
         }

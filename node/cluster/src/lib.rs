@@ -1,7 +1,7 @@
 //! machined's client of the Kubernetes API.
 //!
 //! Owns: applying objects and the inventory of what was applied; the metadata, the cordon and the drain of a node;
-//! which API servers, nodes and workloads are there, and ready; which versions they run, and which old APIs are used.
+//! the readiness and versions of API servers, nodes and workloads; the deprecated APIs in use.
 //! Never does: decide what is applied (`corten-manifests`), keep anything between two calls, or take a lock.
 //! Talks to: one API server, through the crate `kube`.
 //! On a laptop: `cargo test -p corten-cluster`. The test with a real API server is ignored by default; it needs the

@@ -1,4 +1,4 @@
-//! What an upgrade of Kubernetes has to know of a cluster: versions, pods of the control plane, old APIs in use.
+//! The facts that an upgrade of Kubernetes needs from a cluster: versions, control plane pods, deprecated APIs in use.
 
 use std::net::IpAddr;
 
@@ -12,50 +12,50 @@ use crate::kinds::{check_part, core};
 use crate::readiness::{MOST_NODES, readiness};
 use crate::{Cluster, ClusterError, Workload, within};
 
-/// The namespace of the control plane's pods.
+/// Namespace of the control plane's pods.
 const NAMESPACE: &str = "kube-system";
-/// The role of a control plane node, as a label.
+/// Label that marks a control plane node.
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
-/// What counts requests to APIs that a later version has no more (Kubernetes, "Deprecated API Migration Guide").
+/// Metric that counts requests to APIs that a later version removes (Kubernetes, "Deprecated API Migration Guide").
 const METRIC: &str = "apiserver_requested_deprecated_apis{";
 
 /// A node, as an upgrade sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
-    /// Its name.
+    /// Name of the node.
     pub name: String,
-    /// Its addresses in the cluster.
+    /// Addresses in the cluster.
     pub addresses: Vec<IpAddr>,
-    /// It runs the control plane.
+    /// Whether the node runs the control plane.
     pub is_control_plane: bool,
-    /// The version of its kubelet, such as `v1.36.2`.
+    /// Version of its kubelet, such as `v1.36.2`.
     pub kubelet: String,
-    /// Its kubelet says that pods can run; else what is said of it.
+    /// Whether its kubelet reports that pods can run; otherwise the reason.
     pub ready: Result<(), String>,
 }
 
-/// A pod that a kubelet runs by itself.
+/// A static pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StaticPod {
-    /// The image of its first container.
+    /// Image of its first container.
     pub image: String,
-    /// It is ready; else what is said of it.
+    /// Whether it is ready; otherwise the reason.
     pub ready: Result<(), String>,
 }
 
-/// An API that was asked for since the API server started, and that a version has no more.
+/// A deprecated API that clients have requested since the start of the API server.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Requested {
-    /// Its group and version, such as `policy/v1beta1`.
+    /// Group and version, such as `policy/v1beta1`.
     pub api: String,
-    /// Its resource, such as `poddisruptionbudgets`.
+    /// Resource, such as `poddisruptionbudgets`.
     pub resource: String,
-    /// The first minor version of Kubernetes without it, such as 1 and 25.
+    /// First minor version of Kubernetes without the API, such as 1 and 25.
     pub removed: (u64, u64),
 }
 
 impl Cluster {
-    /// All nodes that have registered, by name.
+    /// Lists all registered nodes by name.
     ///
     /// # Errors
     /// [`ClusterError::Request`].
@@ -68,7 +68,7 @@ impl Cluster {
         Ok(machines)
     }
 
-    /// The static pod of a component on a node; `None`: the cluster does not know of it.
+    /// The static pod of a component on a node; `None` if the API server does not know it.
     ///
     /// # Errors
     /// [`ClusterError::Name`] or [`ClusterError::Request`].
@@ -86,7 +86,7 @@ impl Cluster {
         Ok(found.map(|pod| static_pod(&pod)))
     }
 
-    /// APIs in use that a later version has no more, as one API server has counted them since its start.
+    /// Deprecated APIs in use, as counted by one API server since its start.
     ///
     /// # Errors
     /// [`ClusterError::Request`].
@@ -101,7 +101,8 @@ impl Cluster {
         Ok(found)
     }
 
-    /// Whether all pods of a workload are of its last change, and available; `None`: the cluster has no such workload.
+    /// Whether all pods of a workload have its latest revision and are available; `None` if the workload does not
+    /// exist.
     ///
     /// # Errors
     /// [`ClusterError::Name`] or [`ClusterError::Request`].
@@ -170,7 +171,7 @@ fn static_pod(pod: &DynamicObject) -> StaticPod {
     }
 }
 
-/// A line of the metrics: labels with their values in quotes, then a number.
+/// Parses a line of the metrics: labels with quoted values, then a number.
 fn requested(line: &str) -> Option<Requested> {
     let (labels, number) = line.strip_prefix(METRIC)?.rsplit_once('}')?;
     if number.trim() == "0" {

@@ -18,7 +18,7 @@ use crate::registries;
 const DIRECTORY: &str = "/run/containerd/conf.d";
 /// File that [`BASE_SPEC_FILE`] in the image links to.
 const BASE_SPEC: &str = "/run/containerd/base-spec.json";
-/// No pod of a node in a container is spared before the host's processes.
+/// Configuration of a node in a container: pods get no lower OOM score than the processes of the host.
 const OF_A_CONTAINER: &str = "version = 4\n\n[plugins.\"io.containerd.cri.v1.runtime\"]\n\
                               restrict_oom_score_adj = true\n";
 /// Access to the files, any of which may contain passwords.

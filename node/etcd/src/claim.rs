@@ -1,6 +1,7 @@
-//! Claims: a key that says who has something. It stays when its holder goes away, until its time is over.
+//! Claims: a key that names the holder of a resource. It outlives its holder until its lease expires.
 //!
-//! A [lock](crate::Lock) ends with the process that holds it. A claim is for what goes on while its holder reboots.
+//! A [lock](crate::Lock) ends with the process that holds it. A claim covers an operation during which its holder
+//! reboots.
 
 use std::time::Duration;
 
@@ -8,21 +9,21 @@ use crate::client::Client;
 use crate::error::EtcdError;
 use crate::keys::Entry;
 
-/// So often others may change the key between a look at it and the change.
+/// Number of attempts to write the key while other clients change it.
 const TRIES: usize = 5;
 
-/// A key that the caller holds for a time.
+/// A key that the caller holds until its lease expires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
     lease: i64,
 }
 
 impl Client {
-    /// Takes a key for `ttl` (whole seconds, at least one), unless it holds a value that is not one of the caller's
-    /// own: then that value is the answer, and the key stays as it is.
+    /// Claims a key for `ttl` (whole seconds, at least one). If the key has a value for which `is_own` is false,
+    /// returns that value and leaves the key unchanged.
     ///
     /// # Errors
-    /// [`EtcdError`]; the key is not the caller's then, or is no longer when `ttl` is over.
+    /// [`EtcdError`]; the caller does not hold the key, or only until `ttl` has passed.
     pub async fn claim(
         &self,
         key: &[u8],
@@ -50,24 +51,24 @@ impl Client {
         }
         .await;
         if !matches!(claimed, Ok(Ok(_))) {
-            // It ends by itself, too, only later.
+            // The lease also expires by itself, only later.
             let _ = self.revoke(what, lease).await;
         }
         claimed
     }
 
-    /// Has the time of a claim begin anew. Returns whether the claim was still there.
+    /// Renews the lease of a claim. Returns whether the claim still existed.
     ///
     /// # Errors
-    /// [`EtcdError`]
+    /// [`EtcdError`].
     pub async fn prolong(&self, claim: &Claim) -> Result<bool, EtcdError> {
         Ok(self.renew(claim.lease).await?.is_some())
     }
 
-    /// Frees a key, if it holds a value of the caller's own. Returns whether it did.
+    /// Deletes a key if `is_own` is true for its value. Returns whether it did.
     ///
     /// # Errors
-    /// [`EtcdError`]; the key is free then when the time of the claim is over.
+    /// [`EtcdError`]; the key is free once the lease has expired.
     pub async fn give_up(
         &self,
         key: &[u8],
@@ -105,7 +106,7 @@ mod tests {
     const KEY: &[u8] = b"upgrade";
     const TTL: Duration = Duration::from_secs(60);
 
-    /// etcd's rules for one key.
+    /// A fake of etcd's semantics for a single key.
     #[derive(Debug, Clone, Default)]
     struct Store(Arc<Mutex<State>>);
 
@@ -114,7 +115,7 @@ mod tests {
         revision: i64,
         key: Option<KeyValue>,
         lease: i64,
-        /// Values that others write, each right after the next look at the key.
+        /// Values of concurrent writers, each written right after the next read of the key.
         overtakes: Vec<&'static [u8]>,
     }
 
@@ -169,7 +170,7 @@ mod tests {
         }
     }
 
-    /// A client of a store whose leases are those of a script.
+    /// A client of a fake store; a script answers its lease calls.
     async fn start(renewals: usize) -> (Store, Fake, Client) {
         let store = Store::default();
         let (fake, _) = Fake::start(Script {
@@ -188,13 +189,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_claim_keeps_others_out_until_it_is_given_up() {
+    async fn claim_blocks_other_clients_until_it_is_released() {
         let (store, fake, client) = start(1).await;
         let claim = |own: &'static [u8]| client.claim(KEY, own, TTL, move |value| value == own);
         let held = claim(b"a").await.unwrap().unwrap();
         assert_eq!(store.0.lock().unwrap().lease, LEASE);
         assert_eq!(claim(b"b").await.unwrap(), Err(b"a".to_vec()));
-        // The lease that was of no use is ended.
+        // The unused lease is revoked.
         assert!(fake.asked(|asked| asked.calls.contains(&format!("revoke {LEASE}"))));
         claim(b"a").await.unwrap().unwrap();
         assert!(client.prolong(&held).await.unwrap());
@@ -207,20 +208,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_two_that_claim_at_once_one_is_told_of_the_other() {
+    async fn loser_of_two_concurrent_claims_learns_the_other_claims_value() {
         let (store, _, client) = start(0).await;
         store.0.lock().unwrap().overtakes.push(b"b");
         let told = client.claim(KEY, b"a", TTL, |value| value == b"a").await;
         assert_eq!(told.unwrap(), Err(b"b".to_vec()));
         assert_eq!(value(&store), Some(b"b".to_vec()));
-        // What another takes meanwhile is not freed.
+        // A key that another client takes meanwhile stays.
         store.0.lock().unwrap().overtakes.push(b"c");
         assert!(!client.give_up(KEY, |value| value == b"b").await.unwrap());
         assert_eq!(value(&store), Some(b"c".to_vec()));
     }
 
     #[tokio::test]
-    async fn a_key_that_changes_all_the_time_is_not_claimed() {
+    async fn claim_of_a_constantly_changing_key_fails() {
         let (store, _, client) = start(0).await;
         store.0.lock().unwrap().overtakes = vec![&b"a"[..]; TRIES];
         let error = client.claim(KEY, b"a", TTL, |value| value == b"a").await;

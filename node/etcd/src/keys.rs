@@ -90,8 +90,8 @@ impl Client {
         Ok(self.call("delete a key", answer).await?.deleted > 0)
     }
 
-    /// Gives a key the value `new`, which ends with a lease, or without one deletes the key; but only if the key is
-    /// still as it was when `seen` was read. Returns whether it was.
+    /// Compare-and-swap: writes the value `new`, attached to a lease, or deletes the key without one, if the key is
+    /// unchanged since `seen` was read. Returns whether it was unchanged.
     pub(crate) async fn swap(
         &self,
         what: &'static str,
@@ -110,7 +110,7 @@ impl Client {
                 None => Op::RequestDeleteRange(pb::DeleteRangeRequest { key: key.to_vec() }),
             },
         );
-        // A key that is not there has the revision 0.
+        // A missing key has revision 0.
         let revision = seen.map_or(0, |seen| seen.modified);
         let request = pb::TxnRequest {
             compare: vec![pb::Compare {

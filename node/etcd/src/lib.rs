@@ -1,9 +1,8 @@
 //! Client of etcd's gRPC API, version 3, over mutual TLS, and the verification of etcd snapshots.
 //!
 //! Owns: the connection to one member, the methods that a node needs of the services KV, Lease, Lock, Cluster and
-//! Maintenance, locks that are kept while they are held, claims that outlive
-//! a reboot, what etcd's refusals mean, the next step of a member that joins
-//! ([`plan`]), and [`verify_snapshot`].
+//! Maintenance, locks that are renewed while they are held, claims that outlive a reboot, the meaning of etcd's
+//! refusals, the next step of a member that joins ([`plan`]), and [`verify_snapshot`].
 //! Never does: start or configure etcd, make certificates, decide about members, or write files.
 //! Talks to: etcd, at the given endpoints.
 //! On a laptop: `cargo test -p corten-etcd`; with `CORTEN_KUBERNETES`, the folder of an `etcd` program, also

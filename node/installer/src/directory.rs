@@ -1,5 +1,5 @@
-//! The directory `EFI/Linux` of a mounted EFI partition. It is mounted with `dirsync`: the kernel then writes the new
-//! name of a file before it removes the old one (`fs/fat/namei_vfat.c`, `vfat_rename`).
+//! The directory `EFI/Linux` of a mounted EFI partition. The partition must be mounted with `dirsync`: the kernel then
+//! writes the new name of a file before it removes the old one (`fs/fat/namei_vfat.c`, `vfat_rename`).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write as _};
@@ -11,21 +11,21 @@ use sha2::{Digest as _, Sha256};
 use crate::versions::Files;
 use crate::{uki, version};
 
-/// Written and read at a time.
+/// Size of one read or write, in bytes.
 const CHUNK: usize = 1 << 20;
 
-/// The directory.
+/// The directory of boot entries.
 #[derive(Debug, Clone)]
 pub struct Directory(PathBuf);
 
 impl Directory {
-    /// `EFI/Linux` below this mount point.
+    /// The directory `EFI/Linux` below this mount point.
     #[must_use]
     pub fn of(mount_point: &Path) -> Directory {
         Directory(mount_point.join("EFI/Linux"))
     }
 
-    /// Where a file of it is.
+    /// Path of a file in the directory.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
@@ -55,7 +55,7 @@ impl Files for Directory {
     fn version(&self, name: &str) -> io::Result<String> {
         match version(&self.path(name)) {
             Ok(version) => Ok(version),
-            // The boot loader passes it over, too.
+            // The boot loader skips such a file, too.
             Err(uki::UkiError::Format(_)) => Ok(String::new()),
             Err(error) => Err(io::Error::other(error)),
         }
@@ -81,7 +81,7 @@ impl Files for Directory {
         })?;
         file.sync_all()?;
         self.sync()?;
-        // From the disk, and not from memory.
+        // The check must read the disk, not the page cache.
         fadvise(&file, 0, None, Advice::DontNeed)?;
         let mut read = Sha256::new();
         let read_length = each_chunk(&mut File::open(&path)?, |chunk| {
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_there_whole_and_no_other_is_overwritten() {
+    fn written_file_is_complete_and_existing_files_are_not_overwritten() {
         let scratch = tempfile::tempdir().unwrap();
         fs::create_dir_all(scratch.path().join("EFI/Linux")).unwrap();
         let mut directory = Directory::of(scratch.path());

@@ -1,9 +1,8 @@
-//! A version onto a disk that has none, in steps of which each leaves a disk that starts, or one that says of itself that
-//! it is unfinished.
+//! Installs a version to a disk that has none. After each step, the disk either boots or is marked as unfinished.
 //!
-//! The first write puts a mark into the first sector, the last one puts the protective MBR in its place. Before the last
-//! one, neither firmware nor the kernel sees a partition; behind it they see all of them. A disk with the mark has nothing
-//! that anybody would miss, so that it is installed to again.
+//! The first write puts a mark into the first sector; the last write replaces it with the protective MBR. Before the
+//! last write, firmware and kernel see no partition; after it, they see all of them. A marked disk holds no user data,
+//! so an installation may overwrite it.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
@@ -15,25 +14,26 @@ use crate::esp::{self, FatFile, Place};
 use crate::layout::{ALIGNMENT, Partition, esp_size, layout};
 use crate::table::{write_copies, write_protective};
 
-/// In the first sector while the disk is written. It lies in the half in which the protective MBR has its end: a sector
-/// that is torn in its middle has the one or the other.
+/// Mark in the first sector of an unfinished disk. It lies in the half of the sector where the protective MBR has its
+/// signature: a torn write leaves either the mark or the signature.
 const MARK: &[u8] = b"corten: unfinished";
 const MARK_AT: usize = 480;
 const FIRST_SECTOR: usize = 512;
-/// What lies at either end of a disk: its table, and what else is kept there by convention (LVM, RAID, file systems).
+/// Length of the region at either end of a disk that holds its partition table and other metadata (LVM, RAID, file
+/// systems), in bytes.
 const EDGE: u64 = 1 << 20;
 
-/// A disk that is written to.
+/// A disk as a target of an installation.
 pub trait Disk: Read + Write + Seek {
-    /// Returns when all that was written is on the disk.
+    /// Returns when all written data is on the disk.
     ///
     /// # Errors
-    /// The disk's.
+    /// The disk fails.
     fn sync(&mut self) -> io::Result<()>;
-    /// Has what is read come from the disk, and not from memory.
+    /// Drops cached data, so that later reads come from the disk.
     ///
     /// # Errors
-    /// The disk's.
+    /// The disk fails.
     fn forget(&mut self) -> io::Result<()>;
 }
 
@@ -52,21 +52,21 @@ impl Disk for std::fs::File {
     }
 }
 
-/// What a disk holds, as far as an installation is concerned.
+/// Content of a disk, as far as an installation is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
-    /// Zeros where anything would begin.
+    /// Zeros wherever metadata usually begins.
     Nothing,
-    /// An installation that was broken off.
+    /// An interrupted installation.
     Unfinished,
-    /// Something.
+    /// Other data.
     Something,
 }
 
-/// What a disk of so many bytes holds.
+/// Content of a disk of `length` bytes.
 ///
 /// # Errors
-/// The disk's.
+/// The disk fails.
 pub fn found<D: Disk>(disk: &mut D, length: u64) -> io::Result<Found> {
     let mut first = [0; FIRST_SECTOR];
     disk.seek(SeekFrom::Start(0))?;
@@ -87,17 +87,17 @@ pub fn found<D: Disk>(disk: &mut D, length: u64) -> io::Result<Found> {
     Ok(Found::Nothing)
 }
 
-/// A disk is smaller than what goes onto it, in bytes.
+/// The disk is too small. Sizes are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("it has {has} bytes, and at least {needs} are needed; use a larger disk")]
 pub struct TooSmall {
-    /// What it has.
+    /// Size of the disk.
     pub has: u64,
-    /// What it needs.
+    /// Size that the installation needs.
     pub needs: u64,
 }
 
-/// What is written where.
+/// Partitions of an installation, and their places.
 #[derive(Debug, Clone)]
 pub struct Plan {
     length: u64,
@@ -105,18 +105,19 @@ pub struct Plan {
     partitions: Vec<Partition>,
 }
 
-/// The ids of an installed disk.
+/// IDs of an installed disk.
 #[derive(Debug, Clone)]
 pub struct Ids {
-    /// Of the disk.
+    /// ID of the disk.
     pub disk: Uuid,
-    /// Of its partitions, in their order.
+    /// IDs of its partitions, in their order.
     pub partitions: Vec<Uuid>,
 }
 
 impl Plan {
-    /// The plan for a disk of `length` bytes in units of `sector`. `files` go onto the EFI partition, `image` bytes of
-    /// which are the unified kernel image; `last` is a partition behind META; `behind` bytes are left to the node.
+    /// Plans a disk of `length` bytes with sectors of `sector` bytes. The EFI partition holds files of `content` bytes,
+    /// `image` bytes of which are the unified kernel image. `last` is a partition after META. The plan leaves `behind`
+    /// bytes free for partitions that the node makes.
     ///
     /// # Errors
     /// The disk is too small.
@@ -131,7 +132,7 @@ impl Plan {
         let end = partitions
             .last()
             .map_or(0, |part| part.start.saturating_add(part.size));
-        // The copy of the table takes less than a MiB at the end.
+        // The backup table at the end takes less than 1 MiB.
         let needs = end
             .next_multiple_of(ALIGNMENT)
             .saturating_add(behind)
@@ -146,17 +147,17 @@ impl Plan {
         })
     }
 
-    /// The partitions, numbered from 1.
+    /// Partitions, numbered from 1.
     #[must_use]
     pub fn partitions(&self) -> &[Partition] {
         &self.partitions
     }
 
-    /// Says on the disk that it is unfinished, then empties what a table or a file system would be known by. What the disk
-    /// held is lost from here on.
+    /// Marks the disk as unfinished, then clears the regions that identify partition tables and file systems. The
+    /// former content of the disk is lost from here on.
     ///
     /// # Errors
-    /// The disk's.
+    /// The disk fails.
     pub fn begin<D: Disk>(&self, disk: &mut D) -> io::Result<()> {
         let mut first = [0; FIRST_SECTOR];
         if let Some(place) = first.get_mut(MARK_AT..MARK_AT + MARK.len()) {
@@ -174,10 +175,10 @@ impl Plan {
         disk.sync()
     }
 
-    /// Writes the EFI partition and META, and reads the files back.
+    /// Writes the EFI partition and META, and reads the files back to verify them.
     ///
     /// # Errors
-    /// The disk's, or it returns other bytes than were written to it.
+    /// The disk fails, or returns other bytes than were written.
     pub fn write<D: Disk>(
         &self,
         disk: &mut D,
@@ -231,11 +232,11 @@ impl Plan {
         Ok(())
     }
 
-    /// Writes the partition table and, when that is on the disk, what makes it one. `attributes`: what the entry of the
-    /// last partition says.
+    /// Writes the partition table and, once that is on the disk, the protective MBR that makes it visible. `attributes`
+    /// are those of the last partition's entry.
     ///
     /// # Errors
-    /// The disk's; it says of itself that it is unfinished.
+    /// The disk fails, and is marked as unfinished.
     pub fn finish<D: Disk>(&self, disk: &mut D, ids: &Ids, attributes: u64) -> io::Result<()> {
         let mut table = GPT::new_from(disk, self.sector, ids.disk.to_bytes_le())
             .map_err(|error| io::Error::other(error.to_string()))?;

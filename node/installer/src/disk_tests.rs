@@ -8,14 +8,14 @@ const UNIT: usize = 512;
 const LENGTH: u64 = 700 << 20;
 const STATE: &[u8] = b"the machine config";
 
-/// What was done to the disk.
+/// An operation on the disk.
 #[derive(Debug, Clone)]
 enum Step {
     Write(u64, Rc<[u8]>),
     Sync,
 }
 
-/// A disk in memory that writes down what is done to it. What is not there is zero.
+/// A disk in memory that records each operation. Bytes that were never written are zero.
 #[derive(Debug, Clone, Default)]
 struct Memory {
     sectors: BTreeMap<u64, Rc<[u8; UNIT]>>,
@@ -58,7 +58,7 @@ impl Write for Memory {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         assert!(self.at + data.len() as u64 <= LENGTH, "behind the end");
         self.apply(self.at, data);
-        // Zeros behind zeros are one step: tables of files are emptied in thousands.
+        // Adjacent runs of zeros count as one step: clearing the file allocation tables takes thousands.
         match self.steps.last_mut() {
             Some(Step::Write(at, before))
                 if *at + before.len() as u64 == self.at && is_zero(before) && is_zero(data) =>
@@ -144,7 +144,7 @@ fn meta() -> corten_meta::Values {
     [(corten_meta::Tag::new(0x4d).unwrap(), b"kept".to_vec())].into()
 }
 
-/// All of it, as machined does it: the machine config goes onto STATE before the table is there.
+/// The whole installation in machined's order: machined writes the machine config to STATE before the partition table.
 fn install(disk: &mut Memory) -> io::Result<()> {
     let plan = plan();
     plan.begin(disk)?;
@@ -163,7 +163,7 @@ fn bytes(disk: &mut Memory, start: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Whether firmware and the kernel find a whole system on the disk. One that is found has all its parts.
+/// Whether firmware and kernel find a complete system on the disk. Panics if they find a partial one.
 fn starts(disk: &mut Memory) -> bool {
     let first = bytes(disk, 0, UNIT);
     if first[450] != 0xee || !first.ends_with(&[0x55, 0xaa]) {
@@ -195,9 +195,9 @@ fn starts(disk: &mut Memory) -> bool {
     true
 }
 
-/// The disks that a power cut within the last of the steps that were not synced may leave, on top of what was: none of
-/// them, all, all but the first, and the last one torn in its middle, one way or the other. `all`: what all but the last
-/// make of the disk.
+/// Disks that a power cut within the last unsynced step may leave on top of `durable`: none of the open steps, all, all
+/// but the first, and the last one torn in its middle, in either direction. `all` is the disk after all steps but the
+/// last.
 fn left(durable: &Memory, all: &Memory, open: &[Step]) -> Vec<Memory> {
     let Some(Step::Write(at, data)) = open.last() else {
         return vec![durable.clone()];
@@ -213,7 +213,7 @@ fn left(durable: &Memory, all: &Memory, open: &[Step]) -> Vec<Memory> {
         with(*at, &data[..half]),
         with(*at + half as u64, &data[half..]),
     ];
-    // Long runs of writes are of one file, whose order is nobody's concern before the table is there.
+    // Long runs of writes belong to one file. Their order is irrelevant before the table exists.
     if (2..=FEW).contains(&open.len()) {
         let mut disk = durable.clone();
         for step in &open[1..] {
@@ -226,13 +226,13 @@ fn left(durable: &Memory, all: &Memory, open: &[Step]) -> Vec<Memory> {
     disks
 }
 
-/// So many writes without a sync are reordered.
+/// Largest number of unsynced writes that the test reorders.
 const FEW: usize = 200;
-/// Power cuts that the test below replays; docs/promises.md names the number.
+/// Number of power cuts that the test below replays; docs/promises.md names it.
 const CUTS: usize = 764;
 
 #[test]
-fn a_power_cut_at_any_step_leaves_a_disk_that_starts_or_is_installed_to_again() {
+fn power_cut_during_an_installation_leaves_a_bootable_or_reinstallable_disk() {
     let mut whole = Memory::default();
     install(&mut whole).unwrap();
     assert!(starts(&mut whole));
@@ -270,12 +270,12 @@ fn a_power_cut_at_any_step_leaves_a_disk_that_starts_or_is_installed_to_again() 
 }
 
 #[test]
-fn what_lies_on_a_disk_is_seen_wherever_anybody_keeps_it() {
+fn metadata_at_any_usual_offset_marks_a_disk_as_used() {
     assert_eq!(
         found(&mut Memory::default(), LENGTH).unwrap(),
         Found::Nothing
     );
-    // An MBR, a label of LVM, a superblock of ext4, one of btrfs, the copy of a table, RAID.
+    // An MBR, an LVM label, superblocks of ext4 and btrfs, a backup partition table, RAID.
     for at in [440, 512, 1080, 65600, LENGTH - 512, LENGTH - 65536] {
         let mut disk = Memory::default();
         disk.apply(at, b"x");
@@ -284,7 +284,7 @@ fn what_lies_on_a_disk_is_seen_wherever_anybody_keeps_it() {
 }
 
 #[test]
-fn a_disk_that_is_too_small_is_told_with_both_sizes() {
+fn disk_that_is_too_small_is_refused_with_both_sizes() {
     let plan = |length| Plan::new((length, 512), (50 << 20, 50 << 20), None, 1 << 30);
     let needs = plan(1 << 20).unwrap_err().needs;
     plan(needs).unwrap();
@@ -294,7 +294,7 @@ fn a_disk_that_is_too_small_is_told_with_both_sizes() {
 }
 
 #[test]
-fn a_disk_that_returns_other_bytes_is_told() {
+fn disk_that_returns_other_bytes_is_an_error() {
     let mut disk = Memory::default();
     let plan = plan();
     plan.begin(&mut disk).unwrap();

@@ -1,7 +1,7 @@
-//! The EFI system partition as it is made: FAT32, whatever its size, because firmware is only bound to read that.
+//! Writes and reads EFI system partitions. They are FAT32 at any size, because firmware must support only that.
 //!
-//! hadris-fat writes it. Two clocks of that crate are stopped here: the one of new entries by a [`TimeProvider`], the one
-//! of the volume label by writing over its date.
+//! hadris-fat writes the file system. To be reproducible, this module fixes two of its timestamps: that of new entries
+//! by a [`TimeProvider`], that of the volume label by overwriting its date.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -14,23 +14,24 @@ use hadris_fat::format::{FatFormatOptions, FatTypeSelection, FatVolumeFormatter,
 use hadris_fat::time::TimeProvider;
 use hadris_fat::{FatDateTime, FatVolume, FatVolumeReadExt as _, FatVolumeWriteExt as _};
 
-/// Where a file's bytes come from.
+/// Source of a file's bytes.
 #[derive(Debug, Clone)]
 pub enum Content {
-    /// These bytes.
+    /// Bytes in memory.
     Bytes(Vec<u8>),
     /// A file on this machine.
     File(PathBuf),
 }
 
-/// A file of the partition: its path there (`EFI/BOOT/BOOTX64.EFI`) and its content.
+/// A file of the partition: its path there (`EFI/BOOT/BOOTX64.EFI`), and its content.
 pub type FatFile = (String, Content);
 
-/// systemd-boot's configuration: no menu unless a key is held, no editing of the command line. Firmware that waits for
-/// keys is given ours in a virtual machine; elsewhere by who chooses it from the menu.
+/// systemd-boot's configuration: no menu unless the operator holds a key, no editing of the command line. In setup
+/// mode, systemd-boot enrols our keys by itself only in a virtual machine; elsewhere the operator chooses the enrolment
+/// in the menu.
 pub const LOADER_CONF: &str = "timeout 0\neditor no\nsecure-boot-enroll if-safe\n";
 
-/// The one date of all that is in a volume.
+/// The single timestamp of everything in a volume.
 #[derive(Debug, Clone, Copy)]
 pub struct Stamp(pub FatDateTime);
 
@@ -40,40 +41,40 @@ impl TimeProvider for Stamp {
     }
 }
 
-/// Of volumes that a node makes: the earliest date there is.
+/// Timestamp of volumes that a node makes: the earliest FAT date.
 pub static DATELESS: LazyLock<Stamp> =
     LazyLock::new(|| Stamp(FatDateTime::new(1980, 1, 1, 0, 0, 0)));
 
-/// A FAT32 volume has at least 65525 clusters; drivers count a few more or less, so stay clear of it.
+/// Lower limit of the number of clusters. FAT32 starts at 65525; drivers disagree by a few, so this keeps a margin.
 const FEWEST_CLUSTERS: u64 = 65_600;
-/// Copies of 1 MiB keep memory use independent of the size of a kernel image.
+/// Size of one copy, in bytes: memory use does not depend on the size of a kernel image.
 const CHUNK: usize = 1 << 20;
 const LABEL: &[u8; 11] = b"EFI        ";
 
-/// The smallest size, in bytes, of a volume with so much in it: whole MiB.
+/// Smallest size of a volume with `content` bytes in it, in bytes: whole MiB.
 #[must_use]
 pub fn size_of(content: u64) -> u64 {
-    // Two tables of 4 bytes per cluster: less than 1/64 at the smallest cluster.
+    // Two tables of 4 bytes per cluster: less than 1/64 at the smallest cluster size.
     let size = content.saturating_add(content / 60).saturating_add(1 << 20);
     size.max(36 << 20).next_multiple_of(1 << 20)
 }
 
-/// What files will take in a volume, in bytes.
+/// Space that the files take in a volume, in bytes.
 ///
 /// # Errors
-/// One of them cannot be read.
+/// A file cannot be read.
 pub fn content_of(files: &[FatFile]) -> io::Result<u64> {
     files.iter().try_fold(0_u64, |all, (_, content)| {
-        // Each file wastes at most a cluster; a directory entry with its long name is small.
+        // Each file wastes at most one cluster; a directory entry with its long name is small.
         let one = length(content)?.saturating_add(16 << 10);
         Ok(all.saturating_add(one))
     })
 }
 
-/// What a content will weigh, in bytes.
+/// Length of a content, in bytes.
 ///
 /// # Errors
-/// It cannot be read.
+/// The content cannot be read.
 pub fn length(content: &Content) -> io::Result<u64> {
     match content {
         Content::Bytes(data) => Ok(u64::try_from(data.len()).unwrap_or(u64::MAX)),
@@ -87,23 +88,23 @@ fn named(path: &std::path::Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-/// Where a volume lies on a disk, in bytes, and what it is known by.
+/// Place and ID of a volume on a disk. Sizes are in bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Place {
-    /// Where it starts.
+    /// Offset of the volume on the disk.
     pub start: u64,
-    /// How long it is.
+    /// Size of the volume.
     pub size: u64,
-    /// The unit of the disk: 512 or 4096.
+    /// Sector size of the disk: 512 or 4096.
     pub sector: u64,
-    /// The number of the volume.
+    /// Serial number of the volume.
     pub id: u32,
 }
 
-/// Makes the file system in its place on `disk`. What lay there before is not looked at.
+/// Makes the file system in its place on `disk`, whatever lay there before.
 ///
 /// # Errors
-/// The disk's, or the place is too small.
+/// The disk fails, or the place is too small.
 pub fn write<D: Read + Write + Seek>(
     disk: &mut D,
     place: Place,
@@ -122,7 +123,7 @@ pub fn write<D: Read + Write + Seek>(
         }
         volume.sync().map_err(io::Error::other)
     });
-    // The crate keeps of an I/O error only its class; the error itself says whether the disk is full.
+    // The crate keeps only the kind of an I/O error. The original error says whether the disk is full.
     match failure.take() {
         Some(error) => Err(error),
         None => made,
@@ -133,7 +134,7 @@ pub fn write<D: Read + Write + Seek>(
 /// Reads one file of a volume chunk by chunk.
 ///
 /// # Errors
-/// There is no such volume, or no such file in it; or what `take` answers.
+/// The volume or the file does not exist, or `take` fails.
 pub fn read<D: Read + Seek>(
     disk: &mut D,
     (start, size): (u64, u64),
@@ -162,7 +163,7 @@ pub fn read<D: Read + Seek>(
     }
 }
 
-/// The names of the files in a directory of a volume.
+/// File names in a directory of a volume.
 ///
 /// # Errors
 /// As for [`read`].
@@ -228,7 +229,7 @@ fn format<'a, D: Read + Write + Seek>(
     opened.map_err(io::Error::other)
 }
 
-/// Copies one file, making the directories above it.
+/// Copies one file, and makes its parent directories.
 fn add<D: Read + Write + Seek>(
     volume: &Volume<'_, D>,
     path: &str,
@@ -260,10 +261,10 @@ fn add<D: Read + Write + Seek>(
     writer.finish().map_err(broken)
 }
 
-/// Gives the bytes of a content piece by piece.
+/// Passes the bytes of a content to `take`, chunk by chunk.
 ///
 /// # Errors
-/// It cannot be read, or what `take` answers.
+/// The content cannot be read, or `take` fails.
 pub fn each_chunk(
     content: &Content,
     mut take: impl FnMut(&[u8]) -> io::Result<()>,
@@ -278,7 +279,7 @@ pub fn each_chunk(
     }
 }
 
-/// The label is the first entry of the root directory, dated by the crate's clock: date it anew.
+/// Overwrites the date of the label, which is the first entry of the root directory: the crate takes it from the clock.
 fn stop_label_clock<D: Read + Write + Seek>(
     disk: &mut D,
     place: Place,
@@ -310,7 +311,7 @@ fn stop_label_clock<D: Read + Write + Seek>(
     disk.write_all(&entry)
 }
 
-/// A part of a disk, seen as a file of its own. It remembers the first thing that went wrong.
+/// A part of a disk as a file of its own. It keeps the first I/O error.
 struct Part<'a, D> {
     disk: &'a mut D,
     start: u64,

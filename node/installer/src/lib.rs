@@ -1,10 +1,10 @@
-//! Versions of the node: put onto a disk that has none, and on its EFI partition written beside each other, tried, kept or
-//! left.
+//! Installs versions of the node: to a disk that has none, and on its EFI partition beside each other, where they are
+//! tried, kept or left.
 //!
-//! Owns: what a disk of the node looks like, and the steps in which it becomes one; the names of boot entries, their order,
-//! every change of the directory `EFI/Linux`, the record of a trial, and the check of an image before it gets there.
-//! Never does: change the file of the version that runs, mount anything, decide whether a version is healthy.
-//! Talks to: nobody; the file system it is given is mounted by its caller.
+//! Owns: the layout of a node's disk, and the steps that write it; the names and the order of boot entries; every
+//! change of the directory `EFI/Linux`; the record of a trial; the check of an image before it is written.
+//! Never does: change the file of the running version, mount anything, decide whether a version is healthy.
+//! Talks to: nothing; the caller mounts the file system.
 //! On a laptop: `cargo test -p corten-installer`.
 
 mod directory;

@@ -1,5 +1,5 @@
-//! Which entry the boot loader starts: systemd-boot's order (`boot_entry_compare` of its `boot.c`; Boot Loader
-//! Specification, "Sorting") for entries of one sort key, as all of ours have.
+//! Selects the entry that the boot loader starts, in systemd-boot's order (`boot_entry_compare` of its `boot.c`; Boot
+//! Loader Specification, "Sorting"). All our entries have the same sort key.
 
 use std::cmp::Ordering;
 
@@ -7,22 +7,22 @@ use uapi_version::strverscmp;
 
 use crate::Entry;
 
-/// An entry, and the version that its image tells.
+/// An entry, and the version of its image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Installed {
-    /// The file.
+    /// Boot entry.
     pub entry: Entry,
     /// `IMAGE_VERSION` of the image's os-release.
     pub version: String,
 }
 
-/// The entry that is started when nobody chooses another.
+/// The entry that the boot loader starts by default.
 #[must_use]
 pub fn first(installed: &[Installed]) -> Option<&Installed> {
     installed.iter().min_by(|a, b| compare(a, b))
 }
 
-/// The order of the menu: the first is started.
+/// Order of the boot menu: the boot loader starts the first entry.
 fn compare(a: &Installed, b: &Installed) -> Ordering {
     let left = |one: &Installed| one.entry.counter.map(|counter| counter.left);
     let done = |one: &Installed| one.entry.counter.map(|counter| counter.done);
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_that_is_not_bad_is_started() {
+    fn newest_entry_that_is_not_bad_is_started() {
         let (old, new) = (("corten-1.9.0.efi", "1.9.0"), "1.10.0");
         for (name, started) in [
             ("corten-1.10.0.efi", "corten-1.10.0.efi"),
@@ -72,11 +72,11 @@ mod tests {
             assert_eq!(first_of(&[(name, new), old]), started);
         }
         assert!(is_older(old.1, new) && !is_older(new, old.1) && !is_older(new, new));
-        // A release comes after its candidates (UAPI Version Format Specification).
+        // A release is newer than its candidates (UAPI Version Format Specification).
         let candidate = ("corten-1.10.0~rc1.efi", "1.10.0~rc1");
         let release = ("corten-1.10.0.efi", new);
         assert_eq!(first_of(&[candidate, release]), release.0);
-        // When all are bad, as when none is.
+        // If all entries are bad, the order is as if none was.
         let bad = [
             ("corten-1.9.0+0-3.efi", "1.9.0"),
             ("corten-1.10.0+0.efi", new),

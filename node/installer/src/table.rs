@@ -1,21 +1,21 @@
-//! The partition table (UEFI 2.10, section 5.3) on its way to a disk.
+//! Writes the partition table (UEFI 2.10, section 5.3) in an order that survives a power cut.
 
 use std::io::{self, Seek, SeekFrom, Write};
 
 use gptman::{GPTHeader, GPTPartitionEntry};
 
-/// The MBR in bytes, and its end.
+/// Size of the MBR in bytes, and its signature.
 const MBR: usize = 512;
 const MBR_END: [u8; 2] = [0x55, 0xaa];
-/// Where its first of four partitions is described, and the kind that stands for a GPT.
+/// Offset of the first of its four partition entries, and the partition type of a GPT.
 const MBR_FIRST: usize = 446;
 const MBR_PROTECTIVE: u8 = 0xee;
 
-/// Writes both copies: the one at the end first, and when that is safe, the one at the start. `first`: the header of
-/// the one at the start.
+/// Writes both copies of the table: the backup at the end first, and once it is durable, the primary at the start.
+/// `first` is the primary header.
 ///
 /// # Errors
-/// The disk cannot be written, or the partitions overlap.
+/// The disk fails, or the partitions overlap.
 pub fn write_copies<D: Write + Seek>(
     disk: &mut D,
     first: &GPTHeader,
@@ -37,11 +37,11 @@ pub fn write_copies<D: Write + Seek>(
     Ok(())
 }
 
-/// Writes the protective MBR (section 5.2.3) of a disk of so many sectors, without which the kernel and firmware read no
-/// table.
+/// Writes the protective MBR (section 5.2.3) of a disk of `sectors` sectors. Kernel and firmware read no table without
+/// it.
 ///
 /// # Errors
-/// The disk cannot be written.
+/// The disk fails.
 pub fn write_protective<D: Write + Seek>(disk: &mut D, sectors: u64) -> io::Result<()> {
     let behind = sectors.saturating_sub(1);
     let mut mbr = vec![0; MBR_FIRST];

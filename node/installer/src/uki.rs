@@ -1,4 +1,4 @@
-//! What a unified kernel image says of itself, and whose it is.
+//! Reads the version of a unified kernel image, and checks its signature.
 //!
 //! The image is a PE32+ program (UEFI Specification 2.10, section 2.1.1) with the sections of the UAPI Group's Unified
 //! Kernel Image. Its signature is Authenticode ("Windows Authenticode Portable Executable Signature Format", 2008).
@@ -23,55 +23,55 @@ use object::read::{ReadCache, ReadRef, StringTable};
 use ring::signature::{RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey};
 use sha2::{Digest as _, Sha256};
 
-/// The largest os-release, in bytes.
+/// Size limit of os-release, in bytes.
 const LARGEST_TEXT: u64 = 64 << 10;
-/// The largest image, in bytes: twice what the builder makes.
+/// Size limit of an image, in bytes: twice the largest image of the builder.
 const LARGEST: u64 = 2 << 30;
-/// Offsets in the optional header (PE32+): the checksum, and the entry of the signatures in its table of directories.
+/// Offsets in the optional header (PE32+): the checksum, and the signature entry of the data directories.
 const CHECKSUM: usize = 64;
 const CERTIFICATES: usize = 112 + 4 * 8;
-/// The attribute that holds the digest of what is signed (RFC 5652, section 11.2).
+/// The signed attribute with the digest of the content (RFC 5652, section 11.2).
 const MESSAGE_DIGEST: &str = "1.2.840.113549.1.9.4";
 
-/// Why an image is not taken.
+/// Reason to refuse an image.
 #[derive(Debug, thiserror::Error)]
 pub enum UkiError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error(transparent)]
     Read(#[from] io::Error),
-    /// It is no image of ours.
+    /// The file is not one of our images.
     #[error("it is no unified kernel image of this system: {0}")]
     Format(&'static str),
-    /// It would not start here.
+    /// The image is for another architecture.
     #[error("it is for another architecture than this machine's, {0}; name an image for this one")]
     Architecture(&'static str),
-    /// It is not signed by the key of the version that runs.
+    /// The image is not signed with the key of the running version.
     #[error("{0}; sign the image with the key of the version that runs (`mkimage build --keys`)")]
     Signature(&'static str),
 }
 
-/// An image that may be started.
+/// An image that passed the checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checked {
     /// `IMAGE_VERSION` of its os-release.
     pub version: String,
 }
 
-/// The version of the image in a file.
+/// Version of the image in a file.
 ///
 /// # Errors
-/// [`UkiError::Read`], and [`UkiError::Format`] for what is no such image.
+/// [`UkiError::Read`], and [`UkiError::Format`] if the file is not one of our images.
 pub fn version(path: &Path) -> Result<String, UkiError> {
     let cache = ReadCache::new(File::open(path)?);
     let file = PeFile64::parse(&cache).map_err(|_| UkiError::Format("it is no EFI program"))?;
     version_of(&file)
 }
 
-/// Who signs what may be started: the SHA-256 of the public key (RFC 8017, `RSAPublicKey` in DER).
+/// The trusted signer: the SHA-256 of its public key (RFC 8017, `RSAPublicKey` in DER).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Signer([u8; 32]);
 
-/// It is no digest.
+/// The text is not a SHA-256 digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not the 64 hexadecimal digits of a key's digest")]
 pub struct NoDigest;
@@ -92,10 +92,10 @@ impl FromStr for Signer {
     }
 }
 
-/// Checks that the image is for this machine (`architecture` in OCI's words) and signed by this key.
+/// Checks that the image is for this machine (`architecture` in OCI's spelling) and signed by this key.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The reason to refuse the image.
 pub fn check(
     image: &Path,
     signer: &Signer,
@@ -108,10 +108,10 @@ pub fn check(
     Ok(Checked { version })
 }
 
-/// The same for a boot loader, which tells no version.
+/// Checks a boot loader in the same way; it has no version.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The reason to refuse the boot loader.
 pub fn check_loader(
     loader: &Path,
     signer: &Signer,
@@ -121,7 +121,7 @@ pub fn check_loader(
     verify(&program(&bytes, architecture)?, signer)
 }
 
-/// A program of this architecture.
+/// Parses a program of this architecture.
 fn program<'a>(bytes: &'a [u8], architecture: &'static str) -> Result<PeFile64<'a>, UkiError> {
     let file = parse(bytes)?;
     let machine = match architecture {
@@ -134,7 +134,7 @@ fn program<'a>(bytes: &'a [u8], architecture: &'static str) -> Result<PeFile64<'
     Ok(file)
 }
 
-/// A value of a text of os-release.
+/// The value of a key in os-release text.
 fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     let mut lines = text.lines().filter_map(|line| line.trim().split_once('='));
     lines
@@ -142,8 +142,8 @@ fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
         .map(|(_, value)| value.trim_matches(['"', '\'']))
 }
 
-/// The label of the ISO 9660 file system of the medium with this version, of which only some characters are allowed.
-/// `architecture` is that of the names of image files.
+/// Label of the ISO 9660 file system of the medium with this version. ISO 9660 allows only some characters.
+/// `architecture` is spelled as in the names of image files.
 #[must_use]
 pub fn medium_label(version: &str, architecture: &str) -> String {
     let keep = |c: char| match c.is_ascii_alphanumeric() {
@@ -199,7 +199,7 @@ fn verify(file: &PeFile64<'_>, signer: &Signer) -> Result<(), UkiError> {
     let other = UkiError::Signature("another key has signed the image than the version that runs");
     let damaged = UkiError::Signature("the image is not what was signed");
     let signature = signature(file)?;
-    // The certificate is the signer's own word: what counts is that its key is the one.
+    // The signer supplies the certificate, so the certificate proves nothing. Only its key is compared.
     let certificates = signature.certificates();
     let mut keys = certificates.map(|one| {
         let key = &one.tbs_certificate.subject_public_key_info;
@@ -232,7 +232,7 @@ fn verify(file: &PeFile64<'_>, signer: &Signer) -> Result<(), UkiError> {
     if told.as_deref() != Some(Sha256::digest(content).as_slice()) {
         return Err(damaged);
     }
-    // They are signed as a SET (RFC 5652, section 5.4).
+    // The attributes are signed as a SET (RFC 5652, section 5.4).
     let Ok(signed) = attributes.to_der() else {
         return Err(damaged);
     };
@@ -255,14 +255,14 @@ fn signature(file: &PeFile64<'_>) -> Result<AuthenticodeSignature, UkiError> {
     }
 }
 
-/// The digest that is signed: of the program without what a signature changes.
+/// The signed digest: that of the program without the parts that a signature changes.
 fn digest(file: &PeFile64<'_>) -> Option<[u8; 32]> {
     let mut digest = Sha256::new();
     authenticode_digest(&Program(file), &mut digest).ok()?;
     Some(digest.finalize().into())
 }
 
-/// A program for `authenticode`, which knows another version of `object`.
+/// A program for `authenticode`, which depends on another version of `object`.
 struct Program<'a>(&'a PeFile64<'a>);
 
 impl Program<'_> {
@@ -302,7 +302,7 @@ impl PeTrait for Program<'_> {
     }
 
     fn offsets(&self) -> Result<PeOffsets, PeOffsetError> {
-        // Behind the DOS header: the signature (4 bytes), the COFF header (20), the optional header.
+        // After the DOS header come the signature (4 bytes), the COFF header (20), and the optional header.
         let header = self.0.dos_header().nt_headers_offset();
         let header = usize::try_from(header).map_err(|_| PeOffsetError)?;
         let optional = header.checked_add(24).ok_or(PeOffsetError)?;

@@ -1,4 +1,4 @@
-//! The declarations as a node in a container runs them.
+//! Adapts service declarations to a node in a container.
 
 use corten_base::mode::{Ability, Mode};
 use corten_sys::child::CapabilitySet;
@@ -6,13 +6,13 @@ use corten_sys::child::CapabilitySet;
 use super::table::{SYSLOGD, UDEVD};
 use super::{Runner, ServiceSpec};
 
-/// Whether a node of this mode runs the service: a container has no devices to manage.
+/// Whether a node in this mode runs the service. A container has no devices to manage.
 #[must_use]
 pub fn runs_in(id: &str, mode: Mode) -> bool {
     id != UDEVD || mode.can(Ability::Devices)
 }
 
-/// The declaration as a node of this mode runs it: without what its host alone has.
+/// The declaration for a node in this mode: in a container, without dependencies on resources of the host.
 #[must_use]
 pub(crate) fn fitted(mut spec: ServiceSpec, mode: Mode) -> ServiceSpec {
     spec.depends_on.retain(|id| runs_in(id, mode));
@@ -35,7 +35,7 @@ mod tests {
     use crate::{ApiMode, table};
 
     #[test]
-    fn a_container_waits_for_no_devices_and_reads_no_kernel_log() {
+    fn services_in_a_container_wait_for_no_devices_and_read_no_kernel_log() {
         for spec in table(ApiMode::Secure) {
             assert_eq!(fitted(spec.clone(), Mode::Machine), spec);
             assert!(runs_in(&spec.id, Mode::Machine));

@@ -122,14 +122,14 @@ impl Spec for StaticPodServerStatus {
     }
 }
 
-/// Objects that the node has for the cluster to run; the manifest's name is the id.
+/// Objects that the node applies to the cluster; the id is the manifest's name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Manifest(pub Vec<Value>);
 
 impl Spec for Manifest {
     const DEFINITION: Definition = Definition {
-        // The bootstrap token is in one of them, and users may have secrets in theirs.
+        // One manifest has the bootstrap token, and users' manifests may have secrets.
         sensitivity: Sensitivity::Sensitive,
         ..open("Manifests.kubernetes.talos.dev", "controlplane", &[], &[])
     };

@@ -1,7 +1,6 @@
-//! The disk that the node is installed to: judged, written, and given its STATE before anybody sees a partition on it.
+//! The target disk of an installation: checks it, writes it, and makes its STATE before its partitions become visible.
 //!
-//! `corten_installer::disk` knows the steps. What they are done to is here: a disk that nobody uses, and that nobody else
-//! changes meanwhile.
+//! `corten_installer::disk` defines the steps. This module holds the disk exclusively while they run.
 
 use std::fs::File;
 use std::path::Path;
@@ -23,7 +22,7 @@ use super::{
     BUSY_PAUSE, SMALLEST_EPHEMERAL, STATE, STATE_LENGTH, WIPEABLE, encryption, while_busy, wipe,
 };
 
-/// A disk on its way to become the one that carries the node.
+/// A disk that may be installed to.
 #[derive(Debug)]
 pub struct Blank {
     disk: Disk,
@@ -32,23 +31,23 @@ pub struct Blank {
     _alone: Alone,
 }
 
-/// What a disk may hold that is installed to.
+/// The content that an installation may overwrite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Over {
-    /// Nothing.
+    /// No content: the disk must be empty.
     Nothing,
-    /// Anything but volumes of a node, which somebody may own.
+    /// Anything but the volumes of a node, which may have an owner.
     Foreign,
-    /// Anything.
+    /// Any content.
     Anything,
 }
 
 impl Blank {
-    /// Takes a disk, if the node may be installed to it: nothing uses it, it does not carry this node, and it is empty or
-    /// may be wiped. Nothing is changed.
+    /// Claims a disk for an installation. It must be unused, must not carry this node, and must be empty or covered by
+    /// `over`. Changes nothing.
     ///
     /// # Errors
-    /// What is against it.
+    /// The reason why the disk is refused.
     pub fn take(disk: Disk, over: Over) -> Result<Blank, String> {
         let name = disk.name.clone();
         let told = |why: String| format!("{name} is not installed to: {why}");
@@ -78,17 +77,17 @@ impl Blank {
         })
     }
 
-    /// Its name, as the kernel has it.
+    /// The kernel's name of the disk.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.disk.name
     }
 
-    /// What goes where on it, `image` bytes of the files being the unified kernel image. `with_state`: STATE is made now,
-    /// and not by the node at its first start.
+    /// Plans the partitions. `image` bytes of the files are the unified kernel image. `with_state` makes STATE now;
+    /// otherwise the node makes it at its first start.
     ///
     /// # Errors
-    /// It is too small, or a file cannot be read.
+    /// The disk is too small, or a file cannot be read.
     pub fn plan(&self, files: &[FatFile], image: u64, with_state: bool) -> Result<Plan, String> {
         let content = esp::content_of(files).map_err(|error| error.to_string())?;
         let (state, behind) = match with_state {
@@ -100,10 +99,10 @@ impl Blank {
             .map_err(|small| format!("{} is too small: {small}", self.disk.name))
     }
 
-    /// Empties it as far as it has to be, and writes all but the partition table. What it held is lost.
+    /// Clears the disk as far as needed, and writes everything but the partition table. The former content is lost.
     ///
     /// # Errors
-    /// The disk's; it says of itself that it is unfinished.
+    /// The disk fails, and is marked as unfinished.
     pub fn write(&self, plan: &Plan, files: &[FatFile], meta: &Values) -> Result<(), String> {
         let told = |error: std::io::Error| format!("writing to {}: {error}", self.disk.name);
         let device = self.disk.device();
@@ -121,11 +120,11 @@ impl Blank {
         plan.write(&mut file, files, meta, id).map_err(told)
     }
 
-    /// Makes STATE, encrypted as it is wanted, and has `fill` put into it what the node keeps there. True: it is
+    /// Makes STATE, encrypted as requested, and has `fill` write the node's files into it. Returns whether STATE is
     /// encrypted.
     ///
     /// # Errors
-    /// It cannot be made or filled; the disk says of itself that it is unfinished.
+    /// STATE cannot be made or filled; the disk is marked as unfinished.
     pub async fn make_state(
         &self,
         supervisor: &Supervisor,
@@ -165,11 +164,11 @@ impl Blank {
         Ok(by.is_some())
     }
 
-    /// Writes the partition table: with it, the disk is one that carries the node. `encrypted`: how STATE was made, if it
-    /// was.
+    /// Writes the partition table. From then on, the disk carries the node. `encrypted` says whether STATE is
+    /// encrypted; `None` if it was not made.
     ///
     /// # Errors
-    /// The disk's; it says of itself that it is unfinished.
+    /// The disk fails, and is marked as unfinished.
     pub fn finish(&self, plan: &Plan, encrypted: Option<bool>) -> Result<(), String> {
         let ids = Ids {
             disk: Uuid::new_v4(),
@@ -195,7 +194,7 @@ fn open(disk: &Disk) -> Result<(File, u64), String> {
     })
 }
 
-/// Whether what is on it may go.
+/// Checks that an installation may overwrite the content of the disk.
 fn check(file: &mut File, length: u64, over: Over) -> Result<(), String> {
     let found = found(file, length).map_err(|error| error.to_string())?;
     if found != Found::Something || over == Over::Anything {

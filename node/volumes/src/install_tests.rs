@@ -3,7 +3,7 @@ use std::io::{Seek as _, SeekFrom, Write as _};
 use super::*;
 
 #[test]
-fn a_disk_that_holds_something_is_told_with_its_partitions_and_the_remedy() {
+fn disk_with_content_is_refused_with_its_partitions_and_the_remedy() {
     const LENGTH: u64 = 64 << 20;
     let disk = || {
         let file = tempfile::tempfile().unwrap();

@@ -1,16 +1,16 @@
-//! Whose the image is: the digest of the key that has signed it, as a file of the initramfs.
+//! Signer of the image: the digest of its key, from a file of the initramfs.
 
 use std::fs;
 use std::path::Path;
 
-/// Where machined finds it.
+/// Environment variable that passes the digest to machined.
 pub const VARIABLE: &str = "CORTEN_IMAGE_SIGNER";
 
 const FILE: &str = "signer";
-/// Hexadecimal digits of SHA-256.
+/// Length of a SHA-256 digest in hexadecimal digits.
 const DIGITS: usize = 64;
 
-/// Of the initramfs at `top`; `None` when it has none that can be read.
+/// Digest in the initramfs at `top`; `None` if it is missing or malformed.
 pub fn of_image(top: &Path) -> Option<String> {
     let text = fs::read_to_string(top.join(FILE)).ok()?;
     let text = text.trim();
@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_digest_of_a_key_is_handed_on_and_anything_else_is_none() {
+    fn valid_signer_digest_is_passed_on_and_malformed_ones_are_ignored() {
         let top = std::env::temp_dir().join(format!("corten-init-signer-{}", std::process::id()));
         fs::create_dir_all(&top).unwrap();
         let read = |text: &str| {

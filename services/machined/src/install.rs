@@ -1,5 +1,5 @@
-//! An installation: from what the machine was started from, or from an installer, to a disk that has nothing. `corten-volumes`
-//! and `corten-installer` write the disk; nothing on it is seen before all of it is there.
+//! Installs the node to a disk that has none, from the start medium or from an installer's image. `corten-volumes` and
+//! `corten-installer` write the disk; its partitions become visible only when it is complete.
 
 use std::fs;
 use std::path::Path;
@@ -28,35 +28,35 @@ use crate::node::{Node as _, SubmitError};
 use crate::state::NodeState;
 use crate::upgrade::{SCRATCH, Scratch, blocking, obtain, signer, unpack, version};
 
-/// Where the medium is looked into.
+/// Mount point of the medium.
 const MOUNT_POINT: &str = "/run/install-medium";
-/// Its EFI partition, as a file of it.
+/// The medium's EFI partition, a file on it.
 const EFI_IMAGE: &str = "efi.img";
-/// Says that firmware with UEFI has started the machine.
+/// Directory that exists if UEFI firmware started the machine.
 const UEFI: &str = "/sys/firmware/efi";
 
-/// What was installed.
+/// A finished installation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Installed {
-    /// The version.
+    /// Installed version.
     pub version: String,
     /// The kernel's name of the disk.
     pub disk: String,
 }
 
-/// Who wants an installation.
+/// Requester of an installation. It decides what may be overwritten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum By {
-    /// A caller of the API, whom nobody may know.
+    /// A caller of the API, who may be anonymous.
     Caller,
-    /// Whoever has the machine: by the kernel's parameters.
+    /// The owner of the machine, through the kernel parameters.
     Machine,
 }
 
-/// Takes the disk that is meant, if the node may be installed to it. Nothing is changed.
+/// Claims the target disk, if the node may be installed to it. Changes nothing.
 ///
 /// # Errors
-/// What is against it.
+/// The reason why the disk is refused.
 pub fn take(node: &NodeState, wanted: &Installation, by: By) -> Result<Blank, SubmitError> {
     if !Path::new(UEFI).exists() {
         return Err(refused(
@@ -82,11 +82,11 @@ pub fn take(node: &NodeState, wanted: &Installation, by: By) -> Result<Blank, Su
     taken.map_err(|why| refused(format!("{}: {why}", wanted.disk.field())))
 }
 
-/// Installs the node to the disk that is meant, with this machine config. Lines for a person go to `tell` for as long as
-/// somebody listens.
+/// Installs the node to the target disk, with this machine config. Sends progress lines to `tell` while a receiver
+/// listens.
 ///
 /// # Errors
-/// The disk is what it was, or says of itself that it is unfinished.
+/// The disk is unchanged, or marked as unfinished.
 pub async fn install(
     node: &NodeState,
     supervisor: &Supervisor,
@@ -97,7 +97,7 @@ pub async fn install(
         console::say(&format!("install: {line}"));
         let _ = tell.send(line).await;
     };
-    // Before anything takes long.
+    // Refuse an unsuitable disk before the slow steps.
     let blank = block_in_place(|| take(node, wanted, by))?;
     let disk = blank.name().to_owned();
     let _scratch = Scratch;
@@ -153,10 +153,10 @@ pub async fn install(
     Ok(Installed { version, disk })
 }
 
-/// Has what the machine was started from laid into [`SCRATCH`]. Answers its version.
+/// Unpacks the image of the start medium into [`SCRATCH`]. Returns its version.
 async fn of_medium(supervisor: &Supervisor) -> Result<String, SubmitError> {
     let running = os_release::image_version();
-    // As the builder names files.
+    // Spelling of the builder's file names.
     let architecture = match corten_api::ARCH {
         "arm64" => "arm64",
         _ => "x86_64",
@@ -180,7 +180,7 @@ async fn of_medium(supervisor: &Supervisor) -> Result<String, SubmitError> {
     version()
 }
 
-/// What goes onto the EFI partition, out of [`SCRATCH`].
+/// Files of the EFI partition, from [`SCRATCH`].
 fn files(version: &str) -> Vec<FatFile> {
     let boot = match corten_api::ARCH {
         "arm64" => "EFI/BOOT/BOOTAA64.EFI",
@@ -200,7 +200,7 @@ fn files(version: &str) -> Vec<FatFile> {
     ]
 }
 
-/// What META of the disk holds: what it holds now, whose the node is, and how its STATE is opened.
+/// META of the installed disk: the current values, the owner, and the encryption of STATE.
 fn meta(now: &Values, config: Option<&Document>) -> Values {
     let mut values = now.clone();
     let Some(config) = config else { return values };
@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn meta_of_the_disk_names_the_owner_and_keeps_what_there_is() {
+    fn meta_of_the_installed_disk_names_the_owner_and_keeps_other_values() {
         let kept = Tag::new(0x4d).unwrap();
         let now: Values = [(kept, b"kept".to_vec())].into();
         assert_eq!(meta(&now, None), now);

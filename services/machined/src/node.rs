@@ -78,7 +78,7 @@ pub enum Apply {
     Now,
     /// Stored, and active after the next reboot.
     Staged,
-    /// Kept on the disk that the node is installed to first, and active when the node has started from there.
+    /// Stored on the disk that the node is installed to, and active when the node starts from that disk.
     Install,
     /// Active at once, not stored, and reverted after this time unless another config is applied permanently.
     Try(Duration),
@@ -93,16 +93,16 @@ pub struct Upgrade {
     pub namespace: &'static str,
     /// Proceed even if etcd loses its quorum while this node is away.
     pub force: bool,
-    /// The node goes on with the version that runs until somebody reboots it.
+    /// Install only: the running version stays until an operator reboots the node.
     pub staged: bool,
 }
 
-/// An installation to a disk that somebody names.
+/// Parameters of an installation to a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Install {
-    /// Its device, or a link to it.
+    /// Device of the disk, or a link to it.
     pub disk: String,
-    /// The installer; `None`: what the machine was started from.
+    /// Name of the installer image; `None` for the start medium.
     pub image: Option<String>,
 }
 
@@ -171,9 +171,10 @@ pub trait Node: Send + Sync + 'static {
         upgrade: Upgrade,
         tell: mpsc::Sender<String>,
     ) -> BoxFuture<'_, Result<String, SubmitError>>;
-    /// The disk that this config would have the node installed to; `None`: it is, or the config does not want it.
+    /// Target disk of the installation that this config requests; `None` if the node is already installed, or the
+    /// config requests none.
     fn install_target(&self, document: &Document) -> Result<Option<String>, SubmitError>;
-    /// Installs the node to a disk. Answers the version. Lines for a person go to `tell`. It may take an hour.
+    /// Installs the node to a disk. Returns the version. Sends progress lines to `tell`. It may take an hour.
     fn install(
         &self,
         install: Install,

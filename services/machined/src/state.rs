@@ -65,7 +65,7 @@ pub struct NodeState {
     user_volumes: OpenedVolumes,
     /// Held while devices are wiped.
     wiping: Mutex<()>,
-    /// The node is being installed to a disk, or was.
+    /// Set once an installation has begun; reset if it fails.
     installing: AtomicBool,
     /// Initial data of the new cluster, after a bootstrap call.
     cluster: watch::Sender<Option<Begin>>,
@@ -223,17 +223,17 @@ impl NodeState {
         self.user_volumes.clone()
     }
 
-    /// Whether the node is being installed to a disk, or was: from then on that disk is nothing new.
+    /// Whether an installation runs or has succeeded. Its target disk must not count as a late disk of the node.
     pub fn is_installing(&self) -> bool {
         self.installing.load(Ordering::Acquire)
     }
 
-    /// Whether no disk carries the node, nor may: one that has a disk is installed, whatever became of its volumes.
+    /// Whether no disk carries the node. A node with a disk is installed, even if its volumes failed.
     pub fn is_without_disk(&self) -> bool {
         self.kept.get().is_none() && matches!(corten_volumes::meta_partition(), Ok(None))
     }
 
-    /// Installs the node with this config, unless that is under way.
+    /// Installs the node with this config, unless an installation is running.
     ///
     /// # Errors
     /// As [`install::install`].
@@ -475,7 +475,7 @@ impl Node for NodeState {
     }
 }
 
-/// Refuses what a node that runs where this one does cannot do.
+/// Refuses an operation that the node's environment does not allow.
 fn can(ability: Ability) -> Result<(), SubmitError> {
     Mode::now().check(ability).map_err(SubmitError::Refused)
 }

@@ -1,5 +1,4 @@
-//! From the image of an installer, or from the medium that the machine was started from, to programs that may be started on
-//! this machine.
+//! Unpacks and checks the unified kernel image and the boot loader of an installer's image or of the start medium.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -12,10 +11,10 @@ use corten_installer::{Entry, Signer, check, check_loader};
 
 use crate::unpack::make_empty;
 
-/// The unified kernel image, and the boot loader, in the directory that is filled.
+/// File names of the unified kernel image and the boot loader in the output directory.
 const IMAGE: &str = "corten.efi";
 const LOADER: &str = "systemd-boot.efi";
-/// Where a medium has the images.
+/// Directory of the images on a medium.
 const IMAGES: &str = "EFI/Linux";
 
 /// What is taken, whose key it has to be signed with, and where it goes.
@@ -71,7 +70,7 @@ impl Uki {
 }
 
 impl Medium {
-    /// Does it on a thread of its own, so that a signal ends it.
+    /// Runs on a blocking thread, so that a signal can end the program.
     pub(crate) async fn run(self) -> Result<(), String> {
         on_thread(move || self.take()).await
     }
@@ -107,7 +106,7 @@ impl Medium {
     }
 }
 
-/// Checks what was taken, and writes down its version.
+/// Checks the unpacked programs, and writes the `version` file.
 fn judge(directory: &Path, signer: &Signer) -> Result<(), String> {
     let architecture = corten_api::ARCH;
     let checked = check(&directory.join(IMAGE), signer, architecture);
@@ -132,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_medium_has_one_image_and_nothing_unsigned_is_taken_from_it() {
+    fn medium_without_exactly_one_signed_image_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let take = |images: &[&str]| {
             let efi = directory.path().join("efi.img");

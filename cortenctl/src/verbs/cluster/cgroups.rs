@@ -1,5 +1,5 @@
-//! The cgroups of a cluster: one of this machine's below the root for it, and in it one for each node and one for the
-//! processes that started the nodes. By them everything of a cluster is found and ended.
+//! The cgroups of a cluster: a group below the root of this machine's hierarchy, with a child for each node and one for
+//! the processes that started the nodes. The groups find and end every process of the cluster.
 
 use std::fs;
 use std::io;
@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, anyhow};
 use corten_sys::cgroup;
 
-/// The group of those that started the nodes.
+/// Group of the processes that started the nodes.
 const STARTERS: &str = "starters";
 const CONTROLLERS: [&str; 6] = ["cpu", "cpuset", "hugetlb", "io", "memory", "pids"];
-/// For processes that were killed to be gone.
+/// Time for killed processes to disappear.
 const PATIENCE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The group of a cluster.
+/// The cgroups of a cluster.
 #[derive(Debug, Clone)]
 pub(super) struct Groups {
     root: PathBuf,
@@ -26,7 +26,7 @@ pub(super) struct Groups {
 
 impl Groups {
     /// # Errors
-    /// This machine has no cgroups of the second version.
+    /// This machine has no cgroup v2 hierarchy.
     pub(super) fn of(cluster: String) -> anyhow::Result<Groups> {
         let mounts = fs::read_to_string("/proc/self/mounts")?;
         let root = root(&mounts).context(
@@ -35,10 +35,10 @@ impl Groups {
         Ok(Groups { root, cluster })
     }
 
-    /// Makes the cluster's groups and those of the nodes.
+    /// Makes the groups of the cluster and of its nodes.
     ///
     /// # Errors
-    /// The kernel's answer.
+    /// The kernel refuses.
     pub(super) fn make<'a>(&self, nodes: impl Iterator<Item = &'a str>) -> anyhow::Result<()> {
         for name in nodes.chain([STARTERS]) {
             let path = self.path(name);
@@ -48,7 +48,7 @@ impl Groups {
         Ok(())
     }
 
-    /// Controllers of which nodes need some, and this machine has none to give.
+    /// Controllers that nodes need and this machine's hierarchy lacks.
     pub(super) fn missing(&self) -> Vec<&'static str> {
         let path = self.root.join("cgroup.controllers");
         let had = fs::read_to_string(path).unwrap_or_default();
@@ -56,28 +56,28 @@ impl Groups {
         CONTROLLERS.into_iter().filter(|one| !is_had(one)).collect()
     }
 
-    /// Moves the caller to those that start nodes.
+    /// Moves the calling process into the group of the starters.
     ///
     /// # Errors
-    /// The kernel's answer.
+    /// The kernel refuses.
     pub(super) fn enter_starters(&self) -> io::Result<()> {
         cgroup::enter(&self.root, &self.path(STARTERS), 0)
     }
 
-    /// Moves the caller into the node's group.
+    /// Moves the calling process into the node's group.
     ///
     /// # Errors
-    /// The kernel's answer.
+    /// The kernel refuses.
     pub(super) fn enter_node(&self, node: &str) -> io::Result<()> {
         cgroup::enter(&self.root, &self.path(node), 0)
     }
 
-    /// Whether anything of the node runs.
+    /// Whether any process of the node runs.
     pub(super) fn runs(&self, node: &str) -> bool {
         cgroup::is_populated(&self.root, &self.path(node))
     }
 
-    /// Ends everything of the cluster at once, and removes its groups. A cluster without groups is fine.
+    /// Kills all processes of the cluster, and removes its groups. Idempotent: missing groups are fine.
     ///
     /// # Errors
     /// A process does not end, or a group cannot be removed.
@@ -99,7 +99,7 @@ impl Groups {
             }
             sleep(PAUSE);
         }
-        // What was just killed is let go of a moment later.
+        // The kernel frees the group of a killed process a moment later.
         loop {
             match remove(&directory) {
                 Err(error)
@@ -120,7 +120,7 @@ impl Groups {
     }
 }
 
-/// Removes a group and those in it.
+/// Removes a group and its children.
 fn remove(directory: &Path) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
@@ -131,7 +131,7 @@ fn remove(directory: &Path) -> io::Result<()> {
     fs::remove_dir(directory)
 }
 
-/// Where the second version is mounted.
+/// Mount point of cgroup v2.
 fn root(mounts: &str) -> Option<PathBuf> {
     let words = mounts.lines().map(|line| line.split(' '));
     let found = words.filter_map(|mut words| {
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_second_version_is_found_beside_the_first() {
+    fn cgroup_v2_mount_is_found_beside_v1_mounts() {
         let mounts = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\n\
                       cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n\
                       cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";

@@ -1,4 +1,4 @@
-//! `cluster create`: a cluster from nothing, or nothing.
+//! `cluster create`: makes a whole cluster, or removes everything that it made.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use crate::verbs::generate;
 
 /// Directories of a node.
 const DIRECTORIES: [&str; 3] = ["root", "state", "var"];
-/// Lines of a node's console that are shown when it fails.
+/// Number of console lines that are shown when a node fails.
 const LAST_LINES: usize = 12;
 
 pub(super) async fn run(args: &ClusterCreate) -> Result<(), Failure> {
@@ -46,7 +46,7 @@ pub(super) async fn run(args: &ClusterCreate) -> Result<(), Failure> {
             missing.join(", ")
         );
     }
-    // From here on something may be left behind.
+    // From here on, a failure must remove what was made.
     place.begin(&plan)?;
     let made = tokio::select! {
         made = make(args, &plan, &place, &groups, &network) => made,
@@ -103,7 +103,7 @@ async fn make(
     }
     let limit = args.wait_timeout;
     for one in &plan.nodes {
-        // A worker has its certificate from a control plane node.
+        // A worker gets its certificate from a control plane node; those come first in the plan.
         let version = wait::api(plan, place, &started, one, limit).await?;
         say(&format!("{} answers, version {version}", one.name));
     }
@@ -120,7 +120,7 @@ async fn make(
     Ok(print(&next(args, place))?)
 }
 
-/// What the operator does next, a command a line.
+/// The operator's next commands, one a line.
 fn next(args: &ClusterCreate, place: &Place) -> String {
     let client = place.client_config();
     let mut lines = format!("cortenctl --cortenconfig {} version\n", client.display());
@@ -134,10 +134,10 @@ fn next(args: &ClusterCreate, place: &Place) -> String {
     lines + &destroy::command(&args.cluster) + "\n"
 }
 
-/// Whose images of Kubernetes the configs name.
+/// Source of the Kubernetes images in the configs.
 ///
 /// # Errors
-/// None would be named, and Kubernetes is waited for.
+/// Kubernetes is waited for, but the configs would name no images.
 fn images(args: &ClusterCreate) -> Result<KubernetesImages, Failure> {
     let usual = match &args.image_cache {
         Some(_) => KubernetesImages::Bundled,
@@ -156,9 +156,9 @@ fn images(args: &ClusterCreate) -> Result<KubernetesImages, Failure> {
     }
 }
 
-/// What nodes in containers need in their configs.
+/// Config patches that nodes in containers need.
 fn patches(plan: &Plan) -> Vec<String> {
-    // The table of connections is one for the whole machine, and only the machine's own to resize.
+    // The kernel has one conntrack table for the machine and all containers; a container may not resize it.
     let proxy = "cluster: {proxy: {extraArgs: {conntrack-max-per-core: '0'}}}";
     let alone = "cluster: {allowSchedulingOnControlPlanes: true}";
     let is_alone = plan.with_role(Role::Worker).next().is_none();
@@ -190,7 +190,7 @@ fn write_configs(args: &ClusterCreate, plan: &Plan, place: &Place) -> Result<(),
         with_cluster_discovery: Some(false),
         registry_mirror: Vec::new(),
         dns_domain: "cluster.local".to_owned(),
-        // The operator's come after ours.
+        // The operator's patches come last, so they win.
         config_patch: [patches(plan), args.config_patch.clone()].concat(),
         config_patch_control_plane: args.config_patch_control_plane.clone(),
         config_patch_worker: args.config_patch_worker.clone(),
@@ -210,7 +210,7 @@ fn write_configs(args: &ClusterCreate, plan: &Plan, place: &Place) -> Result<(),
     Ok(())
 }
 
-/// Until somebody wants it to end.
+/// Waits for a signal that ends the command.
 async fn interrupted() {
     let mut signals = match (
         signal(SignalKind::interrupt()),
@@ -228,7 +228,7 @@ async fn interrupted() {
     }
 }
 
-/// Shows the end of what the nodes said: their directories are removed.
+/// Prints the last console lines of each node, before their directories are removed.
 fn show_consoles(plan: &Plan, place: &Place) {
     for one in &plan.nodes {
         for line in last_lines(&place.console(one)).unwrap_or_default() {
@@ -246,7 +246,7 @@ fn last_lines(path: &Path) -> anyhow::Result<Vec<String>> {
     Ok(last.map(str::to_owned).collect())
 }
 
-/// Between two looks at what is waited for.
+/// Interval of the checks of what the command waits for.
 pub(super) const LOOK: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn kubernetes_without_images_is_not_waited_for() {
+    fn waiting_for_kubernetes_without_images_is_a_usage_error() {
         for line in [
             "",
             "--wait bootstrapped",

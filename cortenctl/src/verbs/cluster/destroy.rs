@@ -1,4 +1,4 @@
-//! `cluster destroy`: all that belongs to a cluster ends and is removed.
+//! `cluster destroy`: ends and removes everything that belongs to a cluster.
 
 use super::cgroups::Groups;
 use super::network::Network;
@@ -16,17 +16,17 @@ pub(super) async fn run(args: &ClusterName) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The command line that removes the cluster.
+/// Command line that removes the cluster.
 pub(super) fn command(cluster: &ClusterName) -> String {
     let state = cluster.state.as_ref();
     let state = state.map_or_else(String::new, |state| format!(" --state {}", state.display()));
     format!("cortenctl cluster destroy --name {}{state}", cluster.name)
 }
 
-/// Removes what there is; the directory last, so that what fails can be tried again.
+/// Removes the parts of a cluster that exist. The directory goes last, so that a failed removal can be repeated.
 ///
 /// # Errors
-/// Something stays; the text names it.
+/// A part cannot be removed; the text names it.
 pub(super) async fn remove(plan: &Plan, place: &Place) -> anyhow::Result<()> {
     let groups = Groups::of(plan.cgroup())?;
     tokio::task::spawn_blocking(move || groups.end()).await??;

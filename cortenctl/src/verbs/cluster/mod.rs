@@ -1,8 +1,9 @@
-//! `cluster`: clusters on this machine, whose nodes are containers out of namespaces.
+//! `cluster`: clusters on this machine whose nodes are containers made of namespaces.
 //!
-//! Owns: a directory for each cluster (its plan, secrets, and what its nodes keep), its cgroup, its bridge and cables,
-//! and the processes of its nodes. Everything of a cluster is in one of them, so `destroy` finds all of it.
-//! Never does: start a node of a cluster that it has not made, or change the network of this machine but for the bridge.
+//! Owns: a directory for each cluster (its plan, its secrets, the data of its nodes), its cgroup, its bridge and veth
+//! pairs, and the processes of its nodes. Everything of a cluster belongs to one of them, so `destroy` finds all of it.
+//! Never does: start a node of a cluster that it has not made, or change the network of this machine except for the
+//! bridge.
 //! Talks to: the kernel (netlink, cgroups, mounts); the nodes and their Kubernetes.
 
 mod cgroups;
@@ -30,7 +31,7 @@ pub(super) async fn run(what: Cluster) -> Result<(), Failure> {
     }
 }
 
-/// Namespaces, mounts and links are root's to make.
+/// Namespaces, mounts and links need root.
 fn check_root() -> Result<(), Failure> {
     if rustix::process::geteuid().is_root() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Links of this machine and of nodes: a bridge for a cluster, a cable for each node.
+//! Links of this machine and of its nodes: a bridge for each cluster, a veth pair for each node.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -7,15 +7,15 @@ use futures_util::TryStreamExt as _;
 use rtnetlink::packet_route::link::LinkMessage;
 use rtnetlink::{Handle, LinkBridge, LinkUnspec, LinkVeth, RouteMessageBuilder};
 
-/// `ENODEV`: there is no such link.
+/// `ENODEV`: the link does not exist.
 const NO_LINK: i32 = 19;
 
-/// The links of the network namespace of the thread that opened it.
+/// The links in the network namespace of the thread that opened it.
 pub(super) struct Network(Handle);
 
 impl Network {
     /// # Errors
-    /// The kernel's answer.
+    /// The kernel refuses the netlink socket.
     pub(super) fn open() -> anyhow::Result<Network> {
         let (connection, handle, _) =
             rtnetlink::new_connection().context("cannot speak to the kernel about links")?;
@@ -23,10 +23,10 @@ impl Network {
         Ok(Network(handle))
     }
 
-    /// Whether an address of this machine is in the way.
+    /// Whether no address of this machine conflicts with `address`.
     ///
     /// # Errors
-    /// The kernel's answer.
+    /// The kernel refuses.
     pub(super) async fn is_free(&self, address: Ipv4Addr) -> anyhow::Result<bool> {
         let wanted = IpAddr::V4(address);
         let found = self.0.address().get().set_address_filter(wanted).execute();
@@ -36,7 +36,7 @@ impl Network {
     /// Makes a bridge with an address.
     ///
     /// # Errors
-    /// The kernel's answer; the text names the bridge.
+    /// The kernel refuses; the text names the bridge.
     pub(super) async fn add_bridge(
         &self,
         name: &str,
@@ -55,10 +55,10 @@ impl Network {
             .with_context(|| format!("making the bridge {name}"))
     }
 
-    /// Gives a link an address, and sets it up.
+    /// Adds an address to a link, and sets the link up.
     ///
     /// # Errors
-    /// The kernel's answer.
+    /// The kernel refuses.
     pub(super) async fn configure(
         &self,
         name: &str,
@@ -75,7 +75,7 @@ impl Network {
     /// Sets a link up.
     ///
     /// # Errors
-    /// The kernel's answer.
+    /// The kernel refuses.
     pub(super) async fn set_up(&self, name: &str) -> anyhow::Result<()> {
         let index = self.index(name).await?;
         self.change(LinkUnspec::new_with_index(index).up().build())
@@ -85,7 +85,7 @@ impl Network {
     /// Renames a link that is down.
     ///
     /// # Errors
-    /// The kernel's answer.
+    /// The kernel refuses.
     pub(super) async fn rename(&self, from: &str, to: &str) -> anyhow::Result<()> {
         let index = self.index(from).await?;
         self.change(
@@ -96,10 +96,10 @@ impl Network {
         .await
     }
 
-    /// Has all that is not near go through `gateway`.
+    /// Adds the default route through `gateway`.
     ///
     /// # Errors
-    /// The kernel's answer.
+    /// The kernel refuses.
     pub(super) async fn route_through(&self, gateway: Ipv4Addr) -> anyhow::Result<()> {
         let route = RouteMessageBuilder::<Ipv4Addr>::new()
             .gateway(gateway)
@@ -107,10 +107,11 @@ impl Network {
         Ok(self.0.route().add(route).execute().await?)
     }
 
-    /// Makes a cable from the bridge into the network namespace of the process `pid`, where its end is named `inside`.
+    /// Makes a veth pair from the bridge into the network namespace of the process `pid`, where its end has the name
+    /// `inside`.
     ///
     /// # Errors
-    /// The kernel's answer; the text names the cable.
+    /// The kernel refuses; the text names the link.
     pub(super) async fn add_cable(
         &self,
         name: &str,
@@ -137,10 +138,10 @@ impl Network {
         add.await.with_context(|| format!("making the link {name}"))
     }
 
-    /// Removes a link; one that is not there is fine.
+    /// Removes a link. Idempotent: a missing link is fine.
     ///
     /// # Errors
-    /// The kernel's answer; the text names the link.
+    /// The kernel refuses; the text names the link.
     pub(super) async fn remove(&self, name: &str) -> anyhow::Result<()> {
         let index = match self.find(name).await {
             Ok(Some(index)) => index,

@@ -1,5 +1,5 @@
-//! A node's processes on this machine: one outside, which starts the container and waits for it, and one inside, which
-//! puts the node's root together and becomes its machined.
+//! A node's processes on this machine. The outer process starts the container and waits for it. The inner process
+//! assembles the node's root file system and becomes its machined.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -23,22 +23,22 @@ use super::place::Place;
 use super::plan::{NodePlan, Plan};
 use crate::failure::Failure;
 
-/// The link of a node.
+/// Name of the link inside a node.
 const LINK: &str = "eth0";
-/// machined, in a node's root.
+/// Path of machined in a node's root file system.
 const INIT: &str = "/usr/bin/init";
-/// What reboot(2) sends the first process of a container (pid_namespaces(7)).
+/// Signal that the first process of a container dies of when it calls reboot(2) to restart (pid_namespaces(7)).
 const RESTARTED: i32 = 1;
 const SWITCHED_OFF: i32 = 2;
-/// A node that ends by itself so often in a row is not started again.
+/// Limit of starts of a node that reboots: then it is not started again.
 const MOST_RESTARTS: u32 = 20;
 
 const STRICT: MountFlags = MountFlags::NOSUID
     .union(MountFlags::NODEV)
     .union(MountFlags::NOEXEC);
 
-/// Devices of a container: those that hold nothing of the machine. What the kernel says is the machine's, so its log is
-/// an empty one.
+/// Devices of a container: those without state of the machine. The kernel log belongs to the machine, so the
+/// container's is empty.
 const DEVICES: [(&str, u32, u32); 9] = [
     ("null", 1, 3),
     ("zero", 1, 5),
@@ -50,7 +50,7 @@ const DEVICES: [(&str, u32, u32); 9] = [
     ("fuse", 10, 229),
     ("tun", 10, 200),
 ];
-/// Directories below `/dev`, and links.
+/// Directories and links below `/dev`.
 const DEVICE_DIRECTORIES: [&str; 3] = ["pts", "shm", "net"];
 const DEVICE_LINKS: [(&str, &str); 6] = [
     ("/proc/self/fd", "fd"),
@@ -61,7 +61,7 @@ const DEVICE_LINKS: [(&str, &str); 6] = [
     ("../tun", "net/tun"),
 ];
 
-/// Both sides need to know.
+/// Arguments that both processes need.
 struct Subject {
     place: Place,
     plan: Plan,
@@ -81,22 +81,22 @@ fn subject(directory: PathBuf, name: &str) -> anyhow::Result<Subject> {
     })
 }
 
-/// The processes outside of nodes that were started here.
+/// The outer processes that this command started.
 #[derive(Debug, Default)]
 pub(super) struct Started(RefCell<BTreeMap<String, Child>>);
 
 impl Started {
-    /// Starts the process outside of a node, and returns at once.
+    /// Starts the outer process of a node, and returns at once.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// The process cannot be started.
     pub(super) fn start(&self, place: &Place, node: &NodePlan) -> anyhow::Result<()> {
         let child = start(place, node)?;
         self.0.borrow_mut().insert(node.name.clone(), child);
         Ok(())
     }
 
-    /// Whether the node runs no more, and does not start again.
+    /// Whether the node has ended and is not started again.
     pub(super) fn has_ended(&self, node: &str) -> bool {
         let mut all = self.0.borrow_mut();
         let child = all.get_mut(node);
@@ -127,10 +127,10 @@ fn this_program(verb: &str, directory: &Path, node: &str) -> Command {
     command
 }
 
-/// The process outside: starts the container, again when the node reboots, until it is switched off.
+/// The outer process: starts the container, again after each reboot of the node, until the node shuts down.
 ///
 /// # Errors
-/// The container cannot be started, or it ends as no node does.
+/// The container cannot be started, or it ends unlike a node.
 pub(super) async fn outside(directory: PathBuf, name: &str) -> Result<(), Failure> {
     let subject = subject(directory, name)?;
     container::leave_terminal().context("leaving the terminal")?;
@@ -159,7 +159,7 @@ async fn once(subject: &Subject) -> anyhow::Result<ExitStatus> {
     let (plan, node) = (&subject.plan, &subject.node);
     let (told, start) = mpsc::channel();
     let (path, name) = (subject.place.path().to_owned(), node.name.clone());
-    // The thread's own namespaces end with it, and so does what it has started: it waits.
+    // The thread has namespaces of its own, and its children die with it; so it waits for the container.
     let thread = thread::spawn(move || -> anyhow::Result<ExitStatus> {
         container::separate().context("making namespaces")?;
         let mut child = this_program("enter-node", &path, &name)
@@ -173,7 +173,7 @@ async fn once(subject: &Subject) -> anyhow::Result<ExitStatus> {
     if let Ok((pid, Some(mut stdin))) = begun {
         let network = Network::open()?;
         network.remove(&node.link).await?;
-        // Unique on this machine until it is inside.
+        // Unique on this machine, until the link is in the node's namespace.
         let inside = format!("{}i", node.link);
         network
             .add_cable(&node.link, &plan.bridge, &inside, pid)
@@ -190,10 +190,10 @@ fn end_of(child: &mut Child) -> anyhow::Result<ExitStatus> {
     child.wait().context("waiting for the container")
 }
 
-/// The process inside, the first of the container: becomes the node's machined.
+/// The inner process, the first of the container: becomes the node's machined.
 ///
 /// # Errors
-/// What cannot be made; the process outside shows it.
+/// The root file system cannot be assembled; the outer process shows the error.
 pub(super) async fn inside(directory: PathBuf, name: &str) -> Result<(), Failure> {
     if std::process::id() != 1 {
         return Err(Failure::usage(
@@ -201,7 +201,7 @@ pub(super) async fn inside(directory: PathBuf, name: &str) -> Result<(), Failure
         ));
     }
     container::die_with_parent().context("following the process outside")?;
-    // Its end of the cable comes first.
+    // Wait until the outer process has moved the link inside.
     let mut go = [0];
     io::stdin()
         .read_exact(&mut go)
@@ -240,7 +240,7 @@ async fn connect(subject: &Subject) -> anyhow::Result<()> {
     network.route_through(plan.gateway).await
 }
 
-/// Mounts the node's root, and what a node finds in it.
+/// Mounts the node's root file system, and the file systems in it.
 fn assemble(subject: &Subject) -> anyhow::Result<PathBuf> {
     let own = subject.place.node(&subject.node);
     let root = own.join("root");

@@ -1,4 +1,4 @@
-//! Where the clusters of this machine keep their state: a directory each.
+//! Directories of the clusters on this machine, which keep their state.
 
 use std::fs;
 use std::io;
@@ -10,9 +10,9 @@ use anyhow::{Context as _, anyhow, ensure};
 use super::plan::{NodePlan, Plan, check_name};
 use crate::failure::Failure;
 
-/// The plan of a cluster, in its directory.
+/// File with the plan of a cluster, in its directory.
 const PLAN: &str = "cluster.json";
-/// The largest plan read, in bytes.
+/// Size limit of a plan, in bytes.
 const LARGEST: u64 = 1 << 20;
 
 /// The directory of a cluster.
@@ -20,10 +20,10 @@ const LARGEST: u64 = 1 << 20;
 pub(super) struct Place(PathBuf);
 
 impl Place {
-    /// Of the cluster `name` below `state`, by default `~/.corten/clusters`.
+    /// The directory of the cluster `name` below `state`, by default `~/.corten/clusters`.
     ///
     /// # Errors
-    /// The name is none, or there is no home directory.
+    /// The name is invalid, or there is no home directory.
     pub(super) fn of(state: Option<&Path>, name: &str) -> Result<Place, Failure> {
         check_name(name).map_err(Failure::usage)?;
         Ok(Place(parent(state)?.join(name)))
@@ -37,10 +37,10 @@ impl Place {
         &self.0
     }
 
-    /// Makes the directory of a new cluster, and keeps its plan in it.
+    /// Makes the directory of a new cluster, and writes its plan into it.
     ///
     /// # Errors
-    /// There is one already, or it cannot be written.
+    /// The cluster exists already, or the directory cannot be written.
     pub(super) fn begin(&self, plan: &Plan) -> anyhow::Result<()> {
         if let Some(parent) = self.0.parent() {
             fs::create_dir_all(parent).with_context(|| parent.display().to_string())?;
@@ -58,10 +58,10 @@ impl Place {
         fs::write(self.0.join(PLAN), text).with_context(|| self.0.display().to_string())
     }
 
-    /// The plan of a cluster that was made.
+    /// Reads the plan of an existing cluster.
     ///
     /// # Errors
-    /// There is none, or it is damaged.
+    /// The plan is missing or damaged.
     pub(super) fn plan(&self) -> anyhow::Result<Plan> {
         let path = self.0.join(PLAN);
         ensure!(
@@ -73,7 +73,7 @@ impl Place {
         serde_json::from_str(&text).with_context(|| path.display().to_string())
     }
 
-    /// What belongs to a node.
+    /// Directory of a node.
     pub(super) fn node(&self, node: &NodePlan) -> PathBuf {
         self.0.join("nodes").join(&node.name)
     }
@@ -83,7 +83,7 @@ impl Place {
         self.node(node).join("config.yaml")
     }
 
-    /// What a node has said on its console.
+    /// Log of a node's console.
     pub(super) fn console(&self, node: &NodePlan) -> PathBuf {
         self.node(node).join("console.log")
     }
@@ -93,15 +93,15 @@ impl Place {
         self.0.join("cortenconfig")
     }
 
-    /// The administrator's config for kubectl.
+    /// The administrator's kubeconfig.
     pub(super) fn kubeconfig(&self) -> PathBuf {
         self.0.join("kubeconfig")
     }
 
-    /// Removes the directory, unless something is mounted below it.
+    /// Removes the directory, unless a file system is mounted below it.
     ///
     /// # Errors
-    /// Something is, or it cannot be removed.
+    /// A file system is mounted below it, or it cannot be removed.
     pub(super) fn remove(&self) -> anyhow::Result<()> {
         if !self.0.exists() {
             return Ok(());
@@ -118,10 +118,10 @@ impl Place {
     }
 }
 
-/// The names of the clusters below `state`.
+/// Names of the clusters below `state`.
 ///
 /// # Errors
-/// It cannot be read.
+/// The directory cannot be read.
 pub(super) fn clusters(state: Option<&Path>) -> Result<Vec<String>, Failure> {
     let parent = parent(state)?;
     let entries = match fs::read_dir(&parent) {
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_is_kept_and_never_replaced() {
+    fn stored_plan_is_read_back_and_never_replaced() {
         let state = tempfile::tempdir().unwrap();
         let place = Place::of(Some(state.path()), "lab").unwrap();
         let none = place.plan().unwrap_err().to_string();

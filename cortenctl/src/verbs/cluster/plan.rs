@@ -1,4 +1,4 @@
-//! What a cluster on this machine consists of, decided before anything is made. Pure.
+//! Plans a cluster on this machine before anything is made. Pure functions.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -6,37 +6,37 @@ use std::path::PathBuf;
 use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 
-/// Nodes of one cluster at most: each is a whole node, on one machine.
+/// Node limit of a cluster: each node is a whole node, and all run on one machine.
 const MOST_NODES: usize = 32;
-/// Characters of a cluster's name at most: with a node's part it is a host name still.
+/// Length limit of a cluster's name: with a node's suffix, it must still be a valid host name.
 const LONGEST_NAME: usize = 32;
 
-/// A cluster.
+/// Plan of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Plan {
     pub(super) name: String,
     /// The root file system of its nodes.
     pub(super) image: PathBuf,
-    /// The images that its nodes serve themselves.
+    /// The image cache that its nodes serve.
     pub(super) image_cache: Option<PathBuf>,
-    /// The bridge of the cluster, and its address, which is this machine's among the nodes.
+    /// Name of the cluster's bridge, and its address, which is that of this machine among the nodes.
     pub(super) bridge: String,
     pub(super) gateway: Ipv4Addr,
     pub(super) prefix: u8,
     pub(super) nodes: Vec<NodePlan>,
 }
 
-/// A node.
+/// Plan of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct NodePlan {
     pub(super) name: String,
     pub(super) role: Role,
     pub(super) address: Ipv4Addr,
-    /// This machine's end of its cable.
+    /// This machine's end of the node's veth pair.
     pub(super) link: String,
 }
 
-/// What a node is in its cluster.
+/// Role of a node in its cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Role {
@@ -45,7 +45,7 @@ pub(super) enum Role {
 }
 
 impl Role {
-    /// In names, and for people.
+    /// The role in names and messages.
     pub(super) fn name(self) -> &'static str {
         match self {
             Role::ControlPlane => "controlplane",
@@ -54,7 +54,7 @@ impl Role {
     }
 }
 
-/// What the operator wants.
+/// The operator's request, from the flags.
 #[derive(Debug, Clone)]
 pub(super) struct Wish {
     pub(super) name: String,
@@ -65,7 +65,7 @@ pub(super) struct Wish {
     pub(super) workers: usize,
 }
 
-/// A network of IPv4.
+/// An IPv4 network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Subnet {
     base: u32,
@@ -93,12 +93,12 @@ impl std::str::FromStr for Subnet {
 }
 
 impl Subnet {
-    /// Addresses in it.
+    /// Number of addresses.
     fn size(self) -> u32 {
         1 << (32 - u32::from(self.prefix))
     }
 
-    /// The address of this number; the first and the last of a network are nobody's.
+    /// The address with this number; `None` for the network and broadcast addresses.
     fn host(self, number: u32) -> Option<Ipv4Addr> {
         let is_hosts = number > 0 && number < self.size() - 1;
         is_hosts.then(|| Ipv4Addr::from(self.base + number))
@@ -106,7 +106,7 @@ impl Subnet {
 }
 
 impl Plan {
-    /// The plan of a wish.
+    /// Plans the requested cluster.
     ///
     /// # Errors
     /// A sentence that names the flag.
@@ -147,12 +147,12 @@ impl Plan {
         })
     }
 
-    /// The cgroup of all that belongs to the cluster.
+    /// The cgroup of the cluster.
     pub(super) fn cgroup(&self) -> String {
         cgroup(&self.name)
     }
 
-    /// Where Kubernetes answers.
+    /// Endpoint of the Kubernetes API.
     pub(super) fn endpoint(&self) -> String {
         let first = self.with_role(Role::ControlPlane).next();
         let address = first.map_or(self.gateway, |node| node.address);
@@ -164,12 +164,12 @@ impl Plan {
     }
 }
 
-/// The cgroup of the cluster of this name.
+/// The cgroup of the cluster with this name.
 pub(super) fn cgroup(name: &str) -> String {
     format!("corten-{name}")
 }
 
-/// Refuses a name that is no part of a host name; it is also one of a path.
+/// Refuses a name that is not valid in a host name. The name also becomes part of a path.
 pub(super) fn check_name(name: &str) -> Result<(), String> {
     let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let good = !name.is_empty()
@@ -185,7 +185,7 @@ pub(super) fn check_name(name: &str) -> Result<(), String> {
     ))
 }
 
-/// Stands for a name where there is little room: a link has 15 characters.
+/// Short stand-in for a name: a link name has at most 15 characters.
 fn tag(name: &str) -> String {
     let digest = digest(&SHA256, name.as_bytes());
     let bytes = digest.as_ref().iter().take(4);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn links_of_clusters_have_names_of_their_own_that_the_kernel_takes() {
+    fn link_names_of_clusters_are_unique_and_fit_the_kernels_limit() {
         let mut links = Vec::new();
         for name in ["a", &"x".repeat(LONGEST_NAME)] {
             let plan = Plan::of(wish(name, "10.5.0.0/24", 3, 29)).unwrap();
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_names_reach_no_path() {
+    fn hostile_cluster_names_reach_no_path() {
         for name in ["", "..", "a/b", "-a", "a-", "A", "a b", &"x".repeat(33)] {
             let refused = Plan::of(wish(name, "10.5.0.0/24", 1, 0)).unwrap_err();
             assert!(refused.starts_with("--name"), "{refused}");
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_by_its_flag() {
+    fn invalid_node_counts_and_networks_are_refused_by_flag() {
         let refused = |subnet: &str, control_planes, workers| {
             Plan::of(wish("a", subnet, control_planes, workers)).unwrap_err()
         };

@@ -1,4 +1,5 @@
-//! What `cluster create` waits for, step by step, and what it got when the time is up.
+//! The conditions that `cluster create` waits for, one after the other. At the timeout, the error says what was last
+//! seen.
 
 use std::time::{Duration, Instant};
 
@@ -19,15 +20,15 @@ use crate::failure::Failure;
 use crate::stream::{Node, Trouble, each};
 use crate::verbs::kubeconfig;
 
-/// For one call.
+/// Timeout of one call.
 const CALL: Duration = Duration::from_secs(60);
-/// Between two lines that tell that a step takes long.
+/// Interval of the messages about a step that takes long.
 const TOLD: Duration = Duration::from_secs(30);
 
-/// Until the node's API answers a call of its owner. Answers its version.
+/// Waits until the node's API answers its owner. Returns the node's version.
 ///
 /// # Errors
-/// The node has ended, or the time is up.
+/// The node has ended, or the timeout has passed.
 pub(super) async fn api(
     plan: &Plan,
     place: &Place,
@@ -57,10 +58,10 @@ pub(super) async fn api(
     .await
 }
 
-/// Has the node be the first of the cluster.
+/// Bootstraps etcd on the node.
 ///
 /// # Errors
-/// It refuses, has ended, or the time is up.
+/// The node refuses or has ended, or the timeout has passed.
 pub(super) async fn bootstrap(
     place: &Place,
     started: &Started,
@@ -72,7 +73,7 @@ pub(super) async fn bootstrap(
             let body = api::BootstrapRequest::default();
             let begun = node.client::<Machine>().bootstrap(node.request(body)).await;
             match begun {
-                // An answer of an earlier attempt was lost.
+                // An earlier attempt succeeded, but its answer was lost.
                 Err(status) if status.code() == Code::AlreadyExists => Ok(()),
                 Err(status) => Err(status.into()),
                 Ok(_) => Ok(()),
@@ -83,10 +84,10 @@ pub(super) async fn bootstrap(
     .await
 }
 
-/// Until Kubernetes calls every node Ready.
+/// Waits until Kubernetes reports every node as Ready.
 ///
 /// # Errors
-/// A node has ended, or the time is up.
+/// A node has ended, or the timeout has passed.
 pub(super) async fn ready(
     plan: &Plan,
     place: &Place,
@@ -134,7 +135,7 @@ fn is_ready(nodes: &[NodeReadiness], name: &str) -> Result<(), String> {
     )
 }
 
-/// Tries until it works, the node has ended, or the time is up.
+/// Retries until the call succeeds, the node has ended, or the timeout has passed.
 async fn until<T>(
     started: &Started,
     node: &NodePlan,
@@ -169,7 +170,7 @@ async fn until<T>(
     }
 }
 
-/// Calls a node by its own address, as the cluster's owner.
+/// Calls a node at its own address, as the cluster's owner.
 async fn call(
     place: &Place,
     node: &NodePlan,
@@ -202,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_is_ready_when_kubernetes_says_so_of_it() {
+    fn node_is_ready_when_kubernetes_reports_that_node_as_ready() {
         let node = |name: &str, ready: Result<(), &str>| NodeReadiness {
             name: name.to_owned(),
             ready: ready.map_err(str::to_owned),

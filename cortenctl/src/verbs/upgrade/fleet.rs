@@ -1,7 +1,7 @@
-//! `upgrade` of several nodes: in which order, how many at once, and when one is done.
+//! `upgrade` of several nodes: the order, the number of nodes at once, and the condition to go on.
 //!
-//! Workers come first: a version that is of no use is found where it takes no quorum from etcd. Control plane nodes go
-//! one at a time, whatever the flags say.
+//! Workers come first: a broken version then shows where it costs etcd no quorum. Control plane nodes go one at a time,
+//! whatever the flags say.
 
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -22,27 +22,27 @@ use crate::table::{Table, printable};
 use crate::verbs::{cordon, kubernetes};
 use crate::wait;
 
-/// Between two looks at a node that was upgraded.
+/// Interval of the checks of an upgraded node.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// A node, as it is before its upgrade.
+/// State of a node before its upgrade.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Planned {
-    /// As the operator names it.
+    /// The operator's name of the node.
     pub(super) name: String,
     pub(super) is_control_plane: bool,
-    /// The version that runs.
+    /// The running version.
     pub(super) from: String,
-    /// Its member of etcd runs.
+    /// Whether its etcd member runs.
     pub(super) has_member: bool,
     /// Its name in Kubernetes, if it runs pods of a cluster.
     pub(super) nodename: Option<String>,
 }
 
-/// Looks at every node; all of them have to answer.
+/// Queries every node; all of them must answer.
 ///
 /// # Errors
-/// Nodes that do not answer: then nothing is to be changed.
+/// The nodes that do not answer. The caller must then change no node.
 pub(super) async fn look(routes: Vec<Route>) -> Result<Vec<Planned>, Failure> {
     let mut nodes = Vec::new();
     let failed = each(routes, async |node| {
@@ -82,7 +82,7 @@ async fn planned(node: &Node) -> Result<Planned, Trouble> {
     })
 }
 
-/// The nodes that go at once, wave after wave.
+/// Groups the nodes into waves. The nodes of a wave are upgraded at once.
 pub(super) fn waves(nodes: Vec<Planned>, most: NonZeroUsize) -> Vec<Vec<Planned>> {
     let (control_plane, workers): (Vec<Planned>, Vec<Planned>) =
         nodes.into_iter().partition(|node| node.is_control_plane);
@@ -91,7 +91,7 @@ pub(super) fn waves(nodes: Vec<Planned>, most: NonZeroUsize) -> Vec<Vec<Planned>
     workers.chain(alone).collect()
 }
 
-/// The plan, for a person.
+/// The plan as a table for the operator.
 pub(super) fn table(waves: &[Vec<Planned>], to: &str) -> String {
     let mut table = Table::new(&["STEP", "NODE", "ROLE", "FROM", "TO"]);
     for (number, wave) in waves.iter().enumerate() {
@@ -107,10 +107,10 @@ pub(super) fn table(waves: &[Vec<Planned>], to: &str) -> String {
     table.render()
 }
 
-/// Upgrades wave after wave; after a failure no other wave begins. Says which nodes are left.
+/// Upgrades wave after wave. After a failure, no other wave begins, and the remaining nodes are named.
 ///
 /// # Errors
-/// Those of the nodes.
+/// The errors of the nodes.
 pub(super) async fn roll(
     waves: &[Vec<Planned>],
     upgrade: impl AsyncFn(&Planned) -> Result<(), Failure>,
@@ -146,11 +146,11 @@ pub(super) async fn roll(
     Ok(())
 }
 
-/// Waits until a node that keeps its version does all that it did before: the node itself, its member of etcd, and
-/// Kubernetes say so. Connections are opened anew each time.
+/// Waits until an upgraded node is as healthy as before: the node itself, its etcd member, and Kubernetes must report
+/// so. Each check opens new connections.
 ///
 /// # Errors
-/// It is not so in time.
+/// The node is not healthy in time.
 pub(super) async fn settled(
     global: &Global,
     before: &Planned,
@@ -180,7 +180,7 @@ pub(super) async fn settled(
     }
 }
 
-/// What a node does not do yet.
+/// The first condition that the node does not meet yet.
 async fn missing(global: &Global, before: &Planned) -> Result<Option<String>, Failure> {
     let mut unmet = None;
     let failed = each(routes(global).await?, async |node| {
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_come_first_and_control_plane_nodes_never_go_together() {
+    fn workers_are_upgraded_first_and_control_plane_nodes_one_at_a_time() {
         let alone = of(1);
         let expected = [vec!["w1"], vec!["w2"], vec!["w3"], vec!["c1"], vec!["c2"]];
         assert_eq!(names(&alone), expected);
@@ -279,7 +279,7 @@ mod tests {
         assert_eq!(table(&two, "installer:2"), expected);
     }
 
-    /// What was done, with nodes that fail; and how it ended.
+    /// Upgrades with failing nodes; returns the log of operations, and the result.
     async fn rolled(most: usize, bad: &[&str]) -> (Vec<String>, Result<(), Failure>) {
         let done = RefCell::new(Vec::new());
         let upgrade = async |node: &Planned| {
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_next_wave_waits_for_all_of_the_one_before() {
+    async fn next_wave_waits_for_every_node_of_the_previous_wave() {
         let (done, ended) = rolled(2, &[]).await;
         ended.unwrap();
         let expected = [
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_first_failure_ends_it_and_those_left_are_named() {
+    async fn first_failure_ends_a_fleet_upgrade_and_the_remaining_nodes_are_named() {
         let (done, ended) = rolled(1, &["w2"]).await;
         let Err(Failure::Call(error)) = ended else {
             panic!("{ended:?}");
@@ -332,7 +332,7 @@ mod tests {
             "{done:?}"
         );
         assert!(!done.contains(&"begin c1".to_owned()));
-        // The last one leaves nobody.
+        // After the last node, no node is left to name.
         let (done, _) = rolled(1, &["c2"]).await;
         assert_eq!(done.last().unwrap(), "end c2");
     }

@@ -1,4 +1,4 @@
-//! The components that have the version of Kubernetes, and where the machine config says their images.
+//! The components that follow the version of Kubernetes, and their images in the machine config.
 
 use corten_config::Document;
 use corten_config::kinds::{
@@ -7,7 +7,7 @@ use corten_config::kinds::{
 };
 use serde_json::{Value, json};
 
-/// In the order in which an upgrade changes them (Kubernetes, "Version Skew Policy").
+/// Components in the order in which an upgrade changes them (Kubernetes, "Version Skew Policy").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Component {
     ApiServer,
@@ -36,12 +36,12 @@ impl Component {
         }
     }
 
-    /// It is a pod of the node itself.
+    /// Whether it is a static pod of the node.
     pub(super) fn is_static_pod(self) -> bool {
         !matches!(self, Component::Proxy | Component::Kubelet)
     }
 
-    /// The image that the config says; `None`: the node does not run it, or its cluster does not.
+    /// The image in the config; `None` if the node or its cluster does not run the component.
     pub(super) fn image(self, document: &Document) -> Option<String> {
         if self != Component::Kubelet && !document.machine.kind.is_control_plane() {
             return None;
@@ -81,7 +81,7 @@ impl Component {
         image.filter(|_| runs)
     }
 
-    /// The patch of a machine config that gives it another image, in the form that the config has.
+    /// A patch that sets another image, in the form that the config has.
     pub(super) fn patch(self, document: &Document, image: &str) -> String {
         let kind = |kind: &str| json!({ "apiVersion": "v1alpha1", "kind": kind, "image": image });
         let patch: Value = match self {
@@ -167,7 +167,7 @@ mod tests {
         config(kind, &kubelet, &parts.concat())
     }
 
-    /// The same with a document for each.
+    /// The same config in the form with one document for each component.
     fn new_form() -> String {
         let one = |(kind, name)| {
             format!("---\napiVersion: v1alpha1\nkind: {kind}\nimage: r/{name}:v1.36.4\n")
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_changes_the_image_where_the_config_says_it_and_nothing_else() {
+    fn patch_changes_only_the_image_of_its_component() {
         for before in [old_form("controlplane"), new_form()] {
             let mut text = before.clone();
             for component in Component::ALL {
@@ -188,7 +188,7 @@ mod tests {
                 let changed = configfile::patched(text.into_bytes(), &[patch]).unwrap();
                 text = String::from_utf8(changed).unwrap();
                 assert_eq!(component.image(&document(&text)), Some(new.clone()));
-                // And back: the config is as it was.
+                // The reverse patch restores the config.
                 let parsed = document(&text);
                 let back = component.patch(&parsed, &old);
                 let back = configfile::patched(text.clone().into_bytes(), &[back]).unwrap();
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_has_a_kubelet_alone_and_what_is_off_has_no_image() {
+    fn worker_has_only_a_kubelet_and_disabled_components_have_no_image() {
         let worker = document(&old_form("worker"));
         let found = Component::ALL.into_iter();
         let found: Vec<_> = found.filter(|one| one.image(&worker).is_some()).collect();

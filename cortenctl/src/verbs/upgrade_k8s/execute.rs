@@ -1,5 +1,5 @@
-//! The steps of an upgrade, one after the other: each waits until its component runs, and one that does not come up
-//! goes back.
+//! Executes the steps of an upgrade one by one. Each step waits until its component runs; a component that does not
+//! come up is rolled back.
 
 use std::time::Duration;
 
@@ -8,21 +8,21 @@ use tokio::time::{Instant, sleep};
 use super::component::Component;
 use super::plan::{Place, Plan, Step};
 
-/// Between two looks.
+/// Interval of the checks.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// How long things may take.
+/// Timeouts of an upgrade.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
-    /// A component.
+    /// Timeout of a component.
     pub(super) component: Duration,
-    /// Workloads of the manifests; zero: nobody waits for them.
+    /// Timeout of the workloads in the manifests; zero: do not wait for them.
     pub(super) manifests: Duration,
-    /// Images are pulled first.
+    /// Whether nodes pull their images first.
     pub(super) pulls: bool,
 }
 
-/// A cluster, as its upgrade acts on it. Every error is a sentence.
+/// The operations of an upgrade on a cluster. Every error is a sentence.
 pub(super) trait Fleet {
     /// Has a node pull an image.
     async fn pull(
@@ -31,36 +31,37 @@ pub(super) trait Fleet {
         component: Component,
         image: &str,
     ) -> Result<(), String>;
-    /// Gives a component another image in a node's config.
+    /// Sets a component's image in a node's config.
     async fn set_image(
         &mut self,
         place: &Place,
         component: Component,
         image: &str,
     ) -> Result<(), String>;
-    /// Whether a node runs this image of a component, and it is ready.
+    /// Checks that a node runs this image of a component, and that the component is ready.
     async fn look(
         &mut self,
         place: &Place,
         component: Component,
         image: &str,
     ) -> Result<(), String>;
-    /// Gives the cluster the manifests of a node, once they have this image of kube-proxy; lines that say what changed.
+    /// Applies a node's manifests to the cluster, once they have this image of kube-proxy. Returns lines about the
+    /// changes.
     async fn apply_manifests(
         &mut self,
         place: &Place,
         proxy: Option<&str>,
     ) -> Result<Vec<String>, String>;
-    /// Whether the workloads of the manifests run as the manifests say.
+    /// Checks that the workloads run as their manifests specify.
     async fn workloads(&mut self) -> Result<(), String>;
-    /// Tells a person.
+    /// Prints a line for the operator.
     fn say(&mut self, line: &str);
 }
 
-/// Does it all; stops at the first failure.
+/// Executes the plan; stops at the first failure.
 ///
 /// # Errors
-/// What failed, what became of it, and what is left.
+/// The failed step, the result of its rollback, and the remaining steps.
 pub(super) async fn execute(
     fleet: &mut impl Fleet,
     plan: &Plan,
@@ -97,7 +98,7 @@ pub(super) async fn execute(
     }
 }
 
-/// The steps that were not begun.
+/// The remaining steps, as text.
 fn left(plan: &Plan, done: usize) -> String {
     let left = plan.steps.iter().skip(done);
     let names = left.map(|step| format!("{} of {}", step.component.name(), step.place.name));
@@ -107,7 +108,7 @@ fn left(plan: &Plan, done: usize) -> String {
     format!("; not changed: {}", names.join(", "))
 }
 
-/// One component of one node.
+/// Changes one component of one node.
 async fn change(fleet: &mut impl Fleet, step: &Step, limit: Duration) -> Result<(), String> {
     let Step {
         place,
@@ -118,7 +119,7 @@ async fn change(fleet: &mut impl Fleet, step: &Step, limit: Duration) -> Result<
     let what = format!("{} of node {}", component.name(), place.name);
     fleet.say(&format!("{}: {} gets {to}", place.name, component.name()));
     let mut done = fleet.set_image(place, *component, to).await;
-    // The cluster runs kube-proxy, and its manifest says how.
+    // The cluster runs kube-proxy from its manifest, so the manifests are applied, too.
     if *component == Component::Proxy {
         return done.map_err(|why| format!("{what}: {why}"));
     }
@@ -134,7 +135,7 @@ async fn change(fleet: &mut impl Fleet, step: &Step, limit: Duration) -> Result<
         place.name,
         component.name()
     ));
-    // A config that was refused is the one before; to give it again does no harm.
+    // If the node refused the new config, it still has the former one; the rollback is then idempotent.
     let mut back = fleet.set_image(place, *component, from).await;
     if back.is_ok() {
         back = until_up(fleet, step, from, limit).await;
@@ -199,7 +200,7 @@ async fn manifests(
     }
 }
 
-/// Has the cluster run the kube-proxy of before; what came of it.
+/// Rolls kube-proxy back in the cluster; returns the result as text.
 async fn former_proxy(
     fleet: &mut impl Fleet,
     plan: &Plan,

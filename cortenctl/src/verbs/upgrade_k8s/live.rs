@@ -1,4 +1,4 @@
-//! The cluster that is upgraded: its nodes over their API, and Kubernetes.
+//! The cluster of an upgrade: its nodes through their API, and Kubernetes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,17 +21,17 @@ use crate::table::printable;
 use crate::verbs::{image, kubernetes, patch};
 use crate::wait;
 
-/// For a node to have its manifests out of a changed config.
+/// Time for a node to render its manifests from a changed config.
 const RENDER: Duration = Duration::from_secs(60);
-/// Between two looks.
+/// Interval of the checks.
 const LOOK: Duration = Duration::from_secs(1);
-/// Objects that the cluster does not take are named; of more, the number.
+/// Number of refused objects that an error names; the others are counted.
 const NAMED: usize = 5;
 
 pub(super) struct Live {
     global: Global,
     cluster: Cluster,
-    /// Those of the manifests that were applied last: kind, namespace, name.
+    /// The last applied workloads: kind, namespace, name.
     workloads: Vec<(Workload, String, String)>,
 }
 
@@ -45,7 +45,7 @@ impl Live {
         })
     }
 
-    /// Every node of the cluster, asked over its own API.
+    /// Queries every node of the cluster at its own API.
     pub(super) async fn members(&mut self) -> Result<Vec<Member>, Failure> {
         let machines = self.cluster.machines().await;
         let machines = machines.map_err(|error| Failure::call(error.to_string()))?;
@@ -109,7 +109,7 @@ impl Live {
         requested.map_err(|error| Failure::call(error.to_string()))
     }
 
-    /// Works on a node, over a connection of its own: a node that restarts its API server may end others.
+    /// Runs `work` on a node over a new connection: the restart of an API server may close existing ones.
     async fn on<T>(
         &self,
         place: &Place,
@@ -140,7 +140,7 @@ impl Live {
         }
     }
 
-    /// The objects of the node's manifests, in the order of the manifests' ids.
+    /// The objects of the node's manifests, in the order of the manifests' IDs.
     async fn objects(&self, place: &Place) -> Result<Vec<Value>, String> {
         let kind = "Manifests.kubernetes.talos.dev";
         let listed = self.on(place, async |node| {
@@ -281,7 +281,8 @@ impl Fleet for Live {
     }
 }
 
-/// Whether a node is ready with this version of the kubelet. An image without a version in its tag tells none.
+/// Checks that a node is ready with this version of the kubelet. An image without a version in its tag skips the check
+/// of the version.
 fn is_new(machine: Option<Machine>, wanted: Option<&Version>) -> Result<(), String> {
     let machine = machine.ok_or("the cluster does not list the node")?;
     match wanted {
@@ -329,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kubelet_is_new_when_its_node_is_ready_and_says_so() {
+    fn kubelet_is_upgraded_when_its_node_is_ready_and_reports_the_version() {
         let machine = |kubelet: &str, ready| Machine {
             name: "a".to_owned(),
             addresses: Vec::new(),
@@ -354,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn workloads_of_the_manifests_and_the_image_of_kube_proxy_are_found() {
+    fn workloads_and_the_kube_proxy_image_are_found_in_manifests() {
         let object = |kind: &str, name: &str| {
             let container = json!({ "image": format!("r/{name}:v1") });
             json!({

@@ -60,14 +60,14 @@ pub(crate) async fn run(global: &Global, args: &UpgradeK8s) -> Result<(), Failur
     Ok(())
 }
 
-/// What the flags say.
+/// The target of the upgrade, from the flags.
 fn wanted(args: &UpgradeK8s) -> Result<Wanted, Failure> {
     let version = |flag: &str, text: &str| {
         let wrong = || Failure::usage(format!("{flag} {text:?} is not a version such as 1.37.2"));
         Version::parse(text).ok_or_else(wrong)
     };
     let from = args.from.as_deref().map(|text| version("--from", text));
-    // Its tag is the version that this client knows best.
+    // Its tag is the version that this client was tested with.
     let bundled = || images::bundled(Component::ApiServer.name());
     let to = match &args.to {
         Some(text) => version("--to", text)?,

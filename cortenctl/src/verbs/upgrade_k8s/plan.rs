@@ -1,4 +1,4 @@
-//! What an upgrade changes, in which order, and whether the versions allow it.
+//! Plans the changes of an upgrade and their order, and checks the versions.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::component::Component;
 use super::version::{self, Version};
 use crate::table::Table;
 
-/// Minor versions that a kubelet may be older than its API server (Kubernetes, "Version Skew Policy").
+/// Maximum minor versions that a kubelet may be older than its API server (Kubernetes, "Version Skew Policy").
 const OLDEST_KUBELET: u64 = 3;
 
 /// A node: its name in Kubernetes, and the address of its API.
@@ -16,32 +16,32 @@ pub(super) struct Place {
     pub(super) address: String,
 }
 
-/// A node, as it is before the upgrade.
+/// State of a node before the upgrade.
 #[derive(Debug, Clone)]
 pub(super) struct Member {
     pub(super) place: Place,
     pub(super) is_control_plane: bool,
-    /// The version that its kubelet says it has.
+    /// The version that its kubelet reports.
     pub(super) kubelet: Option<Version>,
-    /// What its config says.
+    /// The images in its config.
     pub(super) images: BTreeMap<Component, String>,
-    /// What is wrong with it; sentences.
+    /// Problems of the node, as sentences.
     pub(super) troubles: Vec<String>,
 }
 
-/// What is wanted.
+/// Target of an upgrade.
 #[derive(Debug, Clone)]
 pub(super) struct Wanted {
     pub(super) from: Option<Version>,
     pub(super) to: Version,
     pub(super) downgrade: bool,
-    /// Kubelets, too.
+    /// Whether to upgrade kubelets.
     pub(super) kubelets: bool,
-    /// Names of images without tags, where others than before are wanted.
+    /// Replacement image names without tags.
     pub(super) names: BTreeMap<Component, String>,
 }
 
-/// A component of a node gets another image.
+/// A change of the image of one component on one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Step {
     pub(super) place: Place,
@@ -50,24 +50,24 @@ pub(super) struct Step {
     pub(super) to: String,
 }
 
-/// What an upgrade does.
+/// Plan of an upgrade.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// The lowest version that runs.
+    /// The lowest running version.
     pub(super) from: Version,
     pub(super) to: Version,
     pub(super) steps: Vec<Step>,
-    /// What nodes have to pull. kube-proxy runs on every node.
+    /// Images that nodes pull. Every node pulls kube-proxy.
     pub(super) pulls: Vec<(Place, Component, String)>,
-    /// The control plane node that says which manifests the cluster has.
+    /// The control plane node whose manifests are applied.
     pub(super) manifests: Place,
 }
 
 impl Plan {
-    /// Components in their order; of each, control plane nodes come first.
+    /// Orders the steps by component; for each component, control plane nodes come first.
     ///
     /// # Errors
-    /// The versions do not allow it, or an image cannot be named; a sentence.
+    /// The versions do not allow the upgrade, or an image cannot be named; a sentence.
     pub(super) fn new(members: &[Member], wanted: &Wanted) -> Result<Plan, String> {
         let first = members.iter().find(|member| member.is_control_plane);
         let first = first.ok_or("the cluster has no control plane node")?;
@@ -93,7 +93,7 @@ impl Plan {
         })
     }
 
-    /// For a person.
+    /// The plan as a table for the operator.
     pub(super) fn table(&self) -> String {
         let mut table = Table::new(&["STEP", "NODE", "COMPONENT", "FROM", "TO"]);
         for (number, step) in self.steps.iter().enumerate() {
@@ -170,7 +170,7 @@ fn flag(component: Component) -> &'static str {
     }
 }
 
-/// One minor version at a time, and never down without saying so.
+/// Allows one minor version at a time, and no downgrade without the flag.
 fn check_path(lowest: &Version, highest: &Version, wanted: &Wanted) -> Result<(), String> {
     let to = &wanted.to;
     if highest > to && !wanted.downgrade {
@@ -199,7 +199,7 @@ fn check_path(lowest: &Version, highest: &Version, wanted: &Wanted) -> Result<()
     Ok(())
 }
 
-/// What keeps a cluster from being upgraded now; sentences.
+/// Problems that forbid an upgrade now, as sentences.
 pub(super) fn problems(
     members: &[Member],
     requested: &[corten_cluster::Requested],

@@ -1,4 +1,4 @@
-//! What an upgrade does in which order, as a transcript of a made-up cluster.
+//! Compares the operations of an upgrade with the transcript of a simulated cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -50,7 +50,7 @@ fn member(name: &str, is_control_plane: bool, version: &str) -> Member {
     }
 }
 
-/// A worker, which comes first by its name, and a control plane node.
+/// A worker, which is first by name, and a control plane node.
 fn cluster(version: &str) -> Vec<Member> {
     vec![member("a", false, version), member("b", true, version)]
 }
@@ -59,20 +59,20 @@ fn plan(to: &str) -> Plan {
     Plan::new(&cluster("1.36.4"), &wanted(to)).unwrap()
 }
 
-/// What was asked of the cluster, and what does not work in it.
+/// A simulated cluster: the log of operations, and its faults.
 #[derive(Default)]
 struct Made {
     asked: Vec<String>,
-    /// Images that do not come up, that cannot be pulled, that no config takes.
+    /// Images that do not start, cannot be pulled, or are refused by every config.
     broken: BTreeSet<&'static str>,
     unknown: BTreeSet<&'static str>,
     refused: BTreeSet<&'static str>,
-    /// Looks until a component is ready.
+    /// Number of checks until a component is ready.
     slow: u32,
     looks: u32,
     /// The image of kube-proxy in the manifests.
     proxy: String,
-    /// Objects are not taken while the manifests have this image.
+    /// With this image in the manifests, the cluster refuses the objects.
     refused_manifests: Option<&'static str>,
 }
 
@@ -152,14 +152,14 @@ impl Fleet for Made {
     }
 }
 
-/// Without what is told to a person.
+/// The operations without the lines for the operator.
 fn acts(made: &Made) -> Vec<&str> {
     let asked = made.asked.iter().map(String::as_str);
     asked.filter(|line| !line.starts_with('#')).collect()
 }
 
 #[tokio::test(start_paused = true)]
-async fn components_change_in_the_order_of_the_skew_policy_and_manifests_come_last() {
+async fn components_change_in_skew_policy_order_and_manifests_come_last() {
     let mut made = Made::default();
     made.run(LIMITS).await.unwrap();
     let expected = [
@@ -184,13 +184,13 @@ async fn components_change_in_the_order_of_the_skew_policy_and_manifests_come_la
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_step_waits_for_its_component_before_the_next_one_begins() {
+async fn next_step_waits_for_the_component_of_the_previous_step() {
     let mut made = Made {
         slow: 5,
         ..Made::default()
     };
     made.run(LIMITS).await.unwrap();
-    // What is waited for is told once.
+    // A wait is reported once.
     let told = "# b: kube-apiserver: its pod is not ready";
     assert_eq!(made.asked.iter().filter(|line| *line == told).count(), 1);
     let place = |text: &str| made.asked.iter().position(|line| line == text).unwrap();
@@ -199,7 +199,7 @@ async fn a_step_waits_for_its_component_before_the_next_one_begins() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_image_that_cannot_be_pulled_ends_it_before_the_first_change() {
+async fn failed_image_pull_ends_the_upgrade_before_the_first_change() {
     let mut made = Made {
         unknown: BTreeSet::from(["r/kubelet:v1.37.2"]),
         ..Made::default()
@@ -220,7 +220,7 @@ async fn an_image_that_cannot_be_pulled_ends_it_before_the_first_change() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_component_that_does_not_come_up_goes_back_and_ends_it() {
+async fn component_that_does_not_start_is_rolled_back_and_ends_the_upgrade() {
     let mut made = Made::broken("r/kube-scheduler:v1.37.2");
     let why = made.run(LIMITS).await.unwrap_err();
     assert_eq!(
@@ -234,7 +234,7 @@ async fn a_component_that_does_not_come_up_goes_back_and_ends_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_component_that_does_not_go_back_either_is_told() {
+async fn failed_rollback_of_a_component_is_reported() {
     let mut made = Made::broken("r/kubelet:v1.37.2");
     made.broken.insert("r/kubelet:v1.36.4");
     let why = made.run(LIMITS).await.unwrap_err();
@@ -252,7 +252,7 @@ async fn a_component_that_does_not_go_back_either_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kube_proxy_that_does_not_roll_out_goes_back_in_config_and_cluster() {
+async fn failed_kube_proxy_rollout_is_rolled_back_in_config_and_cluster() {
     let mut made = Made::broken("r/kube-proxy:v1.37.2");
     let why = made.run(LIMITS).await.unwrap_err();
     assert_eq!(
@@ -266,7 +266,7 @@ async fn a_kube_proxy_that_does_not_roll_out_goes_back_in_config_and_cluster() {
         "rollout r/kube-proxy:v1.36.4",
     ];
     assert_eq!(acts[acts.len() - 3..], end);
-    // Who does not wait does not learn of it.
+    // Without the wait for workloads, the failure goes unnoticed.
     let mut made = Made::broken("r/kube-proxy:v1.37.2");
     let without = Limits {
         manifests: Duration::ZERO,
@@ -285,7 +285,7 @@ async fn a_kube_proxy_that_does_not_roll_out_goes_back_in_config_and_cluster() {
 }
 
 #[test]
-fn one_minor_version_at_a_time_and_never_down_unasked() {
+fn skipped_minor_versions_and_unrequested_downgrades_are_refused() {
     let of = |versions: [&str; 2], to: &str, downgrade| {
         let members = [
             member("a", true, versions[0]),
@@ -326,7 +326,7 @@ fn one_minor_version_at_a_time_and_never_down_unasked() {
 }
 
 #[test]
-fn a_plan_has_only_what_changes() {
+fn plan_contains_only_components_that_change() {
     let mut members = cluster("1.36.4");
     let done = "r/kube-apiserver:v1.37.2".to_owned();
     members[1].images.insert(Component::ApiServer, done);
@@ -365,7 +365,7 @@ fn a_plan_has_only_what_changes() {
 }
 
 #[test]
-fn a_cluster_that_is_not_ready_is_told_all_reasons() {
+fn every_problem_of_a_cluster_that_is_not_ready_is_reported() {
     let mut members = cluster("1.36.4");
     members[0]
         .troubles
@@ -398,7 +398,7 @@ fn a_cluster_that_is_not_ready_is_told_all_reasons() {
 }
 
 #[test]
-fn flags_that_name_no_version_or_no_image_are_refused() {
+fn flags_without_a_valid_version_or_image_are_refused() {
     let asked = |line: &str| match Cli::try_parse_from(line.split_whitespace()).unwrap().verb {
         Verb::UpgradeK8s(args) => super::wanted(&args),
         other => panic!("{other:?}"),

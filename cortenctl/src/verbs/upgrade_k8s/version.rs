@@ -1,9 +1,9 @@
-//! Versions of Kubernetes, and images that have one as their tag.
+//! Versions of Kubernetes, and images with a version as their tag.
 
 use std::cmp::Ordering;
 use std::fmt;
 
-/// What kubelets of the reference have behind the version in their tags.
+/// Suffixes after the version in the tags of the reference's kubelet images.
 const SUFFIXES: [&str; 2] = ["-fat", "-slim"];
 
 /// A version such as `1.37.2` or `1.37.0-rc.1`.
@@ -12,12 +12,12 @@ pub(super) struct Version {
     pub(super) major: u64,
     pub(super) minor: u64,
     patch: u64,
-    /// What comes before the version itself, such as `rc.1`.
+    /// Pre-release part, such as `rc.1`.
     before: Option<String>,
 }
 
 impl Version {
-    /// With or without the letter in front; what a build adds (`+k3s1`) says nothing of the version.
+    /// Parses a version, with or without the leading `v`. Build metadata (`+k3s1`) is ignored.
     pub(super) fn parse(text: &str) -> Option<Version> {
         let text = text.strip_prefix('v').unwrap_or(text);
         let text = text.split_once('+').map_or(text, |(version, _)| version);
@@ -45,7 +45,7 @@ impl Version {
         numbers.next().is_none().then_some(version)
     }
 
-    /// Major and minor number.
+    /// Major and minor version.
     pub(super) fn release(&self) -> (u64, u64) {
         (self.major, self.minor)
     }
@@ -80,7 +80,7 @@ impl PartialOrd for Version {
     }
 }
 
-/// An image's name without its tag, and its tag; of one that is named by its digest the tag says nothing.
+/// Splits an image into its name and its tag. Fails for an image with a digest, since the digest overrides the tag.
 fn parts(image: &str) -> Result<(&str, &str), String> {
     if image.contains('@') {
         return Err(format!(
@@ -99,16 +99,16 @@ fn suffix(tag: &str) -> &'static str {
     found.unwrap_or_default()
 }
 
-/// The version that an image's tag says.
+/// The version in an image's tag.
 pub(super) fn of_image(image: &str) -> Option<Version> {
     let (_, tag) = parts(image).ok()?;
     Version::parse(tag.strip_suffix(suffix(tag)).unwrap_or(tag))
 }
 
-/// The image of another version: the same with another tag, or one of `name`, which has none.
+/// The image of another version: the same name, or `name` (without tag), with another tag.
 ///
 /// # Errors
-/// A sentence: which part of the images cannot be used.
+/// A sentence that names the unusable part of the image.
 pub(super) fn image(old: &str, name: Option<&str>, to: &Version) -> Result<String, String> {
     let (name, suffix) = match (name, parts(old)) {
         (Some(name), old) => (name, old.map_or("", |(_, tag)| suffix(tag))),
@@ -120,7 +120,7 @@ pub(super) fn image(old: &str, name: Option<&str>, to: &Version) -> Result<Strin
     Ok(format!("{name}:v{to}{suffix}"))
 }
 
-/// Whether a name is that of an image without tag and digest.
+/// Whether the text is an image name without tag and digest.
 pub(super) fn is_name(text: &str) -> bool {
     !text.is_empty() && parts(text).is_err_and(|_| !text.contains('@'))
 }
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_in_the_order_of_their_numbers() {
+    fn versions_are_ordered_by_their_numbers() {
         let order = [
             "1.9.9",
             "1.36.4",
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_of_another_version_keeps_its_name_and_its_kind() {
+    fn image_of_another_version_keeps_its_name_and_suffix() {
         let to = version("1.37.2");
         for (old, name, expected) in [
             (

@@ -5,7 +5,8 @@ use std::time::Duration;
 use crate::read::{Reader, section};
 use crate::tree::Node;
 
-/// Of the trial of a version. A node that is being upgraded keeps other control plane nodes from it for an hour.
+/// Limits of the trial timeout. The upper one is below the hour for which an upgrading control plane node blocks the
+/// others.
 const SHORTEST: Duration = Duration::from_secs(60);
 const LONGEST: Duration = Duration::from_secs(45 * 60);
 
@@ -38,7 +39,7 @@ fn check_upgrade(config: &UpgradeConfig, node: &Node, reader: &mut Reader<'_>) {
 mod tests {
     use crate::Document;
 
-    /// All that is wrong with a config that has these lines.
+    /// The problems of a config with these lines.
     fn problems(lines: &str) -> String {
         let text = format!(
             "version: v1alpha1\nmachine: {{type: worker, token: abcdef.0123456789abcdef}}\n---\napiVersion: v1alpha1\n\
@@ -49,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_is_neither_too_short_nor_longer_than_others_wait() {
+    fn trial_timeout_and_minimum_version_out_of_range_are_refused() {
         let (time, version) = ("must be from 1m to 45m", "must be a version such as 1.2.0");
         for (lines, word) in [
             ("trialTimeout: 59s", time),

@@ -1,4 +1,4 @@
-//! To which disk a config wants a node to be installed.
+//! Selection of the installation's target disk by a config.
 
 use super::{bare, doc, document, good};
 use crate::installation::Installation;
@@ -40,7 +40,7 @@ fn install(fields: &str) -> Installation {
 }
 
 #[test]
-fn a_disk_is_chosen_by_its_name_a_link_or_what_it_is_like() {
+fn installation_disk_is_chosen_by_device_link_or_selector() {
     for (fields, chosen) in [
         ("disk: /dev/sdb", "sdb"),
         ("disk: /dev/disk/by-id/nvme0n1", "nvme0n1"),
@@ -68,7 +68,7 @@ fn a_disk_is_chosen_by_its_name_a_link_or_what_it_is_like() {
 }
 
 #[test]
-fn a_disk_that_is_not_there_is_told_with_the_field_and_those_that_are() {
+fn missing_installation_disk_is_an_error_with_field_and_existing_disks() {
     for (fields, field) in [
         (
             "disk: /dev/vdz",
@@ -78,7 +78,7 @@ fn a_disk_that_is_not_there_is_told_with_the_field_and_those_that_are() {
             "diskSelector: {model: none}",
             "machine.install.diskSelector means no disk",
         ),
-        // A CD only by its name, which what writes refuses.
+        // A CD is chosen only by its device; the installer then refuses to write to it.
         (
             "diskSelector: {serial: S-sr0}",
             "machine.install.diskSelector means no disk",
@@ -96,7 +96,7 @@ fn a_disk_that_is_not_there_is_told_with_the_field_and_those_that_are() {
 }
 
 #[test]
-fn a_document_asks_for_the_same_and_nothing_is_asked_for_by_an_empty_disk() {
+fn install_document_equals_the_old_form_and_an_empty_disk_requests_nothing() {
     let fields = "installer: {image: registry.example.org/installer:1}\n\
                   provisioning: {diskSelector: {match: 'disk.transport == \"nvme\"'}}";
     let cluster = "cluster: {controlPlane: {endpoint: 'https://10.0.0.1:6443'}}\n";

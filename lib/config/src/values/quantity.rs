@@ -106,7 +106,7 @@ impl Value for Size {
     }
 }
 
-/// How a size has to compare.
+/// Comparison operator of a size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Comparison {
     /// `>=`
@@ -117,12 +117,12 @@ pub enum Comparison {
     More,
     /// `<`
     Less,
-    /// `==`, or nothing
+    /// `==`, or no operator
     Equal,
 }
 
 impl Comparison {
-    /// Whether it is true of these two.
+    /// Whether the comparison holds for these sizes.
     #[must_use]
     pub fn holds(self, found: u64, wanted: Size) -> bool {
         let Size(wanted) = wanted;
@@ -136,7 +136,7 @@ impl Comparison {
     }
 }
 
-/// What a size has to be like: `>= 100GB`.
+/// Condition on a size: `>= 100GB`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MatchSize(pub Comparison, pub Size);
 

@@ -4,7 +4,7 @@ use super::fake::{fake, ok, refused};
 use crate::{Requested, StaticPod, Workload};
 
 #[tokio::test]
-async fn nodes_tell_their_role_their_addresses_and_the_version_of_their_kubelet() {
+async fn nodes_are_listed_with_role_addresses_and_kubelet_version() {
     let node = |name: &str, labels: Value, status: Value| json!({ "metadata": { "name": name, "labels": labels }, "status": status });
     let (cluster, _) = fake(move |_| {
         let status = json!({
@@ -38,7 +38,7 @@ async fn nodes_tell_their_role_their_addresses_and_the_version_of_their_kubelet(
 }
 
 #[tokio::test]
-async fn a_static_pod_is_ready_when_it_says_so_and_is_not_on_its_way_out() {
+async fn static_pod_is_ready_when_it_reports_so_and_is_not_terminating() {
     let pod = |deleted: Value, status: Value| {
         json!({
             "metadata": { "name": "x", "deletionTimestamp": deleted },
@@ -82,7 +82,7 @@ async fn a_static_pod_is_ready_when_it_says_so_and_is_not_on_its_way_out() {
 }
 
 #[tokio::test]
-async fn old_apis_in_use_are_read_from_the_metrics() {
+async fn deprecated_apis_in_use_are_read_from_the_metrics() {
     let metric = "apiserver_requested_deprecated_apis";
     let text = format!(
         "# HELP {metric} [STABLE] Gauge\n# TYPE {metric} gauge\n\
@@ -102,7 +102,7 @@ async fn old_apis_in_use_are_read_from_the_metrics() {
 }
 
 #[tokio::test]
-async fn a_workload_is_rolled_out_when_its_last_change_is_everywhere() {
+async fn workload_is_rolled_out_when_every_pod_has_the_latest_revision() {
     let (cluster, _) = fake(|seen| {
         let object = |generation: u64, spec: Value, status: Value| {
             let metadata = json!({ "name": "x", "generation": generation });

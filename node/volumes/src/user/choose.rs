@@ -153,7 +153,7 @@ impl Facts {
     }
 }
 
-/// What a selector is asked of a disk.
+/// Facts of a disk for the evaluation of a selector.
 #[must_use]
 pub fn disk_facts(disk: &Disk, is_system: bool) -> DiskFacts {
     DiskFacts {

@@ -1,4 +1,4 @@
-//! Configs in the kernel's parameters, and packed ones.
+//! Decodes configs in the kernel parameters, and compressed ones.
 
 use std::io::Read;
 
@@ -10,8 +10,8 @@ use flate2::read::GzDecoder;
 
 use super::LARGEST;
 
-/// The config in `corten.<name>`: base64 of zstd. It may be given in several parameters, which are put
-/// together first, for the kernel limits the length of one.
+/// The config in `corten.<name>`: base64 of zstd. It may be split over several parameters, which are joined first,
+/// because the kernel limits the length of a parameter.
 ///
 /// # Errors
 /// The text names the parameter and the remedy.
@@ -32,10 +32,10 @@ pub(super) fn parameter(cmdline: &Cmdline, name: &'static str) -> Result<Option<
         .map_err(|error| format!("corten.{name} is no zstd ({error}); {remedy}"))
 }
 
-/// What a platform gives may be packed with gzip.
+/// Decompresses a platform's config if it is gzip.
 ///
 /// # Errors
-/// It ends early, or is too large.
+/// The data are truncated or too large.
 pub(super) fn unpack(bytes: Vec<u8>) -> Result<Vec<u8>, String> {
     if bytes.starts_with(&[0x1f, 0x8b]) {
         return read(GzDecoder::new(bytes.as_slice()));
@@ -43,7 +43,7 @@ pub(super) fn unpack(bytes: Vec<u8>) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// What [`USER_DATA`] holds: base64, and perhaps gzip in it.
+/// Decodes the value of [`USER_DATA`]: base64, optionally of gzip.
 ///
 /// # Errors
 /// The text names the variable and the remedy.
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_config_may_be_spread_over_parameters() {
+    fn config_may_be_split_over_several_parameters() {
         let (first, second) = PACKED.split_at(9);
         let cmdline = format!("corten.config.inline={first} quiet talos.config.inline={second}");
         let found = read_parameter(&cmdline).unwrap().unwrap();
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_named() {
+    fn undecodable_parameters_are_named_in_the_error() {
         for (value, expected) in [("%%", "no base64"), ("bWFjaGluZQ==", "no zstd")] {
             let error = read_parameter(&format!("corten.config.inline={value}")).unwrap_err();
             assert!(error.contains(expected), "{error}");
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_user_data_are_named_by_their_variable() {
+    fn hostile_user_data_are_refused_by_variable_name() {
         // `printf 'machine: {}\n' | base64`
         assert_eq!(user_data("bWFjaGluZToge30K").unwrap(), b"machine: {}\n");
         for hostile in ["%%", "bWFjaGluZToge30", "H4sI/////w=="] {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn gzip_is_unpacked_and_a_bomb_is_not() {
+    fn gzip_is_decompressed_and_a_decompression_bomb_is_refused() {
         let pack = |bytes: &[u8]| {
             let mut encoder =
                 flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());

@@ -1,11 +1,10 @@
-//! Where a node that keeps no config gets one before it asks an operator: the kernel's parameters, the
-//! network, a volume that lies beside it.
+//! Sources of a config for a node without a stored one, which are used before an operator: the kernel parameters, the
+//! network, a volume beside the machine.
 //!
-//! `corten.config.early` and `corten.config.inline` hold configs, or parts of one, themselves; between them
-//! comes what the platform gives: `corten.config=URL`, `corten.config=metal-iso` (a volume of that name with
-//! a `config.yaml`), on the platform `nocloud` a volume CIDATA or the URL in the machine's serial number,
-//! with a `user-data`, and on a cloud what its metadata service says (`corten_platform`). Later ones are merged over
-//! earlier ones.
+//! `corten.config.early` and `corten.config.inline` hold whole or partial configs themselves. Between them comes the
+//! config of the platform: `corten.config=URL`, `corten.config=metal-iso` (a volume of that name with a `config.yaml`),
+//! on the platform `nocloud` a volume CIDATA or the URL in the machine's serial number, with a `user-data`, and on a
+//! cloud the answer of its metadata service (`corten_platform`). Later configs are merged over earlier ones.
 
 mod decode;
 mod patience;
@@ -25,26 +24,26 @@ pub(crate) use url::get_with;
 pub use url::{Facts, shown};
 pub use volume::{find as read_volume, read_files};
 
-/// No config is larger.
+/// Size limit of a config, in bytes.
 const LARGEST: u64 = 8 << 20;
 /// Labels of a NoCloud seed's volume.
 pub const SEED_LABELS: &[&str] = &["cidata", "CIDATA"];
 
-/// Somebody who may have a config for this node.
+/// A source of a config for this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// A server; the URL may have placeholders.
     Url(String),
-    /// A volume with one of these labels, and the file in it.
+    /// A volume with one of these labels, and the file on it.
     Volume {
-        /// As mkfs or the ISO's maker wrote them.
+        /// Labels as mkfs or the ISO's maker wrote them.
         labels: &'static [&'static str],
-        /// In its root.
+        /// File name in the root of the volume.
         file: &'static str,
     },
     /// The runtime of the container that the node runs in.
     Runtime,
-    /// The platform of this name, which is followed for more than the config.
+    /// The platform of this name. The node follows it for other data, too.
     Platform(&'static str),
 }
 
@@ -61,14 +60,14 @@ impl std::fmt::Display for Source {
     }
 }
 
-/// What the kernel's parameters say of the config.
+/// Config sources in the kernel parameters.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Sources {
-    /// Under what the platform gives.
+    /// Config that the platform's config overrides.
     pub early: Option<Vec<u8>>,
-    /// Whom to ask.
+    /// Source to query.
     pub platform: Option<Source>,
-    /// Over what the platform gives.
+    /// Config that overrides the platform's config.
     pub inline: Option<Vec<u8>>,
 }
 
@@ -85,29 +84,29 @@ impl Sources {
         })
     }
 
-    /// Nobody to ask, and nothing given.
+    /// Whether there is neither a source nor a config.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Sources::default()
     }
 
-    /// Whether the kernel's parameters hold a config, or parts of one, themselves.
+    /// Whether the kernel parameters hold a whole or partial config themselves.
     #[must_use]
     pub fn hold_some(&self) -> bool {
         self.early.is_some() || self.inline.is_some()
     }
 
-    /// The config, once the platform has given its part.
+    /// Merges the configs; `platform` is that of the platform.
     ///
     /// # Errors
-    /// What is wrong with it, with line and column.
+    /// The problems of the config, with line and column.
     pub fn merge(&self, platform: Option<&[u8]>) -> Result<Document, Problems> {
         let parts: Vec<&[u8]> = [self.early.as_deref(), platform, self.inline.as_deref()]
             .into_iter()
             .flatten()
             .collect();
         let (first, later) = match parts.as_slice() {
-            // One alone keeps its comments, and its problems their places.
+            // A single config is parsed as it is: it keeps its comments, and its problems keep their line numbers.
             [] => return Document::parse(b""),
             [only] => return Document::parse(only),
             [first, later @ ..] => (first, later),
@@ -124,14 +123,14 @@ fn platform(cmdline: &Cmdline, serial: &str) -> Result<Option<Source>, String> {
     let volume = |labels, file| Some(Source::Volume { labels, file });
     match cmdline.ours(parameters::CONFIG) {
         Some("" | "none") => return Ok(None),
-        // So images for VMware have it; the platform is named beside it.
+        // Images for VMware have this value; a separate parameter names the platform.
         Some("guestinfo") if cmdline.platform() == "vmware" => {}
         Some("metal-iso") => return Ok(volume(&["metal-iso"], "config.yaml")),
         Some(url) if url.starts_with("http://") || url.starts_with("https://") => {
             return Ok(Some(Source::Url(url.to_owned())));
         }
         Some(other) => {
-            // Everybody may read it in the log. At a blank the value would be taken for ended.
+            // Every user can read the log, so `hide` must mask the whole value; a blank would end it.
             let other = other.replace(char::is_whitespace, "_");
             let other = parameters::hide(&format!("corten.config={other}"));
             return Err(format!(
@@ -155,7 +154,7 @@ fn platform(cmdline: &Cmdline, serial: &str) -> Result<Option<Source>, String> {
     })
 }
 
-/// The config that a runtime of containers gives in a variable, `None` without one.
+/// The config that a container runtime passes in a variable; `None` without one.
 ///
 /// # Errors
 /// The text names the variable and the remedy.
@@ -167,19 +166,19 @@ pub fn user_data(variable: Option<&str>) -> Result<Option<Vec<u8>>, String> {
     decode::user_data(text).map(Some)
 }
 
-/// Asks a server once, on a thread that may block.
+/// Sends one request to a server; blocks.
 ///
 /// # Errors
-/// The text says what the server or the network did.
+/// The text describes the failure of the server or the network.
 pub fn fetch(template: &str, facts: &Facts) -> Result<Vec<u8>, String> {
     let bytes = url::get(&url::fill(template, facts))?;
     decode::unpack(bytes)
 }
 
-/// Asks a server once for the files of a seed about the network, on a thread that may block. `base` ends in `/`.
+/// Requests the network files of a seed from a server, once; blocks. `base` ends in `/`.
 ///
 /// # Errors
-/// The text says what the server or the network did.
+/// The text describes the failure of the server or the network.
 pub fn fetch_seed(base: &str, facts: &Facts) -> Result<Files, String> {
     let get = |name: &str| {
         let bytes = url::get_if_there(&url::fill(&format!("{base}{name}"), facts))?;
@@ -189,7 +188,7 @@ pub fn fetch_seed(base: &str, facts: &Facts) -> Result<Files, String> {
     Ok([get(config)?, get(meta)?])
 }
 
-/// A file's text, without its end of line; empty when there is none.
+/// Content of a file without its trailing newline; empty if the file does not exist.
 pub(super) fn word(path: impl AsRef<Path>) -> String {
     fs::read_to_string(path)
         .map(|text| text.trim().to_owned())
@@ -212,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parameters_say_whom_to_ask() {
+    fn kernel_parameters_select_the_config_source() {
         for (cmdline, serial, expected) in [
             ("corten.platform=metal", "", "nobody"),
             ("corten.config=none", "", "nobody"),
@@ -280,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn later_parts_go_over_earlier_ones() {
+    fn later_configs_are_merged_over_earlier_ones() {
         let whole = sample::text("network: {hostname: platform}", "");
         let named =
             |name: &str| Some(format!("machine: {{network: {{hostname: {name}}}}}").into_bytes());
@@ -304,7 +303,7 @@ mod tests {
             ..Sources::default()
         };
         part.merge(None).unwrap_err();
-        // Without a platform's part the parameters' own may be all of it.
+        // Without a platform's config, the parameters may hold the whole config.
         let alone = Sources {
             early: Some(whole.clone().into_bytes()),
             inline: named("inline"),

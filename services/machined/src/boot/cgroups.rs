@@ -1,4 +1,4 @@
-//! The cgroups of a node, as a table.
+//! The table of the node's cgroups.
 
 use std::fs;
 use std::io;
@@ -10,10 +10,10 @@ use corten_services::extension::EXTENSIONS_CGROUP;
 use corten_services::kubernetes::{ETCD_CGROUP, KUBELET_CGROUP};
 use corten_sys::cgroup;
 
-/// Where the hierarchy is mounted.
+/// Mount point of the hierarchy.
 pub const ROOT: &str = "/sys/fs/cgroup";
 
-/// The top-level groups that hold everything but machined itself.
+/// The top-level groups of everything except machined itself.
 pub const ALL_BUT_INIT: [&str; 3] = ["system", "podruntime", "kubepods"];
 
 /// machined's own group.
@@ -21,33 +21,33 @@ const INIT: &str = "init";
 
 const CONTROLLERS: [&str; 5] = ["cpu", "cpuset", "io", "memory", "pids"];
 
-/// One cgroup, what memory it is promised, in MiB, and what it may take; 0 leaves the kernel's default.
+/// A cgroup, and its memory protection and limit in MiB; 0 keeps the kernel's default.
 #[derive(Clone, Copy)]
 struct Entry {
     path: &'static str,
-    /// Never reclaimed.
+    /// Protection from any reclaim.
     min: u64,
-    /// Reclaimed last.
+    /// Protection from reclaim while other groups have reclaimable memory.
     low: u64,
-    /// Killed above, on a machine that has `machine` times as much; else above that part of what it has: who is
-    /// killed comes back, a node without memory does not. 0: unlimited.
+    /// Memory limit. It applies as it is on a machine with at least `machine` MiB; a smaller machine gets the same
+    /// share of its memory. A service that is killed restarts; a node without memory does not recover. 0: unlimited.
     max: u64,
     machine: u64,
-    /// Thousandths of a processor it counts for when all processors are wanted.
+    /// Weight in thousandths of a processor, which counts when the processors are busy.
     cpu: u64,
-    /// Whether what it has may be swapped out: what keeps the node going shall not wait for a disk.
+    /// Whether the group's memory may be swapped out. Essential services must not wait for a disk.
     swap: bool,
     tasks: Tasks,
 }
 
-/// Processes and threads a group may have at once; who wants more is refused a fork.
+/// Limit of the group's processes and threads. Above it, fork fails.
 #[derive(Clone, Copy)]
 enum Tasks {
-    /// No more than the group above it.
+    /// No limit beyond that of the parent group.
     Any,
-    /// So many: far more than a service has when all is well.
+    /// An absolute limit, far above the normal use of a service.
     Most(u64),
-    /// This part of what the kernel can have, in percent.
+    /// A share of the kernel's limit, in percent.
     Part(u64),
 }
 
@@ -62,11 +62,11 @@ const ENTRY: Entry = Entry {
     tasks: Tasks::Any,
 };
 
-/// The promises together fit a node of 512 MiB several times over: they are what our own daemons need, not
-/// what they may use. `podruntime` gets its promise with the services that live there.
+/// The protections together fit a node of 512 MiB several times over: they are the minimum of our own daemons, not
+/// their limit. The services of `podruntime` declare their own.
 ///
-/// The parts of the tasks leave a tenth of them: whatever multiplies where, machined can start what has died. Of the
-/// part of `system` something is left to the daemons whatever containerd and extensions do.
+/// The task limits leave a tenth of the kernel's tasks free: whichever group forks without end, machined can restart
+/// services. Within `system`, the daemons keep a part, whatever containerd and extensions do.
 const TABLE: [Entry; 14] = [
     Entry {
         path: INIT,
@@ -85,7 +85,7 @@ const TABLE: [Entry; 14] = [
         ..ENTRY
     },
     Entry {
-        // Also the shims of all pods, a dozen threads each.
+        // Includes the shims of all pods, with a dozen threads each.
         path: "system/runtime",
         min: 32,
         low: 64,
@@ -117,7 +117,7 @@ const TABLE: [Entry; 14] = [
         ..ENTRY
     },
     Entry {
-        // All its connections and calls at their bounds fit (`services/apid/src/lib.rs`).
+        // All connections and calls at their limits fit (`services/apid/src/lib.rs`).
         path: "system/apid",
         min: 8,
         low: 32,
@@ -144,7 +144,7 @@ const TABLE: [Entry; 14] = [
         ..ENTRY
     },
     Entry {
-        // The repair of a file system takes what there is, and before it there is little else on the node.
+        // The repair of a file system needs much memory, and runs before most of the node.
         path: "system/tools",
         max: 8192,
         machine: 2,
@@ -173,7 +173,7 @@ const TABLE: [Entry; 14] = [
         ..ENTRY
     },
     Entry {
-        // The kubelet replaces it by what the node can bear beside what is reserved.
+        // The kubelet replaces this limit by the allocatable resources of the node.
         path: "kubepods",
         swap: true,
         tasks: Tasks::Part(50),
@@ -181,13 +181,13 @@ const TABLE: [Entry; 14] = [
     },
 ];
 
-/// What the machine has.
+/// Resources of the machine.
 struct Machine {
-    /// In MiB.
+    /// Memory in MiB.
     memory: u64,
-    /// Processes and threads at once.
+    /// Limit of processes and threads.
     tasks: u64,
-    /// Processors.
+    /// Number of processors.
     cores: u64,
 }
 
@@ -217,8 +217,9 @@ impl Entry {
     }
 }
 
-/// The weight, 1 to 10,000, that container runtimes give a group of so many thousandths of a processor: by way of the
-/// shares of the first version of cgroups, 1024 for a processor, from 2 to 262,144. 0, the kernel's default, for none.
+/// The cgroup v2 weight, 1 to 10,000, that container runtimes derive from thousandths of a processor. They convert by
+/// way of the shares of cgroup v1: 1024 for a processor, from 2 to 262,144. 0 for none, which keeps the kernel's
+/// default.
 fn weight(thousandths: u64) -> u64 {
     let shares = (thousandths * 1024 / 1000).clamp(2, 262_144);
     if thousandths == 0 {
@@ -228,17 +229,18 @@ fn weight(thousandths: u64) -> u64 {
     }
 }
 
-/// Makes the groups of the table and moves machined into its own.
+/// Makes the groups of the table, and moves machined into its own. A protection or limit that cannot be set is logged
+/// and skipped.
 ///
 /// # Errors
-/// A group cannot be made. A promise or bound that cannot be set is told and passed over.
+/// A group cannot be made.
 pub fn make_all(root: &Path) -> io::Result<()> {
     let machine = Machine {
         memory: memory() >> 20,
         tasks: tasks(Path::new("/proc/sys/kernel")),
         cores: available_parallelism().map_or(1, |cores| cores.get() as u64),
     };
-    // Only what holds no process hands controllers down, unless it is the root of the whole machine.
+    // A group with processes cannot enable controllers for its children, unless it is the root of the whole hierarchy.
     cgroup::create(root, INIT, &[])?;
     cgroup::enter(root, INIT, std::process::id())?;
     let missing = missing(root);
@@ -266,8 +268,7 @@ pub fn make_all(root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Controllers that cannot be had below `root`: the host of a container keeps them, or has them in the first version
-/// of cgroups.
+/// Controllers that are missing below `root`: the host of a container withholds them, or uses them in cgroup v1.
 fn missing(root: &Path) -> Vec<&'static str> {
     let Ok(had) = fs::read_to_string(root.join("cgroup.controllers")) else {
         return Vec::new();
@@ -276,13 +277,13 @@ fn missing(root: &Path) -> Vec<&'static str> {
     CONTROLLERS.into_iter().filter(|one| !is_had(one)).collect()
 }
 
-/// What the machine has, in bytes.
+/// Memory of the machine, in bytes.
 fn memory() -> u64 {
     let info = rustix::system::sysinfo();
     info.totalram.saturating_mul(info.mem_unit.into())
 }
 
-/// Processes and threads the kernel can have at once (proc_sys_kernel(5)); 0: it does not say.
+/// The kernel's limit of processes and threads (proc_sys_kernel(5)); 0 if unknown.
 fn tasks(sysctls: &Path) -> u64 {
     let read = |name: &str| {
         let text = fs::read_to_string(sysctls.join(name)).ok()?;
@@ -319,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn promises_hold_together_and_fit_a_small_node() {
+    fn memory_protections_are_consistent_and_fit_a_small_node() {
         let children: u64 = TABLE
             .iter()
             .filter(|e| e.path.starts_with("system/"))
@@ -336,12 +337,12 @@ mod tests {
     }
 
     #[test]
-    fn whatever_multiplies_machined_and_the_daemons_can_start_what_has_died() {
+    fn fork_bomb_leaves_machined_and_the_daemons_tasks_for_restarts() {
         let others: u64 = ALL_BUT_INIT.into_iter().map(part).sum();
         assert!(others <= 90, "{others} %");
         assert!(matches!(entry("init").tasks, Tasks::Any));
         let strangers = part("system/runtime") + part(EXTENSIONS_CGROUP);
-        // A machine of 512 MiB has about 4,000.
+        // A machine of 512 MiB has about 4,000 tasks.
         let left = (part("system") - strangers) * 4000 / 100;
         let daemons = TABLE.iter().filter(|entry| entry.path.contains('/'));
         for daemon in daemons {
@@ -354,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_machine_gives_its_part_and_a_large_one_what_is_declared() {
+    fn memory_limit_is_a_share_on_small_machines_and_absolute_on_large_ones() {
         let small = Machine {
             memory: 512,
             tasks: 4000,
@@ -391,7 +392,7 @@ mod tests {
 
     #[test]
     fn processors_are_shared_by_weight() {
-        // As the reference has them: init, system, apid, podruntime.
+        // The reference's values for init, system, apid, podruntime.
         assert_eq!([2000, 1500, 500, 4000].map(weight), [79, 59, 20, 157]);
         assert_eq!([0, 1, 10_000_000].map(weight), [0, 1, 10_000]);
         let init = |cores| {
@@ -410,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_the_node_going_is_not_swapped_out() {
+    fn essential_services_are_not_swapped_out() {
         let machine = Machine {
             memory: 4096,
             tasks: 4000,
@@ -432,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn controllers_that_the_host_keeps_are_known() {
+    fn controllers_missing_from_the_hierarchy_are_listed() {
         let root = tempfile::tempdir().unwrap();
         assert_eq!(missing(root.path()), [""; 0]);
         fs::write(
@@ -444,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_smaller_bound_counts() {
+    fn smaller_task_limit_of_the_kernel_counts() {
         let directory = tempfile::tempdir().unwrap();
         let put = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
         assert_eq!(tasks(directory.path()), 0);

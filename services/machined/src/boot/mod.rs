@@ -1,4 +1,4 @@
-//! The boot as a value: phases one after the other, the tasks of a phase side by side. `machine.rs` runs it.
+//! The boot as data: phases that run one after the other, each with tasks that run in parallel. `machine.rs` runs them.
 
 pub mod cgroups;
 pub mod lockups;
@@ -10,55 +10,56 @@ use std::fmt;
 
 use corten_base::mode::{Ability, Mode};
 
-/// One thing to do.
+/// A task of the boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Task {
-    /// Those of the table in `mounts.rs` that everything needs.
+    /// Mounts the essential file systems of the table in `mounts.rs`.
     MountFileSystems,
-    /// Those a node can do without. For one of them the kernel runs a program (bpf asks for a module).
+    /// Mounts the optional ones. For one of them the kernel runs a program (bpf requests a module).
     MountOptional,
-    /// STATE and EPHEMERAL, where a disk carries the node.
+    /// Mounts STATE and EPHEMERAL, if a disk carries the node.
     MountVolumes,
-    /// The same, when the disk's driver is a module and came with udevd, and what the volumes hold; growth.
+    /// Mounts volumes whose disk appeared late, since its driver is a module that udevd loads. Then loads their
+    /// content, and grows them.
     FinishVolumes,
-    /// The table in `system.rs`.
+    /// Makes the directories of the table in `system.rs`.
     MakeDirectories,
-    /// Open files, and ctrl-alt-del as a request instead of a reset.
+    /// Raises the limit of open files, and makes ctrl-alt-del a request instead of a reset.
     SetLimits,
-    /// The table in `cgroups.rs`.
+    /// Makes the cgroups of the table in `cgroups.rs`.
     MakeCgroups,
-    /// The image's `/etc/sysctl.d`, and what a processor that locks up means here: before anything takes long.
+    /// Sets the image's `/etc/sysctl.d` and the reaction to a processor that locks up. Comes before any slow task.
     SetSysctls,
-    /// `/run/machine-id`.
+    /// Writes `/run/machine-id`.
     IdentifyMachine,
-    /// The machine config, where there is one.
+    /// Loads the machine config, if there is one.
     LoadConfig,
-    /// Why the boot before ended, and that this one has begun.
+    /// Reads why the previous boot ended, and records that this one has begun.
     ReadLastStop,
-    /// The same, when STATE came with udevd, and by what drivers know that came with it.
+    /// The same for a STATE that appeared late, and for drivers that udevd has loaded.
     FinishLastStop,
-    /// The table in `overlays.rs`, on EPHEMERAL.
+    /// Mounts the overlays of the table in `overlays.rs`, on EPHEMERAL.
     MountOverlays,
-    /// Those of the machine config, on EPHEMERAL.
+    /// Writes the files of the machine config, on EPHEMERAL.
     WriteFiles,
-    /// The node's controllers, which see their file systems from the start.
+    /// Runs the node's controllers; their file systems must be mounted.
     RunControllers,
-    /// Listen to the power button.
+    /// Watches the power button.
     WatchPowerButton,
-    /// Links, addresses, names.
+    /// Brings up links, addresses and names.
     BringUpNetwork,
-    /// machined's socket, and the certificates apid serves with.
+    /// Opens machined's socket, and writes apid's certificates.
     ServeApi,
-    /// The image cache's partition and registryd, when the config wants them.
+    /// Mounts the image cache and starts registryd, if the config enables them.
     ServeImages,
-    /// The services extensions brought, which wait for containerd.
+    /// Starts the services of extensions, which wait for containerd.
     StartExtensions,
-    /// Start this service and wait until it is up.
+    /// Starts this service, and waits until it is up.
     Start(&'static str),
 }
 
 impl Task {
-    /// What a node must be able to do for it, if it is not every node.
+    /// The ability that the task needs; `None` if every node can run it.
     fn needs(self) -> Option<Ability> {
         match self {
             Task::MountOptional => Some(Ability::KernelFileSystems),
@@ -97,14 +98,14 @@ impl fmt::Display for Task {
     }
 }
 
-/// Tasks that may run side by side.
+/// Tasks that may run in parallel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Phase {
-    /// For the console.
+    /// Name on the console.
     pub name: &'static str,
-    /// In no particular order, unless `one_by_one`.
+    /// Tasks in no particular order, unless `one_by_one`.
     pub tasks: Vec<Task>,
-    /// Each task needs the one before.
+    /// Whether each task needs the one before.
     pub one_by_one: bool,
 }
 
@@ -118,11 +119,11 @@ impl fmt::Display for Phase {
 
 /// The boot of a node.
 ///
-/// The API needs neither devices nor containers: whoever looks for the reason why these do not come up shall
-/// find it answering. So the way to it starts first (the longest is udevd's, to the network card), and containerd
-/// comes last, not to compete with it. A boot that is cut off is known as one from the moment STATE is there.
+/// The API needs neither devices nor containers, so it answers while an operator looks for the reason why these do not
+/// come up. The longest way to the API is udevd's, to the network card, so it starts first. containerd comes last, so
+/// that it does not compete for resources. An interrupted boot is recorded as one from the moment STATE is mounted.
 ///
-/// Tasks that a node of this mode cannot do are left out.
+/// Tasks that need an ability that this mode lacks are left out.
 #[must_use]
 pub fn plan(mode: Mode) -> Vec<Phase> {
     let mut plan = whole_plan();
@@ -192,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_plan_reads_well() {
+    fn boot_plan_matches_its_transcript() {
         let lines: Vec<String> = plan(Mode::Machine).iter().map(Phase::to_string).collect();
         assert_eq!(
             lines,
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_leaves_out_what_is_its_hosts() {
+    fn boot_of_a_container_leaves_out_tasks_of_the_host() {
         let names = |mode| {
             let phases = plan(mode).into_iter();
             let tasks = phases.flat_map(|phase| phase.tasks);
@@ -235,9 +236,9 @@ mod tests {
             .collect();
         for spec in table(ApiMode::Maintenance) {
             let task = match &*spec.id {
-                // ServeApi first writes what it serves with.
+                // ServeApi writes apid's certificates first.
                 "apid" => Task::ServeApi.to_string(),
-                // ServeImages first mounts what it serves, when it shall.
+                // ServeImages mounts the image cache first, if enabled.
                 "registryd" => Task::ServeImages.to_string(),
                 id => format!("start {id}"),
             };

@@ -1,5 +1,5 @@
-//! The image's kernel parameters, from `*.conf` files in the syntax of sysctl.d(5), and those that depend on the
-//! machine ([`super::lockups`]).
+//! The image's kernel parameters, from `*.conf` files in the syntax of sysctl.d(5), and the parameters that depend on
+//! the machine ([`super::lockups`]).
 
 use std::fs;
 use std::io;
@@ -11,22 +11,22 @@ use corten_sys::sysctl;
 
 use super::lockups::Choice;
 
-/// Where they are, below the root.
+/// Directory of the files, below the root.
 const DIRECTORY: &str = "etc/sysctl.d";
 
-/// One line of such a file.
+/// A line of such a file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// The parameter's name.
+    /// Name of the parameter.
     pub key: String,
-    /// What is written.
+    /// Value of the parameter.
     pub value: String,
-    /// A leading `-`: no complaint when it cannot be set.
+    /// Whether errors are ignored (a leading `-`).
     pub quiet: bool,
 }
 
-/// Sets every parameter of the node below `root` (`/`); returns how many are set. One that cannot be set is told and
-/// passed over.
+/// Sets every parameter of the node below `root` (`/`); returns the number of set ones. A parameter that cannot be set
+/// is logged and skipped.
 pub fn apply(root: &Path) -> usize {
     if Mode::now().can(Ability::Sysctls) {
         console::say(&Choice::of(root).to_string());
@@ -37,8 +37,8 @@ pub fn apply(root: &Path) -> usize {
     settings.iter().filter(works).count()
 }
 
-/// Every parameter of the node: by the machine, and then what the files ask for, in the lexical order of their names.
-/// The later of two for one parameter is in force.
+/// Every parameter of the node: first those of the machine, then those of the files in lexical order. The last value of
+/// a parameter wins.
 pub fn read(root: &Path) -> Vec<Setting> {
     read_for(root, Mode::now())
 }
@@ -60,7 +60,7 @@ fn read_for(root: &Path, mode: Mode) -> Vec<Setting> {
         }
     }
     settings.retain(|setting| mode.sets(&setting.key));
-    // Of the network's some are the first namespace's alone.
+    // Some network parameters exist only in the initial network namespace.
     for setting in &mut settings {
         setting.quiet |= !mode.can(Ability::Sysctls);
     }
@@ -70,7 +70,7 @@ fn read_for(root: &Path, mode: Mode) -> Vec<Setting> {
 fn apply_one(setting: &Setting, proc_sys: &Path) -> bool {
     match sysctl::write(proc_sys, &setting.key, &setting.value) {
         Ok(()) => true,
-        // A module that is not loaded yet, or an option this kernel was built without.
+        // Its module is not loaded yet, or this kernel was built without the option.
         Err(error) if setting.quiet && error.kind() == io::ErrorKind::NotFound => false,
         Err(error) => {
             console::warn(&format!(
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comments_blanks_and_quiet_lines() {
+    fn comments_blank_lines_and_quiet_settings_are_parsed() {
         let parsed = parse("# why\n; why\n\nkernel.kptr_restrict = 2\n-net.a=1 2\nnonsense\n");
         let expected = [
             Setting {
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_sets_the_networks_and_complains_of_none() {
+    fn container_sets_only_network_parameters_and_ignores_errors() {
         let dir = tempfile::tempdir().unwrap();
         let conf = dir.path().join(DIRECTORY);
         fs::create_dir_all(&conf).unwrap();
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_file_wins_and_a_missing_parameter_is_passed_over() {
+    fn later_file_wins_and_missing_parameter_is_skipped() {
         let dir = tempfile::tempdir().unwrap();
         let (conf, sys) = (dir.path().join(DIRECTORY), dir.path().join("proc/sys"));
         fs::create_dir_all(&conf).unwrap();
@@ -155,7 +155,7 @@ mod tests {
         )
         .unwrap();
         fs::write(conf.join("README"), "kernel.a = 3").unwrap();
-        // Two files and the two of the machine.
+        // Two of the files and two of the machine.
         assert_eq!(apply(dir.path()), 4);
         let value = |name: &str| fs::read_to_string(sys.join("kernel").join(name)).unwrap();
         assert_eq!(value("a"), "2\n");

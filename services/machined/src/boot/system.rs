@@ -1,4 +1,4 @@
-//! The first phase: what everything else stands on.
+//! The first phase: limits, directories and the machine ID, which all other phases need.
 
 use std::fs;
 use std::io;
@@ -16,13 +16,13 @@ use corten_services::{
 use corten_sys::{host, power};
 use uuid::Uuid;
 
-/// Files one process may have open; containers inherit it (the reference's number).
+/// Limit of open files of a process; containers inherit it. Same as the reference's.
 const OPEN_FILES: u64 = 1_048_576;
 
-/// The common name of the published module-signing key.
+/// Common name of the published module-signing key.
 const DEVELOPMENT_KEY: &str = "Corten development module signing key";
 
-/// Namespace of the machine ids we derive (random, ours).
+/// Namespace of the derived machine IDs (a random UUID of ours).
 const MACHINE_IDS: Uuid = Uuid::from_u128(0x6f3c_91d0_58c2_4e0b_9a57_2b1d_c04e_77a3);
 
 /// A directory that must exist.
@@ -38,12 +38,12 @@ const fn directory(path: &'static str, mode: u32, owner: u32) -> Directory {
 
 const DIRECTORIES: [Directory; 24] = [
     directory(NAMES, 0o755, 0),
-    // machined's socket is apid's to reach and nobody else's.
+    // Only apid may reach machined's socket.
     directory("/run/machined", 0o710, APID_UID),
     directory(APID_PKI, 0o700, APID_UID),
     directory(TRUSTD_PKI, 0o700, TRUSTD_UID),
     directory("/run/syslogd", 0o755, SYSLOGD_UID),
-    // What machined tells syslogd, and syslogd cannot change.
+    // machined writes these files; syslogd cannot change them.
     directory("/run/logging", 0o755, 0),
     directory(SANDBOX_STAGE, 0o700, 0),
     directory("/run/udev", 0o755, 0),
@@ -52,10 +52,10 @@ const DIRECTORIES: [Directory; 24] = [
     directory("/var/lib", 0o755, 0),
     directory("/var/lib/containerd", 0o700, 0),
     directory("/var/lib/cni", 0o700, 0),
-    // Pods have theirs below it, made by root.
+    // Log directories of pods are below it, made by root.
     directory("/var/log", 0o755, SYSLOGD_UID),
     directory("/var/mnt", 0o755, 0),
-    // What Kubernetes keeps and is given, with or without a cluster: the config may come later.
+    // Data of Kubernetes. The directories exist without a cluster, too: the config may come later.
     directory("/var/lib/etcd", 0o700, ETCD_UID),
     directory("/var/lib/kubelet", 0o700, 0),
     directory("/var/log/audit", 0o711, 0),
@@ -67,7 +67,7 @@ const DIRECTORIES: [Directory; 24] = [
     directory(HOST_SECRETS, 0o755, 0),
 ];
 
-/// Makes the directories of the table and two links.
+/// Makes the directories of the table, and two links.
 ///
 /// # Errors
 /// The text names the directory.
@@ -90,7 +90,7 @@ fn make(entry: &Directory) -> io::Result<()> {
     let path = Path::new(entry.path);
     fs::create_dir_all(path)?;
     fs::set_permissions(path, fs::Permissions::from_mode(entry.mode))?;
-    // The group of /run/machined may pass; its owner stays root, so that apid cannot change it.
+    // The group may traverse /run/machined. Its owner stays root, so that apid cannot change it.
     let owner = if entry.path == "/run/machined" {
         0
     } else {
@@ -99,7 +99,7 @@ fn make(entry: &Directory) -> io::Result<()> {
     chown(path, Some(owner), Some(entry.owner))
 }
 
-/// Raises the limit of open files; asks for ctrl-alt-del as a signal.
+/// Raises the limit of open files, and has the kernel send ctrl-alt-del as a signal.
 pub fn set_limits() {
     if let Err(error) = host::set_open_files_limit(OPEN_FILES) {
         console::warn(&format!("cannot raise the limit of open files: {error}"));
@@ -111,11 +111,11 @@ pub fn set_limits() {
     }
 }
 
-/// Where STATE keeps an id that was made up.
+/// File of a generated ID on STATE.
 const MACHINE_ID: &str = "machine-id";
 
-/// Writes `/run/machine-id`: the same at every boot where the firmware tells the machine's UUID or `state`, the
-/// directory of STATE, is a volume; else random.
+/// Writes `/run/machine-id`. The ID is stable if the firmware has a UUID, or if `state`, the directory of STATE, is a
+/// volume; otherwise it is random.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -129,8 +129,8 @@ pub fn identify_machine(state: &Path) -> io::Result<String> {
     Ok(id)
 }
 
-/// The id that an earlier boot made up, or a new one, which is kept if it can be: the node's name in its cluster comes
-/// of it.
+/// The ID that an earlier boot generated, or a new one, which is saved if possible. The node's name in its cluster
+/// depends on it.
 fn kept_id(state: &Path) -> String {
     if !durable::is_volume(state) {
         return Uuid::new_v4().simple().to_string();
@@ -146,7 +146,7 @@ fn kept_id(state: &Path) -> String {
     id
 }
 
-/// The id is derived, not copied: the firmware's UUID is an inventory number that other software knows.
+/// Derives the ID instead of copying the firmware's UUID, which is an inventory number that other software knows.
 fn machine_id(firmware: &str) -> Option<String> {
     let uuid = Uuid::parse_str(firmware)
         .ok()
@@ -158,19 +158,19 @@ fn machine_id(firmware: &str) -> Option<String> {
     )
 }
 
-/// Whether the kernel trusts the module-signing key that everybody can have: such an image is for trying.
+/// Whether the kernel trusts the module-signing key whose private part is published. Such an image is for trials only.
 #[must_use]
 pub fn has_development_keys() -> bool {
     fs::read_to_string("/proc/keys").is_ok_and(|keys| names_development_key(&keys))
 }
 
-/// Looks for the key's name (`kernel-config/keys`) in a list as `/proc/keys` has it (proc_keys(5)).
+/// Looks for the key's name (`kernel-config/keys`) in a list in the format of `/proc/keys` (proc_keys(5)).
 fn names_development_key(keys: &str) -> bool {
     keys.lines()
         .any(|line| line.contains(" asymmetri ") && line.contains(DEVELOPMENT_KEY))
 }
 
-/// A name for a node that nobody named: stable where the machine id is.
+/// Default host name of a node, as stable as the machine ID.
 #[must_use]
 pub fn default_hostname(machine_id: &str) -> String {
     let tail: String = machine_id.chars().take(6).collect();
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_without_a_volume_to_keep_it_is_made_up_each_time() {
+    fn machine_id_without_a_volume_is_random_each_time() {
         let directory = tempfile::tempdir().unwrap();
         let state = directory.path();
         assert_ne!(kept_id(state), kept_id(state));
@@ -190,20 +190,20 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_id_is_stable_and_not_the_firmwares() {
+    fn machine_id_is_stable_and_differs_from_the_firmware_uuid() {
         let firmware = "4c4c4544-0050-3510-8033-b4c04f4d3732";
         let id = machine_id(firmware).unwrap();
         assert_eq!(machine_id(firmware), Some(id.clone()));
         assert_eq!(id.len(), 32);
         assert_ne!(id, firmware.replace('-', ""));
-        // What boards without a number report.
+        // Boards without a UUID report this one.
         assert_eq!(machine_id("00000000-0000-0000-0000-000000000000"), None);
         assert_eq!(machine_id("FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF"), None);
         assert_eq!(machine_id("To be filled by O.E.M."), None);
     }
 
     #[test]
-    fn the_published_key_is_recognised() {
+    fn published_module_signing_key_is_recognised() {
         let line = "0da5f4dd I------     1 perm 1f030000     0     0 asymmetri Corten development module signing key \
                     (public, not a secret): d294f9f4: X509.rsa f3d9fd8c []\n";
         assert!(names_development_key(line));
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_for_their_service_only() {
+    fn secret_directories_are_for_their_service_only() {
         for entry in &DIRECTORIES {
             let private = [
                 APID_PKI,

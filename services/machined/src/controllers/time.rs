@@ -39,7 +39,7 @@ struct Wishes {
 
 impl Wishes {
     fn of(document: Option<&Document>) -> Wishes {
-        // Who keeps none takes its clock for right.
+        // A node that does not set its clock trusts it.
         let keeps_none = !Mode::now().can(Ability::Clock);
         let Some(document) = document else {
             return Wishes {
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn wishes_come_from_either_form() {
+    fn clock_settings_come_from_either_config_form() {
         let old = document("{disabled: true, bootTimeout: 2m0s}", "");
         let expected = Wishes {
             disabled: true,
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waited_long_enough_goes_on() {
+    async fn boot_continues_without_time_after_its_timeout() {
         let clock = Discipline::default();
         let now = Instant::now();
         let later = now + Duration::from_secs(1);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_not_believed_is_shown() {
+    async fn time_server_that_is_not_believed_is_shown() {
         let store = Store::new();
         let mut runtime = Runtime::new(store.clone());
         // The config cannot change, so the controller ends after its first turn.

@@ -1,4 +1,4 @@
-//! A config for a node that has none, from whoever the kernel's parameters name.
+//! Gets a config for a node without one from the source that the kernel parameters name.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,22 +16,22 @@ use crate::acquire::{self, Facts, Source, Sources};
 use crate::certificates;
 use crate::node::Node;
 
-/// Between two attempts: the first, and the longest. A server that is down for an hour has its nodes back
-/// half a minute after it is up.
+/// First and longest pause between attempts. After an hour's outage of a server, its nodes recover within half a
+/// minute.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// Where a volume with a config is looked into.
+/// Mount point of a volume with a config.
 const MOUNT_POINT: &str = "/run/config-source";
-/// Who gave a config that nobody else had a part in.
+/// Name of the source of a config that comes from the kernel parameters alone.
 const PARAMETERS: &str = "the kernel's parameters";
 
 impl Machine {
-    /// Asks whom the kernel's parameters name. A server is asked until it has a config that can be used, a platform
-    /// until it answers, and a volume is looked for for half a minute; meanwhile nobody else can give the node one.
-    /// Without any, what the parameters hold themselves may be a whole config; else an operator is asked next.
+    /// Queries the source that the kernel parameters name. A server is queried until it returns a usable config, a
+    /// platform until it answers; a volume is searched for half a minute. Meanwhile no operator can supply a config.
+    /// Without a source, the parameters themselves may hold a whole config; otherwise the node waits for an operator.
     ///
     /// # Errors
-    /// Those of the volumes' directories.
+    /// The volumes' directories cannot be made.
     pub(super) async fn acquire_config(self: &Arc<Machine>) -> Result<(), Fatal> {
         let serial = acquire::word("/sys/class/dmi/id/product_serial");
         let sources = match Sources::read(&self.cmdline, &serial) {
@@ -44,7 +44,7 @@ impl Machine {
         if sources.is_empty() {
             return Ok(());
         }
-        // What the node keeps comes first, wherever its disk's driver comes from.
+        // A stored config takes precedence, even if udevd must load the driver of its disk first.
         self.mount_late_volumes().await?;
         if self.node.config().is_some() {
             return Ok(());
@@ -103,13 +103,13 @@ impl Machine {
         };
         if let Some(document) = found.filter(|document| !self.installs_by(document, PARAMETERS)) {
             self.keep(&document);
-            // Why it is not used was told.
+            // A failure has been reported already.
             let _ = self.start_with(document, PARAMETERS);
         }
         Ok(())
     }
 
-    /// The file; `None` when there is no such volume, or no such file on it.
+    /// Reads the file; `None` if there is no such volume or file.
     async fn look_for(
         &self,
         labels: &'static [&'static str],
@@ -122,7 +122,7 @@ impl Machine {
         Ok(found.and_then(|[bytes]| bytes))
     }
 
-    /// Asks for ever, and says each time what came of it.
+    /// Queries the server without end, and reports the result of each attempt.
     async fn ask_server(&self, sources: &Sources, template: &str, shown: &str) -> Document {
         let _ = timeout(ADDRESS_PATIENCE, self.network.reachable()).await;
         let mut pause = FIRST_PAUSE;
@@ -171,7 +171,7 @@ impl Machine {
         }
     }
 
-    /// The next boot needs nobody to ask.
+    /// Stores the config, so that the next boot needs no server.
     fn keep(&self, document: &Document) {
         let kept = self
             .node

@@ -1,4 +1,4 @@
-//! The API's side of the node: machined's socket, and what apid serves with and whom.
+//! The node's side of the API: machined's socket, and the certificates and mode of apid.
 
 use std::fs;
 use std::io;
@@ -28,8 +28,8 @@ impl Machine {
             self.find_owner().await?;
         }
         self.restart_apid();
-        // Without the authority's key its certificate comes from another node, which may be away for long. A node that
-        // is locked may have nobody to serve.
+        // Without the authority's key, the certificate comes from another node, which may be unreachable for long. A
+        // locked node may have no caller to serve.
         let signs = |config: Document| config.machine.kind.is_control_plane();
         if self.node.stage() == Stage::Maintenance || self.node.config().is_some_and(signs) {
             self.start("apid").await;
@@ -37,7 +37,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Anybody is answered in maintenance alone.
+    /// Only in maintenance mode does the API answer anonymous callers.
     pub(super) fn api_mode(&self) -> ApiMode {
         if self.node.stage() == Stage::Maintenance {
             ApiMode::Maintenance
@@ -64,7 +64,7 @@ async fn serve(node: Arc<dyn Node>, ready: Ready) -> Result<(), String> {
     served.map_err(|error| describe(&error))
 }
 
-/// The API's socket: apid's alone.
+/// Binds the API's socket, which only apid may reach.
 fn bind(path: &Path) -> io::Result<UnixListener> {
     durable::remove_if_there(path)?;
     let listener = UnixListener::bind(path)?;

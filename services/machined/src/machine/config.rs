@@ -1,4 +1,4 @@
-//! The machine config on its way into the node. A config is used whole or not at all.
+//! Loads and activates the machine config. A config takes effect as a whole or not at all.
 
 use std::fs;
 use std::io;
@@ -20,13 +20,13 @@ use crate::machine_files;
 use crate::node::{Apply, Node as _};
 use crate::udev_rules;
 
-/// A config that was put into the image when it was built.
+/// Path of the config that was built into the image.
 const EMBEDDED: &str = "/usr/lib/corten/config.yaml";
-/// Where files of the config stand.
+/// Directory of the config's files.
 const VAR: &str = "/var";
 
 impl Machine {
-    /// The config that was kept comes first, then the one in the image.
+    /// Loads the stored config, or else the one in the image.
     pub(super) fn load_config(&self) {
         self.direct_logs();
         if let Some(store) = ConfigStore::on_volume(Path::new(STATE.target)) {
@@ -39,7 +39,7 @@ impl Machine {
                 self.remember(&document);
                 return self.judge_kept(self.start_with(document, STATE.target));
             }
-            // The newest one says it all.
+            // The newest complaint is enough.
             if let Some(complaint) = loaded.complaints.into_iter().next() {
                 self.judge_kept(Err(complaint));
             }
@@ -47,7 +47,7 @@ impl Machine {
         self.load_embedded();
     }
 
-    /// Remembers why a config that the node keeps cannot be used: such a node has an owner.
+    /// Records why a stored config is unusable: a node with a stored config has an owner.
     fn judge_kept(&self, used: Result<(), String>) {
         if let Err(why) = used {
             lock(&self.unusable).get_or_insert(why);
@@ -68,7 +68,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Makes it the node's config; whom the API serves is not touched.
+    /// Makes the document the node's config, without a change of the callers that the API serves.
     fn adopt(&self, document: Document) {
         write_udev_rules(&document);
         self.write_registries(&document);
@@ -83,7 +83,7 @@ impl Machine {
         self.mount_what_waited();
     }
 
-    /// Writes the files of the config; those of a later one wait for the next boot.
+    /// Writes the files of the config. Files of a later config are written at the next boot.
     pub(super) fn write_files(&self) {
         let Some(config) = self.node.config() else {
             return;
@@ -93,14 +93,14 @@ impl Machine {
         }
     }
 
-    /// Tells syslogd where logs go, by the config and the volumes of now.
+    /// Tells syslogd the destinations of logs, by the current config and volumes.
     fn direct_logs(&self) {
         if let Err(error) = logging::direct(self.node.config().as_ref(), &self.cmdline) {
             console::warn(&format!("logs stay in memory only: {error}"));
         }
     }
 
-    /// A config in the image is the operator's own: one that cannot be used locks the node.
+    /// Loads the config in the image. It belongs to the operator, so an unusable one locks the node.
     fn load_embedded(&self) {
         match embedded() {
             Ok(Some(document)) => self.judge_kept(self.start_with(document, EMBEDDED)),
@@ -118,7 +118,7 @@ impl Machine {
         self.tell_bad_config(complaint);
     }
 
-    /// A config that was accepted takes effect as it was asked to.
+    /// Applies an accepted config in the requested mode.
     pub(super) fn take_over(self: &Arc<Machine>, document: Document, how: Apply) {
         match how {
             Apply::Now => {
@@ -137,7 +137,7 @@ impl Machine {
         }
     }
 
-    /// Should the next config turn out to be unusable, this is what is left.
+    /// Keeps a copy of the config in case the next one turns out to be unusable.
     fn remember(&self, document: &Document) {
         let Some(store) = self.node.config_store() else {
             return;
@@ -149,12 +149,12 @@ impl Machine {
         }
     }
 
-    /// Makes the config the active one and serves by it.
+    /// Makes the config the active one, and serves by it.
     pub(super) fn activate(&self, document: Document) {
         console::say("a machine config was applied");
         let is_first = self.node.config().is_none();
         self.adopt(document);
-        // The first config: for it, the node starts now.
+        // The node starts its services for the first config.
         if is_first {
             self.write_files();
         }
@@ -174,7 +174,7 @@ pub(super) fn embedded() -> Result<Option<Document>, String> {
     }
 }
 
-/// udevd reads them again by itself.
+/// Writes the udev rules; udevd reloads them by itself.
 fn write_udev_rules(document: &Document) {
     let directory = Path::new(udev_rules::DIRECTORY);
     if let Err(error) = udev_rules::write(directory, document.udev_rules()) {

@@ -1,4 +1,5 @@
-//! The installation to a disk in the node's life: a node whose config wants it is installed before it is anything else.
+//! Installation to a disk in the life of a node: a node whose config requests it is installed before it does anything
+//! else.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,15 +15,15 @@ use super::{Machine, lock};
 use crate::install::{self, By, Installed};
 use crate::node::SubmitError;
 
-/// Between two attempts of a node that nobody else can give a config: the first, and the longest.
+/// First and longest pause between the attempts of a node that cannot get another config.
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
-/// For the disk to be there at first, and between two looks for it.
+/// Time for the disk to appear, and interval of the checks for it.
 const DISK: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_secs(1);
 
 impl Machine {
-    /// Installs the node by the config that a caller has applied. One that cannot be installed goes on waiting for a config.
+    /// Installs the node by the config that a caller applied. If that fails, the node goes on waiting for a config.
     pub(super) async fn install_for_caller(self: Arc<Machine>, document: Document) {
         let Some(wanted) = document.installation() else {
             return;
@@ -35,8 +36,8 @@ impl Machine {
         }
     }
 
-    /// Whether a config from `whence` has the node installed first: then it is, for as long as it takes, and the node answers
-    /// nobody without a certificate meanwhile.
+    /// Whether a config from `whence` requests an installation. If so, starts it and retries until it succeeds;
+    /// meanwhile the node refuses anonymous callers.
     pub(super) fn installs_by(self: &Arc<Machine>, document: &Document, whence: &str) -> bool {
         let Some(wanted) = document.installation() else {
             return false;
@@ -53,10 +54,10 @@ impl Machine {
         true
     }
 
-    /// A disk may come, and so may a registry.
+    /// Retries without end: a disk or a registry may become available.
     async fn install_for_ever(self: Arc<Machine>, wanted: Installation, document: Document) {
         self.supervisor.up("udevd").await;
-        // What udevd has found is not all known yet.
+        // udevd may not have found every disk yet.
         let begun = Instant::now();
         let is_there =
             || block_in_place(|| install::take(&self.node, &wanted, By::Machine)).is_ok();
@@ -88,7 +89,7 @@ impl Machine {
             self.want_containerd();
             self.supervisor.up(corten_services::CONTAINERD).await;
         }
-        // Nobody listens.
+        // No client receives the progress.
         let (tell, _) = mpsc::channel(1);
         self.node
             .install_by(wanted, (Some(document), by), &tell)

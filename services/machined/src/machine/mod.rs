@@ -1,4 +1,4 @@
-//! The node's life: runs the boot plan, serves requests, and says how it shall end.
+//! The life of a node: runs the boot plan, serves requests, and decides how the node ends.
 
 mod acquire;
 mod api;
@@ -62,14 +62,14 @@ use crate::state::{NodeState, Request};
 use crate::uevents::Uevents;
 use trial::Trial;
 
-/// A boot does not wait longer for a service; the supervisor goes on trying.
+/// Time that the boot waits for a service. The supervisor continues to retry afterwards.
 const SERVICE_PATIENCE: Duration = Duration::from_secs(120);
-/// The end of the boot does not wait longer for an address; the network goes on trying.
+/// Time that the end of the boot waits for an address. The network continues to retry afterwards.
 const ADDRESS_PATIENCE: Duration = Duration::from_secs(20);
-/// For the answer to a request to reach its client before apid is taken away from under it.
+/// Time for the answer to a request to reach its client before apid stops.
 const ANSWER_GRACE: Duration = Duration::from_millis(300);
 
-/// Why a boot cannot go on.
+/// Reason why a boot cannot continue.
 #[derive(Debug)]
 pub struct Fatal(String);
 
@@ -93,28 +93,28 @@ struct Machine {
     presses: mpsc::UnboundedSender<()>,
     uevents: Uevents,
     network: Network,
-    /// Sent when the network may start.
+    /// Filled when the network may start.
     setup: watch::Sender<Option<Arc<Setup>>>,
     platform: platform::Heard,
     machine_id: Mutex<String>,
-    /// EPHEMERAL was not there at the last look, because only a config can say how it is opened.
+    /// Whether EPHEMERAL was not mounted at the last attempt because only a config says how to open it.
     awaits_config: AtomicBool,
-    /// Why the node starts anew by itself.
+    /// Requests of the node to restart itself, with the reason.
     restarts: mpsc::UnboundedSender<String>,
     extensions: extensions::Extensions,
-    /// containerd is to run; held while it is declared.
+    /// Whether containerd must run. The lock is held while it is declared.
     wants_containerd: Mutex<bool>,
     volumes: watch::Sender<Progress>,
-    /// Why the machine config that the node keeps cannot be used.
+    /// Reason why the node's stored machine config is unusable.
     unusable: Mutex<Option<String>>,
-    /// What the clock stays above.
+    /// Lower bound of the clock.
     floor: Arc<Floor>,
 }
 
-/// Lives the node's life.
+/// Runs the node until it ends.
 ///
 /// # Errors
-/// When the node cannot go on; the text says why.
+/// The node cannot continue; the text says why.
 pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -196,13 +196,14 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
     Ok(machine.wind_down(end, &who, &actor).await)
 }
 
-/// Why the boot ends, for the next one, when `who` (the words of apid's audit log) asked for it.
+/// Reason of the boot's end for the next boot's record, when the caller `who` requested it (in the words of apid's
+/// audit log).
 fn asked(who: &str) -> String {
     let by = if who.is_empty() { "" } else { " by " };
     format!("asked for through the API{by}{who}")
 }
 
-/// What nobody asked for through the API, and so nobody follows by its events.
+/// An action of the node itself. No API call requested it, so no client follows its events.
 fn of_itself(action: Action, why: &str) -> (Action, String, String) {
     (action, why.to_owned(), String::new())
 }
@@ -249,7 +250,7 @@ impl Machine {
         };
         let runtime = controllers::runtime(self.node.store().clone(), sources)
             .map_err(|error| Fatal(error.to_string()))?;
-        // The runtime made the types known: only now they can be watched.
+        // The runtime has registered the types, so they can be watched now.
         let (store, events) = (self.node.store().clone(), self.node.events().clone());
         tokio::spawn(again(move || {
             tell::tell_status(store.clone(), events.clone())
@@ -258,7 +259,7 @@ impl Machine {
         Ok(())
     }
 
-    /// What goes on beside the boot, and after it.
+    /// Starts the tasks that run in parallel with the boot and after it.
     fn begin_tasks(self: &Arc<Machine>) {
         tokio::spawn(self.clone().load_extensions());
         let machine = self.clone();
@@ -292,7 +293,7 @@ impl Machine {
         if self.node.config().is_some() {
             self.node.set_stage(Stage::Running);
         }
-        // A container's kernel has run for long.
+        // A container shares a kernel that started long ago, so the kernel's uptime does not measure this boot.
         let took = match Mode::now() {
             Mode::Machine => host::since_boot(),
             Mode::Container => begun.elapsed(),
@@ -390,7 +391,7 @@ impl Machine {
         }
     }
 
-    /// Starts it; nothing of the boot needs an address, so nothing waits.
+    /// Starts the network. No task of the boot needs an address, so none waits for it.
     fn bring_up_network(&self) {
         self.setup.send_replace(Some(Arc::new(Setup {
             cmdline: self.cmdline.clone(),
@@ -429,7 +430,7 @@ impl Machine {
     }
 }
 
-/// What is locked here is a plain value, whole whatever happened to the thread that held it.
+/// Locks a mutex and ignores poisoning: the guarded values are plain, and stay consistent after a panic.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

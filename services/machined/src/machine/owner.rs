@@ -1,7 +1,7 @@
-//! Whose the node is, in the node's life: found out before anybody is answered, and again while it is in doubt.
+//! Finds the owner of the node before the API answers its first caller, and again while the owner is in doubt.
 //!
-//! Owns the stages maintenance and locked. Never answers a stranger before the volumes are looked at: the decision is
-//! `standing.rs`.
+//! Owns the stages maintenance and locked. Never answers an anonymous caller before the volumes were examined; the
+//! decision itself is in `standing.rs`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,27 +19,27 @@ use super::{Fatal, Machine, lock};
 use crate::meta;
 use crate::node::{Control, Node as _, Stage};
 
-/// For the disk that the boot loader says the node was started from: a USB stick that was pulled out and put in again,
-/// or a controller that starts its disks one by one.
+/// Time to wait for the disk that the boot loader names as the start disk: an operator may replug a USB stick, and a
+/// controller may start its disks one by one.
 const START_DISK: Duration = Duration::from_secs(90);
-/// For any disk, where nothing names the one that the node was started from: BIOS, a CD, the network. Drivers look for
-/// USB disks about so long after udevd is done with the bus.
+/// Time to wait for any disk if the start disk is unknown (BIOS, a CD, the network). After udevd has finished with the
+/// bus, drivers need about this long to find USB disks.
 const ANY_DISK: Duration = Duration::from_secs(10);
-/// Between two looks for it.
+/// Interval of the checks for the disk.
 const LOOK: Duration = Duration::from_secs(1);
-/// Between two attempts of a locked node: the first, and the longest.
+/// First and longest pause between the attempts of a locked node.
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
-/// The kernel's parameter that opens a locked node, and its one value.
+/// Kernel parameter that opens a locked node, and its only value.
 const RECOVER: &str = "recover";
 const MAINTENANCE: &str = "maintenance";
 
 impl Machine {
-    /// Finds out whose a node without a config is: the volumes first, then the sources of a config, and only then
-    /// anybody.
+    /// Finds the owner of a node without a config: on the volumes first, then from the config sources. Only if both
+    /// have none, the node answers anonymous callers.
     ///
     /// # Errors
-    /// Those of the volumes' directories.
+    /// The volumes' directories cannot be made.
     pub(super) async fn find_owner(self: &Arc<Machine>) -> Result<(), Fatal> {
         self.mount_late_volumes().await?;
         self.await_start_disk().await?;
@@ -50,12 +50,12 @@ impl Machine {
         Ok(())
     }
 
-    /// Waits for the disk that the boot loader says the node was started from, or for any when it names none.
+    /// Waits for the disk that the boot loader names as the start disk, or for any disk if it names none.
     async fn await_start_disk(&self) -> Result<(), Fatal> {
         let begun = Instant::now();
         let mut is_told = false;
         while self.awaits_disk() {
-            // A disk that does not answer keeps a thread, not the boot.
+            // A disk that does not answer blocks a thread, not the boot.
             let look = spawn_blocking(corten_volumes::start_disk);
             let found = timeout_at(begun + START_DISK, look).await;
             let (what, limit) = match found {
@@ -81,7 +81,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Takes the stage that fits what is known by now.
+    /// Enters the stage that follows from the current findings.
     fn judge(&self) {
         match standing(&self.findings()) {
             Standing::Owned => {}
@@ -127,7 +127,7 @@ impl Machine {
         meta::owner(&self.node.meta().watch().borrow()).is_some()
     }
 
-    /// Whether somebody at the machine wants it to be opened.
+    /// Whether an operator at the machine requests recovery.
     fn recovers(&self) -> bool {
         self.cmdline.ours(RECOVER) == Some(MAINTENANCE)
     }
@@ -150,22 +150,22 @@ impl Machine {
         self.node.set_stage(Stage::Locked);
     }
 
-    /// Serves the API by the config that is active by now.
+    /// Serves the API by the active config.
     pub(super) fn run_by_config(&self) {
         let served_strangers = self.node.stage() == Stage::Maintenance;
         self.node.set_lock(None);
         self.node.set_stage(Stage::Running);
-        // It reads new certificates by itself, but not whom to serve.
+        // apid reloads certificates by itself, but not the kind of callers it serves.
         if served_strangers {
             self.restart_apid();
         }
     }
 
-    /// Tries again what may pass, as long as the node is locked. Containers are not started meanwhile: what they keep
-    /// on EPHEMERAL may come back with it.
+    /// Retries operations whose failure may be temporary, while the node is locked. Containers do not start meanwhile:
+    /// their data on EPHEMERAL may become available.
     ///
     /// # Errors
-    /// Those of the volumes' directories.
+    /// The volumes' directories cannot be made.
     pub(super) async fn outlast_lock(&self) -> Result<(), Fatal> {
         let mut stages = self.node.stages();
         let mut pause = FIRST_PAUSE;
@@ -184,7 +184,7 @@ impl Machine {
     }
 
     async fn try_again(&self) -> Result<(), Fatal> {
-        // What is mounted then is the STATE of the next boot.
+        // A STATE mounted now would be that of the next boot.
         if self.node.is_installing() {
             return Ok(());
         }
@@ -194,13 +194,13 @@ impl Machine {
         } else {
             self.mount_and_load().await?;
         }
-        // Meanwhile the owner may have brought one.
+        // The owner may have supplied a config in the meantime.
         if self.node.stage() != Stage::Locked {
             return Ok(());
         }
         match self.node.config() {
             Some(_) => self.run_by_config(),
-            // Once in doubt, the node is not opened to anybody before it starts again.
+            // Once the owner is in doubt, the node stays closed to anonymous callers until it restarts.
             None => {
                 if let Standing::Locked(why) = standing(&self.findings()) {
                     self.lock_node(&why);
@@ -210,13 +210,13 @@ impl Machine {
         Ok(())
     }
 
-    /// Ends maintenance when a disk that carries the node appears, for ever.
+    /// Ends maintenance mode when a disk that carries the node appears. Runs until machined ends.
     pub(super) async fn follow_late_disks(self: Arc<Machine>) {
         let mut changes = self.uevents.follow("block");
         loop {
             if self.node.stage() == Stage::Maintenance && self.is_diskless() {
                 let found = spawn_blocking(corten_volumes::meta_partition).await;
-                // Two of them are a reason to ask nobody, too.
+                // Two such disks also end maintenance.
                 if !matches!(found, Ok(Ok(None)))
                     && let Err(Fatal(why)) = self.take_late_disk().await
                 {
@@ -229,7 +229,7 @@ impl Machine {
         }
     }
 
-    /// No disk with the volumes was found in this boot, and nobody at the machine said that this is no matter.
+    /// Whether this boot found no disk with the volumes, and no operator at the machine has overridden that.
     fn is_diskless(&self) -> bool {
         let settled = matches!(
             *self.volumes.borrow(),
@@ -241,11 +241,11 @@ impl Machine {
             && !self.node.is_installing()
     }
 
-    /// Mounts the volumes of a disk that came late, and serves by the config they hold.
+    /// Mounts the volumes of a late disk, and serves by the config on them.
     async fn take_late_disk(&self) -> Result<(), Fatal> {
         self.lock_node("a disk that carries a node appeared");
         self.restart_apid();
-        // What it wrote to /var lies in memory, and would lie under EPHEMERAL.
+        // containerd's files in /var are in memory; the mount of EPHEMERAL would hide them.
         if let Ok(stopped) = self.node.control(CONTAINERD, Control::Stop) {
             let _ = stopped.await;
         }

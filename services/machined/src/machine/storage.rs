@@ -1,4 +1,4 @@
-//! The volumes in the node's life.
+//! Mounts the node's volumes, and keeps its data on them.
 
 use std::io;
 use std::path::Path;
@@ -29,7 +29,7 @@ use crate::node::Node as _;
 use crate::oom;
 
 impl Machine {
-    /// A node whose disk is broken still boots, to say so.
+    /// Mounts the volumes. A node with a broken disk still boots, so that it can report the failure.
     pub(super) async fn mount_volumes(&self) {
         if !Mode::now().can(Ability::Disks) {
             return self.use_directories();
@@ -38,7 +38,7 @@ impl Machine {
         let outcome = self.attach_volumes(doubt).await;
         self.raise_clock();
         match outcome {
-            // Its driver may come with udevd.
+            // The disk may appear later, when udevd has loaded its driver.
             Ok(Outcome::NoDisk) => {}
             Ok(Outcome::AwaitsConfig { disk }) => {
                 self.awaits_config.store(true, Relaxed);
@@ -65,7 +65,7 @@ impl Machine {
         }
     }
 
-    /// Takes for volumes what the host of a container has mounted in their places.
+    /// Uses the directories that the host of a container mounted in place of the volumes.
     fn use_directories(&self) {
         let is_given = |target: &&str| durable::is_volume(Path::new(target));
         let targets = [STATE.target, EPHEMERAL.target];
@@ -82,12 +82,12 @@ impl Machine {
         self.volumes.send_replace(Progress::Settled);
     }
 
-    /// STATE comes first: the config on it says how EPHEMERAL is opened. `doubt`: why META cannot say how STATE
-    /// is.
+    /// Mounts STATE before EPHEMERAL: the config on STATE says how EPHEMERAL is opened. `doubt` is the reason why META
+    /// does not say how STATE is encrypted.
     async fn attach_volumes(&self, doubt: Option<String>) -> Result<Outcome, Failure> {
         let mut opened = Opened::new();
         let outcome = self.attach_both(doubt, &mut opened).await;
-        // Also of what could not be mounted: the next boot opens it again.
+        // Includes volumes that could not be mounted: the next boot opens them again.
         *self.node.opened() = opened;
         outcome
     }
@@ -100,7 +100,7 @@ impl Machine {
         let Some(partitions) = corten_volumes::find()? else {
             return Ok(Outcome::NoDisk);
         };
-        // Why it cannot be used is told in full when it would be.
+        // An unusable config is reported in full where it would take effect.
         let (embedded, doubt) = match config::embedded() {
             Ok(embedded) => (embedded, doubt),
             Err(_) => (None, Some("the config in the image is wrong".to_owned())),
@@ -116,7 +116,7 @@ impl Machine {
         partitions
             .attach_state(&self.supervisor, of_state.as_ref(), was_encrypted, opened)
             .await?;
-        // A META that cannot be written: the partition table says it still.
+        // META cannot be written, but the partition table still marks the volumes as encrypted.
         if !opened.is_empty()
             && let Err(error) = meta.keep_encrypted()
         {
@@ -133,7 +133,7 @@ impl Machine {
             .await
     }
 
-    /// What is in META, or else what the config in the image says.
+    /// The encryption of STATE by META, or else by the config in the image.
     fn state_encryption(&self, embedded: Option<&Document>) -> Result<Option<Encryption>, Failure> {
         let meta = self.node.meta().watch();
         let kept = meta.borrow().get(&STATE_ENCRYPTION).cloned();
@@ -149,9 +149,10 @@ impl Machine {
         }
     }
 
-    /// What uses /var by now would not find itself in another one, so that the node starts again.
+    /// Restarts the node if a stored config now says how EPHEMERAL is opened. Programs already use /var, and a mount
+    /// would hide their files.
     pub(super) fn mount_what_waited(&self) {
-        // One that is in memory only would be asked for again, and the node start again, for ever.
+        // A restart would lose a config that is only in memory. The node would get it again, and restart without end.
         let is_kept = |store: &ConfigStore| store.load().document.is_some();
         if self.awaits_config.load(Relaxed) && self.node.config_store().is_some_and(is_kept) {
             let why = "the config says how EPHEMERAL is opened";
@@ -159,7 +160,7 @@ impl Machine {
         }
     }
 
-    /// Mounts what was not there before udevd had loaded the drivers, and reads the config it holds.
+    /// Mounts the volumes that appeared once udevd had loaded the drivers, and loads the config from STATE.
     pub(super) async fn mount_late_volumes(&self) -> Result<(), Fatal> {
         if !self.awaits_disk() {
             return Ok(());
@@ -173,14 +174,14 @@ impl Machine {
         self.mount_and_load().await
     }
 
-    /// Mounts the volumes, and reads the config that STATE holds.
+    /// Mounts the volumes, and loads the config from STATE.
     pub(super) async fn mount_and_load(&self) -> Result<(), Fatal> {
         self.mount_volumes().await;
         if self.awaits_disk() {
             return Ok(());
         }
         self.read_last_stop();
-        // The config counts, whatever became of EPHEMERAL.
+        // A config on STATE takes effect even if EPHEMERAL failed.
         if durable::is_volume(Path::new(STATE.target)) {
             system::make_directories().map_err(Fatal)?;
             self.load_config();
@@ -188,12 +189,12 @@ impl Machine {
         Ok(())
     }
 
-    /// No disk with the volumes was there at the last look.
+    /// Whether the last attempt found no disk with the volumes.
     pub(super) fn awaits_disk(&self) -> bool {
         *self.volumes.borrow() == Progress::Awaited
     }
 
-    /// What need not be done before the API answers: late volumes, and growth.
+    /// Finishes the work that the API does not need: late volumes, and the growth of volumes.
     pub(super) async fn finish_volumes(&self) -> Result<(), Fatal> {
         let before = self.node.config();
         self.mount_late_volumes().await?;
@@ -213,7 +214,7 @@ impl Machine {
         Ok(())
     }
 
-    /// The config on STATE comes before the one in the image, which the node may be serving by already.
+    /// Has the config on STATE take precedence over the one in the image, which may already be active.
     fn serve_by_late_config(&self, before: Option<&Document>) {
         let Some(now) = self.node.config() else {
             return;
@@ -224,12 +225,12 @@ impl Machine {
         self.run_by_config();
     }
 
-    /// META has no file system that could be damaged, so it is read even when the volumes are not there. Why its
-    /// values are not known, if they are not.
+    /// Reads META. It has no file system that can be damaged, so it is read even without the volumes. Returns the
+    /// reason if its values are unknown.
     fn read_meta(&self) -> Option<String> {
         let device = match corten_volumes::meta_partition() {
             Ok(device) => device?,
-            // Two disks: the volumes say so.
+            // Two disks carry the node; the mount of the volumes reports that.
             Err(error) => return Some(error.to_string()),
         };
         let complaint = match self.node.meta().open(&device) {
@@ -241,8 +242,8 @@ impl Machine {
         Some(complaint)
     }
 
-    /// Begins this boot's record on STATE and says why the boot before ended, once, as soon as it is known whether
-    /// there is a STATE.
+    /// Begins this boot's record on STATE and reports why the previous boot ended. Runs once, as soon as the node knows
+    /// whether it has a STATE.
     pub(super) fn read_last_stop(&self) {
         if self.awaits_disk() {
             return;
@@ -256,13 +257,13 @@ impl Machine {
         } else {
             self.tell_last_stop(self.heed_lock(last_stop::amend(None, &evidence)));
         }
-        // What it tells is kept in this boot's record, which is begun now, or again when STATE comes late.
+        // The record of this boot keeps the kills. It begins now, or again when STATE appears late.
         if Mode::now().can(Ability::KernelLog) {
             WATCH.call_once(|| drop(tokio::spawn(watch_for_kills())));
         }
     }
 
-    /// Adds what drivers know that are modules, which are loaded by now: watchdogs, memory that outlives a reset.
+    /// Adds the findings of drivers that udevd has loaded by now: watchdogs, and memory that survives a reset.
     pub(super) fn finish_last_stop(&self) {
         let evidence = evidence();
         let state = Path::new(STATE.target);
@@ -274,7 +275,8 @@ impl Machine {
             warn_unless_kept(kept);
             last
         } else {
-            // On a volume that is only broken they have a place when it is mended; without one they never do.
+            // A broken volume can store the evidence once it is repaired. A node without volumes never can, so it drops
+            // the evidence.
             if !matches!(*self.volumes.borrow(), Progress::Failed(_)) {
                 evidence.forget();
             }
@@ -283,7 +285,7 @@ impl Machine {
         if last != before {
             self.tell_last_stop(last);
         }
-        // The API is served by now, so that all of it can be asked for.
+        // The API is served by now, so clients can read the whole record.
         if has_state {
             warn_unless_kept(last_stop::told(state, &boot));
         }
@@ -305,7 +307,7 @@ impl Machine {
     }
 }
 
-/// What the machine itself knows of the boot before.
+/// The machine's own evidence of how the previous boot ended.
 fn evidence() -> Evidence {
     if !Mode::now().can(Ability::KernelFileSystems) {
         return Evidence::default();
@@ -320,14 +322,14 @@ fn warn_unless_kept(kept: io::Result<()>) {
     }
 }
 
-/// Begins the one watch for what is killed for memory.
+/// Starts the only watch for OOM kills.
 static WATCH: Once = Once::new();
 
-/// Remembers the services' processes that are killed for memory, for ever.
+/// Records the services' processes that the OOM killer ends. Runs until machined ends.
 async fn watch_for_kills() {
     let watched = match KernelLog::open(Path::new("/dev/kmsg")) {
         Ok(log) => {
-            // What was told once is not told again when this begins anew.
+            // The log outlives a restart of the watch, so that no kill is reported twice.
             let log = Mutex::new(log);
             again(|| async { oom::watch(&mut *log.lock().await, remember).await }).await
         }

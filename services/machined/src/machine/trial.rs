@@ -1,22 +1,21 @@
-//! A config on trial: active, not kept, and taken back unless it is confirmed.
+//! A config on trial: active but not stored, and reverted unless it is confirmed.
 
 use corten_config::Document;
 use tokio::time::Instant;
 
 use crate::node::Apply;
 
-/// A trial under way.
+/// A running trial.
 #[derive(Debug)]
 pub(super) struct Trial {
-    /// What is active again afterwards.
+    /// Config to revert to.
     pub(super) before: Document,
-    /// When.
+    /// Deadline of the confirmation.
     pub(super) until: Instant,
 }
 
 impl Trial {
-    /// What is on trial once another config has been accepted. `active` is the
-    /// config before that.
+    /// The trial after the acceptance of another config. `active` is the config before that.
     pub(super) fn next(
         trial: Option<Trial>,
         how: Apply,
@@ -24,12 +23,12 @@ impl Trial {
         now: Instant,
     ) -> Option<Trial> {
         match how {
-            // Confirmed, or replaced by something that is meant to stay.
+            // The trial is confirmed, or replaced by a permanent config.
             Apply::Now | Apply::Install => None,
-            // For the next boot: what is tried now still ends.
+            // A staged config is for the next boot; the running trial still ends.
             Apply::Staged => trial,
             Apply::Try(patience) => {
-                // One trial after another leads back to before the first.
+                // Successive trials revert to the config before the first.
                 let before = trial.map(|trial| trial.before).or(active)?;
                 Some(Trial {
                     before,
@@ -39,7 +38,7 @@ impl Trial {
         }
     }
 
-    /// Waits for the end of a trial; without one for ever.
+    /// Waits for the deadline of a trial; forever without one.
     pub(super) async fn over(trial: Option<&Trial>) {
         match trial {
             Some(trial) => tokio::time::sleep_until(trial.until).await,
@@ -61,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn trials_lead_back_to_what_was_confirmed() {
+    fn successive_trials_revert_to_the_last_confirmed_config() {
         let now = Instant::now();
         let minute = Apply::Try(Duration::from_secs(60));
         let first = Trial::next(None, minute, Some(config("a")), now).unwrap();
@@ -76,12 +75,12 @@ mod tests {
         let staged = Trial::next(Some(second), Apply::Staged, Some(config("c")), later).unwrap();
         assert_eq!(staged.before.hostname(), Some("a"));
         assert!(Trial::next(Some(staged), Apply::Now, Some(config("c")), later).is_none());
-        // Nothing to go back to.
+        // There is no config to revert to.
         assert!(Trial::next(None, minute, None, now).is_none());
     }
 
     #[tokio::test]
-    async fn a_trial_ends_when_its_time_is_up() {
+    async fn trial_ends_at_its_deadline() {
         let now = Instant::now();
         let trial = Trial::next(
             None,

@@ -1,5 +1,5 @@
-//! Whether the version that runs stays. The boot loader counts starts, which is enough for one that panics or hangs;
-//! one that comes up and does not do its work is found here.
+//! Judges whether the running version stays. The boot loader counts starts, which covers a version that panics or
+//! hangs. A version that starts but does not do its work is found here.
 
 use std::time::Duration;
 
@@ -15,17 +15,16 @@ use super::Machine;
 use crate::node::{Node as _, ServiceView, Stage};
 use crate::upgrade::{self, EfiPartition, is_healthy, stage_name};
 
-/// A version that does not do its work within this time is left, unless the config says another. Images may have to be
-/// pulled.
+/// Default time for a version to become healthy, after which the node leaves it. Images may have to be pulled.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
-/// It does its work for so long before it is good.
+/// Seconds that a version must be healthy before it is good.
 const STEADY: u32 = 10;
 const LOOK: Duration = Duration::from_secs(1);
-/// Between two tries to give back what keeps other nodes from being upgraded.
+/// Pause between two attempts to release the key that blocks the upgrade of other nodes.
 const UNLOCK: Duration = Duration::from_secs(10);
 
 impl Machine {
-    /// Judges the version that runs, once in a boot.
+    /// Judges the running version, once in a boot.
     pub(super) async fn judge_version(&self) {
         let Some(booted) = efi::booted() else { return };
         let began = Instant::now();
@@ -38,13 +37,13 @@ impl Machine {
             AtBoot::Reverted(trial) => self.tell_reverted(&booted, trial).await,
             AtBoot::Judge(trial) => self.watch_trial(&booted, trial, began).await,
         }
-        // etcd may not run yet, or be what keeps this version from being good.
+        // etcd may not run yet, or its failure may keep this version from being good.
         while began.elapsed() < upgrade::LOCKED && !upgrade::unlock_former(&self.node).await {
             sleep(UNLOCK).await;
         }
     }
 
-    /// A version that nobody has to judge is good once the API answers: the first one of a disk.
+    /// Marks a version without a trial good once the API answers: the first version of a disk.
     async fn settle(&self, booted: &str) {
         if !efi::is_counted() {
             return;
@@ -55,7 +54,7 @@ impl Machine {
         mark_good(booted).await;
     }
 
-    /// The boot loader has gone back by itself.
+    /// Records that the boot loader has returned to the previous version by itself.
     async fn tell_reverted(&self, booted: &str, trial: Trial) {
         let tries = corten_installer::TRIES;
         let why = format!(
@@ -67,7 +66,7 @@ impl Machine {
             let mut versions = partition.versions();
             match versions.find(&entry) {
                 Ok(_) => versions.mark_bad(&entry).map_err(|fault| fault.to_string()),
-                // It was not written to its end.
+                // The entry is missing: its write did not finish.
                 Err(_) => Ok(()),
             }
         })
@@ -83,13 +82,13 @@ impl Machine {
             steady = if unmet.is_empty() { steady + 1 } else { 0 };
             if steady >= STEADY {
                 if mark_good(booted).await {
-                    // First: who reads the verdict upgrades the next node.
+                    // The key is released first: a client that reads the verdict upgrades the next node at once.
                     upgrade::unlock_former(&self.node).await;
                     self.end(&trial, Verdict::Good, "it does what the version before did");
                 }
                 return;
             }
-            // A version that cannot read the config has the usual time.
+            // A version that cannot read the config gets the default time.
             let patience = patience(self.node.config().as_ref());
             if began.elapsed() > patience && !unmet.is_empty() {
                 let why = format!("after {} s: {}", patience.as_secs(), unmet.join("; "));
@@ -104,7 +103,7 @@ impl Machine {
         let entry = booted.to_owned();
         let marked = change("leaving this version", move |partition| {
             let mut versions = partition.versions();
-            // Without another one this node would start this one again, for ever.
+            // Without another version, the boot loader would start this one again and again.
             versions.other(&entry).map_err(|fault| fault.to_string())?;
             versions.mark_bad(&entry).map_err(|fault| fault.to_string())
         });
@@ -137,13 +136,13 @@ impl Machine {
     }
 }
 
-/// The time of a trial.
+/// Duration of the trial.
 fn patience(config: Option<&Document>) -> Duration {
     let own = config.and_then(|config| config.all::<UpgradeConfig>().next());
     own.and_then(|own| own.trial_timeout).unwrap_or(PATIENCE)
 }
 
-/// What the version on trial does not do that the one before did.
+/// The conditions that the previous version met and the version on trial does not.
 fn unmet(trial: &Trial, stage: Stage, services: &[ServiceView]) -> Vec<String> {
     let is_there =
         matches!(stage, Stage::Running | Stage::Maintenance) && stage_name(stage) == trial.stage;
@@ -167,7 +166,7 @@ async fn mark_good(booted: &str) -> bool {
     .await
 }
 
-/// Changes the EFI partition; whether that succeeded. What does not is told: the boot loader goes on counting.
+/// Changes the EFI partition; returns whether that succeeded. On an error, the boot loader goes on counting starts.
 async fn change(
     what: &str,
     work: impl FnOnce(&EfiPartition) -> Result<(), String> + Send + 'static,
@@ -207,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_config_says_how_long_a_trial_is() {
+    fn config_sets_the_trial_timeout() {
         let config = |more: &str| {
             let text = crate::server::tests::config_text() + more;
             Document::parse(text.as_bytes()).unwrap()
@@ -219,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_has_to_do_what_the_one_before_did_and_no_more() {
+    fn version_on_trial_must_match_only_the_health_of_the_previous_version() {
         let trial = Trial {
             from: "1".to_owned(),
             to: "2".to_owned(),
@@ -265,7 +264,7 @@ mod tests {
             ..trial
         };
         assert!(unmet(&maintenance, Stage::Maintenance, &[]).is_empty());
-        // A node without an owner is not to be locked by a new version.
+        // A node without an owner must not be locked by a new version.
         assert_eq!(unmet(&maintenance, Stage::Locked, &[]).len(), 1);
     }
 }

@@ -1,4 +1,4 @@
-//! Versions of the node: `machine.LifecycleService`, and the older `Upgrade` and `Rollback`.
+//! Version changes of the node: `machine.LifecycleService`, and the older `Upgrade` and `Rollback`.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use super::containers::instance;
 use super::{actions, stream};
 use crate::node::{Action, Install, Node, Stage, SubmitError, Upgrade};
 
-/// Lines made ahead of a slow reader.
+/// Number of progress lines buffered for a slow client.
 const AHEAD: usize = 16;
-/// What the reference's installer ends with when it is refused, and when it fails (its exit codes).
+/// Exit codes of the reference's installer after a refusal and after a failure.
 const REFUSED: i32 = 4;
 const FAILED: i32 = 7;
 
-/// The service.
+/// The gRPC service.
 pub(super) struct Lifecycle {
     node: Arc<dyn Node>,
 }
@@ -35,8 +35,8 @@ impl Lifecycle {
 
 #[async_trait]
 impl LifecycleService for Lifecycle {
-    /// The node goes on with the version that runs: to reboot is another call. It goes on with the upgrade, too, when
-    /// the caller has gone.
+    /// Installs the version without a reboot, which is a separate call. The upgrade continues after the caller has
+    /// disconnected.
     async fn upgrade(
         &self,
         request: Request<api::LifecycleServiceUpgradeRequest>,
@@ -55,7 +55,8 @@ impl LifecycleService for Lifecycle {
         }))
     }
 
-    /// The node goes on as it is: to reboot is another call, which nobody without a certificate has.
+    /// Installs the node to a disk. A node without an owner restarts by itself, since an anonymous caller may not
+    /// reboot it.
     async fn install(
         &self,
         request: Request<api::LifecycleServiceInstallRequest>,
@@ -95,7 +96,7 @@ impl LifecycleService for Lifecycle {
     }
 }
 
-/// Does something that tells lines and ends with a code. It goes on when the caller has gone.
+/// Runs a task that sends progress lines and ends with an exit code. It continues after the caller has disconnected.
 fn answers<R: Send + 'static, F>(
     task: impl FnOnce(mpsc::Sender<String>) -> F + Send + 'static,
     frame: impl Fn(Option<api::LifecycleServiceInstallProgress>) -> R + Send + Sync + 'static,
@@ -131,7 +132,7 @@ where
     Response::new(Box::pin(ReceiverStream::new(receiver)))
 }
 
-/// The older call: takes the version, then reboots, unless it is to wait for a reboot.
+/// The older call: installs the version, then reboots unless the upgrade is staged.
 pub(super) async fn upgrade(
     node: &dyn Node,
     who: &str,
@@ -143,7 +144,7 @@ pub(super) async fn upgrade(
         force: request.force,
         staged: request.stage,
     };
-    // Nobody listens.
+    // No client receives the progress.
     let (tell, _) = mpsc::channel(1);
     let version = node.upgrade(upgrade, tell).await;
     let version = version.map_err(|error| actions::refused(&error))?;
@@ -167,7 +168,7 @@ pub(super) async fn upgrade(
     })
 }
 
-/// Goes to the other version: at once, as the caller has no other call that would.
+/// Switches to the other version and reboots at once, since the caller makes no separate reboot call.
 pub(super) async fn roll_back(node: &dyn Node, who: &str) -> Result<api::RollbackResponse, Status> {
     let version = node.roll_back().await;
     version.map_err(|error| actions::refused(&error))?;

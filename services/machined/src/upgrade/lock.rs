@@ -1,6 +1,6 @@
-//! One control plane node is upgraded at a time: the node that is has a key of etcd, from the call until the verdict.
+//! Upgrades one control plane node at a time: the upgrading node holds a key in etcd from the call until the verdict.
 //!
-//! The quorum alone does not tell: two nodes can find it whole at the same moment, and both go down then.
+//! A check of the quorum alone is a race: two nodes may both pass it at the same moment, and then both go down.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -20,31 +20,31 @@ use crate::controllers::kubernetes::join::connect;
 use crate::node::Node as _;
 use crate::state::NodeState;
 
-/// The key, named as the reference names its own.
+/// The key. Its name follows the reference's names.
 const KEY: &[u8] = b"corten:v1:upgrade";
-/// A node that goes down and does not come back keeps others waiting for so long. An image is pulled, pods move, and
-/// the version has its trial in this time.
+/// Lease time of the key: a node that goes down for good blocks the others for so long. It covers the pull of the
+/// image, the drain of pods, and the trial of the version.
 pub const LONGEST: Duration = Duration::from_secs(60 * 60);
-/// For etcd to answer.
+/// Timeout of etcd's answer.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// The node has the key.
+/// The key, held by this node.
 pub(super) struct Held {
     client: Client,
     claim: Claim,
     holder: Holder,
 }
 
-/// What the key holds.
+/// Value of the key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Holder {
-    /// The member of etcd, hexadecimal.
+    /// ID of the etcd member, hexadecimal.
     member: String,
-    /// The node's name, for a person.
+    /// Name of the node, for the operator.
     node: String,
-    /// The boot in which the call came.
+    /// ID of the boot in which the call came.
     boot: String,
-    /// What it is upgraded to.
+    /// Image of the upgrade.
     image: String,
 }
 
@@ -53,18 +53,18 @@ impl Holder {
         serde_json::from_slice(value).ok()
     }
 
-    /// Whether a key holds what this node has written. A value that nobody can read keeps no node out.
+    /// Whether this node wrote the value, so that it may replace it. A malformed value blocks no node.
     fn may_replace(&self, value: &[u8]) -> bool {
         Holder::of(value).is_none_or(|other| other.member == self.member)
     }
 
-    /// Whether a key holds what this node wrote in a boot before.
+    /// Whether this node wrote the value in an earlier boot.
     fn is_former(&self, value: &[u8]) -> bool {
         Holder::of(value)
             .is_some_and(|other| other.member == self.member && other.boot != self.boot)
     }
 
-    /// What a caller is told whom this node keeps out.
+    /// Error message for a caller whose upgrade this node blocks.
     fn refusal(&self) -> String {
         format!(
             "control plane node {} is being upgraded to {}: wait for its verdict (`get upgrades` of that node), or force \
@@ -74,10 +74,10 @@ impl Holder {
     }
 }
 
-/// Takes the key, if this node has a member of etcd: without one, it takes no quorum from anybody.
+/// Takes the key, if this node has a member of etcd. A node without one takes no quorum from the others.
 ///
 /// # Errors
-/// Another node has it, or etcd does not answer; the text says which.
+/// Another node holds the key, or etcd does not answer; the text says which.
 pub(super) async fn take(node: &NodeState, image: &str) -> Result<Option<Held>, String> {
     let Some(holder) = holder(node, image) else {
         return Ok(None);
@@ -106,10 +106,10 @@ pub(super) async fn take(node: &NodeState, image: &str) -> Result<Option<Held>, 
 }
 
 impl Held {
-    /// Has its time begin anew.
+    /// Renews the lease of the key.
     ///
     /// # Errors
-    /// The node does not have it any more.
+    /// The node no longer holds the key.
     pub(super) async fn prolong(&self) -> Result<(), String> {
         let why = match timeout(ANSWER, self.client.prolong(&self.claim)).await {
             Ok(Ok(true)) => return Ok(()),
@@ -122,14 +122,14 @@ impl Held {
         ))
     }
 
-    /// Gives the key back. What does not succeed is done by its time.
+    /// Releases the key. If that fails, the lease expires.
     pub(super) async fn release(self) {
         let own = |value: &[u8]| Holder::of(value).as_ref() == Some(&self.holder);
         let _ = timeout(ANSWER, self.client.give_up(KEY, own)).await;
     }
 }
 
-/// Gives back what this node took in a boot before. Returns whether there is nothing left to give back.
+/// Releases a key that this node took in an earlier boot. Returns whether nothing is left to release.
 pub async fn unlock_former(node: &NodeState) -> bool {
     let is_control_plane =
         |config: &corten_config::Document| config.machine.kind.is_control_plane();
@@ -147,7 +147,7 @@ pub async fn unlock_former(node: &NodeState) -> bool {
     freed.await.is_ok()
 }
 
-/// What this node writes; nothing while its member of etcd does not run.
+/// Value that this node writes; `None` while its etcd member does not run.
 fn holder(node: &NodeState, image: &str) -> Option<Holder> {
     let store = node.store();
     let member = store
@@ -168,7 +168,7 @@ async fn own_member() -> Result<Client, String> {
     connect(&secrets, &[IpAddr::from([127, 0, 0, 1])]).await
 }
 
-/// The answer, if it comes soon.
+/// Bounds an answer of etcd by a timeout.
 async fn in_time<T>(answer: impl Future<Output = Result<T, String>>) -> Result<T, String> {
     match timeout(ANSWER, answer).await {
         Ok(answer) => answer,
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_of_another_node_keeps_a_node_out_and_its_own_does_not() {
+    fn upgrade_key_of_another_node_blocks_an_upgrade_and_the_own_key_does_not() {
         let own = holder("a", "1");
         let other = value(&holder("b", "1"));
         assert!(!own.may_replace(&other));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_key_of_a_boot_before_is_given_back() {
+    fn only_an_upgrade_key_of_an_earlier_boot_is_released() {
         let own = holder("a", "1");
         assert!(own.is_former(&value(&holder("a", "0"))));
         assert!(!own.is_former(&value(&own)));
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_values_of_the_key_keep_nobody_out_and_are_nobodys() {
+    fn hostile_upgrade_key_values_block_no_node_and_are_not_released() {
         let own = holder("a", "1");
         for value in [&b""[..], b"{", b"null", b"{\"member\": 7}", &[0xff; 64]] {
             assert!(own.may_replace(value), "{value:?}");

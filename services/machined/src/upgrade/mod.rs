@@ -1,5 +1,5 @@
-//! An upgrade: from the image of an installer to a version that the boot loader tries at the next start; and the way
-//! back. `corten-installer` changes the EFI partition; `machine/verdict.rs` judges the version when it runs.
+//! An upgrade: from the image of an installer to a version that the boot loader tries at the next start; and the
+//! rollback. `corten-installer` changes the EFI partition; `machine/verdict.rs` judges the new version.
 
 mod lock;
 mod partition;
@@ -30,21 +30,21 @@ use crate::state::NodeState;
 pub use lock::{LONGEST as LOCKED, unlock_former};
 pub use partition::EfiPartition;
 
-/// Where an image lies while it is checked: it is as large as the node, so on EPHEMERAL.
+/// Directory of an image while it is checked. It is on EPHEMERAL, because an image is as large as the node.
 pub(crate) const SCRATCH: &str = "/var/lib/upgrade";
-/// Whose image runs, as the first program has found it in the initramfs.
+/// Environment variable with the signer of the running image, set by the first program of the initramfs.
 const SIGNER: &str = "CORTEN_IMAGE_SIGNER";
-/// For an installer to be pulled.
+/// Timeout of an installer's pull.
 const PULL: Duration = Duration::from_secs(30 * 60);
-/// What a node without boot entries is told.
+/// Message for a node without boot entries.
 const NO_ENTRIES: &str = "no boot loader with entries started this node: it was started by BIOS, over the network or \
                           from a CD; write the disk image of the new version to its disk instead";
 
-/// Takes the image, checks it, and puts it beside the version that runs. Answers its version. Lines for a person go to
-/// `tell` for as long as somebody listens.
+/// Pulls the image, checks it, and writes it beside the running version. Returns its version. Sends progress lines to
+/// `tell` while a receiver listens.
 ///
 /// # Errors
-/// The version that runs is the one that starts next.
+/// The next start is that of the running version.
 pub async fn install(
     node: &NodeState,
     supervisor: &Supervisor,
@@ -55,21 +55,21 @@ pub async fn install(
     if upgrade.force {
         return take(node, supervisor, upgrade, at, None, tell).await;
     }
-    // Before the quorum is looked at: of two nodes that look at once, one would not see that the other goes, too.
+    // The key comes before the quorum check: two nodes that check at the same moment would not see each other go down.
     let lock = lock::take(node, &upgrade.image).await.map_err(refused)?;
     let taken = match quorum::check(node).await {
         Ok(()) => take(node, supervisor, upgrade, at, lock.as_ref(), tell).await,
         Err(why) => Err(refused(why)),
     };
     match lock {
-        // A node that reboots goes on to hold it, until the verdict.
+        // A node that reboots holds the key until the verdict.
         Some(lock) if taken.is_err() || upgrade.staged => lock.release().await,
         _ => {}
     }
     taken
 }
 
-/// Takes the image, checks it, and writes it beside the version that runs; the node may hold a lock meanwhile.
+/// Pulls the image, checks it, and writes it beside the running version; the node may hold the key meanwhile.
 async fn take(
     node: &NodeState,
     supervisor: &Supervisor,
@@ -98,7 +98,7 @@ async fn take(
         let floor = node.config().and_then(|config| floor(&config));
         check_floor(&version, floor.as_deref()).map_err(refused)?;
     }
-    // To take the image may have lasted.
+    // The pull may have used up most of the lease.
     if let Some(lock) = lock {
         lock.prolong().await.map_err(refused)?;
     }
@@ -131,10 +131,10 @@ async fn take(
     Ok(version)
 }
 
-/// Has the other version be tried at the next start. Answers which.
+/// Has the boot loader try the other version at the next start. Returns that version.
 ///
 /// # Errors
-/// The version that runs is the one that starts next.
+/// The next start is that of the running version.
 pub async fn roll_back(node: &NodeState) -> Result<String, SubmitError> {
     let (partition, running) = begin()?;
     let mut versions = partition.versions();
@@ -170,16 +170,16 @@ fn check_floor(version: &str, floor: Option<&str>) -> Result<(), String> {
     }
 }
 
-/// Keeps the record of a trial.
+/// Saves the record of a trial.
 ///
 /// # Errors
-/// The record before stays.
+/// The former record stays.
 pub fn record(meta: &Meta, trial: &Trial) -> Result<(), String> {
     let kept = meta.change(TRIAL, Some(trial.render()));
     kept.map_err(|error| error.to_string())
 }
 
-/// The record that META holds.
+/// The record in META.
 #[must_use]
 pub fn recorded(meta: &Meta) -> Option<Trial> {
     let values = meta.watch();
@@ -187,7 +187,7 @@ pub fn recorded(meta: &Meta) -> Option<Trial> {
     Trial::parse(&value).ok()
 }
 
-/// What stages are called in the record.
+/// Names of stages in the record.
 #[must_use]
 pub fn stage_name(stage: Stage) -> &'static str {
     match stage {
@@ -196,7 +196,7 @@ pub fn stage_name(stage: Stage) -> &'static str {
     }
 }
 
-/// Whether a service does its work.
+/// Whether a service is healthy.
 #[must_use]
 pub fn is_healthy(view: &ServiceView) -> bool {
     view.state == ServiceState::Running && view.healthy == Some(true)
@@ -223,7 +223,7 @@ fn trial(node: &NodeState, from: String, to: String) -> Trial {
     }
 }
 
-/// Has the installer with this digest checked, and laid into [`SCRATCH`]. Answers its version.
+/// Has registryd check the installer with this digest and unpack it into [`SCRATCH`]. Returns its version.
 pub(crate) async fn unpack(
     supervisor: &Supervisor,
     image: &str,
@@ -241,13 +241,13 @@ pub(crate) async fn unpack(
     version()
 }
 
-/// The version of what lies in [`SCRATCH`].
+/// Version of the image in [`SCRATCH`].
 pub(crate) fn version() -> Result<String, SubmitError> {
     let version = fs::read_to_string(Path::new(SCRATCH).join("version"));
     version.map_err(|error| SubmitError::Failed(error.to_string()))
 }
 
-/// Who has to have signed what is started on this node: who has signed what runs.
+/// The required signer of an image: that of the running version.
 pub(crate) fn signer() -> Result<String, SubmitError> {
     let signer = std::env::var(SIGNER).unwrap_or_default();
     match signer.parse::<Signer>() {
@@ -259,7 +259,7 @@ pub(crate) fn signer() -> Result<String, SubmitError> {
     }
 }
 
-/// The digest of the installer, which is in containerd's content store then.
+/// Digest of the installer, which is then in containerd's content store.
 pub(crate) async fn obtain(
     registries: &Registries,
     namespace: &'static str,
@@ -267,7 +267,7 @@ pub(crate) async fn obtain(
 ) -> Result<String, SubmitError> {
     let containerd = Containerd::new(Path::new(CONTAINERD_SOCKET));
     let told = |status: tonic::Status| SubmitError::Failed(status.message().to_owned());
-    // One that was imported may have a name that no registry would give.
+    // An imported image may have a name that no registry resolves.
     if let Some(digest) = containerd.digest(namespace, image).await.map_err(told)? {
         return Ok(digest);
     }
@@ -278,7 +278,7 @@ pub(crate) async fn obtain(
     if let Some(digest) = containerd.digest(namespace, &name).await.map_err(told)? {
         return Ok(digest);
     }
-    // Nobody listens.
+    // No client receives the progress.
     let (steps, _) = mpsc::channel(1);
     let pull = containerd.pull(namespace, &name, Purpose::Installer, registries, steps);
     match timeout(PULL, pull).await {
@@ -316,7 +316,7 @@ fn failed(fault: Fault) -> SubmitError {
     }
 }
 
-/// What an image leaves behind while it is checked goes with this.
+/// Removes the unpacked image when it is dropped.
 pub(crate) struct Scratch;
 
 impl Drop for Scratch {
@@ -330,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_below_the_floor_is_refused_and_no_other() {
+    fn only_a_version_below_the_minimum_is_refused() {
         let why = check_floor("1.1.9", Some("1.2.0")).unwrap_err();
         assert!(why.contains("1.1.9 is older than 1.2.0"), "{why}");
         for (version, floor) in [

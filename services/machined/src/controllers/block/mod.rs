@@ -29,10 +29,10 @@ use super::Sources;
 use crate::uevents::Told;
 use device::{Found, System};
 
-/// What looks at disks, and makes volumes of them.
+/// Adds the controllers that inspect disks and make volumes on them.
 ///
 /// # Errors
-/// When two write the same.
+/// Two controllers write the same resource type.
 pub(super) fn add(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphError> {
     runtime.add(BlockDevices {
         told: sources.uevents.follow("block"),

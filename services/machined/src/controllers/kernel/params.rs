@@ -93,10 +93,10 @@ impl Params {
     }
 }
 
-/// Writes a parameter, unless it is not this node's to set.
+/// Writes a parameter, unless another owner must set it.
 fn set_by(mode: Mode, id: &str, write: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     match mode.check(Ability::Sysctls) {
-        // What is no sysctl is in /sys, where nothing is a namespace's own.
+        // A parameter in /sys is no sysctl, and belongs to no namespace.
         Err(why) if !mode.sets(id.strip_prefix("proc.sys.").unwrap_or_default()) => {
             Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
         }

@@ -145,7 +145,8 @@ struct Files {
     credentials: Option<Secret>,
 }
 
-/// Where the node does not set what the kubelet expects of the whole kernel, the kubelet does.
+/// In a container, lets the kubelet itself set the kernel parameters that it requires, since the node does not set
+/// them.
 fn fitted(mut config: Value, mode: Mode) -> Value {
     if let Some(fields) = config.as_object_mut()
         && !mode.can(Ability::Sysctls)
@@ -214,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn in_a_container_the_kubelet_sets_what_the_node_does_not() {
+    fn kubelet_in_a_container_sets_the_kernel_parameters_itself() {
         let config = json!({ "protectKernelDefaults": true, "port": 10250 });
         assert_eq!(fitted(config.clone(), Mode::Machine), config);
         let own = json!({ "protectKernelDefaults": false, "port": 10250 });

@@ -88,7 +88,7 @@ impl Controller for Manifests {
 /// Manifests applied to the cluster, and those fetched for it.
 #[derive(Default)]
 struct Given {
-    /// What the config itself has.
+    /// Manifests from the config itself.
     own: Vec<Manifest>,
     applied: Vec<Manifest>,
     fetched: Vec<(ExternalManifest, Manifest)>,
@@ -132,7 +132,7 @@ impl Given {
         }
     }
 
-    /// What the cluster is to have, as far as it could be fetched.
+    /// Manifests for the cluster, as far as they could be fetched.
     fn wanted(&self) -> impl Iterator<Item = &Manifest> {
         let fetched = self.fetched.iter().map(|(_, manifest)| manifest);
         self.own.iter().chain(fetched)

@@ -191,7 +191,7 @@ async fn a_config_whose_caller_hangs_up_is_applied_before_the_next_one() {
 }
 
 #[tokio::test]
-async fn a_config_that_wants_an_installation_is_refused_by_name_or_kept_on_the_disk() {
+async fn config_requesting_an_installation_is_refused_or_stored_on_the_new_disk() {
     let mut world = world();
     *world.node.new_disk.lock().unwrap() = Some("vda".to_owned());
     let wish = |wipe: bool| {
@@ -227,7 +227,7 @@ async fn a_config_that_wants_an_installation_is_refused_by_name_or_kept_on_the_d
         "{}",
         reply.mode_details
     );
-    // It is on the disk when it counts.
+    // The node stores the config on the disk, so there is no warning.
     assert_eq!(reply.warnings, [""; 0]);
     assert_eq!(*world.node.applied.lock().unwrap(), [Apply::Install]);
 }

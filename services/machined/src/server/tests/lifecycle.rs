@@ -32,7 +32,7 @@ async fn upgrade(world: &World, image: &str) -> Vec<Part> {
 }
 
 #[tokio::test]
-async fn an_upgrade_tells_its_lines_and_ends_with_a_code_and_no_reboot() {
+async fn upgrade_streams_progress_and_ends_with_an_exit_code_and_no_reboot() {
     let world = world();
     let line = |text: &str| Part::Message(text.to_owned());
     assert_eq!(
@@ -63,7 +63,7 @@ async fn an_upgrade_tells_its_lines_and_ends_with_a_code_and_no_reboot() {
 }
 
 #[tokio::test]
-async fn the_older_call_reboots_unless_the_upgrade_is_staged_or_did_not_succeed() {
+async fn older_upgrade_call_reboots_unless_the_upgrade_is_staged_or_failed() {
     for (image, stage, expected) in [
         ("installer:2", false, Ok(vec![Action::Reboot])),
         ("installer:2", true, Ok(vec![])),
@@ -103,7 +103,7 @@ async fn the_older_call_reboots_unless_the_upgrade_is_staged_or_did_not_succeed(
 }
 
 #[tokio::test]
-async fn a_rollback_reboots() {
+async fn rollback_reboots_the_node() {
     let mut world = world();
     let reply = world
         .client
@@ -114,7 +114,7 @@ async fn a_rollback_reboots() {
     assert_eq!(*world.node.actions.lock().unwrap(), [Action::Reboot]);
 }
 
-/// Everything that the call answers.
+/// All messages of the answer.
 async fn install(world: &World, disk: &str, image: &str) -> Vec<Part> {
     let request = api::LifecycleServiceInstallRequest {
         source: Some(api::InstallArtifactsSource {
@@ -137,7 +137,7 @@ async fn install(world: &World, disk: &str, image: &str) -> Vec<Part> {
 }
 
 #[tokio::test]
-async fn an_installation_tells_its_lines_and_reboots_only_a_node_that_nobody_can_reboot() {
+async fn installation_streams_progress_and_reboots_only_a_node_without_an_owner() {
     let line = |text: &str| Part::Message(text.to_owned());
     let world = world();
     assert_eq!(
@@ -177,7 +177,7 @@ async fn an_installation_tells_its_lines_and_reboots_only_a_node_that_nobody_can
 }
 
 #[tokio::test]
-async fn an_installation_needs_a_disk_and_keeps_its_image_apart_from_those_of_pods() {
+async fn installation_needs_a_disk_and_an_image_in_the_system_namespace() {
     let world = world();
     let mut client = LifecycleServiceClient::new(world.channel.clone());
     let cri = ContainerdInstance {

@@ -61,7 +61,7 @@ pub(super) struct Remembering {
     audited: Mutex<Vec<String>>,
     upgrades: Mutex<Vec<Upgrade>>,
     installs: Mutex<Vec<Install>>,
-    /// The disk that a config has the node installed to, if it wants it and wipes it.
+    /// Target disk of a config that requests an installation with `wipe`.
     new_disk: Mutex<Option<String>>,
     /// The last bootstrap call.
     pub(super) begun: Mutex<Option<Begin>>,
