@@ -27,6 +27,10 @@ fn patch(mac: &str, address: &str, hostname: &str) -> String {
     )
 }
 
+/// Lets the nodes give secrets to calls that the control plane node forwards: `rotate-ca` reads the keys of nodes that
+/// this machine reaches through that node alone.
+const FORWARDS_SECRETS: &str = "{apiVersion: v1alpha1, kind: ForwardingConfig, secrets: accept}";
+
 /// One end of the wire.
 fn wire(directory: &Path, own: &str, other: &str, mac: &str) -> Wire {
     Wire {
@@ -55,6 +59,8 @@ fn control_plane(ends: &Path) -> Node {
         node.configs(),
         "https://10.99.0.1:6443",
         &[
+            "--config-patch",
+            FORWARDS_SECRETS,
             "--config-patch-control-plane",
             &patch(CONTROL_PLANE, "10.99.0.1", "cp-1"),
             "--config-patch-control-plane",
