@@ -1,6 +1,6 @@
 //! Recognizes names and addresses of this node.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, UdpSocket};
 
 /// Whether `target` (a host name or an address, as a client writes it) is this node. `reached` is the local address of
 /// the caller's connection. `authority` is the host that the caller used. Behind a port forwarding only the caller
@@ -9,7 +9,7 @@ pub(crate) fn is_this_node(target: &str, reached: IpAddr, authority: Option<&str
     let target = unbracketed(target);
     if let Ok(address) = bare(target).parse::<IpAddr>() {
         let address = address.to_canonical();
-        if address == reached.to_canonical() || address.is_loopback() {
+        if address == reached.to_canonical() || address.is_loopback() || is_assigned(address) {
             return true;
         }
     } else if is_hostname(target) {
@@ -18,6 +18,13 @@ pub(crate) fn is_this_node(target: &str, reached: IpAddr, authority: Option<&str
     authority
         .map(host)
         .is_some_and(|host| host.eq_ignore_ascii_case(target))
+}
+
+/// Whether an interface of this node has the address: the kernel binds no socket to the address of another host.
+fn is_assigned(address: IpAddr) -> bool {
+    let is_broadcast = matches!(address, IpAddr::V4(address) if address.is_broadcast());
+    let is_of_no_host = address.is_unspecified() || address.is_multicast() || is_broadcast;
+    !is_of_no_host && UdpSocket::bind((address, 0)).is_ok()
 }
 
 /// A target without the brackets of an IPv6 address.
@@ -94,6 +101,21 @@ mod tests {
         assert!(!own("192.0.2.7", "node.example:50000"));
         assert!(!own("other.example", "node.example:50000"));
         assert!(!own("", "node.example:50000"));
+    }
+
+    #[test]
+    fn addresses_of_interfaces_are_assigned_and_no_others() {
+        for (address, is_own) in [
+            ("127.0.0.2", true),
+            ("192.0.2.7", false),
+            ("2001:db8::7", false),
+            ("0.0.0.0", false),
+            ("::", false),
+            ("224.0.0.1", false),
+            ("255.255.255.255", false),
+        ] {
+            assert_eq!(is_assigned(address.parse().unwrap()), is_own, "{address}");
+        }
     }
 
     #[test]
