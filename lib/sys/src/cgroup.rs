@@ -23,6 +23,17 @@ pub fn create(root: &Path, path: &str, controllers: &[&str]) -> io::Result<()> {
     Ok(())
 }
 
+/// Controllers of `wanted` that the hierarchy at `root` lacks: the kernel has none, or cgroup v1 uses it.
+///
+/// # Errors
+/// The file `cgroup.controllers` cannot be read.
+pub fn missing<'a>(root: &Path, wanted: &[&'a str]) -> io::Result<Vec<&'a str>> {
+    let had = fs::read_to_string(root.join("cgroup.controllers"))?;
+    let is_had = |controller: &str| had.split_whitespace().any(|one| one == controller);
+    let missing = wanted.iter().copied().filter(|one| !is_had(one));
+    Ok(missing.collect())
+}
+
 /// Enables controllers for the children of `dir`, each by its own write: a missing one must not fail the others.
 fn enable(dir: &Path, controllers: &[&str]) {
     for controller in controllers {
@@ -64,6 +75,17 @@ pub fn is_populated(root: &Path, path: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn controllers_missing_from_the_hierarchy_are_listed() {
+        let root = std::env::temp_dir().join(format!("corten-controllers-{}", std::process::id()));
+        fs::create_dir_all(&root).unwrap();
+        missing(&root, &["cpu"]).unwrap_err();
+        fs::write(root.join("cgroup.controllers"), "cpu hugetlb io pids\n").unwrap();
+        let wanted = ["cpu", "cpuset", "io", "memory"];
+        assert_eq!(missing(&root, &wanted).unwrap(), ["cpuset", "memory"]);
+        fs::remove_dir_all(&root).unwrap();
+    }
 
     #[test]
     fn directories_and_values_are_plain_files() {

@@ -52,14 +52,6 @@ pub fn enter_root(new_root: &Path) -> io::Result<()> {
     std::env::set_current_dir("/")
 }
 
-/// Sets the container's host name.
-///
-/// # Errors
-/// The kernel refuses.
-pub fn set_hostname(name: &str) -> io::Result<()> {
-    Ok(rustix::system::sethostname(name.as_bytes())?)
-}
-
 /// Has the kernel kill the calling process when the thread that started it ends.
 ///
 /// # Errors

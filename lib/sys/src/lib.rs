@@ -19,6 +19,7 @@ pub mod kmsg;
 pub mod loopdev;
 pub mod memory;
 pub mod mount;
+pub mod mount_table;
 pub mod packet;
 pub mod power;
 pub mod process;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
 use corten_sys::cgroup;
+use corten_sys::mount_table::{self, Mount};
 
 /// Group of the processes that started the nodes.
 const STARTERS: &str = "starters";
@@ -28,8 +29,7 @@ impl Groups {
     /// # Errors
     /// This machine has no cgroup v2 hierarchy.
     pub(super) fn of(cluster: String) -> anyhow::Result<Groups> {
-        let mounts = fs::read_to_string("/proc/self/mounts")?;
-        let root = root(&mounts).context(
+        let root = root(mount_table::read()?).context(
             "this machine has no cgroups of the second version mounted: mount -t cgroup2 none /sys/fs/cgroup",
         )?;
         Ok(Groups { root, cluster })
@@ -49,11 +49,17 @@ impl Groups {
     }
 
     /// Controllers that nodes need and this machine's hierarchy lacks.
-    pub(super) fn missing(&self) -> Vec<&'static str> {
-        let path = self.root.join("cgroup.controllers");
-        let had = fs::read_to_string(path).unwrap_or_default();
-        let is_had = |controller: &&str| had.split_whitespace().any(|one| one == *controller);
-        CONTROLLERS.into_iter().filter(|one| !is_had(one)).collect()
+    ///
+    /// # Errors
+    /// The kernel does not list its controllers.
+    pub(super) fn missing(&self) -> anyhow::Result<Vec<&'static str>> {
+        let missing = cgroup::missing(&self.root, &CONTROLLERS);
+        missing.with_context(|| format!("reading the controllers of {}", self.root.display()))
+    }
+
+    /// Whether the cluster has groups.
+    pub(super) fn exist(&self) -> bool {
+        self.root.join(&self.cluster).exists()
     }
 
     /// Moves the calling process into the group of the starters.
@@ -83,7 +89,7 @@ impl Groups {
     /// A process does not end, or a group cannot be removed.
     pub(super) fn end(&self) -> anyhow::Result<()> {
         let directory = self.root.join(&self.cluster);
-        if !directory.exists() {
+        if !self.exist() {
             return Ok(());
         }
         cgroup::kill(&self.root, &self.cluster)
@@ -132,13 +138,10 @@ fn remove(directory: &Path) -> io::Result<()> {
 }
 
 /// Mount point of cgroup v2.
-fn root(mounts: &str) -> Option<PathBuf> {
-    let words = mounts.lines().map(|line| line.split(' '));
-    let found = words.filter_map(|mut words| {
-        let (target, kind) = (words.nth(1)?, words.next()?);
-        (kind == "cgroup2").then(|| PathBuf::from(target))
-    });
-    found.into_iter().next()
+fn root(mounts: Vec<Mount>) -> Option<PathBuf> {
+    let mut mounts = mounts.into_iter();
+    let found = mounts.find(|mount| mount.kind == "cgroup2")?;
+    Some(PathBuf::from(found.target))
 }
 
 #[cfg(test)]
@@ -151,7 +154,7 @@ mod tests {
                       cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n\
                       cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
         let expected = Some(PathBuf::from("/sys/fs/cgroup/unified"));
-        assert_eq!(root(mounts), expected);
-        assert_eq!(root("proc /proc proc rw 0 0\n"), None);
+        assert_eq!(root(mount_table::parse(mounts)), expected);
+        assert_eq!(root(mount_table::parse("proc /proc proc rw 0 0\n")), None);
     }
 }

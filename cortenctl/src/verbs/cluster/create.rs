@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context as _, anyhow};
 use tokio::signal::unix::{SignalKind, signal};
@@ -27,18 +27,24 @@ pub(super) async fn run(args: &ClusterCreate) -> Result<(), Failure> {
     match args.provisioner {
         Provisioner::Namespaces => super::check_root()?,
     }
-    images(args)?;
+    let images = images(args)?;
     let plan = Plan::of(wish(args)?).map_err(Failure::usage)?;
     let place = Place::of(args.cluster.state.as_deref(), &plan.name)?;
     let groups = Groups::of(plan.cgroup())?;
     let network = Network::open()?;
-    if !network.is_free(plan.gateway).await? {
+    if groups.exist() || network.has(&plan.bridge).await? {
         return Err(Failure::call(format!(
-            "{} is an address of this machine already: choose another network with --cidr",
-            plan.gateway
+            "this machine has a cluster {} already, perhaps with another --state: choose another --name",
+            plan.name
         )));
     }
-    let missing = groups.missing();
+    if !network.is_free(plan.gateway, plan.prefix).await? {
+        return Err(Failure::call(format!(
+            "a network of this machine overlaps {}/{}: choose another network with --cidr",
+            plan.gateway, plan.prefix
+        )));
+    }
+    let missing = groups.missing()?;
     if !missing.is_empty() {
         eprintln!(
             "warning: this machine gives nodes no cgroup controllers {}: what these bound is not bounded; they may be \
@@ -49,7 +55,7 @@ pub(super) async fn run(args: &ClusterCreate) -> Result<(), Failure> {
     // From here on, a failure must remove what was made.
     place.begin(&plan)?;
     let made = tokio::select! {
-        made = make(args, &plan, &place, &groups, &network) => made,
+        made = make((args, images), &plan, &place, &groups, &network) => made,
         () = interrupted() => Err(Failure::call("interrupted")),
     };
     let Err(failure) = made else {
@@ -81,7 +87,7 @@ fn wish(args: &ClusterCreate) -> Result<Wish, Failure> {
 }
 
 async fn make(
-    args: &ClusterCreate,
+    (args, images): (&ClusterCreate, KubernetesImages),
     plan: &Plan,
     place: &Place,
     groups: &Groups,
@@ -91,7 +97,7 @@ async fn make(
     let started = Started::default();
     let say = |text: &str| eprintln!("{:>4} s  {text}", begun.elapsed().as_secs());
     say("writing the secrets and configs of the cluster");
-    write_configs(args, plan, place)?;
+    write_configs((args, images), plan, place)?;
     say(&format!("making the network on bridge {}", plan.bridge));
     network
         .add_bridge(&plan.bridge, plan.gateway, plan.prefix)
@@ -104,12 +110,11 @@ async fn make(
     let limit = args.wait_timeout;
     for one in &plan.nodes {
         // A worker gets its certificate from a control plane node; those come first in the plan.
-        let version = wait::api(plan, place, &started, one, limit).await?;
+        let version = wait::api(place, &started, one, limit).await?;
         say(&format!("{} answers, version {version}", one.name));
     }
     if args.wait >= WaitFor::Bootstrapped {
-        let first = plan.with_role(Role::ControlPlane).next();
-        let first = first.ok_or_else(|| Failure::call("the plan has no control plane node"))?;
+        let first = plan.first()?;
         wait::bootstrap(place, &started, first, limit).await?;
         say(&format!("etcd starts on {}", first.name));
     }
@@ -166,13 +171,17 @@ fn patches(plan: &Plan) -> Vec<String> {
     patches.flatten().map(str::to_owned).collect()
 }
 
-fn write_configs(args: &ClusterCreate, plan: &Plan, place: &Place) -> Result<(), Failure> {
+fn write_configs(
+    (args, images): (&ClusterCreate, KubernetesImages),
+    plan: &Plan,
+    place: &Place,
+) -> Result<(), Failure> {
     let names = plan
         .with_role(Role::ControlPlane)
         .map(|node| node.address.to_string());
     generate::config(&GenConfig {
         cluster: plan.name.clone(),
-        endpoint: plan.endpoint(),
+        endpoint: plan.endpoint()?,
         output: None,
         output_dir: Some(place.path().to_owned()),
         output_types: vec![
@@ -184,7 +193,7 @@ fn write_configs(args: &ClusterCreate, plan: &Plan, place: &Place) -> Result<(),
         install_disk: "/dev/null".to_owned(),
         install_image: None,
         kubernetes_version: args.kubernetes_version.clone(),
-        kubernetes_images: images(args)?,
+        kubernetes_images: images,
         talos_version: None,
         form: "v1alpha1".to_owned(),
         with_cluster_discovery: Some(false),
@@ -245,9 +254,6 @@ fn last_lines(path: &Path) -> anyhow::Result<Vec<String>> {
     let last = lines.into_iter().skip(from);
     Ok(last.map(str::to_owned).collect())
 }
-
-/// Interval of the checks of what the command waits for.
-pub(super) const LOOK: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {

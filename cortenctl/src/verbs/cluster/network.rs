@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use anyhow::Context as _;
 use futures_util::TryStreamExt as _;
+use rtnetlink::packet_route::address::AddressAttribute;
 use rtnetlink::packet_route::link::LinkMessage;
 use rtnetlink::{Handle, LinkBridge, LinkUnspec, LinkVeth, RouteMessageBuilder};
 
@@ -23,14 +24,34 @@ impl Network {
         Ok(Network(handle))
     }
 
-    /// Whether no address of this machine conflicts with `address`.
+    /// Whether no network of this machine's links overlaps the network of `address`.
     ///
     /// # Errors
     /// The kernel refuses.
-    pub(super) async fn is_free(&self, address: Ipv4Addr) -> anyhow::Result<bool> {
-        let wanted = IpAddr::V4(address);
-        let found = self.0.address().get().set_address_filter(wanted).execute();
-        Ok(found.try_collect::<Vec<_>>().await?.is_empty())
+    pub(super) async fn is_free(&self, address: Ipv4Addr, prefix: u8) -> anyhow::Result<bool> {
+        let mut found = self.0.address().get().execute();
+        while let Some(message) = found.try_next().await? {
+            let assigned = message
+                .attributes
+                .iter()
+                .find_map(|attribute| match attribute {
+                    AddressAttribute::Address(IpAddr::V4(address)) => Some(*address),
+                    _ => None,
+                });
+            let shared = prefix.min(message.header.prefix_len);
+            if assigned.is_some_and(|assigned| is_same_network(assigned, address, shared)) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether there is a link with this name.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub(super) async fn has(&self, name: &str) -> anyhow::Result<bool> {
+        Ok(self.find(name).await?.is_some())
     }
 
     /// Makes a bridge with an address.
@@ -143,10 +164,8 @@ impl Network {
     /// # Errors
     /// The kernel refuses; the text names the link.
     pub(super) async fn remove(&self, name: &str) -> anyhow::Result<()> {
-        let index = match self.find(name).await {
-            Ok(Some(index)) => index,
-            Ok(None) => return Ok(()),
-            Err(error) => return Err(error),
+        let Some(index) = self.find(name).await? else {
+            return Ok(());
         };
         let removed = self.0.link().del(index).execute().await;
         removed.with_context(|| format!("removing the link {name}"))
@@ -170,5 +189,28 @@ impl Network {
 
     async fn change(&self, message: LinkMessage) -> anyhow::Result<()> {
         Ok(self.0.link().set(message).execute().await?)
+    }
+}
+
+/// Whether two addresses have the same first `prefix` bits.
+fn is_same_network(one: Ipv4Addr, other: Ipv4Addr, prefix: u8) -> bool {
+    let differing = u32::from(one) ^ u32::from(other);
+    differing.leading_zeros() >= u32::from(prefix)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_overlap_if_they_share_the_shorter_prefix() {
+        let is_same = |one: &str, other: &str, prefix| {
+            is_same_network(one.parse().unwrap(), other.parse().unwrap(), prefix)
+        };
+        assert!(is_same("10.5.0.77", "10.5.0.1", 24));
+        assert!(is_same("10.5.200.1", "10.5.0.129", 16));
+        assert!(!is_same("10.5.0.127", "10.5.0.129", 25));
+        assert!(is_same("10.5.0.1", "10.5.0.1", 32));
+        assert!(!is_same("10.5.0.2", "10.5.0.1", 32));
     }
 }

@@ -213,7 +213,7 @@ pub(super) async fn inside(directory: PathBuf, name: &str) -> Result<(), Failure
         .enter_node(&node.name)
         .context("entering the cgroup")?;
     container::separate_cgroups().context("making a cgroup namespace")?;
-    container::set_hostname(&node.name).context("setting the host name")?;
+    corten_sys::host::set_hostname(&node.name).context("setting the host name")?;
     connect(&subject).await.context("setting up the network")?;
     container::separate_mounts().context("separating mounts")?;
     let config = fs::read(subject.place.config(node));

@@ -6,6 +6,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, ensure};
+use corten_sys::mount_table;
 
 use super::plan::{NodePlan, Plan, check_name};
 use crate::failure::Failure;
@@ -55,7 +56,9 @@ impl Place {
             _ => anyhow!("{}: {error}", self.0.display()),
         })?;
         let text = serde_json::to_string_pretty(plan)?;
-        fs::write(self.0.join(PLAN), text).with_context(|| self.0.display().to_string())
+        let written = crate::files::write(&self.0.join(PLAN), &text, false);
+        // Without its plan, no command could remove the directory.
+        written.inspect_err(|_| drop(fs::remove_dir_all(&self.0)))
     }
 
     /// Reads the plan of an existing cluster.
@@ -107,11 +110,11 @@ impl Place {
             return Ok(());
         }
         let real = fs::canonicalize(&self.0)?;
-        let mounts = fs::read_to_string("/proc/self/mounts")?;
-        let mut targets = mounts.lines().filter_map(|line| line.split(' ').nth(1));
-        if let Some(target) = targets.find(|target| Path::new(target).starts_with(&real)) {
+        let mut mounts = mount_table::read()?.into_iter();
+        if let Some(mount) = mounts.find(|mount| Path::new(&mount.target).starts_with(&real)) {
             return Err(anyhow!(
-                "{target} is mounted; unmount it, and destroy the cluster again"
+                "{} is mounted; unmount it, and destroy the cluster again",
+                mount.target
             ));
         }
         fs::remove_dir_all(&real).with_context(|| real.display().to_string())

@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
+use anyhow::Context as _;
 use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 
@@ -149,24 +150,29 @@ impl Plan {
 
     /// The cgroup of the cluster.
     pub(super) fn cgroup(&self) -> String {
-        cgroup(&self.name)
+        format!("corten-{}", self.name)
     }
 
     /// Endpoint of the Kubernetes API.
-    pub(super) fn endpoint(&self) -> String {
+    ///
+    /// # Errors
+    /// A stored plan has no control plane node.
+    pub(super) fn endpoint(&self) -> anyhow::Result<String> {
+        Ok(format!("https://{}:6443", self.first()?.address))
+    }
+
+    /// The first control plane node, which begins the cluster.
+    ///
+    /// # Errors
+    /// A stored plan has none.
+    pub(super) fn first(&self) -> anyhow::Result<&NodePlan> {
         let first = self.with_role(Role::ControlPlane).next();
-        let address = first.map_or(self.gateway, |node| node.address);
-        format!("https://{address}:6443")
+        first.context("the plan has no control plane node")
     }
 
     pub(super) fn with_role(&self, role: Role) -> impl Iterator<Item = &NodePlan> {
         self.nodes.iter().filter(move |node| node.role == role)
     }
-}
-
-/// The cgroup of the cluster with this name.
-pub(super) fn cgroup(name: &str) -> String {
-    format!("corten-{name}")
 }
 
 /// Refuses a name that is not valid in a host name. The name also becomes part of a path.
@@ -222,7 +228,7 @@ mod tests {
         let expected = expected.map(|(name, address, role)| (name, address.to_owned(), role));
         assert_eq!(nodes, expected);
         assert_eq!(plan.gateway.to_string(), "10.5.0.1");
-        assert_eq!(plan.endpoint(), "https://10.5.0.2:6443");
+        assert_eq!(plan.endpoint().unwrap(), "https://10.5.0.2:6443");
         assert_eq!(plan.cgroup(), "corten-lab");
     }
 

@@ -9,7 +9,6 @@ use corten_cluster::{Cluster, NodeReadiness, from_kubeconfig};
 use tokio::time::{sleep, timeout};
 use tonic::Code;
 
-use super::create::LOOK;
 use super::node::Started;
 use super::place::Place;
 use super::plan::{NodePlan, Plan, Role};
@@ -20,6 +19,8 @@ use crate::failure::Failure;
 use crate::stream::{Node, Trouble, each};
 use crate::verbs::kubeconfig;
 
+/// Interval of the checks.
+const LOOK: Duration = Duration::from_secs(1);
 /// Timeout of one call.
 const CALL: Duration = Duration::from_secs(60);
 /// Interval of the messages about a step that takes long.
@@ -30,7 +31,6 @@ const TOLD: Duration = Duration::from_secs(30);
 /// # Errors
 /// The node has ended, or the timeout has passed.
 pub(super) async fn api(
-    plan: &Plan,
     place: &Place,
     started: &Started,
     node: &NodePlan,
@@ -38,10 +38,7 @@ pub(super) async fn api(
 ) -> Result<String, Failure> {
     let what = match node.role {
         Role::ControlPlane => "its API",
-        Role::Worker if plan.nodes.len() > 1 => {
-            "its API, with a certificate of a control plane node"
-        }
-        Role::Worker => "its API",
+        Role::Worker => "its API, with a certificate of a control plane node",
     };
     until(started, node, what, limit, async || {
         let mut version = String::new();
@@ -95,8 +92,7 @@ pub(super) async fn ready(
     limit: Duration,
     say: impl Fn(&str),
 ) -> Result<(), Failure> {
-    let first = plan.with_role(Role::ControlPlane).next();
-    let first = first.ok_or_else(|| Failure::call("the plan has no control plane node"))?;
+    let first = plan.first()?;
     let cluster = until(started, first, "the kubeconfig", limit, async || {
         let mut text = String::new();
         call(place, first, async |node| {

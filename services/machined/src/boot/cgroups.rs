@@ -243,7 +243,8 @@ pub fn make_all(root: &Path) -> io::Result<()> {
     // A group with processes cannot enable controllers for its children, unless it is the root of the whole hierarchy.
     cgroup::create(root, INIT, &[])?;
     cgroup::enter(root, INIT, std::process::id())?;
-    let missing = missing(root);
+    // Where the kernel does not list its controllers, each setting tells.
+    let missing = cgroup::missing(root, &CONTROLLERS).unwrap_or_default();
     if !missing.is_empty() {
         console::warn(&format!(
             "the kernel gives this node no cgroup controllers {}: what they bound is not bounded",
@@ -266,15 +267,6 @@ pub fn make_all(root: &Path) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Controllers that are missing below `root`: the host of a container withholds them, or uses them in cgroup v1.
-fn missing(root: &Path) -> Vec<&'static str> {
-    let Ok(had) = fs::read_to_string(root.join("cgroup.controllers")) else {
-        return Vec::new();
-    };
-    let is_had = |controller: &&str| had.split_whitespace().any(|one| one == *controller);
-    CONTROLLERS.into_iter().filter(|one| !is_had(one)).collect()
 }
 
 /// Memory of the machine, in bytes.
@@ -430,18 +422,6 @@ mod tests {
             "kubepods",
         ];
         assert_eq!(swapped, pods_and_guests);
-    }
-
-    #[test]
-    fn controllers_missing_from_the_hierarchy_are_listed() {
-        let root = tempfile::tempdir().unwrap();
-        assert_eq!(missing(root.path()), [""; 0]);
-        fs::write(
-            root.path().join("cgroup.controllers"),
-            "cpu hugetlb io pids\n",
-        )
-        .unwrap();
-        assert_eq!(missing(root.path()), ["cpuset", "memory"]);
     }
 
     #[test]

@@ -9,6 +9,7 @@ pub mod system;
 use std::fmt;
 
 use corten_base::mode::{Ability, Mode};
+use corten_services::runs_in;
 
 /// A task of the boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +65,6 @@ impl Task {
         match self {
             Task::MountOptional => Some(Ability::KernelFileSystems),
             Task::WatchPowerButton => Some(Ability::PowerButton),
-            Task::Start("udevd") => Some(Ability::Devices),
             _ => None,
         }
     }
@@ -128,7 +128,10 @@ impl fmt::Display for Phase {
 pub fn plan(mode: Mode) -> Vec<Phase> {
     let mut plan = whole_plan();
     for phase in &mut plan {
-        let can = |task: &Task| task.needs().is_none_or(|ability| mode.can(ability));
+        let can = |task: &Task| match task {
+            Task::Start(id) => runs_in(id, mode),
+            task => task.needs().is_none_or(|ability| mode.can(ability)),
+        };
         phase.tasks.retain(can);
     }
     plan

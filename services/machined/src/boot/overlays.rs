@@ -1,12 +1,12 @@
 //! Makes the image's directories writable that pods write to, such as the installers of network plugins. Each gets an
 //! overlay whose changes are kept on EPHEMERAL.
 
-use std::fs::{self, DirBuilder};
+use std::fs::DirBuilder;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 
-use corten_base::console;
+use corten_base::{console, durable};
 use corten_sys::mount::{MountAttrFlags, Unattached};
 
 /// Directory of the changes, the same as the reference's.
@@ -30,7 +30,7 @@ pub fn mount_all() {
 
 fn mount(target: &Path, name: &str, changes: &Path) -> io::Result<()> {
     // The call is repeated once a late disk has appeared.
-    if is_mount_point(target)? {
+    if durable::is_volume(target) {
         return Ok(());
     }
     let upper = changes.join(format!("{name}-diff"));
@@ -46,10 +46,4 @@ fn mount(target: &Path, name: &str, changes: &Path) -> io::Result<()> {
     ];
     let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     Unattached::new("overlay", "corten-overlay", &options, attributes)?.attach(target)
-}
-
-/// Whether the directory is on another file system than its parent.
-fn is_mount_point(path: &Path) -> io::Result<bool> {
-    let above = path.parent().unwrap_or(path);
-    Ok(fs::metadata(path)?.dev() != fs::metadata(above)?.dev())
 }
