@@ -3,6 +3,7 @@
 //! `corten_installer::disk` defines the steps. This module holds the disk exclusively while they run.
 
 use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
 use corten_config::kinds::Encryption;
@@ -19,7 +20,7 @@ use super::attach::{Site, attach};
 use super::disk::{self, Disk};
 use super::table::{Marks, Table};
 use super::{
-    BUSY_PAUSE, SMALLEST_EPHEMERAL, STATE, STATE_LENGTH, WIPEABLE, encryption, while_busy, wipe,
+    BUSY_PAUSE, SMALLEST_EPHEMERAL, STATE, STATE_LENGTH, encryption, is_of_a_node, while_busy, wipe,
 };
 
 /// A disk that may be installed to.
@@ -104,7 +105,7 @@ impl Blank {
     /// # Errors
     /// The disk fails, and is marked as unfinished.
     pub fn write(&self, plan: &Plan, files: &[FatFile], meta: &Values) -> Result<(), String> {
-        let told = |error: std::io::Error| format!("writing to {}: {error}", self.disk.name);
+        let told = |error: io::Error| format!("writing to {}: {error}", self.disk.name);
         let device = self.disk.device();
         let (mut file, length) = open(&self.disk)?;
         check(&mut file, length, self.over)?;
@@ -132,7 +133,7 @@ impl Blank {
         wanted: Option<&Encryption>,
         fill: impl FnOnce(&Path) -> Result<(), String>,
     ) -> Result<bool, String> {
-        let told = |error: std::io::Error| format!("STATE on {}: {error}", self.disk.name);
+        let told = |error: io::Error| format!("STATE on {}: {error}", self.disk.name);
         let parts = (1..).zip(plan.partitions());
         let found = parts.clone().find(|(_, part)| part.label == STATE.name);
         let Some((number, part)) = found else {
@@ -187,9 +188,7 @@ impl Blank {
 fn open(disk: &Disk) -> Result<(File, u64), String> {
     let opened = while_busy(BUSY_PAUSE, || wipe::open(disk.sequence, &disk.device()));
     opened.map_err(|error| match error.kind() {
-        std::io::ErrorKind::ResourceBusy => {
-            "something on it is mounted or otherwise in use".to_owned()
-        }
+        io::ErrorKind::ResourceBusy => "something on it is mounted or otherwise in use".to_owned(),
         _ => error.to_string(),
     })
 }
@@ -200,7 +199,16 @@ fn check(file: &mut File, length: u64, over: Over) -> Result<(), String> {
     if found != Found::Something || over == Over::Anything {
         return Ok(());
     }
-    let table = Table::read(file).ok();
+    let table = match Table::read(file) {
+        Ok(table) => Some(table),
+        Err(error) if over == Over::Foreign && has_table(file).unwrap_or(true) => {
+            return Err(format!(
+                "its partition table cannot be read ({error}), so it may be a node's, which somebody may own; wipe the \
+                 disk elsewhere"
+            ));
+        }
+        Err(_) => None,
+    };
     let parts = table.iter().flat_map(Table::partitions);
     let names: Vec<String> = parts
         .map(|(name, extent)| match name {
@@ -208,7 +216,7 @@ fn check(file: &mut File, length: u64, over: Over) -> Result<(), String> {
             name => name.to_owned(),
         })
         .collect();
-    let is_nodes = names.iter().any(|name| WIPEABLE.contains(&name.as_str()));
+    let is_nodes = names.iter().any(|name| is_of_a_node(name));
     let what = match names.as_slice() {
         [] => "it holds something".to_owned(),
         names => format!("it has the partitions {}", names.join(", ")),
@@ -223,6 +231,20 @@ fn check(file: &mut File, length: u64, over: Over) -> Result<(), String> {
              (`cortenctl wipe disk`)"
         )),
     }
+}
+
+/// Whether the disk has the signature of a partition table, at the place that its sector size gives (UEFI 2.10, section
+/// 5.3.2).
+fn has_table(file: &mut File) -> io::Result<bool> {
+    for sector in [512, 4096] {
+        let mut signature = [0; 8];
+        file.seek(SeekFrom::Start(sector))?;
+        file.read_exact(&mut signature)?;
+        if signature == *b"EFI PART" {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-use std::io::{Seek as _, SeekFrom, Write as _};
+use std::io::Write as _;
 
 use super::*;
 
@@ -36,4 +36,24 @@ fn disk_with_content_is_refused_with_its_partitions_and_the_remedy() {
     let why = check(&mut foreign, LENGTH, Over::Nothing).unwrap_err();
     assert!(why.starts_with("it holds something, "), "{why}");
     assert_eq!(check(&mut foreign, LENGTH, Over::Foreign), Ok(()));
+}
+
+#[test]
+fn anonymous_installation_spares_user_volumes_and_disks_with_a_damaged_table() {
+    const LENGTH: u64 = 64 << 20;
+    let mut disk = tempfile::tempfile().unwrap();
+    disk.set_len(LENGTH).unwrap();
+    let mut table = Table::new(&mut disk, 512).unwrap();
+    table.append("u-data", crate::TYPE_LINUX, None).unwrap();
+    table.write(&mut disk, |_| Ok(())).unwrap();
+    let why = check(&mut disk, LENGTH, Over::Foreign).unwrap_err();
+    assert!(why.contains("u-data") && why.contains("may own"), "{why}");
+    // The checksums of both headers.
+    for header in [512, LENGTH - 512] {
+        disk.seek(SeekFrom::Start(header + 16)).unwrap();
+        disk.write_all(&[0; 4]).unwrap();
+    }
+    let why = check(&mut disk, LENGTH, Over::Foreign).unwrap_err();
+    assert!(why.contains("partition table cannot be read"), "{why}");
+    assert_eq!(check(&mut disk, LENGTH, Over::Anything), Ok(()));
 }

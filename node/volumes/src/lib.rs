@@ -45,6 +45,15 @@ pub use reset::{Target, WIPEABLE};
 pub use table::{TYPE_LINUX, TYPE_SWAP};
 pub use wipe::{DeviceWipe, STARTED_FROM};
 
+/// Prefix of the names of user volumes.
+const USER_VOLUMES: &str = "u-";
+
+/// Whether a partition or file system of this name is a node's volume, or carries the node.
+#[must_use]
+pub fn is_of_a_node(name: &str) -> bool {
+    WIPEABLE.contains(&name) || name.starts_with(USER_VOLUMES)
+}
+
 /// A file system in a partition.
 #[derive(Debug)]
 pub struct Volume<'a> {

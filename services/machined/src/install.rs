@@ -15,10 +15,10 @@ use corten_meta::Values;
 use corten_meta::tags::{OWNER, STATE_ENCRYPTION, WAS_ENCRYPTED};
 use corten_services::supervisor::Supervisor;
 use corten_services::{Argument, REGISTRYD};
-use corten_types::block::Disk;
+use corten_types::block::{DiscoveredVolume, Disk};
 use corten_types::secrets::{authorities, joined};
 use corten_volumes::user::disk_facts;
-use corten_volumes::{Blank, Over};
+use corten_volumes::{Blank, Over, is_of_a_node};
 use tokio::sync::mpsc;
 use tokio::task::block_in_place;
 
@@ -26,7 +26,9 @@ use crate::config_store::ConfigStore;
 use crate::labelled;
 use crate::node::{Node as _, SubmitError};
 use crate::state::NodeState;
-use crate::upgrade::{SCRATCH, Scratch, blocking, obtain, signer, unpack, version};
+use crate::upgrade::{
+    SCRATCH, Scratch, blocking, check_floor, floor, obtain, signer, unpack, version,
+};
 
 /// Mount point of the medium.
 const MOUNT_POINT: &str = "/run/install-medium";
@@ -73,6 +75,18 @@ pub fn take(node: &NodeState, wanted: &Installation, by: By) -> Result<Blank, Su
         .find(|disk| disk.dev_path == device)
         .map_or(0, |disk| disk.sequence);
     let name = device.strip_prefix("/dev/").unwrap_or(&device);
+    // A volume on a whole disk has its name as the label of its file system.
+    let labels = node.store().list_as::<DiscoveredVolume>();
+    let volume = labels
+        .iter()
+        .find(|volume| volume.id() == name && is_of_a_node(&volume.label));
+    if let (Some(volume), By::Caller) = (volume, by) {
+        return Err(refused(format!(
+            "{}: {name} carries {}, a volume of a node, which somebody may own; wipe the disk elsewhere",
+            wanted.disk.field(),
+            volume.label
+        )));
+    }
     let over = match (wanted.wipe, by) {
         (false, _) => Over::Nothing,
         (true, By::Caller) => Over::Foreign,
@@ -114,6 +128,7 @@ pub async fn install(
             of_medium(supervisor).await?
         }
     };
+    check_floor(&version, config.and_then(floor).as_deref()).map_err(refused)?;
     let files = files(&version);
     let image = fs::metadata(Path::new(SCRATCH).join("corten.efi"));
     let image = image.map_or(0, |about| about.len());
@@ -177,7 +192,14 @@ async fn of_medium(supervisor: &Supervisor) -> Result<String, SubmitError> {
     ];
     let taken = supervisor.run(REGISTRYD, arguments).await;
     taken.map_err(|why| refused(format!("the medium {label} is not taken: {why}")))?;
-    version()
+    let found = version()?;
+    // Labels are short, so two versions may share one.
+    if found != running {
+        return Err(refused(format!(
+            "the medium {label} has version {found}, and {running} runs: remove that medium, or name the installer's image"
+        )));
+    }
+    Ok(found)
 }
 
 /// Files of the EFI partition, from [`SCRATCH`].

@@ -230,7 +230,10 @@ impl NodeState {
 
     /// Whether no disk carries the node. A node with a disk is installed, even if its volumes failed.
     pub fn is_without_disk(&self) -> bool {
-        self.kept.get().is_none() && matches!(corten_volumes::meta_partition(), Ok(None))
+        // A container has no disks; its host installs it.
+        Mode::now().can(Ability::Versions)
+            && self.kept.get().is_none()
+            && matches!(corten_volumes::meta_partition(), Ok(None))
     }
 
     /// Installs the node with this config, unless an installation is running.
@@ -420,6 +423,7 @@ impl Node for NodeState {
         tell: mpsc::Sender<String>,
     ) -> BoxFuture<'_, Result<String, SubmitError>> {
         Box::pin(async move {
+            can(Ability::Versions)?;
             self.check_not_ending()?;
             let wanted = Installation {
                 disk: installation::Target::Device(install.disk),

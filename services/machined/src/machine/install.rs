@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{Machine, lock};
 use crate::install::{self, By, Installed};
-use crate::node::SubmitError;
+use crate::node::{Node as _, SubmitError};
 
 /// First and longest pause between the attempts of a node that cannot get another config.
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
@@ -65,9 +65,11 @@ impl Machine {
             sleep(LOOK).await;
         }
         let mut pause = FIRST_PAUSE;
-        loop {
+        // A disk that appears late may bring a config: then the node is installed already.
+        while self.node.config().is_none() {
             match self.install_once(&wanted, (&document, By::Machine)).await {
                 Ok(done) => return self.restart_into(&done),
+                Err(_) if self.node.config().is_some() => return,
                 Err(why) => {
                     let why = format!("the node is not installed: {why}");
                     let seconds = pause.as_secs();

@@ -85,8 +85,14 @@ impl LifecycleService for Lifecycle {
         let installed = async move |tell: mpsc::Sender<String>| {
             let done = node.install(install, tell.clone()).await;
             if done.is_ok() && node.stage() == Stage::Maintenance {
-                let _ = tell.send("rebooting into it".to_owned()).await;
-                let _ = actions::submit(node.as_ref(), Action::Reboot, &who);
+                let line = match actions::submit(node.as_ref(), Action::Reboot, &who) {
+                    Ok(_) => "rebooting into it".to_owned(),
+                    Err(status) => format!(
+                        "it does not reboot by itself: {}; restart the machine",
+                        status.message()
+                    ),
+                };
+                let _ = tell.send(line).await;
             }
             done
         };

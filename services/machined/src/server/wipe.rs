@@ -7,7 +7,7 @@ use corten_api::storage::block_device_wipe_descriptor::Method;
 use corten_resources::{Store, Typed};
 use corten_types::block::{BlockDevice, DiscoveredVolume, Disk, SystemDisk};
 use corten_types::volume::VolumeStatus;
-use corten_volumes::{DeviceWipe, STARTED_FROM, WIPEABLE};
+use corten_volumes::{DeviceWipe, STARTED_FROM, is_of_a_node};
 use tokio::task::spawn_blocking;
 use tonic::Status;
 
@@ -17,8 +17,6 @@ use crate::node::Node;
 
 /// machined keeps this partition open.
 const META: &str = "META";
-/// Prefix of the names of user volumes.
-const USER_VOLUMES: &str = "u-";
 /// Limit of disks and partitions in one request.
 pub(super) const MOST_DEVICES: usize = 256;
 
@@ -85,18 +83,13 @@ fn check_anonymous(store: &Store, asked: &api::BlockDeviceWipeDescriptor) -> Res
         .iter()
         .filter(|volume| volume.id() == disk)
         .map(|volume| volume.label.clone());
-    match partitions.chain(labels).find(|name| of_a_node(name)) {
+    match partitions.chain(labels).find(|name| is_of_a_node(name)) {
         None => Ok(()),
         Some(volume) => Err(Status::permission_denied(format!(
             "device: {disk} carries {volume}, a volume of a node, which an anonymous caller may not wipe; apply a machine \
              config, then ask as its administrator"
         ))),
     }
-}
-
-/// Whether a partition or file system of this name is a node's volume, or carries the node.
-fn of_a_node(partition: &str) -> bool {
-    partition == META || WIPEABLE.contains(&partition) || partition.starts_with(USER_VOLUMES)
 }
 
 fn checked(store: &Store, asked: &api::BlockDeviceWipeDescriptor) -> Result<DeviceWipe, Status> {
