@@ -35,7 +35,12 @@ impl Machine {
             AtBoot::Unknown => {}
             AtBoot::Settled => self.settle(&booted).await,
             AtBoot::Reverted(trial) => self.tell_reverted(&booted, trial).await,
-            AtBoot::Judge(trial) => self.watch_trial(&booted, trial, began).await,
+            // A node that reverts keeps the key while it restarts.
+            AtBoot::Judge(trial) => {
+                if !self.watch_trial(&booted, trial, began).await {
+                    return;
+                }
+            }
         }
         // etcd may not run yet, or its failure may keep this version from being good.
         while began.elapsed() < upgrade::LOCKED && !upgrade::unlock_former(&self.node).await {
@@ -74,7 +79,8 @@ impl Machine {
         mark_good(booted).await;
     }
 
-    async fn watch_trial(&self, booted: &str, trial: Trial, began: Instant) {
+    /// Waits for the verdict. Returns whether this version goes on running.
+    async fn watch_trial(&self, booted: &str, trial: Trial, began: Instant) -> bool {
         console::say(&format!("version {} is on trial", trial.to));
         let mut steady = 0;
         loop {
@@ -86,19 +92,20 @@ impl Machine {
                     upgrade::unlock_former(&self.node).await;
                     self.end(&trial, Verdict::Good, "it does what the version before did");
                 }
-                return;
+                return true;
             }
             // A version that cannot read the config gets the default time.
             let patience = patience(self.node.config().as_ref());
             if began.elapsed() > patience && !unmet.is_empty() {
                 let why = format!("after {} s: {}", patience.as_secs(), unmet.join("; "));
-                return self.revert(booted, &trial, &why).await;
+                return !self.revert(booted, &trial, &why).await;
             }
             sleep(LOOK).await;
         }
     }
 
-    async fn revert(&self, booted: &str, trial: &Trial, why: &str) {
+    /// Leaves this version. Returns whether the node restarts for that.
+    async fn revert(&self, booted: &str, trial: &Trial, why: &str) -> bool {
         console::warn(&format!("version {} is left, {why}", trial.to));
         let entry = booted.to_owned();
         let marked = change("leaving this version", move |partition| {
@@ -107,11 +114,13 @@ impl Machine {
             versions.other(&entry).map_err(|fault| fault.to_string())?;
             versions.mark_bad(&entry).map_err(|fault| fault.to_string())
         });
-        if marked.await {
+        let is_marked = marked.await;
+        if is_marked {
             self.end(trial, Verdict::Reverted, why);
             let restart = format!("version {} is left for version {}", trial.to, trial.from);
             let _ = self.restarts.send(restart);
         }
+        is_marked
     }
 
     fn end(&self, trial: &Trial, verdict: Verdict, why: &str) {

@@ -131,9 +131,11 @@ impl Held {
 
 /// Releases a key that this node took in an earlier boot. Returns whether nothing is left to release.
 pub async fn unlock_former(node: &NodeState) -> bool {
-    let is_control_plane =
-        |config: &corten_config::Document| config.machine.kind.is_control_plane();
-    if !node.config().as_ref().is_some_and(is_control_plane) {
+    // The boot may not have loaded the config yet.
+    let Some(config) = node.config() else {
+        return false;
+    };
+    if !config.machine.kind.is_control_plane() {
         return true;
     }
     let Some(holder) = holder(node, "") else {

@@ -155,16 +155,17 @@ pub async fn roll_back(node: &NodeState) -> Result<String, SubmitError> {
 }
 
 /// The oldest version that the config allows.
-fn floor(config: &Document) -> Option<String> {
+pub(crate) fn floor(config: &Document) -> Option<String> {
     let own = config.all::<UpgradeConfig>().next()?;
     own.min_version.clone()
 }
 
-fn check_floor(version: &str, floor: Option<&str>) -> Result<(), String> {
+/// Refuses a version that is older than `floor`.
+pub(crate) fn check_floor(version: &str, floor: Option<&str>) -> Result<(), String> {
     match floor {
         Some(floor) if is_older(version, floor) => Err(format!(
             "version {version} is older than {floor}, the oldest one that the config allows (UpgradeConfig, minVersion): \
-             take a newer one, or force the upgrade"
+             take a newer one, or lower minVersion; an upgrade can be forced"
         )),
         _ => Ok(()),
     }
