@@ -220,6 +220,15 @@ fn rollout(workload: Workload, object: &DynamicObject) -> Result<(), String> {
             number("/status/numberAvailable"),
         ),
     };
+    // Available pods may be old ones, as long as a Deployment has some.
+    let all = number("/status/replicas").unwrap_or_default();
+    let old = match workload {
+        Workload::Deployment => all.saturating_sub(updated.unwrap_or_default()),
+        Workload::DaemonSet => 0,
+    };
+    if is_seen && old > 0 {
+        return Err(format!("{old} old pods are left"));
+    }
     let done = updated
         .unwrap_or_default()
         .min(available.unwrap_or_default());

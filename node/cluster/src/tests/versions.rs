@@ -119,6 +119,11 @@ async fn workload_is_rolled_out_when_every_pod_has_the_latest_revision() {
                 json!({ "replicas": 2 }),
                 json!({ "observedGeneration": 1, "updatedReplicas": 2, "availableReplicas": 2 }),
             ),
+            Some("half") => object(
+                1,
+                json!({ "replicas": 2 }),
+                json!({ "observedGeneration": 1, "replicas": 3, "updatedReplicas": 2, "availableReplicas": 2 }),
+            ),
             _ => refused(404, "not found"),
         }
     });
@@ -130,6 +135,8 @@ async fn workload_is_rolled_out_when_every_pod_has_the_latest_revision() {
     };
     assert_eq!(of(Workload::DaemonSet, "done").await, Some(Ok(())));
     assert_eq!(of(Workload::Deployment, "dns").await, Some(Ok(())));
+    let half = of(Workload::Deployment, "half").await.unwrap();
+    assert!(half.unwrap_err().contains("1 old pods"));
     assert_eq!(of(Workload::DaemonSet, "none").await, None);
     for (name, word) in [
         ("unseen", "not seen"),
