@@ -107,13 +107,8 @@ impl Cordon {
     }
 
     async fn is_ready(&self) -> Result<(), String> {
-        let nodes = self.cluster.nodes().await;
-        let nodes = nodes.map_err(|error| error.to_string())?;
-        let found = nodes.into_iter().find(|node| node.name == self.nodename);
-        found.map_or_else(
-            || Err("the cluster does not list it".to_owned()),
-            |node| node.ready,
-        )
+        let ready = self.cluster.node_ready(&self.nodename).await;
+        ready.map_err(|error| error.to_string())?
     }
 
     fn say(&self, what: &str) {

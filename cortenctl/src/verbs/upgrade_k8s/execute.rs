@@ -87,8 +87,7 @@ pub(super) async fn execute(
         .iter()
         .filter(|step| step.component == Component::Proxy)
         .collect();
-    let proxy = proxies.first().map(|step| step.to.as_str());
-    match manifests(fleet, plan, proxy, limits.manifests).await {
+    match manifests(fleet, plan, plan.proxy.as_deref(), limits.manifests).await {
         Ok(()) => Ok(()),
         Err(why) if proxies.is_empty() => Err(format!("bootstrap manifests: {why}")),
         Err(why) => Err(format!(

@@ -73,15 +73,15 @@ impl Live {
             let images = Component::ALL.into_iter();
             let images = images.filter_map(|one| Some((one, one.image(&document)?)));
             let images: BTreeMap<Component, String> = images.collect();
-            let has_member =
-                !document.machine.kind.is_control_plane() || resources::has_member(node).await?;
+            let is_control_plane = document.machine.kind.is_control_plane();
+            let has_member = !is_control_plane || resources::has_member(node).await?;
             let mut troubles: Vec<String> = wait::unready(node).await.into_iter().collect();
             if !has_member {
                 troubles.push("its member of etcd has no leader".to_owned());
             }
-            Ok((images, troubles))
+            Ok((is_control_plane, images, troubles))
         });
-        let (images, mut troubles) = asked.await.map_err(|why| {
+        let (is_control_plane, images, mut troubles) = asked.await.map_err(|why| {
             Failure::call(format!(
                 "node {} ({}) cannot be asked: {why}",
                 place.name, place.address
@@ -96,7 +96,7 @@ impl Live {
             }
         }
         Ok(Member {
-            is_control_plane: machine.is_control_plane,
+            is_control_plane,
             kubelet: Version::parse(&machine.kubelet),
             place,
             images,
@@ -210,10 +210,9 @@ impl Fleet for Live {
         name: &str,
     ) -> Result<(), String> {
         if component == Component::Kubelet {
-            let machines = self.cluster.machines().await;
-            let machines = machines.map_err(|error| error.to_string())?;
-            let found = machines.into_iter().find(|one| one.name == place.name);
-            return is_new(found, version::of_image(name).as_ref());
+            let machine = self.cluster.machine(&place.name).await;
+            let machine = machine.map_err(|error| error.to_string())?;
+            return is_new(machine, version::of_image(name).as_ref());
         }
         let pod = self.cluster.static_pod(component.name(), &place.name).await;
         match pod.map_err(|error| error.to_string())? {
@@ -334,7 +333,6 @@ mod tests {
         let machine = |kubelet: &str, ready| Machine {
             name: "a".to_owned(),
             addresses: Vec::new(),
-            is_control_plane: false,
             kubelet: kubelet.to_owned(),
             ready,
         };

@@ -61,6 +61,8 @@ pub(super) struct Plan {
     pub(super) pulls: Vec<(Place, Component, String)>,
     /// The control plane node whose manifests are applied.
     pub(super) manifests: Place,
+    /// The image of kube-proxy that these manifests have after the steps, also if an earlier run set it.
+    pub(super) proxy: Option<String>,
 }
 
 impl Plan {
@@ -84,7 +86,10 @@ impl Plan {
         let highest = found.iter().max().unwrap_or(&lowest);
         check_path(&lowest, highest.max(&lowest), wanted)?;
         let steps = steps(members, wanted)?;
+        let proxy = steps.iter().find(|step| step.component == Component::Proxy);
+        let proxy = proxy.map(|step| &step.to);
         Ok(Plan {
+            proxy: proxy.or_else(|| first.images.get(&Component::Proxy)).cloned(),
             pulls: pulls(members, &steps),
             steps,
             manifests: first.place.clone(),

@@ -183,6 +183,17 @@ async fn components_change_in_skew_policy_order_and_manifests_come_last() {
     assert!(made.asked.contains(&"# updated DaemonSet".to_owned()));
 }
 
+#[test]
+fn second_run_waits_for_the_kube_proxy_that_the_first_run_set() {
+    let mut members = cluster("1.37.2");
+    let old = "r/kubelet:v1.36.4".to_owned();
+    members[0].images.insert(Component::Kubelet, old);
+    let plan = Plan::new(&members, &wanted("1.37.2")).unwrap();
+    let steps: Vec<Component> = plan.steps.iter().map(|step| step.component).collect();
+    assert_eq!(steps, [Component::Kubelet]);
+    assert_eq!(plan.proxy.as_deref(), Some("r/kube-proxy:v1.37.2"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn next_step_waits_for_the_component_of_the_previous_step() {
     let mut made = Made {

@@ -138,8 +138,20 @@ where
     Response::new(Box::pin(ReceiverStream::new(receiver)))
 }
 
-/// The older call: installs the version, then reboots unless the upgrade is staged.
+/// The older call: installs the version, then reboots unless the upgrade is staged. The upgrade continues after the
+/// caller has disconnected, so that it always releases what it holds.
 pub(super) async fn upgrade(
+    node: Arc<dyn Node>,
+    who: String,
+    request: api::UpgradeRequest,
+) -> Result<api::UpgradeResponse, Status> {
+    let upgraded = tokio::spawn(async move { upgrade_now(node.as_ref(), &who, request).await });
+    upgraded
+        .await
+        .unwrap_or_else(|error| Err(Status::internal(format!("the upgrade ended: {error}"))))
+}
+
+async fn upgrade_now(
     node: &dyn Node,
     who: &str,
     request: api::UpgradeRequest,

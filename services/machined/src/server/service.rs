@@ -277,7 +277,7 @@ impl MachineService for Machine {
 
     async fn upgrade(&self, request: Request<api::UpgradeRequest>) -> Answer<api::UpgradeResponse> {
         let who = actions::who(&request);
-        let upgraded = lifecycle::upgrade(self.node.as_ref(), &who, request.into_inner()).await;
+        let upgraded = lifecycle::upgrade(self.node.clone(), who, request.into_inner()).await;
         upgraded.map(Response::new)
     }
 

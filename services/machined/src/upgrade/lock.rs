@@ -89,20 +89,32 @@ pub(super) async fn take(node: &NodeState, image: &str) -> Result<Option<Held>, 
         let claimed = client.claim(KEY, &value, LONGEST, is_own).await;
         Ok((client, claimed.map_err(|error| describe(&error))?))
     });
-    let (client, claimed) = claimed.await.map_err(|why| {
-        format!(
-            "etcd does not tell whether another control plane node is being upgraded: {why}; mend etcd first, or force \
-             the upgrade"
-        )
-    })?;
-    match claimed {
-        Ok(claim) => Ok(Some(Held {
+    match claimed.await {
+        Ok((client, Ok(claim))) => Ok(Some(Held {
             client,
             claim,
             holder,
         })),
-        Err(other) => Err(Holder::of(&other).unwrap_or(holder).refusal()),
+        Ok((_, Err(other))) => Err(Holder::of(&other).unwrap_or(holder).refusal()),
+        Err(why) => {
+            // etcd may have taken the key and lost the answer.
+            tokio::spawn(withdraw(holder));
+            Err(format!(
+                "etcd does not tell whether another control plane node is being upgraded: {why}; mend etcd first, or \
+                 force the upgrade"
+            ))
+        }
     }
+}
+
+/// Releases a key whose claim had no answer. If that fails, the lease expires.
+async fn withdraw(holder: Holder) {
+    let released = in_time(async {
+        let own = |value: &[u8]| Holder::of(value).as_ref() == Some(&holder);
+        let released = own_member().await?.give_up(KEY, own).await;
+        released.map_err(|error| describe(&error))
+    });
+    let _ = released.await;
 }
 
 impl Held {
