@@ -31,7 +31,7 @@ impl Panicked {
             .downcast_ref::<&str>()
             .map(|text| (*text).to_owned())
             .or_else(|| payload.downcast_ref::<String>().cloned());
-        Panicked(text.unwrap_or_else(|| "a panic without words".to_owned()))
+        Panicked(text.unwrap_or_else(|| "a panic without a message".to_owned()))
     }
 }
 

@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn guestinfo_outside_vmware_is_an_error() {
-        let why = "this machine is not one of VMware's";
+        let why = "this machine is not a VMware guest";
         let refuse = &mut |_| Err(io::Error::other(why));
         assert_eq!(guestinfo(refuse, "guestinfo.userdata"), Err(why.to_owned()));
     }
