@@ -377,7 +377,7 @@ fn extension_is_loaded_from_a_mirror_with_a_password() {
     node.until("why it is not loaded", SOON, || {
         let said = node.admin().call(&["logs", "machined"])?;
         // A restart of containerd for the new credentials does not count as the reason.
-        let is_told = said.contains("is not loaded: containerd took no image");
+        let is_told = said.contains("is not loaded: containerd rejected the image");
         is_told.then_some(()).ok_or(said)
     });
     node.apply_patch(&config("secret"));

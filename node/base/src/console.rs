@@ -141,14 +141,15 @@ mod tests {
             assert!(io::stderr().write_all(b"x").is_err());
             crate::panics::install_hook();
             open(Path::new("/no/such/kmsg"));
-            warn("nobody hears this");
-            let ended: Result<(), _> = std::thread::spawn(|| panic!("nor this")).join();
+            warn("a message without a reader");
+            let ended: Result<(), _> =
+                std::thread::spawn(|| panic!("another message without a reader")).join();
             ended.unwrap_err();
             rustix::stdio::dup2_stderr(&kept).unwrap();
-            warn("this is heard");
+            warn("a message with a reader");
         });
         let Some(said) = said else { return };
-        assert!(said.contains("[corten] this is heard"), "{said}");
-        assert!(!said.contains("nobody hears"), "{said}");
+        assert!(said.contains("[corten] a message with a reader"), "{said}");
+        assert!(!said.contains("without a reader"), "{said}");
     }
 }

@@ -47,7 +47,7 @@ pub fn write(document: &Document) -> Result<(), String> {
     let files = write_parts(Path::new(DIRECTORY), &parts(document, overrides.is_some()));
     let spec = replace_now(Path::new(BASE_SPEC), &format!("{spec:#}\n"), ACCESS);
     files
-        .map_err(|error| format!("cannot tell containerd what the config says: {error}"))
+        .map_err(|error| format!("cannot write containerd's settings: {error}"))
         .and(spec.map_err(|error| format!("cannot write {BASE_SPEC}: {error}")))
 }
 
