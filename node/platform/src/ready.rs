@@ -85,7 +85,7 @@ async fn ask(
 fn read(bytes: &[u8]) -> Result<Goal, String> {
     let text = std::str::from_utf8(bytes).map_err(|_| "must be text".to_owned())?;
     let text = text.trim_start_matches('\u{feff}').trim();
-    let document = Document::parse(text).map_err(|_| "is no XML".to_owned())?;
+    let document = Document::parse(text).map_err(|_| "is not XML".to_owned())?;
     let field = |name: &str| {
         let mut nodes = document.descendants();
         let found = nodes.find(|node| node.has_tag_name(name));
@@ -180,7 +180,7 @@ mod tests {
             read(hostile.as_bytes()),
             Err("needs ContainerId, of letters and digits".to_owned())
         );
-        assert_eq!(read(b"<a"), Err("is no XML".to_owned()));
+        assert_eq!(read(b"<a"), Err("is not XML".to_owned()));
         read("<!DOCTYPE a [<!ENTITY x 'y'>]><a/>".as_bytes()).unwrap_err();
     }
 }

@@ -125,7 +125,7 @@ pub(super) fn open_on(sequence: u64, device: &Path, options: &OpenOptions) -> io
     }
     let shown = device.display();
     Err(io::Error::other(format!(
-        "{shown} is another disk by now than the one that was chosen"
+        "{shown} is no longer the chosen disk"
     )))
 }
 
@@ -199,12 +199,12 @@ fn ambiguous(before: Option<&Disk>, found: &[Disk]) -> io::Error {
     let names = names.join(", ");
     io::Error::other(match before {
         None => format!(
-            "the disks {names} all have a META partition, and the firmware does not say which of them the node was \
-             started from; take out or wipe all but one"
+            "the disks {names} all have a META partition, and the firmware does not name the disk that the node was \
+             started from; remove or wipe all but one"
         ),
         Some(before) => format!(
-            "{}, which carries the node, is gone, and nothing says that it is {names} by now; put it back and restart \
-             the node",
+            "{}, which carries the node, is gone, and {names} cannot be identified as the same disk; reconnect it and \
+             restart the node",
             before.name
         ),
     })
