@@ -125,14 +125,14 @@ mod tests {
     use crate::alone::in_a_process;
 
     #[test]
-    fn a_terminal_obeys_nothing_of_what_a_service_says() {
+    fn control_characters_of_a_service_are_escaped_on_the_console() {
         let said = "\x1b[2Jgone\r\tä".as_bytes();
         assert_eq!(spelt_out(said), "\\u{1b}[2Jgone\\r\\tä");
         assert_eq!(spelt_out(b"\xff"), "\u{fffd}");
     }
     #[test]
-    fn what_is_said_where_nobody_listens_ends_nothing() {
-        let test = "console::tests::what_is_said_where_nobody_listens_ends_nothing";
+    fn console_message_without_a_reader_causes_no_panic() {
+        let test = "console::tests::console_message_without_a_reader_causes_no_panic";
         let said = in_a_process(test, || {
             let kept = rustix::io::dup(rustix::stdio::stderr()).unwrap();
             let (reader, writer) = io::pipe().unwrap();

@@ -132,7 +132,7 @@ mod tests {
 </GoalState>"#;
 
     #[tokio::test]
-    async fn a_goal_is_reported_once() {
+    async fn azure_goal_state_is_reported_once() {
         let script = Script::new()
             .get("/machine/?comp=goalstate", GOAL)
             .reply("POST /machine/?comp=health", Reply::Body(Vec::new()));
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_goal_that_would_change_the_report_is_refused() {
+    fn goal_state_with_markup_is_refused() {
         let hostile = GOAL.replace("c-1", "&lt;/x&gt;");
         assert_eq!(
             read(hostile.as_bytes()),

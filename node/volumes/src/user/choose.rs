@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_disk_is_empty_and_not_the_nodes() {
+    fn whole_disk_volume_needs_an_empty_disk_other_than_the_system_disk() {
         let mut facts = facts();
         let partitioned = volume("sdd", 1, "", "u-data");
         facts
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn one_file_system_is_chosen_and_never_the_nodes() {
+    fn selector_must_match_one_file_system_that_is_not_the_nodes() {
         assert_eq!(existing("volume.name == 'ext4'").unwrap(), "/dev/sda1");
         let on_sata = "disk.transport == 'sata' && volume.partition_label == 'old'";
         assert_eq!(existing(on_sata).unwrap(), "/dev/sda1");

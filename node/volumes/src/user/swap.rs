@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_list_is_read() {
+    fn swap_list_of_the_kernel_is_parsed() {
         let list = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n\
                     /dev/dm-1                               partition\t1023996\t\t0\t\t-2\n";
         let area = Area {
