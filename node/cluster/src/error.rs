@@ -12,7 +12,7 @@ const SHORT: usize = 500;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClusterError {
     /// A part of an access is invalid.
-    #[error("cannot use {field} of the access to Kubernetes: {why}; issue the access anew")]
+    #[error("cannot use {field} of the access to Kubernetes: {why}; issue the access again")]
     Access {
         /// The invalid part.
         field: &'static str,
@@ -20,7 +20,7 @@ pub enum ClusterError {
         why: String,
     },
     /// A kubeconfig is invalid.
-    #[error("cannot use the kubeconfig: {why}; write the kubeconfig anew")]
+    #[error("cannot use the kubeconfig: {why}; write a new kubeconfig")]
     Kubeconfig {
         /// The defect.
         why: String,
