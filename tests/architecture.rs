@@ -86,12 +86,12 @@ fn test_crate_is_a_dev_dependency_only() {
     });
     let (tests, others): (Vec<_>, Vec<_>) =
         uses.partition(|(_, kind)| *kind == DependencyKind::Development);
-    assert!(!tests.is_empty(), "nobody uses {OF_TESTS}");
+    assert!(!tests.is_empty(), "no crate uses {OF_TESTS}");
     assert_eq!(others, [], "not as a dev-dependency of {OF_TESTS}");
 }
 
 #[test]
-fn a_wrong_edge_is_found() {
+fn forbidden_dependency_is_found() {
     let edge = |from: &str, to: &str| BTreeMap::from([(from.into(), BTreeSet::from([to.into()]))]);
     for (from, to) in [
         ("apid", "machined"),

@@ -33,14 +33,17 @@ fn tried_config_is_reverted() {
     admin
         .call(&[&apply[..], &["--mode", "try", "--timeout", &timeout]].concat())
         .unwrap();
-    node.until("the operator cut off", TRY, || {
+    node.until("the loss of the connection", TRY, || {
         match admin.call(&["version"]) {
             Err(refusal) if refusal.contains("certificate") => Ok(()),
             other => Err(format!("still answering: {other:?}")),
         }
     });
     node.ask(&admin, &["version"], TRY + SOON);
-    assert!(start.elapsed() >= TRY, "it came back before its time");
+    assert!(
+        start.elapsed() >= TRY,
+        "the config was reverted before its timeout"
+    );
 }
 
 /// Timeout of a call that gets no answer, well below [`TRY`].

@@ -88,7 +88,7 @@ fn device_keeps_its_driver_if_the_rebind_fails_or_the_node_depends_on_it() {
         )
     };
     let until_told = |address: &str, words: &[&str]| {
-        node.until("what became of it", SOON, || {
+        node.until("the status of the rebind", SOON, || {
             let status = ["get", "pcidriverrebindstatus", address, "-o", "yaml"];
             let shown = node.admin().call(&status)?;
             let is_told = words.iter().all(|word| shown.contains(word));
@@ -107,7 +107,7 @@ fn device_keeps_its_driver_if_the_rebind_fails_or_the_node_depends_on_it() {
         &["the driver virtio-pci does not take it", "i6300ESB"],
     );
     node.apply_patch("machine: {}\n");
-    node.until("the end of it", SOON, || {
+    node.until("the removal of the rebind", SOON, || {
         let shown = node.admin().call(&["get", "pcidriverrebindstatus"])?;
         (!shown.contains(&watchdog)).then_some(()).ok_or(shown)
     });

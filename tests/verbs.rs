@@ -127,7 +127,7 @@ fn read_verbs_are_answered_by_a_node() {
 
     node.apply_patch("machine: {time: {disabled: true}}");
     let health = admin.call(&["health", "--wait-timeout", "15s"]);
-    let health = health.expect_err("nobody has begun a cluster");
+    let health = health.expect_err("no cluster is bootstrapped");
     for line in [
         "waiting for apid to be ready: OK",
         "waiting for etcd to be healthy: this node: it has no member of etcd that works",
@@ -231,7 +231,7 @@ fn action_verbs_are_carried_out_by_a_node() {
     let mut edit = admin.command(&["edit", "mc"]);
     edit.env_remove("VISUAL").env("EDITOR", &editor);
     run(edit, CALL).unwrap_or_else(|error| panic!("{error}"));
-    node.until("what was edited", SOON, || match swappiness(&node) {
+    node.until("the edited value", SOON, || match swappiness(&node) {
         found if found == "12" => Ok(()),
         other => Err(other),
     });
@@ -255,7 +255,7 @@ fn action_verbs_are_carried_out_by_a_node() {
     let reader = Client::with_config(node.vm.api(), &reader);
     node.ask(&reader, &["version"], SOON);
     let refused = reader.call(&["reboot", "--wait=false"]);
-    let refused = refused.expect_err("a reader reboots nothing");
+    let refused = refused.expect_err("a reader may not reboot");
     assert!(refused.contains("permission denied"), "{refused}");
 
     streams_are_shown_as_they_come(&node);

@@ -43,8 +43,8 @@ pub fn again(directory: &Path) -> anyhow::Result<Section> {
     workspace::copy(&finished.join(modules), &cache.join(modules));
     let (signed, trust) = signed(directory, &finished)?;
     let [finished, trust] = [&signed, &trust].map(|path| path.to_str());
-    let finished = finished.context("a cache whose path is UTF-8")?;
-    let trust = trust.context("a key whose path is UTF-8")?;
+    let finished = finished.context("the path of the cache is not UTF-8")?;
+    let trust = trust.context("the path of the key is not UTF-8")?;
     let mut rows = Vec::new();
     for (name, more) in [("quick", &["--quick"][..]), ("as shipped", &[])] {
         let more = [&["--substituter", finished, "--trust", trust][..], more].concat();

@@ -22,7 +22,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// The message of a panic.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("it has a bug: {0}")]
+#[error("a panic: {0}")]
 pub struct Panicked(String);
 
 impl Panicked {
@@ -31,7 +31,7 @@ impl Panicked {
             .downcast_ref::<&str>()
             .map(|text| (*text).to_owned())
             .or_else(|| payload.downcast_ref::<String>().cloned());
-        Panicked(text.unwrap_or_else(|| "a panic without words".to_owned()))
+        Panicked(text.unwrap_or_else(|| "a panic without a message".to_owned()))
     }
 }
 
@@ -128,7 +128,7 @@ mod tests {
                     }
                     let caught: Result<(), _> = caught(async { panic!("in a call") }).await;
                     let text = caught.unwrap_err().to_string();
-                    assert_eq!(text, "it has a bug: in a call");
+                    assert_eq!(text, "a panic: in a call");
                 });
                 let thread = thread::spawn(|| panic!("in a thread"));
                 let ended: Result<(), _> = thread.join();

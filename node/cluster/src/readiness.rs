@@ -138,7 +138,7 @@ pub(crate) fn readiness(node: &DynamicObject) -> NodeReadiness {
     let ready = match ready {
         Some(condition) if text(condition, "status") == "True" => Ok(()),
         Some(condition) => Err(text(condition, "message")),
-        None => Err("its kubelet has not reported its status yet".to_owned()),
+        None => Err("its kubelet has not reported its readiness yet".to_owned()),
     };
     NodeReadiness {
         name: node.metadata.name.clone().unwrap_or_default(),

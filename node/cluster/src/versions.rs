@@ -237,7 +237,7 @@ fn rollout(workload: Workload, object: &DynamicObject) -> Result<(), String> {
         .min(available.unwrap_or_default());
     match is_seen && done >= wanted {
         true => Ok(()),
-        false if !is_seen => Err("its change is not seen yet".to_owned()),
+        false if !is_seen => Err("its controller has not observed the change yet".to_owned()),
         false => Err(format!("{done} of {wanted} pods are new and available")),
     }
 }

@@ -231,7 +231,7 @@ pub fn close() {
     let own = [EPHEMERAL.name, STATE.name].map(str::to_owned);
     for volume in encryption::opened().into_iter().chain(own) {
         if let Err(error) = encryption::close(&volume) {
-            corten_base::console::warn(&format!("{volume} stays open: {error}"));
+            corten_base::console::warn(&format!("{volume} cannot be closed: {error}"));
         }
     }
 }

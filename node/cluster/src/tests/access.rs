@@ -69,7 +69,7 @@ fn invalid_kubeconfig_is_refused_with_a_reason() {
         (&kubeconfig("{}", &crt), "it has no client-certificate"),
         (
             &kubeconfig("{ client-certificate: rel.pem }", &crt),
-            "no absolute path",
+            "not an absolute path",
         ),
         (
             &kubeconfig("{ client-certificate: /does/not/exist }", &crt),
@@ -84,7 +84,7 @@ fn invalid_kubeconfig_is_refused_with_a_reason() {
                 "{ client-certificate-data: AAAA, client-key-data: AAAA }",
                 &crt,
             ),
-            "no such PEM block",
+            "no PEM block of this type",
         ),
     ] {
         let error = from_kubeconfig(text).unwrap_err().to_string();

@@ -22,7 +22,11 @@ async fn node_readiness_follows_the_ready_condition_of_the_kubelet() {
     let expected = [
         ("a", None, true),
         ("b", Some("no network"), false),
-        ("c", Some("its kubelet has not reported its status yet"), true),
+        (
+            "c",
+            Some("its kubelet has not reported its readiness yet"),
+            true,
+        ),
     ];
     assert_eq!(told.collect::<Vec<_>>(), expected);
 }

@@ -137,7 +137,7 @@ async fn workload_is_rolled_out_when_every_pod_has_the_latest_revision() {
     assert!(half.unwrap_err().contains("1 old pods"));
     assert_eq!(of(Workload::DaemonSet, "none").await, None);
     for (name, word) in [
-        ("unseen", "not seen"),
+        ("unseen", "not observed"),
         ("old", "1 of 3"),
         ("down", "2 of 3"),
     ] {

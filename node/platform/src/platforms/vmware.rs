@@ -95,7 +95,7 @@ fn environment(given: &Given<'_>) -> Vec<(String, String)> {
     let document = match Document::parse(text.trim()) {
         Ok(document) => document,
         Err(_) => {
-            given.note(ENVIRONMENT, "is no XML");
+            given.note(ENVIRONMENT, "is not XML");
             return Vec::new();
         }
     };
@@ -202,7 +202,7 @@ network:
             .await;
         assert!(instance.config.is_some());
         assert_eq!(notes.len(), 2, "{notes:?}");
-        assert!(notes[0].starts_with("guestinfo.ovfEnv: is no XML"));
+        assert!(notes[0].starts_with("guestinfo.ovfEnv: is not XML"));
         assert!(notes[1].contains("version must be 1 or 2"), "{notes:?}");
     }
 }
