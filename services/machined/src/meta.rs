@@ -97,7 +97,7 @@ impl Meta {
     /// If META is damaged, or those of [`Meta::change`].
     pub fn note(&self, tag: Tag, value: Vec<u8>) -> Result<(), MetaError> {
         if self.is_damaged.load(Relaxed) {
-            let why = "neither copy of the values is whole";
+            let why = "both copies of the values are damaged";
             return Err(MetaError::Refused(tag, why.to_owned()));
         }
         self.change(tag, Some(value))

@@ -160,7 +160,7 @@ impl LogService for Service {
         } = request.into_inner();
         if previous && follow {
             return Err(Status::invalid_argument(
-                "the log of a boot that is over cannot be followed",
+                "the log of the previous boot cannot be followed",
             ));
         }
         if previous {
