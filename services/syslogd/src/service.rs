@@ -38,7 +38,9 @@ impl Service {
     async fn previous(&self, id: String, tail: i32) -> Result<Bytes, Status> {
         let base = self.config.borrow().records.clone();
         let base = base.ok_or_else(|| {
-            Status::failed_precondition("no volume STATE is mounted: no log outlives a boot")
+            Status::failed_precondition(
+                "no STATE volume is mounted: logs of the previous boot are not stored",
+            )
         })?;
         let boot = self.boot.clone();
         let name = id.clone();
