@@ -177,7 +177,7 @@ mod tests {
         let none = meta.change(tag, None).unwrap_err();
         assert!(matches!(none, MetaError::NoPartition), "{none}");
         assert!(meta.open(disk.path()).unwrap());
-        std::fs::write(disk.path(), b"what is no META").unwrap();
+        std::fs::write(disk.path(), b"not the format of META").unwrap();
         assert!(!meta.open(disk.path()).unwrap());
         meta.change(tag, Some(b"value".to_vec())).unwrap();
 
