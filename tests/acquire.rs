@@ -226,7 +226,7 @@ fn config_comes_from_the_parameters_without_a_volume() {
     let console = node.vm.console().text();
     for told in [
         "there is no user-data on volume cidata or CIDATA yet; looking again in 1 s",
-        "the kernel parameters must hold the whole config",
+        "the config in the kernel's parameters must be complete",
     ] {
         assert!(console.contains(told), "{told}: {console}");
     }

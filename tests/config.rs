@@ -84,7 +84,7 @@ fn tried_unreachable_network_is_reverted() {
 
     node.ask(&admin, &["version"], TRY + SOON);
     let console = node.vm.console().text();
-    let told = "the time of the tried config is up";
+    let told = "the trial of the config has ended";
     assert!(console.contains(told), "{console}");
     node.until("the old address alone", SOON, || {
         let text = admin.call(&["get", "addresses"])?;

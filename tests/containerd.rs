@@ -98,13 +98,13 @@ fn device_keeps_its_driver_if_the_rebind_fails_or_the_node_depends_on_it() {
     let both = rebind(&watchdog, "vfio-pci") + &rebind(&disk, "ahci");
     node.apply_patch(&format!("machine: {{}}\n{both}"));
     until_told(&watchdog, &["there is no driver vfio-pci", "i6300ESB"]);
-    until_told(&disk, &["what is mounted at", "driver: virtio-pci"]);
+    until_told(&disk, &["the mount at", "driver: virtio-pci"]);
     // This driver probes the device but does not support it.
     let other = rebind(&watchdog, "virtio-pci");
     node.apply_patch(&format!("machine: {{}}\n{other}"));
     until_told(
         &watchdog,
-        &["the driver virtio-pci does not take it", "i6300ESB"],
+        &["the driver virtio-pci does not accept it", "i6300ESB"],
     );
     node.apply_patch("machine: {}\n");
     node.until("the removal of the rebind", SOON, || {

@@ -193,8 +193,10 @@ fn one_asks_for_all(control_plane: &Node, third: Node) {
         "--control-plane-nodes=10.99.0.1",
         "--worker-nodes=10.99.0.2,10.98.0.2",
     ];
-    let told = admin.call(&health).expect_err("no cluster is bootstrapped");
-    let waits = "waiting for etcd to be healthy: this node: it has no member of etcd that works";
+    let told = admin
+        .call(&health)
+        .expect_err("no cluster was bootstrapped");
+    let waits = "waiting for etcd to be healthy: this node: it has no working etcd member";
     assert!(told.contains(waits), "{told}");
     drop(third);
     let failed = admin.call(&memory).expect_err("one of three nodes is down");

@@ -24,7 +24,7 @@ pub enum ConfigError {
     Accepted(#[source] PkiError),
     /// A worker's config has no token for trustd.
     #[error(
-        "machine.token is empty: a node without the key of machine.ca gets its certificate by it"
+        "machine.token is empty: a node without the key of machine.ca needs the token to request its certificate"
     )]
     NoToken,
     /// A certificate of a registry or of further authorities is unusable; with the name of the field.

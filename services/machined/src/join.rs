@@ -43,7 +43,7 @@ pub struct Asked {
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
     /// The node's names do not make a valid request.
-    #[error("cannot make the request")]
+    #[error("cannot create the certificate request")]
     Request(#[source] PkiError),
     /// The token is not valid metadata.
     #[error("machine.token has characters that cannot be sent")]
@@ -55,7 +55,7 @@ pub enum JoinError {
     #[error("it refused: {0}")]
     Refused(String),
     /// The certificate in the answer is unusable.
-    #[error("what it gave cannot be used")]
+    #[error("the certificate in its answer cannot be used")]
     Answer(#[source] PkiError),
     /// The node did not answer in time.
     #[error("no answer within {} s", PATIENCE.as_secs())]

@@ -70,7 +70,7 @@ pub fn run(mut args: impl Iterator<Item = OsString>) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if std::process::id() != 1 {
-        eprintln!("machined: I am process 1 or nothing; `machined --print` shows what I do");
+        eprintln!("machined: runs only as process 1; `machined --print` shows its boot plan");
         return ExitCode::from(2);
     }
     if Mode::now().can(Ability::KernelLog) {

@@ -97,7 +97,7 @@ impl Meta {
     /// If META is damaged, or those of [`Meta::change`].
     pub fn note(&self, tag: Tag, value: Vec<u8>) -> Result<(), MetaError> {
         if self.is_damaged.load(Relaxed) {
-            let why = "neither copy of the values is whole";
+            let why = "both copies of the values are damaged";
             return Err(MetaError::Refused(tag, why.to_owned()));
         }
         self.change(tag, Some(value))
@@ -177,7 +177,7 @@ mod tests {
         let none = meta.change(tag, None).unwrap_err();
         assert!(matches!(none, MetaError::NoPartition), "{none}");
         assert!(meta.open(disk.path()).unwrap());
-        std::fs::write(disk.path(), b"what is no META").unwrap();
+        std::fs::write(disk.path(), b"not the format of META").unwrap();
         assert!(!meta.open(disk.path()).unwrap());
         meta.change(tag, Some(b"value".to_vec())).unwrap();
 

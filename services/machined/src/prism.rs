@@ -88,7 +88,7 @@ impl Servers {
 
     /// Connects to the first server that accepts.
     async fn dial(&self) -> io::Result<TcpStream> {
-        let mut failed = io::Error::other("there is no server");
+        let mut failed = io::Error::other("no API server is known");
         for upstream in self.order() {
             let connected = connect(&upstream).await;
             self.mark(&upstream, connected.is_ok());

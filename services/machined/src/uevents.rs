@@ -86,7 +86,7 @@ impl Uevents {
                 let ended = caught(async { all.tell(monitor?).await }).await;
                 // A panic is logged already.
                 if let Ok(Err(error)) = ended {
-                    console::warn(&format!("devices: {error}; listening anew"));
+                    console::warn(&format!("devices: {error}; listening again"));
                 }
                 sleep(RETRY).await;
                 monitor = Monitor::open(RECEIVE_BUFFER);
@@ -108,7 +108,7 @@ impl Uevents {
             if is_whole {
                 self.count(&messages);
             } else {
-                console::warn("devices: messages were lost; all devices are looked at again");
+                console::warn("devices: messages were lost; scanning all devices again");
                 self.lose();
             }
         }
@@ -155,7 +155,7 @@ impl Monitor {
         let buffer = rustix::net::sockopt::set_socket_recv_buffer_size_force;
         if let Err(error) = buffer(socket.socket_ref(), room) {
             console::warn(&format!(
-                "devices: the buffer for messages stays small: {error}"
+                "devices: cannot enlarge the receive buffer: {error}"
             ));
         }
         socket.socket_mut().bind(&SocketAddr::new(0, UDEVD_GROUP))?;

@@ -115,7 +115,12 @@ pub(super) async fn ready(
             node,
             "Kubernetes to call it Ready",
             limit,
-            async || cluster.node_ready(&node.name).await?.map_err(|why| anyhow!(why)),
+            async || {
+                cluster
+                    .node_ready(&node.name)
+                    .await?
+                    .map_err(|why| anyhow!(why))
+            },
         )
         .await?;
         say(&format!("{} is Ready", node.name));

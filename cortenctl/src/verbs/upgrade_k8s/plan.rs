@@ -89,7 +89,9 @@ impl Plan {
         let proxy = steps.iter().find(|step| step.component == Component::Proxy);
         let proxy = proxy.map(|step| &step.to);
         Ok(Plan {
-            proxy: proxy.or_else(|| first.images.get(&Component::Proxy)).cloned(),
+            proxy: proxy
+                .or_else(|| first.images.get(&Component::Proxy))
+                .cloned(),
             pulls: pulls(members, &steps),
             steps,
             manifests: first.place.clone(),

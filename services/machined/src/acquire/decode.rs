@@ -23,13 +23,13 @@ pub(super) fn parameter(cmdline: &Cmdline, name: &'static str) -> Result<Option<
     let remedy = "write it with `zstd | base64 -w0`";
     let packed = STANDARD
         .decode(&text)
-        .map_err(|error| format!("corten.{name} is no base64 ({error}); {remedy}"))?;
+        .map_err(|error| format!("corten.{name} is not valid base64 ({error}); {remedy}"))?;
     let unpacked = zstd::Decoder::with_buffer(packed.as_slice())
         .map_err(|error| error.to_string())
         .and_then(read);
     unpacked
         .map(Some)
-        .map_err(|error| format!("corten.{name} is no zstd ({error}); {remedy}"))
+        .map_err(|error| format!("corten.{name} is not valid zstd ({error}); {remedy}"))
 }
 
 /// Decompresses a platform's config if it is gzip.
@@ -49,7 +49,7 @@ pub(super) fn unpack(bytes: Vec<u8>) -> Result<Vec<u8>, String> {
 /// The text names the variable and the remedy.
 pub(super) fn user_data(text: &str) -> Result<Vec<u8>, String> {
     let bytes = STANDARD.decode(text).map_err(|error| {
-        format!("{USER_DATA} is no base64 ({error}); write it with `base64 -w0`")
+        format!("{USER_DATA} is not valid base64 ({error}); write it with `base64 -w0`")
     })?;
     unpack(bytes).map_err(|error| format!("{USER_DATA}: {error}"))
 }
@@ -90,7 +90,10 @@ mod tests {
 
     #[test]
     fn undecodable_parameters_are_named_in_the_error() {
-        for (value, expected) in [("%%", "no base64"), ("bWFjaGluZQ==", "no zstd")] {
+        for (value, expected) in [
+            ("%%", "not valid base64"),
+            ("bWFjaGluZQ==", "not valid zstd"),
+        ] {
             let error = read_parameter(&format!("corten.config.inline={value}")).unwrap_err();
             assert!(error.contains(expected), "{error}");
         }

@@ -207,14 +207,14 @@ mod tests {
 
     fn asks(cmdline: &str, serial: &str) -> String {
         let source = read(cmdline, serial).unwrap().platform;
-        source.map_or("nobody".to_owned(), |source| source.to_string())
+        source.map_or("no source".to_owned(), |source| source.to_string())
     }
 
     #[test]
     fn kernel_parameters_select_the_config_source() {
         for (cmdline, serial, expected) in [
-            ("corten.platform=metal", "", "nobody"),
-            ("corten.config=none", "", "nobody"),
+            ("corten.platform=metal", "", "no source"),
+            ("corten.config=none", "", "no source"),
             (
                 "talos.config=https://me:pw@boot.example/c?token=x",
                 "",
@@ -242,7 +242,7 @@ mod tests {
                 "",
                 "http://10.0.0.1/c",
             ),
-            ("corten.platform=aws corten.config=none", "", "nobody"),
+            ("corten.platform=aws corten.config=none", "", "no source"),
             (
                 "corten.platform=nocloud",
                 "ds=nocloud;h=a;s=http://10.0.0.1/n/",
@@ -251,7 +251,7 @@ mod tests {
             (
                 "corten.platform=metal",
                 "ds=nocloud;s=http://10.0.0.1/",
-                "nobody",
+                "no source",
             ),
         ] {
             assert_eq!(asks(cmdline, serial), expected, "{cmdline} {serial}");

@@ -159,13 +159,13 @@ pub(super) fn get_if_there(url: &str) -> Result<Option<Vec<u8>>, String> {
 fn told(error: &ureq::Error) -> String {
     match error {
         ureq::Error::BadUri(_) => {
-            "this, or where it leads to, is no URL of the form http://HOST/PATH".to_owned()
+            "the URL or its redirect target does not have the form http://HOST/PATH".to_owned()
         }
         // One of the protocol errors contains the response's `location`.
         ureq::Error::Protocol(_) => {
-            "the answer is not HTTP/1.1, or it leads to what is no URL".to_owned()
+            "the answer is not HTTP/1.1, or redirects to an invalid URL".to_owned()
         }
-        ureq::Error::RequireHttpsOnly(_) => "it leads to what is not https://".to_owned(),
+        ureq::Error::RequireHttpsOnly(_) => "it redirects to a URL that is not https://".to_owned(),
         other => other.to_string(),
     }
 }
@@ -287,11 +287,14 @@ mod tests {
         }
         for (location, expected) in [
             ("http:///x?token=secret", ""),
-            ("http://a b/?token=secret", "what is no URL"),
-            ("http://a/\u{f6}?token=secret", "what is no URL"),
-            ("//a b/?token=secret", "what is no URL"),
-            ("/a b?token=secret", "what is no URL"),
-            ("../../a?token=secret", "what is no URL"),
+            ("http://a b/?token=secret", "redirects to an invalid URL"),
+            (
+                "http://a/\u{f6}?token=secret",
+                "redirects to an invalid URL",
+            ),
+            ("//a b/?token=secret", "redirects to an invalid URL"),
+            ("/a b?token=secret", "redirects to an invalid URL"),
+            ("../../a?token=secret", "redirects to an invalid URL"),
         ] {
             let answer =
                 format!("HTTP/1.1 302 Found\r\nlocation: {location}\r\ncontent-length: 0\r\n\r\n");

@@ -70,12 +70,12 @@ impl fmt::Display for Choice {
         match self {
             Choice::Panic => write!(
                 f,
-                "a processor that locks up is a panic ({keys} are 1): no hypervisor was found"
+                "a CPU lockup panics the kernel ({keys} are 1): no hypervisor was found"
             ),
             Choice::Report(by) => write!(
                 f,
-                "a processor that locks up is reported only ({keys} are 0): a hypervisor was found ({by}), and the \
-                 time it takes away looks like a lockup"
+                "a CPU lockup is only reported ({keys} are 0): a hypervisor was found ({by}), and time that it steals \
+                 looks like a lockup"
             ),
         }
     }

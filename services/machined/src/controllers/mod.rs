@@ -134,7 +134,7 @@ async fn next_wishes(
 /// # Errors
 /// Two controllers write the same resource, which a test detects earlier.
 pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
-    let described = store.add_namespace(LAYERS, "what each layer says of the network");
+    let described = store.add_namespace(LAYERS, "network settings of each layer of the config");
     if let Err(error) = described {
         console::warn(&format!("resources: {error}"));
     }
@@ -402,7 +402,7 @@ mod tests {
     const TYPES_OF_THE_REFERENCE: &str = include_str!("types.txt");
 
     #[test]
-    fn what_is_not_served_is_told_completely() {
+    fn unserved_reference_types_are_all_listed() {
         let reference: BTreeSet<&str> = TYPES_OF_THE_REFERENCE.lines().collect();
         let graph = super::graph().unwrap();
         let outputs = graph.controllers().flat_map(|(_, _, outputs)| outputs);
@@ -427,7 +427,7 @@ mod tests {
 
     /// `UPDATE=1 cargo test -p machined graph` rewrites the file.
     #[test]
-    fn the_graph_is_the_one_that_was_agreed_on() {
+    fn controller_graph_matches_its_golden_file() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/controllers/graph.txt");
         let graph = super::graph().unwrap().to_string();
         if std::env::var_os("UPDATE").is_some() {

@@ -1,4 +1,4 @@
-//! What the platform says of the machine: who it is, and by which addresses others reach it.
+//! Shows the metadata that the platform gives for the machine: its identity and its external addresses.
 
 use std::collections::BTreeMap;
 use std::fs;

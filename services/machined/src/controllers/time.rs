@@ -106,7 +106,7 @@ impl Controller for Clock {
                     return Ok(());
                 },
                 () = wait(waited.filter(|end| *end > Instant::now())) => {
-                    console::warn("time: still not known; going on without it");
+                    console::warn("time: not synchronized yet; the boot goes on without it");
                 }
                 () = sleep_until(next), if asks => {
                     let pause = servers.ask(&mut clock).await;
@@ -127,7 +127,7 @@ impl Clock {
         let floor = self.floor.clone();
         let kept = spawn_blocking(move || floor.keep(Path::new(STATE.target), false)).await;
         if let Ok(Err(error)) = kept {
-            console::warn(&format!("time: not kept on STATE: {error}"));
+            console::warn(&format!("time: cannot store it on STATE: {error}"));
         }
     }
 }
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn time_server_that_is_not_believed_is_shown() {
+    async fn rejected_time_server_is_shown() {
         let store = Store::new();
         let mut runtime = Runtime::new(store.clone());
         // The config cannot change, so the controller ends after its first turn.

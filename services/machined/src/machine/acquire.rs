@@ -57,7 +57,7 @@ impl Machine {
                     Ok(Some(bytes)) => self.usable(&sources, Some(&bytes), &shown),
                     Ok(None) if sources.hold_some() => {
                         console::warn(&format!(
-                            "there is no {shown}: what {PARAMETERS} hold must be all of the config"
+                            "there is no {shown}: the config in {PARAMETERS} must be complete"
                         ));
                         self.usable(&sources, None, PARAMETERS)
                     }
@@ -137,7 +137,7 @@ impl Machine {
                     }
                 }
                 Ok(Err(why)) => console::warn(&format!("{shown}: {why}")),
-                Err(_) => console::warn(&format!("{shown}: asking failed")),
+                Err(_) => console::warn(&format!("{shown}: the request panicked")),
             }
             console::say(&format!("asking again in {} s", pause.as_secs()));
             sleep(pause).await;
@@ -178,7 +178,7 @@ impl Machine {
             .config_store()
             .map(|store| store.save(document.source()));
         if let Some(Err(error)) = kept {
-            console::warn(&format!("cannot keep the config: {error}"));
+            console::warn(&format!("cannot store the config: {error}"));
         }
     }
 }

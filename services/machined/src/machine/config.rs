@@ -125,7 +125,7 @@ impl Machine {
                 self.remember(&document);
                 self.activate(document);
             }
-            Apply::Staged => console::say("a machine config was kept for the next boot"),
+            Apply::Staged => console::say("a machine config was stored for the next boot"),
             Apply::Install => {
                 tokio::spawn(self.clone().install_for_caller(document));
             }
@@ -144,7 +144,7 @@ impl Machine {
         };
         if let Err(error) = store.remember(document.source()) {
             console::warn(&format!(
-                "cannot remember the config as a good one: {error}"
+                "cannot store the config as the last good one: {error}"
             ));
         }
     }

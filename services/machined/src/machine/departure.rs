@@ -68,7 +68,7 @@ async fn within(what: &str, patience: Duration, step: impl Future<Output = Resul
         Ok(Err(why)) => why,
         Err(_) => format!("no answer within {} s", patience.as_secs()),
     };
-    console::warn(&format!("the node ends without this step, {what}: {why}"));
+    console::warn(&format!("{what}: {why}; the node ends without this step"));
 }
 
 async fn cordon(config: &Document, settings: &Settings, nodename: &str) -> Result<(), String> {
@@ -83,7 +83,7 @@ async fn drain(config: &Document, settings: &Settings, nodename: &str) -> Result
     match drained.left.first() {
         None => Ok(()),
         Some(left) => Err(format!(
-            "{} of {} pods are left, {} among them: {}",
+            "{} of {} pods are still running, for example {}: {}",
             drained.left.len(),
             drained.left.len() + drained.gone.len(),
             left.pod,
@@ -102,6 +102,6 @@ async fn leave_etcd() -> Result<(), String> {
         return Ok(());
     }
     client.leave().await.map_err(|error| describe(&error))?;
-    console::say("etcd: this node's member has left");
+    console::say("etcd: this node's member has left the cluster");
     Ok(())
 }

@@ -175,7 +175,7 @@ fn tell(
             conditions.set(condition, Ok(()));
         }
         None => {
-            conditions.set(condition, Err("there is none".to_owned()));
+            conditions.set(condition, Err("the machine config has none".to_owned()));
             supervisor.declare(spec);
         }
     }

@@ -31,7 +31,7 @@ impl Machine {
         match self.install_once(&wanted, (&document, By::Caller)).await {
             Ok(done) => self.restart_into(&done),
             Err(why) => self.refuse(&format!(
-                "the node is not installed: {why}; it goes on waiting for a machine config"
+                "the node is not installed: {why}; waiting for another machine config"
             )),
         }
     }
@@ -46,7 +46,7 @@ impl Machine {
             return false;
         }
         let field = wanted.disk.field();
-        let why = format!("the config of {whence} has this node installed first ({field})");
+        let why = format!("the config of {whence} installs this node first ({field})");
         console::say(&why);
         *lock(&self.unusable) = Some(why);
         let (machine, document) = (self.clone(), document.clone());

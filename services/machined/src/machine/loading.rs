@@ -139,7 +139,10 @@ impl Machine {
             let name = |one: &Loaded| one.layer.manifest.metadata.name.clone();
             match obtained {
                 Ok(one) if taken.insert(name(&one)) => now.push(one),
-                Ok(one) => complaints.tell(image, format!("the node has another {}", name(&one))),
+                Ok(one) => complaints.tell(
+                    image,
+                    format!("another extension of this node has the name {}", name(&one)),
+                ),
                 Err(why) => complaints.tell(image, why),
             }
         }
@@ -195,7 +198,7 @@ impl Machine {
     fn lay(&self, loading: &mut Loading, now: Vec<Loaded>) {
         if let Err(error) = loading.overlay.lay(&layers_of(&now)) {
             return console::error(&format!(
-                "cannot lay extensions over {OVER}: {error}; those before stay"
+                "cannot mount the extensions over {OVER}: {error}; the former extensions stay"
             ));
         }
         let before = std::mem::replace(&mut loading.loaded, now);
@@ -237,7 +240,7 @@ fn directory(image: &ExtensionImage) -> PathBuf {
 fn check(directory: &Path) -> Result<(), String> {
     let strange = |path: &str| {
         format!(
-            "{}: {path:?} is no part of an extension",
+            "{}: an extension must not contain {path:?}",
             directory.display()
         )
     };

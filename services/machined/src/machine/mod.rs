@@ -174,7 +174,7 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
             },
             () = Trial::over(trial.as_ref()) => {
                 if let Some(Trial { before, .. }) = trial.take() {
-                    console::say("the time of the tried config is up: going back to the one before");
+                    console::say("the trial of the config has ended: reverting to the former config");
                     machine.activate(before);
                 }
             }
@@ -187,7 +187,7 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
                 break of_itself(Action::Reboot, "ctrl-alt-del was pressed");
             }
             _ = terminate.recv() => {
-                break of_itself(Action::Shutdown { forced: false }, "asked to end by SIGTERM");
+                break of_itself(Action::Shutdown { forced: false }, "SIGTERM was received");
             }
         }
     };

@@ -47,7 +47,7 @@ impl Machine {
         }
         let name = platform.name;
         console::say(&format!(
-            "asking the platform {name} for what it says of this machine"
+            "asking the platform {name} for this machine's metadata"
         ));
         let tell = |news| match news {
             News::Waiting(what) => {
@@ -80,7 +80,7 @@ impl Machine {
         self.supervisor.up("apid").await;
         let tell = |what| {
             console::say(&format!(
-                "telling the platform that the machine runs: {what}"
+                "reporting to the platform that the machine runs: {what}"
             ));
         };
         corten_platform::report_ready(client, Pace::default(), tell).await;

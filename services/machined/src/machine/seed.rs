@@ -91,7 +91,7 @@ impl Machine {
             Ok(Some(files)) => self.use_seed(&files, place, "seed of an earlier boot"),
             Ok(None) => false,
             Err(error) => {
-                console::warn(&format!("network: the seed that was kept: {error}"));
+                console::warn(&format!("network: cannot read the stored seed: {error}"));
                 false
             }
         }
@@ -121,6 +121,6 @@ fn keep(files: &Files) {
         return;
     };
     if let Err(error) = kept.save(files) {
-        console::warn(&format!("network: the seed is not kept: {error}"));
+        console::warn(&format!("network: cannot store the seed: {error}"));
     }
 }

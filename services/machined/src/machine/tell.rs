@@ -82,7 +82,7 @@ pub(super) async fn tell_status(store: Store, events: Events) {
     );
     let Err(error) = told;
     console::error(&format!(
-        "events: nothing tells of the machine's status: {error}"
+        "events: the machine's status is not reported: {error}"
     ));
 }
 

@@ -20,7 +20,7 @@ pub(super) fn sentence(path: &str) -> String {
     let method = path.trim_start_matches('/');
     match ABSENT.iter().find(|(absent, _)| *absent == path) {
         Some((_, what)) => {
-            format!("{method} waits for {what}, which this version of the node does not have")
+            format!("{method} needs {what}, which this version of the node does not have")
         }
         None => format!("this version of the node does not answer {method}"),
     }

@@ -305,8 +305,8 @@ mod tests {
         }
     }
 
-    fn nobody() -> Result<Caller, String> {
-        Err("it came without the caller's certificate".to_owned())
+    fn no_certificate() -> Result<Caller, String> {
+        Err("the call came without the caller's certificate".to_owned())
     }
 
     #[test]
@@ -326,7 +326,7 @@ mod tests {
     #[test]
     fn role_claimed_by_apid_without_a_certificate_is_refused() {
         let admin = headers(&["os:admin", "os:reader"]);
-        let refused = check(APIDS, &admin, nobody, VERSION, false).unwrap_err();
+        let refused = check(APIDS, &admin, no_certificate, VERSION, false).unwrap_err();
         assert_eq!(refused.code(), tonic::Code::PermissionDenied);
         assert!(
             refused
@@ -347,7 +347,7 @@ mod tests {
         let all = headers(&Role::ALL.map(Role::name));
         for method in METHODS {
             for maintenance in [false, true] {
-                check(APIDS, &all, nobody, method.path, maintenance).unwrap_err();
+                check(APIDS, &all, no_certificate, method.path, maintenance).unwrap_err();
             }
         }
     }
@@ -387,13 +387,13 @@ mod tests {
     fn only_machined_itself_is_an_implicit_admin_and_other_root_processes_are_not() {
         let root = |process| Some(Peer { uid: 0, process });
         let own = root(Some(rustix::process::getpid().as_raw_nonzero().get()));
-        check(own, &headers(&[]), nobody, REBOOT, false).unwrap();
-        check(own, &headers(&["os:reader"]), nobody, REBOOT, false).unwrap_err();
+        check(own, &headers(&[]), no_certificate, REBOOT, false).unwrap();
+        check(own, &headers(&["os:reader"]), no_certificate, REBOOT, false).unwrap_err();
         for process in [None, Some(0), Some(i32::MAX)] {
-            check(root(process), &headers(&[]), nobody, REBOOT, false).unwrap_err();
+            check(root(process), &headers(&[]), no_certificate, REBOOT, false).unwrap_err();
             let admin = headers(&["os:admin"]);
-            check(root(process), &admin, nobody, VERSION, false).unwrap_err();
-            check(root(process), &headers(&[]), nobody, VERSION, true).unwrap_err();
+            check(root(process), &admin, no_certificate, VERSION, false).unwrap_err();
+            check(root(process), &headers(&[]), no_certificate, VERSION, true).unwrap_err();
         }
     }
 }

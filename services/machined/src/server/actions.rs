@@ -93,7 +93,7 @@ fn targets(store: &Store, request: &api::ResetRequest) -> Result<Vec<Target>, St
         }
         WipeMode::UserDisks if !disks => {
             return Err(Status::invalid_argument(
-                "user_disks_to_wipe: name the disks, as mode user-disks wipes no other",
+                "user_disks_to_wipe: name at least one disk: mode user-disks wipes nothing else",
             ));
         }
         WipeMode::All | WipeMode::SystemDisk | WipeMode::UserDisks => {}

@@ -29,8 +29,8 @@ const KEPT: usize = 256;
 const GOOD_FOR: Duration = Duration::from_secs(30);
 
 /// Error for a forwarding node without the control plane mark.
-const UNMARKED: &str = "the node that handed the call on shows no certificate of a control plane node of Corten; update \
-    it, or, if it is one of the reference, give this node a ForwardingConfig with referenceNodes: accept";
+const UNMARKED: &str = "the forwarding node shows no certificate of a Corten control plane node; update it or, if it \
+    is a node of the reference, give this node a ForwardingConfig with referenceNodes: accept";
 
 /// Cache of verified certificates.
 #[derive(Default)]
@@ -75,7 +75,7 @@ impl Callers {
         if headers.contains_key(FORWARDER) {
             let by = self.known(&accepted, headers, FORWARDER)?;
             if !by.caller.roles.contains(&Role::Impersonator) {
-                return Err("who handed the call on is no node".to_owned());
+                return Err("the forwarder of the call is not a node".to_owned());
             }
             if !by.is_marked {
                 let config = forwarded::config(config().as_ref());
@@ -105,7 +105,7 @@ impl Callers {
         let shown = headers.get_all(name).iter();
         let shown: Vec<&[u8]> = shown.map(HeaderValue::as_bytes).collect();
         if shown.is_empty() {
-            return Err("it came without the caller's certificate".to_owned());
+            return Err("the call came without the caller's certificate".to_owned());
         }
         if shown.iter().map(|one| one.len()).sum::<usize>() > LARGEST_CHAIN {
             return Err(format!(
@@ -138,7 +138,8 @@ impl Callers {
 fn verify(shown: &[&[u8]], by: &[Pem], now: SystemTime, at: Instant) -> Result<Known, String> {
     let chain = shown.iter().map(|text| STANDARD_NO_PAD.decode(text));
     let chain: Result<Vec<_>, _> = chain.map(|der| der.map(certificate_from_der)).collect();
-    let chain = chain.map_err(|error| format!("the caller's certificate is no base64: {error}"))?;
+    let chain =
+        chain.map_err(|error| format!("the caller's certificate is not valid base64: {error}"))?;
     let why = |error: corten_pki::PkiError| {
         format!(
             "the caller's certificate: {}",
@@ -149,7 +150,7 @@ fn verify(shown: &[&[u8]], by: &[Pem], now: SystemTime, at: Instant) -> Result<K
     let names = verify_client(&chain, &authorities, now).map_err(why)?;
     let leaf = chain
         .first()
-        .ok_or("it came without the caller's certificate")?;
+        .ok_or("the call came without the caller's certificate")?;
     let (_, until) = validity(leaf).map_err(why)?;
     let caller = Caller {
         roles: names.iter().filter_map(|name| Role::parse(name)).collect(),
@@ -275,8 +276,8 @@ pub(super) mod tests {
             (shown(&own), "certificate: "),
             (value(b""), "certificate: "),
             (value(b"AAAA"), "certificate: "),
-            (value(b"*"), "no base64"),
-            (value(&[0xff; 9]), "no base64"),
+            (value(b"*"), "not valid base64"),
+            (value(&[0xff; 9]), "not valid base64"),
             (value(&[b'A'; LARGEST_CHAIN + 1]), "more than"),
             (long, "more than"),
         ] {

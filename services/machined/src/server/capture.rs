@@ -99,7 +99,7 @@ fn link_type(sys: &Path, name: &str) -> Result<u32, Status> {
         // No header (tun, WireGuard), and IP in IP.
         "65534" | "768" | "769" | "776" => Ok(RAW_IP),
         other => Err(Status::failed_precondition(format!(
-            "interface: {name} is of kind {other}, whose packets have no place in a pcap file here"
+            "interface: {name} is of kind {other}, whose packets cannot be captured as pcap"
         ))),
     }
 }

@@ -88,7 +88,7 @@ fn namespace(asked: &str, driver: ContainerDriver) -> Result<&'static str, Statu
         (SYSTEM | IN_MEMORY, _) | ("", ContainerDriver::Containerd) => Ok(SYSTEM),
         (PODS, _) | ("", ContainerDriver::Cri) => Ok(PODS),
         _ => Err(Status::invalid_argument(format!(
-            "namespace: {asked:?} is none of this node's; use {SYSTEM:?} or {PODS:?}"
+            "namespace: this node has no namespace {asked:?}; use {SYSTEM:?} or {PODS:?}"
         ))),
     }
 }

@@ -36,7 +36,8 @@ pub(super) async fn connect(secrets: &Path) -> Result<Client, Status> {
     })();
     let tls = tls.map_err(|_| {
         Status::failed_precondition(
-            "this node has no etcd: it is of the control plane, and `bootstrap` or joining has to come first",
+            "this node has no etcd member: only a control plane node has one, after `bootstrap` or after it has \
+             joined a cluster",
         )
     })?;
     let endpoint = format!("127.0.0.1:{CLIENT_PORT}");
@@ -253,7 +254,8 @@ where
             let part = part?;
             size = size.saturating_add(part.bytes.len() as u64);
             if size > LARGEST {
-                let text = format!("the snapshot is larger than {LARGEST} bytes: no etcd made it");
+                let text =
+                    format!("the snapshot is larger than {LARGEST} bytes, the limit of an upload");
                 return Err(Status::invalid_argument(text));
             }
             file.write_all(&part.bytes).await.map_err(failed)?;

@@ -42,7 +42,7 @@ fn start(request: &api::EventsRequest, age: Duration) -> Result<From, Status> {
     }
     if !request.tail_id.is_empty() {
         return Id::parse(&request.tail_id).map(From::After).ok_or_else(|| {
-            Status::invalid_argument("tail_id is no event's id: it has 20 letters and digits")
+            Status::invalid_argument("tail_id must be the ID of an event: 20 letters and digits")
         });
     }
     if request.tail_seconds != 0 {

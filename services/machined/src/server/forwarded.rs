@@ -1,5 +1,5 @@
-//! Calls that another node's apid hands on. A certificate is no secret: whoever takes a control plane node's apid over
-//! can show those of all callers it has seen. So what holds keys is given to callers themselves alone.
+//! Calls that another node's apid forwards. A certificate is not a secret: an attacker in a control plane node's apid can
+//! show the certificates of all its callers. So only direct calls get answers with keys.
 
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
@@ -16,17 +16,20 @@ use tonic::{Extensions, Status};
 const SECRET: [(&str, &str); 3] = [
     (
         "/machine.MachineService/GenerateClientConfiguration",
-        "it makes credentials",
+        "it issues credentials",
     ),
-    ("/machine.MachineService/Kubeconfig", "it makes credentials"),
+    (
+        "/machine.MachineService/Kubeconfig",
+        "it issues credentials",
+    ),
     (
         "/machine.MachineService/EtcdSnapshot",
         "a snapshot holds the secrets of the cluster",
     ),
 ];
 
-/// Files without keys, by where they really are. Elsewhere one may hold some: a list of those that do would not be
-/// complete (`/proc/1/root`, block devices, `qemu_fw_cfg`).
+/// Files without keys, by their resolved paths. An allow list, because a list of files with keys would be incomplete
+/// (`/proc/1/root`, block devices, `qemu_fw_cfg`).
 const OPEN: [&str; 14] = [
     "/usr",
     "/var/log",
@@ -43,26 +46,26 @@ const OPEN: [&str; 14] = [
     "/proc/stat",
     "/proc/uptime",
 ];
-/// Trees without keys, in which nobody can put a link while they are copied.
+/// Tree without keys, in which no process can create a link during a copy.
 const SEALED: &str = "/usr";
 
-/// What the config says of calls that other nodes hand on.
+/// The settings of the config for forwarded calls.
 pub(super) fn config(document: Option<&Document>) -> ForwardingConfig {
     let own = document.and_then(|document| document.all::<ForwardingConfig>().next());
     own.cloned().unwrap_or_default()
 }
 
-/// Goes with a call whose caller gets no secrets, as it came by another node.
+/// Marks a forwarded call, whose answer must hold no secrets.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Withheld;
 
 impl Withheld {
-    /// Whether it goes with a call that has these headers; apid has set them.
+    /// Whether a call with these headers gets the mark. Only apid can set them.
     pub(super) fn by(headers: &HeaderMap, document: impl FnOnce() -> Option<Document>) -> bool {
         headers.contains_key(FORWARDER) && config(document().as_ref()).secrets == Forwarding::Refuse
     }
 
-    /// Whether it goes with this call.
+    /// Whether this call has the mark.
     pub(super) fn is_with(extensions: &Extensions) -> bool {
         extensions.get::<Withheld>().is_some()
     }
@@ -74,7 +77,7 @@ pub(super) fn check_method(path: &str) -> Result<(), Status> {
     found.map_or(Ok(()), |(_, why)| Err(refusal(why)))
 }
 
-/// Refuses a file that may hold keys. It is open: a link that changes meanwhile changes nothing.
+/// Refuses a file that may hold keys. The file is open already, so replacing a link has no effect.
 pub(super) fn check_file(file: &File) -> Result<(), Status> {
     let real = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
     check(real, |path| OPEN.iter().any(|open| path.starts_with(open)))
@@ -92,7 +95,7 @@ fn check(real: io::Result<PathBuf>, is_open: impl FnOnce(&Path) -> bool) -> Resu
     }
 }
 
-/// What a call is told that would get a secret.
+/// The error of a forwarded call whose answer would hold a secret.
 pub(super) fn refusal(why: &str) -> Status {
     Status::permission_denied(format!(
         "{NOT_FORWARDED}: {why}; ask the node itself (-e NODE -n NODE), or give it a ForwardingConfig with secrets: accept"

@@ -211,8 +211,7 @@ fn full_name(field: &str, reference: &str) -> Result<String, Status> {
         .map(|name| name.whole())
         .map_err(|error| {
             Status::invalid_argument(format!(
-                "{field}: {reference:?} is no name of an image ({error}); one looks like \
-                 registry.k8s.io/pause:3.10"
+                "{field}: {reference:?} is not the name of an image ({error}), such as registry.k8s.io/pause:3.10"
             ))
         })
 }

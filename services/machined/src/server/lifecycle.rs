@@ -67,14 +67,14 @@ impl LifecycleService for Lifecycle {
             && instance(Some(asked))? != SYSTEM
         {
             return Err(Status::invalid_argument(
-                "containerd: the installer is kept in the namespace system",
+                "containerd: the installer must be in the namespace system",
             ));
         }
         let image = request.source.unwrap_or_default().image_name;
         let disk = request.destination.unwrap_or_default().disk;
         if disk.is_empty() {
             return Err(Status::invalid_argument(
-                "destination.disk: name the disk, as /dev/sda",
+                "destination.disk: name the disk, such as /dev/sda",
             ));
         }
         let install = Install {
@@ -88,7 +88,7 @@ impl LifecycleService for Lifecycle {
                 let line = match actions::submit(node.as_ref(), Action::Reboot, &who) {
                     Ok(_) => "rebooting into it".to_owned(),
                     Err(status) => format!(
-                        "it does not reboot by itself: {}; restart the machine",
+                        "it cannot reboot by itself: {}; restart the machine",
                         status.message()
                     ),
                 };
@@ -200,7 +200,7 @@ pub(super) async fn roll_back(node: &dyn Node, who: &str) -> Result<api::Rollbac
 fn named(image: String) -> Result<String, Status> {
     match image.is_empty() {
         true => Err(Status::invalid_argument(
-            "image: name the installer, as registry.example.org/installer:1.2.0",
+            "image: name the installer, such as registry.example.org/installer:1.2.0",
         )),
         false => Ok(image),
     }

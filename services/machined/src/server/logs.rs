@@ -19,7 +19,7 @@ use crate::last_stop::Reason;
 use crate::node::ServiceView;
 
 /// Separates the kernel's log from pstore, which overlaps the end of syslogd's.
-const LAST_WORDS: &str = "[the kernel's last words, kept by the machine]\n";
+const LAST_WORDS: &str = "[the kernel's last messages, from pstore]\n";
 
 /// Streams a log: the last `tail_lines` (negative: all), and with `follow` new lines; with `previous` the tail that the
 /// previous boot recorded. A follower of the audit log or of one of `services` may start before the log exists.
@@ -57,7 +57,7 @@ pub(super) async fn previous_dmesg(
 ) -> Result<BoxStream<Data>, Status> {
     if request.follow || request.tail {
         return Err(Status::invalid_argument(
-            "the kernel log of a boot that is over cannot be followed",
+            "the kernel log of the previous boot cannot be followed",
         ));
     }
     let wanted = LogReadRequest {
@@ -147,7 +147,7 @@ fn data(chunk: LogChunk) -> Data {
 fn worded(status: Status) -> Status {
     match status.code() {
         Code::Unknown | Code::Unavailable | Code::Cancelled => {
-            Status::unavailable("syslogd went away")
+            Status::unavailable("syslogd closed the connection")
         }
         _ => Status::new(status.code(), status.message()),
     }

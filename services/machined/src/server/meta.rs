@@ -48,7 +48,7 @@ async fn change(
     // Its key opens STATE from the next boot on, so only an administrator may set it.
     if tag == STATE_ENCRYPTION && !is_admin {
         return Err(Status::permission_denied(format!(
-            "key {tag:#04x} says how STATE is opened: it needs {}",
+            "key {tag:#04x} holds the encryption settings of STATE: writing it needs {}",
             Role::Admin.name()
         )));
     }

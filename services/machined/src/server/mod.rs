@@ -146,9 +146,7 @@ impl Paths {
 
 /// Error of a call whose handler panicked. The place of the panic is only in the log.
 fn bug() -> Status {
-    Status::internal(
-        "this call met a bug of machined, which its log names (`cortenctl logs machined`)",
-    )
+    Status::internal("a bug of machined ended this call; `cortenctl logs machined` shows it")
 }
 
 /// Converts a protobuf duration; `None` if it is negative or malformed. The library's own conversion overflows at the

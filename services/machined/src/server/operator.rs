@@ -88,7 +88,7 @@ pub(super) async fn bootstrap(
     };
     if request.recover_etcd && !snapshot.is_file() {
         let path = snapshot.display();
-        let text = format!("there is no {path} to begin with: send a snapshot first (EtcdRecover)");
+        let text = format!("there is no snapshot {path} to restore: send one first (EtcdRecover)");
         return Err(Status::failed_precondition(text));
     }
     // With a wrong clock, etcd's certificates and leases would have wrong times.
@@ -97,7 +97,7 @@ pub(super) async fn bootstrap(
         Ok(true)
     ) {
         return Err(Status::failed_precondition(
-            "time is not in sync yet: `get timestatus` shows it, and machine.time.servers names the servers",
+            "time is not in sync yet: see `get timestatus`, and check machine.time.servers",
         ));
     }
     let has_data = has_entries(data)
@@ -177,7 +177,7 @@ fn roles(asked: &[String]) -> Result<Vec<&'static str>, Status> {
     roles.dedup();
     if roles.is_empty() {
         let known = Role::ALL.map(Role::name).join(", ");
-        let text = format!("roles: none is asked for that there is; there are {known}");
+        let text = format!("roles: none of the requested roles exists; the roles are {known}");
         return Err(Status::invalid_argument(text));
     }
     Ok(roles)

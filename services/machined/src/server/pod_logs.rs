@@ -35,7 +35,7 @@ pub(super) fn path_of(
     };
     let container = containers.iter().find(is_it).ok_or_else(|| {
         Status::not_found(format!(
-            "no container of a pod is called {id:?}; the container list of the namespace k8s.io names all"
+            "no container of a pod has the name {id:?}; the container list of the namespace k8s.io shows all names"
         ))
     })?;
     let (pod, name) = (container.pod.replace('/', "_"), &container.name);
@@ -45,7 +45,7 @@ pub(super) fn path_of(
         .any(|part| part.contains('/') || part.contains(".."))
     {
         return Err(Status::failed_precondition(format!(
-            "{id:?} has no log: its name is none"
+            "{id:?} has no log: its labels are not valid names"
         )));
     }
     let directory = directory

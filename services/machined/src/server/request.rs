@@ -70,7 +70,7 @@ fn too_long(most: usize) -> Status {
 pub(super) fn at_most(field: &str, length: usize, most: usize) -> Result<(), Status> {
     if length > most {
         return Err(Status::invalid_argument(format!(
-            "{field}: names {length}, and at most {most} may be asked for in one call"
+            "{field}: has {length} entries, but one call may have at most {most}"
         )));
     }
     Ok(())

@@ -155,7 +155,7 @@ fn refusal_of_secrets(type_name: &str) -> Status {
 
 fn read_only() -> Status {
     Status::permission_denied(
-        "resources are read-only: change the machine config, or call a method that acts",
+        "resources are read-only: change the machine config, or call the method for the action",
     )
 }
 

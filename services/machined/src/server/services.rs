@@ -51,14 +51,14 @@ pub(super) async fn control(node: &dyn Node, id: &str, control: Control) -> Resu
     }
     if !may_be_controlled(id, control) {
         return Err(Status::failed_precondition(format!(
-            "id: service {id:?} is not one that is {done} through the API"
+            "id: service {id:?} cannot be {done} through the API"
         )));
     }
     let ended = node.control(id, control).map_err(|error| refused(&error))?;
     match timeout(PATIENCE, ended).await {
         Ok(Ok(())) => Ok(format!("Service {id:?} {done}")),
         Ok(Err(_)) => Err(Status::unavailable(
-            "the node ends: no service is started or stopped",
+            "this boot is ending: services can no longer be controlled",
         )),
         Err(_) => Err(Status::deadline_exceeded(format!(
             "service {id:?} has not ended within {} s; its history says why",

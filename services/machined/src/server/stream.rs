@@ -74,8 +74,8 @@ impl Places {
             let own = taken.each.entry(serial.clone()).or_insert(0);
             if *own >= EACH {
                 return Err(Status::resource_exhausted(format!(
-                    "{EACH} {what} of yours are under way already, the most of one certificate; try again when one has \
-                     ended"
+                    "{EACH} {what} of one certificate are under way already, which is the maximum; try again when one \
+                     has ended"
                 )));
             }
             *own += 1;
@@ -172,7 +172,7 @@ where
         .name("stream".to_owned())
         .spawn(work)
         .map_err(|error| {
-            Status::resource_exhausted(format!("no thread can be had ({error}); try again"))
+            Status::resource_exhausted(format!("cannot start a thread ({error}); try again"))
         })?;
     Ok(Box::pin(ReceiverStream::new(receiver)))
 }

@@ -95,7 +95,10 @@ fn check_anonymous(store: &Store, asked: &api::BlockDeviceWipeDescriptor) -> Res
 fn checked(store: &Store, asked: &api::BlockDeviceWipeDescriptor) -> Result<DeviceWipe, Status> {
     let name = asked.device.strip_prefix("/dev/").unwrap_or(&asked.device);
     let method = Method::try_from(asked.method).map_err(|_| {
-        Status::invalid_argument(format!("method: {} is none of FAST, ZEROES", asked.method))
+        Status::invalid_argument(format!(
+            "method: {} is neither FAST nor ZEROES",
+            asked.method
+        ))
     })?;
     let device = store.get_as::<BlockDevice>(name).ok_or_else(|| {
         Status::not_found(format!(
@@ -109,7 +112,7 @@ fn checked(store: &Store, asked: &api::BlockDeviceWipeDescriptor) -> Result<Devi
     };
     let disk = store.get_as::<Disk>(disk_name).ok_or_else(|| {
         Status::invalid_argument(format!(
-            "device: {name} keeps no data of its own; name a disk or a partition of one"
+            "device: {name} stores no data of its own; name a disk or a partition"
         ))
     })?;
     let in_use = |why| Status::failed_precondition(format!("device: {why}"));
@@ -146,7 +149,7 @@ pub(super) fn user_disk(store: &Store, path: &str) -> Result<corten_volumes::Dis
         .find(|disk| disk.dev_path == path || disk.symlinks.iter().any(|link| link == path));
     let disk = disk.ok_or_else(|| {
         Status::not_found(format!(
-            "user_disks_to_wipe: there is no disk {path:?}; `get disks` lists them, and each has its path"
+            "user_disks_to_wipe: there is no disk {path:?}; `get disks` lists the disks and their paths"
         ))
     })?;
     let in_use = |why| Status::failed_precondition(format!("user_disks_to_wipe: {why}"));

@@ -100,8 +100,8 @@ pub(super) async fn take(node: &NodeState, image: &str) -> Result<Option<Held>, 
             // etcd may have taken the key and lost the answer.
             tokio::spawn(withdraw(holder));
             Err(format!(
-                "etcd does not tell whether another control plane node is being upgraded: {why}; mend etcd first, or \
-                 force the upgrade"
+                "cannot read from etcd whether another control plane node is being upgraded: {why}; repair etcd first, \
+                 or force the upgrade"
             ))
         }
     }
@@ -125,7 +125,7 @@ impl Held {
     pub(super) async fn prolong(&self) -> Result<(), String> {
         let why = match timeout(ANSWER, self.client.prolong(&self.claim)).await {
             Ok(Ok(true)) => return Ok(()),
-            Ok(Ok(false)) => "its time is over".to_owned(),
+            Ok(Ok(false)) => "its lease has expired".to_owned(),
             Ok(Err(error)) => describe(&error),
             Err(_) => "etcd does not answer".to_owned(),
         };

@@ -31,7 +31,7 @@ pub(super) async fn check(node: &NodeState) -> Result<(), String> {
     let secrets = Path::new(HOST_SECRETS).join(ETCD);
     let unsafe_now = |why: String| {
         format!(
-            "etcd may lose its quorum without this node: {why}; mend etcd first, or force the upgrade"
+            "etcd may lose its quorum without this node: {why}; repair etcd first, or force the upgrade"
         )
     };
     let asked = async {
@@ -55,7 +55,7 @@ pub(super) async fn check(node: &NodeState) -> Result<(), String> {
         return Ok(());
     }
     Err(unsafe_now(match silent.is_empty() {
-        true => format!("it has {} members with a vote", voters.len()),
+        true => format!("the cluster has {} voting members", voters.len()),
         false => format!("no answer from {}", silent.join(", ")),
     }))
 }

@@ -44,7 +44,7 @@ impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Loss::Device => "its disk or partition is gone",
-            Loss::Mount => "somebody has unmounted it",
+            Loss::Mount => "it was unmounted outside machined",
         })
     }
 }
@@ -129,7 +129,7 @@ impl Kept {
             match held.release(outside).await {
                 Ok(()) => {
                     if !is_wanted {
-                        console::say(&format!("volume {id} is released; what is in it stays"));
+                        console::say(&format!("volume {id} is released; its data stay"));
                     }
                     gone.push(id.clone());
                 }
@@ -253,7 +253,7 @@ impl Kept {
                 status.error_message.clone_from(why);
             }
             None => {
-                let text = "EPHEMERAL, udevd, and what is still mounted in its place come first";
+                let text = "waiting for EPHEMERAL, udevd, and the release of the volume mounted at its path";
                 text.clone_into(&mut status.error_message);
             }
         }

@@ -122,12 +122,12 @@ fn interval(config: &Document) -> Option<Duration> {
 fn tell(volume: &str, trimmed: io::Result<u64>) {
     match trimmed {
         Ok(bytes) => console::say(&format!(
-            "volume {volume}: its disk was told of {} that are free",
+            "volume {volume}: trimmed {} of free space",
             pretty_binary(bytes)
         )),
         Err(error) if CANNOT.iter().any(|one| is(*one, &error)) => {}
         Err(error) => console::warn(&format!(
-            "volume {volume}: its disk cannot be told what is free: {error}"
+            "volume {volume}: cannot trim its free space: {error}"
         )),
     }
 }

@@ -100,10 +100,9 @@ impl Bus for PciBus {
     fn carries(&self, address: &str) -> Option<String> {
         let mounts = mount_table::now().into_iter();
         let mounts = mounts.filter(|mount| mount.source.starts_with("/dev/"));
-        let mounts =
-            mounts.map(|mount| (mount.source, format!("what is mounted at {}", mount.target)));
+        let mounts = mounts.map(|mount| (mount.source, format!("the mount at {}", mount.target)));
         let swaps = swapped_to().into_iter();
-        let swaps = swaps.map(|device| (device, "what is swapped out".to_owned()));
+        let swaps = swaps.map(|device| (device, "active swap".to_owned()));
         self.use_behind(address, mounts.chain(swaps))
     }
 

@@ -223,7 +223,7 @@ impl Memory {
     fn bind(&mut self, bus: &impl Bus, address: &str, target: &str) -> Result<(), String> {
         let Some(driver) = bus.driver(address) else {
             self.refused.remove(address);
-            return Err("there is no device of this address; it is waited for".to_owned());
+            return Err("no device has this address; waiting for it".to_owned());
         };
         if driver == target {
             return Ok(());
@@ -235,11 +235,11 @@ impl Memory {
         }
         if !drivers.contains(target) {
             return Err(format!(
-                "there is no driver {target}; it is waited for: a KernelModuleConfig loads its module"
+                "there is no driver {target}; waiting for it: a KernelModuleConfig loads its module"
             ));
         }
-        if let Some(what) = bus.carries(address) {
-            return Err(format!("it keeps the driver {driver}: {what} lies on it"));
+        if let Some(user) = bus.carries(address) {
+            return Err(format!("it keeps the driver {driver}: {user} needs it"));
         }
         let Err(error) = take(bus, address, &driver, target) else {
             self.refused.remove(address);
@@ -251,7 +251,7 @@ impl Memory {
             Ok(()) => String::new(),
             Err(error) => format!("; and it cannot get its own driver back: {error}"),
         };
-        let why = format!("the driver {target} does not take it: {error}{again}");
+        let why = format!("the driver {target} does not accept it: {error}{again}");
         let refusal = Refusal {
             target: target.to_owned(),
             drivers,

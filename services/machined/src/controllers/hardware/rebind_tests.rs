@@ -126,7 +126,7 @@ fn failed_rebind_is_tried_once_and_undone() {
         let (driver, why) = settled(&mut memory, &bus, "vfio-pci");
         assert_eq!(driver, "e1000");
         assert!(
-            why.starts_with("the driver vfio-pci does not take it"),
+            why.starts_with("the driver vfio-pci does not accept it"),
             "{why}"
         );
         assert_eq!(bus.world().chosen, "");

@@ -60,7 +60,7 @@ pub(in crate::controllers) trait Load:
 impl Load for Option<Supervisor> {
     async fn load(&self, module: &KernelModuleSpec) -> Result<(), String> {
         let Some(supervisor) = self else {
-            return Err("nobody loads modules here".to_owned());
+            return Err("there is no supervisor to load modules".to_owned());
         };
         let mut words = vec!["modprobe", "--", module.name.as_str()];
         words.extend(module.parameters.iter().map(String::as_str));
@@ -139,8 +139,8 @@ impl<L: Load> Modules<L> {
         }
         let names = refused.join(", ");
         Err(format!(
-            "it was there before the config was read, and {names} cannot be changed any more; \
-             set it on the kernel's command line as {}.PARAMETER=VALUE",
+            "it was loaded before the config was read, and {names} cannot be changed any more; set it on the kernel's \
+             command line as {}.PARAMETER=VALUE",
             module.name
         ))
     }

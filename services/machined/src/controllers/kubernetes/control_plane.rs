@@ -163,7 +163,10 @@ impl Made {
             let held = Held::new(&new.api_server, wanted, now).map_err(|error| describe(&error))?;
             self.certificates = Some((held, new));
         }
-        let (_, certificates) = self.certificates.as_ref().ok_or("there are none")?;
+        let (_, certificates) = self
+            .certificates
+            .as_ref()
+            .ok_or("its certificates are missing")?;
         Ok(certificates)
     }
 

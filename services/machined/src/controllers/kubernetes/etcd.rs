@@ -142,7 +142,7 @@ impl Etcd {
             }
             (None, None) if others.is_empty() => {
                 return Err(
-                    "it waits: this node has no data of it, and the cluster's endpoint names no other control plane \
+                    "waiting: this node has no etcd data, and the cluster's endpoint names no other control plane \
                      node; for a new cluster, call `cortenctl bootstrap` on one control plane node"
                         .to_owned(),
                 );
@@ -167,8 +167,8 @@ async fn none_answers(secrets: &Path, others: &[IpAddr]) -> Result<(), String> {
     match reached {
         None => Ok(()),
         Some(member) => Err(format!(
-            "the cluster has a member that answers at {}: this node joins it, and begins none; reboot this node to \
-             take the order to begin one back",
+            "the cluster already has an etcd member, which answers at {}: this node must join it; reboot this node to \
+             cancel its bootstrap",
             member.endpoint()
         )),
     }

@@ -49,7 +49,7 @@ pub(super) async fn join(
         match plan(&members, name, &peer) {
             Join::Remove(stale) => {
                 console::say(&format!(
-                    "etcd: this node's former member {:016x} is removed: its data are gone",
+                    "etcd: this node's former member {:016x} is removed, because its data are gone",
                     stale.id
                 ));
                 client.remove(stale.id).await.map_err(said)?;
@@ -64,7 +64,7 @@ pub(super) async fn join(
             }
             Join::Wait(other) => {
                 return Err(format!(
-                    "another node joins at the moment, at {}: this node joins when that one has started",
+                    "another node is joining etcd at {}: this node joins after that member has started",
                     other.peer_urls.join(", ")
                 ));
             }
@@ -75,5 +75,5 @@ pub(super) async fn join(
             Join::Start(members) => return Ok(Start::Join(members)),
         }
     }
-    Err("the list of members changes all the time".to_owned())
+    Err("the etcd member list keeps changing".to_owned())
 }

@@ -168,7 +168,7 @@ impl Given {
         let asked = wanted.clone();
         let bytes = spawn_blocking(move || get_with(asked.url.expose(), &asked.headers)).await;
         let bytes = bytes.map_err(|error| describe(&error))??;
-        let text = String::from_utf8(bytes).map_err(|_| "it is no text in UTF-8".to_owned())?;
+        let text = String::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".to_owned())?;
         let manifest = Manifest {
             id: wanted.field.clone(),
             objects: read(&text).map_err(|error| error.to_string())?,
@@ -197,7 +197,7 @@ fn own(config: &Document, settings: &Settings) -> Result<(Vec<Manifest>, Vec<Str
 
 fn told(report: &Report) -> Result<(), String> {
     console::say(&format!(
-        "manifests of the cluster: {} objects made, {} there already",
+        "manifests of the cluster: {} objects created, {} exist already",
         report.created.len(),
         report.kept.len()
     ));
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_manifest_of_elsewhere_is_asked_for_once() {
+    async fn external_manifest_is_fetched_once() {
         let mut given = Given::default();
         let wanted = server("apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n");
         let first = given.fetch(wanted.clone()).await.unwrap();

@@ -62,7 +62,7 @@ impl Names {
         let waited = self.now.saturating_duration_since(*since);
         if waited >= PATIENCE && !std::mem::replace(is_told, true) {
             console::warn(&format!(
-                "network: udevd does not look at {name}; it is used as it is"
+                "network: udevd has not processed {name} in time; its current name is used"
             ));
         }
         waited >= PATIENCE

@@ -175,7 +175,7 @@ async fn until(what: &str, server: Option<&Server>, is_so: impl Fn() -> bool) {
     };
     if timeout(PATIENCE, wait).await.is_err() {
         panic!(
-            "never {what}; {}",
+            "timeout waiting for {what}; {}",
             server.map(Server::log).unwrap_or_default()
         );
     }
@@ -274,7 +274,7 @@ fn lease_expires_without_a_server_and_returns_with_it() {
         };
         until("a lease", Some(&server), has_all).await;
         drop(server);
-        until("its end", None, || {
+        until("the end of the lease", None, || {
             !node.has::<AddressStatus>(OWN)
                 && !node.has::<RouteStatus>(DEFAULT_ROUTE)
                 && node.link().is_some_and(|link| link.mtu == 1500)
@@ -283,7 +283,7 @@ fn lease_expires_without_a_server_and_returns_with_it() {
         })
         .await;
         let server = serve().unwrap();
-        until("a lease again", Some(&server), has_all).await;
+        until("a new lease", Some(&server), has_all).await;
     });
 }
 
@@ -301,7 +301,7 @@ fn second_dhcp_server_renews_a_lease_before_it_expires() {
         drop(server);
         let server = serve("10.0.0.2").unwrap();
         // The address is offered, then renewed.
-        until("the other server's", Some(&server), || {
+        until("the lease of the other server", Some(&server), || {
             server.said("sending ACK") >= 2
         })
         .await;
@@ -352,7 +352,7 @@ fn reconnected_cable_keeps_the_addresses() {
         .await;
         let sixth = node.sixth().unwrap();
         let since = (node.since(OWN), node.since(&sixth));
-        until("what DHCPv6 tells", Some(&server), || {
+        until("the options of DHCPv6", Some(&server), || {
             let resolvers = node.0.get_as::<ResolverSpec>("resolvers");
             let times = node.0.get_as::<TimeServerSpec>("timeservers");
             let server = "fd00::1".parse().unwrap();
@@ -368,12 +368,12 @@ fn reconnected_cable_keeps_the_addresses() {
             let down = LinkUnspec::new_with_name("far").down().build();
             handle.link().set(down).execute().await.unwrap();
         });
-        until("no carrier", None, || {
+        until("the loss of the carrier", None, || {
             node.link().is_some_and(|link| !link.link_state)
         })
         .await;
         plug_in().await;
-        until("questions about it", Some(&server), || {
+        until("the rebind requests", Some(&server), || {
             server.said("DHCPDISCOVER") > discovered
                 && server.said("DHCPREBIND") > 0
                 && server.said("DHCPREPLY") > replied

@@ -95,7 +95,7 @@ impl Controller for Filter {
                 Err(error) => Some(error.to_string()),
             };
             if let Some(reason) = refused {
-                return Err(format!("the packet filter stays as it was: {reason}").into());
+                return Err(format!("the packet filter is unchanged: {reason}").into());
             }
             *present = wanted;
         }

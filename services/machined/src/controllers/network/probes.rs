@@ -206,8 +206,10 @@ impl Attempt {
                 // A separate thread: silent servers would exhaust the runtime's blocking threads.
                 let thread = thread::Builder::new().name(HTTP_PROBE.to_owned());
                 let thread = thread.spawn(ask);
-                thread.map_err(|error| format!("no thread: {error}"))?;
-                let asked = told.await.map_err(|_| "it was not asked".to_owned())?;
+                thread.map_err(|error| format!("cannot start a thread: {error}"))?;
+                let asked = told
+                    .await
+                    .map_err(|_| "the probe ended without a result".to_owned())?;
                 asked.map_err(|error| error.to_string())
             }
         }

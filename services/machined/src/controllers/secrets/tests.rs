@@ -207,7 +207,7 @@ impl Node {
         };
         timeout(PATIENCE, reached)
             .await
-            .unwrap_or_else(|_| panic!("never: {what}"))
+            .unwrap_or_else(|_| panic!("timeout waiting for {what}"))
     }
 
     async fn certificates(
@@ -227,7 +227,7 @@ impl Node {
             }
         };
         let written = timeout(PATIENCE, written).await;
-        assert!(written.is_ok(), "{name} is never as it should be");
+        assert!(written.is_ok(), "{name} does not get its expected text");
     }
 }
 
@@ -236,7 +236,7 @@ fn names(pem: &str) -> Vec<String> {
 }
 
 fn never(_: &Asked) -> Result<(), String> {
-    panic!("nobody was to be asked");
+    panic!("no control plane node may be asked");
 }
 
 #[tokio::test]
@@ -273,7 +273,7 @@ async fn control_plane_node_signs_its_certificate_and_renews_it_at_half_life() {
     // A new address is put into a new certificate at once.
     node.network(&["10.0.0.1/24", "fd00::1/64"]);
     let second = node
-        .certificates("a certificate with both", |found| {
+        .certificates("a certificate with both addresses", |found| {
             names(&found.server.crt).contains(&"fd00::1".to_owned())
         })
         .await;
@@ -289,7 +289,7 @@ async fn control_plane_node_signs_its_certificate_and_renews_it_at_half_life() {
     // ...then it is renewed.
     node.world.clock.send_replace(start() + 12 * HOUR);
     let third = node
-        .certificates("another at half-life", |found| {
+        .certificates("the renewed certificate", |found| {
             found.server != second.server
         })
         .await;
@@ -316,9 +316,13 @@ async fn worker_retries_its_certificate_request_and_keeps_the_old_certificate() 
     node.network(&["10.0.0.7/24"]);
     node.config.send_replace(Some(config("worker", &ca, &[])));
     // The reason for the missing certificate is visible...
-    node.until("api", "the reason", |status: &CertificateStatus| {
-        status.error.contains("the token is wrong") && status.not_after.is_empty()
-    })
+    node.until(
+        "api",
+        "the reason of the refusal",
+        |status: &CertificateStatus| {
+            status.error.contains("the token is wrong") && status.not_after.is_empty()
+        },
+    )
     .await;
     assert!(node.store.get_as::<ApiCertificates>("api").is_none());
     // ...and the request is repeated.
@@ -334,24 +338,32 @@ async fn worker_retries_its_certificate_request_and_keeps_the_old_certificate() 
     Node::file(node.apid.path(), "server.crt", &first.server.crt).await;
     assert!(!node.apid.path().join("client.crt").exists());
     let status = node
-        .until("api", "all is well", |status: &CertificateStatus| {
-            status.error.is_empty()
-        })
+        .until(
+            "api",
+            "a status without an error",
+            |status: &CertificateStatus| status.error.is_empty(),
+        )
         .await;
     assert_eq!(status.issuer, "cp.example.com");
     // At half of the lifetime trustd does not answer: the old certificate stays, and the reason is shown with it.
     node.world.clock.send_replace(start() + 13 * HOUR);
-    node.until("api", "the new reason", |status: &CertificateStatus| {
-        status.error.contains("no answer") && !status.not_after.is_empty()
-    })
+    node.until(
+        "api",
+        "the reason of the timeout",
+        |status: &CertificateStatus| {
+            status.error.contains("no answer") && !status.not_after.is_empty()
+        },
+    )
     .await;
     assert_eq!(
         node.store.get_as::<ApiCertificates>("api").unwrap().server,
         first.server
     );
     node.world.clock.send_replace(start() + 14 * HOUR);
-    node.certificates("the new one", |found| found.server != first.server)
-        .await;
+    node.certificates("the renewed certificate", |found| {
+        found.server != first.server
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -364,11 +376,11 @@ async fn rotated_authority_signs_and_the_old_authority_is_still_accepted() {
         .send_replace(Some(config("controlplane", &old, &[&new])));
     node.until(
         TrustdCertificates::ID,
-        "trustd's",
+        "trustd's certificate",
         |_: &TrustdCertificates| true,
     )
     .await;
-    let first = node.certificates("the first", |_| true).await;
+    let first = node.certificates("the first certificate", |_| true).await;
     assert_eq!(first.accepted_cas.len(), 2);
     node.config
         .send_replace(Some(config("controlplane", &new, &[&old])));
@@ -381,7 +393,9 @@ async fn rotated_authority_signs_and_the_old_authority_is_still_accepted() {
         corten_pki::verify_issued(&issued, &anchors, start()).is_ok()
     };
     let second = node
-        .certificates("one by the new authority", |found| by_new(&found.server))
+        .certificates("a certificate of the new authority", |found| {
+            by_new(&found.server)
+        })
         .await;
     let believed: Vec<&str> = second
         .accepted_cas
@@ -392,7 +406,7 @@ async fn rotated_authority_signs_and_the_old_authority_is_still_accepted() {
     let served = node
         .until(
             "trustd",
-            "trustd's by the new authority",
+            "trustd's certificate of the new authority",
             |found: &TrustdCertificates| by_new(&found.server),
         )
         .await;
@@ -408,16 +422,21 @@ async fn trustd_waits_for_the_time_and_an_address() {
     node.network(&[]);
     node.config
         .send_replace(Some(config("controlplane", &ca, &[])));
-    node.certificates("the API does not wait", |_| true).await;
+    node.certificates("the API's certificate before the address", |_| true)
+        .await;
     node.network(&["10.0.0.1/24"]);
-    node.certificates("the address is known", |found| {
+    node.certificates("the API's certificate with the address", |found| {
         names(&found.server.crt).contains(&"10.0.0.1".to_owned())
     })
     .await;
     assert!(node.store.get_as::<TrustdCertificates>("trustd").is_none());
     node.time(true);
     let made = node
-        .until("trustd", "trustd's", |_: &TrustdCertificates| true)
+        .until(
+            "trustd",
+            "trustd's certificate",
+            |_: &TrustdCertificates| true,
+        )
         .await;
     let found = names(&made.server.crt);
     for name in ["10.0.0.1", "node1", "cp.example.com", "127.0.0.1"] {
@@ -474,7 +493,9 @@ async fn locked_node_serves_only_the_owner_recorded_in_meta() {
         .send_modify(|values| drop(values.insert(OWNER, value)));
     // META is read before the stage is entered.
     node.stage.send_replace(Stage::Locked);
-    let found = node.certificates("one for the owner", |_| true).await;
+    let found = node
+        .certificates("the certificate for the owner", |_| true)
+        .await;
     assert!(!found.skip_verifying_client_cert && found.client.is_none());
     assert_eq!(found.accepted_cas.len(), 1);
     assert_eq!(found.accepted_cas[0].crt, owner);
@@ -485,7 +506,9 @@ async fn maintenance_certificate_is_kept_until_a_config_arrives() {
     let ca = new_ca();
     let node = node(new_ca(), never);
     node.stage.send_replace(Stage::Maintenance);
-    let first = node.certificates("one that signed itself", |_| true).await;
+    let first = node
+        .certificates("the self-signed certificate", |_| true)
+        .await;
     assert!(first.skip_verifying_client_cert && first.accepted_cas.is_empty());
     // An operator may be comparing its fingerprint, so neither names nor time replace it.
     node.network(&["10.0.0.1/24"]);
@@ -498,7 +521,9 @@ async fn maintenance_certificate_is_kept_until_a_config_arrives() {
     node.config
         .send_replace(Some(config("controlplane", &ca, &[])));
     let second = node
-        .certificates("one of the config", |found| found.server != first.server)
+        .certificates("the certificate of the config", |found| {
+            found.server != first.server
+        })
         .await;
     assert!(!second.skip_verifying_client_cert);
 }

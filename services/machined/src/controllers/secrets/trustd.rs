@@ -91,7 +91,7 @@ fn ready(context: &Context) -> Result<Result<(OsRoot, Vec<String>), String>, Fai
         .get::<OsRoot>(OsRoot::ID)?
         .filter(|root| root.signs());
     let Some(root) = root else {
-        return Ok(Err("this node has no authority's key".to_owned()));
+        return Ok(Err("this node has no key of machine.ca".to_owned()));
     };
     let time = context.get::<TimeStatus>(TimeStatus::ID)?;
     if !time.is_some_and(|time| time.synced) {

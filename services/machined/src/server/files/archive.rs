@@ -183,7 +183,7 @@ impl Content {
     fn open(path: &Path, metadata: &Metadata, follow: bool) -> io::Result<Content> {
         let size = metadata.len();
         if metadata.blocks() == 0 && size > BELIEVED {
-            return Err(io::Error::other("says a size and takes no room"));
+            return Err(io::Error::other("has a size but no data on disk"));
         }
         let mut start = Vec::new();
         let opened = regular::open(path, follow).and_then(|file| {
@@ -203,7 +203,7 @@ impl Content {
         } else if size >= read {
             size - read
         } else {
-            return Err(io::Error::other("is longer than it says"));
+            return Err(io::Error::other("is longer than its stated size"));
         };
         Ok(Content {
             start: io::Cursor::new(start),

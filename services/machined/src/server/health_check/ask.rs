@@ -284,8 +284,8 @@ fn without_member(lack: Lack) -> Lack {
         return lack;
     }
     Lack::from(
-        "it has no member of etcd that works: `cortenctl logs etcd` and `cortenctl service etcd` say why; a new \
-         cluster begins with `cortenctl bootstrap`"
+        "it has no working etcd member: `cortenctl logs etcd` and `cortenctl service etcd` say why; a new cluster \
+         begins with `cortenctl bootstrap`"
             .to_owned(),
     )
 }
@@ -297,7 +297,9 @@ fn asking<T>(message: T, node: Option<&str>) -> Result<Request<T>, String> {
     let reader = tonic::metadata::MetadataValue::from_static(Role::Reader.name());
     fields.insert(metadata::ROLE, reader);
     if let Some(node) = node {
-        let node = node.parse().map_err(|_| "no name of a node".to_owned())?;
+        let node = node
+            .parse()
+            .map_err(|_| "not the name of a node".to_owned())?;
         fields.insert(metadata::NODE, node);
     }
     Ok(request)

@@ -15,7 +15,7 @@ pub(super) fn memory(info: &api::MemInfo) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "{} MiB of memory, and the least is 512 MiB",
+        "{} MiB of memory, but the minimum is 512 MiB",
         info.memtotal / 1024
     ))
 }
@@ -25,7 +25,7 @@ pub(super) fn disks(disks: &[Disk]) -> Result<(), String> {
     let smallest = SMALLEST_EPHEMERAL + BESIDE_EPHEMERAL;
     match disks.iter().find(|disk| disk.system_disk) {
         Some(disk) if disk.size < smallest => Err(format!(
-            "its disk {} has {} MiB, and the least is {} MiB",
+            "its disk {} has {} MiB, but the minimum is {} MiB",
             disk.device_name,
             disk.size >> 20,
             smallest >> 20
@@ -88,7 +88,7 @@ mod tests {
         };
         memory(&total(480 * 1024)).unwrap();
         let why = memory(&total(250 * 1024)).unwrap_err();
-        assert_eq!(why, "250 MiB of memory, and the least is 512 MiB");
+        assert_eq!(why, "250 MiB of memory, but the minimum is 512 MiB");
         let disk = |size, system_disk| Disk {
             size,
             device_name: "/dev/vda".to_owned(),
@@ -100,7 +100,7 @@ mod tests {
         let why = disks(&[disk(1 << 30, true)]).unwrap_err();
         assert_eq!(
             why,
-            "its disk /dev/vda has 1024 MiB, and the least is 2560 MiB"
+            "its disk /dev/vda has 1024 MiB, but the minimum is 2560 MiB"
         );
     }
 

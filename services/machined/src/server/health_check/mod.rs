@@ -128,7 +128,7 @@ impl HealthChecks {
             for name in names {
                 if !is_host(name) {
                     return Err(Status::invalid_argument(format!(
-                        "cluster_info.{field}: {name:?} is no host name or IP address"
+                        "cluster_info.{field}: {name:?} is neither a host name nor an IP address"
                     )));
                 }
                 let target = if own.contains(name) {
@@ -137,8 +137,8 @@ impl HealthChecks {
                     Target::Other(name.clone())
                 } else {
                     return Err(Status::failed_precondition(format!(
-                        "cluster_info.{field}: this node is not of the control plane, so it cannot ask {name}; \
-                         use one that is as endpoint"
+                        "cluster_info.{field}: this node is not a control plane node, so it cannot ask {name}; use \
+                         one as endpoint"
                     )));
                 };
                 if !targets.contains(&target) {
@@ -193,7 +193,7 @@ async fn checks(nodes: &impl Nodes, sender: &Sender, patience: Duration, pause: 
     let ended = timeout(patience, pass(nodes, sender, pause, &mut waiting)).await;
     if ended.is_err() {
         let text = format!(
-            "no end within {} s: waiting for {waiting}",
+            "timeout after {} s: waiting for {waiting}",
             patience.as_secs()
         );
         let _ = sender.send(Err(Status::deadline_exceeded(text))).await;

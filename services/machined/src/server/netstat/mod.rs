@@ -76,7 +76,7 @@ pub(super) fn netstat(
         }));
         if records.len() > MOST {
             return Err(Status::resource_exhausted(format!(
-                "there are more than {MOST} sockets; ask for one protocol, or for those that listen"
+                "there are more than {MOST} sockets; ask for one protocol, or for listening sockets only"
             )));
         }
     }

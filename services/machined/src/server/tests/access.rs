@@ -8,7 +8,7 @@ use tonic::{Code, Request};
 use super::{World, world};
 
 #[tokio::test]
-async fn what_is_missing_is_said_in_a_sentence() {
+async fn unimplemented_method_names_its_missing_feature() {
     let World {
         directory: _directory,
         mut client,
@@ -23,7 +23,7 @@ async fn what_is_missing_is_said_in_a_sentence() {
     assert_eq!(missing.code(), Code::Unimplemented);
     assert_eq!(
         missing.message(),
-        "machine.DebugService/ContainerRun waits for containers for debugging, which this version of the node does not \
+        "machine.DebugService/ContainerRun needs containers for debugging, which this version of the node does not \
          have"
     );
     let logs = api::LogsRequest {
@@ -46,7 +46,7 @@ async fn what_is_missing_is_said_in_a_sentence() {
 }
 
 #[tokio::test]
-async fn as_much_metadata_as_apid_hands_on_is_taken() {
+async fn metadata_up_to_the_limit_of_apid_is_accepted() {
     let World {
         directory: _directory,
         mut client,
@@ -82,7 +82,7 @@ async fn roles_are_checked_on_the_socket() {
 
 /// A request is in memory for as long as its caller takes to send it, so its length is limited.
 #[tokio::test]
-async fn hostile_requests_are_as_long_as_their_method_takes_and_no_longer() {
+async fn hostile_requests_are_refused_beyond_the_size_limit_of_their_method() {
     let World {
         directory: _directory,
         mut client,

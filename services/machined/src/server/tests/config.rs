@@ -79,7 +79,7 @@ async fn a_config_is_applied_whole_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn modes_reach_the_node_and_a_dry_run_does_not() {
+async fn apply_modes_reach_the_node_and_a_dry_run_changes_nothing() {
     let mut world = world();
     let good = config_text();
     let mut long = applying(&good, Mode::Try);
@@ -130,7 +130,7 @@ async fn modes_reach_the_node_and_a_dry_run_does_not() {
 }
 
 #[tokio::test]
-async fn what_is_only_kept_is_warned_of_and_the_plan_names_who_runs() {
+async fn dry_run_warns_of_ignored_fields_and_names_restarted_services() {
     let mut world = world();
     let good = config_text();
     world
@@ -153,7 +153,7 @@ async fn what_is_only_kept_is_warned_of_and_the_plan_names_who_runs() {
 }
 
 #[tokio::test]
-async fn a_config_whose_caller_hangs_up_is_applied_before_the_next_one() {
+async fn config_of_a_disconnected_caller_is_applied_before_the_next_config() {
     let mut world = world();
     let slow = Arc::new(Barrier::new(2));
     *world.node.slow.lock().unwrap() = Some(slow.clone());

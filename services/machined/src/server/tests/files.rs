@@ -66,7 +66,7 @@ fn names(files: &[api::FileInfo]) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn a_directory_is_listed_as_deep_as_asked() {
+async fn directory_is_listed_to_the_requested_depth() {
     let (_world, mut client, tree) = prepared();
     let request = |recurse, recursion_depth| api::ListRequest {
         root: text(tree.path()),
@@ -91,7 +91,7 @@ async fn a_directory_is_listed_as_deep_as_asked() {
 }
 
 #[tokio::test]
-async fn only_the_kinds_asked_for_are_listed_and_a_link_may_be_the_root() {
+async fn only_requested_file_types_are_listed_and_the_root_may_be_a_link() {
     let (_world, mut client, tree) = prepared();
     let mut request = api::ListRequest {
         root: text(tree.path()),
@@ -110,7 +110,7 @@ async fn only_the_kinds_asked_for_are_listed_and_a_link_may_be_the_root() {
 }
 
 #[tokio::test]
-async fn extended_attributes_are_listed_when_asked_for() {
+async fn extended_attributes_are_listed_on_request() {
     let (_world, mut client, tree) = prepared();
     let file = tree.path().join("a");
     rustix::fs::setxattr(&file, "user.note", b"x\0y", rustix::fs::XattrFlags::empty()).unwrap();
@@ -385,7 +385,7 @@ fn slow_readers_do_not_block_other_callers() {
 }
 
 #[tokio::test]
-async fn contents_are_for_administrators_and_names_for_readers() {
+async fn readers_list_files_and_only_administrators_read_them() {
     let (_world, mut client, tree) = prepared();
     let as_reader = |path: &Path| {
         let mut request = Request::new(api::ReadRequest { path: text(path) });

@@ -71,7 +71,7 @@ fn role(method: &Method, role: Role) -> String {
 
 fn state(path: &str) -> String {
     match ABSENT.iter().find(|(absent, _)| *absent == path) {
-        Some((_, what)) => format!("waits for {what}"),
+        Some((_, what)) => format!("needs {what}"),
         None if writes_resources(path) => "refused".to_owned(),
         None => "served".to_owned(),
     }

@@ -107,7 +107,7 @@ async fn missing_resources_types_and_namespaces_have_distinct_errors() {
 }
 
 #[tokio::test]
-async fn secrets_are_for_administrators() {
+async fn only_administrators_read_secret_resources() {
     let (_world, mut client) = prepared();
     let secret = || get(Secret::DEFINITION.type_name, "secrets", "one");
     client.get(secret()).await.unwrap();
@@ -228,7 +228,7 @@ async fn watch_of_a_missing_resource_reports_its_absence() {
 }
 
 #[tokio::test]
-async fn wrong_watches_are_refused_with_their_code() {
+async fn invalid_watches_are_refused_with_their_status_code() {
     let (_world, mut client) = prepared();
     let two = api::WatchOptions {
         tail_events: 1,

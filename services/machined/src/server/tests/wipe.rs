@@ -161,7 +161,7 @@ async fn device_in_use_is_named_and_nothing_is_wiped() {
         ("vdx", Code::NotFound, "no disk or partition \"vdx\""),
         ("", Code::NotFound, "no disk or partition"),
         ("../vdb", Code::NotFound, "no disk or partition"),
-        ("dm-0", Code::InvalidArgument, "keeps no data of its own"),
+        ("dm-0", Code::InvalidArgument, "stores no data of its own"),
         ("vdr", Code::FailedPrecondition, "vdr is read-only"),
         ("sr0", Code::FailedPrecondition, "sr0 is a CD drive"),
         ("vdc", Code::FailedPrecondition, "vdc1 is a part of dm-0"),
