@@ -113,7 +113,7 @@ pub(super) async fn ready(
         until(
             started,
             node,
-            "Kubernetes to call it Ready",
+            "Kubernetes to report it as Ready",
             limit,
             async || is_ready(&cluster.nodes().await?, &node.name).map_err(|why| anyhow!(why)),
         )
@@ -126,7 +126,7 @@ pub(super) async fn ready(
 fn is_ready(nodes: &[NodeReadiness], name: &str) -> Result<(), String> {
     let found = nodes.iter().find(|node| node.name == name);
     found.map_or_else(
-        || Err("Kubernetes does not know it yet".to_owned()),
+        || Err("it is not registered with Kubernetes yet".to_owned()),
         |node| node.ready.clone(),
     )
 }
@@ -153,7 +153,7 @@ async fn until<T>(
         let waited = begun.elapsed();
         if waited >= limit {
             return Err(Failure::call(format!(
-                "{}: waited {} s for {what}: {why}",
+                "{}: timeout after {} s, waiting for {what}: {why}",
                 node.name,
                 waited.as_secs()
             )));

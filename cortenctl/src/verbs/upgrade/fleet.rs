@@ -56,7 +56,7 @@ pub(super) async fn look(routes: Vec<Route>) -> Result<Vec<Planned>, Failure> {
     let lines = failed.iter().map(|(node, why)| format!("{node}: {why}"));
     let lines: Vec<String> = lines.collect();
     Err(Failure::call(format!(
-        "nothing was changed, as not every node answers:\n  {}",
+        "nothing was changed, because not every node answers:\n  {}",
         lines.join("\n  ")
     )))
 }
@@ -168,7 +168,7 @@ pub(super) async fn settled(
         if Instant::now() >= end {
             let limit = limit.as_secs();
             return Err(Failure::call(format!(
-                "{} keeps its version, and does not do what it did before within {limit} s: {why}",
+                "{} keeps the new version, but is not as healthy as before the upgrade within {limit} s: {why}",
                 before.name
             )));
         }
@@ -208,11 +208,12 @@ async fn missing(global: &Global, before: &Planned) -> Result<Option<String>, Fa
 }
 
 async fn not_ready(cluster: &Cluster, nodename: &str) -> Option<String> {
-    let told = |why: &dyn fmt::Display| Some(format!("Kubernetes does not find it ready: {why}"));
+    let told =
+        |why: &dyn fmt::Display| Some(format!("Kubernetes does not report it as Ready: {why}"));
     match cluster.nodes().await {
         Ok(nodes) => match nodes.into_iter().find(|node| node.name == nodename) {
             Some(node) => node.ready.err().and_then(|why| told(&why)),
-            None => told(&"the cluster does not list it"),
+            None => told(&"the Kubernetes API does not list it"),
         },
         Err(error) => told(&error),
     }
