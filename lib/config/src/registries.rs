@@ -277,7 +277,7 @@ pub(crate) fn check_endpoints<'a>(
         }
     });
     if skip_fallback && !node.given("endpoints") {
-        let what = "needs endpoints: there would be nobody to ask";
+        let what = "needs endpoints: without them and without the fallback no server is left";
         reader.wrong_in(node, "skipFallback", what);
     }
 }

@@ -142,7 +142,7 @@ const WRONG: &[(&str, &str)] = &[
     ),
     (
         "version: 2\nethernets: {a/b: {dhcp4: true}}",
-        "ethernets.a/b must be called as a network link may be",
+        "ethernets.a/b must be a valid name of a network link",
     ),
     (
         "version: 2\nethernets: {a: {match: {driver: e1000}}}",
