@@ -346,5 +346,5 @@ pub(super) fn table() -> String {
         format!("| `{}` of {of} | {} |\n", flag.name, flag.why)
     });
     let rows: String = verbs.chain(flags).collect();
-    format!("| refused | why, and what to do |\n|---|---|\n{rows}")
+    format!("| refused | reason and alternative |\n|---|---|\n{rows}")
 }

@@ -210,7 +210,7 @@ impl Packer<'_> {
             metadata: Metadata {
                 name: "modules.dep".to_owned(),
                 version: version.to_owned(),
-                description: "What the modules of all extensions depend on".to_owned(),
+                description: "Dependencies of the kernel modules of all extensions".to_owned(),
                 ..Metadata::default()
             },
         };

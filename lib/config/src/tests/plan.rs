@@ -114,8 +114,8 @@ fn a_plan_names_the_services_that_run_and_no_other() {
         assert!(plan.contains(restarts), "{new}\n{plan}");
         assert_eq!(plan.contains("restarts"), !restarts.is_empty(), "{plan}");
     }
-    let nobody = crate::plan(Some(&old), &document(&extension("ups")), &[]);
-    assert!(nobody.restarts.is_empty(), "{nobody}");
+    let stopped = crate::plan(Some(&old), &document(&extension("ups")), &[]);
+    assert!(stopped.restarts.is_empty(), "{stopped}");
 }
 
 #[test]
