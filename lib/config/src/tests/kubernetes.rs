@@ -296,7 +296,7 @@ fn v1alpha1_fields_are_validated_like_the_documents() {
         (
             "{controlPlane",
             "{apiServer: {extraVolumes: [{hostPath: /a, mountPath: /b}, {hostPath: /c, mountPath: /b}]}, controlPlane",
-            "extraVolumes[1].mountPath is there twice",
+            "extraVolumes[1].mountPath is given twice",
         ),
         (
             "{controlPlane",
