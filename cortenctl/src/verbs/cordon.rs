@@ -95,7 +95,7 @@ impl Cordon {
             };
             if Instant::now() >= until {
                 let why = format!(
-                    "it stays cordoned, for it is not Ready after {} s: {last}; uncordon it when it is",
+                    "it stays cordoned, because it is not Ready after {} s: {last}; uncordon it later",
                     limit.as_secs()
                 );
                 return vec![(self.node, why)];
@@ -156,7 +156,7 @@ pub(crate) async fn name_in_kubernetes(node: &Node) -> Result<Option<String>, Tr
 async fn cluster(global: &Global) -> Result<Cluster, Trouble> {
     kubernetes::connect(global, None).await?.map_err(|why| {
         Trouble::Said(format!(
-            "the node was not restarted, for its pods cannot be moved: {why}; {REMEDY}"
+            "the node was not restarted, because its pods cannot be moved: {why}; {REMEDY}"
         ))
     })
 }

@@ -92,7 +92,7 @@ mod tests {
     use crate::secure_boot::{Signer, tests::development};
 
     #[test]
-    fn every_digest_leads_to_its_blob_and_the_layer_to_the_files() {
+    fn every_digest_has_its_blob_and_the_layer_has_the_files() {
         let scratch = Scratch::new();
         let (uki, sd_boot) = (
             scratch.file("uki", &noise(9999)),
@@ -156,7 +156,7 @@ mod tests {
     const NEXT: &str = "ID=corten\nIMAGE_VERSION=\"1.3.0\"\n";
 
     #[test]
-    fn a_node_takes_the_image_out_of_the_installer_it_names_and_reads_its_version() {
+    fn node_extracts_the_image_of_an_installer_and_reads_its_version() {
         let scratch = Scratch::new();
         let uki = image(&scratch, "next", NEXT, &enrolment::DB);
         let parts = Installer {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_starts_only_what_the_key_of_its_own_image_has_signed() {
+    fn node_starts_only_images_signed_by_the_key_of_its_own_image() {
         let scratch = Scratch::new();
         let own = Signer::read(&development(), &enrolment::DB).unwrap();
         let own = own.digest().parse().unwrap();

@@ -11,7 +11,7 @@ use crate::{Cluster, ClusterError, within};
 pub(crate) const MOST_NODES: u32 = 5000;
 
 /// Reason of an unregistered node.
-const UNKNOWN: &str = "the cluster does not list it";
+const UNKNOWN: &str = "it is not registered with Kubernetes yet";
 
 /// Readiness of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]

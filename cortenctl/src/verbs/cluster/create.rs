@@ -47,8 +47,8 @@ pub(super) async fn run(args: &ClusterCreate) -> Result<(), Failure> {
     let missing = groups.missing()?;
     if !missing.is_empty() {
         eprintln!(
-            "warning: this machine gives nodes no cgroup controllers {}: what these bound is not bounded; they may be \
-             in use by cgroups of the first version",
+            "warning: the cgroup controllers {} are not available to nodes, so their limits have no effect; cgroup v1 \
+             may use these controllers",
             missing.join(", ")
         );
     }
@@ -62,10 +62,10 @@ pub(super) async fn run(args: &ClusterCreate) -> Result<(), Failure> {
         return Ok(());
     };
     show_consoles(&plan, &place);
-    eprintln!("removing what was made");
+    eprintln!("removing the incomplete cluster");
     if let Err(error) = destroy::remove(&plan, &place).await {
         let again = destroy::command(&args.cluster);
-        eprintln!("not all is removed: {error:#}; try again: {again}");
+        eprintln!("the cluster is not removed completely: {error:#}; try again: {again}");
     }
     Err(failure)
 }

@@ -113,7 +113,7 @@ pub(super) async fn ready(
         until(
             started,
             node,
-            "Kubernetes to call it Ready",
+            "Kubernetes to report it as Ready",
             limit,
             async || {
                 cluster
@@ -150,7 +150,7 @@ async fn until<T>(
         let waited = begun.elapsed();
         if waited >= limit {
             return Err(Failure::call(format!(
-                "{}: waited {} s for {what}: {why}",
+                "{}: timeout after {} s, waiting for {what}: {why}",
                 node.name,
                 waited.as_secs()
             )));

@@ -55,7 +55,7 @@ pub(super) async fn look(routes: Vec<Route>) -> Result<Vec<Planned>, Failure> {
     let lines = failed.iter().map(|(node, why)| format!("{node}: {why}"));
     let lines: Vec<String> = lines.collect();
     Err(Failure::call(format!(
-        "nothing was changed, as not every node answers:\n  {}",
+        "nothing was changed, because not every node answers:\n  {}",
         lines.join("\n  ")
     )))
 }
@@ -169,7 +169,7 @@ pub(super) async fn settled(
         if Instant::now() >= end {
             let limit = limit.as_secs();
             return Err(Failure::call(format!(
-                "{} keeps its version, and does not do what it did before within {limit} s: {why}",
+                "{} keeps the new version, but is not as healthy as before the upgrade within {limit} s: {why}",
                 before.name
             )));
         }

@@ -59,7 +59,7 @@ impl Live {
     async fn member(&mut self, machine: Machine) -> Result<Member, Failure> {
         let Some(address) = machine.addresses.first() else {
             return Err(Failure::call(format!(
-                "node {} tells Kubernetes no address of its own",
+                "node {} has no address in the Kubernetes API",
                 machine.name
             )));
         };
@@ -83,7 +83,7 @@ impl Live {
         });
         let (is_control_plane, images, mut troubles) = asked.await.map_err(|why| {
             Failure::call(format!(
-                "node {} ({}) cannot be asked: {why}",
+                "node {} ({}) cannot be queried: {why}",
                 place.name, place.address
             ))
         })?;
@@ -218,7 +218,7 @@ impl Fleet for Live {
         match pod.map_err(|error| error.to_string())? {
             Some(pod) if pod.image == name => pod.ready,
             Some(pod) => Err(format!("its pod has the image {}", pod.image)),
-            None => Err("the cluster does not know its pod".to_owned()),
+            None => Err("the Kubernetes API does not list its pod".to_owned()),
         }
     }
 
@@ -253,7 +253,7 @@ impl Fleet for Live {
             let named = named.map(|one| format!("{}: {}", one.object, one.reason));
             let named: Vec<String> = named.collect();
             return Err(format!(
-                "{} objects were not taken: {}",
+                "{} objects were not applied: {}",
                 report.failed.len(),
                 named.join("; ")
             ));
@@ -269,7 +269,7 @@ impl Fleet for Live {
             match state.map_err(|error| error.to_string())? {
                 Some(Ok(())) => {}
                 Some(Err(why)) => return Err(format!("{namespace}/{name}: {why}")),
-                None => return Err(format!("{namespace}/{name} is not there")),
+                None => return Err(format!("{namespace}/{name} does not exist")),
             }
         }
         Ok(())
@@ -283,10 +283,10 @@ impl Fleet for Live {
 /// Checks that a node is ready with this version of the kubelet. An image without a version in its tag skips the check
 /// of the version.
 fn is_new(machine: Option<Machine>, wanted: Option<&Version>) -> Result<(), String> {
-    let machine = machine.ok_or("the cluster does not list the node")?;
+    let machine = machine.ok_or("the Kubernetes API does not list the node")?;
     match wanted {
         Some(wanted) if Version::parse(&machine.kubelet).as_ref() != Some(wanted) => {
-            Err(format!("the node says version {}", machine.kubelet))
+            Err(format!("the kubelet reports version {}", machine.kubelet))
         }
         _ => machine.ready,
     }
@@ -343,7 +343,7 @@ mod tests {
         );
         assert_eq!(is_new(Some(machine("v1.36.4", Ok(()))), None), Ok(()));
         let old = is_new(Some(machine("v1.36.4", Ok(()))), Some(&wanted));
-        assert_eq!(old.unwrap_err(), "the node says version v1.36.4");
+        assert_eq!(old.unwrap_err(), "the kubelet reports version v1.36.4");
         let not_ready = machine("v1.37.2", Err("no network".to_owned()));
         assert_eq!(
             is_new(Some(not_ready), Some(&wanted)).unwrap_err(),

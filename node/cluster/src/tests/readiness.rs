@@ -44,7 +44,10 @@ async fn readiness_of_one_node_is_read_without_listing_the_others() {
     assert_eq!(cluster.node_ready("a").await.unwrap(), Ok(()));
     cluster.node_ready("b").await.unwrap().unwrap_err();
     let unknown = cluster.node_ready("c").await.unwrap();
-    assert_eq!(unknown.unwrap_err(), "the cluster does not list it");
+    assert_eq!(
+        unknown.unwrap_err(),
+        "it is not registered with Kubernetes yet"
+    );
     cluster.node_ready("../pods").await.unwrap_err();
     let lines: Vec<String> = log.lock().unwrap().iter().map(|seen| seen.line()).collect();
     let expected = ["a", "b", "c"].map(|name| format!("GET /api/v1/nodes/{name}"));

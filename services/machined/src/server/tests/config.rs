@@ -41,7 +41,7 @@ async fn a_config_is_applied_whole_or_not_at_all() {
     let details = &reply.messages[0].mode_details;
     assert!(details.contains("+        hostname: first"), "{details}");
     assert!(
-        details.contains("nothing seen that cuts you off"),
+        details.contains("no change found that cuts you off"),
         "{details}"
     );
     assert!(!details.contains("very.secret"), "{details}");
