@@ -164,7 +164,7 @@ async fn server_with_a_wrong_name_or_authority_is_refused_and_rests() {
     assert!(
         refused
             .to_string()
-            .starts_with("certificate cannot be verified"),
+            .starts_with("its certificate cannot be verified"),
         "{refused}"
     );
 }

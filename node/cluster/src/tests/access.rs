@@ -109,7 +109,7 @@ async fn invalid_access_is_refused_with_its_field() {
             "address",
         ),
         (|access| access.server = "a b".to_owned(), "address"),
-        (|access| access.ca.clear(), "authority"),
+        (|access| access.ca.clear(), "CA certificate"),
         (|access| access.crt = "x".to_owned(), "client certificate"),
         (|access| access.key = access.crt.clone(), "client key"),
         (|access| access.key = pem().1, "key"),
