@@ -197,7 +197,9 @@ mod tests {
     fn a_group_without_a_reason_is_refused() {
         let error = merge(&[("a", "# why\nCONFIG_X=y\n\nCONFIG_Y=y\n")]).unwrap_err();
         assert!(
-            error.to_string().starts_with("a:4: CONFIG_Y stands"),
+            error
+                .to_string()
+                .starts_with("a:4: CONFIG_Y is in a group without a reason"),
             "{error}"
         );
     }

@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn forbidden_manifest_entries_are_refused() {
-        assert!(entry("mode = \"4755\"").contains("set-user-id"));
+        assert!(entry("mode = \"4755\"").contains("set-user-ID"));
         assert!(entry("mode = \"1777\"").contains("sticky"));
         assert!(entry("mode = \"0777\"").contains("writable for everyone"));
         assert!(entry("mode = \"rwx\"").contains("not octal"));

@@ -164,7 +164,7 @@ mod tests {
         }
         let why = take(&["corten-1.efi"]);
         assert!(
-            why.contains("corten.efi: it is no unified kernel image"),
+            why.contains("corten.efi: it is not a unified kernel image"),
             "{why}"
         );
         let taken = fs::read(directory.path().join("taken/corten.efi")).unwrap();
