@@ -63,7 +63,7 @@ async fn control_of_system_services_is_refused() {
 /// With machined's panic hook, in a process that the hook could end.
 #[test]
 fn panicking_call_is_answered_and_affects_no_other_call() {
-    let test = "server::tests::services::panicking_call_is_answered_and_affects_no_other_call";
+    let test = "tests::services::panicking_call_is_answered_and_affects_no_other_call";
     let said = in_a_process(test, || {
         panics::install_hook();
         let runtime = tokio::runtime::Builder::new_multi_thread()
