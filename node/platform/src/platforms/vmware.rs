@@ -65,10 +65,7 @@ fn said(given: &Given<'_>, value: &str) -> (Metadata, Network) {
         }
     };
     match identity(&bytes) {
-        Ok(found) => {
-            metadata.hostname = found.name().unwrap_or_default().to_owned();
-            metadata.instance_id = found.instance_id().unwrap_or_default().to_owned();
-        }
+        Ok(found) => metadata = Metadata::of_seed(&found),
         Err(problems) => given.note(METADATA, &problems.to_string()),
     }
     match network(&bytes) {

@@ -100,6 +100,7 @@ fn seed_of(instance: &Instance) -> Seed {
         network: network.seed,
         hostname: network.hostname,
         time_servers: network.time_servers,
+        ..Seed::default()
     }
 }
 
