@@ -7,6 +7,7 @@
 //! cloud the answer of its metadata service (`corten_platform`). Later configs are merged over earlier ones.
 
 mod decode;
+mod disc;
 mod patience;
 mod url;
 mod volume;
@@ -19,6 +20,7 @@ use corten_base::cmdline::Cmdline;
 use corten_base::mode::{CONTAINER, USER_DATA};
 use corten_config::{Document, Patch, Problems};
 use corten_network::seed::{Files, NAMES, Place};
+pub use disc::read_discs;
 pub use patience::look;
 pub(crate) use url::get_with;
 pub use url::{Facts, shown};

@@ -113,7 +113,10 @@ impl Local for ThisMachine {
         labels: &[&str],
         files: &[&str],
     ) -> Result<Option<Vec<Option<Vec<u8>>>>, String> {
-        acquire::read_files(labels, files, Path::new(MOUNT_POINT))
+        match labels {
+            [] => acquire::read_discs(files, Path::new(MOUNT_POINT)),
+            labels => acquire::read_files(labels, files, Path::new(MOUNT_POINT)),
+        }
     }
 
     fn guestinfo(&self, key: &str) -> Result<Option<Vec<u8>>, String> {
