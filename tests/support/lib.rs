@@ -25,6 +25,8 @@ pub mod images;
 pub mod initramfs;
 pub mod lockup;
 pub mod node;
+pub mod ovf;
 pub mod sntp;
 pub mod tokens;
+pub mod vhd;
 pub mod workspace;
