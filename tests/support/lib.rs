@@ -18,12 +18,14 @@
 
 pub mod chaos;
 pub mod client;
+pub mod clouds;
 pub mod disk;
 pub mod docs;
 pub mod edges;
 pub mod images;
 pub mod initramfs;
 pub mod lockup;
+pub mod metadata;
 pub mod node;
 pub mod ovf;
 pub mod sntp;
