@@ -11,6 +11,7 @@ use corten_base::cmdline::Cmdline;
 use corten_base::console;
 use corten_base::events::{self, Event, Events, Reader};
 use corten_config::{Document, kinds};
+use corten_dial::authority;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use corten_types::logging::EventSinkConfig;
@@ -22,7 +23,6 @@ use tonic::Status;
 use tonic::transport::{self, Channel, Endpoint};
 
 use super::next_wishes;
-use crate::join::authority;
 
 /// Timeout for connecting to the sink and sending an event.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -9,11 +9,11 @@ use corten_meta::Values;
 use corten_resources::Store;
 use corten_resources::controller::{Graph, GraphError};
 use corten_services::supervisor::Conditions;
+use corten_types::stage::Stage;
 use corten_volumes::user::OpenedVolumes;
 use tokio::sync::watch;
 
 use super::{Sources, runtime};
-use crate::node::Stage;
 use crate::uevents::Uevents;
 
 /// Collects the declared inputs and outputs; no controller has to run.

@@ -1,11 +1,10 @@
 //! Shows how the previous boot ended.
 
+use corten_persistence::last_stop;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Output};
 use corten_types::runtime::LastStop;
 use tokio::sync::watch;
-
-use crate::last_stop;
 
 #[derive(Debug, Clone)]
 pub(super) struct LastStops {

@@ -4,9 +4,8 @@ use corten_resources::controller::{Context, Controller, Dependency, Failure, Inp
 use corten_resources::{Draft, Typed};
 use corten_types::network::NodeAddress;
 use corten_types::runtime::{MachineStatus, Readiness, Service, UnmetCondition};
+use corten_types::stage::Stage;
 use tokio::sync::watch;
-
-use crate::node::Stage;
 
 #[derive(Debug, Clone)]
 pub(super) struct MachineStatuses {

@@ -4,11 +4,10 @@ use std::fs;
 
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Output};
+use corten_services::view::{ServiceState, ServiceView};
 use corten_services::{OPTIONAL, extension};
 use corten_types::runtime::{Service, ServicePid};
 use tokio::sync::watch;
-
-use crate::node::{ServiceState, ServiceView};
 
 #[derive(Debug, Clone)]
 pub(super) struct Services {

@@ -7,14 +7,14 @@ use std::time::Duration;
 use corten_base::console;
 use corten_base::mode::USER_DATA;
 use corten_config::Document;
+use corten_credentials::certificates;
 use corten_resources::controller::with_causes as describe;
+use corten_server::node::Node;
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
 use super::{ADDRESS_PATIENCE, Fatal, Machine};
 use crate::acquire::{self, Facts, Source, Sources};
-use crate::certificates;
-use crate::node::Node;
 
 /// First and longest pause between attempts. After an hour's outage of a server, its nodes recover within half a
 /// minute.

@@ -16,6 +16,7 @@ use corten_config::values::{ExtensionImage, ExtensionSource};
 use corten_containerd::client::{Containerd, Purpose, SYSTEM};
 use corten_extension::layers::{self, Layer};
 use corten_extension::rules;
+use corten_server::node::Node as _;
 use corten_services::supervisor::handover::{Found, Kind, walk};
 use corten_services::{Argument, CONTAINERD, CONTAINERD_SOCKET, CONTENT, REGISTRYD};
 use oci_spec::distribution::Reference;
@@ -26,7 +27,6 @@ use tokio::time::{sleep, timeout};
 use super::Machine;
 use super::overlay::Overlay;
 use crate::labelled;
-use crate::node::Node as _;
 
 /// Directory under the extensions' overlay.
 const OVER: &str = "/usr/local";

@@ -40,6 +40,7 @@ use corten_base::panics::again;
 use corten_clock::floor::Floor;
 use corten_containerd::client::Containerd;
 use corten_network::{Network, Setup};
+use corten_server::node::{Action, Node, Stage};
 use corten_services::supervisor::{Outside, Places, Supervisor, logs};
 use corten_services::{
     ApiMode, CONTAINERD, CONTAINERD_SOCKET, CONTAINERS, MACHINED, NAMES, SANDBOX_STAGE,
@@ -56,7 +57,6 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::boot::{self, Phase, Task, cgroups, overlays, sysctls, system};
 use crate::controllers::{self, Sources};
 use crate::finish::Ending;
-use crate::node::{Action, Node, Stage};
 use crate::power_button::{self, Inputs};
 use crate::state::{NodeState, Request};
 use crate::uevents::Uevents;

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use corten_config::Document;
+use corten_credentials::certificates::{Held, write_files};
 use corten_kubernetes::certificates::{Authorities, Certificates, api_names};
 use corten_kubernetes::files::{Component, File, components};
 use corten_kubernetes::pods::{HOST_CONFIG, HOST_SECRETS, static_pods};
@@ -21,7 +22,6 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::{Complaints, facts, time_is_known};
-use crate::certificates::{Held, write_files};
 
 /// Interval of checks against the wall clock, whose changes cause no event.
 const LOOK: Duration = Duration::from_secs(10 * 60);

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use corten_config::Document;
+use corten_credentials::access::of_node;
 use corten_kubernetes::Settings;
 use corten_resources::Draft;
 use corten_resources::controller::with_causes as describe;
@@ -11,8 +12,6 @@ use corten_resources::controller::{Context, Controller, Failure, Input, Output};
 use corten_types::secrets::Endpoint;
 use tokio::sync::watch;
 use tokio::time::sleep;
-
-use super::access::of_node;
 
 /// Poll interval until the first answer.
 const SOON: Duration = Duration::from_secs(5);

@@ -6,14 +6,19 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use corten_config::Document;
+use corten_credentials::certificates::write_files;
+use corten_credentials::etcd::connect;
 use corten_kubernetes::certificates::etcd_authority;
-use corten_kubernetes::etcd::{Certificates, DATA, SNAPSHOT, Start, address, args, restore_args};
+use corten_kubernetes::etcd::{
+    Begin, Certificates, DATA, SNAPSHOT, Start, address, args, restore_args,
+};
 use corten_kubernetes::pods::HOST_SECRETS;
 use corten_kubernetes::{ControlPlane, ETCD_UID, Facts, Settings};
 use corten_resources::controller::with_causes as describe;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use corten_services::kubernetes::{ETCD, ETCD_RESTORE, etcd_service, restore_service};
 use corten_services::supervisor::Supervisor;
+use corten_services::view::{ServiceState, ServiceView};
 use corten_types::clock::TimeStatus;
 use corten_types::kubernetes::Nodename;
 use corten_types::network::{HostnameStatus, NodeAddress};
@@ -21,11 +26,9 @@ use corten_types::secrets::Endpoint;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::join::{connect, join};
+use super::join::join;
 use super::prism::known;
 use super::{Complaints, facts, time_is_known};
-use crate::certificates::write_files;
-use crate::node::{Begin, ServiceState, ServiceView};
 
 /// Retry interval after a failure.
 const PAUSE: Duration = Duration::from_secs(3);

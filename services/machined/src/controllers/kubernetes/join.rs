@@ -1,37 +1,16 @@
 //! Joins a control plane node without etcd data to the existing members.
 
-use std::fs;
-use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::Path;
-use std::time::Duration;
 
 use corten_base::console;
-use corten_etcd::{Client, Join, Tls, plan};
-use corten_kubernetes::etcd::{CLIENT_PORT, Start, peer_url};
+use corten_credentials::etcd::connect;
+use corten_etcd::{Join, plan};
+use corten_kubernetes::etcd::{Start, peer_url};
 use corten_resources::controller::with_causes as describe;
 
-/// Timeout of a call; a member without a leader answers late.
-const PATIENCE: Duration = Duration::from_secs(20);
 /// Maximum number of changes of the member list until a node has joined.
 const STEPS: usize = 4;
-
-/// Connects as an administrator to the first of these addresses that answers.
-pub(crate) async fn connect(secrets: &Path, addresses: &[IpAddr]) -> Result<Client, String> {
-    let read = |name: &str| fs::read_to_string(secrets.join(name));
-    let tls = (|| {
-        Ok::<_, io::Error>(Tls {
-            ca: read("ca.crt")?,
-            crt: read("admin.crt")?,
-            key: read("admin.key")?,
-        })
-    })();
-    let tls = tls.map_err(|error| format!("its certificates: {error}"))?;
-    let endpoint = |address: &IpAddr| SocketAddr::new(*address, CLIENT_PORT).to_string();
-    let endpoints: Vec<String> = addresses.iter().map(endpoint).collect();
-    let connected = Client::connect(&endpoints, &tls, PATIENCE).await;
-    connected.map_err(|error| describe(&error))
-}
 
 /// Makes the members at `others` add this node, step by step. Returns how it starts; the error gives the reason to
 /// wait.

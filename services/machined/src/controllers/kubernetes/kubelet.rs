@@ -8,6 +8,8 @@ use std::path::Path;
 use corten_base::durable::{Access, replace_now};
 use corten_base::mode::{Ability, Mode};
 use corten_config::{Document, Secret};
+use corten_credentials::access::KUBECONFIG;
+use corten_credentials::certificates::write_files;
 use corten_kubernetes::kubelet::{CREDENTIAL_PROGRAMS, CREDENTIALS};
 use corten_kubernetes::{Identity, Node, Settings, kubeconfig, kubelet};
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
@@ -23,7 +25,6 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
 use super::{Complaints, facts, next};
-use crate::certificates::write_files;
 
 /// File that becomes `/etc/resolv.conf` in pods that do not use cluster DNS. The node's own file names a cache on
 /// loopback, which pods cannot reach.
@@ -34,8 +35,6 @@ const CERTIFICATE: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
 const NO_PROGRAMS: &str = "machine.kubelet.credentialProviderConfig, or a KubeCredentialProviderConfig, names programs, \
                            and there are none below /usr/local/lib/kubelet/credentialproviders: give the node a system \
                            extension that has them";
-/// Kubeconfig of the kubelet, below [`KUBELET_FILES`].
-pub(super) const KUBECONFIG: &str = "kubeconfig-kubelet";
 
 #[derive(Debug, Clone)]
 pub(super) struct Kubelet {

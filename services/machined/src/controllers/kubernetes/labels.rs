@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use corten_cluster::{Metadata, Taint};
 use corten_config::Document;
+use corten_credentials::access::of_node;
 use corten_kubernetes::{Node, Settings};
 use corten_resources::controller::with_causes as describe;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
@@ -13,7 +14,6 @@ use corten_types::kubernetes::Nodename;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::access::of_node;
 use super::next;
 
 /// Retry interval: the kubelet may register the node late.

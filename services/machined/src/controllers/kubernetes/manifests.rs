@@ -6,6 +6,7 @@ use std::time::Duration;
 use corten_base::console;
 use corten_cluster::{Cluster, Existing, Failed, Report};
 use corten_config::Document;
+use corten_credentials::access::connect;
 use corten_kubernetes::{
     ControlPlane, ExternalManifest, Node, Settings, bootstrap_settings, external_manifests,
     inline_manifests,
@@ -19,7 +20,6 @@ use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-use super::access::connect;
 use super::{Complaints, next};
 use crate::acquire::get_with;
 

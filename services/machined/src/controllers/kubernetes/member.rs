@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use corten_credentials::etcd::connect;
 use corten_etcd::{Client, Member};
 use corten_kubernetes::pods::HOST_SECRETS;
 use corten_resources::Draft;
@@ -18,7 +19,6 @@ use http::Uri;
 use tokio::time::sleep;
 
 use super::Complaints;
-use super::join::connect;
 use super::prism::known;
 
 /// Poll interval until the member works.

@@ -10,13 +10,12 @@
 //!
 //! `node/kubernetes` defines the rendered content; this module decides when to render it.
 
-pub(crate) mod access;
 mod control_plane;
 mod endpoints;
 mod etcd;
 mod extra_pods;
 mod images;
-pub(crate) mod join;
+mod join;
 mod kubelet;
 mod labels;
 mod manifests;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use corten_base::https;
 use corten_config::Document;
 use corten_config::kinds::{HTTPProbeConfig, TCPProbeConfig};
+use corten_dial::authority;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use corten_types::network_probe::{HttpProbe, ProbeSpec, ProbeStatus, Target, TcpProbe};
@@ -16,8 +17,6 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use ureq::Agent;
-
-use crate::join::authority;
 
 /// Name of the threads of HTTP probes; a panic in one counts as a failed probe.
 const HTTP_PROBE: &str = "web server probe";

@@ -4,7 +4,10 @@
 use std::time::{Duration, SystemTime};
 
 use corten_base::console;
+use corten_credentials::certificates::Held;
+use corten_credentials::join::Asked;
 use corten_meta::Values;
+use corten_persistence::meta;
 use corten_pki::{Ca, CertificateAndKey, NODE_LIFETIME};
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
@@ -14,13 +17,10 @@ use corten_types::clock::TimeStatus;
 use corten_types::secrets::{
     ApiCertificates, CertSans, CertificateStatus, Endpoint, OsRoot, Pem, PemPair,
 };
+use corten_types::stage::Stage;
 use tokio::sync::watch;
 
 use super::{LOOK, Outside};
-use crate::certificates::Held;
-use crate::join::Asked;
-use crate::meta;
-use crate::node::Stage;
 
 /// Role of a node that acts on behalf of its caller.
 const IMPERSONATOR: &str = "os:impersonator";

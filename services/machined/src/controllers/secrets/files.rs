@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
+use corten_credentials::certificates::write_files;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use corten_services::supervisor::Conditions;
 use corten_services::{ApiMode, Condition};
@@ -10,8 +11,6 @@ use corten_types::network::NodeAddress;
 use corten_types::secrets::{
     ApiCertificates, CertSans, Endpoint, OsRoot, TrustdCertificates, joined,
 };
-
-use crate::certificates::write_files;
 
 /// Writes apid's files.
 #[derive(Debug, Clone)]

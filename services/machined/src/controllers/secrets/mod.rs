@@ -16,7 +16,7 @@ pub(super) mod trustd;
 
 use std::time::{Duration, SystemTime};
 
-use crate::join::{Asked, Joined};
+use corten_credentials::join::{Asked, Joined};
 
 /// Interval of checks against the wall clock, whose changes cause no event.
 const LOOK: Duration = Duration::from_secs(10 * 60);
@@ -27,7 +27,7 @@ pub(super) trait Outside: Clone + Send + Sync + 'static {
     fn now(&self) -> SystemTime;
     /// Sleeps.
     fn sleep(&self, time: Duration) -> impl Future<Output = ()> + Send;
-    /// Requests a certificate from trustd; see [`crate::join::ask`].
+    /// Requests a certificate from trustd; see [`corten_credentials::join::ask`].
     fn ask(&self, asked: &Asked) -> impl Future<Output = Result<Joined, String>> + Send;
 }
 
@@ -45,6 +45,6 @@ impl Outside for World {
     }
 
     async fn ask(&self, asked: &Asked) -> Result<Joined, String> {
-        crate::join::ask(asked, self.now()).await
+        corten_credentials::join::ask(asked, self.now()).await
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use corten_config::{Document, Secret};
+use corten_credentials::join::{Asked, Joined};
 use corten_meta::tags::OWNER;
 use corten_pki::{Algorithm, Ca, CertificateAndKey, NODE_LIFETIME, certificates_from_pem};
 use corten_resources::controller::Runtime;
@@ -14,6 +15,7 @@ use corten_services::supervisor::Conditions;
 use corten_types::clock::TimeStatus;
 use corten_types::network::{HostnameStatus, NodeAddress};
 use corten_types::secrets::{ApiCertificates, CertificateStatus, Endpoint, TrustdCertificates};
+use corten_types::stage::Stage;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -22,8 +24,6 @@ use super::api::Api;
 use super::files::{ApiFiles, TrustdFiles};
 use super::root::{Names, Roots};
 use super::trustd::Trustd;
-use crate::join::{Asked, Joined};
-use crate::node::Stage;
 
 const HOUR: Duration = Duration::from_secs(3600);
 /// Generous: a busy machine must not fail a test, and an idle one takes milliseconds.

@@ -1,6 +1,7 @@
 //! Keeps trustd's certificate on nodes with the CA's key, once the time and an address are known. A certificate signed
 //! at a wrong time is invalid at the right one, and a joining node cannot tell why.
 
+use corten_credentials::certificates::Held;
 use corten_pki::{Ca, NODE_LIFETIME};
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
@@ -13,7 +14,6 @@ use corten_types::secrets::{
 };
 
 use super::{LOOK, Outside};
-use crate::certificates::Held;
 
 /// Keeps trustd's certificate.
 #[derive(Debug, Clone)]
