@@ -30,11 +30,9 @@ mod labelled;
 mod logging;
 mod machine;
 mod machine_files;
-mod power_button;
 mod prism;
 mod state;
 mod udev_rules;
-mod uevents;
 mod upgrade;
 
 use std::ffi::{OsStr, OsString};

@@ -5,6 +5,7 @@ use std::time::UNIX_EPOCH;
 
 use corten_base::events::Events;
 use corten_clock::floor::Floor;
+use corten_hardware::uevents::Uevents;
 use corten_meta::Values;
 use corten_resources::Store;
 use corten_resources::controller::{Graph, GraphError};
@@ -14,7 +15,6 @@ use corten_volumes::user::OpenedVolumes;
 use tokio::sync::watch;
 
 use super::{Sources, runtime};
-use crate::uevents::Uevents;
 
 /// Collects the declared inputs and outputs; no controller has to run.
 ///

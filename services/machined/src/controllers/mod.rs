@@ -6,20 +6,16 @@
 mod adjtime;
 mod api_service;
 mod bill;
-mod block;
 mod conditions;
 mod config;
 mod cri;
-mod devices;
 mod environment;
 mod event_sink;
 mod extensions;
 mod facts;
 mod files;
 mod graph;
-mod hardware;
 mod image_cache;
-mod kernel;
 mod kmsg_log;
 mod kubernetes;
 mod last_stop;
@@ -32,7 +28,6 @@ mod perf;
 mod platform;
 mod registries;
 mod secrets;
-mod security;
 mod services;
 mod time;
 mod upgrades;
@@ -42,11 +37,11 @@ use std::sync::Arc;
 use corten_base::cmdline::Cmdline;
 use corten_base::console;
 use corten_base::events::Events;
-use corten_base::mode::{Ability, Mode};
 use corten_base::mount_table::Mount;
 use corten_clock::floor::Floor;
 use corten_config::Document;
 use corten_config::kinds::ExtensionServiceConfig;
+use corten_hardware::uevents::Uevents;
 use corten_kubernetes::etcd::Begin;
 use corten_meta::Values;
 use corten_network::Setup;
@@ -67,7 +62,6 @@ use corten_volumes::Progress;
 use corten_volumes::user::OpenedVolumes;
 use tokio::sync::watch;
 
-use crate::uevents::Uevents;
 pub use graph::graph;
 use network::merge::Merge;
 
@@ -116,6 +110,20 @@ pub struct Sources {
     pub floor: Arc<Floor>,
 }
 
+impl Sources {
+    /// Those of the controllers of the hardware.
+    fn hardware(&self) -> corten_hardware::Sources {
+        corten_hardware::Sources {
+            config: self.config.clone(),
+            supervisor: self.supervisor.clone(),
+            volumes: self.volumes.clone(),
+            user_volumes: self.user_volumes.clone(),
+            mounts: self.mounts.clone(),
+            uevents: self.uevents.clone(),
+        }
+    }
+}
+
 /// Waits for a possible change and returns the current config and kernel command line.
 async fn next_wishes(
     config: &mut watch::Receiver<Option<Document>>,
@@ -144,8 +152,8 @@ pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
     let config = &sources.config;
     certificates(&mut runtime, &sources)?;
     kubernetes::add(&mut runtime, &sources)?;
-    machine(&mut runtime, &sources)?;
-    kernel(&mut runtime, &sources)?;
+    runtime.add(facts::Facts::default())?;
+    corten_hardware::add(&mut runtime, &sources.hardware())?;
     runtime.add(config::Config {
         config: config.clone(),
     })?;
@@ -202,7 +210,6 @@ pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
     runtime.add(perf::Stats {
         proc: "/proc".into(),
     })?;
-    runtime.add(devices::Devices)?;
     runtime.add(platform::Platform::of(sources.instance))?;
     let platform = network::layers::Platform {
         meta: sources.meta,
@@ -210,63 +217,6 @@ pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
     };
     network(&mut runtime, sources.network, platform, sources.config)?;
     Ok(runtime)
-}
-
-fn machine(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphError> {
-    runtime.add(facts::Facts::default())?;
-    runtime.add(hardware::system::SystemInfo { root: "/".into() })?;
-    runtime.add(hardware::cores::Cores {
-        proc: "/proc".into(),
-        changes: sources.uevents.follow("cpu"),
-    })?;
-    runtime.add(hardware::pci::PciDevices {
-        sysfs: "/sys".into(),
-        changes: sources.uevents.follow("pci"),
-    })?;
-    if Mode::now().can(Ability::Devices) {
-        hardware::rebind::add(runtime, sources)?;
-    }
-    if Mode::now().can(Ability::Disks) {
-        block::add(runtime, sources)?;
-    }
-    runtime.add(block::mounts::Mounts {
-        mounts: sources.mounts.clone(),
-    })?;
-    runtime.add(block::swap::Swaps {
-        proc: "/proc".into(),
-    })?;
-    runtime.add(security::Security {
-        root: "/".into(),
-        mounts: sources.mounts.clone(),
-    })
-}
-
-fn kernel(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphError> {
-    runtime.add(kernel::param_config::ParamConfig {
-        config: sources.config.clone(),
-    })?;
-    runtime.add(kernel::param_defaults::ParamDefaults::default())?;
-    runtime.add(kernel::params::Params::default())?;
-    if Mode::now().can(Ability::Modules) {
-        runtime.add(kernel::modules::ModuleConfig {
-            config: sources.config.clone(),
-        })?;
-        runtime.add(kernel::modules::Modules {
-            loader: sources.supervisor.clone(),
-            sys_module: "/sys/module".into(),
-        })?;
-    }
-    runtime.add(kernel::module_status::ModuleStatuses {
-        root: "/".into(),
-        changes: sources.uevents.follow("module"),
-    })?;
-    if Mode::now().can(Ability::Watchdogs) {
-        runtime.add(kernel::watchdog::WatchdogTimer {
-            config: sources.config.clone(),
-            supervisor: sources.supervisor.clone(),
-        })?;
-    }
-    Ok(())
 }
 
 fn certificates(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphError> {

@@ -39,6 +39,9 @@ use corten_base::mounts;
 use corten_base::panics::again;
 use corten_clock::floor::Floor;
 use corten_containerd::client::Containerd;
+use corten_hardware::power_button::{self, Inputs};
+use corten_hardware::sysctls;
+use corten_hardware::uevents::Uevents;
 use corten_network::{Network, Setup};
 use corten_server::node::{Action, Node, Stage};
 use corten_services::supervisor::{Outside, Places, Supervisor, logs};
@@ -54,12 +57,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::boot::{self, Phase, Task, cgroups, overlays, sysctls, system};
+use crate::boot::{self, Phase, Task, cgroups, overlays, system};
 use crate::controllers::{self, Sources};
 use crate::finish::Ending;
-use crate::power_button::{self, Inputs};
 use crate::state::{NodeState, Request};
-use crate::uevents::Uevents;
 use trial::Trial;
 
 /// Time that the boot waits for a service. The supervisor continues to retry afterwards.

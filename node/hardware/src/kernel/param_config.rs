@@ -7,8 +7,8 @@ use corten_types::kernel::KernelParamSpec;
 use tokio::sync::watch;
 
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct ParamConfig {
-    pub(in crate::controllers) config: watch::Receiver<Option<Document>>,
+pub(crate) struct ParamConfig {
+    pub(crate) config: watch::Receiver<Option<Document>>,
 }
 
 impl Controller for ParamConfig {

@@ -17,9 +17,9 @@ use super::device::pretty_binary;
 const PAUSE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct Swaps {
+pub(crate) struct Swaps {
     /// `/proc`, except in tests.
-    pub(in crate::controllers) proc: PathBuf,
+    pub(crate) proc: PathBuf,
 }
 
 impl Controller for Swaps {

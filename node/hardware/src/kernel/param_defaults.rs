@@ -8,12 +8,12 @@ use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Output};
 use corten_types::kernel::{KernelParamDefaultSpec, KernelParamSpec};
 
-use crate::boot::sysctls;
+use super::sysctls;
 
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct ParamDefaults {
+pub(crate) struct ParamDefaults {
     /// `/`, or a test's.
-    pub(in crate::controllers) root: PathBuf,
+    pub(crate) root: PathBuf,
 }
 
 impl Default for ParamDefaults {

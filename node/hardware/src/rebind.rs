@@ -19,14 +19,11 @@ use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
 use super::pci_bus::PciBus;
-use crate::controllers::Sources;
+use crate::Sources;
 use crate::uevents::Told;
 
 /// Adds the controllers of this file.
-pub(in crate::controllers) fn add(
-    runtime: &mut Runtime,
-    sources: &Sources,
-) -> Result<(), GraphError> {
+pub(crate) fn add(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphError> {
     runtime.add(RebindConfigs {
         config: sources.config.clone(),
     })?;

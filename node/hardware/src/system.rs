@@ -13,9 +13,9 @@ use super::smbios::Table;
 const UNKNOWN: &str = "UNKNOWN";
 
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct SystemInfo {
+pub(crate) struct SystemInfo {
     /// `/`, except in tests.
-    pub(in crate::controllers) root: PathBuf,
+    pub(crate) root: PathBuf,
 }
 
 impl Controller for SystemInfo {

@@ -13,11 +13,11 @@ use tokio::sync::watch;
 use crate::uevents::Told;
 
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct Cores {
+pub(crate) struct Cores {
     /// `/proc`, except in tests.
-    pub(in crate::controllers) proc: PathBuf,
+    pub(crate) proc: PathBuf,
     /// Signals that processors were added, removed, or switched on or off.
-    pub(in crate::controllers) changes: watch::Receiver<Told>,
+    pub(crate) changes: watch::Receiver<Told>,
 }
 
 impl Controller for Cores {

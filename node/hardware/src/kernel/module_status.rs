@@ -13,11 +13,11 @@ use tokio::sync::watch;
 use crate::uevents::Told;
 
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct ModuleStatuses {
+pub(crate) struct ModuleStatuses {
     /// `/`, except in tests.
-    pub(in crate::controllers) root: PathBuf,
+    pub(crate) root: PathBuf,
     /// Signals that modules were loaded or unloaded.
-    pub(in crate::controllers) changes: watch::Receiver<Told>,
+    pub(crate) changes: watch::Receiver<Told>,
 }
 
 impl Controller for ModuleStatuses {

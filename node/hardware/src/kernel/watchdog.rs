@@ -27,10 +27,10 @@ const FEEDS: u32 = 3;
 const SHORTEST: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct WatchdogTimer {
-    pub(in crate::controllers) config: watch::Receiver<Option<Document>>,
+pub(crate) struct WatchdogTimer {
+    pub(crate) config: watch::Receiver<Option<Document>>,
     /// Must answer before each feeding; `None` if only the graph is built.
-    pub(in crate::controllers) supervisor: Option<Supervisor>,
+    pub(crate) supervisor: Option<Supervisor>,
 }
 
 impl Controller for WatchdogTimer {

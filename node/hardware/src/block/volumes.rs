@@ -15,9 +15,9 @@ pub(super) const SYSTEM_VOLUME: &str = "talos.dev/system-volume";
 pub(super) const SECURE: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
 
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct Volumes {
-    pub(in crate::controllers) progress: watch::Receiver<Progress>,
-    pub(in crate::controllers) mounts: watch::Receiver<Vec<Mount>>,
+pub(crate) struct Volumes {
+    pub(crate) progress: watch::Receiver<Progress>,
+    pub(crate) mounts: watch::Receiver<Vec<Mount>>,
 }
 
 impl Controller for Volumes {

@@ -12,8 +12,8 @@ use corten_volumes::IMAGE_CACHE;
 use tokio::sync::watch;
 
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct Mounts {
-    pub(in crate::controllers) mounts: watch::Receiver<Vec<Mount>>,
+pub(crate) struct Mounts {
+    pub(crate) mounts: watch::Receiver<Vec<Mount>>,
 }
 
 impl Controller for Mounts {

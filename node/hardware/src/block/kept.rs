@@ -13,7 +13,7 @@ use super::users::Outside;
 
 /// The state of volumes, by id.
 #[derive(Debug, Default)]
-pub(in crate::controllers) struct Kept {
+pub(crate) struct Kept {
     held: BTreeMap<String, Held>,
     tried: BTreeMap<String, Tried>,
 }

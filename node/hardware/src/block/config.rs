@@ -23,8 +23,8 @@ use super::volumes::{SECURE, SYSTEM_VOLUME, spec};
 const SYSTEM_DISK: &str = "system_disk";
 
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct VolumeConfigs {
-    pub(in crate::controllers) config: watch::Receiver<Option<Document>>,
+pub(crate) struct VolumeConfigs {
+    pub(crate) config: watch::Receiver<Option<Document>>,
 }
 
 impl Controller for VolumeConfigs {

@@ -32,16 +32,14 @@ const MACHINE_ID: &str = "/run/machine-id";
 const CANNOT: [Errno; 3] = [Errno::OPNOTSUPP, Errno::NOTTY, Errno::ROFS];
 
 /// Interface to the kernel; tests record the calls.
-pub(in crate::controllers) trait Trimmer:
-    Clone + Send + Sync + 'static
-{
+pub(crate) trait Trimmer: Clone + Send + Sync + 'static {
     /// Trims the file system mounted there; returns the number of free bytes.
     fn trim(&self, target: &str) -> io::Result<u64>;
 }
 
 /// The kernel of this machine.
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct Kernel;
+pub(crate) struct Kernel;
 
 impl Trimmer for Kernel {
     fn trim(&self, target: &str) -> io::Result<u64> {
@@ -50,9 +48,9 @@ impl Trimmer for Kernel {
 }
 
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct Trims<T> {
-    pub(in crate::controllers) config: watch::Receiver<Option<Document>>,
-    pub(in crate::controllers) trimmer: T,
+pub(crate) struct Trims<T> {
+    pub(crate) config: watch::Receiver<Option<Document>>,
+    pub(crate) trimmer: T,
 }
 
 impl<T: Trimmer> Controller for Trims<T> {

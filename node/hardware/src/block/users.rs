@@ -18,15 +18,13 @@ use tokio::time::sleep;
 
 use super::config::label;
 use super::kept::Kept;
-use crate::controllers::devices::UDEVD;
+use crate::devices::UDEVD;
 
 /// Retry interval for volumes that are in use.
 const AGAIN: Duration = Duration::from_secs(15);
 
 /// Operations on the machine; a test's have no effect.
-pub(in crate::controllers) trait Outside:
-    Clone + Send + Sync + 'static
-{
+pub(crate) trait Outside: Clone + Send + Sync + 'static {
     /// See [`World::attach`].
     fn attach(
         &self,
@@ -74,13 +72,13 @@ impl Outside for World {
 }
 
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct UserVolumes<O> {
-    pub(in crate::controllers) config: watch::Receiver<Option<Document>>,
+pub(crate) struct UserVolumes<O> {
+    pub(crate) config: watch::Receiver<Option<Document>>,
     /// Every change triggers a check of the attached volumes.
-    pub(in crate::controllers) mounts: watch::Receiver<Vec<Mount>>,
-    pub(in crate::controllers) outside: O,
+    pub(crate) mounts: watch::Receiver<Vec<Mount>>,
+    pub(crate) outside: O,
     /// Shared by all runs of the controller, so that the state survives a restart.
-    pub(in crate::controllers) kept: Arc<Mutex<Kept>>,
+    pub(crate) kept: Arc<Mutex<Kept>>,
 }
 
 impl<O: Outside> Controller for UserVolumes<O> {

@@ -15,8 +15,8 @@ use tokio::sync::watch;
 
 /// Shows the modules of the config.
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct ModuleConfig {
-    pub(in crate::controllers) config: watch::Receiver<Option<Document>>,
+pub(crate) struct ModuleConfig {
+    pub(crate) config: watch::Receiver<Option<Document>>,
 }
 
 impl Controller for ModuleConfig {
@@ -50,9 +50,7 @@ impl Controller for ModuleConfig {
 }
 
 /// Loads modules. machined has the privilege but not libkmod, so a tool does it.
-pub(in crate::controllers) trait Load:
-    Clone + Send + Sync + 'static
-{
+pub(crate) trait Load: Clone + Send + Sync + 'static {
     /// Loads a module with its dependencies; does nothing if it is loaded.
     fn load(&self, module: &KernelModuleSpec) -> impl Future<Output = Result<(), String>> + Send;
 }
@@ -71,10 +69,10 @@ impl Load for Option<Supervisor> {
 
 /// Loads the modules of the config. A dropped module stays until the next boot, because it may be in use.
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct Modules<L> {
-    pub(in crate::controllers) loader: L,
+pub(crate) struct Modules<L> {
+    pub(crate) loader: L,
     /// `/sys/module`, or a test's.
-    pub(in crate::controllers) sys_module: PathBuf,
+    pub(crate) sys_module: PathBuf,
 }
 
 impl<L: Load> Controller for Modules<L> {

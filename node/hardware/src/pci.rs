@@ -12,11 +12,11 @@ use tokio::sync::watch;
 use crate::uevents::Told;
 
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct PciDevices {
+pub(crate) struct PciDevices {
     /// `/sys`, except in tests.
-    pub(in crate::controllers) sysfs: PathBuf,
+    pub(crate) sysfs: PathBuf,
     /// Signals that devices were added or removed, or their driver changed.
-    pub(in crate::controllers) changes: watch::Receiver<Told>,
+    pub(crate) changes: watch::Receiver<Told>,
 }
 
 impl Controller for PciDevices {

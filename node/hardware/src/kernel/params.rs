@@ -12,9 +12,9 @@ use corten_sys::sysctl;
 use corten_types::kernel::{KernelParamSpec, KernelParamStatus};
 
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct Params {
+pub(crate) struct Params {
     /// `/`, or a test's.
-    pub(in crate::controllers) root: PathBuf,
+    pub(crate) root: PathBuf,
 }
 
 impl Default for Params {
