@@ -156,6 +156,17 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "corten-volumes",
         ],
     ),
+    (
+        "corten-acquire",
+        &[
+            "corten-api",
+            "corten-base",
+            "corten-config",
+            "corten-network",
+            "corten-platform",
+            "corten-volumes",
+        ],
+    ),
     // The API. It knows no controller: the node shows it what controllers have found.
     (
         "corten-server",
@@ -184,6 +195,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
     (
         "machined",
         &[
+            "corten-acquire",
             "corten-api",
             "corten-base",
             "corten-clock",

@@ -19,12 +19,12 @@ use corten_services::supervisor::Supervisor;
 use corten_services::{Argument, REGISTRYD};
 use corten_types::block::{DiscoveredVolume, Disk};
 use corten_types::secrets::{authorities, joined};
+use corten_volumes::labelled;
 use corten_volumes::user::disk_facts;
 use corten_volumes::{Blank, Over, is_of_a_node};
 use tokio::sync::mpsc;
 use tokio::task::block_in_place;
 
-use crate::labelled;
 use crate::state::NodeState;
 use crate::upgrade::{
     SCRATCH, Scratch, blocking, check_floor, floor, obtain, signer, unpack, version,

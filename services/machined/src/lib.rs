@@ -20,13 +20,11 @@
 //! On a laptop: `corten-node machined --print` shows the plan, the mounts, the services and the controllers; everything
 //! else needs to be process 1.
 
-mod acquire;
 mod boot;
 mod controllers;
 mod finish;
 mod image_cache;
 mod install;
-mod labelled;
 mod logging;
 mod machine;
 mod machine_files;

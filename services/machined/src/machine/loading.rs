@@ -19,6 +19,7 @@ use corten_extension::rules;
 use corten_server::node::Node as _;
 use corten_services::supervisor::handover::{Found, Kind, walk};
 use corten_services::{Argument, CONTAINERD, CONTAINERD_SOCKET, CONTENT, REGISTRYD};
+use corten_volumes::labelled;
 use oci_spec::distribution::Reference;
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::spawn_blocking;
@@ -26,7 +27,6 @@ use tokio::time::{sleep, timeout};
 
 use super::Machine;
 use super::overlay::Overlay;
-use crate::labelled;
 
 /// Directory under the extensions' overlay.
 const OVER: &str = "/usr/local";

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use corten_acquire::get_with;
 use corten_base::console;
 use corten_cluster::{Cluster, Existing, Failed, Report};
 use corten_config::Document;
@@ -21,7 +22,6 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use super::{Complaints, next};
-use crate::acquire::get_with;
 
 /// Retry interval: an API server starts slowly.
 const PAUSE: Duration = Duration::from_secs(5);

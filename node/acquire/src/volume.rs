@@ -5,7 +5,7 @@ use std::io::{self, Read as _};
 use std::path::Path;
 
 use super::{LARGEST, decode};
-use crate::labelled;
+use corten_volumes::labelled;
 
 /// Reads these files from the first volume that has one of the labels. A file that the volume lacks is `None`. The
 /// whole result is `None` when no volume has such a label. The volume is mounted at `mount_point` during the call.

@@ -5,6 +5,12 @@
 //! config of the platform: `corten.config=URL`, `corten.config=metal-iso` (a volume of that name with a `config.yaml`),
 //! on the platform `nocloud` a volume CIDATA or the URL in the machine's serial number, with a `user-data`, and on a
 //! cloud the answer of its metadata service (`corten_platform`). Later configs are merged over earlier ones.
+//!
+//! Owns: the sources that a node may ask (`Sources`), the URL of a source with its placeholders (`url`), how long the node
+//! waits for one (`patience`), and the decoding of what it gives (`decode`).
+//! Never does: check a config against the node, apply or store it.
+//! Talks to: servers by HTTP, labelled volumes beside the machine, sysfs.
+//! On a laptop: `cargo test -p corten-acquire`.
 
 mod decode;
 mod patience;
@@ -20,8 +26,7 @@ use corten_base::mode::{CONTAINER, USER_DATA};
 use corten_config::{Document, Patch, Problems};
 use corten_network::seed::{Files, NAMES, Place};
 pub use patience::look;
-pub(crate) use url::get_with;
-pub use url::{Facts, shown};
+pub use url::{Facts, get_with, shown};
 pub use volume::{find as read_volume, read_files};
 
 /// Size limit of a config, in bytes.
@@ -189,7 +194,7 @@ pub fn fetch_seed(base: &str, facts: &Facts) -> Result<Files, String> {
 }
 
 /// Content of a file without its trailing newline; empty if the file does not exist.
-pub(super) fn word(path: impl AsRef<Path>) -> String {
+pub fn word(path: impl AsRef<Path>) -> String {
     fs::read_to_string(path)
         .map(|text| text.trim().to_owned())
         .unwrap_or_default()

@@ -139,7 +139,7 @@ pub(super) fn get(url: &str) -> Result<Vec<u8>, String> {
 ///
 /// # Errors
 /// As [`get`].
-pub(crate) fn get_with(url: &str, headers: &[(String, Secret)]) -> Result<Vec<u8>, String> {
+pub fn get_with(url: &str, headers: &[(String, Secret)]) -> Result<Vec<u8>, String> {
     read(ask(url, headers).map_err(|error| told(&error))?)
 }
 
