@@ -167,6 +167,20 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "corten-volumes",
         ],
     ),
+    (
+        "corten-network-controllers",
+        &[
+            "corten-base",
+            "corten-config",
+            "corten-dial",
+            "corten-meta",
+            "corten-network",
+            "corten-resources",
+            "corten-sys",
+            "corten-types",
+            "corten-volumes",
+        ],
+    ),
     // The API. It knows no controller: the node shows it what controllers have found.
     (
         "corten-server",
@@ -213,6 +227,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "corten-manifests",
             "corten-meta",
             "corten-network",
+            "corten-network-controllers",
             "corten-nts",
             "corten-persistence",
             "corten-pki",

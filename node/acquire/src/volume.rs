@@ -4,8 +4,9 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 
-use super::{LARGEST, decode};
 use corten_volumes::labelled;
+
+use super::{LARGEST, decode};
 
 /// Reads these files from the first volume that has one of the labels. A file that the volume lacks is `None`. The
 /// whole result is `None` when no volume has such a label. The volume is mounted at `mount_point` during the call.

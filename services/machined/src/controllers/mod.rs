@@ -13,7 +13,6 @@ mod environment;
 mod event_sink;
 mod extensions;
 mod facts;
-mod files;
 mod graph;
 mod image_cache;
 mod kmsg_log;
@@ -21,9 +20,6 @@ mod kubernetes;
 mod last_stop;
 mod machine_status;
 mod meta;
-mod netlink;
-mod network;
-mod node_address;
 mod perf;
 mod platform;
 mod registries;
@@ -53,9 +49,7 @@ use corten_resources::controller::{Context, Failure, GraphError, Notice, Runtime
 use corten_services::supervisor::{Conditions, Supervisor};
 use corten_services::view::ServiceView;
 use corten_services::{APID_PKI, APID_UID, TRUSTD_PKI, TRUSTD_UID};
-use corten_types::network_names::{HostnameSpec, OperatorSpec, ResolverSpec, TimeServerSpec};
-use corten_types::network_rule::RoutingRuleSpec;
-use corten_types::network_spec::{AddressSpec, LAYERS, LinkSpec, RouteSpec};
+use corten_types::network_spec::LAYERS;
 use corten_types::runtime::KernelCmdline;
 use corten_types::stage::Stage;
 use corten_volumes::Progress;
@@ -63,7 +57,6 @@ use corten_volumes::user::OpenedVolumes;
 use tokio::sync::watch;
 
 pub use graph::graph;
-use network::merge::Merge;
 
 /// The parts of machined that controllers read.
 #[derive(Debug, Clone)]
@@ -211,11 +204,15 @@ pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
         proc: "/proc".into(),
     })?;
     runtime.add(platform::Platform::of(sources.instance))?;
-    let platform = network::layers::Platform {
-        meta: sources.meta,
-        seed: sources.seed,
+    let network = corten_network_controllers::Sources {
+        setup: sources.network,
+        platform: corten_network_controllers::Platform {
+            meta: sources.meta,
+            seed: sources.seed,
+        },
+        config: sources.config,
     };
-    network(&mut runtime, sources.network, platform, sources.config)?;
+    corten_network_controllers::add(&mut runtime, network)?;
     Ok(runtime)
 }
 
@@ -245,75 +242,6 @@ fn certificates(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphErr
         uid: TRUSTD_UID,
         conditions: sources.conditions.clone(),
     })
-}
-
-fn network(
-    runtime: &mut Runtime,
-    setup: watch::Receiver<Option<Arc<Setup>>>,
-    platform: network::layers::Platform,
-    config: watch::Receiver<Option<Document>>,
-) -> Result<(), GraphError> {
-    runtime.add(netlink::links::Links {
-        setup: Some(setup.clone()),
-    })?;
-    runtime.add(network::hardware_address::First)?;
-    runtime.add(network::ethernet::Statuses)?;
-    runtime.add(network::ethernet::Settings)?;
-    runtime.add(network::ethernet::Wishes {
-        config: config.clone(),
-    })?;
-    runtime.add(netlink::addresses::Addresses)?;
-    runtime.add(netlink::routes::Routes)?;
-    runtime.add(node_address::NodeAddresses)?;
-    runtime.add(network::host_dns::DnsConfig {
-        config: config.clone(),
-    })?;
-    runtime.add(network::probes::ProbeConfig {
-        config: config.clone(),
-    })?;
-    runtime.add(network::probes::Probes)?;
-    runtime.add(network::host_dns::Upstreams)?;
-    runtime.add(network::host_dns::Cache)?;
-    runtime.add(network::firewall::Chains {
-        config: config.clone(),
-    })?;
-    runtime.add(network::firewall::Filter::default())?;
-    runtime.add(network::layers::Layers {
-        setup: setup.clone(),
-        platform,
-        config,
-    })?;
-    runtime.add(Merge::<LinkSpec>::named("network.LinkMergeController"))?;
-    runtime.add(Merge::<AddressSpec>::named(
-        "network.AddressMergeController",
-    ))?;
-    runtime.add(Merge::<RouteSpec>::named("network.RouteMergeController"))?;
-    runtime.add(Merge::<RoutingRuleSpec>::named(
-        "network.RoutingRuleMergeController",
-    ))?;
-    runtime.add(network::rules::Rules)?;
-    runtime.add(network::rules::RuleStatuses)?;
-    runtime.add(Merge::<OperatorSpec>::named(
-        "network.OperatorMergeController",
-    ))?;
-    runtime.add(Merge::<HostnameSpec>::named(
-        "network.HostnameMergeController",
-    ))?;
-    runtime.add(Merge::<ResolverSpec>::named(
-        "network.ResolverMergeController",
-    ))?;
-    runtime.add(Merge::<TimeServerSpec>::named(
-        "network.TimeServerMergeController",
-    ))?;
-    runtime.add(network::operators::Operators)?;
-    runtime.add(network::apply::Apply::default())?;
-    runtime.add(network::aliases::Aliases::default())?;
-    runtime.add(network::hostname::Hostname)?;
-    runtime.add(network::hostname::Resolvers)?;
-    runtime.add(network::hostname::TimeServers)?;
-    runtime.add(network::status::Statuses)?;
-    runtime.add(network::etc_files::EtcFiles)?;
-    runtime.add(files::EtcFiles { setup })
 }
 
 /// Runs the controllers; returns only when machined ends.

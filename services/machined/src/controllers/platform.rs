@@ -8,15 +8,13 @@ use std::sync::Arc;
 
 use corten_base::cmdline::Cmdline;
 use corten_base::sysfs;
+use corten_network_controllers::EXTERNAL;
 use corten_platform::{Instance, Metadata};
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Output};
 use corten_types::network::AddressStatus;
 use corten_types::runtime::PlatformMetadata;
 use tokio::sync::watch;
-
-/// The link that addresses are on which the platform translates.
-pub(super) const EXTERNAL: &str = "external";
 
 #[derive(Debug, Clone)]
 pub(super) struct Platform {

@@ -27,7 +27,7 @@ const AGAIN: Duration = Duration::from_secs(10);
 
 /// Runs a client for each [`OperatorSpec`].
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct Operators;
+pub(crate) struct Operators;
 
 /// A running client.
 struct Client {

@@ -26,8 +26,8 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Shows the probes of the config.
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct ProbeConfig {
-    pub(in crate::controllers) config: watch::Receiver<Option<Document>>,
+pub(crate) struct ProbeConfig {
+    pub(crate) config: watch::Receiver<Option<Document>>,
 }
 
 impl Controller for ProbeConfig {
@@ -87,7 +87,7 @@ fn unless_zero(given: Option<Duration>, default: Duration) -> Duration {
 
 /// Runs the probes, each at its own interval.
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct Probes;
+pub(crate) struct Probes;
 
 impl Controller for Probes {
     fn name(&self) -> &'static str {

@@ -9,13 +9,13 @@ use corten_types::network_spec::LAYERS;
 
 /// Merges the specs of one type.
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct Merge<S> {
+pub(crate) struct Merge<S> {
     name: &'static str,
     of: PhantomData<fn() -> S>,
 }
 
 impl<S> Merge<S> {
-    pub(in crate::controllers) fn named(name: &'static str) -> Merge<S> {
+    pub(crate) fn named(name: &'static str) -> Merge<S> {
         Merge {
             name,
             of: PhantomData,

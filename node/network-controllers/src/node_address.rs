@@ -6,7 +6,8 @@ use corten_resources::controller::{Context, Controller, Dependency, Failure, Inp
 use corten_resources::{Draft, Typed};
 use corten_types::network::{AddressStatus, NodeAddress};
 
-use super::platform::EXTERNAL;
+/// The link of addresses that the platform translates. The node itself has no such link.
+pub const EXTERNAL: &str = "external";
 
 #[derive(Debug, Clone)]
 pub(super) struct NodeAddresses;

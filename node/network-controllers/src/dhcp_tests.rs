@@ -21,7 +21,7 @@ use tokio::time::{sleep, timeout};
 use super::apply::Apply;
 use super::merge::Merge;
 use super::operators::Operators;
-use crate::controllers::netlink::{addresses::Addresses, links::Links, routes::Routes};
+use crate::netlink::{addresses::Addresses, links::Links, routes::Routes};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];

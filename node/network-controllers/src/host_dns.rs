@@ -25,8 +25,8 @@ const HEALTH: Duration = Duration::from_secs(20);
 
 /// Shows the settings of the cache.
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct DnsConfig {
-    pub(in crate::controllers) config: watch::Receiver<Option<Document>>,
+pub(crate) struct DnsConfig {
+    pub(crate) config: watch::Receiver<Option<Document>>,
 }
 
 impl Controller for DnsConfig {
@@ -76,7 +76,7 @@ fn upstreams(config: &HostDnsConfig, resolvers: Option<&ResolverStatus>) -> Vec<
 
 /// Checks the health of the name servers.
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct Upstreams;
+pub(crate) struct Upstreams;
 
 impl Controller for Upstreams {
     fn name(&self) -> &'static str {
@@ -120,7 +120,7 @@ impl Controller for Upstreams {
 
 /// Runs the cache.
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct Cache;
+pub(crate) struct Cache;
 
 impl Controller for Cache {
     fn name(&self) -> &'static str {

@@ -64,7 +64,7 @@ mod tests {
     use corten_types::network::HostnameStatus;
     use corten_types::network_names::NetworkStatus;
 
-    use super::super::network::{etc_files, status};
+    use super::super::{etc_files, status};
     use super::*;
 
     #[tokio::test]

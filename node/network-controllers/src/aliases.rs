@@ -10,14 +10,14 @@ use rtnetlink::packet_route::link::{LinkAttribute, LinkMessage};
 use rtnetlink::{LinkUnspec, MulticastGroup};
 use tokio::sync::Mutex;
 
-use crate::controllers::netlink::Kernel;
+use crate::netlink::Kernel;
 
 /// Aliases by link name.
 type Names = BTreeMap<String, String>;
 
 /// Makes the kernel's aliases follow the specs; aliases set by other programs are left alone.
 #[derive(Debug, Clone, Default)]
-pub(in crate::controllers) struct Aliases {
+pub(crate) struct Aliases {
     /// Aliases set by this controller; shared by all runs, so that they survive a restart.
     given: Arc<Mutex<Names>>,
 }

@@ -25,8 +25,8 @@ const RETRY: Duration = Duration::from_secs(60);
 
 /// Shows the device settings of the config.
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct Wishes {
-    pub(in crate::controllers) config: watch::Receiver<Option<Document>>,
+pub(crate) struct Wishes {
+    pub(crate) config: watch::Receiver<Option<Document>>,
 }
 
 impl Controller for Wishes {
@@ -80,7 +80,7 @@ fn wishes(document: Option<&Document>, present: &Present) -> BTreeMap<String, Et
 
 /// Applies the settings. A dropped setting stays in effect, because its previous value is unknown.
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct Settings;
+pub(crate) struct Settings;
 
 impl Controller for Settings {
     fn name(&self) -> &'static str {
@@ -136,7 +136,7 @@ fn set(ethtool: &Ethtool, wanted: Vec<(String, EthernetSpec)>) -> Result<Vec<Str
 }
 
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct Statuses;
+pub(crate) struct Statuses;
 
 impl Controller for Statuses {
     fn name(&self) -> &'static str {
@@ -202,7 +202,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::controllers::netlink::links::Links;
+    use crate::netlink::links::Links;
 
     async fn until(store: &Store, done: impl Fn(Option<&EthernetStatus>) -> bool) {
         let pointer = Pointer::of::<EthernetStatus>("veth0");

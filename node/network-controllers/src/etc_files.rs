@@ -19,7 +19,7 @@ const MODE: u32 = 0o644;
 
 /// Shows the wanted content of the files.
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct EtcFiles;
+pub(crate) struct EtcFiles;
 
 impl Controller for EtcFiles {
     fn name(&self) -> &'static str {

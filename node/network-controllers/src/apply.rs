@@ -10,13 +10,13 @@ use rtnetlink::MulticastGroup;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep_until};
 
-use crate::controllers::netlink::Kernel;
+use crate::netlink::Kernel;
 
 /// Makes the kernel follow the specs after every change of either.
 #[derive(Debug, Clone, Default)]
-pub(in crate::controllers) struct Apply {
+pub(crate) struct Apply {
     /// Record of applied changes; shared by all runs, so that it survives a restart.
-    pub(in crate::controllers) memory: Arc<Mutex<Memory>>,
+    pub(crate) memory: Arc<Mutex<Memory>>,
 }
 
 impl Controller for Apply {

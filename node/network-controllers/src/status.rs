@@ -10,7 +10,7 @@ use corten_types::network_probe::{ProbeSpec, ProbeStatus};
 
 /// Derives the readiness from other resources.
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct Statuses;
+pub(crate) struct Statuses;
 
 impl Controller for Statuses {
     fn name(&self) -> &'static str {

@@ -25,17 +25,19 @@ use super::{forget_others, layer_outputs, write};
 
 /// The four layers that need no server.
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct Layers {
-    pub(in crate::controllers) setup: watch::Receiver<Option<Arc<Setup>>>,
-    pub(in crate::controllers) platform: Platform,
-    pub(in crate::controllers) config: watch::Receiver<Option<Document>>,
+pub(crate) struct Layers {
+    pub(crate) setup: watch::Receiver<Option<Arc<Setup>>>,
+    pub(crate) platform: Platform,
+    pub(crate) config: watch::Receiver<Option<Document>>,
 }
 
 /// Network settings from the platform.
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct Platform {
-    pub(in crate::controllers) meta: watch::Receiver<Values>,
-    pub(in crate::controllers) seed: watch::Receiver<Option<Arc<Seed>>>,
+pub struct Platform {
+    /// Values of META.
+    pub meta: watch::Receiver<Values>,
+    /// The seed beside the machine or on a server, once it is read.
+    pub seed: watch::Receiver<Option<Arc<Seed>>>,
 }
 
 impl Platform {
@@ -213,7 +215,7 @@ mod tests {
     use corten_types::network_spec::{LAYERS, LinkSpec};
 
     use super::*;
-    use crate::controllers::network::merge::Merge;
+    use crate::merge::Merge;
 
     /// Waits until a resource exists; the test runner's timeout bounds the wait.
     async fn there(store: &Store, pointer: &Pointer) {

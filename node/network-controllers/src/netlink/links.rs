@@ -29,9 +29,9 @@ const TUNNELS: Duration = Duration::from_secs(30);
 const AGAIN: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Clone, Default)]
-pub(in crate::controllers) struct Links {
+pub(crate) struct Links {
     /// If set, waits for permission to start the network: `/sys` may be missing earlier.
-    pub(in crate::controllers) setup: Option<watch::Receiver<Option<Arc<Setup>>>>,
+    pub(crate) setup: Option<watch::Receiver<Option<Arc<Setup>>>>,
 }
 
 impl Controller for Links {

@@ -20,7 +20,7 @@ use super::Kernel;
 use super::addresses::named;
 
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct Routes;
+pub(crate) struct Routes;
 
 impl Controller for Routes {
     fn name(&self) -> &'static str {

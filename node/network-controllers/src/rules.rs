@@ -9,13 +9,13 @@ use corten_resources::controller::{Context, Controller, Dependency, Failure, Inp
 use corten_types::network_rule::{RoutingRule, RoutingRuleSpec, RoutingRuleStatus};
 use rtnetlink::MulticastGroup;
 
-use crate::controllers::netlink::Kernel;
+use crate::netlink::Kernel;
 
 const GROUPS: [MulticastGroup; 2] = [MulticastGroup::Ipv4Rule, MulticastGroup::Ipv6Rule];
 
 /// Makes the kernel's rules follow the specs.
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct Rules;
+pub(crate) struct Rules;
 
 impl Controller for Rules {
     fn name(&self) -> &'static str {
@@ -54,7 +54,7 @@ impl Controller for Rules {
 
 /// Shows the kernel's rules.
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct RuleStatuses;
+pub(crate) struct RuleStatuses;
 
 impl Controller for RuleStatuses {
     fn name(&self) -> &'static str {

@@ -9,7 +9,7 @@ use corten_types::network_names::{
 
 /// Sets the kernel's host name.
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct Hostname;
+pub(crate) struct Hostname;
 
 impl Controller for Hostname {
     fn name(&self) -> &'static str {
@@ -45,7 +45,7 @@ impl Controller for Hostname {
 
 /// Shows the name servers in use.
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct Resolvers;
+pub(crate) struct Resolvers;
 
 impl Controller for Resolvers {
     fn name(&self) -> &'static str {
@@ -88,7 +88,7 @@ impl Controller for Resolvers {
 
 /// Shows the time servers in use.
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct TimeServers;
+pub(crate) struct TimeServers;
 
 impl Controller for TimeServers {
     fn name(&self) -> &'static str {

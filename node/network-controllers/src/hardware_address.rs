@@ -6,7 +6,7 @@ use corten_types::network::LinkStatus;
 use corten_types::network_hardware::HardwareAddress;
 
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct First;
+pub(crate) struct First;
 
 impl Controller for First {
     fn name(&self) -> &'static str {

@@ -15,7 +15,7 @@ use rtnetlink::packet_route::link::{LinkAttribute, LinkMessage};
 use super::Kernel;
 
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct Addresses;
+pub(crate) struct Addresses;
 
 impl Controller for Addresses {
     fn name(&self) -> &'static str {
@@ -114,7 +114,7 @@ mod tests {
     use rtnetlink::packet_route::address::AddressFlags;
 
     use super::*;
-    use crate::controllers::netlink::links::Links;
+    use crate::netlink::links::Links;
 
     #[test]
     fn address_message_becomes_a_status() {

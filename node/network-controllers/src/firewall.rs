@@ -14,8 +14,8 @@ use tokio::task::spawn_blocking;
 
 /// Shows the chains of the config.
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct Chains {
-    pub(in crate::controllers) config: watch::Receiver<Option<Document>>,
+pub(crate) struct Chains {
+    pub(crate) config: watch::Receiver<Option<Document>>,
 }
 
 impl Controller for Chains {
@@ -56,9 +56,9 @@ impl Controller for Chains {
 
 /// Applies all chains in one transaction; the only controller that changes them in the kernel.
 #[derive(Debug, Clone, Default)]
-pub(in crate::controllers) struct Filter {
+pub(crate) struct Filter {
     /// Chains in the kernel; shared by all runs.
-    pub(in crate::controllers) present: Arc<Mutex<firewall::Chains>>,
+    pub(crate) present: Arc<Mutex<firewall::Chains>>,
 }
 
 impl Controller for Filter {
