@@ -21,14 +21,11 @@
 //! else needs to be process 1.
 
 mod boot;
-mod controllers;
 mod finish;
 mod image_cache;
 mod install;
-mod logging;
 mod machine;
 mod machine_files;
-mod prism;
 mod state;
 mod udev_rules;
 mod upgrade;
@@ -99,7 +96,7 @@ fn print_plan() {
     let mut specs = corten_services::table(corten_services::ApiMode::Secure);
     specs.push(corten_services::trustd());
     print!("\n{}", corten_services::describe(&specs));
-    match controllers::graph() {
+    match corten_controllers::graph() {
         Ok(graph) => print!("\n{graph}"),
         Err(error) => eprintln!("machined: {error}"),
     }

@@ -30,7 +30,7 @@ use corten_volumes::{DeviceWipe, Opened, STATE, Target};
 use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::{controllers, install, upgrade};
+use crate::{install, upgrade};
 use install::By;
 
 const WIPING: SubmitError = SubmitError::Busy("a wipe of devices");
@@ -286,7 +286,7 @@ impl Node for NodeState {
     }
 
     fn graph(&self) -> Result<Graph, GraphError> {
-        controllers::graph()
+        corten_controllers::graph()
     }
 
     fn events(&self) -> &Events {

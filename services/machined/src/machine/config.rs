@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use corten_base::console;
 use corten_config::Document;
+use corten_controllers::logging;
 use corten_credentials::certificates;
 use corten_persistence::config_store::ConfigStore;
 use corten_resources::controller::with_causes as describe;
@@ -16,7 +17,6 @@ use corten_volumes::STATE;
 use tokio::task::block_in_place;
 
 use super::{Machine, lock};
-use crate::logging;
 use crate::machine_files;
 use crate::udev_rules;
 

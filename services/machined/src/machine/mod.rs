@@ -39,6 +39,7 @@ use corten_base::mounts;
 use corten_base::panics::again;
 use corten_clock::floor::Floor;
 use corten_containerd::client::Containerd;
+use corten_controllers::Sources;
 use corten_hardware::power_button::{self, Inputs};
 use corten_hardware::sysctls;
 use corten_hardware::uevents::Uevents;
@@ -58,7 +59,6 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::boot::{self, Phase, Task, cgroups, overlays, system};
-use crate::controllers::{self, Sources};
 use crate::finish::Ending;
 use crate::state::{NodeState, Request};
 use trial::Trial;
@@ -249,14 +249,14 @@ impl Machine {
             events: self.node.events().clone(),
             floor: self.floor.clone(),
         };
-        let runtime = controllers::runtime(self.node.store().clone(), sources)
+        let runtime = corten_controllers::runtime(self.node.store().clone(), sources)
             .map_err(|error| Fatal(error.to_string()))?;
         // The runtime has registered the types, so they can be watched now.
         let (store, events) = (self.node.store().clone(), self.node.events().clone());
         tokio::spawn(again(move || {
             tell::tell_status(store.clone(), events.clone())
         }));
-        tokio::spawn(controllers::run(runtime));
+        tokio::spawn(corten_controllers::run(runtime));
         Ok(())
     }
 

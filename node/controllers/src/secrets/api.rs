@@ -30,11 +30,11 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// Keeps apid's certificates.
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct Api<O> {
-    pub(in crate::controllers) stage: watch::Receiver<Stage>,
-    pub(in crate::controllers) meta: watch::Receiver<Values>,
-    pub(in crate::controllers) conditions: Conditions,
-    pub(in crate::controllers) outside: O,
+pub(crate) struct Api<O> {
+    pub(crate) stage: watch::Receiver<Stage>,
+    pub(crate) meta: watch::Receiver<Values>,
+    pub(crate) conditions: Conditions,
+    pub(crate) outside: O,
 }
 
 /// Inputs of the certificates; a change makes new ones.

@@ -11,8 +11,8 @@ use tokio::sync::watch;
 
 /// Shows the trust settings of the config.
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct Roots {
-    pub(in crate::controllers) config: watch::Receiver<Option<Document>>,
+pub(crate) struct Roots {
+    pub(crate) config: watch::Receiver<Option<Document>>,
 }
 
 impl Controller for Roots {
@@ -90,7 +90,7 @@ fn endpoint(url: &str) -> Endpoint {
 
 /// Shows the names for the certificates.
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct Names;
+pub(crate) struct Names;
 
 impl Controller for Names {
     fn name(&self) -> &'static str {

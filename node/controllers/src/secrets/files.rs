@@ -14,10 +14,10 @@ use corten_types::secrets::{
 
 /// Writes apid's files.
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct ApiFiles {
-    pub(in crate::controllers) directory: PathBuf,
-    pub(in crate::controllers) uid: u32,
-    pub(in crate::controllers) conditions: Conditions,
+pub(crate) struct ApiFiles {
+    pub(crate) directory: PathBuf,
+    pub(crate) uid: u32,
+    pub(crate) conditions: Conditions,
 }
 
 impl Controller for ApiFiles {
@@ -62,10 +62,10 @@ impl Controller for ApiFiles {
 
 /// Writes trustd's files.
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct TrustdFiles {
-    pub(in crate::controllers) directory: PathBuf,
-    pub(in crate::controllers) uid: u32,
-    pub(in crate::controllers) conditions: Conditions,
+pub(crate) struct TrustdFiles {
+    pub(crate) directory: PathBuf,
+    pub(crate) uid: u32,
+    pub(crate) conditions: Conditions,
 }
 
 impl Controller for TrustdFiles {

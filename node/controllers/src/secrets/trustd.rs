@@ -17,9 +17,9 @@ use super::{LOOK, Outside};
 
 /// Keeps trustd's certificate.
 #[derive(Debug, Clone)]
-pub(in crate::controllers) struct Trustd<O> {
-    pub(in crate::controllers) conditions: Conditions,
-    pub(in crate::controllers) outside: O,
+pub(crate) struct Trustd<O> {
+    pub(crate) conditions: Conditions,
+    pub(crate) outside: O,
 }
 
 impl<O: Outside> Controller for Trustd<O> {

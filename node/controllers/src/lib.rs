@@ -2,6 +2,14 @@
 //!
 //! A status controller reads the kernel or another part of machined and writes what it finds; the others read
 //! resources. Controllers do not know each other.
+//!
+//! Owns: the list of all controllers ([`runtime`]) and their graph; Kubernetes (`kubernetes`, `prism`), certificates
+//! (`secrets`), the clock, and what config and machined say as resources. The crates `corten-hardware` and
+//! `corten-network-controllers` have the others.
+//! Never does: start or end the node, or answer a call of the API.
+//! Talks to: the kernel; the supervisor; containerd, etcd and the cluster's API; time servers; trustd; the receiver of
+//! events.
+//! On a laptop: `cargo test -p corten-controllers`.
 
 mod adjtime;
 mod api_service;
@@ -18,10 +26,12 @@ mod image_cache;
 mod kmsg_log;
 mod kubernetes;
 mod last_stop;
+pub mod logging;
 mod machine_status;
 mod meta;
 mod perf;
 mod platform;
+mod prism;
 mod registries;
 mod secrets;
 mod services;
@@ -305,10 +315,10 @@ mod tests {
         assert_eq!(told, missing, "{}", path.display());
     }
 
-    /// `UPDATE=1 cargo test -p machined graph` rewrites the file.
+    /// `UPDATE=1 cargo test -p corten-controllers graph` rewrites the file.
     #[test]
     fn the_graph_is_the_one_that_was_agreed_on() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/controllers/graph.txt");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/graph.txt");
         let graph = super::graph().unwrap().to_string();
         if std::env::var_os("UPDATE").is_some() {
             fs::write(&path, &graph).unwrap();
