@@ -1,4 +1,4 @@
-//! The node's certificates: checks of a config, renewal times, and the files of daemons. `controllers/secrets` decides
+//! The node's certificates: checks of a config, renewal times, and the files of daemons. `corten-controllers` decides
 //! when a certificate is made.
 
 use std::io;

@@ -199,7 +199,7 @@ pub struct Message(Vec<u8>);
 
 impl Message {
     #[cfg(test)]
-    pub fn of(text: &str) -> Message {
+    pub(crate) fn of(text: &str) -> Message {
         Message(text.as_bytes().to_vec())
     }
 

@@ -2,9 +2,9 @@
 //!
 //! Owns:
 //! - the boot (`boot/`: a printable plan of phases) and the end (every exit passes `finish.rs`);
-//! - the machine config and its sources (`acquire/`);
-//! - the controllers that keep the resources up to date (`controllers/`);
-//! - the state that the API reads and changes (`state.rs`), and the image cache (`image_cache.rs`).
+//! - what happens in between (`machine/`): the active config, the volumes, extensions, and the end of a boot;
+//! - the state that the API reads and changes (`state.rs`);
+//! - installations (`install.rs`) and upgrades (`upgrade/`).
 //!
 //! Never does: wait for a service or for an operation that may hang (`bulkhead.rs`), load modules (udevd), keep logs
 //! (syslogd), listen on the network (apid).
@@ -13,9 +13,7 @@
 //! `/run/machined/machined.sock`, certificates in `/run/apid`); trustd (its files in `/run/trustd`); on a node that
 //! cannot sign, trustd of the control plane; the config's receiver of events.
 //!
-//! Its parts are crates below `node/`: the common base (`base`), resource types (`types`), the API (`server`), what a
-//! boot leaves to the next one (`persistence`), `credentials`, `network`, `services`, `containerd`, `volumes`, `clock`,
-//! `platform`, Kubernetes and upgrades.
+//! Its parts are crates below `node/`; docs/architecture.md lists them.
 //!
 //! On a laptop: `corten-node machined --print` shows the plan, the mounts, the services and the controllers; everything
 //! else needs to be process 1.

@@ -17,7 +17,7 @@ use tokio::net::UnixListener;
 use super::{Fatal, Machine};
 
 impl Machine {
-    /// Opens machined's socket and starts apid, which waits for its certificate (`controllers/secrets`).
+    /// Opens machined's socket and starts apid, which waits for its certificate (`node/controllers/src/secrets`).
     pub(super) async fn serve_api(self: &Arc<Machine>) -> Result<(), Fatal> {
         let node: Arc<dyn Node> = self.node.clone();
         let serves = Task::new(move |ready| serve(node.clone(), ready));
