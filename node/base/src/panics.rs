@@ -1,8 +1,8 @@
 //! Panic handling in process 1: a panic ends only the task or thread in which it happens.
 //!
 //! Tokio and the standard library ensure that; this module adds a hook that logs the location and ends nothing. The
-//! code that waits for the failed work handles it. A call of the API returns INTERNAL (`server/access.rs`), and a
-//! stream ends with that status (`server/stream.rs`). A service that is a task restarts (`supervisor/task.rs`), as does
+//! code that waits for the failed work handles it. A call of the API returns INTERNAL (`access.rs` of `node/server`), and a
+//! stream ends with that status (`stream.rs`). A service that is a task restarts (`supervisor/task.rs`), as does
 //! a controller (`corten_resources::controller`), and a connection is closed. Permanent work without a waiter runs
 //! under [`again`]. The main flow and the supervisor cannot be restarted: without them the node reboots in good order
 //! (`lib.rs`, `finish.rs`).

@@ -15,6 +15,8 @@ use corten_base::console;
 use corten_base::durable;
 use corten_base::mount_table::{self, Mount};
 use corten_base::panics;
+use corten_persistence::last_stop::{self, Reason, Stop};
+use corten_persistence::meta;
 use corten_sys::power::{self, End};
 use corten_sys::process::{Signal, reap, signal_all};
 use corten_sys::watchdog;
@@ -22,8 +24,6 @@ use corten_sys::{cgroup, host, mount};
 use corten_volumes::{STATE, Target};
 
 use crate::boot::cgroups;
-use crate::last_stop::{self, Reason, Stop};
-use crate::meta;
 use step::Steps;
 
 /// Time between SIGTERM and SIGKILL for processes outside services: remaining pods and their shims.

@@ -13,18 +13,18 @@ use corten_installer::esp::{Content, FatFile, LOADER_CONF};
 use corten_installer::{Entry, medium_label};
 use corten_meta::Values;
 use corten_meta::tags::{OWNER, STATE_ENCRYPTION, WAS_ENCRYPTED};
+use corten_persistence::config_store::ConfigStore;
+use corten_server::node::{Node as _, SubmitError};
 use corten_services::supervisor::Supervisor;
 use corten_services::{Argument, REGISTRYD};
 use corten_types::block::{DiscoveredVolume, Disk};
 use corten_types::secrets::{authorities, joined};
+use corten_volumes::labelled;
 use corten_volumes::user::disk_facts;
 use corten_volumes::{Blank, Over, is_of_a_node};
 use tokio::sync::mpsc;
 use tokio::task::block_in_place;
 
-use crate::config_store::ConfigStore;
-use crate::labelled;
-use crate::node::{Node as _, SubmitError};
 use crate::state::NodeState;
 use crate::upgrade::{
     SCRATCH, Scratch, blocking, check_floor, floor, obtain, signer, unpack, version,

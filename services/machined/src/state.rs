@@ -12,9 +12,17 @@ use corten_config::Document;
 use corten_config::installation::{self, Installation};
 use corten_config::kinds::SystemVolume;
 use corten_config::platform::PlatformNetwork;
+use corten_credentials::certificates;
 use corten_meta::Tag;
 use corten_meta::tags::{LOCK, OWNER, PLATFORM_NETWORK, STATE_ENCRYPTION, TRIAL, WAS_ENCRYPTED};
+use corten_persistence::config_store::ConfigStore;
+use corten_persistence::last_stop::LastStop;
+use corten_persistence::meta::{Meta, MetaError};
 use corten_resources::Store;
+use corten_resources::controller::{Graph, GraphError};
+use corten_server::node::{
+    Action, Actor, Apply, Begin, Control, Install, Node, ServiceView, Stage, SubmitError, Upgrade,
+};
 use corten_services::supervisor::{Supervisor, logs};
 use corten_types::secrets::{authorities, joined};
 use corten_volumes::user::OpenedVolumes;
@@ -22,13 +30,6 @@ use corten_volumes::{DeviceWipe, Opened, STATE, Target};
 use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::certificates;
-use crate::config_store::ConfigStore;
-use crate::last_stop::LastStop;
-use crate::meta::{Meta, MetaError};
-use crate::node::{
-    Action, Actor, Apply, Begin, Control, Install, Node, ServiceView, Stage, SubmitError, Upgrade,
-};
 use crate::{install, upgrade};
 use install::By;
 
@@ -284,6 +285,10 @@ impl Node for NodeState {
 
     fn store(&self) -> &Store {
         &self.store
+    }
+
+    fn graph(&self) -> Result<Graph, GraphError> {
+        corten_controllers::graph()
     }
 
     fn events(&self) -> &Events {

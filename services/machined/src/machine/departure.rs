@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use corten_base::console;
 use corten_config::Document;
+use corten_credentials::access::of_node;
+use corten_credentials::etcd::connect;
 use corten_kubernetes::Settings;
 use corten_kubernetes::pods::HOST_SECRETS;
 use corten_resources::controller::with_causes as describe;
+use corten_server::node::{Action, Node as _, Reset};
 use corten_services::kubernetes::ETCD;
 use corten_types::etcd::EtcdMember;
 use corten_types::kubernetes::Nodename;
 use tokio::time::timeout;
 
 use super::Machine;
-use crate::controllers::kubernetes::access::of_node;
-use crate::controllers::kubernetes::join::connect;
-use crate::node::{Action, Node as _, Reset};
 
 /// Timeout of a request to the cluster. A cluster that does not answer must not delay the node's end.
 const TELL: Duration = Duration::from_secs(15);

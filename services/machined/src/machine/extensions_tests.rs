@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use corten_base::sample;
+use corten_server::node::{ServiceState, ServiceView};
 use corten_services::supervisor::container::make_fifo;
 use corten_services::supervisor::testing::{spec, world};
 use tokio::runtime::Handle;
 
 use super::*;
-use crate::node::{ServiceState, ServiceView};
 
 fn config(contents: &[&str]) -> ExtensionServiceConfig {
     let file = |content: &&str| format!("- {{mountPath: /etc/{content}, content: {content}}}\n");

@@ -7,13 +7,13 @@ use std::time::Duration;
 use corten_base::console;
 use corten_config::Document;
 use corten_config::installation::Installation;
+use corten_server::node::{Node as _, SubmitError};
 use tokio::sync::mpsc;
 use tokio::task::block_in_place;
 use tokio::time::{Instant, sleep};
 
 use super::{Machine, lock};
 use crate::install::{self, By, Installed};
-use crate::node::{Node as _, SubmitError};
 
 /// First and longest pause between the attempts of a node that cannot get another config.
 const FIRST_PAUSE: Duration = Duration::from_secs(10);

@@ -16,8 +16,10 @@ use corten_config::values::{ExtensionImage, ExtensionSource};
 use corten_containerd::client::{Containerd, Purpose, SYSTEM};
 use corten_extension::layers::{self, Layer};
 use corten_extension::rules;
+use corten_server::node::Node as _;
 use corten_services::supervisor::handover::{Found, Kind, walk};
 use corten_services::{Argument, CONTAINERD, CONTAINERD_SOCKET, CONTENT, REGISTRYD};
+use corten_volumes::labelled;
 use oci_spec::distribution::Reference;
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::spawn_blocking;
@@ -25,8 +27,6 @@ use tokio::time::{sleep, timeout};
 
 use super::Machine;
 use super::overlay::Overlay;
-use crate::labelled;
-use crate::node::Node as _;
 
 /// Directory under the extensions' overlay.
 const OVER: &str = "/usr/local";

@@ -8,11 +8,11 @@ use std::path::Path;
 use corten_base::console;
 use corten_base::durable;
 use corten_meta::tags::LOCK;
+use corten_persistence::last_stop::{self, LastStop, Note};
 use corten_sys::host;
 use corten_volumes::STATE;
 
 use super::Machine;
-use crate::last_stop::{self, LastStop, Note};
 
 impl Machine {
     /// Keeps the reason why this boot is locked. Without STATE and META, only the console has it.

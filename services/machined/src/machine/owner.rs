@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use corten_base::console;
 use corten_base::durable;
+use corten_persistence::meta;
+use corten_server::node::{Control, Node as _, Stage};
 use corten_services::CONTAINERD;
 use corten_volumes::{Progress, STATE, StartDisk};
 use tokio::task::{block_in_place, spawn_blocking};
@@ -16,8 +18,6 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::standing::{Findings, Standing, State, standing};
 use super::{Fatal, Machine, lock};
-use crate::meta;
-use crate::node::{Control, Node as _, Stage};
 
 /// Time to wait for the disk that the boot loader names as the start disk: an operator may replug a USB stick, and a
 /// controller may start its disks one by one.

@@ -13,7 +13,6 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::{ADDRESS_PATIENCE, Machine};
-use crate::acquire;
 
 /// Mount point of the platform's volume.
 const MOUNT_POINT: &str = "/run/platform-source";
@@ -112,7 +111,7 @@ impl Local for ThisMachine {
         labels: &[&str],
         files: &[&str],
     ) -> Result<Option<Vec<Option<Vec<u8>>>>, String> {
-        acquire::read_files(labels, files, Path::new(MOUNT_POINT))
+        corten_acquire::read_files(labels, files, Path::new(MOUNT_POINT))
     }
 
     fn guestinfo(&self, key: &str) -> Result<Option<Vec<u8>>, String> {
@@ -132,7 +131,7 @@ fn cards_of(class: &Path) -> Vec<Card> {
         .filter(|link| link.join("device").exists())
         .filter_map(|link| {
             let name = link.file_name()?.to_str()?.to_owned();
-            let mac = bytes(&acquire::word(link.join("address")));
+            let mac = bytes(&corten_acquire::word(link.join("address")));
             let mac = mac.try_into().ok()?;
             Some(Card { name, mac })
         })

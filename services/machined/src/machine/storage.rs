@@ -14,6 +14,10 @@ use corten_base::panics::again;
 use corten_config::Document;
 use corten_config::kinds::{Encryption, SystemVolume};
 use corten_meta::tags::{STATE_ENCRYPTION, WAS_ENCRYPTED};
+use corten_persistence::config_store::ConfigStore;
+use corten_persistence::last_stop::{self, Evidence, LastStop};
+use corten_persistence::oom;
+use corten_server::node::Node as _;
 use corten_sys::host;
 use corten_types::stop::Kill;
 use corten_volumes::{EPHEMERAL, Failure, Opened, Outcome, Progress, STATE};
@@ -23,10 +27,6 @@ use tokio::time::timeout;
 
 use super::{Fatal, Machine, SERVICE_PATIENCE, config};
 use crate::boot::system;
-use crate::config_store::ConfigStore;
-use crate::last_stop::{self, Evidence, LastStop};
-use crate::node::Node as _;
-use crate::oom;
 
 impl Machine {
     /// Mounts the volumes. A node with a broken disk still boots, so that it can report the failure.

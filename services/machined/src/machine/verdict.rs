@@ -8,11 +8,11 @@ use corten_base::efi;
 use corten_config::Document;
 use corten_config::kinds::UpgradeConfig;
 use corten_installer::{AtBoot, Trial, Verdict, at_boot};
+use corten_server::node::{Node as _, ServiceView, Stage};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 
 use super::Machine;
-use crate::node::{Node as _, ServiceView, Stage};
 use crate::upgrade::{self, EfiPartition, is_healthy, stage_name};
 
 /// Default time for a version to become healthy, after which the node leaves it. Images may have to be pulled.
@@ -206,8 +206,10 @@ async fn change(
 mod tests {
     use std::time::SystemTime;
 
+    use corten_base::sample;
+    use corten_server::node::ServiceState;
+
     use super::*;
-    use crate::node::ServiceState;
 
     fn view(id: &str, state: ServiceState, healthy: Option<bool>) -> ServiceView {
         ServiceView {
@@ -223,10 +225,7 @@ mod tests {
 
     #[test]
     fn config_sets_the_trial_timeout() {
-        let config = |more: &str| {
-            let text = crate::server::tests::config_text() + more;
-            Document::parse(text.as_bytes()).unwrap()
-        };
+        let config = |more: &str| sample::config("", more);
         assert_eq!(patience(None), PATIENCE);
         assert_eq!(patience(Some(&config(""))), PATIENCE);
         let own = "---\napiVersion: v1alpha1\nkind: UpgradeConfig\ntrialTimeout: 20m\n";

@@ -6,9 +6,11 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use corten_credentials::etcd::connect;
 use corten_etcd::{Claim, Client};
 use corten_kubernetes::pods::HOST_SECRETS;
 use corten_resources::controller::with_causes as describe;
+use corten_server::node::Node as _;
 use corten_services::kubernetes::ETCD;
 use corten_sys::host;
 use corten_types::etcd::EtcdMember;
@@ -16,8 +18,6 @@ use corten_types::kubernetes::Nodename;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
-use crate::controllers::kubernetes::join::connect;
-use crate::node::Node as _;
 use crate::state::NodeState;
 
 /// The key. Its name follows the reference's names.

@@ -17,6 +17,8 @@ use corten_config::registries::Registries;
 use corten_containerd::client::{Containerd, Purpose};
 use corten_installer::{Entry, Fault, Signer, Trial, is_older};
 use corten_meta::tags::TRIAL;
+use corten_persistence::meta::Meta;
+use corten_server::node::{Node as _, ServiceState, ServiceView, Stage, SubmitError, Upgrade};
 use corten_services::supervisor::Supervisor;
 use corten_services::{Argument, CONTAINERD_SOCKET, CONTENT, REGISTRYD};
 use oci_spec::distribution::Reference;
@@ -24,8 +26,6 @@ use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use crate::meta::Meta;
-use crate::node::{Node as _, ServiceState, ServiceView, Stage, SubmitError, Upgrade};
 use crate::state::NodeState;
 pub use lock::{LONGEST as LOCKED, unlock_former};
 pub use partition::EfiPartition;

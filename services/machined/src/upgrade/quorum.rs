@@ -4,16 +4,16 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use corten_credentials::etcd::connect;
 use corten_etcd::Member;
 use corten_kubernetes::pods::HOST_SECRETS;
 use corten_resources::controller::with_causes as describe;
+use corten_server::node::Node as _;
 use corten_services::kubernetes::ETCD;
 use corten_types::etcd::EtcdMember;
 use futures_util::future::join_all;
 use tokio::time::timeout;
 
-use crate::controllers::kubernetes::join::connect;
-use crate::node::Node as _;
 use crate::state::NodeState;
 
 /// Timeout of a member's answer.
