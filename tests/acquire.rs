@@ -182,7 +182,7 @@ fn config_comes_from_the_parameters_without_a_volume() {
     let console = node.vm.console().text();
     for told in [
         "there is no user-data on volume cidata or CIDATA yet; looking again in 1 s",
-        "what the kernel's parameters hold must be all of the config",
+        "the config in the kernel's parameters must be complete",
     ] {
         assert!(console.contains(told), "{told}: {console}");
     }

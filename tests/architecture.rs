@@ -15,6 +15,8 @@ use tests::{tokens, workspace};
 
 /// The crate with generated code, which violates our lints.
 const WITHOUT_LINTS: &[&str] = &["corten-api"];
+/// Limit on the lines of a crate of the node, tests included.
+const CRATE_LINES: usize = 13_000;
 /// The one place for unsafe code.
 const UNSAFE_HOME: &str = "lib/sys/";
 
@@ -86,12 +88,12 @@ fn test_crate_is_a_dev_dependency_only() {
     });
     let (tests, others): (Vec<_>, Vec<_>) =
         uses.partition(|(_, kind)| *kind == DependencyKind::Development);
-    assert!(!tests.is_empty(), "nobody uses {OF_TESTS}");
+    assert!(!tests.is_empty(), "no crate uses {OF_TESTS}");
     assert_eq!(others, [], "not as a dev-dependency of {OF_TESTS}");
 }
 
 #[test]
-fn a_wrong_edge_is_found() {
+fn forbidden_dependency_is_found() {
     let edge = |from: &str, to: &str| BTreeMap::from([(from.into(), BTreeSet::from([to.into()]))]);
     for (from, to) in [
         ("apid", "machined"),
@@ -220,6 +222,29 @@ fn unsafe_is_found_in_code_only() {
     assert_eq!(unsafe_lines("#![allow(unsafe_code)]"), [1]);
     assert!(
         unsafe_lines("#![deny(unsafe_code)]\n// unsafe\nconst A: &str = \"unsafe\";").is_empty()
+    );
+}
+
+#[test]
+fn crates_of_the_node_stay_below_the_line_limit() {
+    let mut crates: BTreeMap<String, usize> = BTreeMap::new();
+    for path in workspace::tracked() {
+        let name = path.to_str().unwrap();
+        let mut folders = name.split('/');
+        let (Some(top @ ("node" | "services")), Some(part)) = (folders.next(), folders.next())
+        else {
+            continue;
+        };
+        if name.ends_with(".rs") {
+            let source = fs::read_to_string(workspace::root().join(&path)).unwrap();
+            *crates.entry(format!("{top}/{part}")).or_default() += source.lines().count();
+        }
+    }
+    assert!(crates.len() > 20, "only {} crates found", crates.len());
+    crates.retain(|_, lines| *lines > CRATE_LINES);
+    assert!(
+        crates.is_empty(),
+        "more than {CRATE_LINES} lines: {crates:?}"
     );
 }
 

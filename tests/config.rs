@@ -33,14 +33,17 @@ fn tried_config_is_reverted() {
     admin
         .call(&[&apply[..], &["--mode", "try", "--timeout", &timeout]].concat())
         .unwrap();
-    node.until("the operator cut off", TRY, || {
+    node.until("the loss of the connection", TRY, || {
         match admin.call(&["version"]) {
             Err(refusal) if refusal.contains("certificate") => Ok(()),
             other => Err(format!("still answering: {other:?}")),
         }
     });
     node.ask(&admin, &["version"], TRY + SOON);
-    assert!(start.elapsed() >= TRY, "it came back before its time");
+    assert!(
+        start.elapsed() >= TRY,
+        "the config was reverted before its timeout"
+    );
 }
 
 /// Timeout of a call that gets no answer, well below [`TRY`].
@@ -81,7 +84,7 @@ fn tried_unreachable_network_is_reverted() {
 
     node.ask(&admin, &["version"], TRY + SOON);
     let console = node.vm.console().text();
-    let told = "the time of the tried config is up";
+    let told = "the trial of the config has ended";
     assert!(console.contains(told), "{console}");
     node.until("the old address alone", SOON, || {
         let text = admin.call(&["get", "addresses"])?;

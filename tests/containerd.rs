@@ -88,7 +88,7 @@ fn device_keeps_its_driver_if_the_rebind_fails_or_the_node_depends_on_it() {
         )
     };
     let until_told = |address: &str, words: &[&str]| {
-        node.until("what became of it", SOON, || {
+        node.until("the status of the rebind", SOON, || {
             let status = ["get", "pcidriverrebindstatus", address, "-o", "yaml"];
             let shown = node.admin().call(&status)?;
             let is_told = words.iter().all(|word| shown.contains(word));
@@ -98,16 +98,16 @@ fn device_keeps_its_driver_if_the_rebind_fails_or_the_node_depends_on_it() {
     let both = rebind(&watchdog, "vfio-pci") + &rebind(&disk, "ahci");
     node.apply_patch(&format!("machine: {{}}\n{both}"));
     until_told(&watchdog, &["there is no driver vfio-pci", "i6300ESB"]);
-    until_told(&disk, &["what is mounted at", "driver: virtio-pci"]);
+    until_told(&disk, &["the mount at", "driver: virtio-pci"]);
     // This driver probes the device but does not support it.
     let other = rebind(&watchdog, "virtio-pci");
     node.apply_patch(&format!("machine: {{}}\n{other}"));
     until_told(
         &watchdog,
-        &["the driver virtio-pci does not take it", "i6300ESB"],
+        &["the driver virtio-pci does not accept it", "i6300ESB"],
     );
     node.apply_patch("machine: {}\n");
-    node.until("the end of it", SOON, || {
+    node.until("the removal of the rebind", SOON, || {
         let shown = node.admin().call(&["get", "pcidriverrebindstatus"])?;
         (!shown.contains(&watchdog)).then_some(()).ok_or(shown)
     });

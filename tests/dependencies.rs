@@ -66,7 +66,7 @@ fn every_license_is_allowed_and_every_allowed_license_is_used() {
     }
     assert!(refused.is_empty(), "not allowed by deny.toml: {refused:#?}");
     let stale: Vec<_> = allowed.difference(&used).collect();
-    assert!(stale.is_empty(), "allowed, but of no crate: {stale:?}");
+    assert!(stale.is_empty(), "allowed, but used by no crate: {stale:?}");
 }
 
 #[test]

@@ -125,9 +125,10 @@ fn volumes_are_encrypted_and_reopened() {
     assert!(refused.contains("certificate"), "{refused}");
     // A config of the owner removes no key.
     node.apply_patch_as(&node.owner(), STRANGE, &[]);
-    let kept = node
-        .vm
-        .wait_console("how the volumes are opened is not changed", SOON);
+    let kept = node.vm.wait_console(
+        "the encryption settings of the volumes stay as they are",
+        SOON,
+    );
     kept.unwrap_or_else(|error| panic!("{error}"));
     node.ask(&node.admin(), &["shutdown", "--wait=false"], SOON);
     node.wait_off(ORDERLY);

@@ -40,10 +40,10 @@ restart: always
 const WAITS: &str = "\
 name: waits
 container: {entrypoint: /usr/bin/registryd}
-depends: [{service: ext-nobody}, {path: /var/nothing}]
+depends: [{service: ext-missing}, {path: /var/nothing}]
 restart: always
 ";
-const WAITS_FOR: &str = "Waiting for service \"ext-nobody\" to be \"up\", the path /var/nothing";
+const WAITS_FOR: &str = "Waiting for service \"ext-missing\" to be \"up\", the path /var/nothing";
 
 /// The image of an extension with a file of its name, and its digest.
 fn image(name: &str) -> (Image, String) {
@@ -168,7 +168,7 @@ fn extensions_of_the_config_are_loaded_and_unloaded() {
             .call(&["read", &format!("/usr/local/share/{name}")])
     };
     assert_eq!(read("hello").as_deref(), Ok("hello"));
-    node.until("a service that says what it waits for", SOON, || {
+    node.until("a service that shows its dependencies", SOON, || {
         let text = node.admin().call(&["service"])?;
         let row = text.lines().find(|line| line.contains("ext-waits"));
         let waits = row.is_some_and(|row| row.contains(" Waiting ") && row.contains(WAITS_FOR));
@@ -374,10 +374,10 @@ fn extension_is_loaded_from_a_mirror_with_a_password() {
         json!({"machine": {"install": install, "registries": registries}}).to_string()
     };
     node.apply_patch(&config("wrong"));
-    node.until("why it is not loaded", SOON, || {
+    node.until("the reason of the failed load", SOON, || {
         let said = node.admin().call(&["logs", "machined"])?;
         // A restart of containerd for the new credentials does not count as the reason.
-        let is_told = said.contains("is not loaded: containerd took no image");
+        let is_told = said.contains("is not loaded: containerd rejected the image");
         is_told.then_some(()).ok_or(said)
     });
     node.apply_patch(&config("secret"));

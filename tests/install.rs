@@ -88,12 +88,12 @@ fn disk_with_content_is_left_alone_without_wipe() {
     node.wait_maintenance();
     let file = config(&node, "/dev/vda");
     let refused = node.insecure().call(&["apply-config", "-f", &file]);
-    let refused = refused.expect_err("the disk holds something");
+    let refused = refused.expect_err("the disk is not empty");
     assert!(refused.contains("wipe: true"), "{refused}");
     let install = ["install", "--disk", "/dev/vda"];
     let refused = node.insecure().call(&install);
-    let refused = refused.expect_err("the disk holds something");
-    assert!(refused.contains("holds something"), "{refused}");
+    let refused = refused.expect_err("the disk is not empty");
+    assert!(refused.contains("is not empty"), "{refused}");
     node.wait_maintenance();
     // Without a config, the node waits for one, from its disk.
     node.expect_reset(BOOT, || {

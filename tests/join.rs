@@ -125,7 +125,7 @@ fn worker_joins_only_with_the_token() {
         if console.contains("the token is wrong") {
             Ok(console)
         } else {
-            Err("nothing about a token".to_owned())
+            Err("no message about a token".to_owned())
         }
     });
     assert!(!console.contains(WRONG), "the token is on the console");
@@ -193,11 +193,13 @@ fn one_asks_for_all(control_plane: &Node, third: Node) {
         "--control-plane-nodes=10.99.0.1",
         "--worker-nodes=10.99.0.2,10.98.0.2",
     ];
-    let told = admin.call(&health).expect_err("nobody has begun a cluster");
-    let waits = "waiting for etcd to be healthy: this node: it has no member of etcd that works";
+    let told = admin
+        .call(&health)
+        .expect_err("no cluster was bootstrapped");
+    let waits = "waiting for etcd to be healthy: this node: it has no working etcd member";
     assert!(told.contains(waits), "{told}");
     drop(third);
-    let failed = admin.call(&memory).expect_err("one of three is dead");
+    let failed = admin.call(&memory).expect_err("one of three nodes is down");
     let says = |node: &str| failed.lines().any(|line| line.contains(node));
     assert!(all.iter().all(|node| says(node)), "{failed}");
     assert!(failed.contains("exit status: 1"), "{failed}");

@@ -64,7 +64,7 @@ fn a_hung_kernel_is_reset() {
         });
     reset.unwrap_or_else(|error| panic!("{error}"));
     // The watchdog device itself reports the reset; the node needs no state for that.
-    let known = "the boot before ended by a reset by the watchdog";
+    let known = "the previous boot ended by a reset by the watchdog";
     let told = node.vm.wait_console(known, BOOT);
     told.unwrap_or_else(|error| panic!("{error}"));
 }

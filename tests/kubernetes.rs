@@ -314,7 +314,7 @@ fn control_plane_node_joins_with_its_config_and_a_reset_removes_it_from_etcd() {
     let (first, cluster) = first_of_segment();
     let admin = first.admin();
     let until_voters = |count: usize| {
-        first.until(&format!("{count} members with a vote"), CLUSTER, || {
+        first.until(&format!("{count} voting members"), CLUSTER, || {
             let members = admin.call(&["etcd", "members"])?;
             let voters = members.matches("false").count();
             (voters == count).then_some(()).ok_or(members)

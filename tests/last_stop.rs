@@ -103,9 +103,9 @@ fn panicked(node: &Node) {
     // syslogd was not stopped. Each boot's log is identified by its message about the previous
     // boot.
     let log = node.ask(&node.admin(), &["logs", "--previous", "machined"], SOON);
-    assert!(log.contains("the boot before ended by a reboot"), "{log}");
+    assert!(log.contains("the previous boot ended by a reboot"), "{log}");
     let kernel = node.ask(&node.admin(), &["dmesg", "--previous"], SOON);
-    let (kept, words) = kernel.split_once("[the kernel's last words").unwrap();
+    let (kept, words) = kernel.split_once("[the kernel's last messages").unwrap();
     assert!(kept.contains("[corten] "), "{kernel}");
     assert!(words.contains(panic), "{kernel}");
 
@@ -125,10 +125,10 @@ fn was_cut_off(node: &Node) {
     // That boot reported the earlier panic, which must not count as its own.
     assert_eq!(said(&last, "kernelLog"), "", "{last}");
     let log = node.ask(&node.admin(), &["logs", "--previous", "machined"], SOON);
-    assert!(log.contains("the boot before ended by a panic"), "{log}");
+    assert!(log.contains("the previous boot ended by a panic"), "{log}");
     let kernel = node.ask(&node.admin(), &["dmesg", "--previous"], SOON);
     assert!(kernel.contains("[corten] "), "{kernel}");
-    assert!(!kernel.contains("[the kernel's last words"), "{kernel}");
+    assert!(!kernel.contains("[the kernel's last messages"), "{kernel}");
 }
 
 #[test]
@@ -146,13 +146,13 @@ fn boot_cut_off_before_its_last_phase_is_known_to_the_next_boot() {
     };
     let node = start();
     let console = node.vm.console().text();
-    assert!(!console.contains("the boot before ended"), "{console}");
+    assert!(!console.contains("the previous boot ended"), "{console}");
     node.vm.kill();
     drop(node);
     let node = start();
     let console = node.vm.console().text();
     assert!(!console.contains("boot 3/3"), "{console}");
-    let cut_off = "the boot before ended by the loss of power, or a reset from outside";
+    let cut_off = "the previous boot ended by the loss of power, or a reset from outside";
     assert!(console.contains(cut_off), "{console}");
 }
 

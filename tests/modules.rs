@@ -28,10 +28,13 @@ fn module_is_loaded_when_the_kernel_requests_it() {
     let before = agent.named("init");
     assert!(
         !loaded(&mut agent, "vsock"),
-        "vsock is there before anybody asked"
+        "vsock is loaded before a request"
     );
     agent.run(&format!("socket {MODULE}"));
-    assert!(loaded(&mut agent, "vsock"), "the kernel asked in vain");
+    assert!(
+        loaded(&mut agent, "vsock"),
+        "the request of the kernel loaded no module"
+    );
 
     let refused = agent.call(&format!("socket {ABSENT}"));
     assert!(refused.is_err(), "a family without a module has a socket");

@@ -245,7 +245,7 @@ fn every_promise_has_a_test() {
     let mut wrong = Vec::new();
     for (expected, promise) in (1..).zip(&all) {
         if promise.number != expected {
-            wrong.push(format!("{} stands where {expected} should", promise.number));
+            wrong.push(format!("{} is in the place of {expected}", promise.number));
         }
         if promise.limit.is_empty() || promise.tests.is_empty() {
             wrong.push(format!("{} has no limit or no test", promise.number));

@@ -66,7 +66,7 @@ fn reset_leaves_no_node_data() {
     // This disk supports discard, so that even data that need not be overwritten is gone: both
     // partition tables, the boot partitions, META, STATE, EPHEMERAL.
     let left = disk.written();
-    assert!(left.is_empty(), "something is left in the MiB {left:?}");
+    assert!(left.is_empty(), "data is left in the MiB {left:?}");
     let left = std::fs::read(&other).expect("the other disk");
     std::fs::remove_file(&other).expect("the other disk to go");
     assert_eq!(left.len(), full.len());

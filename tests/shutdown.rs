@@ -58,7 +58,7 @@ fn reboot_then_shutdown_by_api() {
     node.wait_maintenance();
     node.configure();
     let refused = node.admin().call(&["reset", "--wait=false"]);
-    let refused = refused.expect_err("there is no disk to be wiped");
+    let refused = refused.expect_err("no disk can be wiped");
     assert!(
         refused.contains("was started from a CD or the network"),
         "{refused}"

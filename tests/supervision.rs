@@ -109,7 +109,7 @@ fn a_fork_bomb_in_the_pods_cgroup_stops_neither_the_api_nor_a_restart() {
 
 fn number(text: &str) -> Result<u32, String> {
     let number = text.trim().parse();
-    number.map_err(|_| format!("{text:?} is no number"))
+    number.map_err(|_| format!("{text:?} is not a number"))
 }
 
 #[test]

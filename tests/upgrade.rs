@@ -107,7 +107,7 @@ fn version_with_a_panicking_kernel_is_left_after_its_tries() {
     let node = node("upgrade-panics");
     let admin = node.admin();
     let why = upgrade(&admin, "panics", UPGRADE).expect_err("the version does not stay");
-    assert!(why.contains("was left"), "{why}");
+    assert!(why.contains("returned to its previous version"), "{why}");
     expect(&node, &images::version(), "reverted");
 }
 

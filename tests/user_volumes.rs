@@ -183,7 +183,7 @@ fn all_are_there(node: &Node, whole: &str, encrypted: &str) -> [String; 4] {
     status(node, "r-osd", &["phase: ready"]);
     status(node, "s-pages", &["phase: ready", "filesystem: swap"]);
     status(node, "u-scratch", &["phase: ready", "type: directory"]);
-    let why = "it holds something";
+    let why = "it is not empty";
     status(node, "u-foreign", &["phase: failed", why]);
     let console = node.vm.console().text();
     assert!(
@@ -193,7 +193,7 @@ fn all_are_there(node: &Node, whole: &str, encrypted: &str) -> [String; 4] {
     let others = status(node, "u-others", &["phase: failed", "type: disk"]);
     let others: Vec<&str> = others.split_whitespace().collect();
     let others = others.join(" ");
-    for why in ["it carries the node", "it holds something"] {
+    for why in ["it carries the node", "it is not empty"] {
         assert!(others.contains(why), "{others}");
     }
     let on_whole = whole_disk(node, "u-whole", whole);

@@ -121,7 +121,7 @@ fn a_damaged_state_is_repaired_or_named() {
     );
     let refused = node.insecure().call(&["version"]).unwrap_err();
     assert!(refused.contains("certificate"), "{refused}");
-    node.until("what is wrong with STATE", SOON, || {
+    node.until("the failure of STATE", SOON, || {
         let status = ["get", "volumestatus", "STATE", "-o", "yaml"];
         let shown = node.owner().call(&status)?;
         let words: Vec<&str> = shown.split_whitespace().collect();

@@ -46,17 +46,17 @@ pub(crate) use upgrade_k8s::UpgradeK8s;
 
 const AFTER: &str = "\
 Which node answers:
-  -e names who takes the call, -n who answers it. Without -n the first endpoint
-  that can be reached answers itself. Both come from the context of the client
-  config unless given.
+  The client calls the first endpoint (-e) that it can reach. The endpoint forwards
+  the call to the nodes of -n; without -n it answers itself. The context of the
+  client config gives both when the command line does not.
 
-Client config, first found wins:
+Client config, the first that exists:
   --cortenconfig, CORTENCONFIG, ~/.corten/config, TALOSCONFIG, ~/.talos/config
 
 Exit codes:
-  0  everything answered
+  0  every call succeeded
   1  a call or a node failed
-  2  the command line is wrong";
+  2  the command line is invalid";
 
 /// The operator's client of the node API.
 #[derive(Debug, Parser)]
@@ -70,9 +70,9 @@ pub(crate) struct Cli {
 
 /// Flags of every verb.
 #[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "Which cluster, which nodes")]
+#[command(next_help_heading = "Cluster and nodes")]
 pub(crate) struct Global {
-    /// Nodes that take the call, tried in turn [port: 50000]
+    /// Endpoints: nodes that receive the call, tried in order [port: 50000]
     #[arg(
         short,
         long,
@@ -81,7 +81,7 @@ pub(crate) struct Global {
         value_name = "HOST[:PORT]"
     )]
     pub(crate) endpoints: Vec<Endpoint>,
-    /// Nodes that answer it; the endpoint forwards to them
+    /// Nodes that answer the call; the endpoint forwards it to them
     #[arg(short, long, global = true, value_delimiter = ',', value_name = "HOST")]
     pub(crate) nodes: Vec<String>,
     /// The client config file
@@ -95,13 +95,13 @@ pub(crate) struct Global {
     /// The context of the client config
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) context: Option<String>,
-    /// Endpoints that may hand the call on to other nodes [default: the context's, or control-plane]
+    /// Endpoints that may forward the call to other nodes [default: the context's, or control-plane]
     #[arg(long, global = true, value_name = "WHICH", value_enum)]
     pub(crate) forward_through: Option<ForwardThrough>,
-    /// Talk to a node that has no config yet, or that is locked: verify no certificate
+    /// Call a node without a config, or a locked node; verify no certificate
     #[arg(long, global = true)]
     pub(crate) insecure: bool,
-    /// With --insecure: believe only this fingerprint (the node's console shows it)
+    /// With --insecure: accept only the certificate with this fingerprint (the node's console shows it)
     #[arg(long, global = true, value_name = "BASE64")]
     pub(crate) cert_fingerprint: Vec<String>,
 }
@@ -112,48 +112,48 @@ pub(crate) enum Verb {
     /// The client config: contexts, endpoints, nodes
     #[command(subcommand)]
     Config(Config),
-    /// Make configs and secrets; talks to no node
+    /// Generate configs and secrets; calls no node
     Gen(Gen),
-    /// Change machine configs; talks to no node
+    /// Generate and patch machine configs; calls no node
     #[command(subcommand, visible_alias = "mc")]
     Machineconfig(Machineconfig),
-    /// Check a machine config as a node would; talks to no node
+    /// Validate a machine config with the checks of a node; calls no node
     Validate(Validate),
-    /// Give a node its machine config
+    /// Send a machine config to a node
     #[command(visible_alias = "apply")]
     ApplyConfig(ApplyConfig),
-    /// The versions of this client and of nodes
+    /// Versions of this client and of nodes
     Version(Version),
     /// Memory use in MB
     #[command(visible_aliases = ["m", "free"])]
     Memory(Memory),
-    /// The kernel's messages
+    /// Kernel log
     Dmesg(Dmesg),
-    /// What a service has written
+    /// Log of a service
     Logs(Logs),
-    /// What happens on nodes, as it happens
+    /// Stream the events of nodes
     Events(Events),
     /// Set or delete META values; `get meta` shows them
     Meta(Meta),
-    /// Services and their state; with an id, one service and its history
+    /// Services and their state; with an ID, one service and its history
     #[command(visible_alias = "services")]
     Service(Service),
-    /// Resources: what a node knows of itself; `get rd` lists their types
+    /// Resources: the state of a node; `get rd` lists their types
     #[command(visible_alias = "g")]
     Get(Get),
     /// Mounted filesystems
     #[command(visible_alias = "mount")]
     Mounts(Output),
-    /// How full the file systems of volumes are
+    /// Used and free space of volumes
     #[command(name = "diskfree", visible_alias = "df")]
     DiskFree(DiskFree),
-    /// Files of a node
+    /// List files of a node
     #[command(visible_alias = "ls")]
     List(List),
-    /// What files take on the disk
+    /// Disk usage of files and directories
     #[command(visible_alias = "du")]
     Usage(Usage),
-    /// What a file of a node holds
+    /// Print a file of a node
     #[command(visible_alias = "cat")]
     Read(Read),
     /// Copy files of a node to this machine
@@ -162,27 +162,27 @@ pub(crate) enum Verb {
     /// Sockets
     #[command(visible_alias = "ss")]
     Netstat(Netstat),
-    /// Packets on a link, a line each or as a pcap file
+    /// Capture packets on a link, as one line each or as a pcap file
     #[command(visible_alias = "tcpdump")]
     Pcap(Pcap),
     /// Containers
     #[command(visible_alias = "c")]
     Containers(Containers),
-    /// What containers use
+    /// Memory and CPU time of containers
     Stats(Containers),
-    /// What groups of processes use and may use
+    /// Resource usage and limits of cgroups
     #[command(visible_alias = "cg")]
     Cgroups(Cgroups),
-    /// Start a container anew
+    /// Restart a container
     Restart(Restart),
-    /// The time of nodes and of their time server
+    /// Time of nodes and of their time server
     Time(Time),
-    /// Whether the cluster is healthy, as a control plane node sees it
+    /// Check the health of the cluster; the node makes the checks
     Health(Health),
-    /// Images of containers
+    /// Container images
     #[command(visible_alias = "images")]
     Image(Image),
-    /// Insides of a node
+    /// Internals of a node
     #[command(subcommand)]
     Inspect(Inspect),
     /// Running processes
@@ -192,58 +192,58 @@ pub(crate) enum Verb {
     Reboot(Reboot),
     /// Shut nodes down
     Shutdown(Shutdown),
-    /// Wipe nodes
+    /// Reset nodes: leave the cluster and wipe disks
     Reset(Box<Reset>),
-    /// Wipe disks of nodes that go on running
+    /// Wipe disks of running nodes
     #[command(subcommand)]
     Wipe(Wipe),
-    /// Install nodes that were started from a medium or the network to a disk
+    /// Install a node that booted from a medium or the network to its disk
     Install(Install),
-    /// Have nodes install another version
+    /// Upgrade nodes to another version
     Upgrade(Upgrade),
-    /// Change the version of Kubernetes, one component and one node after the other
+    /// Change the version of Kubernetes, one component of one node at a time
     #[command(name = "upgrade-k8s")]
     UpgradeK8s(Box<UpgradeK8s>),
-    /// Have nodes boot the version before
+    /// Boot nodes into their previous version
     Rollback,
-    /// Start the cluster's first etcd member, once in its life
+    /// Start the first etcd member of a new cluster; once per cluster
     Bootstrap(Bootstrap),
-    /// etcd, the cluster's data
+    /// etcd members, alarms and snapshots
     #[command(subcommand)]
     Etcd(Etcd),
-    /// Get the cluster administrator's config for kubectl
+    /// Get the cluster administrator's kubeconfig
     Kubeconfig(Kubeconfig),
     /// Change the machine config of nodes
     Patch(Patch),
     /// Change a node's machine config in an editor: TALOS_EDITOR, VISUAL, EDITOR, or vi
     Edit(Applying),
-    /// Give a cluster's node API another authority, without keeping anybody out meanwhile
+    /// Replace the certificate authority of the node API; clients keep their access
     #[command(name = "rotate-ca")]
     RotateCa(RotateCa),
-    /// Collect what a helper needs to know of nodes in a zip file, without secrets
+    /// Collect logs and state of nodes in a zip file, without secrets
     #[command(visible_alias = "crashdump")]
     Support(Support),
-    /// Clusters on this machine, of nodes in containers
+    /// Clusters of containers on this machine
     #[command(subcommand)]
     Cluster(Cluster),
-    /// Nodes at a glance, in the terminal
+    /// Overview of nodes, in the terminal
     Dashboard(Dashboard),
-    /// A shell's completions, on standard output
+    /// Print the completions of a shell
     Completion(Completion),
     /// Write man pages
     Man(Man),
 }
 
-/// The form of the output.
+/// The output format.
 #[derive(Debug, Default, Args)]
 pub(crate) struct Output {
-    /// The form of the output: table, yaml, json or jsonpath=EXPRESSION
+    /// Output format: table, yaml, json or jsonpath=EXPRESSION
     #[arg(short, long, value_name = "FORM", default_value = "table")]
     pub(crate) output: Format,
 }
 
-/// The short form of `--insecure`, of verbs a node without a config answers.
-/// Elsewhere the letter means something else.
+/// The short form of `--insecure`, for verbs that a node without a config answers.
+/// For other verbs the letter has another meaning.
 #[derive(Debug, Args)]
 pub(crate) struct Short {
     /// The same as --insecure
@@ -251,22 +251,22 @@ pub(crate) struct Short {
     pub(crate) insecure: bool,
 }
 
-/// The command line, with what is refused in it.
+/// The command line, including the refused verbs and flags.
 pub(crate) fn command() -> Command {
     refused::with(Cli::command())
 }
 
-/// What a command line asks for.
+/// Parses a command line.
 ///
 /// # Errors
-/// It asks for something that only the reference's client does.
+/// The line has a verb or flag that only the reference's client supports.
 pub(crate) fn read(matches: &ArgMatches) -> Result<Cli, Failure> {
     refused::check(matches)?;
     Cli::from_arg_matches(matches).map_err(|error| Failure::usage(error.to_string()))
 }
 
 impl Cli {
-    /// The flags of every verb, wherever they were given.
+    /// The flags of every verb, from every position on the line.
     pub(crate) fn globals(&self) -> Global {
         let short = match &self.verb {
             Verb::ApplyConfig(args) => args.short.insecure,

@@ -35,14 +35,14 @@ pub(crate) struct ClientConfig {
 /// Fields that this client does not know.
 pub(crate) type Other = BTreeMap<String, serde_json::Value>;
 
-/// Which endpoints may hand calls on to other nodes.
+/// Endpoints that may forward calls to other nodes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ForwardThrough {
-    /// Those whose certificate carries the mark of a control plane node
+    /// Endpoints whose certificate marks them as control plane nodes
     #[default]
     ControlPlane,
-    /// Any with a certificate of the cluster: nodes of the reference carry no mark
+    /// Any endpoint with a certificate of the cluster; nodes of the reference have no mark
     Any,
 }
 
@@ -152,7 +152,7 @@ impl ClientConfig {
         self.contexts.get(wanted).ok_or_else(|| {
             let names: Vec<&str> = self.contexts.keys().map(String::as_str).collect();
             let known = if names.is_empty() {
-                "there is none".to_owned()
+                "the client config has none".to_owned()
             } else {
                 names.join(", ")
             };
@@ -241,13 +241,13 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<ClientConfig> {
     let size = std::fs::metadata(path)?.len();
     if size > MAX_SIZE {
         bail!(
-            "larger than {} MiB: this is no client config",
+            "larger than {} MiB, the limit of a client config",
             MAX_SIZE / 1024 / 1024
         );
     }
     let config = ClientConfig::parse(&std::fs::read_to_string(path)?)?;
     if config.contexts.is_empty() && !config.other.is_empty() {
-        bail!("this is no client config: it has no contexts");
+        bail!("not a client config: it has no contexts");
     }
     Ok(config)
 }

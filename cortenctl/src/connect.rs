@@ -196,7 +196,7 @@ impl Target {
         }
         if !global.cert_fingerprint.is_empty() {
             return Err(Failure::usage(
-                "--cert-fingerprint goes with --insecure: otherwise the certificate is verified by its authority",
+                "--cert-fingerprint needs --insecure: without it the authority of the context verifies the certificate",
             ));
         }
         let config = Search::new(global.cortenconfig.clone()).load()?;
@@ -276,8 +276,8 @@ impl Target {
             return Ok(());
         }
         Err(
-            "its certificate does not carry the mark of a control plane node, so calls for other nodes do not go \
-             through it; use a control plane node as endpoint, or, for nodes of the reference and older ones of Corten, \
+            "its certificate does not mark it as a control plane node, so it may not forward calls to other nodes; \
+             use a control plane node as endpoint; for nodes of the reference or of an older Corten, use \
              --forward-through any (forward-through: any in the context)"
                 .to_owned(),
         )
@@ -377,7 +377,7 @@ async fn open(
     let stream = dial(endpoint, tls).await?;
     let shown = stream.get_ref().1.peer_certificates();
     let leaf = shown.and_then(|chain| chain.first().cloned());
-    let leaf = leaf.ok_or("it shows no certificate")?;
+    let leaf = leaf.ok_or("it presents no certificate")?;
     let channel = channel(endpoint, stream)
         .await
         .map_err(|error| tls::chain(&error))?;
@@ -412,7 +412,7 @@ async fn dial(
     .await
     .map_err(|_| {
         format!(
-            "it accepts connections but says nothing for {} s; the node may still be booting",
+            "it accepts connections but sends nothing for {} s; the node may still be booting",
             HANDSHAKE.as_secs()
         )
     })?

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hostile_path_is_refused() {
+    fn malformed_or_oversized_path_is_refused() {
         parse("{.spec.x}").unwrap();
         assert!(parse("{.a[}").unwrap_err().contains("is not a path"));
         let deep = format!("{{.a{}}}", "[?(@.b".repeat(100_000));

@@ -108,7 +108,10 @@ fn choose(
         (Some(last), false) => {
             let mut types: Vec<_> = found.into_iter().map(|one| one.resource_type).collect();
             types.push(last.resource_type);
-            Err(format!("{name:?} can be any of {}", types.join(", ")))
+            Err(format!(
+                "{name:?} is ambiguous: name one of {}",
+                types.join(", ")
+            ))
         }
     }
 }
@@ -186,14 +189,14 @@ mod tests {
     }
 
     #[test]
-    fn a_type_is_meant_by_name_or_alias_in_any_case() {
+    fn type_is_found_by_name_or_alias_in_any_case() {
         let all = || vec![known("As.x", &["as", "a"]), known("Bs.x", &["bs", "a"])];
         for name in ["as.x", "AS"] {
             assert_eq!(choose(all(), name).unwrap().resource_type, "As.x");
         }
         assert_eq!(
             choose(all(), "a").unwrap_err(),
-            "\"a\" can be any of As.x, Bs.x"
+            "\"a\" is ambiguous: name one of As.x, Bs.x"
         );
         assert!(choose(all(), "c").unwrap_err().contains("no resource type"));
     }

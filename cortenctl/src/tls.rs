@@ -35,7 +35,7 @@ pub(crate) fn mutual(identity: &Identity, now: SystemTime) -> anyhow::Result<Cli
     if let Ok(past) = now.duration_since(end) {
         let ago = units::duration(past);
         bail!(
-            "the client certificate expired {ago} ago; have somebody with os:admin make a new client config"
+            "the client certificate expired {ago} ago; let an operator with the role os:admin make a new one"
         );
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -43,7 +43,7 @@ pub(crate) fn mutual(identity: &Identity, now: SystemTime) -> anyhow::Result<Cli
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots)
         .with_client_auth_cert(chain, key)
-        .context("crt and key of the context do not fit together")?;
+        .context("crt and key of the context do not match")?;
     config.alpn_protocols = vec![ALPN.to_vec()];
     Ok(config)
 }
@@ -91,7 +91,7 @@ pub(crate) fn insecure(
             let (chain, key) = chain_and_key(identity)?;
             config
                 .with_client_auth_cert(chain, key)
-                .context("crt and key of the context do not fit together")?
+                .context("crt and key of the context do not match")?
         }
     };
     config.alpn_protocols = vec![ALPN.to_vec()];
@@ -166,7 +166,7 @@ pub(crate) fn explain(error: &io::Error, host: &str) -> String {
             error.kind(),
             io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset
         ) {
-            "the connection was closed before it was secured; the node may still be booting"
+            "the connection was closed during the TLS handshake; the node may still be booting"
                 .to_owned()
         } else {
             error.to_string()
@@ -190,7 +190,7 @@ pub(crate) fn explain(error: &io::Error, host: &str) -> String {
         },
         Error::General(text) => text.clone(),
         Error::AlertReceived(alert) => alert_text(*alert),
-        other => format!("securing the connection failed: {other}"),
+        other => format!("the TLS handshake failed: {other}"),
     }
 }
 

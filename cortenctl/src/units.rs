@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_written_and_read() {
+    fn durations_round_trip() {
         let cases = [
             (0, "0s"),
             (59, "59s"),

@@ -12,7 +12,7 @@ use tar::EntryType;
 /// A path that leads out of the target.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{0:?} leads out of the target; nothing from here on is unpacked: the node, or somebody on the way, is not to be trusted"
+    "{0:?} leads out of the target, so the rest of the archive is not unpacked: do not trust this node"
 )]
 pub(crate) struct LeadsOut(PathBuf);
 

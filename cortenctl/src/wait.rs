@@ -47,7 +47,8 @@ pub(crate) async fn boots(routes: Vec<Route>) -> Result<Boots, Failure> {
     match failed.first() {
         None => Ok(boots),
         Some((node, why)) => Err(Failure::call(format!(
-            "{node}: nothing was done, as --wait could not tell one boot from another: {why}; --wait=false does it all the same"
+            "{node}: nothing was done: --wait needs the boot ID of the node, which cannot be read: {why}; --wait=false \
+             acts without it"
         ))),
     }
 }
@@ -59,7 +60,7 @@ pub(crate) async fn boot(node: &Node) -> Result<String, Trouble> {
     let spec = resources::spec(&resource)?;
     let id = spec.get("bootID").and_then(Value::as_str);
     id.map(str::to_owned)
-        .ok_or_else(|| Trouble::Said("it has no boot id".to_owned()))
+        .ok_or_else(|| Trouble::Said("it has no boot ID".to_owned()))
 }
 
 /// Waits for these nodes. Connections are opened anew for each check, because a reboot breaks them.
@@ -96,7 +97,7 @@ async fn watch(
         let why = match one.end {
             Some(End::Good) => return None,
             Some(End::Unknown) => one.last,
-            None => format!("not within {} s: {}", limit.as_secs(), one.last),
+            None => format!("timeout after {} s: {}", limit.as_secs(), one.last),
         };
         Some((one.node, why))
     });
@@ -156,7 +157,7 @@ impl Waiting {
         let gone = until == Until::Gone && self.silent >= GONE;
         let (state, end) = match (seen, until) {
             (Seen::NoWay(why), _) => (
-                format!("the way to it is gone: {why}"),
+                format!("no endpoint can be reached: {why}"),
                 gone.then_some(End::Unknown),
             ),
             (Seen::Silent(why), Until::Back) => (format!("it does not answer: {why}"), None),
@@ -282,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn another_boot_that_is_ready_is_the_end() {
+    fn wait_ends_when_the_node_is_ready_after_another_boot() {
         let mut one = node();
         for seen in [up("old", None), silent(), up("new", Some("booting"))] {
             one.saw(Until::Back, seen);
@@ -308,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_that_is_gone_says_nothing_of_the_nodes_behind_it() {
+    fn lost_endpoint_is_not_taken_for_the_end_of_its_nodes() {
         let endpoint = "10.0.0.1:50000".parse().unwrap();
         let unreached = Unreached(vec![(endpoint, "refused".to_owned())]);
         for (name, until, end) in [
@@ -322,8 +323,8 @@ mod tests {
                 one.saw(until, without_way(&unreached, name));
             }
             assert_eq!(one.end, end, "{name}: {}", one.last);
-            let told = one.last.contains("the way to it is gone: 10.0.0.1");
-            assert_eq!(told, name == "10.0.0.2", "{}", one.last);
+            let shown = one.last.contains("no endpoint can be reached: 10.0.0.1");
+            assert_eq!(shown, name == "10.0.0.2", "{}", one.last);
         }
     }
 
@@ -333,19 +334,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_limit_ends_a_look_that_does_not_end() {
+    async fn timeout_ends_a_status_call_that_hangs() {
         let limit = Duration::from_millis(10);
         let look = async |all: &mut [Waiting]| {
             all[0].saw(Until::Back, up("new", None));
             std::future::pending().await
         };
         let failed = watch(boots(), Duration::ZERO, limit, look).await.unwrap();
-        let expected = [("b".to_owned(), "not within 0 s: no answer yet".to_owned())];
+        let expected = [(
+            "b".to_owned(),
+            "timeout after 0 s: no answer yet".to_owned(),
+        )];
         assert_eq!(failed, expected);
     }
 
     #[tokio::test]
-    async fn who_cannot_be_asked_any_more_has_failed() {
+    async fn node_without_a_reachable_endpoint_has_failed() {
         let look = async |all: &mut [Waiting]| {
             all[0].saw(Until::Gone, silent());
             all[1].saw(Until::Gone, Seen::NoWay("a: refused".to_owned()));
@@ -353,12 +357,12 @@ mod tests {
         };
         let limit = Duration::from_secs(3600);
         let failed = watch(boots(), Duration::ZERO, limit, look).await.unwrap();
-        let why = "the way to it is gone: a: refused".to_owned();
+        let why = "no endpoint can be reached: a: refused".to_owned();
         assert_eq!(failed, [("b".to_owned(), why)]);
     }
 
     #[test]
-    fn what_a_node_waits_for_is_told() {
+    fn unmet_conditions_of_a_node_are_shown() {
         let resource = |yaml: &str| Resource {
             metadata: None,
             spec: Some(corten_api::cosi::resource::Spec {

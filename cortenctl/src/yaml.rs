@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// Parses a text. No error quotes it, because it may be secret.
 pub(crate) fn parse<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {
-    serde_saphyr::from_str(text).map_err(|error| anyhow!("not as expected{}", place(&error)))
+    serde_saphyr::from_str(text).map_err(|error| anyhow!("unexpected content{}", place(&error)))
 }
 
 /// The place of an error: ` at line 1, column 2`, or nothing. The rest of the error may quote

@@ -87,10 +87,10 @@ fn substitute_from(
             .ok_or_else(|| {
                 Failure::new(
                     format!(
-                        "{} has no newer {} to take the place of {}, which the mirrors lack",
+                        "{} has no newer {} to replace {}, which the mirrors lack",
                         package.suite, package.name, package.version
                     ),
-                    "try again later, or name another mirror in CORTEN_MIRRORS",
+                    "try again later, or set another mirror in CORTEN_MIRRORS",
                 )
             })?;
         let locked = package.clone();

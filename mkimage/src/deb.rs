@@ -59,7 +59,7 @@ pub fn for_each_entry(
                 _ => {
                     return Err(broken(
                         deb,
-                        "it holds an entry that is no file, folder or link",
+                        "it holds an entry that is not a file, directory or link",
                     ));
                 }
             };

@@ -29,11 +29,7 @@ pub struct Gone {
 
 impl std::fmt::Display for Gone {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "every mirror answers that there is no {}",
-            self.package.path
-        )
+        write!(f, "no mirror has {}", self.package.path)
     }
 }
 
@@ -102,14 +98,14 @@ impl Fetcher {
             };
             return Err::<PathBuf, _>(gone).or_fail(
                 format!("no mirror has {what} ({suite}):\n  {answers}"),
-                "the archive has moved on: name one that keeps old versions (a snapshot archive) in \
-                 CORTEN_MIRRORS or in apt's sources, or run `mkimage lock` to take the newest version \
-                 of the suite",
+                "the archive has newer versions only: add one that keeps old versions (a snapshot archive) \
+                 to CORTEN_MIRRORS or to apt's sources, or run `mkimage lock` to use the newest version of \
+                 the suite",
             );
         }
         Err(Failure::new(
             format!("{what} ({suite}) cannot be fetched:\n  {answers}"),
-            "check the network and the mirrors, or name others in CORTEN_MIRRORS",
+            "check the network and the mirrors, or set others in CORTEN_MIRRORS",
         ))
     }
 
@@ -124,7 +120,7 @@ impl Fetcher {
         }
         Err(Failure::new(
             format!("no mirror has {path}:\n  {}", answers.join("\n  ")),
-            "name a mirror that has it in CORTEN_MIRRORS",
+            "set a mirror that has it in CORTEN_MIRRORS",
         ))
     }
 
@@ -153,7 +149,7 @@ impl Fetcher {
             .output()
             .or_fail(
                 "cannot ask apt for this host's Debian mirrors",
-                "name them in CORTEN_MIRRORS, separated by commas",
+                "set them in CORTEN_MIRRORS, separated by commas",
             )?;
         let mut mirrors: Vec<String> = Vec::new();
         for line in String::from_utf8_lossy(&output).lines() {
@@ -164,7 +160,7 @@ impl Fetcher {
         if mirrors.is_empty() {
             return Err(Failure::new(
                 "apt on this host knows no http mirror",
-                "name Debian mirrors in CORTEN_MIRRORS, separated by commas",
+                "set Debian mirrors in CORTEN_MIRRORS, separated by commas",
             ));
         }
         Ok(self.mirrors.get_or_init(|| mirrors))
@@ -181,7 +177,9 @@ impl Fetcher {
         let mut buffer = vec![0; 1 << 16];
         let mut size = 0;
         loop {
-            let read = reader.read(&mut buffer).context("the transfer broke")?;
+            let read = reader
+                .read(&mut buffer)
+                .context("the transfer was interrupted")?;
             let Some(chunk) = buffer.get(..read).filter(|chunk| !chunk.is_empty()) else {
                 break;
             };
@@ -195,11 +193,11 @@ impl Fetcher {
             fs::remove_file(&partial)?;
             return Err(Failure::new(
                 format!(
-                    "{} {} is not what the lock names: sha256 {digest}, expected {}",
+                    "{} {} differs from the lock: sha256 {digest}, expected {}",
                     package.name, package.version, package.sha256
                 ),
-                "the mirror or the lock was tampered with, or the transfer was changed on its way: \
-                 try another mirror (CORTEN_MIRRORS); if it stays, compare the lock with its history",
+                "the mirror, the transfer or the lock was changed: try another mirror (CORTEN_MIRRORS); \
+                 if the error remains, compare the lock with its history",
             ));
         }
         file.sync_all()
@@ -227,7 +225,7 @@ pub fn adopt(cache: &Cache, file: &std::path::Path, sha256: &str) -> Result<Path
                 "{} has sha256 {digest}, the lock names {sha256}",
                 file.display()
             ),
-            "give the file the lock names, or change the lock deliberately",
+            "use the file of the lock, or change the lock deliberately",
         ));
     }
     let path = cache.fetched(sha256);
@@ -294,10 +292,7 @@ mod tests {
     fn content_that_differs_from_the_lock_is_refused_by_name() {
         let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil";
         let error = fetch(answer, &package(b"good")).unwrap_err().to_string();
-        assert!(
-            error.contains("demo 1 is not what the lock names"),
-            "{error}"
-        );
+        assert!(error.contains("demo 1 differs from the lock"), "{error}");
     }
 
     #[test]

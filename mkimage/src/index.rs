@@ -69,8 +69,8 @@ pub fn fetch(suite: &str, arch: &str, fetcher: &Fetcher) -> Result<Index> {
     let compressed = fetcher.bytes(&mirror, &format!("{dists}/{file}"))?;
     if hex::encode(Sha256::digest(&compressed)) != digest {
         return Err(Failure::new(
-            format!("the index of {suite} for {arch} is not the one its signature names"),
-            "the mirror is in the middle of an update: try again in a few minutes",
+            format!("the index of {suite} for {arch} differs from its signature"),
+            "the mirror is being updated: try again in a few minutes",
         ));
     }
     let mut text = String::new();
@@ -88,7 +88,7 @@ fn verify_signature(release: &[u8], suite: &str) -> Result<()> {
         .arg(file.path())
         .run()
         .or_fail(
-            format!("the signature of the suite {suite} is not good"),
+            format!("the signature of the suite {suite} is not valid"),
             "install the current debian-archive-keyring, or use another mirror",
         )
 }

@@ -33,10 +33,7 @@ pub fn install() -> Result<()> {
     ctrlc::set_handler(stop).or_fail("cannot handle Ctrl-C", "report this: it should always work")
 }
 
-#[expect(
-    clippy::exit,
-    reason = "a signal ends the program, whatever it was doing"
-)]
+#[expect(clippy::exit, reason = "a signal ends the program at any point")]
 fn stop() {
     // The lock is held to the end, so that no thread reports the killed tools as failures.
     let pending = pending();

@@ -31,12 +31,12 @@ pub fn make(dir: &Path) -> Result<()> {
     if dir.exists() {
         return Err(Failure::new(
             format!("{} exists already", dir.display()),
-            "name a new directory; a key set is never overwritten",
+            "give a new directory; a key set is never overwritten",
         ));
     }
     fs::DirBuilder::new().mode(0o700).create(dir).or_fail(
         format!("creating {}", dir.display()),
-        "name a directory whose parent you can write",
+        "give a directory whose parent is writable",
     )?;
     write(
         &dir.join(MODULE_SIGNING),
@@ -76,7 +76,7 @@ fn pair(name: &str, size: &str, digest: &str) -> Result<Vec<u8>> {
 fn secure_boot(dir: &Path, variable: &Variable) -> Result<()> {
     let pem = pair(variable.title, "rsa:2048", "-sha256")?;
     let lines = pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF);
-    for block in pem::parse_many(&pem).context("reading what openssl made")? {
+    for block in pem::parse_many(&pem).context("reading the output of openssl")? {
         let name = match block.tag() {
             "CERTIFICATE" => variable.certificate(),
             _ => variable.key(),

@@ -55,7 +55,7 @@ impl Lock {
         )?;
         let lock: Self = toml::from_str(&text).or_fail(
             format!("the lock {} is not valid", path.display()),
-            "correct the line named, or make the lock again with `mkimage lock`",
+            "correct that line, or make the lock again with `mkimage lock`",
         )?;
         lock.check(path)?;
         Ok(lock)
@@ -79,7 +79,7 @@ impl Lock {
             .find(|p| p.name == name && (p.arch == arch || p.arch == "all"))
             .ok_or_else(|| {
                 Failure::new(
-                    format!("no lock names the package {name} for {arch}"),
+                    format!("no lock has the package {name} for {arch}"),
                     "add it to rootfs/packages.lock with `mkimage lock`",
                 )
             })
@@ -92,7 +92,7 @@ impl Lock {
             } else if package.path.split('/').any(|part| part == "..")
                 || package.path.starts_with('/')
             {
-                "path leaves the mirror"
+                "path leads out of the mirror"
             } else if package.size == 0 {
                 "size is 0"
             } else {
@@ -131,6 +131,6 @@ mod tests {
         let error = parse("00", "pool/a.deb").unwrap_err().to_string();
         assert!(error.contains("package a: sha256"), "{error}");
         let error = parse(&"0".repeat(64), "../a.deb").unwrap_err().to_string();
-        assert!(error.contains("leaves the mirror"), "{error}");
+        assert!(error.contains("leads out of the mirror"), "{error}");
     }
 }

@@ -26,19 +26,19 @@ use mkimage::report::{self, Format};
 struct Cli {
     #[command(subcommand)]
     command: Command,
-    /// The cache of fetched files and finished steps [default: ~/.cache/corten]
+    /// Cache of fetched files and finished steps [default: ~/.cache/corten]
     #[arg(long, env = "CORTEN_CACHE", global = true)]
     cache: Option<PathBuf>,
-    /// A second, read-only cache: to take fetched files from, and finished steps that a --trust key has signed
+    /// Second, read-only cache, for fetched files and for finished steps signed by a --trust key
     #[arg(long, global = true)]
     substituter: Vec<PathBuf>,
-    /// A public key (cache.pub of a key set) whose signed steps are taken from --substituter
+    /// Public key (cache.pub of a key set) that must sign the steps of --substituter
     #[arg(long, value_name = "FILE", global = true)]
     trust: Vec<PathBuf>,
     /// The source tree
     #[arg(long, default_value = ".", global = true)]
     source: PathBuf,
-    /// How progress and results are printed
+    /// Format of progress and results
     #[arg(long, value_enum, default_value = "text", global = true)]
     format: Format,
 }
@@ -47,107 +47,107 @@ struct Cli {
 enum Command {
     /// Build images
     Build(BuildArgs),
-    /// Print the recipe and what of it is cached
+    /// Print the build steps and whether each one is in the cache
     Plan(BuildArgs),
-    /// Rebuild an image, of the architecture it is for, and name the first part of it that differs
+    /// Rebuild an image and report the first part that differs
     Verify {
         /// The image to verify, or the directory of a network boot bundle
         image: PathBuf,
-        /// Take finished steps from the cache too, instead of making every one again
+        /// Use finished steps of the cache instead of rebuilding every step
         #[arg(long)]
         trust_cache: bool,
         #[command(flatten)]
         build: BuildArgs,
     },
-    /// Print the SPDX bill of materials of what a build would contain
+    /// Print the SPDX bill of materials of a build
     Sbom(BuildArgs),
-    /// Say what is in an image
+    /// Show the content of an image
     Inspect {
         /// An image of any format, or the directory of a network boot bundle
         image: PathBuf,
     },
-    /// Look after the cache
+    /// Prune or sign the cache
     #[command(subcommand)]
     Cache(CacheCommand),
-    /// Make a set of build keys: module signing, structure layout, Secure Boot, finished steps
+    /// Generate a key set: module signing, structure layout, Secure Boot, finished steps
     Keys {
-        /// The directory to fill; it must not exist
+        /// Directory to create; it must not exist
         dir: PathBuf,
     },
-    /// Move the locks to the newest versions of their suites
+    /// Update the lock files to the newest package versions of their suites
     Lock,
-    /// Work on the kernel's configuration
+    /// Show, compare, check and build the kernel configuration
     Kernel(KernelArgs),
 }
 
 #[derive(Debug, Subcommand)]
 enum CacheCommand {
-    /// Remove what no build of this source tree needs: with these options, or for any architecture without them
+    /// Remove entries that no build of this source tree needs, with these options or without them for any architecture
     Prune(Box<BuildArgs>),
-    /// Sign finished steps, so that builds that name the key take them from this cache
+    /// Sign finished steps, so that builds with --trust use them from this cache
     Sign {
-        /// The key set with cache.key, made by `mkimage keys`
+        /// Key set with cache.key, made by `mkimage keys`
         #[arg(long)]
         keys: PathBuf,
-        /// The steps to sign, such as kernel [default: all]
+        /// Steps to sign, such as kernel [default: all]
         step: Vec<String>,
     },
 }
 
 #[derive(Debug, Args)]
 struct BuildArgs {
-    /// A profile file (TOML); the flags below override it
+    /// Profile file (TOML); the flags override it
     #[arg(long)]
     profile: Option<PathBuf>,
-    /// x86_64 (amd64) or arm64 (aarch64)
+    /// Architecture: x86_64 (amd64) or arm64 (aarch64)
     #[arg(long)]
     arch: Option<Arch>,
-    /// The formats to build; if left out, the one the platform takes, or all there are for the architecture
+    /// Formats to build [default: the format of the platform, or every format of the architecture]
     #[arg(long, value_delimiter = ',')]
     output: Vec<Output>,
-    /// The cloud the image is for, such as aws or openstack [default: metal]
+    /// Platform of the image, such as aws or openstack [default: metal]
     #[arg(long)]
     platform: Option<Platform>,
-    /// Where finished images go
+    /// Directory for finished images
     #[arg(long, default_value = "_out")]
     out: PathBuf,
-    /// A kernel parameter to add
+    /// Kernel parameter to add
     #[arg(long = "kernel-argument")]
     kernel_arguments: Vec<String>,
-    /// A META value, such as 0x0a=VALUE
+    /// META value, such as 0x0a=VALUE
     #[arg(long, value_parser = meta_value)]
     meta: Vec<(String, String)>,
-    /// A machine config to embed
+    /// Machine config to embed
     #[arg(long)]
     config: Option<PathBuf>,
-    /// A system extension to add: an OCI archive, as FILE or FILE@sha256:HEX
+    /// System extension to add: an OCI archive, as FILE or FILE@sha256:HEX
     #[arg(long)]
     extension: Vec<Extension>,
-    /// An image overlay for a board: the directory that holds it
+    /// Directory of the image overlay for a board
     #[arg(long)]
     overlay: Option<PathBuf>,
-    /// The directory of the board's boot firmware, where the overlay asks for some
+    /// Directory of the board's boot firmware, if the overlay needs it
     #[arg(long)]
     firmware: Option<PathBuf>,
-    /// Build soon instead of small: for development, refused with --release
+    /// Build faster, with larger programs; for development, not with --release
     #[arg(long, conflicts_with = "release")]
     quick: bool,
-    /// Put the container images of Kubernetes onto disk images, where the node finds them without a network
+    /// Put the container images of Kubernetes on disk images, so that the node needs no network for them
     #[arg(long)]
     with_images: bool,
-    /// The key set, made by `mkimage keys` [default: the published development keys]
+    /// Key set, made by `mkimage keys` [default: the published development keys]
     #[arg(long)]
     keys: Option<PathBuf>,
-    /// The kernel source tarball, instead of the mirror's package (same checksum rule)
+    /// Kernel source tarball, instead of the mirror's package; its checksum must match the lock
     #[arg(long)]
     kernel_source: Option<PathBuf>,
-    /// Fetch nothing
+    /// Use the cache only, without the network
     #[arg(long)]
     offline: bool,
-    /// Refuse a package that is not the locked one, also when the mirrors have moved on
+    /// Build only with the locked packages, even if the mirrors no longer have them
     #[arg(long)]
     release: bool,
-    /// How many processes a step may run [default: the processors there are]
+    /// Parallel processes of a step [default: the number of processors]
     #[arg(long, short)]
     jobs: Option<usize>,
 }
@@ -215,7 +215,7 @@ fn run(cli: Cli) -> Result<()> {
             .map(|home| home.join(".cache/corten"))
             .ok_or_else(|| {
                 Failure::new(
-                    "there is no home directory for the cache",
+                    "the cache has no directory: HOME is not set",
                     "set CORTEN_CACHE",
                 )
             })?,

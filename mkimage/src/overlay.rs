@@ -68,7 +68,7 @@ impl Declared {
         if self.name.is_empty() || !self.name.chars().all(is_part_of_name) {
             return Err(Failure::new(
                 format!(
-                    "{invalid}: name is {:?}, and a part of the images' names",
+                    "{invalid}: name {:?} cannot be a part of an image's name",
                     self.name
                 ),
                 "use lower-case letters, digits and dashes",
@@ -124,12 +124,12 @@ impl Overlay {
         let file = dir.join(FILE);
         let text = std::fs::read_to_string(&file).or_fail(
             format!("cannot read {}", file.display()),
-            "name a directory that holds an overlay; docs/building.md says what that is",
+            "give the directory of an overlay; docs/building.md describes it",
         )?;
         let invalid = format!("the overlay {} is not valid", file.display());
         let declared: Declared = toml::from_str(&text).or_fail(
             invalid.clone(),
-            "correct the key or value named; docs/building.md lists what an overlay can hold",
+            "correct this key or value; docs/building.md lists the keys of an overlay",
         )?;
         declared.check(dir, arch, &invalid)?;
         let of_esp = files(&dir.join(ESP))?;
@@ -153,7 +153,7 @@ impl Overlay {
         }
         for name in &declared.firmware {
             if esp.insert(name.clone(), given(name)?).is_some() {
-                return Err(twice(format!("firmware: there are two of {name:?}")));
+                return Err(twice(format!("firmware: {name:?} is given twice")));
             }
         }
         let mut raw = BTreeMap::new();
@@ -218,7 +218,7 @@ fn given(firmware: Option<&Path>, name: &str, overlay: &Path) -> Result<PathBuf>
                 "the overlay {} needs {name} of the board's boot firmware",
                 overlay.display()
             ),
-            "get the firmware from who makes the board, and name its directory with --firmware",
+            "get the firmware from the maker of the board, and give its directory with --firmware",
         )
     };
     let path = firmware.ok_or_else(missing)?.join(name);
@@ -258,7 +258,7 @@ fn files(dir: &Path) -> Result<Vec<String>> {
         found.push(name.map(str::to_owned).ok_or_else(|| {
             Failure::new(
                 format!("{} cannot be a file of an overlay", entry.path().display()),
-                "a FAT file system holds plain files with names in UTF-8",
+                "use plain files with UTF-8 names: a FAT file system holds no others",
             )
         })?);
     }
@@ -364,7 +364,7 @@ pub(crate) mod tests {
         for bad in ["", "A", "../x", "a b", "a.raw"] {
             let text = format!("name = {bad:?}\narch = \"arm64\"\n");
             assert!(
-                arm64(&text, &[]).contains(&format!("name is {bad:?}")),
+                arm64(&text, &[]).contains(&format!("name {bad:?} cannot be a part")),
                 "{bad}"
             );
         }
@@ -394,7 +394,7 @@ pub(crate) mod tests {
         assert!(arm64(&text, &["firmware/a", "firmware/b"]).contains(why));
         let text = "name = \"board\"\narch = \"arm64\"\nfirmware = [\"config.txt\"]\n";
         let files = ["board/esp/config.txt", "firmware/config.txt"];
-        assert!(arm64(text, &files).contains("firmware: there are two of \"config.txt\""));
+        assert!(arm64(text, &files).contains("firmware: \"config.txt\" is given twice"));
         let (dir, board, firmware) =
             overlay("name = \"board\"\narch = \"arm64\"\n", &["secret/key"]);
         std::fs::remove_dir(board.join(ESP)).unwrap();

@@ -102,7 +102,7 @@ impl FromStr for Platform {
         let found = ROWS.iter().find(|row| row.name == text);
         found.map(Self).ok_or_else(|| {
             let known: Vec<&str> = ROWS.iter().map(|row| row.name).collect();
-            format!("no such platform; known are {}", known.join(", "))
+            format!("unknown platform; use one of {}", known.join(", "))
         })
     }
 }
@@ -141,7 +141,7 @@ mod tests {
         }
         let error = "cloud9".parse::<Platform>().unwrap_err();
         assert!(
-            error.contains("known are akamai, alibabacloud, aws"),
+            error.contains("use one of akamai, alibabacloud, aws"),
             "{error}"
         );
     }

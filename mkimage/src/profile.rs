@@ -133,7 +133,7 @@ impl FromStr for Output {
             .find(|output| output.name() == text)
             .ok_or_else(|| {
                 let known: Vec<_> = Self::ALL.iter().map(|output| output.name()).collect();
-                format!("no such format; known are {}", known.join(", "))
+                format!("unknown format; use one of {}", known.join(", "))
             })
     }
 }
@@ -252,7 +252,7 @@ impl Profile {
         )?;
         let mut profile: Self = toml::from_str(&text).or_fail(
             format!("the profile {} is not valid", path.display()),
-            "correct the key or value named; docs/building.md lists what a profile can hold",
+            "correct this key or value; docs/building.md lists the keys of a profile",
         )?;
         let base = path.parent().unwrap_or(Path::new(""));
         let extensions = profile.extensions.iter_mut().map(|one| &mut one.archive);
@@ -276,7 +276,7 @@ impl Profile {
             );
             let number = number.and_then(corten_meta::Tag::new).ok_or_else(|| {
                 Failure::new(
-                    format!("{tag:?} is no META tag"),
+                    format!("{tag:?} is not a META tag"),
                     "give a number from 1 to 255, such as 0x0a=VALUE",
                 )
             })?;
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_holds_the_choices_of_the_command_line() {
+    fn profile_sets_the_options_of_the_command_line() {
         let profile = read(
             "arch = \"amd64\"\noutput = [\"raw\", \"iso\"]\nkernel-arguments = [\"quiet\"]\nquick = true\n\
              config = \"node.yaml\"\n[meta]\n0x0a = \"x\"\n",
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn an_architecture_has_the_formats_that_its_table_says() {
+    fn formats_of_an_architecture_follow_its_table() {
         for arch in Arch::ALL {
             let all: Vec<Output> = Output::of(arch).collect();
             let has_guest = arch.names().vmware_guest.is_some();

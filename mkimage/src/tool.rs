@@ -97,7 +97,7 @@ impl Tool {
             if error.kind() == std::io::ErrorKind::NotFound {
                 Failure::new(
                     format!("the program {name} is not installed"),
-                    "run `make deps`, which installs every host tool the build needs",
+                    "run `make deps`, which installs every host tool of the build",
                 )
             } else {
                 anyhow::Error::new(error).context(format!("starting {name}"))
@@ -122,7 +122,7 @@ impl Tool {
         };
         let remedy = match &self.log {
             Some(path) => format!("read the whole log in {}", path.display()),
-            None => format!("repeat it by hand: {:?}", self.command),
+            None => format!("repeat the command by hand: {:?}", self.command),
         };
         Err(Failure::new(
             format!("{name} ended with {}:\n{}", output.status, tail(&said)),

@@ -79,7 +79,7 @@ impl KeptTree {
 
     fn worked_on(&self) -> Result<String> {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")
-            .context("reading which boot of this machine it is")?;
+            .context("reading the boot ID of this machine")?;
         Ok(self.settled() + &boot)
     }
 }
@@ -133,6 +133,6 @@ mod tests {
         fs::write(&stamp, of_another_boot).unwrap();
         assert!(filled(&cache, "a", false));
         fs::remove_file(&stamp).unwrap();
-        assert!(filled(&cache, "a", false), "its filling was interrupted");
+        assert!(filled(&cache, "a", false), "its creation was interrupted");
     }
 }

@@ -65,7 +65,7 @@ fn a_kernel_argument_cannot_undo_the_hardening() {
 }
 
 #[test]
-fn a_meta_value_needs_a_tag() {
+fn meta_value_without_a_tag_is_refused() {
     let text = fails(&["plan", "--meta", "text"]);
     assert!(text.contains("TAG=VALUE"), "{text}");
     let text = fails(&["plan", "--meta", "0x0=text"]);
@@ -76,7 +76,7 @@ fn a_meta_value_needs_a_tag() {
 }
 
 #[test]
-fn an_offline_build_with_an_empty_cache_says_what_is_missing() {
+fn offline_build_with_an_empty_cache_names_the_missing_file() {
     let cache = tempfile::tempdir().expect("a directory");
     let out = tempfile::tempdir().expect("a directory");
     let target = out.path().join("images");
@@ -101,7 +101,7 @@ fn an_offline_build_with_an_empty_cache_says_what_is_missing() {
 }
 
 #[test]
-fn what_is_no_image_is_not_inspected() {
+fn file_that_is_not_an_image_is_not_inspected() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("x.raw");
     std::fs::write(&file, b"nothing").expect("a file");
@@ -110,7 +110,7 @@ fn what_is_no_image_is_not_inspected() {
 }
 
 #[test]
-fn a_kernel_source_given_by_hand_must_be_the_locked_one() {
+fn kernel_source_given_by_hand_must_match_the_lock() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("linux.tar.xz");
     std::fs::write(&file, b"another").expect("a file");
@@ -123,7 +123,7 @@ fn a_kernel_source_given_by_hand_must_be_the_locked_one() {
 }
 
 #[test]
-fn an_overlay_of_a_disk_is_not_dropped_from_other_formats() {
+fn overlay_that_needs_a_disk_is_refused_for_other_formats() {
     let dir = tempfile::tempdir().expect("a directory");
     let overlay = "name = \"board\"\narch = \"arm64\"\npartition-offset = 16777216\n";
     std::fs::write(dir.path().join("overlay.toml"), overlay).expect("an overlay");
@@ -136,10 +136,10 @@ fn an_overlay_of_a_disk_is_not_dropped_from_other_formats() {
     for output in ["uki", "raw,iso", "pxe", "installer", "rootfs"] {
         let text = fails(&[&["plan", "--output", output][..], &overlay].concat());
         assert!(
-            text.contains("the overlay for board is of a disk"),
+            text.contains("the overlay for board needs a disk"),
             "{text}"
         );
-        assert!(text.contains("remedy: leave that format out"), "{text}");
+        assert!(text.contains("remedy: remove that format"), "{text}");
     }
     let cache = tempfile::tempdir().expect("a directory");
     let output = mkimage(cache.path(), &[&["plan"][..], &overlay].concat());

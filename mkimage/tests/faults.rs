@@ -263,10 +263,7 @@ fn content_that_differs_from_the_lock_is_refused() {
     let site = Site::new(&package());
     let mirror = Mirror::start(Answer::File(b"something else".to_vec()));
     let text = failed(&site.build(&mirror, &[]));
-    assert!(
-        text.contains("demo 1-1 is not what the lock names"),
-        "{text}"
-    );
+    assert!(text.contains("demo 1-1 differs from the lock"), "{text}");
     site.assert_untouched();
 }
 
@@ -281,7 +278,7 @@ fn release_build_takes_locked_packages_only() {
 }
 
 #[test]
-fn an_archive_of_old_versions_among_the_hosts_sources_is_tried_first() {
+fn snapshot_archive_of_the_host_is_tried_first() {
     let site = Site::new(&package());
     let (moved_on, snapshot) = (
         Mirror::start(Answer::Missing),
@@ -300,7 +297,7 @@ fn an_archive_of_old_versions_among_the_hosts_sources_is_tried_first() {
 }
 
 #[test]
-fn the_kernel_is_never_replaced_and_can_be_given_by_hand() {
+fn kernel_source_is_never_substituted_but_can_be_given_by_hand() {
     let site = Site::new(&package());
     let mirror = Mirror::start(Answer::Missing);
     let mut command = Command::new(env!("CARGO_BIN_EXE_mkimage"));
@@ -328,7 +325,7 @@ fn quick_build_cannot_be_a_release() {
     fs::write(&profile, "quick = true\n").expect("a profile");
     let profile = profile.to_str().expect("UTF-8");
     let text = failed(&site.build(&mirror, &["--profile", profile, "--release"]));
-    assert!(text.contains("a quick build is no release"), "{text}");
+    assert!(text.contains("a quick build cannot be a release"), "{text}");
     assert!(!site.path("out").exists(), "an image");
 }
 
@@ -355,7 +352,7 @@ fn full_disk_is_named_and_the_next_build_continues() {
 }
 
 #[test]
-fn a_missing_host_tool_is_named() {
+fn missing_host_tool_is_named() {
     let site = Site::new(&package());
     let mirror = Mirror::start(Answer::File(package()));
     let mut command = site.command(&mirror, &[]);
@@ -367,7 +364,7 @@ fn a_missing_host_tool_is_named() {
             .expect("it"),
     );
     assert!(text.contains("apt-get is not installed"), "{text}");
-    assert!(text.contains("name them in CORTEN_MIRRORS"), "{text}");
+    assert!(text.contains("set them in CORTEN_MIRRORS"), "{text}");
     site.assert_untouched();
 }
 

@@ -274,7 +274,7 @@ fn finished_step_is_used_only_with_a_valid_signature() {
     let content = fs::read(&image).expect("the image");
     fs::write(&image, "changed").expect("the image");
     let changed = site.build(&[]);
-    warned(&changed, "the one that is signed is");
+    warned(&changed, "but the signed digest is");
     made(&changed);
     assert!(!site.path("out").exists(), "an image");
 
@@ -294,7 +294,7 @@ fn finished_step_is_used_only_with_a_valid_signature() {
     made(&changed);
     let said = text(&changed.stderr);
     assert!(
-        said.contains("WARNING: the finished step raw-") && said.contains("made again"),
+        said.contains("WARNING: the finished step raw-") && said.contains("built again"),
         "{said}"
     );
 }
@@ -334,7 +334,7 @@ fn a_full_output_directory_leaves_no_half_image() {
         said.contains(&format!("writing {}", site.image(".raw").display())),
         "{said}"
     );
-    assert!(said.contains("remedy: free disk space there, or name another directory with --out"));
+    assert!(said.contains("remedy: free disk space there, or set --out to another directory"));
     assert_eq!(site.left(), [] as [&str; 0]);
 
     // Existing files stay unchanged.
@@ -351,18 +351,12 @@ fn verify_names_the_first_difference_of_an_image() {
     let arch = ["--arch", "x86_64"];
     for suffix in [".raw", ".efi", "-pxe"] {
         let said = result(&site.verify(suffix, &arch));
-        assert!(
-            said.ends_with(" is what this source tree builds\n"),
-            "{said}"
-        );
+        assert!(said.ends_with(" is identical to its rebuild\n"), "{said}");
     }
     // These stand-ins have no kernel with an architecture.
     let said = failed(&site.verify(".raw", &[]));
-    assert!(
-        said.contains("does not say which architecture it is for"),
-        "{said}"
-    );
-    assert!(said.contains("remedy: name it with --arch"), "{said}");
+    assert!(said.contains("does not show its architecture"), "{said}");
+    assert!(said.contains("remedy: give it with --arch"), "{said}");
 
     let mut disk = fs::read(site.image(".raw")).expect("the disk");
     disk[70_000] = 8;
@@ -394,7 +388,10 @@ fn verify_names_the_first_difference_of_an_image() {
         "{said}"
     );
     let said = failed(&site.verify(".txt", &arch));
-    assert!(said.contains("no ending of an image format"), "{said}");
+    assert!(
+        said.contains("not end with the suffix of an image format"),
+        "{said}"
+    );
 }
 
 #[test]

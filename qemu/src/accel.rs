@@ -73,7 +73,7 @@ impl Accel {
             {
                 return Probe {
                     accel,
-                    reason: "CORTEN_ACCEL says so".to_owned(),
+                    reason: "set by CORTEN_ACCEL".to_owned(),
                 };
             }
             match kvm() {
@@ -94,7 +94,7 @@ impl Accel {
 fn kvm() -> Result<String, String> {
     if std::env::consts::ARCH != "x86_64" {
         return Err(format!(
-            "KVM is not probed on {}; CORTEN_ACCEL=kvm takes it",
+            "KVM is not probed on {}; CORTEN_ACCEL=kvm uses it",
             std::env::consts::ARCH
         ));
     }

@@ -16,17 +16,17 @@ pub(crate) struct Cli {
 pub(crate) enum Verb {
     /// Start a machine with its console on this terminal
     Run(Box<RunArgs>),
-    /// Say which accelerator works here, and why
+    /// Print the accelerator for this host, and the reason
     Probe,
 }
 
 #[derive(Args)]
 pub(crate) struct RunArgs {
-    /// Architecture: x86_64 (amd64) or arm64 (aarch64); if left out, the one in
-    /// the image's name, or x86_64
+    /// Architecture: x86_64 (amd64) or arm64 (aarch64) [default: that of the image's
+    /// name, or x86_64]
     #[arg(long, value_parser = arch)]
     pub(crate) arch: Option<Arch>,
-    /// Disk image; raw unless its name ends in .qcow2. Not changed
+    /// Disk image, not changed; raw unless its name ends in .qcow2
     #[arg(long)]
     pub(crate) image: Vec<PathBuf>,
     /// ISO in a CD drive
@@ -47,7 +47,7 @@ pub(crate) struct RunArgs {
     /// Initramfs for --kernel
     #[arg(long, requires = "kernel")]
     pub(crate) initrd: Option<PathBuf>,
-    /// Kernel parameters for --kernel; if left out, the console
+    /// Kernel parameters for --kernel [default: the console]
     #[arg(long)]
     pub(crate) append: Option<String>,
     /// Firmware
@@ -59,35 +59,35 @@ pub(crate) struct RunArgs {
     /// Virtual CPUs
     #[arg(long, default_value_t = 2)]
     pub(crate) cpus: u32,
-    /// Local port of the node's API; if left out 50000, or a free one where
-    /// that is taken
+    /// Local port of the node's API [default: 50000, or a free port if 50000 is in
+    /// use]
     #[arg(long)]
     pub(crate) port: Option<u16>,
-    /// Make a port of the node reachable at one of this host, such as 6443:6443
+    /// Forward a local port to a port of the node, such as 6443:6443
     #[arg(long, value_name = "LOCAL:NODE", value_parser = forward)]
     pub(crate) forward: Vec<(u16, u16)>,
-    /// A second network card, on a network that machines of this host share: a
-    /// port that names the network and the card's hardware address, such as
+    /// Second network card, on a network that machines of this host share: the
+    /// port of the network and the card's hardware address, such as
     /// 16444,52:54:00:00:03:01
     #[arg(long, value_name = "PORT,MAC", value_parser = segment)]
     pub(crate) segment: Option<Segment>,
-    /// Accelerator; probed if left out
+    /// Accelerator [default: probed]
     #[arg(long, value_parser = ["kvm", "tcg"])]
     pub(crate) accel: Option<String>,
     /// Keep the guest's writes in an overlay in the machine's directory
     #[arg(long)]
     pub(crate) overlay: bool,
-    /// Give the disk this many MiB, in such an overlay: a node keeps its config
+    /// Size of the disk in MiB, with an overlay; a node keeps its config
     /// and data behind the image
     #[arg(long, value_name = "MIB", requires = "image")]
     pub(crate) disk_size: Option<u64>,
-    /// Where the machine's files go
+    /// Directory for the machine's files
     #[arg(long, default_value = "target/vm")]
     pub(crate) dir: PathBuf,
     /// Name of the machine
     #[arg(long, default_value = "run")]
     pub(crate) name: String,
-    /// Client config that fits the machine, to be named in the advice printed
+    /// Client config of the machine, for the printed commands
     #[arg(long, value_name = "FILE")]
     pub(crate) client_config: Option<PathBuf>,
     /// Shell command to run once the API answers, with `CORTEN_API` set to
@@ -133,13 +133,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_segment_is_a_port_and_a_hardware_address() {
+    fn segment_needs_a_port_and_a_hardware_address() {
         let expected = Segment {
             port: 16444,
             mac: "52:54:00:00:03:01".to_owned(),
         };
         assert_eq!(segment("16444,52:54:00:00:03:01"), Ok(expected));
-        // Another comma would begin another QEMU option.
+        // A further comma would start another QEMU option.
         for wrong in [
             "16444",
             "x,52:54:00:00:03:01",

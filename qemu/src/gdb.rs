@@ -173,7 +173,7 @@ impl Gdb {
                 Some(b'T' | b'S') => continue,
                 Some(b'E') => String::from_utf8_lossy(&answer).into_owned(),
                 Some(_) => return Ok(answer),
-                None => "not known to it".to_owned(),
+                None => "unknown to the stub".to_owned(),
             };
             return Err(VmError::GdbRefused {
                 request: request.to_owned(),
@@ -192,7 +192,7 @@ impl Gdb {
         loop {
             match self.byte(end)? {
                 b'$' => break,
-                b'-' => return wrong("what was asked arrived damaged"),
+                b'-' => return wrong("the request arrived damaged"),
                 _ => {}
             }
         }

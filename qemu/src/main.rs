@@ -52,7 +52,7 @@ fn machine_arch(args: &RunArgs) -> anyhow::Result<Arch> {
     for image in args.image.iter().chain(media) {
         match (Arch::of_image(image), known) {
             (Some(found), Some(other)) if found != other => bail!(
-                "{} is for {found}, and the machine would be {other}: give --arch {found}, and images for it alone",
+                "{} is for {found}, but the machine is {other}: use --arch {found}, and only images for it",
                 image.display(),
                 found = found.name(),
                 other = other.name()
@@ -181,7 +181,7 @@ fn run(args: RunArgs) -> anyhow::Result<()> {
     }
     let api = running.api();
     say(&format!(
-        "API will be at {api}; Ctrl-C presses the power button"
+        "API address: {api}; Ctrl-C presses the power button"
     ));
     say(&format!(
         "console log: {}",
@@ -226,10 +226,10 @@ fn watch(
         let overdue = powered_down.is_some_and(|since| since.elapsed() > POWERDOWN);
         let interrupted = interrupts.try_recv().is_ok();
         if overdue || (interrupted && powered_down.is_some()) {
-            say("pulling the plug");
+            say("cutting the power");
             let _gone = running.qmp().quit();
         } else if interrupted {
-            say("power button pressed; Ctrl-C again pulls the plug");
+            say("power button pressed; Ctrl-C again cuts the power");
             powered_down = Some(Instant::now());
             running.qmp().powerdown()?;
         }
@@ -346,7 +346,7 @@ mod tests {
         );
         let error = arch(&["--image", "a-arm64.raw", "--arch", "amd64"]).unwrap_err();
         assert!(error.contains("a-arm64.raw is for arm64"), "{error}");
-        assert!(error.contains("give --arch arm64"), "{error}");
+        assert!(error.contains("use --arch arm64"), "{error}");
         arch(&["--image", "a-arm64.raw", "--image", "b-x86_64.raw"]).unwrap_err();
     }
 }

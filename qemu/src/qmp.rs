@@ -168,7 +168,7 @@ impl Qmp {
             event.name == "DEVICE_DELETED"
                 && event.data.get("device").is_some_and(|gone| gone == id)
         };
-        self.wait_event(&format!("device {id} to go"), before, deadline, gone)
+        self.wait_event(&format!("removal of device {id}"), before, deadline, gone)
             .map(drop)
     }
 

@@ -20,8 +20,8 @@ pub const COLD: &str = "Build from nothing";
 const REBUILD_LIMIT: f64 = 60.0;
 const COLD_LIMIT: f64 = 25.0 * 60.0;
 const KERNEL_LIMIT: f64 = 15.0 * 60.0;
-/// The changed file, in the largest program of the node.
-const CHANGED: &str = "services/machined/src/lib.rs";
+/// The changed file, in the largest part of machined.
+const CHANGED: &str = "node/server/src/dmesg.rs";
 
 /// A finished build.
 #[derive(Debug, Default)]
@@ -43,8 +43,8 @@ pub fn again(directory: &Path) -> anyhow::Result<Section> {
     workspace::copy(&finished.join(modules), &cache.join(modules));
     let (signed, trust) = signed(directory, &finished)?;
     let [finished, trust] = [&signed, &trust].map(|path| path.to_str());
-    let finished = finished.context("a cache whose path is UTF-8")?;
-    let trust = trust.context("a key whose path is UTF-8")?;
+    let finished = finished.context("the path of the cache is not UTF-8")?;
+    let trust = trust.context("the path of the key is not UTF-8")?;
     let mut rows = Vec::new();
     for (name, more) in [("quick", &["--quick"][..]), ("as shipped", &[])] {
         let more = [&["--substituter", finished, "--trust", trust][..], more].concat();

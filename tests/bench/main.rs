@@ -26,18 +26,18 @@ use clap::{Parser, ValueEnum};
 
 use document::Section;
 
-/// What is measured together.
+/// A part of the measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Part {
     /// Boot time, memory and sizes
     System,
-    /// The time udevd takes for the devices that are there
+    /// The time that udevd needs for the existing devices
     Coldplug,
-    /// What `cargo bench` measures
+    /// The benchmarks of `cargo bench`
     Programs,
     /// A disk image after a change of one line
     Rebuild,
-    /// A disk image from nothing but downloads; half an hour, so only when it is named
+    /// A disk image from downloads alone; takes half an hour, so it runs only on request
     Cold,
 }
 
@@ -48,22 +48,22 @@ enum Part {
              writes docs/bench.md and fails when a limit is not kept"
 )]
 struct Arguments {
-    /// Measure only this; may be repeated. The document keeps its other sections
+    /// Measure only this part; may be repeated. The page keeps its other sections
     #[arg(long, value_enum)]
     only: Vec<Part>,
-    /// Coldplugs of each device daemon; the median counts
+    /// Number of coldplugs of each device daemon; the result is the median
     #[arg(long, default_value_t = 7)]
     coldplugs: usize,
-    /// Boots of each image; the median counts
+    /// Number of boots of each image; the result is the median
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Seconds a configured node is left alone before its memory is read
+    /// Seconds that a configured node idles before its memory is read
     #[arg(long, default_value_t = 30)]
     idle: u64,
     /// Build the Debian image again
     #[arg(long)]
     fresh: bool,
-    /// Leave out Debian, and with it coldplug
+    /// Leave out Debian and the coldplug part
     #[arg(long)]
     alone: bool,
 }

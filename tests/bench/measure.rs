@@ -126,7 +126,7 @@ pub fn daemon_memory(idle: u64) -> anyhow::Result<Vec<Memory>> {
     let missing = missing(&all);
     ensure!(
         missing.is_empty(),
-        "these do not run on the node whose memory is measured: {}\n{}",
+        "these do not run on the measured node: {}\n{}",
         missing.join(", "),
         node.vm.report()
     );

@@ -162,7 +162,7 @@ pub fn until(
     // Standard input stays open: a terminal without input behaves differently.
     if let Some(stdin) = &mut run.child.stdin {
         let pressed = stdin.write_all(keys.as_bytes());
-        pressed.map_err(|error| run.wrong(&format!("it takes no keys: {error}")))?;
+        pressed.map_err(|error| run.wrong(&format!("it accepts no keys: {error}")))?;
     }
     run.finish().map(|_| seen)
 }
@@ -251,7 +251,7 @@ impl Run {
 
     fn late(&mut self) -> String {
         self.kill();
-        self.wrong(&format!("no end within {} s", self.limit.as_secs()))
+        self.wrong(&format!("it did not end within {} s", self.limit.as_secs()))
     }
 
     /// The error message of a failed run, with the command's output.
@@ -358,14 +358,14 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_run_to_its_end() {
+    fn command_returns_its_output_or_its_error() {
         assert_eq!(run(shell("echo a; echo b >&2"), CALL), Ok("a\n".to_owned()));
         let error = run(shell("echo a; echo b >&2; exit 3"), CALL).unwrap_err();
         assert!(error.ends_with(": exit status: 3: a\nb"), "{error}");
     }
 
     #[test]
-    fn what_goes_on_for_ever_is_ended() {
+    fn endless_command_is_killed() {
         let lines = |text: &str| text.lines().count() >= 2;
         let forever = "echo a; echo b; exec sleep 1000";
         assert_eq!(
@@ -381,14 +381,14 @@ mod tests {
             "exec >&- 2>&-; exec sleep 1000",
         ] {
             let error = run(shell(forever), short).unwrap_err();
-            assert!(error.contains("no end within 0 s"), "{error}");
+            assert!(error.contains("it did not end within 0 s"), "{error}");
         }
         let error = until(short, shell("exec sleep 1000"), "q", lines).unwrap_err();
-        assert!(error.contains("no end within 0 s"), "{error}");
+        assert!(error.contains("it did not end within 0 s"), "{error}");
     }
 
     #[test]
-    fn keys_are_pressed_once_there_is_enough() {
+    fn keys_are_sent_once_the_expected_output_appears() {
         let ready = |text: &str| text.contains("ready");
         let program = "echo ready; read key; [ $key = q ]";
         assert_eq!(
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_may_be_empty_or_have_blanks() {
+    fn table_cells_may_be_empty_or_contain_blanks() {
         let text = "\
 NODE        LABEL     NAME
 127.0.0.1             └─ a

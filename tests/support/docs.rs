@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_read_and_pictures_are_not() {
+    fn commands_are_read_from_code_and_not_from_text_blocks() {
         let text = "`make a`\n\n```console\n$ make b\n```\n\n```text\nmake c\n```\n";
         assert_eq!(page("docs/a.md", text).code(), ["make a", "make b"]);
     }

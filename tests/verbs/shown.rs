@@ -104,7 +104,7 @@ impl Shown {
         for row in table.rows {
             for ((header, cell), text) in self.columns.iter().zip(&row) {
                 if !cell.fits(text) {
-                    problems.push(format!("{header}: {text:?} is no {cell:?}"));
+                    problems.push(format!("{header}: {text:?} is not a {cell:?}"));
                 }
             }
             let has = |(header, wanted): &(&str, &str)| {
@@ -139,9 +139,12 @@ fn problems_of_a_table_are_reported() {
         ("NODE        LABEL   OF ALL\n", "no row"),
         (
             "NODE        LABEL   OF ALL\n127.0.0.1           9\n",
-            "is no Size",
+            "is not a Size",
         ),
-        ("NODE   LABEL   OF ALL\nn1             9 B\n", "is no Node"),
+        (
+            "NODE   LABEL   OF ALL\nn1             9 B\n",
+            "is not a Node",
+        ),
     ] {
         let problems = shown.problems(bad).join("\n");
         assert!(problems.contains(word), "{bad}: {problems}");
@@ -173,7 +176,7 @@ fn table_cells_are_checked_by_their_form() {
             assert!(cell.fits(text), "{text:?} is a {cell:?}");
         }
         for text in bad {
-            assert!(!cell.fits(text), "{text:?} is no {cell:?}");
+            assert!(!cell.fits(text), "{text:?} is not a {cell:?}");
         }
     }
     let digest = format!("sha256:{}", "0a".repeat(32));

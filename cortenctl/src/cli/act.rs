@@ -1,4 +1,4 @@
-//! Verbs that make nodes do something.
+//! Verbs that change nodes.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -8,17 +8,17 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::{How, Output, Short, parse_duration};
 
-/// Whether a verb returns when the work is accepted or when it is done.
+/// Whether a verb returns when the node accepts the work or when the work is done.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Wait {
-    /// Return when it is done, and the node is back; false: once it is accepted
+    /// Return when the work is done: the node is ready, or gone; false: when the node accepts it
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
           default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub(crate) wait: bool,
-    /// With --wait: how long at most
+    /// With --wait: the timeout
     #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = parse_duration)]
     pub(crate) timeout: Duration,
-    /// What progress looks like: lines, whichever is chosen
+    /// Style of the progress output; every value means lines
     #[arg(long, hide = true, value_enum, default_value = "auto")]
     pub(crate) progress: ProgressMode,
 }
@@ -26,15 +26,15 @@ pub(crate) struct Wait {
 /// How pods move to other nodes.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Move {
-    /// With --drain: how long pods may take to leave
+    /// With --drain: timeout for the pods to leave the node
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_duration)]
     pub(crate) drain_timeout: Duration,
 }
 
-/// What progress looks like.
+/// Style of the progress output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ProgressMode {
-    /// As the client likes
+    /// Chosen by the client
     Auto,
     /// Lines
     Plain,
@@ -43,10 +43,10 @@ pub(crate) enum ProgressMode {
 /// `reboot`.
 #[derive(Debug, Args)]
 pub(crate) struct Reboot {
-    /// How
+    /// How the node reboots
     #[arg(short, long, value_enum, default_value = "default")]
     pub(crate) mode: RebootMode,
-    /// Move the pods to other nodes first, and wait
+    /// Drain the node first
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
           default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub(crate) drain: bool,
@@ -59,18 +59,18 @@ pub(crate) struct Reboot {
 /// How a node reboots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RebootMode {
-    /// Services are stopped first
+    /// Stop services first
     Default,
-    /// As default, and through the firmware rather than kexec
+    /// Like default, but through the firmware instead of kexec
     Powercycle,
-    /// Without waiting for services
+    /// Do not wait for services
     Force,
 }
 
 /// `shutdown`.
 #[derive(Debug, Args)]
 pub(crate) struct Shutdown {
-    /// Without leaving the cluster in order
+    /// Do not leave the cluster first
     #[arg(long)]
     pub(crate) force: bool,
     #[command(flatten)]
@@ -87,49 +87,49 @@ pub(crate) struct Reset {
     /// Reboot afterwards instead of halting
     #[arg(long)]
     pub(crate) reboot: bool,
-    /// Which disks; without labels the system disk is wiped whole
+    /// Disks to wipe; without labels the whole system disk is wiped
     #[arg(long, value_enum, default_value = "all")]
     pub(crate) wipe_mode: WipeMode,
-    /// Of the system disk only these volumes, such as STATE,EPHEMERAL
+    /// Wipe only these volumes of the system disk, such as STATE,EPHEMERAL
     #[arg(long, value_delimiter = ',', value_name = "LABEL")]
     pub(crate) system_labels_to_wipe: Vec<String>,
-    /// These other disks, such as /dev/vdb
+    /// Other disks to wipe, such as /dev/vdb
     #[arg(long, value_delimiter = ',', value_name = "DEVICE")]
     pub(crate) user_disks_to_wipe: Vec<String>,
     #[command(flatten)]
     pub(crate) wait: Wait,
 }
 
-/// What a reset wipes.
+/// Disks that a reset wipes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum WipeMode {
-    /// The system disk, and the other disks named
+    /// The system disk and --user-disks-to-wipe
     All,
     /// The system disk
     SystemDisk,
-    /// The other disks named
+    /// Only --user-disks-to-wipe
     UserDisks,
 }
 
 /// `wipe`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Wipe {
-    /// Disks and partitions that no volume is on and nothing else uses
+    /// Disks and partitions that are not in use
     Disk(WipeDisk),
     /// A logical volume of LVM
     Lv(WipeLvm),
     /// A volume group of LVM, and all logical volumes in it
     Vg(WipeLvm),
-    /// What makes a device a physical volume of LVM, if no group has it
+    /// The LVM label of a physical volume that belongs to no group
     Pv(WipeLvm),
-    /// An array of MD (software RAID), and what makes its devices members
+    /// An MD array (software RAID), and the superblocks of its member devices
     Md(WipeLvm),
 }
 
 /// `wipe lv`, `wipe vg`, `wipe pv` and `wipe md`.
 #[derive(Debug, Args)]
 pub(crate) struct WipeLvm {
-    /// A logical volume as vg0/lv0, a group as vg0, else a device's whole path such as /dev/sda1
+    /// A logical volume as vg0/lv0, a group as vg0, otherwise a device path such as /dev/sda1
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) short: Short,
@@ -138,19 +138,19 @@ pub(crate) struct WipeLvm {
 /// `wipe disk`.
 #[derive(Debug, Args)]
 pub(crate) struct WipeDisk {
-    /// Names as `get discoveredvolumes` lists them, such as vdb or vdb1
+    /// Device names as in `get discoveredvolumes`, such as vdb or vdb1
     #[arg(required = true, value_name = "DEVICE")]
     pub(crate) devices: Vec<String>,
-    /// How
+    /// How much of a device is wiped
     #[arg(long, value_enum, ignore_case = true, default_value = "FAST")]
     pub(crate) method: WipeMethod,
-    /// Take a partition out of its disk's table, too
+    /// Also remove a partition from the partition table
     #[arg(long)]
     pub(crate) drop_partition: bool,
-    /// Even if a volume is on it
+    /// Wipe a device that holds a volume
     #[arg(long, hide = true)]
     pub(crate) skip_volume_check: bool,
-    /// Even if it is a part of another device, such as a RAID
+    /// Wipe a device that is part of another device, such as a RAID
     #[arg(long, hide = true)]
     pub(crate) skip_secondary_check: bool,
     #[command(flatten)]
@@ -160,10 +160,10 @@ pub(crate) struct WipeDisk {
 /// How much of a device is wiped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum WipeMethod {
-    /// What says what lies on it: beginnings and partition tables
+    /// Signatures only: file system headers and partition tables
     #[value(name = "FAST")]
     Fast,
-    /// Every byte; of a large disk it may take hours
+    /// Every byte; a large disk may take hours
     #[value(name = "ZEROES")]
     Zeroes,
 }
@@ -171,16 +171,16 @@ pub(crate) enum WipeMethod {
 /// `install`.
 #[derive(Debug, Args)]
 pub(crate) struct Install {
-    /// The disk, as the node names it; `get disks` lists them
+    /// Device path of the disk; `get disks` lists the disks
     #[arg(long, value_name = "DEVICE")]
     pub(crate) disk: String,
-    /// The installer's image, in a registry or on the node; without it what the machine was started from
+    /// Image of the installer, in a registry or on the node [default: the medium that the machine booted from]
     #[arg(long, conflicts_with = "file")]
     pub(crate) image: Option<String>,
-    /// The installer as a file (`mkimage build --output installer`), which is sent to the node
+    /// Installer file (`mkimage build --output installer`) to send to the node
     #[arg(long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
-    /// Also a disk that holds something, which is wiped first
+    /// Wipe the disk first if it is not empty
     #[arg(long)]
     pub(crate) wipe: bool,
     #[command(flatten)]
@@ -190,34 +190,34 @@ pub(crate) struct Install {
 /// `upgrade`.
 #[derive(Debug, Args)]
 pub(crate) struct Upgrade {
-    /// The installer's image, in a registry or on the node
+    /// Image of the installer, in a registry or on the node
     #[arg(short, long, required_unless_present = "file", conflicts_with = "file")]
     pub(crate) image: Option<String>,
-    /// The installer as a file (`mkimage build --output installer`), which is sent to the node
+    /// Installer file (`mkimage build --output installer`) to send to the node
     #[arg(long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
-    /// How the node reboots into it
+    /// How the node reboots into the new version
     #[arg(short = 'm', long, value_enum, default_value = "default")]
     pub(crate) reboot_mode: UpgradeReboot,
-    /// Only at the next reboot
+    /// Install now, and leave the reboot to the operator
     #[arg(short, long, visible_alias = "no-reboot")]
     pub(crate) stage: bool,
-    /// Without looking at the health of etcd
+    /// Skip the check of etcd's health
     #[arg(short, long)]
     pub(crate) force: bool,
-    /// Keep what is on EPHEMERAL; nodes always do
+    /// Keep the data on EPHEMERAL; always on
     #[arg(short, long, hide = true)]
     pub(crate) preserve: bool,
-    /// By the call that nodes of older versions know
+    /// Use the call of older nodes
     #[arg(long, hide = true)]
     pub(crate) legacy: bool,
-    /// Only print what would be done: which node, in which order
+    /// Only print the nodes and their order
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// So many workers at once; control plane nodes always go one at a time
+    /// Number of workers to upgrade at once; control plane nodes are upgraded one at a time
     #[arg(long, value_name = "NUMBER", default_value = "1")]
     pub(crate) max_unavailable: NonZeroUsize,
-    /// Move the pods to other nodes before the reboot
+    /// Drain the node before the reboot
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
           default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub(crate) drain: bool,
@@ -230,7 +230,7 @@ pub(crate) struct Upgrade {
 /// How a node reboots after an upgrade.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum UpgradeReboot {
-    /// With kexec where the node can
+    /// With kexec if the node supports it
     Default,
     /// Through the firmware
     Powercycle,
@@ -239,10 +239,10 @@ pub(crate) enum UpgradeReboot {
 /// `bootstrap`.
 #[derive(Debug, Args)]
 pub(crate) struct Bootstrap {
-    /// Begin with this snapshot of etcd
+    /// Restore this snapshot of etcd
     #[arg(long, value_name = "FILE")]
     pub(crate) recover_from: Option<PathBuf>,
-    /// Take a snapshot that was copied from a disk and has no checksum
+    /// Accept a snapshot without a checksum, copied from a disk
     #[arg(long, requires = "recover_from")]
     pub(crate) recover_skip_hash_check: bool,
 }
@@ -250,16 +250,16 @@ pub(crate) struct Bootstrap {
 /// `kubeconfig`.
 #[derive(Debug, Args)]
 pub(crate) struct Kubeconfig {
-    /// The file, or the directory of a file `kubeconfig`; - is standard output.
-    /// Without it that of KUBECONFIG, or ~/.kube/config
+    /// File to write, or the directory of a file `kubeconfig`; - is standard output.
+    /// [default: the file of KUBECONFIG, or ~/.kube/config]
     pub(crate) path: Option<PathBuf>,
-    /// Overwrite what is there under the same name
+    /// Overwrite entries with the same name
     #[arg(short, long)]
     pub(crate) force: bool,
-    /// The context's name instead of admin@CLUSTER
+    /// Name of the context [default: admin@CLUSTER]
     #[arg(long, value_name = "NAME")]
     pub(crate) force_context_name: Option<String>,
-    /// Put it to what is in the file instead of replacing the file
+    /// Merge into the file instead of replacing it
     #[arg(short, long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
           default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub(crate) merge: bool,
@@ -271,66 +271,66 @@ pub(crate) enum Etcd {
     /// Alarms of members
     #[command(subcommand)]
     Alarm(EtcdAlarm),
-    /// Give space back to the file system; a member stands still meanwhile
+    /// Defragment the database; the member serves no requests meanwhile
     Defrag,
-    /// Change to an older version
+    /// Downgrade to an older version
     #[command(subcommand)]
     Downgrade(EtcdDowngrade),
-    /// Let another member lead
+    /// Move the leadership to another member
     ForfeitLeadership(Output),
-    /// Have the node leave etcd
+    /// Remove the node's own member from etcd
     Leave,
     /// List the members
     Members(Output),
-    /// Remove a member that is gone for good
+    /// Remove a member that has failed permanently
     RemoveMember {
-        /// Its id, hexadecimal, as `etcd members` lists it
+        /// Hexadecimal ID of the member, as in `etcd members`
         #[arg(value_parser = parse_member)]
         id: u64,
     },
-    /// Save what etcd holds: it has every secret of the cluster
+    /// Save a snapshot of etcd; it contains every secret of the cluster
     Snapshot {
         /// The file to write
         path: PathBuf,
     },
-    /// How each member is
+    /// Show the status of each member
     Status(Output),
 }
 
 /// `etcd alarm`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum EtcdAlarm {
-    /// List them
+    /// List the alarms
     List(Output),
-    /// Take them back
+    /// Clear the alarms
     Disarm(Output),
 }
 
 /// `etcd downgrade`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum EtcdDowngrade {
-    /// Whether it is possible
+    /// Check whether the downgrade is possible
     Validate {
         /// The older version
         version: String,
         #[command(flatten)]
         output: Output,
     },
-    /// Begin it
+    /// Start the downgrade
     Enable {
         /// The older version
         version: String,
         #[command(flatten)]
         output: Output,
     },
-    /// Take it back
+    /// Cancel the downgrade
     Cancel(Output),
 }
 
 fn parse_member(text: &str) -> Result<u64, String> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     u64::from_str_radix(digits, 16)
-        .map_err(|_| "give the hexadecimal id that `etcd members` lists".to_owned())
+        .map_err(|_| "give the hexadecimal ID that `etcd members` lists".to_owned())
 }
 
 /// How a changed machine config is applied.
@@ -339,10 +339,10 @@ pub(crate) struct Applying {
     /// The resource: only machineconfig can be changed
     #[arg(value_name = "TYPE", value_parser = ["machineconfig", "machineconfigs", "mc"])]
     pub(crate) kind: String,
-    /// The active one, as if it were not given
+    /// ID of the active machine config; the default
     #[arg(hide = true, value_parser = ["v1alpha1"])]
     pub(crate) id: Option<String>,
-    /// Where machine configs are, as if it were not given
+    /// Namespace of machine configs; the default
     #[arg(long, hide = true, value_name = "NAME", value_parser = ["config"])]
     pub(crate) namespace: Option<String>,
     #[command(flatten)]
@@ -352,28 +352,28 @@ pub(crate) struct Applying {
 /// `rotate-ca`.
 #[derive(Debug, Args)]
 pub(crate) struct RotateCa {
-    /// Every control plane node
+    /// All control plane nodes
     #[arg(long, alias = "init-node", value_delimiter = ',', value_name = "HOST")]
     pub(crate) control_plane_nodes: Vec<String>,
-    /// Every worker
+    /// All workers
     #[arg(long, value_delimiter = ',', value_name = "HOST")]
     pub(crate) worker_nodes: Vec<String>,
-    /// Only say which nodes are concerned
+    /// Only print the nodes
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
           default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub(crate) dry_run: bool,
-    /// The authority of the node API
+    /// Rotate the authority of the node API
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
           default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub(crate) talos: bool,
-    /// The authority of Kubernetes
+    /// Rotate the authority of Kubernetes
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
           default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub(crate) kubernetes: bool,
-    /// Where the client config goes that opens the cluster from then on
+    /// File for the new client config
     #[arg(short, long, value_name = "FILE", default_value = "cortenconfig")]
     pub(crate) output: PathBuf,
-    /// Overwrite that file
+    /// Overwrite the file
     #[arg(short, long)]
     pub(crate) force: bool,
 }
@@ -391,7 +391,7 @@ pub(crate) struct Patch {
         required_unless_present = "patch_file"
     )]
     pub(crate) patch: Vec<String>,
-    /// The same from a file
+    /// Patch file
     #[arg(long, value_name = "FILE")]
     pub(crate) patch_file: Option<PathBuf>,
 }
@@ -411,7 +411,7 @@ pub(crate) struct Meta {
 pub(crate) enum MetaVerb {
     /// Set a value
     Write {
-        /// From 1 to 255, as 10 or 0x0a
+        /// Key from 1 to 255, as 10 or 0x0a
         #[arg(value_parser = parse_tag)]
         key: u8,
         /// The value
@@ -419,7 +419,7 @@ pub(crate) enum MetaVerb {
     },
     /// Delete a value
     Delete {
-        /// From 1 to 255, as 10 or 0x0a
+        /// Key from 1 to 255, as 10 or 0x0a
         #[arg(value_parser = parse_tag)]
         key: u8,
     },

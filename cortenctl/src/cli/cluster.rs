@@ -11,11 +11,11 @@ use crate::verbs::Subnet;
 /// `cluster`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Cluster {
-    /// Make a cluster whose nodes are containers, and wait until it works
+    /// Create a cluster of containers, and wait until it is ready
     Create(Box<ClusterCreate>),
-    /// End a cluster and remove all that was made for it
+    /// Stop a cluster and remove everything that `create` made
     Destroy(ClusterName),
-    /// What clusters there are, or the nodes of one
+    /// List the clusters, or the nodes of one
     Show(ClusterShow),
     #[command(hide = true)]
     RunNode(ClusterNode),
@@ -23,20 +23,20 @@ pub(crate) enum Cluster {
     EnterNode(ClusterNode),
 }
 
-/// Who makes nodes.
+/// How nodes are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Provisioner {
-    /// Containers out of the kernel's namespaces; needs root, and no other program
+    /// Containers in kernel namespaces; needs root, and no other program
     Namespaces,
 }
 
-/// Which cluster.
+/// A cluster on this machine.
 #[derive(Debug, Args)]
 pub(crate) struct ClusterName {
     /// The cluster's name
     #[arg(long, default_value = "corten")]
     pub(crate) name: String,
-    /// Where clusters are kept [default: ~/.corten/clusters]
+    /// Directory of all clusters [default: ~/.corten/clusters]
     #[arg(long, value_name = "DIR")]
     pub(crate) state: Option<PathBuf>,
 }
@@ -47,7 +47,7 @@ pub(crate) struct ClusterShow {
     /// The cluster whose nodes are shown
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// Where clusters are kept [default: ~/.corten/clusters]
+    /// Directory of all clusters [default: ~/.corten/clusters]
     #[arg(long, value_name = "DIR")]
     pub(crate) state: Option<PathBuf>,
     #[command(flatten)]
@@ -70,43 +70,43 @@ pub(crate) struct ClusterNode {
 pub(crate) struct ClusterCreate {
     #[command(flatten)]
     pub(crate) cluster: ClusterName,
-    /// Who makes the nodes
+    /// How the nodes are made
     #[arg(long, value_enum, default_value = "namespaces")]
     pub(crate) provisioner: Provisioner,
-    /// The nodes' root file system: a rootfs.squashfs, or a directory with its files
+    /// Root file system of the nodes: a rootfs.squashfs, or a directory with its files
     #[arg(long, value_name = "PATH")]
     pub(crate) image: PathBuf,
-    /// Images that the nodes serve themselves: the content of an image cache, as a file or directory
+    /// Image cache that the nodes serve to themselves: a file or a directory
     #[arg(long, value_name = "PATH")]
     pub(crate) image_cache: Option<PathBuf>,
-    /// Control plane nodes
+    /// Number of control plane nodes
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) controlplanes: usize,
-    /// Workers
+    /// Number of workers
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) workers: usize,
-    /// The network of the nodes
+    /// Network of the nodes
     #[arg(long, value_name = "NETWORK", default_value = "10.5.0.0/24")]
     pub(crate) cidr: Subnet,
-    /// Whose images of Kubernetes [default: bundled with --image-cache, else upstream]
+    /// Source of the Kubernetes images [default: bundled with --image-cache, else upstream]
     #[arg(long, value_enum, value_name = "SOURCE")]
     pub(crate) kubernetes_images: Option<KubernetesImages>,
-    /// The version of Kubernetes, such as 1.37.0, of upstream images
+    /// Kubernetes version of the upstream images, such as 1.37.0
     #[arg(long, value_name = "VERSION")]
     pub(crate) kubernetes_version: Option<String>,
-    /// Change the config of all nodes: text, or @FILE; may be repeated
+    /// Patch for the config of all nodes: text, or @FILE; may be repeated
     #[arg(long, value_name = "PATCH")]
     pub(crate) config_patch: Vec<String>,
-    /// Change the config of control plane nodes, after the others
+    /// Patch for the config of control plane nodes, applied after --config-patch
     #[arg(long, value_name = "PATCH")]
     pub(crate) config_patch_control_plane: Vec<String>,
-    /// Change the config of workers, after the others
+    /// Patch for the config of workers, applied after --config-patch
     #[arg(long, value_name = "PATCH")]
     pub(crate) config_patch_worker: Vec<String>,
-    /// How far to wait
+    /// State of the cluster to wait for
     #[arg(long, value_enum, value_name = "STATE", default_value = "ready")]
     pub(crate) wait: WaitFor,
-    /// How long to wait for each step
+    /// Timeout of each step
     #[arg(long, value_name = "DURATION", default_value = "20m", value_parser = parse_duration)]
     pub(crate) wait_timeout: Duration,
 }
@@ -116,8 +116,8 @@ pub(crate) struct ClusterCreate {
 pub(crate) enum WaitFor {
     /// The node API answers; etcd is not started
     Api,
-    /// etcd was started
+    /// etcd has started
     Bootstrapped,
-    /// Kubernetes calls every node Ready
+    /// Kubernetes reports every node as Ready
     Ready,
 }

@@ -1,4 +1,4 @@
-//! Verbs that make, change and give out machine configs.
+//! Verbs that generate, patch, validate and apply machine configs.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,12 +18,12 @@ pub(crate) struct Gen {
     pub(crate) verb: GenVerb,
 }
 
-/// What to make.
+/// What to generate.
 #[derive(Debug, Subcommand)]
 pub(crate) enum GenVerb {
     /// Write controlplane.yaml, worker.yaml and cortenconfig
     Config(Box<GenConfig>),
-    /// Write the secrets of a new cluster, to make configs from again and again
+    /// Write the secrets of a new cluster, for --with-secrets
     Secrets(GenSecrets),
     /// Make a certificate authority: its key and its certificate
     Ca(GenCa),
@@ -40,14 +40,14 @@ pub(crate) enum GenVerb {
 pub(crate) struct GenConfig {
     /// The name of the cluster
     pub(crate) cluster: String,
-    /// Where Kubernetes will answer, such as https://10.0.0.1:6443. The host is
+    /// URL of the Kubernetes API, such as https://10.0.0.1:6443; its host is
     /// also the endpoint in the client config
     pub(crate) endpoint: String,
-    /// The directory to write to, else this one; with one of --output-types the file,
+    /// Directory to write to [default: the current one]; with one --output-types, the file,
     /// or - for standard output
     #[arg(short, long, value_name = "PATH")]
     pub(crate) output: Option<PathBuf>,
-    /// The directory to write to, whatever is written
+    /// Directory to write to, for any number of files
     #[arg(long, value_name = "DIR", conflicts_with = "output")]
     pub(crate) output_dir: Option<PathBuf>,
     /// Which files to write
@@ -60,19 +60,19 @@ pub(crate) struct GenConfig {
         default_value = "controlplane,worker,cortenconfig"
     )]
     pub(crate) output_types: Vec<OutputType>,
-    /// Further names and addresses the nodes' certificates shall carry
+    /// Additional names and addresses in the nodes' certificates
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub(crate) additional_sans: Vec<String>,
     /// The disk to install to
     #[arg(long, value_name = "DEVICE", default_value = "/dev/sda")]
     pub(crate) install_disk: String,
-    /// The installer's image; without it the node's own version
+    /// Image of the installer [default: the node's own version]
     #[arg(long, value_name = "IMAGE")]
     pub(crate) install_image: Option<String>,
-    /// The version of Kubernetes, such as 1.34.1; without it the node's choice
+    /// Version of Kubernetes, such as 1.34.1 [default: the node's choice]
     #[arg(long, value_name = "VERSION")]
     pub(crate) kubernetes_version: Option<String>,
-    /// Whose images of Kubernetes: the projects' own, or those that `mkimage --with-images` puts onto the disk
+    /// Source of the Kubernetes images: upstream, or the images that `mkimage --with-images` puts on the disk
     #[arg(
         long,
         value_enum,
@@ -81,10 +81,10 @@ pub(crate) struct GenConfig {
         conflicts_with = "kubernetes_version"
     )]
     pub(crate) kubernetes_images: KubernetesImages,
-    /// The version the nodes are compatible with, such as v1.14
+    /// Version that the nodes are compatible with, such as v1.14
     #[arg(long, value_name = "VERSION")]
     pub(crate) talos_version: Option<String>,
-    /// The version of the config's form
+    /// Version of the config format
     #[arg(
         long = "version",
         id = "config_version",
@@ -92,29 +92,29 @@ pub(crate) struct GenConfig {
         default_value = "v1alpha1"
     )]
     pub(crate) form: String,
-    /// Have nodes find each other over a discovery service
+    /// Let nodes find each other through a discovery service
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
           default_missing_value = "true")]
     pub(crate) with_cluster_discovery: Option<bool>,
-    /// Where to fetch images of a registry first, such as docker.io; may be repeated
+    /// Mirror of a registry such as docker.io; may be repeated
     #[arg(long, value_name = "HOST=URL")]
     pub(crate) registry_mirror: Vec<String>,
     /// The domain of the cluster's DNS
     #[arg(long, value_name = "NAME", default_value = "cluster.local")]
     pub(crate) dns_domain: String,
-    /// Change both configs: text, or @FILE; may be repeated
+    /// Patch for both configs: text, or @FILE; may be repeated
     #[arg(long, value_name = "PATCH")]
     pub(crate) config_patch: Vec<String>,
-    /// Change the config of control plane nodes, after the others
+    /// Patch for the config of control plane nodes, applied after --config-patch
     #[arg(long, value_name = "PATCH")]
     pub(crate) config_patch_control_plane: Vec<String>,
-    /// Change the config of workers, after the others
+    /// Patch for the config of workers, applied after --config-patch
     #[arg(long, value_name = "PATCH")]
     pub(crate) config_patch_worker: Vec<String>,
-    /// The cluster's secrets, as `gen secrets` writes them; without it new ones are made
+    /// Secrets file of `gen secrets` [default: new secrets]
     #[arg(long, value_name = "FILE")]
     pub(crate) with_secrets: Option<PathBuf>,
-    /// Overwrite files: the secrets in them are lost
+    /// Overwrite files; their secrets are lost
     #[arg(short, long)]
     pub(crate) force: bool,
 }
@@ -132,12 +132,12 @@ pub(crate) enum OutputType {
     ClientConfig,
 }
 
-/// Whose images of Kubernetes a config names.
+/// Source of the Kubernetes images in a config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum KubernetesImages {
-    /// Those that their projects publish
+    /// Images of the upstream projects
     Upstream,
-    /// Those in the node's image cache
+    /// Images in the node's image cache
     Bundled,
 }
 
@@ -153,13 +153,13 @@ pub(crate) struct GenSecrets {
         default_value = "secrets.yaml"
     )]
     pub(crate) output_file: PathBuf,
-    /// Take them out of a control plane node's config instead of making new ones
+    /// Extract the secrets of a control plane node's config instead of making new ones
     #[arg(long, value_name = "FILE")]
     pub(crate) from_controlplane_config: Option<PathBuf>,
-    /// The version the nodes are compatible with, such as v1.14
+    /// Version that the nodes are compatible with, such as v1.14
     #[arg(long, value_name = "VERSION")]
     pub(crate) talos_version: Option<String>,
-    /// Overwrite the file: the secrets in it are lost
+    /// Overwrite the file; its secrets are lost
     #[arg(short, long)]
     pub(crate) force: bool,
 }
@@ -192,15 +192,15 @@ pub(crate) struct Validate {
     /// The config; - is standard input
     #[arg(short, long, value_name = "FILE")]
     pub(crate) config: PathBuf,
-    /// What the node runs on
+    /// Platform of the node
     #[arg(short, long, value_enum, default_value = "metal")]
     pub(crate) mode: ValidateMode,
-    /// Warnings are errors
+    /// Treat warnings as errors
     #[arg(long)]
     pub(crate) strict: bool,
 }
 
-/// What a node runs on.
+/// Platform of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ValidateMode {
     /// A machine that is installed to a disk
@@ -217,7 +217,7 @@ pub(crate) struct ApplyConfig {
     /// The machine config; - is standard input
     #[arg(short, long, value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// Change the config first: text, or @FILE; may be repeated
+    /// Patch for the config: text, or @FILE; may be repeated
     #[arg(short = 'p', long, value_name = "PATCH")]
     pub(crate) config_patch: Vec<String>,
     #[command(flatten)]
@@ -229,28 +229,28 @@ pub(crate) struct ApplyConfig {
 /// How a machine config is applied.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct How {
-    /// How the node takes it over
+    /// How the node applies the config
     #[arg(short, long, value_enum, default_value = "auto")]
     pub(crate) mode: ApplyMode,
-    /// Only say what would change
+    /// Only print the changes
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// With --mode try: how long until the node goes back to the old config
+    /// With --mode try: time until the node returns to the old config
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = parse_duration)]
     pub(crate) timeout: Duration,
 }
 
-/// How a node takes a config over.
+/// How a node applies a config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ApplyMode {
-    /// As the node thinks best
+    /// At once; the node reboots only to install itself
     Auto,
-    /// At once, and refused if that takes a reboot
+    /// The same as auto
     NoReboot,
     /// With a reboot
     Reboot,
-    /// Kept, and in force after the next reboot
+    /// At the next reboot
     Staged,
-    /// At once, and taken back after a while
+    /// At once; reverted after --timeout
     Try,
 }

@@ -13,20 +13,20 @@ pub(crate) struct List {
     /// The directory
     #[arg(default_value = "/")]
     pub(crate) path: String,
-    /// With mode, owner, size, time and label
+    /// Show mode, owner, size, time and label
     #[arg(short, long)]
     pub(crate) long: bool,
-    /// Sizes for people
+    /// Sizes with units, such as 1.5 kB
     #[arg(short = 'H', long)]
     pub(crate) humanize: bool,
-    /// Below the directory, too
+    /// Include subdirectories
     #[arg(short, long)]
     pub(crate) recurse: bool,
-    /// How many levels below; 0 is one, and with --recurse all
+    /// Depth in levels; 0 is one level, and with --recurse all
     #[arg(short, long, value_name = "N", default_value_t = 0,
           value_parser = clap::value_parser!(i32).range(0..))]
     pub(crate) depth: i32,
-    /// Only these kinds; may be repeated
+    /// Only these file types; may be repeated
     #[arg(short = 't', long = "type", value_enum, value_delimiter = ',')]
     pub(crate) kinds: Vec<FileKind>,
     #[command(flatten)]
@@ -50,20 +50,20 @@ pub(crate) enum FileKind {
 /// `usage`.
 #[derive(Debug, Args)]
 pub(crate) struct Usage {
-    /// What to add up
+    /// Directories or files to add up
     #[arg(default_value = "/")]
     pub(crate) paths: Vec<String>,
-    /// Files, too, not directories only
+    /// Also list files
     #[arg(short, long)]
     pub(crate) all: bool,
-    /// Sizes for people
+    /// Sizes with units, such as 1.5 kB
     #[arg(short = 'H', long)]
     pub(crate) humanize: bool,
-    /// How many levels below the paths have lines of their own
+    /// Depth below the paths to list, in levels
     #[arg(short, long, value_name = "N", default_value_t = 0,
           value_parser = clap::value_parser!(i32).range(0..))]
     pub(crate) depth: i32,
-    /// Only what is at least so many bytes, or with a minus at most so many
+    /// Only entries of at least this size; a negative size is a maximum
     #[arg(
         short,
         long,
@@ -88,14 +88,14 @@ pub(crate) struct Read {
 pub(crate) struct Copy {
     /// The file or directory on the node
     pub(crate) source: String,
-    /// The directory to put it into; - writes the tar.gz to standard output
+    /// Directory to unpack into; - writes the tar.gz to standard output
     pub(crate) target: PathBuf,
 }
 
 /// `netstat`.
 #[derive(Debug, Args)]
 pub(crate) struct Netstat {
-    /// Only those of this pod, which has a network of its own
+    /// Only sockets of this pod, which has its own network namespace
     #[arg(value_name = "NAMESPACE/POD", conflicts_with = "pods")]
     pub(crate) pod: Option<String>,
     /// Listening sockets and connections
@@ -104,16 +104,16 @@ pub(crate) struct Netstat {
     /// Listening sockets only
     #[arg(short, long, conflicts_with = "all")]
     pub(crate) listening: bool,
-    /// With user and inode
+    /// Show user and inode
     #[arg(short = 'x', long)]
     pub(crate) extend: bool,
-    /// With process
+    /// Show the process
     #[arg(short, long)]
     pub(crate) programs: bool,
-    /// With timers
+    /// Show timers
     #[arg(short = 'o', long)]
     pub(crate) timers: bool,
-    /// Those of pods, too, with the pod
+    /// Include sockets of pods, with the pod's name
     #[arg(short = 'k', long)]
     pub(crate) pods: bool,
     /// TCP
@@ -134,10 +134,10 @@ pub(crate) struct Netstat {
     /// IPv6 only
     #[arg(short = '6', long)]
     pub(crate) ipv6: bool,
-    /// Says which kinds were asked for
+    /// Print the requested socket types
     #[arg(short, long)]
     pub(crate) verbose: bool,
-    /// The form of the output: table, yaml, json or jsonpath=EXPRESSION
+    /// Output format: table, yaml, json or jsonpath=EXPRESSION
     #[arg(long, value_name = "FORM", default_value = "table")]
     pub(crate) output: Format,
 }
@@ -148,20 +148,19 @@ pub(crate) struct Pcap {
     /// The link to listen on
     #[arg(short, long, value_name = "LINK", default_value = "eth0")]
     pub(crate) interface: String,
-    /// What is not for this node, too
+    /// Include packets for other nodes (promiscuous mode)
     #[arg(long)]
     pub(crate) promiscuous: bool,
-    /// How many bytes of a packet are kept
+    /// Captured bytes of each packet
     #[arg(short, long, value_name = "BYTES", default_value_t = 4096)]
     pub(crate) snaplen: u32,
-    /// Which packets, as `tcpdump -dd` prints a filter
+    /// Filter for packets, as `tcpdump -dd` prints it
     #[arg(long, value_name = "PROGRAM")]
     pub(crate) bpf_filter: Option<String>,
-    /// End after 10s, 1m, ...
+    /// Stop after 10s, 1m, ...
     #[arg(long, value_parser = parse_duration)]
     pub(crate) duration: Option<Duration>,
-    /// Write them to this file in pcap format, - is standard output; without it
-    /// each is told on a line
+    /// File to write in pcap format, - is standard output [default: one line for each]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 }

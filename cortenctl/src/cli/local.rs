@@ -12,35 +12,35 @@ use crate::endpoint::Endpoint;
 /// `config`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Config {
-    /// Add a context out of PEM files
+    /// Add a context from PEM files
     Add(ConfigAdd),
-    /// Choose the context that is used when none is named
+    /// Set the current context
     #[command(visible_alias = "use-context")]
     Context {
-        /// Its name
+        /// Name of the context
         name: String,
     },
     /// List the contexts
     #[command(visible_alias = "get-contexts")]
     Contexts(Output),
-    /// Set who takes the calls of the context; none given: nobody
+    /// Set the endpoints of the context; without an argument, remove them
     #[command(visible_alias = "endpoints")]
     Endpoint {
-        /// Hosts, tried in turn
+        /// Hosts, tried in order
         // The flag of this name is another argument.
         #[arg(id = "new_endpoints", value_name = "ENDPOINTS")]
         endpoints: Vec<Endpoint>,
     },
-    /// What the context is and until when its certificate is valid
+    /// Show the context and the expiry of its certificate
     Info(Output),
-    /// Take the contexts of another file over; a name that is taken gets a number
+    /// Merge the contexts of another file; a name that exists gets a number
     Merge {
         /// The other client config
         file: PathBuf,
     },
-    /// Have a control plane node make a client config
+    /// Let a control plane node make a client config
     New(ConfigNew),
-    /// Set who answers the calls of the context; none given: the endpoint
+    /// Set the nodes that answer calls of the context; without an argument, the endpoint answers
     #[command(visible_alias = "nodes")]
     Node {
         /// Names or addresses
@@ -65,7 +65,7 @@ pub(crate) struct ConfigAdd {
     /// The client's key, PEM
     #[arg(long, value_name = "FILE")]
     pub(crate) key: PathBuf,
-    /// Overwrite a context of this name: its key is lost
+    /// Overwrite an existing context; its key is lost
     #[arg(long)]
     pub(crate) force: bool,
 }
@@ -76,13 +76,13 @@ pub(crate) struct ConfigNew {
     /// The file to write; - is standard output
     #[arg(default_value = "cortenconfig")]
     pub(crate) file: PathBuf,
-    /// What its owner may do
+    /// Roles in the certificate
     #[arg(long, value_delimiter = ',', default_value = "os:admin")]
     pub(crate) roles: Vec<String>,
-    /// How long its certificate is valid
+    /// Lifetime of the certificate
     #[arg(long, value_name = "DURATION", default_value = "8760h", value_parser = parse_duration)]
     pub(crate) crt_ttl: Duration,
-    /// Overwrite the file: the key in it is lost
+    /// Overwrite the file; its key is lost
     #[arg(long)]
     pub(crate) force: bool,
 }
@@ -92,10 +92,10 @@ pub(crate) struct ConfigNew {
 pub(crate) struct ConfigRemove {
     /// The context's name
     pub(crate) name: String,
-    /// Do not ask
+    /// Remove without confirmation
     #[arg(short = 'y', long)]
     pub(crate) noconfirm: bool,
-    /// Only say what would be removed
+    /// Only print the context that would be removed
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
@@ -103,13 +103,13 @@ pub(crate) struct ConfigRemove {
 /// `gen ca`.
 #[derive(Debug, Args)]
 pub(crate) struct GenCa {
-    /// Who it is: its organization, and the name of the files
+    /// Organization in the certificate, and name of the files
     #[arg(long, value_name = "NAME")]
     pub(crate) organization: String,
-    /// Hours it is valid
+    /// Lifetime of the certificate in hours
     #[arg(long, default_value_t = 87_600, value_parser = hours())]
     pub(crate) hours: u64,
-    /// Overwrite files: the key in them is lost
+    /// Overwrite files; their key is lost
     #[arg(short, long)]
     pub(crate) force: bool,
 }
@@ -117,10 +117,10 @@ pub(crate) struct GenCa {
 /// `gen key`.
 #[derive(Debug, Args)]
 pub(crate) struct GenKey {
-    /// The name of the file, to which .key is added
+    /// Name of the file without the suffix .key
     #[arg(long)]
     pub(crate) name: String,
-    /// Overwrite the file: the key in it is lost
+    /// Overwrite the file; its key is lost
     #[arg(short, long)]
     pub(crate) force: bool,
 }
@@ -128,13 +128,13 @@ pub(crate) struct GenKey {
 /// `gen csr`.
 #[derive(Debug, Args)]
 pub(crate) struct GenCsr {
-    /// The key it is for, PEM
+    /// The key of the request, PEM
     #[arg(long, value_name = "FILE")]
     pub(crate) key: PathBuf,
-    /// An address the certificate shall name; may be repeated
+    /// IP address in the certificate; may be repeated
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) ip: Vec<IpAddr>,
-    /// What its owner may do; at most two
+    /// Roles in the certificate, at most two
     #[arg(long, value_delimiter = ',', default_value = "os:admin")]
     pub(crate) roles: Vec<String>,
     /// Overwrite the file
@@ -145,16 +145,16 @@ pub(crate) struct GenCsr {
 /// `gen crt`.
 #[derive(Debug, Args)]
 pub(crate) struct GenCrt {
-    /// The authority that signs: NAME.crt and NAME.key are read
+    /// The authority that signs: files NAME.crt and NAME.key
     #[arg(long, value_name = "NAME")]
     pub(crate) ca: PathBuf,
     /// The request, PEM
     #[arg(long, value_name = "FILE")]
     pub(crate) csr: PathBuf,
-    /// The name of the file, to which .crt is added
+    /// Name of the file without the suffix .crt
     #[arg(long)]
     pub(crate) name: String,
-    /// Hours it is valid
+    /// Lifetime of the certificate in hours
     #[arg(long, default_value_t = 24, value_parser = hours())]
     pub(crate) hours: u64,
     /// Overwrite the file

@@ -1,4 +1,4 @@
-//! Verbs that look at nodes.
+//! Verbs that read from nodes.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub(crate) struct Version {
 /// `memory`.
 #[derive(Debug, Args)]
 pub(crate) struct Memory {
-    /// All 48 numbers of the API, in kB; four are numbers of huge pages
+    /// All 48 fields of the API in kB; four are counts of huge pages
     #[arg(short, long)]
     pub(crate) verbose: bool,
     #[command(flatten)]
@@ -38,13 +38,13 @@ pub(crate) struct Memory {
 /// `dmesg`.
 #[derive(Debug, Args)]
 pub(crate) struct Dmesg {
-    /// Go on as messages come
+    /// Follow new messages
     #[arg(short, long)]
     pub(crate) follow: bool,
-    /// Only messages that come from now on; goes with --follow
+    /// Only new messages; needs --follow
     #[arg(long, requires = "follow")]
     pub(crate) tail: bool,
-    /// What the boot before this one left
+    /// The log of the previous boot
     #[arg(long, conflicts_with = "follow")]
     pub(crate) previous: bool,
     #[command(flatten)]
@@ -56,26 +56,26 @@ pub(crate) struct Dmesg {
 pub(crate) struct Logs {
     /// The service, as `service` lists it
     pub(crate) id: String,
-    /// Go on as lines come
+    /// Follow new lines
     #[arg(short, long)]
     pub(crate) follow: bool,
-    /// Only the last N lines; -1 is all there are
+    /// Only the last N lines; -1 is all
     #[arg(long, value_name = "N", default_value_t = -1, allow_negative_numbers = true,
           value_parser = clap::value_parser!(i32).range(-1..))]
     pub(crate) tail: i32,
     #[command(flatten)]
     pub(crate) kubernetes: Kubernetes,
-    /// What the boot before this one left; `kernel` is its dmesg
+    /// The log of the previous boot; the service `kernel` is its dmesg
     #[arg(long, conflicts_with = "follow")]
     pub(crate) previous: bool,
     #[command(flatten)]
     pub(crate) short: Short,
 }
 
-/// Which containers are meant.
+/// The namespace of containers.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub(crate) struct Kubernetes {
-    /// Kubernetes' containers instead of the node's own
+    /// Containers of Kubernetes instead of the node's own
     #[arg(short, long)]
     pub(crate) kubernetes: bool,
 }
@@ -83,17 +83,17 @@ pub(crate) struct Kubernetes {
 /// `events`.
 #[derive(Debug, Args)]
 pub(crate) struct Events {
-    /// Begin with the last N that are kept; -1 is all
+    /// Start with the last N stored events; -1 is all
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true,
           value_parser = clap::value_parser!(i32).range(-1..), conflicts_with_all = ["since", "duration"])]
     pub(crate) tail: i32,
-    /// Begin after the event with this id
+    /// Start after the event with this ID
     #[arg(long, value_name = "ID", conflicts_with = "duration")]
     pub(crate) since: Option<String>,
-    /// Begin with those of the last 5m, 1h, ...
+    /// Start with the events of the last 5m, 1h, ...
     #[arg(long, value_parser = parse_duration)]
     pub(crate) duration: Option<Duration>,
-    /// Only those of one action, by the id its answer gave
+    /// Only events of the action with this actor ID
     #[arg(long, value_name = "ID")]
     pub(crate) actor_id: Option<String>,
     #[command(flatten)]
@@ -103,9 +103,9 @@ pub(crate) struct Events {
 /// `service`.
 #[derive(Debug, Args)]
 pub(crate) struct Service {
-    /// The service; without it all are listed
+    /// The service [default: all services]
     pub(crate) id: Option<String>,
-    /// What to do with it
+    /// What to do with the service
     #[arg(value_enum, default_value = "status")]
     pub(crate) action: ServiceAction,
     #[command(flatten)]
@@ -117,28 +117,28 @@ pub(crate) struct Service {
 /// What to do with a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ServiceAction {
-    /// Show it
+    /// Show the service
     Status,
-    /// Start it
+    /// Start the service
     Start,
-    /// Stop it
+    /// Stop the service
     Stop,
-    /// Stop and start it
+    /// Stop and start the service
     Restart,
 }
 
 /// `get`.
 #[derive(Debug, Args)]
 pub(crate) struct Get {
-    /// The type, by any of its names
+    /// Resource type, by any of its names
     #[arg(value_name = "TYPE")]
     pub(crate) kind: String,
-    /// One resource; without it all are listed
+    /// ID of one resource [default: all resources]
     pub(crate) id: Option<String>,
-    /// Where to look instead of the type's own namespace
+    /// Namespace [default: the namespace of the type]
     #[arg(long, value_name = "NAME")]
     pub(crate) namespace: Option<String>,
-    /// Go on as resources change
+    /// Follow changes of the resources
     #[arg(short, long)]
     pub(crate) watch: bool,
     #[command(flatten)]
@@ -153,29 +153,29 @@ pub(crate) struct Processes {
     /// The column to sort by, largest first
     #[arg(short, long, value_enum, default_value = "rss")]
     pub(crate) sort: Sort,
-    /// Show them every second, until this is ended
+    /// Refresh every second
     #[arg(short, long)]
     pub(crate) watch: bool,
     #[command(flatten)]
     pub(crate) output: Output,
 }
 
-/// What processes are sorted by.
+/// Sort key of processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Sort {
     /// Resident memory
     Rss,
-    /// Time on the processor
+    /// CPU time
     Cpu,
 }
 
 /// `cgroups`.
 #[derive(Debug, Args)]
 pub(crate) struct Cgroups {
-    /// Which columns
+    /// Columns to show
     #[arg(long, value_enum, default_value = "memory")]
     pub(crate) preset: Preset,
-    /// Names of groups as the kernel has them; they always are
+    /// Show the kernel's names of groups; always on
     #[arg(long, hide = true)]
     pub(crate) skip_cri_resolve: bool,
     #[command(flatten)]
@@ -185,17 +185,17 @@ pub(crate) struct Cgroups {
 /// Columns of `cgroups`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Preset {
-    /// Time on the processors
+    /// CPU time
     Cpu,
-    /// Which processors
+    /// Allowed CPUs and memory nodes
     Cpuset,
-    /// Disks
+    /// Disk I/O
     Io,
     /// Memory and its limits
     Memory,
     /// Processes by name
     Process,
-    /// How long was waited for something
+    /// Pressure stall information
     Psi,
     /// Swap
     Swap,
@@ -207,7 +207,7 @@ pub(crate) struct DiskFree {
     /// Only this volume
     #[arg(value_name = "VOLUME")]
     pub(crate) volume: Option<String>,
-    /// Exact numbers
+    /// Exact sizes in bytes
     #[arg(short, long)]
     pub(crate) bytes: bool,
     /// Inodes instead of bytes
@@ -229,7 +229,7 @@ pub(crate) struct Containers {
 /// `time`.
 #[derive(Debug, Args)]
 pub(crate) struct Time {
-    /// Ask this time server instead of the node's first
+    /// Time server to query [default: the node's first]
     #[arg(short, long, value_name = "SERVER")]
     pub(crate) check: Option<String>,
     #[command(flatten)]
@@ -239,19 +239,19 @@ pub(crate) struct Time {
 /// `health`.
 #[derive(Debug, Args)]
 pub(crate) struct Health {
-    /// How long the cluster has to become healthy
+    /// Timeout for the cluster to become healthy
     #[arg(long, value_name = "DURATION", default_value = "20m", value_parser = parse_duration)]
     pub(crate) wait_timeout: Duration,
-    /// Nodes of the control plane to check; without any name only the nodes that are called
+    /// Control plane nodes to check [default: only the called nodes]
     #[arg(long, alias = "init-node", value_delimiter = ',', value_name = "HOST")]
     pub(crate) control_plane_nodes: Vec<String>,
-    /// Workers to check; without any name only the nodes that are called
+    /// Workers to check [default: only the called nodes]
     #[arg(long, value_delimiter = ',', value_name = "HOST")]
     pub(crate) worker_nodes: Vec<String>,
-    /// Where Kubernetes answers; taken and not used, as there are no checks of it yet
+    /// URL of the Kubernetes API; accepted and ignored
     #[arg(long, hide = true, value_name = "URL", default_value = "")]
     pub(crate) k8s_endpoint: String,
-    /// The node that is called asks the others; with =false each makes the checks of itself
+    /// The called node checks the others; with =false each node checks itself
     #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = true,
           default_missing_value = "true", action = clap::ArgAction::Set)]
     pub(crate) server: bool,
@@ -260,7 +260,7 @@ pub(crate) struct Health {
 /// `image`.
 #[derive(Debug, Args)]
 pub(crate) struct Image {
-    /// Whose images
+    /// Namespace of the images
     #[arg(long, value_enum, global = true, hide = true, default_value = "cri")]
     pub(crate) namespace: ImageNamespace,
     #[command(subcommand)]
@@ -273,10 +273,10 @@ pub(crate) enum ImageVerb {
     /// List images
     #[command(visible_aliases = ["ls", "l"])]
     List(ImageList),
-    /// Have a node get an image
+    /// Pull an image to a node
     #[command(visible_alias = "p")]
     Pull(ImageName),
-    /// Send a node the images of an archive
+    /// Import the images of an archive into a node
     Import(ImageFile),
     /// Remove an image from a node
     #[command(visible_alias = "rm")]
@@ -286,7 +286,7 @@ pub(crate) enum ImageVerb {
 /// `image list`.
 #[derive(Debug, Args)]
 pub(crate) struct ImageList {
-    /// Whose images
+    /// Namespace of the images
     #[arg(long, value_enum, default_value = "cri")]
     pub(crate) namespace: ImageNamespace,
     #[command(flatten)]
@@ -298,7 +298,7 @@ pub(crate) struct ImageList {
 pub(crate) struct ImageName {
     /// The image, as registry.example/name:tag
     pub(crate) image: String,
-    /// Whose image
+    /// Namespace of the image
     #[arg(long, value_enum, default_value = "cri")]
     pub(crate) namespace: ImageNamespace,
 }
@@ -306,33 +306,33 @@ pub(crate) struct ImageName {
 /// `image import`.
 #[derive(Debug, Args)]
 pub(crate) struct ImageFile {
-    /// An OCI archive, or what `docker save` writes
+    /// An OCI archive, or an archive of `docker save`
     pub(crate) file: PathBuf,
-    /// Whose images they become
+    /// Namespace of the images
     #[arg(long, value_enum, default_value = "cri")]
     pub(crate) namespace: ImageNamespace,
 }
 
-/// Whose images.
+/// A namespace of images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ImageNamespace {
-    /// Those of the node's own containers
+    /// Images of the node's own containers
     System,
-    /// Those of Kubernetes
+    /// Images of Kubernetes
     Cri,
 }
 
 /// `inspect`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Inspect {
-    /// What the node's controllers read and write, as a graph for Graphviz
+    /// Graph of controllers and their resources, for Graphviz
     Dependencies(Dependencies),
 }
 
 /// `inspect dependencies`.
 #[derive(Debug, Args)]
 pub(crate) struct Dependencies {
-    /// With the resources there are, each with its id
+    /// Include the existing resources with their IDs
     #[arg(long)]
     pub(crate) with_resources: bool,
 }

@@ -1,5 +1,5 @@
-//! Verbs and flags of the reference's client that are refused: what each is answered. They are not in any help,
-//! and docs/client.md lists them.
+//! Verbs and flags of the reference's client that this client refuses, and the answer to each. No help shows them;
+//! docs/client.md lists them.
 
 use std::ffi::OsString;
 
@@ -10,34 +10,32 @@ use crate::failure::Failure;
 
 const COMMENTS: &str =
     "configs are written without comments: docs/configuration.md explains every field";
-const PROXY: &str =
-    "these nodes have no proxy of several clusters in front of them: --context chooses the cluster";
-const CACHE: &str = "`mkimage build --with-images` makes an image cache; a registry beside the nodes is a mirror of the \
-     machine config";
-const BUNDLE: &str = "nodes need no images but those of their config: `image list --namespace system` shows what one has";
+const PROXY: &str = "there is no proxy for several clusters: --context selects the cluster";
+const CACHE: &str = "`mkimage build --with-images` makes an image cache; the machine config sets a local registry as \
+     a mirror";
+const BUNDLE: &str = "nodes need only the images in their config: `image list --namespace system` lists those of a node";
 const UNENCRYPTED: &str = "the file is written as it is, without secrets: encrypt it before you pass it on, for example with age";
 const NO_MACHINES: &str = "this client starts no machines: `make run` of the source tree starts one in QEMU, see docs/building.md";
-const PROVISIONERS: &str = "`cluster create` makes nodes out of namespaces, without Docker; `make run` of the source tree starts a \
-     machine in QEMU, see docs/building.md";
-const PODS: &str = "--kubernetes asks for the containers of Kubernetes, whoever runs them";
+const PROVISIONERS: &str = "`cluster create` makes nodes in namespaces, without Docker; `make run` of the source tree starts a machine \
+     in QEMU, see docs/building.md";
+const PODS: &str = "use --kubernetes: it selects the containers of Kubernetes";
 
-/// Verbs by their path, and why.
+/// Refused verbs by their path, with the reason.
 pub(super) const VERBS: &[(&str, &str)] = &[
     ("disks", "use `cortenctl get disks`"),
     ("interfaces", "use `cortenctl get addresses`"),
     ("routes", "use `cortenctl get routes`"),
     (
         "debug",
-        "a node runs no container for debugging yet: `list`, `read`, `logs`, `dmesg`, `processes` and `pcap` look \
-         into it",
+        "nodes run no debug containers yet: use `list`, `read`, `logs`, `dmesg`, `processes` and `pcap`",
     ),
     (
         "conformance",
-        "the suite is not built here: run Kubernetes' own `e2e.test` with the file of `cortenctl kubeconfig`",
+        "the suite is not included: run Kubernetes' own `e2e.test` with the file of `cortenctl kubeconfig`",
     ),
     (
         "inject",
-        "pods have no access to the node API by themselves yet: `config new --roles` makes a client config for a program",
+        "pods have no access to the node API yet: `config new --roles` makes a client config for a program",
     ),
     ("cluster create dev", PROVISIONERS),
     ("cluster create docker", PROVISIONERS),
@@ -52,12 +50,12 @@ pub(super) const VERBS: &[(&str, &str)] = &[
     ),
     (
         "cluster sync",
-        "nodes keep the configs they were made with: `apply-config` changes one",
+        "nodes keep the configs of their creation: `apply-config` changes one",
     ),
     ("remote-provision-launch", NO_MACHINES),
     (
         "config proxy-url",
-        "connections are made without a proxy: name an endpoint that can be reached, with `config endpoint`",
+        "proxies are not supported: set a reachable endpoint with `config endpoint`",
     ),
     (
         "gen keypair",
@@ -75,20 +73,20 @@ pub(super) const VERBS: &[(&str, &str)] = &[
     ("image talos-bundle", BUNDLE),
 ];
 
-/// What a flag takes.
+/// The values of a flag.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Takes {
-    /// Nothing, or `=true`; with `=false` there is nothing to refuse
+    /// None, or `=true`. `=false` is accepted.
     Nothing,
     Value,
 }
 
 /// A flag that is refused.
 pub(super) struct Flag {
-    /// The verbs' paths; none are all verbs
+    /// Paths of the verbs; empty for every verb.
     verbs: &'static [&'static str],
     short: Option<char>,
-    /// Its name, with dashes: no argument of another kind has such an id
+    /// Name with dashes, so that no other argument has the same ID.
     name: &'static str,
     takes: Takes,
     why: &'static str,
@@ -119,7 +117,7 @@ impl Flag {
         self.verbs.is_empty() || self.verbs.contains(&path)
     }
 
-    /// Its argument of a command, where it has the letter unless another flag does.
+    /// The argument for a command. It has the short flag only if no other argument of the command has it.
     fn argument(&self, command: &Command) -> Arg {
         let letter = |short: &char| {
             let mut taken = command.get_arguments().filter_map(Arg::get_short);
@@ -152,7 +150,7 @@ impl Flag {
 
 use Takes::{Nothing, Value};
 
-/// Flags, and why.
+/// Refused flags, with the reason.
 pub(super) const FLAGS: &[Flag] = &[
     flag(&[], "--cluster", Value, PROXY).or('c'),
     flag(&[], "--siderov1-keys-dir", Value, PROXY),
@@ -160,20 +158,19 @@ pub(super) const FLAGS: &[Flag] = &[
         &[],
         "--debug",
         Nothing,
-        "there is nothing more to tell: `dmesg --follow` shows the kernel's messages, in another terminal",
+        "there is no further output: `dmesg --follow` in another terminal shows the kernel log",
     ),
     flag(
         &["upgrade"],
         "--namespace",
         Value,
-        "the node knows where it keeps the installer's image; leave it out",
+        "the node chooses the namespace of the installer's image; leave it out",
     ),
     flag(
         &["cgroups"],
         "--schema-file",
         Value,
-        "such a file is a program of another template language: --preset chooses columns, and -o jsonpath= cells of \
-         them",
+        "schema files are not supported: --preset selects columns, and -o jsonpath= selects cells",
     ),
     flag(
         &["containers", "stats", "restart", "logs"],
@@ -185,13 +182,13 @@ pub(super) const FLAGS: &[Flag] = &[
         &["gen ca"],
         "--rsa",
         Nothing,
-        "authorities of the node API are of Ed25519: for others use a tool such as openssl",
+        "authorities of the node API use Ed25519: make others with a tool such as openssl",
     ),
     flag(
         &["gen config", "machineconfig gen"],
         "--with-kubespan",
         Nothing,
-        "it waits for a later version: a node would refuse the config",
+        "KubeSpan is not supported yet: a node would refuse the config",
     ),
     flag(
         &["gen config", "machineconfig gen", "rotate-ca", "upgrade-k8s"],
@@ -209,27 +206,27 @@ pub(super) const FLAGS: &[Flag] = &[
         &["gen secrets"],
         "--from-kubernetes-pki",
         Value,
-        "secrets of a running Kubernetes cluster cannot be taken over yet: make new ones, and move the workloads",
+        "secrets of a running Kubernetes cluster cannot be imported yet: make new ones, and move the workloads",
     )
     .or('p'),
     flag(
         &["gen secrets"],
         "--kubernetes-bootstrap-token",
         Value,
-        "secrets of a running Kubernetes cluster cannot be taken over yet: make new ones, and move the workloads",
+        "secrets of a running Kubernetes cluster cannot be imported yet: make new ones, and move the workloads",
     )
     .or('t'),
     flag(
         &["health"],
         "--run-e2e",
         Nothing,
-        "the suite is not built here: run Kubernetes' own `e2e.test` with the file of `cortenctl kubeconfig`",
+        "the suite is not included: run Kubernetes' own `e2e.test` with the file of `cortenctl kubeconfig`",
     ),
     flag(
         &["rotate-ca"],
         "--k8s-endpoint",
         Value,
-        "only the authority of the node API is rotated, and Kubernetes not asked; leave it out",
+        "only the authority of the node API is rotated, without a call to Kubernetes; leave it out",
     ),
     flag(&["support"], "--encryption-recipients", Value, UNENCRYPTED),
     flag(
@@ -242,28 +239,28 @@ pub(super) const FLAGS: &[Flag] = &[
         &["support"],
         "--num-workers",
         Value,
-        "a node is asked for one thing after the other, as one in trouble can bear; leave it out",
+        "a node sends one source at a time, which limits the load of a node in trouble; leave it out",
     )
     .or('w'),
     flag(
         &["upgrade-k8s"],
         "--manifests-force",
         Nothing,
-        "no object is deleted to be made anew: the verb names one that the cluster does not change; delete it with \
-         kubectl, and call the verb again",
+        "objects are never deleted and made again: the verb names an object that the cluster refuses to change; \
+         delete it with kubectl, and repeat the verb",
     ),
     flag(
         &["upgrade-k8s"],
         "--manifests-inventory-policy",
         Value,
-        "objects of the manifests are always taken over, and the inventory lists them; leave it out",
+        "objects of the manifests are always adopted, and the inventory lists them; leave it out",
     ),
     flag(&["version"], "--json", Nothing, "use -o json"),
     flag(
         &["completion"],
         "--no-descriptions",
         Nothing,
-        "completions have descriptions where a shell shows them; leave it out",
+        "completions have descriptions if the shell shows them; leave it out",
     ),
 ];
 
@@ -275,7 +272,7 @@ fn below(path: &str, name: &str) -> String {
     }
 }
 
-/// The command line with everything that is refused, hidden.
+/// The command line with the refused verbs and flags as hidden arguments.
 pub(super) fn with(command: Command) -> Command {
     add(command, "")
 }
@@ -297,7 +294,7 @@ fn add(command: Command, path: &str) -> Command {
     verbs.fold(command, |command, name| command.subcommand(verb(name)))
 }
 
-/// A verb that takes whatever follows.
+/// A verb that accepts all further arguments.
 fn verb(name: &'static str) -> Command {
     let rest = Arg::new("rest")
         .num_args(0..)
@@ -310,10 +307,10 @@ fn verb(name: &'static str) -> Command {
         .arg(rest)
 }
 
-/// Refuses a line that asks for one of them.
+/// Refuses a line with a refused verb or flag.
 ///
 /// # Errors
-/// The first of them, from left to right of the verbs, with why.
+/// The first refused verb or flag from the left, with the reason.
 pub(super) fn check(matches: &ArgMatches) -> Result<(), Failure> {
     let (mut path, mut at) = (String::new(), matches);
     loop {
@@ -349,5 +346,5 @@ pub(super) fn table() -> String {
         format!("| `{}` of {of} | {} |\n", flag.name, flag.why)
     });
     let rows: String = verbs.chain(flags).collect();
-    format!("| refused | why, and what to do |\n|---|---|\n{rows}")
+    format!("| refused | reason and alternative |\n|---|---|\n{rows}")
 }

@@ -145,14 +145,14 @@ const EXISTING: &[&str] = &[
 ];
 
 #[test]
-fn aliases_and_short_flags_of_existing_scripts() {
+fn command_lines_of_existing_scripts_parse() {
     for line in EXISTING {
         assert!(parse(line).is_ok(), "{line}: {:?}", parse(line).err());
     }
 }
 
 #[test]
-fn forms_of_output() {
+fn output_formats_are_accepted() {
     for line in [
         "version -o yaml",
         "memory -v -o jsonpath={.MemTotal}",
@@ -178,7 +178,7 @@ fn forms_of_output() {
 }
 
 #[test]
-fn the_first_control_plane_node_is_one_of_them() {
+fn init_node_counts_as_a_control_plane_node() {
     let Verb::Health(health) = parse("health --init-node a --control-plane-nodes b,c")
         .unwrap()
         .verb
@@ -196,7 +196,7 @@ fn the_first_control_plane_node_is_one_of_them() {
 }
 
 #[test]
-fn what_is_usual_needs_no_flag() {
+fn defaults_need_no_flag() {
     let Verb::Reboot(reboot) = parse("reboot").unwrap().verb else {
         panic!("no reboot");
     };
@@ -217,7 +217,7 @@ fn what_is_usual_needs_no_flag() {
 }
 
 #[test]
-fn wrong_lines_exit_with_2() {
+fn invalid_command_lines_exit_with_2() {
     for line in [
         "",
         "nonsense",
@@ -261,7 +261,7 @@ fn wrong_lines_exit_with_2() {
 }
 
 #[test]
-fn flags_of_a_group_are_those_of_its_verbs() {
+fn flags_of_a_group_apply_to_its_verbs() {
     for line in [
         "gen -f ca --organization x",
         "gen ca --organization x -f",
@@ -298,10 +298,10 @@ fn flags_of_a_group_are_those_of_its_verbs() {
 }
 
 #[test]
-fn what_is_refused_says_why() {
+fn refused_verbs_and_flags_name_an_alternative() {
     for (line, word) in [
         ("disks -i --whatever", "get disks"),
-        ("debug x --args /bin/sh", "look"),
+        ("debug x --args /bin/sh", "pcap"),
         ("image cache-create --images x", "mirror"),
         ("image default", "image list"),
         ("config proxy-url", "endpoint"),
@@ -312,7 +312,10 @@ fn what_is_refused_says_why() {
             "gen config c https://h:6443 --with-docs",
             "docs/configuration.md",
         ),
-        ("mc gen c https://h:6443 --with-kubespan", "later version"),
+        (
+            "mc gen c https://h:6443 --with-kubespan",
+            "not supported yet",
+        ),
         ("gen secrets -p /etc/kubernetes/pki", "Kubernetes"),
         ("gen secrets -t a.b", "Kubernetes"),
         ("-c lab memory", "--context"),
@@ -346,7 +349,7 @@ fn what_is_refused_says_why() {
 
 /// `UPDATE=1 cargo test -p cortenctl page` writes it anew.
 #[test]
-fn the_page_lists_what_is_refused() {
+fn page_lists_every_refused_verb_and_flag() {
     const BEGIN: &str =
         "<!-- Below: written from the tables by `UPDATE=1 cargo test -p cortenctl page`. -->\n";
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/client.md");
@@ -360,6 +363,6 @@ fn the_page_lists_what_is_refused() {
     }
     assert!(
         page == expected,
-        "docs/client.md is behind the tables: UPDATE=1 cargo test -p cortenctl page"
+        "docs/client.md differs from the tables; remedy: UPDATE=1 cargo test -p cortenctl page"
     );
 }

@@ -1,4 +1,4 @@
-//! Verbs that put several calls together, and what shells and readers get.
+//! Verbs that combine several calls, and shell completions and man pages.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,10 +17,10 @@ pub(crate) struct Support {
     /// Overwrite the file
     #[arg(long)]
     pub(crate) force: bool,
-    /// Say of each thing when it is asked for
+    /// Print each source when it is requested
     #[arg(short, long)]
     pub(crate) verbose: bool,
-    /// Write it as it is; it always is
+    /// Write the file without encryption; always on
     #[arg(long, hide = true)]
     pub(crate) no_encryption: bool,
     #[command(flatten)]
@@ -30,7 +30,7 @@ pub(crate) struct Support {
 /// `dashboard`.
 #[derive(Debug, Args)]
 pub(crate) struct Dashboard {
-    /// How often nodes are asked
+    /// Interval between two updates
     #[arg(short = 'd', long, value_name = "DURATION", default_value = "3s", value_parser = parse_duration)]
     pub(crate) update_interval: Duration,
 }
@@ -38,7 +38,7 @@ pub(crate) struct Dashboard {
 /// `completion`.
 #[derive(Debug, Args)]
 pub(crate) struct Completion {
-    /// For which shell
+    /// The shell
     #[arg(value_enum)]
     pub(crate) shell: Shell,
 }
@@ -46,6 +46,6 @@ pub(crate) struct Completion {
 /// `man`.
 #[derive(Debug, Args)]
 pub(crate) struct Man {
-    /// The directory to write them to
+    /// The directory to write to
     pub(crate) directory: PathBuf,
 }

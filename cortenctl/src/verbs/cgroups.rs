@@ -85,7 +85,7 @@ async fn tree(node: &Node) -> Result<(Tree, Result<(), Trouble>), Trouble> {
     });
     let mut archive = Vec::new();
     let mut frames = node.client::<Machine>().copy(request).await?.into_inner();
-    let too_large = "its cgroups are too many";
+    let too_large = "its cgroups exceed the size limit";
     let copied = gather(&mut frames, MAX_SIZE, too_large, &mut archive).await;
     match Tree::read(flate2::read::MultiGzDecoder::new(&*archive)) {
         Ok(tree) => Ok((tree, copied)),

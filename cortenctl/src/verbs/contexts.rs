@@ -158,7 +158,7 @@ fn remove(search: &Search, args: &ConfigRemove) -> Result<(), Failure> {
 fn confirmed(what: &str) -> Result<bool, Failure> {
     if !io::stdin().is_terminal() {
         return Err(Failure::usage(
-            "nobody is there to be asked; -y removes without asking",
+            "standard input is not a terminal, so the removal cannot be confirmed; -y removes without confirmation",
         ));
     }
     eprint!("remove {what} and its key? [y/N] ");
@@ -184,7 +184,7 @@ async fn new(global: &Global, args: &ConfigNew) -> Result<(), Failure> {
         let made = String::from_utf8(message.talosconfig).ok();
         let made = made.and_then(|text| ClientConfig::parse(&text).ok());
         let Some(mut made) = made.filter(|made| made.select(None).is_ok()) else {
-            let why = "what it made is no client config".to_owned();
+            let why = "its answer is not a client config".to_owned();
             answers.failed.push((node, why));
             continue;
         };

@@ -104,7 +104,7 @@ async fn send(
 async fn archive(routes: Vec<Route>, args: &Copy) -> Result<(), Failure> {
     if io::stdout().is_terminal() {
         return Err(Failure::usage(
-            "a tar.gz is no text: name a directory, or pipe it into `tar tz`",
+            "a tar.gz is not written to a terminal: name a directory, or pipe it into `tar tz`",
         ));
     }
     let failed = each(routes, async |node| {

@@ -95,7 +95,7 @@ impl Cordon {
             };
             if Instant::now() >= until {
                 let why = format!(
-                    "it stays cordoned, for it is not Ready after {} s: {last}; uncordon it when it is",
+                    "it stays cordoned, because it is not Ready after {} s: {last}; uncordon it later",
                     limit.as_secs()
                 );
                 return vec![(self.node, why)];
@@ -107,13 +107,8 @@ impl Cordon {
     }
 
     async fn is_ready(&self) -> Result<(), String> {
-        let nodes = self.cluster.nodes().await;
-        let nodes = nodes.map_err(|error| error.to_string())?;
-        let found = nodes.into_iter().find(|node| node.name == self.nodename);
-        found.map_or_else(
-            || Err("the cluster does not list it".to_owned()),
-            |node| node.ready,
-        )
+        let ready = self.cluster.node_ready(&self.nodename).await;
+        ready.map_err(|error| error.to_string())?
     }
 
     fn say(&self, what: &str) {
@@ -161,7 +156,7 @@ pub(crate) async fn name_in_kubernetes(node: &Node) -> Result<Option<String>, Tr
 async fn cluster(global: &Global) -> Result<Cluster, Trouble> {
     kubernetes::connect(global, None).await?.map_err(|why| {
         Trouble::Said(format!(
-            "the node was not restarted, for its pods cannot be moved: {why}; {REMEDY}"
+            "the node was not restarted, because its pods cannot be moved: {why}; {REMEDY}"
         ))
     })
 }

@@ -58,8 +58,8 @@ pub(crate) async fn run(routes: Vec<Route>, what: Etcd) -> Result<(), Failure> {
             };
             let answers = ask(routes, body, call).await?;
             said(answers, &output, |message| match &*message.member {
-                "" => "it does not lead".to_owned(),
-                member => format!("{member} leads now"),
+                "" => "it is not the leader".to_owned(),
+                member => format!("{member} is the leader now"),
             })
         }
         Etcd::Leave => {
@@ -183,7 +183,7 @@ async fn downgrade(routes: Vec<Route>, what: EtcdDowngrade) -> Result<(), Failur
             };
             said(ask(routes, body, call).await?, &output, |message| {
                 let now = version(message.cluster_downgrade.as_ref());
-                format!("downgrade begun, the cluster is at {now}")
+                format!("downgrade started, the cluster is at {now}")
             })
         }
         EtcdDowngrade::Cancel(Output { output }) => {
@@ -192,7 +192,7 @@ async fn downgrade(routes: Vec<Route>, what: EtcdDowngrade) -> Result<(), Failur
             };
             said(ask(routes, (), call).await?, &output, |message| {
                 let now = version(message.cluster_downgrade.as_ref());
-                format!("downgrade taken back, the cluster is at {now}")
+                format!("downgrade cancelled, the cluster is at {now}")
             })
         }
     }

@@ -30,8 +30,9 @@ use secrets::Secrets;
 pub(super) const ROLE: &str = "os:admin";
 
 /// The warning when [`flags::loses_secrets`].
-const SECRETS_LOST: &str = "the cluster's secrets are new, and none of the files written has all of them: no node and \
-    no client can be added to this cluster later; keep them with `gen secrets`, and give them with --with-secrets";
+const SECRETS_LOST: &str = "the cluster's secrets are new, and no written file has all of them: no node and \
+    no client can be added to this cluster later; make secrets with `gen secrets`, and pass them with \
+    --with-secrets";
 
 /// The generated files of a cluster.
 struct Files {

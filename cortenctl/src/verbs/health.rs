@@ -72,7 +72,7 @@ async fn themselves(global: &Global, args: &Health) -> Result<Failed, Failure> {
         }
         sleep(PAUSE).await;
     }
-    let late = |why| format!("no end within --wait-timeout: waiting for {APID}: {why}");
+    let late = |why| format!("timeout (--wait-timeout), waiting for {APID}: {why}");
     failed.extend(before.into_iter().map(|(node, why)| (node, late(why))));
     Ok(failed)
 }

@@ -38,7 +38,7 @@ pub(crate) async fn fetch(node: &Node) -> Result<String, Trouble> {
     let mut archive = Vec::new();
     let mut client = node.client::<Machine>();
     let mut frames = client.kubeconfig(node.request(())).await?.into_inner();
-    let too_large = "its kubeconfig is too large to be one";
+    let too_large = "its kubeconfig exceeds the size limit";
     gather(&mut frames, MAX_SIZE, too_large, &mut archive).await?;
     file_of(&archive, "kubeconfig", MAX_SIZE as u64)
         .map_err(|error| Trouble::Said(format!("its archive cannot be read: {error}")))
@@ -47,7 +47,7 @@ pub(crate) async fn fetch(node: &Node) -> Result<String, Trouble> {
 fn write(text: &str, target: &Path, args: &Kubeconfig) -> Result<(), Trouble> {
     let made = parse(text)
         .and_then(|made| merge::single(made, args.force_context_name.as_deref()))
-        .map_err(|error| Trouble::Said(format!("what it gave is no kubeconfig: {error}")))?;
+        .map_err(|error| Trouble::Said(format!("its answer is not a kubeconfig: {error}")))?;
     if target == Path::new("-") {
         return Ok(print(&harmless(&render(&made.document())?))?);
     }

@@ -29,7 +29,7 @@ pub(crate) async fn run(routes: Vec<Route>, args: &Netstat) -> Result<(), Failur
         names = pods;
         for (node, why) in &failed {
             let (node, why) = (printable(node), printable(why));
-            eprintln!("{node}: its pods have no names here: {why}");
+            eprintln!("{node}: the names of its pods are unknown: {why}");
         }
     }
     let answers = match &args.pod {
@@ -77,7 +77,7 @@ async fn of_pod(
     failed.extend(late);
     if good.is_empty() && failed.is_empty() {
         return Err(Failure::call(format!(
-            "{pod:?} is no pod with a network of its own on the nodes asked; `containers -k` lists pods as NAMESPACE/POD"
+            "{pod:?} is not a pod with its own network on these nodes; `containers -k` lists pods as NAMESPACE/POD"
         )));
     }
     Ok(Answers { good, failed })
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_of_a_newer_node_is_shown() {
+    fn socket_with_unknown_state_is_shown() {
         let socket = ConnectRecord {
             l4proto: "tcp".into(),
             state: 99,

@@ -57,7 +57,7 @@ pub(crate) async fn edit(routes: Vec<Route>, args: &Applying) -> Result<(), Fail
             // The user's edit is kept.
             let (_, path) = file.keep().map_err(|error| Failure::from(error.error))?;
             eprintln!(
-                "what you wrote is in {}; it has secrets: delete it when it is of no more use",
+                "the edited config is in {}; it contains secrets: delete the file when you no longer need it",
                 path.display()
             );
             return Err(trouble);

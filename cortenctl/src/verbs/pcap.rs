@@ -76,7 +76,7 @@ impl Output {
                 Ok(Output::File(Box::new(file)))
             }
             Some(_) if io::stdout().is_terminal() => Err(Failure::usage(
-                "a pcap file is no text: leave -o out, or pipe it into `tcpdump -r -`",
+                "a pcap file is not written to a terminal: leave -o out, or pipe it into `tcpdump -r -`",
             )),
             Some(_) => Ok(Output::File(Box::new(io::stdout()))),
         }
@@ -118,8 +118,9 @@ fn lines(packets: &mut Packets) -> (String, Result<(), String>) {
 /// # Errors
 /// A sentence for the user.
 fn filter(text: &str) -> Result<Vec<BpfInstruction>, String> {
-    let wrong =
-        |line: &str| format!("--bpf-filter: {line:?} is no instruction as `tcpdump -dd` prints it");
+    let wrong = |line: &str| {
+        format!("--bpf-filter: {line:?} is not an instruction in the format of `tcpdump -dd`")
+    };
     let mut program = Vec::new();
     // A command line may have joined the lines.
     let text = text.replace("},", "}\n");

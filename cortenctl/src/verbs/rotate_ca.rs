@@ -102,7 +102,7 @@ pub(crate) async fn run(global: &Global, args: &RotateCa) -> Result<(), Failure>
     }
     if args.dry_run {
         eprintln!(
-            "nothing was changed. Who is not in this list is kept out afterwards; --dry-run=false rotates"
+            "nothing was changed; a node outside this list would lose its access; --dry-run=false rotates"
         );
         return Ok(());
     }
@@ -162,7 +162,7 @@ async fn members(target: &Target) -> Result<(String, Vec<Member>), Failure> {
     let failed = each(target.open().await?, async |node| {
         let root = spec(node, ROOT).await?;
         let text = |path| root.pointer(path).and_then(Value::as_str);
-        let missing = || Trouble::Said("it does not tell its authority".to_owned());
+        let missing = || Trouble::Said("it does not show its authority".to_owned());
         authorities.push(text("/issuingCA/crt").ok_or_else(missing)?.to_owned());
         members.push(Member {
             name: node.name.clone(),
@@ -175,13 +175,13 @@ async fn members(target: &Target) -> Result<(String, Vec<Member>), Failure> {
     authorities.dedup();
     match authorities.as_slice() {
         [_] if !members.iter().any(|member| member.signs) => Err(Failure::usage(
-            "none of the nodes is of the control plane; name all nodes with --control-plane-nodes and --worker-nodes",
+            "none of the nodes is a control plane node; name all nodes with --control-plane-nodes and --worker-nodes",
         )),
         [one] => Ok((one.clone(), members)),
         _ => Err(Failure::call(
-            "the nodes have different authorities: they are of different clusters, or a rotation was interrupted; \
-             then give machine.ca of those that have the new one to the others (`patch mc`), with the client config \
-             of that rotation, and rotate again",
+            "the nodes have different authorities: they belong to different clusters, or a rotation was interrupted; \
+             after an interruption, copy machine.ca from a node with the new authority to the others (`patch mc`), \
+             with the client config of that rotation, and rotate again",
         )),
     }
 }
@@ -202,14 +202,16 @@ async fn step(
         "{}",
         match step {
             Step::Accept => "every node accepts the new authority",
-            Step::Issue => "the new authority signs",
-            Step::Forget => "the old authority is forgotten",
+            Step::Issue => "the new authority signs certificates",
+            Step::Forget => "the old authority is removed",
         }
     );
     let mut broken = false;
     let failed = each(target.open().await?, async |node| {
         if broken {
-            return Err(Trouble::Said("not changed, as another node failed".into()));
+            return Err(Trouble::Said(
+                "not changed, because another node failed".into(),
+            ));
         }
         let signs = members
             .iter()
@@ -278,7 +280,7 @@ fn is_of(served: &Value, issuer: &str) -> bool {
 fn pem(base64: &str) -> anyhow::Result<String> {
     let bytes = STANDARD.decode(base64).ok();
     let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
-    text.ok_or_else(|| anyhow!("what a node says of its authority is not base64 of a PEM text"))
+    text.ok_or_else(|| anyhow!("the authority of a node is not base64 of a PEM text"))
 }
 
 fn save(path: &Path, target: &Target, identity: &Identity, force: bool) -> Result<(), Failure> {

@@ -31,7 +31,7 @@ pub(crate) async fn upgrade(global: &Global, args: &Upgrade) -> Result<(), Failu
     let several = count(&given) > 1;
     if several && !args.wait.wait && !args.stage {
         return Err(Failure::usage(
-            "several nodes are upgraded one after the other, which --wait=false does not: name one node, or add --stage",
+            "--wait=false cannot upgrade several nodes one after the other: name one node, or add --stage",
         ));
     }
     if !several && !args.dry_run {
@@ -120,7 +120,7 @@ async fn take(
         if reboots {
             let request = node.brief(api::RebootRequest { mode: mode.into() });
             node.client::<Machine>().reboot(request).await?;
-            say(node, "reboots into it");
+            say(node, "reboots into the new version");
         }
         return Ok(());
     }
@@ -186,7 +186,9 @@ pub(super) async fn follow<R>(
     match code {
         Some(0) => Ok(()),
         Some(code) => Err(Trouble::Said(format!("{last} (exit code {code})"))),
-        None => Err(Trouble::Said("it broke off before its end".to_owned())),
+        None => Err(Trouble::Said(
+            "the output of the installation ended without an exit code".to_owned(),
+        )),
     }
 }
 
@@ -209,7 +211,9 @@ async fn verdict(global: &Global, wait: Wait, boot: &str) -> Result<(), Failure>
         let state = match look(global, boot).await? {
             Decided::Stays => return Ok(()),
             Decided::Left(why) => {
-                return Err(Failure::call(format!("the version was left: {why}")));
+                return Err(Failure::call(format!(
+                    "the node returned to its previous version: {why}"
+                )));
             }
             Decided::Pending(state) => state,
         };
@@ -276,7 +280,7 @@ pub(crate) async fn rollback(routes: Vec<Route>) -> Result<(), Failure> {
         client.rollback(request).await
     })
     .await?;
-    told(&answers, "goes back to the version before");
+    told(&answers, "returns to its previous version");
     answers.finish()
 }
 

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_skipped_unless_it_was_said() {
+    fn wipe_skips_no_check_without_its_flag() {
         let device = |name: &str| api::BlockDeviceWipeDescriptor {
             device: name.to_owned(),
             ..Default::default()
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_that_of_the_devices_wiped() {
+    fn progress_counts_only_the_devices_that_are_wiped() {
         let device = |name: &str, write_sectors| DiskStat {
             name: name.to_owned(),
             write_sectors,

@@ -190,11 +190,11 @@ fn part_of<'a>(
         && (before.is_none() || before != other)
     {
         let line = first.line;
-        let why = format!("{what} {shown} belongs to two others; first on line {line}");
+        let why = format!("{what} {shown} belongs to two links; first on line {line}");
         notes.add(member.mark, "", why);
     }
     if other == Some(name) {
-        let why = format!("{what} {shown} is part of itself; take it out");
+        let why = format!("{what} {shown} is part of itself; remove it");
         notes.add(member.mark, "", why);
     }
 }
@@ -258,7 +258,7 @@ fn sysctls(trees: &[Node], notes: &mut Notes) {
             notes.add(
                 key.mark,
                 "",
-                format!("the sysctl {name} stands twice; first on line {line}"),
+                format!("the sysctl {name} is set twice; first on line {line}"),
             );
         }
     }

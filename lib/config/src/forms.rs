@@ -217,7 +217,7 @@ fn arguments(document: &Document, trees: &[Node], notes: &mut Notes) {
         ),
     ] {
         if let (Some(name), Some((mark, file))) = (first(starts), file) {
-            let message = format!("{file} excludes the argument {name}: say it in one place");
+            let message = format!("{file} excludes the argument {name}: set it in one place");
             notes.add(mark, file, message);
         }
     }

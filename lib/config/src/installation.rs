@@ -76,13 +76,13 @@ impl Target {
             .map(|disk| disk.dev_path.as_str())
             .collect();
         let all = match all.as_slice() {
-            [] => "this machine has none that can be written to".to_owned(),
+            [] => "this machine has no writable disk".to_owned(),
             all => format!("this machine has {}", all.join(", ")),
         };
         let field = self.field();
         Err(match self {
             Target::Device(device) => format!("{field}: there is no disk {device}; {all}"),
-            Target::Like(_) | Target::Match(_) => format!("{field} means no disk; {all}"),
+            Target::Like(_) | Target::Match(_) => format!("{field} matches no disk; {all}"),
         })
     }
 }

@@ -32,32 +32,26 @@ const EXTENSION: &str = "ExtensionServiceConfig";
 const EFFECTS: &[(&str, Effect)] = &[
     (
         "machine.type",
-        Effect::Reboot("a node becomes something else only from the start"),
+        Effect::Reboot("the type of a node is set at boot"),
     ),
     (
         "~KernelModuleConfig",
-        Effect::Reboot("a kernel module is unloaded"),
+        Effect::Reboot("a kernel module must be unloaded"),
     ),
     (
         "KernelModuleConfig",
-        Effect::Reboot("a kernel module gets other parameters"),
+        Effect::Reboot("a kernel module must be loaded with other parameters"),
     ),
     (
         "machine.kernel",
-        Effect::Reboot("kernel modules are loaded at the start"),
+        Effect::Reboot("kernel modules are loaded at boot"),
     ),
     (
         "machine.systemDiskEncryption",
-        Effect::Reboot("volumes are opened at the start"),
+        Effect::Reboot("volumes are opened at boot"),
     ),
-    (
-        "VolumeConfig",
-        Effect::Reboot("volumes are opened at the start"),
-    ),
-    (
-        "machine.disks",
-        Effect::Reboot("disks are mounted at the start"),
-    ),
+    ("VolumeConfig", Effect::Reboot("volumes are opened at boot")),
+    ("machine.disks", Effect::Reboot("disks are mounted at boot")),
     ("machine.files", Effect::Files),
     ("machine.env", Effect::Restarts(&["containerd", "ext-*"])),
     (
@@ -132,7 +126,7 @@ impl fmt::Display for Plan {
             writeln!(f, "may cut you off: {risk}")?;
         }
         if self.risks.is_empty() {
-            writeln!(f, "nothing seen that cuts you off")?;
+            writeln!(f, "no change found that cuts you off")?;
         }
         Ok(())
     }
@@ -177,7 +171,7 @@ pub fn plan(old: Option<&Document>, new: &Document, running: &[&str]) -> Plan {
                 let (part, files) = differing_files(old, new);
                 restart(&mut plan.restarts, running, |id| part && id == "containerd");
                 if files {
-                    let why = format!("files are written at the start ({})", change.path);
+                    let why = format!("files are written at boot ({})", change.path);
                     plan.reboot.insert(why);
                 }
             }

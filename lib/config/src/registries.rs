@@ -246,7 +246,7 @@ fn url_problem(url: &str) -> Option<&'static str> {
     if authority.contains('@') {
         Some("must not hold a user or password: a RegistryAuthConfig is for them")
     } else if !is_registry(authority) {
-        Some("must name a host, with a port if need be")
+        Some("must name a host, optionally with a port")
     } else if path.contains(['?', '#']) {
         Some("must end with its path")
     } else {
@@ -277,7 +277,7 @@ pub(crate) fn check_endpoints<'a>(
         }
     });
     if skip_fallback && !node.given("endpoints") {
-        let what = "needs endpoints: there would be nobody to ask";
+        let what = "needs endpoints: without them and without the fallback no server is left";
         reader.wrong_in(node, "skipFallback", what);
     }
 }

@@ -280,7 +280,7 @@ impl Builder {
                 }
             }
             Event::Alias(anchor) => {
-                let unfinished = || (mark, "an alias to what contains it".to_owned());
+                let unfinished = || (mark, "an alias to a node that contains it".to_owned());
                 let size = self.anchors.get(&anchor).ok_or_else(unfinished)?.size();
                 self.count(size, mark)?;
                 if let Some(node) = self.anchors.get(&anchor).cloned() {
@@ -339,7 +339,7 @@ impl Builder {
                     entries.push((key, node));
                 } else {
                     let name = crate::problem::printable(&key.name);
-                    notes.add(key.mark, "", format!("the field {name:?} stands twice"));
+                    notes.add(key.mark, "", format!("the field {name:?} is given twice"));
                 }
             }
             (Content::Map(_), None) => match node.content {

@@ -16,7 +16,7 @@ pub fn ready(name: &str) {
         return;
     };
     if let Err(error) = send(&socket, "READY=1") {
-        eprintln!("{name}: cannot tell the supervisor that we are ready: {error}");
+        eprintln!("{name}: cannot notify the supervisor of readiness: {error}");
     }
 }
 

@@ -79,7 +79,7 @@ impl<T, E: fmt::Display, const N: usize> Reloaded<T, E, N> {
         if current.stamp != stamp && !is_early {
             match (self.read)(&self.directory) {
                 Ok(new) => {
-                    println!("{} were read again", self.what);
+                    println!("{} were reloaded", self.what);
                     *current = Current {
                         stamp,
                         value: Arc::new(new),
@@ -89,7 +89,10 @@ impl<T, E: fmt::Display, const N: usize> Reloaded<T, E, N> {
                 Err(error) => {
                     // Logged once per change, not once per connection.
                     if failed.is_none() {
-                        eprintln!("{} changed and are not used: {error}", self.what);
+                        eprintln!(
+                            "{} changed and cannot be used, the previous ones stay in use: {error}",
+                            self.what
+                        );
                     }
                     current.failed = Some((stamp, Instant::now()));
                 }

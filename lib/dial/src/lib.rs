@@ -1,7 +1,7 @@
 //! TCP connections to hosts with several addresses: from the client to an endpoint, from apid to other nodes, from a
 //! joining node to trustd.
 //!
-//! Owns: the order and the timeouts in which the addresses of a host are tried.
+//! Owns: the order and the timeouts in which the addresses of a host are tried, and the text form of host and port.
 //! Never does: query name servers, or send data on a connection.
 //! Talks to: the addresses it is given.
 //! On a laptop: `cargo test -p corten-dial`.
@@ -10,7 +10,7 @@ use std::convert::Infallible;
 use std::error::Error as _;
 use std::future::ready;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use http::Uri;
@@ -46,6 +46,15 @@ pub async fn one_of(addresses: Vec<SocketAddr>, within: Duration) -> io::Result<
             None => io::Error::other(error),
         }
     })
+}
+
+/// Host and port in the form of a URL.
+#[must_use]
+pub fn authority(host: &str, port: u16) -> String {
+    match host.parse() {
+        Ok(IpAddr::V6(address)) => format!("[{address}]:{port}"),
+        _ => format!("{host}:{port}"),
+    }
 }
 
 #[cfg(test)]
@@ -85,6 +94,13 @@ mod tests {
         fn address(&self) -> SocketAddr {
             self.listener.local_addr().unwrap()
         }
+    }
+
+    #[test]
+    fn ipv6_addresses_are_bracketed() {
+        assert_eq!(authority("fd00::1", 50001), "[fd00::1]:50001");
+        assert_eq!(authority("10.0.0.1", 50001), "10.0.0.1:50001");
+        assert_eq!(authority("cp.example.com", 50001), "cp.example.com:50001");
     }
 
     #[tokio::test]

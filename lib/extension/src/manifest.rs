@@ -79,7 +79,7 @@ impl Manifest {
     /// The problem, with its field.
     pub fn parse(bytes: &[u8]) -> Result<Manifest, Problem> {
         let malformed = |what: String| {
-            let remedy = "correct it: docs/building.md shows one, and no other field is known";
+            let remedy = "correct it; docs/building.md shows an example with every known field";
             Problem::new("manifest.yaml", what, remedy)
         };
         if bytes.len() > LARGEST {
@@ -99,7 +99,7 @@ impl Manifest {
     pub fn render(&self) -> Result<String, Problem> {
         self.check()?;
         serde_saphyr::to_string(self).map_err(|error| {
-            let remedy = "leave control characters out of its texts";
+            let remedy = "remove the control characters from its texts";
             Problem::new("manifest.yaml", error.to_string(), remedy)
         })
     }
@@ -108,7 +108,7 @@ impl Manifest {
         if self.version != FORMAT {
             return Err(Problem::new(
                 "manifest.yaml: version",
-                format!("{:?} is no known format", self.version),
+                format!("{:?} is not a known format", self.version),
                 format!("use {FORMAT}"),
             ));
         }
@@ -123,15 +123,17 @@ impl Manifest {
         if !is_name(name) {
             return Err(Problem::new(
                 "manifest.yaml: metadata.name",
-                format!("{name:?} is no name"),
-                format!("use up to {LONGEST_NAME} letters, digits, and . _ + - after the first"),
+                format!("{name:?} is not a valid name"),
+                format!(
+                    "use up to {LONGEST_NAME} letters, digits, and . _ + - (not as the first character)"
+                ),
             ));
         }
         if version.is_empty() {
             return Err(Problem::new(
                 "manifest.yaml: metadata.version",
                 "it is empty",
-                "say which version of the extension this is",
+                "set the version of the extension",
             ));
         }
         let texts = [
@@ -145,7 +147,7 @@ impl Manifest {
             if text.len() > LONGEST_TEXT || text.contains(hidden) {
                 return Err(Problem::new(
                     format!("manifest.yaml: metadata.{field}"),
-                    "it is too long or has control characters",
+                    "it is too long or contains control characters",
                     format!("use up to {LONGEST_TEXT} bytes of text"),
                 ));
             }
@@ -171,10 +173,10 @@ impl Manifest {
             Ok(_) => Err(Problem::new(
                 COMPATIBILITY,
                 format!(
-                    "{} {} is for {wanted}, and this is {core}",
+                    "{} {} is for {wanted}, and this release is {core}",
                     self.metadata.name, self.metadata.version
                 ),
-                "use a version of the extension that is for this release",
+                "use a version of the extension for this release",
             )),
             Err(what) => Err(Problem::new(COMPATIBILITY, what, "correct it")),
         }
@@ -256,7 +258,7 @@ metadata:
         let problem = manifest.check_compatible(&node("1.9.5")).unwrap_err();
         assert_eq!(
             problem.what,
-            "hello-world v1.0.0 is for >= v1.10.0, and this is 1.9.5"
+            "hello-world v1.0.0 is for >= v1.10.0, and this release is 1.9.5"
         );
     }
 

@@ -85,14 +85,14 @@ fn alternative(text: &str) -> Result<Vec<Comparator>, String> {
         rest = after.trim_start();
     }
     if found.is_empty() {
-        return Err(format!("there is no version on one side of || in {text:?}"));
+        return Err(format!("one side of || in {text:?} has no version"));
     }
     Ok(found)
 }
 
 /// The span of versions that a text denotes.
 fn span(text: &str) -> Result<(Version, Option<Version>), String> {
-    let wrong = || format!("{text:?} is no version");
+    let wrong = || format!("{text:?} is not a version");
     let bare = text.strip_prefix('v').unwrap_or(text);
     let parts: Vec<&str> = bare.split('.').collect();
     let number = |part: &str| part.parse::<u64>().ok();

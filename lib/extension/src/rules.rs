@@ -69,13 +69,17 @@ pub fn check(path: &str, kind: Kind<'_>, mode: u32) -> Result<(), Problem> {
     let problem = |what: &str, remedy: &str| Problem::new(format!("/{path}"), what, remedy);
     let named = |part: &str| !matches!(part, "" | "." | "..");
     if path.len() > LONGEST || path.contains(char::is_control) || !path.split('/').all(named) {
-        let remedy = "use plain names of visible characters";
-        return Err(Problem::new(format!("{path:?}"), "it is no path", remedy));
+        let remedy = "use names of printable characters without . and .. parts";
+        return Err(Problem::new(
+            format!("{path:?}"),
+            "it is not a valid path",
+            remedy,
+        ));
     }
     if LOADERS.contains(&path) {
         return Err(problem(
-            "the image has a loader of its own",
-            "leave it out, and bring the C library below /usr/local",
+            "the image has its own dynamic loader",
+            "remove it, and put the C library below /usr/local",
         ));
     }
     let allowed = match kind {
@@ -91,7 +95,7 @@ pub fn check(path: &str, kind: Kind<'_>, mode: u32) -> Result<(), Problem> {
     };
     if !allowed {
         return Err(problem(
-            "an extension may have nothing there",
+            "an extension may not add files there",
             "put it below /usr/local; docs/building.md lists the other places",
         ));
     }
@@ -109,18 +113,18 @@ pub fn check(path: &str, kind: Kind<'_>, mode: u32) -> Result<(), Problem> {
     let is_compressed = COMPRESSED.iter().any(|ending| path.ends_with(ending));
     if is_within(path, "usr/lib/modules") && is_compressed {
         return Err(problem(
-            "the node loads no compressed modules",
-            "unpack it: the extension is compressed as a whole",
+            "the node does not load compressed modules",
+            "decompress it: the whole extension is compressed",
         ));
     }
     if mode & SET_ID != 0 {
         return Err(problem(
             "it is set-user-id or set-group-id",
-            "clear the bit: a node has nobody to gain from it",
+            "clear the bit",
         ));
     }
     if mode & EVERYBODY_WRITES != 0 {
-        return Err(problem("everybody may write to it", "clear that bit"));
+        return Err(problem("it is world-writable", "clear the bit"));
     }
     Ok(())
 }
@@ -135,8 +139,8 @@ pub fn check_late(path: &str) -> Result<(), Problem> {
     }
     Err(Problem::new(
         format!("/{path}"),
-        "it is of no use to a node that already runs",
-        "have the extension in the image: mkimage build --extension",
+        "a running node does not use this file",
+        "build the extension into the image: mkimage build --extension",
     ))
 }
 
@@ -197,14 +201,14 @@ mod tests {
             "usr/bin/nvme/x",
         ] {
             assert!(
-                refused(bad, Kind::File, 0o644).contains("nothing there"),
+                refused(bad, Kind::File, 0o644).contains("add files there"),
                 "{bad}"
             );
         }
         check("usr/lib", Kind::Directory, 0o755).unwrap();
         check("usr/local/share/x", Kind::Directory, 0o755).unwrap();
-        assert!(refused("opt", Kind::Directory, 0o755).contains("nothing there"));
-        assert!(refused("usr/bin/nvme", Kind::Directory, 0o755).contains("nothing there"));
+        assert!(refused("opt", Kind::Directory, 0o755).contains("add files there"));
+        assert!(refused("usr/bin/nvme", Kind::Directory, 0o755).contains("add files there"));
         assert!(refused("lib64/ld-linux-x86-64.so.2", Kind::File, 0o755).contains("loader"));
     }
 
@@ -228,7 +232,7 @@ mod tests {
     fn compressed_modules_are_refused() {
         for bad in ["a.ko.xz", "a.ko.zst", "extra/a.ko.gz"] {
             let path = format!("usr/lib/modules/6.12.1/{bad}");
-            assert!(refused(&path, Kind::File, 0o644).contains("unpack it"));
+            assert!(refused(&path, Kind::File, 0o644).contains("decompress it"));
         }
         check("usr/local/share/a.ko.xz", Kind::File, 0o644).unwrap();
     }
@@ -237,7 +241,7 @@ mod tests {
     fn set_id_bits_and_world_writable_modes_are_refused() {
         assert!(refused("usr/local/a", Kind::File, 0o4755).contains("set-user-id"));
         assert!(refused("usr/local/a", Kind::File, 0o2755).contains("set-user-id"));
-        assert!(refused("usr/local/a", Kind::Directory, 0o1777).contains("everybody"));
+        assert!(refused("usr/local/a", Kind::Directory, 0o1777).contains("world-writable"));
         check("usr/local/a", Kind::Link("b"), 0o777).unwrap();
     }
 
@@ -263,7 +267,7 @@ mod tests {
             "usr/local/.",
         ] {
             assert!(
-                refused(bad, Kind::File, 0o644).contains("no path"),
+                refused(bad, Kind::File, 0o644).contains("not a valid path"),
                 "{bad:?}"
             );
         }

@@ -173,8 +173,7 @@ impl<'de> Deserialize<'de> for Dependency {
         match (found.next(), found.next()) {
             (Some(only), None) => Ok(only),
             _ => Err(serde::de::Error::custom(
-                "an entry of depends is exactly one of service, path, network, time: true and \
-                 configuration: true",
+                "an entry of depends must be exactly one of service, path, network, time: true and configuration: true",
             )),
         }
     }
@@ -187,7 +186,7 @@ impl Service {
     /// The problem, with its field.
     pub fn parse(bytes: &[u8]) -> Result<Service, Problem> {
         let malformed =
-            |what: String| Problem::new("the file", what, "correct it; no other field is known");
+            |what: String| Problem::new("the file", what, "correct it; unknown fields are refused");
         if bytes.len() > LARGEST {
             return Err(malformed(format!("it is larger than {LARGEST} bytes")));
         }
@@ -201,11 +200,11 @@ impl Service {
     fn check(&self) -> Result<(), Problem> {
         if !is_name(&self.name, LONGEST_NAME) {
             let remedy = format!(
-                "use up to {LONGEST_NAME} lower-case letters and digits, and single - and _ between them"
+                "use up to {LONGEST_NAME} lower-case letters and digits, with single - or _ between them"
             );
             return Err(wrong(
                 "name",
-                &format!("{:?} is no name", self.name),
+                &format!("{:?} is not a valid name", self.name),
                 &remedy,
             ));
         }
@@ -215,15 +214,15 @@ impl Service {
             match dependency {
                 Dependency::Path(path) => check_path(&field("path"), path)?,
                 Dependency::Service(id) if !is_name(id, LONGEST_ID) => {
-                    let what = format!("{id:?} is no service");
+                    let what = format!("{id:?} is not a service id");
                     return Err(wrong(
                         &field("service"),
                         &what,
-                        "name one of the service list",
+                        "use an id of the service list",
                     ));
                 }
                 Dependency::Network(parts) if parts.is_empty() => {
-                    let remedy = "name addresses, connectivity, hostname or etcfiles";
+                    let remedy = "use addresses, connectivity, hostname or etcfiles";
                     return Err(wrong(&field("network"), "it is empty", remedy));
                 }
                 _ => {}
@@ -237,7 +236,7 @@ impl Container {
     fn check(&self) -> Result<(), Problem> {
         check_text("container.entrypoint", &self.entrypoint)?;
         if self.entrypoint.is_empty() {
-            let remedy = "name the program";
+            let remedy = "set the path of the program";
             return Err(wrong("container.entrypoint", "it is empty", remedy));
         }
         for (place, word) in self.args.iter().enumerate() {
@@ -248,7 +247,11 @@ impl Container {
             check_text(&field, variable)?;
             // The text is not quoted: it may hold a secret.
             if variable.find('=').is_none_or(|at| at == 0) {
-                return Err(wrong(&field, "it is not NAME=value", "write it so"));
+                return Err(wrong(
+                    &field,
+                    "it does not have the form NAME=value",
+                    "use this form",
+                ));
             }
         }
         if !self.environment_file.is_empty() {
@@ -275,7 +278,7 @@ impl Container {
         if !known && !rootfs_propagation.is_empty() {
             return Err(wrong(
                 "container.security.rootfsPropagation",
-                &format!("{rootfs_propagation:?} is none"),
+                &format!("{rootfs_propagation:?} is not a mount propagation"),
                 &format!("use one of {}", PROPAGATIONS.join(", ")),
             ));
         }
@@ -308,14 +311,18 @@ fn check_path(field: &str, path: &str) -> Result<(), Problem> {
     if path.starts_with('/') && !path.split('/').any(|part| part == "..") {
         return Ok(());
     }
-    let what = format!("{path:?} is no absolute path");
-    Err(wrong(field, &what, "begin it with /, and leave .. out"))
+    let what = format!("{path:?} is not an absolute path");
+    Err(wrong(
+        field,
+        &what,
+        "begin the path with / and remove .. parts",
+    ))
 }
 
 /// The kernel accepts no text with a NUL.
 fn check_text(field: &str, text: &str) -> Result<(), Problem> {
     if text.contains('\0') {
-        return Err(wrong(field, "it has a NUL", "leave it out"));
+        return Err(wrong(field, "it contains a NUL", "remove it"));
     }
     Ok(())
 }

@@ -71,7 +71,7 @@ fn problem_of_a_service_is_named_with_its_field() {
     let cases = [
         (
             with("hello-world\ncon", "../x\ncon"),
-            "name: \"../x\" is no name",
+            "name: \"../x\" is not a valid name",
         ),
         (
             with("./hello-world", "''"),
@@ -79,15 +79,15 @@ fn problem_of_a_service_is_named_with_its_field() {
         ),
         (
             with("[--now]", "[\"a\\0b\"]"),
-            "container.args[0]: it has a NUL",
+            "container.args[0]: it contains a NUL",
         ),
         (
             with("MODE=quiet", "MODE"),
-            "container.environment[0]: it is not NAME=value",
+            "container.environment[0]: it does not have the form NAME=value",
         ),
         (
             with("/var/etc/hello/env", "etc/env"),
-            "container.environmentFile: \"etc/env\" is no absolute path",
+            "container.environmentFile: \"etc/env\" is not an absolute path",
         ),
         (
             with("destination: /dev", "destination: /a/../b"),
@@ -95,7 +95,7 @@ fn problem_of_a_service_is_named_with_its_field() {
         ),
         (
             with("source: /dev", "source: dev"),
-            "container.mounts[0].source: \"dev\" is no absolute path",
+            "container.mounts[0].source: \"dev\" is not an absolute path",
         ),
         (
             with("[/proc/sys]", "[proc]"),
@@ -103,11 +103,11 @@ fn problem_of_a_service_is_named_with_its_field() {
         ),
         (
             with("rootfsPropagation: shared", "rootfsPropagation: some"),
-            "container.security.rootfsPropagation: \"some\" is none; use one of",
+            "container.security.rootfsPropagation: \"some\" is not a mount propagation; use one of",
         ),
         (
             with("service: cri", "service: a/b"),
-            "depends[0].service: \"a/b\" is no service",
+            "depends[0].service: \"a/b\" is not a service id",
         ),
         (with("path: /run", "path: run"), "depends[1].path: "),
         (

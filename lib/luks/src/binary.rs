@@ -125,7 +125,7 @@ fn read_at<D: Device>(
     };
     bytes.resize(size, 0);
     if !load(device, &mut bytes, offset)? {
-        return Ok(Err(broken(Broken::Damaged("it is cut off"))));
+        return Ok(Err(broken(Broken::Damaged("it is truncated"))));
     }
     Ok(decode(&bytes).map_err(broken))
 }
@@ -149,16 +149,16 @@ fn size(binary: &[u8], offset: usize, place: Place) -> Result<usize, Broken> {
         return Err(Broken::Version(version));
     }
     if u64::from_be_bytes(field(binary, 256)) != offset as u64 {
-        return Err(Broken::Damaged("it belongs elsewhere"));
+        return Err(Broken::Damaged("it states another offset"));
     }
     let size = u64::from_be_bytes(field(binary, 8));
     let size = SIZES.into_iter().find(|known| *known as u64 == size);
-    size.ok_or(Broken::Damaged("its length is none there can be"))
+    size.ok_or(Broken::Damaged("its length is invalid"))
 }
 
 fn decode(bytes: &[u8]) -> Result<HeaderCopy, Broken> {
     if text(bytes, 72, 32).as_deref() != Some(CHECKSUM_NAME) {
-        return Err(Broken::Damaged("its kind of checksum is unknown"));
+        return Err(Broken::Damaged("its checksum algorithm is unknown"));
     }
     let found: [u8; 32] = field(bytes, CHECKSUM_AT);
     if found != checksum(bytes) {
@@ -177,7 +177,7 @@ fn decode(bytes: &[u8]) -> Result<HeaderCopy, Broken> {
             json: String::from_utf8(json.to_vec()).ok()?,
         })
     };
-    all().ok_or(Broken::Damaged("its text is none"))
+    all().ok_or(Broken::Damaged("a text field is invalid"))
 }
 
 /// Encodes one copy.
@@ -185,9 +185,7 @@ pub(crate) fn encode(copy: &HeaderCopy, place: Place) -> Result<Vec<u8>, LuksErr
     let mut bytes = vec![0; copy.size];
     // One byte stays 0 as the terminator.
     if copy.json.len() >= copy.size.saturating_sub(BINARY) {
-        return Err(LuksError::Unsupported(
-            "no room left in its JSON".to_owned(),
-        ));
+        return Err(LuksError::Unsupported("too much JSON metadata".to_owned()));
     }
     let offset = place.offset(copy.size);
     let mut salt = [0; 64];

@@ -106,7 +106,7 @@ impl Luks {
                 return Err(match broken {
                     Version(version) => LuksError::Version(version),
                     Damaged(why) => LuksError::Damaged(why.to_owned()),
-                    NoMagic | Unfinished => LuksError::Damaged("there is none".to_owned()),
+                    NoMagic | Unfinished => LuksError::Damaged("no valid copy".to_owned()),
                 });
             }
         };
@@ -132,8 +132,9 @@ impl Luks {
     pub fn write<D: Device>(&mut self, device: &D) -> Result<(), LuksError> {
         let mut copy = self.copy.clone();
         copy.sequence = copy.sequence.saturating_add(1);
-        copy.json = serde_json::to_string(&self.metadata)
-            .map_err(|error| unsupported(format!("JSON that cannot be written: {error}")))?;
+        copy.json = serde_json::to_string(&self.metadata).map_err(|error| {
+            unsupported(format!("JSON metadata that cannot be encoded: {error}"))
+        })?;
         let order = [self.source.other(), self.source];
         let [one, two] =
             order.map(|place| binary::encode(&copy, place).map(|bytes| (place, bytes)));
@@ -241,7 +242,7 @@ impl Luks {
     ) -> Result<(), LuksError> {
         let refused = |why| LuksError::Slot { slot, why };
         if slot >= SLOTS {
-            return Err(refused("does not exist: they are numbered from 0 to 31"));
+            return Err(refused("does not exist; slots are numbered from 0 to 31"));
         }
         let digests = &self.metadata.digests;
         let mut right = None;
@@ -250,13 +251,14 @@ impl Luks {
                 right = Some(name.clone());
             }
         }
-        let right = right.ok_or_else(|| refused("is for the key of this volume only"))?;
+        let right = right.ok_or_else(|| refused("accepts only the key of this volume"))?;
         let offset = self
             .free(keyslot::area_size(key.bytes().len()))
-            .ok_or_else(|| refused("has no room left on the device; remove another"))?;
+            .ok_or_else(|| refused("has no room on the device; remove another key slot"))?;
         let keyslot = keyslot::write(device, offset, key, passphrase, cost)?;
-        let keyslot = serde_json::to_value(keyslot)
-            .map_err(|error| unsupported(format!("JSON that cannot be written: {error}")))?;
+        let keyslot = serde_json::to_value(keyslot).map_err(|error| {
+            unsupported(format!("JSON metadata that cannot be encoded: {error}"))
+        })?;
         self.forget(slot);
         let name = slot.to_string();
         self.metadata.keyslots.insert(name.clone(), keyslot);
@@ -272,7 +274,7 @@ impl Luks {
     /// It is the last slot; without it the volume could never be opened.
     pub fn remove_key(&mut self, slot: u8) -> Result<(), LuksError> {
         if self.slots() == [slot] {
-            let why = "is the last that opens this volume";
+            let why = "is the last slot that opens this volume";
             return Err(LuksError::Slot { slot, why });
         }
         self.forget(slot);

@@ -109,10 +109,13 @@ pub(crate) fn read<D: Device>(
 ) -> Result<VolumeKey, LuksError> {
     let Keyslot { kind, af, area, .. } = keyslot;
     if kind != "luks2" || af.kind != "luks1" || area.kind != "raw" || af.stripes != STRIPES {
-        return Err(unsupported("a key slot of another kind"));
+        return Err(unsupported("a key slot of an unknown type"));
     }
     if area.encryption != CIPHER {
-        return Err(unsupported(format!("key slots in {:?}", area.encryption)));
+        return Err(unsupported(format!(
+            "key slots encrypted with {:?}",
+            area.encryption
+        )));
     }
     if !(1..=MOST_KEY).contains(&keyslot.key_size) {
         return Err(unsupported(format!("a key of {} bytes", keyslot.key_size)));
@@ -121,12 +124,12 @@ pub(crate) fn read<D: Device>(
     let length = (keyslot.key_size * STRIPES).next_multiple_of(SECTOR);
     let end = area.offset.checked_add(length as u64);
     if area.offset < allowed.start || end.is_none_or(|end| end > allowed.end) {
-        return Err(unsupported("a key slot outside of its place"));
+        return Err(unsupported("a key slot outside of the key slot area"));
     }
     let hash = split::hash(&af.hash)?;
     if let Some(asked) = keyslot.kdf.memory().filter(|asked| *asked > memory) {
         return Err(unsupported(format!(
-            "a key slot that costs {asked} KiB of memory, and {memory} can be spared"
+            "a key slot that needs {asked} KiB of memory (at most {memory} KiB are allowed)"
         )));
     }
     let under = derive(&keyslot.kdf, passphrase, area.key_size)?;
@@ -161,7 +164,7 @@ pub(crate) fn digest(key: &VolumeKey) -> Result<Digest, LuksError> {
 /// Whether the digest belongs to this key.
 pub(crate) fn is_right(key: &VolumeKey, digest: &Digest) -> Result<bool, LuksError> {
     if digest.kind != "pbkdf2" {
-        return Err(unsupported(format!("a digest {:?}", digest.kind)));
+        return Err(unsupported(format!("a digest of type {:?}", digest.kind)));
     }
     let expected = bytes(&digest.digest)?;
     let salt = bytes(&digest.salt)?;
@@ -218,15 +221,15 @@ fn argon2(
     key: &mut [u8],
 ) -> Result<(), LuksError> {
     if memory > MOST_MEMORY || u64::from(memory) * u64::from(time) > MOST_WORK {
-        let cost = format!("a key slot that costs {memory} KiB and {time} passes");
+        let cost = format!("a key slot that needs {memory} KiB and {time} passes");
         return Err(unsupported(cost));
     }
-    let refuse = |error: argon2::Error| unsupported(format!("Argon2 with {error}"));
+    let refuse = |error: argon2::Error| unsupported(format!("invalid Argon2 parameters ({error})"));
     let params = Params::new(memory, time, lanes, Some(key.len())).map_err(refuse)?;
     let mut blocks = Zeroizing::new(Vec::new());
     blocks
         .try_reserve_exact(params.block_count())
-        .map_err(|_| LuksError::Machine("memory for Argon2"))?;
+        .map_err(|_| LuksError::Machine("has too little memory for Argon2"))?;
     blocks.resize(params.block_count(), Block::default());
     Argon2::new(algorithm, Version::V0x13, params)
         .hash_password_into_with_memory(passphrase, &bytes(salt)?, key, &mut blocks)
@@ -258,7 +261,7 @@ fn bytes(base64: &str) -> Result<Vec<u8>, LuksError> {
 /// AES-XTS (IEEE 1619) over whole sectors, numbered from 0.
 fn crypt(key: &[u8], sectors: &mut [u8], encrypt: bool) -> Result<(), LuksError> {
     let (first, second) = key.split_at(key.len() / 2);
-    let size = || unsupported(format!("a key of {} bytes for its slots", key.len()));
+    let size = || unsupported(format!("a key of {} bytes for its key slots", key.len()));
     match key.len() {
         32 => {
             let cipher = |half| Aes128::new_from_slice(half).map_err(|_| size());

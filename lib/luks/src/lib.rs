@@ -79,7 +79,7 @@ pub enum LuksError {
         why: &'static str,
     },
     /// The kernel gives no random numbers, or the machine no memory.
-    #[error("the machine gives no {0}")]
+    #[error("the machine {0}")]
     Machine(&'static str),
 }
 
@@ -90,5 +90,5 @@ fn unsupported(what: impl fmt::Display) -> LuksError {
 fn random(bytes: &mut [u8]) -> Result<(), LuksError> {
     SystemRandom::new()
         .fill(bytes)
-        .map_err(|_| LuksError::Machine("random numbers"))
+        .map_err(|_| LuksError::Machine("provides no random numbers"))
 }

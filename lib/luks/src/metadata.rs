@@ -146,7 +146,7 @@ impl Metadata {
     /// Parses the JSON of a header.
     pub(crate) fn parse(json: &str) -> Result<Metadata, LuksError> {
         let metadata: Metadata = serde_json::from_str(json)
-            .map_err(|error| unsupported(format!("JSON that is not of its form: {error}")))?;
+            .map_err(|error| unsupported(format!("malformed JSON metadata ({error})")))?;
         let asks_for = |asked: &Value| match asked {
             Value::Object(kinds) => kinds.values().any(|kind| *kind != Value::Array(vec![])),
             _ => true,
@@ -161,29 +161,31 @@ impl Metadata {
     pub(crate) fn segment(&self) -> Result<Segment, LuksError> {
         let mut all = self.segments.values();
         let (Some(one), None) = (all.next(), all.next()) else {
-            return Err(unsupported("not exactly one segment"));
+            return Err(unsupported("more or fewer than one segment"));
         };
         let raw: RawSegment = serde_json::from_value(one.clone())
-            .map_err(|error| unsupported(format!("a segment that is not of its form: {error}")))?;
+            .map_err(|error| unsupported(format!("a malformed segment ({error})")))?;
         if raw.kind != "crypt" || raw.integrity.is_some() {
-            return Err(unsupported("a segment that is more than encrypted"));
+            return Err(unsupported("a segment that is not only encrypted"));
         }
         // The text becomes one word of the kernel's table.
         let in_word = |c: char| c.is_ascii_alphanumeric() || "-:(),._".contains(c);
         if raw.encryption.is_empty() || !raw.encryption.chars().all(in_word) {
-            return Err(unsupported("a cipher whose name is none"));
+            return Err(unsupported("an invalid cipher name"));
         }
         if !matches!(raw.sector_size, 512 | 1024 | 2048 | 4096) {
             return Err(unsupported(format!("sectors of {} bytes", raw.sector_size)));
         }
         if !raw.offset.is_multiple_of(raw.sector_size.into()) {
-            return Err(unsupported("a segment that starts within a sector"));
+            return Err(unsupported(
+                "a segment that does not start at a sector boundary",
+            ));
         }
         let size = match raw.size.as_str() {
             "dynamic" => None,
             size => Some(
                 size.parse()
-                    .map_err(|_| unsupported("a size that is none"))?,
+                    .map_err(|_| unsupported("an invalid segment size"))?,
             ),
         };
         Ok(Segment {
@@ -221,7 +223,7 @@ impl Metadata {
             return Ok(None);
         };
         let keyslot: Keyslot = serde_json::from_value(found.clone())
-            .map_err(|error| unsupported(format!("a key slot {slot} of another kind: {error}")))?;
+            .map_err(|error| unsupported(format!("a malformed key slot {slot} ({error})")))?;
         Ok(Some(keyslot))
     }
 
@@ -246,6 +248,6 @@ mod decimal {
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
         let text = String::deserialize(from)?;
         text.parse()
-            .map_err(|_| D::Error::custom("a number in a text is needed"))
+            .map_err(|_| D::Error::custom("the number must be a string of decimal digits"))
     }
 }

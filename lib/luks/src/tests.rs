@@ -152,7 +152,7 @@ fn a_replaced_or_removed_key_is_wiped() {
     assert!(before[areas.clone()].iter().any(|byte| *byte != 0));
     assert!(after[areas].iter().all(|byte| *byte == 0));
     let last = luks.remove_key(0).unwrap_err().to_string();
-    assert!(last.contains("slot 0 is the last"), "{last}");
+    assert!(last.contains("slot 0 is the last slot"), "{last}");
     luks.remove_key(9).unwrap();
     let (_, foreign) = Luks::new(32, 512).unwrap();
     let other = Recorder::empty();
@@ -175,7 +175,7 @@ fn key_slots_are_allocated_until_the_header_is_full() {
     let full =
         |luks: &mut Luks| (0..200).find_map(|_| luks.set_key(&device, 5, &key, b"y", CHEAP).err());
     let why = full(&mut luks).unwrap().to_string();
-    assert!(why.contains("slot 5 has no room"), "{why}");
+    assert!(why.contains("slot 5 has no room on the device"), "{why}");
     luks.write(&device).unwrap();
     luks.set_key(&device, 5, &key, b"z", CHEAP).unwrap();
     luks.write(&device).unwrap();
@@ -334,23 +334,23 @@ fn forbidden_header_contents_are_refused_by_name() {
         (
             r#""type":"crypt""#,
             r#""type":"linear""#,
-            "more than encrypted",
+            "not only encrypted",
         ),
         (
             "aes-xts-plain64\",\"sector",
             "aes 0 /dev/sda\",\"sector",
-            "whose name is none",
+            "invalid cipher name",
         ),
         (r#""sector_size":512"#, r#""sector_size":520"#, "520 bytes"),
         (
             r#""offset":"16777216""#,
             r#""offset":"16777217""#,
-            "within a sector",
+            "at a sector boundary",
         ),
         (
             r#""segments":{"#,
             r#""segments":{"1":{},"#,
-            "exactly one segment",
+            "fewer than one segment",
         ),
         (
             r#""json_size":"#,
@@ -362,7 +362,7 @@ fn forbidden_header_contents_are_refused_by_name() {
             r#""requirements":["x"],"json_size":"#,
             "requirements",
         ),
-        ("{", "[", "not of its form"),
+        ("{", "[", "malformed JSON"),
     ] {
         let error = Luks::read(&replaced(from, to)).unwrap_err();
         assert!(error.to_string().contains(why), "{error}");
@@ -386,25 +386,25 @@ fn key_slot_without_a_data_segment_opens_nothing() {
 #[test]
 fn key_slots_with_excessive_costs_are_refused() {
     for (from, to, why) in [
-        (r#""memory":32"#, r#""memory":4194304"#, "costs 4194304 KiB"),
+        (r#""memory":32"#, r#""memory":4194304"#, "needs 4194304 KiB"),
         (
             r#""memory":32"#,
             r#""memory":131072"#,
-            "131072 KiB of memory, and 65536 can be spared",
+            "131072 KiB of memory (at most 65536 KiB are allowed)",
         ),
         (r#""time":1"#, r#""time":1000000"#, "1000000 passes"),
         (r#""cpus":1"#, r#""cpus":0"#, "Argon2"),
         (
             r#""offset":"32768""#,
             r#""offset":"512""#,
-            "outside of its place",
+            "outside of the key slot area",
         ),
         (
             r#""offset":"32768""#,
             r#""offset":"18446744073709551615""#,
-            "outside of its place",
+            "outside of the key slot area",
         ),
-        (r#""stripes":4000"#, r#""stripes":1"#, "another kind"),
+        (r#""stripes":4000"#, r#""stripes":1"#, "unknown type"),
         (
             r#""key_size":32,"af""#,
             r#""key_size":32000000,"af""#,
@@ -416,7 +416,7 @@ fn key_slots_with_excessive_costs_are_refused() {
             "md4",
         ),
         (r#""iterations":1000"#, r#""iterations":0"#, "0 iterations"),
-        (r#""type":"luks2""#, r#""type":"reencrypt""#, "another kind"),
+        (r#""type":"luks2""#, r#""type":"reencrypt""#, "unknown type"),
     ] {
         let device = replaced(from, to);
         let mut luks = read(&device);

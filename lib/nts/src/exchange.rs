@@ -24,7 +24,7 @@ const PIECE: usize = 2048;
 #[derive(Debug, thiserror::Error)]
 pub enum ExchangeError {
     /// The server's name is invalid.
-    #[error("{0:?} is no name that a certificate can have")]
+    #[error("{0:?} is not a valid certificate name")]
     Name(String),
     /// The connection failed, or the server's certificate was rejected.
     #[error(transparent)]
@@ -36,7 +36,7 @@ pub enum ExchangeError {
     #[error("the server's certificate cannot be read")]
     Certificate,
     /// TLS exports no keys.
-    #[error("TLS gives no keys: {0}")]
+    #[error("TLS exports no keys: {0}")]
     Keys(rustls::Error),
     /// The response is unusable.
     #[error(transparent)]

@@ -25,19 +25,19 @@ const NAK: &[u8] = b"NTSN";
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadFields {
     /// The lengths contradict each other.
-    #[error("a damaged packet")]
+    #[error("the packet is damaged")]
     Damaged,
     /// The identifier is missing or belongs to another request.
-    #[error("an answer to another question")]
+    #[error("the answer belongs to another request")]
     NotOurs,
     /// The packet has no authenticator, so any host may have sent it.
-    #[error("an answer without proof")]
+    #[error("the answer is not authenticated")]
     Unproved,
     /// The authenticator is wrong.
-    #[error("an answer with a wrong proof")]
+    #[error("the authentication of the answer is wrong")]
     Forged,
     /// The server no longer knows the cookie.
-    #[error("the server does not know the keys any more")]
+    #[error("the server no longer knows the keys")]
     Nak,
 }
 

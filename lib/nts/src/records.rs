@@ -31,21 +31,19 @@ pub enum BadRecords {
     #[error("its answer is longer than {LONGEST} bytes")]
     Long,
     /// It ended early.
-    #[error("its answer is cut off")]
+    #[error("its answer is truncated")]
     CutOff,
     /// A record has an invalid length.
     #[error("a record of type {0} is damaged")]
     Damaged(u16),
     /// An unknown record is marked critical.
-    #[error(
-        "a record of type {0}, which the protocol does not have, is one that must be understood"
-    )]
+    #[error("the critical record of type {0} is unknown")]
     Unknown(u16),
     /// The server reports an error.
     #[error("the server refuses with error {0}")]
     Refused(u16),
     /// The server reports a warning; the protocol defines none.
-    #[error("the server refuses with warning {0}")]
+    #[error("the server sends warning {0}")]
     Warned(u16),
     /// The server offers another protocol.
     #[error("the server does not offer NTP version 4")]
@@ -57,7 +55,7 @@ pub enum BadRecords {
     #[error("the server gives no cookie")]
     NoCookie,
     /// The name of the time server is invalid.
-    #[error("the name of the time server is none")]
+    #[error("the name of the time server is invalid")]
     Name,
 }
 
@@ -204,7 +202,7 @@ mod tests {
             (5, b"two"),
             (6, b"time.example.com"),
             (7, &[0, 124]),
-            (0x4000, b"what nobody knows"),
+            (0x4000, b"unknown record"),
         ]);
         let offer = Offer {
             cookies: vec![b"one".to_vec(), b"two".to_vec()],

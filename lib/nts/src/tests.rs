@@ -150,5 +150,5 @@ async fn cut_off_and_invalid_connections_are_errors() {
     let (ours, _theirs) = duplex(1024);
     let error = exchange(ours, "no name", &trust).await.unwrap_err();
     assert!(matches!(error, ExchangeError::Name(_)), "{error}");
-    assert_eq!(BadRecords::CutOff.to_string(), "its answer is cut off");
+    assert_eq!(BadRecords::CutOff.to_string(), "its answer is truncated");
 }

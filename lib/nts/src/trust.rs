@@ -20,7 +20,7 @@ pub(crate) const PROTOCOL: &[u8] = b"ntske/1";
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
     /// The list has no usable authority.
-    #[error("no authority is trusted")]
+    #[error("the list has no usable certificate authority")]
     NoAuthority,
     /// TLS cannot be set up.
     #[error("TLS cannot be set up: {0}")]

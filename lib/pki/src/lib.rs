@@ -62,7 +62,7 @@ pub enum PkiError {
     #[error("not a certificate")]
     NotACertificate,
     /// The certificate may not sign others.
-    #[error("the certificate is not that of an authority")]
+    #[error("the certificate is not a CA certificate")]
     NotAnAuthority,
     /// The private key is damaged or of an unsupported type.
     #[error("not a usable private key (Ed25519 or ECDSA P-256 in PKCS#8)")]
@@ -80,13 +80,13 @@ pub enum PkiError {
     #[error("the certificate request {0}")]
     BadRequest(&'static str),
     /// The system's random source failed.
-    #[error("no random numbers")]
+    #[error("the system provides no random numbers")]
     NoRandom,
     /// The subject cannot hold more roles.
     #[error("at most {0} roles fit into one certificate")]
     TooManyRoles(usize),
     /// The signing library failed.
-    #[error("making the certificate failed")]
+    #[error("the certificate cannot be created")]
     Signing(#[source] rcgen::Error),
     /// The chain was rejected; the text states the reason.
     #[error("the certificate is not acceptable: {0}")]

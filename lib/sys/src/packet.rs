@@ -232,7 +232,7 @@ mod tests {
         let found = loop {
             assert!(
                 started.elapsed() < Duration::from_secs(60),
-                "it was not seen"
+                "the packet was not captured"
             );
             let Some(packet) = capture.next(&mut buffer, true).unwrap() else {
                 continue;

@@ -45,7 +45,7 @@ fn undeclared_paths_are_invisible_in_the_sandbox() {
     if !rustix::process::geteuid().is_root() {
         // Without the right to create namespaces the start fails; it must not give a child outside of its root.
         assert_eq!(started.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
-        return skip("root, to make a root");
+        return skip("root, to create a root file system");
     }
     started.unwrap();
     let mut shown = String::new();
@@ -65,7 +65,7 @@ fn undeclared_paths_are_invisible_in_the_sandbox() {
 #[test]
 fn a_file_that_is_replaced_is_seen_through_a_link() {
     if !rustix::process::geteuid().is_root() {
-        return skip("root, to make a root");
+        return skip("root, to create a root file system");
     }
     let directory = tempfile::tempdir().unwrap();
     let stage = tempfile::tempdir().unwrap();
@@ -156,7 +156,7 @@ fn shell(stage: &Path, binds: &[Bind], script: &str) -> (u32, PipeReader) {
 #[test]
 fn each_path_has_its_declared_access() {
     if !rustix::process::geteuid().is_root() {
-        return skip("root, to make a root");
+        return skip("root, to create a root file system");
     }
     let [stage, data] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let at = |name: &str| data.path().join(name);
@@ -190,7 +190,7 @@ fn each_path_has_its_declared_access() {
 #[test]
 fn later_mounts_are_visible_under_followed_paths_only() {
     if !rustix::process::geteuid().is_root() {
-        return skip("root, to make a root");
+        return skip("root, to create a root file system");
     }
     let [stage, data] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let at = |name: &str| data.path().join(name);

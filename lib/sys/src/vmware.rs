@@ -8,12 +8,12 @@ use std::io;
 /// # Errors
 /// The machine is not a VMware guest, where the instruction would kill the program.
 #[cfg(target_arch = "x86_64")]
-#[expect(unsafe_code, reason = "an instruction that the language does not have")]
+#[expect(unsafe_code, reason = "Rust has no function for this instruction")]
 pub fn call(registers: [u32; 6]) -> io::Result<[u32; 6]> {
     const MAGIC: u32 = 0x564d_5868;
     const PORT: u32 = 0x5658;
     if !is_guest() {
-        return Err(io::Error::other("this machine is not one of VMware's"));
+        return Err(io::Error::other("this machine is not a VMware guest"));
     }
     let [_, ebx, mut ecx, edx, mut esi, mut edi] = registers;
     let (mut eax, mut edx) = (MAGIC, edx & 0xffff_0000 | PORT);
@@ -45,7 +45,7 @@ pub fn call(registers: [u32; 6]) -> io::Result<[u32; 6]> {
 #[cfg(not(target_arch = "x86_64"))]
 pub fn call(_: [u32; 6]) -> io::Result<[u32; 6]> {
     Err(io::Error::other(
-        "properties of VMware's guests are not read on this architecture",
+        "properties of VMware guests cannot be read on this architecture",
     ))
 }
 

@@ -39,7 +39,7 @@ pub fn build(context: &Context) -> Result<Finished> {
     let built = recipe.run(&options.cache, &reporter)?;
     fs::create_dir_all(&options.out).or_fail(
         format!("creating {}", options.out.display()),
-        "name a directory you can write with --out",
+        "set --out to a writable directory",
     )?;
     let stem = format!("{}{}", context.release.stem(), Output::Images.suffix());
     let archived = options.out.join(&stem);
@@ -114,7 +114,7 @@ pub fn layout<'a>(
                 let scratch = scratch.join(&image.name);
                 let go = go::go_program(built.dir(&go_tools))?;
                 let tree = tree_of(context, image, [programs, &go, &scratch], &packages)
-                    .with_context(|| format!("putting the image {} together", image.name))?;
+                    .with_context(|| format!("assembling the image {}", image.name))?;
                 layout.add(&list.registry, image, &tree)?;
             }
             layout.finish()

@@ -74,7 +74,7 @@ pub fn check_config(profile: &Profile) -> Result<()> {
     )?;
     Document::parse(&bytes).map(drop).or_fail(
         format!("the machine config {shown} is not valid"),
-        "correct the fields named; docs/configuration.md lists them all",
+        "correct these fields; docs/configuration.md lists all fields",
     )
 }
 
@@ -97,7 +97,7 @@ impl Packer<'_> {
         if profile.extensions.len() > MOST_EXTENSIONS {
             return Err(Failure::new(
                 format!("there are more than {MOST_EXTENSIONS} extensions"),
-                "put several into one",
+                "combine several extensions into one",
             ));
         }
         let mut packed = Vec::new();
@@ -210,7 +210,7 @@ impl Packer<'_> {
             metadata: Metadata {
                 name: "modules.dep".to_owned(),
                 version: version.to_owned(),
-                description: "What the modules of all extensions depend on".to_owned(),
+                description: "Dependencies of the kernel modules of all extensions".to_owned(),
                 ..Metadata::default()
             },
         };
@@ -229,7 +229,7 @@ fn lay_over(merged: &Path, version: &str, added: &BTreeMap<String, Entry>) -> Re
         let inner = path.strip_prefix(&own).ok_or_else(|| {
             Failure::new(
                 format!(
-                    "an extension has the module /{path}, and the kernel of this image is {version}"
+                    "an extension has the module /{path}, but the kernel of this image is {version}"
                 ),
                 "use an extension whose modules were built for this kernel",
             )
@@ -283,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn modules_must_match_the_kernel_of_the_image_and_bring_no_module_lists() {
+    fn modules_of_extensions_match_the_kernel_and_come_without_module_lists() {
         let dir = tempfile::tempdir().unwrap();
         let content = dir.path().join("0");
         fs::write(&content, "module").unwrap();
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_config_a_node_would_use_is_embedded() {
+    fn config_that_a_node_would_refuse_is_not_embedded() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("node.yaml");
         let mut profile = Profile::default();

@@ -116,7 +116,7 @@ fn commit() -> Result<Option<String>> {
     if hash.len() > 40 || !hash.chars().all(|c| c.is_ascii_hexdigit()) {
         return Err(Failure::new(
             format!("CORTEN_COMMIT is {commit:?}"),
-            "set it to what `git describe --always --dirty --exclude '*'` prints, or unset it",
+            "set it to the output of `git describe --always --dirty --exclude '*'`, or unset it",
         ));
     }
     Ok(Some(commit))
@@ -127,8 +127,8 @@ fn context(options: &Options) -> Result<Context> {
     layers::check_config(&options.profile)?;
     if options.profile.quick && options.release {
         return Err(Failure::new(
-            "a quick build is no release",
-            "leave --release away, or `quick` in the profile",
+            "a quick build cannot be a release",
+            "remove --release, or `quick` of the profile",
         ));
     }
     let mut disks = options.profile.output.iter();
@@ -137,8 +137,8 @@ fn context(options: &Options) -> Result<Context> {
         && !disks.any(|output| output.holds_disk())
     {
         return Err(Failure::new(
-            "no format of --output has a disk to put container images on",
-            "leave --with-images (`with-images` in the profile) away, or add raw to --output",
+            "no format of --output has a disk for the container images",
+            "remove --with-images (`with-images` of the profile), or add raw to --output",
         ));
     }
     let overlay = match &options.profile.overlay {
@@ -178,10 +178,10 @@ fn formats(profile: &Profile, overlay: &Overlay) -> Result<Vec<Output>> {
         None => Ok(asked),
         Some(output) => Err(Failure::new(
             format!(
-                "the overlay for {} is of a disk, and {output} has none to put it on",
+                "the overlay for {} needs a disk, but {output} has none",
                 overlay.name.as_deref().unwrap_or_default()
             ),
-            "leave that format out of --output (`output` in the profile), or build it without the overlay",
+            "remove that format from --output (`output` of the profile), or build it without the overlay",
         )),
     }
 }
@@ -229,8 +229,8 @@ fn substitute(context: &mut Context, error: anyhow::Error) -> Result<()> {
         report::warn(
             context.options.format,
             &format!(
-                "no mirror has {} {} ({}) any more; taking {} instead, which the archive signed. \
-                 This image is not what the lock names, and its provenance says so",
+                "no mirror has {} {} ({}) any more; using {} instead, which the archive signed. \
+                 This image differs from the lock; its provenance records that",
                 locked.name, locked.version, locked.arch, used.version
             ),
         );
@@ -251,7 +251,7 @@ fn attempt(context: &Context) -> Result<Finished> {
     let built = recipe.run(&options.cache, &reporter)?;
     fs::create_dir_all(&options.out).or_fail(
         format!("creating {}", options.out.display()),
-        "name a directory you can write with --out",
+        "set --out to a writable directory",
     )?;
     let mut files = Vec::new();
     for (output, handle) in outputs {
@@ -373,7 +373,7 @@ mod tests {
         assert!(disks.contains(&Output::Raw) && disks.iter().all(|output| output.holds_disk()));
         for output in Output::of(Arch::Arm64).filter(|output| !output.holds_disk()) {
             let error = built(Arch::Arm64, &[Output::Raw, output], &board).unwrap_err();
-            let wanted = format!("the overlay for board is of a disk, and {output} has none");
+            let wanted = format!("the overlay for board needs a disk, but {output} has none");
             assert!(error.to_string().contains(&wanted), "{error}");
             assert!(
                 error

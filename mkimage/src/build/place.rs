@@ -34,7 +34,7 @@ pub fn whole(target: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<(
     let _tidy = interrupt::Partial::new(&partial);
     let written = write(&partial).or_fail(
         format!("writing {}", target.display()),
-        "free disk space there, or name another directory with --out",
+        "free disk space there, or set --out to another directory",
     );
     let moved = written.and_then(|()| {
         if target.is_dir() {

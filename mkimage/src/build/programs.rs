@@ -84,7 +84,7 @@ pub fn daemons<'a>(
         let _alone = context.options.cache.lock("cargo")?;
         if key_of(&inputs.copy()?)? != key {
             return Err(Failure::new(
-                "the sources changed after the build began",
+                "the sources changed after the start of the build",
                 "build again",
             ));
         }

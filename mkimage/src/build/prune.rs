@@ -144,7 +144,7 @@ mod tests {
     use crate::profile::Output;
 
     #[test]
-    fn a_recipe_is_made_once() {
+    fn recipe_is_computed_once() {
         let arm64 = Profile {
             arch: Arch::Arm64,
             output: vec![Output::Raw],

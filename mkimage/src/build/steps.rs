@@ -343,13 +343,13 @@ pub fn command_line(context: &Context) -> Result<String> {
         if own.contains(char::is_whitespace) || own.is_empty() {
             return Err(Failure::new(
                 format!("kernel argument {own:?} is not one parameter"),
-                "give each parameter by itself (--kernel-argument, or kernel-arguments of profile and overlay)",
+                "give one parameter at a time (--kernel-argument, or kernel-arguments of profile and overlay)",
             ));
         }
         if name(own) != "console" && protected.contains(&name(own)) {
             return Err(Failure::new(
                 format!("kernel argument {own:?} would change a hardening parameter"),
-                "remove it; kernel-config/cmdline says what each parameter is for",
+                "remove it; kernel-config/cmdline explains each parameter",
             ));
         }
         parameters.push(own.clone());

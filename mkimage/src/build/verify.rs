@@ -34,8 +34,11 @@ pub fn verify(
         .find(|output| name.ends_with(output.suffix()))
         .ok_or_else(|| {
             Failure::new(
-                format!("{} has no ending of an image format", image.display()),
-                "give an image under the name the builder gave it",
+                format!(
+                    "{} does not end with the suffix of an image format",
+                    image.display()
+                ),
+                "give the image its original name",
             )
         })?;
     let given = files(image)?;
@@ -71,13 +74,13 @@ pub fn verify(
             let shown = given.get(name).map_or(image, PathBuf::as_path).display();
             return Err(Failure::new(
                 format!("{shown} differs from its rebuild {what}"),
-                "build from the commit, version, date (SOURCE_DATE_EPOCH), profile and keys it was built \
-                 from; its provenance names them",
+                "build with the commit, version, date (SOURCE_DATE_EPOCH), profile and keys of the image; \
+                 its provenance names them",
             ));
         }
     }
     let shown = image.display();
-    report::print(&format!("{shown} is what this source tree builds\n"))
+    report::print(&format!("{shown} is identical to its rebuild\n"))
 }
 
 /// The architecture of the image's kernel, or `named` if the image cannot be read.
@@ -90,12 +93,12 @@ fn architecture(image: &Path, named: Option<Arch>) -> Result<Arch> {
     match (found, named) {
         (Ok(found), Some(named)) if found != named => Err(Failure::new(
             format!("{shown} is for {found}, not for {named}"),
-            format!("say --arch {found}, or leave it out"),
+            format!("use --arch {found}, or leave it out"),
         )),
         (Ok(arch), _) | (Err(_), Some(arch)) => Ok(arch),
         (Err(error), None) => Err(error).or_fail(
-            format!("{shown} does not say which architecture it is for"),
-            "name it with --arch",
+            format!("{shown} does not show its architecture"),
+            "give it with --arch",
         ),
     }
 }
@@ -211,7 +214,7 @@ mod tests {
         );
         let error = architecture(&damaged, None).unwrap_err();
         let remedy = error.downcast_ref::<Failure>().unwrap().remedy();
-        assert_eq!(remedy, "name it with --arch");
+        assert_eq!(remedy, "give it with --arch");
         assert_eq!(
             files(&damaged).unwrap(),
             BTreeMap::from([(PathBuf::new(), damaged)])

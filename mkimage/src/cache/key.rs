@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_a_whole_hash() {
+    fn key_has_every_digit_of_the_hash() {
         let mut hash = Sha256::new();
         for part in ["step", "s"] {
             hash.update(part.len().to_le_bytes());

@@ -63,7 +63,7 @@ impl Cache {
         for dir in ["fetch", STEPS, OUTPUTS, "work", TREES, "locks"] {
             fs::create_dir_all(root.join(dir)).or_fail(
                 format!("creating the cache in {}", root.display()),
-                "set CORTEN_CACHE to a directory you can write",
+                "set CORTEN_CACHE to a writable directory",
             )?;
         }
         Ok(Self {

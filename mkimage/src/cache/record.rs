@@ -49,7 +49,7 @@ impl Record {
             .read_to_string(&mut text)
             .with_context(|| format!("reading {}", path.display()))?;
         let record: Self = serde_json::from_str(&text)
-            .with_context(|| format!("{} is no record of a step", path.display()))?;
+            .with_context(|| format!("{} is not a record of a step", path.display()))?;
         ensure!(
             is_digest(&record.output),
             "{}: the output {:?} is not 64 hex digits",
@@ -100,7 +100,7 @@ impl Record {
         let good = signatures.iter().any(|(key, signature)| {
             hex::decode(signature).is_ok_and(|bytes| key.has_signed(&message, &bytes))
         });
-        ensure!(good, "its signature is not good");
+        ensure!(good, "its signature is not valid");
         Ok(())
     }
 
@@ -141,17 +141,17 @@ mod tests {
         assert!(refused(&record(), "go-1", trusted).contains("no signature of a key"));
         assert!(refused(&signed, "go-1", &[other]).contains("no signature of a key"));
         assert!(refused(&signed, "go-1", &[]).contains("no key is named"));
-        assert!(refused(&signed, "go-2", trusted).contains("not good"));
+        assert!(refused(&signed, "go-2", trusted).contains("not valid"));
         let mut changed = signed.clone();
         changed.output = "1".repeat(64);
-        assert!(refused(&changed, "go-1", trusted).contains("not good"));
+        assert!(refused(&changed, "go-1", trusted).contains("not valid"));
         for text in ["", "zz", "00"] {
             let mut changed = signed.clone();
             changed
                 .signatures
                 .values_mut()
                 .for_each(|one| *one = text.to_owned());
-            assert!(refused(&changed, "go-1", trusted).contains("not good"));
+            assert!(refused(&changed, "go-1", trusted).contains("not valid"));
         }
     }
 

@@ -38,8 +38,8 @@ impl Cache {
             };
             found.insert(name.to_owned());
             self.verify(&record.output).or_fail(
-                format!("the finished step {entry} is not what its record says"),
-                "build again, which makes it anew, and sign then",
+                format!("the finished step {entry} differs from its record"),
+                "build again to renew the step, then sign it",
             )?;
             record.sign(&entry, signer);
             record.write(&steps.join(&entry), &self.root.join("work"))?;
@@ -49,7 +49,7 @@ impl Cache {
             None => Ok(signed),
             Some(name) => Err(Failure::new(
                 format!("the cache has no finished step {name}"),
-                "`mkimage plan` names the steps, `mkimage build` makes them",
+                "`mkimage plan` lists the steps, `mkimage build` makes them",
             )),
         }
     }

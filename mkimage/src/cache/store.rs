@@ -47,7 +47,8 @@ impl Cache {
     /// warning and counts as missing. The caller holds the entry's lock.
     pub(super) fn finished(&self, entry: &str) -> Option<PathBuf> {
         let own = self.own(entry).unwrap_or_else(|error| {
-            let text = format!("the finished step {entry} is not used, and made again: {error:#}");
+            let text =
+                format!("the finished step {entry} cannot be used, and is built again: {error:#}");
             report::warn(self.format, &text);
             None
         });
@@ -95,7 +96,7 @@ impl Cache {
                 let found = digest::of_tree(&out)?;
                 ensure!(
                     found == record.output,
-                    "its content has the digest {found}, and the one that is signed is {}",
+                    "its content has the digest {found}, but the signed digest is {}",
                     record.output
                 );
                 self.place(entry, &out, record)

@@ -29,7 +29,7 @@ impl PublicKey {
     /// # Errors
     /// The file is not the PEM of an Ed25519 public key.
     pub fn read(path: &Path) -> Result<Self> {
-        let remedy = format!("name the {PUBLIC} of a key set that `mkimage keys` made");
+        let remedy = format!("give the {PUBLIC} of a key set made by `mkimage keys`");
         let der = block(path, "PUBLIC KEY", &remedy)?;
         let key = der
             .strip_prefix(&PREFIX)
@@ -88,8 +88,7 @@ impl Signer {
     /// The file is missing, or is not the PEM of an Ed25519 key.
     pub fn read(keys: &Path) -> Result<Self> {
         let path = keys.join(PRIVATE);
-        let remedy =
-            format!("take {PRIVATE} and {PUBLIC} of a key set that `mkimage keys` makes now");
+        let remedy = format!("use {PRIVATE} and {PUBLIC} of a new key set of `mkimage keys`");
         let der = block(&path, "PRIVATE KEY", &remedy)?;
         Self::parse(&der).or_fail(
             format!("{} is not an Ed25519 private key", path.display()),

@@ -245,7 +245,7 @@ impl Entry {
         {
             return Err(Failure::new(
                 format!("GRUB cannot pass {bad:?} in the kernel command line {cmdline:?}"),
-                "leave quotes and backslashes out of the kernel arguments",
+                "remove quotes and backslashes from the kernel arguments",
             ));
         }
         Ok(Self {
@@ -277,7 +277,7 @@ fn sectors(section: &Section) -> Result<String> {
 pub fn config(before: &[&str], entries: &[Entry]) -> String {
     let mut text = String::from(
         "# Written by mkimage. Kernel and initramfs are read out of the unified kernel image,\n\
-         # by sector; who replaces that file must write the new numbers here.\n\
+         # by sector; a replacement of that file needs its new numbers here.\n\
          set gfxpayload=text\n\
          if serial --unit=0 --speed=115200; then\n  \
            terminal_input console serial\n  terminal_output console serial\nfi\n",

@@ -112,7 +112,7 @@ pub fn build(out: &Path, release: &Release, parts: &Initramfs<'_>) -> Result<()>
     second.sort();
     if let Some([one, _]) = second.array_windows().find(|[a, b]| a.0 == b.0) {
         return Err(Failure::new(
-            format!("two extensions are called {}", one.0),
+            format!("two extensions have the name {}", one.0),
             "give each extension layer its own file name",
         ));
     }
@@ -163,7 +163,7 @@ pub fn read(mut rest: &[u8]) -> Result<Vec<Entry>> {
             let mut decoder = zstd::Decoder::with_buffer(rest)?.single_frame();
             let mut plain = Vec::new();
             let read = (&mut decoder).take(LARGEST).read_to_end(&mut plain);
-            read.context("its initramfs is cut off or damaged")?;
+            read.context("its initramfs is truncated or damaged")?;
             read_archive(&plain, &mut entries)?;
             decoder.finish()
         } else {
@@ -221,7 +221,7 @@ mod tests {
     use crate::image::testing::{Scratch, release};
 
     #[test]
-    fn cpio_reads_it_and_it_is_the_same_twice() {
+    fn archive_is_reproducible_and_cpio_reads_it() {
         let scratch = Scratch::new();
         let init = scratch.file("some-init", b"#!program");
         let rootfs = scratch.file("root.img", &[7; 5000]);
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn every_entry_is_roots_and_of_the_release() {
+    fn every_entry_belongs_to_root_and_has_the_release_date() {
         let mut archive = Vec::new();
         super::archive(
             &mut archive,
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_or_is_something_else_is_an_error() {
+    fn truncated_or_foreign_archive_is_an_error() {
         let scratch = Scratch::new();
         let init = scratch.file("init", b"program");
         let parts = Initramfs {
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn an_extension_must_be_a_squashfs_of_its_own_name() {
+    fn extension_needs_the_suffix_squashfs_and_a_unique_name() {
         let scratch = Scratch::new();
         let file = scratch.file("x.tar", b"");
         let bad = [file.clone()];
@@ -342,7 +342,7 @@ mod tests {
         let error = build(&scratch.path("out"), &release(), &parts).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "two extensions are called extensions/x.squashfs"
+            "two extensions have the name extensions/x.squashfs"
         );
     }
 }

@@ -17,7 +17,7 @@ pub fn guest(arch: Arch) -> Result<&'static str> {
     arch.names().vmware_guest.ok_or_else(|| {
         Failure::new(
             format!("there is no OVA for {arch}"),
-            "take vmdk, the disk alone",
+            "use vmdk, the disk alone",
         )
     })
 }

@@ -61,7 +61,7 @@ fn script(release: &Release, cmdline: &str) -> Result<String> {
     if cmdline.contains("${") || cmdline.split_whitespace().any(operator) {
         return Err(Failure::new(
             format!("iPXE cannot pass the kernel command line {cmdline:?}"),
-            "leave ${...}, && and || out of the kernel arguments",
+            "remove ${...}, && and || from the kernel arguments",
         ));
     }
     let title = release.stem();
@@ -69,7 +69,7 @@ fn script(release: &Release, cmdline: &str) -> Result<String> {
         "#!ipxe\n\
          # {title}: point the DHCP server's boot file at this script on the server that holds\n\
          # this directory, or type `chain http://SERVER/DIRECTORY/{SCRIPT}` at the iPXE prompt.\n\
-         # Add corten.config=URL to the kernel line to hand out a machine configuration.\n\
+         # Add corten.config=URL to the kernel line to serve a machine configuration.\n\
          :start\n\
          kernel {KERNEL} initrd={INITRAMFS} {cmdline} || goto failed\n\
          initrd {INITRAMFS} || goto failed\n\

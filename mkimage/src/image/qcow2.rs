@@ -169,7 +169,7 @@ fn references(file: &mut File, image: &mut Image) -> Result<(u64, u32)> {
     let first = image.clusters(blocks)?;
     ensure!(
         bytes::size(image.references.len()) == total,
-        "clusters were miscounted"
+        "the number of clusters is wrong"
     );
     let offsets: Vec<u64> = (0..blocks).map(|block| first + block * CLUSTER).collect();
     put(file, table, &big_endian(&offsets))?;

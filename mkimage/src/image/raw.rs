@@ -163,7 +163,7 @@ fn own_places(raw: &BTreeMap<u64, PathBuf>, end: u64) -> Result<Vec<(u64, &Path)
             return Err(Failure::new(
                 format!("{} does not fit at {at} of the disk", source.display()),
                 format!(
-                    "it has to lie between {free} and {end}, where the first partition begins; \
+                    "place it between {free} and {end}, the start of the first partition; \
                      `partition-offset` of the overlay moves that"
                 ),
             ));

@@ -96,7 +96,7 @@ fn everything(scratch: &Scratch, dir: &str) -> Vec<PathBuf> {
 }
 
 #[test]
-fn every_format_is_sound_and_the_same_from_another_directory_a_moment_later() {
+fn every_format_is_valid_and_reproducible_in_another_directory() {
     let scratch = Scratch::new();
     let one = everything(&scratch, "one");
     std::thread::sleep(std::time::Duration::from_millis(2100)); // FAT has a resolution of 2 seconds
@@ -227,7 +227,7 @@ fn inspected(scratch: &Scratch, all: &[PathBuf]) {
     let json = serde_json::to_value(look("corten.efi")).unwrap();
     assert_eq!(json["images"][0]["cmdline"], CMDLINE);
     let error = inspect::inspect(&scratch.file("text", b"hello")).unwrap_err();
-    assert!(format!("{error:#}").contains("not one mkimage makes"));
+    assert!(format!("{error:#}").contains("mkimage does not make its format"));
 }
 
 fn a_bundle_is_inspected(all: &[PathBuf]) {
@@ -290,7 +290,7 @@ fn a_disk_too_small_or_crooked_is_refused(scratch: &Scratch, all: &[PathBuf]) {
 }
 
 #[test]
-fn arm64_images_are_for_uefi_alone() {
+fn arm64_images_boot_on_uefi_only() {
     let scratch = Scratch::new();
     let release = super::Release {
         arch: Arch::Arm64,
@@ -348,7 +348,7 @@ fn arm64_images_are_for_uefi_alone() {
 }
 
 #[test]
-fn a_boards_firmware_lies_where_the_board_looks_for_it() {
+fn boot_firmware_is_at_the_offset_that_the_board_reads() {
     let scratch = Scratch::new();
     let file = scratch.file("any", b"any");
     let loader = scratch.file("loader", &noise(5000));

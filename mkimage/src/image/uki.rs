@@ -138,7 +138,7 @@ fn kernel(path: &Path, release: &Release) -> Result<Vec<u8>> {
         if authenticode::is_signed(&data)? {
             return Err(Failure::new(
                 format!("{} has a signature of its own", path.display()),
-                "give the kernel unsigned: firmware would start a signed one with any initramfs and command line",
+                "use an unsigned kernel: firmware would start a signed kernel with any initramfs and command line",
             ));
         }
         return Ok(data);

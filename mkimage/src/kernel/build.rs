@@ -129,7 +129,7 @@ fn read_key(dir: &Path, name: &str) -> Result<Vec<u8>> {
     let path = dir.join(name);
     fs::read(&path).or_fail(
         format!("reading the key {}", path.display()),
-        "make a key set with `mkimage keys`, or name the directory that holds one",
+        "make a key set with `mkimage keys`, or give the directory of one",
     )
 }
 
@@ -151,7 +151,7 @@ fn place_keys(keys: &Path, tree: &Path) -> Result<()> {
     let script = tree.join("scripts/gen-randstruct-seed.sh");
     if !script.is_file() {
         return Err(Failure::new(
-            "the kernel's source no longer makes its seed in scripts/gen-randstruct-seed.sh",
+            "the kernel's source no longer generates its seed in scripts/gen-randstruct-seed.sh",
             "adapt mkimage/src/kernel/build.rs to this kernel version",
         ));
     }
@@ -224,7 +224,7 @@ fn install(
         let list = installed.join(list);
         if !list.is_file() {
             return Err(Failure::new(
-                format!("the kernel's build did not make {}", list.display()),
+                format!("the kernel's build did not produce {}", list.display()),
                 "install kmod (depmod) with `make deps`",
             ));
         }

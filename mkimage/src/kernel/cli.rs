@@ -20,13 +20,13 @@ use crate::kernel::source::{Source, SourceLock, of_config};
 use crate::keys;
 use crate::lock::Lock;
 
-/// What `mkimage kernel` is told.
+/// Arguments of `mkimage kernel`.
 #[derive(Debug, Clone, Args)]
 pub struct KernelArgs {
     /// The verb.
     #[command(subcommand)]
     pub command: KernelCommand,
-    /// The kernel source tarball, instead of the mirror's package (same checksum rule)
+    /// Kernel source tarball, instead of the mirror's package; its checksum must match the lock
     #[arg(long, value_name = "FILE", global = true)]
     pub kernel_source: Option<PathBuf>,
 }
@@ -39,31 +39,31 @@ pub enum KernelCommand {
         /// The architecture.
         #[arg(long, default_value = "x86_64")]
         arch: Arch,
-        /// Write it to kernel-config/golden instead.
+        /// Write the config to kernel-config/golden instead.
         #[arg(long)]
         write: bool,
     },
-    /// Show what the fragments as they are now would change in the golden config.
+    /// Show the difference between the golden config and the fragments.
     Diff {
         /// The architecture.
         #[arg(long, default_value = "x86_64")]
         arch: Arch,
     },
-    /// Judge golden config, kernel parameters and sysctls with kernel-hardening-checker.
+    /// Check golden config, kernel parameters and sysctls with kernel-hardening-checker.
     Check {
         /// The architecture.
         #[arg(long, default_value = "x86_64")]
         arch: Arch,
     },
-    /// Build vmlinuz and the modules, and print where they are.
+    /// Build vmlinuz and the modules, and print their paths.
     Build {
         /// The architecture.
         #[arg(long, default_value = "x86_64")]
         arch: Arch,
-        /// The key set; without it, the published development keys.
+        /// Key set [default: the published development keys]
         #[arg(long, value_name = "DIR")]
         keys: Option<PathBuf>,
-        /// Compilers at once; without it, as many as there are processors.
+        /// Parallel compilers [default: the number of processors]
         #[arg(long, short)]
         jobs: Option<usize>,
     },
@@ -196,11 +196,11 @@ pub fn source(paths: &Paths) -> Result<Source> {
     let lock = SourceLock::read(&paths.config_dir)?.kernel;
     let package = paths.fetcher.package(&lock.package()).or_fail(
         format!(
-            "the kernel's source {} is not to be had",
+            "the kernel's source {} is not available",
             lock.package().version
         ),
-        "give its tarball with --kernel-source, name a mirror that has it (such as a snapshot archive) in \
-         CORTEN_MIRRORS, or lock another version: the kernel is never replaced by itself",
+        "give its tarball with --kernel-source, set a mirror that has it (such as a snapshot archive) in \
+         CORTEN_MIRRORS, or lock another version: the builder never replaces the kernel by itself",
     )?;
     Ok(Source::Package(package))
 }
@@ -217,9 +217,9 @@ pub fn require_golden(paths: &Paths, arch: Arch) -> Result<()> {
     }
     Err(Failure::new(
         format!(
-            "the fragments no longer give the golden config:\n  {}",
+            "the fragments differ from the golden config:\n  {}",
             changes.join("\n  ")
         ),
-        format!("if that is wanted: `mkimage kernel config --arch {arch} --write`"),
+        format!("accept the change with `mkimage kernel config --arch {arch} --write`"),
     ))
 }

@@ -123,9 +123,12 @@ pub fn resolve(
         return Ok(resolved);
     }
     Err(Failure::new(
-        format!("kernel options did not survive:\n  {}", lost.join("\n  ")),
-        "look up the option's dependencies in the kernel's Kconfig, and ask for those too, or \
-         drop it from the fragment named",
+        format!(
+            "kernel options were dropped or changed:\n  {}",
+            lost.join("\n  ")
+        ),
+        "look up the option's dependencies in the kernel's Kconfig and request them, too, or \
+         remove the option from its fragment",
     ))
 }
 

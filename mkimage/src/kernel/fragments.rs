@@ -56,7 +56,7 @@ impl Requested {
         for entry in walkdir::WalkDir::new(dir).max_depth(1).sort_by_file_name() {
             let entry = entry.or_fail(
                 format!("listing the kernel config fragments in {}", dir.display()),
-                "run this in a complete clone of the repository",
+                "run mkimage in a complete clone of the repository",
             )?;
             let name = entry.file_name().to_string_lossy().into_owned();
             if !name.ends_with(".config") || others.contains(&name) {
@@ -71,7 +71,7 @@ impl Requested {
         if requested.0.is_empty() {
             return Err(Failure::new(
                 format!("{} holds no kernel config fragment", dir.display()),
-                "run this in a complete clone of the repository",
+                "run mkimage in a complete clone of the repository",
             ));
         }
         Ok(requested)
@@ -101,8 +101,8 @@ impl Requested {
             })?;
             if !reason {
                 return Err(Failure::new(
-                    format!("{place}: {name} stands in a group without a reason"),
-                    "put a comment above the group that says why it is there",
+                    format!("{place}: {name} is in a group without a reason"),
+                    "put a comment with the reason above the group",
                 ));
             }
             if let Some(before) = self.0.get(name) {
@@ -197,7 +197,9 @@ mod tests {
     fn a_group_without_a_reason_is_refused() {
         let error = merge(&[("a", "# why\nCONFIG_X=y\n\nCONFIG_Y=y\n")]).unwrap_err();
         assert!(
-            error.to_string().starts_with("a:4: CONFIG_Y stands"),
+            error
+                .to_string()
+                .starts_with("a:4: CONFIG_Y is in a group without a reason"),
             "{error}"
         );
     }

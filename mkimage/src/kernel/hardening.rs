@@ -138,7 +138,7 @@ pub fn exceptions(config_dir: &Path, arch: Arch) -> Result<Vec<Exception>> {
     )?;
     let list: Exceptions = toml::from_str(&text).or_fail(
         format!("{} is not valid", path.display()),
-        "correct the line named",
+        "correct that line",
     )?;
     let mut exceptions = list.exception;
     exceptions.retain(|exception| exception.arch.is_empty() || exception.arch.contains(&arch));
@@ -204,7 +204,7 @@ pub fn check(
         .arg(sysctl)
         .output()?;
     let checks: Vec<Check> = serde_json::from_slice(&report).or_fail(
-        "kernel-hardening-checker gave no report",
+        "kernel-hardening-checker printed no report",
         "compare its version with kernel-config/source.lock",
     )?;
     if checks.is_empty() {

@@ -20,8 +20,10 @@ pub fn command_line(config_dir: &Path, arch: Arch) -> Result<Vec<String>> {
             .filter(|other| other.split('=').next() == Some(name));
         if parameter.contains(char::is_whitespace) || same.count() > 1 {
             return Err(Failure::new(
-                format!("kernel parameter {parameter:?}: more than one on a line, or given twice"),
-                "keep one parameter a line, each once, in kernel-config/cmdline*",
+                format!(
+                    "kernel parameter {parameter:?}: more than one parameter on a line, or a duplicate"
+                ),
+                "write each parameter once, on its own line, in kernel-config/cmdline*",
             ));
         }
     }

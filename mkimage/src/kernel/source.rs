@@ -66,7 +66,7 @@ impl SourceLock {
         )?;
         toml::from_str(&text).or_fail(
             format!("the kernel's source lock {} is not valid", path.display()),
-            "correct the line named, or restore it from version control",
+            "correct that line, or restore it from version control",
         )
     }
 }
@@ -144,7 +144,7 @@ impl Source {
                 })?;
                 if !found {
                     return Err(Failure::new(
-                        format!("{} does not hold {}", file.display(), lock.tarball),
+                        format!("{} does not contain {}", file.display(), lock.tarball),
                         "correct `tarball` in kernel-config/source.lock",
                     ));
                 }
@@ -187,10 +187,10 @@ fn patch(dir: &Path, tree: &Path) -> Result<()> {
             .run()
             .or_fail(
                 format!(
-                    "the patch {} does not fit the kernel's source",
+                    "the patch {} does not apply to the kernel's source",
                     file.display()
                 ),
-                "renew it for the version in kernel-config/source.lock, or remove it",
+                "update it for the version in kernel-config/source.lock, or remove it",
             )?;
     }
     Ok(())
@@ -213,7 +213,7 @@ pub(super) fn patches(dir: &Path) -> Result<Vec<PathBuf>> {
 fn mismatch(file: &str, sha256: &str, lock: &KernelSource) -> anyhow::Error {
     Failure::new(
         format!(
-            "{file} has SHA-256 {sha256}, the lock says {}",
+            "{file} has SHA-256 {sha256}, but the lock has {}",
             lock.tarball_sha256
         ),
         format!(
@@ -268,7 +268,7 @@ mod tests {
         source.unpack(&lock, &patches, &tree, |_| true).unwrap();
         assert_eq!(fs::read_to_string(tree.join("sub/f")).unwrap(), "new\n");
         let error = patch(&patches, &tree).unwrap_err();
-        assert!(error.to_string().contains("does not fit"), "{error}");
+        assert!(error.to_string().contains("does not apply"), "{error}");
     }
 
     #[test]
@@ -281,7 +281,10 @@ mod tests {
         let error = source
             .unpack(&lock, dir.path(), &tree, |_| true)
             .unwrap_err();
-        assert!(error.to_string().contains("the lock says 000"), "{error}");
+        assert!(
+            error.to_string().contains("but the lock has 000"),
+            "{error}"
+        );
         assert!(!tree.exists());
     }
 }

@@ -49,13 +49,13 @@ fn the_golden_config_holds_every_requested_option() {
         let lost = golden(arch).lost(&requested);
         assert!(
             lost.is_empty(),
-            "renew it with `mkimage kernel config --write`: {lost:#?}"
+            "update it with `mkimage kernel config --write`: {lost:#?}"
         );
     }
 }
 
 #[test]
-fn the_kernel_has_every_required_feature() {
+fn kernel_config_has_every_required_feature() {
     let text = std::fs::read_to_string(config_dir().join("required.toml")).unwrap();
     let required: Required = toml::from_str(&text).unwrap();
     let mut missing = Vec::new();

@@ -24,7 +24,10 @@ pub fn bundle(deb: &Path) -> Result<Vec<u8>> {
                 .with_context(|| format!("reading {path}"))?;
             if pem.matches("-----BEGIN CERTIFICATE-----").count() != 1 {
                 return Err(Failure::new(
-                    format!("{path} of {} is not one certificate", deb.display()),
+                    format!(
+                        "{path} of {} does not contain exactly one certificate",
+                        deb.display()
+                    ),
                     "lock another version of ca-certificates",
                 ));
             }

@@ -30,7 +30,7 @@ pub fn check(tree: &Tree, arch: Arch, allowed: &str) -> Result<()> {
         .filter(|(path, _)| path.starts_with(&libraries))
     {
         if !needed.contains(path.rsplit('/').next().unwrap_or(path)) {
-            findings.push(format!("/{path}: a library that nothing needs"));
+            findings.push(format!("/{path}: a library that no program needs"));
         }
     }
     if findings.is_empty() {
@@ -38,10 +38,10 @@ pub fn check(tree: &Tree, arch: Arch, allowed: &str) -> Result<()> {
     }
     Err(Failure::new(
         format!(
-            "the image must not be like this:\n  {}",
+            "the root file system of the image breaks its rules:\n  {}",
             findings.join("\n  ")
         ),
-        "correct rootfs/manifest.toml (and rootfs/executables.txt for a program that is needed)",
+        "correct rootfs/manifest.toml (and rootfs/executables.txt for a required program)",
     ))
 }
 
@@ -49,7 +49,7 @@ fn modes(tree: &Tree, findings: &mut Vec<String>) {
     for (path, node) in tree.nodes() {
         if matches!(node.kind, Kind::Link(_)) {
             if tree.resolve(path).is_none() && !leads_to_mount(tree, path) {
-                findings.push(format!("/{path}: a link to nowhere"));
+                findings.push(format!("/{path}: a dangling link"));
             }
             continue;
         }
@@ -60,7 +60,10 @@ fn modes(tree: &Tree, findings: &mut Vec<String>) {
             ));
         }
         if node.mode & 0o002 != 0 {
-            findings.push(format!("/{path}: mode {:o} lets everyone write", node.mode));
+            findings.push(format!(
+                "/{path}: mode {:o} is writable by everyone",
+                node.mode
+            ));
         }
     }
 }
@@ -93,9 +96,7 @@ fn executables(tree: &Tree, arch: Arch, allowed: &str, findings: &mut Vec<String
     for (path, node) in tree.nodes() {
         let is_program = matches!(node.kind, Kind::File(_)) && node.mode & 0o111 != 0;
         if programs::is_interpreter(path) && (is_program || matches!(node.kind, Kind::Link(_))) {
-            findings.push(format!(
-                "/{path}: shells, interpreters and package managers stay out"
-            ));
+            findings.push(format!("/{path}: a shell, interpreter or package manager"));
         }
         if is_program {
             let path = format!("/{path}");
@@ -103,7 +104,7 @@ fn executables(tree: &Tree, arch: Arch, allowed: &str, findings: &mut Vec<String
                 seen.insert(path);
             } else {
                 findings.push(format!(
-                    "{path}: executable, and not in rootfs/executables.txt"
+                    "{path}: executable, but not in rootfs/executables.txt"
                 ));
             }
         }
@@ -111,7 +112,7 @@ fn executables(tree: &Tree, arch: Arch, allowed: &str, findings: &mut Vec<String
     for path in allowed {
         if !seen.contains(path) {
             findings.push(format!(
-                "{path}: in rootfs/executables.txt, and not in the image"
+                "{path}: in rootfs/executables.txt, but not in the image"
             ));
         }
     }
@@ -160,7 +161,7 @@ fn content(
         findings.push(format!("/{path}: a program without execute permission"));
     }
     if facts.executable_stack {
-        findings.push(format!("/{path}: wants an executable stack"));
+        findings.push(format!("/{path}: requests an executable stack"));
     }
     if let Some(interpreter) = &facts.interpreter
         && tree.resolve(interpreter).is_none()
@@ -294,7 +295,7 @@ mod tests {
         assert!(
             image(0o666, b"")
                 .finding("")
-                .contains("lets everyone write")
+                .contains("is writable by everyone")
         );
         assert!(
             image(0o755, b"")
@@ -305,14 +306,14 @@ mod tests {
         assert!(
             image(0o644, b"")
                 .finding("/y # why")
-                .contains("and not in the image")
+                .contains("but not in the image")
         );
         let shell = Image::new()
             .file("usr-bin-x", 0o755, b"")
             .link("bash", "usr-bin-x");
-        assert!(shell.finding("/usr-bin-x").contains("/bash: shells"));
+        assert!(shell.finding("/usr-bin-x").contains("/bash: a shell"));
         let nowhere = Image::new().link("a", "b").finding("");
-        assert!(nowhere.contains("/a: a link to nowhere"), "{nowhere}");
+        assert!(nowhere.contains("/a: a dangling link"), "{nowhere}");
     }
 
     #[test]
@@ -321,7 +322,7 @@ mod tests {
         assert!(
             alone
                 .finding("")
-                .contains("libm.so.6: a library that nothing needs")
+                .contains("libm.so.6: a library that no program needs")
         );
     }
 
@@ -334,7 +335,7 @@ mod tests {
         let wrong = Image::new()
             .link("etc/hosts", "run/names/hosts")
             .finding("");
-        assert!(wrong.contains("nowhere"), "{wrong}");
+        assert!(wrong.contains("/etc/hosts: a dangling link"), "{wrong}");
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub fn combine(sources: &Path, paths: &[&str], module: &Path, prefix: &str) -> R
          \tname := filepath.Base(os.Args[0])\n\
          \tplugin, known := plugins[name]\n\
          \tif !known {{\n\
-         \t\tfmt.Fprintf(os.Stderr, \"no CNI plugin is called %s\\n\", name)\n\
+         \t\tfmt.Fprintf(os.Stderr, \"there is no CNI plugin %s\\n\", name)\n\
          \t\tos.Exit(1)\n\
          \t}}\n\
          \tplugin()\n\
@@ -58,7 +58,7 @@ fn import(from: &Path, to: &Path) -> Result<()> {
         let text =
             fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
         let (text, is_entry) =
-            exported(&text).with_context(|| format!("{} is no main package", path.display()))?;
+            exported(&text).with_context(|| format!("{} is not a main package", path.display()))?;
         entries += usize::from(is_entry);
         fs::write(to.join(&name), text).with_context(|| format!("writing {name}"))?;
     }
@@ -67,7 +67,7 @@ fn import(from: &Path, to: &Path) -> Result<()> {
     }
     Err(Failure::new(
         format!(
-            "{} has {entries} functions called main, not one",
+            "{} has {entries} functions main instead of one",
             from.display()
         ),
         "adapt mkimage/src/rootfs/cni.rs to this version of the plugins",
@@ -132,7 +132,7 @@ mod tests {
         fs::write(dir.path().join("odd/a.go"), "package main\n").unwrap();
         let error = combine(dir.path(), &["odd"], &dir.path().join("m"), "m").unwrap_err();
         assert!(
-            error.to_string().contains("has 0 functions called main"),
+            error.to_string().contains("has 0 functions main"),
             "{error}"
         );
     }

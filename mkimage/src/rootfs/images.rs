@@ -297,7 +297,7 @@ pub fn cache(layout: &Path) -> Result<Tree> {
                 .and_then(|names| names.get(FULL_NAME)),
         );
         let (Some(digest), Some(name)) = (digest, name) else {
-            return Err(anyhow::anyhow!("the index names an image without a name"));
+            return Err(anyhow::anyhow!("the index has an image without a name"));
         };
         let (repository, tag) = name.rsplit_once(':').context("an image without a tag")?;
         let sha256 = digest.trim_start_matches("sha256:").to_owned();

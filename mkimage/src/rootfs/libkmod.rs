@@ -87,7 +87,7 @@ const LINK: [&str; 8] = [
 pub fn source(lock: &Lock) -> Result<&Package> {
     lock.packages(PURPOSE, SOURCE).next().ok_or_else(|| {
         Failure::new(
-            format!("rootfs/packages.lock names no source for {PURPOSE}"),
+            format!("rootfs/packages.lock has no source for {PURPOSE}"),
             "restore its entry from version control",
         )
     })

@@ -111,7 +111,7 @@ impl Manifest {
         )?;
         Self::parse(&text, arch).or_fail(
             format!("the file manifest {} is not valid", path.display()),
-            "correct the entry named above",
+            "correct this entry",
         )
     }
 
@@ -179,7 +179,7 @@ fn convert(raw: RawEntry) -> std::result::Result<Entry, String> {
     };
     let mode = match (&content, raw.mode) {
         (_, None) => usual,
-        (Content::Link(_), Some(_)) => return Err("is a link, which has no mode".to_owned()),
+        (Content::Link(_), Some(_)) => return Err("is a link, and a link has no mode".to_owned()),
         (_, Some(mode)) => {
             u32::from_str_radix(&mode, 8).map_err(|_| format!("has mode {mode:?}, not octal"))?
         }
@@ -198,8 +198,8 @@ fn convert(raw: RawEntry) -> std::result::Result<Entry, String> {
 
 fn check_mode(mode: u32) -> std::result::Result<(), String> {
     match mode {
-        m if m & !0o7777 != 0 => Err(format!("has mode {m:o}, which is no mode")),
-        m if m & 0o6000 != 0 => Err(format!("has mode {m:o}: set-user-id or set-group-id")),
+        m if m & !0o7777 != 0 => Err(format!("has mode {m:o}, which is not a valid mode")),
+        m if m & 0o6000 != 0 => Err(format!("has mode {m:o}: set-user-ID or set-group-ID")),
         m if m & 0o1000 != 0 => Err(format!(
             "has mode {m:o}: the image is read-only, no sticky bit"
         )),
@@ -250,7 +250,7 @@ fn source(text: &str) -> std::result::Result<Source, String> {
             "bill" => Generated::Bill,
             _ => {
                 return Err(format!(
-                    "comes from {text:?}, which the builder cannot make"
+                    "comes from {text:?}, which the builder cannot generate"
                 ));
             }
         }),
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn forbidden_manifest_entries_are_refused() {
-        assert!(entry("mode = \"4755\"").contains("set-user-id"));
+        assert!(entry("mode = \"4755\"").contains("set-user-ID"));
         assert!(entry("mode = \"1777\"").contains("sticky"));
         assert!(entry("mode = \"0777\"").contains("writable for everyone"));
         assert!(entry("mode = \"rwx\"").contains("not octal"));

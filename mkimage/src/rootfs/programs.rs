@@ -29,7 +29,7 @@ pub fn allowed(text: &str, arch: Arch) -> Result<BTreeSet<&str>> {
             [] => continue,
             [_] => true,
             [_, only] => only.parse::<Arch>().with_context(|| line.to_owned())? == arch,
-            _ => bail!("{line}: more than a path and an architecture"),
+            _ => bail!("{line}: more fields than a path and an architecture"),
         };
         allowed.extend(words.first().filter(|_| here));
     }

@@ -55,7 +55,7 @@ fn listing_of_the_root_file_system_matches_the_golden_file() {
             .to_string();
         assert!(
             golden == listing,
-            "the image's listing changed; if that is meant: UPDATE=1 cargo test -p mkimage\n{text}"
+            "the listing of the image changed; accept the change with UPDATE=1 cargo test -p mkimage\n{text}"
         );
     }
 }

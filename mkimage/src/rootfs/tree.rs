@@ -80,7 +80,7 @@ impl Tree {
     pub fn insert(&mut self, path: String, node: Node) -> Result<()> {
         if self.nodes.contains_key(&path) {
             return Err(Failure::new(
-                format!("/{path} would be in the image twice"),
+                format!("/{path} is in the manifest twice"),
                 "give it one entry in rootfs/manifest.toml",
             ));
         }
@@ -208,7 +208,7 @@ pub fn os_release(version: &str) -> String {
 fn package<'a>(packages: &'a BTreeMap<String, PathBuf>, name: &str) -> Result<&'a PathBuf> {
     packages.get(name).ok_or_else(|| {
         Failure::new(
-            format!("rootfs/manifest.toml takes a file from {name}, which is not locked"),
+            format!("rootfs/manifest.toml uses a file of {name}, which is not locked"),
             "add the package to rootfs/packages.lock for the use \"rootfs\"",
         )
     })

@@ -35,7 +35,7 @@ pub fn sync(source: &Path, copy: &Path, inputs: &[&str]) -> Result<()> {
         fs::read_to_string(&manifest).with_context(|| format!("reading {}", manifest.display()))?;
     let manifest: Manifest = toml::from_str(&text).or_fail(
         format!("{} names no members", manifest.display()),
-        "run mkimage in the source tree, or name it with --source",
+        "run mkimage in the source tree, or give its path with --source",
     )?;
     let mut wanted = BTreeSet::new();
     let inputs = inputs.iter().chain([&TOOLCHAIN]).map(PathBuf::from);

@@ -91,7 +91,7 @@ fn optional_header(program: &[u8]) -> Result<usize> {
     let signature = bytes::index(u64::from(bytes::u32_le(program, 0x3c)?))?;
     let optional = signature.saturating_add(24);
     let entry = bytes::get::<8>(program, optional.saturating_add(CERTIFICATES))?;
-    ensure!(entry == [0; 8], "it is signed already");
+    ensure!(entry == [0; 8], "it is already signed");
     Ok(optional)
 }
 

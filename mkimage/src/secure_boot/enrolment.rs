@@ -147,7 +147,11 @@ mod tests {
             let auth = update(variable, &key, &signer).unwrap();
             assert!(auth == update(variable, &key, &signer).unwrap());
             let published = super::super::read(&keys, &variable.update()).unwrap();
-            assert!(auth == published, "{} is of other keys", variable.update());
+            assert!(
+                auth == published,
+                "{} belongs to other keys",
+                variable.update()
+            );
 
             let length = usize::try_from(bytes::u32_le(&auth, 16).unwrap()).unwrap();
             let (signature, list) = (&auth[40..16 + length], &auth[16 + length..]);

@@ -45,7 +45,7 @@ impl Signer {
         let certificate = part(variable.certificate(), "CERTIFICATE")?;
         Self::new(&key, certificate).or_fail(
             format!("{} in {} cannot sign", variable.name, dir.display()),
-            "give an RSA key of 2048 bits or more and the certificate of that key, as `mkimage keys` makes them",
+            "give an RSA key of 2048 bits or more and the certificate of that key, as made by `mkimage keys`",
         )
     }
 
@@ -56,10 +56,10 @@ impl Signer {
             let public = &parsed.public_key().subject_public_key.data;
             ensure!(
                 key.public_key().as_ref() == public.as_ref(),
-                "the certificate is of another key"
+                "the certificate belongs to another key"
             );
             let since = u64::try_from(parsed.validity().not_before.timestamp());
-            let since = since.context("the certificate is older than 1970")?;
+            let since = since.context("the certificate is dated before 1970")?;
             let (issuer, serial) = (parsed.issuer().as_raw(), parsed.raw_serial());
             (issuer.to_vec(), serial.to_vec(), since)
         };
@@ -102,7 +102,7 @@ pub fn read(dir: &Path, name: &str) -> Result<Vec<u8>> {
     let path = dir.join(name);
     std::fs::read(&path).or_fail(
         format!("reading the Secure Boot key {}", path.display()),
-        "make a key set with `mkimage keys`; one from before has to be given the PK, KEK and db files of a new one",
+        "make a key set with `mkimage keys`; an older key set needs the PK, KEK and db files of a new one",
     )
 }
 
@@ -179,7 +179,10 @@ pub(crate) mod tests {
         scratch.file("db.key", &file("db.key"));
         let wrong = scratch.file("db.crt", &file("PK.crt"));
         let error = Signer::read(wrong.parent().unwrap(), &enrolment::DB).unwrap_err();
-        assert!(format!("{error:#}").contains("of another key"), "{error:#}");
+        assert!(
+            format!("{error:#}").contains("belongs to another key"),
+            "{error:#}"
+        );
     }
 
     #[test]

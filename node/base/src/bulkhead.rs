@@ -25,16 +25,16 @@ pub struct Bulkhead {
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
     /// All threads are busy.
-    #[error("{0} like it wait for their answers already; try again when one has come")]
+    #[error("{0} calls like it are already waiting for an answer; try again later")]
     Full(usize),
     /// The timeout has passed; the thread stays blocked.
     #[error("no answer within {} s", .0.as_secs())]
     Silent(Duration),
     /// The system cannot create a thread.
-    #[error("no thread can be had: {0}; try again")]
+    #[error("no thread can be created: {0}; try again")]
     NoThread(io::Error),
     /// The work panicked.
-    #[error("a bug, which the log of machined names")]
+    #[error("machined has a bug; its log has the panic message")]
     BrokeOff,
 }
 
@@ -153,7 +153,7 @@ mod tests {
         }
         let full = Status::from(bulkhead.run(|| ()).await.unwrap_err());
         assert_eq!(full.code(), Code::ResourceExhausted);
-        assert!(full.message().starts_with("2 like it"), "{full}");
+        assert!(full.message().starts_with("2 calls like it"), "{full}");
         // A late answer frees its thread.
         ends.clear();
         let patient = bulkhead.patient(Duration::from_secs(60));

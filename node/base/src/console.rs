@@ -125,14 +125,14 @@ mod tests {
     use crate::alone::in_a_process;
 
     #[test]
-    fn a_terminal_obeys_nothing_of_what_a_service_says() {
+    fn control_characters_of_a_service_are_escaped_on_the_console() {
         let said = "\x1b[2Jgone\r\tä".as_bytes();
         assert_eq!(spelt_out(said), "\\u{1b}[2Jgone\\r\\tä");
         assert_eq!(spelt_out(b"\xff"), "\u{fffd}");
     }
     #[test]
-    fn what_is_said_where_nobody_listens_ends_nothing() {
-        let test = "console::tests::what_is_said_where_nobody_listens_ends_nothing";
+    fn console_message_without_a_reader_causes_no_panic() {
+        let test = "console::tests::console_message_without_a_reader_causes_no_panic";
         let said = in_a_process(test, || {
             let kept = rustix::io::dup(rustix::stdio::stderr()).unwrap();
             let (reader, writer) = io::pipe().unwrap();
@@ -141,14 +141,15 @@ mod tests {
             assert!(io::stderr().write_all(b"x").is_err());
             crate::panics::install_hook();
             open(Path::new("/no/such/kmsg"));
-            warn("nobody hears this");
-            let ended: Result<(), _> = std::thread::spawn(|| panic!("nor this")).join();
+            warn("a message without a reader");
+            let ended: Result<(), _> =
+                std::thread::spawn(|| panic!("another message without a reader")).join();
             ended.unwrap_err();
             rustix::stdio::dup2_stderr(&kept).unwrap();
-            warn("this is heard");
+            warn("a message with a reader");
         });
         let Some(said) = said else { return };
-        assert!(said.contains("[corten] this is heard"), "{said}");
-        assert!(!said.contains("nobody hears"), "{said}");
+        assert!(said.contains("[corten] a message with a reader"), "{said}");
+        assert!(!said.contains("without a reader"), "{said}");
     }
 }

@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_of_a_directory_are_replaced_at_once_and_none_gets_anothers_content() {
+    fn concurrent_replacements_of_two_files_do_not_mix_their_contents() {
         let directory = tempfile::tempdir().unwrap();
         thread::scope(|scope| {
             for name in ["config.yaml", "user-volumes.json"] {
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_mounted_volume_keeps_anything() {
+    fn only_a_mount_point_counts_as_a_volume() {
         let directory = tempfile::tempdir().unwrap();
         assert!(!is_volume(directory.path()));
         assert!(!is_volume(Path::new("/no/such/place")));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_replaced_whole_with_its_permissions_whatever_was_left_behind() {
+    fn file_is_replaced_with_its_permissions_despite_an_interrupted_write() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("99-a.rules");
         // The temporary file of an interrupted write.
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_holds_its_files_and_no_others_as_far_as_that_can_be() {
+    fn failed_file_does_not_stop_the_replacement_of_a_directory() {
         let directory = tempfile::tempdir().unwrap();
         let place = directory.path().join("conf.d");
         let text = |name: &str| fs::read_to_string(place.join(name)).ok();

@@ -26,6 +26,7 @@ pub mod os_release;
 pub mod panics;
 pub mod proc;
 pub mod regular;
+pub mod runtime;
 #[cfg(any(test, feature = "testing"))]
 pub mod sample;
 pub mod sysfs;

@@ -78,22 +78,20 @@ impl Ability {
     /// Reason why a container lacks the ability.
     const fn lacks_in_container(self) -> &'static str {
         match self {
-            Ability::KernelLog => "the kernel's log is the host's",
-            Ability::KernelParameters => "the kernel's parameters are the host's",
-            Ability::KernelFileSystems => "what the kernel shows of itself is the host's",
-            Ability::Sysctls => "these parameters hold for the host, too",
-            Ability::Devices => "devices are the host's",
-            Ability::Modules => "the host loads its kernel's modules",
-            Ability::Disks => "its volumes are directories that the host gives it",
-            Ability::Firmware => "all containers of a host have its firmware's numbers",
-            Ability::Clock => "the host keeps the clock",
-            Ability::OomScores => "the host's processes are weighed with its own",
-            Ability::Watchdogs => "watchdogs are the host's",
-            Ability::PowerButton => "the power button is the host's",
-            Ability::Reset => "whoever made the container removes it, with its directories",
-            Ability::Versions => {
-                "its version is that of the image that the container was made from"
-            }
+            Ability::KernelLog => "the kernel log belongs to the host",
+            Ability::KernelParameters => "the kernel command line belongs to the host",
+            Ability::KernelFileSystems => "the kernel's own file systems belong to the host",
+            Ability::Sysctls => "these parameters would also change the host",
+            Ability::Devices => "the devices belong to the host",
+            Ability::Modules => "only the host loads kernel modules",
+            Ability::Disks => "the volumes of the node are directories of the host",
+            Ability::Firmware => "the firmware identifies the host and not the node",
+            Ability::Clock => "only the host sets the clock",
+            Ability::OomScores => "OOM scores would affect the processes of the host",
+            Ability::Watchdogs => "the watchdogs belong to the host",
+            Ability::PowerButton => "the power button belongs to the host",
+            Ability::Reset => "a reset means to remove the container with its directories",
+            Ability::Versions => "the version is fixed by the image of the container",
         }
     }
 }

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_comes_after_the_one_it_lies_in() {
+    fn mounts_come_after_their_parent_mounts() {
         for (place, entry) in TABLE.iter().enumerate() {
             let inside = |other: &Entry| other.target.starts_with(&format!("{}/", entry.target));
             assert!(!TABLE.iter().take(place).any(inside), "{}", entry.target);

@@ -1,8 +1,8 @@
 //! Panic handling in process 1: a panic ends only the task or thread in which it happens.
 //!
 //! Tokio and the standard library ensure that; this module adds a hook that logs the location and ends nothing. The
-//! code that waits for the failed work handles it. A call of the API returns INTERNAL (`server/access.rs`), and a
-//! stream ends with that status (`server/stream.rs`). A service that is a task restarts (`supervisor/task.rs`), as does
+//! code that waits for the failed work handles it. A call of the API returns INTERNAL (`access.rs` of `node/server`), and a
+//! stream ends with that status (`stream.rs`). A service that is a task restarts (`supervisor/task.rs`), as does
 //! a controller (`corten_resources::controller`), and a connection is closed. Permanent work without a waiter runs
 //! under [`again`]. The main flow and the supervisor cannot be restarted: without them the node reboots in good order
 //! (`lib.rs`, `finish.rs`).
@@ -22,7 +22,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// The message of a panic.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("it has a bug: {0}")]
+#[error("a panic: {0}")]
 pub struct Panicked(String);
 
 impl Panicked {
@@ -31,7 +31,7 @@ impl Panicked {
             .downcast_ref::<&str>()
             .map(|text| (*text).to_owned())
             .or_else(|| payload.downcast_ref::<String>().cloned());
-        Panicked(text.unwrap_or_else(|| "a panic without words".to_owned()))
+        Panicked(text.unwrap_or_else(|| "a panic without a message".to_owned()))
     }
 }
 
@@ -128,7 +128,7 @@ mod tests {
                     }
                     let caught: Result<(), _> = caught(async { panic!("in a call") }).await;
                     let text = caught.unwrap_err().to_string();
-                    assert_eq!(text, "it has a bug: in a call");
+                    assert_eq!(text, "a panic: in a call");
                 });
                 let thread = thread::spawn(|| panic!("in a thread"));
                 let ended: Result<(), _> = thread.join();

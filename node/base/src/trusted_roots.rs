@@ -42,7 +42,7 @@ pub fn trust(roots: &str) -> Result<(), String> {
     };
     place
         .lay(roots)
-        .map_err(|error| format!("cannot trust the authorities of the config: {error}"))
+        .map_err(|error| format!("cannot trust the certificate authorities of the config: {error}"))
 }
 
 #[derive(Debug)]

@@ -40,10 +40,10 @@ pub enum AskError {
     #[error(transparent)]
     Io(#[from] io::Error),
     /// All addresses of the server asked for a pause.
-    #[error("it wants to be left alone for some time")]
+    #[error("the server asked for a pause in queries")]
     Rests,
     /// The file is not a clock device.
-    #[error("is no clock: /dev/ptp0 and the like are")]
+    #[error("is not a clock device, such as /dev/ptp0")]
     NoClock,
     /// No answer arrived in time.
     #[error("no answer within {} s", PATIENCE.as_secs())]

@@ -31,7 +31,7 @@ const FARTHEST: Duration = Duration::from_secs(10 * 366 * 86_400);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TooEarly {
     /// Earlier than the build of the running image.
-    #[error("refused: it says {}, which is before the date of this image ({})", rfc3339(*.said), rfc3339(*.image))]
+    #[error("refused: its time {} is before the date of this image ({})", rfc3339(*.said), rfc3339(*.image))]
     Image {
         /// Time of the server.
         said: SystemTime,
@@ -40,8 +40,8 @@ pub enum TooEarly {
     },
     /// Earlier than the known time.
     #[error(
-        "refused: it says {}, which is before the last time this node knew ({}); \
-         it is believed when it is said for {} more minutes",
+        "refused: its time {} is before the last time this node knew ({}); the node accepts it if the server repeats \
+         it for {} more minutes",
         rfc3339(*.said), rfc3339(*.known), .left.as_secs().div_ceil(60)
     )]
     Known {
@@ -61,7 +61,7 @@ pub enum NotKept {
     #[error(transparent)]
     Io(#[from] io::Error),
     /// The file has other contents.
-    #[error("the file holds no time")]
+    #[error("the file does not contain a time")]
     NoTime,
     /// Too far in the future to be right.
     #[error("{} is more than ten years after the date of this image", rfc3339(*.0))]
@@ -260,8 +260,7 @@ mod tests {
             let refused = floor.judge(day(9), now).unwrap_err();
             assert_eq!(
                 refused.to_string(),
-                "refused: it says 2026-01-10T00:00:00Z, which is before the date of this \
-                 image (2026-01-11T00:00:00Z)"
+                "refused: its time 2026-01-10T00:00:00Z is before the date of this image (2026-01-11T00:00:00Z)"
             );
         }
         assert_eq!(floor.judge(day(10), start), Ok(None));
@@ -367,7 +366,7 @@ mod tests {
         ] {
             assert_eq!(
                 load(content),
-                (Err("the file holds no time".to_owned()), None)
+                (Err("the file does not contain a time".to_owned()), None)
             );
         }
         // 2100: all certificates of the node and its clients would have expired.

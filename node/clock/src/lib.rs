@@ -2,7 +2,7 @@
 //!
 //! Owns: the NTP packets (`sntp`, authenticated in `protected`), the choice of trusted servers (`agree`), the resulting
 //! action (`discipline`) and the lower bounds (`floor`). `ask` does the I/O, and `servers` runs one round of queries.
-//! Never does: decide when to query; machined's `controllers/time.rs` does.
+//! Never does: decide when to query; `node/controllers/src/time.rs` does.
 //! Talks to: time servers, clock devices, the kernel's clock.
 //! On a laptop: `cargo test -p corten-clock`.
 

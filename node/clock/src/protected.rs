@@ -31,25 +31,25 @@ const PACKET: usize = 2048;
 #[derive(Debug, thiserror::Error)]
 pub enum ProofError {
     /// No connection to the server.
-    #[error("its keys cannot be asked for on port {port}: {0}", port = corten_nts::PORT)]
+    #[error("cannot connect to its NTS port {port}: {0}", port = corten_nts::PORT)]
     Connection(io::Error),
     /// The key exchange timed out.
-    #[error("no keys within {} s", EXCHANGE.as_secs())]
+    #[error("no NTS keys within {} s", EXCHANGE.as_secs())]
     Silent,
     /// The key exchange failed.
-    #[error("no keys: {0}")]
+    #[error("no NTS keys: {0}")]
     Exchange(#[from] ExchangeError),
     /// The CA certificates cannot be read.
-    #[error("no authority can say whose keys they are: {0}")]
+    #[error("its certificate cannot be verified: {0}")]
     Authorities(String),
     /// The query cannot be built.
-    #[error("no question can be made")]
+    #[error("the request cannot be built")]
     Question,
     /// The server refused the packet.
     #[error(transparent)]
     Packet(BadFields),
     /// The server's certificate is not valid at the server's own time.
-    #[error("refused: its certificate is not valid at the time that it says")]
+    #[error("refused: its certificate is not valid at its own time")]
     Validity,
 }
 

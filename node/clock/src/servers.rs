@@ -232,7 +232,7 @@ impl Servers {
             return Ok((voice, Vec::new()));
         }
         Err(format!(
-            "a second time server to confirm {} (of {} that are configured it alone answers)",
+            "a second time server to confirm {} (only it answers of {} configured servers)",
             voice.name,
             self.names.len()
         ))
@@ -253,7 +253,7 @@ impl Servers {
             let at = said(voice.answer.sample).map(rfc3339).unwrap_or_default();
             self.refuse(
                 voice,
-                &format!("not believed: it says {at}, and too few others agree"),
+                &format!("not believed: its time is {at}, and too few other servers agree"),
             );
         }
         Err("more than half of the time servers to agree".to_owned())
@@ -268,7 +268,7 @@ impl Servers {
         match self.floor.judge(at, now) {
             Ok(None) => {}
             Ok(Some(known)) => console::warn(&format!(
-                "time: {} has said {} for an hour; the last time this node knew ({}) was wrong",
+                "time: {} has reported {} for an hour; the last time this node knew ({}) was wrong",
                 best.name,
                 rfc3339(at),
                 rfc3339(known)
@@ -277,7 +277,7 @@ impl Servers {
                 for voice in others.iter().chain([&best]) {
                     self.refuse(voice, &early.to_string());
                 }
-                return Err("a time that is not before the last one this node knew".to_owned());
+                return Err("a time that is not before the last time this node knew".to_owned());
             }
         }
         Ok(best)
@@ -309,7 +309,9 @@ impl Servers {
         let milliseconds = sample.offset / 1_000_000;
         match act {
             Act::Step(_) => {
-                console::say(&format!("time: set by {milliseconds} ms, as {name} says"));
+                console::say(&format!(
+                    "time: set by {milliseconds} ms to the time of {name}"
+                ));
             }
             Act::Steer(_) if self.source.as_deref() != Some(name) => {
                 console::say(&format!(
@@ -327,7 +329,7 @@ fn dissent(liar: &Voice, best: &Voice) -> String {
     let offset = liar.answer.sample.offset;
     let more = offset.saturating_sub(best.answer.sample.offset) / 1_000_000;
     format!(
-        "not believed: it says {more} ms more than {}, with which others agree",
+        "not believed: its time differs by {more} ms from {}, with which other servers agree",
         best.name
     )
 }

@@ -82,7 +82,7 @@ async fn time_before_the_known_time_is_refused_with_the_server_name() {
     assert_eq!(followed(&mut servers).await, None);
     let why = servers.refused().get(&server).unwrap();
     assert!(why.contains("before the last time this node knew"), "{why}");
-    assert!(servers.waits_for().contains("not before the last one"));
+    assert!(servers.waits_for().contains("not before the last time"));
 }
 
 #[tokio::test]
@@ -110,7 +110,7 @@ async fn falseticker_is_named_in_the_status() {
     assert!(good.contains(&whose), "{whose}");
     let why = four.refused().get(&liar).unwrap();
     assert!(
-        why.starts_with("not believed: it says 3") && why.contains(&whose),
+        why.starts_with("not believed: its time differs by 3") && why.contains(&whose),
         "{why}"
     );
 }

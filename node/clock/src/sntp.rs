@@ -22,19 +22,19 @@ const VERSION: u8 = 4;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadAnswer {
     /// Shorter than a packet.
-    #[error("an answer of {0} bytes; {SIZE} are a packet")]
+    #[error("the answer has {0} bytes instead of {SIZE}")]
     Short(usize),
     /// Answer to another query: an old one, or forged.
-    #[error("an answer to another question")]
+    #[error("the answer belongs to another request")]
     NotOurs,
     /// The server is not synchronized itself.
-    #[error("the server has no time itself")]
+    #[error("the server is not synchronised itself")]
     Unsynchronised,
     /// The server asks for fewer queries.
-    #[error("the server wants to be asked less often")]
+    #[error("the server asks for fewer queries")]
     Rate,
     /// The server denies service; its four-letter code.
-    #[error("the server does not want to be asked ({0})")]
+    #[error("the server denies service ({0})")]
     Denied(String),
     /// The numbers contradict each other.
     #[error("the answer contradicts itself")]

@@ -35,16 +35,16 @@ impl fmt::Debug for Access {
 impl Access {
     pub(crate) fn config(&self) -> Result<Config, ClusterError> {
         let uri: Result<Uri, _> = self.server.parse();
-        let uri = uri.map_err(|error| ClusterError::access("the server's address", error))?;
+        let uri = uri.map_err(|error| ClusterError::access("the address of the server", error))?;
         // Without TLS there is no client certificate, and machined could send secrets to any server.
         if uri.scheme_str() != Some("https") {
             return Err(ClusterError::access(
-                "the server's address",
+                "the address of the server",
                 "it is not https://",
             ));
         }
         let mut config = Config::new(uri);
-        config.root_cert = Some(blocks(&self.ca, "the server's authority", is_certificate)?);
+        config.root_cert = Some(blocks(&self.ca, "the CA certificate", is_certificate)?);
         blocks(&self.crt, "the client certificate", is_certificate)?;
         blocks(&self.key, "the client key", is_key)?;
         config.auth_info.client_certificate_data = Some(STANDARD.encode(&self.crt));
@@ -81,7 +81,7 @@ fn blocks(
     if blocks.is_empty() {
         return Err(ClusterError::access(
             field,
-            "its text has no such PEM block",
+            "the text has no PEM block of this type",
         ));
     }
     Ok(blocks)
@@ -152,7 +152,7 @@ fn text_of(
             })?
         }
         (None, Some(path)) => {
-            let why = format!("{field}: {path:?} is no absolute path");
+            let why = format!("{field}: {path:?} is not an absolute path");
             return Err(ClusterError::kubeconfig(why));
         }
         (None, None) => return Err(ClusterError::kubeconfig(format!("it has no {field}"))),
@@ -170,7 +170,7 @@ fn only(text: &str, field: &str, wanted: fn(&str) -> bool) -> Result<String, Clu
         .collect();
     if some.is_empty() {
         return Err(ClusterError::kubeconfig(format!(
-            "{field} has no such PEM block"
+            "{field} has no PEM block of this type"
         )));
     }
     Ok(pem::encode_many(&some))

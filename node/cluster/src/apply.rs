@@ -230,7 +230,7 @@ fn state(definition: &Value) -> Result<(), String> {
         }
     }
     if why.is_empty() {
-        why.push("it has no condition Established".to_owned());
+        why.push("its condition Established is missing".to_owned());
     }
     Err(why.join(", "))
 }

@@ -78,7 +78,7 @@ impl Cluster {
                 match timeout_at(until, self.evict(pod)).await {
                     Ok(Ok(())) => {
                         evicted.insert(pod.clone());
-                        reasons.insert(pod.clone(), "it is still shutting down".to_owned());
+                        reasons.insert(pod.clone(), "it is still terminating".to_owned());
                     }
                     Ok(Err(error)) => {
                         reasons.insert(pod.clone(), error.to_string());
@@ -99,7 +99,8 @@ impl Cluster {
             let reason = reasons.get(pod).cloned();
             Left {
                 pod: pod.to_string(),
-                reason: reason.unwrap_or_else(|| "there was no time to evict it".to_owned()),
+                reason: reason
+                    .unwrap_or_else(|| "the timeout ended before its eviction".to_owned()),
             }
         });
         let left = left.collect();
@@ -127,7 +128,7 @@ impl Cluster {
         Err(ClusterError::request(
             "list",
             &object,
-            "the list has no end",
+            "the list has too many pages",
         ))
     }
 

@@ -12,7 +12,7 @@ const SHORT: usize = 500;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClusterError {
     /// A part of an access is invalid.
-    #[error("cannot use {field} of the access to Kubernetes: {why}; issue the access anew")]
+    #[error("cannot use {field} of the access to Kubernetes: {why}; issue the access again")]
     Access {
         /// The invalid part.
         field: &'static str,
@@ -20,14 +20,14 @@ pub enum ClusterError {
         why: String,
     },
     /// A kubeconfig is invalid.
-    #[error("cannot use the kubeconfig: {why}; write the kubeconfig anew")]
+    #[error("cannot use the kubeconfig: {why}; write a new kubeconfig")]
     Kubeconfig {
         /// The defect.
         why: String,
     },
     /// A name cannot be part of an API path.
     #[error(
-        "cannot ask for {object}: {field} is no part of a path; give it letters, digits, '-', '.' and ':' alone"
+        "cannot request {object}: {field} is not valid in an API path; use only letters, digits, '-', '.' and ':'"
     )]
     Name {
         /// The object, as far as it is known.
@@ -37,7 +37,8 @@ pub enum ClusterError {
     },
     /// An annotation for machined's ownership has foreign contents.
     #[error(
-        "cannot tell what machined owns on node {node}: {field} is not {expected}; remove it from the node"
+        "cannot read the ownership records of machined on node {node}: {field} is not {expected}; remove the field \
+         from the node"
     )]
     Ownership {
         /// Name of the node.
@@ -49,7 +50,7 @@ pub enum ClusterError {
     },
     /// The server does not accept the definition of a kind.
     #[error(
-        "cannot use {object}: it is not established: {why}; correct the definition, or try again"
+        "cannot use {object}: it is not established: {why}; correct the definition or try again"
     )]
     NotServed {
         /// The definition.
@@ -139,10 +140,14 @@ impl Display for Cause {
             Cause::Refused { code, message } => {
                 let advice = match code {
                     401 => "check that the cluster's authority issued the client certificate",
-                    403 => "grant it to the user of the client certificate",
+                    403 => "give the user of the client certificate this permission",
                     404 => "check that the object and its kind are in the cluster",
-                    409 => "another changed the object or owns the field; compare the two",
-                    429 | 500.. => "try again, and see the log of kube-apiserver if it stays",
+                    409 => {
+                        "another client changed the object or owns the field; compare both versions"
+                    }
+                    429 | 500.. => {
+                        "try again; if the error persists, read the log of kube-apiserver"
+                    }
                     _ => "correct the object",
                 };
                 write!(f, "{message} (code {code}); {advice}")
@@ -151,11 +156,14 @@ impl Display for Cause {
                 let seconds = PATIENCE.as_secs();
                 write!(
                     f,
-                    "no answer within {seconds} s; see whether kube-apiserver runs"
+                    "no answer within {seconds} s; check whether kube-apiserver runs"
                 )
             }
             Cause::Broken(why) => {
-                write!(f, "{why}; see whether kube-apiserver runs at this address")
+                write!(
+                    f,
+                    "{why}; check whether kube-apiserver runs at this address"
+                )
             }
         }
     }

@@ -71,7 +71,7 @@ impl Cluster {
     /// # Errors
     /// The server is not ready; the error names the failed parts.
     pub async fn is_ready(&self) -> Result<(), ClusterError> {
-        let (action, object) = ("ask for the readiness of", "kube-apiserver");
+        let (action, object) = ("check the readiness of", "kube-apiserver");
         let request = Request::get("/readyz").body(Vec::new());
         let request = request.map_err(|error| ClusterError::request(action, &object, error))?;
         let answer = within(action, &object, self.client.request_text(request)).await?;

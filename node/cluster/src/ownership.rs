@@ -51,7 +51,7 @@ pub(crate) fn patch(
     let version = version
         .and_then(Value::as_str)
         .filter(|text| !text.is_empty());
-    let version = version.ok_or_else(|| wrong("metadata.resourceVersion", "a text"))?;
+    let version = version.ok_or_else(|| wrong("metadata.resourceVersion", "a string"))?;
     let none = Map::new();
     let fields = |pointer| {
         node.pointer(pointer)

@@ -10,6 +10,9 @@ use crate::{Cluster, ClusterError, within};
 /// Limit of listed nodes; of a larger cluster, the first ones by name.
 pub(crate) const MOST_NODES: u32 = 5000;
 
+/// Reason of an unregistered node.
+const UNKNOWN: &str = "it is not registered with Kubernetes yet";
+
 /// Readiness of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeReadiness {
@@ -84,6 +87,26 @@ impl Cluster {
         Ok(nodes)
     }
 
+    /// Whether the kubelet of a node reports that pods can run; otherwise the reason. Reads this node alone.
+    ///
+    /// # Errors
+    /// [`ClusterError::Name`] or [`ClusterError::Request`].
+    pub async fn node_ready(&self, name: &str) -> Result<Result<(), String>, ClusterError> {
+        let node = self.read_node(name).await?;
+        Ok(node.map_or_else(|| Err(UNKNOWN.to_owned()), |node| readiness(&node).ready))
+    }
+
+    /// The node; `None` if it is not registered.
+    pub(crate) async fn read_node(
+        &self,
+        name: &str,
+    ) -> Result<Option<DynamicObject>, ClusterError> {
+        let object = format!("Node {name}");
+        check_part(&object, "its name", name)?;
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &core("Node", "nodes"));
+        within("read", &object, api.get_opt(name)).await
+    }
+
     /// The pods of a workload; `None` if the workload does not exist.
     ///
     /// # Errors
@@ -115,7 +138,7 @@ pub(crate) fn readiness(node: &DynamicObject) -> NodeReadiness {
     let ready = match ready {
         Some(condition) if text(condition, "status") == "True" => Ok(()),
         Some(condition) => Err(text(condition, "message")),
-        None => Err("its kubelet has said nothing of it yet".to_owned()),
+        None => Err("its kubelet has not reported its readiness yet".to_owned()),
     };
     NodeReadiness {
         name: node.metadata.name.clone().unwrap_or_default(),

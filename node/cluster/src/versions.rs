@@ -14,8 +14,6 @@ use crate::{Cluster, ClusterError, Workload, within};
 
 /// Namespace of the control plane's pods.
 const NAMESPACE: &str = "kube-system";
-/// Label that marks a control plane node.
-const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 /// Metric that counts requests to APIs that a later version removes (Kubernetes, "Deprecated API Migration Guide").
 const METRIC: &str = "apiserver_requested_deprecated_apis{";
 
@@ -26,8 +24,6 @@ pub struct Machine {
     pub name: String,
     /// Addresses in the cluster.
     pub addresses: Vec<IpAddr>,
-    /// Whether the node runs the control plane.
-    pub is_control_plane: bool,
     /// Version of its kubelet, such as `v1.36.2`.
     pub kubelet: String,
     /// Whether its kubelet reports that pods can run; otherwise the reason.
@@ -66,6 +62,15 @@ impl Cluster {
         let mut machines: Vec<Machine> = list.items.iter().map(machine).collect();
         machines.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(machines)
+    }
+
+    /// One registered node; `None` if it is not registered.
+    ///
+    /// # Errors
+    /// [`ClusterError::Name`] or [`ClusterError::Request`].
+    pub async fn machine(&self, name: &str) -> Result<Option<Machine>, ClusterError> {
+        let node = self.read_node(name).await?;
+        Ok(node.as_ref().map(machine))
     }
 
     /// The static pod of a component on a node; `None` if the API server does not know it.
@@ -127,13 +132,11 @@ fn machine(node: &DynamicObject) -> Machine {
     let addresses = addresses.and_then(Value::as_array).into_iter().flatten();
     let internal = addresses.filter(|one| one.get("type") == Some(&Value::from("InternalIP")));
     let internal = internal.filter_map(|one| one.get("address")?.as_str()?.parse().ok());
-    let labels = node.metadata.labels.as_ref();
     let kubelet = node.data.pointer("/status/nodeInfo/kubeletVersion");
     let readiness = readiness(node);
     Machine {
         name: readiness.name,
         addresses: internal.collect(),
-        is_control_plane: labels.is_some_and(|labels| labels.contains_key(CONTROL_PLANE)),
         kubelet: short(kubelet.and_then(Value::as_str).unwrap_or_default()),
         ready: readiness.ready,
     }
@@ -234,7 +237,7 @@ fn rollout(workload: Workload, object: &DynamicObject) -> Result<(), String> {
         .min(available.unwrap_or_default());
     match is_seen && done >= wanted {
         true => Ok(()),
-        false if !is_seen => Err("its change is not seen yet".to_owned()),
+        false if !is_seen => Err("its controller has not observed the change yet".to_owned()),
         false => Err(format!("{done} of {wanted} pods are new and available")),
     }
 }

@@ -47,7 +47,7 @@ pub fn write(document: &Document) -> Result<(), String> {
     let files = write_parts(Path::new(DIRECTORY), &parts(document, overrides.is_some()));
     let spec = replace_now(Path::new(BASE_SPEC), &format!("{spec:#}\n"), ACCESS);
     files
-        .map_err(|error| format!("cannot tell containerd what the config says: {error}"))
+        .map_err(|error| format!("cannot write containerd's settings: {error}"))
         .and(spec.map_err(|error| format!("cannot write {BASE_SPEC}: {error}")))
 }
 
@@ -112,7 +112,7 @@ mod tests {
     const LOGIN: &str = "RegistryAuthConfig\nname: h\nidentityToken: t";
 
     #[test]
-    fn every_part_is_a_file_in_the_order_of_their_names() {
+    fn configuration_parts_become_files_in_the_order_of_their_names() {
         let found = parts(&config(&[PAUSE, LATER, LEVEL, SPEC, LOGIN]), true);
         let names: Vec<&str> = found.keys().map(|name| &**name).collect();
         let expected = [
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_it_reads_at_its_start_is_a_reason_to_start_anew() {
+    fn only_files_read_at_start_restart_containerd() {
         assert!(read_at_start(&sample::config("", "")).is_empty());
         let all = read_at_start(&config(&[SPEC]));
         let names: Vec<&str> = all.keys().map(|name| &**name).collect();
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_roots_alone_and_go_with_the_config() {
+    fn configuration_files_are_private_and_removed_with_the_config() {
         let directory = tempfile::tempdir().unwrap();
         let place = directory.path().join("conf.d");
         let listed = || -> Vec<String> {

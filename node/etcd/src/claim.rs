@@ -47,7 +47,7 @@ impl Client {
                     return Ok(Ok(Claim { lease }));
                 }
             }
-            Err(self.broken(what, "others change the key all the time"))
+            Err(self.broken(what, "other clients changed the key in every attempt"))
         }
         .await;
         if !matches!(claimed, Ok(Ok(_))) {
@@ -83,7 +83,7 @@ impl Client {
                 return Ok(true);
             }
         }
-        Err(self.broken(what, "others change the key all the time"))
+        Err(self.broken(what, "other clients changed the key in every attempt"))
     }
 }
 
@@ -225,6 +225,6 @@ mod tests {
         let (store, _, client) = start(0).await;
         store.0.lock().unwrap().overtakes = vec![&b"a"[..]; TRIES];
         let error = client.claim(KEY, b"a", TTL, |value| value == b"a").await;
-        assert!(error.unwrap_err().to_string().contains("all the time"));
+        assert!(error.unwrap_err().to_string().contains("in every attempt"));
     }
 }

@@ -167,7 +167,7 @@ impl Client {
 /// Description of a status code, for a status without a text.
 fn code_name(code: Code) -> &'static str {
     match code {
-        Code::Unimplemented => "it does not know the method",
+        Code::Unimplemented => "it does not support the method",
         _ => code.description(),
     }
 }

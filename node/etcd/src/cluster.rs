@@ -57,7 +57,7 @@ impl Client {
             .call("list the members", client.member_list(request))
             .await?;
         if answer.members.is_empty() {
-            return Err(self.broken("list the members", "it names no member"));
+            return Err(self.broken("list the members", "it lists no member"));
         }
         Ok(members(answer.members))
     }

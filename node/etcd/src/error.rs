@@ -27,7 +27,8 @@ pub enum EtcdError {
     NoEndpoint,
     /// No endpoint is usable.
     #[error(
-        "cannot connect to etcd: {}; check that etcd runs there, and that its certificates and ours are of one authority",
+        "cannot connect to etcd: {}; check that etcd runs there, and that the same authority signed its certificates \
+         and ours",
         list(.0)
     )]
     Connect(Vec<Attempt>),
@@ -69,7 +70,8 @@ pub enum EtcdError {
     },
     /// The answer is incomplete.
     #[error(
-        "cannot {what}: the answer of etcd at {endpoint} cannot be used: {why}; check that etcd listens there, of a version that is supported"
+        "cannot {what}: the answer of etcd at {endpoint} cannot be used: {why}; check that a supported version of etcd \
+         listens there"
     )]
     Broken {
         /// Description of the call.
@@ -81,7 +83,8 @@ pub enum EtcdError {
     },
     /// Another client held the lock for the whole time, or etcd did not answer.
     #[error(
-        "cannot lock {name}: etcd at {endpoint} did not give it within {within:?}, so another holds it; try again later"
+        "cannot lock {name}: etcd at {endpoint} did not grant it within {within:?} because another client holds it; \
+         try again later"
     )]
     LockHeld {
         /// Name of the lock.
@@ -93,7 +96,8 @@ pub enum EtcdError {
     },
     /// The lock's lease expired while waiting.
     #[error(
-        "cannot lock {name}: its lease at {endpoint} ended, because etcd could not be asked to keep it; try again"
+        "cannot lock {name}: its lease at {endpoint} expired because etcd could not be reached for its renewal; try \
+         again"
     )]
     LockLost {
         /// Name of the lock.

@@ -38,7 +38,7 @@ impl Client {
             return Ok(None);
         };
         if found.key != key {
-            return Err(self.broken(what, "it has another key than was asked for"));
+            return Err(self.broken(what, "it has a key that was not requested"));
         }
         Ok(Some(Entry {
             value: found.value,

@@ -160,7 +160,7 @@ impl Client {
         }
         match Until::of(asked, answer.ttl) {
             Some(until) if answer.id != 0 => Ok((answer.id, until)),
-            _ => Err(self.broken(what, "the lease has no id or no time")),
+            _ => Err(self.broken(what, "the lease has no id or no lifetime")),
         }
     }
 
@@ -184,7 +184,7 @@ impl Client {
             .map_err(|status| self.failed(what, &status))?;
         match answer {
             Some(answer) if answer.id == id => Ok(Until::of(asked, answer.ttl)),
-            _ => Err(self.broken(what, "it is not about the lease")),
+            _ => Err(self.broken(what, "it belongs to another lease")),
         }
     }
 }

@@ -139,7 +139,7 @@ impl Copying {
                 Ok(Some(message.blob.into()))
             }
             (None, Some(0)) => Ok(None),
-            (None, _) => Err(self.client.broken(SNAPSHOT, "it ended before its end")),
+            (None, _) => Err(self.client.broken(SNAPSHOT, "it ended early")),
         }
     }
 }
@@ -159,7 +159,7 @@ impl Client {
         let answer = self.call(what, client.status(pb::StatusRequest {})).await?;
         let header = answer
             .header
-            .ok_or_else(|| self.broken(what, "it does not say of which member it is"))?;
+            .ok_or_else(|| self.broken(what, "it does not name its member"))?;
         Ok(Status {
             cluster_id: header.cluster_id,
             member_id: header.member_id,

@@ -129,36 +129,36 @@ impl Refusal {
     pub(crate) fn advice(self) -> &'static str {
         match self {
             Refusal::NotInSync => "wait until the learner has caught up, then try again",
-            Refusal::NotALearner => "the member votes already; nothing is to be done",
-            Refusal::MemberNotFound => "list the members: it may be removed already",
-            Refusal::AlreadyMember => "list the members, and remove the one that is in the way",
+            Refusal::NotALearner => "the member has a vote already; no action is needed",
+            Refusal::MemberNotFound => "list the members: the member may be removed already",
+            Refusal::AlreadyMember => "list the members and remove the conflicting one",
             Refusal::NotEnoughStarted => {
                 "start the members that are down, or remove one of them, then try again"
             }
-            Refusal::Unhealthy => "wait until all members reach each other, then try again",
-            Refusal::TooManyLearners => {
-                "promote or remove the learner that is there, then try again"
-            }
-            Refusal::BadPeerUrl => "give URLs like https://192.0.2.1:2380",
+            Refusal::Unhealthy => "wait until all members can reach each other, then try again",
+            Refusal::TooManyLearners => "promote or remove the existing learner, then try again",
+            Refusal::BadPeerUrl => "use URLs like https://192.0.2.1:2380",
             Refusal::NoLeader => {
-                "try again; if it stays so, start members until more than half of them run"
+                "try again; if the error persists, start members until more than half of them run"
             }
-            Refusal::NotLeader => "ask the leader, whom the status names",
-            Refusal::BadTransferee => "choose a member that votes and runs",
-            Refusal::OfALearner => "ask a member that votes",
+            Refusal::NotLeader => "send the request to the leader, which the status names",
+            Refusal::BadTransferee => "choose a running member with a vote",
+            Refusal::OfALearner => "send the request to a member with a vote",
             Refusal::NoSpace => "compact and defragment the database, then disarm the alarm",
             Refusal::Corrupt => {
-                "find the member whose data differs by its alarm, remove it and let it join anew"
+                "find the member with differing data by its alarm, remove it and let it join again"
             }
             Refusal::Busy => "check the load and the disk of the members, then try again",
             Refusal::Stopping => "wait until etcd runs again, then try again",
-            Refusal::LeaseNotFound => "ask for a new one",
-            Refusal::DowngradeRuns => "wait until it is done, or cancel it",
-            Refusal::NoDowngrade => "nothing is to be cancelled",
-            Refusal::BadVersion => "give the minor version before the cluster's own, like 3.6.0",
-            Refusal::Denied => "use a certificate that may do this",
-            Refusal::Unknown => "use a version of etcd that has it",
-            Refusal::Other => "see etcd's log for more",
+            Refusal::LeaseNotFound => "request a new lease",
+            Refusal::DowngradeRuns => "wait until the downgrade ends, or cancel it",
+            Refusal::NoDowngrade => "no action is needed",
+            Refusal::BadVersion => {
+                "use the minor version before the version of the cluster, like 3.6.0"
+            }
+            Refusal::Denied => "use a certificate with this permission",
+            Refusal::Unknown => "use a version of etcd that supports it",
+            Refusal::Other => "read the log of etcd",
         }
     }
 }

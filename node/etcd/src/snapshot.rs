@@ -25,8 +25,8 @@ pub enum SnapshotError {
     },
     /// The file has no hash, as in a copy of a database file.
     #[error(
-        "the snapshot of {size} bytes has no hash: it was cut off, or it is a database file that was copied; take a new \
-         one, or have the hash not checked"
+        "the snapshot of {size} bytes has no hash: it is truncated, or it is a copy of a database file; take a new \
+         one, or skip the hash check"
     )]
     NoHash {
         /// Size of the file in bytes.
@@ -34,7 +34,7 @@ pub enum SnapshotError {
     },
     /// The hash does not match.
     #[error(
-        "the snapshot is damaged: its SHA-256 should be {expected} and is {found}; take a new one"
+        "the snapshot is damaged: its SHA-256 is {found} instead of {expected}; take a new one"
     )]
     Damaged {
         /// Hash in the file, in hexadecimal.

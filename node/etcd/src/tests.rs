@@ -119,7 +119,7 @@ async fn temporary_etcd_errors_are_recognised() {
             Refusal::LeaseNotFound,
             false,
         ),
-        ("the node says: member not found", Refusal::Other, false),
+        ("the node reports: member not found", Refusal::Other, false),
         ("", Refusal::Other, false),
     ] {
         let (_, client) = Fake::start(refusing(Code::Unknown, text)).await;
@@ -355,8 +355,8 @@ async fn snapshot_is_streamed_in_pieces() {
 async fn truncated_snapshot_stream_ends_with_an_error() {
     let refused = Err(Status::unavailable("etcdserver: server stopped"));
     for (pieces, stalls, wanted) in [
-        (vec![], false, "ended before its end"),
-        (vec![piece(b"ab", 1)], false, "ended before its end"),
+        (vec![], false, "ended early"),
+        (vec![piece(b"ab", 1)], false, "ended early"),
         (vec![piece(b"ab", 1), refused], false, "server stopped"),
         (vec![piece(b"ab", 0)], true, "did not answer within"),
     ] {
@@ -393,7 +393,7 @@ async fn snapshot_stream_has_back_pressure() {
     let sent = fake.asked(|asked| asked.pieces);
     assert!(
         sent < PIECES / 4,
-        "{sent} pieces are sent for one that is read"
+        "{sent} pieces are sent although one was read"
     );
 }
 

@@ -210,7 +210,7 @@ fn format<'a, D: Read + Write + Seek>(
         })
         .ok_or_else(|| io::Error::other("the ESP is too small for FAT32"))?;
     let hidden = u32::try_from(place.start / sector)
-        .map_err(|_| io::Error::other("the ESP starts too far behind for FAT32"))?;
+        .map_err(|_| io::Error::other("the ESP starts beyond the range of FAT32"))?;
     let unit = match sector {
         4096 => SectorSize::S4096,
         _ => SectorSize::S512,
@@ -247,7 +247,7 @@ fn add<D: Read + Write + Seek>(
         .map_err(broken)?;
     }
     if directory.find(name).map_err(broken)?.is_some() {
-        return Err(io::Error::other("there are two of it"));
+        return Err(io::Error::other("the path occurs twice"));
     }
     let entry = volume.create_file(&directory, name).map_err(broken)?;
     let mut writer = volume.write_file(&entry).map_err(broken)?;
@@ -299,7 +299,9 @@ fn stop_label_clock<D: Read + Write + Seek>(
     disk.seek(SeekFrom::Start(root))?;
     disk.read_exact(&mut entry)?;
     if !entry.starts_with(LABEL) {
-        return Err(io::Error::other("the label is not where FAT32 has it"));
+        return Err(io::Error::other(
+            "the label is not the first entry of the root directory",
+        ));
     }
     let (date, time, _) = stamp.0.to_raw();
     for (at, field) in [(14, time), (16, date), (18, date), (22, time), (24, date)] {

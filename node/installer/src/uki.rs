@@ -40,13 +40,15 @@ pub enum UkiError {
     #[error(transparent)]
     Read(#[from] io::Error),
     /// The file is not one of our images.
-    #[error("it is no unified kernel image of this system: {0}")]
+    #[error("it is not a unified kernel image of Corten: {0}")]
     Format(&'static str),
     /// The image is for another architecture.
-    #[error("it is for another architecture than this machine's, {0}; name an image for this one")]
+    #[error(
+        "it is not for the architecture of this machine, {0}; use an image for this architecture"
+    )]
     Architecture(&'static str),
     /// The image is not signed with the key of the running version.
-    #[error("{0}; sign the image with the key of the version that runs (`mkimage build --keys`)")]
+    #[error("{0}; sign the image with the key of the running version (`mkimage build --keys`)")]
     Signature(&'static str),
 }
 
@@ -63,7 +65,7 @@ pub struct Checked {
 /// [`UkiError::Read`], and [`UkiError::Format`] if the file is not one of our images.
 pub fn version(path: &Path) -> Result<String, UkiError> {
     let cache = ReadCache::new(File::open(path)?);
-    let file = PeFile64::parse(&cache).map_err(|_| UkiError::Format("it is no EFI program"))?;
+    let file = PeFile64::parse(&cache).map_err(|_| UkiError::Format("it is not an EFI program"))?;
     version_of(&file)
 }
 
@@ -73,7 +75,7 @@ pub struct Signer([u8; 32]);
 
 /// The text is not a SHA-256 digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not the 64 hexadecimal digits of a key's digest")]
+#[error("not a SHA-256 digest of 64 hexadecimal digits")]
 pub struct NoDigest;
 
 impl FromStr for Signer {
@@ -162,11 +164,11 @@ fn read(path: &Path) -> Result<Vec<u8>, UkiError> {
 }
 
 fn parse(bytes: &[u8]) -> Result<PeFile64<'_>, UkiError> {
-    PeFile64::parse(bytes).map_err(|_| UkiError::Format("it is no EFI program"))
+    PeFile64::parse(bytes).map_err(|_| UkiError::Format("it is not an EFI program"))
 }
 
 fn version_of<'a, R: ReadRef<'a>>(file: &PeFile64<'a, R>) -> Result<String, UkiError> {
-    let broken = UkiError::Format("its section .osrel is missing or broken");
+    let broken = UkiError::Format("its section .osrel is missing or malformed");
     let sections = file.section_table();
     let Some((_, section)) = sections.section_by_name::<R>(StringTable::default(), b".osrel")
     else {
@@ -187,7 +189,7 @@ fn version_of<'a, R: ReadRef<'a>>(file: &PeFile64<'a, R>) -> Result<String, UkiE
     let text = String::from_utf8_lossy(text);
     let value = |key: &str| value(&text, key);
     if value("ID") != Some("corten") {
-        return Err(UkiError::Format("its os-release is another system's"));
+        return Err(UkiError::Format("its os-release names another system"));
     }
     match value("IMAGE_VERSION") {
         Some(version) if !version.is_empty() => Ok(version.to_owned()),
@@ -196,8 +198,8 @@ fn version_of<'a, R: ReadRef<'a>>(file: &PeFile64<'a, R>) -> Result<String, UkiE
 }
 
 fn verify(file: &PeFile64<'_>, signer: &Signer) -> Result<(), UkiError> {
-    let other = UkiError::Signature("another key has signed the image than the version that runs");
-    let damaged = UkiError::Signature("the image is not what was signed");
+    let other = UkiError::Signature("the image is not signed with the key of the running version");
+    let damaged = UkiError::Signature("the image does not match its signature");
     let signature = signature(file)?;
     // The signer supplies the certificate, so the certificate proves nothing. Only its key is compared.
     let certificates = signature.certificates();
@@ -219,7 +221,7 @@ fn verify(file: &PeFile64<'_>, signer: &Signer) -> Result<(), UkiError> {
     let info = signature.signer_info();
     let Some(attributes) = &info.signed_attrs else {
         return Err(UkiError::Signature(
-            "the signature of the image signs no attributes",
+            "the signature of the image has no signed attributes",
         ));
     };
     let mut digests = attributes

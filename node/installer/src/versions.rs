@@ -45,12 +45,10 @@ pub enum Fault {
     #[error("the EFI partition has no boot entry {0}")]
     Missing(String),
     /// The running version is still on trial, so the boot loader may yet leave it.
-    #[error(
-        "the version that runs is on trial still; wait for the verdict that `get upgrades` shows"
-    )]
+    #[error("the running version is still on trial; wait until `get upgrades` shows its verdict")]
     OnTrial,
     /// The partition has no other version.
-    #[error("the EFI partition has no other version to go to")]
+    #[error("the EFI partition has no other version")]
     Alone,
     /// The new file would not fit.
     #[error(
@@ -118,7 +116,7 @@ impl<F: Files> Versions<F> {
         }
         self.clear(running)?;
         let free = self.files.free();
-        let free = free.map_err(|error| Fault::Disk("asking for free space".to_owned(), error))?;
+        let free = free.map_err(|error| Fault::Disk("reading the free space".to_owned(), error))?;
         let needed = length.saturating_add(SPARE);
         if free < needed {
             return Err(Fault::Room { needed, free });

@@ -15,7 +15,7 @@ pub const LIFETIME: Duration = Duration::from_secs(8_760 * 60 * 60);
 pub enum CertificateError {
     /// The config has no CA with a key.
     #[error(
-        "{0} has no certificate and key in the machine config: a control plane node signs by it"
+        "{0} has no certificate and key in the machine config; a control plane node signs certificates with them"
     )]
     NoAuthority(&'static str),
     /// A CA of the config is invalid, or a name is.

@@ -82,6 +82,18 @@ pub fn address(document: &Document, facts: &Facts) -> Option<IpAddr> {
     meant.into_iter().find(by_old)
 }
 
+/// Initial data of a new etcd cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Begin {
+    /// An empty database.
+    Empty,
+    /// The uploaded snapshot.
+    Snapshot {
+        /// Skip the checksum, which a copied database file lacks.
+        skip_hash_check: bool,
+    },
+}
+
 /// How a member starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Start {

@@ -26,7 +26,7 @@ const DNS: u128 = 10;
 
 /// A missing setting that a node needs to run Kubernetes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0} is not in the machine config: add it, `cortenctl gen config` writes it")]
+#[error("{0} is not in the machine config; add it (`cortenctl gen config` writes it)")]
 pub struct Missing(pub &'static str);
 
 /// Settings shared by all nodes of a cluster.

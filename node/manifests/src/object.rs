@@ -24,7 +24,7 @@ pub struct Identity {
 
 /// A text or an object without the identity of a Kubernetes object.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{field} must be a text that is not empty")]
+#[error("{field} must be a non-empty string")]
 pub struct Invalid {
     /// The missing field.
     pub field: &'static str,

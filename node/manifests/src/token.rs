@@ -11,7 +11,7 @@ pub struct BootstrapToken {
 
 /// An invalid bootstrap token. The message omits the text, because it is a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the token must be 6 and 16 lower-case letters and digits, with a dot between them")]
+#[error("the token must be 6 and 16 lower-case letters and digits with a dot in between")]
 pub struct TokenError;
 
 impl BootstrapToken {

@@ -11,7 +11,7 @@ const MOST: usize = 16 << 20;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
     /// The text is too large.
-    #[error("it has {0} bytes, and at most {MOST} are read")]
+    #[error("it has {0} bytes; the limit is {MOST} bytes")]
     Large(usize),
     /// The text is not YAML.
     #[error("it is not YAML: {0}")]

@@ -64,7 +64,7 @@ impl Aliases {
             [] => {}
             [link] => self.call(config, link, config.name.to_string(), present),
             several => {
-                let why = format!("several links are meant: {}", several.join(", "));
+                let why = format!("the selector matches several links: {}", several.join(", "));
                 self.complain(config, &why);
             }
         }
@@ -76,10 +76,13 @@ impl Aliases {
         });
         let taken: BTreeSet<&String> = self.by_link.values().collect();
         if let Some(other) = self.by_link.get(link) {
-            let why = format!("{link} is called {other} already");
+            let why = format!("{link} already has the alias {other}");
             self.complain(config, &why);
         } else if is_link || taken.contains(&alias) {
-            self.complain(config, &format!("another link is called {alias}"));
+            self.complain(
+                config,
+                &format!("another link already has the name {alias}"),
+            );
         } else {
             self.by_link.insert(link.to_owned(), alias);
         }

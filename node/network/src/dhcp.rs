@@ -238,7 +238,7 @@ fn usable(address: impl Into<IpAddr>) -> Result<(), DhcpError> {
     if lease::is_of_one(address) {
         return Ok(());
     }
-    let what = format!("a server gives {address}, which no machine can have");
+    let what = format!("a server offers {address}, which is not a valid host address");
     Err(DhcpError::new(ErrorKind::InvalidDhcpMessage, what))
 }
 
@@ -311,7 +311,7 @@ pub async fn ask(
                 biased;
                 () = over => {
                     let name = &asking.name;
-                    console::warn(&format!("network: the DHCP lease on {name} ran out"));
+                    console::warn(&format!("network: the DHCP lease on {name} expired"));
                     *ends = None;
                     tell(None);
                 }
@@ -338,7 +338,7 @@ pub async fn ask(
                     Ok(News::Anew) => break,
                     Ok(News::Refused) => {
                         let name = &asking.name;
-                        console::warn(&format!("network: the lease on {name} was taken back"));
+                        console::warn(&format!("network: the server revoked the DHCP lease on {name}"));
                         *ends = None;
                         tell(None);
                         break;

@@ -78,12 +78,14 @@ impl Former {
         let found = match read {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return BTreeMap::new(),
             Err(error) => Err(error.to_string()),
-            Ok(length) if length as u64 > LONGEST => Err(format!("is longer than {LONGEST} bytes")),
+            Ok(length) if length as u64 > LONGEST => {
+                Err(format!("it is longer than {LONGEST} bytes"))
+            }
             Ok(_) => serde_json::from_slice(&bytes).map_err(|error| error.to_string()),
         };
         found.unwrap_or_else(|why| {
             console::warn(&format!(
-                "network: {}, with the addresses of earlier boots, is left alone: {why}",
+                "network: ignoring {}, the file with the addresses of earlier boots: {why}",
                 path.display()
             ));
             BTreeMap::new()

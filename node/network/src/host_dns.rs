@@ -189,7 +189,7 @@ impl Answer {
 /// A listener; it answers until it is dropped.
 #[expect(
     missing_debug_implementations,
-    reason = "the library's server has none"
+    reason = "the server of the library does not implement Debug"
 )]
 pub struct Listening {
     _by_udp: Server<Forwarder>,
@@ -239,7 +239,7 @@ fn resolver(servers: &[SocketAddr], options: ResolverOpts) -> Result<TokioResolv
     *builder.options_mut() = options;
     builder
         .build()
-        .map_err(|error| format!("the resolver: {error}"))
+        .map_err(|error| format!("cannot create the resolver: {error}"))
 }
 
 /// Whether a name server answers at all. Its answer about the root does not matter.

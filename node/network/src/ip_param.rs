@@ -69,7 +69,7 @@ pub fn parse(text: &str) -> Result<IpParam, BadParam> {
     }
     if fields.len() > 10 {
         return Err(bad(format!(
-            "{} fields; at most 10 have a meaning",
+            "it has {} fields; at most 10 are defined",
             fields.len()
         )));
     }
@@ -98,7 +98,7 @@ pub fn parse(text: &str) -> Result<IpParam, BadParam> {
         },
         Some(client) => {
             let prefix =
-                prefix(client, field(3)).ok_or_else(|| bad("the netmask is not one".to_owned()))?;
+                prefix(client, field(3)).ok_or_else(|| bad("the netmask is invalid".to_owned()))?;
             Method::Static {
                 address: Prefix {
                     address: client,

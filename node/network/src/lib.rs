@@ -97,7 +97,9 @@ impl Network {
         // The controllers that write these kinds may start later.
         let known = store.register::<NodeAddress>();
         if let Err(error) = known.and_then(|()| store.register::<HostnameStatus>()) {
-            console::error(&format!("network: cannot be followed: {error}"));
+            console::error(&format!(
+                "network: cannot watch the network resources: {error}"
+            ));
         }
         let store = store.clone();
         tokio::spawn(async move { again(|| publish_all(&store, &publisher)).await });

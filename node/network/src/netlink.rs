@@ -39,7 +39,9 @@ pub(super) fn exchange<T: NetlinkDeserializable>(
     let _ = sockopt::set_socket_send_buffer_size_force(&socket, BUFFER);
     let sent = socket.send(bytes, 0)?;
     if sent != bytes.len() {
-        return Err(io::Error::other("the kernel took a part of what was sent"));
+        return Err(io::Error::other(
+            "the kernel accepted only a part of the request",
+        ));
     }
     let mut answers = Vec::new();
     loop {
@@ -48,7 +50,7 @@ pub(super) fn exchange<T: NetlinkDeserializable>(
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(answers),
             Err(error) => return Err(error),
         };
-        let invalid = |error| io::Error::other(format!("an answer that is none: {error}"));
+        let invalid = |error| io::Error::other(format!("malformed answer of the kernel: {error}"));
         let mut rest = datagram.as_slice();
         while !rest.is_empty() {
             let buffer = NetlinkBuffer::new_checked(&rest).map_err(invalid)?;

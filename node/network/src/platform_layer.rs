@@ -181,7 +181,7 @@ pub fn of_seed(seed: &Seed, present: &Present) -> (Specs, Vec<String>) {
         match through(said, &specs) {
             Some(link) => specs.routes.extend(seed_routes(&link, said)),
             None => complaints.push(format!(
-                "no link of network-config leads to {}, the gateway of a route",
+                "no link of network-config reaches {}, the gateway of a route",
                 said.route
                     .gateway
                     .map(|gateway| gateway.to_string())
@@ -226,7 +226,7 @@ fn found(
     let names = present.iter().filter(|(name, link)| is_meant(name, link));
     let names: Vec<String> = names.map(|(name, _)| name.clone()).collect();
     if names.is_empty() {
-        complaints.push(format!("no link is {id} of network-config yet"));
+        complaints.push(format!("no link matches {id} of network-config yet"));
     }
     names
 }

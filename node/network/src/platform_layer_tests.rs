@@ -153,7 +153,7 @@ fn missing_link_is_reported_and_affects_no_other_link() {
     let mut present = present();
     present.remove("eth0");
     let (specs, complaints) = of_seed(&seed, &present);
-    assert_eq!(complaints, ["no link is uplink of network-config yet"]);
+    assert_eq!(complaints, ["no link matches uplink of network-config yet"]);
     assert_eq!(
         ids(&specs.addresses),
         ["bond0/10.10.4.140/29", "bond0.4/10.34.34.34/32"]
@@ -193,7 +193,7 @@ fn bonds_and_vlans_use_the_links_their_ids_refer_to() {
     assert_eq!(settings.primary, "eth1");
     // Without its card there is no VLAN, least of all on the card whose name is the id.
     assert!(specs.addresses.is_empty() && specs.operators.is_empty());
-    assert_eq!(complaints, ["no link is eth0 of network-config yet"]);
+    assert_eq!(complaints, ["no link matches eth0 of network-config yet"]);
     let mut card = LinkStatus::with_device();
     card.hardware_addr = "52:54:00:00:00:09".to_owned();
     present.insert("eth9".to_owned(), card);
@@ -213,7 +213,7 @@ fn route_without_a_matching_link_is_reported() {
     let seed = Seed::parse(&files, &Place::default()).unwrap();
     let (specs, complaints) = of_seed(&seed, &present());
     assert!(specs.routes.is_empty());
-    let told = "no link of network-config leads to 10.1.1.1, the gateway of a route";
+    let told = "no link of network-config reaches 10.1.1.1, the gateway of a route";
     assert_eq!(complaints, [told]);
 }
 

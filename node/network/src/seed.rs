@@ -78,7 +78,7 @@ impl Seed {
     pub fn parse(files: &Files, place: &Place) -> Result<Seed, String> {
         let [config, meta] = files;
         let wrong = |file: &str, problems: &dyn std::fmt::Display| {
-            format!("{file}: {problems}; correct it on the seed, and start the node again")
+            format!("{file}: {problems}; correct it on the seed and restart the node")
         };
         let [config_name, meta_name] = NAMES;
         let network = network(config.as_deref().unwrap_or_default())

@@ -326,15 +326,15 @@ fn aliases_are_numbered_by_hardware_address_and_unique_per_link() {
     for (wrong, why) in [
         (
             alias("other", both),
-            "LinkAliasConfig other: several links are meant: eth0, eth1",
+            "LinkAliasConfig other: the selector matches several links: eth0, eth1",
         ),
         (
             alias("other", "link.driver == \"virtio_net\""),
-            "LinkAliasConfig other: eth0 is called uplink already",
+            "LinkAliasConfig other: eth0 already has the alias uplink",
         ),
         (
             alias("enp0s3", "link.driver == \"e1000\""),
-            "LinkAliasConfig enp0s3: another link is called enp0s3",
+            "LinkAliasConfig enp0s3: another link already has the name enp0s3",
         ),
     ] {
         let said = of(&(first.clone() + &wrong));

@@ -83,7 +83,7 @@ impl Client {
         let asked = timeout(self.patience, self.ask_host(question));
         asked.await.unwrap_or_else(|_| {
             Err(format!(
-                "no whole answer within {} s",
+                "no complete answer within {} s",
                 self.patience.as_secs()
             ))
         })
@@ -93,7 +93,7 @@ impl Client {
         let mut url: Uri = question
             .url
             .parse()
-            .map_err(|_| "it is no URL".to_owned())?;
+            .map_err(|_| "the URL is malformed".to_owned())?;
         for _ in 0..=MOST_REDIRECTS {
             let answer = self.exchange(&url, question).await?;
             let status = answer.status();
@@ -107,15 +107,13 @@ impl Client {
                 status if status.is_redirection() && question.method == Method::Get => {
                     let to = answer.headers().get(LOCATION);
                     url = redirected(&url, to).ok_or_else(|| {
-                        "the answer leads to another host, which is not asked".to_owned()
+                        "the answer redirects to another host, which is not allowed".to_owned()
                     })?;
                 }
                 status => return Err(format!("the answer is {}", status.as_u16())),
             }
         }
-        Err(format!(
-            "more than {MOST_REDIRECTS} redirects: it leads in a circle"
-        ))
+        Err(format!("more than {MOST_REDIRECTS} redirects"))
     }
 
     async fn exchange(
@@ -129,7 +127,7 @@ impl Client {
         let stream = self.connect(host, port, is_tls, question.from_low_port);
         let stream = timeout(CONNECT, stream)
             .await
-            .unwrap_or_else(|_| Err("nobody answers".to_owned()))?;
+            .unwrap_or_else(|_| Err("the connection timed out".to_owned()))?;
         let request = request(url, question)?;
         if is_tls && self.instead.is_none() {
             let stream = self.encrypt(host, stream).await?;
@@ -242,10 +240,13 @@ fn request(url: &Uri, question: &Question<'_>) -> Result<http::Request<Full<Byte
     };
     let mut request = http::Request::new(Full::new(Bytes::from(question.body.to_owned())));
     *request.method_mut() = method;
-    *request.uri_mut() = path.parse().map_err(|_| "it is no URL".to_owned())?;
+    *request.uri_mut() = path
+        .parse()
+        .map_err(|_| "the URL is malformed".to_owned())?;
     let headers = request.headers_mut();
-    let value =
-        |text: &str| HeaderValue::from_str(text).map_err(|_| "a token is no text".to_owned());
+    let value = |text: &str| {
+        HeaderValue::from_str(text).map_err(|_| "a token is not a valid header value".to_owned())
+    };
     headers.insert(HOST, value(host)?);
     headers.insert(USER_AGENT, HeaderValue::from_static("corten"));
     headers.insert(CONNECTION, HeaderValue::from_static("close"));

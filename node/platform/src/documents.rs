@@ -196,7 +196,7 @@ impl<'a> Given<'a> {
             match serde_json::from_slice(bytes) {
                 Ok(found) => value = found,
                 // The parser's errors do not quote the document.
-                Err(error) => self.note(self.place(name), &format!("is no JSON ({error})")),
+                Err(error) => self.note(self.place(name), &format!("is not JSON ({error})")),
             }
         }
         Json::new(self, self.place(name), value)
@@ -227,7 +227,7 @@ impl<'a> Given<'a> {
             return None;
         }
         if !is_host_name(name) {
-            self.note(place, "the machine's name is no name of a host");
+            self.note(place, "the name of the machine is not a valid host name");
             return None;
         }
         Some(name.to_owned())

@@ -35,7 +35,7 @@ pub fn guestinfo(port: Port<'_>, key: &str) -> Result<Option<Vec<u8>>, String> {
     match reply.split_at_checked(2) {
         Some((b"1 ", value)) => Ok(Some(value.to_vec()).filter(|value| !value.is_empty())),
         Some((b"0 ", _)) => Ok(None),
-        _ => Err(format!("{key}: VMware's reply has no form that is known")),
+        _ => Err(format!("{key}: the reply of VMware is malformed")),
     }
 }
 
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn guestinfo_outside_vmware_is_an_error() {
-        let why = "this machine is not one of VMware's";
+        let why = "this machine is not a VMware guest";
         let refuse = &mut |_| Err(io::Error::other(why));
         assert_eq!(guestinfo(refuse, "guestinfo.userdata"), Err(why.to_owned()));
     }

@@ -111,7 +111,7 @@ impl<'a> Json<'a> {
         let field = self.get(name);
         let Some(map) = field.value.as_object() else {
             if !field.is_absent() {
-                field.wrong("must be a map of texts");
+                field.wrong("must be a map of strings");
             }
             return Vec::new();
         };

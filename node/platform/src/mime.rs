@@ -46,7 +46,7 @@ pub(crate) fn config_part(bytes: &[u8]) -> Result<Option<Vec<u8>>, String> {
     match part {
         Some(part) => part.content().map(Some),
         None => Err(format!(
-            "is a MIME message without a machine config: give it the type {}",
+            "is a MIME message without a machine config: add a part of type {}",
             TYPES[3]
         )),
     }
@@ -125,7 +125,7 @@ impl<'a> Part<'a> {
                 let mut letters = self.body.as_bytes().to_vec();
                 letters.retain(|byte| !byte.is_ascii_whitespace());
                 let plain = STANDARD.decode(letters);
-                plain.map_err(|error| format!("has a part that is no base64 ({error})"))
+                plain.map_err(|error| format!("has a part that is not base64 ({error})"))
             }
             _ => Err("has a part that is encoded neither as text nor as base64".to_owned()),
         }

@@ -85,7 +85,7 @@ async fn ask(
 fn read(bytes: &[u8]) -> Result<Goal, String> {
     let text = std::str::from_utf8(bytes).map_err(|_| "must be text".to_owned())?;
     let text = text.trim_start_matches('\u{feff}').trim();
-    let document = Document::parse(text).map_err(|_| "is no XML".to_owned())?;
+    let document = Document::parse(text).map_err(|_| "is not XML".to_owned())?;
     let field = |name: &str| {
         let mut nodes = document.descendants();
         let found = nodes.find(|node| node.has_tag_name(name));
@@ -132,7 +132,7 @@ mod tests {
 </GoalState>"#;
 
     #[tokio::test]
-    async fn a_goal_is_reported_once() {
+    async fn azure_goal_state_is_reported_once() {
         let script = Script::new()
             .get("/machine/?comp=goalstate", GOAL)
             .reply("POST /machine/?comp=health", Reply::Body(Vec::new()));
@@ -174,13 +174,13 @@ mod tests {
     }
 
     #[test]
-    fn a_goal_that_would_change_the_report_is_refused() {
+    fn goal_state_with_markup_is_refused() {
         let hostile = GOAL.replace("c-1", "&lt;/x&gt;");
         assert_eq!(
             read(hostile.as_bytes()),
             Err("needs ContainerId, of letters and digits".to_owned())
         );
-        assert_eq!(read(b"<a"), Err("is no XML".to_owned()));
+        assert_eq!(read(b"<a"), Err("is not XML".to_owned()));
         read("<!DOCTYPE a [<!ENTITY x 'y'>]><a/>".as_bytes()).unwrap_err();
     }
 }

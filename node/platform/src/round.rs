@@ -213,9 +213,8 @@ async fn ask_base(
         for request in waiting {
             asked += 1;
             if asked > MOST_QUESTIONS {
-                let note = format!(
-                    "{base}: more than {MOST_QUESTIONS} documents; the rest is not asked for"
-                );
+                let note =
+                    format!("{base}: more than {MOST_QUESTIONS} documents; the rest is not read");
                 round.notes.push(note);
                 return Ok(());
             }

@@ -81,7 +81,7 @@ impl Script {
         self
     }
 
-    /// Makes the machine none of VMware's.
+    /// Makes the machine no VMware guest.
     pub(crate) fn without_guestinfo(mut self) -> Script {
         self.is_elsewhere = true;
         self
@@ -178,7 +178,7 @@ impl Local for Script {
 
     fn guestinfo(&self, key: &str) -> Result<Option<Vec<u8>>, String> {
         if self.is_elsewhere {
-            return Err("this machine is not one of VMware's".to_owned());
+            return Err("this machine is not a VMware guest".to_owned());
         }
         Ok(self.guestinfo.get(key).cloned())
     }

@@ -94,14 +94,14 @@ async fn failing_metadata_server_is_queried_until_it_answers() {
         (Reply::Status(404), "the answer is 404"),
         (Reply::Status(500), "the answer is 500"),
         (Reply::Status(401), "the answer is 401"),
-        (Reply::Silence, "no whole answer within"),
+        (Reply::Silence, "no complete answer within"),
         (Reply::Raw(Vec::new()), "connection closed"),
         (Reply::Raw(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf".to_vec()), ""),
         (Reply::Raw(b"220 mail.example ESMTP\r\n".to_vec()), "invalid HTTP"),
         (Reply::Body(vec![b'x'; LARGEST + 1]), "the answer is larger than 1024 KiB"),
         (
             Reply::Raw(b"HTTP/1.1 302 x\r\nlocation: http://192.0.2.1/\r\ncontent-length: 0\r\n\r\n".to_vec()),
-            "the answer leads to another host, which is not asked",
+            "the answer redirects to another host, which is not allowed",
         ),
         (
             Reply::Raw(
@@ -222,7 +222,7 @@ async fn field_of_a_wrong_type_is_named_with_its_url_and_left_out() {
         "interfaces.public[0].mac must be a hardware address",
         "interfaces.public[0].ipv4.ip_address and netmask must be an address and its mask",
         "interfaces.private must be a list",
-        "the machine's name is no name of a host",
+        "the name of the machine is not a valid host name",
     ] {
         assert!(
             notes.contains(&format!("{url}: {field}")),

@@ -39,13 +39,13 @@ pub(crate) fn unwrap(bytes: &[u8]) -> Result<Vec<u8>, String> {
         }
     }
     Err(format!(
-        "is wrapped more than {DEEPEST} times: give the config itself"
+        "is encoded more than {DEEPEST} times: use the plain config"
     ))
 }
 
 fn checked(bytes: Vec<u8>) -> Result<Option<Vec<u8>>, String> {
     let Ok(text) = std::str::from_utf8(&bytes) else {
-        return Err("is no text: give the machine config as YAML".to_owned());
+        return Err("is not text: use a machine config in YAML".to_owned());
     };
     let text = text.trim_start_matches('\u{feff}').trim();
     if text.is_empty() {
@@ -58,7 +58,7 @@ fn checked(bytes: Vec<u8>) -> Result<Option<Vec<u8>>, String> {
         ("#cloud-boothook", "cloud-init"),
     ];
     if let Some((_, whose)) = foreign.iter().find(|(first, _)| text.starts_with(first)) {
-        return Err(format!("is for {whose}: give the machine config instead"));
+        return Err(format!("is for {whose}: use a machine config instead"));
     }
     Ok(Some(bytes))
 }
@@ -142,12 +142,12 @@ mod tests {
             (b"#cloud-config\nusers: []".to_vec(), "is for cloud-init"),
             (b"#!/bin/sh\n".to_vec(), "is for a shell"),
             (cut, "is broken gzip"),
-            (deep, "is wrapped more than 4 times"),
+            (deep, "is encoded more than 4 times"),
             (
                 packed(&vec![b'\n'; 9 << 20]),
                 "is larger than 8 MiB unpacked",
             ),
-            (vec![0xff, 0xfe, b':'], "is no text"),
+            (vec![0xff, 0xfe, b':'], "is not text"),
             (
                 message("text/x-shellscript", "7bit", "x").into_bytes(),
                 "is a MIME message without a machine config",
@@ -158,7 +158,7 @@ mod tests {
             ),
             (
                 message("text/plain", "base64", "%").into_bytes(),
-                "has a part that is no base64",
+                "has a part that is not base64",
             ),
             (
                 b"Content-Type: multipart/mixed\n\n--x\n".to_vec(),

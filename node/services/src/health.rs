@@ -132,7 +132,11 @@ async fn serves(socket: &Path) -> Result<(), Trouble> {
     if answer.status == SERVING {
         return Ok(());
     }
-    Err(format!("it says that it does not serve (status {})", answer.status).into())
+    Err(format!(
+        "it reports that it is not serving (status {})",
+        answer.status
+    )
+    .into())
 }
 
 /// Whether the error is a lack of file descriptors or memory.

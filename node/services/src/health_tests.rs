@@ -139,7 +139,7 @@ async fn grpc_probe_requires_the_serving_status() {
     let good = ask_one_with("good", Routes::new(Says(1))).await;
     assert_eq!(good, Ok(()));
     let bad = ask_one_with("bad", Routes::new(Says(2))).await;
-    let expected = "it says that it does not serve (status 2)";
+    let expected = "it reports that it is not serving (status 2)";
     assert_eq!(bad.unwrap_err(), expected);
     let other = ask_one_with("other", Routes::default()).await.unwrap_err();
     assert!(other.to_lowercase().contains("implemented"), "{other}");

@@ -255,10 +255,10 @@ impl fmt::Display for Condition {
             Condition::TrustdFiles => "trustd's certificate",
             Condition::Path(path) => return write!(f, "the path {}", path.display()),
             Condition::Network(NetworkPart::Addresses) => "an address",
-            Condition::Network(NetworkPart::Connectivity) => "the network to reach others",
-            Condition::Network(NetworkPart::Hostname) => "the node's name",
+            Condition::Network(NetworkPart::Connectivity) => "network connectivity",
+            Condition::Network(NetworkPart::Hostname) => "the host name",
             Condition::Network(NetworkPart::EtcFiles) => "/etc/hosts and /etc/resolv.conf",
-            Condition::Time => "the time to be known",
+            Condition::Time => "time synchronisation",
             Condition::Image(name) => return write!(f, "the image {name}"),
             Condition::Configuration(name) => {
                 return write!(

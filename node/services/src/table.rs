@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn each_service_comes_after_those_it_depends_on() {
+    fn each_service_comes_after_its_dependencies() {
         let specs = table(ApiMode::Secure);
         for (place, spec) in specs.iter().enumerate() {
             for needed in &spec.depends_on {
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn services_that_wait_for_each_other_are_stopped_all_the_same() {
+    fn services_with_cyclic_dependencies_are_stopped() {
         let waiting_for = |id: &str, other: &str| ServiceSpec {
             id: id.into(),
             depends_on: vec![other.into()],
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn only_containerd_may_start_something_stronger_than_itself() {
+    fn only_containerd_may_gain_privileges() {
         for spec in table(ApiMode::Secure).into_iter().chain([trustd()]) {
             let process = process(&spec);
             let is = |id: &str| *spec.id == *id;
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_network_talks_to_is_in_a_sandbox() {
+    fn services_reachable_from_the_network_run_in_a_sandbox() {
         let specs = table(ApiMode::Secure);
         let seeing = |spec: &ServiceSpec| {
             let parts = process(spec).sandbox.map_or(&[][..], |it| it.sees);
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn all_are_asked_whether_they_work_and_all_but_containerd_and_udevd_start_anew() {
+    fn every_service_has_health_checks_and_all_but_containerd_and_udevd_restart() {
         for spec in table(ApiMode::Secure).into_iter().chain([trustd()]) {
             let health = spec.limits.health.unwrap();
             let restarts = health.restart_after.is_some();
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_node_without_config_serves_strangers() {
+    fn only_a_node_without_config_serves_anonymous_clients() {
         let serves_strangers = |mode| {
             let argv = process(&apid(mode)).argv.clone();
             argv.iter().any(|word| word == "--maintenance")

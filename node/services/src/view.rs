@@ -6,7 +6,7 @@ use corten_api::machine as api;
 
 /// A service's state; names and numbers are those of `machine.ServiceInfo.state`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are the field's own and say it all")]
+#[expect(missing_docs, reason = "the names are the terms of the field")]
 pub enum ServiceState {
     Initialized = 0,
     Preparing = 1,

@@ -50,6 +50,7 @@ pub mod registries;
 pub mod runtime;
 pub mod secrets;
 pub mod security;
+pub mod stage;
 pub mod stop;
 pub mod trim;
 pub mod volume;

@@ -65,7 +65,7 @@ impl std::fmt::Display for Stop {
             Reason::Shutdown => "a shutdown",
             Reason::Fatal => "a failure of machined",
             Reason::Panic => "a panic of the kernel",
-            Reason::OutOfMemory => "a panic of the kernel without memory",
+            Reason::OutOfMemory => "a panic of the kernel for lack of memory",
             Reason::Watchdog => "a reset by the watchdog",
             Reason::CutOff => "the loss of power, or a reset from outside",
         };

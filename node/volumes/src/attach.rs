@@ -73,7 +73,7 @@ fn lacks_file_system(found: Content, is_made: bool, shown: &str) -> Result<bool,
         Content::Xfs => Ok(false),
         Content::Nothing => Ok(!is_made),
         Content::Luks | Content::Foreign => Err(format!(
-            "{shown} holds no XFS file system; wipe or reset it to have the volume made anew"
+            "{shown} does not contain an XFS file system; wipe or reset it to create the volume again"
         )),
     }
 }
@@ -88,7 +88,7 @@ async fn mount_repaired(
     let Err(error) = mount() else { return Ok(()) };
     if error.raw_os_error() == Some(Errno::NODEV.raw_os_error()) {
         return Err(format!(
-            "{shown} cannot be mounted: this kernel has no driver of its file system; start another version"
+            "{shown} cannot be mounted: this kernel has no driver for its file system; start another version"
         ));
     }
     console::warn(&format!(
@@ -99,10 +99,10 @@ async fn mount_repaired(
         format!("{shown} is damaged and cannot be repaired: {why}; {REMEDY}")
     })?;
     mount().map_err(|error| {
-        format!("{shown} was repaired and cannot be mounted still: {error}; {REMEDY}")
+        format!("{shown} was repaired but still cannot be mounted: {error}; {REMEDY}")
     })?;
     console::warn(&format!(
-        "{volume} on {shown} was repaired; what could be saved without its name is in lost+found"
+        "{volume} on {shown} was repaired; files that lost their names are in lost+found"
     ));
     Ok(())
 }
@@ -154,7 +154,7 @@ pub(super) async fn encrypt_by(
             encryption::check_keys(volume, wanted)?;
             let shown = site.device.display();
             console::warn(&format!(
-                "{volume} on {shown} was made in the clear; it is made anew, encrypted (migration: wipe)"
+                "{volume} on {shown} is not encrypted; it is created again with encryption (migration: wipe)"
             ));
             block_in_place(|| (site.give_up)())
                 .map_err(|error| format!("{shown} cannot be wiped: {error}"))?;
@@ -191,7 +191,7 @@ async fn make_file_system(
 pub(super) fn grow(mounted: &Path) -> Result<(), String> {
     let told = |error: io::Error| {
         format!(
-            "cannot grow what is mounted on {}: {error}",
+            "cannot grow the file system on {}: {error}",
             mounted.display()
         )
     };

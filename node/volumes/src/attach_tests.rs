@@ -87,7 +87,7 @@ async fn a_damaged_volume_is_repaired_or_named_with_the_remedy() {
     let start = "/dev/vda4 is damaged and cannot be repaired: xfs_repair ended with ";
     assert!(why.starts_with(start), "{why}");
     let end = "could not find valid secondary superblock Exiting now.; \
-               wipe or reset it to have the volume made anew, without what is in it";
+               wipe or reset it to create the volume again without its data";
     assert!(why.ends_with(end) && !why.contains("...."), "{why}");
     assert_eq!(repairs, 1);
 }
@@ -147,7 +147,7 @@ fn mounted_file_system_grows_with_its_device() {
         mount::unmount(directory).unwrap();
         let refused = grow().unwrap_err();
         assert!(
-            refused.starts_with("cannot grow what is mounted on /"),
+            refused.starts_with("cannot grow the file system on /"),
             "{refused}"
         );
     });
@@ -206,7 +206,7 @@ async fn plaintext_volume_is_refused_and_wiped_only_if_it_can_be_encrypted() {
     let [(clear, 0), (no_key, 0), (wiped, 1)] = failures.as_slice() else {
         panic!("{failures:?}");
     };
-    assert!(clear.contains("is in the clear"), "{clear}");
+    assert!(clear.contains("is not encrypted"), "{clear}");
     assert!(
         no_key.contains("no key of its config can be used"),
         "{no_key}"
@@ -242,7 +242,7 @@ async fn volume_that_fails_to_mount_after_a_repair_is_named() {
     let mount = || Err(io::Error::other("no such file system"));
     let done = mount_repaired("data", "/dev/vdb1", mount, async || Ok(())).await;
     let why = done.unwrap_err();
-    let start = "/dev/vdb1 was repaired and cannot be mounted still: no such file system; wipe";
+    let start = "/dev/vdb1 was repaired but still cannot be mounted: no such file system; wipe";
     assert!(why.starts_with(start), "{why}");
 }
 

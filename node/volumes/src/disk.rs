@@ -125,7 +125,7 @@ pub(super) fn open_on(sequence: u64, device: &Path, options: &OpenOptions) -> io
     }
     let shown = device.display();
     Err(io::Error::other(format!(
-        "{shown} is another disk by now than the one that was chosen"
+        "{shown} is no longer the chosen disk"
     )))
 }
 
@@ -199,12 +199,12 @@ fn ambiguous(before: Option<&Disk>, found: &[Disk]) -> io::Error {
     let names = names.join(", ");
     io::Error::other(match before {
         None => format!(
-            "the disks {names} all have a META partition, and the firmware does not say which of them the node was \
-             started from; take out or wipe all but one"
+            "the disks {names} all have a META partition, and the firmware does not name the disk that the node was \
+             started from; remove or wipe all but one"
         ),
         Some(before) => format!(
-            "{}, which carries the node, is gone, and nothing says that it is {names} by now; put it back and restart \
-             the node",
+            "{}, which carries the node, is gone, and {names} cannot be identified as the same disk; reconnect it and \
+             restart the node",
             before.name
         ),
     })
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn the_system_disk_is_the_one_with_meta() {
+    fn disk_with_a_meta_partition_is_the_system_disk() {
         let sysfs = tempfile::tempdir().unwrap();
         fs::create_dir_all(sysfs.path().join("block/sr0/queue")).unwrap();
         let nothing_known = |_: &Disk| false;
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_with_meta_that_comes_later_is_not_the_systems() {
+    fn meta_disk_plugged_in_later_is_not_the_system_disk() {
         let sysfs = tempfile::tempdir().unwrap();
         let sequence = |disk: &str, number: &str| {
             fs::write(sysfs.path().join(format!("block/{disk}/diskseq")), number).unwrap();
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn the_boot_loader_says_what_the_node_was_started_from() {
+    fn boot_loader_variables_identify_the_start_partition() {
         let sysfs = tempfile::tempdir().unwrap();
         let variables = sysfs.path().join("firmware/efi/efivars");
         assert_eq!(started_from(sysfs.path()), None);
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_is_opened_when_it_is_the_one_that_is_meant() {
+    fn device_with_another_sequence_number_is_not_opened() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let open = |number| open_on(number, file.path(), File::options().read(true));
         open(0).unwrap();
@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn content_is_told_by_the_first_bytes() {
+    fn content_is_detected_from_the_first_bytes() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let is = |bytes: &[u8]| {
             fs::write(file.path(), bytes).unwrap();

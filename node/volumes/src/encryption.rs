@@ -163,8 +163,8 @@ fn unlock(
     let cipher = wanted.cipher.word();
     if segment.encryption != cipher {
         return Err(format!(
-            "{shown} cannot be opened: its LUKS header says the cipher {}, and the config {cipher}: the header was \
-             changed, or another tool has made it; {REMEDY}",
+            "{shown} cannot be opened: its LUKS header has the cipher {}, and the config has {cipher}: the header was \
+             changed, or another tool created it; {REMEDY}",
             segment.encryption
         ));
     }
@@ -265,7 +265,7 @@ fn table(
     let size = size - size % u64::from(segment.sector_size);
     if size == 0 || Some(size) > behind {
         return Err(format!(
-            "{} is too short for what its LUKS header says",
+            "{} is shorter than its LUKS header states",
             device.display()
         ));
     }

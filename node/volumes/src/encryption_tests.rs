@@ -108,7 +108,7 @@ fn wrong_key_error_names_the_slots_and_kinds_tried() {
     assert_eq!(
         why,
         "is encrypted, and no key of its config opens it: static is not the key of slot 0, \
-         nodeID is not the key of slot 1, slot 2 (static) is empty; give it one that does"
+         nodeID is not the key of slot 1, slot 2 (static) is empty; add a key that opens it"
     );
     assert!(!why.contains("wrong") && !why.contains("more"));
 }
@@ -227,7 +227,7 @@ fn a_header_with_another_cipher_than_the_configs_is_refused() {
     let read = Luks::read(&file).unwrap().unwrap();
     assert_eq!(read.segment().unwrap().encryption, "cipher_null-ecb");
     let why = unlocked().unwrap_err();
-    let says = "its LUKS header says the cipher cipher_null-ecb, and the config aes-xts-plain64";
+    let says = "its LUKS header has the cipher cipher_null-ecb, and the config has aes-xts-plain64";
     assert!(why.contains(says), "{why}");
 }
 
@@ -297,6 +297,6 @@ fn device_mapper_table_has_the_crypt_target() {
     );
     for length in [0, 16 << 20, (16 << 20) + 4095] {
         let why = table(device, length, &luks, &key, &more).unwrap_err();
-        assert!(why.contains("/dev/vda4 is too short"), "{why}");
+        assert!(why.contains("/dev/vda4 is shorter"), "{why}");
     }
 }

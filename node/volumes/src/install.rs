@@ -51,21 +51,21 @@ impl Blank {
     /// The reason why the disk is refused.
     pub fn take(disk: Disk, over: Over) -> Result<Blank, String> {
         let name = disk.name.clone();
-        let told = |why: String| format!("{name} is not installed to: {why}");
+        let told = |why: String| format!("cannot install to {name}: {why}");
         let carrier = disk::system_disk().map_err(|error| told(error.to_string()))?;
         if let Some(carrier) = carrier {
             return Err(told(format!(
-                "this node is on {} already; upgrade it, or reset it first (`cortenctl reset`)",
+                "this node is already on {}; upgrade it, or reset it first (`cortenctl reset`)",
                 carrier.name
             )));
         }
         if disk::is_start_disk(&disk) {
             return Err(told(
-                "this machine was started from it; name another disk".to_owned(),
+                "this machine was started from it; use another disk".to_owned(),
             ));
         }
         if disk.is_read_only() {
-            return Err(told("nothing can be written to it".to_owned()));
+            return Err(told("it is read-only".to_owned()));
         }
         let alone = alone(&name).map_err(|error| told(error.to_string()))?;
         let (mut file, length) = open(&disk).map_err(&told)?;
@@ -203,8 +203,8 @@ fn check(file: &mut File, length: u64, over: Over) -> Result<(), String> {
         Ok(table) => Some(table),
         Err(error) if over == Over::Foreign && has_table(file).unwrap_or(true) => {
             return Err(format!(
-                "its partition table cannot be read ({error}), so it may be a node's, which somebody may own; wipe the \
-                 disk elsewhere"
+                "its partition table cannot be read ({error}), so it may belong to a node, which may have an owner; \
+                 wipe the disk on another machine"
             ));
         }
         Err(_) => None,
@@ -218,17 +218,16 @@ fn check(file: &mut File, length: u64, over: Over) -> Result<(), String> {
         .collect();
     let is_nodes = names.iter().any(|name| is_of_a_node(name));
     let what = match names.as_slice() {
-        [] => "it holds something".to_owned(),
+        [] => "it is not empty".to_owned(),
         names => format!("it has the partitions {}", names.join(", ")),
     };
     match over {
         Over::Foreign if is_nodes => Err(format!(
-            "{what}, as that of a node, which somebody may own; reset that node, or wipe the disk elsewhere"
+            "{what} of a node, which may have an owner; reset that node, or wipe the disk on another machine"
         )),
         Over::Foreign | Over::Anything => Ok(()),
         Over::Nothing => Err(format!(
-            "{what}, and nobody said to wipe it; set wipe: true, name another disk, or wipe it \
-             (`cortenctl wipe disk`)"
+            "{what}; set wipe: true, use another disk, or wipe it (`cortenctl wipe disk`)"
         )),
     }
 }

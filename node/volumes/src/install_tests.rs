@@ -23,18 +23,18 @@ fn disk_with_content_is_refused_with_its_partitions_and_the_remedy() {
     table.write(&mut old, |_| Ok(())).unwrap();
     let why = check(&mut old, LENGTH, Over::Nothing).unwrap_err();
     assert!(
-        why.starts_with("it has the partitions META, STATE, number 3, "),
+        why.starts_with("it has the partitions META, STATE, number 3; "),
         "{why}"
     );
     assert!(why.contains("set wipe: true"), "{why}");
     let why = check(&mut old, LENGTH, Over::Foreign).unwrap_err();
-    assert!(why.contains("which somebody may own"), "{why}");
+    assert!(why.contains("which may have an owner"), "{why}");
     assert_eq!(check(&mut old, LENGTH, Over::Anything), Ok(()));
     let mut foreign = disk();
     foreign.seek(SeekFrom::Start(1080)).unwrap();
     foreign.write_all(b"\x53\xef").unwrap();
     let why = check(&mut foreign, LENGTH, Over::Nothing).unwrap_err();
-    assert!(why.starts_with("it holds something, "), "{why}");
+    assert!(why.starts_with("it is not empty; "), "{why}");
     assert_eq!(check(&mut foreign, LENGTH, Over::Foreign), Ok(()));
 }
 
@@ -47,7 +47,10 @@ fn anonymous_installation_spares_user_volumes_and_disks_with_a_damaged_table() {
     table.append("u-data", crate::TYPE_LINUX, None).unwrap();
     table.write(&mut disk, |_| Ok(())).unwrap();
     let why = check(&mut disk, LENGTH, Over::Foreign).unwrap_err();
-    assert!(why.contains("u-data") && why.contains("may own"), "{why}");
+    assert!(
+        why.contains("u-data") && why.contains("may have an owner"),
+        "{why}"
+    );
     // The checksums of both headers.
     for header in [512, LENGTH - 512] {
         disk.seek(SeekFrom::Start(header + 16)).unwrap();

@@ -10,8 +10,7 @@ use super::disk::Content;
 use super::table::Marks;
 
 /// Advice for volumes that are beyond repair.
-pub(super) const REMEDY: &str =
-    "wipe or reset it to have the volume made anew, without what is in it";
+pub(super) const REMEDY: &str = "wipe or reset it to create the volume again without its data";
 
 /// The decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,24 +35,24 @@ pub(super) fn judge(
     match (found, wanted) {
         (Content::Luks, Some(_)) => Ok(Step::Open),
         (Content::Luks, None) => Err(format!(
-            "{shown} is encrypted, and nothing says by which key; see docs/configuration.md, Encryption"
+            "{shown} is encrypted, and its config has no key; see docs/configuration.md, Encryption"
         )),
         (Content::Nothing, Some(_)) if marks.is_made => Err(format!(
-            "{shown} is damaged and cannot be opened: it was made, and begins with zeros; {REMEDY}"
+            "{shown} is damaged and cannot be opened: it was created before, and begins with zeros; {REMEDY}"
         )),
         (Content::Nothing, Some(_)) => Ok(Step::Make),
         (_, _) if marks.is_encrypted => Err(format!(
-            "{shown} was encrypted, and is in the clear now: its header is lost, or somebody has put another volume in \
-             its place; {REMEDY}"
+            "{shown} was encrypted and is not encrypted now: its header is lost, or another volume replaced it; \
+             {REMEDY}"
         )),
         (_, None) => Ok(Step::Clear),
         (Content::Xfs, Some(wanted)) if wanted.migrates() => Ok(Step::Migrate),
         (Content::Xfs, Some(_)) => Err(format!(
-            "{shown} is in the clear, and the config wants it encrypted; set `migration: wipe` in its encryption, or \
+            "{shown} is not encrypted, and the config requires encryption; set `migration: wipe` in its encryption, or \
              {REMEDY}"
         )),
         (Content::Foreign, Some(_)) => Err(format!(
-            "{shown} holds something that is not encrypted; {REMEDY}"
+            "{shown} contains data that is not encrypted; {REMEDY}"
         )),
     }
 }
@@ -138,6 +137,6 @@ mod tests {
             assert!(found.ends_with(REMEDY), "{found}");
         }
         let found = judge(Content::Luks, made, None, "/dev/vda4").unwrap_err();
-        assert!(found.contains("nothing says by which key"), "{found}");
+        assert!(found.contains("its config has no key"), "{found}");
     }
 }

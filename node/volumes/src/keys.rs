@@ -47,7 +47,7 @@ pub fn check_state_keys(opened: &Opened, next: Option<&Encryption>) -> Result<()
 /// The value is malformed, or must not be written; the text gives the reason.
 pub fn check_state_value(opened: &Opened, value: Option<&[u8]>) -> Result<(), String> {
     let next = value.map(Encryption::from_meta).transpose();
-    let next = next.map_err(|problems| format!("the value is wrong: {problems}"))?;
+    let next = next.map_err(|problems| format!("the value is invalid: {problems}"))?;
     check_state_keys(opened, next.as_ref())
 }
 
@@ -59,7 +59,7 @@ pub fn check_wiped(opened: &Opened, wiped: &[&str]) -> Result<(), String> {
     let needs_meta = opened.iter().any(|(one, _)| *one == SystemVolume::State);
     if needs_meta && wiped.contains(&"META") && !wiped.contains(&STATE.name) {
         let text =
-            "system_partitions_to_wipe: META says by which key STATE is opened; wipe STATE with it";
+            "system_partitions_to_wipe: META records the keys that open STATE; wipe STATE as well";
         return Err(text.to_owned());
     }
     Ok(())
@@ -78,8 +78,8 @@ pub fn check_clear(
     match doubt {
         Some(why) if lacks && wanted.is_none() => {
             let text = format!(
-                "is not made, as it may have to be encrypted: {why}; \
-                 apply a config that says how it is encrypted, or mend that, and restart"
+                "is not created because it may require encryption: {why}; apply a config with its encryption, or \
+                 repair the cause, and restart"
             );
             Err(Failure::new(STATE.name, text))
         }
@@ -97,13 +97,13 @@ pub(super) fn check_kept(
         return Ok(());
     }
     Err(format!(
-        "the encryption of {volume} must keep one of its keys, in its slot, until it was opened again, which sets the \
-         others"
+        "the encryption of {volume} must keep one of its keys in the same slot until the volume is opened again; the \
+         other keys change then"
     ))
 }
 
 fn check_closed_state(next: Option<&Encryption>) -> Result<(), String> {
-    let unreadable = |error| format!("STATE cannot be looked at: {error}");
+    let unreadable = |error| format!("STATE cannot be found: {error}");
     let disk = disk::system_disk().map_err(unreadable)?;
     // Without a disk there is no STATE to lose.
     let Some(disk) = disk else { return Ok(()) };
@@ -121,7 +121,7 @@ fn check_closed(device: &Path, next: Option<&Encryption>) -> Result<(), String> 
             encryption::check_opens(STATE.name, device, next)
         }
         (Content::Luks | Content::Foreign, None) => {
-            Err("STATE is not empty, and what META says may still open it".to_owned())
+            Err("STATE is not empty, and the keys recorded in META may still open it".to_owned())
         }
     }
 }
@@ -161,8 +161,8 @@ mod tests {
                 Some(encryption(&[(0, "b"), (1, "a")]).to_meta()),
                 "STATE must keep one of its keys",
             ),
-            (Some("{}".to_owned()), "value is wrong: line 1"),
-            (Some("words".to_owned()), "value is wrong: line 1"),
+            (Some("{}".to_owned()), "value is invalid: line 1"),
+            (Some("words".to_owned()), "value is invalid: line 1"),
         ] {
             let found = checked(lost.as_deref()).unwrap_err();
             assert!(found.contains(why), "{lost:?}: {found}");
@@ -180,7 +180,8 @@ mod tests {
         let wanted = encryption(&[(0, "a")]);
         let doubt = Some("META cannot be read");
         let failure = check_clear(true, None, doubt).unwrap_err().to_string();
-        let start = "STATE: is not made, as it may have to be encrypted: META cannot be read; ";
+        let start =
+            "STATE: is not created because it may require encryption: META cannot be read; ";
         assert!(failure.starts_with(start), "{failure}");
         // Existing content is used, and an encrypted STATE protects its content anyway.
         check_clear(false, None, doubt).unwrap();

@@ -1,5 +1,5 @@
 //! The persistent volumes of a node: STATE (the machine config) and EPHEMERAL (/var) on the system disk, and user
-//! volumes (`user/`) on the disks their selectors choose.
+//! volumes (`user/`) on the disks their selectors choose; and volumes of others, found by label (`labelled`).
 //!
 //! Owns: their partitions, encryption, file systems and mounts. The images contain neither STATE nor EPHEMERAL: the
 //! first boot makes both behind META, and EPHEMERAL grows with the disk. Without such a disk (CD, network) the node
@@ -17,6 +17,7 @@ mod encryption;
 mod install;
 mod judge;
 mod keys;
+pub mod labelled;
 mod made;
 mod migration;
 mod partitions;
@@ -231,7 +232,7 @@ pub fn close() {
     let own = [EPHEMERAL.name, STATE.name].map(str::to_owned);
     for volume in encryption::opened().into_iter().chain(own) {
         if let Err(error) = encryption::close(&volume) {
-            corten_base::console::warn(&format!("{volume} stays open: {error}"));
+            corten_base::console::warn(&format!("{volume} cannot be closed: {error}"));
         }
     }
 }

@@ -32,7 +32,7 @@ pub(super) fn remember(volume: &str, disk: &Disk, number: u32, is_encrypted: boo
         .and_then(|mut device| change(&mut device, marks, is_it, |device| device.sync_all()));
     if let Err(error) = done {
         console::warn(&format!(
-            "{volume} cannot be marked as made ({error}): if its beginning were lost, it would be taken for empty"
+            "{volume} cannot be marked as created ({error}): if it loses its first sectors, it counts as empty"
         ));
     }
 }

@@ -36,9 +36,9 @@ fn check(mounts: &[Mount], opened: &Opened, next: &Document) -> Result<(), Strin
             .any(|mount| mount.target == volume.target && mount.kind == "xfs");
         if is_there && !is_encrypted && !wanted.migrates() {
             return Err(format!(
-                "the encryption of {}: the volume was made in the clear, and the next boot would refuse it; set \
-                 `migration: wipe` in its encryption to have it made anew at the next boot (what is in it is lost, but \
-                 for the files of STATE), or leave its encryption out",
+                "the encryption of {}: the volume is not encrypted, and the next boot would refuse it; set `migration: \
+                 wipe` in its encryption to create it again at the next boot (its data is lost, except the files of \
+                 STATE), or remove its encryption",
                 which.word()
             ));
         }

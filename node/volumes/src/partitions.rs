@@ -123,7 +123,7 @@ impl Partitions {
         }
         if attached.is_ok() || is_restored {
             let put = block_in_place(|| carried.put(target));
-            put.map_err(|error| failed(format!("its files cannot be carried over: {error}")))?;
+            put.map_err(|error| failed(format!("its files cannot be restored: {error}")))?;
         }
         if is_restored {
             let out = block_in_place(|| mount::unmount(target));

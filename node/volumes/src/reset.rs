@@ -61,8 +61,8 @@ impl Target {
                     .map(drop)
                     .map_err(|error| {
                         format!(
-                            "the partition table of {} cannot be read ({error}), so that what is secret on it is not \
-                             known; name partitions in system_partitions_to_wipe ({})",
+                            "the partition table of {} cannot be read ({error}), so the places of its secrets are \
+                             unknown; name partitions in system_partitions_to_wipe ({})",
                             disk.name,
                             WIPEABLE.join(", ")
                         )
@@ -119,8 +119,8 @@ fn id_of(partition: &str) -> Option<Uuid> {
 fn writable(system_disk: io::Result<Option<Disk>>) -> Result<Disk, String> {
     let Some(disk) = system_disk.map_err(|error| error.to_string())? else {
         return Err(
-            "no disk carries this node: it was started from a CD or the network and forgets everything when it \
-             restarts; to wipe disks, name them in user_disks_to_wipe with mode user-disks, or use `wipe disk`"
+            "no disk carries this node: it was started from a CD or the network and keeps nothing across a restart; to \
+             wipe disks, name them in user_disks_to_wipe with mode user-disks, or use `wipe disk`"
                 .to_owned(),
         );
     };

@@ -83,7 +83,7 @@ impl Keys {
             }
         }
         Err(format!(
-            "is encrypted, and no key of its config opens it: {}; give it one that does",
+            "is encrypted, and no key of its config opens it: {}; add a key that opens it",
             tried.join(", ")
         ))
     }
@@ -102,9 +102,7 @@ impl Keys {
         match self.sync(luks, device, key, opener, cost) {
             Ok(()) => self.slots(),
             Err(error) => {
-                console::warn(&format!(
-                    "{volume}: its key slots stay as they were: {error}"
-                ));
+                console::warn(&format!("{volume}: its key slots are unchanged: {error}"));
                 vec![opener]
             }
         }
@@ -159,7 +157,7 @@ fn passphrase(
     let same = |one: char| uuid.chars().filter(|other| *other == one).count();
     let most = uuid.chars().map(same).max().unwrap_or_default();
     if uuid::Uuid::parse_str(&uuid).is_err() || most > uuid.len() / 2 {
-        let text = "nodeID needs a machine whose firmware tells a UUID of its own; use static";
+        let text = "nodeID needs a unique UUID from the firmware of the machine; use static";
         return Err(text.to_owned());
     }
     Ok((

@@ -381,19 +381,19 @@ fn check_header(header: &GPTHeader, sector: u64, sectors: u64) -> Result<(), Str
         || header.size_of_partition_entry != ENTRY
         || !(1..=MOST_ENTRIES).contains(&count)
     {
-        return Err("has sizes that no tool makes".to_owned());
+        return Err("has invalid sizes".to_owned());
     }
     let at = header.partition_entry_lba;
     if at >= sectors {
         return Err(format!(
-            "has its entries at sector {at}, and the disk has {sectors}"
+            "has its entries at sector {at}, and the disk has {sectors} sectors"
         ));
     }
     let (first, array) = (header.first_usable_lba, array_sectors(header, sector));
     // Otherwise a write of the table would overwrite the start of the partitions.
     if first < 2 + array {
         return Err(format!(
-            "lets partitions begin at sector {first}, within itself"
+            "lets partitions begin at sector {first}, inside the table"
         ));
     }
     Ok(())
@@ -405,7 +405,7 @@ fn check_entries(header: &GPTHeader, entries: &[GPTPartitionEntry]) -> Result<()
         let start = entry.starting_lba;
         if entry.is_used() && start < first {
             return Err(format!(
-                "has partition {number} at sector {start}, in front of the first usable one, {first}"
+                "has partition {number} at sector {start}, before the first usable sector, {first}"
             ));
         }
     }
@@ -419,7 +419,7 @@ fn array_sectors(header: &GPTHeader, sector: u64) -> u64 {
 }
 
 fn senseless(what: String) -> io::Error {
-    let text = format!("the partition table {what}; wipe the disk if it is to be used");
+    let text = format!("the partition table {what}; wipe the disk to use it");
     io::Error::new(ErrorKind::InvalidData, text)
 }
 

@@ -200,7 +200,7 @@ fn impossible_partition_table_is_refused_with_a_reason() {
         (512 + 84, 64, "sizes"),
         (512 + 80, 100_000, "sizes"),
         (512 + 72, 9000, "entries at sector 9000"),
-        (512 + 40, 3, "at sector 3, within itself"),
+        (512 + 40, 3, "at sector 3, inside the table"),
     ] {
         let mut bad = good.clone();
         bad[at..at + 4].copy_from_slice(&i32::to_le_bytes(value));

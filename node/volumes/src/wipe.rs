@@ -116,7 +116,7 @@ pub(super) fn system_disk(sequence: u64, device: &Path, alive: &dyn Fn()) -> io:
     let (mut file, length) = match open(sequence, device) {
         Err(error) if error.kind() == ErrorKind::ResourceBusy => {
             console::warn(&format!(
-                "{} is emptied though something still uses it",
+                "{} is wiped although it is still in use",
                 device.display()
             ));
             with_length(open_on(

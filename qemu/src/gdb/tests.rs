@@ -83,7 +83,7 @@ fn registers_and_memory_are_read_and_written() {
 fn refused_gdb_request_is_named_in_the_error() {
     let refused = "QEMU's debugger stub refused `m1000,2`: ";
     assert!(complaint(&packet("E14")).starts_with(&format!("{refused}E14")));
-    assert!(complaint(&packet("")).starts_with(&format!("{refused}not known to it")));
+    assert!(complaint(&packet("")).starts_with(&format!("{refused}unknown to the stub")));
     assert!(complaint(&packet("no hex")).starts_with(&format!("{refused}no hex")));
     let (mut gdb, _stub) = stub(vec![packet("0011")]);
     let few = gdb.registers().unwrap_err().to_string();

@@ -122,7 +122,7 @@ impl FanOut {
             message.ok_or_else(|| Status::invalid_argument("a call without a message"))?;
         if frames.next().await?.is_some() {
             return Err(Status::invalid_argument(
-                "what sends a stream can be asked of one node at a time",
+                "a method with a request stream can be called on one node at a time",
             ));
         }
         let frame = counted(framed(&message), message.into_held());
@@ -171,14 +171,14 @@ impl FanOut {
             let mut frames = self.open(row, body).await?;
             let reply = frames.next().await?;
             if reply.is_some() && frames.next().await?.is_some() {
-                return Err(Status::internal("it answered more than once"));
+                return Err(Status::internal("it sent more than one answer"));
             }
             outcome(frames.into_trailers())?;
             Ok(reply)
         };
         let reply = timeout(longest, answer).await;
         let reply = reply.unwrap_or_else(|_| Err(too_late()))?;
-        let reply = reply.ok_or_else(|| Status::internal("it answered nothing"))?;
+        let reply = reply.ok_or_else(|| Status::internal("it sent no answer"))?;
         let label = merge::label_of(&row.node);
         let bytes = merge::labelled_reply(&reply, &label).ok_or_else(nonsense)?;
         checked(row, &reply, is_reply)?;
@@ -230,7 +230,7 @@ impl FanOut {
                 // the node's timeout runs.
                 let begun = Task::spawn(self.clone().begin(row.clone(), body));
                 let begun = begun.done().await;
-                begun.unwrap_or_else(|| Err(Status::internal("asking it broke off")))?
+                begun.unwrap_or_else(|| Err(Status::internal("the call to it ended early")))?
             }
             Progress::Reading(frames) => frames,
         };
@@ -297,7 +297,7 @@ fn joined(nodes: &Nodes, answers: impl Iterator<Item = (String, Result<Part, Sta
         && let Some((node, longest)) = parts.iter_mut().max_by_key(|row| length(row))
     {
         let status = Status::resource_exhausted(
-            "too long beside the other nodes' answers: ask this node alone",
+            "its answer does not fit beside those of the other nodes: ask this node alone",
         );
         total -= longest.bytes.len();
         *longest = failed(node, &status);
@@ -323,7 +323,7 @@ fn checked(row: &Row, message: &[u8], is_right: fn(&[u8]) -> bool) -> Result<(),
         Answerer::Here => Ok(()),
         Answerer::Node(..) if wire::has_more_fields(message, FIELDS) => {
             Err(Status::resource_exhausted(
-                "its answer has too many parts to be looked at: ask this node alone",
+                "its answer has too many fields to be checked: ask this node alone",
             ))
         }
         Answerer::Node(..) if !is_right(message) => Err(nonsense()),
@@ -332,7 +332,7 @@ fn checked(row: &Row, message: &[u8], is_right: fn(&[u8]) -> bool) -> Result<(),
 }
 
 fn nonsense() -> Status {
-    Status::internal("it answered something that is no answer to this method")
+    Status::internal("its answer is not a valid answer of this method")
 }
 
 fn too_late() -> Status {
@@ -341,7 +341,7 @@ fn too_late() -> Status {
 
 fn outcome(trailers: Option<HeaderMap>) -> Result<(), Status> {
     match trailers.as_ref().and_then(Status::from_header_map) {
-        None => Err(Status::unavailable("the stream broke off")),
+        None => Err(Status::unavailable("the stream ended early")),
         Some(status) if status.code() == tonic::Code::Ok => Ok(()),
         Some(status) => Err(status),
     }

@@ -58,7 +58,9 @@ impl Forward {
             .authority(authority)
             .path_and_query(self.path.as_str())
             .build()
-            .map_err(|_| Status::invalid_argument("not a method's path, or not a node's name"))?;
+            .map_err(|_| {
+                Status::invalid_argument("the method's path or the node's name is invalid")
+            })?;
         let mut request = Request::new(body);
         *request.method_mut() = Method::POST;
         *request.uri_mut() = uri;
@@ -124,7 +126,7 @@ fn forwarded(all: &HeaderMap, roles: &[Role], caller: &Caller) -> Result<HeaderM
         }
         if length > LARGEST_OWN || shown > LARGEST_CHAIN {
             return Err(Status::resource_exhausted(format!(
-                "more than {} KiB of metadata beside the nodes",
+                "more than {} KiB of metadata, not counting the nodes",
                 LARGEST_OWN / 1024
             )));
         }

@@ -76,7 +76,7 @@ impl<B: Body<Data = Bytes> + Unpin> Frames<B> {
             }
             match self.body.frame().await {
                 None if self.buffer.is_empty() => return Ok(None),
-                None | Some(Err(_)) => return Err(Status::unavailable("the stream broke off")),
+                None | Some(Err(_)) => return Err(Status::unavailable("the stream ended early")),
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) => self.keep(&data)?,
                     Err(frame) => self.trailers = frame.into_trailers().ok(),
@@ -128,7 +128,9 @@ fn take(buffer: &mut BytesMut) -> Result<Option<Bytes>, Status> {
         .iter()
         .fold(0usize, |n, byte| (n << 8) | usize::from(*byte));
     if length > MAX_MESSAGE {
-        return Err(Status::resource_exhausted("a message of more than 32 MiB"));
+        return Err(Status::resource_exhausted(
+            "a message is larger than 32 MiB",
+        ));
     }
     if buffer.len() - HEAD < length {
         return Ok(None);

@@ -152,7 +152,7 @@ impl http_body::Body for Counted {
                     .get_or_insert_with(|| Box::pin(sleep(PATIENCE)));
                 ready!(waiting.as_mut().poll(context));
                 self.fail(Status::deadline_exceeded(format!(
-                    "the request did not come to its end within {} s",
+                    "the request was not complete within {} s",
                     PATIENCE.as_secs()
                 )))
             }
@@ -207,7 +207,7 @@ mod tests {
             while let Some(Ok(frame)) = body.frame().await {
                 came += frame.data_ref().map_or(0, Bytes::len);
             }
-            Err::<(), _>(Status::unavailable("the stream broke off"))
+            Err::<(), _>(Status::unavailable("the stream ended early"))
         };
         let status = failure.or(work).await.unwrap_err();
         (came, status)

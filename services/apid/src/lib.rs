@@ -101,7 +101,7 @@ const _: () = assert!(
         <= ALLOWED
 );
 
-/// The API's door: mTLS, roles, and frames handed on to machined.
+/// Serves the node's API: checks certificates and roles, and forwards calls to machined and to other nodes.
 #[derive(Debug, Parser)]
 #[command(name = "apid", version = corten_api::VERSION)]
 struct Options {
@@ -111,10 +111,10 @@ struct Options {
     /// machined's socket.
     #[arg(long, default_value = "/run/machined/machined.sock")]
     machined: PathBuf,
-    /// Where to listen: all addresses of both families unless given.
+    /// Address to listen on; the default is all addresses of both families.
     #[arg(long)]
     listen: Option<SocketAddr>,
-    /// There is no machine config: ask for no client certificate.
+    /// Maintenance mode of a node without a machine config: request no client certificate.
     #[arg(long)]
     maintenance: bool,
 }

@@ -82,7 +82,7 @@ impl Links {
         let opened = connected.and_then(|connection| {
             let place = connection.slot();
             state.links.push(connection);
-            place.ok_or_else(|| Status::internal("a new connection without a place"))
+            place.ok_or_else(|| Status::internal("a new connection has no free stream"))
         });
         state.failed = opened
             .as_ref()

@@ -98,7 +98,7 @@ impl Peers {
         let stream = TlsConnector::from(config.clone())
             .connect(name, stream)
             .await
-            .map_err(|error| Status::unavailable(format!("not a node to trust: {error}")))?;
+            .map_err(|error| Status::unavailable(format!("not a trusted node: {error}")))?;
         Connection::begin(stream, ANOTHER_NODES)
             .await
             .map_err(|error| Status::unavailable(describe(&error)))

@@ -90,7 +90,7 @@ impl Proxy {
                 .is_ok_and(|kind| kind.starts_with("application/grpc"))
         });
         if head.method != Method::POST || !grpc {
-            return Err(Status::invalid_argument("this is a gRPC server"));
+            return Err(Status::invalid_argument("this server answers gRPC only"));
         }
         let path = head.uri.path();
         let roles = effective_roles(&caller.roles, &head.headers);
@@ -98,7 +98,7 @@ impl Proxy {
         let current = self.identity.current();
         if !caller.is_accepted(&current) {
             return Err(Status::unauthenticated(
-                "the certificate is no longer valid: come again with another",
+                "the certificate is no longer valid: connect again with a valid certificate",
             ));
         }
         if !allows(path, &roles, self.maintenance) {
@@ -189,7 +189,7 @@ fn answerer(
     // With this node's certificate, the next node could not tell which node forwarded first.
     if caller.roles.contains(&Role::Impersonator) {
         return Err(Status::permission_denied(
-            "a call that another node has handed on is not handed on again",
+            "a forwarded call is not forwarded again",
         ));
     }
     if let Some(config) = &current.client {
@@ -199,7 +199,7 @@ fn answerer(
         return Ok(Answerer::Here);
     }
     Err(Status::permission_denied(
-        "no request forwarding: this node is a worker; use one of the control plane as endpoint",
+        "no request forwarding: this node is a worker; use a control plane node as endpoint",
     ))
 }
 

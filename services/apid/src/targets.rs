@@ -31,7 +31,7 @@ pub(crate) fn of(headers: &HeaderMap, path: &str, maintenance: bool) -> Result<T
     let nodes = values(headers, NODES)?;
     if !nodes.is_empty() {
         let reply = replies::of(path).ok_or_else(|| {
-            Status::invalid_argument(format!("{path} cannot be asked of several nodes at once"))
+            Status::invalid_argument(format!("{path} cannot be called on several nodes at once"))
         })?;
         if nodes.len() > MOST {
             return Err(Status::invalid_argument(format!("more than {MOST} nodes")));

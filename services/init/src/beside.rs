@@ -27,7 +27,7 @@ pub fn complaints(top: &Path) -> Vec<String> {
         .iter()
         .map(|name| {
             let name = shown(name);
-            format!("{name} is not used: it lies beside the image, where nobody has signed it")
+            format!("{name} is not used: files beside the image are not signed")
         })
         .collect();
     lines.extend((more > 0).then(|| format!("{more} more files beside the image are not used")));

@@ -39,12 +39,14 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if std::process::id() != 1 {
-        eprintln!("init: only the kernel starts me, as process 1; `init --print` shows my mounts");
+        eprintln!(
+            "init: runs only as process 1, started by the kernel; `init --print` shows its mounts"
+        );
         return ExitCode::from(2);
     }
     std::panic::set_hook(Box::new(|panic| {
         failure::end(&Failure::new(
-            format!("the first program has a bug: {panic}"),
+            format!("init has panicked: {panic}"),
             failure::REPORT,
         ));
     }));
@@ -84,7 +86,7 @@ fn boot() -> Result<std::convert::Infallible, Failure> {
     })?;
     if !host::has_random_numbers() {
         log.say(
-            "waiting for random numbers: the machine has no source of them, the kernel makes some",
+            "waiting for random numbers: the machine has no source of them, so the kernel generates them",
         );
         host::await_random_numbers();
     }
@@ -96,7 +98,7 @@ fn boot() -> Result<std::convert::Infallible, Failure> {
 /// the future.
 fn raise_clock(date: Option<SystemTime>, log: &Log) {
     let Some(date) = date else {
-        return log.complain("the image has no date; the clock is taken as it is");
+        return log.complain("the image has no date; the clock is not checked");
     };
     match clock::raise(date) {
         Ok(true) => log.say("the clock was behind the image's date and is set to it"),

@@ -195,7 +195,7 @@ fn check_magic(image: &Path) -> io::Result<()> {
     } else {
         Err(io::Error::new(
             io::ErrorKind::InvalidData,
-            "wrong first bytes",
+            "wrong magic number",
         ))
     }
 }

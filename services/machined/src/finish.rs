@@ -15,6 +15,8 @@ use corten_base::console;
 use corten_base::durable;
 use corten_base::mount_table::{self, Mount};
 use corten_base::panics;
+use corten_persistence::last_stop::{self, Reason, Stop};
+use corten_persistence::meta;
 use corten_sys::power::{self, End};
 use corten_sys::process::{Signal, reap, signal_all};
 use corten_sys::watchdog;
@@ -22,8 +24,6 @@ use corten_sys::{cgroup, host, mount};
 use corten_volumes::{STATE, Target};
 
 use crate::boot::cgroups;
-use crate::last_stop::{self, Reason, Stop};
-use crate::meta;
 use step::Steps;
 
 /// Time between SIGTERM and SIGKILL for processes outside services: remaining pods and their shims.
@@ -97,7 +97,7 @@ fn leave(ending: &Ending) -> ! {
     let end = and_write_back(
         || clear_up(&steps, ending),
         || {
-            let what = "writing back what is in memory";
+            let what = "syncing the file systems";
             let _ = steps.run(what, STUCK, |_| power::sync());
         },
     );
@@ -106,7 +106,7 @@ fn leave(ending: &Ending) -> ! {
         End::PowerOff => "switching off",
     });
     if let Err(error) = power::end(end) {
-        console::error(&format!("the kernel does not end the machine: {error}"));
+        console::error(&format!("the kernel refuses to end the machine: {error}"));
     }
     wait_for_ever()
 }
@@ -124,7 +124,7 @@ fn clear_up(steps: &Steps, Ending { end, stop, wipe }: &Ending) -> End {
     // A failed step is logged and skipped.
     let _ = steps.run("ending all processes", STUCK, |_| end_processes());
     let (stop, targets) = (stop.clone(), wipe.clone());
-    let _ = steps.run("writing down why this boot ends", STUCK, move |_| {
+    let _ = steps.run("recording why this boot ends", STUCK, move |_| {
         write_down(&stop, &targets);
     });
     unmount_all(mounted_by_us(mount_table::now()), |target, limit| {
@@ -155,7 +155,7 @@ fn write_down(stop: &Stop, wipe: &[Target]) {
             .and_then(|meta| meta.map_or(Ok(()), |meta| meta::end_lock(&meta, &boot, stop)))
     };
     if let Err(error) = written {
-        console::warn(&format!("cannot write down why this boot ends: {error}"));
+        console::warn(&format!("cannot record why this boot ends: {error}"));
     }
     let ends: Vec<_> = wipe.iter().flat_map(Target::ends).collect();
     corten_volumes::user::forget(state, &ends);
@@ -182,7 +182,7 @@ fn wipe_all(targets: &[Target], mut empty: impl FnMut(&Target) -> io::Result<()>
     for target in targets {
         if failed && !matches!(target, Target::Disk(_)) {
             console::error(&format!(
-                "{target} is not wiped, so that the node can wipe what is left"
+                "{target} is not wiped, so that the node can repeat the failed wipe"
             ));
             continue;
         }

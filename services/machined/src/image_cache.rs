@@ -27,7 +27,7 @@ pub fn mount() -> Result<(), String> {
     }
     let target = Path::new(IMAGE_CACHE);
     let device = corten_volumes::device(corten_volumes::IMAGE_CACHE)
-        .map_err(|error| format!("the config wants an image cache: {error}"))?;
+        .map_err(|error| format!("the image cache of the config cannot be mounted: {error}"))?;
     let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     let mut why = Vec::new();
     for kind in FILE_SYSTEMS {

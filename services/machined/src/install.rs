@@ -13,18 +13,18 @@ use corten_installer::esp::{Content, FatFile, LOADER_CONF};
 use corten_installer::{Entry, medium_label};
 use corten_meta::Values;
 use corten_meta::tags::{OWNER, STATE_ENCRYPTION, WAS_ENCRYPTED};
+use corten_persistence::config_store::ConfigStore;
+use corten_server::node::{Node as _, SubmitError};
 use corten_services::supervisor::Supervisor;
 use corten_services::{Argument, REGISTRYD};
 use corten_types::block::{DiscoveredVolume, Disk};
 use corten_types::secrets::{authorities, joined};
+use corten_volumes::labelled;
 use corten_volumes::user::disk_facts;
 use corten_volumes::{Blank, Over, is_of_a_node};
 use tokio::sync::mpsc;
 use tokio::task::block_in_place;
 
-use crate::config_store::ConfigStore;
-use crate::labelled;
-use crate::node::{Node as _, SubmitError};
 use crate::state::NodeState;
 use crate::upgrade::{
     SCRATCH, Scratch, blocking, check_floor, floor, obtain, signer, unpack, version,
@@ -62,7 +62,7 @@ pub enum By {
 pub fn take(node: &NodeState, wanted: &Installation, by: By) -> Result<Blank, SubmitError> {
     if !Path::new(UEFI).exists() {
         return Err(refused(
-            "this machine was not started by UEFI, and nothing else is installed: write the disk image to its disk \
+            "this machine was not started by UEFI, which an installation needs: write the disk image to its disk \
              instead, or leave out machine.install"
                 .to_owned(),
         ));
@@ -82,7 +82,7 @@ pub fn take(node: &NodeState, wanted: &Installation, by: By) -> Result<Blank, Su
         .find(|volume| volume.id() == name && is_of_a_node(&volume.label));
     if let (Some(volume), By::Caller) = (volume, by) {
         return Err(refused(format!(
-            "{}: {name} carries {}, a volume of a node, which somebody may own; wipe the disk elsewhere",
+            "{}: {name} carries {}, a volume of a node that may have an owner; wipe the disk on another machine",
             wanted.disk.field(),
             volume.label
         )));
@@ -117,14 +117,14 @@ pub async fn install(
     let _scratch = Scratch;
     let version = match &wanted.image {
         Some(image) => {
-            say(format!("taking the installer {image}")).await;
+            say(format!("fetching the installer {image}")).await;
             let registries = config.map(|config| config.registries());
             let digest = obtain(&registries.unwrap_or_default(), SYSTEM, image).await?;
             say(format!("checking the image {digest}")).await;
             unpack(supervisor, image, &digest).await?
         }
         None => {
-            say("taking the image that this machine was started from".to_owned()).await;
+            say("reading the image that this machine was started from".to_owned()).await;
             of_medium(supervisor).await?
         }
     };
@@ -148,13 +148,13 @@ pub async fn install(
     let encrypted = match config {
         None => None,
         Some(config) => {
-            say("making STATE, which keeps the machine config".to_owned()).await;
+            say("creating STATE, which stores the machine config".to_owned()).await;
             let wanted = config.encryption(SystemVolume::State);
             let keep = |target: &Path| {
                 let store = ConfigStore::on_volume(target);
                 let store = store.ok_or_else(|| "STATE is not mounted".to_owned())?;
                 let saved = store.save(config.source());
-                saved.map_err(|error| format!("the machine config is not kept: {error}"))
+                saved.map_err(|error| format!("cannot store the machine config: {error}"))
             };
             let made = blank.make_state(supervisor, &plan, wanted, keep).await;
             Some(made.map_err(failed)?)
@@ -162,7 +162,7 @@ pub async fn install(
     };
     block_in_place(|| blank.finish(&plan, encrypted)).map_err(failed)?;
     say(format!(
-        "version {version} is installed on {disk}, and runs from the next start on"
+        "version {version} is installed on {disk}, and runs after the next start"
     ))
     .await;
     Ok(Installed { version, disk })
@@ -180,8 +180,8 @@ async fn of_medium(supervisor: &Supervisor) -> Result<String, SubmitError> {
     let medium = labelled::attach(&label, Path::new(MOUNT_POINT)).map_err(SubmitError::Failed)?;
     let Some(medium) = medium else {
         return Err(refused(format!(
-            "no medium has the label {label}, as that of the version that runs, {running}: a machine that was started over \
-             the network has none; name the installer's image (machine.install.image, or --image)"
+            "no medium has the label {label} of the running version {running}; a machine that was started over the \
+             network has none: name the installer's image (machine.install.image, or --image)"
         )));
     };
     let arguments = vec![
@@ -191,12 +191,13 @@ async fn of_medium(supervisor: &Supervisor) -> Result<String, SubmitError> {
         Argument::fills(SCRATCH),
     ];
     let taken = supervisor.run(REGISTRYD, arguments).await;
-    taken.map_err(|why| refused(format!("the medium {label} is not taken: {why}")))?;
+    taken.map_err(|why| refused(format!("the medium {label} cannot be used: {why}")))?;
     let found = version()?;
     // Labels are short, so two versions may share one.
     if found != running {
         return Err(refused(format!(
-            "the medium {label} has version {found}, and {running} runs: remove that medium, or name the installer's image"
+            "the medium {label} has version {found}, but {running} is running: remove that medium, or name the \
+             installer's image"
         )));
     }
     Ok(found)

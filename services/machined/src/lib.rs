@@ -2,11 +2,9 @@
 //!
 //! Owns:
 //! - the boot (`boot/`: a printable plan of phases) and the end (every exit passes `finish.rs`);
-//! - the machine config, its sources (`acquire/`) and META (`meta.rs`);
-//! - the node's certificates (`certificates.rs`, `join.rs`, `controllers/secrets`);
-//! - the controllers that keep the resources up to date (`controllers/`);
-//! - the API server (`server/`, which reaches the node only through `node.rs`);
-//! - the reason of the last boot's end (`last_stop.rs`) and the image cache (`image_cache.rs`).
+//! - what happens in between (`machine/`): the active config, the volumes, extensions, and the end of a boot;
+//! - the state that the API reads and changes (`state.rs`);
+//! - installations (`install.rs`) and upgrades (`upgrade/`).
 //!
 //! Never does: wait for a service or for an operation that may hang (`bulkhead.rs`), load modules (udevd), keep logs
 //! (syslogd), listen on the network (apid).
@@ -15,35 +13,19 @@
 //! `/run/machined/machined.sock`, certificates in `/run/apid`); trustd (its files in `/run/trustd`); on a node that
 //! cannot sign, trustd of the control plane; the config's receiver of events.
 //!
-//! Its parts are crates below `node/`: the common base (`base`), resource types (`types`), `network`, `services`,
-//! `containerd`, `volumes`, `clock`, `platform`, Kubernetes and upgrades.
+//! Its parts are crates below `node/`; docs/architecture.md lists them.
 //!
 //! On a laptop: `corten-node machined --print` shows the plan, the mounts, the services and the controllers; everything
 //! else needs to be process 1.
 
-mod acquire;
 mod boot;
-mod certificates;
-mod config_store;
-mod controllers;
 mod finish;
 mod image_cache;
 mod install;
-pub mod join;
-mod labelled;
-mod last_stop;
-mod logging;
 mod machine;
 mod machine_files;
-mod meta;
-pub mod node;
-mod oom;
-mod power_button;
-mod prism;
-pub mod server;
 mod state;
 mod udev_rules;
-mod uevents;
 mod upgrade;
 
 use std::ffi::{OsStr, OsString};
@@ -54,14 +36,9 @@ use std::time::Duration;
 
 use corten_base::cmdline::Cmdline;
 use corten_base::mode::{self, Ability, Mode};
+use corten_base::runtime::{BLOCKING_THREADS, WORKERS};
 use corten_base::{console, mounts, panics};
 use finish::Ending;
-
-/// Threads of the runtime. Two suffice, because no task is CPU-bound (design, section 4).
-const WORKERS: usize = 2;
-/// Threads for short blocking work on files and the node's disks. They end when idle. Work that may hang for ever has
-/// its own threads (`bulkhead.rs`).
-const BLOCKING_THREADS: usize = 8;
 
 /// Entry point of the daemon; `args` starts with the program's name. As process 1 it never returns.
 pub fn run(mut args: impl Iterator<Item = OsString>) -> ExitCode {
@@ -70,7 +47,7 @@ pub fn run(mut args: impl Iterator<Item = OsString>) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if std::process::id() != 1 {
-        eprintln!("machined: I am process 1 or nothing; `machined --print` shows what I do");
+        eprintln!("machined: runs only as process 1; `machined --print` shows its boot plan");
         return ExitCode::from(2);
     }
     if Mode::now().can(Ability::KernelLog) {
@@ -117,7 +94,7 @@ fn print_plan() {
     let mut specs = corten_services::table(corten_services::ApiMode::Secure);
     specs.push(corten_services::trustd());
     print!("\n{}", corten_services::describe(&specs));
-    match controllers::graph() {
+    match corten_controllers::graph() {
         Ok(graph) => print!("\n{graph}"),
         Err(error) => eprintln!("machined: {error}"),
     }

@@ -12,9 +12,17 @@ use corten_config::Document;
 use corten_config::installation::{self, Installation};
 use corten_config::kinds::SystemVolume;
 use corten_config::platform::PlatformNetwork;
+use corten_credentials::certificates;
 use corten_meta::Tag;
 use corten_meta::tags::{LOCK, OWNER, PLATFORM_NETWORK, STATE_ENCRYPTION, TRIAL, WAS_ENCRYPTED};
+use corten_persistence::config_store::ConfigStore;
+use corten_persistence::last_stop::LastStop;
+use corten_persistence::meta::{Meta, MetaError};
 use corten_resources::Store;
+use corten_resources::controller::{Graph, GraphError};
+use corten_server::node::{
+    Action, Actor, Apply, Begin, Control, Install, Node, ServiceView, Stage, SubmitError, Upgrade,
+};
 use corten_services::supervisor::{Supervisor, logs};
 use corten_types::secrets::{authorities, joined};
 use corten_volumes::user::OpenedVolumes;
@@ -22,13 +30,6 @@ use corten_volumes::{DeviceWipe, Opened, STATE, Target};
 use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::certificates;
-use crate::config_store::ConfigStore;
-use crate::last_stop::LastStop;
-use crate::meta::{Meta, MetaError};
-use crate::node::{
-    Action, Actor, Apply, Begin, Control, Install, Node, ServiceView, Stage, SubmitError, Upgrade,
-};
 use crate::{install, upgrade};
 use install::By;
 
@@ -176,7 +177,9 @@ impl NodeState {
         };
         // A config stored earlier may have none of the current keys.
         let unchanged = |why: String| {
-            console::warn(&format!("how the volumes are opened is not changed: {why}"));
+            console::warn(&format!(
+                "the encryption settings of the volumes stay as they are: {why}"
+            ));
         };
         let opened = self.opened().clone();
         if let Err(why) = corten_volumes::check_keys(&opened, document) {
@@ -194,7 +197,7 @@ impl NodeState {
             // Without META there is no STATE.
             Ok(()) | Err(MetaError::NoPartition) => {}
             Err(error) => console::warn(&format!(
-                "how STATE is encrypted is not kept: {error}; the next boot opens it as before"
+                "cannot store the encryption settings of STATE: {error}; the next boot uses the former settings"
             )),
         }
     }
@@ -208,7 +211,7 @@ impl NodeState {
         match kept {
             Ok(()) | Err(MetaError::NoPartition) => {}
             Err(error) => console::warn(&format!(
-                "META does not name the owner of this node: {error}; should STATE be lost, nobody can call the node"
+                "cannot record the owner of this node in META: {error}; if STATE is lost, no client can call the node"
             )),
         }
     }
@@ -284,6 +287,10 @@ impl Node for NodeState {
         &self.store
     }
 
+    fn graph(&self) -> Result<Graph, GraphError> {
+        corten_controllers::graph()
+    }
+
     fn events(&self) -> &Events {
         &self.events
     }
@@ -310,12 +317,14 @@ impl Node for NodeState {
                 let opened = self.opened().clone();
                 corten_volumes::check_state_value(&opened, value)
             }
-            (OWNER, _) => Err("the node itself says who owns it, by its machine config".to_owned()),
-            (LOCK, _) => Err("the node itself says why it was locked".to_owned()),
-            (WAS_ENCRYPTED, _) => {
-                Err("the node itself says whether STATE was encrypted".to_owned())
+            (OWNER, _) => {
+                Err("the node itself records its owner, from its machine config".to_owned())
             }
-            (TRIAL, _) => Err("the node itself says which version it tries".to_owned()),
+            (LOCK, _) => Err("the node itself records why it was locked".to_owned()),
+            (WAS_ENCRYPTED, _) => {
+                Err("the node itself records whether STATE was encrypted".to_owned())
+            }
+            (TRIAL, _) => Err("the node itself records the version on trial".to_owned()),
             (PLATFORM_NETWORK, Some(value)) => PlatformNetwork::from_meta(value)
                 .map(drop)
                 .map_err(|problems| problems.to_string()),
@@ -336,15 +345,17 @@ impl Node for NodeState {
             return Err(INSTALLING);
         }
         match (how, self.kept.get()) {
-            (Apply::Now | Apply::Staged, Some(store)) => store
-                .save(document.source())
-                .map_err(|error| SubmitError::Failed(format!("cannot keep the config: {error}")))?,
+            (Apply::Now | Apply::Staged, Some(store)) => {
+                store.save(document.source()).map_err(|error| {
+                    SubmitError::Failed(format!("cannot store the config: {error}"))
+                })?
+            }
             (Apply::Staged, None) => {
-                let text = "mode staged needs a STATE volume to keep the config on; there is none";
+                let text = "mode staged needs a STATE volume to store the config; there is none";
                 return Err(SubmitError::Refused(text.to_owned()));
             }
             (Apply::Try(_), _) if self.config.borrow().is_none() => {
-                let text = "mode try needs a config to go back to; this node has none yet";
+                let text = "mode try needs a config to revert to; this node has none yet";
                 return Err(SubmitError::Refused(text.to_owned()));
             }
             (Apply::Now | Apply::Try(_) | Apply::Install, _) => {}
@@ -375,14 +386,14 @@ impl Node for NodeState {
         for wipe in wipes {
             self.check_not_ending()?;
             let device = &wipe.device;
-            console::say(&format!("{device} is being wiped, as the API was asked to"));
+            console::say(&format!("wiping {device}, as requested through the API"));
             // First forget the volume: controllers inspect the disk as soon as it has changed.
             let state = Path::new(STATE.target);
             corten_volumes::user::forget(state, &wipe.ends());
             corten_volumes::user::forget_encrypted(state, &wipe.emptied());
             wipe.carry_out().map_err(|error| match error.kind() {
                 ErrorKind::ResourceBusy => SubmitError::Refused(format!(
-                    "{device} is mounted, or open, or a part of something that is in use"
+                    "{device} is mounted, open, or part of a device in use"
                 )),
                 _ => SubmitError::Failed(format!("{device} is not wiped: {error}")),
             })?;

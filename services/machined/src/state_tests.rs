@@ -4,10 +4,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use corten_base::sample;
 use corten_pki::{Algorithm, Ca};
+use corten_server::node::Reset;
 use corten_services::supervisor::testing::world;
 
 use super::*;
-use crate::node::Reset;
 
 #[tokio::test]
 async fn meta_follows_kept_configs_and_not_tried_ones() {

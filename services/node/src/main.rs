@@ -38,12 +38,12 @@ fn main() -> ExitCode {
     match daemon(&name) {
         Some(daemon) => {
             if let Err(error) = corten_sys::memory::keep_small() {
-                eprintln!("corten-node: what is freed is kept: {error}");
+                eprintln!("corten-node: cannot return freed memory to the kernel: {error}");
             }
             daemon(name, args)
         }
         None => {
-            eprintln!("corten-node: call me by the name of a daemon: {NAMES}");
+            eprintln!("corten-node: the program's name must be that of a daemon: {NAMES}");
             ExitCode::from(2)
         }
     }

@@ -14,8 +14,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant, SystemTime};
 
 use corten_config::Secret;
+use corten_credentials::join::{Asked, ask};
 use corten_pki::{Algorithm, Ca, NODE_LIFETIME, certificates_from_pem};
-use machined::join::{Asked, ask};
 
 use support::Port;
 

@@ -127,7 +127,7 @@ impl Cache {
             Ok(false) => {
                 complain(
                     path,
-                    &io::Error::other("its bytes are not those of its digest"),
+                    &io::Error::other("its content does not match its digest"),
                 );
                 None
             }
@@ -198,7 +198,7 @@ fn read_manifest(file: File, wanted: &Reference) -> io::Result<Manifest> {
     if let Reference::Digest(wanted) = wanted
         && wanted.digest() != digest
     {
-        return Err(io::Error::other("its bytes are not those of its digest"));
+        return Err(io::Error::other("its content does not match its digest"));
     }
     let head: Head = serde_json::from_slice(&bytes)?;
     Ok(Manifest {
@@ -223,7 +223,11 @@ fn media_type(head: &Head) -> io::Result<String> {
             .flatten()
             .find(|known| **known == named)
             .map(|known| (*known).to_owned())
-            .ok_or_else(|| io::Error::other("its mediaType is not an image's nor an index's")),
+            .ok_or_else(|| {
+                io::Error::other(
+                    "its mediaType is neither that of an image manifest nor that of an index",
+                )
+            }),
         (None, Some(_), None) => Ok(index.to_string()),
         (None, None, Some(_)) => Ok(image.to_string()),
         _ => Err(io::Error::other(

@@ -40,7 +40,7 @@ use unpack::Unpack;
 /// Threads that read files; each costs memory while idle.
 const BLOCKING_THREADS: usize = 4;
 
-/// The image cache as a read-only registry; extensions and installers, checked and unpacked.
+/// Serves the image cache as a read-only registry; checks and unpacks extensions and installers.
 #[derive(Debug, Parser)]
 #[command(name = "registryd", version = corten_api::VERSION)]
 struct Options {
@@ -54,18 +54,18 @@ enum Task {
     Serve(Service),
     /// Check a system extension and put its files into a new directory.
     Unpack(Unpack),
-    /// Take the unified kernel image and the boot loader out of an installer, and check them.
+    /// Extract the unified kernel image and the boot loader from an installer, and check their signatures.
     Uki(Uki),
-    /// The same out of the EFI partition of a medium.
+    /// Extract and check them from the EFI partition of a medium.
     Medium(Medium),
 }
 
 #[derive(Debug, Args)]
 struct Service {
-    /// A directory with `manifests` and `blob`; of several, the first that has something serves it.
+    /// Directory with `manifests` and `blob`; of several, the first with the requested content serves it.
     #[arg(long, required = true)]
     root: Vec<PathBuf>,
-    /// Where to listen.
+    /// Address to listen on.
     #[arg(long, default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, IMAGE_CACHE_PORT)))]
     listen: SocketAddr,
 }

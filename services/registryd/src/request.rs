@@ -91,7 +91,7 @@ fn image(name: &str, query: &str) -> Result<Image, Refusal> {
     let (registry, name) = match &given {
         Some(registry) => (registry.as_str(), name),
         None => name.split_once('/').ok_or_else(|| {
-            let message = "say whose image it is: ?ns=<registry>, or <registry>/<name>";
+            let message = "name the image's registry: ?ns=<registry>, or <registry>/<name>";
             Refusal::bad(ErrorCode::NameInvalid, message)
         })?,
     };
@@ -102,7 +102,7 @@ fn image(name: &str, query: &str) -> Result<Image, Refusal> {
         )
     })?;
     let name = Name::parse(name).ok_or_else(|| {
-        let message = "the name is not one by the OCI distribution spec";
+        let message = "the name is not valid by the OCI distribution spec";
         Refusal::bad(ErrorCode::NameInvalid, message)
     })?;
     Ok(Image { registry, name })

@@ -17,27 +17,27 @@ const LOADER: &str = "systemd-boot.efi";
 /// Directory of the images on a medium.
 const IMAGES: &str = "EFI/Linux";
 
-/// What is taken, whose key it has to be signed with, and where it goes.
+/// An image, its required signer, and the target directory.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Uki {
     /// An OCI archive, or a directory with `blobs/sha256`.
     image: PathBuf,
     /// The digest of the image's index or manifest: `sha256:` and 64 hexadecimal digits.
     digest: String,
-    /// Who has to have signed it: 64 hexadecimal digits.
+    /// SHA-256 of the required signer's public key: 64 hexadecimal digits.
     signer: Signer,
-    /// Becomes a directory with `corten.efi`, `systemd-boot.efi` and `version`; whatever was there is removed first.
+    /// Target directory of `corten.efi`, `systemd-boot.efi` and `version`; its former content is removed first.
     directory: PathBuf,
 }
 
-/// The same of a medium.
+/// A medium, its required signer, and the target directory.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Medium {
-    /// Its EFI partition, as a file.
+    /// Image file of the medium's EFI partition.
     efi: PathBuf,
-    /// Who has to have signed it: 64 hexadecimal digits.
+    /// SHA-256 of the required signer's public key: 64 hexadecimal digits.
     signer: Signer,
-    /// As that of an image.
+    /// Target directory, as for `uki`.
     directory: PathBuf,
 }
 
@@ -86,7 +86,7 @@ impl Medium {
         let mut images = images.iter().filter(|name| Entry::parse(name).is_some());
         let (Some(image), None) = (images.next(), images.next()) else {
             return Err(format!(
-                "{}: it has not one image in {IMAGES}",
+                "{}: it must have exactly one image in {IMAGES}",
                 self.efi.display()
             ));
         };
@@ -160,11 +160,11 @@ mod tests {
         let two = ["corten-1.efi", "corten-2.efi"];
         for images in [&["other.efi"][..], &two] {
             let why = take(images);
-            assert!(why.contains("it has not one image"), "{why}");
+            assert!(why.contains("it must have exactly one image"), "{why}");
         }
         let why = take(&["corten-1.efi"]);
         assert!(
-            why.contains("corten.efi: it is no unified kernel image"),
+            why.contains("corten.efi: it is not a unified kernel image"),
             "{why}"
         );
         let taken = fs::read(directory.path().join("taken/corten.efi")).unwrap();

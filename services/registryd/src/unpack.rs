@@ -8,14 +8,14 @@ use clap::Args;
 use corten_extension::archive::{self, Wanted};
 use corten_extension::{Problem, manifest, rules};
 
-/// What is unpacked, and where to.
+/// An extension image and the target directory.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Unpack {
     /// An OCI archive, or a directory with `blobs/sha256`.
     image: PathBuf,
     /// The digest of the image's index or manifest: `sha256:` and 64 hexadecimal digits.
     digest: String,
-    /// Becomes a directory with `manifest.yaml` and `rootfs`; whatever was there is removed first.
+    /// Target directory of `manifest.yaml` and `rootfs`; its former content is removed first.
     directory: PathBuf,
 }
 

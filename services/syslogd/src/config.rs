@@ -101,7 +101,7 @@ impl TryFrom<String> for Endpoint {
 fn load(path: &Path) -> anyhow::Result<Config> {
     match std::fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Config::default()),
-        read => serde_json::from_slice(&read?).context("not what this daemon understands"),
+        read => serde_json::from_slice(&read?).context("not a valid config of syslogd"),
     }
 }
 

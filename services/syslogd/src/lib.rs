@@ -67,10 +67,10 @@ struct Options {
     /// Unix socket of the log service.
     #[arg(long, default_value = "/run/syslogd/syslogd.sock")]
     socket: PathBuf,
-    /// What the machine config asks for, as machined writes it; `none` for nothing.
+    /// Config file that machined writes; `none` for no config.
     #[arg(long, default_value = "/run/logging/config.json")]
     config: PathBuf,
-    /// A file that is another one at every boot.
+    /// File with the boot ID, which differs at every boot.
     #[arg(long, default_value = "/proc/sys/kernel/random/boot_id")]
     boot_id: PathBuf,
     /// KiB kept per log.
@@ -79,7 +79,7 @@ struct Options {
     /// KiB kept over all logs.
     #[arg(long, default_value_t = 6144)]
     total_kib: usize,
-    /// Become this user and group when everything is open.
+    /// User and group to switch to once all files and sockets are open.
     #[arg(long)]
     user: Option<u32>,
 }
@@ -163,7 +163,10 @@ fn act_on_config(
         if let Some(file) = file
             && let Err(error) = config::follow(file, &publish, complain).await
         {
-            sources::warn(&told, &format!("the config is not followed: {error:#}"));
+            sources::warn(
+                &told,
+                &format!("changes of the config are not followed: {error:#}"),
+            );
         }
         // Keeps the last config published.
         std::future::pending::<()>().await;

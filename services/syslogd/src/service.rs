@@ -38,7 +38,9 @@ impl Service {
     async fn previous(&self, id: String, tail: i32) -> Result<Bytes, Status> {
         let base = self.config.borrow().records.clone();
         let base = base.ok_or_else(|| {
-            Status::failed_precondition("no volume STATE is mounted: no log outlives a boot")
+            Status::failed_precondition(
+                "no STATE volume is mounted: logs of the previous boot are not stored",
+            )
         })?;
         let boot = self.boot.clone();
         let name = id.clone();
@@ -160,7 +162,7 @@ impl LogService for Service {
         } = request.into_inner();
         if previous && follow {
             return Err(Status::invalid_argument(
-                "the log of a boot that is over cannot be followed",
+                "the log of the previous boot cannot be followed",
             ));
         }
         if previous {

@@ -233,7 +233,7 @@ mod tests {
             .unwrap()
             .into_inner();
         let told = own.message().await.unwrap().unwrap().bytes;
-        assert!(String::from_utf8_lossy(&told).contains("takes no logs"));
+        assert!(String::from_utf8_lossy(&told).contains("accepts no logs"));
 
         let listener = socket.listen(8).unwrap();
         let (mut first, _) = listener.accept().await.unwrap();

@@ -32,14 +32,14 @@ use files::Files;
 use limits::Limits;
 use server::Server;
 
-/// The cluster's door for new nodes: a token and a request in, a certificate out.
+/// Signs certificates for joining nodes, which show the cluster's token.
 #[derive(Debug, Parser)]
 #[command(name = "trustd", version = corten_api::VERSION)]
 struct Options {
     /// Directory of ca.crt, ca.key, names, token, server.crt and server.key.
     #[arg(long, default_value = "/run/trustd")]
     pki: PathBuf,
-    /// Where to listen: all addresses of both families unless given.
+    /// Address to listen on; the default is all addresses of both families.
     #[arg(long)]
     listen: Option<SocketAddr>,
 }

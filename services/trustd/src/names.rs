@@ -23,8 +23,8 @@ pub(crate) enum Why {
 impl Why {
     pub(crate) fn text(self) -> &'static str {
         match self {
-            Why::ControlPlane => "the control plane's own",
-            Why::Elsewhere => "neither the peer's address nor of a network of this node",
+            Why::ControlPlane => "names of the control plane",
+            Why::Elsewhere => "addresses that are neither the peer's nor in a network of this node",
         }
     }
 }
@@ -42,11 +42,11 @@ impl Names {
                 Some(("control-plane", name)) if !name.trim().is_empty() => names.reserve(name),
                 Some(("network", network)) => {
                     let network = parse_network(network);
-                    names
-                        .networks
-                        .push(network.ok_or_else(|| format!("the line {line:?} has no network"))?);
+                    names.networks.push(
+                        network.ok_or_else(|| format!("the line {line:?} has no valid network"))?,
+                    );
                 }
-                _ => return Err(format!("the line {line:?} is not known")),
+                _ => return Err(format!("the line {line:?} has an unknown keyword")),
             }
         }
         own.iter().for_each(|name| names.reserve(name));

@@ -60,7 +60,7 @@ impl Signer {
         let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
         match limits.take(self.peer, Instant::now()) {
             Verdict::Admitted => return Ok(()),
-            Verdict::Refused { first: true } => self.tell_refusal("it asks too often"),
+            Verdict::Refused { first: true } => self.tell_refusal("it sends too many requests"),
             Verdict::Refused { first: false } => {}
         }
         Err(Status::resource_exhausted(
@@ -80,7 +80,7 @@ impl Signer {
         }
         if names.is_empty() {
             return Err(PkiError::BadRequest(
-                "has only names of the control plane, or addresses of elsewhere",
+                "has only names of the control plane, or foreign addresses",
             ));
         }
         let crt = self

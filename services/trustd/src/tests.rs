@@ -242,7 +242,10 @@ fn missing_list_of_names_prevents_signing() {
     let path = directory.path().join("names");
     fs::write(&path, "network everywhere\n").unwrap();
     let error = Files::load(directory.path().to_owned()).unwrap_err();
-    assert!(error.to_string().contains("has no network"), "{error}");
+    assert!(
+        error.to_string().contains("has no valid network"),
+        "{error}"
+    );
     fs::remove_file(path).unwrap();
     let error = Files::load(directory.path().to_owned()).unwrap_err();
     assert!(error.to_string().contains("names"), "{error}");

@@ -266,11 +266,11 @@ impl Handler {
             }
             for link in self.database.load(&id).unwrap_or_default().links {
                 if let Err(error) = self.links.release(&link, &id) {
-                    warn!("release {link} of {id}: {error}");
+                    warn!("cannot release {link} of {id}: {error}");
                 }
             }
             if let Err(error) = self.database.forget(&id) {
-                warn!("forget {id}: {error}");
+                warn!("cannot remove the record of {id}: {error}");
             }
         }
     }

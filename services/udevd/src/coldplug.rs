@@ -9,7 +9,10 @@ use tracing::debug;
 /// Requests an event `action` for the device with this sysfs directory. A device that is gone or refuses is skipped.
 pub fn ask(path: &Path, action: &str) {
     if let Err(error) = fs::write(path.join("uevent"), action) {
-        debug!("ask for {action} of {}: {error}", path.display());
+        debug!(
+            "cannot request the event {action} of {}: {error}",
+            path.display()
+        );
     }
 }
 

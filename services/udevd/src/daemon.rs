@@ -61,7 +61,7 @@ pub fn run(roots: Roots, rule_directories: &[PathBuf], workers: usize) -> anyhow
             Box::new(move |event| {
                 let plan = handler.handle(event, loader.as_ref());
                 if let Err(error) = broadcast.send(event, &plan) {
-                    warn!("{event}: tell the listeners: {error}");
+                    warn!("{event}: cannot notify the listeners: {error}");
                 }
             })
         })
@@ -154,7 +154,7 @@ impl<S: Source> Daemon<S> {
                 .context("make the database's directory")?;
         }
         let path = roots.run.join("health");
-        gone(fs::remove_file(&path)).context("remove the socket of the daemon before")?;
+        gone(fs::remove_file(&path)).context("remove the former daemon's socket")?;
         let health = UnixListener::bind(&path).context("open the socket for health checks")?;
         health.set_nonblocking(true)?;
         // Watch before the files are read, so that no change in between is lost.

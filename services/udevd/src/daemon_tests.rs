@@ -307,7 +307,10 @@ fn dropped_kernel_events_are_recovered() {
     assert!(told == ROOM && machine.wire.dropped() > 20);
     daemon.settle(&machine);
     assert_eq!(machine.wire.dropped(), 0);
-    assert!(!daemon.knows("b8:48"), "what went unheard is forgotten");
+    assert!(
+        !daemon.knows("b8:48"),
+        "a device that was removed unnoticed is forgotten"
+    );
     let made = daemon.made();
     assert_eq!(made, whole);
 

@@ -64,10 +64,10 @@ impl Action {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadEvent {
     /// A mandatory key is missing.
-    #[error("no {0}")]
+    #[error("{0} is missing")]
     Missing(&'static str),
     /// The value is not valid for its key.
-    #[error("bad {key}: {value:?}")]
+    #[error("{key} has the invalid value {value:?}")]
     Bad {
         /// The key.
         key: &'static str,

@@ -182,7 +182,11 @@ mod tests {
         let to = |node: &str| Some(PathBuf::from(format!("../../{node}")));
         links.claim(name, "b8:16", "sdb", 0).unwrap();
         links.claim(name, "b8:0", "sda", 0).unwrap();
-        assert_eq!(now(), to("sdb"), "among equals the first to come keeps it");
+        assert_eq!(
+            now(),
+            to("sdb"),
+            "at equal priority the first device keeps the link"
+        );
         links.claim(name, "b253:0", "dm-0", 100).unwrap();
         assert_eq!(now(), to("dm-0"));
         links.release(name, "b253:0").unwrap();

@@ -69,10 +69,10 @@ use std::process::ExitCode;
 #[derive(Debug, Parser)]
 #[command(name = "udevd", version)]
 struct Options {
-    /// The mount of sysfs; another than the kernel's only with --plan.
+    /// Mount point of sysfs; only --plan accepts another directory.
     #[arg(long, default_value = "/sys")]
     sys: PathBuf,
-    /// The mount of devtmpfs.
+    /// Mount point of devtmpfs.
     #[arg(long, default_value = "/dev")]
     dev: PathBuf,
     /// The database's directory.
@@ -82,13 +82,13 @@ struct Options {
     /// those of its name in directories that follow.
     #[arg(long, value_name = "DIRECTORY")]
     rules: Vec<PathBuf>,
-    /// Print what is wrong with the rule files, and do nothing.
+    /// Print the problems of the rule files, and exit.
     #[arg(long)]
     check: bool,
-    /// Events handled at once; one that loads a module may take seconds.
+    /// Number of events handled at once; an event that loads a module may take seconds.
     #[arg(long, default_value_t = 3)]
     workers: usize,
-    /// Print what an `add` of this device would do, and do nothing.
+    /// Print the actions of an `add` event of this device, and exit.
     #[arg(long, value_name = "SYSPATH")]
     plan: Option<PathBuf>,
     /// Log every event.
@@ -162,10 +162,7 @@ fn check(directories: &[PathBuf]) -> anyhow::Result<()> {
     let broken = problems.iter().filter(|p| p.severity == Severity::Broken);
     let (broken, count) = (broken.count(), rules.len());
     writeln!(out, "{count} rules, {broken} broken")?;
-    anyhow::ensure!(
-        broken == 0,
-        "{broken} lines or files are not as udev(7) wants them"
-    );
+    anyhow::ensure!(broken == 0, "{broken} lines or files do not follow udev(7)");
     Ok(())
 }
 
@@ -173,7 +170,7 @@ fn plan(roots: Roots, directories: &[PathBuf], path: &Path) -> anyhow::Result<()
     let handler = Handler::new(roots);
     handler.set_rules(Rules::load(directories).0);
     let devpath = handler.sysfs().devpath(path);
-    let devpath = devpath.with_context(|| format!("{} is no device", path.display()))?;
+    let devpath = devpath.with_context(|| format!("{} is not a device", path.display()))?;
     let event = handler
         .sysfs()
         .event(&devpath)

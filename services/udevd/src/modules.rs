@@ -27,10 +27,10 @@ const HARMLESS: [i32; 2] = [17, 19];
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// libkmod could not be set up.
-    #[error("set up libkmod")]
+    #[error("cannot set up libkmod")]
     Setup(#[source] kmod::Error),
     /// The index of aliases could not be searched.
-    #[error("look up {alias}")]
+    #[error("cannot look up {alias}")]
     Lookup {
         /// The alias.
         alias: String,
@@ -44,7 +44,7 @@ pub enum LoadError {
     #[error("{0} must not be loaded (modprobe.d)")]
     Denied(String),
     /// The kernel refused to insert the module.
-    #[error("insert {module}")]
+    #[error("cannot insert {module}")]
     Insert {
         /// The module.
         module: String,

@@ -52,7 +52,7 @@ impl Monitor {
         // Without CAP_NET_ADMIN the system's limit applies; the daemon recovers from overruns.
         if let Err(error) = rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, bytes)
         {
-            debug!("enlarge the event socket's buffer: {error}");
+            debug!("cannot enlarge the event socket's buffer: {error}");
         }
         Ok(Self { socket })
     }

@@ -32,7 +32,7 @@ pub fn standard_links(dev: &Path) {
     for (name, target) in LINKS {
         match symlink(target, dev.join(name)) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                warn!("link {name}: {error}");
+                warn!("cannot link {name}: {error}");
             }
             _ => {}
         }
@@ -58,7 +58,7 @@ pub fn static_nodes(dev: &Path, told: &[rules::StaticNode]) {
             |told| told.permission,
         );
         if let Err(error) = make(dev, &node, permission) {
-            warn!("make {}: {error}", node.name);
+            warn!("cannot create {}: {error}", node.name);
         }
     }
 }

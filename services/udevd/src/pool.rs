@@ -153,7 +153,7 @@ impl Pool {
             }
             match self.start_one() {
                 Ok(()) => one.is_replaced = true,
-                Err(error) => warn!("{}: no other worker: {error}", one.event),
+                Err(error) => warn!("{}: cannot start another worker: {error}", one.event),
             }
         }
     }

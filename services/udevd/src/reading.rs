@@ -24,13 +24,13 @@ type Read = fn(&Path) -> Option<Vec<u8>>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unread {
     /// The read blocks a thread. The callback reports when it ends.
-    #[error("it does not answer; it is looked at again when it does")]
+    #[error("it does not answer; it is read again once it answers")]
     Late,
     /// Other devices block as many threads as allowed.
-    #[error("it is not read, as {MOST} others do not answer")]
+    #[error("it is not read, because {MOST} other devices do not answer")]
     TooMany,
     /// The kernel refuses a new thread.
-    #[error("it is not read, as no thread can be started")]
+    #[error("it is not read, because no thread can be started")]
     NoThread,
 }
 
@@ -158,7 +158,7 @@ mod tests {
         let path = |name: &str| directory.path().join(name);
         fs::write(path("good"), "x").unwrap();
         let mut readers = Readers::new(|path: &Path| fs::read(path).ok());
-        let never = || panic!("nobody waited for it");
+        let never = || panic!("no caller waited for it");
         for _ in 0..2 {
             assert_eq!(readers.read(&path("good"), never), Ok(Some(b"x".to_vec())));
             assert_eq!(readers.read(&path("none"), never), Ok(None));

@@ -27,7 +27,7 @@ impl RuleWatch {
             | WatchFlags::DELETE;
         for directory in directories {
             if let Err(error) = add_watch(&inotify, directory, changes | WatchFlags::ONLYDIR) {
-                debug!("watch {}: {error}", directory.display());
+                debug!("cannot watch {}: {error}", directory.display());
             }
         }
         Ok(Self { inotify })

@@ -33,7 +33,7 @@ pub fn interface(index: u32, name: &str) -> io::Result<()> {
     match result(answer.get(..length).unwrap_or_default()) {
         Some(0) => Ok(()),
         Some(errno) => Err(io::Error::from_raw_os_error(errno)),
-        None => Err(io::Error::other("the kernel's answer is no answer")),
+        None => Err(io::Error::other("the kernel's answer is malformed")),
     }
 }
 

@@ -100,7 +100,7 @@ mod tests {
         watches.set(&b, "/devices/b", true).unwrap();
         watches.set(&a, "/devices/a", true).unwrap();
         drop(File::open(&a).unwrap());
-        assert!(watches.written().is_empty(), "nobody wrote");
+        assert!(watches.written().is_empty(), "no process has written yet");
         fs::write(&a, "x").unwrap();
         fs::write(&b, "x").unwrap();
         fs::write(&a, "y").unwrap();

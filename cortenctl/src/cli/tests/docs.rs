@@ -117,7 +117,7 @@ fn every_documented_command_line_parses() {
 }
 
 #[test]
-fn a_wrong_command_line_is_found() {
+fn invalid_command_line_is_found() {
     for good in [
         "$ cortenctl -n 10.0.0.1 get members  # a comment",
         "target/debug/cortenctl gen config a https://b:6443 --config-patch 'a: {b: c}' | cat",

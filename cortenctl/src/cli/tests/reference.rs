@@ -38,35 +38,33 @@ impl Flag {
         }
     }
 
-    /// What is wrong with it on a verb of ours.
+    /// The difference between this flag and that of our verb.
     fn problem(&self, verb: &Command) -> Option<&'static str> {
         let has_name = |argument: &&Arg| {
             let mut aliases = argument.get_all_aliases().unwrap_or_default().into_iter();
             argument.get_long() == Some(self.long) || aliases.any(|alias| alias == self.long)
         };
         let Some(argument) = verb.get_arguments().find(has_name) else {
-            return Some("there is none");
+            return Some("the verb has no such flag");
         };
         if takes_value(argument) != self.takes_value {
-            return Some(
-                "it takes a value where the reference's takes none, or none where it does",
-            );
+            return Some("only one of the two flags, this one and the reference's, takes a value");
         }
         let letter = self.letter?;
         let of_letter = verb
             .get_arguments()
             .find(|other| other.get_short() == Some(letter));
         match of_letter {
-            None => Some("it has no letter"),
-            // `--insecure` is of every verb, its letter only of some.
+            None => Some("it has no short flag"),
+            // Every verb has `--insecure`, but only some have its short flag.
             Some(other) if other.get_id() == "short_insecure" && self.long == "insecure" => None,
             Some(other) if other.get_id() == argument.get_id() => None,
-            Some(_) => Some("its letter is another's"),
+            Some(_) => Some("its short flag belongs to another flag"),
         }
     }
 }
 
-/// All verbs below one, and itself, but for those that are refused.
+/// The verb and all verbs below it, without the refused ones.
 fn below(verb: &Command) -> Vec<&Command> {
     let subs = verb
         .get_subcommands()
@@ -74,7 +72,7 @@ fn below(verb: &Command) -> Vec<&Command> {
     std::iter::once(verb).chain(subs.flat_map(below)).collect()
 }
 
-/// A verb of ours by a line of the file; a group that is refused is so with all it has.
+/// Our verb for a line of the file. A refused group refuses all its verbs.
 fn find<'a>(root: &'a Command, line: &str, wrong: &mut Vec<String>) -> &'a Command {
     let mut names = line.split(", ");
     let mut at = root;
@@ -88,7 +86,7 @@ fn find<'a>(root: &'a Command, line: &str, wrong: &mut Vec<String>) -> &'a Comma
     }
     for name in names.chain([*last]) {
         if at.find_subcommand(name).is_none() {
-            wrong.push(format!("{line}: there is no {name}"));
+            wrong.push(format!("{line}: no such verb: {name}"));
         }
     }
     at.find_subcommand(last).unwrap_or(at)
@@ -112,7 +110,7 @@ fn verbs_and_flags_of_the_reference_client_exist_or_are_refused() {
         };
         flags += 1;
         for verb in verbs.iter().filter(|verb| !is_refused(verb)) {
-            // Elsewhere than at the root a verb may use the letter for a flag of its own.
+            // Below the root a verb may use the short flag for another flag.
             let alone = verbs.len() == 1 || verb.get_name() == root.get_name();
             let letter = flag.letter.filter(|_| alone);
             if let Some(problem) = (Flag { letter, ..flag }).problem(verb) {
@@ -121,5 +119,5 @@ fn verbs_and_flags_of_the_reference_client_exist_or_are_refused() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert!(flags > 200, "only {flags} flags were looked at");
+    assert!(flags > 200, "only {flags} flags were compared");
 }

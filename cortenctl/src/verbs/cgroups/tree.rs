@@ -44,7 +44,7 @@ impl Tree {
             let mut parts: Vec<String> = parts.collect();
             ensure!(
                 parts.len() <= MAX_DEPTH && tree.groups.len() <= MAX_GROUPS,
-                "it has too many groups"
+                "it has too many cgroups, or too deep ones"
             );
             if entry.header().entry_type().is_dir() {
                 tree.groups.entry(parts).or_default();
@@ -57,7 +57,7 @@ impl Tree {
             bytes = bytes.saturating_add(content.len());
             ensure!(
                 files <= MAX_FILES && bytes <= MAX_BYTES,
-                "it has too many files"
+                "its files exceed the limit in number or size"
             );
             let text = String::from_utf8_lossy(&content).into_owned();
             tree.groups.entry(parts).or_default().insert(name, text);

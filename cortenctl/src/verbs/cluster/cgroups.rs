@@ -30,7 +30,7 @@ impl Groups {
     /// This machine has no cgroup v2 hierarchy.
     pub(super) fn of(cluster: String) -> anyhow::Result<Groups> {
         let root = root(mount_table::read()?).context(
-            "this machine has no cgroups of the second version mounted: mount -t cgroup2 none /sys/fs/cgroup",
+            "this machine has no cgroup v2 mount; remedy: mount -t cgroup2 none /sys/fs/cgroup",
         )?;
         Ok(Groups { root, cluster })
     }
@@ -98,7 +98,7 @@ impl Groups {
         while cgroup::is_populated(&self.root, &self.cluster) {
             if Instant::now() >= deadline {
                 return Err(anyhow!(
-                    "processes of {} do not end: {} lists them; destroy the cluster again when they have",
+                    "processes of {} do not end: {} lists them; destroy the cluster again when they have ended",
                     self.cluster,
                     directory.join("cgroup.procs").display()
                 ));

@@ -20,6 +20,8 @@ use crate::verbs::generate;
 
 /// Directories of a node.
 const DIRECTORIES: [&str; 3] = ["root", "state", "var"];
+/// Controllers that pods need: the kubelet sets their limits on every pod, and runc fails without the controller.
+const POD_CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
 /// Number of console lines that are shown when a node fails.
 const LAST_LINES: usize = 12;
 
@@ -44,13 +46,8 @@ pub(super) async fn run(args: &ClusterCreate) -> Result<(), Failure> {
             plan.gateway, plan.prefix
         )));
     }
-    let missing = groups.missing()?;
-    if !missing.is_empty() {
-        eprintln!(
-            "warning: this machine gives nodes no cgroup controllers {}: what these bound is not bounded; they may be \
-             in use by cgroups of the first version",
-            missing.join(", ")
-        );
+    if let Some(warning) = check_controllers(&groups.missing()?, args.wait)? {
+        eprintln!("warning: {warning}");
     }
     // From here on, a failure must remove what was made.
     place.begin(&plan)?;
@@ -62,12 +59,34 @@ pub(super) async fn run(args: &ClusterCreate) -> Result<(), Failure> {
         return Ok(());
     };
     show_consoles(&plan, &place);
-    eprintln!("removing what was made");
+    eprintln!("removing the incomplete cluster");
     if let Err(error) = destroy::remove(&plan, &place).await {
         let again = destroy::command(&args.cluster);
-        eprintln!("not all is removed: {error:#}; try again: {again}");
+        eprintln!("the cluster is not removed completely: {error:#}; try again: {again}");
     }
     Err(failure)
+}
+
+/// The warning about missing cgroup controllers, if any.
+///
+/// # Errors
+/// A controller is missing that pods need, and the operator waits for pods.
+fn check_controllers(missing: &[&str], wait: WaitFor) -> Result<Option<String>, Failure> {
+    if missing.is_empty() {
+        return Ok(None);
+    }
+    let needed = POD_CONTROLLERS.iter().any(|one| missing.contains(one));
+    let missing = missing.join(", ");
+    match needed && wait == WaitFor::Ready {
+        true => Err(Failure::call(format!(
+            "the cgroup controllers {missing} are not available to nodes, so no pod can start; start this machine with \
+             the kernel parameter cgroup_no_v1=all, or make nodes without pods by --wait bootstrapped"
+        ))),
+        false => Ok(Some(format!(
+            "the cgroup controllers {missing} are not available to nodes, so their limits have no effect; cgroup v1 may \
+             use these controllers"
+        ))),
+    }
 }
 
 fn wish(args: &ClusterCreate) -> Result<Wish, Failure> {
@@ -287,5 +306,22 @@ mod tests {
         ] {
             assert_eq!(asked(line).unwrap(), images, "{line}");
         }
+    }
+
+    #[test]
+    fn cluster_without_the_controllers_of_pods_is_refused_unless_it_needs_no_pods() {
+        let warning = check_controllers(&["cpu", "memory"], WaitFor::Bootstrapped).unwrap();
+        assert!(warning.unwrap().contains("cpu, memory"));
+        let Err(Failure::Call(error)) = check_controllers(&["io", "memory"], WaitFor::Ready) else {
+            panic!("no pod can start");
+        };
+        assert!(error.to_string().contains("cgroup_no_v1=all"), "{error}");
+        // Only a limit is lost.
+        assert!(
+            check_controllers(&["io"], WaitFor::Ready)
+                .unwrap()
+                .is_some()
+        );
+        assert!(check_controllers(&[], WaitFor::Ready).unwrap().is_none());
     }
 }

@@ -143,7 +143,7 @@ pub(super) async fn outside(directory: PathBuf, name: &str) -> Result<(), Failur
         match status.signal() {
             Some(RESTARTED) => eprintln!("{name}: restarts"),
             Some(SWITCHED_OFF) => {
-                eprintln!("{name}: is switched off");
+                eprintln!("{name}: shut down");
                 return Ok(());
             }
             _ => return Err(Failure::call(format!("{name}: ended with {status}"))),
@@ -180,10 +180,10 @@ async fn once(subject: &Subject) -> anyhow::Result<ExitStatus> {
             .await?;
         stdin
             .write_all(b"\n")
-            .context("letting the container go on")?;
+            .context("signalling the container to continue")?;
     }
     let ended = tokio::task::spawn_blocking(move || thread.join()).await?;
-    ended.map_err(|_| anyhow!("the thread of the container has a bug"))?
+    ended.map_err(|_| anyhow!("the thread of the container panicked"))?
 }
 
 fn end_of(child: &mut Child) -> anyhow::Result<ExitStatus> {
@@ -197,15 +197,16 @@ fn end_of(child: &mut Child) -> anyhow::Result<ExitStatus> {
 pub(super) async fn inside(directory: PathBuf, name: &str) -> Result<(), Failure> {
     if std::process::id() != 1 {
         return Err(Failure::usage(
-            "only `cortenctl cluster create` starts this, as the first process of a container",
+            "only `cortenctl cluster create` runs this verb, as the first process of a container",
         ));
     }
-    container::die_with_parent().context("following the process outside")?;
+    container::die_with_parent()
+        .context("binding the container to the life of the outer process")?;
     // Wait until the outer process has moved the link inside.
     let mut go = [0];
     io::stdin()
         .read_exact(&mut go)
-        .context("the process outside has ended")?;
+        .context("the outer process has ended")?;
     let subject = subject(directory, name)?;
     let node = &subject.node;
     subject

@@ -187,7 +187,7 @@ pub(super) fn check_name(name: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "--name {name:?}: a cluster's name has 1 to {LONGEST_NAME} of a to z, 0 to 9 and -, which is neither first nor last"
+        "--name {name:?}: a cluster name has 1 to {LONGEST_NAME} characters of a-z, 0-9 and -, and does not begin or end with -"
     ))
 }
 

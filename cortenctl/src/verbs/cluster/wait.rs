@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use corten_api::machine as api;
-use corten_cluster::{Cluster, NodeReadiness, from_kubeconfig};
+use corten_cluster::{Cluster, from_kubeconfig};
 use tokio::time::{sleep, timeout};
 use tonic::Code;
 
@@ -113,22 +113,19 @@ pub(super) async fn ready(
         until(
             started,
             node,
-            "Kubernetes to call it Ready",
+            "Kubernetes to report it as Ready",
             limit,
-            async || is_ready(&cluster.nodes().await?, &node.name).map_err(|why| anyhow!(why)),
+            async || {
+                cluster
+                    .node_ready(&node.name)
+                    .await?
+                    .map_err(|why| anyhow!(why))
+            },
         )
         .await?;
         say(&format!("{} is Ready", node.name));
     }
     Ok(())
-}
-
-fn is_ready(nodes: &[NodeReadiness], name: &str) -> Result<(), String> {
-    let found = nodes.iter().find(|node| node.name == name);
-    found.map_or_else(
-        || Err("Kubernetes does not know it yet".to_owned()),
-        |node| node.ready.clone(),
-    )
 }
 
 /// Retries until the call succeeds, the node has ended, or the timeout has passed.
@@ -153,7 +150,7 @@ async fn until<T>(
         let waited = begun.elapsed();
         if waited >= limit {
             return Err(Failure::call(format!(
-                "{}: waited {} s for {what}: {why}",
+                "{}: timeout after {} s, waiting for {what}: {why}",
                 node.name,
                 waited.as_secs()
             )));
@@ -191,23 +188,5 @@ fn text(failure: Failure) -> anyhow::Error {
         Failure::Call(error) => error,
         Failure::Usage(text) => anyhow!(text),
         other => anyhow!("{other:?}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn node_is_ready_when_kubernetes_reports_that_node_as_ready() {
-        let node = |name: &str, ready: Result<(), &str>| NodeReadiness {
-            name: name.to_owned(),
-            ready: ready.map_err(str::to_owned),
-            is_schedulable: true,
-        };
-        let nodes = [node("a", Ok(())), node("b", Err("KubeletNotReady"))];
-        assert_eq!(is_ready(&nodes, "a"), Ok(()));
-        assert_eq!(is_ready(&nodes, "b"), Err("KubeletNotReady".to_owned()));
-        is_ready(&nodes, "c").unwrap_err();
     }
 }

@@ -154,7 +154,7 @@ fn links(frame: &mut Frame<'_>, area: Rect, node: &NodeView) {
     let header = Row::new(["LINK", "IN", "OUT", "ERRORS"]);
     let table = Table::new(rows, widths)
         .header(header.style(Style::new().add_modifier(Modifier::BOLD)))
-        .block(titled("NETWORK since the last look"));
+        .block(titled("NETWORK since the last poll"));
     frame.render_widget(table, area);
 }
 
@@ -235,7 +235,7 @@ mod tests {
 ┌CPU────────────────────────┐┌MEMORY─────────────────────┐┌LOAD──────────────────┐
 │████████████50%            ││█████256 MB of 1.0 GB      ││0.50  1.00  1.25      │
 └───────────────────────────┘└───────────────────────────┘└──────────────────────┘
-┌PROCESSES by memory─────────────────────────┐┌NETWORK since the last look───────┐
+┌PROCESSES by memory─────────────────────────┐┌NETWORK since the last poll───────┐
 │PID     CPU-TIME  RESMEM  COMMAND           ││LINK        IN      OUT     ERRORS│
 │1       1.50      12 MB   machined          ││eth0        4.0 kB  123 B   0     │
 │77      1.50      12 MB   ap?[2Jid          ││                                  │

@@ -83,12 +83,12 @@ impl Sum {
     fn finish(self) -> anyhow::Result<String> {
         ensure!(
             self.tail.len() == SUM,
-            "the snapshot is too short to be one; nothing was saved"
+            "the snapshot is too short to end with a checksum; nothing was saved"
         );
         let found = self.context.finish();
         ensure!(
             found.as_ref() == self.tail,
-            "the snapshot was damaged on the way: its checksum is another; nothing was saved"
+            "the snapshot was damaged in transfer: its checksum does not match; nothing was saved"
         );
         Ok(self.tail.iter().map(|byte| format!("{byte:02x}")).collect())
     }

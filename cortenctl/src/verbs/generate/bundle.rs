@@ -103,7 +103,7 @@ fn parse(bytes: &[u8]) -> anyhow::Result<Secrets> {
     let bundle: Bundle = serde_saphyr::from_slice(bytes).map_err(|error| {
         // The first line has the place and the field's name; the rest quotes secrets.
         let text = error.to_string();
-        anyhow!("{}", text.lines().next().unwrap_or("not such a file"))
+        anyhow!("{}", text.lines().next().unwrap_or("not a secrets file"))
     })?;
     let certs = bundle.certs;
     Ok(Secrets {

@@ -76,7 +76,7 @@ fn file_name<'a>(flag: &str, name: &'a str) -> Result<&'a str, Failure> {
         Ok(name)
     } else {
         Err(Failure::usage(format!(
-            "{flag} {name:?} is no name of a file"
+            "{flag} {name:?} is not a file name"
         )))
     }
 }

@@ -24,7 +24,7 @@ fn secrets(document: &Document) -> anyhow::Result<Secrets> {
     let (machine, cluster) = (&document.machine, &document.cluster);
     ensure!(
         machine.kind.is_control_plane(),
-        "machine.type: only a control plane node has every secret"
+        "machine.type: only the config of a control plane node has every secret"
     );
     let etcd = cluster.etcd.as_ref().and_then(|etcd| etcd.ca.as_ref());
     let secretbox = match document.all::<KubeEtcdEncryptionConfig>().next() {
@@ -88,7 +88,7 @@ fn secretbox(config: &KubeEtcdEncryptionConfig) -> anyhow::Result<String> {
     match first.and_then(Value::as_str) {
         Some(secret) => Ok(secret.to_owned()),
         None => bail!(
-            "KubeEtcdEncryptionConfig: secrets are not encrypted with a secretbox first; only such a key can be taken over"
+            "KubeEtcdEncryptionConfig: the first provider of secrets is not secretbox; only a secretbox key can be reused"
         ),
     }
 }

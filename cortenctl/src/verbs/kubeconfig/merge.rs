@@ -73,7 +73,7 @@ pub(super) fn merge(
     if document.is_null() {
         document = json!({ "apiVersion": "v1", "kind": "Config" });
     }
-    ensure!(document.is_object(), "it is no kubeconfig");
+    ensure!(document.is_object(), "not a kubeconfig");
     let Access {
         cluster,
         user,
@@ -107,13 +107,13 @@ fn put(
     let (key, content) = list;
     let fields = document
         .as_object_mut()
-        .ok_or_else(|| anyhow!("it is no kubeconfig"))?;
+        .ok_or_else(|| anyhow!("not a kubeconfig"))?;
     let entries = fields.entry(key).or_insert_with(|| json!([]));
     if entries.is_null() {
         *entries = json!([]);
     }
     let Value::Array(entries) = entries else {
-        bail!("{key} of it is no list");
+        bail!("its {key} is not a list");
     };
     let mut entry = Map::new();
     entry.insert("name".to_owned(), Value::from(name.as_str()));
@@ -144,7 +144,7 @@ fn find(document: &Value, list: (&str, &str), name: &str) -> anyhow::Result<Opti
     let entries = match document.get(key) {
         None | Some(Value::Null) => return Ok(None),
         Some(Value::Array(entries)) => entries,
-        Some(_) => bail!("{key} of it is no list"),
+        Some(_) => bail!("its {key} is not a list"),
     };
     let found = entries
         .iter()

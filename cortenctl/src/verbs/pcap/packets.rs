@@ -73,7 +73,7 @@ impl Packets {
         let size = usize::try_from(captured).unwrap_or(usize::MAX);
         if size > LARGEST {
             return Err(format!(
-                "what the node sent is no capture: it has a packet of {captured} bytes"
+                "the answer of the node is not a capture: it has a packet of {captured} bytes"
             ));
         }
         let Some(bytes) = body.get(..size) else {
@@ -109,7 +109,7 @@ fn file_header(bytes: &[u8; FILE_HEADER]) -> Result<Header, String> {
             }
         }
     }
-    Err("what the node sent is no capture: it does not begin as a pcap file".to_owned())
+    Err("the answer of the node is not a capture: it does not begin like a pcap file".to_owned())
 }
 
 /// The number at an offset within the array.
@@ -183,7 +183,7 @@ mod tests {
     fn hostile_files_are_refused_before_they_are_buffered() {
         let mut packets = Packets::default();
         packets.push(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
-        assert!(read(&mut packets).unwrap_err().contains("no capture"));
+        assert!(read(&mut packets).unwrap_err().contains("not a capture"));
         let mut packets = Packets::default();
         packets.push(&file(true, MICROSECONDS, &[]));
         packets.push(&[0xff; PACKET_HEADER]);

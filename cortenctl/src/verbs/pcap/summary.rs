@@ -26,9 +26,7 @@ pub(super) fn line(packet: &Packet) -> String {
         ETHERNET => LaxSlicedPacket::from_ethernet(&packet.bytes)
             .map_err(|_| "too short for Ethernet".to_owned()),
         RAW_IP => LaxSlicedPacket::from_ip(&packet.bytes).map_err(|_| "not IP".to_owned()),
-        other => Err(format!(
-            "on a link of type {other}, which is not known here"
-        )),
+        other => Err(format!("on a link of the unknown type {other}")),
     };
     let what = match &what {
         Ok(sliced) => told(sliced),

@@ -118,7 +118,7 @@ impl Sources<'_> {
 
 /// Limits the time of a source, so that it does not delay the others.
 async fn limited<T>(source: impl Future<Output = Result<T, Trouble>>) -> Result<T, Trouble> {
-    let late = || Trouble::Said(format!("no end within {} s", DEADLINE.as_secs()));
+    let late = || Trouble::Said(format!("timeout after {} s", DEADLINE.as_secs()));
     timeout(DEADLINE, source).await.map_err(|_| late())?
 }
 
@@ -259,7 +259,7 @@ async fn config(node: &Node) -> Result<String, Trouble> {
         other => yaml::render(&other).map_err(Failure::from)?,
     };
     let document = Document::parse(text.as_bytes()).map_err(|_| {
-        Trouble::Said("it cannot be read, so its secrets cannot be hidden".to_owned())
+        Trouble::Said("it cannot be parsed, so its secrets cannot be redacted".to_owned())
     })?;
     Ok(document.redacted())
 }

@@ -3,7 +3,6 @@
 //! Workers come first: a broken version then shows where it costs etcd no quorum. Control plane nodes go one at a time,
 //! whatever the flags say.
 
-use std::fmt;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
@@ -56,7 +55,7 @@ pub(super) async fn look(routes: Vec<Route>) -> Result<Vec<Planned>, Failure> {
     let lines = failed.iter().map(|(node, why)| format!("{node}: {why}"));
     let lines: Vec<String> = lines.collect();
     Err(Failure::call(format!(
-        "nothing was changed, as not every node answers:\n  {}",
+        "nothing was changed, because not every node answers:\n  {}",
         lines.join("\n  ")
     )))
 }
@@ -147,7 +146,7 @@ pub(super) async fn roll(
 }
 
 /// Waits until an upgraded node is as healthy as before: the node itself, its etcd member, and Kubernetes must report
-/// so. Each check opens new connections.
+/// so. Each check opens new connections to the node.
 ///
 /// # Errors
 /// The node is not healthy in time.
@@ -158,8 +157,10 @@ pub(super) async fn settled(
 ) -> Result<(), Failure> {
     let end = Instant::now() + limit;
     let mut last = String::new();
+    // The node makes a certificate for each kubeconfig, so one serves all checks.
+    let mut cluster = None;
     loop {
-        let why = match missing(global, before).await {
+        let why = match missing(global, before, &mut cluster).await {
             Ok(None) => return Ok(()),
             Ok(Some(why)) => why,
             Err(Failure::Call(error)) => format!("{error:#}"),
@@ -168,7 +169,7 @@ pub(super) async fn settled(
         if Instant::now() >= end {
             let limit = limit.as_secs();
             return Err(Failure::call(format!(
-                "{} keeps its version, and does not do what it did before within {limit} s: {why}",
+                "{} keeps the new version, but is not as healthy as before the upgrade within {limit} s: {why}",
                 before.name
             )));
         }
@@ -181,7 +182,11 @@ pub(super) async fn settled(
 }
 
 /// The first condition that the node does not meet yet.
-async fn missing(global: &Global, before: &Planned) -> Result<Option<String>, Failure> {
+async fn missing(
+    global: &Global,
+    before: &Planned,
+    cluster: &mut Option<Cluster>,
+) -> Result<Option<String>, Failure> {
     let mut unmet = None;
     let failed = each(routes(global).await?, async |node| {
         unmet = wait::unready(node).await;
@@ -201,21 +206,22 @@ async fn missing(global: &Global, before: &Planned) -> Result<Option<String>, Fa
     let Some(nodename) = &before.nodename else {
         return Ok(None);
     };
-    match kubernetes::connect(global, None).await? {
-        Ok(cluster) => Ok(not_ready(&cluster, nodename).await),
-        Err(why) => Ok(Some(why)),
-    }
+    let connected = match cluster {
+        Some(connected) => connected,
+        None => match kubernetes::connect(global, None).await? {
+            Ok(connected) => cluster.insert(connected),
+            Err(why) => return Ok(Some(why)),
+        },
+    };
+    Ok(not_ready(connected, nodename).await)
 }
 
 async fn not_ready(cluster: &Cluster, nodename: &str) -> Option<String> {
-    let told = |why: &dyn fmt::Display| Some(format!("Kubernetes does not find it ready: {why}"));
-    match cluster.nodes().await {
-        Ok(nodes) => match nodes.into_iter().find(|node| node.name == nodename) {
-            Some(node) => node.ready.err().and_then(|why| told(&why)),
-            None => told(&"the cluster does not list it"),
-        },
-        Err(error) => told(&error),
-    }
+    let why = match cluster.node_ready(nodename).await {
+        Ok(ready) => ready.err()?,
+        Err(error) => error.to_string(),
+    };
+    Some(format!("Kubernetes does not report it as Ready: {why}"))
 }
 
 #[cfg(test)]

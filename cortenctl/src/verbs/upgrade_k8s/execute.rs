@@ -87,8 +87,7 @@ pub(super) async fn execute(
         .iter()
         .filter(|step| step.component == Component::Proxy)
         .collect();
-    let proxy = proxies.first().map(|step| step.to.as_str());
-    match manifests(fleet, plan, proxy, limits.manifests).await {
+    match manifests(fleet, plan, plan.proxy.as_deref(), limits.manifests).await {
         Ok(()) => Ok(()),
         Err(why) if proxies.is_empty() => Err(format!("bootstrap manifests: {why}")),
         Err(why) => Err(format!(
@@ -131,7 +130,7 @@ async fn change(fleet: &mut impl Fleet, step: &Step, limit: Duration) -> Result<
         return Ok(());
     };
     fleet.say(&format!(
-        "{}: {} goes back to {from}",
+        "{}: {} is rolled back to {from}",
         place.name,
         component.name()
     ));
@@ -143,7 +142,7 @@ async fn change(fleet: &mut impl Fleet, step: &Step, limit: Duration) -> Result<
     Err(match back {
         Ok(()) => format!("{what} did not come up with {to}: {why}; it runs {from} again"),
         Err(now) => format!(
-            "{what} did not come up with {to}: {why}; and not with {from} again: {now}; see its log (`logs -k`)"
+            "{what} did not come up with {to}: {why}; the rollback to {from} failed: {now}; see its log (`logs -k`)"
         ),
     })
 }
@@ -161,7 +160,7 @@ async fn until_up(
             return Ok(());
         };
         if Instant::now() >= end {
-            return Err(format!("not within {} s: {why}", limit.as_secs()));
+            return Err(format!("timeout after {} s: {why}", limit.as_secs()));
         }
         if why != last {
             fleet.say(&format!(
@@ -181,7 +180,7 @@ async fn manifests(
     proxy: Option<&str>,
     limit: Duration,
 ) -> Result<(), String> {
-    fleet.say("the cluster gets the bootstrap manifests");
+    fleet.say("applying the bootstrap manifests");
     for line in fleet.apply_manifests(&plan.manifests, proxy).await? {
         fleet.say(&line);
     }
@@ -194,7 +193,7 @@ async fn manifests(
             return Ok(());
         };
         if Instant::now() >= end {
-            return Err(format!("not within {} s: {why}", limit.as_secs()));
+            return Err(format!("timeout after {} s: {why}", limit.as_secs()));
         }
         sleep(LOOK).await;
     }
@@ -210,13 +209,13 @@ async fn former_proxy(
     let mut from = None;
     for step in proxies {
         fleet.say(&format!(
-            "{}: kube-proxy goes back to {}",
+            "{}: kube-proxy is rolled back to {}",
             step.place.name, step.from
         ));
         let back = fleet.set_image(&step.place, step.component, &step.from);
         if let Err(why) = back.await {
             return format!(
-                "kube-proxy of node {} does not go back: {why}",
+                "the rollback of kube-proxy on node {} failed: {why}",
                 step.place.name
             );
         }
@@ -224,6 +223,6 @@ async fn former_proxy(
     }
     match manifests(fleet, plan, from, limit).await {
         Ok(()) => format!("kube-proxy is {} again", from.unwrap_or_default()),
-        Err(why) => format!("kube-proxy does not go back either: {why}"),
+        Err(why) => format!("the rollback of kube-proxy failed, too: {why}"),
     }
 }

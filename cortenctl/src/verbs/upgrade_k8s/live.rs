@@ -59,7 +59,7 @@ impl Live {
     async fn member(&mut self, machine: Machine) -> Result<Member, Failure> {
         let Some(address) = machine.addresses.first() else {
             return Err(Failure::call(format!(
-                "node {} tells Kubernetes no address of its own",
+                "node {} has no address in the Kubernetes API",
                 machine.name
             )));
         };
@@ -73,17 +73,17 @@ impl Live {
             let images = Component::ALL.into_iter();
             let images = images.filter_map(|one| Some((one, one.image(&document)?)));
             let images: BTreeMap<Component, String> = images.collect();
-            let has_member =
-                !document.machine.kind.is_control_plane() || resources::has_member(node).await?;
+            let is_control_plane = document.machine.kind.is_control_plane();
+            let has_member = !is_control_plane || resources::has_member(node).await?;
             let mut troubles: Vec<String> = wait::unready(node).await.into_iter().collect();
             if !has_member {
                 troubles.push("its member of etcd has no leader".to_owned());
             }
-            Ok((images, troubles))
+            Ok((is_control_plane, images, troubles))
         });
-        let (images, mut troubles) = asked.await.map_err(|why| {
+        let (is_control_plane, images, mut troubles) = asked.await.map_err(|why| {
             Failure::call(format!(
-                "node {} ({}) cannot be asked: {why}",
+                "node {} ({}) cannot be queried: {why}",
                 place.name, place.address
             ))
         })?;
@@ -96,7 +96,7 @@ impl Live {
             }
         }
         Ok(Member {
-            is_control_plane: machine.is_control_plane,
+            is_control_plane,
             kubelet: Version::parse(&machine.kubelet),
             place,
             images,
@@ -210,16 +210,15 @@ impl Fleet for Live {
         name: &str,
     ) -> Result<(), String> {
         if component == Component::Kubelet {
-            let machines = self.cluster.machines().await;
-            let machines = machines.map_err(|error| error.to_string())?;
-            let found = machines.into_iter().find(|one| one.name == place.name);
-            return is_new(found, version::of_image(name).as_ref());
+            let machine = self.cluster.machine(&place.name).await;
+            let machine = machine.map_err(|error| error.to_string())?;
+            return is_new(machine, version::of_image(name).as_ref());
         }
         let pod = self.cluster.static_pod(component.name(), &place.name).await;
         match pod.map_err(|error| error.to_string())? {
             Some(pod) if pod.image == name => pod.ready,
             Some(pod) => Err(format!("its pod has the image {}", pod.image)),
-            None => Err("the cluster does not know its pod".to_owned()),
+            None => Err("the Kubernetes API does not list its pod".to_owned()),
         }
     }
 
@@ -254,7 +253,7 @@ impl Fleet for Live {
             let named = named.map(|one| format!("{}: {}", one.object, one.reason));
             let named: Vec<String> = named.collect();
             return Err(format!(
-                "{} objects were not taken: {}",
+                "{} objects were not applied: {}",
                 report.failed.len(),
                 named.join("; ")
             ));
@@ -270,7 +269,7 @@ impl Fleet for Live {
             match state.map_err(|error| error.to_string())? {
                 Some(Ok(())) => {}
                 Some(Err(why)) => return Err(format!("{namespace}/{name}: {why}")),
-                None => return Err(format!("{namespace}/{name} is not there")),
+                None => return Err(format!("{namespace}/{name} does not exist")),
             }
         }
         Ok(())
@@ -284,10 +283,10 @@ impl Fleet for Live {
 /// Checks that a node is ready with this version of the kubelet. An image without a version in its tag skips the check
 /// of the version.
 fn is_new(machine: Option<Machine>, wanted: Option<&Version>) -> Result<(), String> {
-    let machine = machine.ok_or("the cluster does not list the node")?;
+    let machine = machine.ok_or("the Kubernetes API does not list the node")?;
     match wanted {
         Some(wanted) if Version::parse(&machine.kubelet).as_ref() != Some(wanted) => {
-            Err(format!("the node says version {}", machine.kubelet))
+            Err(format!("the kubelet reports version {}", machine.kubelet))
         }
         _ => machine.ready,
     }
@@ -334,7 +333,6 @@ mod tests {
         let machine = |kubelet: &str, ready| Machine {
             name: "a".to_owned(),
             addresses: Vec::new(),
-            is_control_plane: false,
             kubelet: kubelet.to_owned(),
             ready,
         };
@@ -345,7 +343,7 @@ mod tests {
         );
         assert_eq!(is_new(Some(machine("v1.36.4", Ok(()))), None), Ok(()));
         let old = is_new(Some(machine("v1.36.4", Ok(()))), Some(&wanted));
-        assert_eq!(old.unwrap_err(), "the node says version v1.36.4");
+        assert_eq!(old.unwrap_err(), "the kubelet reports version v1.36.4");
         let not_ready = machine("v1.37.2", Err("no network".to_owned()));
         assert_eq!(
             is_new(Some(not_ready), Some(&wanted)).unwrap_err(),

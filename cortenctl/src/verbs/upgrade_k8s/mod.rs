@@ -30,14 +30,14 @@ pub(crate) async fn run(global: &Global, args: &UpgradeK8s) -> Result<(), Failur
     let members = live.members().await?;
     let requested = live.requested_old_apis().await?;
     let plan = Plan::new(&members, &wanted).map_err(Failure::call)?;
-    eprintln!("Kubernetes {} becomes {}", plan.from, plan.to);
+    eprintln!("Kubernetes {} is upgraded to {}", plan.from, plan.to);
     let problems = problems(&members, &requested, &wanted);
     if args.dry_run {
         print(&plan.table())?;
     }
     if !problems.is_empty() && !args.force {
         return Err(Failure::call(format!(
-            "the cluster is not ready to be upgraded; --force upgrades it all the same:\n  {}",
+            "the cluster is not ready for the upgrade; --force upgrades it anyway:\n  {}",
             problems.join("\n  ")
         )));
     }
@@ -88,7 +88,7 @@ fn wanted(args: &UpgradeK8s) -> Result<Wanted, Failure> {
     let names: std::collections::BTreeMap<_, _> = names.collect();
     if let Some(name) = names.values().find(|name| !version::is_name(name)) {
         return Err(Failure::usage(format!(
-            "{name:?}: name the image without tag and digest; --to says the tag"
+            "{name:?}: name the image without tag and digest; --to gives the tag"
         )));
     }
     Ok(Wanted {

@@ -61,6 +61,8 @@ pub(super) struct Plan {
     pub(super) pulls: Vec<(Place, Component, String)>,
     /// The control plane node whose manifests are applied.
     pub(super) manifests: Place,
+    /// The image of kube-proxy that these manifests have after the steps, also if an earlier run set it.
+    pub(super) proxy: Option<String>,
 }
 
 impl Plan {
@@ -79,12 +81,18 @@ impl Plan {
             .chain(kubelets)
             .collect();
         let lowest = wanted.from.clone().or_else(|| found.iter().min().cloned());
-        let lowest = lowest
-            .ok_or("no image of the cluster says its version by its tag: name it with --from")?;
+        let lowest = lowest.ok_or(
+            "no image of the cluster has a version in its tag: name the version with --from",
+        )?;
         let highest = found.iter().max().unwrap_or(&lowest);
         check_path(&lowest, highest.max(&lowest), wanted)?;
         let steps = steps(members, wanted)?;
+        let proxy = steps.iter().find(|step| step.component == Component::Proxy);
+        let proxy = proxy.map(|step| &step.to);
         Ok(Plan {
+            proxy: proxy
+                .or_else(|| first.images.get(&Component::Proxy))
+                .cloned(),
             pulls: pulls(members, &steps),
             steps,
             manifests: first.place.clone(),
@@ -175,12 +183,14 @@ fn check_path(lowest: &Version, highest: &Version, wanted: &Wanted) -> Result<()
     let to = &wanted.to;
     if highest > to && !wanted.downgrade {
         return Err(format!(
-            "the cluster has version {highest}, which is newer than {to}: Kubernetes supports no way back; \
-             --downgrade takes it all the same"
+            "the cluster has version {highest}, which is newer than {to}: Kubernetes does not support \
+             downgrades; --downgrade allows it anyway"
         ));
     }
     if lowest.major != to.major || highest.major != to.major {
-        return Err(format!("there is no way from {lowest} to {to}"));
+        return Err(format!(
+            "Kubernetes does not support an upgrade from {lowest} to {to}"
+        ));
     }
     if to.minor > lowest.minor + 1 {
         return Err(format!(
@@ -230,8 +240,8 @@ pub(super) fn problems(
         .filter(|one| one.removed <= wanted.to.release());
     found.extend(gone.map(|one| {
         format!(
-            "{} of {} were asked for since kube-apiserver started, and are gone in version {}.{}: change the client that \
-             asks",
+            "clients have requested {} of {} since kube-apiserver started, and version {}.{} removes them: \
+             update these clients",
             one.resource, one.api, one.removed.0, one.removed.1
         )
     }));

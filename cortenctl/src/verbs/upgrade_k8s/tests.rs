@@ -134,7 +134,7 @@ impl Fleet for Made {
             .refused_manifests
             .is_some_and(|image| image == self.proxy)
         {
-            true => Err("1 objects were not taken".to_owned()),
+            true => Err("1 objects were not applied".to_owned()),
             false => Ok(vec!["updated DaemonSet".to_owned()]),
         }
     }
@@ -183,6 +183,17 @@ async fn components_change_in_skew_policy_order_and_manifests_come_last() {
     assert!(made.asked.contains(&"# updated DaemonSet".to_owned()));
 }
 
+#[test]
+fn second_run_waits_for_the_kube_proxy_that_the_first_run_set() {
+    let mut members = cluster("1.37.2");
+    let old = "r/kubelet:v1.36.4".to_owned();
+    members[0].images.insert(Component::Kubelet, old);
+    let plan = Plan::new(&members, &wanted("1.37.2")).unwrap();
+    let steps: Vec<Component> = plan.steps.iter().map(|step| step.component).collect();
+    assert_eq!(steps, [Component::Kubelet]);
+    assert_eq!(plan.proxy.as_deref(), Some("r/kube-proxy:v1.37.2"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn next_step_waits_for_the_component_of_the_previous_step() {
     let mut made = Made {
@@ -225,7 +236,7 @@ async fn component_that_does_not_start_is_rolled_back_and_ends_the_upgrade() {
     let why = made.run(LIMITS).await.unwrap_err();
     assert_eq!(
         why,
-        "kube-scheduler of node b did not come up with r/kube-scheduler:v1.37.2: not within 300 s: its pod is not ready; \
+        "kube-scheduler of node b did not come up with r/kube-scheduler:v1.37.2: timeout after 300 s: its pod is not ready; \
          it runs r/kube-scheduler:v1.36.4 again; not changed: kube-proxy of b, kubelet of b, kubelet of a, the bootstrap \
          manifests"
     );
@@ -239,7 +250,7 @@ async fn failed_rollback_of_a_component_is_reported() {
     made.broken.insert("r/kubelet:v1.36.4");
     let why = made.run(LIMITS).await.unwrap_err();
     assert!(
-        why.contains("and not with r/kubelet:v1.36.4 again"),
+        why.contains("the rollback to r/kubelet:v1.36.4 failed"),
         "{why}"
     );
     let mut made = Made::default();
@@ -257,7 +268,7 @@ async fn failed_kube_proxy_rollout_is_rolled_back_in_config_and_cluster() {
     let why = made.run(LIMITS).await.unwrap_err();
     assert_eq!(
         why,
-        "bootstrap manifests: not within 300 s: 0 of 2 pods are new; kube-proxy is r/kube-proxy:v1.36.4 again"
+        "bootstrap manifests: timeout after 300 s: 0 of 2 pods are new; kube-proxy is r/kube-proxy:v1.36.4 again"
     );
     let acts = acts(&made);
     let end = [
@@ -315,7 +326,7 @@ fn skipped_minor_versions_and_unrequested_downgrades_are_refused() {
         (both("1.37.2"), "1.37.1", false, "--downgrade"),
         (["1.37.2", "1.36.4"], "1.36.4", false, "--downgrade"),
         (both("1.37.2"), "1.35.0", true, "restore a snapshot"),
-        (both("1.37.2"), "2.0.0", false, "no way"),
+        (both("1.37.2"), "2.0.0", false, "does not support"),
     ] {
         let why = of(versions, to, downgrade).unwrap_err();
         assert!(why.contains(word), "{versions:?} {to}: {why}");
@@ -381,10 +392,10 @@ fn every_problem_of_a_cluster_that_is_not_ready_is_reported() {
     };
     assert_eq!(node, "node a: its kubelet is not ready: no network");
     assert!(
-        api.starts_with("budgets of policy/v1beta1 were asked for"),
+        api.starts_with("clients have requested budgets of policy/v1beta1"),
         "{api}"
     );
-    assert!(api.contains("gone in version 1.37"), "{api}");
+    assert!(api.contains("version 1.37 removes them"), "{api}");
     let stay = |kubelet: &str| {
         let wanted = Wanted {
             kubelets: false,

@@ -83,9 +83,7 @@ impl PartialOrd for Version {
 /// Splits an image into its name and its tag. Fails for an image with a digest, since the digest overrides the tag.
 fn parts(image: &str) -> Result<(&str, &str), String> {
     if image.contains('@') {
-        return Err(format!(
-            "{image} is named by its digest, which is of one version"
-        ));
+        return Err(format!("{image} has a digest, which names one version"));
     }
     let name = image.rfind('/').map_or(0, |slash| slash + 1);
     let colon = image.rfind(':').filter(|colon| *colon >= name);

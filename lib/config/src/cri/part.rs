@@ -49,13 +49,13 @@ const LEFT_OUT: [&str; 7] = [
     "io.containerd.snapshotter.v1.erofs",
 ];
 
-const PLACES: &str = "the node says where containerd keeps what it has";
-const ACCESS: &str = "only the node itself speaks to containerd";
-const PARTS: &str = "the image says which parts containerd has";
-const BOUNDS: &str = "the node says how much of the machine containerd has";
-const REGISTRIES: &str = "RegistryMirrorConfig, RegistryAuthConfig and RegistryTLSConfig say it";
-const NETWORK: &str = "the node says where network plugins and their files are";
-const RUNC: &str = "runc is the image's; add a runtime of another name";
+const PLACES: &str = "the node sets containerd's directories";
+const ACCESS: &str = "only the node itself calls containerd";
+const PARTS: &str = "the image sets the plugins of containerd";
+const BOUNDS: &str = "the node sets the resource limits of containerd";
+const REGISTRIES: &str = "use RegistryMirrorConfig, RegistryAuthConfig and RegistryTLSConfig";
+const NETWORK: &str = "the node sets the directories of network plugins";
+const RUNC: &str = "the image sets runc; add a runtime with another name";
 
 /// Settings that a config may not change, and the reason. A `*` at the end of a step matches anything.
 const OURS: &[(&[&str], &str)] = &[
@@ -224,13 +224,13 @@ impl<'a> Walk<'a> {
 
     fn entry(&mut self, value: &'a Value, example: Option<&Value>) {
         if let Some((_, why)) = OURS.iter().find(|(pattern, _)| fits(pattern, &self.path)) {
-            return self.wrong(&format!("is not for a config to say: {why}"));
+            return self.wrong(&format!("must not be set: {why}"));
         }
         if let Some(what) = unusable(&self.path, value) {
             return self.wrong(&what);
         }
         match (value, example) {
-            (_, None) if self.path.len() == 1 => self.wrong("is nothing that containerd knows"),
+            (_, None) if self.path.len() == 1 => self.wrong("is unknown to containerd"),
             (Value::Table(inner), None) => self.table(inner, None),
             (Value::Table(inner), Some(Value::Table(known))) => self.table(inner, Some(known)),
             (value, Some(example)) => {
@@ -280,11 +280,11 @@ fn unusable(path: &[&str], value: &Value) -> Option<String> {
             };
             // A part may state that the plugin is disabled.
             let is_off = *name == NRI && value.as_table().is_some_and(off);
-            (!is_off).then(|| "the image's containerd goes without; leave it out".to_owned())
+            (!is_off).then(|| "is disabled in the image's containerd; leave it out".to_owned())
         }
         ["proxy_plugins", name] if name.is_empty() || PROXY_TAKEN.contains(name) => must(
             false,
-            "called otherwise: it needs a name that no plugin of containerd's has",
+            "given another name: containerd has a plugin of this name",
         ),
         ["proxy_plugins", _] => {
             let kind = value.as_table().and_then(|proxy| proxy.get("type"));
@@ -305,7 +305,7 @@ fn unusable(path: &[&str], value: &Value) -> Option<String> {
         ),
         _ if is_runtime(&["base_runtime_spec"]) => must(
             text.is_none_or(|text| text.is_empty() || text == BASE_SPEC_FILE),
-            &format!("{BASE_SPEC_FILE}; a CRIBaseRuntimeSpecConfig says what is in it"),
+            &format!("{BASE_SPEC_FILE}; set its content in a CRIBaseRuntimeSpecConfig"),
         ),
         _ => None,
     }

@@ -38,7 +38,7 @@ fn check_hostname(config: &HostnameConfig, node: &Node, reader: &mut Reader<'_>)
         Some(AutoHostname::Stable) | None => true,
     };
     if !known && !reader.reads(Support::Later) {
-        let problem = "is not supported yet but as stable, or as off beside hostname";
+        let problem = "must be stable, or off beside hostname: other values are not supported yet";
         reader.wrong_in(node, "auto", problem);
     }
 }
@@ -345,7 +345,7 @@ fn check_http_probe(config: &HTTPProbeConfig, node: &Node, reader: &mut Reader<'
     }
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
     if host.contains('@') {
-        let what = "must not hold a user or password: everybody who may read sees it";
+        let what = "must not hold a user or password: every API client can read it";
         reader.wrong_in(node, "url", what);
     }
 }

@@ -27,7 +27,7 @@ section! {
 
 fn check_mirror(mirror: &RegistryMirrorConfig, node: &Node, reader: &mut Reader<'_>) {
     if !mirror.name.is_empty() && mirror.name != ANY && !is_registry(&mirror.name) {
-        let what = "must be a host, with a port if need be, or `*`";
+        let what = "must be a host, optionally with a port, or `*`";
         reader.wrong_in(node, "name", what);
     }
     let items = node.get("endpoints").map(Node::items).unwrap_or_default();
@@ -53,7 +53,7 @@ fn check_host(name: &str, node: &Node, reader: &mut Reader<'_>) {
             "must name one registry; `*` is for RegistryMirrorConfig",
         );
     } else if !name.is_empty() && !is_registry(name) {
-        reader.wrong_in(node, "name", "must be a host, with a port if need be");
+        reader.wrong_in(node, "name", "must be a host, optionally with a port");
     }
 }
 

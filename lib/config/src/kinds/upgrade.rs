@@ -13,8 +13,8 @@ const LONGEST: Duration = Duration::from_secs(45 * 60);
 section! {
     /// Upgrades of the node.
     pub struct UpgradeConfig [check_upgrade] {
-        Acted "trialTimeout" trial_timeout: Option<Duration> = "A new version has to do what the one before did within this time, from 1m to 45m; absent: 15m";
-        Acted "minVersion" min_version: Option<String> = "The oldest version that is installed, such as `1.2.0`; older ones have to be forced";
+        Acted "trialTimeout" trial_timeout: Option<Duration> = "Time for a new version to become as healthy as the previous one, from 1m to 45m; absent: 15m";
+        Acted "minVersion" min_version: Option<String> = "Oldest version that an upgrade installs, such as `1.2.0`; `--force` installs older ones";
     }
 }
 

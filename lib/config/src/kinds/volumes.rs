@@ -58,7 +58,7 @@ fn check_system(volume: &VolumeConfig, node: &Node, reader: &mut Reader<'_>) {
         reader.wrong_in(node, "mount", "is for STATE and EPHEMERAL only, yet");
     }
     if own && volume.mount.secure == Some(false) {
-        let what = "must not be false: what the node keeps is always mounted so";
+        let what = "must not be false: the node mounts its own volumes with this option";
         reader.within("mount", |reader| reader.wrong_in(mount, "secure", what));
     }
 }

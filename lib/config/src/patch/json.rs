@@ -109,7 +109,11 @@ pub(super) fn apply(tree: &mut Node, operations: &[Operation], notes: &mut Notes
             }),
         };
         if let Err(why) = done {
-            notes.add(operation.mark, "", format!("the patch does not fit: {why}"));
+            notes.add(
+                operation.mark,
+                "",
+                format!("the patch cannot be applied: {why}"),
+            );
             return;
         }
     }
@@ -128,7 +132,7 @@ fn shown(path: &[String]) -> String {
 }
 
 fn missing(path: &[String]) -> String {
-    format!("{} is not there", shown(path))
+    format!("{} does not exist", shown(path))
 }
 
 /// An index in the form of RFC 6901, section 4: no sign, no leading zero.

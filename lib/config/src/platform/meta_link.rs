@@ -47,7 +47,11 @@ section! {
 fn check_link(link: &PlatformLink, node: &Node, reader: &mut Reader<'_>) {
     check_mtu(Some(link.mtu).filter(|mtu| *mtu != 0), node, reader);
     if link.logical != node.given("kind") {
-        reader.wrong_in(node, "kind", "stands with logical: true, and only there");
+        reader.wrong_in(
+            node,
+            "kind",
+            "is required with logical: true, and allowed only there",
+        );
     }
     match link.kind {
         Some(PlatformLinkKind::Vlan) => {

@@ -181,7 +181,7 @@ fn check_subnet_route(route: &SubnetRoute, node: &Node, reader: &mut Reader<'_>)
     route.place().check_mask(route.netmask, node, reader);
     let route = route.route();
     if route.destination.is_none() && !node.given("gateway") {
-        reader.wrong_in(node, "gateway", "is required for a route to everywhere");
+        reader.wrong_in(node, "gateway", "is required for a default route");
     }
     route.check(node, reader);
 }

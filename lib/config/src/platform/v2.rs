@@ -43,7 +43,7 @@ fn check_network(network: &NetworkV2, node: &Node, reader: &mut Reader<'_>) {
         if !is_link_name(name) {
             let section_node = node.entry(section).unwrap_or(node);
             reader.within(section, |reader| {
-                let what = "must be called as a network link may be: at most 15 characters";
+                let what = "must be a valid name of a network link, at most 15 characters";
                 reader.wrong_in(section_node, name, what);
             });
         }
@@ -70,7 +70,7 @@ fn check_network(network: &NetworkV2, node: &Node, reader: &mut Reader<'_>) {
         };
         // A missing one was reported already.
         if link.given(field) && !ids.iter().all(is_known) {
-            let what = "must name links by what they stand under here, or by their own names";
+            let what = "must name links by their key in this file, or by their own names";
             reader.within(&format!("{section}.{name}"), |reader| {
                 reader.wrong_in(link, field, what);
             });
@@ -166,7 +166,7 @@ impl Route {
 fn check_route(route: &Route, node: &Node, reader: &mut Reader<'_>) {
     let route = route.route();
     if route.destination.is_none() && !node.given("via") {
-        reader.wrong_in(node, "via", "is required for a route to everywhere");
+        reader.wrong_in(node, "via", "is required for a default route");
     }
     route.check(node, reader);
 }

@@ -16,8 +16,8 @@ pub(super) fn risks(old: &Document, new: &Document) -> Vec<String> {
         routes(name, was, is, &mut risks);
         if after.contains_key(name) {
             let differs = [
-                (was.made != is.made, "is made in another way"),
-                (was.mtu != is.mtu, "takes packets of another size"),
+                (was.made != is.made, "is created with other settings"),
+                (was.mtu != is.mtu, "gets another MTU"),
                 (
                     was.hardware_addr != is.hardware_addr,
                     "gets another hardware address",
@@ -27,9 +27,9 @@ pub(super) fn risks(old: &Document, new: &Document) -> Vec<String> {
             risks.extend(told.map(|(_, what)| format!("{name} {what}")));
             let members = was.members.iter();
             let left = members.filter(|member| !is.members.contains(member));
-            risks.extend(left.map(|member| format!("{member} is no longer a part of {name}")));
+            risks.extend(left.map(|member| format!("{member} is no longer part of {name}")));
         } else if !was.made.is_empty() {
-            risks.push(format!("{name} goes"));
+            risks.push(format!("{name} is removed"));
         }
     }
     for (name, is) in &after {
@@ -40,7 +40,7 @@ pub(super) fn risks(old: &Document, new: &Document) -> Vec<String> {
             .filter(|route| competes(route, name, &before))
         {
             risks.push(format!(
-                "packets go another way: {name} gets {}",
+                "packets take another route: {name} gets {}",
                 said(route)
             ));
         }
@@ -71,9 +71,9 @@ fn addresses(name: &str, was: &Described, is: &Described, after: &Links, risks: 
         });
     }
     if is.dhcp.is_empty() && !was.dhcp.is_empty() {
-        risks.push(format!("{name} no longer asks for addresses by DHCP"));
+        risks.push(format!("{name} no longer uses DHCP"));
     } else if was.dhcp.iter().any(|how| !is.dhcp.contains(how)) {
-        risks.push(format!("{name} asks for addresses in another way"));
+        risks.push(format!("{name} uses other DHCP settings"));
     }
 }
 
@@ -101,10 +101,13 @@ fn competes(route: &LinkRoute, name: &str, before: &Links) -> bool {
 
 fn said(route: &LinkRoute) -> String {
     let network = route.destination.filter(|network| !network.is_default());
-    let place = network.map_or_else(|| "everywhere".to_owned(), |network| network.to_string());
+    let shown = network.map_or_else(
+        || "the default route".to_owned(),
+        |network| format!("the route to {network}"),
+    );
     match route.gateway {
-        Some(gateway) => format!("the route to {place} through {gateway}"),
-        None => format!("the route to {place}"),
+        Some(gateway) => format!("{shown} through {gateway}"),
+        None => shown,
     }
 }
 
@@ -114,13 +117,13 @@ fn comes(name: &str, was: Option<&Described>, is: &Described, risks: &mut Vec<St
     }
     if is.physical && is.dhcp.is_empty() && was.is_none() {
         risks.push(format!(
-            "{name} no longer asks for addresses by itself, as the config describes it"
+            "{name} no longer uses DHCP by default, because the config describes it"
         ));
     }
     let joined = |member: &&String| !was.is_some_and(|was| was.members.contains(member));
     for member in is.members.iter().filter(joined) {
         risks.push(format!(
-            "{member} becomes a part of {name} and loses its own addresses"
+            "{member} becomes part of {name} and loses its own addresses"
         ));
     }
 }

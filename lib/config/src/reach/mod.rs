@@ -86,7 +86,7 @@ fn ways(old: &Document, new: &Document) -> Vec<String> {
     let after = aliases(new);
     for (name, alias) in aliases(old) {
         if after.get(&name) != Some(&alias) {
-            risks.push(format!("the alias {name} stands for other links"));
+            risks.push(format!("the alias {name} selects other links"));
         }
     }
     risks
@@ -100,13 +100,13 @@ fn changed<K: Ord, V: PartialEq>(
 ) {
     for (key, before) in old {
         match new.get(key) {
-            None => tell(key, "goes"),
+            None => tell(key, "is removed"),
             Some(after) if after != before => tell(key, "changes"),
             Some(_) => {}
         }
     }
     for key in new.keys().filter(|key| !old.contains_key(key)) {
-        tell(key, "comes");
+        tell(key, "is added");
     }
 }
 
@@ -116,7 +116,7 @@ fn firewall(old: &Document, new: &Document) -> Vec<String> {
         return Vec::new();
     };
     if after.is_empty() {
-        return vec![format!("the firewall lets nobody call port {API}")];
+        return vec![format!("the firewall blocks all callers of port {API}")];
     }
     let before = callers(old);
     if before.is_some_and(|before| before.iter().all(|network| after.contains(network))) {
@@ -124,7 +124,7 @@ fn firewall(old: &Document, new: &Document) -> Vec<String> {
     }
     let networks: Vec<String> = after.iter().map(ToString::to_string).collect();
     vec![format!(
-        "the firewall lets port {API} be called only from {}",
+        "the firewall allows calls to port {API} only from {}",
         networks.join(", ")
     )]
 }

@@ -22,7 +22,7 @@ pub(super) fn risks(old: &Document, new: &Document) -> Vec<String> {
     let mut risks = Vec::new();
     for (name, before) in tunnels_of(old) {
         let Some(after) = after.get(&name) else {
-            risks.push(format!("the tunnel {name} goes"));
+            risks.push(format!("the tunnel {name} is removed"));
             continue;
         };
         if after.private_key != before.private_key {
@@ -39,12 +39,12 @@ pub(super) fn risks(old: &Document, new: &Document) -> Vec<String> {
                 continue;
             };
             if secret != secret_after {
-                let what = "another preshared key, which it does not know";
+                let what = "another preshared key, which the peer does not know";
                 risks.push(format!("{name} and its peer {peer} get {what}"));
             }
             for network in networks.difference(networks_after) {
                 risks.push(format!(
-                    "{name} lets its peer {peer} no longer use {network}"
+                    "{name} no longer accepts {network} from its peer {peer}"
                 ));
             }
         }

@@ -39,20 +39,20 @@ fn documented_and_extension_parts_are_accepted() {
 
 /// A part, the path of its problem, and the reason; the names of plugins are [`NAMES`].
 const REFUSED: &[(&str, &str, &str)] = &[
-    ("root = '/x'", "root", "not for a config"),
-    ("state = '/x'", "state", "not for a config"),
-    ("imports = ['/var/x']", "imports", "not for a config"),
+    ("root = '/x'", "root", "must not be set"),
+    ("state = '/x'", "state", "must not be set"),
+    ("imports = ['/var/x']", "imports", "must not be set"),
     (
         "disabled_plugins = ['io.containerd.grpc.v1.cri']",
         "disabled_plugins",
-        "the image says",
+        "the image sets",
     ),
     (
         "required_plugins = ['a.b']",
         "required_plugins",
-        "the image says",
+        "the image sets",
     ),
-    ("oom_score = 1000", "oom_score", "not for a config"),
+    ("oom_score = 1000", "oom_score", "must not be set"),
     ("[grpc]\naddress = '/x'", "grpc", "only the node"),
     ("debug.address = '/x'", "debug.address", "only the node"),
     (
@@ -68,7 +68,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
     (
         "[OVERLAYFS]\nroot_path = '/x'",
         "OVERLAYFS.root_path",
-        "keeps what it has",
+        "sets containerd's directories",
     ),
     (
         "[IMAGES.registry]\nconfig_path = '/x'",
@@ -88,7 +88,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
     (
         "[RUNTIMES.runc.options]\nBinaryName = '/x'",
         "RUNTIMES.runc.options.BinaryName",
-        "runc is the image's",
+        "the image sets runc",
     ),
     (
         "[RUNTIMES.x.options]\nSystemdCgroup = true",
@@ -105,7 +105,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
         "RUNTIME.containerd.default_runtime_name",
         "must be the name of a runtime",
     ),
-    ("[NRI]\ndisable = false", "NRI", "goes without"),
+    ("[NRI]\ndisable = false", "NRI", "is disabled in the image"),
     (
         "[plugins.cri]\nsandbox_image = 'x'",
         "plugins.cri",
@@ -113,15 +113,11 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ),
     ("version = 1", "version", "2, 3 or 4"),
     ("version = '2'", "version", "2, 3 or 4"),
-    (
-        "[plugin.x]\ny = 1",
-        "plugin",
-        "nothing that containerd knows",
-    ),
+    ("[plugin.x]\ny = 1", "plugin", "unknown to containerd"),
     (
         "[proxy_plugins.overlayfs]\ntype = 'snapshot'",
         "proxy_plugins.overlayfs",
-        "called otherwise",
+        "given another name",
     ),
     (
         "[proxy_plugins.x]\ntype = 'y'",
@@ -131,12 +127,12 @@ const REFUSED: &[(&str, &str, &str)] = &[
     (
         "[proxy_plugins.'']\ntype = 'snapshot'",
         "proxy_plugins.\"\"",
-        "called otherwise",
+        "given another name",
     ),
     (
         "[TRANSFER]\nunpack_config = []",
         "TRANSFER.unpack_config",
-        "the image says",
+        "the image sets",
     ),
     // Wrong types, with which containerd would not start.
     (
@@ -288,7 +284,7 @@ fn parts_that_are_large_or_deep_end_in_a_clear_error() {
         ("x".repeat(100_000), "is not TOML"),
         (
             (0..10_000).map(|i| format!("a{i} = 1\n")).collect(),
-            "nothing that containerd knows",
+            "unknown to containerd",
         ),
     ] {
         let found = wrong(&content);
@@ -307,6 +303,9 @@ fn settings_of_plugins_disabled_in_the_image_are_refused() {
     for name in image["disabled_plugins"].as_array().unwrap() {
         let name = name.as_str().unwrap();
         let found = wrong(&format!("[plugins.'{name}']\nx = 1"));
-        assert!(found[0].contains("goes without"), "{name}: {found:?}");
+        assert!(
+            found[0].contains("is disabled in the image"),
+            "{name}: {found:?}"
+        );
     }
 }

@@ -178,7 +178,7 @@ fn change_of_encryption_keys_needs_a_reboot() {
     let plan = crate::plan(Some(&old), &new, &[]);
     let reasons: Vec<&String> = plan.reboot.iter().collect();
     assert!(
-        reasons[0].contains("volumes are opened at the start"),
+        reasons[0].contains("volumes are opened at boot"),
         "{reasons:?}"
     );
 }

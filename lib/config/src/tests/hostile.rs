@@ -21,8 +21,8 @@ const WRONG: &[(&str, &str)] = &[
     ("", "the config is empty"),
     ("# only a comment\n", "the config is empty"),
     ("---\n---\n...\n", "the config is empty"),
-    ("a: 1\na: 2\n", "\"a\" stands twice"),
-    ("a: &a [*a]\n", "an alias to what contains it"),
+    ("a: 1\na: 2\n", "\"a\" is given twice"),
+    ("a: &a [*a]\n", "an alias to a node that contains it"),
     ("a: *b\n", "not YAML"),
     ("a: &a {b: 1}\nc: {<<: *a}\n", "merge keys"),
     ("a: !!binary aGk=\n", "YAML tags"),
@@ -80,7 +80,7 @@ fn hostile_documents_end_in_a_clear_error() {
 }
 
 #[test]
-fn a_patch_is_bounded_like_a_config() {
+fn patch_is_bounded_like_a_config() {
     for text in [
         bomb(10, "x, x, x, x"),
         "[".repeat(100_000),

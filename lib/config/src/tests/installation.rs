@@ -76,12 +76,12 @@ fn missing_installation_disk_is_an_error_with_field_and_existing_disks() {
         ),
         (
             "diskSelector: {model: none}",
-            "machine.install.diskSelector means no disk",
+            "machine.install.diskSelector matches no disk",
         ),
         // A CD is chosen only by its device; the installer then refuses to write to it.
         (
             "diskSelector: {serial: S-sr0}",
-            "machine.install.diskSelector means no disk",
+            "machine.install.diskSelector matches no disk",
         ),
     ] {
         let why = install(fields).disk.choose(&disks()).unwrap_err();
@@ -89,10 +89,7 @@ fn missing_installation_disk_is_an_error_with_field_and_existing_disks() {
         assert_eq!(why, format!("{field}; {all}"));
     }
     let why = install("disk: /dev/vda").disk.choose(&[]).unwrap_err();
-    assert!(
-        why.ends_with("this machine has none that can be written to"),
-        "{why}"
-    );
+    assert!(why.ends_with("this machine has no writable disk"), "{why}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ fn plain() -> String {
 }
 
 #[test]
-fn what_is_only_kept_is_named_once_and_as_a_whole() {
+fn fields_without_effect_are_named_once_by_their_section() {
     assert_eq!(document(&plain()).kept(), None);
     let service = "name: a\nendpoint: 'https://d.example.org'";
     let service = doc("DiscoveryServiceConfig", service);
@@ -25,7 +25,7 @@ fn what_is_only_kept_is_named_once_and_as_a_whole() {
 }
 
 #[test]
-fn the_sentence_has_an_end() {
+fn list_of_fields_without_effect_is_bounded() {
     let many = |count: usize| {
         let one = |number| {
             let fields = format!("name: service-{number}\nendpoint: 'https://d.example.org'");

@@ -42,7 +42,7 @@ const SENSELESS: &[(&str, &str, &str)] = &[
     (
         "KubeNodeConfig",
         "labels: {-a: b}",
-        "labels has a name that cannot be one",
+        "labels has an invalid name",
     ),
     (
         "KubeNodeConfig",
@@ -52,7 +52,7 @@ const SENSELESS: &[(&str, &str, &str)] = &[
     (
         "KubeNodeConfig",
         "annotations: {a/b/c: d}",
-        "annotations has a name that cannot be one",
+        "annotations has an invalid name",
     ),
     (
         "KubeNodeConfig",
@@ -204,7 +204,7 @@ const SENSELESS: &[(&str, &str, &str)] = &[
     (
         "KubeAPIServerConfig",
         "image: a\nextraArgs: {tls-min-version: VersionTLS12}",
-        "extraArgs.tls-min-version is set by the node itself",
+        "extraArgs.tls-min-version is set by the node",
     ),
     (
         "KubeStaticPodConfig",
@@ -291,12 +291,12 @@ fn v1alpha1_fields_are_validated_like_the_documents() {
         (
             "{controlPlane",
             "{scheduler: {extraVolumes: [{hostPath: /a, mountPath: /tmp/}]}, controlPlane",
-            "extraVolumes[0].mountPath is a folder of the component's own",
+            "extraVolumes[0].mountPath is a directory of the component itself",
         ),
         (
             "{controlPlane",
             "{apiServer: {extraVolumes: [{hostPath: /a, mountPath: /b}, {hostPath: /c, mountPath: /b}]}, controlPlane",
-            "extraVolumes[1].mountPath is there twice",
+            "extraVolumes[1].mountPath is given twice",
         ),
         (
             "{controlPlane",
@@ -391,7 +391,7 @@ fn arguments_are_validated_and_must_not_override_those_of_the_node() {
     for (text, word) in [
         ("{--v: 4}", "without the dashes"),
         ("{v: {a: b}}", "must be a text, or a list of texts"),
-        ("{kubeconfig: /x}", "is set by the node itself"),
+        ("{kubeconfig: /x}", "is set by the node"),
         ("[v]", "must be a map"),
     ] {
         let found = with("extraArgs", text);
@@ -400,7 +400,7 @@ fn arguments_are_validated_and_must_not_override_those_of_the_node() {
     }
     let found = with("extraConfig", "{staticPodPath: /x}");
     assert!(
-        found[0].contains("extraConfig.staticPodPath is set by the node itself"),
+        found[0].contains("extraConfig.staticPodPath is set by the node"),
         "{found:?}"
     );
 }

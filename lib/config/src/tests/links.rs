@@ -269,19 +269,19 @@ fn link_belongs_to_one_bond_or_bridge_across_both_forms() {
     let [itself, twice, bridge] = found.as_slice() else {
         panic!("{found:?}");
     };
-    let expected = "[0].bond.interfaces: the link b is part of itself; take it out";
+    let expected = "[0].bond.interfaces: the link b is part of itself; remove it";
     assert_eq!(itself, &format!("{path}{expected}"));
-    let expected = "[1].bridge.interfaces: the link a belongs to two others; first on line";
+    let expected = "[1].bridge.interfaces: the link a belongs to two links; first on line";
     assert!(twice.starts_with(&format!("{path}{expected}")), "{twice}");
-    let expected = "[1].bridge.interfaces: the link c is part of itself; take it out";
+    let expected = "[1].bridge.interfaces: the link c is part of itself; remove it";
     assert_eq!(bridge, &format!("{path}{expected}"));
 
     let bridge = "{interface: br, bridge: {interfaces: [a]}}";
     let port = "{interface: a, bridgePort: {master: MASTER}}";
     for (master, expected) in [
         ("br", None),
-        ("other", Some("the link a belongs to two others; first on")),
-        ("a", Some("the link a belongs to two others; first on")),
+        ("other", Some("the link a belongs to two links; first on")),
+        ("a", Some("the link a belongs to two links; first on")),
     ] {
         let port = port.replace("MASTER", master);
         for items in [format!("{bridge}, {port}"), format!("{port}, {bridge}")] {
@@ -292,17 +292,17 @@ fn link_belongs_to_one_bond_or_bridge_across_both_forms() {
         }
     }
     let found = in_interfaces(&port.replace("MASTER", "a"));
-    let expected = "[0].bridgePort: the link a is part of itself; take it out";
+    let expected = "[0].bridgePort: the link a is part of itself; remove it";
     assert_eq!(found, [format!("{path}{expected}")]);
 
     let found = in_document("BondConfig", "name: b\nlinks: [a, b]\nbondMode: balance-rr");
-    assert_eq!(found, ["the link b is part of itself; take it out"]);
+    assert_eq!(found, ["the link b is part of itself; remove it"]);
     // Both forms together.
     let old = with_interfaces("{interface: old, bond: {interfaces: [a]}}");
     let new = doc("BondConfig", "name: b\nlinks: [a]\nbondMode: balance-rr");
     let found = told(&(old + &new));
     assert_eq!(found.len(), 1, "{found:?}");
-    assert!(found[0].starts_with("the link a belongs to two others; first on line"));
+    assert!(found[0].starts_with("the link a belongs to two links; first on line"));
 }
 
 #[test]

@@ -100,13 +100,13 @@ fn rows(fields: &'static [Field], path: &str, around: Support, out: &mut String)
 
 fn generated() -> String {
     let mut out = String::new();
-    let header = "| field | holds | acted on | what it is |\n|---|---|---|---|\n";
+    let header = "| field | holds | acted on | description |\n|---|---|---|---|\n";
     writeln!(out, "\n## The document without a kind\n\n{header}").unwrap();
     out.truncate(out.len() - 1);
     rows(V1Alpha1::TABLE, "", Support::Acted, &mut out);
     for (wanted, title) in [
         (Support::Acted, "Kinds acted on"),
-        (Support::Held, "Kinds kept for what a later version has"),
+        (Support::Held, "Kinds kept for later versions"),
         (Support::Later, "Kinds refused as not supported yet"),
     ] {
         writeln!(out, "\n## {title}").unwrap();

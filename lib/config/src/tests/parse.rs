@@ -2,7 +2,7 @@ use super::{KEY_TEXT, document, future, future_problems, good, key, problems};
 use crate::{MachineType, Mode};
 
 #[test]
-fn a_generated_config_is_read() {
+fn generated_config_is_read_completely() {
     let document = document(&good());
     let machine = &document.machine;
     assert_eq!(machine.kind, MachineType::ControlPlane);
@@ -120,7 +120,7 @@ fn missing_fields_and_sections_are_reported_by_name() {
     assert!(
         problems(&none)
             .iter()
-            .any(|p| p.contains("machine.ca with crt and key is what a control plane node needs")),
+            .any(|p| p.contains("machine.ca must have crt and key on a control plane node")),
         "{:?}",
         problems(&none)
     );
@@ -161,8 +161,7 @@ fn documents_are_read_beside_the_v1alpha1_fields() {
     // A patch sets a host name like this in a config generated with `auto: stable`.
     let named = text.replace("hostname: other", "auto: off\nhostname: other");
     assert_eq!(super::document(&named).hostname(), Some("other"));
-    let problem =
-        "HostnameConfig: auto is not supported yet but as stable, or as off beside hostname";
+    let problem = "HostnameConfig: auto must be stable, or off beside hostname: other values are not supported yet";
     for auto in ["auto: off", "auto: talos-addr"] {
         let unknown = text.replace("hostname: other", auto);
         assert!(problems(&unknown)[0].contains(problem), "{auto}");
@@ -190,7 +189,7 @@ fn documents_are_read_beside_the_v1alpha1_fields() {
     );
     let same = text.replace("kernel.pid_max", "net/ipv4/ip_forward");
     assert!(
-        problems(&same)[0].contains("the sysctl net/ipv4/ip_forward stands twice"),
+        problems(&same)[0].contains("the sysctl net/ipv4/ip_forward is set twice"),
         "{:?}",
         problems(&same)
     );
@@ -205,7 +204,7 @@ fn switching_protection_off_is_refused() {
         assert_eq!(problems(&good().replace(from, to)).len(), 1, "{to}");
     }
     let outside = good().replace("net.ipv4.ip_forward", "../../etc/x");
-    assert!(problems(&outside)[0].contains("machine.sysctls has a name that cannot be one"));
+    assert!(problems(&outside)[0].contains("machine.sysctls has an invalid name"));
 }
 
 #[test]

@@ -195,23 +195,23 @@ const JSON_PATCHES: &[(&str, Result<&str, &str>)] = &[
     ),
     (
         r#"[{"op":"remove","path":"/machine/none"}]"#,
-        Err("/machine/none is not there"),
+        Err("/machine/none does not exist"),
     ),
     (
         r#"[{"op":"replace","path":"/machine/none","value":1}]"#,
-        Err("/machine/none is not there"),
+        Err("/machine/none does not exist"),
     ),
     (
         r#"[{"op":"add","path":"/machine/none/x","value":1}]"#,
-        Err("/machine/none is not there"),
+        Err("/machine/none does not exist"),
     ),
     (
         r#"[{"op":"add","path":"/machine/list/3","value":1}]"#,
-        Err("/machine/list/3 is not there"),
+        Err("/machine/list/3 does not exist"),
     ),
     (
         r#"[{"op":"add","path":"/machine/list/01","value":1}]"#,
-        Err("is not there"),
+        Err("does not exist"),
     ),
     (
         r#"[{"op":"move","from":"/machine","path":"/machine/x"}]"#,

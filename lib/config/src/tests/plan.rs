@@ -91,8 +91,8 @@ fn a_plan_names_fields_restarts_and_reboots() {
 ~ machine.network.nameservers
 - machine.sysctls.vm.max_map_count
 ~ machine.install.disk
-needs a reboot: a node becomes something else only from the start (machine.type)
-nothing seen that cuts you off
+needs a reboot: the type of a node is set at boot (machine.type)
+no change found that cuts you off
 "
     );
 }
@@ -114,12 +114,12 @@ fn a_plan_names_the_services_that_run_and_no_other() {
         assert!(plan.contains(restarts), "{new}\n{plan}");
         assert_eq!(plan.contains("restarts"), !restarts.is_empty(), "{plan}");
     }
-    let nobody = crate::plan(Some(&old), &document(&extension("ups")), &[]);
-    assert!(nobody.restarts.is_empty(), "{nobody}");
+    let stopped = crate::plan(Some(&old), &document(&extension("ups")), &[]);
+    assert!(stopped.restarts.is_empty(), "{stopped}");
 }
 
 #[test]
-fn extensions_and_the_disk_are_acted_on() {
+fn extensions_and_the_installation_disk_are_changes_with_effect() {
     let image = format!("registry.example.org/a@sha256:{}", "0".repeat(64));
     let extensions = format!("disk: /dev/vdb\n        extensions: [{{image: '{image}'}}]");
     let new = good().replace("disk: /dev/vda", &extensions);
@@ -129,7 +129,7 @@ fn extensions_and_the_disk_are_acted_on() {
 }
 
 #[test]
-fn documents_that_come_and_go_are_changes() {
+fn added_and_removed_documents_are_changes() {
     let old = with(&doc("SysctlConfig", "params: {a: 1, b: 2}"));
     let new = with(&doc("SysctlConfig", "params: {a: '1'}"));
     let plan = plan(Some(&old), &new);
@@ -162,7 +162,7 @@ pub(super) fn address_of_eth0() -> String {
 }
 
 #[test]
-fn what_cuts_the_operator_off_is_named() {
+fn changes_that_cut_off_the_operator_are_reported() {
     let link = address_of_eth0();
     let dhcp = doc("DHCPv4Config", "name: eth0");
     let block = doc("NetworkDefaultActionConfig", "ingress: block");
@@ -193,27 +193,27 @@ fn what_cuts_the_operator_off_is_named() {
         (
             dhcp.clone(),
             doc("HostnameConfig", "hostname: x"),
-            "eth0 no longer asks for addresses by DHCP",
+            "eth0 no longer uses DHCP",
         ),
         (
             doc("HostnameConfig", "hostname: x"),
             link.clone(),
-            "eth0 no longer asks for addresses by itself",
+            "eth0 no longer uses DHCP by default",
         ),
         (
             link.clone(),
             format!("{link}{}", doc("BridgeConfig", "name: br0\nlinks: [eth0]")),
-            "eth0 becomes a part of br0",
+            "eth0 becomes part of br0",
         ),
         (
             link.clone(),
             format!("{link}{block}"),
-            "the firewall lets nobody call port 50000",
+            "the firewall blocks all callers of port 50000",
         ),
         (
             link.clone(),
             format!("{link}{block}{}", rule("192.168.0.0/16")),
-            "be called only from 192.168.0.0/16",
+            "allows calls to port 50000 only from 192.168.0.0/16",
         ),
     ] {
         told(&old, &new, risk);
@@ -238,7 +238,7 @@ fn what_cuts_the_operator_off_is_named() {
 }
 
 #[test]
-fn packets_that_go_another_way_are_named() {
+fn changes_of_links_routes_and_rules_are_reported() {
     let link = address_of_eth0();
     let dhcp = doc("DHCPv4Config", "name: eth0");
     let vlan = doc(
@@ -251,7 +251,7 @@ fn packets_that_go_another_way_are_named() {
         (
             link.clone(),
             link.replace("gateway: 10.0.0.1", "gateway: 10.0.0.2"),
-            "eth0 loses the route to everywhere through 10.0.0.1",
+            "eth0 loses the default route through 10.0.0.1",
         ),
         (
             link.clone(),
@@ -272,27 +272,27 @@ fn packets_that_go_another_way_are_named() {
                 "name: eth1",
                 "name: eth1\nroutes: [{gateway: 10.1.0.1, metric: 5}]",
             ),
-            "packets go another way: eth1 gets the route to everywhere through 10.1.0.1",
+            "packets take another route: eth1 gets the default route through 10.1.0.1",
         ),
         (
             vlan.clone(),
             vlan.replace("vlanID: 7", "vlanID: 8"),
-            "v is made in another way",
+            "v is created with other settings",
         ),
         (
             vlan.clone(),
             vlan.replace("parent: eth0", "parent: eth1"),
-            "v is made in another way",
+            "v is created with other settings",
         ),
         (
             link.clone(),
             link.replace("name: eth0", "name: eth0\nmtu: 1280"),
-            "eth0 takes packets of another size",
+            "eth0 gets another MTU",
         ),
         (
             dhcp.clone(),
             dhcp.replace("name: eth0", "name: eth0\nignoreRoutes: true"),
-            "eth0 asks for addresses in another way",
+            "eth0 uses other DHCP settings",
         ),
         (
             link.clone(),
@@ -302,12 +302,12 @@ fn packets_that_go_another_way_are_named() {
         (
             link.clone(),
             format!("{link}{}", doc("RoutingRuleConfig", "name: '5'\ntable: 9")),
-            "the routing rule 5 comes",
+            "the routing rule 5 is added",
         ),
         (
             doc("DummyLinkConfig", "name: d0"),
             doc("HostnameConfig", "hostname: x"),
-            "d0 goes",
+            "d0 is removed",
         ),
     ] {
         told(&old, &new, risk);
@@ -315,7 +315,7 @@ fn packets_that_go_another_way_are_named() {
 }
 
 #[test]
-fn who_comes_through_a_tunnel_is_told_when_it_changes() {
+fn changes_of_a_wireguard_tunnel_are_reported() {
     for (old, new, risk) in [
         (
             tunnel(1, "51820", &[3]),
@@ -335,7 +335,7 @@ fn who_comes_through_a_tunnel_is_told_when_it_changes() {
         (
             tunnel(1, "51820", &[3]),
             doc("HostnameConfig", "hostname: x"),
-            "the tunnel wg0 goes",
+            "the tunnel wg0 is removed",
         ),
     ] {
         told(&old, &new, risk);
@@ -353,7 +353,7 @@ fn who_comes_through_a_tunnel_is_told_when_it_changes() {
         ),
         (
             peer(&format!("presharedKey: {one}, allowedIPs: [10.9.0.0/24]")),
-            "no longer use 10.8.0.0/24",
+            "no longer accepts 10.8.0.0/24",
         ),
     ] {
         let plan = plan(Some(&with(&before)), &with(&new));
@@ -368,7 +368,7 @@ fn who_comes_through_a_tunnel_is_told_when_it_changes() {
 }
 
 #[test]
-fn a_changed_authority_and_name_are_risks() {
+fn changes_of_authority_and_certificate_name_are_risks() {
     let old = document(&good());
     let other = base64::engine::general_purpose::STANDARD
         .encode("-----BEGIN CERTIFICATE-----\nBBBB\n-----END CERTIFICATE-----\n");

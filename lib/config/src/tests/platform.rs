@@ -142,7 +142,7 @@ const WRONG: &[(&str, &str)] = &[
     ),
     (
         "version: 2\nethernets: {a/b: {dhcp4: true}}",
-        "ethernets.a/b must be called as a network link may be",
+        "ethernets.a/b must be a valid name of a network link",
     ),
     (
         "version: 2\nethernets: {a: {match: {driver: e1000}}}",
@@ -177,7 +177,7 @@ const WRONG: &[(&str, &str)] = &[
         "bridges.br0.parameters.forward-delay is not supported yet for the spanning tree",
     ),
     (
-        "version: 2\nbridges: {br0: {interfaces: [a-link-that-nobody-has]}}",
+        "version: 2\nbridges: {br0: {interfaces: [a-link-that-does-not-exist]}}",
         "bridges.br0.interfaces must name links",
     ),
     (
@@ -233,7 +233,7 @@ const WRONG: &[(&str, &str)] = &[
         "bonds.b.interfaces must name links",
     ),
     (
-        "version: 2\nvlans: {v: {id: 2, link: a-link-that-nobody-has}}",
+        "version: 2\nvlans: {v: {id: 2, link: a-link-that-does-not-exist}}",
         "vlans.v.link must name links",
     ),
     (

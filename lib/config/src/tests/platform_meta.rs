@@ -43,7 +43,7 @@ const WRONG_IN_META: &[(&str, &str)] = &[
     ),
     (
         "links: [{name: v, kind: dummy}]",
-        "links[0].kind stands with logical: true",
+        "links[0].kind is required with logical: true",
     ),
     ("links: [{name: a}, {name: a}]", "links has a twice"),
     (

@@ -12,14 +12,14 @@ fn lost_bridge_members_and_changes_of_both_veth_ends_are_reported() {
         (
             bridge.clone(),
             bridge.replace("eth0, eth1", "eth1"),
-            "eth0 is no longer a part of br0",
+            "eth0 is no longer part of br0",
         ),
         (
             pair.clone(),
             pair.replace("10.9.0.5", "10.9.0.6"),
             "v1 loses the address 10.9.0.5/24",
         ),
-        (pair, doc("HostnameConfig", "hostname: x"), "v1 goes"),
+        (pair, doc("HostnameConfig", "hostname: x"), "v1 is removed"),
     ] {
         told(&old, &new, risk);
     }
@@ -39,7 +39,7 @@ fn competing_routes_are_reported_in_every_spelling() {
         "{gateway: 10.1.0.1, table: 0}",
         "{destination: 0.0.0.0/0}",
     ] {
-        let risk = "packets go another way: eth1 gets the route to everywhere";
+        let risk = "packets take another route: eth1 gets the default route";
         told(&without, &two.replace("ROUTE", route), risk);
     }
     let other = two.replace("ROUTE", "{gateway: 'fd00::1'}");
@@ -108,12 +108,12 @@ fn settings_removed_from_the_v1alpha1_fields_are_reported() {
         (
             bond.to_owned(),
             bond.replace("00:01", "00:02"),
-            "b is made in another way",
+            "b is created with other settings",
         ),
         (
             "{interface: eth0, dhcp: true}".to_owned(),
             "{interface: eth0, dhcp: true, dhcpOptions: {ipv4: false}}".to_owned(),
-            "eth0 no longer asks for addresses by DHCP",
+            "eth0 no longer uses DHCP",
         ),
     ] {
         let risks = risks(&interface(&old), &interface(&new));

@@ -225,7 +225,7 @@ const SENSELESS: &[(&str, &str, &str)] = &[
     (
         "RegistryMirrorConfig",
         "name: a/b\nendpoints: [{url: 'https://a'}]",
-        "name must be a host, with a port if need be, or `*`",
+        "name must be a host, optionally with a port, or `*`",
     ),
     (
         "RegistryMirrorConfig",
@@ -295,7 +295,7 @@ const SENSELESS: &[(&str, &str, &str)] = &[
     (
         "RegistryTLSConfig",
         "name: https://a",
-        "name must be a host, with a port if need be",
+        "name must be a host, optionally with a port",
     ),
     (
         "RegistryTLSConfig",

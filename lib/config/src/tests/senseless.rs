@@ -162,7 +162,7 @@ const SENSELESS: &[(&str, &str, &str)] = &[
     (
         "EthernetConfig",
         "name: eth0\nfeatures: {'tx checksum': true}",
-        "features has a name that cannot be one",
+        "features has an invalid name",
     ),
     (
         "RoutingRuleConfig",
@@ -253,7 +253,7 @@ const SENSELESS: &[(&str, &str, &str)] = &[
     (
         "EnvironmentConfig",
         "variables: {A-B: x}",
-        "variables has a name that cannot be one",
+        "variables has an invalid name",
     ),
     (
         "EnvironmentConfig",
@@ -283,22 +283,22 @@ const SENSELESS: &[(&str, &str, &str)] = &[
     (
         "SysctlConfig",
         "params: {a/../b: 1}",
-        "params has a name that cannot be one",
+        "params has an invalid name",
     ),
     (
         "SysctlConfig",
         "params: {/proc/sys/kernel/kptr_restrict: 0}",
-        "params has a name that cannot be one",
+        "params has an invalid name",
     ),
     (
         "SysctlConfig",
         "params: {.kernel.kptr_restrict: 0}",
-        "params has a name that cannot be one",
+        "params has an invalid name",
     ),
     (
         "SysfsConfig",
         "params: {/proc/sys/kernel/kptr_restrict: 0}",
-        "params has a name that cannot be one",
+        "params has an invalid name",
     ),
     (
         "TCPProbeConfig",
@@ -366,7 +366,7 @@ fn documents_may_not_contradict_each_other() {
         ),
         (
             "kind: BridgeConfig\nname: b\nlinks: [eth0]\n---\napiVersion: v1alpha1\nkind: VRFConfig\ntable: 1\nname: v\nlinks: [eth0]",
-            "the link eth0 belongs to two others",
+            "the link eth0 belongs to two links",
         ),
         (
             "kind: TimeSyncConfig\nntp: {servers: [a]}\n---\napiVersion: v1alpha1\nkind: TimeSyncConfig\nntp: {servers: [b]}",

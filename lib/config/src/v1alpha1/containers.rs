@@ -64,7 +64,7 @@ pub(crate) fn check_container(node: &Node, reader: &mut Reader<'_>) {
                     "must not have POD_IP, which the node sets: leave it out",
                 );
             } else if !is_variable(&key.name) {
-                reader.wrong(key.mark, "has a name that cannot be one of a variable");
+                reader.wrong(key.mark, "has a name that is not valid for a variable");
             }
         }
     });
@@ -81,11 +81,11 @@ pub(crate) fn check_container(node: &Node, reader: &mut Reader<'_>) {
             TAKEN.contains(&path) || TAKEN_BELOW.iter().any(|start| path.starts_with(start))
         };
         let what = if path.is_empty() || path.contains(':') {
-            "must be a folder without a colon in its name, and not the root"
+            "must be a directory other than the root, without a colon in its path"
         } else if is_taken(path) {
-            "is a folder of the component's own: mount it elsewhere"
+            "is a directory of the component itself: mount it elsewhere"
         } else if !seen.insert(path) {
-            "is there twice: give each mount a folder of its own"
+            "is given twice: give each mount its own directory"
         } else {
             continue;
         };

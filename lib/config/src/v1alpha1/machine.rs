@@ -74,11 +74,7 @@ fn check(machine: &Machine, node: &Node, reader: &mut Reader<'_>) {
     let has = |part: fn(&KeyPair) -> bool| machine.ca.as_ref().is_some_and(part);
     if kind && machine.kind.is_control_plane() {
         if !has(|ca| !ca.crt.is_empty() && !ca.key.is_empty()) && well_formed(node) {
-            reader.wrong_in(
-                node,
-                "ca",
-                "with crt and key is what a control plane node needs",
-            );
+            reader.wrong_in(node, "ca", "must have crt and key on a control plane node");
         }
     } else if kind && has(|ca| !ca.key.is_empty()) {
         reader.wrong_in(node, "ca", "must not have a key on a worker");
@@ -87,11 +83,7 @@ fn check(machine: &Machine, node: &Node, reader: &mut Reader<'_>) {
         && machine.accepted_cas.is_empty()
         && well_formed(node)
     {
-        reader.wrong_in(
-            node,
-            "ca",
-            "with crt, or acceptedCAs, is what a worker needs",
-        );
+        reader.wrong_in(node, "ca", "must have crt on a worker without acceptedCAs");
     }
     for (field, good) in [
         ("sysctls", is_kernel_setting as fn(&str) -> bool),
@@ -116,7 +108,7 @@ fn check_files(node: &Node, reader: &mut Reader<'_>) {
     let _ = parts.next();
     reader.within("files", |reader| {
         for path in parts {
-            let what = format!("has {} twice; make them one", cri::PART_FILE);
+            let what = format!("has {} twice; merge the two entries", cri::PART_FILE);
             reader.wrong(path.mark, &what);
         }
     });
@@ -133,7 +125,7 @@ pub(crate) fn names_are(node: &Node, field: &str, good: fn(&str) -> bool, reader
     let entries = node.get(field).map(Node::entries).unwrap_or_default();
     reader.within(field, |reader| {
         for (key, _) in entries.iter().filter(|(key, _)| !good(&key.name)) {
-            reader.wrong(key.mark, "has a name that cannot be one");
+            reader.wrong(key.mark, "has an invalid name");
         }
     });
 }

@@ -35,7 +35,7 @@ pub(crate) fn check_pods(trees: &[Node], notes: &mut Notes) {
         let what = match identity(pod) {
             Err(what) => what.to_owned(),
             Ok((namespace, name)) if namespace == OWN.0 && OWN.1.contains(&name) => {
-                format!("is called {name} in {namespace} as a pod of the node's own: rename it")
+                format!("is called {name} in {namespace} as a pod of the node itself: rename it")
             }
             Ok((namespace, name)) => {
                 let identity = (namespace.to_owned(), name.to_owned());

@@ -30,7 +30,7 @@ fn names(node: &Node, field: &str, any: bool, reader: &mut Reader<'_>) {
                 if name == ANY && !any {
                     reader.wrong(*mark, "must name one registry; `*` is for mirrors");
                 } else if name != ANY && !is_registry(name) {
-                    reader.wrong(*mark, "must be named by a host, with a port if need be");
+                    reader.wrong(*mark, "must be named by a host, optionally with a port");
                 }
                 if value.is_null() {
                     reader.wrong(*mark, "must not be null");

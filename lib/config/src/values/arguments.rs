@@ -71,7 +71,7 @@ pub(crate) fn check_protected(
             .iter()
             .filter(|(key, _)| protected.contains(&key.name.as_str()));
         for (key, _) in set {
-            let what = "is set by the node itself, which works by no other value: leave it out";
+            let what = "is set by the node, and no other value works: leave it out";
             reader.within(&key.name, |reader| reader.wrong(key.mark, what));
         }
     });

@@ -335,7 +335,7 @@ mod tests {
         assert!(read("&&").unwrap_err().contains("line 1, column"));
         let long = "1".repeat(LENGTH + 1);
         assert_eq!(read(&long), Err("it has more than 1024 bytes".to_owned()));
-        let broken = on_reader::<()>("true", |_| panic!("a bug of whoever reads it"));
+        let broken = on_reader::<()>("true", |_| panic!("a bug of the reader"));
         assert_eq!(broken, Err(BROKEN.to_owned()));
     }
 

@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations() {
+    fn durations_are_parsed() {
         let seconds = |text| duration(text).map(|d| d.as_secs_f64());
         assert_eq!(seconds("1m30s"), Some(90.0));
         assert_eq!(seconds("1.5h"), Some(5400.0));
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes() {
+    fn sizes_are_parsed() {
         let bytes = |text| Size::parse(text).map(|size| size.0);
         assert_eq!(bytes("10GiB"), Some(10 << 30));
         assert_eq!(bytes("1.5 TB"), Some(1_500_000_000_000));

@@ -110,12 +110,12 @@ impl Tree {
                 let target = path(target(entry, at)?.as_bytes())?;
                 match self.nodes.get(&target).map(|node| &node.content) {
                     Some(Content::File(content)) => Ok(Content::File(content.clone())),
-                    _ => Err(wrong(at, "it is a second name of a file that is not there")),
+                    _ => Err(wrong(at, "it is a hard link to a missing file")),
                 }
             }
             EntryType::Char | EntryType::Block => Ok(Content::Special("a device")),
             EntryType::Fifo => Ok(Content::Special("a pipe")),
-            _ => Ok(Content::Special("of an unknown kind")),
+            _ => Ok(Content::Special("of an unknown file type")),
         }
     }
 
@@ -128,10 +128,7 @@ impl Tree {
         file.flush()?;
         self.room = self.room.saturating_sub(length);
         if self.room == 0 {
-            return Err(wrong(
-                at,
-                "with it the files are larger than 2 GiB together",
-            ));
+            return Err(wrong(at, "the files are larger than 2 GiB in total"));
         }
         Ok(kept)
     }
@@ -145,7 +142,7 @@ impl Tree {
                 content: Content::Directory,
             });
             if made.content != Content::Directory {
-                return Err(wrong(&path, "what it lies below is not a directory"));
+                return Err(wrong(&path, "its parent is not a directory"));
             }
         }
         // A directory that replaces a directory keeps its entries.
@@ -194,12 +191,12 @@ fn path(bytes: &[u8]) -> io::Result<String> {
     let text = std::str::from_utf8(bytes).unwrap_or("\0");
     if text.len() > LONGEST || text.contains('\0') {
         let shown = String::from_utf8_lossy(bytes);
-        return Err(wrong(&shown, "it is no path: too long, or not UTF-8"));
+        return Err(wrong(&shown, "the path is too long or is not UTF-8"));
     }
     let parts = text.split('/').filter(|part| !matches!(*part, "" | "."));
     let parts: Vec<&str> = parts.collect();
     if parts.contains(&"..") {
-        return Err(wrong(text, "it leads upwards"));
+        return Err(wrong(text, "the path contains .."));
     }
     Ok(parts.join("/"))
 }

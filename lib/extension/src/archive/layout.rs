@@ -135,11 +135,11 @@ impl Layout {
     /// A descriptor of the wanted blob, with the media type that its content states.
     fn named(&self, wanted: Wanted<'_>) -> io::Result<Descriptor> {
         let text = wanted.digest.ok_or_else(|| {
-            io::Error::other("it is a directory: only a digest says which image is wanted")
+            io::Error::other("the path is a directory; name the digest of the image")
         })?;
         let digest: Digest = text
             .parse()
-            .map_err(|error| io::Error::other(format!("the digest {text:?} is none: {error}")))?;
+            .map_err(|error| io::Error::other(format!("{text:?} is not a digest: {error}")))?;
         // The blob's own length is used: the digest is what gets verified.
         let any = Descriptor::new(MediaType::ImageManifest, 0, digest.clone());
         let name = path(&any)?;
@@ -168,7 +168,7 @@ impl Layout {
             match kind(descriptor.media_type()) {
                 Some(Document::Index) => {
                     let Some(depth) = depth.checked_sub(1) else {
-                        return Err(io::Error::other("its indexes are nested too deep"));
+                        return Err(io::Error::other("its indexes are nested too deeply"));
                     };
                     let inner: ImageIndex = self.described(descriptor)?;
                     self.search(inner.manifests(), wanted, trusted, depth, found)?;
@@ -195,7 +195,7 @@ impl Layout {
                 Ok(Box::new(MultiGzDecoder::new(blob)))
             }
             _ => Err(io::Error::other(format!(
-                "a layer is of the unknown kind {name:?}"
+                "a layer has the unknown media type {name:?}"
             ))),
         }
     }
@@ -284,7 +284,7 @@ fn is_for(descriptor: &Descriptor, architecture: &str) -> bool {
 fn path(descriptor: &Descriptor) -> io::Result<String> {
     let digest = descriptor.as_digest_sha256().ok_or_else(|| {
         let digest = descriptor.digest();
-        io::Error::other(format!("the digest {digest} is not a sha256 one"))
+        io::Error::other(format!("the digest {digest} is not a SHA-256 digest"))
     })?;
     Ok(format!("blobs/sha256/{digest}"))
 }
@@ -295,6 +295,6 @@ fn compare(descriptor: &Descriptor, length: u64, digest: &[u8]) -> io::Result<()
     }
     let digest = descriptor.digest();
     Err(io::Error::other(format!(
-        "the bytes of {digest} are not those of this digest"
+        "the content of {digest} has another digest"
     )))
 }

@@ -132,7 +132,7 @@ fn extension(tree: Tree) -> Result<Extension, Problem> {
                 let Some(inner) = path.strip_prefix("rootfs/") else {
                     return Err(Problem::new(
                         format!("/{path}"),
-                        "an extension has manifest.yaml and the directory rootfs, and nothing beside them",
+                        "an extension contains only manifest.yaml and the directory rootfs",
                         "check that this is the image of a system extension",
                     ));
                 };
@@ -144,7 +144,7 @@ fn extension(tree: Tree) -> Result<Extension, Problem> {
                         return Err(Problem::new(
                             format!("/{inner}"),
                             format!("it is {what}"),
-                            "leave it out: udevd makes devices, programs make sockets",
+                            "remove it: udevd creates devices, and programs create sockets",
                         ));
                     }
                 };
@@ -160,7 +160,7 @@ fn extension(tree: Tree) -> Result<Extension, Problem> {
     }
     let manifest = manifest.ok_or_else(|| {
         let remedy = "check that this is the image of a system extension";
-        Problem::new("manifest.yaml", "there is none", remedy)
+        Problem::new("manifest.yaml", "the file is missing", remedy)
     })?;
     Ok(Extension { manifest, files })
 }

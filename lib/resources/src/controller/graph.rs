@@ -9,7 +9,7 @@ use super::{Declaration, Dependency, Input, Output, Ownership};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GraphError {
     /// Another controller has the same name.
-    #[error("there are two controllers {0}")]
+    #[error("two controllers have the name {0}")]
     NameTaken(&'static str),
     /// Two controllers write one type, and one of them declares it exclusive.
     #[error(

@@ -161,5 +161,5 @@ fn message(panic: &(dyn Any + Send)) -> String {
         .downcast_ref::<&str>()
         .map(|text| (*text).to_owned())
         .or_else(|| panic.downcast_ref::<String>().cloned());
-    text.unwrap_or_else(|| "a panic without words".to_owned())
+    text.unwrap_or_else(|| "a panic without a message".to_owned())
 }

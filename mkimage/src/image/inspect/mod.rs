@@ -123,12 +123,9 @@ pub fn inspect(path: &Path) -> Result<Inspection> {
         .as_ref()
         .err()
         .and_then(|error| error.downcast_ref::<Failure>());
-    let remedy = own.map_or(
-        "give an image that mkimage made, and that is whole",
-        Failure::remedy,
-    );
+    let remedy = own.map_or("give a complete image made by mkimage", Failure::remedy);
     let remedy = remedy.to_owned();
-    found.or_fail(format!("looking into {}", path.display()), remedy)
+    found.or_fail(format!("inspecting {}", path.display()), remedy)
 }
 
 fn look(path: &Path) -> Result<Inspection> {
@@ -175,7 +172,7 @@ fn look(path: &Path) -> Result<Inspection> {
 
 fn unknown() -> anyhow::Error {
     Failure::new(
-        "its format is not one mkimage makes",
+        "mkimage does not make its format",
         "see `mkimage build --help`",
     )
 }
@@ -262,7 +259,7 @@ fn disk(file: &mut File, found: &mut Inspection) -> Result<()> {
                 }
                 None => found
                     .notes
-                    .push("META holds no valid copy of its values".to_owned()),
+                    .push("META has no valid copy of its values".to_owned()),
             }
         }
     }

@@ -86,9 +86,9 @@ fn virtual_size(image: &str) -> Result<u64> {
     let said = Tool::new("qemu-img")
         .args(["info", "--output", "json", image])
         .output()?;
-    let said: Value = serde_json::from_slice(&said).context("what qemu-img says of it")?;
+    let said: Value = serde_json::from_slice(&said).context("reading the output of qemu-img")?;
     let size = said.get("virtual-size").and_then(Value::as_u64);
-    size.context("qemu-img does not say how large its disk is")
+    size.context("the output of qemu-img has no disk size")
 }
 
 /// Refuses a disk above the size limit.
@@ -97,8 +97,8 @@ fn bounded(size: u64) -> Result<()> {
         return Ok(());
     }
     Err(Failure::new(
-        format!("its disk would be {size} bytes, and larger than {LARGEST_DISK} none is unpacked"),
-        "give an image as mkimage made it, or the raw disk that `qemu-img convert` makes of it",
+        format!("its disk has {size} bytes, more than the limit of {LARGEST_DISK} bytes"),
+        "give an image as mkimage made it, or convert it to a raw disk with `qemu-img convert`",
     ))
 }
 
@@ -139,7 +139,7 @@ fn stands_alone(path: &Path, driver: &str) -> Result<()> {
         false => Ok(()),
         true => Err(Failure::new(
             "its data is in other files",
-            "make one file of them with `qemu-img convert`, where they are",
+            "merge them into one file with `qemu-img convert`, in their directory",
         )),
     }
 }

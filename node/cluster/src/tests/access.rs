@@ -69,7 +69,7 @@ fn invalid_kubeconfig_is_refused_with_a_reason() {
         (&kubeconfig("{}", &crt), "it has no client-certificate"),
         (
             &kubeconfig("{ client-certificate: rel.pem }", &crt),
-            "no absolute path",
+            "not an absolute path",
         ),
         (
             &kubeconfig("{ client-certificate: /does/not/exist }", &crt),
@@ -84,7 +84,7 @@ fn invalid_kubeconfig_is_refused_with_a_reason() {
                 "{ client-certificate-data: AAAA, client-key-data: AAAA }",
                 &crt,
             ),
-            "no such PEM block",
+            "no PEM block of this type",
         ),
     ] {
         let error = from_kubeconfig(text).unwrap_err().to_string();
@@ -109,7 +109,7 @@ async fn invalid_access_is_refused_with_its_field() {
             "address",
         ),
         (|access| access.server = "a b".to_owned(), "address"),
-        (|access| access.ca.clear(), "authority"),
+        (|access| access.ca.clear(), "CA certificate"),
         (|access| access.crt = "x".to_owned(), "client certificate"),
         (|access| access.key = access.crt.clone(), "client key"),
         (|access| access.key = pem().1, "key"),

@@ -189,7 +189,7 @@ async fn failing_object_does_not_stop_the_others() {
         "cannot apply ConfigMap default/bad: data: Invalid value (code 422); correct the object"
     );
     assert!(
-        reasons[2].contains("its name is no part of a path"),
+        reasons[2].contains("its name is not valid in an API path"),
         "{}",
         reasons[2]
     );

@@ -111,7 +111,7 @@ async fn pods_left_after_the_drain_timeout_are_reported_with_a_reason() {
         .collect();
     assert_eq!(left[0].0, "default/busy");
     assert!(left[0].1.contains("the budget (code 429)"), "{}", left[0].1);
-    assert_eq!(left[1], ("default/slow", "it is still shutting down"));
+    assert_eq!(left[1], ("default/slow", "it is still terminating"));
     let lines = lines(&log);
     let evicted = |name: &str| lines.iter().filter(|line| line.contains(name)).count();
     assert!(evicted("/busy/") > 5, "{lines:?}");
@@ -138,5 +138,8 @@ async fn long_list_is_read_in_pages_and_an_endless_list_is_refused() {
         .drain("n", Duration::from_secs(1))
         .await
         .unwrap_err();
-    assert!(error.to_string().contains("the list has no end"), "{error}");
+    assert!(
+        error.to_string().contains("the list has too many pages"),
+        "{error}"
+    );
 }

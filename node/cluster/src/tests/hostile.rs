@@ -101,7 +101,7 @@ async fn readiness_requires_the_answer_ok_and_an_error_names_the_failed_check() 
     assert_eq!(error.code(), Some(500));
     assert_eq!(
         error.to_string(),
-        "cannot ask for the readiness of kube-apiserver: [-]etcd failed: reason withheld (code 500); \
-         try again, and see the log of kube-apiserver if it stays"
+        "cannot check the readiness of kube-apiserver: [-]etcd failed: reason withheld (code 500); \
+         try again; if the error persists, read the log of kube-apiserver"
     );
 }

@@ -22,9 +22,36 @@ async fn node_readiness_follows_the_ready_condition_of_the_kubelet() {
     let expected = [
         ("a", None, true),
         ("b", Some("no network"), false),
-        ("c", Some("its kubelet has said nothing of it yet"), true),
+        (
+            "c",
+            Some("its kubelet has not reported its readiness yet"),
+            true,
+        ),
     ];
     assert_eq!(told.collect::<Vec<_>>(), expected);
+}
+
+#[tokio::test]
+async fn readiness_of_one_node_is_read_without_listing_the_others() {
+    let (cluster, log) = fake(|seen| match seen.path.rsplit('/').next() {
+        Some("a") => ok(&json!({
+            "metadata": { "name": "a" },
+            "status": { "conditions": [{ "type": "Ready", "status": "True" }] },
+        })),
+        Some("b") => ok(&json!({ "metadata": { "name": "b" } })),
+        _ => refused(404, "not found"),
+    });
+    assert_eq!(cluster.node_ready("a").await.unwrap(), Ok(()));
+    cluster.node_ready("b").await.unwrap().unwrap_err();
+    let unknown = cluster.node_ready("c").await.unwrap();
+    assert_eq!(
+        unknown.unwrap_err(),
+        "it is not registered with Kubernetes yet"
+    );
+    cluster.node_ready("../pods").await.unwrap_err();
+    let lines: Vec<String> = log.lock().unwrap().iter().map(|seen| seen.line()).collect();
+    let expected = ["a", "b", "c"].map(|name| format!("GET /api/v1/nodes/{name}"));
+    assert_eq!(lines, expected);
 }
 
 #[tokio::test]

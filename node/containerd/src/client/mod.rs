@@ -56,7 +56,7 @@ impl Containerd {
     /// Connects for one call of ours and all the requests that it needs.
     async fn connect(&self, namespace: &'static str) -> Result<Session, Status> {
         let channel = unix::connect(&self.socket).await.map_err(|_| {
-            Status::unavailable("containerd does not answer; the service list says why")
+            Status::unavailable("containerd does not answer; the service list shows the reason")
         })?;
         Ok(Session {
             channel,

@@ -90,9 +90,9 @@ async fn layers(session: &Session, image: &str) -> Result<Vec<String>, Status> {
     let digest = record
         .and_then(|record| record.target)
         .map(|target| target.digest)
-        .ok_or_else(|| broken("containerd names no content of it"))?;
+        .ok_or_else(|| broken("containerd has no content for it"))?;
     let bytes = content(session, &digest).await?;
-    let bytes = bytes.ok_or_else(|| broken("its manifest is not there"))?;
+    let bytes = bytes.ok_or_else(|| broken("its manifest is missing"))?;
     let manifest = match ImageManifest::from_reader(&*bytes) {
         Ok(manifest) => manifest,
         Err(_) => {
@@ -102,16 +102,16 @@ async fn layers(session: &Session, image: &str) -> Result<Vec<String>, Status> {
                 let platform = descriptor.platform().as_ref();
                 platform.is_some_and(|platform| *platform.architecture() == architecture())
             });
-            let ours = ours.ok_or_else(|| broken("it has nothing for this architecture"))?;
+            let ours = ours.ok_or_else(|| broken("it has no manifest for this architecture"))?;
             let bytes = content(session, ours.digest().as_ref()).await?;
-            let bytes = bytes.ok_or_else(|| broken("its manifest is not there"))?;
-            ImageManifest::from_reader(&*bytes).map_err(|_| broken("its manifest is none"))?
+            let bytes = bytes.ok_or_else(|| broken("its manifest is missing"))?;
+            ImageManifest::from_reader(&*bytes).map_err(|_| broken("its manifest is malformed"))?
         }
     };
     let bytes = content(session, manifest.config().digest().as_ref()).await?;
-    let bytes = bytes.ok_or_else(|| broken("its configuration is not there"))?;
+    let bytes = bytes.ok_or_else(|| broken("its configuration is missing"))?;
     let configuration = ImageConfiguration::from_reader(&*bytes);
-    let configuration = configuration.map_err(|_| broken("its configuration is none"))?;
+    let configuration = configuration.map_err(|_| broken("its configuration is malformed"))?;
     Ok(configuration.rootfs().diff_ids().clone())
 }
 

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use corten_services::supervisor::container::Bundle;
 use corten_services::{Container, Mount};
+use corten_sys::child::CapabilitySet;
 use serde_json::{Value, json};
 
 use super::seccomp;
@@ -31,11 +32,12 @@ const READ_ONLY: [&str; 5] = [
     "/proc/sysrq-trigger",
 ];
 
-/// The runtime spec of a container. Its root is mounted at `rootfs` in containerd's directory for the container.
-pub(super) fn runtime_spec(bundle: &Bundle) -> Value {
+/// The runtime spec of a container. Its root is mounted at `rootfs` in containerd's directory for the container. The
+/// container has no capability outside `held`, as the runtime refuses a container with more than its own capabilities.
+pub(super) fn runtime_spec(bundle: &Bundle, held: CapabilitySet) -> Value {
     let container = &bundle.container;
-    let capabilities: Vec<String> = container
-        .capabilities
+    let capabilities = container.capabilities & held;
+    let capabilities: Vec<String> = capabilities
         .iter_names()
         .map(|(name, _)| format!("CAP_{name}"))
         .collect();
@@ -145,7 +147,6 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     use corten_services::Root;
-    use corten_sys::child::CapabilitySet;
 
     use super::*;
 
@@ -214,8 +215,11 @@ mod tests {
             let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/client/golden");
             let path = directory.join(format!("{name}.json"));
             // Identical on every architecture.
-            let spec = format!("{:#}\n", runtime_spec(&bundle(container)))
-                .replace("SCMP_ARCH_AARCH64", "SCMP_ARCH_X86_64");
+            let spec = format!(
+                "{:#}\n",
+                runtime_spec(&bundle(container), CapabilitySet::all())
+            )
+            .replace("SCMP_ARCH_AARCH64", "SCMP_ARCH_X86_64");
             if std::env::var_os("UPDATE").is_some() {
                 fs::create_dir_all(&directory).unwrap();
                 fs::write(&path, &spec).unwrap();
@@ -226,9 +230,18 @@ mod tests {
     }
 
     #[test]
+    fn container_gets_no_capability_that_the_node_lacks() {
+        let spec = runtime_spec(&bundle(loose()), CapabilitySet::NET_ADMIN);
+        let sets = &spec["process"]["capabilities"];
+        for set in ["bounding", "effective", "permitted"] {
+            assert_eq!(sets[set], json!(["CAP_NET_ADMIN"]), "{set}");
+        }
+    }
+
+    #[test]
     fn containers_gain_no_privileges_and_have_no_machine_wide_system_calls() {
         for container in [strict(), loose()] {
-            let spec = runtime_spec(&bundle(container));
+            let spec = runtime_spec(&bundle(container), CapabilitySet::all());
             assert_eq!(spec["process"]["noNewPrivileges"], true);
             let refused = spec["linux"]["seccomp"]["syscalls"][0]["names"].to_string();
             for call in ["reboot", "kexec_load", "finit_module", "keyctl"] {

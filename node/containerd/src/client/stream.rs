@@ -51,7 +51,7 @@ impl Pipe {
                 let message = T::decode(any.value.as_slice());
                 return message
                     .map(Some)
-                    .map_err(|_| Status::internal("containerd sent a message nobody can read"));
+                    .map_err(|_| Status::internal("containerd sent a malformed message"));
             }
         }
         Ok(None)

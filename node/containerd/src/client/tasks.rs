@@ -34,7 +34,8 @@ const LABEL: &str = "corten.service";
 impl Runtime for Containerd {
     async fn start(&self, id: &str, bundle: &Bundle) -> Result<Started, Status> {
         let session = self.connect(SYSTEM).await?;
-        let spec = runtime_spec(bundle);
+        let held = rustix::thread::capabilities(None).map_err(std::io::Error::from)?;
+        let spec = runtime_spec(bundle, held.permitted);
         if let Some(pid) = running(&session, id, &spec, image(bundle)).await? {
             return Ok(Started {
                 pid,

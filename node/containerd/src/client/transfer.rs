@@ -194,7 +194,10 @@ fn credentials(login: Option<Login>) -> AuthResponse {
 /// containerd reports image and registry errors without a specific code.
 fn explained(status: Status) -> Status {
     if status.code() == Code::Unknown {
-        Status::failed_precondition(format!("containerd took no image: {}", status.message()))
+        Status::failed_precondition(format!(
+            "containerd rejected the image: {}",
+            status.message()
+        ))
     } else {
         status
     }

@@ -41,7 +41,7 @@ pub fn with_cache(mut registries: Registries, is_served: bool) -> Registries {
 pub fn write_hosts(registries: &Registries) -> Result<(), String> {
     let directory = Path::new(HOSTS);
     hosts::write(directory, &hosts::directories(registries))
-        .map_err(|error| format!("cannot tell containerd whom to ask for images: {error}"))
+        .map_err(|error| format!("cannot write containerd's registry settings: {error}"))
 }
 
 #[cfg(test)]

@@ -117,7 +117,7 @@ fn network_config_is_applied_to_the_kernel_and_removed() {
             panic!("{complaints:?}");
         };
         assert!(
-            complaint.ends_with("; back to what worked before"),
+            complaint.ends_with("; the previous settings are restored"),
             "{complaint}"
         );
         assert_eq!(kernel.look().await.unwrap().routes, found.routes);

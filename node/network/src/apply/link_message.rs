@@ -63,7 +63,7 @@ pub(super) fn make(
         }
         // Keys and peers travel by generic netlink.
         (wireguard::KIND, ..) => finish(LinkWireguard::new(&spec.name), spec),
-        (kind, ..) => return Err(format!("nobody can make links of kind {kind:?}")),
+        (kind, ..) => return Err(format!("links of kind {kind:?} are not supported")),
     })
 }
 

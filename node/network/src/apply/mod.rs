@@ -143,21 +143,29 @@ pub enum Step {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Step::Make(link) => write!(f, "make the {} {}", link.kind, link.name),
+            Step::Make(link) => write!(f, "create the {} {}", link.kind, link.name),
             Step::Delete(link) => write!(f, "remove {link}"),
-            Step::Up(link, true) => write!(f, "switch {link} on"),
-            Step::Up(link, false) => write!(f, "switch {link} off"),
+            Step::Up(link, true) => write!(f, "set {link} up"),
+            Step::Up(link, false) => write!(f, "set {link} down"),
             Step::Mtu(link, mtu) => write!(f, "set the MTU of {link} to {mtu}"),
             Step::HardwareAddr(link, _) => write!(f, "set the hardware address of {link}"),
             Step::Multicast(link, _) => write!(f, "set multicast of {link}"),
             Step::Wireguard(link, _) => write!(f, "set the keys and peers of {link}"),
-            Step::Master(link, Some(master)) => write!(f, "put {link} into {master}"),
-            Step::Master(link, None) => write!(f, "take {link} out of its bond or bridge"),
+            Step::Master(link, Some(master)) => write!(f, "add {link} to {master}"),
+            Step::Master(link, None) => write!(f, "remove {link} from its bond or bridge"),
             Step::AddAddress(address) => {
-                write!(f, "give {} to {}", address.address, address.link_name)
+                write!(
+                    f,
+                    "add the address {} to {}",
+                    address.address, address.link_name
+                )
             }
             Step::RemoveAddress(address) => {
-                write!(f, "take {} from {}", address.address, address.link_name)
+                write!(
+                    f,
+                    "remove the address {} from {}",
+                    address.address, address.link_name
+                )
             }
             Step::AddRoute(route) => write!(f, "add the route to {}", route.dst),
             Step::RemoveRoute(route) => write!(f, "remove the route to {}", route.dst),
@@ -328,7 +336,7 @@ async fn apply_unit(
             break;
         }
         if round == ROUNDS {
-            let why = format!("{name}: the kernel takes back what it is given");
+            let why = format!("{name}: the kernel keeps reverting the changes");
             complaint = Some(Refusal::from(why));
             break;
         }
@@ -358,11 +366,11 @@ async fn apply_unit(
     *found = kernel.look().await?;
     Ok(Some(match undone {
         None => Refusal {
-            why: format!("{what}; back to what worked before"),
+            why: format!("{what}; the previous settings are restored"),
             ..what
         },
         Some(also) => Refusal {
-            why: format!("{what}; and to go back: {also}"),
+            why: format!("{what}; the previous settings cannot be restored: {also}"),
             passes: what.passes || also.passes,
         },
     }))

@@ -147,12 +147,12 @@ fn make(
     if let Some(link) = link {
         if link.kind != spec.kind {
             let kind = if link.kind.is_empty() {
-                "device's link"
+                "physical link"
             } else {
                 &link.kind
             };
             return Err(format!(
-                "cannot make the {} {}: there is a {kind} of that name",
+                "cannot create the {} {}: a {kind} of that name already exists",
                 spec.kind, spec.name
             ));
         }

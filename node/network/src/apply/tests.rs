@@ -170,8 +170,8 @@ async fn existing_settings_are_not_applied_again() {
     let wanted = eth0("10.0.0.2/24", "10.0.0.1");
     assert!(apply_to(&fake, &mut memory, &wanted).await.is_empty());
     let expected = [
-        "switch eth0 on",
-        "give 10.0.0.2/24 to eth0",
+        "set eth0 up",
+        "add the address 10.0.0.2/24 to eth0",
         "add the route to 0.0.0.0/0",
     ];
     assert_eq!(fake.taken(), expected);
@@ -197,13 +197,19 @@ async fn removed_settings_are_deleted_and_foreign_ones_stay() {
     apply_to(&fake, &mut memory, &eth0("10.0.0.3/24", "10.0.0.1")).await;
     assert_eq!(
         fake.taken(),
-        ["take 10.0.0.2/24 from eth0", "give 10.0.0.3/24 to eth0"]
+        [
+            "remove the address 10.0.0.2/24 from eth0",
+            "add the address 10.0.0.3/24 to eth0"
+        ]
     );
     // For another network, the new address comes first.
     apply_to(&fake, &mut memory, &eth0("10.1.0.3/24", "10.0.0.1")).await;
     assert_eq!(
         fake.taken(),
-        ["give 10.1.0.3/24 to eth0", "take 10.0.0.3/24 from eth0"]
+        [
+            "add the address 10.1.0.3/24 to eth0",
+            "remove the address 10.0.0.3/24 from eth0"
+        ]
     );
     apply_to(&fake, &mut memory, &Units::new()).await;
     let found = fake.look().await.unwrap();
@@ -228,15 +234,17 @@ async fn refused_change_is_rolled_back() {
         panic!("{complaints:?}");
     };
     // The rollback needs the old route, which the fake refuses as well; the message tells both.
-    assert!(complaint.starts_with("cannot add the route to 0.0.0.0/0: refused; and to go back"));
+    assert!(complaint.starts_with(
+        "cannot add the route to 0.0.0.0/0: refused; the previous settings cannot be restored"
+    ));
     fake.refuse(&[]);
     let mut memory = Memory::default();
     apply_to(&fake, &mut memory, &good).await;
-    fake.refuse(&["give 10.5.0.2"]);
+    fake.refuse(&["add the address 10.5.0.2"]);
     let complaints = apply_to(&fake, &mut memory, &bad).await;
     assert_eq!(
         complaints,
-        ["cannot give 10.5.0.2/24 to eth0: refused; back to what worked before"]
+        ["cannot add the address 10.5.0.2/24 to eth0: refused; the previous settings are restored"]
     );
     assert_eq!(fake.look().await.unwrap(), before);
     // The same change would fail again, so the engine leaves the network alone.
@@ -255,7 +263,7 @@ async fn refused_change_is_rolled_back() {
     assert!(apply_to(&fake, &mut memory, &bad).await.is_empty());
     assert!(
         fake.taken()
-            .contains(&"give 10.5.0.2/24 to eth0".to_owned())
+            .contains(&"add the address 10.5.0.2/24 to eth0".to_owned())
     );
 }
 
@@ -264,12 +272,12 @@ async fn temporary_failure_is_retried_with_backoff() {
     let (fake, mut memory) = (Fake::with(&["eth0"]), Memory::default());
     apply_to(&fake, &mut memory, &eth0("10.0.0.2/24", "10.0.0.1")).await;
     fake.taken();
-    fake.refuse(&["give 10.5.0.2"]);
+    fake.refuse(&["add the address 10.5.0.2"]);
     *fake.is_busy.lock().unwrap() = true;
     let wanted = eth0("10.5.0.2/24", "10.5.0.1");
     let mut now = Instant::now();
     let refused = |pause: u64| {
-        let what = "cannot give 10.5.0.2/24 to eth0: refused; back to what worked before";
+        let what = "cannot add the address 10.5.0.2/24 to eth0: refused; the previous settings are restored";
         [format!("{what}; it is tried again in {pause} s")]
     };
     let all = apply(&fake, &mut memory, &wanted, now).await.unwrap();
@@ -296,7 +304,7 @@ async fn temporary_failure_is_retried_with_backoff() {
     now += Duration::from_secs(300);
     let all = apply(&fake, &mut memory, &wanted, now).await.unwrap();
     assert!(all.is_empty() && memory.again().is_none());
-    let gives = "give 10.5.0.2/24 to eth0".to_owned();
+    let gives = "add the address 10.5.0.2/24 to eth0".to_owned();
     assert!(fake.taken().contains(&gives));
 }
 
@@ -304,7 +312,7 @@ async fn temporary_failure_is_retried_with_backoff() {
 async fn deleted_route_is_restored_on_a_failed_link() {
     let (fake, mut memory) = (Fake::with(&["eth0"]), Memory::default());
     apply_to(&fake, &mut memory, &eth0("10.0.0.2/24", "10.0.0.1")).await;
-    fake.refuse(&["give 10.5.0.2"]);
+    fake.refuse(&["add the address 10.5.0.2"]);
     let bad = eth0("10.5.0.2/24", "10.6.0.1");
     assert_eq!(apply_to(&fake, &mut memory, &bad).await.len(), 1);
     let before = fake.look().await.unwrap();
@@ -342,13 +350,13 @@ async fn failed_removal_is_remembered_and_retried() {
     fake.refuse(&["add the route"]);
     let wanted = eth0("10.0.0.2/24", "10.6.0.1");
     assert_eq!(apply_to(&fake, &mut memory, &wanted).await.len(), 1);
-    fake.refuse(&["take 10.0.0.2"]);
+    fake.refuse(&["remove the address 10.0.0.2"]);
     *fake.is_busy.lock().unwrap() = true;
     let (nothing, mut now) = (Units::new(), Instant::now());
     // The second consecutive refusal doubles the pause.
     for pause in [10, 20] {
         let all = apply(&fake, &mut memory, &nothing, now).await.unwrap();
-        let what = "cannot take 10.0.0.2/24 from eth0: refused";
+        let what = "cannot remove the address 10.0.0.2/24 from eth0: refused";
         assert_eq!(all, [format!("{what}; it is tried again in {pause} s")]);
         now = memory.again().unwrap();
     }
@@ -385,23 +393,23 @@ async fn links_are_created_in_dependency_order_and_recreated_when_changed() {
     let rr = bond(BondMode::BalanceRr);
     assert!(apply_to(&fake, &mut memory, &rr).await.is_empty());
     let expected = [
-        "make the bond bond0",
-        "switch bond0 on",
-        "give 10.0.0.2/24 to bond0",
-        "make the vlan a-vlan",
-        "switch a-vlan on",
-        "put eth0 into bond0",
-        "switch eth0 on",
+        "create the bond bond0",
+        "set bond0 up",
+        "add the address 10.0.0.2/24 to bond0",
+        "create the vlan a-vlan",
+        "set a-vlan up",
+        "add eth0 to bond0",
+        "set eth0 up",
     ];
     assert_eq!(fake.taken(), expected);
     // A card that appears later joins.
     fake.add("eth1", "");
     assert!(apply_to(&fake, &mut memory, &rr).await.is_empty());
-    assert_eq!(fake.taken(), ["put eth1 into bond0", "switch eth1 on"]);
+    assert_eq!(fake.taken(), ["add eth1 to bond0", "set eth1 up"]);
     // A new mode needs a new bond; if the kernel refuses it, the old bond returns.
     let lacp = bond(BondMode::Lacp);
     assert!(apply_to(&fake, &mut memory, &lacp).await.is_empty());
-    assert_eq!(fake.taken()[..2], ["remove bond0", "make the bond bond0"]);
+    assert_eq!(fake.taken()[..2], ["remove bond0", "create the bond bond0"]);
     let found = fake.look().await.unwrap();
     let bond = found.links["bond0"].index;
     assert_eq!(
@@ -433,7 +441,7 @@ async fn link_is_removed_before_the_specs_of_its_addresses() {
 async fn physical_device_is_not_taken_for_a_virtual_link() {
     let (fake, mut memory) = (Fake::with(&["bond0"]), Memory::default());
     let wanted = bond(corten_config::kinds::BondMode::Lacp);
-    let why = "cannot make the bond bond0: there is a device's link of that name";
+    let why = "cannot create the bond bond0: a physical link of that name already exists";
     assert_eq!(apply_to(&fake, &mut memory, &wanted).await, [why]);
     assert!(!fake.taken().iter().any(|step| step.contains("remove")));
     // Removing the unit from the config and adding it again repeats the message.

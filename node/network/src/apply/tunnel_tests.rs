@@ -25,10 +25,10 @@ async fn peer_changes_do_not_recreate_the_wireguard_link() {
     let one = with_tunnel(&[peer(2, "", &["10.8.0.2/32"])]);
     assert!(apply_to(&fake, &mut memory, &one).await.is_empty());
     let expected = [
-        "make the wireguard wg0",
+        "create the wireguard wg0",
         PEERS,
-        "switch wg0 on",
-        "give 10.8.0.1/24 to wg0",
+        "set wg0 up",
+        "add the address 10.8.0.1/24 to wg0",
     ];
     assert_eq!(fake.taken(), expected);
     let other = with_tunnel(&[peer(3, "", &["10.8.0.2/32"])]);
@@ -47,7 +47,7 @@ async fn peer_changes_do_not_recreate_the_wireguard_link() {
     let before = fake.look().await.unwrap();
     fake.refuse(&["peers"]);
     let complaints = apply_to(&fake, &mut memory, &one).await;
-    let told = format!("cannot {PEERS}: refused; back to what worked before");
+    let told = format!("cannot {PEERS}: refused; the previous settings are restored");
     assert_eq!(complaints, [told]);
     assert_eq!(fake.look().await.unwrap(), before);
     apply_to(&fake, &mut memory, &Units::new()).await;

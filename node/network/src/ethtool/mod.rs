@@ -119,7 +119,10 @@ impl Ethtool {
 }
 
 /// Stream of change notifications.
-#[expect(missing_debug_implementations, reason = "the socket has none")]
+#[expect(
+    missing_debug_implementations,
+    reason = "the socket does not implement Debug"
+)]
 pub struct Changes(TokioSocket);
 
 impl Changes {

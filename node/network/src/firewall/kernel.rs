@@ -31,7 +31,7 @@ pub fn replace(chains: &Chains) -> Result<(), String> {
             let reason = error.to_io();
             let what = batch.names.get(answer.header.sequence_number as usize);
             let what = what.map_or("the batch", String::as_str);
-            return Err(format!("the kernel does not take {what}: {reason}"));
+            return Err(format!("the kernel refuses {what}: {reason}"));
         }
         taken |= answer.header.sequence_number == last;
     }

@@ -155,7 +155,7 @@ fn a_change_the_kernel_refuses_leaves_the_old_rules() {
         bad.insert("z".repeat(300), chain);
         let error = replace(&bad).unwrap_err();
         assert!(
-            error.starts_with("the kernel does not take NewChain: "),
+            error.starts_with("the kernel refuses NewChain: "),
             "{error}"
         );
         assert_eq!(present(), before);

@@ -132,7 +132,7 @@ impl Disc {
         }
         let place = given.place(ENVIRONMENT);
         let Ok(document) = Document::parse(text) else {
-            given.note(place, "is no XML");
+            given.note(place, "is not XML");
             return Disc::default();
         };
         // The namespace has several spellings.
@@ -311,14 +311,14 @@ mod tests {
     #[tokio::test]
     async fn broken_disc_is_named_without_its_content() {
         for (content, expected) in [
-            ("<a", "disc: ovf-env.xml: is no XML"),
+            ("<a", "disc: ovf-env.xml: is not XML"),
             (
                 "<!DOCTYPE a [<!ENTITY x 'y'>]><a/>",
-                "disc: ovf-env.xml: is no XML",
+                "disc: ovf-env.xml: is not XML",
             ),
             (
                 "<a><CustomData>IyEvYmluL3NoCg==</CustomData></a>",
-                "disc: ovf-env.xml: CustomData is for a shell: give the machine config instead",
+                "disc: ovf-env.xml: CustomData is for a shell: use a machine config instead",
             ),
             (
                 "<a><HostName>a\nb</HostName></a>",

@@ -131,7 +131,7 @@ impl Context<'_> {
     fn of(&self, prefix: &str) -> Vec<Cidr> {
         let mask = self.text(&format!("{prefix}_MASK"));
         let name = format!("{prefix}_IP");
-        let what = "must be an address, and the mask beside it one";
+        let what = "must be an address with a valid mask";
         let mut found: Vec<Cidr> = self
             .read(&name, what, |text| links::masked(text, &mask))
             .into_iter()

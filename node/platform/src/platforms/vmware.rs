@@ -102,7 +102,7 @@ fn environment(given: &Given<'_>) -> Vec<(String, String)> {
     let document = match Document::parse(text.trim()) {
         Ok(document) => document,
         Err(_) => {
-            given.note(given.place(name), "is no XML");
+            given.note(given.place(name), "is not XML");
             return Vec::new();
         }
     };
@@ -197,7 +197,7 @@ network:
                 Script::new()
                     .without_guestinfo()
                     .file("ovf-env.xml", ovf().as_bytes()),
-                "this machine is not one of VMware's; going on with the disc",
+                "this machine is not a VMware guest; going on with the disc",
             ),
         ] {
             let (instance, notes) = script.ask(&PLATFORM).await;
@@ -220,7 +220,7 @@ network:
             .await;
         assert!(instance.config.is_some());
         assert_eq!(notes.len(), 2, "{notes:?}");
-        assert!(notes[0].starts_with("guestinfo.ovfEnv: is no XML"));
+        assert!(notes[0].starts_with("guestinfo.ovfEnv: is not XML"));
         assert!(notes[1].contains("version must be 1 or 2"), "{notes:?}");
     }
 }

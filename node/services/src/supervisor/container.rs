@@ -142,7 +142,7 @@ impl Follower {
             Ok(Ok(exit)) => Event::Exited(exit),
             Ok(Err(why)) => Event::Failed(why),
             // The container may keep running; the next start takes it over.
-            Err(panicked) => Event::Failed(format!("following it: {panicked}")),
+            Err(panicked) => Event::Failed(format!("machined cannot follow it: {panicked}")),
         };
         self.tell(event);
     }
@@ -213,7 +213,7 @@ impl Follower {
                 ended = self.runtime.wait(&self.id) => match ended {
                     Ok(code) => return Ok(Exit::Code(code)),
                     Err(status) if status.code() == Code::NotFound => {
-                        return Err("the container is gone, nobody knows how".to_owned());
+                        return Err("the container is gone without a known exit code".to_owned());
                     }
                     // The container runs on without containerd, which is being restarted.
                     Err(_) => sleep(AGAIN).await,
@@ -238,10 +238,9 @@ impl Follower {
             let path = file.clone();
             // The file may be on a file system that does not answer.
             let read = spawn_blocking(move || read_environment(&path)).await;
-            let more = read
-                .map_err(io::Error::other)
-                .flatten()
-                .map_err(|error| format!("variables of {}: {error}", file.display()))?;
+            let more = read.map_err(io::Error::other).flatten().map_err(|error| {
+                format!("cannot read the variables of {}: {error}", file.display())
+            })?;
             environment.extend(more);
         }
         Ok(Bundle {
@@ -302,7 +301,7 @@ fn read_environment(path: &Path) -> io::Result<Vec<String>> {
         }
         let name = line.split_once('=').map_or("", |(name, _)| name);
         if name.is_empty() || line.contains('\0') {
-            let what = format!("line {} is not NAME=value", number + 1);
+            let what = format!("line {} does not have the form NAME=value", number + 1);
             return Err(io::Error::other(what));
         }
         found.push(line.to_owned());

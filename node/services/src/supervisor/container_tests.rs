@@ -102,14 +102,14 @@ async fn container_waits_for_services_and_conditions_and_names_them() {
         ..spec("x")
     };
     world.supervisor.declare(waiting);
-    let both = "Waiting for service \"other\" to be \"up\", the time to be known";
+    let both = "Waiting for service \"other\" to be \"up\", time synchronisation";
     world.until_said("x", both).await;
     world.supervisor.declare(spec("other"));
     world.until_up("other").await;
     let conditions = world.supervisor.conditions();
     conditions.set(Condition::Time, Err("no server".to_owned()));
     world
-        .until_said("x", "Waiting for the time to be known (no server)")
+        .until_said("x", "Waiting for time synchronisation (no server)")
         .await;
     conditions.set(Condition::Time, Ok(()));
     world.until_up("x").await;
@@ -326,6 +326,9 @@ async fn environment_comes_from_declaration_and_file() {
     for (text, line) in [("A=1\nnovalue\n", 2), ("=1", 1), ("A=\0", 1)] {
         fs::write(&file, text).unwrap();
         let error = read_environment(&file).unwrap_err().to_string();
-        assert_eq!(error, format!("line {line} is not NAME=value"));
+        assert_eq!(
+            error,
+            format!("line {line} does not have the form NAME=value")
+        );
     }
 }

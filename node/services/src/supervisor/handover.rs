@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn files_of_a_tool_are_handed_to_root_without_following_links() {
         if !rustix::process::geteuid().is_root() {
-            return skip("root, to give files away");
+            return skip("root, to change the owner of files");
         }
         let world = tempfile::tempdir().unwrap();
         let (outside, directory) = (world.path().join("outside"), world.path().join("a/b"));
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn hostile_files_of_a_tool_are_refused() {
         if !rustix::process::geteuid().is_root() {
-            return skip("root, to give files away");
+            return skip("root, to change the owner of files");
         }
         let world = tempfile::tempdir().unwrap();
         let directory = world.path().join("d");

@@ -232,8 +232,10 @@ async fn append(
                 lost => {
                     place.send(LogRecord {
                         id: "machined".to_owned(),
-                        line: format!("{lost} lines of services were lost while syslogd was away")
-                            .into_bytes(),
+                        line: format!(
+                            "{lost} lines of services were lost while syslogd was unavailable"
+                        )
+                        .into_bytes(),
                     });
                     let _ = stream.send(record).await;
                 }

@@ -239,9 +239,12 @@ impl Supervisor {
             arguments,
             done,
         }));
-        ended
-            .await
-            .unwrap_or_else(|_| Err(format!("{} was not run: everything ends", tool.program)))
+        ended.await.unwrap_or_else(|_| {
+            Err(format!(
+                "{} was not run: the supervisor is stopping",
+                tool.program
+            ))
+        })
     }
 
     /// Waits until the supervisor's task has processed all earlier orders. Never returns if the task has ended.
@@ -258,7 +261,7 @@ impl Supervisor {
     pub async fn lost(&self) -> String {
         let mut views = self.views.clone();
         while views.changed().await.is_ok() {}
-        "the supervisor of services broke off".to_owned()
+        "the service supervisor ended unexpectedly".to_owned()
     }
 
     /// Stops all services but those that outlive the others, dependents first, and prevents any later start. Returns

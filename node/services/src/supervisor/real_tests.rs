@@ -288,7 +288,7 @@ fn hung_tool_is_killed_and_a_failing_tool_reports_the_reason() {
             ..tool("sleep")
         };
         let killed = world.run(hangs, &["1000"]).await.unwrap_err();
-        let wanted = "sleep was killed, as it had not ended after 0.05 s";
+        let wanted = "sleep was killed after its timeout of 0.05 s";
         assert!(killed.starts_with(wanted), "{killed}");
         let missing = world.run(tool("no-such-tool"), &[]).await.unwrap_err();
         assert!(missing.starts_with("cannot run no-such-tool"), "{missing}");

@@ -209,7 +209,11 @@ impl Shell {
                     let (id, told) = (service.spec.id.clone(), self.speakers.clone());
                     match notify::listen(id, &socket, process.uid, told) {
                         Ok(listening) => service.listening = Some(listening),
-                        Err(error) => return Event::Failed(format!("cannot hear it: {error}")),
+                        Err(error) => {
+                            return Event::Failed(format!(
+                                "cannot open its notification socket: {error}"
+                            ));
+                        }
                     }
                 }
                 match process::spawn(&service.spec, process, &self.places, &self.logs) {

@@ -95,10 +95,7 @@ impl Tools {
         let Tool { program, time, .. } = running.tool;
         let how = match running.until {
             Some(_) => format!("ended with {exit}"),
-            None => format!(
-                "was killed, as it had not ended after {} s",
-                time.as_secs_f32()
-            ),
+            None => format!("was killed after its timeout of {} s", time.as_secs_f32()),
         };
         tokio::spawn(async move {
             let words = running.words.await.unwrap_or_default();

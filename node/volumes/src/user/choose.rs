@@ -35,7 +35,7 @@ impl Facts {
             .map_err(|why| Trouble::Failed(format!("its diskSelector fails: {why}")))?;
         let meant: Vec<&Disk> = chosen(usable, selected).collect();
         if meant.is_empty() {
-            let text = "no disk is like its diskSelector says";
+            let text = "no disk matches its diskSelector";
             return Err(Trouble::Missing(text.to_owned()));
         }
         Ok(meant)
@@ -43,7 +43,7 @@ impl Facts {
 
     /// Why a disk cannot be a volume as a whole; `None` if nothing was discovered on it.
     pub(super) fn not_whole(&self, disk: &Disk) -> Option<String> {
-        let remedy = "wipe it if it is to be used";
+        let remedy = "wipe it to use it";
         let device = disk.dev_path.as_str();
         let of_it = |other: &&DiscoveredVolume| self.disk_of(other) == Some(device);
         let mut others = self.volumes.iter().filter(of_it);
@@ -55,7 +55,7 @@ impl Facts {
                 Some(format!("it has partitions; {remedy}"))
             }
             "" => None,
-            holds => Some(format!("it holds something ({holds}); {remedy}")),
+            holds => Some(format!("it is not empty ({holds}); {remedy}")),
         }
     }
 
@@ -70,15 +70,15 @@ impl Facts {
         let meant: Vec<&DiscoveredVolume> = chosen(usable, selected).collect();
         match meant.as_slice() {
             [] => {
-                let text = "no volume is like its volumeSelector says";
+                let text = "no volume matches its volumeSelector";
                 Err(Trouble::Missing(text.to_owned()))
             }
             [one] if MOUNTABLE.contains(&one.name.as_str()) => Ok(one),
             [one] => Err(Trouble::Failed(format!(
-                "{} holds {}, and what can be mounted is {}",
+                "{} contains {}; only {} can be mounted",
                 one.dev_path,
                 if one.name.is_empty() {
-                    "nothing that is known"
+                    "no known file system"
                 } else {
                     one.name.as_str()
                 },
@@ -88,7 +88,7 @@ impl Facts {
                 let names = several.iter().map(|volume| volume.dev_path.as_str());
                 let names: Vec<&str> = names.collect();
                 Err(Trouble::Failed(format!(
-                    "its volumeSelector means several, {}; make it mean one",
+                    "its volumeSelector matches several volumes, {}; make it match one",
                     names.join(", ")
                 )))
             }
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_disk_is_empty_and_not_the_nodes() {
+    fn whole_disk_volume_needs_an_empty_disk_other_than_the_system_disk() {
         let mut facts = facts();
         let partitioned = volume("sdd", 1, "", "u-data");
         facts
@@ -294,8 +294,8 @@ mod tests {
         assert_eq!(why("sdc"), "");
         for (disk, reason) in [
             ("vda", "it carries the node"),
-            ("sda", "it holds something (gpt)"),
-            ("sdb", "it holds something (btrfs)"),
+            ("sda", "it is not empty (gpt)"),
+            ("sdb", "it is not empty (btrfs)"),
             ("sdd", "it has partitions; wipe it"),
         ] {
             assert!(why(disk).starts_with(reason), "{disk}: {}", why(disk));
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn one_file_system_is_chosen_and_never_the_nodes() {
+    fn selector_must_match_one_file_system_that_is_not_the_nodes() {
         assert_eq!(existing("volume.name == 'ext4'").unwrap(), "/dev/sda1");
         let on_sata = "disk.transport == 'sata' && volume.partition_label == 'old'";
         assert_eq!(existing(on_sata).unwrap(), "/dev/sda1");
@@ -312,8 +312,11 @@ mod tests {
             assert!(matches!(refused, Trouble::Missing(_)), "{refused:?}");
         }
         for (text, why) in [
-            ("volume.name == 'btrfs'", "/dev/sdb holds btrfs"),
-            ("volume.name == 'gpt'", "means several, /dev/sda, /dev/vda"),
+            ("volume.name == 'btrfs'", "/dev/sdb contains btrfs"),
+            (
+                "volume.name == 'gpt'",
+                "matches several volumes, /dev/sda, /dev/vda",
+            ),
         ] {
             let Err(Trouble::Failed(found)) = existing(text) else {
                 panic!("{text}");

@@ -39,7 +39,7 @@ impl Seen {
     pub fn of(disk: &str, read: io::Result<Vec<Uuid>>) -> Seen {
         let ids = match read {
             Err(error) if is_senseless(&error) => {
-                console::warn(&format!("{disk} is left alone: {error}"));
+                console::warn(&format!("{disk} is ignored: {error}"));
                 Ok(Vec::new())
             }
             read => read,
@@ -72,13 +72,13 @@ pub fn disk_of<'a>(
     match (with.as_slice(), known) {
         ([one], _) => Ok(Some(one)),
         ([], _) if !unknown.is_empty() => Err(Trouble::Failed(format!(
-            "it may be on a disk that cannot be read: {}; mend, wipe or take out that disk",
+            "it may be on a disk that cannot be read: {}; repair, wipe or remove that disk",
             unknown.join("; ")
         ))),
         ([], None) => Ok(None),
         ([], Some(id)) => Err(Trouble::Missing(format!(
-            "what it was, {id}, is on none of the disks; if it is gone for good, take {volume} out of the config \
-             and put it back"
+            "its partition or disk, {id}, is on none of the disks; if it is gone permanently, remove {volume} from the \
+             config and add it again"
         ))),
         (several, _) => Err(Trouble::Failed(format!(
             "there are several {volume}, on {}; wipe all but one",
@@ -161,7 +161,7 @@ fn read(state: &Path) -> BTreeMap<String, String> {
         Ok(known) => known,
         Err(error) if error.kind() == ErrorKind::NotFound => BTreeMap::new(),
         Err(error) => {
-            let what = "volumes of users are found by their names";
+            let what = "user volumes are found by name instead";
             console::warn(&format!("{}: {error}; {what}", path.display()));
             BTreeMap::new()
         }
@@ -218,7 +218,7 @@ mod tests {
         let Trouble::Missing(why) = trouble else {
             panic!("{trouble:?}")
         };
-        assert!(why.contains(&TWO.to_string()) && why.contains("put it back"));
+        assert!(why.contains(&TWO.to_string()) && why.contains("add it again"));
         assert!(failure(Some(TWO), &one).contains("vdc: broken"));
         assert!(failure(None, &[seen("vda", &[]), broken("vdc")]).contains("vdc: broken"));
         // Damage cannot produce such a table.

@@ -367,7 +367,7 @@ mod tests {
         "UserVolumeConfig\nname: data\nprovisioning: {diskSelector: {match: '!system_disk'}";
 
     #[test]
-    fn documents_become_volumes() {
+    fn volume_documents_become_user_volumes() {
         let data = one(&format!("{DATA}, minSize: 1GiB}}"));
         let Kind::Partition(partition) = &data.kind else {
             panic!("{data:?}");
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_its_users_notice_makes_a_mounted_volume_another() {
+    fn only_changes_visible_to_its_users_remount_a_volume() {
         let before = one(&format!("{DATA}}}"));
         let larger = one(&format!("{DATA}, minSize: 2GiB, grow: true}}"));
         assert!(before.is_used_like(&larger) && before != larger);
@@ -439,7 +439,7 @@ mod tests {
 
     /// XFS limits labels to 12 bytes.
     #[test]
-    fn a_file_system_has_a_label_that_fits() {
+    fn file_system_label_fits_the_limit_and_stays_unique() {
         let label = |name: &str, kind: &str| {
             let text = DATA.replace("name: data", &format!("name: {name}"));
             let volume = one(&format!("{text}}}\nvolumeType: {kind}"));

@@ -53,7 +53,7 @@ fn below(root: &Path, path: &Path, makes: bool) -> io::Result<Target> {
     let names = path.strip_prefix(root).map_err(io::Error::other)?;
     for part in names.components() {
         let Component::Normal(name) = part else {
-            return Err(io::Error::other("a mount point has no such name"));
+            return Err(io::Error::other("the path is not a valid mount point"));
         };
         shown.push(name);
         if makes {
@@ -65,7 +65,7 @@ fn below(root: &Path, path: &Path, makes: bool) -> io::Result<Target> {
         directory = match openat(&directory, name, flags | OFlags::NOFOLLOW, Mode::empty()) {
             Ok(found) => found,
             Err(Errno::NOTDIR | Errno::LOOP) => {
-                let text = format!("{} is no directory; remove it", shown.display());
+                let text = format!("{} is not a directory; remove it", shown.display());
                 return Err(io::Error::new(io::ErrorKind::NotADirectory, text));
             }
             Err(error) => return Err(cannot("open", &shown, error)),
@@ -78,7 +78,7 @@ fn below(root: &Path, path: &Path, makes: bool) -> io::Result<Target> {
 fn undo(path: &str, how: fn(&Path) -> io::Result<()>) -> Result<(), String> {
     let path = Path::new(path);
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(format!("{} is no mount point", path.display()));
+        return Err(format!("{} is not a mount point", path.display()));
     };
     let undone = below(Path::new(EPHEMERAL.target), parent, false)
         .and_then(|parent| how(&PathBuf::from(parent.path()).join(name)));
@@ -179,7 +179,7 @@ pub(super) fn abandon(volume: &UserVolume, place: &Place) -> Result<(), String> 
             .iter()
             .any(|shown| Path::new(shown).join(name).exists());
     if encryption::close(&volume.id).is_err() || is_left {
-        return Err("what uses it has to end before it can come back".to_owned());
+        return Err("the programs that use it must end before it can return".to_owned());
     }
     Ok(())
 }
@@ -211,7 +211,7 @@ mod tests {
             let why = make(&format!("mnt/{name}")).unwrap_err();
             assert_eq!(why.kind(), io::ErrorKind::NotADirectory);
             let why = why.to_string();
-            let expected = format!("mnt/{name} is no directory; remove it");
+            let expected = format!("mnt/{name} is not a directory; remove it");
             assert!(why.ends_with(&expected), "{why}");
         }
 
@@ -219,7 +219,7 @@ mod tests {
         fs::rename(var.path().join("mnt"), var.path().join("old")).unwrap();
         symlink(elsewhere.path(), var.path().join("mnt")).unwrap();
         let why = make("mnt/data").unwrap_err().to_string();
-        assert!(why.ends_with("/mnt is no directory; remove it"), "{why}");
+        assert!(why.ends_with("/mnt is not a directory; remove it"), "{why}");
         assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
         assert_eq!(leads_to(), is("old/data"));
         let gone = below(var.path(), &var.path().join("none/data"), false);

@@ -159,14 +159,14 @@ fn append(table: &mut Table, wish: &Wish<'_>, most: Option<u64>) -> io::Result<E
     if length < least {
         let (has, needs) = (length / MIB, least / MIB);
         return Err(io::Error::other(format!(
-            "it has {has} MiB for it, and {needs} are needed"
+            "it has {has} MiB for the volume, and {needs} are needed"
         )));
     }
     table.append(wish.label, wish.kind, Some(length))
 }
 
 fn foreign() -> io::Error {
-    io::Error::other("it holds something that is no partition table; wipe it if it is to be used")
+    io::Error::other("it is not empty and has no GPT; wipe it to use it")
 }
 
 /// Whether the end of a disk is empty, or has the remains of the node's first table after a power cut.

@@ -78,7 +78,7 @@ fn partition_size_limits_are_enforced() {
         ..wish("u-b")
     };
     let why = refusal(&mut disk, &too_large);
-    assert_eq!(why, "it has 31 MiB for it, and 40 are needed");
+    assert_eq!(why, "it has 31 MiB for the volume, and 40 are needed");
     let larger_than_any = Wish {
         least: u64::MAX,
         most: None,
@@ -125,7 +125,7 @@ fn disk_with_content_is_refused() {
         let mut disk = empty();
         disk.get_mut()[at..at + bytes.len()].copy_from_slice(bytes);
         let why = refusal(&mut disk, &wish("u-a"));
-        assert!(why.contains("it holds something"), "{why}");
+        assert!(why.contains("it is not empty and"), "{why}");
     }
     let mut small = Cursor::new(vec![0; 1 << 20]);
     let why = refusal(&mut small, &wish("u-a"));
@@ -181,7 +181,7 @@ fn file_system_written_over_a_table_is_refused() {
     disk.get_mut()[..2048].fill(0);
     disk.get_mut()[1080..1082].copy_from_slice(&[0x53, 0xef]);
     let why = refusal(&mut disk, &wish("u-b"));
-    assert!(why.contains("it holds something"), "{why}");
+    assert!(why.contains("it is not empty and"), "{why}");
 }
 
 /// A disk that accepts so many bytes; each write is atomic.

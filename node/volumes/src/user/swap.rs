@@ -17,7 +17,7 @@ pub(super) fn start(device: &Path) -> Result<(), String> {
     let shown = device.display();
     match prepare(device, page_size()) {
         Ok(true) => {}
-        Ok(false) => return Err(format!("{shown} holds something else; wipe it first")),
+        Ok(false) => return Err(format!("{shown} contains other data; wipe it first")),
         Err(error) => return Err(format!("{shown} cannot be prepared for swapping: {error}")),
     }
     swap::on(device).map_err(|error| format!("cannot swap to {shown}: {error}"))
@@ -49,7 +49,7 @@ fn prepare(device: &Path, page_size: usize) -> io::Result<bool> {
 pub(super) fn stop(device: &Path) -> Result<(), String> {
     match swap::off(device) {
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
-        done => done.map_err(|error| format!("what was swapped out cannot be read back: {error}")),
+        done => done.map_err(|error| format!("swapped-out pages cannot be read back: {error}")),
     }
 }
 
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_list_is_read() {
+    fn swap_list_of_the_kernel_is_parsed() {
         let list = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n\
                     /dev/dm-1                               partition\t1023996\t\t0\t\t-2\n";
         let area = Area {

@@ -143,7 +143,7 @@ pub(super) fn find_or_take(
         // The disk may have been wiped meanwhile.
         return match own(&held.open) {
             Ok(Some(_)) => Ok(held),
-            Ok(None) => Err(failed(name, "what is on it has just changed")),
+            Ok(None) => Err(failed(name, "its content has just changed")),
             Err(error) => Err(failed(name, error)),
         };
     }
@@ -166,7 +166,7 @@ pub(super) fn find_or_take(
         }
     }
     Err(Trouble::Failed(format!(
-        "no disk can be it: {}",
+        "no disk is suitable: {}",
         why.join("; ")
     )))
 }
@@ -189,11 +189,11 @@ fn check_empty(mut disk: &File, length: u64, least: u64) -> io::Result<()> {
             "it has {has} MiB, and {needs} are needed"
         )));
     }
-    let remedy = "wipe it if it is to be used";
+    let remedy = "wipe it to use it";
     match Signature::of(disk) {
         // The label comes from the disk and may be anything.
         Ok(Some(Signature { label, .. })) if !label.is_empty() => {
-            let text = format!("it holds something with the label {label:?}; {remedy}");
+            let text = format!("it is not empty and has the label {label:?}; {remedy}");
             return Err(io::Error::other(text));
         }
         _ => {}
@@ -202,7 +202,7 @@ fn check_empty(mut disk: &File, length: u64, least: u64) -> io::Result<()> {
     if is_zero(&mut disk, 0, LOOKED_AT)? && is_zero(&mut disk, end, LOOKED_AT)? {
         return Ok(());
     }
-    Err(io::Error::other(format!("it holds something; {remedy}")))
+    Err(io::Error::other(format!("it is not empty; {remedy}")))
 }
 
 /// Discards the volume with this label on a disk. After a power cut the disk is still marked for that volume.

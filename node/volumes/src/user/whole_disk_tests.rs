@@ -123,10 +123,10 @@ fn empty_disk_is_claimed_and_found_again_under_any_name() {
 
     let why = failure(disks.find_or_take(&volume("more")));
     for part in [
-        "no disk can be it: ",
+        "no disk is suitable: ",
         "a: it has 200 MiB, and 300 are needed; ",
-        "b: it holds something; wipe it if it is to be used; ",
-        "e: it holds something with the label \"u-data\"; wipe it",
+        "b: it is not empty; wipe it to use it; ",
+        "e: it is not empty and has the label \"u-data\"; wipe it",
     ] {
         assert!(why.contains(part), "{part}: {why}");
     }
@@ -201,7 +201,7 @@ fn disk_with_content_is_refused() {
         check_empty(&file, LENGTH, LENGTH).unwrap();
         file.write_all_at(bytes, at as u64).unwrap();
         let why = check_empty(&file, LENGTH, LENGTH).unwrap_err().to_string();
-        assert_eq!(why, "it holds something; wipe it if it is to be used");
+        assert_eq!(why, "it is not empty; wipe it to use it");
     }
     for length in [0, 100, 3 << 20] {
         let file = tempfile::tempfile().unwrap();
@@ -217,7 +217,7 @@ fn hostile_labels_are_quoted_and_match_no_volume() {
     let (_named, file) = marked("u-\x1b[2J\n\u{202e}");
     let why = check_empty(&file, LENGTH, LENGTH).unwrap_err().to_string();
     assert!(!why.contains(char::is_control), "{why:?}");
-    assert!(why.contains("with the label"), "{why}");
+    assert!(why.contains("has the label"), "{why}");
     for label in [&[0xff; 12][..], b"u-data\0u-dat"] {
         file.write_all_at(label, XFS_LABEL as u64).unwrap();
         let found = Signature::of(&file).unwrap().unwrap();

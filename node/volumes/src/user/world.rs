@@ -201,14 +201,14 @@ impl World {
         let found = facts.on(&device.display().to_string());
         if let Some(other) = found.filter(|found| !OURS.contains(&found.name.as_str())) {
             return Err(format!(
-                "{} holds {}; wipe it to have the volume made anew",
+                "{} contains {}; wipe it to create the volume again",
                 other.dev_path, other.name
             ));
         }
         let supervisor = self
             .supervisor
             .as_ref()
-            .ok_or("nobody makes file systems here")?;
+            .ok_or("file systems cannot be created here")?;
         let target = Target::make(made.target)?;
         let there = Volume {
             target: &target.path(),
@@ -324,8 +324,8 @@ fn find_or_make(id: &str, wanted: &Partition, facts: &Facts) -> Result<FoundPart
             .on(&candidate.dev_path)
             .map_or("", |found| &found.name);
         if !TABLES.contains(&holds) {
-            let what = "wipe it if it is to be used";
-            why.push(format!("{name}: it holds something ({holds}); {what}"));
+            let what = "wipe it to use it";
+            why.push(format!("{name}: it is not empty ({holds}); {what}"));
             continue;
         }
         let alone = have(&disk)?;
@@ -338,7 +338,7 @@ fn find_or_make(id: &str, wanted: &Partition, facts: &Facts) -> Result<FoundPart
         }
     }
     Err(Trouble::Failed(format!(
-        "no disk can have it: {}",
+        "no disk is suitable: {}",
         why.join("; ")
     )))
 }
@@ -455,7 +455,7 @@ async fn open_raw(id: &str, site: &Site<'_>, wanted: &Encryption) -> Result<Decr
     };
     let step = judge(found, site.marks, Some(wanted), &shown)?;
     let opened = encrypt_by(step, id, site, Some(wanted)).await?;
-    opened.ok_or_else(|| format!("{shown} holds something that is not encrypted; wipe it first"))
+    opened.ok_or_else(|| format!("{shown} contains data that is not encrypted; wipe it first"))
 }
 
 /// Whether the whole area that a wipe zeroes is zero.

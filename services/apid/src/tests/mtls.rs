@@ -135,7 +135,7 @@ async fn forwarded_call_is_not_forwarded_again() {
     let refused = apid.hostname(again).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied);
     assert!(
-        refused.message().contains("not handed on again"),
+        refused.message().contains("not forwarded again"),
         "{refused}"
     );
 }

@@ -301,7 +301,7 @@ async fn node_of_another_authority_or_name_gets_no_call() {
         assert!(
             refused
                 .message()
-                .starts_with(&format!("{name}: not a node to trust"))
+                .starts_with(&format!("{name}: not a trusted node"))
         );
     }
     assert!(stranger.machined.seen().is_empty() && other.machined.seen().is_empty());

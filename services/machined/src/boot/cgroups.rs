@@ -247,7 +247,7 @@ pub fn make_all(root: &Path) -> io::Result<()> {
     let missing = cgroup::missing(root, &CONTROLLERS).unwrap_or_default();
     if !missing.is_empty() {
         console::warn(&format!(
-            "the kernel gives this node no cgroup controllers {}: what they bound is not bounded",
+            "the kernel lacks the cgroup controllers {}: their limits do not apply",
             missing.join(", ")
         ));
     }

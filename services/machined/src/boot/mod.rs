@@ -1,9 +1,7 @@
 //! The boot as data: phases that run one after the other, each with tasks that run in parallel. `machine.rs` runs them.
 
 pub mod cgroups;
-pub mod lockups;
 pub mod overlays;
-pub mod sysctls;
 pub mod system;
 
 use std::fmt;

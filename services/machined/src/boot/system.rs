@@ -141,7 +141,7 @@ fn kept_id(state: &Path) -> String {
     }
     let id = Uuid::new_v4().simple().to_string();
     if let Err(error) = durable::replace(state, MACHINE_ID, id.as_bytes()) {
-        console::warn(&format!("the machine's id is not kept: {error}"));
+        console::warn(&format!("cannot store the machine ID: {error}"));
     }
     id
 }

@@ -66,11 +66,13 @@ impl Steps {
                 Err(RecvTimeoutError::Timeout) => {}
                 // The panic is on the console already.
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(io::Error::other(format!("{what} broke off")));
+                    return Err(io::Error::other(format!("{what} panicked")));
                 }
             }
             if patience.is_over(Instant::now(), unwritten()) {
-                console::error(&format!("{what} hangs; the machine ends without it"));
+                console::error(&format!(
+                    "{what} hangs; the machine ends without waiting for it"
+                ));
                 return Err(io::ErrorKind::TimedOut.into());
             }
         }
@@ -155,7 +157,7 @@ mod tests {
         let watchdog = tempfile::NamedTempFile::new().unwrap();
         let steps = steps(watchdog.path());
         let broken = steps.run("a step", HOUR, |_| -> u8 { panic!("a bug") });
-        assert_eq!(broken.unwrap_err().to_string(), "a step broke off");
+        assert_eq!(broken.unwrap_err().to_string(), "a step panicked");
     }
 
     #[test]

@@ -4,17 +4,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use corten_acquire::{Facts, Source, Sources};
 use corten_base::console;
 use corten_base::mode::USER_DATA;
 use corten_config::Document;
+use corten_credentials::certificates;
 use corten_resources::controller::with_causes as describe;
+use corten_server::node::Node;
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
 use super::{ADDRESS_PATIENCE, Fatal, Machine};
-use crate::acquire::{self, Facts, Source, Sources};
-use crate::certificates;
-use crate::node::Node;
 
 /// First and longest pause between attempts. After an hour's outage of a server, its nodes recover within half a
 /// minute.
@@ -33,7 +33,7 @@ impl Machine {
     /// # Errors
     /// The volumes' directories cannot be made.
     pub(super) async fn acquire_config(self: &Arc<Machine>) -> Result<(), Fatal> {
-        let serial = acquire::word("/sys/class/dmi/id/product_serial");
+        let serial = corten_acquire::word("/sys/class/dmi/id/product_serial");
         let sources = match Sources::read(&self.cmdline, &serial) {
             Ok(sources) => sources,
             Err(complaint) => {
@@ -57,7 +57,7 @@ impl Machine {
                     Ok(Some(bytes)) => self.usable(&sources, Some(&bytes), &shown),
                     Ok(None) if sources.hold_some() => {
                         console::warn(&format!(
-                            "there is no {shown}: what {PARAMETERS} hold must be all of the config"
+                            "there is no {shown}: the config in {PARAMETERS} must be complete"
                         ));
                         self.usable(&sources, None, PARAMETERS)
                     }
@@ -74,7 +74,7 @@ impl Machine {
             Some(source @ Source::Runtime) => {
                 let shown = source.to_string();
                 let variable = std::env::var(USER_DATA).ok();
-                match acquire::user_data(variable.as_deref()) {
+                match corten_acquire::user_data(variable.as_deref()) {
                     Ok(Some(bytes)) => self.usable(&sources, Some(&bytes), &shown),
                     Ok(None) => None,
                     Err(why) => {
@@ -117,8 +117,8 @@ impl Machine {
         shown: &str,
     ) -> Result<Option<Vec<u8>>, String> {
         self.supervisor.up("udevd").await;
-        let find = move || acquire::read_volume(labels, [file], Path::new(MOUNT_POINT));
-        let found = acquire::look(shown, find).await?;
+        let find = move || corten_acquire::read_volume(labels, [file], Path::new(MOUNT_POINT));
+        let found = corten_acquire::look(shown, find).await?;
         Ok(found.and_then(|[bytes]| bytes))
     }
 
@@ -129,7 +129,7 @@ impl Machine {
         loop {
             console::say(&format!("asking {shown} for the machine config"));
             let (template, facts) = (template.to_owned(), self.facts());
-            let answer = spawn_blocking(move || acquire::fetch(&template, &facts)).await;
+            let answer = spawn_blocking(move || corten_acquire::fetch(&template, &facts)).await;
             match answer {
                 Ok(Ok(bytes)) => {
                     if let Some(document) = self.usable(sources, Some(&bytes), shown) {
@@ -137,7 +137,7 @@ impl Machine {
                     }
                 }
                 Ok(Err(why)) => console::warn(&format!("{shown}: {why}")),
-                Err(_) => console::warn(&format!("{shown}: asking failed")),
+                Err(_) => console::warn(&format!("{shown}: the request panicked")),
             }
             console::say(&format!("asking again in {} s", pause.as_secs()));
             sleep(pause).await;
@@ -178,7 +178,7 @@ impl Machine {
             .config_store()
             .map(|store| store.save(document.source()));
         if let Some(Err(error)) = kept {
-            console::warn(&format!("cannot keep the config: {error}"));
+            console::warn(&format!("cannot store the config: {error}"));
         }
     }
 }

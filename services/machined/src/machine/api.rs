@@ -9,16 +9,15 @@ use std::sync::Arc;
 use corten_base::durable;
 use corten_config::Document;
 use corten_resources::controller::with_causes as describe;
+use corten_server::node::{Node, Stage};
 use corten_services::supervisor::task::Ready;
 use corten_services::{APID_UID, ApiMode, MACHINED, MACHINED_SOCKET, Task, machined, table};
 use tokio::net::UnixListener;
 
 use super::{Fatal, Machine};
-use crate::node::{Node, Stage};
-use crate::server;
 
 impl Machine {
-    /// Opens machined's socket and starts apid, which waits for its certificate (`controllers/secrets`).
+    /// Opens machined's socket and starts apid, which waits for its certificate (`node/controllers/src/secrets`).
     pub(super) async fn serve_api(self: &Arc<Machine>) -> Result<(), Fatal> {
         let node: Arc<dyn Node> = self.node.clone();
         let serves = Task::new(move |ready| serve(node.clone(), ready));
@@ -60,7 +59,7 @@ async fn serve(node: Arc<dyn Node>, ready: Ready) -> Result<(), String> {
     let path = Path::new(MACHINED_SOCKET);
     let listener = bind(path).map_err(|error| format!("{}: {error}", path.display()))?;
     ready.tell();
-    let served = server::serve(listener, node).await;
+    let served = corten_server::serve(listener, node).await;
     served.map_err(|error| describe(&error))
 }
 

@@ -7,17 +7,17 @@ use std::sync::Arc;
 
 use corten_base::console;
 use corten_config::Document;
+use corten_controllers::logging;
+use corten_credentials::certificates;
+use corten_persistence::config_store::ConfigStore;
 use corten_resources::controller::with_causes as describe;
+use corten_server::node::{Apply, Node as _};
 use corten_services::trustd;
 use corten_volumes::STATE;
 use tokio::task::block_in_place;
 
 use super::{Machine, lock};
-use crate::certificates;
-use crate::config_store::ConfigStore;
-use crate::logging;
 use crate::machine_files;
-use crate::node::{Apply, Node as _};
 use crate::udev_rules;
 
 /// Path of the config that was built into the image.
@@ -125,7 +125,7 @@ impl Machine {
                 self.remember(&document);
                 self.activate(document);
             }
-            Apply::Staged => console::say("a machine config was kept for the next boot"),
+            Apply::Staged => console::say("a machine config was stored for the next boot"),
             Apply::Install => {
                 tokio::spawn(self.clone().install_for_caller(document));
             }
@@ -144,7 +144,7 @@ impl Machine {
         };
         if let Err(error) = store.remember(document.source()) {
             console::warn(&format!(
-                "cannot remember the config as a good one: {error}"
+                "cannot store the config as the last good one: {error}"
             ));
         }
     }

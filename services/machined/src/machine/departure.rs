@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use corten_base::console;
 use corten_config::Document;
+use corten_credentials::access::of_node;
+use corten_credentials::etcd::connect;
 use corten_kubernetes::Settings;
 use corten_kubernetes::pods::HOST_SECRETS;
 use corten_resources::controller::with_causes as describe;
+use corten_server::node::{Action, Node as _, Reset};
 use corten_services::kubernetes::ETCD;
 use corten_types::etcd::EtcdMember;
 use corten_types::kubernetes::Nodename;
 use tokio::time::timeout;
 
 use super::Machine;
-use crate::controllers::kubernetes::access::of_node;
-use crate::controllers::kubernetes::join::connect;
-use crate::node::{Action, Node as _, Reset};
 
 /// Timeout of a request to the cluster. A cluster that does not answer must not delay the node's end.
 const TELL: Duration = Duration::from_secs(15);
@@ -68,7 +68,7 @@ async fn within(what: &str, patience: Duration, step: impl Future<Output = Resul
         Ok(Err(why)) => why,
         Err(_) => format!("no answer within {} s", patience.as_secs()),
     };
-    console::warn(&format!("the node ends without this step, {what}: {why}"));
+    console::warn(&format!("{what}: {why}; the node ends without this step"));
 }
 
 async fn cordon(config: &Document, settings: &Settings, nodename: &str) -> Result<(), String> {
@@ -83,7 +83,7 @@ async fn drain(config: &Document, settings: &Settings, nodename: &str) -> Result
     match drained.left.first() {
         None => Ok(()),
         Some(left) => Err(format!(
-            "{} of {} pods are left, {} among them: {}",
+            "{} of {} pods are still running, for example {}: {}",
             drained.left.len(),
             drained.left.len() + drained.gone.len(),
             left.pod,
@@ -102,6 +102,6 @@ async fn leave_etcd() -> Result<(), String> {
         return Ok(());
     }
     client.leave().await.map_err(|error| describe(&error))?;
-    console::say("etcd: this node's member has left");
+    console::say("etcd: this node's member has left the cluster");
     Ok(())
 }

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use corten_api::machine::task_event;
 use corten_base::console;
+use corten_persistence::last_stop::{Reason, Stop};
+use corten_server::node::{Action, Stage};
 use corten_services::supervisor::Supervisor;
 use corten_sys::power::End;
 use futures_util::future::join;
@@ -13,8 +15,6 @@ use tokio::time::{sleep, timeout};
 
 use super::{ANSWER_GRACE, Machine};
 use crate::finish::Ending;
-use crate::last_stop::{Reason, Stop};
-use crate::node::{Action, Stage};
 
 /// Timeout for all services together to stop in order; `finish` kills the rest.
 const STOP_PATIENCE: Duration = Duration::from_secs(60);
@@ -118,11 +118,11 @@ async fn stop_services(
 
 #[cfg(test)]
 mod tests {
+    use corten_server::node::{ServiceState, ServiceView};
     use corten_services::supervisor::testing::{spec, world};
     use tokio::sync::oneshot;
 
     use super::*;
-    use crate::node::{ServiceState, ServiceView};
 
     #[tokio::test]
     async fn apid_stops_only_after_event_followers_got_the_end() {

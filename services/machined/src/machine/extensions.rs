@@ -19,6 +19,7 @@ use corten_config::kinds::{ExtensionFile, ExtensionServiceConfig};
 use corten_containerd::client::Containerd;
 use corten_extension::layers::Layer;
 use corten_extension::service::{DIRECTORY, LARGEST, Service};
+use corten_server::node::Node as _;
 use corten_services::environment::with_variables;
 use corten_services::extension::{FILES, declare, file_path, id, unusable};
 use corten_services::supervisor::Supervisor;
@@ -27,7 +28,6 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::{Machine, lock};
-use crate::node::Node as _;
 
 /// Interval between checks for a path that a service waits for.
 const LOOK: Duration = Duration::from_secs(1);
@@ -175,7 +175,7 @@ fn tell(
             conditions.set(condition, Ok(()));
         }
         None => {
-            conditions.set(condition, Err("there is none".to_owned()));
+            conditions.set(condition, Err("the machine config has none".to_owned()));
             supervisor.declare(spec);
         }
     }

@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use corten_base::sample;
+use corten_server::node::{ServiceState, ServiceView};
 use corten_services::supervisor::container::make_fifo;
 use corten_services::supervisor::testing::{spec, world};
 use tokio::runtime::Handle;
 
 use super::*;
-use crate::node::{ServiceState, ServiceView};
 
 fn config(contents: &[&str]) -> ExtensionServiceConfig {
     let file = |content: &&str| format!("- {{mountPath: /etc/{content}, content: {content}}}\n");
@@ -120,7 +120,9 @@ fn broken_service_file_is_named_and_the_others_are_used() {
     assert_eq!(names, ["_", "_ad_one", "a", "c", "d", "e", "f", "g"]);
     let at = |place: usize| shown[place].1;
     assert!(
-        at(1).contains("Bad one.yaml: container.entrypoint: it is empty; name the program"),
+        at(1).contains(
+            "Bad one.yaml: container.entrypoint: it is empty; set the path of the program"
+        ),
         "{}",
         at(1)
     );

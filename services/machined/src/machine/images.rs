@@ -4,11 +4,11 @@ use corten_base::console;
 use corten_base::trusted_roots;
 use corten_config::Document;
 use corten_containerd::registries::{with_cache, write_hosts};
+use corten_server::node::Node as _;
 use corten_services::REGISTRYD;
 
 use super::Machine;
 use crate::image_cache;
-use crate::node::Node as _;
 
 impl Machine {
     /// Writes the settings of registries, trusted authorities and containerd. This precedes all other effects of the

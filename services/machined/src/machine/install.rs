@@ -7,13 +7,13 @@ use std::time::Duration;
 use corten_base::console;
 use corten_config::Document;
 use corten_config::installation::Installation;
+use corten_server::node::{Node as _, SubmitError};
 use tokio::sync::mpsc;
 use tokio::task::block_in_place;
 use tokio::time::{Instant, sleep};
 
 use super::{Machine, lock};
 use crate::install::{self, By, Installed};
-use crate::node::{Node as _, SubmitError};
 
 /// First and longest pause between the attempts of a node that cannot get another config.
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
@@ -31,7 +31,7 @@ impl Machine {
         match self.install_once(&wanted, (&document, By::Caller)).await {
             Ok(done) => self.restart_into(&done),
             Err(why) => self.refuse(&format!(
-                "the node is not installed: {why}; it goes on waiting for a machine config"
+                "the node is not installed: {why}; waiting for another machine config"
             )),
         }
     }
@@ -46,7 +46,7 @@ impl Machine {
             return false;
         }
         let field = wanted.disk.field();
-        let why = format!("the config of {whence} has this node installed first ({field})");
+        let why = format!("the config of {whence} installs this node first ({field})");
         console::say(&why);
         *lock(&self.unusable) = Some(why);
         let (machine, document) = (self.clone(), document.clone());

@@ -16,8 +16,10 @@ use corten_config::values::{ExtensionImage, ExtensionSource};
 use corten_containerd::client::{Containerd, Purpose, SYSTEM};
 use corten_extension::layers::{self, Layer};
 use corten_extension::rules;
+use corten_server::node::Node as _;
 use corten_services::supervisor::handover::{Found, Kind, walk};
 use corten_services::{Argument, CONTAINERD, CONTAINERD_SOCKET, CONTENT, REGISTRYD};
+use corten_volumes::labelled;
 use oci_spec::distribution::Reference;
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::spawn_blocking;
@@ -25,8 +27,6 @@ use tokio::time::{sleep, timeout};
 
 use super::Machine;
 use super::overlay::Overlay;
-use crate::labelled;
-use crate::node::Node as _;
 
 /// Directory under the extensions' overlay.
 const OVER: &str = "/usr/local";
@@ -139,7 +139,10 @@ impl Machine {
             let name = |one: &Loaded| one.layer.manifest.metadata.name.clone();
             match obtained {
                 Ok(one) if taken.insert(name(&one)) => now.push(one),
-                Ok(one) => complaints.tell(image, format!("the node has another {}", name(&one))),
+                Ok(one) => complaints.tell(
+                    image,
+                    format!("another extension of this node has the name {}", name(&one)),
+                ),
                 Err(why) => complaints.tell(image, why),
             }
         }
@@ -195,7 +198,7 @@ impl Machine {
     fn lay(&self, loading: &mut Loading, now: Vec<Loaded>) {
         if let Err(error) = loading.overlay.lay(&layers_of(&now)) {
             return console::error(&format!(
-                "cannot lay extensions over {OVER}: {error}; those before stay"
+                "cannot mount the extensions over {OVER}: {error}; the former extensions stay"
             ));
         }
         let before = std::mem::replace(&mut loading.loaded, now);
@@ -237,7 +240,7 @@ fn directory(image: &ExtensionImage) -> PathBuf {
 fn check(directory: &Path) -> Result<(), String> {
     let strange = |path: &str| {
         format!(
-            "{}: {path:?} is no part of an extension",
+            "{}: an extension must not contain {path:?}",
             directory.display()
         )
     };

@@ -8,11 +8,11 @@ use std::path::Path;
 use corten_base::console;
 use corten_base::durable;
 use corten_meta::tags::LOCK;
+use corten_persistence::last_stop::{self, LastStop, Note};
 use corten_sys::host;
 use corten_volumes::STATE;
 
 use super::Machine;
-use crate::last_stop::{self, LastStop, Note};
 
 impl Machine {
     /// Keeps the reason why this boot is locked. Without STATE and META, only the console has it.
@@ -30,7 +30,7 @@ impl Machine {
         };
         if let Err(error) = kept {
             console::warn(&format!(
-                "why this node is locked is not kept for the next boot: {error}"
+                "cannot record for the next boot why this node is locked: {error}"
             ));
         }
     }
@@ -75,13 +75,15 @@ impl Machine {
 
     fn forget_lock(&self) {
         if let Err(error) = self.node.meta().change(LOCK, None) {
-            console::warn(&format!("META keeps why a boot was locked: {error}"));
+            console::warn(&format!(
+                "cannot remove the note of a locked boot from META: {error}"
+            ));
         }
     }
 }
 
 fn warn_unless_kept(kept: std::io::Result<()>) {
     if let Err(error) = kept {
-        console::warn(&format!("cannot keep why a boot was locked: {error}"));
+        console::warn(&format!("cannot record why a boot was locked: {error}"));
     }
 }

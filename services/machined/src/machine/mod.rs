@@ -39,7 +39,12 @@ use corten_base::mounts;
 use corten_base::panics::again;
 use corten_clock::floor::Floor;
 use corten_containerd::client::Containerd;
+use corten_controllers::Sources;
+use corten_hardware::power_button::{self, Inputs};
+use corten_hardware::sysctls;
+use corten_hardware::uevents::Uevents;
 use corten_network::{Network, Setup};
+use corten_server::node::{Action, Node, Stage};
 use corten_services::supervisor::{Outside, Places, Supervisor, logs};
 use corten_services::{
     ApiMode, CONTAINERD, CONTAINERD_SOCKET, CONTAINERS, MACHINED, NAMES, SANDBOX_STAGE,
@@ -53,13 +58,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::boot::{self, Phase, Task, cgroups, overlays, sysctls, system};
-use crate::controllers::{self, Sources};
+use crate::boot::{self, Phase, Task, cgroups, overlays, system};
 use crate::finish::Ending;
-use crate::node::{Action, Node, Stage};
-use crate::power_button::{self, Inputs};
 use crate::state::{NodeState, Request};
-use crate::uevents::Uevents;
 use trial::Trial;
 
 /// Time that the boot waits for a service. The supervisor continues to retry afterwards.
@@ -174,7 +175,7 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
             },
             () = Trial::over(trial.as_ref()) => {
                 if let Some(Trial { before, .. }) = trial.take() {
-                    console::say("the time of the tried config is up: going back to the one before");
+                    console::say("the trial of the config has ended: reverting to the former config");
                     machine.activate(before);
                 }
             }
@@ -187,7 +188,7 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
                 break of_itself(Action::Reboot, "ctrl-alt-del was pressed");
             }
             _ = terminate.recv() => {
-                break of_itself(Action::Shutdown { forced: false }, "asked to end by SIGTERM");
+                break of_itself(Action::Shutdown { forced: false }, "SIGTERM was received");
             }
         }
     };
@@ -248,14 +249,14 @@ impl Machine {
             events: self.node.events().clone(),
             floor: self.floor.clone(),
         };
-        let runtime = controllers::runtime(self.node.store().clone(), sources)
+        let runtime = corten_controllers::runtime(self.node.store().clone(), sources)
             .map_err(|error| Fatal(error.to_string()))?;
         // The runtime has registered the types, so they can be watched now.
         let (store, events) = (self.node.store().clone(), self.node.events().clone());
         tokio::spawn(again(move || {
             tell::tell_status(store.clone(), events.clone())
         }));
-        tokio::spawn(controllers::run(runtime));
+        tokio::spawn(corten_controllers::run(runtime));
         Ok(())
     }
 

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use corten_base::console;
 use corten_base::durable;
+use corten_persistence::meta;
+use corten_server::node::{Control, Node as _, Stage};
 use corten_services::CONTAINERD;
 use corten_volumes::{Progress, STATE, StartDisk};
 use tokio::task::{block_in_place, spawn_blocking};
@@ -16,8 +18,6 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::standing::{Findings, Standing, State, standing};
 use super::{Fatal, Machine, lock};
-use crate::meta;
-use crate::node::{Control, Node as _, Stage};
 
 /// Time to wait for the disk that the boot loader names as the start disk: an operator may replug a USB stick, and a
 /// controller may start its disks one by one.
@@ -62,7 +62,7 @@ impl Machine {
                 Ok(Ok(StartDisk::Missing)) => {
                     ("the disk that the node was started from", START_DISK)
                 }
-                Ok(Ok(StartDisk::Unnamed)) => ("a disk with a node", ANY_DISK),
+                Ok(Ok(StartDisk::Unnamed)) => ("a disk that carries a node", ANY_DISK),
                 _ => break,
             };
             if begun.elapsed() >= limit {
@@ -88,7 +88,7 @@ impl Machine {
             Standing::Free => {
                 if self.recovers() {
                     console::warn(
-                        "corten.recover=maintenance: this node may have an owner, and anybody may call it until it \
+                        "corten.recover=maintenance: this node may have an owner, and any client may call it until it \
                          restarts without the parameter",
                     );
                 }
@@ -134,10 +134,10 @@ impl Machine {
 
     pub(super) fn lock_node(&self, why: &str) {
         let by_certificate = if self.has_owner() {
-            "the owner's certificate opens the API still (`cortenctl --insecure` with the owner's client config); without \
-             it, "
+            "the owner's certificate still opens the API (`cortenctl --insecure` with the owner's client config); \
+             without it, "
         } else {
-            "META names no owner, so that no certificate opens the API; "
+            "META names no owner, so no certificate opens the API; "
         };
         let text = format!(
             "{why}; {by_certificate}start the node with the kernel parameter corten.recover=maintenance"

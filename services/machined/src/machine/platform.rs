@@ -13,7 +13,6 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::{ADDRESS_PATIENCE, Machine};
-use crate::acquire;
 
 /// Mount point of the platform's volume.
 const MOUNT_POINT: &str = "/run/platform-source";
@@ -47,7 +46,7 @@ impl Machine {
         }
         let name = platform.name;
         console::say(&format!(
-            "asking the platform {name} for what it says of this machine"
+            "asking the platform {name} for this machine's metadata"
         ));
         let tell = |news| match news {
             News::Waiting(what) => {
@@ -80,7 +79,7 @@ impl Machine {
         self.supervisor.up("apid").await;
         let tell = |what| {
             console::say(&format!(
-                "telling the platform that the machine runs: {what}"
+                "reporting to the platform that the machine runs: {what}"
             ));
         };
         corten_platform::report_ready(client, Pace::default(), tell).await;
@@ -114,8 +113,8 @@ impl Local for ThisMachine {
         files: &[&str],
     ) -> Result<Option<Vec<Option<Vec<u8>>>>, String> {
         match labels {
-            [] => acquire::read_discs(files, Path::new(MOUNT_POINT)),
-            labels => acquire::read_files(labels, files, Path::new(MOUNT_POINT)),
+            [] => corten_acquire::read_discs(files, Path::new(MOUNT_POINT)),
+            labels => corten_acquire::read_files(labels, files, Path::new(MOUNT_POINT)),
         }
     }
 
@@ -136,7 +135,7 @@ fn cards_of(class: &Path) -> Vec<Card> {
         .filter(|link| link.join("device").exists())
         .filter_map(|link| {
             let name = link.file_name()?.to_str()?.to_owned();
-            let mac = bytes(&acquire::word(link.join("address")));
+            let mac = bytes(&corten_acquire::word(link.join("address")));
             let mac = mac.try_into().ok()?;
             Some(Card { name, mac })
         })

@@ -6,12 +6,12 @@ use std::sync::LazyLock;
 
 use corten_base::trusted_roots;
 use corten_config::Document;
+use corten_server::node::Node as _;
 use corten_services::environment::{variables, with_variables};
 use corten_services::{Runner, ServiceSpec, containerd};
 use corten_types::environment::Variables;
 
 use super::{Machine, lock};
-use crate::node::Node as _;
 
 /// Variable with a hash of the input that containerd reads only at its start. A change alters the declaration, and so
 /// restarts containerd.

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use corten_acquire::SEED_LABELS;
 use corten_base::console;
 use corten_network::seed::{Files, Kept, NAMES, Place, Seed};
 use corten_platform::{Instance, Metadata};
@@ -10,7 +11,6 @@ use corten_volumes::{Progress, STATE};
 use tokio::time::timeout;
 
 use super::{ADDRESS_PATIENCE, Machine};
-use crate::acquire::{self, SEED_LABELS};
 
 /// Mount point of the seed's volume; the volume of the machine config may be mounted at the same time.
 const MOUNT_POINT: &str = "/run/seed-source";
@@ -25,10 +25,10 @@ impl Machine {
         if setup.wait_for(Option::is_some).await.is_err() {
             return;
         }
-        let place = Place::read(&acquire::word("/sys/class/dmi/id/product_serial"));
+        let place = Place::read(&corten_acquire::word("/sys/class/dmi/id/product_serial"));
         let is_known = self.use_kept(&place);
         let shown = match &place.url {
-            Some(url) => format!("seed at {}", acquire::shown(url)),
+            Some(url) => format!("seed at {}", corten_acquire::shown(url)),
             None => format!("seed on volume {}", SEED_LABELS.join(" or ")),
         };
         let found = match self.find_seed(&place, &shown).await {
@@ -72,13 +72,14 @@ impl Machine {
             Some(url) => {
                 let _ = timeout(ADDRESS_PATIENCE, self.network.reachable()).await;
                 let (machine, url) = (Arc::clone(self), url.clone());
-                let find = move || acquire::fetch_seed(&url, &machine.facts()).map(Some);
-                acquire::look(shown, find).await
+                let find = move || corten_acquire::fetch_seed(&url, &machine.facts()).map(Some);
+                corten_acquire::look(shown, find).await
             }
             None => {
                 self.supervisor.up("udevd").await;
-                let find = || acquire::read_volume(SEED_LABELS, NAMES, Path::new(MOUNT_POINT));
-                acquire::look(shown, find).await
+                let find =
+                    || corten_acquire::read_volume(SEED_LABELS, NAMES, Path::new(MOUNT_POINT));
+                corten_acquire::look(shown, find).await
             }
         }
     }
@@ -92,7 +93,7 @@ impl Machine {
             Ok(Some(files)) => self.use_seed(&files, place, "seed of an earlier boot"),
             Ok(None) => false,
             Err(error) => {
-                console::warn(&format!("network: the seed that was kept: {error}"));
+                console::warn(&format!("network: cannot read the stored seed: {error}"));
                 false
             }
         }
@@ -139,7 +140,7 @@ fn keep(files: &Files) {
         return;
     };
     if let Err(error) = kept.save(files) {
-        console::warn(&format!("network: the seed is not kept: {error}"));
+        console::warn(&format!("network: cannot store the seed: {error}"));
     }
 }
 

@@ -14,6 +14,10 @@ use corten_base::panics::again;
 use corten_config::Document;
 use corten_config::kinds::{Encryption, SystemVolume};
 use corten_meta::tags::{STATE_ENCRYPTION, WAS_ENCRYPTED};
+use corten_persistence::config_store::ConfigStore;
+use corten_persistence::last_stop::{self, Evidence, LastStop};
+use corten_persistence::oom;
+use corten_server::node::Node as _;
 use corten_sys::host;
 use corten_types::stop::Kill;
 use corten_volumes::{EPHEMERAL, Failure, Opened, Outcome, Progress, STATE};
@@ -23,10 +27,6 @@ use tokio::time::timeout;
 
 use super::{Fatal, Machine, SERVICE_PATIENCE, config};
 use crate::boot::system;
-use crate::config_store::ConfigStore;
-use crate::last_stop::{self, Evidence, LastStop};
-use crate::node::Node as _;
-use crate::oom;
 
 impl Machine {
     /// Mounts the volumes. A node with a broken disk still boots, so that it can report the failure.
@@ -43,7 +43,8 @@ impl Machine {
             Ok(Outcome::AwaitsConfig { disk }) => {
                 self.awaits_config.store(true, Relaxed);
                 console::say(&format!(
-                    "volumes: STATE mounted on {disk}; EPHEMERAL waits for a machine config, which says how it is encrypted"
+                    "volumes: STATE mounted on {disk}; EPHEMERAL waits for a machine config with its encryption \
+                     settings"
                 ));
                 self.volumes.send_replace(Progress::Settled);
             }
@@ -58,7 +59,7 @@ impl Machine {
             }
             Err(failure) => {
                 console::warn(&format!(
-                    "volumes: {failure}; until this is mended, config and data are lost with every restart"
+                    "volumes: {failure}; until this is repaired, every restart loses config and data"
                 ));
                 self.volumes.send_replace(Progress::Failed(failure));
             }
@@ -75,7 +76,7 @@ impl Machine {
             .collect();
         if !lacks.is_empty() {
             console::warn(&format!(
-                "volumes: the host has mounted nothing on {}; what is there is lost with the container",
+                "volumes: the host has mounted nothing on {}; its data are lost with the container",
                 lacks.join(" and ")
             ));
         }
@@ -103,7 +104,7 @@ impl Machine {
         // An unusable config is reported in full where it would take effect.
         let (embedded, doubt) = match config::embedded() {
             Ok(embedded) => (embedded, doubt),
-            Err(_) => (None, Some("the config in the image is wrong".to_owned())),
+            Err(_) => (None, Some("the config in the image is invalid".to_owned())),
         };
         let of_state = self.state_encryption(embedded.as_ref())?;
         corten_volumes::check_clear(
@@ -121,7 +122,7 @@ impl Machine {
             && let Err(error) = meta.keep_encrypted()
         {
             console::warn(&format!(
-                "META does not say that STATE is encrypted: {error}"
+                "cannot record in META that STATE is encrypted: {error}"
             ));
         }
         let encrypts = !opened.is_empty() || doubt.is_some();
@@ -140,7 +141,7 @@ impl Machine {
         match kept {
             Some(value) => Encryption::from_meta(&value).map(Some).map_err(|problems| {
                 let why =
-                    format!("META {STATE_ENCRYPTION:#04x} says how, and is wrong: {problems}");
+                    format!("its encryption settings in META {STATE_ENCRYPTION:#04x} are invalid: {problems}");
                 Failure::new(STATE.name, why)
             }),
             None => Ok(embedded
@@ -155,7 +156,7 @@ impl Machine {
         // A restart would lose a config that is only in memory. The node would get it again, and restart without end.
         let is_kept = |store: &ConfigStore| store.load().document.is_some();
         if self.awaits_config.load(Relaxed) && self.node.config_store().is_some_and(is_kept) {
-            let why = "the config says how EPHEMERAL is opened";
+            let why = "the config has the encryption settings of EPHEMERAL";
             let _ = self.restarts.send(why.to_owned());
         }
     }
@@ -169,7 +170,7 @@ impl Machine {
             .await
             .is_err()
         {
-            console::warn("volumes: udevd is not up; disks that need a module are not found");
+            console::warn("volumes: udevd is not up; disks whose driver is a module are not found");
         }
         self.mount_and_load().await
     }
@@ -235,7 +236,7 @@ impl Machine {
         };
         let complaint = match self.node.meta().open(&device) {
             Ok(true) => return None,
-            Ok(false) => "META: neither copy of its values is whole; it starts empty".to_owned(),
+            Ok(false) => "META: both copies of its values are damaged; it starts empty".to_owned(),
             Err(error) => format!("META: cannot read {}: {error}", device.display()),
         };
         console::warn(&complaint);
@@ -296,12 +297,12 @@ impl Machine {
         let Some(last) = last else {
             return;
         };
-        console::say(&format!("the boot before ended by {}", last.stop));
+        console::say(&format!("the previous boot ended by {}", last.stop));
         if !last.locked.is_empty() {
-            console::say(&format!("the boot before was locked: {}", last.locked));
+            console::say(&format!("the previous boot was locked: {}", last.locked));
         }
         if let Some(kill) = last.kills.last() {
-            console::say(&format!("in the boot before, {kill}"));
+            console::say(&format!("in the previous boot, {kill}"));
         }
         self.node.set_last_stop(last);
     }
@@ -318,7 +319,7 @@ fn evidence() -> Evidence {
 
 fn warn_unless_kept(kept: io::Result<()>) {
     if let Err(error) = kept {
-        console::warn(&format!("cannot keep why this boot ends: {error}"));
+        console::warn(&format!("cannot record why this boot ends: {error}"));
     }
 }
 
@@ -336,9 +337,7 @@ async fn watch_for_kills() {
         Err(error) => Err(error),
     };
     if let Err(error) = watched {
-        console::warn(&format!(
-            "what is killed for memory is not remembered: {error}"
-        ));
+        console::warn(&format!("OOM kills are not recorded: {error}"));
     }
 }
 
@@ -352,6 +351,6 @@ fn remember(kills: Vec<Kill>) {
     }
     let kept = block_in_place(|| last_stop::record_kills(state, &host::boot_id(), kills));
     if let Err(error) = kept {
-        console::warn(&format!("cannot keep what was killed for memory: {error}"));
+        console::warn(&format!("cannot record an OOM kill: {error}"));
     }
 }

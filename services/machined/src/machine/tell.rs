@@ -9,11 +9,11 @@ use corten_api::machine::{phase_event, sequence_event, task_event};
 use corten_base::console;
 use corten_base::events::Events;
 use corten_resources::{Pointer, Spec, Start, Store, StoreError};
+use corten_server::node::Node;
 use corten_types::network::NodeAddress;
 use corten_types::runtime::MachineStatus;
 
 use super::{Fatal, Machine};
-use crate::node::Node;
 
 impl Machine {
     /// Publishes the begin of a sequence.
@@ -82,7 +82,7 @@ pub(super) async fn tell_status(store: Store, events: Events) {
     );
     let Err(error) = told;
     console::error(&format!(
-        "events: nothing tells of the machine's status: {error}"
+        "events: the machine's status is not reported: {error}"
     ));
 }
 

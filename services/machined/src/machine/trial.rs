@@ -1,9 +1,8 @@
 //! A config on trial: active but not stored, and reverted unless it is confirmed.
 
 use corten_config::Document;
+use corten_server::node::Apply;
 use tokio::time::Instant;
-
-use crate::node::Apply;
 
 /// A running trial.
 #[derive(Debug)]

@@ -8,11 +8,11 @@ use corten_base::efi;
 use corten_config::Document;
 use corten_config::kinds::UpgradeConfig;
 use corten_installer::{AtBoot, Trial, Verdict, at_boot};
+use corten_server::node::{Node as _, ServiceView, Stage};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 
 use super::Machine;
-use crate::node::{Node as _, ServiceView, Stage};
 use crate::upgrade::{self, EfiPartition, is_healthy, stage_name};
 
 /// Default time for a version to become healthy, after which the node leaves it. Images may have to be pulled.
@@ -63,11 +63,11 @@ impl Machine {
     async fn tell_reverted(&self, booted: &str, trial: Trial) {
         let tries = corten_installer::TRIES;
         let why = format!(
-            "it was started up to {tries} times and never became good; `get laststops` may say why"
+            "it was started up to {tries} times and never passed its trial; `get laststops` may show why"
         );
         self.end(&trial, Verdict::Reverted, &why);
         let entry = trial.entry.clone();
-        change("leaving the version that failed", move |partition| {
+        change("marking the failed version as bad", move |partition| {
             let mut versions = partition.versions();
             match versions.find(&entry) {
                 Ok(_) => versions.mark_bad(&entry).map_err(|fault| fault.to_string()),
@@ -90,7 +90,11 @@ impl Machine {
                 if mark_good(booted).await {
                     // The key is released first: a client that reads the verdict upgrades the next node at once.
                     upgrade::unlock_former(&self.node).await;
-                    self.end(&trial, Verdict::Good, "it does what the version before did");
+                    self.end(
+                        &trial,
+                        Verdict::Good,
+                        "it is as healthy as the previous version was",
+                    );
                 }
                 return true;
             }
@@ -106,9 +110,9 @@ impl Machine {
 
     /// Leaves this version. Returns whether the node restarts for that.
     async fn revert(&self, booted: &str, trial: &Trial, why: &str) -> bool {
-        console::warn(&format!("version {} is left, {why}", trial.to));
+        console::warn(&format!("version {} fails its trial: {why}", trial.to));
         let entry = booted.to_owned();
-        let marked = change("leaving this version", move |partition| {
+        let marked = change("marking this version as bad", move |partition| {
             let mut versions = partition.versions();
             // Without another version, the boot loader would start this one again and again.
             versions.other(&entry).map_err(|fault| fault.to_string())?;
@@ -117,7 +121,10 @@ impl Machine {
         let is_marked = marked.await;
         if is_marked {
             self.end(trial, Verdict::Reverted, why);
-            let restart = format!("version {} is left for version {}", trial.to, trial.from);
+            let restart = format!(
+                "reverting from version {} to version {}",
+                trial.to, trial.from
+            );
             let _ = self.restarts.send(restart);
         }
         is_marked
@@ -126,12 +133,12 @@ impl Machine {
     fn end(&self, trial: &Trial, verdict: Verdict, why: &str) {
         let word = match verdict {
             Verdict::Good => "stays",
-            Verdict::Reverted => "was left",
+            Verdict::Reverted => "is reverted",
         };
         console::say(&format!("version {} {word}: {why}", trial.to));
         if let Err(error) = upgrade::record(self.node.meta(), &trial.ended(verdict, why)) {
             console::warn(&format!(
-                "the verdict on version {} is not kept: {error}",
+                "cannot store the verdict on version {}: {error}",
                 trial.to
             ));
         }
@@ -168,7 +175,7 @@ fn unmet(trial: &Trial, stage: Stage, services: &[ServiceView]) -> Vec<String> {
 
 async fn mark_good(booted: &str) -> bool {
     let entry = booted.to_owned();
-    change("keeping this version", move |partition| {
+    change("marking this version as good", move |partition| {
         let marked = partition.versions().mark_good(&entry);
         marked.map(drop).map_err(|fault| fault.to_string())
     })
@@ -199,8 +206,10 @@ async fn change(
 mod tests {
     use std::time::SystemTime;
 
+    use corten_base::sample;
+    use corten_server::node::ServiceState;
+
     use super::*;
-    use crate::node::ServiceState;
 
     fn view(id: &str, state: ServiceState, healthy: Option<bool>) -> ServiceView {
         ServiceView {
@@ -216,10 +225,7 @@ mod tests {
 
     #[test]
     fn config_sets_the_trial_timeout() {
-        let config = |more: &str| {
-            let text = crate::server::tests::config_text() + more;
-            Document::parse(text.as_bytes()).unwrap()
-        };
+        let config = |more: &str| sample::config("", more);
         assert_eq!(patience(None), PATIENCE);
         assert_eq!(patience(Some(&config(""))), PATIENCE);
         let own = "---\napiVersion: v1alpha1\nkind: UpgradeConfig\ntrialTimeout: 20m\n";

@@ -27,7 +27,9 @@ impl Machine {
             Ok(Some(known)) => known,
             Ok(None) => return,
             Err(error) => {
-                return console::warn(&format!("time: what STATE keeps does not count: {error}"));
+                return console::warn(&format!(
+                    "time: the time stored on STATE is not used: {error}"
+                ));
             }
         };
         match clock::raise(known) {
@@ -50,6 +52,6 @@ impl Machine {
             Ok(Err(error)) => error.to_string(),
             Err(_) => "the disk does not answer".to_owned(),
         };
-        console::warn(&format!("time: not kept on STATE: {why}"));
+        console::warn(&format!("time: cannot store it on STATE: {why}"));
     }
 }

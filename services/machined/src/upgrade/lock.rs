@@ -6,9 +6,11 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use corten_credentials::etcd::connect;
 use corten_etcd::{Claim, Client};
 use corten_kubernetes::pods::HOST_SECRETS;
 use corten_resources::controller::with_causes as describe;
+use corten_server::node::Node as _;
 use corten_services::kubernetes::ETCD;
 use corten_sys::host;
 use corten_types::etcd::EtcdMember;
@@ -16,8 +18,6 @@ use corten_types::kubernetes::Nodename;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
-use crate::controllers::kubernetes::join::connect;
-use crate::node::Node as _;
 use crate::state::NodeState;
 
 /// The key. Its name follows the reference's names.
@@ -89,20 +89,32 @@ pub(super) async fn take(node: &NodeState, image: &str) -> Result<Option<Held>, 
         let claimed = client.claim(KEY, &value, LONGEST, is_own).await;
         Ok((client, claimed.map_err(|error| describe(&error))?))
     });
-    let (client, claimed) = claimed.await.map_err(|why| {
-        format!(
-            "etcd does not tell whether another control plane node is being upgraded: {why}; mend etcd first, or force \
-             the upgrade"
-        )
-    })?;
-    match claimed {
-        Ok(claim) => Ok(Some(Held {
+    match claimed.await {
+        Ok((client, Ok(claim))) => Ok(Some(Held {
             client,
             claim,
             holder,
         })),
-        Err(other) => Err(Holder::of(&other).unwrap_or(holder).refusal()),
+        Ok((_, Err(other))) => Err(Holder::of(&other).unwrap_or(holder).refusal()),
+        Err(why) => {
+            // etcd may have taken the key and lost the answer.
+            tokio::spawn(withdraw(holder));
+            Err(format!(
+                "cannot read from etcd whether another control plane node is being upgraded: {why}; repair etcd first, \
+                 or force the upgrade"
+            ))
+        }
     }
+}
+
+/// Releases a key whose claim had no answer. If that fails, the lease expires.
+async fn withdraw(holder: Holder) {
+    let released = in_time(async {
+        let own = |value: &[u8]| Holder::of(value).as_ref() == Some(&holder);
+        let released = own_member().await?.give_up(KEY, own).await;
+        released.map_err(|error| describe(&error))
+    });
+    let _ = released.await;
 }
 
 impl Held {
@@ -113,7 +125,7 @@ impl Held {
     pub(super) async fn prolong(&self) -> Result<(), String> {
         let why = match timeout(ANSWER, self.client.prolong(&self.claim)).await {
             Ok(Ok(true)) => return Ok(()),
-            Ok(Ok(false)) => "its time is over".to_owned(),
+            Ok(Ok(false)) => "its lease has expired".to_owned(),
             Ok(Err(error)) => describe(&error),
             Err(_) => "etcd does not answer".to_owned(),
         };

@@ -17,6 +17,8 @@ use corten_config::registries::Registries;
 use corten_containerd::client::{Containerd, Purpose};
 use corten_installer::{Entry, Fault, Signer, Trial, is_older};
 use corten_meta::tags::TRIAL;
+use corten_persistence::meta::Meta;
+use corten_server::node::{Node as _, ServiceState, ServiceView, Stage, SubmitError, Upgrade};
 use corten_services::supervisor::Supervisor;
 use corten_services::{Argument, CONTAINERD_SOCKET, CONTENT, REGISTRYD};
 use oci_spec::distribution::Reference;
@@ -24,8 +26,6 @@ use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use crate::meta::Meta;
-use crate::node::{Node as _, ServiceState, ServiceView, Stage, SubmitError, Upgrade};
 use crate::state::NodeState;
 pub use lock::{LONGEST as LOCKED, unlock_former};
 pub use partition::EfiPartition;
@@ -83,7 +83,7 @@ async fn take(
         let _ = tell.send(line).await;
     };
     let found = partition.versions().find(&running).map_err(failed)?;
-    say(format!("taking the installer {}", upgrade.image)).await;
+    say(format!("fetching the installer {}", upgrade.image)).await;
     let registries = node.config().map(|config| config.registries());
     let digest = obtain(
         &registries.unwrap_or_default(),
@@ -165,7 +165,7 @@ pub(crate) fn check_floor(version: &str, floor: Option<&str>) -> Result<(), Stri
     match floor {
         Some(floor) if is_older(version, floor) => Err(format!(
             "version {version} is older than {floor}, the oldest one that the config allows (UpgradeConfig, minVersion): \
-             take a newer one, or lower minVersion; an upgrade can be forced"
+             use a newer version, lower minVersion, or force the upgrade"
         )),
         _ => Ok(()),
     }
@@ -238,7 +238,7 @@ pub(crate) async fn unpack(
         Argument::fills(SCRATCH),
     ];
     let checked = supervisor.run(REGISTRYD, arguments).await;
-    checked.map_err(|why| refused(format!("the installer {image} is not taken: {why}")))?;
+    checked.map_err(|why| refused(format!("the installer {image} cannot be used: {why}")))?;
     version()
 }
 
@@ -254,8 +254,8 @@ pub(crate) fn signer() -> Result<String, SubmitError> {
     match signer.parse::<Signer>() {
         Ok(_) => Ok(signer),
         Err(error) => Err(refused(format!(
-            "the image that runs does not say who has signed it ({SIGNER} is {error}): nothing else can be \
-             checked against it; write the disk image to the disk instead"
+            "the running image does not name its signer ({SIGNER} is {error}), so no other image can be verified; \
+             write the disk image to the disk instead"
         ))),
     }
 }
@@ -272,9 +272,11 @@ pub(crate) async fn obtain(
     if let Some(digest) = containerd.digest(namespace, image).await.map_err(told)? {
         return Ok(digest);
     }
-    let name: Reference = image
-        .parse()
-        .map_err(|error| refused(format!("image: {image:?} is no name of an image ({error})")))?;
+    let name: Reference = image.parse().map_err(|error| {
+        refused(format!(
+            "image: {image:?} is not the name of an image ({error})"
+        ))
+    })?;
     let name = name.whole();
     if let Some(digest) = containerd.digest(namespace, &name).await.map_err(told)? {
         return Ok(digest);
@@ -293,7 +295,9 @@ pub(crate) async fn obtain(
     }
     let digest = containerd.digest(namespace, &name).await.map_err(told)?;
     digest.ok_or_else(|| {
-        SubmitError::Failed(format!("containerd does not know {name}, which it pulled"))
+        SubmitError::Failed(format!(
+            "containerd has pulled {name}, but does not list it"
+        ))
     })
 }
 

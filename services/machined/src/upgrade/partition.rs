@@ -4,11 +4,10 @@ use std::fs;
 use std::path::Path;
 
 use corten_installer::{Directory, Versions};
+use corten_server::node::SubmitError;
 use corten_services::REGISTRYD_UID;
 use corten_sys::mount::{self, MountFlags};
 use tokio::sync::{Mutex, MutexGuard};
-
-use crate::node::SubmitError;
 
 /// Mount point of the partition.
 const MOUNT_POINT: &str = "/run/efi";

@@ -4,16 +4,16 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use corten_credentials::etcd::connect;
 use corten_etcd::Member;
 use corten_kubernetes::pods::HOST_SECRETS;
 use corten_resources::controller::with_causes as describe;
+use corten_server::node::Node as _;
 use corten_services::kubernetes::ETCD;
 use corten_types::etcd::EtcdMember;
 use futures_util::future::join_all;
 use tokio::time::timeout;
 
-use crate::controllers::kubernetes::join::connect;
-use crate::node::Node as _;
 use crate::state::NodeState;
 
 /// Timeout of a member's answer.
@@ -31,7 +31,7 @@ pub(super) async fn check(node: &NodeState) -> Result<(), String> {
     let secrets = Path::new(HOST_SECRETS).join(ETCD);
     let unsafe_now = |why: String| {
         format!(
-            "etcd may lose its quorum without this node: {why}; mend etcd first, or force the upgrade"
+            "etcd may lose its quorum without this node: {why}; repair etcd first, or force the upgrade"
         )
     };
     let asked = async {
@@ -55,7 +55,7 @@ pub(super) async fn check(node: &NodeState) -> Result<(), String> {
         return Ok(());
     }
     Err(unsafe_now(match silent.is_empty() {
-        true => format!("it has {} members with a vote", voters.len()),
+        true => format!("the cluster has {} voting members", voters.len()),
         false => format!("no answer from {}", silent.join(", ")),
     }))
 }

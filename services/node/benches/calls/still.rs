@@ -8,13 +8,14 @@ use corten_api::talos::resource::definitions::network::HostnameStatusSpec;
 use corten_base::events::Events;
 use corten_config::Document;
 use corten_meta::Tag;
+use corten_resources::controller::{Graph, GraphError, Runtime};
 use corten_resources::{Definition, Draft, Sensitivity, Spec, Store};
-use futures_util::future::{BoxFuture, ready};
-use machined::node::{
+use corten_server::node::{
     Action, Actor, Apply, Begin, Control, DeviceWipe, Install, MetaError, Node, ServiceView, Stage,
     SubmitError, Upgrade,
 };
-use machined::server::{Local, Paths, serve_from};
+use corten_server::{Local, Paths, serve_from};
+use futures_util::future::{BoxFuture, ready};
 use serde::Serialize;
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot};
@@ -148,6 +149,10 @@ impl Node for Still {
 
     fn store(&self) -> &Store {
         &self.store
+    }
+
+    fn graph(&self) -> Result<Graph, GraphError> {
+        Ok(Runtime::new(Store::new()).graph().clone())
     }
 
     fn events(&self) -> &Events {

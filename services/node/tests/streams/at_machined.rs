@@ -169,7 +169,7 @@ fn thousand_resource_watchers_use_bounded_memory_each() {
         each("an idle watcher", machined.at_rest().await, IDLE);
         machined.change(CHANGES);
         each(
-            "a watcher who does not read",
+            "a watcher that does not read",
             machined.at_rest().await,
             NOT_READING,
         );
@@ -280,7 +280,7 @@ fn unread_log_followers_use_bounded_memory_and_stay_connected() {
         }
         let now = machined.at_rest().await;
         within(
-            "a follower who does not read",
+            "a follower that does not read",
             before.0 / FOLLOWERS,
             now / FOLLOWERS,
             EACH,

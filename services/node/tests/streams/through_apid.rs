@@ -331,7 +331,7 @@ async fn unread_followers_stay_within_their_accounted_memory() {
         let followers = join_all(calls).await;
         at_rest(&[apid, &cluster.other.apid]).await;
         let after = apid.peak();
-        let what = format!("a follower of {route} who does not read");
+        let what = format!("a follower of {route} that does not read");
         within(&what, before / FOLLOWERS, after / FOLLOWERS, BOUND);
         drop(followers);
         cluster.is_quiet().await;

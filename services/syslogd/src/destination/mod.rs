@@ -65,7 +65,7 @@ async fn deliver(store: Arc<Store>, destination: Destination) {
         let mut on_delivery = || {
             delivered = true;
             if std::mem::take(&mut down) {
-                inform(&store, &format!("{endpoint} takes logs again"));
+                inform(&store, &format!("{endpoint} accepts logs again"));
             }
         };
         let broken = match endpoint.protocol {
@@ -84,7 +84,7 @@ async fn deliver(store: Arc<Store>, destination: Destination) {
             warn(
                 &store,
                 &format!(
-                    "{endpoint} takes no logs ({broken}); what they hold is sent when it does"
+                    "{endpoint} accepts no logs ({broken}); buffered lines are sent once it does"
                 ),
             );
         }

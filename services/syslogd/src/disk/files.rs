@@ -116,7 +116,9 @@ impl Keeper for Files {
                 .open(self.path(log, CURRENT))?;
             let data = file.metadata()?;
             if !data.is_file() {
-                return Err(io::Error::other(format!("{log}{CURRENT} is no file")));
+                return Err(io::Error::other(format!(
+                    "{log}{CURRENT} is not a regular file"
+                )));
             }
             self.open.insert(log.to_owned(), (file, data.len()));
         }

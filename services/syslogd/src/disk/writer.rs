@@ -62,7 +62,7 @@ impl<K: Keeper> Writer<K> {
             Ok(()) => {
                 self.settled.clone_from(&self.places);
                 if self.failed.take().is_some() {
-                    inform(store, &format!("{shown} takes logs again"));
+                    inform(store, &format!("logs are written to {shown} again"));
                 }
             }
             Err(error) => {
@@ -71,7 +71,7 @@ impl<K: Keeper> Writer<K> {
                     self.places.clone_from(&self.settled);
                 }
                 if self.failed.replace(Instant::now()).is_none() {
-                    warn(store, &format!("{shown} takes no logs: {error}"));
+                    warn(store, &format!("cannot write logs to {shown}: {error}"));
                 }
             }
         }
@@ -208,7 +208,7 @@ mod tests {
         writer.write(&store, place);
         let told = store.read("syslogd", 0).unwrap();
         assert_eq!(told.lines().count(), 1);
-        assert!(String::from_utf8_lossy(&told.bytes).contains("/var/log takes no logs: "));
+        assert!(String::from_utf8_lossy(&told.bytes).contains("cannot write logs to /var/log: "));
 
         disk.0.lock().unwrap().0 = false;
         writer.failed = writer.failed.and_then(|at| at.checked_sub(super::RETRY));

@@ -83,7 +83,7 @@ impl Evaluation<'_> {
         }
         if !tag.chars().all(plain) {
             // A tag is a file name below the database's directory.
-            warn!("{}: {}: {tag:?} cannot be a tag", assign.at, self.event);
+            warn!("{}: {}: {tag:?} is not a valid tag", assign.at, self.event);
         } else if assign.operator == Operator::Remove {
             self.plan.tags.remove(&tag);
         } else {
@@ -116,7 +116,7 @@ impl Evaluation<'_> {
         let number = name.chars().all(|c| c.is_ascii_digit());
         if name.len() > MAX_INTERFACE || !name.chars().all(usable) || special || number {
             warn!(
-                "{}: {}: {name:?} cannot be an interface",
+                "{}: {}: {name:?} is not a valid interface name",
                 assign.at, self.event
             );
             return;
@@ -142,7 +142,10 @@ impl Evaluation<'_> {
         for name in names.split_whitespace() {
             let name = name.strip_prefix("/dev/").unwrap_or(name);
             if !is_plain_path(name) {
-                warn!("{}: {}: {name:?} cannot be a link", assign.at, self.event);
+                warn!(
+                    "{}: {}: {name:?} is not a valid link name",
+                    assign.at, self.event
+                );
             } else if assign.operator == Operator::Remove {
                 self.plan.links.remove(name);
             } else if own.as_deref() != Some(name) {

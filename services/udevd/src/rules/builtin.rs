@@ -63,7 +63,7 @@ impl Builtin {
             "net_id" => Self::NetId,
             "kmod" => match words.next() {
                 Some("load") => Self::Kmod(words.map(Template::new).collect::<Result<_, _>>()?),
-                _ => return Err("the builtin kmod is called as \"kmod load\"".to_owned()),
+                _ => return Err("the builtin kmod must be called as \"kmod load\"".to_owned()),
             },
             "dmsetup" => match (words.next(), words.next_back()) {
                 (Some("udevflags"), Some(cookie)) => Self::DmFlags(Template::new(cookie)?),

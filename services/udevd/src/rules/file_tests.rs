@@ -34,7 +34,10 @@ const BROKEN: &[(&str, &str)] = &[
         "ATTR==\"a\"",
         "t:1:1: ATTR{} needs a file below the device's directory",
     ),
-    ("KERNEL{a}==\"a\"", "t:1:1: KERNEL takes nothing in braces"),
+    (
+        "KERNEL{a}==\"a\"",
+        "t:1:1: KERNEL takes no attribute in braces",
+    ),
     ("==\"a\"", "t:1:1: a key is expected here, such as KERNEL"),
     (
         "TAG+=\"a\", \\\n  MODE==\"1\"",
@@ -48,18 +51,15 @@ const BROKEN: &[(&str, &str)] = &[
         "LABEL=\"a\", GOTO=\"a\"",
         "t:1:12: no line after this one has LABEL=\"a\": the GOTO is skipped",
     ),
-    ("LABEL+=\"a\"", "t:1:1: LABEL is set with = to a name"),
+    ("LABEL+=\"a\"", "t:1:1: LABEL must be set with = to a name"),
     (
         "ENV{DEVPATH}=\"a\"",
         "t:1:1: the property DEVPATH cannot be changed",
     ),
-    ("ENV{A}-=\"a\"", "t:1:1: ENV is no list"),
-    ("CONST{moon}==\"a\"", "t:1:1: no constant moon"),
-    ("TEST{9}==\"a\"", "t:1:1: TEST{9} is no mode in octal"),
-    (
-        "IMPORT{moon}=\"a\"",
-        "t:1:1: nothing can be imported from moon",
-    ),
+    ("ENV{A}-=\"a\"", "t:1:1: ENV is not a list"),
+    ("CONST{moon}==\"a\"", "t:1:1: there is no constant moon"),
+    ("TEST{9}==\"a\"", "t:1:1: TEST{9} is not an octal mode"),
+    ("IMPORT{moon}=\"a\"", "t:1:1: IMPORT cannot read from moon"),
     (
         "IMPORT{builtin}=\"moon\"",
         "t:1:1: there is no builtin \"moon\"",
@@ -70,12 +70,12 @@ const BROKEN: &[(&str, &str)] = &[
     ),
     (
         "RUN{builtin}+=\"kmod drop\"",
-        "t:1:1: the builtin kmod is called as \"kmod load\"",
+        "t:1:1: the builtin kmod must be called as \"kmod load\"",
     ),
     ("OPTIONS+=\"moon\"", "t:1:1: unknown option moon"),
     (
         "OPTIONS+=\"link_priority=x\"",
-        "t:1:1: link_priority is a whole number",
+        "t:1:1: link_priority must be an integer",
     ),
     (
         "OPTIONS+=\"static_node=../x\"",
@@ -83,10 +83,13 @@ const BROKEN: &[(&str, &str)] = &[
     ),
     (
         "SYMLINK+=\"$moon\"",
-        "t:1:1: $moon is no substitution (write $$ for $)",
+        "t:1:1: $moon is not a substitution (write $$ for $)",
     ),
-    ("SYMLINK+=i\"a\"", "t:1:1: i\"...\" is for comparisons"),
-    ("KERNEL==e\"a\\q\"", "t:1:12: this is no escape of C"),
+    ("SYMLINK+=i\"a\"", "t:1:1: i\"...\" is for comparisons only"),
+    (
+        "KERNEL==e\"a\\q\"",
+        "t:1:12: this is not a C escape sequence",
+    ),
     (
         "KERNEL==\"\u{e4}",
         "t:1:9: the value of KERNEL has no closing quote",
@@ -97,15 +100,15 @@ const BROKEN: &[(&str, &str)] = &[
 const UNSUPPORTED: &[(&str, &str)] = &[
     (
         "RUN+=\"/bin/a b\"",
-        "t:1:1: RUN has no effect: this node runs no programs, so not /bin/a",
+        "t:1:1: RUN has no effect: this node does not run programs (/bin/a)",
     ),
     (
         "PROGRAM==\"/bin/a\"",
-        "t:1:1: PROGRAM never matches: this node runs no programs, so not /bin/a",
+        "t:1:1: PROGRAM never matches: this node does not run programs (/bin/a)",
     ),
     (
         "IMPORT{program}=\"a\"",
-        "t:1:1: IMPORT never matches: this node runs no programs, so not a",
+        "t:1:1: IMPORT never matches: this node does not run programs (a)",
     ),
     (
         "IMPORT{builtin}=\"hwdb\"",
@@ -113,7 +116,7 @@ const UNSUPPORTED: &[(&str, &str)] = &[
     ),
     (
         "OWNER=\"alice\"",
-        "t:1:1: OWNER has no effect: no user \"alice\"",
+        "t:1:1: OWNER has no effect: there is no user \"alice\"",
     ),
     (
         "SECLABEL{selinux}=\"a\"",

@@ -79,7 +79,7 @@ fn read(path: &Path) -> std::io::Result<Option<Vec<u8>>> {
     }
     let file = File::open(path)?;
     if !file.metadata()?.is_file() {
-        return Err(std::io::Error::other("it is no regular file"));
+        return Err(std::io::Error::other("it is not a regular file"));
     }
     let mut bytes = Vec::new();
     file.take(MAX_FILE + 1).read_to_end(&mut bytes)?;

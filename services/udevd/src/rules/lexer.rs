@@ -241,7 +241,10 @@ impl<'a> Cursor<'a> {
                 }
                 '\\' if escapes => {
                     let unescaped = escape(&mut chars);
-                    let wrong = || self.line.broken(start + offset, "this is no escape of C");
+                    let wrong = || {
+                        self.line
+                            .broken(start + offset, "this is not a C escape sequence")
+                    };
                     value.push(unescaped.ok_or_else(wrong)?);
                 }
                 '\\' if chars.as_str().starts_with('"') => {

@@ -151,7 +151,7 @@ fn substitution(text: &str) -> Result<(Piece, &str), String> {
         let name = body.split(word).next().unwrap_or_default();
         let sign = if long { '$' } else { '%' };
         return Err(format!(
-            "{sign}{name} is no substitution (write {sign}{sign} for {sign})"
+            "{sign}{name} is not a substitution (write {sign}{sign} for {sign})"
         ));
     };
     let braces = rest
@@ -210,8 +210,8 @@ mod tests {
     #[test]
     fn malformed_substitutions_are_refused() {
         for (text, reason) in [
-            ("$foo", "$foo is no substitution"),
-            ("50%", "% is no substitution (write %%"),
+            ("$foo", "$foo is not a substitution"),
+            ("50%", "% is not a substitution (write %%"),
             ("$attr", "need a name in braces"),
             ("$env{}", "need a name in braces"),
             ("$attr{a", "closing brace"),

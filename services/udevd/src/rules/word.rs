@@ -83,7 +83,8 @@ impl Parser<'_> {
             "CONST" => {
                 let name = self.attribute("arch, virt or cvm")?;
                 let known = Constant::named(name);
-                let constant = known.ok_or_else(|| self.broken(format!("no constant {name}")))?;
+                let constant =
+                    known.ok_or_else(|| self.broken(format!("there is no constant {name}")))?;
                 self.compare(Subject::Const(constant)).map(Part::Test)
             }
             "SYMLINK" if is_match => self.test(Subject::Link),
@@ -112,7 +113,7 @@ impl Parser<'_> {
             "LABEL" | "GOTO" => {
                 self.plain()?;
                 if word.operator != Operator::Assign || word.value.is_empty() {
-                    return Err(self.broken(format!("{} is set with = to a name", word.key)));
+                    return Err(self.broken(format!("{} must be set with = to a name", word.key)));
                 }
                 Ok(if word.key == "LABEL" {
                     Part::Label
@@ -127,7 +128,7 @@ impl Parser<'_> {
     fn assign(&mut self) -> Parsed<Part> {
         let word = self.word;
         if word.fold {
-            return Err(self.broken("i\"...\" is for comparisons".to_owned()));
+            return Err(self.broken("i\"...\" is for comparisons only".to_owned()));
         }
         let target = match word.key.as_str() {
             "OPTIONS" => return self.option(),
@@ -188,7 +189,7 @@ impl Parser<'_> {
             ("string_escape", Some("replace")) => Target::Escape(Escape::Replace),
             ("link_priority", Some(number)) => {
                 let number = number.parse();
-                let wrong = |_| self.broken("link_priority is a whole number".to_owned());
+                let wrong = |_| self.broken("link_priority must be an integer".to_owned());
                 Target::Priority(number.map_err(wrong)?)
             }
             ("static_node", Some(node)) if crate::event::is_plain_path(node) => {
@@ -245,7 +246,7 @@ impl Parser<'_> {
             "db" => SourceKind::Database(value.into()),
             "cmdline" => SourceKind::CommandLine(value.into()),
             "parent" => SourceKind::Parent(self.pattern()),
-            other => return Err(self.broken(format!("nothing can be imported from {other}"))),
+            other => return Err(self.broken(format!("IMPORT cannot read from {other}"))),
         }))
     }
 
@@ -254,7 +255,7 @@ impl Parser<'_> {
         let mode = match self.word.attribute.as_deref() {
             None => None,
             Some(bits) => {
-                let wrong = || self.broken(format!("TEST{{{bits}}} is no mode in octal"));
+                let wrong = || self.broken(format!("TEST{{{bits}}} is not an octal mode"));
                 Some(owner::mode(bits).ok_or_else(wrong)?)
             }
         };
@@ -292,7 +293,10 @@ impl Parser<'_> {
             None => Ok(Id::Open(template)),
             Some((Some(id), _)) => Ok(Id::Known(id)),
             Some((None, name)) => {
-                let text = format!("{} has no effect: no {what} {name:?}", self.word.key);
+                let text = format!(
+                    "{} has no effect: there is no {what} {name:?}",
+                    self.word.key
+                );
                 self.not_supported(&text);
                 Ok(Id::Open(template))
             }
@@ -321,7 +325,7 @@ impl Parser<'_> {
             .next()
             .unwrap_or_default();
         self.not_supported(&format!(
-            "{effect}: this node runs no programs, so not {program}"
+            "{effect}: this node does not run programs ({program})"
         ));
     }
 
@@ -349,7 +353,7 @@ impl Parser<'_> {
     fn plain(&self) -> Parsed<()> {
         match &self.word.attribute {
             None => Ok(()),
-            Some(_) => Err(self.broken(format!("{} takes nothing in braces", self.word.key))),
+            Some(_) => Err(self.broken(format!("{} takes no attribute in braces", self.word.key))),
         }
     }
 
@@ -366,7 +370,7 @@ impl Parser<'_> {
 
     fn not_removed(&self) -> Parsed<()> {
         match self.word.operator {
-            Operator::Remove => Err(self.broken(format!("{} is no list", self.word.key))),
+            Operator::Remove => Err(self.broken(format!("{} is not a list", self.word.key))),
             _ => Ok(()),
         }
     }

@@ -1,0 +1,196 @@
+//! Makes the certificates, files and static pods of the control plane.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use corten_config::Document;
+use corten_credentials::certificates::{Held, write_files};
+use corten_kubernetes::certificates::{Authorities, Certificates, api_names};
+use corten_kubernetes::files::{Component, File, components};
+use corten_kubernetes::pods::{HOST_CONFIG, HOST_SECRETS, static_pods};
+use corten_kubernetes::{ControlPlane, Settings};
+use corten_resources::Draft;
+use corten_resources::controller::with_causes as describe;
+use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_types::clock::TimeStatus;
+use corten_types::etcd::EtcdMember;
+use corten_types::kubernetes::{Nodename, StaticPod};
+use corten_types::network::{HostnameStatus, NodeAddress};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::{Complaints, facts, time_is_known};
+
+/// Interval of checks against the wall clock, whose changes cause no event.
+const LOOK: Duration = Duration::from_secs(10 * 60);
+/// Retry interval after a failure.
+const PAUSE: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Clone)]
+pub(super) struct ControlPlanes {
+    pub(super) config: watch::Receiver<Option<Document>>,
+}
+
+/// Inputs of the certificates; a change makes new ones.
+#[derive(Debug, Clone, PartialEq)]
+struct MadeFor {
+    names: Vec<String>,
+    authorities: [String; 3],
+}
+
+/// Results of this boot.
+#[derive(Debug, Default)]
+struct Made {
+    certificates: Option<(Held<MadeFor>, Certificates)>,
+    written: Vec<Component>,
+    /// Whether etcd has worked: without it the API server would only fail and enter back-off.
+    had_etcd: bool,
+}
+
+impl Controller for ControlPlanes {
+    fn name(&self) -> &'static str {
+        "k8s.ControlPlaneStaticPodController"
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        vec![
+            Input::of::<Nodename>(Dependency::Weak).with_id(Nodename::ID),
+            Input::of::<HostnameStatus>(Dependency::Weak).with_id(HostnameStatus::ID),
+            Input::of::<NodeAddress>(Dependency::Weak),
+            Input::of::<TimeStatus>(Dependency::Weak).with_id(TimeStatus::ID),
+            Input::of::<EtcdMember>(Dependency::Weak).with_id(EtcdMember::ID),
+        ]
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![Output::shared::<StaticPod>()]
+    }
+
+    async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
+        let mut made = Made::default();
+        let mut complaints = Complaints::default();
+        let mut pause = LOOK;
+        loop {
+            tokio::select! {
+                () = context.event() => {}
+                Ok(()) = self.config.changed() => {}
+                () = sleep(pause) => {}
+            }
+            pause = LOOK;
+            let config = self.config.borrow_and_update().clone();
+            let config = config.filter(|config| config.machine.kind.is_control_plane());
+            made.had_etcd |= context.get::<EtcdMember>(EtcdMember::ID)?.is_some();
+            let pods = match config {
+                Some(config) => match render(context, &config, &mut made)? {
+                    Ok(pods) => pods,
+                    Err(why) => {
+                        complaints.say("the control plane", &why);
+                        pause = PAUSE;
+                        continue;
+                    }
+                },
+                None => Some(Vec::new()),
+            };
+            complaints.none();
+            // An input is not known yet.
+            let Some(pods) = pods else { continue };
+            context.start_outputs();
+            for (id, pod) in pods {
+                context.put(Draft::new(id, pod))?;
+            }
+            context.remove_others::<StaticPod>()?;
+        }
+    }
+}
+
+type Pods = Vec<(&'static str, StaticPod)>;
+
+/// Writes the files of this config's control plane; returns its pods, or the reason why there are none.
+fn render(
+    context: &Context,
+    config: &Document,
+    made: &mut Made,
+) -> Result<Result<Option<Pods>, String>, Failure> {
+    let Ok(settings) = Settings::of(config) else {
+        return Ok(Ok(Some(Vec::new())));
+    };
+    let Some(facts) = facts(context, &settings)?.filter(|_| made.had_etcd) else {
+        return Ok(Ok(None));
+    };
+    if !time_is_known(context)? {
+        return Ok(Ok(None));
+    }
+    let rendered = ControlPlane::of(config)
+        .map_err(|missing| missing.to_string())
+        .and_then(|own| {
+            let names = api_names(&settings, &own, &facts);
+            let authorities = Authorities::of(config).map_err(|error| describe(&error))?;
+            let certificates = made.certificates(&authorities, names)?;
+            let key = config.service_account_key();
+            let components = components(&settings, &own, &authorities, certificates, key);
+            made.write(&components)
+                .map_err(|error| format!("its files: {error}"))?;
+            let pods = static_pods(&settings, &own, &components);
+            let pods = pods.into_iter().map(|pod| (pod.id, StaticPod(pod.pod)));
+            Ok(Some(pods.collect()))
+        });
+    Ok(rendered)
+}
+
+impl Made {
+    /// Returns the certificates; makes new ones if their inputs changed or half of their lifetime has passed.
+    fn certificates(
+        &mut self,
+        authorities: &Authorities,
+        names: Vec<String>,
+    ) -> Result<&Certificates, String> {
+        let now = SystemTime::now();
+        let all = [
+            &authorities.kubernetes,
+            &authorities.aggregator,
+            &authorities.etcd,
+        ];
+        let wanted = MadeFor {
+            names,
+            authorities: all.map(|ca| ca.pem().crt.clone()),
+        };
+        let is_good = |(held, _): &(Held<MadeFor>, Certificates)| held.left(&wanted, now).is_some();
+        if !self.certificates.as_ref().is_some_and(is_good) {
+            let new = Certificates::issue(authorities, &wanted.names, now)
+                .map_err(|error| describe(&error))?;
+            let held = Held::new(&new.api_server, wanted, now).map_err(|error| describe(&error))?;
+            self.certificates = Some((held, new));
+        }
+        let (_, certificates) = self
+            .certificates
+            .as_ref()
+            .ok_or("its certificates are missing")?;
+        Ok(certificates)
+    }
+
+    fn write(&mut self, components: &[Component]) -> io::Result<()> {
+        if self.written == components {
+            return Ok(());
+        }
+        for component in components {
+            for (place, files) in [
+                (HOST_SECRETS, &component.secrets),
+                (HOST_CONFIG, &component.config),
+            ] {
+                let directory = Path::new(place).join(component.name);
+                fs::create_dir_all(&directory)?;
+                let text = |file: &'_ File| (file.name, file.content.expose().to_owned());
+                let files: Vec<_> = files.iter().map(text).collect();
+                let files: Vec<_> = files
+                    .iter()
+                    .map(|(name, text)| (*name, Some(text.as_str())))
+                    .collect();
+                write_files(&directory, component.uid, &files)?;
+            }
+        }
+        self.written = components.to_vec();
+        Ok(())
+    }
+}

@@ -1,0 +1,233 @@
+//! Runs etcd on a control plane node: issues its certificates and decides when it starts.
+
+use std::fs;
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use corten_config::Document;
+use corten_credentials::certificates::write_files;
+use corten_credentials::etcd::connect;
+use corten_kubernetes::certificates::etcd_authority;
+use corten_kubernetes::etcd::{
+    Begin, Certificates, DATA, SNAPSHOT, Start, address, args, restore_args,
+};
+use corten_kubernetes::pods::HOST_SECRETS;
+use corten_kubernetes::{ControlPlane, ETCD_UID, Facts, Settings};
+use corten_resources::controller::with_causes as describe;
+use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_services::kubernetes::{ETCD, ETCD_RESTORE, etcd_service, restore_service};
+use corten_services::supervisor::Supervisor;
+use corten_services::view::{ServiceState, ServiceView};
+use corten_types::clock::TimeStatus;
+use corten_types::kubernetes::Nodename;
+use corten_types::network::{HostnameStatus, NodeAddress};
+use corten_types::secrets::Endpoint;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::join::join;
+use super::prism::known;
+use super::{Complaints, facts, time_is_known};
+
+/// Retry interval after a failure.
+const PAUSE: Duration = Duration::from_secs(3);
+
+#[derive(Debug, Clone)]
+pub(super) struct Etcd {
+    pub(super) config: watch::Receiver<Option<Document>>,
+    /// The order to make this node the first member of a new cluster, with its parameters.
+    pub(super) begin: watch::Receiver<Option<Begin>>,
+    pub(super) supervisor: Option<Supervisor>,
+}
+
+/// Inputs of a member's certificates.
+#[derive(Debug, PartialEq)]
+struct MadeFor {
+    facts: Facts,
+    authority: String,
+}
+
+/// Results of this boot.
+#[derive(Debug, Default)]
+struct Made {
+    certificates_for: Option<MadeFor>,
+    /// Arguments with which the member was started; other arguments would restart it.
+    start: Option<Start>,
+}
+
+impl Controller for Etcd {
+    fn name(&self) -> &'static str {
+        "etcd.ServiceController"
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        vec![
+            Input::of::<Nodename>(Dependency::Weak).with_id(Nodename::ID),
+            Input::of::<HostnameStatus>(Dependency::Weak).with_id(HostnameStatus::ID),
+            Input::of::<NodeAddress>(Dependency::Weak),
+            Input::of::<TimeStatus>(Dependency::Weak).with_id(TimeStatus::ID),
+            Input::of::<Endpoint>(Dependency::Weak).with_id(Endpoint::CLUSTER),
+        ]
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![]
+    }
+
+    async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
+        let mut made = Made::default();
+        let mut complaints = Complaints::default();
+        loop {
+            let is_waiting = complaints.is_some();
+            tokio::select! {
+                () = context.event() => {}
+                Ok(()) = self.config.changed() => {}
+                Ok(()) = self.begin.changed() => {}
+                () = sleep(PAUSE), if is_waiting => {}
+            }
+            let config = self.config.borrow_and_update().clone();
+            let begins = *self.begin.borrow_and_update();
+            let is_member = |config: &Document| {
+                config.machine.kind.is_control_plane() && config.cluster.etcd.is_some()
+            };
+            let Some(config) = config.filter(is_member) else {
+                continue;
+            };
+            let Ok(settings) = Settings::of(&config) else {
+                continue;
+            };
+            let (Some(facts), true) = (facts(context, &settings)?, time_is_known(context)?) else {
+                continue;
+            };
+            let others = known(context)?;
+            match self.start(&config, facts, begins, others, &mut made).await {
+                Ok(()) => complaints.none(),
+                Err(why) => complaints.say(ETCD, &why),
+            }
+        }
+    }
+}
+
+impl Etcd {
+    /// Starts etcd as required; the error gives the obstacle.
+    async fn start(
+        &self,
+        config: &Document,
+        facts: Facts,
+        begins: Option<Begin>,
+        mut others: Vec<IpAddr>,
+        made: &mut Made,
+    ) -> Result<(), String> {
+        prepare(config, facts.clone(), &mut made.certificates_for)?;
+        let own = ControlPlane::of(config).map_err(|missing| missing.to_string())?;
+        let (image, own_args) = (own.images.etcd, own.etcd_args);
+        let Some(supervisor) = &self.supervisor else {
+            return Ok(());
+        };
+        let address = address(config, &facts).ok_or(
+            "the node has no address of cluster.etcd.advertisedSubnets: give it one, or change that field",
+        )?;
+        others.retain(|other| !facts.addresses.contains(other));
+        let secrets = Path::new(HOST_SECRETS).join(ETCD);
+        let start = match (&made.start, begins) {
+            (Some(start), _) => start.clone(),
+            (None, _) if has_data(Path::new(DATA)) => Start::Resume,
+            (None, Some(begin)) => {
+                none_answers(&secrets, &others).await?;
+                if let Begin::Snapshot { skip_hash_check } = begin {
+                    let args = restore_args(&facts, address, skip_hash_check);
+                    restore(supervisor, &image, args).await?;
+                    Start::Resume
+                } else {
+                    Start::New
+                }
+            }
+            (None, None) if others.is_empty() => {
+                return Err(
+                    "waiting: this node has no etcd data, and the cluster's endpoint names no other control plane \
+                     node; for a new cluster, call `cortenctl bootstrap` on one control plane node"
+                        .to_owned(),
+                );
+            }
+            (None, None) => join(&secrets, &others, &facts.hostname, address).await?,
+        };
+        supervisor.declare(etcd_service(
+            &image,
+            args(&facts, address, &start, &own_args),
+        ));
+        made.start = Some(start);
+        Ok(())
+    }
+}
+
+/// Checks that no member answers: a second cluster of the same name would split the cluster, so this node must join.
+async fn none_answers(secrets: &Path, others: &[IpAddr]) -> Result<(), String> {
+    let reached = match others {
+        [] => None,
+        _ => connect(secrets, others).await.ok(),
+    };
+    match reached {
+        None => Ok(()),
+        Some(member) => Err(format!(
+            "the cluster already has an etcd member, which answers at {}: this node must join it; reboot this node to \
+             cancel its bootstrap",
+            member.endpoint()
+        )),
+    }
+}
+
+/// Restores a new member's data from the snapshot, then removes the snapshot, so that no later bootstrap uses it by
+/// accident.
+async fn restore(supervisor: &Supervisor, image: &str, args: Vec<String>) -> Result<(), String> {
+    supervisor.declare(restore_service(image, args));
+    let mut views = supervisor.watch();
+    let ended = |views: &Vec<ServiceView>| {
+        let view = views.iter().find(|view| view.id == ETCD_RESTORE);
+        view.is_some_and(|view| matches!(view.state, ServiceState::Finished | ServiceState::Failed))
+    };
+    // The supervisor ends only with machined.
+    let _ = views.wait_for(ended).await;
+    supervisor.forget(ETCD_RESTORE);
+    if !has_data(Path::new(DATA)) {
+        return Err(format!(
+            "the snapshot cannot be restored: `cortenctl logs {ETCD_RESTORE}` says why; send another one, and call \
+             bootstrap again"
+        ));
+    }
+    fs::remove_file(SNAPSHOT).map_err(|error| format!("cannot remove {SNAPSHOT}: {error}"))
+}
+
+/// Whether this node has been a member and still has its data.
+fn has_data(directory: &Path) -> bool {
+    fs::exists(directory.join("member")).unwrap_or(true)
+}
+
+/// Issues and writes the certificates, unless their inputs are unchanged. A running etcd reads them at every new
+/// connection.
+fn prepare(config: &Document, facts: Facts, made_for: &mut Option<MadeFor>) -> Result<(), String> {
+    let ca = etcd_authority(config).map_err(|error| describe(&error))?;
+    let authority = ca.pem().crt.clone();
+    let wanted = MadeFor { facts, authority };
+    if made_for.as_ref() == Some(&wanted) {
+        return Ok(());
+    }
+    let certificates = Certificates::issue(&ca, &wanted.facts, SystemTime::now())
+        .map_err(|error| describe(&error))?;
+    let directory = Path::new(HOST_SECRETS).join(ETCD);
+    let files = [
+        ("ca.crt", wanted.authority.as_str()),
+        ("server.key", &certificates.server.key),
+        ("server.crt", &certificates.server.crt),
+        ("peer.key", &certificates.peer.key),
+        ("peer.crt", &certificates.peer.crt),
+        ("admin.key", &certificates.admin.key),
+        ("admin.crt", &certificates.admin.crt),
+    ];
+    let files = files.map(|(name, text)| (name, Some(text)));
+    fs::create_dir_all(&directory)
+        .and_then(|()| write_files(&directory, ETCD_UID, &files))
+        .map_err(|error| format!("{}: {error}", directory.display()))?;
+    *made_for = Some(wanted);
+    Ok(())
+}

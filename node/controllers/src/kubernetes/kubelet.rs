@@ -1,0 +1,223 @@
+//! Writes the kubelet's files and runs the kubelet.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::Path;
+
+use corten_base::durable::{Access, replace_now};
+use corten_base::mode::{Ability, Mode};
+use corten_config::{Document, Secret};
+use corten_credentials::access::KUBECONFIG;
+use corten_credentials::certificates::write_files;
+use corten_kubernetes::kubelet::{CREDENTIAL_PROGRAMS, CREDENTIALS};
+use corten_kubernetes::{Identity, Node, Settings, kubeconfig, kubelet};
+use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_services::kubernetes::{KUBELET, kubelet_service};
+use corten_services::supervisor::Supervisor;
+use corten_services::{CONTAINERD, KUBELET_FILES, KUBELET_PKI};
+use corten_types::kubernetes::{NodeIp, Nodename, StaticPodServerStatus};
+use corten_types::network::{HostnameStatus, NodeAddress};
+use corten_types::network_names::ResolverStatus;
+use corten_types::runtime::Service;
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+use tokio::sync::watch;
+
+use super::{Complaints, facts, next};
+
+/// File that becomes `/etc/resolv.conf` in pods that do not use cluster DNS. The node's own file names a cache on
+/// loopback, which pods cannot reach.
+const RESOLVER: &str = "/run/kubernetes/resolv.conf";
+/// Certificate and key of the kubelet, once the cluster has issued them.
+const CERTIFICATE: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
+/// Error if the config requires credential programs that are not installed.
+const NO_PROGRAMS: &str = "machine.kubelet.credentialProviderConfig, or a KubeCredentialProviderConfig, names programs, \
+                           and there are none below /usr/local/lib/kubelet/credentialproviders: give the node a system \
+                           extension that has them";
+
+#[derive(Debug, Clone)]
+pub(super) struct Kubelet {
+    pub(super) config: watch::Receiver<Option<Document>>,
+    pub(super) supervisor: Option<Supervisor>,
+}
+
+impl Controller for Kubelet {
+    fn name(&self) -> &'static str {
+        "k8s.KubeletServiceController"
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        vec![
+            Input::of::<Nodename>(Dependency::Weak).with_id(Nodename::ID),
+            Input::of::<NodeIp>(Dependency::Weak).with_id(NodeIp::ID),
+            Input::of::<HostnameStatus>(Dependency::Weak).with_id(HostnameStatus::ID),
+            Input::of::<NodeAddress>(Dependency::Weak),
+            Input::of::<ResolverStatus>(Dependency::Weak).with_id(ResolverStatus::ID),
+            Input::of::<StaticPodServerStatus>(Dependency::Weak).with_id(StaticPodServerStatus::ID),
+            Input::of::<Service>(Dependency::Weak).with_id(CONTAINERD),
+        ]
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![]
+    }
+
+    async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
+        let mut complaints = Complaints::default();
+        loop {
+            let Some(config) = next(&mut self.config, context).await else {
+                continue;
+            };
+            let Ok(settings) = Settings::of(&config) else {
+                continue;
+            };
+            let node = match Node::of(&config, &settings) {
+                Ok(node) => node,
+                Err(missing) => {
+                    complaints.say(KUBELET, &missing.to_string());
+                    continue;
+                }
+            };
+            let facts = facts(context, &settings)?;
+            let addresses = context.get::<NodeIp>(NodeIp::ID)?;
+            let pods = context.get::<StaticPodServerStatus>(StaticPodServerStatus::ID)?;
+            let (Some(facts), Some(addresses), Some(pods)) = (facts, addresses, pods) else {
+                continue;
+            };
+            // Until containerd has started, the kubelet's directory is the image's and read-only.
+            let runtime = context.get::<Service>(CONTAINERD)?;
+            if !runtime.is_some_and(|service| service.healthy) {
+                continue;
+            }
+            let resolvers = context.get::<ResolverStatus>(ResolverStatus::ID)?;
+            let servers = resolvers.map(|status| status.dns_servers.clone());
+            let lines = servers.unwrap_or_default();
+            let lines = lines.iter().map(|server| format!("nameserver {server}\n"));
+            let files = Files::of(&settings, &node, &pods.url);
+            let written = write_resolver(&lines.collect::<String>())
+                .and_then(|()| files.write(&settings, &node));
+            if let Err(error) = written {
+                complaints.say(KUBELET, &format!("its files: {error}"));
+                continue;
+            }
+            match node.credentials.is_some() && !Path::new(CREDENTIAL_PROGRAMS).is_dir() {
+                true => complaints.say(KUBELET, NO_PROGRAMS),
+                false => complaints.none(),
+            }
+            if let Some(supervisor) = &self.supervisor {
+                let args = kubelet::args(&facts, &node, &addresses.addresses);
+                supervisor.declare(kubelet_service(&node, args, &files.digest()));
+            }
+        }
+    }
+}
+
+fn write_resolver(text: &str) -> io::Result<()> {
+    replace_now(Path::new(RESOLVER), text, Access::ALL)
+}
+
+/// Creates a directory that only the kubelet may read, unless the path exists.
+fn make_source(path: &Path) -> io::Result<()> {
+    if fs::exists(path)? {
+        return Ok(());
+    }
+    let made = fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path);
+    made.map_err(|error| {
+        let text = format!(
+            "machine.kubelet.extraMounts: cannot make {}: {error}",
+            path.display()
+        );
+        io::Error::new(error.kind(), text)
+    })
+}
+
+/// Files that the kubelet reads at startup.
+struct Files {
+    bootstrap: String,
+    kubeconfig: String,
+    config: String,
+    /// Credential provider config for image registries.
+    credentials: Option<Secret>,
+}
+
+/// In a container, lets the kubelet itself set the kernel parameters that it requires, since the node does not set
+/// them.
+fn fitted(mut config: Value, mode: Mode) -> Value {
+    if let Some(fields) = config.as_object_mut()
+        && !mode.can(Ability::Sysctls)
+    {
+        fields.insert("protectKernelDefaults".to_owned(), Value::Bool(false));
+    }
+    config
+}
+
+impl Files {
+    fn of(settings: &Settings, node: &Node, static_pods: &str) -> Files {
+        let server = settings.server(node.is_control_plane);
+        let certificate = Identity::Files(CERTIFICATE, CERTIFICATE);
+        Files {
+            bootstrap: kubelet::bootstrap_kubeconfig(settings, &server).to_string(),
+            kubeconfig: kubeconfig(settings, &server, "kubelet", certificate).to_string(),
+            config: fitted(
+                kubelet::config(settings, node, static_pods, RESOLVER),
+                Mode::now(),
+            )
+            .to_string(),
+            credentials: node.credentials.clone(),
+        }
+    }
+
+    /// Digest of the files whose change restarts a running kubelet. It excludes the bootstrap token, which only a new
+    /// node uses.
+    fn digest(&self) -> String {
+        let digest = Sha256::new().chain_update(&self.kubeconfig);
+        let credentials = self.credentials.as_ref().map_or("", |file| file.expose());
+        let digest = digest.chain_update(&self.config);
+        hex::encode(digest.chain_update(credentials).finalize())
+    }
+
+    fn write(&self, settings: &Settings, node: &Node) -> io::Result<()> {
+        for directory in [KUBELET_FILES, KUBELET_PKI] {
+            fs::create_dir_all(directory)?;
+        }
+        let authorities = [("ca.crt", Some(settings.authorities.as_str()))];
+        write_files(Path::new(KUBELET_PKI), 0, &authorities)?;
+        let files = [
+            (
+                "bootstrap-kubeconfig",
+                (!node.is_alone).then_some(self.bootstrap.as_str()),
+            ),
+            ("kubelet.yaml", Some(self.config.as_str())),
+            (CREDENTIALS, self.credentials.as_ref().map(Secret::expose)),
+        ];
+        write_files(Path::new(KUBELET_FILES), 0, &files)?;
+        for mount in &node.mounts {
+            make_source(Path::new(&*mount.source))?;
+        }
+        // The kubelet writes its own kubeconfig along with its first certificate, and never updates the server in it.
+        if !fs::exists(CERTIFICATE)? {
+            return Ok(());
+        }
+        let own = [(KUBECONFIG, Some(self.kubeconfig.as_str()))];
+        write_files(Path::new(KUBELET_FILES), 0, &own)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn kubelet_in_a_container_sets_the_kernel_parameters_itself() {
+        let config = json!({ "protectKernelDefaults": true, "port": 10250 });
+        assert_eq!(fitted(config.clone(), Mode::Machine), config);
+        let own = json!({ "protectKernelDefaults": false, "port": 10250 });
+        assert_eq!(fitted(config, Mode::Container), own);
+    }
+}

@@ -1,0 +1,159 @@
+//! Kubernetes on this node.
+//!
+//! ```text
+//!  network ──> Nodenames, NodeIPs ─┬──> [etcd] ──────> service etcd ──> [member] ──> EtcdMembers
+//!  config ──> corten-kubernetes ───┼──> [kubelet] ───> service kubelet, /etc/kubernetes
+//!  time ───────────────────────────┴──> [control plane] ──> /run/kubernetes, StaticPods ──> [server] ──> kubelet
+//!                                                                       └──> [manifests] ──> the cluster
+//!  the cluster ──> [endpoints] ──> Endpoints ──> [prism] ──> KubePrism ──> the cluster
+//! ```
+//!
+//! `node/kubernetes` defines the rendered content; this module decides when to render it.
+
+mod control_plane;
+mod endpoints;
+mod etcd;
+mod extra_pods;
+mod images;
+mod join;
+mod kubelet;
+mod labels;
+mod manifests;
+mod member;
+mod node;
+mod prism;
+mod static_pods;
+
+use std::net::IpAddr;
+
+use corten_base::console;
+use corten_config::Document;
+use corten_config::values::Cidr;
+use corten_containerd::client::Containerd;
+use corten_kubernetes::{Facts, Settings};
+use corten_resources::controller::{Context, Failure, GraphError, Runtime};
+use corten_services::CONTAINERD_SOCKET;
+use corten_types::clock::TimeStatus;
+use corten_types::kubernetes::Nodename;
+use corten_types::network::{HostnameStatus, NodeAddress};
+use tokio::sync::watch;
+
+use super::Sources;
+
+/// Adds all controllers of this module.
+pub(super) fn add(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphError> {
+    let config = &sources.config;
+    runtime.add(node::Nodenames {
+        config: config.clone(),
+    })?;
+    runtime.add(node::NodeIps {
+        config: config.clone(),
+    })?;
+    runtime.add(images::Images {
+        config: config.clone(),
+        containerd: Containerd::new(CONTAINERD_SOCKET.as_ref()),
+        conditions: sources.conditions.clone(),
+    })?;
+    runtime.add(etcd::Etcd {
+        config: config.clone(),
+        begin: sources.cluster.clone(),
+        supervisor: sources.supervisor.clone(),
+    })?;
+    runtime.add(control_plane::ControlPlanes {
+        config: config.clone(),
+    })?;
+    runtime.add(member::OwnMember)?;
+    runtime.add(endpoints::Endpoints {
+        config: config.clone(),
+    })?;
+    runtime.add(prism::Prism {
+        config: config.clone(),
+    })?;
+    runtime.add(extra_pods::ExtraPods {
+        config: config.clone(),
+    })?;
+    runtime.add(static_pods::Server)?;
+    runtime.add(kubelet::Kubelet {
+        config: config.clone(),
+        supervisor: sources.supervisor.clone(),
+    })?;
+    runtime.add(manifests::Manifests {
+        config: config.clone(),
+    })?;
+    runtime.add(labels::Labels {
+        config: config.clone(),
+    })
+}
+
+/// Waits for a possible change and returns the current config.
+async fn next(
+    config: &mut watch::Receiver<Option<Document>>,
+    context: &mut Context,
+) -> Option<Document> {
+    tokio::select! {
+        () = context.event() => {}
+        Ok(()) = config.changed() => {}
+    }
+    config.borrow_and_update().clone()
+}
+
+/// Facts of the node for certificates, arguments and names; `None` while one of them is unknown.
+fn facts(context: &Context, settings: &Settings) -> Result<Option<Facts>, Failure> {
+    let nodename = context.get::<Nodename>(Nodename::ID)?;
+    let hostname = context.get::<HostnameStatus>(HostnameStatus::ID)?;
+    let (Some(nodename), Some(hostname)) = (nodename, hostname) else {
+        return Ok(None);
+    };
+    let addresses = addresses(context, settings)?;
+    Ok((!addresses.is_empty()).then(|| Facts {
+        nodename: nodename.nodename.clone(),
+        hostname: hostname.hostname.clone(),
+        fqdn: hostname.full(),
+        addresses,
+    }))
+}
+
+/// Addresses of the node, except those in the networks of pods and services. The default address comes first, which is
+/// stable while the node has it.
+fn addresses(context: &Context, settings: &Settings) -> Result<Vec<IpAddr>, Failure> {
+    let mut found: Vec<IpAddr> = Vec::new();
+    for id in [NodeAddress::DEFAULT, NodeAddress::ROUTED] {
+        let some = context.get::<NodeAddress>(id)?;
+        for address in some.iter().flat_map(|some| some.ips()) {
+            let networks = || settings.pods.iter().chain(&settings.services);
+            if !found.contains(&address)
+                && !networks().any(|network: &Cidr| network.contains(address))
+            {
+                found.push(address);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Whether the clock is right, so that certificates get correct dates.
+fn time_is_known(context: &Context) -> Result<bool, Failure> {
+    let time = context.get::<TimeStatus>(TimeStatus::ID)?;
+    Ok(time.is_some_and(|time| time.synced))
+}
+
+/// Logs the obstacle of a component once per reason.
+#[derive(Debug, Default)]
+struct Complaints(String);
+
+impl Complaints {
+    fn say(&mut self, part: &str, why: &str) {
+        if self.0 != why {
+            console::warn(&format!("{part}: {why}"));
+            why.clone_into(&mut self.0);
+        }
+    }
+
+    fn none(&mut self) {
+        self.0.clear();
+    }
+
+    fn is_some(&self) -> bool {
+        !self.0.is_empty()
+    }
+}

@@ -1,0 +1,51 @@
+//! Connects machined to the cluster's API.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use corten_cluster::{Access, Cluster, from_kubeconfig};
+use corten_config::Document;
+use corten_kubernetes::Settings;
+use corten_kubernetes::certificates::{Authorities, admin_certificate};
+use corten_resources::controller::with_causes as describe;
+use corten_services::KUBELET_FILES;
+
+/// Kubeconfig of the kubelet, below [`KUBELET_FILES`].
+pub const KUBECONFIG: &str = "kubeconfig-kubelet";
+/// Lifetime of a client certificate; machined reconnects long before.
+const LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Connects through any API server that answers: as an administrator on a control plane node, otherwise as the node's
+/// kubelet.
+///
+/// # Errors
+/// The reason why there is no connection.
+pub fn of_node(config: &Document, settings: &Settings) -> Result<Cluster, String> {
+    if config.machine.kind.is_control_plane() {
+        return connect(config, settings, &settings.any_server());
+    }
+    let path = Path::new(KUBELET_FILES).join(KUBECONFIG);
+    let text = fs::read_to_string(&path);
+    let text = text.map_err(|error| format!("{}: {error}", path.display()))?;
+    let access = from_kubeconfig(&text).map_err(|error| describe(&error))?;
+    Cluster::connect(&access).map_err(|error| describe(&error))
+}
+
+/// Connects to this API server as an administrator; on a control plane node only.
+///
+/// # Errors
+/// The reason why there is no connection.
+pub fn connect(config: &Document, settings: &Settings, server: &str) -> Result<Cluster, String> {
+    let authorities = Authorities::of(config).map_err(|error| describe(&error))?;
+    let now = SystemTime::now();
+    let certificate = admin_certificate(&authorities.kubernetes, now, LIFETIME)
+        .map_err(|error| describe(&error))?;
+    let access = Access {
+        server: server.to_owned(),
+        ca: settings.authorities.clone(),
+        crt: certificate.crt,
+        key: certificate.key,
+    };
+    Cluster::connect(&access).map_err(|error| describe(&error))
+}

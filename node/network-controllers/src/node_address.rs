@@ -1,0 +1,149 @@
+//! Selects the node's addresses.
+
+use std::net::IpAddr;
+
+use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_resources::{Draft, Typed};
+use corten_types::network::{AddressStatus, NodeAddress};
+
+/// The link of addresses that the platform translates. The node itself has no such link.
+pub const EXTERNAL: &str = "external";
+
+#[derive(Debug, Clone)]
+pub(super) struct NodeAddresses;
+
+impl Controller for NodeAddresses {
+    fn name(&self) -> &'static str {
+        "network.NodeAddressController"
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        vec![Input::of::<AddressStatus>(Dependency::Weak)]
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![Output::exclusive::<NodeAddress>()]
+    }
+
+    async fn run(self, context: &mut Context) -> Result<(), Failure> {
+        loop {
+            context.event().await;
+            let mut statuses = context.list::<AddressStatus>()?;
+            let current = reachable(&statuses);
+            // Others reach the node by external addresses, but the node itself does not have them.
+            statuses.retain(|status| status.link_name != EXTERNAL);
+            let own = reachable(&statuses);
+            let before = |id| {
+                let found = context.get::<NodeAddress>(id)?;
+                Ok::<_, Failure>(
+                    found
+                        .map(|found| found.addresses.clone())
+                        .unwrap_or_default(),
+                )
+            };
+            let default = choose(&before(NodeAddress::DEFAULT)?, &own);
+            let mut all = before(NodeAddress::ACCUMULATIVE)?;
+            all.extend(
+                current
+                    .iter()
+                    .filter(|new| !all.contains(new))
+                    .cloned()
+                    .collect::<Vec<_>>(),
+            );
+            sort(&mut all);
+            for (id, addresses) in [
+                (NodeAddress::DEFAULT, default),
+                (NodeAddress::ROUTED, routed(&own)),
+                (NodeAddress::CURRENT, current),
+                (NodeAddress::ACCUMULATIVE, all),
+            ] {
+                let sort_algorithm = "v1";
+                let addresses = NodeAddress {
+                    addresses,
+                    sort_algorithm,
+                };
+                context.put(Draft::new(id, addresses))?;
+            }
+        }
+    }
+}
+
+/// Addresses by which others can reach the node. A tentative address may still turn out to be a duplicate.
+fn reachable(statuses: &[Typed<AddressStatus>]) -> Vec<String> {
+    let unusable = |flag: &str| ["tentative", "dadfailed", "deprecated"].contains(&flag);
+    let mut addresses: Vec<String> = statuses
+        .iter()
+        .filter(|status| status.scope == "global" && !status.flags.split(',').any(unusable))
+        .map(|status| status.address.clone())
+        .collect();
+    sort(&mut addresses);
+    addresses.dedup();
+    addresses
+}
+
+/// Addresses without host prefixes.
+fn routed(current: &[String]) -> Vec<String> {
+    let has_network = |address: &&String| {
+        let whole = if address.contains(':') { "/128" } else { "/32" };
+        !address.ends_with(whole)
+    };
+    current.iter().filter(has_network).cloned().collect()
+}
+
+/// Sorts by family, IPv4 first, then by number.
+fn sort(addresses: &mut [String]) {
+    addresses.sort_by_cached_key(|text| {
+        let address = text
+            .split('/')
+            .next()
+            .and_then(|ip| ip.parse::<IpAddr>().ok());
+        (
+            address.is_none_or(|address| address.is_ipv6()),
+            address,
+            text.clone(),
+        )
+    });
+}
+
+/// The previous choice if it is still present, otherwise the first address.
+fn choose(before: &[String], current: &[String]) -> Vec<String> {
+    let kept = before.iter().find(|address| current.contains(address));
+    kept.or(current.first()).cloned().into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn default_address_is_stable() {
+        let all = ["10.0.0.2/24".to_owned(), "10.0.0.9/24".to_owned()];
+        assert_eq!(choose(&[], &all), all[..1]);
+        assert_eq!(choose(&all[1..], &all), all[1..]);
+        assert_eq!(choose(&all[1..], &all[..1]), all[..1]);
+        assert!(choose(&all, &[]).is_empty());
+    }
+
+    #[test]
+    fn single_host_address_is_not_routed() {
+        let all = [
+            "10.0.0.2/24",
+            "169.254.116.108/32",
+            "fd00::1/64",
+            "fd00::2/128",
+        ];
+        assert_eq!(
+            routed(&all.map(str::to_owned)),
+            ["10.0.0.2/24", "fd00::1/64"]
+        );
+    }
+
+    #[test]
+    fn addresses_sort_by_family_and_number() {
+        let mut all: Vec<String> = ["fd00::1/64", "10.0.0.10/24", "10.0.0.9/24"]
+            .map(str::to_owned)
+            .to_vec();
+        sort(&mut all);
+        assert_eq!(all, ["10.0.0.9/24", "10.0.0.10/24", "fd00::1/64"]);
+    }
+}

@@ -1,0 +1,162 @@
+//! Actions that end the boot: reboot, shutdown, reset.
+
+use corten_api::machine as api;
+use corten_api::machine::reboot_request::Mode;
+use corten_api::machine::reset_request::WipeMode;
+use corten_api::metadata::CALLER;
+use corten_resources::Store;
+use corten_volumes::{Target, WIPEABLE};
+use tonic::{Request, Status};
+
+use super::request::at_most;
+use super::wipe::{MOST_DEVICES, user_disk};
+use crate::node::{Action, Actor, Node, Reset, SubmitError};
+
+/// Limit in characters of the description of a caller.
+const WHO: usize = 1024;
+
+/// The node always starts its kernel through the firmware, so the modes default and powercycle are equal.
+pub(super) fn reboot(
+    node: &dyn Node,
+    who: &str,
+    mode: Mode,
+) -> Result<api::RebootResponse, Status> {
+    let actor_id = submit(
+        node,
+        match mode {
+            Mode::Default | Mode::Powercycle => Action::Reboot,
+            Mode::Force => Action::ForcedReboot,
+        },
+        who,
+    )?;
+    let reboot = api::Reboot {
+        metadata: None,
+        actor_id,
+    };
+    Ok(api::RebootResponse {
+        messages: vec![reboot],
+    })
+}
+
+/// Drains the node first, unless the shutdown is forced.
+pub(super) fn shutdown(
+    node: &dyn Node,
+    who: &str,
+    forced: bool,
+) -> Result<api::ShutdownResponse, Status> {
+    let shutdown = api::Shutdown {
+        metadata: None,
+        actor_id: submit(node, Action::Shutdown { forced }, who)?,
+    };
+    Ok(api::ShutdownResponse {
+        messages: vec![shutdown],
+    })
+}
+
+/// Services are stopped in order in any case; a `graceful` reset also leaves the cluster first.
+pub(super) fn reset(
+    node: &dyn Node,
+    who: &str,
+    request: &api::ResetRequest,
+) -> Result<api::ResetResponse, Status> {
+    let action = Action::Reset(Reset {
+        targets: targets(node.store(), request)?,
+        graceful: request.graceful,
+        reboot: request.reboot,
+    });
+    let reset = api::Reset {
+        metadata: None,
+        actor_id: submit(node, action, who)?,
+    };
+    Ok(api::ResetResponse {
+        messages: vec![reset],
+    })
+}
+
+/// The devices to wipe. The node's own disk comes last, so that after a power loss the node can wipe the others.
+fn targets(store: &Store, request: &api::ResetRequest) -> Result<Vec<Target>, Status> {
+    // An unknown mode must not default to the one that wipes everything.
+    let mode = WipeMode::try_from(request.mode)
+        .map_err(|_| Status::invalid_argument(format!("mode: {} is unknown", request.mode)))?;
+    let disks = !request.user_disks_to_wipe.is_empty();
+    let partitions = !request.system_partitions_to_wipe.is_empty();
+    match mode {
+        WipeMode::SystemDisk if disks => {
+            return Err(Status::invalid_argument(
+                "user_disks_to_wipe: must be empty in mode system-disk",
+            ));
+        }
+        WipeMode::UserDisks if partitions => {
+            return Err(Status::invalid_argument(
+                "system_partitions_to_wipe: must be empty in mode user-disks",
+            ));
+        }
+        WipeMode::UserDisks if !disks => {
+            return Err(Status::invalid_argument(
+                "user_disks_to_wipe: name at least one disk: mode user-disks wipes nothing else",
+            ));
+        }
+        WipeMode::All | WipeMode::SystemDisk | WipeMode::UserDisks => {}
+    }
+    at_most(
+        "user_disks_to_wipe",
+        request.user_disks_to_wipe.len(),
+        MOST_DEVICES,
+    )?;
+    let mut targets = Vec::new();
+    let mut add = |target: Target| {
+        if !targets.contains(&target) {
+            targets.push(target);
+        }
+    };
+    for path in &request.user_disks_to_wipe {
+        add(Target::Disk(user_disk(store, path)?));
+    }
+    if mode != WipeMode::UserDisks && !partitions {
+        add(Target::SystemDisk);
+    }
+    for spec in &request.system_partitions_to_wipe {
+        let known = WIPEABLE.iter().find(|name| **name == spec.label);
+        let name = *known.ok_or_else(|| {
+            Status::invalid_argument(format!(
+                "system_partitions_to_wipe: label {:?} must be one of {}",
+                spec.label,
+                WIPEABLE.join(", ")
+            ))
+        })?;
+        if spec.wipe {
+            add(Target::Partition(name));
+        }
+    }
+    Ok(targets)
+}
+
+/// The caller as apid's audit log describes it; empty if apid sent no description. It is written to disk, so its length
+/// is limited.
+pub(super) fn who<T>(request: &Request<T>) -> String {
+    let told = request.metadata().get(CALLER);
+    let told = told.and_then(|told| told.to_str().ok()).unwrap_or_default();
+    told.chars().take(WHO).collect()
+}
+
+/// Submits the action; returns the id that its events carry.
+pub(super) fn submit(node: &dyn Node, action: Action, who: &str) -> Result<String, Status> {
+    let actor = Actor {
+        // A random id that tells the action's events from others.
+        id: uuid::Uuid::new_v4().to_string(),
+        who: who.to_owned(),
+    };
+    let id = actor.id.clone();
+    node.submit(action, actor)
+        .map_err(|error| refused(&error))?;
+    Ok(id)
+}
+
+pub(super) fn refused(error: &SubmitError) -> Status {
+    match error {
+        SubmitError::Busy(_) | SubmitError::Refused(_) => {
+            Status::failed_precondition(error.to_string())
+        }
+        SubmitError::Failed(_) => Status::internal(error.to_string()),
+    }
+}

@@ -1,0 +1,125 @@
+//! Checks that ask the cluster about its nodes and add-ons. Only a control plane node asks: a worker's kubelet may not
+//! read other nodes.
+
+use std::time::Duration;
+
+use corten_cluster::{Cluster, NodeReadiness, Workload};
+use corten_credentials::access::of_node;
+use corten_kubernetes::{ControlPlane, Settings};
+use corten_resources::controller::with_causes as describe;
+use tokio::time::timeout;
+
+use super::Check;
+use crate::node::Node;
+
+/// Timeout of all requests of one check.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// Namespace of kube-proxy and CoreDNS.
+const NAMESPACE: &str = "kube-system";
+
+/// A check that one answer of the cluster settles.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum OfCluster {
+    Ready,
+    Schedulable,
+    Proxy,
+    Dns,
+}
+
+impl OfCluster {
+    pub(super) fn of(check: Check) -> Option<OfCluster> {
+        match check {
+            Check::Nodes => Some(OfCluster::Ready),
+            Check::Schedulable => Some(OfCluster::Schedulable),
+            Check::Proxy => Some(OfCluster::Proxy),
+            Check::Dns => Some(OfCluster::Dns),
+            _ => None,
+        }
+    }
+
+    /// Problems that the cluster reports. A worker, or a node without Kubernetes, passes.
+    pub(super) async fn lacking(self, node: &dyn Node) -> Vec<String> {
+        let config = node.config();
+        let Some(config) = config.filter(|config| config.machine.kind.is_control_plane()) else {
+            return Vec::new();
+        };
+        let Ok(settings) = Settings::of(&config) else {
+            return Vec::new();
+        };
+        let images = ControlPlane::of(&config).map(|own| own.images);
+        let (has_proxy, has_dns) = images.map_or((false, false), |images| {
+            (images.proxy.is_some(), images.dns.is_some())
+        });
+        let asked = async {
+            let cluster = of_node(&config, &settings)?;
+            match self {
+                OfCluster::Ready => Ok(not_ready(&nodes(&cluster).await?)),
+                OfCluster::Schedulable => Ok(cordoned(&nodes(&cluster).await?)),
+                OfCluster::Proxy if has_proxy => {
+                    pods(&cluster, Workload::DaemonSet, "kube-proxy").await
+                }
+                OfCluster::Dns if has_dns => pods(&cluster, Workload::Deployment, "coredns").await,
+                OfCluster::Proxy | OfCluster::Dns => Ok(Vec::new()),
+            }
+        };
+        match timeout(PATIENCE, asked).await {
+            Ok(Ok(lacking)) => lacking,
+            Ok(Err(why)) => vec![why],
+            Err(_) => vec![format!("no answer within {} s", PATIENCE.as_secs())],
+        }
+    }
+}
+
+async fn nodes(cluster: &Cluster) -> Result<Vec<NodeReadiness>, String> {
+    cluster.nodes().await.map_err(|error| describe(&error))
+}
+
+fn not_ready(nodes: &[NodeReadiness]) -> Vec<String> {
+    if nodes.is_empty() {
+        return vec!["no node has registered yet".to_owned()];
+    }
+    let lacking = nodes.iter().filter_map(|node| {
+        let why = node.ready.as_ref().err()?;
+        Some(format!("{}: {why}", node.name))
+    });
+    lacking.collect()
+}
+
+fn cordoned(nodes: &[NodeReadiness]) -> Vec<String> {
+    let cordoned = nodes.iter().filter(|node| !node.is_schedulable);
+    let told = cordoned.map(|node| format!("{}: it is cordoned", node.name));
+    told.collect()
+}
+
+/// A cluster with a replacement for the program has no workload of that name, and passes.
+async fn pods(cluster: &Cluster, workload: Workload, name: &str) -> Result<Vec<String>, String> {
+    let found = cluster.pods_of(workload, NAMESPACE, name).await;
+    Ok(match found.map_err(|error| describe(&error))? {
+        Some(pods) if pods.ready < pods.wanted || pods.wanted == 0 => {
+            vec![format!("{} of {} pods are ready", pods.ready, pods.wanted)]
+        }
+        _ => Vec::new(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_that_are_not_ready_or_cordoned_are_named_with_the_reason() {
+        let node = |name: &str, ready: Result<(), &str>, is_schedulable| NodeReadiness {
+            name: name.to_owned(),
+            ready: ready.map_err(str::to_owned),
+            is_schedulable,
+        };
+        let nodes = [
+            node("a", Ok(()), true),
+            node("b", Err("no network"), true),
+            node("c", Ok(()), false),
+        ];
+        assert_eq!(not_ready(&nodes), ["b: no network"]);
+        assert_eq!(cordoned(&nodes), ["c: it is cordoned"]);
+        assert_eq!(not_ready(&[]), ["no node has registered yet"]);
+    }
+}

@@ -1,0 +1,212 @@
+//! Credentials and bootstrap: an operator's requests to a control plane node.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use corten_api::machine as api;
+use corten_api::roles::Role;
+use corten_config::Document;
+use corten_credentials::certificates;
+use corten_kubernetes::certificates::{Authorities, admin_certificate};
+use corten_kubernetes::{Settings, admin};
+use corten_pki::{CA_LIFETIME, CertificateAndKey, PkiError};
+use corten_resources::{Happened, Pointer, Start, Store};
+use corten_types::clock::TimeStatus;
+use tokio::time::timeout;
+use tonic::Status;
+
+use super::{actions, duration};
+use crate::node::{Begin, Node, Stage};
+
+/// Timeout for time synchronization during bootstrap (the reference's value).
+pub(super) const TIME_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Default lifetime of the administrator's kubeconfig.
+const ADMIN_LIFETIME: Duration = Duration::from_secs(8760 * 60 * 60);
+
+/// A client config with a new certificate for these roles, signed by the API's authority. It has no endpoints, because
+/// the node does not know which of its addresses the caller can reach.
+pub(super) fn client_config(
+    node: &dyn Node,
+    request: &api::GenerateClientConfigurationRequest,
+) -> Result<api::GenerateClientConfigurationResponse, Status> {
+    let document = control_plane(node)?;
+    let roles = roles(&request.roles)?;
+    let lifetime = lifetime(request.crt_ttl)?;
+    let authority = certificates::signer(&document).map_err(|error| {
+        Status::failed_precondition(corten_resources::controller::with_causes(&error))
+    })?;
+    let client = authority
+        .client(&roles, SystemTime::now(), lifetime)
+        .map_err(|error| match error {
+            PkiError::TooManyRoles(_) => Status::invalid_argument(format!("roles: {error}")),
+            PkiError::BadTime => Status::invalid_argument(format!("crt_ttl: {error}")),
+            _ => Status::internal(error.to_string()),
+        })?;
+    let ca = &authority.pem().crt;
+    let context = context(&roles, document.cluster_name());
+    let reply = api::GenerateClientConfiguration {
+        metadata: None,
+        ca: ca.clone().into_bytes(),
+        talosconfig: file(&context, ca, &client).into_bytes(),
+        crt: client.crt.into_bytes(),
+        key: client.key.into_bytes(),
+    };
+    Ok(api::GenerateClientConfigurationResponse {
+        messages: vec![reply],
+    })
+}
+
+/// Bootstraps a cluster on this node. etcd's data is in `data`; `patience` is the timeout for time synchronization.
+pub(super) async fn bootstrap(
+    node: &dyn Node,
+    request: &api::BootstrapRequest,
+    data: &Path,
+    patience: Duration,
+) -> Result<api::BootstrapResponse, Status> {
+    if node.stage() != Stage::Running {
+        return Err(Status::failed_precondition(
+            "bootstrap is not available yet: the node is not running",
+        ));
+    }
+    let document = control_plane(node)?;
+    let etcd = document.cluster.etcd.as_ref();
+    if etcd.is_none_or(|etcd| etcd.ca.is_none()) {
+        let text = "the machine config has no cluster.etcd.ca";
+        return Err(Status::invalid_argument(text));
+    }
+    let snapshot = data.with_extension("snapshot");
+    let begin = match request.recover_etcd {
+        false => Begin::Empty,
+        true => Begin::Snapshot {
+            skip_hash_check: request.recover_skip_hash_check,
+        },
+    };
+    if request.recover_etcd && !snapshot.is_file() {
+        let path = snapshot.display();
+        let text = format!("there is no snapshot {path} to restore: send one first (EtcdRecover)");
+        return Err(Status::failed_precondition(text));
+    }
+    // With a wrong clock, etcd's certificates and leases would have wrong times.
+    if !matches!(
+        timeout(patience, time_is_known(node.store())).await,
+        Ok(true)
+    ) {
+        return Err(Status::failed_precondition(
+            "time is not in sync yet: see `get timestatus`, and check machine.time.servers",
+        ));
+    }
+    let has_data = has_entries(data)
+        .map_err(|error| Status::internal(format!("cannot read {}: {error}", data.display())))?;
+    if has_data {
+        return Err(Status::already_exists(format!(
+            "{} is not empty: this node is a member of etcd already",
+            data.display()
+        )));
+    }
+    node.begin_cluster(begin)
+        .map_err(|error| actions::refused(&error))?;
+    Ok(api::BootstrapResponse {
+        messages: vec![api::Bootstrap { metadata: None }],
+    })
+}
+
+/// The administrator's kubeconfig. Its certificate is valid for a year unless the config says otherwise.
+pub(super) fn kubeconfig(node: &dyn Node) -> Result<Vec<u8>, Status> {
+    let document = control_plane(node)?;
+    let missing = |error: &(dyn std::error::Error + 'static)| {
+        Status::failed_precondition(corten_resources::controller::with_causes(error))
+    };
+    let settings = Settings::of(&document).map_err(|error| missing(&error))?;
+    let authorities = Authorities::of(&document).map_err(|error| missing(&error))?;
+    let own = document.cluster.admin_kubeconfig.as_ref();
+    let lifetime = own
+        .and_then(|own| own.cert_lifetime)
+        .unwrap_or(ADMIN_LIFETIME);
+    let now = SystemTime::now();
+    let certificate = admin_certificate(&authorities.kubernetes, now, lifetime)
+        .map_err(|error| missing(&error))?;
+    Ok(admin(&settings, &certificate).to_string().into_bytes())
+}
+
+/// Waits until the time is synchronized or synchronization is disabled; false if that cannot happen.
+async fn time_is_known(store: &Store) -> bool {
+    let pointer = Pointer::of::<TimeStatus>(TimeStatus::ID);
+    let Ok(mut watch) = store.watch(&pointer, Start::default()) else {
+        return false;
+    };
+    loop {
+        let known = store.get_as::<TimeStatus>(TimeStatus::ID);
+        if known.is_some_and(|known| known.synced) {
+            return true;
+        }
+        match watch.next().await {
+            Some(event) if !matches!(event.happened, Happened::Errored(_)) => {}
+            _ => return false,
+        }
+    }
+}
+
+fn has_entries(directory: &Path) -> io::Result<bool> {
+    match fs::read_dir(directory) {
+        Ok(mut entries) => Ok(entries.next().transpose()?.is_some()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// The config; an error unless this is a control plane node.
+fn control_plane(node: &dyn Node) -> Result<Document, Status> {
+    node.config()
+        .filter(|document| document.machine.kind.is_control_plane())
+        .ok_or_else(|| Status::unimplemented("only control plane nodes do this"))
+}
+
+/// Skips unknown roles, which grant nothing. A certificate without a role is useless, so that is an error.
+fn roles(asked: &[String]) -> Result<Vec<&'static str>, Status> {
+    let mut roles: Vec<&str> = asked
+        .iter()
+        .filter_map(|name| Role::parse(name))
+        .map(Role::name)
+        .collect();
+    roles.sort_unstable();
+    roles.dedup();
+    if roles.is_empty() {
+        let known = Role::ALL.map(Role::name).join(", ");
+        let text = format!("roles: none of the requested roles exists; the roles are {known}");
+        return Err(Status::invalid_argument(text));
+    }
+    Ok(roles)
+}
+
+fn lifetime(asked: Option<prost_types::Duration>) -> Result<Duration, Status> {
+    asked
+        .and_then(duration)
+        .filter(|asked| !asked.is_zero() && *asked <= CA_LIFETIME)
+        .ok_or_else(|| {
+            let longest = CA_LIFETIME.as_secs() / 3600;
+            Status::invalid_argument(format!(
+                "crt_ttl: must be more than 0 and at most {longest}h"
+            ))
+        })
+}
+
+fn context(roles: &[&str], cluster: &str) -> String {
+    match roles {
+        [role] => format!("{}@{cluster}", role.strip_prefix("os:").unwrap_or(role)),
+        _ => cluster.to_owned(),
+    }
+}
+
+/// The file in the format of existing clients. A JSON string is a valid YAML string.
+fn file(context: &str, ca: &str, client: &CertificateAndKey) -> String {
+    let context = serde_json::Value::from(context);
+    let [ca, crt, key] = [ca, &client.crt, &client.key].map(|pem| STANDARD.encode(pem));
+    format!(
+        "context: {context}\ncontexts:\n    {context}:\n        endpoints: []\n        ca: {ca}\n        crt: {crt}\n        key: {key}\n"
+    )
+}

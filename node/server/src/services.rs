@@ -1,0 +1,112 @@
+//! Lists the services, and starts, stops and restarts them for callers.
+
+use std::time::Duration;
+
+use corten_api::machine as api;
+use corten_services::extension;
+use tokio::time::timeout;
+use tonic::Status;
+
+use super::actions::refused;
+use crate::node::{Control, Node, ServiceState, ServiceView};
+
+/// Timeout for a service to end: longer than any service's grace period before SIGKILL.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(super) fn list(views: &[ServiceView]) -> api::ServiceListResponse {
+    let services = views.iter().map(info).collect();
+    api::ServiceListResponse {
+        messages: vec![api::ServiceList {
+            metadata: None,
+            services,
+        }],
+    }
+}
+
+fn info(view: &ServiceView) -> api::ServiceInfo {
+    let events = view.events.iter().map(|event| api::ServiceEvent {
+        msg: event.message.clone(),
+        state: word(event.state).to_owned(),
+        ts: Some(event.at.into()),
+    });
+    api::ServiceInfo {
+        id: view.id.clone(),
+        state: word(view.state).to_owned(),
+        events: Some(api::ServiceEvents {
+            events: events.collect(),
+        }),
+        health: Some(view.into()),
+    }
+}
+
+/// Starts, stops or restarts a service; returns a confirmation.
+pub(super) async fn control(node: &dyn Node, id: &str, control: Control) -> Result<String, Status> {
+    let done = match control {
+        Control::Start => "started",
+        Control::Stop => "stopped",
+        Control::Restart => "restarted",
+    };
+    if !node.services().iter().any(|view| view.id == id) {
+        return Err(Status::not_found(format!("id: there is no service {id:?}")));
+    }
+    if !may_be_controlled(id, control) {
+        return Err(Status::failed_precondition(format!(
+            "id: service {id:?} cannot be {done} through the API"
+        )));
+    }
+    let ended = node.control(id, control).map_err(|error| refused(&error))?;
+    match timeout(PATIENCE, ended).await {
+        Ok(Ok(())) => Ok(format!("Service {id:?} {done}")),
+        Ok(Err(_)) => Err(Status::unavailable(
+            "this boot is ending: services can no longer be controlled",
+        )),
+        Err(_) => Err(Status::deadline_exceeded(format!(
+            "service {id:?} has not ended within {} s; its history says why",
+            PATIENCE.as_secs()
+        ))),
+    }
+}
+
+/// Whether a caller may control the service. Callers may restart the kubelet, and control extensions. The node depends
+/// on the other services. A kubelet can be restarted but not stopped.
+fn may_be_controlled(id: &str, control: Control) -> bool {
+    match control {
+        Control::Start | Control::Restart => id == "kubelet" || extension::is_one(id),
+        Control::Stop => extension::is_one(id),
+    }
+}
+
+const fn word(state: ServiceState) -> &'static str {
+    match state {
+        ServiceState::Initialized => "Initialized",
+        ServiceState::Preparing => "Preparing",
+        ServiceState::Waiting => "Waiting",
+        ServiceState::Running => "Running",
+        ServiceState::Stopping => "Stopping",
+        ServiceState::Finished => "Finished",
+        ServiceState::Failed => "Failed",
+        ServiceState::Skipped => "Skipped",
+        ServiceState::Starting => "Starting",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use corten_services::{ApiMode, table};
+
+    use super::*;
+
+    #[test]
+    fn callers_control_the_kubelet_and_extensions_only() {
+        let allowed = |id: &str| {
+            [Control::Start, Control::Stop, Control::Restart]
+                .map(|control| may_be_controlled(id, control))
+        };
+        assert_eq!(allowed("kubelet"), [true, false, true]);
+        assert_eq!(allowed("ext-iscsid"), [true, true, true]);
+        for spec in table(ApiMode::Secure) {
+            assert_eq!(allowed(&spec.id), [false; 3], "{}", spec.id);
+        }
+        assert_eq!(allowed("etcd"), [false; 3]);
+    }
+}
