@@ -2,48 +2,22 @@
 //! before it accepts one from any client.
 #![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::io::Write as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::mpsc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 use tests::client::generate_config;
-use tests::images;
+use tests::disk::cd;
+use tests::metadata::Script;
 use tests::node::{BOOT, Node, SOON};
 
 /// This host's address for the guest.
 const HOST: &str = "10.0.2.2";
-
-/// An HTTP server that has the config from the second request on. The receiver gets the request
-/// lines.
-fn server(config: Vec<u8>) -> (u16, mpsc::Receiver<String>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let (asked, requests) = mpsc::channel();
-    std::thread::spawn(move || {
-        for (number, stream) in listener.incoming().enumerate() {
-            let mut stream = stream.unwrap();
-            let mut line = String::new();
-            BufReader::new(&stream).read_line(&mut line).unwrap();
-            let (status, body) = match number {
-                0 => ("503 Service Unavailable", &[] as &[u8]),
-                _ => ("200 OK", config.as_slice()),
-            };
-            let head = format!(
-                "HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
-                body.len()
-            );
-            stream.write_all(&[head.as_bytes(), body].concat()).unwrap();
-            // The test may have dropped the receiver.
-            let _heard = asked.send(line);
-        }
-    });
-    (port, requests)
-}
+/// The guest's hardware address, QEMU's first one.
+const MAC: &str = "52:54:00:12:34:56";
 
 /// A config, compressed and encoded as a kernel parameter.
 fn packed(config: &str) -> String {
@@ -62,32 +36,10 @@ fn packed(config: &str) -> String {
 }
 
 fn start(name: &str, configs: &Path, parameters: &str, cd: Option<&Path>) -> Node {
-    let mut boot = images::direct();
-    boot.append.push_str(parameters);
-    let node = Node::start(name, |machine| {
-        let machine = machine.direct(boot);
-        match cd {
-            Some(iso) => machine.cdrom(iso),
-            None => machine,
-        }
-    });
-    node.with_configs(configs.to_owned())
-}
-
-/// A CD with these files.
-fn iso(directory: &Path, label: &str, files: &[(&str, &str)]) -> PathBuf {
-    let content = directory.join("content");
-    std::fs::create_dir(&content).unwrap();
-    for (name, text) in files {
-        std::fs::write(content.join(name), text).unwrap();
-    }
-    let iso = directory.join("config.iso");
-    let made = Command::new("xorriso")
-        .args(["-as", "mkisofs", "-quiet", "-r", "-V", label, "-o"])
-        .args([&iso, &content])
-        .status();
-    assert!(made.unwrap().success());
-    iso
+    Node::with_parameters(name, configs, parameters, |machine| match cd {
+        Some(iso) => machine.cdrom(iso),
+        None => machine,
+    })
 }
 
 fn read(directory: &Path, name: &str) -> String {
@@ -100,7 +52,11 @@ fn config_comes_from_a_server_with_a_patch_in_the_parameters() {
     let directory = tempfile::tempdir().unwrap();
     generate_config(directory.path());
     let config = std::fs::read(directory.path().join("controlplane.yaml")).unwrap();
-    let (port, requests) = server(config);
+    let server = Script::new()
+        .answer(&format!("GET /{MAC}"), config)
+        .failing(1)
+        .serve();
+    let port = server.port();
     let inline = packed("machine: {network: {hostname: inline}}\n");
     let parameters =
         format!(" corten.config=http://{HOST}:{port}/${{mac}} corten.config.inline={inline}");
@@ -108,10 +64,10 @@ fn config_comes_from_a_server_with_a_patch_in_the_parameters() {
     node.ask(&node.admin(), &["version"], BOOT);
     let name = node.ask(&node.admin(), &["get", "hostname"], SOON);
     assert!(name.contains("inline"), "{name}");
-    for _ in 0..2 {
-        let request = requests.recv().unwrap();
-        assert!(request.starts_with("GET /52:54:00:"), "{request}");
-    }
+    assert_eq!(
+        server.asked(),
+        [format!("GET /{MAC}"), format!("GET /{MAC}")]
+    );
 }
 
 #[test]
@@ -120,7 +76,7 @@ fn config_comes_from_a_volume() {
     let directory = tempfile::tempdir().unwrap();
     generate_config(directory.path());
     let config = read(directory.path(), "controlplane.yaml");
-    let iso = iso(directory.path(), "metal-iso", &[("config.yaml", &config)]);
+    let iso = cd(directory.path(), "metal-iso", &[("config.yaml", &config)]);
     let parameters = " corten.config=metal-iso";
     let node = start("acquire-volume", directory.path(), parameters, Some(&iso));
     node.ask(&node.admin(), &["version"], BOOT);
@@ -132,11 +88,11 @@ fn config_comes_from_a_volume_that_appears_late() {
     let directory = tempfile::tempdir().unwrap();
     generate_config(directory.path());
     let config = read(directory.path(), "controlplane.yaml");
-    let iso = iso(directory.path(), "metal-iso", &[("config.yaml", &config)]);
-    let mut boot = images::direct();
-    boot.append.push_str(" corten.config=metal-iso");
-    let node = Node::start("acquire-late", |machine| machine.direct(boot).sockets(1));
-    let node = node.with_configs(directory.path().to_owned());
+    let iso = cd(directory.path(), "metal-iso", &[("config.yaml", &config)]);
+    let parameters = " corten.config=metal-iso";
+    let node = Node::with_parameters("acquire-late", directory.path(), parameters, |machine| {
+        machine.sockets(1)
+    });
     node.vm.wait_console("looking again in 1 s", BOOT).unwrap();
     let file = json!({"driver": "file", "filename": iso, "read-only": true});
     let disk = json!({"driver": "raw", "node-name": "late", "read-only": true, "file": file});
@@ -173,7 +129,7 @@ fn network_and_host_name_come_from_a_nocloud_seed() {
         ),
     ];
     let files = files.each_ref().map(|(name, text)| (*name, text.as_str()));
-    let iso = iso(directory.path(), "cidata", &files);
+    let iso = cd(directory.path(), "cidata", &files);
     let parameters = " corten.platform=nocloud";
     let node = start("acquire-seed", directory.path(), parameters, Some(&iso));
     node.ask(&node.admin(), &["version"], BOOT);

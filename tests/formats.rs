@@ -9,7 +9,7 @@ use std::process::Command;
 use mkimage::image::inspect;
 use mkimage::profile::Output;
 use serde_json::Value;
-use tests::images;
+use tests::{images, ovf, vhd};
 
 /// Runs a host tool; returns its output.
 fn tool(program: &str, arguments: &[&str], dir: &Path) -> String {
@@ -78,9 +78,18 @@ fn every_virtual_disk_holds_the_raw_disk() {
             tool("qemu-img", &arguments, Path::new("/"));
         }
     }
-    // Azure requires whole MiB; the footer follows.
-    let size = fs::metadata(images::image(".vhd")).unwrap().len();
-    assert_eq!(size % (1 << 20), 512);
+    let raw = fs::metadata(images::image(".raw")).unwrap().len();
+    assert_eq!(vhd::check(&images::image(".vhd")), Ok(raw));
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn partition_tables_of_disk_and_cd_are_free_of_errors() {
+    for ending in [".raw", ".iso"] {
+        let image = images::image(ending);
+        let told = tool("/sbin/sfdisk", &["--verify", text(&image)], Path::new("/"));
+        assert!(told.contains("No errors detected"), "{told}");
+    }
 }
 
 #[test]
@@ -98,21 +107,24 @@ fn the_ova_holds_the_raw_disk_under_its_own_checksums() {
     let ova = images::image(".ova");
     let names = tool("tar", &["-tf", text(&ova)], dir.path());
     let names: Vec<&str> = names.lines().collect();
-    let [ovf, manifest, disk] = names.as_slice() else {
+    let [description, manifest, disk] = names.as_slice() else {
         panic!("an OVA of {names:?}");
     };
     // An importer needs the description first.
-    assert!(ovf.ends_with(".ovf") && manifest.ends_with(".mf") && disk.ends_with(".vmdk"));
+    assert!(description.ends_with(".ovf") && manifest.ends_with(".mf") && disk.ends_with(".vmdk"));
     tool("tar", &["-xf", text(&ova)], dir.path());
     let sums = fs::read_to_string(dir.path().join(manifest)).unwrap();
-    for name in [ovf, disk] {
+    for name in [description, disk] {
         let sum = tool("sha256sum", &[name], dir.path());
         let sum = sum.split_whitespace().next().unwrap();
         assert!(sums.contains(&format!("SHA256({name})= {sum}")), "{sums}");
     }
-    let description = fs::read_to_string(dir.path().join(ovf)).unwrap();
-    let size = fs::metadata(dir.path().join(disk)).unwrap().len();
-    assert!(description.contains(&format!("ovf:size=\"{size}\"")));
+    let description = fs::read_to_string(dir.path().join(description)).unwrap();
+    let facts = ovf::check(&description).unwrap();
+    let size = |path: &Path| fs::metadata(path).unwrap().len();
+    assert_eq!(facts.file, *disk);
+    assert_eq!(facts.size, size(&dir.path().join(disk)));
+    assert_eq!(facts.capacity, size(&images::image(".raw")));
     holds_the_raw_disk("vmdk", &dir.path().join(disk));
 }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::arch::Row;
-use crate::machine::{Disk, DiskFormat, DiskMode, Media, Segment};
+use crate::machine::{Disk, DiskFormat, DiskMode, Media, Segment, Service};
 use crate::{Accel, Firmware, Machine, VmError};
 
 /// The paths of a running machine's files and sockets.
@@ -74,6 +74,10 @@ pub(crate) fn arguments(
     }
     if let Some(uuid) = &machine.uuid {
         args.push("-uuid", uuid);
+    }
+    if let Some(number) = &machine.serial_number {
+        let number = number.replace(',', ",,");
+        args.push("-smbios", &format!("type=1,serial={number}"));
     }
     if machine.display {
         args.push("-device", row.display);
@@ -183,6 +187,14 @@ fn network(args: &mut Args, machine: &Machine, layout: &Layout) -> Result<(), Vm
     for (local, guest) in &machine.forwards {
         netdev.push_str(&format!(",hostfwd=tcp:127.0.0.1:{local}-:{guest}"));
     }
+    if let Some(network) = &machine.subnet {
+        netdev.push_str(&format!(",net={network}"));
+    }
+    for Service { guest, local } in &machine.services {
+        let (address, port) = (guest.ip(), guest.port());
+        let relay = relay(*local);
+        netdev.push_str(&format!(",guestfwd=tcp:{address}:{port}-cmd:{relay}"));
+    }
     let mut nic = String::from("virtio-net-pci,netdev=net0");
     if let Some(netboot) = &machine.netboot {
         let tftp = option_path(&netboot.tftp)?;
@@ -216,6 +228,14 @@ fn network(args: &mut Args, machine: &Machine, layout: &Layout) -> Result<(), Vm
         args.push("-device", &nic);
     }
     Ok(())
+}
+
+/// A command that QEMU runs for each connection of the guest, which is its standard input and
+/// output. QEMU's own forwarding would carry all connections of the guest over a single one.
+fn relay(port: u16) -> String {
+    // The copy of the guest's bytes would outlive a server that ends the connection.
+    let copy = "cat <&0 >&3 & cat <&3; kill $!";
+    format!("bash -c 'exec 2>/dev/null 3<>/dev/tcp/127.0.0.1/{port} || exit; {copy}'")
 }
 
 fn storage(args: &mut Args, machine: &Machine, layout: &Layout) -> Result<(), VmError> {

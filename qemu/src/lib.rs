@@ -45,6 +45,8 @@ pub use console::Console;
 pub use error::VmError;
 pub use firmware::Firmware;
 pub use gdb::{Gdb, Registers};
-pub use machine::{DirectBoot, Disk, DiskFormat, DiskMode, Machine, Media, NetBoot, Segment, Wire};
+pub use machine::{
+    DirectBoot, Disk, DiskFormat, DiskMode, Machine, Media, NetBoot, Segment, Service, Wire,
+};
 pub use qmp::{Event, Qmp};
 pub use running::Running;

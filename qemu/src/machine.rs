@@ -1,6 +1,7 @@
 //! The description of a machine: a plain value that [`crate::args`] turns into a command line and
 //! [`Machine::start`] into a process.
 
+use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
 
 use crate::{Accel, Arch, Firmware, Running, VmError};
@@ -115,6 +116,16 @@ pub struct Segment {
     pub mac: String,
 }
 
+/// A TCP server of this host's loopback interface that has an address of its own in the guest's
+/// network, such as the metadata service of a cloud.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Service {
+    /// Address and port for the guest; the address must be in [`Machine::subnet`].
+    pub guest: SocketAddrV4,
+    /// Port of the server on this host.
+    pub local: u16,
+}
+
 /// Kernel and initramfs loaded by QEMU itself, without a boot loader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirectBoot {
@@ -158,7 +169,10 @@ pub struct Machine {
     pub(crate) api_port: Option<u16>,
     pub(crate) guest_port: u16,
     pub(crate) forwards: Vec<(u16, u16)>,
+    pub(crate) subnet: Option<String>,
+    pub(crate) services: Vec<Service>,
     pub(crate) uuid: Option<String>,
+    pub(crate) serial_number: Option<String>,
     pub(crate) second_serial: bool,
     pub(crate) watchdog: bool,
     pub(crate) clock: Option<String>,
@@ -192,7 +206,10 @@ impl Machine {
             api_port: None,
             guest_port: 50000,
             forwards: Vec::new(),
+            subnet: None,
+            services: Vec::new(),
             uuid: None,
+            serial_number: None,
             second_serial: false,
             watchdog: false,
             clock: None,
@@ -303,6 +320,25 @@ impl Machine {
     /// UUID that the firmware reports; by default none is set.
     pub fn uuid(mut self, uuid: impl Into<String>) -> Self {
         self.uuid = Some(uuid.into());
+        self
+    }
+
+    /// Serial number that the firmware reports; by default none is set.
+    pub fn serial_number(mut self, number: impl Into<String>) -> Self {
+        self.serial_number = Some(number.into());
+        self
+    }
+
+    /// Network of the NIC, such as `192.0.2.0/24`; by default QEMU's. Its host number 2 is this
+    /// host and the gateway, and its first lease is host number 15.
+    pub fn subnet(mut self, network: impl Into<String>) -> Self {
+        self.subnet = Some(network.into());
+        self
+    }
+
+    /// Gives a server on this host an address of its own in the guest's network.
+    pub fn service(mut self, service: Service) -> Self {
+        self.services.push(service);
         self
     }
 

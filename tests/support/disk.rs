@@ -1,4 +1,4 @@
-//! A disk that keeps a node's state across several machines.
+//! A disk that keeps a node's state across several machines, and CDs.
 
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
@@ -201,7 +201,27 @@ impl NodeDisk {
     }
 }
 
+/// A CD with these files, in `directory`. A file's name may have directories.
+///
+/// # Panics
+/// `xorriso` fails.
+#[must_use]
+pub fn cd(directory: &Path, label: &str, files: &[(&str, &str)]) -> PathBuf {
+    let content = directory.join("content");
+    for (name, text) in files {
+        let path = content.join(name);
+        let parent = path.parent().expect("a directory");
+        std::fs::create_dir_all(parent).expect("a directory for the files");
+        std::fs::write(path, text).expect("a file");
+    }
+    let iso = directory.join("config.iso");
+    let mut command = Command::new("xorriso");
+    let options = ["-as", "mkisofs", "-quiet", "-r", "-V", label, "-o"];
+    run(command.args(options).args([&iso, &content]));
+    iso
+}
+
 fn run(command: &mut Command) {
-    let status = command.status().expect("a tool of qemu-utils");
+    let status = command.status().expect("a tool for disks");
     assert!(status.success(), "{command:?}: {status}");
 }

@@ -18,13 +18,17 @@
 
 pub mod chaos;
 pub mod client;
+pub mod clouds;
 pub mod disk;
 pub mod docs;
 pub mod edges;
 pub mod images;
 pub mod initramfs;
 pub mod lockup;
+pub mod metadata;
 pub mod node;
+pub mod ovf;
 pub mod sntp;
 pub mod tokens;
+pub mod vhd;
 pub mod workspace;

@@ -43,6 +43,21 @@ impl Node {
         Self { vm, configs }
     }
 
+    /// Starts a machine with the network boot bundle and more kernel parameters. Its configs are
+    /// those in the directory `configs`.
+    #[must_use]
+    pub fn with_parameters(
+        name: &str,
+        configs: &Path,
+        parameters: &str,
+        shape: impl FnOnce(Machine) -> Machine,
+    ) -> Self {
+        let mut boot = images::direct();
+        boot.append.push_str(parameters);
+        let node = Self::start(name, |machine| shape(machine.direct(boot)));
+        node.with_configs(configs.to_owned())
+    }
+
     /// The same machine with other configs.
     #[must_use]
     pub fn with_configs(mut self, configs: PathBuf) -> Self {

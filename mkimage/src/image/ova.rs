@@ -92,11 +92,36 @@ fn description(release: &Release, guest: &str, vmdk: &str, size: u64, capacity: 
 {devices}      <vmw:Config ovf:required="false" vmw:key="firmware" vmw:value="efi"/>
       <vmw:ExtraConfig ovf:required="false" vmw:key="disk.EnableUUID" vmw:value="TRUE"/>
     </VirtualHardwareSection>
+    <ProductSection>
+      <Info>What the node reads at its first start</Info>
+      <Product>Corten</Product>
+      <Version>{version}</Version>
+{properties}    </ProductSection>
   </VirtualSystem>
 </Envelope>
 "#,
-        version = release.version
+        version = release.version,
+        properties = properties()
     )
+}
+
+/// The properties that an importer asks for; the node reads them from the OVF environment.
+fn properties() -> String {
+    let all = [
+        ("corten.config", "Machine config", "Base64 of the config"),
+        (
+            "metadata",
+            "Metadata",
+            "Base64 of cloud-init's metadata: local-hostname, instance-id, network",
+        ),
+    ];
+    let property = |(key, label, description): (&str, &str, &str)| {
+        format!(
+            "      <Property ovf:key=\"{key}\" ovf:type=\"string\" ovf:userConfigurable=\"true\">\n        \
+             <Label>{label}</Label>\n        <Description>{description}</Description>\n      </Property>\n"
+        )
+    };
+    all.into_iter().map(property).collect()
 }
 
 fn devices() -> [Device; 5] {

@@ -285,7 +285,7 @@ mod tests {
         assert!(entry("mode = \"0777\"").contains("writable for everyone"));
         assert!(entry("mode = \"rwx\"").contains("not octal"));
         assert!(entry("from = \"http:x\"").contains("the kinds are"));
-        assert!(entry("from = \"generated:x\"").contains("cannot make"));
+        assert!(entry("from = \"generated:x\"").contains("cannot generate"));
         assert!(entry("from = \"deb:x\"").contains("deb:package:path"));
         assert!(entry("from = \"repo:../x\"").contains(".."));
         assert!(entry("from = \"go:x\"\nlink = \"y\"").contains("more than one"));

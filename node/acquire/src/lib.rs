@@ -13,6 +13,7 @@
 //! On a laptop: `cargo test -p corten-acquire`.
 
 mod decode;
+mod disc;
 mod patience;
 mod url;
 mod volume;
@@ -25,6 +26,7 @@ use corten_base::cmdline::Cmdline;
 use corten_base::mode::{CONTAINER, USER_DATA};
 use corten_config::{Document, Patch, Problems};
 use corten_network::seed::{Files, NAMES, Place};
+pub use disc::read_discs;
 pub use patience::look;
 pub use url::{Facts, get_with, shown};
 pub use volume::{find as read_volume, read_files};

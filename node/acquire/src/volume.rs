@@ -43,7 +43,7 @@ pub fn read_files(
     Ok(None)
 }
 
-fn read_file(path: &Path) -> Result<Option<Vec<u8>>, String> {
+pub(super) fn read_file(path: &Path) -> Result<Option<Vec<u8>>, String> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

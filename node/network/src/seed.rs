@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use corten_base::durable;
-use corten_config::platform::{SeedNetwork, identity, network};
+use corten_config::platform::{SeedIdentity, SeedNetwork, identity, network};
 
 use super::lease::is_name;
 
@@ -66,6 +66,8 @@ pub struct Seed {
     pub hostname: Option<String>,
     /// Time servers.
     pub time_servers: Vec<String>,
+    /// Identity of the machine on the platform, from `meta-data`.
+    pub identity: SeedIdentity,
 }
 
 impl Seed {
@@ -87,7 +89,8 @@ impl Seed {
         Ok(Seed {
             network: network.unwrap_or_default(),
             hostname: hostname.map(str::to_owned),
-            ..Seed::default()
+            time_servers: Vec::new(),
+            identity,
         })
     }
 }
@@ -183,8 +186,10 @@ mod tests {
             meta.starts_with("meta-data: line 1, column 17: local-hostname must be"),
             "{meta}"
         );
-        let seed = parse("", "hostname: a\nlocal-hostname: b\npublic-keys: {x: y}\n").unwrap();
+        let meta = "hostname: a\nlocal-hostname: b\ninstance-id: i\npublic-keys: {x: y}\n";
+        let seed = parse("", meta).unwrap();
         assert_eq!(seed.hostname.as_deref(), Some("a"));
+        assert_eq!(seed.identity.instance_id, "i");
         let place = Place::read("ds=nocloud;h=c");
         let by_serial = Seed::parse(&[None, Some(b"hostname: a".to_vec())], &place).unwrap();
         assert_eq!(by_serial.hostname.as_deref(), Some("c"));

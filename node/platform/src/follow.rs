@@ -12,7 +12,7 @@ use crate::client::Client;
 use crate::documents::{Card, Given};
 use crate::instance::Instance;
 use crate::request::Platform;
-use crate::round::{self, Local, Sources};
+use crate::round::{self, Local, Sources, Stage};
 
 /// Poll intervals and back-off.
 #[derive(Debug, Clone, Copy)]
@@ -61,8 +61,11 @@ pub async fn follow(
     let mut pause = pace.first;
     loop {
         // With an accepted answer, a round never gives up on optional documents: partial data must not replace it.
-        let rounds = if said.instance.is_some() { 0 } else { attempt };
-        match round::ask(platform, &sources, rounds).await {
+        let stage = match said.instance {
+            Some(_) => Stage::Later,
+            None => Stage::First(attempt),
+        };
+        match round::ask(platform, &sources, stage).await {
             Ok(round) => {
                 let cards = cards();
                 let given = Given::new(&round.documents, &cards);

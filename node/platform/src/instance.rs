@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
-use corten_config::platform::SeedNetwork;
+use corten_config::platform::{SeedIdentity, SeedNetwork};
+
+use crate::documents::is_line;
 
 /// Everything that a platform provides to a machine.
 #[derive(Clone, Default, PartialEq)]
@@ -55,6 +57,30 @@ pub struct Metadata {
     pub tags: BTreeMap<String, String>,
 }
 
+impl Metadata {
+    /// Identity of a machine from cloud-init's `meta-data`. Other values than short lines are left out.
+    #[must_use]
+    pub fn of_seed(identity: &SeedIdentity) -> Metadata {
+        let line = |text: &str| {
+            Some(text)
+                .filter(|text| is_line(text))
+                .unwrap_or_default()
+                .to_owned()
+        };
+        Metadata {
+            hostname: identity.name().unwrap_or_default().to_owned(),
+            region: line(&identity.region),
+            zone: line(&identity.zone),
+            instance_type: line(&identity.instance_type),
+            instance_id: line(&identity.instance_id),
+            provider_id: line(&identity.provider_id),
+            internal_dns: line(&identity.internal_dns),
+            external_dns: line(&identity.external_dns),
+            ..Metadata::default()
+        }
+    }
+}
+
 /// The network of a machine.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Network {
@@ -66,4 +92,29 @@ pub struct Network {
     pub time_servers: Vec<String>,
     /// External addresses that the platform translates to the machine's.
     pub external: Vec<IpAddr>,
+}
+
+#[cfg(test)]
+mod tests {
+    use corten_config::platform::identity;
+
+    use super::*;
+
+    #[test]
+    fn seed_identifies_the_machine() {
+        let file = "local-hostname: node-1\ninstance-id: i-1\ninstance-type: m1\nprovider-id: x://i-1\nregion: r\n\
+                    zone: z\ninternal-dns: node-1.internal\nexternal-dns: \"a\\nb\"\npublic-keys: {x: y}\n";
+        let metadata = Metadata::of_seed(&identity(file.as_bytes()).unwrap());
+        let expected = Metadata {
+            hostname: "node-1".to_owned(),
+            region: "r".to_owned(),
+            zone: "z".to_owned(),
+            instance_type: "m1".to_owned(),
+            instance_id: "i-1".to_owned(),
+            provider_id: "x://i-1".to_owned(),
+            internal_dns: "node-1.internal".to_owned(),
+            ..Metadata::default()
+        };
+        assert_eq!(metadata, expected);
+    }
 }

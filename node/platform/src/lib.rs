@@ -30,6 +30,7 @@ mod round;
 mod testing;
 #[cfg(test)]
 mod tests;
+mod udf;
 mod user_data;
 
 pub use client::Client;
@@ -41,3 +42,4 @@ pub use platforms::{PLATFORMS, find};
 pub use ready::report_ready;
 pub use request::{Platform, Request, Volume};
 pub use round::Local;
+pub use udf::Udf;

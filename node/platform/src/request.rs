@@ -58,12 +58,34 @@ pub enum Value {
 /// Volume that a platform attaches to a machine.
 #[derive(Debug)]
 pub struct Volume {
-    /// Possible labels of the volume.
+    /// Possible labels of the volume. Without any, it is a disc in a drive, with one of the files.
     pub labels: &'static [&'static str],
     /// Names of documents, and their files on the volume.
     pub files: &'static [(&'static str, &'static str)],
-    /// Whether the volume makes the metadata service unnecessary.
-    pub is_all: bool,
+    /// Use of the documents.
+    pub role: Role,
+}
+
+impl Volume {
+    /// The volume in a message.
+    pub(crate) fn shown(&self) -> String {
+        match self.labels {
+            [] => "disc".to_owned(),
+            labels => format!("volume {}", labels.join(" or ")),
+        }
+    }
+}
+
+/// Use of a volume's documents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// The volume makes the platform's other source unnecessary.
+    Whole,
+    /// The volume adds to the other source, and with a config replaces it if that does not answer.
+    Spare {
+        /// Documents of the other source. The first rounds wait for a volume if all of them are absent.
+        instead_of: &'static [&'static str],
+    },
 }
 
 /// HTTP method.

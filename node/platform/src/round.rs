@@ -5,18 +5,18 @@ use std::sync::Arc;
 use tokio::task::spawn_blocking;
 
 use crate::client::{Client, LARGEST, Question};
-use crate::documents::Documents;
-use crate::request::{Headers, Method, Platform, Request, Value, Volume};
+use crate::documents::{Documents, Given};
+use crate::request::{Headers, Method, Platform, Request, Role, Value, Volume};
 
-/// From this round on, an unavailable optional document counts as absent.
+/// From this round on, an unavailable optional document counts as absent, and a volume replaces its platform's service.
 const GIVE_UP: u32 = 3;
 /// Request limit of one round; a list of tags needs many.
 const MOST_QUESTIONS: usize = 160;
 
 /// Blocking access to the machine.
 pub trait Local: Send + Sync + 'static {
-    /// Reads files from the first volume with one of the labels. A file that does not exist is `None`; without such a
-    /// volume the result is `None`.
+    /// Reads files from the first volume with one of the labels; without labels, from the first disc in a drive with one
+    /// of the files. A file that does not exist is `None`; without such a volume the result is `None`.
     ///
     /// # Errors
     /// The volume cannot be read; the text names it.
@@ -48,32 +48,100 @@ pub(crate) struct Round {
     pub notes: Vec<String>,
 }
 
-/// Fetches all documents of a platform. `attempt` counts from 0.
+/// Progress with a platform.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// No answer yet, after this many failed rounds.
+    First(u32),
+    /// An answer was accepted. Partial data must not replace it.
+    Later,
+}
+
+impl Stage {
+    /// Whether an unavailable optional document counts as absent.
+    fn gives_up(self) -> bool {
+        matches!(self, Stage::First(failed) if failed + 1 >= GIVE_UP)
+    }
+
+    /// Whether a volume may still appear.
+    fn awaits_volume(self) -> bool {
+        matches!(self, Stage::First(failed) if failed + 1 < GIVE_UP)
+    }
+}
+
+/// Fetches all documents of a platform.
 ///
 /// # Errors
 /// The missing document or server, and the reason.
 pub(crate) async fn ask(
     platform: &'static Platform,
     sources: &Sources,
-    attempt: u32,
+    stage: Stage,
 ) -> Result<Round, String> {
     let mut round = Round::default();
-    let mut why = String::new();
-    if let Some(volume) = &platform.volume {
-        match read_volume(volume, sources, &mut round).await {
-            Ok(true) if volume.is_all => return Ok(round),
-            Ok(true) => {}
-            Ok(false) => why = format!("there is no volume {}", volume.labels.join(" or ")),
-            Err(error) => why = error,
-        }
-    }
-    if !platform.guestinfo.is_empty() {
-        read_guestinfo(platform, sources, &mut round).await?;
+    let Some(volume) = &platform.volume else {
+        ask_service(platform, sources, stage, &mut round).await?;
         return Ok(round);
+    };
+    let missing = match read_volume(volume, sources, &mut round).await {
+        Ok(true) => None,
+        Ok(false) => Some(format!("there is no {}", volume.shown())),
+        Err(error) => Some(error),
+    };
+    let Role::Spare { instead_of } = volume.role else {
+        let Some(why) = missing else {
+            return Ok(round);
+        };
+        return match ask_service(platform, sources, stage, &mut round).await {
+            Ok(()) => Ok(round),
+            Err(error) if error.is_empty() => Err(why),
+            Err(error) => Err(format!("{why}; {error}")),
+        };
+    };
+    let answer = ask_service(platform, sources, stage, &mut round).await;
+    let has_one = || {
+        let mut documents = instead_of.iter().map(|name| round.documents.raw(name));
+        documents.any(|document| !document.trim().is_empty())
+    };
+    match (answer, missing) {
+        (Ok(()), Some(why)) if stage.awaits_volume() && !has_one() => {
+            Err(format!("it has no config, and {why}"))
+        }
+        (Ok(()), _) => Ok(round),
+        // A hypervisor that has no guest properties does not get them later. A service that is only slow may have the
+        // config that the volume lacks.
+        (Err(error), None)
+            if !platform.guestinfo.is_empty()
+                || stage.gives_up() && has_config(platform, &round.documents) =>
+        {
+            let note = format!("{error}; going on with the {}", volume.shown());
+            round.notes.push(note);
+            Ok(round)
+        }
+        (Err(error), None) => Err(error),
+        (Err(error), Some(why)) => Err(format!("{why}; {error}")),
     }
+}
+
+fn has_config(platform: &Platform, documents: &Documents) -> bool {
+    let given = Given::new(documents, &[]);
+    (platform.read)(&given).config.is_some()
+}
+
+/// Asks the platform's other source than a volume; the error is empty if it has none.
+async fn ask_service(
+    platform: &'static Platform,
+    sources: &Sources,
+    stage: Stage,
+    round: &mut Round,
+) -> Result<(), String> {
+    if !platform.guestinfo.is_empty() {
+        return read_guestinfo(platform, sources, round).await;
+    }
+    let mut why = String::new();
     for base in platform.bases {
-        match ask_base(platform, base, sources, attempt, &mut round).await {
-            Ok(()) => return Ok(round),
+        match ask_base(platform, base, sources, stage, round).await {
+            Ok(()) => return Ok(()),
             Err(error) => {
                 let and = if why.is_empty() { "" } else { "; " };
                 why = format!("{why}{and}{error}");
@@ -95,9 +163,9 @@ async fn read_volume(
     let Some(found) = found else {
         return Ok(false);
     };
-    let label = volume.labels.join(" or ");
+    let shown = volume.shown();
     for ((name, file), bytes) in volume.files.iter().zip(found) {
-        let place = format!("volume {label}: {file}");
+        let place = format!("{shown}: {file}");
         match bytes {
             Some(bytes) if bytes.len() > LARGEST => {
                 let note = format!("{place}: is larger than {} KiB", LARGEST >> 10);
@@ -135,7 +203,7 @@ async fn ask_base(
     platform: &'static Platform,
     base: &str,
     sources: &Sources,
-    attempt: u32,
+    stage: Stage,
     round: &mut Round,
 ) -> Result<(), String> {
     let mut asked = 0;
@@ -157,7 +225,7 @@ async fn ask_base(
                 Ok(Some(bytes)) => round.documents.insert(&request.document, url, bytes),
                 Ok(None) if request.may_be_absent => {}
                 Ok(None) => return Err(format!("{url}: the answer is 404")),
-                Err(why) if request.may_be_absent && attempt + 1 >= GIVE_UP => {
+                Err(why) if request.may_be_absent && stage.gives_up() => {
                     round
                         .notes
                         .push(format!("{url}: {why}; going on without it"));

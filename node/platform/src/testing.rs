@@ -13,7 +13,7 @@ use crate::client::Client;
 use crate::documents::{Card, Given};
 use crate::instance::Instance;
 use crate::request::Platform;
-use crate::round::{self, Local, Sources};
+use crate::round::{self, Local, Sources, Stage};
 
 /// Reply to a request.
 #[derive(Debug, Clone)]
@@ -35,6 +35,7 @@ pub(crate) struct Script {
     header: Option<(String, String)>,
     volume: Option<BTreeMap<String, Vec<u8>>>,
     guestinfo: BTreeMap<String, Vec<u8>>,
+    is_elsewhere: bool,
     cards: Vec<Card>,
     asked: Vec<String>,
 }
@@ -80,6 +81,12 @@ impl Script {
         self
     }
 
+    /// Makes the machine no VMware guest.
+    pub(crate) fn without_guestinfo(mut self) -> Script {
+        self.is_elsewhere = true;
+        self
+    }
+
     pub(crate) fn card(mut self, name: &str, mac: [u8; 6]) -> Script {
         let name = name.to_owned();
         self.cards.push(Card { name, mac });
@@ -110,7 +117,7 @@ impl Script {
     /// Runs one round. Returns the instance and the problems.
     pub(crate) async fn ask(self, platform: &'static Platform) -> (Instance, Vec<String>) {
         let (server, _) = self.serve().await;
-        let round = round::ask(platform, &self.sources(server), 0)
+        let round = round::ask(platform, &self.sources(server), Stage::First(0))
             .await
             .unwrap();
         self.read(platform, round)
@@ -170,6 +177,9 @@ impl Local for Script {
     }
 
     fn guestinfo(&self, key: &str) -> Result<Option<Vec<u8>>, String> {
+        if self.is_elsewhere {
+            return Err("this machine is not a VMware guest".to_owned());
+        }
         Ok(self.guestinfo.get(key).cloned())
     }
 }

@@ -12,7 +12,7 @@ use crate::client::{Client, LARGEST, is_local};
 use crate::documents::{Documents, Given};
 use crate::follow::{News, Pace, follow};
 use crate::platforms::{PLATFORMS, find};
-use crate::round;
+use crate::round::{self, Stage};
 use crate::testing::{Reply, Script};
 
 const PACE: Pace = Pace {
@@ -239,9 +239,13 @@ async fn metadata_token_is_in_no_message() {
         .put("/latest/api/token", "c2VjcmV0")
         .reply("GET /latest/meta-data/instance-id", Reply::Status(500));
     let (server, _) = script.serve().await;
-    let why = round::ask(find("aws").unwrap(), &script.sources(server), 5)
-        .await
-        .unwrap_err();
+    let why = round::ask(
+        find("aws").unwrap(),
+        &script.sources(server),
+        Stage::First(5),
+    )
+    .await
+    .unwrap_err();
     assert!(
         why.contains("instance-id: the answer is 500") && !why.contains("c2VjcmV0"),
         "{why}"
@@ -263,9 +267,13 @@ async fn tag_list_cannot_change_the_request_path() {
         .serve()
         .await;
     let script = Script::new();
-    round::ask(find("aws").unwrap(), &script.sources(server), 0)
-        .await
-        .unwrap();
+    round::ask(
+        find("aws").unwrap(),
+        &script.sources(server),
+        Stage::First(0),
+    )
+    .await
+    .unwrap();
     let asked = shared.lock().unwrap();
     let tags: Vec<&String> = asked
         .all_asked()

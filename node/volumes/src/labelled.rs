@@ -33,13 +33,21 @@ pub fn attach(label: &str, mount_point: &Path) -> Result<Option<Attached>, Strin
     if !device.exists() {
         return Ok(None);
     }
-    let told = |error: &dyn std::fmt::Display| format!("volume {label}: {error}");
+    attach_device(&device, &format!("volume {label}"), mount_point).map(Some)
+}
+
+/// Mounts a device read-only at `mount_point`.
+///
+/// # Errors
+/// If it cannot be mounted; the text names it as `shown`.
+pub fn attach_device(device: &Path, shown: &str, mount_point: &Path) -> Result<Attached, String> {
+    let told = |error: &dyn std::fmt::Display| format!("{shown}: {error}");
     fs::create_dir_all(mount_point).map_err(|error| told(&error))?;
     let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     let mut refused = String::new();
     for fstype in FILE_SYSTEMS {
-        match mount::mount(&device, mount_point, fstype, flags, &options(fstype)) {
-            Ok(()) => return Ok(Some(Attached(mount_point.to_owned()))),
+        match mount::mount(device, mount_point, fstype, flags, &options(fstype)) {
+            Ok(()) => return Ok(Attached(mount_point.to_owned())),
             Err(error) => refused = format!("it is neither ISO 9660 nor FAT: {error}"),
         }
     }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Arch, DirectBoot, Segment, Wire};
+use crate::{Arch, DirectBoot, Segment, Service, Wire};
 
 fn layout() -> Layout {
     Layout {
@@ -72,6 +72,29 @@ fn api_port_is_only_reachable_from_this_host() {
     let ports = "hostfwd=tcp:127.0.0.1:4242-:50000,hostfwd=tcp:127.0.0.1:6443-:6443";
     assert!(line.contains(ports), "{line}");
     assert!(line.contains("romfile="), "{line}");
+}
+
+#[test]
+fn server_of_this_host_has_an_address_in_the_guest_network() {
+    let service = Service {
+        guest: "169.254.169.254:80".parse().unwrap(),
+        local: 4280,
+    };
+    let machine = Machine::new("m", "/vm")
+        .subnet("168.0.0.0/7")
+        .serial_number("ds=nocloud;s=http://h/,x")
+        .service(service);
+    let arguments = arguments(&machine, &layout(), Purpose::Captured).unwrap();
+    let line = arguments.join("\n");
+    assert!(
+        line.contains(",net=168.0.0.0/7,guestfwd=tcp:169.254.169.254:80-cmd:bash -c '"),
+        "{line}"
+    );
+    assert!(line.contains("/dev/tcp/127.0.0.1/4280"), "{line}");
+    assert!(
+        line.contains("-smbios\ntype=1,serial=ds=nocloud;s=http://h/,,x\n"),
+        "{line}"
+    );
 }
 
 #[test]

@@ -55,6 +55,12 @@ section! {
         Acted "hostname" hostname: Option<HostName> = "Host name of the machine";
         Acted "local-hostname" local_hostname: Option<HostName> = "Host name if `hostname` is absent";
         Acted "instance-id" instance_id: String = "Identifier of the machine on the platform";
+        Acted "instance-type" instance_type: String = "Size of the machine on the platform";
+        Acted "provider-id" provider_id: String = "Identifier of the machine for the Kubernetes cloud controller";
+        Acted "region" region: String = "Region of the machine";
+        Acted "zone" zone: String = "Zone of the machine within the region";
+        Acted "internal-dns" internal_dns: String = "DNS name of the machine in the platform's network";
+        Acted "external-dns" external_dns: String = "Public DNS name of the machine";
     }
 }
 
@@ -64,12 +70,6 @@ impl SeedIdentity {
     pub fn name(&self) -> Option<&str> {
         let name = self.hostname.as_ref().or(self.local_hostname.as_ref());
         name.map(|name| &**name)
-    }
-
-    /// The platform's id of the machine, if it has one.
-    #[must_use]
-    pub fn instance_id(&self) -> Option<&str> {
-        Some(&*self.instance_id).filter(|id| !id.is_empty())
     }
 }
 

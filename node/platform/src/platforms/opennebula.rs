@@ -11,7 +11,7 @@ use corten_config::values::Cidr;
 use crate::documents::{Given, is_line};
 use crate::instance::{Instance, Metadata, Network};
 use crate::links;
-use crate::request::{Platform, Volume};
+use crate::request::{Platform, Role, Volume};
 use crate::user_data;
 
 const FILE: &str = "context.sh";
@@ -23,7 +23,7 @@ pub(super) const PLATFORM: Platform = Platform {
     volume: Some(Volume {
         labels: &["CONTEXT", "context"],
         files: &[(FILE, FILE)],
-        is_all: true,
+        role: Role::Whole,
     }),
     read,
     ..Platform::BLANK

@@ -5,7 +5,7 @@
 use crate::documents::Given;
 use crate::instance::{Instance, Metadata, Network};
 use crate::network_data;
-use crate::request::{Platform, Request, Volume};
+use crate::request::{Platform, Request, Role, Volume};
 
 pub(super) const PLATFORM: Platform = Platform {
     name: "openstack",
@@ -16,7 +16,7 @@ pub(super) const PLATFORM: Platform = Platform {
             ("meta-data", "openstack/latest/meta_data.json"),
             ("network-data", "openstack/latest/network_data.json"),
         ],
-        is_all: true,
+        role: Role::Whole,
     }),
     bases: &["http://169.254.169.254"],
     requests: &[

@@ -1,4 +1,4 @@
-//! VMware: guest properties, one of which is the OVF environment.
+//! VMware: guest properties, one of which is the OVF environment, or a disc with the OVF environment.
 //!
 //! VMware's documentation: "Virtual machine guest properties"; DMTF DSP0243, 9.5.1 (OVF environment); cloud-init's
 //! documentation: "VMware" (the metadata).
@@ -8,7 +8,7 @@ use roxmltree::Document;
 
 use crate::documents::Given;
 use crate::instance::{Instance, Metadata, Network};
-use crate::request::Platform;
+use crate::request::{Platform, Role, Volume};
 use crate::user_data;
 
 /// Each one is a guest property or a property of the OVF environment; the first one present counts.
@@ -19,9 +19,18 @@ const CONFIGS: [&str; 3] = [
 ];
 const METADATA: &str = "guestinfo.metadata";
 const ENVIRONMENT: &str = "guestinfo.ovfEnv";
+/// The OVF environment of a disc, in other hypervisors that import an OVA.
+const DISC: &str = "OVF environment";
 
 pub(super) const PLATFORM: Platform = Platform {
     name: "vmware",
+    volume: Some(Volume {
+        labels: &[],
+        files: &[(DISC, "ovf-env.xml")],
+        role: Role::Spare {
+            instead_of: &[CONFIGS[0], CONFIGS[1], CONFIGS[2], ENVIRONMENT],
+        },
+    }),
     guestinfo: &[CONFIGS[0], CONFIGS[1], CONFIGS[2], METADATA, ENVIRONMENT],
     read,
     ..Platform::BLANK
@@ -65,10 +74,7 @@ fn said(given: &Given<'_>, value: &str) -> (Metadata, Network) {
         }
     };
     match identity(&bytes) {
-        Ok(found) => {
-            metadata.hostname = found.name().unwrap_or_default().to_owned();
-            metadata.instance_id = found.instance_id().unwrap_or_default().to_owned();
-        }
+        Ok(found) => metadata = Metadata::of_seed(&found),
         Err(problems) => given.note(METADATA, &problems.to_string()),
     }
     match network(&bytes) {
@@ -86,16 +92,17 @@ fn mentions_network(bytes: &[u8]) -> bool {
     lines.any(|line| line.starts_with("network:") || line.contains("\"network\""))
 }
 
-/// Keys and values of the OVF environment.
+/// Keys and values of the OVF environment: the guest property, else the disc.
 fn environment(given: &Given<'_>) -> Vec<(String, String)> {
-    let text = given.documents.raw(ENVIRONMENT);
-    if text.trim().is_empty() {
+    let mut names = [ENVIRONMENT, DISC].into_iter();
+    let Some(name) = names.find(|name| !given.documents.raw(name).trim().is_empty()) else {
         return Vec::new();
-    }
+    };
+    let text = given.documents.raw(name);
     let document = match Document::parse(text.trim()) {
         Ok(document) => document,
         Err(_) => {
-            given.note(ENVIRONMENT, "is not XML");
+            given.note(given.place(name), "is not XML");
             return Vec::new();
         }
     };
@@ -165,9 +172,9 @@ network:
         );
     }
 
-    #[tokio::test]
-    async fn ovf_environment_fills_missing_properties() {
-        let environment = format!(
+    /// An OVF environment with a config and a name.
+    fn ovf() -> String {
+        format!(
             r#"<?xml version="1.0" encoding="UTF-8"?>
 <Environment xmlns="http://schemas.dmtf.org/ovf/environment/1" xmlns:oe="http://schemas.dmtf.org/ovf/environment/1"
   xmlns:ve="http://www.vmware.com/schema/ovfenv" oe:id="" ve:esxId="vm-7">
@@ -179,17 +186,28 @@ network:
 </Environment>"#,
             STANDARD.encode("local-hostname: node-2\n"),
             STANDARD.encode("machine: {}\n"),
-        );
-        let (instance, notes) = Script::new()
-            .guestinfo("guestinfo.ovfEnv", &environment)
-            .ask(&PLATFORM)
-            .await;
-        assert_eq!(notes, [""; 0]);
-        assert_eq!(
-            instance.config.as_deref(),
-            Some(b"machine: {}\n".as_slice())
-        );
-        assert_eq!(instance.network.hostname.as_deref(), Some("node-2"));
+        )
+    }
+
+    #[tokio::test]
+    async fn ovf_environment_fills_missing_properties() {
+        for (script, expected) in [
+            (Script::new().guestinfo("guestinfo.ovfEnv", &ovf()), ""),
+            (
+                Script::new()
+                    .without_guestinfo()
+                    .file("ovf-env.xml", ovf().as_bytes()),
+                "this machine is not a VMware guest; going on with the disc",
+            ),
+        ] {
+            let (instance, notes) = script.ask(&PLATFORM).await;
+            assert_eq!(notes.concat(), expected);
+            assert_eq!(
+                instance.config.as_deref(),
+                Some(b"machine: {}\n".as_slice())
+            );
+            assert_eq!(instance.network.hostname.as_deref(), Some("node-2"));
+        }
     }
 
     #[tokio::test]

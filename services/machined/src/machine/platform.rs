@@ -99,6 +99,7 @@ fn seed_of(instance: &Instance) -> Seed {
         network: network.seed,
         hostname: network.hostname,
         time_servers: network.time_servers,
+        ..Seed::default()
     }
 }
 
@@ -111,7 +112,10 @@ impl Local for ThisMachine {
         labels: &[&str],
         files: &[&str],
     ) -> Result<Option<Vec<Option<Vec<u8>>>>, String> {
-        corten_acquire::read_files(labels, files, Path::new(MOUNT_POINT))
+        match labels {
+            [] => corten_acquire::read_discs(files, Path::new(MOUNT_POINT)),
+            labels => corten_acquire::read_files(labels, files, Path::new(MOUNT_POINT)),
+        }
     }
 
     fn guestinfo(&self, key: &str) -> Result<Option<Vec<u8>>, String> {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use corten_acquire::SEED_LABELS;
 use corten_base::console;
 use corten_network::seed::{Files, Kept, NAMES, Place, Seed};
+use corten_platform::{Instance, Metadata};
 use corten_volumes::{Progress, STATE};
 use tokio::time::timeout;
 
@@ -105,6 +106,10 @@ impl Machine {
                 if seed != Seed::default() {
                     console::say(&format!("network: following the {shown}"));
                 }
+                let instance = instance_of(self.cmdline.platform(), &seed);
+                self.platform
+                    .instance
+                    .send_replace(Some(Arc::new(instance)));
                 self.platform.seed.send_replace(Some(Arc::new(seed)));
                 true
             }
@@ -116,6 +121,19 @@ impl Machine {
     }
 }
 
+/// What a seed says of the machine, apart from its network. The serial number may give the name.
+fn instance_of(platform: &str, seed: &Seed) -> Instance {
+    let metadata = Metadata::of_seed(&seed.identity);
+    Instance {
+        metadata: Metadata {
+            platform: platform.to_owned(),
+            hostname: seed.hostname.clone().unwrap_or_default(),
+            ..metadata
+        },
+        ..Instance::default()
+    }
+}
+
 /// Keeps the seed for the next boot.
 fn keep(files: &Files) {
     let Some(kept) = Kept::on_volume(Path::new(STATE.target)) else {
@@ -123,5 +141,24 @@ fn keep(files: &Files) {
     };
     if let Err(error) = kept.save(files) {
         console::warn(&format!("network: cannot store the seed: {error}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seed_identifies_the_machine_under_the_name_of_its_serial_number() {
+        let meta = b"local-hostname: a\ninstance-id: i-1\nregion: r\n".to_vec();
+        let seed = Seed::parse(&[None, Some(meta)], &Place::read("ds=nocloud;h=b")).unwrap();
+        let metadata = instance_of("nocloud", &seed).metadata;
+        let shown = [
+            &metadata.platform,
+            &metadata.hostname,
+            &metadata.instance_id,
+            &metadata.region,
+        ];
+        assert_eq!(shown, ["nocloud", "b", "i-1", "r"]);
     }
 }
