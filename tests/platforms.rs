@@ -68,10 +68,12 @@ fn is_seen(cloud: &Cloud, node: &Node) {
     node.until("the platform's metadata", SOON, || {
         let text = admin.call(&metadata)?;
         let mut documents = Deserializer::from_str(&text).into_iter::<Value>();
-        let spec = documents.next().and_then(Result::ok).ok_or(&text)?["spec"].take();
-        let is_shown = |(field, expected): &(&str, &str)| match &spec[field] {
-            Value::String(value) => value == expected,
-            value => value.to_string() == *expected,
+        let document = documents.next().and_then(Result::ok).ok_or(&text)?;
+        let spec = document.get("spec").ok_or(&text)?;
+        let is_shown = |(field, expected): &(&str, &str)| match spec.get(field) {
+            Some(Value::String(value)) => value == expected,
+            Some(value) => format!("{value}") == **expected,
+            None => false,
         };
         let is_whole = is_shown(&("platform", cloud.platform));
         let is_whole = is_whole && cloud.metadata.iter().all(is_shown);

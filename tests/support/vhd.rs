@@ -51,7 +51,7 @@ fn check_footer(footer: &[u8; FOOTER], size: u64) -> Result<(), String> {
         ("unique id", footer[68..84].iter().any(|byte| *byte != 0)),
         ("saved state", footer[84] == 0),
         ("reserved part", footer[85..].iter().all(|byte| *byte == 0)),
-        ("size, which is not whole MiB", size % MIB == 0),
+        ("size, which is not whole MiB", size.is_multiple_of(MIB)),
     ] {
         if !is_right {
             return Err(format!("wrong {what}"));

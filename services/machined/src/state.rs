@@ -348,7 +348,7 @@ impl Node for NodeState {
             (Apply::Now | Apply::Staged, Some(store)) => {
                 store.save(document.source()).map_err(|error| {
                     SubmitError::Failed(format!("cannot store the config: {error}"))
-                })?
+                })?;
             }
             (Apply::Staged, None) => {
                 let text = "mode staged needs a STATE volume to store the config; there is none";
