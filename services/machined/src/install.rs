@@ -27,7 +27,7 @@ use tokio::task::block_in_place;
 
 use crate::state::NodeState;
 use crate::upgrade::{
-    SCRATCH, Scratch, blocking, check_floor, floor, obtain, signer, unpack, version,
+    SCRATCH, Scratch, blocking, check_floor, floor, obtain, refused, signer, unpack, version,
 };
 
 /// Mount point of the medium.
@@ -233,10 +233,6 @@ fn meta(now: &Values, config: Option<&Document>) -> Values {
         values.insert(WAS_ENCRYPTED, b"STATE".to_vec());
     }
     values
-}
-
-fn refused(why: String) -> SubmitError {
-    SubmitError::Refused(why)
 }
 
 #[cfg(test)]

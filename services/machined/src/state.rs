@@ -32,6 +32,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::{install, upgrade};
 use install::By;
+use upgrade::refused;
 
 const WIPING: SubmitError = SubmitError::Busy("a wipe of devices");
 const INSTALLING: SubmitError = SubmitError::Busy("an installation, which ends with a reboot,");
@@ -350,13 +351,11 @@ impl Node for NodeState {
                     SubmitError::Failed(format!("cannot store the config: {error}"))
                 })?;
             }
-            (Apply::Staged, None) => {
-                let text = "mode staged needs a STATE volume to store the config; there is none";
-                return Err(SubmitError::Refused(text.to_owned()));
-            }
+            (Apply::Staged, None) => return Err(refused("mode staged needs a STATE volume")),
             (Apply::Try(_), _) if self.config.borrow().is_none() => {
-                let text = "mode try needs a config to revert to; this node has none yet";
-                return Err(SubmitError::Refused(text.to_owned()));
+                return Err(refused(
+                    "mode try needs a config to revert to; there is none",
+                ));
             }
             (Apply::Now | Apply::Try(_) | Apply::Install, _) => {}
         }

@@ -308,8 +308,8 @@ pub(crate) async fn blocking<T: Send + 'static>(
     done.unwrap_or_else(|error| Err(SubmitError::Failed(error.to_string())))
 }
 
-fn refused(why: String) -> SubmitError {
-    SubmitError::Refused(why)
+pub(crate) fn refused(why: impl Into<String>) -> SubmitError {
+    SubmitError::Refused(why.into())
 }
 
 fn failed(fault: Fault) -> SubmitError {
