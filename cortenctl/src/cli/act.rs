@@ -256,7 +256,7 @@ pub(crate) struct Kubeconfig {
     /// Overwrite entries with the same name
     #[arg(short, long)]
     pub(crate) force: bool,
-    /// Name of the context [default: admin@CLUSTER]
+    /// Name of the context (default: admin@CLUSTER)
     #[arg(long, value_name = "NAME")]
     pub(crate) force_context_name: Option<String>,
     /// Merge into the file instead of replacing it
