@@ -30,9 +30,8 @@ use corten_volumes::{DeviceWipe, Opened, STATE, Target};
 use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::{install, upgrade};
-use install::By;
-use upgrade::refused;
+use crate::install::{self, By};
+use crate::upgrade::{self, refused};
 
 const WIPING: SubmitError = SubmitError::Busy("a wipe of devices");
 const INSTALLING: SubmitError = SubmitError::Busy("an installation, which ends with a reboot,");
@@ -365,9 +364,8 @@ impl Node for NodeState {
             self.keep_owner(&document);
         }
         let request = Request::Apply(Box::new(document), how);
-        self.requests
-            .send(request)
-            .map_err(|_| SubmitError::Busy("the end of this boot"))
+        let sent = self.requests.send(request);
+        sent.map_err(|_| SubmitError::Busy("the end of this boot"))
     }
 
     fn control(
