@@ -135,18 +135,18 @@ pub(super) fn get(url: &str) -> Result<Vec<u8>, String> {
     get_with(url, &[])
 }
 
-/// [`get`] with headers: pairs of a name and a value that may be secret.
+/// `get` with headers: pairs of a name and a value that may be secret.
 ///
 /// # Errors
-/// As [`get`].
+/// As `get`.
 pub fn get_with(url: &str, headers: &[(String, Secret)]) -> Result<Vec<u8>, String> {
     read(ask(url, headers).map_err(|error| told(&error))?)
 }
 
-/// [`get`] for an optional file: `None` on status 404 (RFC 9110, section 15.5.5).
+/// `get` for an optional file: `None` on status 404 (RFC 9110, section 15.5.5).
 ///
 /// # Errors
-/// As [`get`].
+/// As `get`.
 pub(super) fn get_if_there(url: &str) -> Result<Option<Vec<u8>>, String> {
     match ask(url, &[]) {
         Ok(answer) => read(answer).map(Some),

@@ -1,5 +1,5 @@
 //! The image's kernel parameters, from `*.conf` files in the syntax of sysctl.d(5), and the parameters that depend on
-//! the machine ([`super::lockups`]).
+//! the machine (`super::lockups`).
 
 use std::fs;
 use std::io;
