@@ -60,6 +60,18 @@ fn traces(state: &Path) -> Vec<String> {
     found
 }
 
+/// Removes the cluster of a test that fails; the directory with its plan goes with the test.
+struct Cleanup<'a>(&'a Path);
+
+impl Drop for Cleanup<'_> {
+    fn drop(&mut self) {
+        if self.0.join(NAME).exists() {
+            // The test has failed already.
+            let _removed = client::run(cluster(self.0, &["destroy", "--name", NAME]), CALL);
+        }
+    }
+}
+
 fn destroy(state: &Path) {
     let gone = client::run(cluster(state, &["destroy", "--name", NAME]), CALL);
     gone.expect("the cluster is removed");
@@ -71,6 +83,7 @@ fn destroy(state: &Path) {
 fn container_nodes_take_their_configs_join_and_leave_nothing_behind() {
     let directory = tempfile::tempdir().expect("a directory");
     let state = directory.path();
+    let _cleanup = Cleanup(state);
     let before = traces(state);
     let image = images::image("-rootfs.squashfs").display().to_string();
     let create = [
@@ -130,6 +143,7 @@ fn container_nodes_take_their_configs_join_and_leave_nothing_behind() {
 fn container_cluster_becomes_ready_from_bundled_images() {
     let directory = tempfile::tempdir().expect("a directory");
     let state = directory.path();
+    let _cleanup = Cleanup(state);
     let before = traces(state);
     let image = images::image("-rootfs.squashfs").display().to_string();
     let cache = images::image("-image-cache.squashfs").display().to_string();
@@ -156,6 +170,7 @@ fn container_cluster_becomes_ready_from_bundled_images() {
 fn failed_cluster_creation_leaves_nothing_behind() {
     let directory = tempfile::tempdir().expect("a directory");
     let state = directory.path();
+    let _cleanup = Cleanup(state);
     let before = traces(state);
     let empty = state.join("empty");
     fs::create_dir(&empty).expect("a directory");
