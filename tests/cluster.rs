@@ -132,8 +132,11 @@ fn container_nodes_take_their_configs_join_and_leave_nothing_behind() {
         assert!(why.contains("this node runs in a container"), "{why}");
     }
 
-    let again = client::run(cluster(state, &create), CALL).expect_err("its network is taken");
-    assert!(again.contains("--cidr"), "{again}");
+    let again = client::run(cluster(state, &create), CALL).expect_err("its name is taken");
+    assert!(again.contains("this machine has a cluster"), "{again}");
+    let other = create.map(|word| if word == NAME { "test-other" } else { word });
+    let other = client::run(cluster(state, &other), CALL).expect_err("its network is taken");
+    assert!(other.contains("overlaps"), "{other}");
     destroy(state);
     assert_eq!(traces(state), before);
 }

@@ -213,7 +213,7 @@ fn files_beside_the_image_change_nothing() {
     node.configure();
     let console = node.vm.console().text();
     for (_, name) in files {
-        let line = format!("{name} is not used: it lies beside the image");
+        let line = format!("{name} is not used: files beside the image are not signed");
         assert!(console.contains(&line), "no {line:?}: {console}");
     }
     let get = ["get", "kernelcmdline", "-o", "json"];

@@ -268,13 +268,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ),
     (
         "apid",
-        &[
-            "corten-api",
-            "corten-daemon",
-            "corten-dial",
-            "corten-pki",
-            "corten-sys",
-        ],
+        &["corten-api", "corten-daemon", "corten-dial", "corten-pki"],
     ),
     (
         "registryd",
@@ -341,8 +335,5 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ),
     ("qemu", &[]),
     ("chaos", &[]),
-    (
-        "tests",
-        &["qemu", "mkimage", "corten-api", "corten-extension"],
-    ),
+    ("tests", &["qemu", "mkimage", "corten-extension"]),
 ];

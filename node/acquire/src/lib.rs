@@ -18,9 +18,6 @@ mod patience;
 mod url;
 mod volume;
 
-use std::fs;
-use std::path::Path;
-
 use corten_api::parameters;
 use corten_base::cmdline::Cmdline;
 use corten_base::mode::{CONTAINER, USER_DATA};
@@ -193,13 +190,6 @@ pub fn fetch_seed(base: &str, facts: &Facts) -> Result<Files, String> {
     };
     let [config, meta] = NAMES;
     Ok([get(config)?, get(meta)?])
-}
-
-/// Content of a file without its trailing newline; empty if the file does not exist.
-pub fn word(path: impl AsRef<Path>) -> String {
-    fs::read_to_string(path)
-        .map(|text| text.trim().to_owned())
-        .unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -5,11 +5,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use corten_base::https;
+use corten_base::sysfs;
 use corten_config::Secret;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use ureq::Agent;
 
-use super::{LARGEST, word};
+use super::LARGEST;
 
 /// Timeout of a whole request, from name resolution to the last byte.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -44,8 +45,8 @@ impl Facts {
     pub fn read(sysfs: &Path, hostname: String, code: String) -> Facts {
         let dmi = sysfs.join("class/dmi/id");
         Facts {
-            uuid: word(dmi.join("product_uuid")).to_lowercase(),
-            serial: word(dmi.join("product_serial")),
+            uuid: sysfs::read(&dmi.join("product_uuid")).to_lowercase(),
+            serial: sysfs::read(&dmi.join("product_serial")),
             mac: first_mac(&sysfs.join("class/net")),
             hostname,
             code,
@@ -61,7 +62,7 @@ fn first_mac(class: &Path) -> String {
     links.sort();
     links
         .first()
-        .map(|link| word(link.join("address")))
+        .map(|link| sysfs::read(&link.join("address")))
         .unwrap_or_default()
 }
 

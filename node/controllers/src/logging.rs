@@ -44,7 +44,7 @@ pub fn direct(document: Option<&Document>, cmdline: &Cmdline) -> io::Result<()> 
 
 /// Receivers of the kernel's log.
 #[must_use]
-pub fn kernel_receivers(document: Option<&Document>, cmdline: &Cmdline) -> Vec<String> {
+pub(crate) fn kernel_receivers(document: Option<&Document>, cmdline: &Cmdline) -> Vec<String> {
     let configured = document
         .into_iter()
         .flat_map(Document::all::<KmsgLogConfig>);

@@ -14,7 +14,7 @@ use tokio::time::sleep;
 /// Pause after a report, because the receiver writes to the disk.
 const PAUSE: Duration = Duration::from_secs(10);
 /// Limit of reported kills per round; the most recent ones are kept.
-pub const MOST: usize = 16;
+pub(crate) const MOST: usize = 16;
 
 /// Reports all kills in the log and all later ones, for ever.
 ///

@@ -45,7 +45,7 @@ pub enum Request {
     Act(Action, Actor),
 }
 
-/// State shared with the API server. Only `machine.rs` changes it.
+/// State shared with the API server, which changes it through [`Node`] alone. `machine/` changes the rest.
 #[derive(Debug)]
 pub struct NodeState {
     stage: watch::Sender<Stage>,

@@ -208,7 +208,7 @@ mod tests {
         }
     }
 
-    /// `UPDATE=1 cargo test -p machined runtime_specs` rewrites the files.
+    /// `UPDATE=1 cargo test -p corten-containerd runtime_specs` rewrites the files.
     #[test]
     fn runtime_specs_match_the_golden_files() {
         for (name, container) in [("strict", strict()), ("loose", loose())] {

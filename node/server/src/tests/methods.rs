@@ -88,10 +88,11 @@ fn table() -> String {
     table
 }
 
-/// `UPDATE=1 cargo test -p machined methods` writes the list.
+/// `UPDATE=1 cargo test -p corten-server methods` writes the list.
 #[test]
 fn methods_page_matches_the_server() {
-    const MARK: &str = "<!-- Below: written by `UPDATE=1 cargo test -p machined methods`. -->\n";
+    const MARK: &str =
+        "<!-- Below: written by `UPDATE=1 cargo test -p corten-server methods`. -->\n";
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/api.md");
     let text = fs::read_to_string(&page).unwrap();
     let (top, _) = text.split_once(MARK).unwrap();
@@ -102,6 +103,6 @@ fn methods_page_matches_the_server() {
     let text = fs::read_to_string(&page).unwrap();
     assert!(
         text == expected,
-        "docs/api.md is behind the server: UPDATE=1 cargo test -p machined methods"
+        "docs/api.md is behind the server: UPDATE=1 cargo test -p corten-server methods"
     );
 }

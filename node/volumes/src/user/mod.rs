@@ -22,7 +22,7 @@ use corten_config::kinds::{
 use corten_config::values::{Expression, MaxSize, Size};
 use corten_sys::mount::MountFlags;
 
-use super::{LONGEST_LABEL, MIB, SMALLEST_XFS, Volume, WIPED};
+use super::{LONGEST_LABEL, MIB, SMALLEST_XFS, USER_VOLUMES, Volume, WIPED};
 
 pub use choose::{Facts, disk_facts};
 pub use known::{forget, forget_encrypted, remember_encrypted, was_encrypted};
@@ -151,7 +151,7 @@ fn of_user(config: &UserVolumeConfig) -> UserVolume {
         flags: flags(config.mount.secure, config.mount.disable_access_time),
         project_quota: config.filesystem.project_quota_support,
     };
-    let id = format!("u-{}", config.name);
+    let id = format!("{USER_VOLUMES}{}", config.name);
     let made = || {
         let encryption = config.encryption.as_ref();
         to_make(&config.provisioning, encryption, Purpose::FileSystem)

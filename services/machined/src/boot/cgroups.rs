@@ -247,7 +247,7 @@ pub fn make_all(root: &Path) -> io::Result<()> {
     let missing = cgroup::missing(root, &CONTROLLERS).unwrap_or_default();
     if !missing.is_empty() {
         console::warn(&format!(
-            "the kernel lacks the cgroup controllers {}: their limits do not apply",
+            "this node lacks the cgroup controllers {}: their limits do not apply",
             missing.join(", ")
         ));
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use corten_acquire::{Facts, Source, Sources};
 use corten_base::console;
 use corten_base::mode::USER_DATA;
+use corten_base::sysfs;
 use corten_config::Document;
 use corten_credentials::certificates;
 use corten_resources::controller::with_causes as describe;
@@ -33,7 +34,7 @@ impl Machine {
     /// # Errors
     /// The volumes' directories cannot be made.
     pub(super) async fn acquire_config(self: &Arc<Machine>) -> Result<(), Fatal> {
-        let serial = corten_acquire::word("/sys/class/dmi/id/product_serial");
+        let serial = sysfs::read(Path::new("/sys/class/dmi/id/product_serial"));
         let sources = match Sources::read(&self.cmdline, &serial) {
             Ok(sources) => sources,
             Err(complaint) => {

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use corten_base::console;
+use corten_base::sysfs;
 use corten_base::trusted_roots::AUTHORITIES;
 use corten_network::seed::Seed;
 use corten_platform::{Card, Client, Instance, Local, News, Pace, follow};
@@ -135,7 +136,7 @@ fn cards_of(class: &Path) -> Vec<Card> {
         .filter(|link| link.join("device").exists())
         .filter_map(|link| {
             let name = link.file_name()?.to_str()?.to_owned();
-            let mac = bytes(&corten_acquire::word(link.join("address")));
+            let mac = bytes(&sysfs::read(&link.join("address")));
             let mac = mac.try_into().ok()?;
             Some(Card { name, mac })
         })

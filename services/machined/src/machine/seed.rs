@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use corten_acquire::SEED_LABELS;
 use corten_base::console;
+use corten_base::sysfs;
 use corten_network::seed::{Files, Kept, NAMES, Place, Seed};
 use corten_platform::{Instance, Metadata};
 use corten_volumes::{Progress, STATE};
@@ -25,7 +26,7 @@ impl Machine {
         if setup.wait_for(Option::is_some).await.is_err() {
             return;
         }
-        let place = Place::read(&corten_acquire::word("/sys/class/dmi/id/product_serial"));
+        let place = Place::read(&sysfs::read(Path::new("/sys/class/dmi/id/product_serial")));
         let is_known = self.use_kept(&place);
         let shown = match &place.url {
             Some(url) => format!("seed at {}", corten_acquire::shown(url)),
