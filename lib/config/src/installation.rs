@@ -14,6 +14,8 @@ pub struct Installation {
     pub image: Option<String>,
     /// Whether to overwrite any content of the disk.
     pub wipe: bool,
+    /// Whether the protective MBR marks its partition as active.
+    pub is_active: bool,
 }
 
 /// Target of an installation.
@@ -126,6 +128,7 @@ impl Document {
                 disk: Target::Match(selector.expression.clone()),
                 image: kind.installer.image.clone(),
                 wipe: provisioning.wipe.unwrap_or(true),
+                is_active: false,
             });
         }
         let install = &self.machine.install;
@@ -138,6 +141,7 @@ impl Document {
             disk,
             image: install.image.clone(),
             wipe: install.wipe,
+            is_active: install.legacy_bios_support,
         })
     }
 }

@@ -192,16 +192,10 @@ impl<T: Value + Default> Value for BTreeMap<String, T> {
 }
 
 /// Alternatives to unsupported fields.
-const REMEDIES: &[(&str, &str)] = &[
-    (
-        "machine.install.extraKernelArgs",
-        " (the command line is a part of the signed image: build it with `mkimage build --kernel-argument`)",
-    ),
-    (
-        "machine.install.legacyBIOSSupport",
-        " (a machine without UEFI is not installed: write the disk image to its disk)",
-    ),
-];
+const REMEDIES: &[(&str, &str)] = &[(
+    "machine.install.extraKernelArgs",
+    " (the command line is a part of the signed image: build it with `mkimage build --kernel-argument`)",
+)];
 
 impl Value for String {
     const SHAPE: Shape = Shape::Text("text");

@@ -1,6 +1,6 @@
 //! The recipe from the unified kernel image to every output format.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::images;
 use super::signed::SD_BOOT;
@@ -99,16 +99,6 @@ fn key(context: &Context, output: Output) -> KeyBuilder {
         .add("epoch", context.release.epoch.to_string())
 }
 
-/// GRUB's modules; `None` for an architecture whose firmware does not need GRUB.
-fn grub(context: &Context, boot: &Path) -> Option<PathBuf> {
-    context
-        .release
-        .arch
-        .names()
-        .grub
-        .map(|platform| boot.join("usr/lib/grub").join(platform))
-}
-
 /// The raw disk image.
 fn disk<'a>(
     recipe: &mut Recipe<'a>,
@@ -120,21 +110,18 @@ fn disk<'a>(
     let key = key(context, Output::Raw)
         .add("meta", format!("{meta:?}"))
         .step(&handles.uki.key)
-        .step(&handles.signed.key)
-        .step(&handles.boot.key);
+        .step(&handles.signed.key);
     let key = match &cache {
         Some(cache) => key.step(&cache.key),
         None => key,
     };
     let key = context.overlay.key(key)?.finish();
-    let (uki, boot) = (handles.uki.clone(), handles.boot.clone());
+    let uki = handles.uki.clone();
     let (kernel, signed) = (handles.kernel.clone(), handles.signed.clone());
     Ok(recipe.add("raw", key, move |built, out, _| {
-        let boot = built.dir(&boot);
         let overlay = &context.overlay;
         let trees = built.dir(&kernel).join(kernel::build::DEVICE_TREES);
         let board = board(overlay, &trees);
-        let grub = grub(context, boot);
         let images = cache
             .as_ref()
             .map(|cache| built.dir(cache).join(images::CACHE));
@@ -142,7 +129,7 @@ fn disk<'a>(
             uki: &built.dir(&uki).join(context.file(Output::Uki)),
             sd_boot: &built.dir(&signed).join(SD_BOOT),
             enrol: built.dir(&signed),
-            grub: grub.as_deref(),
+            bios: context.arch().names().grub.is_some(),
             meta: &meta,
             board: &board,
             images: images.as_deref(),
@@ -230,13 +217,14 @@ fn plain<'a>(
             uki.join(context.file(Output::Uki)),
             out.join(context.file(output)),
         );
-        let (sd_boot, grub) = (signed.join(SD_BOOT), grub(context, boot));
+        let sd_boot = signed.join(SD_BOOT);
         match output {
             Output::Iso => {
                 let xorriso = Locked::new(tools).script("usr/bin/xorriso", scratch)?;
                 let work = scratch.join("iso");
                 std::fs::create_dir(&work)?;
                 let (uki, sd_boot) = (&uki, &sd_boot);
+                let grub = context.grub(boot);
                 let iso = iso::Iso {
                     uki,
                     sd_boot,
@@ -259,11 +247,7 @@ fn plain<'a>(
             }
             _ => {
                 let (uki, sd_boot) = (&uki, &sd_boot);
-                let parts = installer::Installer {
-                    uki,
-                    sd_boot,
-                    grub: grub.as_deref(),
-                };
+                let parts = installer::Installer { uki, sd_boot };
                 installer::build(&out, release, &parts)
             }
         }
@@ -305,7 +289,7 @@ mod tests {
                 uki: &any,
                 sd_boot: &any,
                 enrol: &development(),
-                grub: None,
+                bios: false,
                 meta: &corten_meta::Values::new(),
                 board: &board,
                 images: None,

@@ -102,6 +102,13 @@ impl Context {
         boot.join("usr/lib/systemd/boot/efi").join(name)
     }
 
+    /// GRUB's modules in the output of the step `boot`; `None` for an architecture whose firmware
+    /// does not need GRUB.
+    pub(super) fn grub(&self, boot: &Path) -> Option<PathBuf> {
+        let platform = self.arch().names().grub?;
+        Some(boot.join("usr/lib/grub").join(platform))
+    }
+
     /// Fetches every package of one purpose.
     fn fetch(&self, purpose: &str, debian: &str) -> Result<BTreeMap<String, PathBuf>> {
         let packages = self.lock.packages(purpose, debian);
@@ -290,6 +297,7 @@ fn uki<'a>(
 ) -> Result<Handle> {
     let cmdline = command_line(context)?;
     let key = KeyBuilder::new("uki")
+        .add("grub", context.arch().names().grub.unwrap_or_default())
         .add("cmdline", &cmdline)
         .add("version", &context.release.version)
         .add("epoch", context.release.epoch.to_string());
@@ -302,6 +310,7 @@ fn uki<'a>(
     Ok(recipe.add("uki", key, move |built, out, _| {
         let names = context.arch().names();
         let uname = fs::read_to_string(built.dir(&kernel).join(kernel::build::RELEASE))?;
+        let grub = context.grub(built.dir(&boot));
         let parts = Uki {
             stub: &built
                 .dir(&boot)
@@ -313,6 +322,7 @@ fn uki<'a>(
             cmdline: &cmdline,
             os_release: &tree::os_release(&context.release.version),
             uname: &uname,
+            grub: grub.as_deref(),
             signer: &signed::signer(context)?,
         };
         uki::build(

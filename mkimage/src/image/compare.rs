@@ -176,6 +176,7 @@ mod tests {
             cmdline,
             os_release: "VERSION_ID=1\n",
             uname: "6",
+            grub: None,
             signer: &crate::secure_boot::tests::signer(),
         };
         uki::build(&out, &release(), &parts).unwrap();

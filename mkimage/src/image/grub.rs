@@ -1,25 +1,24 @@
-//! GRUB for firmware without EFI: its core image, boot sectors and configuration. Made from the
-//! files of Debian's grub-pc-bin; never runs GRUB's own tools.
+//! GRUB's code for firmware without EFI: boot sectors and core images. Made from the files of
+//! Debian's grub-pc-bin; never runs GRUB's own tools.
 //!
-//! GRUB loads kernel and initramfs from the unified kernel image, the only copy on the disk: it
-//! opens the UKI as a disk (`loopback`) and addresses the sections by sector (`(uki)8+42`).
+//! The code for disks is a section of the unified kernel image, where its signature covers it: a
+//! node installs it to a disk. [`corten_installer::grub`] has the configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::io::Read as _;
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
+use corten_installer::grub::{BOOT_CODE, Code};
 use liblzma::stream::{Filters, LzmaOptions, MatchFinder, Mode, Stream};
 use object::read::elf::{ElfFile32, ProgramHeader as _};
 
-use super::uki::{self, Section};
 use super::{bytes, output};
-use crate::error::{Failure, Result};
+use crate::error::Result;
 
 /// The modules of the core image. They read our disk and our ISO, open a file as a disk, start
-/// Linux, use screen and serial line, and find a renamed UKI (`regexp` provides file name
-/// patterns).
+/// Linux, use screen and serial line, find a renamed UKI (`regexp` provides file name patterns),
+/// and count its starts (`loadenv`).
 const MODULES: &[&str] = &[
     "biosdisk",
     "part_gpt",
@@ -34,6 +33,7 @@ const MODULES: &[&str] = &[
     "serial",
     "terminal",
     "regexp",
+    "loadenv",
     "sleep",
     "reboot",
     "minicmd",
@@ -45,41 +45,25 @@ const MEMORY_END: usize = 0x78000;
 /// Fields of `lzma_decompress.img`.
 const COMPRESSED_SIZE: usize = 0x08;
 const UNCOMPRESSED_SIZE: usize = 0x0c;
-/// Fields of `boot.img`: where the core image starts; a jump that checks the drive number.
-const KERNEL_SECTOR: usize = 0x5c;
+/// Field of `boot.img`: a jump that checks the drive number.
 const DRIVE_CHECK: usize = 0x66;
-/// Block list at the end of `diskboot.img`: first sector (64 bits), count, segment (16 bits each).
-const BLOCK_LIST: usize = 512 - 12;
+/// Block list at the end of `diskboot.img`: the number of sectors, after the first sector.
+const BLOCK_COUNT: usize = 512 - 4;
 const SECTOR: usize = 512;
 /// Types of the objects after GRUB's kernel.
 const OBJECT_ELF: u32 = 0;
 const OBJECT_PREFIX: u32 = 3;
 
-/// The boot code of a disk.
-#[derive(Debug)]
-pub struct DiskBoot {
-    /// The first 440 bytes of the disk.
-    pub mbr: Vec<u8>,
-    /// The core image in whole sectors, for the sector given to [`disk`].
-    pub core: Vec<u8>,
-}
+/// GRUB's directory on the boot disk's first partition.
+const PREFIX: &str = "(,gpt1)/grub";
 
-/// Boot code for a disk whose BIOS boot partition starts at `sector`. `dir` is
-/// `/usr/lib/grub/i386-pc` of grub-pc-bin. The configuration is `prefix`/grub.cfg, such as
-/// `(,gpt1)/grub` (the boot disk's first partition).
-pub fn disk(dir: &Path, prefix: &str, sector: u64) -> Result<DiskBoot> {
+/// The code for a disk. `dir` is `/usr/lib/grub/i386-pc` of grub-pc-bin.
+pub fn code(dir: &Path) -> Result<Code> {
     let mut mbr = output::read(&dir.join("boot.img"))?;
-    bytes::put(&mut mbr, KERNEL_SECTOR, &sector.to_le_bytes())?;
     // A BIOS may pass a wrong drive number. GRUB's own installer skips the check on hard disks too.
     bytes::put(&mut mbr, DRIVE_CHECK, &[0x90, 0x90])?;
-    mbr.truncate(440);
-    let mut image = core(dir, prefix)?;
-    bytes::put(
-        &mut image,
-        BLOCK_LIST,
-        &sector.saturating_add(1).to_le_bytes(),
-    )?;
-    Ok(DiskBoot { mbr, core: image })
+    mbr.truncate(BOOT_CODE);
+    Code::new(mbr, core(dir, PREFIX)?).context("the files of GRUB have another size")
 }
 
 /// The El Torito boot image for a CD: GRUB's CD loader in front of the core image.
@@ -119,7 +103,7 @@ fn core(dir: &Path, prefix: &str) -> Result<Vec<u8>> {
     image.extend(packed);
     bytes::pad(&mut image, SECTOR);
     let count = u16::try_from(image.len() / SECTOR - 1)?;
-    bytes::put(&mut image, BLOCK_LIST + 8, &count.to_le_bytes())?;
+    bytes::put(&mut image, BLOCK_COUNT, &count.to_le_bytes())?;
     Ok(image)
 }
 
@@ -218,95 +202,6 @@ fn compress(data: &[u8]) -> Result<Vec<u8>> {
     Ok(packed)
 }
 
-/// GRUB's entry for one unified kernel image.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    /// The UKI's possible paths as GRUB patterns, best first: systemd-boot renames the UKI to count
-    /// boots.
-    pub paths: Vec<String>,
-    /// The kernel command line.
-    pub cmdline: String,
-    /// `offset+length` of the kernel in 512-byte sectors.
-    pub linux: String,
-    /// `offset+length` of the initramfs in 512-byte sectors.
-    pub initrd: String,
-}
-
-impl Entry {
-    /// The entry for the UKI `image`, found under `paths`.
-    pub fn new(image: &[u8], paths: Vec<String>) -> Result<Self> {
-        let sections = uki::sections(image)?;
-        let find = |name| uki::section(&sections, name);
-        let cmdline = String::from_utf8(uki::content(image, find(".cmdline")?)?.to_vec())
-            .context("the command line is not UTF-8")?;
-        if let Some(bad) = cmdline
-            .chars()
-            .find(|c| "'\"\\".contains(*c) || c.is_control())
-        {
-            return Err(Failure::new(
-                format!("GRUB cannot pass {bad:?} in the kernel command line {cmdline:?}"),
-                "remove quotes and backslashes from the kernel arguments",
-            ));
-        }
-        Ok(Self {
-            paths,
-            cmdline,
-            linux: sectors(find(".linux")?)?,
-            initrd: sectors(find(".initrd")?)?,
-        })
-    }
-}
-
-/// A section as a block list. The section starts at a sector, and zeros fill its last one.
-fn sectors(section: &Section) -> Result<String> {
-    let sector = bytes::size(SECTOR);
-    ensure!(
-        section.offset.is_multiple_of(sector),
-        "{} does not start on a sector",
-        section.name
-    );
-    Ok(format!(
-        "{}+{}",
-        section.offset / sector,
-        section.size.div_ceil(sector)
-    ))
-}
-
-/// grub.cfg: starts the first existing entry without a menu, because a node has no operator at the
-/// screen. `before` are lines that make the UKIs visible.
-pub fn config(before: &[&str], entries: &[Entry]) -> String {
-    let mut text = String::from(
-        "# Written by mkimage. Kernel and initramfs are read out of the unified kernel image,\n\
-         # by sector; a replacement of that file needs its new numbers here.\n\
-         set gfxpayload=text\n\
-         if serial --unit=0 --speed=115200; then\n  \
-           terminal_input console serial\n  terminal_output console serial\nfi\n",
-    );
-    for line in before {
-        let _ = writeln!(text, "{line}");
-    }
-    for entry in entries {
-        let arguments: Vec<String> = entry
-            .cmdline
-            .split_whitespace()
-            .map(|argument| format!("'{argument}'"))
-            .collect();
-        let _ = write!(
-            text,
-            "for file in {}; do\n  if [ -e $file ]; then\n    loopback uki $file\n    \
-             if linux (uki){} {}; then\n      if initrd (uki){}; then\n        boot\n      \
-             fi\n    fi\n    loopback -d uki\n  fi\ndone\n",
-            entry.paths.join(" "),
-            entry.linux,
-            arguments.join(" "),
-            entry.initrd,
-        );
-    }
-    text.push_str("echo \"No image could be started from $root; trying again in 10 seconds.\"\n");
-    text.push_str("sleep 10\nreboot\n");
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
@@ -344,11 +239,11 @@ mod tests {
         let scratch = crate::image::testing::Scratch::new();
         let theirs = scratch.path("core.img");
         let path = theirs.to_str().unwrap();
-        let mut args = vec!["-O", "i386-pc", "-p", "(,gpt1)/grub", "-o", path];
+        let mut args = vec!["-O", "i386-pc", "-p", PREFIX, "-o", path];
         args.extend(MODULES);
         crate::image::testing::host("grub-mkimage", &args);
         let theirs = unpack(&std::fs::read(&theirs).unwrap());
-        let ours = unpack(&disk(&dir(), "(,gpt1)/grub", 2048).unwrap().core);
+        let ours = unpack(&code(&dir()).unwrap().placed(2048).1);
         assert_eq!(ours.len(), theirs.len());
         let kernel = theirs.windows(4).rposition(|four| four == b"mimg").unwrap();
         assert!(
@@ -358,45 +253,13 @@ mod tests {
     }
 
     #[test]
-    fn boot_code_points_at_its_partition() {
-        let boot = disk(&dir(), "(,gpt1)/grub", 526_336).unwrap();
-        assert_eq!(boot.mbr.len(), 440);
-        assert_eq!(
-            u64::from_le_bytes(bytes::get(&boot.mbr, KERNEL_SECTOR).unwrap()),
-            526_336
-        );
-        assert_eq!(
-            u64::from_le_bytes(bytes::get(&boot.core, BLOCK_LIST).unwrap()),
-            526_337
-        );
-        let sectors = boot.core.len() / SECTOR - 1;
-        assert_eq!(
-            usize::from(bytes::u16_le(&boot.core, BLOCK_LIST + 8).unwrap()),
-            sectors
-        );
-        assert_eq!(boot.core.len() % SECTOR, 0);
-        assert!(cd(&dir(), "/grub").unwrap().len() > boot.core.len());
-    }
-
-    #[test]
-    fn quotes_in_the_command_line_are_refused() {
-        use crate::image::testing::{Scratch, release, stub};
-        let scratch = Scratch::new();
-        let (stub, out) = (scratch.file("stub", &stub()), scratch.path("uki"));
-        let parts = uki::Uki {
-            stub: &stub,
-            vmlinuz: &stub,
-            initramfs: &stub,
-            cmdline: "a=\"b c\"",
-            os_release: "",
-            uname: "",
-            signer: &crate::secure_boot::tests::signer(),
-        };
-        uki::build(&out, &release(), &parts).unwrap();
-        let error = Entry::new(&std::fs::read(&out).unwrap(), Vec::new()).unwrap_err();
-        assert!(
-            error.to_string().starts_with("GRUB cannot pass '\"'"),
-            "{error}"
-        );
+    fn core_image_counts_its_sectors() {
+        let (mbr, core) = code(&dir()).unwrap().placed(526_336);
+        assert_eq!(mbr.len(), BOOT_CODE);
+        assert_eq!(core.len() % SECTOR, 0);
+        let sectors = core.len() / SECTOR - 1;
+        let count = bytes::u16_le(&core, BLOCK_COUNT).unwrap();
+        assert_eq!(usize::from(count), sectors);
+        assert!(cd(&dir(), "/grub").unwrap().len() > core.len());
     }
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::oci::{self, Blob};
 use super::tarball::Tarball;
-use super::{Release, calendar, checksums, grub, output};
+use super::{Release, calendar, checksums, output};
 use crate::error::Result;
 
 /// The content of an installer.
@@ -18,8 +18,6 @@ pub struct Installer<'a> {
     pub uki: &'a Path,
     /// systemd-boot ([`crate::arch::Names::sd_boot`]).
     pub sd_boot: &'a Path,
-    /// GRUB's directory ([`crate::arch::Names::grub`]) for machines without EFI.
-    pub grub: Option<&'a Path>,
 }
 
 /// Writes the archive to `out`.
@@ -56,12 +54,6 @@ fn layer(release: &Release, installer: &Installer<'_>) -> Result<Vec<u8>> {
         &format!("{directory}corten.efi"),
         &output::read(installer.uki)?,
     )?;
-    if let Some(dir) = installer.grub {
-        // The installer patches in the target sector, as `grub::disk` does.
-        let boot = grub::disk(dir, "(,gpt1)/grub", 0)?;
-        tar.bytes(&format!("{directory}grub-boot.img"), &boot.mbr)?;
-        tar.bytes(&format!("{directory}grub-core.img"), &boot.core)?;
-    }
     tar.bytes(
         &format!("{directory}systemd-boot.efi"),
         &output::read(installer.sd_boot)?,
@@ -101,7 +93,6 @@ mod tests {
         let installer = Installer {
             uki: &uki,
             sd_boot: &sd_boot,
-            grub: None,
         };
         let (one, two) = (scratch.path("one.tar"), scratch.path("two.tar"));
         build(&one, &release(), &installer).unwrap();
@@ -147,6 +138,7 @@ mod tests {
             cmdline: "console=ttyS0",
             os_release,
             uname: "6.12.1",
+            grub: None,
             signer: &Signer::read(&development(), key).unwrap(),
         };
         uki::build(&out, &release(), &parts).unwrap();
@@ -162,7 +154,6 @@ mod tests {
         let parts = Installer {
             uki: &uki,
             sd_boot: &uki,
-            grub: None,
         };
         let archive = scratch.path("installer.tar");
         build(&archive, &release(), &parts).unwrap();

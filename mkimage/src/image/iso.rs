@@ -7,6 +7,9 @@
 use std::ffi::OsString;
 use std::path::Path;
 
+use anyhow::Context as _;
+use corten_installer::grub::{Start, medium_config};
+
 use super::fat::{self, Content, FatFile};
 use super::{Release, calendar, grub, output, raw};
 use crate::error::{Failure, Result};
@@ -137,10 +140,10 @@ fn efi_files(release: &Release, iso: &Iso<'_>) -> Vec<FatFile> {
 }
 
 fn grub_config(release: &Release, uki: &Path) -> Result<String> {
-    let paths = vec![format!("(esp)/{}", uki_path(release))];
-    let entry = grub::Entry::new(&output::read(uki)?, paths)?;
+    let start = Start::of(uki).with_context(|| format!("reading {} for GRUB", uki.display()))?;
     let loopback = format!("loopback esp ($root)/{EFI_IMAGE}");
-    Ok(grub::config(&[&loopback], &[entry]))
+    let path = format!("(esp)/{}", uki_path(release));
+    Ok(medium_config(&loopback, &path, &start))
 }
 
 fn graft(name: &str, file: &Path) -> OsString {

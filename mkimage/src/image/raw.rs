@@ -6,14 +6,16 @@ use std::fs::File;
 use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
+use anyhow::Context as _;
 use corten_installer::Entry;
 use corten_installer::esp::{self, LOADER_CONF};
+use corten_installer::grub::{self, Code, Start};
 pub use corten_installer::layout::{ALIGNMENT, TYPE_BIOS, TYPE_EFI, TYPE_LINUX};
 use corten_installer::layout::{Partition, esp_size, layout};
 use gptman::{GPT, GPTPartitionEntry};
 
 use super::fat::{self, Content, FatFile};
-use super::{Release, grub, output};
+use super::{Release, output};
 use crate::error::{Failure, Result};
 use crate::secure_boot::enrolment;
 
@@ -24,8 +26,9 @@ pub struct Disk<'a> {
     pub uki: &'a Path,
     /// systemd-boot ([`crate::arch::Names::sd_boot`]).
     pub sd_boot: &'a Path,
-    /// GRUB's directory ([`crate::arch::Names::grub`]) for BIOS; `None` leaves the partition empty.
-    pub grub: Option<&'a Path>,
+    /// Whether BIOS starts the disk, too, with the code in the image. Otherwise its partition stays
+    /// empty.
+    pub bios: bool,
     /// The directory of the files that enrol the firmware's keys ([`enrolment`]).
     pub enrol: &'a Path,
     /// Initial META values.
@@ -74,6 +77,10 @@ pub fn build(out: &Path, release: &Release, disk: &Disk<'_>) -> Result<()> {
             format!("give a whole number of MiB, {} or more", smallest / MIB),
         ));
     }
+    let code = match disk.bios {
+        true => Some(Code::of(disk.uki)?.context("the image has no code of GRUB")?),
+        false => None,
+    };
     output::create(out, |file| {
         file.set_len(size)?;
         partition(file, release, &layout)?;
@@ -92,10 +99,10 @@ pub fn build(out: &Path, release: &Release, disk: &Disk<'_>) -> Result<()> {
                 }
                 "META" => write_at(file, part.start, &corten_meta::encode(disk.meta)?.repeat(2))?,
                 _ => {
-                    if let Some(dir) = disk.grub {
-                        let boot = grub::disk(dir, "(,gpt1)/grub", part.start / SECTOR)?;
-                        write_at(file, 0, &boot.mbr)?;
-                        write_at(file, part.start, &boot.core)?;
+                    if let Some(code) = &code {
+                        let (mbr, core) = code.placed(part.start / SECTOR);
+                        write_at(file, 0, &mbr)?;
+                        write_at(file, part.start, &core)?;
                     }
                 }
             }
@@ -137,17 +144,11 @@ fn esp_files(release: &Release, disk: &Disk<'_>) -> Result<Vec<FatFile>> {
         ),
     ];
     files.extend(loader_files(disk.enrol));
-    if disk.grub.is_some() {
-        // A UKI that has booted successfully loses its counter; before, it carries `+left-done`.
-        let good = new_entry(release).good().to_string();
-        let stem = good.trim_end_matches(".efi");
-        let paths = ["", "+*"].map(|counter| format!("($root)/EFI/Linux/{stem}{counter}.efi"));
-        let entry = grub::Entry::new(&output::read(disk.uki)?, paths.to_vec())?;
-        let config = grub::config(&[], &[entry]);
-        files.push((
-            "grub/grub.cfg".to_owned(),
-            Content::Bytes(config.into_bytes()),
-        ));
+    if disk.bios {
+        let entry = new_entry(release);
+        let start = Start::of(disk.uki)
+            .with_context(|| format!("reading {} for GRUB", disk.uki.display()))?;
+        files.extend(grub::files(&entry, &release.version, start));
     }
     files.extend(disk.board.esp.iter().cloned());
     Ok(files)

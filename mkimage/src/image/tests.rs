@@ -35,6 +35,7 @@ fn everything(scratch: &Scratch, dir: &str) -> Vec<PathBuf> {
     };
     initramfs::build(&archive, &release, &parts).unwrap();
     let image = at("corten.efi");
+    let grub = Some(Path::new(GRUB));
     let parts = uki::Uki {
         stub: &stub,
         vmlinuz: &kernel,
@@ -42,17 +43,17 @@ fn everything(scratch: &Scratch, dir: &str) -> Vec<PathBuf> {
         cmdline: CMDLINE,
         os_release: "PRETTY_NAME=\"Corten 1.2.3\"\nVERSION_ID=1.2.3\n",
         uname: "6.12.1",
+        grub,
         signer: &signer(),
     };
     uki::build(&image, &release, &parts).unwrap();
-    let grub = Some(Path::new(GRUB));
     let meta = corten_meta::Values::from([(10.try_into().unwrap(), b"hello".to_vec())]);
     let disk = at("corten.raw");
     let parts = raw::Disk {
         uki: &image,
         sd_boot: &stub,
         enrol: &development(),
-        grub,
+        bios: true,
         meta: &meta,
         board: &raw::Board::default(),
         images: None,
@@ -87,7 +88,6 @@ fn everything(scratch: &Scratch, dir: &str) -> Vec<PathBuf> {
     let parts = installer::Installer {
         uki: &image,
         sd_boot: &stub,
-        grub,
     };
     installer::build(&tar, &release, &parts).unwrap();
     let mut all = vec![archive, image, disk, cd, q, h, m, o, tar];
@@ -214,6 +214,7 @@ fn inspected(scratch: &Scratch, all: &[PathBuf]) {
             "EFI/BOOT/BOOTX64.EFI",
             uki,
             "grub/grub.cfg",
+            "grub/grubenv",
             "loader/keys/auto/KEK.auth",
             "loader/keys/auto/PK.auth",
             "loader/keys/auto/db.auth",
@@ -277,7 +278,7 @@ fn a_disk_too_small_or_crooked_is_refused(scratch: &Scratch, all: &[PathBuf]) {
             uki: &all[1],
             sd_boot: &sd_boot,
             enrol: &development(),
-            grub: None,
+            bios: false,
             meta: &meta,
             board: &raw::Board::default(),
             images: None,
@@ -308,6 +309,7 @@ fn arm64_images_boot_on_uefi_only() {
         cmdline: CMDLINE,
         os_release: "VERSION_ID=1.2.3\n",
         uname: "6.12.1",
+        grub: None,
         signer: &signer(),
     };
     uki::build(&image, &release, &parts).unwrap();
@@ -315,7 +317,7 @@ fn arm64_images_boot_on_uefi_only() {
         uki: &image,
         sd_boot: &program,
         enrol: &development(),
-        grub: None,
+        bios: false,
         meta: &corten_meta::Values::new(),
         board: &raw::Board::default(),
         images: None,
@@ -362,7 +364,7 @@ fn boot_firmware_is_at_the_offset_that_the_board_reads() {
             uki: &file,
             sd_boot: &file,
             enrol: &development(),
-            grub: None,
+            bios: false,
             meta: &corten_meta::Values::new(),
             board: &board,
             images: None,

@@ -2,17 +2,19 @@
 //!
 //! The stub (UEFI Specification 2.10, PE32+) is used as packaged. Section data starts on a 4 KiB
 //! boundary of the file. GRUB can therefore address kernel and initramfs in the same file by sector
-//! ([`super::grub`]), and BIOS needs no second copy. The file has no gaps between sections, so that
+//! ([`corten_installer::grub`]), and BIOS needs no second copy. The code of GRUB itself is a section
+//! of the image. The file has no gaps between sections, so that
 //! every signing tool and every firmware computes the same digest.
 
 use std::path::Path;
 
 use anyhow::{Context as _, anyhow, ensure};
+use corten_installer::grub::SECTION;
 use object::read::pe::{ImageNtHeaders as _, ImageOptionalHeader as _, PeFile64};
 use object::{LittleEndian as LE, pe};
 use serde::Serialize;
 
-use super::{Release, bytes, output};
+use super::{Release, bytes, grub, output};
 use crate::arch::Arch;
 use crate::error::{Failure, Result};
 use crate::secure_boot::{Signer, authenticode};
@@ -32,6 +34,8 @@ pub struct Uki<'a> {
     pub os_release: &'a str,
     /// `uname -r` of the kernel.
     pub uname: &'a str,
+    /// GRUB's directory ([`crate::arch::Names::grub`]), for disks that BIOS starts.
+    pub grub: Option<&'a Path>,
     /// The signer of the image.
     pub signer: &'a Signer,
 }
@@ -67,7 +71,7 @@ const LARGEST: u64 = 1 << 30;
 /// Writes the image to `out`.
 pub fn build(out: &Path, release: &Release, parts: &Uki<'_>) -> Result<()> {
     let stub = output::read(parts.stub)?;
-    let sections = [
+    let mut sections = vec![
         (".osrel", parts.os_release.as_bytes().to_vec()),
         (".cmdline", parts.cmdline.as_bytes().to_vec()),
         (".uname", parts.uname.as_bytes().to_vec()),
@@ -75,6 +79,9 @@ pub fn build(out: &Path, release: &Release, parts: &Uki<'_>) -> Result<()> {
         (".initrd", output::read(parts.initramfs)?),
         (".linux", kernel(parts.vmlinuz, release)?),
     ];
+    if let Some(dir) = parts.grub {
+        sections.insert(0, (SECTION, grub::code(dir)?.section()));
+    }
     let total: usize = sections.iter().map(|(_, data)| data.len()).sum();
     if bytes::size(total) > LARGEST {
         return Err(Failure::new(
@@ -348,6 +355,7 @@ mod tests {
             cmdline: "console=ttyS0 quiet",
             os_release: "ID=corten\nVERSION_ID=1.2.3\n",
             uname: "6.12.1-corten",
+            grub: None,
             signer,
         }
     }

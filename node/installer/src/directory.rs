@@ -1,45 +1,55 @@
-//! The directory `EFI/Linux` of a mounted EFI partition. The partition must be mounted with `dirsync`: the kernel then
-//! writes the new name of a file before it removes the old one (`fs/fat/namei_vfat.c`, `vfat_rename`).
+//! The directory `EFI/Linux` of a mounted EFI partition, and GRUB's files beside it. The partition must be mounted with
+//! `dirsync`: the kernel then writes the new name of a file before it removes the old one (`fs/fat/namei_vfat.c`,
+//! `vfat_rename`). If the new name belongs to another file, one write of its directory entry replaces that file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Advice, RenameFlags, fadvise, renameat_with, statvfs};
 use sha2::{Digest as _, Sha256};
 
-use crate::versions::Files;
+use crate::grub::{self, Start, Unfit};
+use crate::versions::{Files, LOST, UNFINISHED};
 use crate::{uki, version};
 
 /// Size of one read or write, in bytes.
 const CHUNK: usize = 1 << 20;
+const OTHER_BYTES: &str = "the disk returns other bytes than were written to it";
 
 /// The directory of boot entries.
 #[derive(Debug, Clone)]
-pub struct Directory(PathBuf);
+pub struct Directory {
+    entries: PathBuf,
+    grub: PathBuf,
+}
 
 impl Directory {
     /// The directory `EFI/Linux` below this mount point.
     #[must_use]
     pub fn of(mount_point: &Path) -> Directory {
-        Directory(mount_point.join("EFI/Linux"))
+        Directory {
+            entries: mount_point.join("EFI/Linux"),
+            grub: mount_point.join(grub::DIRECTORY),
+        }
     }
 
     /// Path of a file in the directory.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
+        self.entries.join(name)
     }
 
     fn sync(&self) -> io::Result<()> {
-        File::open(&self.0)?.sync_all()
+        File::open(&self.entries)?.sync_all()
     }
 }
 
 impl Files for Directory {
     fn list(&self) -> io::Result<Vec<(String, u64)>> {
         let mut files = Vec::new();
-        for entry in fs::read_dir(&self.0)? {
+        for entry in fs::read_dir(&self.entries)? {
             let entry = entry?;
             let about = entry.metadata()?;
             if about.is_file() {
@@ -62,7 +72,7 @@ impl Files for Directory {
     }
 
     fn free(&self) -> io::Result<u64> {
-        let about = statvfs(&self.0)?;
+        let about = statvfs(&self.entries)?;
         Ok(about.f_bavail.saturating_mul(about.f_frsize))
     }
 
@@ -89,15 +99,13 @@ impl Files for Directory {
             Ok(())
         })?;
         if (read_length, read.finalize()) != (length, written.finalize()) {
-            return Err(io::Error::other(
-                "the disk returns other bytes than were written to it",
-            ));
+            return Err(io::Error::other(OTHER_BYTES));
         }
         Ok(())
     }
 
     fn rename(&mut self, from: &str, to: &str) -> io::Result<()> {
-        let directory = File::open(&self.0)?;
+        let directory = File::open(&self.entries)?;
         renameat_with(&directory, from, &directory, to, RenameFlags::NOREPLACE)?;
         self.sync()
     }
@@ -106,6 +114,89 @@ impl Files for Directory {
         fs::remove_file(self.path(name))?;
         self.sync()
     }
+
+    fn start(&self, name: &str) -> Result<Start, Unfit> {
+        Start::of(&self.path(name))
+    }
+
+    fn has_grub(&self) -> bool {
+        self.grub.join(grub::CONFIG).exists()
+    }
+
+    fn configure(&mut self, text: &str) -> io::Result<()> {
+        replace(&self.grub, grub::CONFIG, text.as_bytes())
+    }
+
+    fn arm(&mut self, block: &[u8]) -> io::Result<()> {
+        let path = self.grub.join(grub::BLOCK);
+        match content(&path)? {
+            Some(now) if now.len() == block.len() => {
+                let file = File::options().read(true).write(true).open(&path)?;
+                file.write_all_at(block, 0)?;
+                file.sync_all()?;
+                check(&file, &path, block)
+            }
+            _ => replace(&self.grub, grub::BLOCK, block),
+        }
+    }
+}
+
+/// Replaces a small file by a rename. A power cut leaves the old or the new content.
+fn replace(directory: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+    fs::create_dir_all(directory)?;
+    let sync = || File::open(directory)?.sync_all();
+    let (path, new) = (
+        directory.join(name),
+        directory.join(format!("{name}{UNFINISHED}")),
+    );
+    let now = content(&path)?;
+    match content(&new)? {
+        None => {}
+        // A power cut within the rename may have left two names of one file. A removal would free its clusters.
+        Some(left) if Some(&left) == now.as_ref() => {
+            let lost = (1..).map(|number: usize| directory.join(format!("{name}{LOST}{number}")));
+            let lost = lost.into_iter().find(|lost| !lost.exists());
+            fs::rename(&new, lost.unwrap_or_default())?;
+            sync()?;
+        }
+        Some(_) => {
+            fs::remove_file(&new)?;
+            sync()?;
+        }
+    }
+    let options = File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(&new);
+    let mut file = options?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    sync()?;
+    check(&file, &new, bytes)?;
+    fs::rename(&new, &path)?;
+    sync()
+}
+
+/// Content of a small file; `None` if there is no such file.
+fn content(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut bytes = Vec::new();
+    file.take(CHUNK as u64).read_to_end(&mut bytes)?;
+    Ok(Some(bytes))
+}
+
+/// Checks that the disk returns these bytes, not the page cache.
+fn check(file: &File, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    fadvise(file, 0, None, Advice::DontNeed)?;
+    if content(path)?.as_deref() == Some(bytes) {
+        return Ok(());
+    }
+    Err(io::Error::other(OTHER_BYTES))
 }
 
 pub(crate) fn each_chunk(
@@ -149,5 +240,44 @@ mod tests {
         assert_eq!(directory.list().unwrap(), [("c".to_owned(), length)]);
         assert_eq!(directory.version("c").unwrap(), "");
         assert!(directory.free().unwrap() > 0);
+    }
+
+    #[test]
+    fn replaced_file_survives_the_leftovers_of_a_power_cut() {
+        let scratch = tempfile::tempdir().unwrap();
+        let mut directory = Directory::of(scratch.path());
+        let grub = scratch.path().join(grub::DIRECTORY);
+        let (config, new) = (grub.join("grub.cfg"), grub.join("grub.cfg.new"));
+        assert!(!directory.has_grub());
+        directory.configure("one").unwrap();
+        assert!(directory.has_grub());
+        // An unfinished write.
+        fs::write(&new, "tw").unwrap();
+        directory.configure("two").unwrap();
+        assert_eq!(fs::read(&config).unwrap(), b"two");
+        assert!(!new.exists());
+        // Two names of one file: neither of them may be written to or removed.
+        fs::hard_link(&config, &new).unwrap();
+        directory.configure("three").unwrap();
+        assert_eq!(fs::read(&config).unwrap(), b"three");
+        assert_eq!(fs::read(grub.join("grub.cfg.lost1")).unwrap(), b"two");
+        assert!(!new.exists());
+    }
+
+    #[test]
+    fn counter_is_overwritten_in_place() {
+        use std::os::unix::fs::MetadataExt as _;
+        let scratch = tempfile::tempdir().unwrap();
+        let mut directory = Directory::of(scratch.path());
+        let path = scratch.path().join("grub/grubenv");
+        let file = || fs::metadata(&path).unwrap().ino();
+        directory.arm(&[1; 512]).unwrap();
+        let before = file();
+        directory.arm(&[2; 512]).unwrap();
+        assert_eq!((file(), fs::read(&path).unwrap()), (before, vec![2; 512]));
+        // GRUB takes a file of another length for no block.
+        fs::write(&path, [3; 99]).unwrap();
+        directory.arm(&[4; 512]).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), [4; 512]);
     }
 }

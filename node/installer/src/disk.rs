@@ -11,8 +11,9 @@ use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use crate::esp::{self, FatFile, Place};
+use crate::grub::Code;
 use crate::layout::{ALIGNMENT, Partition, esp_size, layout};
-use crate::table::{write_copies, write_protective};
+use crate::table::{Mbr, write_copies, write_protective};
 
 /// Mark in the first sector of an unfinished disk. It lies in the half of the sector where the protective MBR has its
 /// signature: a torn write leaves either the mark or the signature.
@@ -103,7 +104,12 @@ pub struct Plan {
     length: u64,
     sector: u64,
     partitions: Vec<Partition>,
+    /// GRUB's boot code, and its core image with its place; `None`: BIOS does not start the disk.
+    grub: Option<(Vec<u8>, Vec<u8>, u64)>,
 }
+
+/// Size of the sectors of a disk that BIOS can start, in bytes.
+pub const BIOS_SECTOR: u64 = 512;
 
 /// IDs of an installed disk.
 #[derive(Debug, Clone)]
@@ -144,7 +150,19 @@ impl Plan {
             length,
             sector,
             partitions,
+            grub: None,
         })
+    }
+
+    /// The same plan, with GRUB for BIOS. A disk whose sectors are not of [`BIOS_SECTOR`] bytes goes without.
+    #[must_use]
+    pub fn with_grub(mut self, code: &Code) -> Plan {
+        let bios = self.partitions.iter().find(|part| part.label == "BIOS");
+        self.grub = bios.filter(|_| self.sector == BIOS_SECTOR).map(|part| {
+            let (boot, core) = code.placed(part.start / BIOS_SECTOR);
+            (boot, core, part.start)
+        });
+        self
     }
 
     /// Partitions, numbered from 1.
@@ -159,14 +177,9 @@ impl Plan {
     /// # Errors
     /// The disk fails.
     pub fn begin<D: Disk>(&self, disk: &mut D) -> io::Result<()> {
-        let mut first = [0; FIRST_SECTOR];
-        if let Some(place) = first.get_mut(MARK_AT..MARK_AT + MARK.len()) {
-            place.copy_from_slice(MARK);
-        }
-        disk.seek(SeekFrom::Start(0))?;
-        disk.write_all(&first)?;
+        mark(disk, &[])?;
         disk.sync()?;
-        let marked = first.len() as u64;
+        let marked = FIRST_SECTOR as u64;
         zero(disk, marked, EDGE - marked)?;
         zero(disk, self.length.saturating_sub(EDGE), EDGE)?;
         for part in self.partitions.iter().filter(|part| part.label != "EFI") {
@@ -175,7 +188,7 @@ impl Plan {
         disk.sync()
     }
 
-    /// Writes the EFI partition and META, and reads the files back to verify them.
+    /// Writes the EFI partition, GRUB and META, and reads files and GRUB back to verify them.
     ///
     /// # Errors
     /// The disk fails, or returns other bytes than were written.
@@ -205,6 +218,12 @@ impl Plan {
                 _ => {}
             }
         }
+        if let Some((code, core, at)) = &self.grub {
+            disk.seek(SeekFrom::Start(*at))?;
+            disk.write_all(core)?;
+            // The last write then changes nothing but the second half of the sector, where a torn write shows.
+            mark(disk, code)?;
+        }
         disk.sync()?;
         self.read_back(disk, files)
     }
@@ -229,15 +248,32 @@ impl Plan {
                 )));
             }
         }
+        if let Some((_, core, at)) = &self.grub {
+            let mut found = vec![0; core.len()];
+            disk.seek(SeekFrom::Start(*at))?;
+            disk.read_exact(&mut found)?;
+            if found != *core {
+                return Err(io::Error::other(
+                    "the disk returns other bytes of GRUB than were written to it",
+                ));
+            }
+        }
         Ok(())
     }
 
-    /// Writes the partition table and, once that is on the disk, the protective MBR that makes it visible. `attributes`
-    /// are those of the last partition's entry.
+    /// Writes the partition table and, once that is on the disk, the protective MBR with GRUB's boot code that makes it
+    /// visible. `attributes` are those of the last partition's entry. With `is_active` the MBR marks its partition as
+    /// active: some BIOS versions start no other disk.
     ///
     /// # Errors
     /// The disk fails, and is marked as unfinished.
-    pub fn finish<D: Disk>(&self, disk: &mut D, ids: &Ids, attributes: u64) -> io::Result<()> {
+    pub fn finish<D: Disk>(
+        &self,
+        disk: &mut D,
+        ids: &Ids,
+        attributes: u64,
+        is_active: bool,
+    ) -> io::Result<()> {
         let mut table = GPT::new_from(disk, self.sector, ids.disk.to_bytes_le())
             .map_err(|error| io::Error::other(error.to_string()))?;
         let last = self.partitions.len();
@@ -256,9 +292,24 @@ impl Plan {
         let entries: Vec<GPTPartitionEntry> =
             table.iter().map(|(_, entry)| entry.clone()).collect();
         write_copies(disk, &table.header, self.sector, &entries, D::sync)?;
-        write_protective(disk, self.length / self.sector)?;
+        let code = self.grub.as_ref().map(|(code, ..)| code.as_slice());
+        let mbr = Mbr {
+            code: code.unwrap_or_default(),
+            is_active,
+        };
+        write_protective(disk, self.length / self.sector, mbr)?;
         disk.sync()
     }
+}
+
+/// Marks the disk as unfinished, with this boot code.
+fn mark<D: Disk>(disk: &mut D, code: &[u8]) -> io::Result<()> {
+    let mut first = code.to_vec();
+    first.resize(MARK_AT, 0);
+    first.extend(MARK);
+    first.resize(FIRST_SECTOR, 0);
+    disk.seek(SeekFrom::Start(0))?;
+    disk.write_all(&first)
 }
 
 fn zero<D: Disk>(disk: &mut D, start: u64, length: u64) -> io::Result<()> {

@@ -131,6 +131,11 @@ fn plan() -> Plan {
         0,
     )
     .unwrap()
+    .with_grub(&code())
+}
+
+fn code() -> Code {
+    Code::new(vec![7; crate::grub::BOOT_CODE], vec![8; 3000 / UNIT * UNIT]).unwrap()
 }
 
 fn ids() -> Ids {
@@ -153,7 +158,7 @@ fn install(disk: &mut Memory) -> io::Result<()> {
     disk.seek(SeekFrom::Start(state.start))?;
     disk.write_all(STATE)?;
     disk.sync()?;
-    plan.finish(disk, &ids(), 1 << 48)
+    plan.finish(disk, &ids(), 1 << 48, false)
 }
 
 fn bytes(disk: &mut Memory, start: u64, length: usize) -> Vec<u8> {
@@ -189,6 +194,10 @@ fn starts(disk: &mut Memory) -> bool {
         esp::read(disk, part("EFI"), &path, take).unwrap();
         assert!(found == meant, "{path} is whole");
     }
+    let bios = part("BIOS").0;
+    let (boot, core) = code().placed(bios / 512);
+    assert!(first.starts_with(&boot), "the boot code is whole");
+    assert!(bytes(disk, bios, core.len()) == core, "GRUB is whole");
     let values = bytes(disk, part("META").0, 512 << 10);
     assert_eq!(corten_meta::decode(&values), Some(meta()));
     assert_eq!(bytes(disk, part("STATE").0, STATE.len()), STATE);
@@ -229,7 +238,7 @@ fn left(durable: &Memory, all: &Memory, open: &[Step]) -> Vec<Memory> {
 /// Largest number of unsynced writes that the test reorders.
 const FEW: usize = 200;
 /// Number of power cuts that the test below replays; docs/promises.md names it.
-const CUTS: usize = 764;
+const CUTS: usize = 772;
 
 #[test]
 fn power_cut_during_an_installation_leaves_a_bootable_or_reinstallable_disk() {
@@ -308,4 +317,28 @@ fn disk_that_returns_other_bytes_is_an_error() {
     disk.apply(image * 512 + 100, b"another");
     let error = plan.read_back(&mut disk, &files()).unwrap_err().to_string();
     assert!(error.contains("corten-1.0+3.efi"), "{error}");
+    disk.sectors = whole;
+    plan.read_back(&mut disk, &files()).unwrap();
+    let bios = plan.partitions().iter().find(|part| part.label == "BIOS");
+    disk.apply(bios.unwrap().start + 1000, b"another");
+    let error = plan.read_back(&mut disk, &files()).unwrap_err().to_string();
+    assert!(error.contains("of GRUB"), "{error}");
+}
+
+#[test]
+fn only_a_disk_with_sectors_of_bios_gets_boot_code_and_the_active_mark_is_optional() {
+    for (sector, is_active, status) in [(512, false, 0), (512, true, 0x80), (4096, true, 0x80)] {
+        let mut disk = Memory::default();
+        let plan = Plan::new((LENGTH, sector), (1 << 20, 1 << 19), None, 0).unwrap();
+        let plan = plan.with_grub(&code());
+        plan.begin(&mut disk).unwrap();
+        plan.write(&mut disk, &files(), &meta(), 7).unwrap();
+        plan.finish(&mut disk, &ids(), 0, is_active).unwrap();
+        let first = bytes(&mut disk, 0, UNIT);
+        let bios = plan.partitions()[1].start;
+        let has_code = sector == 512;
+        assert_eq!(first[0] != 0, has_code);
+        assert_eq!(bytes(&mut disk, bios, 1)[0] != 0, has_code);
+        assert_eq!((first[446], first[450]), (status, 0xee));
+    }
 }

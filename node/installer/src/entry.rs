@@ -46,8 +46,7 @@ impl Entry {
     /// A new entry for this version, on trial. `number` distinguishes entries of the same version.
     #[must_use]
     pub fn new(version: &str, number: u32) -> Entry {
-        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '~');
-        let part = |c: char| if plain(c) { c } else { '_' };
+        let part = |c: char| if is_plain(c) { c } else { '_' };
         let version: String = version.chars().map(part).take(64).collect();
         let stem = match number {
             0 => format!("{PREFIX}{version}"),
@@ -88,6 +87,18 @@ impl Entry {
         self.counted(Some(Counter { left, done }))
     }
 
+    /// File name without counter and suffix.
+    #[must_use]
+    pub(crate) fn stem(&self) -> &str {
+        &self.stem
+    }
+
+    /// Whether the name needs no quotes in a script, as all names that [`Entry::new`] makes.
+    #[must_use]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.stem.chars().all(is_plain)
+    }
+
     /// Whether the entry is bad. The boot loader starts a bad entry only when no other exists.
     #[must_use]
     pub fn is_bad(&self) -> bool {
@@ -110,6 +121,10 @@ impl fmt::Display for Entry {
         }
         f.write_str(SUFFIX)
     }
+}
+
+fn is_plain(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '~')
 }
 
 fn counter(text: &str) -> Option<Counter> {

@@ -1,11 +1,21 @@
 //! Selects the entry that the boot loader starts, in systemd-boot's order (`boot_entry_compare` of its `boot.c`; Boot
-//! Loader Specification, "Sorting"). All our entries have the same sort key.
+//! Loader Specification, "Sorting"). All our entries have the same sort key. GRUB starts the same entry
+//! ([`crate::grub`]).
 
 use std::cmp::Ordering;
 
 use uapi_version::strverscmp;
 
 use crate::Entry;
+
+/// The boot loader that started the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loader {
+    /// systemd-boot, of a machine with UEFI. It counts the starts of an entry by renaming its file.
+    SystemdBoot,
+    /// GRUB, of a machine with BIOS. It counts them in a block.
+    Grub,
+}
 
 /// An entry, and the version of its image.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,8 +38,7 @@ fn compare(a: &Installed, b: &Installed) -> Ordering {
     let done = |one: &Installed| one.entry.counter.map(|counter| counter.done);
     let is_bad = a.entry.is_bad().cmp(&b.entry.is_bad());
     is_bad
-        .then_with(|| strverscmp(&b.version, &a.version))
-        .then_with(|| strverscmp(&b.entry.id(), &a.entry.id()))
+        .then_with(|| by_version(a, b))
         .then_with(|| match (left(a), left(b)) {
             (Some(a), Some(b)) => b.cmp(&a),
             _ => Ordering::Equal,
@@ -38,6 +47,11 @@ fn compare(a: &Installed, b: &Installed) -> Ordering {
             (Some(a), Some(b)) => a.cmp(&b),
             _ => Ordering::Equal,
         })
+}
+
+/// Order of the entries without regard to their counters: the newest first.
+pub(crate) fn by_version(a: &Installed, b: &Installed) -> Ordering {
+    strverscmp(&b.version, &a.version).then_with(|| strverscmp(&b.entry.id(), &a.entry.id()))
 }
 
 /// Whether a version is older than another one (UAPI Version Format Specification).

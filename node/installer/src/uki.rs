@@ -167,25 +167,23 @@ fn parse(bytes: &[u8]) -> Result<PeFile64<'_>, UkiError> {
     PeFile64::parse(bytes).map_err(|_| UkiError::Format("it is not an EFI program"))
 }
 
+/// Offset and size of a section's data in the file; `None` if the file has no such section.
+pub(crate) fn place<'a, R: ReadRef<'a>>(file: &PeFile64<'a, R>, name: &str) -> Option<(u64, u64)> {
+    let sections = file.section_table();
+    let found = sections.section_by_name::<R>(StringTable::default(), name.as_bytes());
+    let (_, section) = found?;
+    let size = section.virtual_size.get(LE);
+    let size = size.min(section.size_of_raw_data.get(LE));
+    Some((section.pointer_to_raw_data.get(LE).into(), size.into()))
+}
+
 fn version_of<'a, R: ReadRef<'a>>(file: &PeFile64<'a, R>) -> Result<String, UkiError> {
     let broken = UkiError::Format("its section .osrel is missing or malformed");
-    let sections = file.section_table();
-    let Some((_, section)) = sections.section_by_name::<R>(StringTable::default(), b".osrel")
-    else {
-        return Err(broken);
+    let (at, size) = match place(file, ".osrel") {
+        Some((at, size)) if size <= LARGEST_TEXT => (at, size),
+        _ => return Err(broken),
     };
-    let size = section
-        .virtual_size
-        .get(LE)
-        .min(section.size_of_raw_data.get(LE));
-    let at = u64::from(section.pointer_to_raw_data.get(LE));
-    if u64::from(size) > LARGEST_TEXT {
-        return Err(broken);
-    }
-    let text = file
-        .data()
-        .read_bytes_at(at, size.into())
-        .map_err(|()| broken)?;
+    let text = file.data().read_bytes_at(at, size).map_err(|()| broken)?;
     let text = String::from_utf8_lossy(text);
     let value = |key: &str| value(&text, key);
     if value("ID") != Some("corten") {

@@ -6,13 +6,14 @@
 use std::collections::BTreeSet;
 use std::io::{self, Read};
 
-use crate::{Entry, Installed, first};
+use crate::grub::{self, Listed, Start, Unfit};
+use crate::{Entry, Installed, Loader, first};
 
 /// Suffix of a file whose write has not finished. The boot loader ignores such names.
-const UNFINISHED: &str = ".new";
+pub(crate) const UNFINISHED: &str = ".new";
 /// Suffix of the second name of a file that has two. The name stays: its removal would free the clusters of the first
 /// name.
-const LOST: &str = ".lost";
+pub(crate) const LOST: &str = ".lost";
 /// Space to leave free on the partition, in bytes: directories grow, and the boot loader keeps a random seed there.
 const SPARE: u64 = 1 << 20;
 
@@ -33,6 +34,17 @@ pub trait Files {
     fn rename(&mut self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file.
     fn remove(&mut self, name: &str) -> io::Result<()>;
+    /// Reads what GRUB needs to know of the image in this file.
+    ///
+    /// # Errors
+    /// The file system fails, or GRUB cannot start the image.
+    fn start(&self, name: &str) -> Result<Start, Unfit>;
+    /// Whether the partition has GRUB's configuration.
+    fn has_grub(&self) -> bool;
+    /// Replaces GRUB's configuration, by a rename.
+    fn configure(&mut self, text: &str) -> io::Result<()>;
+    /// Overwrites GRUB's counter, in place.
+    fn arm(&mut self, block: &[u8]) -> io::Result<()>;
 }
 
 /// Error of a change. The versions that can start stay as they are.
@@ -60,6 +72,9 @@ pub enum Fault {
         /// Free bytes.
         free: u64,
     },
+    /// GRUB cannot start the version in this file.
+    #[error("{0}: {1}")]
+    Unfit(String, Unfit),
     /// The caller's announcement before the change failed.
     #[error("{0}")]
     Refused(String),
@@ -69,12 +84,13 @@ pub enum Fault {
 #[derive(Debug)]
 pub struct Versions<F> {
     files: F,
+    loader: Loader,
 }
 
 impl<F: Files> Versions<F> {
-    /// Versions in this directory.
-    pub fn new(files: F) -> Versions<F> {
-        Versions { files }
+    /// Versions in this directory of a node that this boot loader has started.
+    pub fn new(files: F, loader: Loader) -> Versions<F> {
+        Versions { files, loader }
     }
 
     /// Lists every version, in no order. It skips files without content, which a power cut leaves.
@@ -129,14 +145,21 @@ impl<F: Files> Versions<F> {
         };
         let unfinished = format!("{}{UNFINISHED}", entry.id());
         let written = self.files.write(&unfinished, image);
-        if let Err(error) = written {
+        let ready = match written {
+            Ok(()) => {
+                let installed = Installed {
+                    entry: entry.clone(),
+                    version: version.to_owned(),
+                };
+                let prepared = self.prepare(&entry, Some((unfinished.clone(), installed)));
+                prepared.and_then(|()| announce(&entry).map_err(Fault::Refused))
+            }
+            Err(error) => Err(Fault::Disk(format!("writing {unfinished}"), error)),
+        };
+        if let Err(fault) = ready {
             // The next attempt removes a file whose removal fails now.
             let _ = self.files.remove(&unfinished);
-            return Err(Fault::Disk(format!("writing {unfinished}"), error));
-        }
-        if let Err(why) = announce(&entry) {
-            let _ = self.files.remove(&unfinished);
-            return Err(Fault::Refused(why));
+            return Err(fault);
         }
         self.rename(&unfinished, &entry.to_string())?;
         self.put_behind(running, &entry)?;
@@ -148,6 +171,8 @@ impl<F: Files> Versions<F> {
     /// # Errors
     /// A step fails; the next start is that of the running version.
     pub fn switch(&mut self, running: &str, to: &str) -> Result<(), Fault> {
+        let found = self.find(to)?;
+        self.prepare(&found.entry, None)?;
         let (_, trial) = self.change(to, Entry::on_trial)?;
         self.put_behind(running, &trial)
     }
@@ -187,6 +212,40 @@ impl<F: Files> Versions<F> {
         let installed = self.installed()?;
         let found = installed.into_iter().find(|one| one.entry.id() == id);
         found.ok_or_else(|| Fault::Missing(id.to_owned()))
+    }
+
+    /// Has GRUB count the starts of `trial`, and list all versions, and that of a file which is not an entry yet. GRUB
+    /// sees no difference until the name of a file says that its entry is on trial.
+    ///
+    /// This is also done on a node that systemd-boot has started, so that its disk works on a machine with BIOS. There,
+    /// GRUB does without a version that it cannot start.
+    fn prepare(
+        &mut self,
+        trial: &Entry,
+        unfinished: Option<(String, Installed)>,
+    ) -> Result<(), Fault> {
+        if self.loader != Loader::Grub && !self.files.has_grub() {
+            return Ok(());
+        }
+        let installed = self.installed()?.into_iter();
+        let named = installed.map(|one| (one.entry.to_string(), one));
+        let mut listed = Vec::new();
+        for (name, installed) in named.chain(unfinished) {
+            match self.files.start(&name) {
+                Ok(start) => listed.push(Listed { installed, start }),
+                Err(Unfit::Read(error)) => {
+                    return Err(Fault::Disk(format!("reading {name}"), error));
+                }
+                Err(unfit) if self.loader == Loader::Grub => {
+                    return Err(Fault::Unfit(name, unfit));
+                }
+                Err(_) => {}
+            }
+        }
+        let armed = self.files.arm(&grub::block(trial));
+        armed.map_err(|error| Fault::Disk("writing GRUB's counter".to_owned(), error))?;
+        let configured = self.files.configure(&grub::config(listed));
+        configured.map_err(|error| Fault::Disk("writing GRUB's configuration".to_owned(), error))
     }
 
     /// Makes `entry` the boot loader's first choice, even if it is the older one: then `running` is marked bad. Once

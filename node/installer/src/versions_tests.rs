@@ -1,171 +1,15 @@
-use std::collections::BTreeMap;
-
 use proptest::prelude::*;
 
 use super::*;
-
-/// Files in memory that simulate a power cut after a number of steps, or within one. A file's content is its version.
-#[derive(Debug, Clone, Default)]
-struct Memory {
-    files: BTreeMap<String, Vec<u8>>,
-    /// Steps before the power cut; `None`: no power cut.
-    left: Option<usize>,
-    /// Effect of the interrupted step.
-    torn: Torn,
-    steps: usize,
-}
-
-/// Effect of a step that a power cut interrupts.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Torn {
-    /// No effect.
-    #[default]
-    Nothing,
-    /// A write leaves a part of the file. A rename leaves the new name without content, and the old name.
-    Part,
-    /// A rename leaves both names. A write leaves an empty file.
-    Both,
-}
-
-const TORN: [Torn; 3] = [Torn::Nothing, Torn::Part, Torn::Both];
-
-impl Memory {
-    fn with(files: &[(&str, &str)]) -> Memory {
-        let files = files
-            .iter()
-            .map(|(name, version)| ((*name).to_owned(), whole(version)));
-        Memory {
-            files: files.collect(),
-            ..Memory::default()
-        }
-    }
-
-    /// True for a completed step, false for the interrupted one; an error for a step after the power cut.
-    fn step(&mut self) -> io::Result<bool> {
-        let cut = Err(io::Error::other("power cut"));
-        match &mut self.left {
-            None => {
-                self.steps += 1;
-                Ok(true)
-            }
-            Some(0) => {
-                // Every later step fails: the machine is off.
-                self.left = Some(usize::MAX);
-                Ok(false)
-            }
-            Some(usize::MAX) => cut,
-            Some(left) => {
-                *left -= 1;
-                Ok(true)
-            }
-        }
-    }
-}
-
-/// The content of a whole image of a version.
-fn whole(version: &str) -> Vec<u8> {
-    format!("{version};").into_bytes()
-}
-
-fn cut<T>() -> io::Result<T> {
-    Err(io::Error::other("power cut"))
-}
-
-impl Files for &mut Memory {
-    fn list(&self) -> io::Result<Vec<(String, u64)>> {
-        let length = |content: &Vec<u8>| u64::try_from(content.len()).unwrap();
-        let files = self.files.iter();
-        Ok(files
-            .map(|(name, content)| (name.clone(), length(content)))
-            .collect())
-    }
-
-    fn version(&self, name: &str) -> io::Result<String> {
-        let text = String::from_utf8(self.files[name].clone()).unwrap();
-        Ok(text.strip_suffix(';').unwrap_or_default().to_owned())
-    }
-
-    fn free(&self) -> io::Result<u64> {
-        Ok(u64::MAX)
-    }
-
-    fn write(&mut self, name: &str, content: &mut dyn Read) -> io::Result<()> {
-        let mut bytes = Vec::new();
-        content.read_to_end(&mut bytes)?;
-        assert!(!self.files.contains_key(name), "{name} is written over");
-        if !self.step()? {
-            match self.torn {
-                Torn::Nothing => {}
-                Torn::Part => drop(
-                    self.files
-                        .insert(name.to_owned(), bytes[..bytes.len() - 1].into()),
-                ),
-                Torn::Both => drop(self.files.insert(name.to_owned(), Vec::new())),
-            }
-            return cut();
-        }
-        self.files.insert(name.to_owned(), bytes);
-        Ok(())
-    }
-
-    fn rename(&mut self, from: &str, to: &str) -> io::Result<()> {
-        assert!(!self.files.contains_key(to), "{to} is written over");
-        let content = self.files[from].clone();
-        if !self.step()? {
-            match self.torn {
-                Torn::Nothing => {}
-                Torn::Part => drop(self.files.insert(to.to_owned(), Vec::new())),
-                Torn::Both => drop(self.files.insert(to.to_owned(), content)),
-            }
-            return cut();
-        }
-        self.files.remove(from);
-        self.files.insert(to.to_owned(), content);
-        Ok(())
-    }
-
-    fn remove(&mut self, name: &str) -> io::Result<()> {
-        if self.step()? {
-            self.files.remove(name).ok_or(io::ErrorKind::NotFound)?;
-            return Ok(());
-        }
-        cut()
-    }
-}
-
-/// Simulates the boot loader's next start: counts it, and returns the started version.
-fn start(memory: &mut Memory) -> Installed {
-    let installed = Versions::new(&mut *memory).installed().unwrap();
-    let started = first(&installed).expect("a version that starts").clone();
-    let counted = match started.entry.counter {
-        Some(counter) if counter.left > 0 => {
-            let mut entry = started.entry.clone();
-            entry.counter = Some(crate::Counter {
-                left: counter.left - 1,
-                done: counter.done + 1,
-            });
-            let content = memory.files.remove(&started.entry.to_string()).unwrap();
-            memory.files.insert(entry.to_string(), content);
-            entry
-        }
-        _ => started.entry,
-    };
-    assert_eq!(
-        memory.files[&counted.to_string()],
-        whole(&started.version),
-        "it is whole"
-    );
-    Installed {
-        entry: counted,
-        version: started.version,
-    }
-}
+use crate::versions_model::{
+    Memory, TORN, start, start_by_grub, start_by_systemd_boot, versions, whole,
+};
 
 fn install(memory: &mut Memory, running: &str, version: &str) -> Result<Entry, Fault> {
     let content = whole(version);
     let length = u64::try_from(content.len()).unwrap();
     let image: (&mut dyn Read, u64) = (&mut content.as_slice(), length);
-    Versions::new(memory).install(running, version, image, |_| Ok(()))
+    versions(memory).install(running, version, image, |_| Ok(()))
 }
 
 /// Runs `change` with a power cut at each of its steps, in each way.
@@ -204,6 +48,15 @@ const PAIRS: [(&str, &str); 4] = [
     ("1.0", "1.0~rc1"),
 ];
 
+/// A node with its running entry, a running and a new version: for each pair and each boot loader.
+fn cases() -> impl Iterator<Item = (Memory, String, &'static str, &'static str)> {
+    PAIRS.into_iter().flat_map(|(from, to)| {
+        let (memory, name) = running(from);
+        let by_grub = memory.clone().with_grub();
+        [memory, by_grub].map(|memory| (memory, name.clone(), from, to))
+    })
+}
+
 fn running(version: &str) -> (Memory, String) {
     let name = format!("corten-{version}.efi");
     // An older version beside it, and the leftover of a power cut.
@@ -220,8 +73,7 @@ fn running(version: &str) -> (Memory, String) {
 
 #[test]
 fn installed_version_gets_three_tries_and_is_left_unless_marked_good() {
-    for (from, to) in PAIRS {
-        let (mut memory, running) = running(from);
+    for (mut memory, running, from, to) in cases() {
         let entry = install(&mut memory, &running, to).unwrap();
         for _ in 0..3 {
             assert_eq!(start(&mut memory).entry.id(), entry.id(), "{from} {to}");
@@ -234,25 +86,22 @@ fn installed_version_gets_three_tries_and_is_left_unless_marked_good() {
 
 #[test]
 fn version_marked_good_stays_and_version_marked_bad_is_left_at_once() {
-    for (from, to) in PAIRS {
-        let (mut memory, running) = running(from);
+    for (mut memory, running, _, to) in cases() {
         let entry = install(&mut memory, &running, to).unwrap();
         let mut left = memory.clone();
         start(&mut memory);
-        assert!(Versions::new(&mut memory).mark_good(&entry.id()).unwrap());
-        assert!(!Versions::new(&mut memory).mark_good(&entry.id()).unwrap());
+        assert!(versions(&mut memory).mark_good(&entry.id()).unwrap());
+        assert!(!versions(&mut memory).mark_good(&entry.id()).unwrap());
         for _ in 0..5 {
             assert_eq!(start(&mut memory).entry, entry.good());
         }
         start(&mut left);
-        Versions::new(&mut left).mark_bad(&entry.id()).unwrap();
+        versions(&mut left).mark_bad(&entry.id()).unwrap();
         assert_eq!(start(&mut left).entry.id(), running);
         // A rollback: the previous version, on trial.
-        let other = Versions::new(&mut memory).other(&entry.id()).unwrap();
+        let other = versions(&mut memory).other(&entry.id()).unwrap();
         assert_eq!(other.entry.id(), running);
-        Versions::new(&mut memory)
-            .switch(&entry.id(), &running)
-            .unwrap();
+        versions(&mut memory).switch(&entry.id(), &running).unwrap();
         assert_eq!(start(&mut memory).entry.id(), running);
         for _ in 0..2 {
             start(&mut memory);
@@ -264,8 +113,7 @@ fn version_marked_good_stays_and_version_marked_bad_is_left_at_once() {
 #[test]
 fn power_cut_leaves_the_old_or_new_version_and_a_retry_succeeds() {
     let mut cuts = 0;
-    for (from, to) in PAIRS {
-        let (before, running) = running(from);
+    for (before, running, _, to) in cases() {
         let upgrade = |memory: &mut Memory| drop(install(memory, &running, to));
         cuts += at_every_step(&before, upgrade, |mut memory| {
             let started = start(&mut memory);
@@ -283,11 +131,11 @@ fn power_cut_leaves_the_old_or_new_version_and_a_retry_succeeds() {
         let entry = install(&mut installed, &running, to).unwrap();
         start(&mut installed);
         installed.steps = 0;
-        let good = |memory: &mut Memory| drop(Versions::new(memory).mark_good(&entry.id()));
+        let good = |memory: &mut Memory| drop(versions(memory).mark_good(&entry.id()));
         cuts += at_every_step(&installed, good, |mut memory| {
             assert_eq!(start(&mut memory).entry.id(), entry.id());
         });
-        let revert = |memory: &mut Memory| drop(Versions::new(memory).mark_bad(&entry.id()));
+        let revert = |memory: &mut Memory| drop(versions(memory).mark_bad(&entry.id()));
         cuts += at_every_step(&installed, revert, |mut memory| {
             let ids = [entry.id(), running.clone()];
             assert!(ids.contains(&start(&mut memory).entry.id()));
@@ -296,9 +144,9 @@ fn power_cut_leaves_the_old_or_new_version_and_a_retry_succeeds() {
             assert_eq!(start(&mut memory).entry.id(), running);
         });
         let mut settled = installed.clone();
-        Versions::new(&mut settled).mark_good(&entry.id()).unwrap();
+        versions(&mut settled).mark_good(&entry.id()).unwrap();
         settled.steps = 0;
-        let back = |memory: &mut Memory| drop(Versions::new(memory).switch(&entry.id(), &running));
+        let back = |memory: &mut Memory| drop(versions(memory).switch(&entry.id(), &running));
         cuts += at_every_step(&settled, back, |mut memory| {
             for _ in 0..3 {
                 let ids = [entry.id(), running.clone()];
@@ -311,7 +159,7 @@ fn power_cut_leaves_the_old_or_new_version_and_a_retry_succeeds() {
 }
 
 /// Number of power cuts that the test above replays; docs/promises.md names it.
-const CUTS: usize = 96;
+const CUTS: usize = 240;
 
 #[test]
 fn failed_install_changes_no_bootable_version() {
@@ -320,10 +168,8 @@ fn failed_install_changes_no_bootable_version() {
     let content = whole("2.0");
     let image: (&mut dyn Read, u64) = (&mut content.as_slice(), u64::MAX - SPARE);
     let refused = |_: &Entry| Err("META is full".to_owned());
-    let mut versions = Versions::new(&mut memory);
-    let error = versions
-        .install(&running, "2.0", image, refused)
-        .unwrap_err();
+    let mut all = versions(&mut memory);
+    let error = all.install(&running, "2.0", image, refused).unwrap_err();
     assert_eq!(error.to_string(), "META is full");
     assert_eq!(memory.files.len(), 1);
     assert_eq!(start(&mut memory).entry.id(), running);
@@ -334,23 +180,76 @@ fn failed_install_changes_no_bootable_version() {
     let error = install(&mut trial, "corten-9.efi", "3.0").unwrap_err();
     assert!(matches!(error, Fault::Missing(_)), "{error}");
     assert_eq!(trial.files.len(), 2);
-    let error = Versions::new(&mut memory).other(&running).unwrap_err();
+    let error = versions(&mut memory).other(&running).unwrap_err();
     assert!(matches!(error, Fault::Alone), "{error}");
+}
+
+#[test]
+fn version_that_grub_cannot_start_is_refused_on_a_node_that_grub_started() {
+    let (before, running) = running("1.0");
+    let mut memory = before.with_grub();
+    let error = install(&mut memory, &running, "unfit").unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.contains("corten-unfit.efi.new: GRUB cannot start the image"),
+        "{text}"
+    );
+    assert_eq!(memory.files.len(), 1);
+    assert_eq!(start(&mut memory).entry.id(), running);
+    // systemd-boot can start it. GRUB continues with the other version.
+    let content = whole("unfit");
+    let image: (&mut dyn Read, u64) = (&mut content.as_slice(), 6);
+    let mut versions = Versions::new(&mut memory, Loader::SystemdBoot);
+    versions
+        .install(&running, "unfit", image, |_| Ok(()))
+        .unwrap();
+    assert_eq!(start_by_systemd_boot(&mut memory).version, "unfit");
+    assert_eq!(start_by_grub(&mut memory).entry.id(), running);
+}
+
+#[test]
+fn disk_works_with_either_firmware_at_each_start() {
+    for (memory, running, _, to) in cases().filter(|(memory, ..)| memory.grub.is_some()) {
+        for by in [Loader::SystemdBoot, Loader::Grub] {
+            let mut memory = memory.clone();
+            let content = whole(to);
+            let image: (&mut dyn Read, u64) = (&mut content.as_slice(), 4);
+            let mut versions = Versions::new(&mut memory, by);
+            let entry = versions.install(&running, to, image, |_| Ok(())).unwrap();
+            let mut kept = memory.clone();
+            // Each of them counts its own starts.
+            for _ in 0..3 {
+                assert_eq!(start_by_grub(&mut memory).entry.id(), entry.id());
+                start_by_systemd_boot(&mut memory);
+            }
+            assert_eq!(start_by_grub(&mut memory).entry.id(), running);
+            assert_eq!(start_by_systemd_boot(&mut memory).entry.id(), running);
+            Versions::new(&mut kept, by).mark_good(&entry.id()).unwrap();
+            for _ in 0..3 {
+                assert_eq!(start_by_systemd_boot(&mut kept).entry, entry.good());
+                assert_eq!(start_by_grub(&mut kept).entry, entry.good());
+            }
+        }
+    }
 }
 
 proptest! {
     #[test]
     fn running_version_is_kept_with_any_directory_contents(
         names in prop::collection::vec("(corten-)?[12](\\+[0-3](-[0-3])?)?(\\.efi)?(\\.new)?", 0..6),
+        by_grub: bool,
     ) {
         let running = "corten-1.5.efi";
         let mut memory = Memory::with(&[(running, "1.5")]);
         for name in &names {
             memory.files.entry(name.clone()).or_insert_with(|| whole("1"));
         }
+        if by_grub {
+            memory = memory.with_grub();
+        }
         install(&mut memory, running, "3.0").unwrap();
         prop_assert!(memory.files.contains_key(running));
         prop_assert_eq!(start(&mut memory).version, "3.0");
-        prop_assert_eq!(Versions::new(&mut memory).installed().unwrap().len(), 2);
+        prop_assert_eq!(versions(&mut memory).installed().unwrap().len(), 2);
     }
 }

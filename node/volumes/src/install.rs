@@ -7,8 +7,9 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
 use corten_config::kinds::Encryption;
-use corten_installer::disk::{Found, Ids, Plan, found};
+use corten_installer::disk::{BIOS_SECTOR, Found, Ids, Plan, found};
 use corten_installer::esp::{self, FatFile};
+use corten_installer::grub::Code;
 use corten_meta::Values;
 use corten_services::supervisor::Supervisor;
 use corten_sys::{blkpg, mount};
@@ -84,20 +85,45 @@ impl Blank {
         &self.disk.name
     }
 
-    /// Plans the partitions. `image` bytes of the files are the unified kernel image. `with_state` makes STATE now;
-    /// otherwise the node makes it at its first start.
+    /// Whether BIOS can start a system from the disk.
+    ///
+    /// # Errors
+    /// It cannot; the text says why.
+    pub fn check_bios(&self) -> Result<(), String> {
+        match self.disk.sector() {
+            BIOS_SECTOR => Ok(()),
+            sector => Err(format!(
+                "BIOS cannot start {}, which has sectors of {sector} bytes: use a disk with sectors of {BIOS_SECTOR} \
+                 bytes, or UEFI",
+                self.disk.name
+            )),
+        }
+    }
+
+    /// Plans the partitions. `image` bytes of the files are the unified kernel image. `grub` starts the disk on a machine
+    /// with BIOS. `with_state` makes STATE now; otherwise the node makes it at its first start.
     ///
     /// # Errors
     /// The disk is too small, or a file cannot be read.
-    pub fn plan(&self, files: &[FatFile], image: u64, with_state: bool) -> Result<Plan, String> {
+    pub fn plan(
+        &self,
+        files: &[FatFile],
+        image: u64,
+        grub: Option<&Code>,
+        with_state: bool,
+    ) -> Result<Plan, String> {
         let content = esp::content_of(files).map_err(|error| error.to_string())?;
         let (state, behind) = match with_state {
             true => (Some((STATE.name, STATE_LENGTH)), SMALLEST_EPHEMERAL),
             false => (None, STATE_LENGTH + SMALLEST_EPHEMERAL),
         };
         let unit = (self.length, self.disk.sector());
-        Plan::new(unit, (content, image), state, behind)
-            .map_err(|small| format!("{} is too small: {small}", self.disk.name))
+        let plan = Plan::new(unit, (content, image), state, behind)
+            .map_err(|small| format!("{} is too small: {small}", self.disk.name))?;
+        Ok(match grub {
+            Some(code) => plan.with_grub(code),
+            None => plan,
+        })
     }
 
     /// Clears the disk as far as needed, and writes everything but the partition table. The former content is lost.
@@ -166,11 +192,16 @@ impl Blank {
     }
 
     /// Writes the partition table. From then on, the disk carries the node. `encrypted` says whether STATE is
-    /// encrypted; `None` if it was not made.
+    /// encrypted; `None` if it was not made. `is_active` marks the partition of the protective MBR as active.
     ///
     /// # Errors
     /// The disk fails, and is marked as unfinished.
-    pub fn finish(&self, plan: &Plan, encrypted: Option<bool>) -> Result<(), String> {
+    pub fn finish(
+        &self,
+        plan: &Plan,
+        encrypted: Option<bool>,
+        is_active: bool,
+    ) -> Result<(), String> {
         let ids = Ids {
             disk: Uuid::new_v4(),
             partitions: plan.partitions().iter().map(|_| Uuid::new_v4()).collect(),
@@ -180,7 +211,7 @@ impl Blank {
             is_encrypted: encrypted == Some(true),
         };
         let (mut file, _) = open(&self.disk)?;
-        plan.finish(&mut file, &ids, marks.bits())
+        plan.finish(&mut file, &ids, marks.bits(), is_active)
             .map_err(|error| format!("writing to {}: {error}", self.disk.name))
     }
 }

@@ -4,7 +4,7 @@
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 
 pub use corten_installer::layout::TYPE_LINUX;
-use corten_installer::table::{write_copies, write_protective};
+use corten_installer::table::{Mbr, write_copies, write_protective};
 use gptman::{GPT, GPTHeader, GPTPartitionEntry};
 use uuid::{Uuid, uuid};
 
@@ -316,7 +316,11 @@ impl Table {
     /// # Errors
     /// The disk cannot be written.
     pub fn protect<D: Write + Seek>(&self, disk: &mut D) -> io::Result<()> {
-        write_protective(disk, self.disk_length / self.gpt.sector_size)
+        write_protective(
+            disk,
+            self.disk_length / self.gpt.sector_size,
+            Mbr::default(),
+        )
     }
 }
 

@@ -10,6 +10,7 @@ use corten_config::installation::Installation;
 use corten_config::kinds::SystemVolume;
 use corten_containerd::client::SYSTEM;
 use corten_installer::esp::{Content, FatFile, LOADER_CONF};
+use corten_installer::grub::{self, Code, Start, Unfit};
 use corten_installer::{Entry, medium_label};
 use corten_meta::Values;
 use corten_meta::tags::{OWNER, STATE_ENCRYPTION, WAS_ENCRYPTED};
@@ -27,15 +28,14 @@ use tokio::task::block_in_place;
 
 use crate::state::NodeState;
 use crate::upgrade::{
-    SCRATCH, Scratch, blocking, check_floor, floor, obtain, refused, signer, unpack, version,
+    SCRATCH, Scratch, blocking, by_uefi, check_floor, floor, obtain, refused, signer, unpack,
+    version,
 };
 
 /// Mount point of the medium.
 const MOUNT_POINT: &str = "/run/install-medium";
 /// The medium's EFI partition, a file on it.
 const EFI_IMAGE: &str = "efi.img";
-/// Directory that exists if UEFI firmware started the machine.
-const UEFI: &str = "/sys/firmware/efi";
 
 /// A finished installation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,13 +60,6 @@ pub enum By {
 /// # Errors
 /// The reason why the disk is refused.
 pub fn take(node: &NodeState, wanted: &Installation, by: By) -> Result<Blank, SubmitError> {
-    if !Path::new(UEFI).exists() {
-        return Err(refused(
-            "this machine was not started by UEFI, which an installation needs: write the disk image to its disk \
-             instead, or leave out machine.install"
-                .to_owned(),
-        ));
-    }
     let disks = node.store().list_as::<Disk>();
     let facts: Vec<_> = disks.iter().map(|disk| disk_facts(disk, false)).collect();
     let device = wanted.disk.choose(&facts).map_err(refused)?;
@@ -80,6 +73,16 @@ pub fn take(node: &NodeState, wanted: &Installation, by: By) -> Result<Blank, Su
     let volume = labels
         .iter()
         .find(|volume| volume.id() == name && is_of_a_node(&volume.label));
+    // Only UEFI names the disk that it started.
+    if labels
+        .iter()
+        .any(|one| one.id() == name && one.label == medium())
+    {
+        return Err(refused(format!(
+            "{}: {name} is the medium of the running version; use another disk",
+            wanted.disk.field()
+        )));
+    }
     if let (Some(volume), By::Caller) = (volume, by) {
         return Err(refused(format!(
             "{}: {name} carries {}, a volume of a node that may have an owner; wipe the disk on another machine",
@@ -93,6 +96,10 @@ pub fn take(node: &NodeState, wanted: &Installation, by: By) -> Result<Blank, Su
         (true, By::Machine) => Over::Anything,
     };
     let taken = Blank::take(corten_volumes::Disk::new(name, sequence), over);
+    let taken = taken.and_then(|blank| match by_uefi() {
+        true => Ok(blank),
+        false => blank.check_bios().map(|()| blank),
+    });
     taken.map_err(|why| refused(format!("{}: {why}", wanted.disk.field())))
 }
 
@@ -129,12 +136,14 @@ pub async fn install(
         }
     };
     check_floor(&version, config.and_then(floor).as_deref()).map_err(refused)?;
-    let files = files(&version);
-    let image = fs::metadata(Path::new(SCRATCH).join("corten.efi"));
-    let image = image.map_or(0, |about| about.len());
+    let unpacked = Path::new(SCRATCH).join("corten.efi");
+    let grub = grub_of(&unpacked, by_uefi()).map_err(refused)?;
+    let files = files(&version, grub.as_ref().map(|(_, start)| start.clone()));
+    let image = fs::metadata(&unpacked).map_or(0, |about| about.len());
     let failed = SubmitError::Failed;
+    let code = grub.as_ref().map(|(code, _)| code);
     let plan = blank
-        .plan(&files, image, config.is_some())
+        .plan(&files, image, code, config.is_some())
         .map_err(refused)?;
     say(format!("writing version {version} to {disk}")).await;
     let values = meta(&node.meta().watch().borrow(), config);
@@ -160,7 +169,7 @@ pub async fn install(
             Some(made.map_err(failed)?)
         }
     };
-    block_in_place(|| blank.finish(&plan, encrypted)).map_err(failed)?;
+    block_in_place(|| blank.finish(&plan, encrypted, wanted.is_active)).map_err(failed)?;
     say(format!(
         "version {version} is installed on {disk}, and runs after the next start"
     ))
@@ -168,15 +177,20 @@ pub async fn install(
     Ok(Installed { version, disk })
 }
 
-/// Unpacks the image of the start medium into [`SCRATCH`]. Returns its version.
-async fn of_medium(supervisor: &Supervisor) -> Result<String, SubmitError> {
-    let running = os_release::image_version();
+/// Label of the medium of the running version.
+fn medium() -> String {
     // Spelling of the builder's file names.
     let architecture = match corten_api::ARCH {
         "arm64" => "arm64",
         _ => "x86_64",
     };
-    let label = medium_label(&running, architecture);
+    medium_label(&os_release::image_version(), architecture)
+}
+
+/// Unpacks the image of the start medium into [`SCRATCH`]. Returns its version.
+async fn of_medium(supervisor: &Supervisor) -> Result<String, SubmitError> {
+    let running = os_release::image_version();
+    let label = medium();
     let medium = labelled::attach(&label, Path::new(MOUNT_POINT)).map_err(SubmitError::Failed)?;
     let Some(medium) = medium else {
         return Err(refused(format!(
@@ -203,24 +217,45 @@ async fn of_medium(supervisor: &Supervisor) -> Result<String, SubmitError> {
     Ok(found)
 }
 
+/// GRUB's code in the image, and what GRUB needs to know of it: on a machine that BIOS starts, and on others so that the
+/// disk works there, too. `None` if the image is for UEFI alone.
+fn grub_of(image: &Path, by_uefi: bool) -> Result<Option<(Code, Start)>, String> {
+    let found = Code::of(image).and_then(|code| match code {
+        Some(code) => Ok(Some((code, Start::of(image)?))),
+        None => Ok(None),
+    });
+    match found {
+        Ok(None) if !by_uefi => Err(
+            "this machine was started by BIOS, and the image is for UEFI only: use an image of this version or a newer \
+             one, for x86_64"
+                .to_owned(),
+        ),
+        Err(Unfit::Image(_)) if by_uefi => Ok(None),
+        found => found.map_err(|unfit| unfit.to_string()),
+    }
+}
+
 /// Files of the EFI partition, from [`SCRATCH`].
-fn files(version: &str) -> Vec<FatFile> {
+fn files(version: &str, grub: Option<Start>) -> Vec<FatFile> {
     let boot = match corten_api::ARCH {
         "arm64" => "EFI/BOOT/BOOTAA64.EFI",
         _ => "EFI/BOOT/BOOTX64.EFI",
     };
     let file = |name: &str| Content::File(Path::new(SCRATCH).join(name));
-    vec![
+    let entry = Entry::new(version, 0);
+    let mut files = vec![
         (boot.to_owned(), file("systemd-boot.efi")),
-        (
-            format!("EFI/Linux/{}", Entry::new(version, 0)),
-            file("corten.efi"),
-        ),
+        (format!("EFI/Linux/{entry}"), file("corten.efi")),
         (
             "loader/loader.conf".to_owned(),
             Content::Bytes(LOADER_CONF.into()),
         ),
-    ]
+    ];
+    files.extend(
+        grub.into_iter()
+            .flat_map(|start| grub::files(&entry, version, start)),
+    );
+    files
 }
 
 /// META of the installed disk: the current values, the owner, and the encryption of STATE.

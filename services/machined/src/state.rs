@@ -437,6 +437,7 @@ impl Node for NodeState {
                 disk: installation::Target::Device(install.disk),
                 image: install.image,
                 wipe: false,
+                is_active: false,
             };
             let config = self.config();
             let config = (config.as_ref(), By::Caller);

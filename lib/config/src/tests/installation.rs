@@ -40,6 +40,13 @@ fn install(fields: &str) -> Installation {
 }
 
 #[test]
+fn support_of_old_bios_is_a_part_of_the_installation() {
+    assert!(!install("disk: /dev/sdb").is_active);
+    let fields = "disk: /dev/sdb\n    legacyBIOSSupport: true";
+    assert!(install(fields).is_active);
+}
+
+#[test]
 fn installation_disk_is_chosen_by_device_link_or_selector() {
     for (fields, chosen) in [
         ("disk: /dev/sdb", "sdb"),

@@ -167,7 +167,7 @@ section! {
         Acted "extensions" extensions: Vec<InstallExtension> = "System extensions, loaded while the node runs; later ones override earlier ones";
         Held "bootloader" bootloader: Option<bool> = "Whether a boot loader is installed";
         Acted "wipe" wipe: bool = "Whether a disk that holds data may be overwritten";
-        Later "legacyBIOSSupport" legacy_bios_support: bool = "Whether the partition is marked as bootable for BIOS firmware";
+        Acted "legacyBIOSSupport" legacy_bios_support: bool = "Whether the MBR marks its partition as active: some BIOS firmware starts no other disk";
         Held "grubUseUKICmdline" grub_use_uki_cmdline: Option<bool> = "Whether the kernel parameters come from the boot image";
     }
 }

@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use corten_base::console;
-use corten_base::efi;
 use corten_config::Document;
 use corten_config::kinds::UpgradeConfig;
 use corten_installer::{AtBoot, Trial, Verdict, at_boot};
@@ -26,14 +25,22 @@ const UNLOCK: Duration = Duration::from_secs(10);
 impl Machine {
     /// Judges the running version, once in a boot.
     pub(super) async fn judge_version(&self) {
-        let Some(booted) = efi::booted() else { return };
+        let Some(upgrade::Booted {
+            entry: booted,
+            is_counted,
+            ..
+        }) = upgrade::booted()
+        else {
+            return;
+        };
         let began = Instant::now();
         while !self.node.meta().is_open() {
             sleep(LOOK).await;
         }
         match at_boot(upgrade::recorded(self.node.meta()), Some(&booted)) {
             AtBoot::Unknown => {}
-            AtBoot::Settled => self.settle(&booted).await,
+            AtBoot::Settled if is_counted => self.settle(&booted).await,
+            AtBoot::Settled => {}
             AtBoot::Reverted(trial) => self.tell_reverted(&booted, trial).await,
             // A node that reverts keeps the key while it restarts.
             AtBoot::Judge(trial) => {
@@ -50,9 +57,6 @@ impl Machine {
 
     /// Marks a version without a trial good once the API answers: the first version of a disk.
     async fn settle(&self, booted: &str) {
-        if !efi::is_counted() {
-            return;
-        }
         while self.node.stage() == Stage::Booting || !self.is_healthy("apid") {
             sleep(LOOK).await;
         }

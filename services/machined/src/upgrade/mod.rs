@@ -1,6 +1,7 @@
 //! An upgrade: from the image of an installer to a version that the boot loader tries at the next start; and the
 //! rollback. `corten-installer` changes the EFI partition; `machine/verdict.rs` judges the new version.
 
+mod booted;
 mod lock;
 mod partition;
 mod quorum;
@@ -10,7 +11,6 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use corten_base::console;
-use corten_base::efi;
 use corten_config::Document;
 use corten_config::kinds::UpgradeConfig;
 use corten_config::registries::Registries;
@@ -27,6 +27,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::state::NodeState;
+pub use booted::{Booted, booted, by_uefi};
 pub use lock::{LONGEST as LOCKED, unlock_former};
 pub use partition::EfiPartition;
 
@@ -37,8 +38,9 @@ const SIGNER: &str = "CORTEN_IMAGE_SIGNER";
 /// Timeout of an installer's pull.
 const PULL: Duration = Duration::from_secs(30 * 60);
 /// Message for a node without boot entries.
-const NO_ENTRIES: &str = "no boot loader with entries started this node: it was started by BIOS, over the network or \
-                          from a CD; write the disk image of the new version to its disk instead";
+const NO_ENTRIES: &str = "no boot loader with entries started this node: it was started over the network, from a CD, or \
+                          by BIOS from a disk of an older version; write the disk image of the new version to its \
+                          disk instead";
 
 /// Pulls the image, checks it, and writes it beside the running version. Returns its version. Sends progress lines to
 /// `tell` while a receiver listens.
@@ -204,8 +206,8 @@ pub fn is_healthy(view: &ServiceView) -> bool {
 }
 
 fn begin() -> Result<(EfiPartition, String), SubmitError> {
-    let running = efi::booted().ok_or_else(|| refused(NO_ENTRIES.to_owned()))?;
-    Ok((EfiPartition::try_mount()?, running))
+    let running = booted().ok_or_else(|| refused(NO_ENTRIES.to_owned()))?;
+    Ok((EfiPartition::try_mount()?, running.entry))
 }
 
 /// The record of a trial that begins now, without its entry.
@@ -315,9 +317,11 @@ pub(crate) fn refused(why: impl Into<String>) -> SubmitError {
 fn failed(fault: Fault) -> SubmitError {
     match fault {
         Fault::Disk(..) | Fault::Refused(_) => SubmitError::Failed(fault.to_string()),
-        Fault::Missing(_) | Fault::OnTrial | Fault::Alone | Fault::Room { .. } => {
-            refused(fault.to_string())
-        }
+        Fault::Missing(_)
+        | Fault::OnTrial
+        | Fault::Alone
+        | Fault::Room { .. }
+        | Fault::Unfit(..) => refused(fault.to_string()),
     }
 }
 

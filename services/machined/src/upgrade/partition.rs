@@ -3,11 +3,13 @@
 use std::fs;
 use std::path::Path;
 
-use corten_installer::{Directory, Versions};
+use corten_installer::{Directory, Loader, Versions};
 use corten_server::node::SubmitError;
 use corten_services::REGISTRYD_UID;
 use corten_sys::mount::{self, MountFlags};
 use tokio::sync::{Mutex, MutexGuard};
+
+use super::booted;
 
 /// Mount point of the partition.
 const MOUNT_POINT: &str = "/run/efi";
@@ -70,7 +72,8 @@ impl EfiPartition {
     /// Versions on the partition.
     #[must_use]
     pub fn versions(&self) -> Versions<Directory> {
-        Versions::new(self.directory())
+        let loader = booted().map_or(Loader::SystemdBoot, |booted| booted.loader);
+        Versions::new(self.directory(), loader)
     }
 }
 
