@@ -12,18 +12,13 @@ const DISK: u32 = 5;
 /// Memory in MiB: the unpacked image is in memory during the installation.
 const MEMORY: u32 = 1024;
 
-fn from_iso(disk: &NodeDisk) -> Node {
+fn from_iso(disk: &NodeDisk, firmware: Firmware) -> Node {
     let iso = images::image(".iso");
-    disk.start(|machine: Machine| {
-        machine
-            .firmware(Firmware::Uefi)
-            .memory_mib(MEMORY)
-            .cdrom(iso)
-    })
+    disk.start(|machine: Machine| machine.firmware(firmware).memory_mib(MEMORY).cdrom(iso))
 }
 
-fn from_disk(disk: &NodeDisk) -> Node {
-    disk.start(|machine: Machine| machine.firmware(Firmware::Uefi).memory_mib(MEMORY))
+fn from_disk(disk: &NodeDisk, firmware: Firmware) -> Node {
+    disk.start(|machine: Machine| machine.firmware(firmware).memory_mib(MEMORY))
 }
 
 fn switch_off(node: Node) {
@@ -42,8 +37,18 @@ fn config(node: &Node, disk: &str) -> String {
 #[test]
 #[ignore = "make test-vm"]
 fn machine_is_installed_by_its_config_and_starts_from_its_disk() {
-    let disk = NodeDisk::blank("install", DISK);
-    let node = from_iso(&disk);
+    is_installed("install", Firmware::Uefi);
+}
+
+#[test]
+#[ignore = "make test-vm"]
+fn machine_is_installed_by_its_config_and_starts_from_its_disk_by_bios() {
+    is_installed("install-bios", Firmware::Bios);
+}
+
+fn is_installed(name: &str, firmware: Firmware) {
+    let disk = NodeDisk::blank(name, DISK);
+    let node = from_iso(&disk, firmware);
     node.wait_maintenance();
     let missing = config(&node, "/dev/vdz");
     let refused = node.insecure().call(&["apply-config", "-f", &missing]);
@@ -54,14 +59,14 @@ fn machine_is_installed_by_its_config_and_starts_from_its_disk() {
     node.expect_reset(BOOT, || {
         node.insecure().must(&["apply-config", "-f", &file]);
     });
-    // The firmware starts the ISO again; the node finds its owner on the disk.
+    // Firmware that starts the ISO again: the node finds its owner on the disk.
     node.ask(&node.admin(), &["version"], BOOT);
     let (device, _) = node.mount("/system/state");
     assert!(device.starts_with("/dev/vda"), "STATE is on {device}");
     let before = node.ask(&node.admin(), &["get", "machineconfig", "-o", "yaml"], SOON);
     switch_off(node);
 
-    let node = from_disk(&disk);
+    let node = from_disk(&disk, firmware);
     node.ask(&node.admin(), &["version"], BOOT);
     let after = node.ask(&node.admin(), &["get", "machineconfig", "-o", "yaml"], SOON);
     let install = |text: &str| text.contains("disk: /dev/vda");
@@ -84,7 +89,7 @@ fn disk_with_content_is_left_alone_without_wipe() {
     let disk = NodeDisk::blank("install-over", DISK);
     // The first superblock of an ext4, and some data of it.
     disk.fill(0xa5, 1024, 4096);
-    let node = from_iso(&disk);
+    let node = from_iso(&disk, Firmware::Uefi);
     node.wait_maintenance();
     let file = config(&node, "/dev/vda");
     let refused = node.insecure().call(&["apply-config", "-f", &file]);
@@ -105,7 +110,7 @@ fn disk_with_content_is_left_alone_without_wipe() {
     node.insecure().must(&["apply-config", "-f", &file]);
     node.ask(&node.admin(), &["version"], SOON);
     switch_off(node);
-    let node = from_disk(&disk);
+    let node = from_disk(&disk, Firmware::Uefi);
     node.ask(&node.admin(), &["version"], BOOT);
     switch_off(node);
 }

@@ -37,10 +37,10 @@ fn installer(name: &str) -> String {
 }
 
 /// A configured node on a disk of its own.
-fn node(name: &str) -> Node {
+fn node(name: &str, firmware: Firmware) -> Node {
     let disk = Disk::raw(images::image(".raw")).enlarged(DISK);
     let node = Node::start(name, |machine| {
-        machine.firmware(Firmware::Uefi).disk(disk).memory_mib(1024)
+        machine.firmware(firmware).disk(disk).memory_mib(1024)
     });
     node.configure();
     for service in ["apid", "containerd"] {
@@ -85,36 +85,54 @@ fn upgrade(admin: &Client, name: &str, limit: Duration) -> Result<String, String
     )
 }
 
-#[test]
-#[ignore = "make test-upgrade"]
-fn node_upgrades_and_rolls_back_with_one_call_each() {
-    let node = node("upgrade");
+fn upgrades_and_rolls_back(node: &Node) {
     let admin = node.admin();
     upgrade(&admin, "next", UPGRADE).expect("an upgrade");
-    expect(&node, "0.2.0", "good");
+    expect(node, "0.2.0", "good");
     admin.must(&["rollback"]);
     node.until("the version before", UPGRADE, || {
         let release = admin.call(&["read", "/etc/os-release"])?;
         let is_back = !release.contains("0.2.0");
         is_back.then_some(()).ok_or(release)
     });
-    expect(&node, &images::version(), "good");
+    expect(node, &images::version(), "good");
+}
+
+#[test]
+#[ignore = "make test-upgrade"]
+fn node_upgrades_and_rolls_back_with_one_call_each() {
+    upgrades_and_rolls_back(&node("upgrade", Firmware::Uefi));
+}
+
+#[test]
+#[ignore = "make test-upgrade"]
+fn node_upgrades_and_rolls_back_by_bios() {
+    upgrades_and_rolls_back(&node("upgrade-bios", Firmware::Bios));
+}
+
+fn leaves_a_panicking_version(node: &Node) {
+    let admin = node.admin();
+    let why = upgrade(&admin, "panics", UPGRADE).expect_err("the version does not stay");
+    assert!(why.contains("returned to its previous version"), "{why}");
+    expect(node, &images::version(), "reverted");
 }
 
 #[test]
 #[ignore = "make test-upgrade"]
 fn version_with_a_panicking_kernel_is_left_after_its_tries() {
-    let node = node("upgrade-panics");
-    let admin = node.admin();
-    let why = upgrade(&admin, "panics", UPGRADE).expect_err("the version does not stay");
-    assert!(why.contains("returned to its previous version"), "{why}");
-    expect(&node, &images::version(), "reverted");
+    leaves_a_panicking_version(&node("upgrade-panics", Firmware::Uefi));
+}
+
+#[test]
+#[ignore = "make test-upgrade"]
+fn version_with_a_panicking_kernel_is_left_after_its_tries_by_bios() {
+    leaves_a_panicking_version(&node("upgrade-panics-bios", Firmware::Bios));
 }
 
 #[test]
 #[ignore = "make test-upgrade"]
 fn version_that_cannot_read_the_volumes_is_left_after_a_timeout() {
-    let node = node("upgrade-blind");
+    let node = node("upgrade-blind", Firmware::Uefi);
     let admin = node.admin();
     let why = upgrade(&admin, "blind", LEFT).expect_err("the version does not stay");
     assert!(why.contains("the node is not running"), "{why}");
