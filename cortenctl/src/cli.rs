@@ -58,9 +58,16 @@ Exit codes:
   1  a call or a node failed
   2  the command line is invalid";
 
+/// Version of the client: `CORTEN_VERSION` at build time, otherwise the crate's version and `-dev`. Cargo compiles this
+/// crate again when the variable changes.
+pub(crate) const VERSION: &str = match option_env!("CORTEN_VERSION") {
+    Some(version) => version,
+    None => concat!(env!("CARGO_PKG_VERSION"), "-dev"),
+};
+
 /// The operator's client of the node API.
 #[derive(Debug, Parser)]
-#[command(name = "cortenctl", version = corten_api::VERSION, after_help = AFTER)]
+#[command(name = "cortenctl", version = VERSION, after_help = AFTER)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,

@@ -335,5 +335,8 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ),
     ("qemu", &[]),
     ("chaos", &[]),
-    ("tests", &["qemu", "mkimage", "corten-extension"]),
+    (
+        "tests",
+        &["qemu", "mkimage", "corten-extension", "corten-installer"],
+    ),
 ];

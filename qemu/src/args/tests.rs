@@ -50,6 +50,15 @@ fn images_are_not_changed_unless_asked() {
 }
 
 #[test]
+fn writes_to_a_logged_disk_are_recorded_beside_it() {
+    let disk = Disk::raw("/a.raw").mode(DiskMode::Logged);
+    let line = line(&Machine::new("m", "/vm").disk(disk), Purpose::Captured);
+    let drive = "driver=blklogwrites,file.driver=raw,file.file.driver=file,file.file.filename=/a.raw,\
+                 log.driver=file,log.filename=/a.raw.writes,log-sector-size=512";
+    assert!(line.contains(drive), "{line}");
+}
+
+#[test]
 fn network_boot_comes_first_and_keeps_the_option_rom() {
     let machine = Machine::new("m", "/vm").netboot("/srv/p,x e", "boot.ipxe");
     let line = line(&machine, Purpose::Captured);

@@ -17,6 +17,7 @@ mod extra_pods;
 mod images;
 mod join;
 mod kubelet;
+mod kubelet_certificate;
 mod labels;
 mod manifests;
 mod member;
