@@ -22,5 +22,5 @@ pub use directory::Directory;
 pub use entry::{Counter, Entry, TRIES};
 pub use loader::{Installed, first, is_older};
 pub use trial::{AtBoot, Trial, Verdict, at_boot};
-pub use uki::{Checked, NoDigest, Signer, UkiError, check, check_loader, medium_label, version};
+pub use uki::{Checked, NoDigest, Signers, UkiError, check, check_loader, medium_label, version};
 pub use versions::{Fault, Files, Versions};

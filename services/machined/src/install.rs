@@ -27,7 +27,7 @@ use tokio::task::block_in_place;
 
 use crate::state::NodeState;
 use crate::upgrade::{
-    SCRATCH, Scratch, blocking, check_floor, floor, obtain, refused, signer, unpack, version,
+    SCRATCH, Scratch, blocking, check_floor, floor, obtain, refused, signers, unpack, version,
 };
 
 /// Mount point of the medium.
@@ -187,7 +187,7 @@ async fn of_medium(supervisor: &Supervisor) -> Result<String, SubmitError> {
     let arguments = vec![
         Argument::word("medium"),
         Argument::reads(medium.path(EFI_IMAGE)),
-        Argument::word(signer()?),
+        Argument::word(signers()?),
         Argument::fills(SCRATCH),
     ];
     let taken = supervisor.run(REGISTRYD, arguments).await;
