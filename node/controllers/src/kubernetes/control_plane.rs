@@ -198,8 +198,9 @@ impl Made {
 
     /// The pods to run now: the API server alone until it is ready.
     fn to_start(&mut self, mut pods: Pods) -> Pods {
-        // Without an API server of its own, the node has none to wait for.
-        self.had_api |= !pods.iter().any(|(id, _)| *id == API_SERVER);
+        // A control plane without an API server of its own has none to wait for.
+        let has_api = pods.iter().any(|(id, _)| *id == API_SERVER);
+        self.had_api |= !has_api && !pods.is_empty();
         pods.retain(|(id, _)| self.had_api || *id == API_SERVER);
         pods
     }
@@ -249,6 +250,7 @@ mod tests {
             "kube-scheduler",
         ];
         let mut made = Made::default();
+        assert!(made.to_start(pods(&[])).is_empty());
         assert_eq!(names(made.to_start(pods(&all))), ["kube-apiserver"]);
         made.had_api = true;
         assert_eq!(names(made.to_start(pods(&all))), all);
