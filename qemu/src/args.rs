@@ -299,7 +299,12 @@ fn storage(args: &mut Args, machine: &Machine, layout: &Layout) -> Result<(), Vm
                  file.file.filename={path},log.driver=file,log.filename={log},log-sector-size=512"
             )
         } else {
-            format!("if=none,id={id},snapshot={snapshot},format={format},file={path}")
+            // An overlay is gone with its machine: a flush to the host's disk would only delay the guest.
+            let cache = match disk.mode {
+                DiskMode::Overlay => ",cache=unsafe",
+                _ => "",
+            };
+            format!("if=none,id={id},snapshot={snapshot}{cache},format={format},file={path}")
         };
         args.push("-drive", &drive);
         args.push(

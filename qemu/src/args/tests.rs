@@ -31,7 +31,7 @@ fn images_are_not_changed_unless_asked() {
         "{line}"
     );
     assert!(
-        line.contains("snapshot=off,format=qcow2,file=/vm/overlay0.qcow2"),
+        line.contains("snapshot=off,cache=unsafe,format=qcow2,file=/vm/overlay0.qcow2"),
         "{line}"
     );
     assert!(!line.contains("/b.raw"), "{line}");
