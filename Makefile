@@ -89,7 +89,7 @@ test-containerd: build ## The container runner against the containerd of the ima
 	    cargo test --locked --package corten-containerd --lib -- --ignored client::real_tests
 
 test-kubernetes: build ## A cluster in QEMU out of the bundled images, its etcd restored from a snapshot: half an hour, not in CI
-	$(MKIMAGE) build --arch $(ARCH) --output raw --quick --with-images --out $(OUT)/kubernetes
+	$(MKIMAGE) build --arch $(ARCH) --output raw,pxe --quick --with-images --out $(OUT)/kubernetes
 	CORTEN_OUT=$(abspath $(OUT))/kubernetes CORTEN_KUBECTL=$$(MKIMAGE="$(MKIMAGE)" ARCH=$(ARCH) qemu/kubectl) \
 	    cargo test --locked --package tests --test kubernetes -- --ignored --test-threads=1
 
