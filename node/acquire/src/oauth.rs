@@ -163,9 +163,6 @@ impl OAuth {
         let mut form = self.form(facts);
         form.push(("grant_type", GRANT_TYPE));
         form.push(("device_code", grant.device_code.expose()));
-        if !self.client_secret.is_empty() {
-            form.push(("client_secret", self.client_secret.expose()));
-        }
         let endpoint = url::shown(&self.token_url);
         match url::post(&url::fill(&self.token_url, facts), &form) {
             Ok(posted) => match answer(&posted) {
@@ -180,6 +177,10 @@ impl OAuth {
     /// Fields of both requests.
     fn form<'a>(&'a self, facts: &'a Facts) -> Vec<(&'a str, &'a str)> {
         let mut form = vec![("client_id", self.client_id.as_str())];
+        // A client with a secret authenticates at both endpoints (RFC 8628, section 3.1).
+        if !self.client_secret.is_empty() {
+            form.push(("client_secret", self.client_secret.expose()));
+        }
         if !self.audience.is_empty() {
             form.push(("audience", &self.audience));
         }

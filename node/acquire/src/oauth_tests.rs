@@ -87,7 +87,7 @@ fn requests_have_the_fields_of_the_device_flow() {
     let asked = server.asked();
     assert!(asked.starts_with("POST /device/code HTTP/1.1"), "{asked}");
     assert!(
-        asked.ends_with("\r\nclient_id=me&audience=a&serial=A+B&scope=one+two"),
+        asked.ends_with("\r\nclient_id=me&client_secret=S&audience=a&serial=A+B&scope=one+two"),
         "{asked}"
     );
     let expected = Grant {
@@ -105,7 +105,7 @@ fn requests_have_the_fields_of_the_device_flow() {
     assert!(asked.starts_with("POST /token HTTP/1.1"), "{asked}");
     let grant_type = "grant_type=urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Adevice_code";
     let expected = format!(
-        "\r\nclient_id=me&audience=a&serial=A+B&{grant_type}&device_code=D%2F1&client_secret=S"
+        "\r\nclient_id=me&client_secret=S&audience=a&serial=A+B&{grant_type}&device_code=D%2F1"
     );
     assert!(asked.ends_with(&expected), "{asked}");
 }
