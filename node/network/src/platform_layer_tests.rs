@@ -168,6 +168,23 @@ fn missing_link_is_reported_and_affects_no_other_link() {
     assert!(ids(&specs.addresses).contains(&"eth9/192.168.14.2/24".to_owned()));
 }
 
+#[test]
+fn cards_are_matched_by_driver_and_settings_without_effect_are_told() {
+    let text =
+        "version: 2\nethernets:\n  fast: {match: {driver: 'mlx*'}, wakeonlan: true, dhcp4: true}\n";
+    let files = [Some(text.into()), None];
+    let seed = Seed::parse(&files, &Place::default()).unwrap();
+    let mut present = present();
+    for (name, driver) in [("eth1", "mlx5_core"), ("eth2", "virtio_net")] {
+        present.get_mut(name).unwrap().driver = driver.to_owned();
+    }
+    let (specs, complaints) = of_seed(&seed, &present);
+    assert_eq!(ids(&specs.links), ["eth1"]);
+    let told = "network-config: line 3, column 47: ethernets.fast.wakeonlan is left out";
+    assert!(complaints[0].starts_with(told), "{complaints:?}");
+    assert_eq!(complaints.len(), 1);
+}
+
 /// Cards matched by address, under ids that are no valid names; the VLAN's parent has the name of another card as its
 /// id.
 const BY_ADDRESS: &str = "version: 2
