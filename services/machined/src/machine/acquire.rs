@@ -161,7 +161,10 @@ impl Machine {
             Err(error) => Err(describe(&error)),
         });
         match checked {
-            Ok(document) => Some(document),
+            Ok(document) => {
+                console::say(&format!("using the machine config of {whence}"));
+                Some(document)
+            }
             Err(why) => {
                 self.refuse(&format!("the config of {whence} is not used: {why}"));
                 None
