@@ -7,7 +7,9 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use super::fat::{self, Content, FatFile};
+use corten_installer::image_path;
+
+use super::fat::{self, FatFile};
 use super::{Release, calendar, grub, output, raw};
 use crate::error::{Failure, Result};
 use crate::tool::Tool;
@@ -121,23 +123,18 @@ pub fn volume_id(release: &Release) -> String {
     corten_installer::medium_label(&release.version, &release.arch.to_string())
 }
 
-/// The UKI's path has no boot counter: an ISO is read-only.
-fn uki_path(release: &Release) -> String {
-    format!("EFI/Linux/corten-{}.efi", release.version)
+/// The UKI's name has no boot counter: an ISO is read-only.
+fn uki_name(release: &Release) -> String {
+    format!("corten-{}.efi", release.version)
 }
 
 fn efi_files(release: &Release, iso: &Iso<'_>) -> Vec<FatFile> {
-    let boot = format!("EFI/BOOT/{}", release.arch.names().efi_boot);
-    let programs = [
-        (boot, Content::File(iso.sd_boot.to_owned())),
-        (uki_path(release), Content::File(iso.uki.to_owned())),
-    ];
-    let loader = raw::loader_files(iso.enrol);
-    programs.into_iter().chain(loader).collect()
+    let programs = (iso.sd_boot, iso.uki);
+    raw::boot_files(release, programs, &uki_name(release), iso.enrol)
 }
 
 fn grub_config(release: &Release, uki: &Path) -> Result<String> {
-    let paths = vec![format!("(esp)/{}", uki_path(release))];
+    let paths = vec![format!("(esp)/{}", image_path(&uki_name(release)))];
     let entry = grub::Entry::new(&output::read(uki)?, paths)?;
     let loopback = format!("loopback esp ($root)/{EFI_IMAGE}");
     Ok(grub::config(&[&loopback], &[entry]))

@@ -9,7 +9,7 @@ use rustix::fs::{Advice, RenameFlags, fadvise, renameat_with, statvfs};
 use sha2::{Digest as _, Sha256};
 
 use crate::versions::Files;
-use crate::{uki, version};
+use crate::{IMAGES, uki, version};
 
 /// Size of one read or write, in bytes.
 const CHUNK: usize = 1 << 20;
@@ -22,7 +22,7 @@ impl Directory {
     /// The directory `EFI/Linux` below this mount point.
     #[must_use]
     pub fn of(mount_point: &Path) -> Directory {
-        Directory(mount_point.join("EFI/Linux"))
+        Directory(mount_point.join(IMAGES))
     }
 
     /// Path of a file in the directory.

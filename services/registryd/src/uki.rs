@@ -7,15 +7,13 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use corten_extension::archive::{self, Wanted};
 use corten_installer::esp;
-use corten_installer::{Entry, Signers, check, check_loader};
+use corten_installer::{Entry, IMAGES, Signers, check, check_loader, image_path, loader_path};
 
 use crate::unpack::make_empty;
 
 /// File names of the unified kernel image and the boot loader in the output directory.
 const IMAGE: &str = "corten.efi";
 const LOADER: &str = "systemd-boot.efi";
-/// Directory of the images on a medium.
-const IMAGES: &str = "EFI/Linux";
 
 /// An image, its accepted signers, and the target directory.
 #[derive(Debug, Clone, Args)]
@@ -90,13 +88,9 @@ impl Medium {
                 self.efi.display()
             ));
         };
-        let loader = match corten_api::ARCH {
-            "arm64" => "EFI/BOOT/BOOTAA64.EFI",
-            _ => "EFI/BOOT/BOOTX64.EFI",
-        };
         for (path, name) in [
-            (format!("{IMAGES}/{image}"), IMAGE),
-            (loader.to_owned(), LOADER),
+            (image_path(image), IMAGE),
+            (loader_path(corten_api::ARCH).to_owned(), LOADER),
         ] {
             let mut file = File::create(self.directory.join(name)).map_err(failed)?;
             let copied = esp::read(&mut efi, place, &path, |chunk| file.write_all(chunk));

@@ -12,6 +12,7 @@ mod kept;
 mod kinds;
 mod kubernetes;
 mod links;
+mod network_config_tests;
 mod page;
 mod parse;
 mod patch;
