@@ -53,7 +53,8 @@ Which node answers:
   client config gives both when the command line does not.
 
 Client config, the first that exists:
-  --cortenconfig, CORTENCONFIG, ~/.corten/config, TALOSCONFIG, ~/.talos/config
+  --cortenconfig, CORTENCONFIG, ~/.corten/config, TALOSCONFIG, ~/.talos/config,
+  /var/run/secrets/talos.dev/config (in a pod with an account)
 
 Exit codes:
   0  every call succeeded

@@ -9,6 +9,7 @@ use corten_manifests::{ACCOUNT_GROUP, ACCOUNT_KIND, ACCOUNT_VERSION, Identity, r
 use serde_json::{Map, Value, json};
 
 use crate::cli::{Inject, InjectAccount};
+use crate::clientconfig::POD_MOUNT;
 use crate::failure::Failure;
 use crate::{files, table, yaml};
 
@@ -16,8 +17,6 @@ use crate::{files, table, yaml};
 const LIMIT: u64 = 16 << 20;
 /// The volume with the account's client config.
 const VOLUME: &str = "talos-secrets";
-/// Directory in which programs look for the client config.
-const MOUNT: &str = "/var/run/secrets/talos.dev";
 /// End of an account's name; the rest is the name of the object with the pods.
 const SUFFIX: &str = "-talos-secrets";
 
@@ -187,7 +186,7 @@ fn inject(kind: &Kind, secret: &str, object: &mut Value) -> Result<(), String> {
         for container in containers.as_array_mut().ok_or_else(wrong)? {
             let fields = container.as_object_mut().ok_or_else(wrong)?;
             fields.entry("resources").or_insert_with(|| json!({}));
-            let mount = json!({ "name": VOLUME, "mountPath": MOUNT });
+            let mount = json!({ "name": VOLUME, "mountPath": POD_MOUNT });
             append(container, "volumeMounts", mount, &[list])?;
         }
     }

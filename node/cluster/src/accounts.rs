@@ -128,19 +128,22 @@ impl Cluster {
                 continue;
             }
             memory.seen = Some(Instant::now());
-            let done = match account {
-                Some(account) => self.settle(&account, grants).await.map(Some),
-                None => self.look_at(&key, grants).await,
+            let found = match account {
+                Some(account) => Ok(Some(account)),
+                None => self.account(&key).await,
             };
-            memory.due = match done {
-                Ok(Some(next)) => {
-                    memory.trouble.clear();
-                    next.map(|next| Instant::now() + next)
-                }
-                // The account does not exist.
+            let settled = match found {
+                Ok(Some(account)) => self.settle(&account, grants).await,
                 Ok(None) => {
                     known.remove(&key);
                     continue;
+                }
+                Err(error) => Err(error.to_string()),
+            };
+            memory.due = match settled {
+                Ok(next) => {
+                    memory.trouble.clear();
+                    next.map(|next| Instant::now() + next)
                 }
                 Err(why) => {
                     if memory.trouble != why {
@@ -153,25 +156,14 @@ impl Cluster {
         }
     }
 
-    /// Settles an account that is known by its name alone; `None` if it does not exist.
-    async fn look_at(
-        &self,
-        key: &Key,
-        grants: &impl Grants,
-    ) -> Result<Option<Option<Duration>>, String> {
+    /// The account of this name; `None` if it does not exist.
+    async fn account(&self, key: &Key) -> Result<Option<Account>, ClusterError> {
+        check_names(key)?;
         let (namespace, name) = key;
         let object = format!("account {}", named(key));
-        for text in [namespace, name] {
-            let checked = check_part(&object, "its name or namespace", text);
-            checked.map_err(|error| error.to_string())?;
-        }
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &kind());
-        let found = within("read", &object, api.get_opt(name)).await;
-        let found = found.map_err(|error| error.to_string())?;
-        let Some(account) = found.and_then(Account::of) else {
-            return Ok(None);
-        };
-        self.settle(&account, grants).await.map(Some)
+        let found = within("read", &object, api.get_opt(name)).await?;
+        Ok(found.and_then(Account::of))
     }
 
     /// Makes Secret and status of an account right. Returns the time until the next look.
@@ -246,6 +238,12 @@ async fn when(due: Option<(Instant, Key)>) -> Key {
     }
 }
 
+fn check_names(key: &Key) -> Result<(), ClusterError> {
+    let object = format!("account {}", named(key));
+    check_part(&object, "its namespace", &key.0)?;
+    check_part(&object, "its name", &key.1)
+}
+
 fn named((namespace, name): &Key) -> String {
     format!("{namespace}/{name}")
 }
@@ -268,8 +266,9 @@ fn kind() -> ApiResource {
 }
 
 impl Account {
-    /// `None` for an object without the metadata of a namespaced object.
+    /// `None` for an object without the metadata of a namespaced object, or with a name that escapes its place in a path.
     fn of(object: DynamicObject) -> Option<Account> {
+        check_names(&key(&object)).ok()?;
         let roles = object.data.pointer("/spec/roles").and_then(Value::as_array);
         let roles = roles.map(|roles| {
             let names = roles.iter().filter_map(Value::as_str);

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{ACCOUNT_GROUP, ACCOUNT_KIND, ACCOUNT_VERSION, Account, kind};
 use crate::error::short;
-use crate::kinds::{check_part, core};
+use crate::kinds::core;
 use crate::{Cluster, ClusterError, MANAGER, within};
 
 /// Field of the Secret: the name of the client's config file for the pod.
@@ -63,7 +63,7 @@ impl Cluster {
         &self,
         account: &Account,
     ) -> Result<Option<Credentials>, ClusterError> {
-        let (api, object) = self.place_of_secret(account)?;
+        let (api, object) = self.place_of_secret(account);
         let found = within("read", &object, api.get_opt(&account.name)).await?;
         Ok(found.map(Credentials::from))
     }
@@ -75,28 +75,38 @@ impl Cluster {
         old: Option<&Credentials>,
         content: &str,
     ) -> Result<(), ClusterError> {
-        let (api, object) = self.place_of_secret(account)?;
+        let (api, object) = self.place_of_secret(account);
         let (label, value) = LABEL;
-        let mut secret = json!({
-            "metadata": { "labels": { label: value } },
-            "data": { FILE: STANDARD.encode(content) },
-        });
+        let labels = json!({ label: value });
+        let data = json!({ FILE: STANDARD.encode(content) });
         if let Some(old) = old {
-            secret["metadata"]["resourceVersion"] = json!(old.version);
-            let patch = Patch::Merge(&secret);
+            let patch = json!({
+                "metadata": { "labels": labels, "resourceVersion": old.version },
+                "data": data,
+            });
+            let patch = Patch::Merge(&patch);
             let written = api.patch(&account.name, &manager(), &patch);
             return within("change", &object, written).await.map(drop);
         }
-        secret["metadata"]["name"] = json!(account.name);
-        secret["metadata"]["ownerReferences"] = json!([{
+        let owner = json!({
             "apiVersion": format!("{ACCOUNT_GROUP}/{ACCOUNT_VERSION}"),
             "kind": ACCOUNT_KIND,
             "name": account.name,
             "uid": account.uid,
             "controller": true,
             "blockOwnerDeletion": true,
-        }]);
-        create(&api, "Secret", secret, &object).await
+        });
+        let secret = json!({
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {
+                "name": account.name,
+                "labels": labels,
+                "ownerReferences": [owner],
+            },
+            "data": data,
+        });
+        create(&api, secret, &object).await
     }
 
     /// Sets the refusal in the status of an account. Returns whether it was another one.
@@ -137,6 +147,8 @@ impl Cluster {
         let api = Api::namespaced_with(self.client.clone(), &account.namespace, &events);
         let now = Time(Timestamp::now());
         let event = json!({
+            "apiVersion": "v1",
+            "kind": "Event",
             "metadata": { "generateName": format!("{}.", account.name) },
             "involvedObject": {
                 "apiVersion": format!("{ACCOUNT_GROUP}/{ACCOUNT_VERSION}"),
@@ -155,34 +167,21 @@ impl Cluster {
             "lastTimestamp": now,
             "count": 1,
         });
-        create(&api, "Event", event, &format!("an event about {account}")).await
+        create(&api, event, &format!("an event about {account}")).await
     }
 
-    fn place_of_secret(
-        &self,
-        account: &Account,
-    ) -> Result<(Api<DynamicObject>, String), ClusterError> {
+    fn place_of_secret(&self, account: &Account) -> (Api<DynamicObject>, String) {
         let Account {
             namespace, name, ..
         } = account;
-        let object = format!("Secret {namespace}/{name}");
-        check_part(&object, "its namespace", namespace)?;
-        check_part(&object, "its name", name)?;
         let secrets = core("Secret", "secrets");
         let api = Api::namespaced_with(self.client.clone(), namespace, &secrets);
-        Ok((api, object))
+        (api, format!("Secret {namespace}/{name}"))
     }
 }
 
-/// Creates an object of the core group.
-async fn create(
-    api: &Api<DynamicObject>,
-    kind: &str,
-    mut object: Value,
-    what: &str,
-) -> Result<(), ClusterError> {
-    object["apiVersion"] = json!("v1");
-    object["kind"] = json!(kind);
+/// Creates an object.
+async fn create(api: &Api<DynamicObject>, object: Value, what: &str) -> Result<(), ClusterError> {
     let object: DynamicObject = serde_json::from_value(object)
         .map_err(|error| ClusterError::request("create", &what, error))?;
     let params = PostParams {
