@@ -29,7 +29,9 @@ pub(crate) use act::{
     Patch, Reboot, RebootMode, Reset, RotateCa, Shutdown, Upgrade, UpgradeReboot, Wait, Wipe,
     WipeDisk, WipeLvm, WipeMethod, WipeMode,
 };
-pub(crate) use cluster::{Cluster, ClusterCreate, ClusterName, ClusterShow, Provisioner, WaitFor};
+pub(crate) use cluster::{
+    Cluster, ClusterCreate, ClusterDestroy, ClusterName, ClusterShow, Provisioner, WaitFor,
+};
 pub(crate) use config::{
     ApplyConfig, ApplyMode, Gen, GenConfig, GenSecrets, GenVerb, How, KubernetesImages,
     Machineconfig, OutputType, PatchConfig, Validate, ValidateMode,
@@ -41,7 +43,7 @@ pub(crate) use look::{
     ImageName, ImageNamespace, ImageVerb, Inspect, Kubernetes, Logs, Memory, Preset, Processes,
     Service, ServiceAction, Sort, Time, Version,
 };
-pub(crate) use tools::{Completion, Dashboard, Man, Support};
+pub(crate) use tools::{Completion, Dashboard, Inject, InjectAccount, Man, Support};
 pub(crate) use upgrade_k8s::UpgradeK8s;
 
 const AFTER: &str = "\
@@ -51,7 +53,8 @@ Which node answers:
   client config gives both when the command line does not.
 
 Client config, the first that exists:
-  --cortenconfig, CORTENCONFIG, ~/.corten/config, TALOSCONFIG, ~/.talos/config
+  --cortenconfig, CORTENCONFIG, ~/.corten/config, TALOSCONFIG, ~/.talos/config,
+  /var/run/secrets/talos.dev/config (in a pod with an account)
 
 Exit codes:
   0  every call succeeded
@@ -126,6 +129,9 @@ pub(crate) enum Verb {
     Machineconfig(Machineconfig),
     /// Validate a machine config with the checks of a node; calls no node
     Validate(Validate),
+    /// Add accounts at the node API to Kubernetes manifests
+    #[command(subcommand)]
+    Inject(Inject),
     /// Send a machine config to a node
     #[command(visible_alias = "apply")]
     ApplyConfig(ApplyConfig),

@@ -317,6 +317,8 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "corten-cluster",
             "corten-config",
             "corten-dial",
+            // The kind of pods' accounts, and the reader of manifests.
+            "corten-manifests",
             "corten-pki",
             // Containers of this machine: namespaces, cgroups, mounts.
             "corten-sys",

@@ -19,6 +19,7 @@ mod patch;
 mod plan;
 mod platform;
 mod platform_meta;
+mod pod_access;
 mod reach;
 mod registries;
 mod senseless;
