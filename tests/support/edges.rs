@@ -64,6 +64,16 @@ pub const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "corten-dhcp",
+        &[
+            "corten-base",
+            "corten-corpus",
+            "corten-network",
+            "corten-sys",
+            "corten-types",
+        ],
+    ),
+    (
         "corten-services",
         &[
             "corten-api",
@@ -172,6 +182,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
         &[
             "corten-base",
             "corten-config",
+            "corten-dhcp",
             "corten-dial",
             "corten-meta",
             "corten-network",
