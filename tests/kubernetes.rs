@@ -157,7 +157,8 @@ fn pods_get_accounts(node: &Node, cluster: &Cluster) {
     });
     let pod = Client::with_config(node.vm.api(), &credentials);
     pod.must(&["version"]);
-    let refused = pod.call(&["read", "/etc/os-release"]).unwrap_err();
+    let refused = pod.call(&["read", "/etc/os-release"]);
+    let refused = refused.expect_err("a reader may not read files");
     assert!(refused.to_lowercase().contains("permission"), "{refused}");
     let why = ["tsa", "rules", "-o", "jsonpath={.status.failureReason}"];
     node.until("the reason of a refusal", CLUSTER, || {

@@ -126,7 +126,7 @@ impl Changes {
         }
     }
 
-    async fn open(&self) -> Result<Events, ClusterError> {
+    async fn open(&mut self) -> Result<Events, ClusterError> {
         let (api, params) = (&self.api, &self.params);
         let version = self.version.as_deref().unwrap_or_default();
         if self.is_partial {

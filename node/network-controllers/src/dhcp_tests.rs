@@ -407,13 +407,14 @@ fn occupy(neighbour: &Neighbour, is_free: Arc<AtomicBool>) {
         &[10, 0, 0, 50],
         &MAC,
         &[0; 4],
-    ];
+    ]
+    .concat();
     thread::spawn(move || {
         let mut buffer = [0; 64];
         while !is_free.load(Ordering::Relaxed) {
             let found = capture.next(&mut buffer, true).unwrap();
             if found.is_some() && buffer[12..14] == [8, 6] {
-                capture.send(&answer.concat()).unwrap();
+                capture.send(&answer).unwrap();
             }
         }
     });

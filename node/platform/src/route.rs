@@ -73,6 +73,6 @@ mod tests {
         assert_eq!(by_name.as_secs(), 7);
         let never = waited(&[NOBODY]);
         let never = tokio::time::timeout(Duration::from_secs(60), never);
-        assert!(never.await.is_err());
+        never.await.unwrap_err();
     }
 }

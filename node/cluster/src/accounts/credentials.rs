@@ -85,7 +85,8 @@ impl Cluster {
                 "data": data,
             });
             let patch = Patch::Merge(&patch);
-            let written = api.patch(&account.name, &manager(), &patch);
+            let manager = manager();
+            let written = api.patch(&account.name, &manager, &patch);
             return within("change", &object, written).await.map(drop);
         }
         let owner = json!({
@@ -126,7 +127,8 @@ impl Cluster {
             "status": { "failureReason": failure },
         });
         let patch = Patch::Merge(&patch);
-        let patched = api.patch(&account.name, &manager(), &patch);
+        let manager = manager();
+        let patched = api.patch(&account.name, &manager, &patch);
         match within("set the status of", account, patched).await {
             Ok(_) => Ok(true),
             // The account was changed or deleted meanwhile, which is a further change to look at.

@@ -105,7 +105,7 @@ impl Controller for ControlPlanes {
             // An input is not known yet.
             let Some(pods) = pods else { continue };
             context.start_outputs();
-            for (id, pod) in made.to_start(pods) {
+            for (id, pod) in made.runnable(pods) {
                 context.put(Draft::new(id, pod))?;
             }
             context.remove_others::<StaticPod>()?;
@@ -197,7 +197,7 @@ impl Made {
     }
 
     /// The pods to run now: the API server alone until it is ready.
-    fn to_start(&mut self, mut pods: Pods) -> Pods {
+    fn runnable(&mut self, mut pods: Pods) -> Pods {
         // A control plane without an API server of its own has none to wait for.
         let has_api = pods.iter().any(|(id, _)| *id == API_SERVER);
         self.had_api |= !has_api && !pods.is_empty();
@@ -250,11 +250,11 @@ mod tests {
             "kube-scheduler",
         ];
         let mut made = Made::default();
-        assert!(made.to_start(pods(&[])).is_empty());
-        assert_eq!(names(made.to_start(pods(&all))), ["kube-apiserver"]);
+        assert!(made.runnable(pods(&[])).is_empty());
+        assert_eq!(names(made.runnable(pods(&all))), ["kube-apiserver"]);
         made.had_api = true;
-        assert_eq!(names(made.to_start(pods(&all))), all);
+        assert_eq!(names(made.runnable(pods(&all))), all);
         let mut made = Made::default();
-        assert_eq!(names(made.to_start(pods(&all[1..]))), all[1..]);
+        assert_eq!(names(made.runnable(pods(&all[1..]))), all[1..]);
     }
 }

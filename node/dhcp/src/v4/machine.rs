@@ -189,7 +189,7 @@ impl Machine {
                 self.begin(held.or(self.former), now);
             }
             Event::Answer(answer) if answer.xid == self.xid => {
-                self.answer(*answer, now, &mut actions)
+                self.answer(*answer, now, &mut actions);
             }
             Event::Answer(_) => {}
             Event::Claim(by) => self.decline(by, now, &mut actions),

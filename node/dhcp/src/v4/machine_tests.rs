@@ -626,7 +626,7 @@ proptest! {
                         prop_assert!(useless(lease.address).is_none());
                         prop_assert!(*end > Duration::ZERO);
                     }
-                    News::Over(_) => prop_assert!(std::mem::take(&mut has_lease)),
+                    News::Over(_) => prop_assert!(mem::take(&mut has_lease)),
                     News::Complaint(_) => {}
                 }
             }

@@ -113,7 +113,7 @@ fn unreadable_options_cost_no_other_option() {
     );
     assert_eq!((found.mtu, found.time, found.renew), (None, None, Some(9)));
     assert_eq!(found.name_servers, [Ipv4Addr::new(10, 0, 0, 3)]);
-    assert_eq!(found.routers, []);
+    assert!(found.routers.is_empty());
 }
 
 #[test]

@@ -124,7 +124,7 @@ impl Machine {
             Event::Timer => {}
             Event::Carrier => self.begin(now),
             Event::Answer(answer) if answer.id == self.id => {
-                self.answer(*answer, now, &mut actions)
+                self.answer(*answer, now, &mut actions);
             }
             Event::Answer(_) => {}
         }
@@ -241,7 +241,7 @@ impl Machine {
             }
             // The server has lost the lease; it may give it again, and until then the lease holds.
             (State::Renewing, REPLY, None) if is_holder => {
-                self.enter(State::Soliciting, now, actions)
+                self.enter(State::Soliciting, now, actions);
             }
             _ => {}
         }
