@@ -3,7 +3,6 @@ ARCH    ?= x86_64
 override ARCH := $(patsubst amd64,x86_64,$(patsubst aarch64,arm64,$(ARCH)))
 OUT     ?= _out
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
-IMAGE   := $(OUT)/corten-$(VERSION)-$(ARCH)
 # Formats of `make image`, separated by commas; without any, all there are for the architecture.
 OUTPUTS ?=
 BIN     := $(or $(CARGO_TARGET_DIR),target)/debug
@@ -90,7 +89,7 @@ test-containerd: build ## The container runner against the containerd of the ima
 	    cargo test --locked --package corten-containerd --lib -- --ignored client::real_tests
 
 test-kubernetes: build ## A cluster in QEMU out of the bundled images, its etcd restored from a snapshot: half an hour, not in CI
-	$(MKIMAGE) build --arch $(ARCH) --output raw --quick --with-images --out $(OUT)/kubernetes
+	$(MKIMAGE) build --arch $(ARCH) --output raw,pxe --quick --with-images --out $(OUT)/kubernetes
 	CORTEN_OUT=$(abspath $(OUT))/kubernetes CORTEN_KUBECTL=$$(MKIMAGE="$(MKIMAGE)" ARCH=$(ARCH) qemu/kubectl) \
 	    cargo test --locked --package tests --test kubernetes -- --ignored --test-threads=1
 
@@ -99,11 +98,12 @@ test-cluster: build ## Clusters of containers on this machine, from nothing to R
 	CORTEN_OUT=$(abspath $(OUT))/cluster cargo test --locked --package tests --test cluster -- --ignored --test-threads=1
 
 test-upgrade: build ## Upgrade, roll back, and versions that do not come up, in QEMU: an hour, not in CI
-	build="env $(MKIMAGE) build --arch $(ARCH) --quick"; out=$(OUT)/upgrade; $$build --output raw --out $$out && \
-	    CORTEN_VERSION=0.2.0 $$build --output installer --out $$out/next && export CORTEN_VERSION=0.3.0 && \
-	    $$build --output installer --kernel-argument rdinit=/none --out $$out/panics && \
-	    $$build --output installer --kernel-argument initcall_blacklist=init_xfs_fs --out $$out/blind
+	MKIMAGE="$(MKIMAGE)" ARCH=$(ARCH) OUT=$(abspath $(OUT))/upgrade qemu/versions
 	CORTEN_OUT=$(abspath $(OUT))/upgrade cargo test --locked --package tests --test upgrade -- --ignored --test-threads=1
+
+test-crash: build ## A recorded upgrade, cut off at every write; CASES (200) machines in QEMU: two hours, not in CI
+	MKIMAGE="$(MKIMAGE)" ARCH=$(ARCH) OUT=$(abspath $(OUT))/upgrade qemu/versions
+	CORTEN_OUT=$(abspath $(OUT))/upgrade cargo test --locked --package tests --test crash -- --ignored
 
 fuzz: deps ## Run the tests named hostile, with CASES (20,000) generated inputs each
 	PROPTEST_CASES=$(CASES) cargo test --locked --workspace hostile
@@ -117,4 +117,4 @@ bench: build image ## Boot, memory, sizes, devices beside a minimal Debian; rebu
 clean: ## Remove what was built here; the cache stays
 	rm -rf $(OUT) target
 
-.PHONY: help deps docs host-tools build check image iso run test test-vm test-arm64 test-containerd test-kubernetes test-cluster test-upgrade fuzz repro bench clean
+.PHONY: help deps docs host-tools build check image iso run test test-vm test-arm64 test-containerd test-kubernetes test-cluster test-upgrade test-crash fuzz repro bench clean

@@ -1,21 +1,14 @@
 //! The only build script of the workspace: the crates that have `.proto` files
 //! (`api`, `node/etcd`) name it, so it runs with each as its working directory.
-//! It compiles every `.proto` under `proto` there without `protoc` and stamps
-//! the version. It reads files and the environment, never git or the clock:
-//! the same inputs give the same bytes.
+//! It compiles every `.proto` under `proto` there without `protoc`. It reads
+//! files, never the environment, git or the clock: the same inputs give the
+//! same bytes.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=proto");
-    println!("cargo::rerun-if-env-changed=CORTEN_VERSION");
-
-    let version = match std::env::var("CORTEN_VERSION") {
-        Ok(given) if !given.trim().is_empty() => given.trim().trim_start_matches('v').to_owned(),
-        _ => format!("{}-dev", std::env::var("CARGO_PKG_VERSION")?),
-    };
-    println!("cargo::rustc-env=CORTEN_VERSION={version}");
 
     let root = Path::new("proto");
     let mut files = Vec::new();

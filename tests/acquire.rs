@@ -72,6 +72,44 @@ fn config_comes_from_a_server_with_a_patch_in_the_parameters() {
 
 #[test]
 #[ignore = "make test-vm"]
+fn config_behind_an_authorization_server_comes_with_the_token_of_the_device_flow() {
+    let directory = tempfile::tempdir().unwrap();
+    generate_config(directory.path());
+    let device = json!({
+        "device_code": "device",
+        "user_code": "WDJB-MJHT",
+        "verification_uri": "https://id.example/device",
+        "interval": 1,
+        "expires_in": 600,
+    });
+    let token = json!({"access_token": "T0KEN", "token_type": "Bearer"});
+    let server = Script::new()
+        .answer("POST /device/code", device.to_string())
+        .answer("POST /token", token.to_string())
+        .answer("GET /c", read(directory.path(), "controlplane.yaml"))
+        .needs("Authorization", "Bearer T0KEN")
+        .serve();
+    let port = server.port();
+    let parameters = format!(
+        " corten.config=http://{HOST}:{port}/c corten.config.oauth.client_id=node \
+         corten.config.oauth.client_secret=S3CRET"
+    );
+    let node = start("acquire-oauth", directory.path(), &parameters, None);
+    node.ask(&node.admin(), &["version"], BOOT);
+    let console = node.vm.console().text();
+    let shown = "visit https://id.example/device and enter the code WDJB-MJHT";
+    assert!(console.contains(shown), "{console}");
+    let log = node.ask(&node.admin(), &["dmesg"], SOON);
+    assert!(log.contains("client_secret=******"), "{log}");
+    for secret in ["S3CRET", "T0KEN"] {
+        assert!(!log.contains(secret), "{log}");
+    }
+    let expected = ["POST /device/code", "POST /token", "GET /c"];
+    assert_eq!(server.asked(), expected);
+}
+
+#[test]
+#[ignore = "make test-vm"]
 fn config_comes_from_a_volume() {
     let directory = tempfile::tempdir().unwrap();
     generate_config(directory.path());

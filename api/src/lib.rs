@@ -25,17 +25,16 @@ mod generated {
 
 pub use generated::*;
 
-/// Our version without a leading `v`: `CORTEN_VERSION` at build time, else the crate's version and `-dev`.
-pub const VERSION: &str = env!("CORTEN_VERSION");
-
 /// Release line of the API that this node speaks. It leads the version tag, because clients choose code paths by it.
 pub const COMPATIBLE_WITH: &str = "v1.14.0";
 
-/// The `tag` in the response of the Version method: a semantic version with our own version as build metadata.
+/// The `tag` in the response of the Version method: a semantic version with our version `own` as build metadata. `own`
+/// is empty in a program that runs outside an image.
 #[must_use]
-pub fn version_tag() -> String {
+pub fn version_tag(own: &str) -> String {
+    let own = if own.is_empty() { "dev" } else { own };
     // Build metadata may hold only letters, digits, dots and dashes.
-    let own: String = VERSION
+    let own: String = own
         .chars()
         .map(|c| {
             if c.is_ascii_alphanumeric() || c == '.' || c == '-' {
@@ -104,16 +103,13 @@ mod tests {
 
     #[test]
     fn version_tag_is_a_semantic_version_of_the_compatible_release() {
-        let tag = super::version_tag();
-        let (core, build) = tag.split_once('+').unwrap();
-        assert_eq!(core, "v1.14.0");
-        assert!(build.starts_with("corten."));
-        assert!(
-            build
-                .chars()
-                .all(|c| c.is_ascii_alphanumeric() || c == '.' || c == '-'),
-            "{tag}"
-        );
+        for (own, tag) in [
+            ("1.2.0-rc.1", "v1.14.0+corten.1.2.0-rc.1"),
+            ("1.2_3+x", "v1.14.0+corten.1.2-3-x"),
+            ("", "v1.14.0+corten.dev"),
+        ] {
+            assert_eq!(super::version_tag(own), tag);
+        }
     }
 
     #[test]

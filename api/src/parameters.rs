@@ -11,14 +11,34 @@ pub const CONFIG_INLINE: &str = "config.inline";
 /// URL of the machine config; it may hold a user, a password or a token.
 pub const CONFIG: &str = "config";
 
+/// Client identifier at the authorization server that protects the machine config (OAuth 2.0 device flow, RFC 8628).
+pub const OAUTH_CLIENT_ID: &str = "config.oauth.client_id";
+/// Secret of the client.
+pub const OAUTH_CLIENT_SECRET: &str = "config.oauth.client_secret";
+/// Intended recipient of the access token.
+pub const OAUTH_AUDIENCE: &str = "config.oauth.audience";
+/// A scope of the access token; may be repeated.
+pub const OAUTH_SCOPE: &str = "config.oauth.scope";
+/// URL of the device authorization endpoint; it may hold a user, a password or a token.
+pub const OAUTH_DEVICE_AUTH_URL: &str = "config.oauth.device_auth_url";
+/// URL of the token endpoint; it may hold a user, a password or a token.
+pub const OAUTH_TOKEN_URL: &str = "config.oauth.token_url";
+/// A fact about the machine to send to both endpoints; may be repeated.
+pub const OAUTH_EXTRA_VARIABLE: &str = "config.oauth.extra_variable";
+
+/// Parameters whose whole value is secret.
+const SECRETS: [&str; 3] = [CONFIG_EARLY, CONFIG_INLINE, OAUTH_CLIENT_SECRET];
+/// Parameters with a URL.
+const URLS: [&str; 3] = [CONFIG, OAUTH_DEVICE_AUTH_URL, OAUTH_TOKEN_URL];
+
 /// Replacement for a secret.
 pub const HIDDEN: &str = "******";
 
 /// Prefixes of our parameters.
 const PREFIXES: [&str; 2] = ["corten.", "talos."];
 
-/// Replaces the secret values of kernel parameters in the text by [`HIDDEN`]. Of [`CONFIG_EARLY`] and [`CONFIG_INLINE`]
-/// that is the whole value; of [`CONFIG`] everything before an `@` and after a `?`.
+/// Replaces the secret values of kernel parameters in the text by [`HIDDEN`]. Of [`CONFIG_EARLY`], [`CONFIG_INLINE`] and
+/// [`OAUTH_CLIENT_SECRET`] that is the whole value; of a URL everything before an `@` and after a `?`.
 ///
 /// As in the kernel, a value ends at a blank outside of double quotes. It also ends at the end of the line, where a log
 /// may have cut it.
@@ -43,23 +63,28 @@ fn next_secret(text: &str) -> Option<(usize, usize, &'static str)> {
     let mut from = 0;
     loop {
         let rest = &text[from..];
-        // The kernel treats `-` and `_` in names as equal, but our names have neither.
         let found = PREFIXES.iter().filter_map(|prefix| rest.find(prefix));
         let at = from + found.min()?;
         let prefix = PREFIXES
             .iter()
             .find(|prefix| text[at..].starts_with(**prefix));
         let name_at = at + prefix.map_or(0, |prefix| prefix.len());
-        for name in [CONFIG_EARLY, CONFIG_INLINE, CONFIG] {
-            if let Some(value) = text[name_at..]
-                .strip_prefix(name)
-                .and_then(|rest| rest.strip_prefix('='))
-            {
-                return Some((at, text.len() - value.len(), name));
+        for name in SECRETS.into_iter().chain(URLS) {
+            if is_named(&text[name_at..], name) {
+                return Some((at, name_at + name.len() + 1, name));
             }
         }
         from = name_at;
     }
+}
+
+/// Whether the text starts with the parameter's name and `=`. As in the kernel, `-` and `_` in a name are equal: a secret
+/// under the other spelling is not used, but is still one.
+fn is_named(text: &str, name: &str) -> bool {
+    let text = text.as_bytes();
+    let is_same =
+        |(byte, expected): (&u8, u8)| *byte == expected || (*byte == b'-' && expected == b'_');
+    text.get(name.len()) == Some(&b'=') && text.iter().zip(name.bytes()).all(is_same)
 }
 
 /// Length of the value at the start of the text; `quoted`: a quote was opened before its name.
@@ -85,7 +110,7 @@ fn hidden(name: &str, value: &str) -> String {
     let bare = &value[opening.len()..value.len() - closing.len()];
     let shown = match name {
         _ if bare.is_empty() => String::new(),
-        CONFIG => hidden_url(bare),
+        _ if URLS.contains(&name) => hidden_url(bare),
         _ => HIDDEN.to_owned(),
     };
     format!("{opening}{shown}{closing}")
@@ -156,6 +181,18 @@ mod tests {
             (
                 "corten.config=https://h/c.yaml x=u@h?q",
                 "corten.config=https://h/c.yaml x=u@h?q",
+            ),
+            (
+                "corten.config.oauth.client_id=a talos.config.oauth.client_secret=S x=1",
+                "corten.config.oauth.client_id=a talos.config.oauth.client_secret=****** x=1",
+            ),
+            (
+                "corten.config.oauth.client-secret=S corten.config.oauth.client_secretS=T",
+                "corten.config.oauth.client-secret=****** corten.config.oauth.client_secretS=T",
+            ),
+            (
+                "corten.config.oauth.token_url=https://u:p@h/t?k=S corten.config.oauth.device_auth_url=https://h/d?k=S",
+                "corten.config.oauth.token_url=https://******@h/t?****** corten.config.oauth.device_auth_url=https://h/d?******",
             ),
             ("corten.config=metal-iso", "corten.config=metal-iso"),
             ("corten.platform=metal", "corten.platform=metal"),

@@ -29,7 +29,9 @@ pub(crate) use act::{
     Patch, Reboot, RebootMode, Reset, RotateCa, Shutdown, Upgrade, UpgradeReboot, Wait, Wipe,
     WipeDisk, WipeLvm, WipeMethod, WipeMode,
 };
-pub(crate) use cluster::{Cluster, ClusterCreate, ClusterName, ClusterShow, Provisioner, WaitFor};
+pub(crate) use cluster::{
+    Cluster, ClusterCreate, ClusterDestroy, ClusterName, ClusterShow, Provisioner, WaitFor,
+};
 pub(crate) use config::{
     ApplyConfig, ApplyMode, Gen, GenConfig, GenSecrets, GenVerb, How, KubernetesImages,
     Machineconfig, OutputType, PatchConfig, Validate, ValidateMode,
@@ -41,7 +43,7 @@ pub(crate) use look::{
     ImageName, ImageNamespace, ImageVerb, Inspect, Kubernetes, Logs, Memory, Preset, Processes,
     Service, ServiceAction, Sort, Time, Version,
 };
-pub(crate) use tools::{Completion, Dashboard, Man, Support};
+pub(crate) use tools::{Completion, Dashboard, Inject, InjectAccount, Man, Support};
 pub(crate) use upgrade_k8s::UpgradeK8s;
 
 const AFTER: &str = "\
@@ -51,16 +53,24 @@ Which node answers:
   client config gives both when the command line does not.
 
 Client config, the first that exists:
-  --cortenconfig, CORTENCONFIG, ~/.corten/config, TALOSCONFIG, ~/.talos/config
+  --cortenconfig, CORTENCONFIG, ~/.corten/config, TALOSCONFIG, ~/.talos/config,
+  /var/run/secrets/talos.dev/config (in a pod with an account)
 
 Exit codes:
   0  every call succeeded
   1  a call or a node failed
   2  the command line is invalid";
 
+/// Version of the client: `CORTEN_VERSION` at build time, otherwise the crate's version and `-dev`. Cargo compiles this
+/// crate again when the variable changes.
+pub(crate) const VERSION: &str = match option_env!("CORTEN_VERSION") {
+    Some(version) => version,
+    None => concat!(env!("CARGO_PKG_VERSION"), "-dev"),
+};
+
 /// The operator's client of the node API.
 #[derive(Debug, Parser)]
-#[command(name = "cortenctl", version = corten_api::VERSION, after_help = AFTER)]
+#[command(name = "cortenctl", version = VERSION, after_help = AFTER)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
@@ -119,6 +129,9 @@ pub(crate) enum Verb {
     Machineconfig(Machineconfig),
     /// Validate a machine config with the checks of a node; calls no node
     Validate(Validate),
+    /// Add accounts at the node API to Kubernetes manifests
+    #[command(subcommand)]
+    Inject(Inject),
     /// Send a machine config to a node
     #[command(visible_alias = "apply")]
     ApplyConfig(ApplyConfig),

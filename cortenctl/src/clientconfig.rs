@@ -165,6 +165,9 @@ impl ClientConfig {
     }
 }
 
+/// Directory of a pod's account at the node API, in its containers.
+pub(crate) const POD_MOUNT: &str = "/var/run/secrets/talos.dev";
+
 /// The possible paths of a client config; the first existing one is used.
 #[derive(Debug, Default)]
 pub(crate) struct Search {
@@ -176,6 +179,8 @@ pub(crate) struct Search {
     pub(crate) talos: Option<PathBuf>,
     /// The user's home directory.
     pub(crate) home: Option<PathBuf>,
+    /// The file of an account of a pod.
+    pub(crate) pod: Option<PathBuf>,
 }
 
 impl Search {
@@ -190,11 +195,12 @@ impl Search {
             corten: variable("CORTENCONFIG"),
             talos: variable("TALOSCONFIG"),
             home: std::env::home_dir().filter(|home| !home.as_os_str().is_empty()),
+            pod: Some(Path::new(POD_MOUNT).join("config")),
         }
     }
 
     /// The file to read. A path given by flag or environment must exist; the paths under the home
-    /// directory need not.
+    /// directory and in a pod need not.
     pub(crate) fn find(&self) -> anyhow::Result<PathBuf> {
         let at_home = |directory: &str| {
             let path = self.home.as_ref()?.join(directory).join("config");
@@ -204,7 +210,8 @@ impl Search {
         let found = named.or_else(|| at_home(".corten"));
         let found = found
             .or_else(|| self.talos.clone())
-            .or_else(|| at_home(".talos"));
+            .or_else(|| at_home(".talos"))
+            .or_else(|| self.pod.clone().filter(|path| path.is_file()));
         found.ok_or_else(|| {
             anyhow!("no client config found: name one with --cortenconfig FILE or CORTENCONFIG, or put it at ~/.corten/config (`cortenctl gen config` makes one)")
         })
@@ -389,6 +396,11 @@ mod tests {
                 .to_string()
                 .contains("--cortenconfig")
         );
+        search.pod = Some(path("pod"));
+        search.find().unwrap_err();
+        std::fs::create_dir(home.path().join("pod")).unwrap();
+        std::fs::write(path("pod"), "x").unwrap();
+        assert_eq!(search.find().unwrap(), path("pod"));
         std::fs::create_dir(home.path().join(".talos")).unwrap();
         std::fs::write(path(".talos"), "x").unwrap();
         assert_eq!(search.find().unwrap(), path(".talos"));

@@ -52,8 +52,6 @@ pub struct Names {
     pub go: &'static str,
     /// `architecture` of an OCI image.
     pub oci: &'static str,
-    /// Removable-media loader in `EFI/BOOT`.
-    pub efi_boot: &'static str,
     /// systemd-boot's file in the systemd-boot-efi package.
     pub sd_boot: &'static str,
     /// systemd-stub's file in the same package.
@@ -83,7 +81,6 @@ static X86_64: Names = Names {
     guarded_jumps: "-fcf-protection",
     go: "amd64",
     oci: "amd64",
-    efi_boot: "BOOTX64.EFI",
     sd_boot: "systemd-bootx64.efi",
     sd_stub: "linuxx64.efi.stub",
     grub: Some("i386-pc"),
@@ -112,7 +109,6 @@ static ARM64: Names = Names {
     guarded_jumps: "-mbranch-protection=standard",
     go: "arm64",
     oci: "arm64",
-    efi_boot: "BOOTAA64.EFI",
     sd_boot: "systemd-bootaa64.efi",
     sd_stub: "linuxaa64.efi.stub",
     grub: None,

@@ -138,6 +138,9 @@ struct BuildArgs {
     /// Key set, made by `mkimage keys` [default: the published development keys]
     #[arg(long)]
     keys: Option<PathBuf>,
+    /// Certificate (db.crt) of a further key whose images the node installs
+    #[arg(long, value_name = "CERTIFICATE")]
+    accept_key: Vec<PathBuf>,
     /// Kernel source tarball, instead of the mirror's package; its checksum must match the lock
     #[arg(long)]
     kernel_source: Option<PathBuf>,
@@ -176,6 +179,7 @@ impl BuildArgs {
         profile.extensions.extend(self.extension);
         profile.overlay = self.overlay.or(profile.overlay);
         profile.firmware = self.firmware.or(profile.firmware);
+        profile.accepted_keys.extend(self.accept_key);
         profile.quick |= self.quick;
         profile.with_images |= self.with_images;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);

@@ -162,6 +162,10 @@ pub struct Profile {
     pub overlay: Option<PathBuf>,
     /// The directory of the boot firmware files that the overlay names.
     pub firmware: Option<PathBuf>,
+    /// Certificates of further keys whose images the node installs (`db.crt` of a key set): those of the next
+    /// versions, when the key changes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub accepted_keys: Vec<PathBuf>,
     /// Fast compilation instead of small, fast programs; for development.
     pub quick: bool,
     /// Whether disk images carry the container images of Kubernetes, on a partition that the node
@@ -231,6 +235,7 @@ impl Default for Profile {
             extensions: Vec::new(),
             overlay: None,
             firmware: None,
+            accepted_keys: Vec::new(),
             quick: false,
             with_images: false,
         }
@@ -261,7 +266,8 @@ impl Profile {
             &mut profile.overlay,
             &mut profile.firmware,
         ];
-        for file in named.into_iter().flatten().chain(extensions) {
+        let keys = profile.accepted_keys.iter_mut();
+        for file in named.into_iter().flatten().chain(extensions).chain(keys) {
             *file = base.join(&*file);
         }
         Ok(profile)
@@ -301,11 +307,12 @@ mod tests {
     fn profile_sets_the_options_of_the_command_line() {
         let profile = read(
             "arch = \"amd64\"\noutput = [\"raw\", \"iso\"]\nkernel-arguments = [\"quiet\"]\nquick = true\n\
-             config = \"node.yaml\"\n[meta]\n0x0a = \"x\"\n",
+             config = \"node.yaml\"\naccepted-keys = [\"next/db.crt\"]\n[meta]\n0x0a = \"x\"\n",
         )
         .unwrap();
         assert_eq!(profile.arch, Arch::X86_64);
         assert!(profile.quick && profile.config.as_ref().unwrap().is_absolute());
+        assert!(profile.accepted_keys.iter().all(|key| key.is_absolute()));
         assert_eq!(profile.output, [Output::Raw, Output::Iso]);
         let tag = corten_meta::Tag::new(10).unwrap();
         assert_eq!(profile.meta_values().unwrap().get(&tag).unwrap(), b"x");

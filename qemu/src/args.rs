@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::arch::Row;
-use crate::machine::{Disk, DiskFormat, DiskMode, Media, Segment, Service};
+use crate::machine::{Disk, DiskFormat, DiskMode, Media, Segment, Service, log_of};
 use crate::{Accel, Firmware, Machine, VmError};
 
 /// The paths of a running machine's files and sockets.
@@ -291,10 +291,22 @@ fn storage(args: &mut Args, machine: &Machine, layout: &Layout) -> Result<(), Vm
             "off"
         };
         let id = format!("disk{number}");
-        args.push(
-            "-drive",
-            &format!("if=none,id={id},snapshot={snapshot},format={format},file={path}"),
-        );
+        let drive = if disk.mode == DiskMode::Logged {
+            let log = log_of(&disk.path);
+            let log = option_path(&log)?;
+            format!(
+                "if=none,id={id},driver=blklogwrites,file.driver={format},file.file.driver=file,\
+                 file.file.filename={path},log.driver=file,log.filename={log},log-sector-size=512"
+            )
+        } else {
+            // An overlay is gone with its machine: a flush to the host's disk would only delay the guest.
+            let cache = match disk.mode {
+                DiskMode::Overlay => ",cache=unsafe",
+                _ => "",
+            };
+            format!("if=none,id={id},snapshot={snapshot}{cache},format={format},file={path}")
+        };
+        args.push("-drive", &drive);
         args.push(
             "-device",
             &format!("virtio-blk-pci,drive={id},serial=corten-{id},bootindex={bootindex}"),

@@ -46,7 +46,7 @@ pub use error::VmError;
 pub use firmware::Firmware;
 pub use gdb::{Gdb, Registers};
 pub use machine::{
-    DirectBoot, Disk, DiskFormat, DiskMode, Machine, Media, NetBoot, Segment, Service, Wire,
+    DirectBoot, Disk, DiskFormat, DiskMode, Machine, Media, NetBoot, Segment, Service, Wire, log_of,
 };
 pub use qmp::{Event, Qmp};
 pub use running::Running;

@@ -24,6 +24,17 @@ pub enum DiskMode {
     Overlay,
     /// Written to the image itself.
     Direct,
+    /// Written to the raw image itself, and recorded in order in the file of [`log_of`], in the format of Linux's
+    /// dm-log-writes.
+    Logged,
+}
+
+/// The log of the writes to a disk of [`DiskMode::Logged`].
+#[must_use]
+pub fn log_of(disk: &Path) -> PathBuf {
+    let mut name = disk.as_os_str().to_owned();
+    name.push(".writes");
+    name.into()
 }
 
 /// A virtio disk.

@@ -9,6 +9,7 @@
 //! coldplug`.
 
 mod builds;
+mod cloud;
 mod coldplug;
 mod debian;
 mod document;
@@ -31,6 +32,8 @@ use document::Section;
 enum Part {
     /// Boot time, memory and sizes
     System,
+    /// The time from an address to the config, in a cloud whose metadata service answers at once
+    Cloud,
     /// The time that udevd needs for the existing devices
     Coldplug,
     /// The benchmarks of `cargo bench`
@@ -133,6 +136,7 @@ fn sections(
 ) -> anyhow::Result<Vec<Section>> {
     match part {
         Part::System => system(arguments, debian),
+        Part::Cloud => Ok(vec![cloud::measure(arguments.rounds.max(1))?]),
         Part::Coldplug => {
             let measure = |debian| coldplug::measure(debian, arguments.coldplugs.max(1));
             debian.map(measure).into_iter().collect()

@@ -14,7 +14,7 @@ use mkimage::profile::Output;
 use qemu::{DirectBoot, Disk, Machine};
 
 /// Memory of both systems: enough that neither swaps or waits for memory.
-const MEMORY_MIB: u32 = 1024;
+pub const MEMORY_MIB: u32 = 1024;
 
 /// Our programs on every control plane node, by process name: machined, process 1, runs as `init`.
 /// registryd runs only for an image cache or an extension.

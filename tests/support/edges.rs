@@ -64,6 +64,16 @@ pub const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "corten-dhcp",
+        &[
+            "corten-base",
+            "corten-corpus",
+            "corten-network",
+            "corten-sys",
+            "corten-types",
+        ],
+    ),
+    (
         "corten-services",
         &[
             "corten-api",
@@ -172,6 +182,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
         &[
             "corten-base",
             "corten-config",
+            "corten-dhcp",
             "corten-dial",
             "corten-meta",
             "corten-network",
@@ -317,6 +328,8 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "corten-cluster",
             "corten-config",
             "corten-dial",
+            // The kind of pods' accounts, and the reader of manifests.
+            "corten-manifests",
             "corten-pki",
             // Containers of this machine: namespaces, cgroups, mounts.
             "corten-sys",

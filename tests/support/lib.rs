@@ -30,5 +30,7 @@ pub mod node;
 pub mod ovf;
 pub mod sntp;
 pub mod tokens;
+pub mod upgrades;
 pub mod vhd;
 pub mod workspace;
+pub mod write_log;

@@ -14,7 +14,7 @@ pub(crate) enum Cluster {
     /// Create a cluster of containers, and wait until it is ready
     Create(Box<ClusterCreate>),
     /// Stop a cluster and remove everything that `create` made
-    Destroy(ClusterName),
+    Destroy(ClusterDestroy),
     /// List the clusters, or the nodes of one
     Show(ClusterShow),
     #[command(hide = true)]
@@ -39,6 +39,16 @@ pub(crate) struct ClusterName {
     /// Directory of all clusters [default: ~/.corten/clusters]
     #[arg(long, value_name = "DIR")]
     pub(crate) state: Option<PathBuf>,
+}
+
+/// `cluster destroy`.
+#[derive(Debug, Args)]
+pub(crate) struct ClusterDestroy {
+    #[command(flatten)]
+    pub(crate) cluster: ClusterName,
+    /// Also remove a cluster whose directory or plan is missing, by the names of its parts
+    #[arg(short, long)]
+    pub(crate) force: bool,
 }
 
 /// `cluster show`.

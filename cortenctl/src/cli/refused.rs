@@ -33,10 +33,6 @@ pub(super) const VERBS: &[(&str, &str)] = &[
         "conformance",
         "the suite is not included: run Kubernetes' own `e2e.test` with the file of `cortenctl kubeconfig`",
     ),
-    (
-        "inject",
-        "pods have no access to the node API yet: `config new --roles` makes a client config for a program",
-    ),
     ("cluster create dev", PROVISIONERS),
     ("cluster create docker", PROVISIONERS),
     ("cluster create qemu", PROVISIONERS),

@@ -142,6 +142,9 @@ const EXISTING: &[&str] = &[
     "upgrade -i x --legacy --progress auto",
     "upgrade -i x --dry-run --max-unavailable 3",
     "config info -o text",
+    "inject serviceaccount -f a.yaml",
+    "inject serviceaccount --roles=os:reader,os:admin -f -",
+    "inject tsa -r os:etcd:backup --file a.yaml",
 ];
 
 #[test]
@@ -255,6 +258,8 @@ fn invalid_command_lines_exit_with_2() {
         "events -o jsonpath={.a[",
         "gen config c https://h:6443 -o a --output-dir b",
         "gen config c https://h:6443 -t boat",
+        "inject serviceaccount",
+        "inject serviceaccount -f a --roles os:impersonator",
     ] {
         assert_eq!(parse(line).unwrap_err().exit_code(), 2, "{line}");
     }

@@ -1,10 +1,12 @@
-//! Verbs that combine several calls, and shell completions and man pages.
+//! Verbs that combine several calls or change manifests, and shell completions and man pages.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::builder::PossibleValuesParser;
+use clap::{Args, Subcommand};
 use clap_complete::Shell;
+use corten_config::POD_ROLES;
 
 use super::{Short, parse_duration};
 
@@ -25,6 +27,26 @@ pub(crate) struct Support {
     pub(crate) no_encryption: bool,
     #[command(flatten)]
     pub(crate) short: Short,
+}
+
+/// `inject`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Inject {
+    /// Give the pods of Kubernetes manifests an account at the node API; calls no node
+    #[command(visible_alias = "tsa")]
+    Serviceaccount(InjectAccount),
+}
+
+/// `inject serviceaccount`.
+#[derive(Debug, Args)]
+pub(crate) struct InjectAccount {
+    /// The manifests; - is standard input
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// Roles of the accounts; the machine config limits them
+    #[arg(short, long, value_name = "ROLE", value_delimiter = ',', default_value = "os:reader",
+          value_parser = PossibleValuesParser::new(POD_ROLES))]
+    pub(crate) roles: Vec<String>,
 }
 
 /// `dashboard`.

@@ -15,6 +15,7 @@ mod generate;
 mod get;
 mod health;
 mod image;
+mod inject;
 mod inspect;
 mod install;
 mod kubeconfig;
@@ -65,6 +66,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Machineconfig(Machineconfig::Gen(args)) => generate::config(&args),
         Verb::Machineconfig(Machineconfig::Patch(args)) => machineconfig::patch(&args),
         Verb::Validate(args) => validate::run(&args),
+        Verb::Inject(what) => inject::run(&what),
         Verb::ApplyConfig(args) => {
             let request = apply::request(&args)?;
             apply::run(routes(&global).await?, request).await

@@ -49,7 +49,7 @@ async fn nodes(global: &Global, args: &Version) -> Result<Answers<Answer>, Failu
 
 fn own() -> VersionInfo {
     VersionInfo {
-        tag: corten_api::version_tag(),
+        tag: corten_api::version_tag(crate::cli::VERSION),
         os: std::env::consts::OS.to_owned(),
         arch: corten_api::ARCH.to_owned(),
         ..Default::default()

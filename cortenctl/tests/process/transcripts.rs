@@ -11,6 +11,9 @@ use std::process::Command;
 use crate::fake;
 use crate::support::{editor, generate};
 
+/// Version of a client that was built without `CORTEN_VERSION`.
+const DEVELOPMENT: &str = concat!(env!("CARGO_PKG_VERSION"), "-dev");
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn config_transcript_matches() {
     transcript("config").await;
@@ -141,7 +144,8 @@ fn shown(command: &str, directory: &Path, endpoint: &str) -> String {
         text.push_str(&format!("(exit {})\n", output.status.code().unwrap()));
     }
     let text = text.replace(path, "DIR").replace(endpoint, "ENDPOINT");
-    let text = text.replace(&corten_api::version_tag(), "VERSION");
+    let tag = corten_api::version_tag(option_env!("CORTEN_VERSION").unwrap_or(DEVELOPMENT));
+    let text = text.replace(&tag, "VERSION");
     let text = text.replace(corten_api::ARCH, "ARCH");
     text.split_inclusive([' ', '\n', '(', ')'])
         .map(masked)

@@ -158,6 +158,18 @@ pub(crate) fn check(document: &Document, notes: &mut Notes) {
     check_pods(trees, notes);
     if document.machine.kind == MachineType::Worker {
         worker(trees, notes);
+        let features = document
+            .machine
+            .features
+            .kubernetes_talos_api_access
+            .as_ref();
+        if features.is_some_and(|access| access.enabled) {
+            let path = "machine.features.kubernetesTalosAPIAccess";
+            let place = ["machine", "features", "kubernetesTalosAPIAccess"];
+            let place = place.iter().try_fold(root, |node, step| node.get(step));
+            let message = format!("{path} must not be enabled on a worker");
+            notes.add(place.map_or(root.mark, |node| node.mark), path, message);
+        }
     }
 }
 

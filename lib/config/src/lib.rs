@@ -32,6 +32,7 @@ pub mod kinds;
 mod patch;
 mod plan;
 pub mod platform;
+mod pod_access;
 mod problem;
 mod reach;
 mod read;
@@ -53,6 +54,7 @@ pub use forms::IssuingCa;
 
 pub use patch::{Patch, patch};
 pub use plan::{Change, Plan, plan};
+pub use pod_access::{POD_ROLES, PodAccess};
 pub use problem::{Problem, Problems};
 pub use read::Word;
 pub use secret::Secret;

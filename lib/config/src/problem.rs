@@ -73,9 +73,38 @@ pub(crate) struct Notes {
     pub(crate) subject: String,
     list: Vec<Problem>,
     further: usize,
+    /// Settings that the document may have without an effect; `None`: it may not.
+    left_out: Option<Vec<String>>,
 }
 
 impl Notes {
+    /// Notes on a document whose unsupported settings are left out.
+    pub(crate) fn lenient() -> Notes {
+        Notes {
+            left_out: Some(Vec::new()),
+            ..Notes::default()
+        }
+    }
+
+    /// Reports a setting without an effect; `false`: the document may not have such. A message beyond the limit is lost.
+    pub(crate) fn leave_out(&mut self, mark: Mark, message: &str) -> bool {
+        let Some(left_out) = &mut self.left_out else {
+            return false;
+        };
+        if left_out.len() < MAX_PROBLEMS {
+            left_out.push(format!(
+                "line {}, column {}: {message}",
+                mark.line, mark.column
+            ));
+        }
+        true
+    }
+
+    /// The settings without an effect.
+    pub(crate) fn take_left_out(&mut self) -> Vec<String> {
+        self.left_out.take().unwrap_or_default()
+    }
+
     pub(crate) fn add(&mut self, mark: Mark, path: &str, message: impl Into<String>) {
         if self.is_full() {
             self.further += 1;

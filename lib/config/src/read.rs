@@ -54,6 +54,18 @@ impl<'a> Reader<'a> {
         self.notes.add(mark, &self.path, format!("{path} {what}"));
     }
 
+    /// Reports a setting at this path that has no effect; `false`: the document may not have such.
+    pub(crate) fn leave_out(&mut self, mark: Mark, why: &str) -> bool {
+        let text = format!("{} {why}", printable(&self.path));
+        self.notes.leave_out(mark, &text)
+    }
+
+    /// Reports a field of the section `node` that has no effect.
+    pub(crate) fn leave_out_in(&mut self, node: &Node, field: &str, why: &str) {
+        let mark = node.entry(field).map_or(node.mark, |value| value.mark);
+        self.within(field, |reader| reader.leave_out(mark, why));
+    }
+
     /// Reports a problem of a field of the section `node`, whether the field exists or not.
     pub(crate) fn wrong_in(&mut self, node: &Node, field: &str, what: &str) {
         let mark = node.entry(field).map_or(node.mark, |value| value.mark);
@@ -101,7 +113,7 @@ pub(crate) fn read_section<S: Section>(
                 // An empty value is ignored.
             } else if reader.reads(field.support) {
                 section.set(&key.name, value, reader);
-            } else {
+            } else if !reader.leave_out(key.mark, LEFT_OUT) {
                 let path = reader.path.clone();
                 let remedy = REMEDIES.iter().find(|(of, _)| *of == path);
                 let remedy = remedy.map_or("", |(_, remedy)| remedy);
@@ -190,6 +202,9 @@ impl<T: Value + Default> Value for BTreeMap<String, T> {
         Some(values)
     }
 }
+
+/// Message of an unsupported setting that is left out.
+pub(crate) const LEFT_OUT: &str = "is not supported yet, and is left out";
 
 /// Alternatives to unsupported fields.
 const REMEDIES: &[(&str, &str)] = &[(

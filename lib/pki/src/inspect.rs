@@ -34,6 +34,17 @@ pub fn organizations(der: &[u8]) -> Result<Vec<String>, PkiError> {
         .collect())
 }
 
+/// The common name of a certificate's subject; empty if it has none.
+///
+/// # Errors
+/// [`PkiError::NotACertificate`] for other bytes.
+pub fn common_name(der: &[u8]) -> Result<String, PkiError> {
+    let certificate = parse(der)?;
+    let mut names = certificate.subject().iter_common_name();
+    let name = names.next().and_then(|name| name.as_str().ok());
+    Ok(name.unwrap_or_default().to_owned())
+}
+
 /// Whether the extended key usage is exactly `clientAuth`. A server's certificate must not open the API.
 ///
 /// # Errors

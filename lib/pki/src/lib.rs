@@ -26,8 +26,8 @@ use std::time::Duration;
 
 pub use ca::{Algorithm, Ca, Leaf, Usage, maintenance};
 pub use inspect::{
-    fingerprint, has_exactly_client_auth, is_control_planes, is_for, names, organizations, serial,
-    validity,
+    common_name, fingerprint, has_exactly_client_auth, is_control_planes, is_for, names,
+    organizations, serial, validity,
 };
 pub use keys::{
     CertificateAndKey, certificate_from_der, certificates_from_pem, private_key_from_pem, to_pem,

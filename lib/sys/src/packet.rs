@@ -11,8 +11,8 @@ use std::ptr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::libc;
-use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, UnknownCmsg, recvmsg, setsockopt, sockopt};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 
 /// Bytes that the kernel queues for a slow reader; packets beyond that are dropped.
 const QUEUE: usize = 4 << 20;
@@ -43,9 +43,11 @@ pub struct Packet {
     pub length: usize,
     /// Time when the kernel saw the packet.
     pub at: SystemTime,
+    /// Whether the checksum of its TCP or UDP header is filled in. A packet that no wire has carried may lack it.
+    pub has_checksum: bool,
 }
 
-/// A socket that receives every packet of one link, in both directions.
+/// A socket that receives every packet of one link, in both directions, and sends on it.
 #[derive(Debug)]
 pub struct Capture(OwnedFd);
 
@@ -69,6 +71,8 @@ impl Capture {
         }
         let socket = &capture.0;
         setsockopt(socket, sockopt::ReceiveTimestampns, &true)?;
+        let on: c_int = 1;
+        capture.set(libc::SOL_PACKET, libc::PACKET_AUXDATA, &on)?;
         rustix::net::sockopt::set_socket_timeout(
             socket,
             rustix::net::sockopt::Timeout::Recv,
@@ -149,7 +153,7 @@ impl Capture {
         let mut flags = MsgFlags::MSG_TRUNC;
         flags.set(MsgFlags::MSG_DONTWAIT, !wait);
         let room = buffer.len();
-        let mut control = nix::cmsg_space!(nix::sys::time::TimeSpec);
+        let mut control = nix::cmsg_space!(nix::sys::time::TimeSpec, libc::tpacket_auxdata);
         let mut parts = [IoSliceMut::new(buffer)];
         let socket = self.0.as_raw_fd();
         let message = match recvmsg::<()>(socket, &mut parts, Some(&mut control), flags) {
@@ -157,16 +161,41 @@ impl Capture {
             Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EINTR) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let stamp = message.cmsgs()?.find_map(|control| match control {
-            ControlMessageOwned::ScmTimestampns(time) => Some(Duration::from(time)),
-            _ => None,
-        });
+        let (mut stamp, mut has_checksum) = (None, true);
+        for control in message.cmsgs()? {
+            match control {
+                ControlMessageOwned::ScmTimestampns(time) => stamp = Some(Duration::from(time)),
+                ControlMessageOwned::Unknown(other) => {
+                    has_checksum = !lacks_checksum(&other).unwrap_or(false);
+                }
+                _ => {}
+            }
+        }
         Ok(Some(Packet {
             captured: message.bytes.min(room),
             length: message.bytes,
             at: stamp.map_or_else(SystemTime::now, |since| UNIX_EPOCH + since),
+            has_checksum,
         }))
     }
+
+    /// Sends a frame on the link, with its link-layer header.
+    ///
+    /// # Errors
+    /// `ENETDOWN` when the link is down; `EMSGSIZE` for a frame beyond its MTU; `ENOBUFS` for a full queue.
+    pub fn send(&self, frame: &[u8]) -> io::Result<()> {
+        rustix::net::send(&self.0, frame, SendFlags::DONTWAIT)?;
+        Ok(())
+    }
+}
+
+/// The status is the first field of the message (`tpacket_auxdata`). `None` for a message of another kind.
+fn lacks_checksum(message: &UnknownCmsg) -> Option<bool> {
+    let header = message.cmsg_header;
+    let is_status =
+        header.cmsg_level == libc::SOL_PACKET && header.cmsg_type == libc::PACKET_AUXDATA;
+    let status = message.data_bytes.first_chunk().filter(|_| is_status)?;
+    Some(u32::from_ne_bytes(*status) & libc::TP_STATUS_CSUMNOTREADY != 0)
 }
 
 impl AsFd for Capture {
@@ -245,6 +274,37 @@ mod tests {
         assert_eq!((found.captured, found.length), (100, 342));
         let age = SystemTime::now().duration_since(found.at).unwrap();
         assert!(age < Duration::from_secs(3600));
+    }
+
+    #[test]
+    fn sent_frame_is_captured_and_a_packet_of_this_machine_lacks_its_checksum() {
+        let Some(capture) = capture(&[]) else { return };
+        let capture = capture.unwrap();
+        // An Ethernet type for experiments (IEEE 802, local experimental 1).
+        let frame = [&[0; 12][..], &[0x88, 0xb5], b"of our own, and long enough"].concat();
+        capture.send(&frame).unwrap();
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let own = socket.local_addr().unwrap();
+        socket.send_to(b"without checksum", own).unwrap();
+        let (mut sent, mut bare) = (None, None);
+        let mut buffer = [0; 100];
+        let started = Instant::now();
+        while sent.is_none() || bare.is_none() {
+            assert!(
+                started.elapsed() < Duration::from_secs(60),
+                "{sent:?} {bare:?}"
+            );
+            let Some(packet) = capture.next(&mut buffer, true).unwrap() else {
+                continue;
+            };
+            let found = &buffer[..packet.captured];
+            if found == frame {
+                sent = Some(packet.has_checksum);
+            } else if found.ends_with(b"without checksum") {
+                bare = Some(packet.has_checksum);
+            }
+        }
+        assert_eq!((sent, bare), (Some(true), Some(false)));
     }
 
     #[test]

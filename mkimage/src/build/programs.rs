@@ -57,7 +57,6 @@ pub fn daemons<'a>(
     context: &'a Context,
     programs: &Programs,
 ) -> Result<Handle> {
-    let version = &context.release.version;
     let programs = programs.clone();
     let key_of = {
         let arch = context.arch().to_string();
@@ -65,7 +64,7 @@ pub fn daemons<'a>(
         let programs = programs.clone();
         move |sources: &Path| {
             let key = programs.key(KeyBuilder::new("daemons"));
-            let key = rust::Inputs::key(sources, version, key)?;
+            let key = rust::Inputs::key(sources, key)?;
             let key = key.add("arch", &arch).add("profile", profile.name());
             Ok::<_, anyhow::Error>(key.finish())
         }
@@ -76,7 +75,6 @@ pub fn daemons<'a>(
         let inputs = rust::Inputs {
             workspace: &context.options.source,
             compilers: &compilers,
-            version,
             profile: context.cargo_profile(),
             target: &context.options.cache.root().join("cargo"),
         };

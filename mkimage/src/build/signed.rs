@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::kernel::CONFIG_DIR;
 use crate::keys::DEVELOPMENT;
 use crate::recipe::{Handle, Recipe};
-use crate::secure_boot::{Signer, authenticode, enrolment, pem, read};
+use crate::secure_boot::{Signer, authenticode, digest_of_certificate, enrolment, pem, read};
 
 /// systemd-boot in the output of this step.
 pub const SD_BOOT: &str = "systemd-boot.efi";
@@ -74,6 +74,18 @@ fn updates(keys: &Path, published: &Path) -> Result<Vec<(String, Vec<u8>)>> {
 /// The signer of EFI programs.
 pub fn signer(context: &Context) -> Result<Signer> {
     Signer::read(&context.options.key_set(), &enrolment::DB)
+}
+
+/// The keys whose images the node accepts, separated by commas: the image's own, and those that the profile adds.
+pub fn accepted(context: &Context) -> Result<String> {
+    let mut keys = vec![signer(context)?.digest()];
+    for certificate in &context.options.profile.accepted_keys {
+        let key = digest_of_certificate(certificate)?;
+        if !keys.contains(&key) {
+            keys.push(key);
+        }
+    }
+    Ok(keys.join(","))
 }
 
 fn sign(program: &Path, signer: &Signer, out: &Path) -> Result<()> {

@@ -260,10 +260,11 @@ fn initramfs<'a>(
     [daemons, rootfs, tools, kernel]: [&Handle; 4],
 ) -> Result<Handle> {
     let profile = &context.options.profile;
+    let signers = signed::accepted(context)?;
     let key = KeyBuilder::new("initramfs")
-        .add("revision", "4")
-        .add("epoch", context.release.epoch.to_string());
-    let key = signed::signing(key, &context.options.key_set())?
+        .add("revision", "5")
+        .add("epoch", context.release.epoch.to_string())
+        .add("signers", &signers)
         .step(&daemons.key)
         .step(&rootfs.key)
         .step(&tools.key);
@@ -282,7 +283,7 @@ fn initramfs<'a>(
                 init: &built.dir(&daemons).join("init"),
                 rootfs: &built.dir(&rootfs).join(ROOTFS),
                 extensions: &packer.pack(profile)?,
-                signer: &signed::signer(context)?.digest(),
+                signers: &signers,
             };
             initramfs::build(&out.join(INITRAMFS), &context.release, &parts)
         }),

@@ -164,7 +164,7 @@ mod tests {
             init: &init,
             rootfs: &rootfs,
             extensions: &[],
-            signer: "",
+            signers: "",
         };
         initramfs::build(&archive, &release(), &parts).unwrap();
         let stub = scratch.file("stub", &stub());

@@ -46,16 +46,18 @@ pub(crate) fn write(
 
 /// A file found in a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Found {
-    pub(crate) path: String,
-    pub(crate) size: u64,
+pub struct Found {
+    /// Path in the volume, without a leading slash.
+    pub path: String,
+    /// Size, in bytes.
+    pub size: u64,
     /// Its bytes, if requested.
-    pub(crate) content: Option<Vec<u8>>,
+    pub content: Option<Vec<u8>>,
 }
 
 /// Every file of the volume at `start`, by path, with the content of the files that `wanted`
 /// selects.
-pub(crate) fn list(
+pub fn list(
     disk: &mut File,
     start: u64,
     size: u64,

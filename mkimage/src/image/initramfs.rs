@@ -21,8 +21,8 @@ pub struct Initramfs<'a> {
     pub rootfs: &'a Path,
     /// Layers for `/extensions/`, by file name; later names lie on top.
     pub extensions: &'a [PathBuf],
-    /// The key that signs the image ([`crate::secure_boot::Signer::digest`]).
-    pub signer: &'a str,
+    /// The keys whose images the node accepts, separated by commas ([`crate::secure_boot::Signer::digest`]).
+    pub signers: &'a str,
 }
 
 /// The names of the layers, one a line. Every initramfs has the file. A boot loader may put a
@@ -33,8 +33,8 @@ const LIST: &str = "extensions.list";
 /// The date of the image: `init` never sets the clock below it.
 const DATE: &str = "source-date-epoch";
 
-/// File with the digest of the signing key. The node accepts upgrades only from this signer.
-const SIGNER: &str = "signer";
+/// File with the digests of the accepted keys. The node takes images only from these signers.
+const SIGNERS: &str = "signers";
 
 const DIRECTORY: u32 = 0o040_755;
 const CONSOLE: u32 = 0o020_600;
@@ -75,7 +75,7 @@ type Source<'a> = (String, u32, Content<'a>);
 /// Writes the archive to `out`: sorted, owned by root, dated `release.epoch`.
 pub fn build(out: &Path, release: &Release, parts: &Initramfs<'_>) -> Result<()> {
     let date = format!("{}\n", release.epoch);
-    let signer = format!("{}\n", parts.signer);
+    let signers = format!("{}\n", parts.signers);
     let mut second: Vec<Source<'_>> = vec![
         (
             "rootfs.squashfs".to_owned(),
@@ -83,7 +83,7 @@ pub fn build(out: &Path, release: &Release, parts: &Initramfs<'_>) -> Result<()>
             Content::Of(parts.rootfs),
         ),
         (DATE.to_owned(), DATA, Content::Text(&date)),
-        (SIGNER.to_owned(), DATA, Content::Text(&signer)),
+        (SIGNERS.to_owned(), DATA, Content::Text(&signers)),
     ];
     if !parts.extensions.is_empty() {
         second.push(("extensions".to_owned(), DIRECTORY, Content::Nothing));
@@ -232,7 +232,7 @@ mod tests {
             init: &init,
             rootfs: &rootfs,
             extensions: &extensions,
-            signer: "ab",
+            signers: "ab",
         };
         let (one, two) = (scratch.path("one"), scratch.path("two"));
         build(&one, &release(), &parts).unwrap();
@@ -262,7 +262,7 @@ mod tests {
                 "extensions/10-a.squashfs 100644 5",
                 "extensions/20-b.squashfs 100644 4",
                 "rootfs.squashfs 100644 5000",
-                "signer 100644 3",
+                "signers 100644 3",
                 "source-date-epoch 100644 11",
             ]
         );
@@ -301,7 +301,7 @@ mod tests {
             init: &init,
             rootfs: &init,
             extensions: &[],
-            signer: "ab",
+            signers: "ab",
         };
         let out = scratch.path("out");
         build(&out, &release(), &parts).unwrap();
@@ -327,7 +327,7 @@ mod tests {
             init: &file,
             rootfs: &file,
             extensions: &bad,
-            signer: "ab",
+            signers: "ab",
         };
         let error = build(&scratch.path("out"), &release(), &parts).unwrap_err();
         assert!(error.to_string().contains("is not a .squashfs file"));
@@ -337,7 +337,7 @@ mod tests {
             init: &file,
             rootfs: &file,
             extensions: &twice,
-            signer: "ab",
+            signers: "ab",
         };
         let error = build(&scratch.path("out"), &release(), &parts).unwrap_err();
         assert_eq!(

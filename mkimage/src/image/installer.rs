@@ -176,10 +176,14 @@ mod tests {
     fn node_starts_only_images_signed_by_the_key_of_its_own_image() {
         let scratch = Scratch::new();
         let own = Signer::read(&development(), &enrolment::DB).unwrap();
-        let own = own.digest().parse().unwrap();
+        let next_key = Signer::read(&development(), &enrolment::KEK).unwrap();
+        let both = format!("{},{}", own.digest(), next_key.digest());
+        let (own, both) = (own.digest().parse().unwrap(), both.parse().unwrap());
         let next = image(&scratch, "next", NEXT, &enrolment::DB);
         assert_eq!(check(&next, &own, "amd64").unwrap().version, "1.3.0");
         let strange = image(&scratch, "strange", NEXT, &enrolment::KEK);
+        assert_eq!(check(&strange, &both, "amd64").unwrap().version, "1.3.0");
+        assert_eq!(check(&next, &both, "amd64").unwrap().version, "1.3.0");
         let foreign = image(&scratch, "foreign", "ID=debian\n", &enrolment::DB);
         let whole = std::fs::read(&next).unwrap();
         let text = whole

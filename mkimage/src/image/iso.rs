@@ -9,8 +9,9 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use corten_installer::grub::{Start, medium_config};
+use corten_installer::image_path;
 
-use super::fat::{self, Content, FatFile};
+use super::fat::{self, FatFile};
 use super::{Release, calendar, grub, output, raw};
 use crate::error::{Failure, Result};
 use crate::tool::Tool;
@@ -124,25 +125,20 @@ pub fn volume_id(release: &Release) -> String {
     corten_installer::medium_label(&release.version, &release.arch.to_string())
 }
 
-/// The UKI's path has no boot counter: an ISO is read-only.
-fn uki_path(release: &Release) -> String {
-    format!("EFI/Linux/corten-{}.efi", release.version)
+/// The UKI's name has no boot counter: an ISO is read-only.
+fn uki_name(release: &Release) -> String {
+    format!("corten-{}.efi", release.version)
 }
 
 fn efi_files(release: &Release, iso: &Iso<'_>) -> Vec<FatFile> {
-    let boot = format!("EFI/BOOT/{}", release.arch.names().efi_boot);
-    let programs = [
-        (boot, Content::File(iso.sd_boot.to_owned())),
-        (uki_path(release), Content::File(iso.uki.to_owned())),
-    ];
-    let loader = raw::loader_files(iso.enrol);
-    programs.into_iter().chain(loader).collect()
+    let programs = (iso.sd_boot, iso.uki);
+    raw::boot_files(release, programs, &uki_name(release), iso.enrol)
 }
 
 fn grub_config(release: &Release, uki: &Path) -> Result<String> {
     let start = Start::of(uki).with_context(|| format!("reading {} for GRUB", uki.display()))?;
     let loopback = format!("loopback esp ($root)/{EFI_IMAGE}");
-    let path = format!("(esp)/{}", uki_path(release));
+    let path = format!("(esp)/{}", image_path(&uki_name(release)));
     Ok(medium_config(&loopback, &path, &start))
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use corten_installer::Entry;
-use corten_installer::esp::{self, LOADER_CONF};
+use corten_installer::esp;
 use corten_installer::grub::{self, Code, Start};
 pub use corten_installer::layout::{ALIGNMENT, TYPE_BIOS, TYPE_EFI, TYPE_LINUX};
 use corten_installer::layout::{Partition, esp_size, layout};
@@ -116,34 +116,30 @@ fn new_entry(release: &Release) -> Entry {
     Entry::new(&release.version, 0)
 }
 
-/// systemd-boot's data files: its configuration, and the files in `enrol` that set the firmware's
-/// keys. `enrol` is empty when the image is signed with published keys.
-pub(crate) fn loader_files(enrol: &Path) -> Vec<FatFile> {
-    let conf = (
-        "loader/loader.conf".to_owned(),
-        Content::Bytes(LOADER_CONF.into()),
-    );
+/// The files that start a version: systemd-boot, the UKI under `name`, and systemd-boot's data: its
+/// configuration, and the files in `enrol` that set the firmware's keys. `enrol` is empty when the
+/// image is signed with published keys.
+pub(crate) fn boot_files(
+    release: &Release,
+    (sd_boot, uki): (&Path, &Path),
+    name: &str,
+    enrol: &Path,
+) -> Vec<FatFile> {
+    let file = |path: &Path| Content::File(path.to_owned());
+    let architecture = release.arch.names().oci;
+    let files = corten_installer::boot_files(architecture, file(sd_boot), (name, file(uki)));
     let keys = enrolment::ALL.iter().filter_map(|variable| {
         let name = variable.update();
         let file = enrol.join(&name);
         let is_there = file.exists();
         is_there.then(|| (format!("loader/keys/auto/{name}"), Content::File(file)))
     });
-    std::iter::once(conf).chain(keys).collect()
+    files.into_iter().chain(keys).collect()
 }
 
 fn esp_files(release: &Release, disk: &Disk<'_>) -> Result<Vec<FatFile>> {
-    let mut files = vec![
-        (
-            format!("EFI/BOOT/{}", release.arch.names().efi_boot),
-            Content::File(disk.sd_boot.to_owned()),
-        ),
-        (
-            format!("EFI/Linux/{}", new_entry(release)),
-            Content::File(disk.uki.to_owned()),
-        ),
-    ];
-    files.extend(loader_files(disk.enrol));
+    let name = new_entry(release).to_string();
+    let mut files = boot_files(release, (disk.sd_boot, disk.uki), &name, disk.enrol);
     if disk.bios {
         let entry = new_entry(release);
         let start = Start::of(disk.uki)

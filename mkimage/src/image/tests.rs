@@ -31,7 +31,7 @@ fn everything(scratch: &Scratch, dir: &str) -> Vec<PathBuf> {
         init: &init,
         rootfs: &rootfs,
         extensions: &[],
-        signer: "",
+        signers: "",
     };
     initramfs::build(&archive, &release, &parts).unwrap();
     let image = at("corten.efi");

@@ -81,8 +81,6 @@ pub struct Inputs<'a> {
     pub workspace: &'a Path,
     /// The compilers, their sysroot and architecture.
     pub compilers: &'a Compilers,
-    /// The version the programs report.
-    pub version: &'a str,
     /// The optimisation of the programs.
     pub profile: CargoProfile,
     /// The directory of copied sources and compiled crates; its content changes no output.
@@ -95,8 +93,8 @@ const COPY: &str = "source";
 impl Inputs<'_> {
     /// Adds the inputs that are files of the repository to a step's key. The caller adds the keys
     /// of the unpacked trees.
-    pub fn key(workspace: &Path, version: &str, mut key: KeyBuilder) -> Result<KeyBuilder> {
-        key = key.add("revision", super::REVISION).add("version", version);
+    pub fn key(workspace: &Path, mut key: KeyBuilder) -> Result<KeyBuilder> {
+        key = key.add("revision", super::REVISION);
         for source in SOURCES {
             let path = workspace.join(source);
             key = key.add("source", source);
@@ -200,7 +198,6 @@ impl Inputs<'_> {
         Ok(compilers
             .pkg_config(self.cargo())
             .env("PATH", path)
-            .env("CORTEN_VERSION", self.version)
             .env("CARGO_TARGET_DIR", target)
             .env("CARGO_ENCODED_RUSTFLAGS", rust_flags(group, &maps))
             .env(&linker(&build_triple), compilers.build_c())
@@ -346,7 +343,7 @@ mod tests {
             }
         }
         let key = || {
-            Inputs::key(dir.path(), "1", KeyBuilder::new("rust"))
+            Inputs::key(dir.path(), KeyBuilder::new("rust"))
                 .unwrap()
                 .finish()
         };

@@ -15,6 +15,7 @@ use ring::rand::SystemRandom;
 use ring::signature::{KeyPair as _, RSA_PKCS1_SHA256, RsaKeyPair};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer as _;
+use x509_parser::public_key::PublicKey;
 
 use crate::error::{Remedy as _, Result};
 use crate::image::checksums;
@@ -94,6 +95,27 @@ impl Signer {
     }
 }
 
+/// Digest by which a node identifies the key of a certificate (PEM), as [`Signer::digest`].
+///
+/// # Errors
+/// The file cannot be read, or is not a certificate with an RSA key.
+pub fn digest_of_certificate(path: &Path) -> Result<String> {
+    let digest = || {
+        let certificate = pem(&std::fs::read(path)?, "CERTIFICATE")?;
+        let (_, parsed) = X509Certificate::from_der(&certificate).context("the certificate")?;
+        let key = parsed.public_key();
+        ensure!(
+            matches!(key.parsed(), Ok(PublicKey::RSA(_))),
+            "the key of the certificate is not an RSA key"
+        );
+        Ok(checksums::of_bytes(&key.subject_public_key.data))
+    };
+    digest().or_fail(
+        format!("{} names no key to accept", path.display()),
+        "give the file db.crt of a key set made by `mkimage keys`",
+    )
+}
+
 /// Reads a file of the key set `dir`.
 ///
 /// # Errors
@@ -155,6 +177,16 @@ pub(crate) mod tests {
             .args(["-certfile", text(&certificate), "-noverify"])
             .output();
         verified.is_ok()
+    }
+
+    #[test]
+    fn certificate_names_the_key_that_its_signer_has() {
+        let keys = development();
+        let of = |name: &str| digest_of_certificate(&keys.join(name));
+        let signer = Signer::read(&keys, &enrolment::DB).unwrap();
+        assert_eq!(of("db.crt").unwrap(), signer.digest());
+        let error = of("db.key").unwrap_err();
+        assert!(format!("{error:#}").contains("CERTIFICATE"), "{error:#}");
     }
 
     #[test]

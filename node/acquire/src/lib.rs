@@ -4,17 +4,23 @@
 //! `corten.config.early` and `corten.config.inline` hold whole or partial configs themselves. Between them comes the
 //! config of the platform: `corten.config=URL`, `corten.config=metal-iso` (a volume of that name with a `config.yaml`),
 //! on the platform `nocloud` a volume CIDATA or the URL in the machine's serial number, with a `user-data`, and on a
-//! cloud the answer of its metadata service (`corten_platform`). Later configs are merged over earlier ones.
+//! cloud the answer of its metadata service (`corten_platform`). Later configs are merged over earlier ones. A server may
+//! want a token, which a person grants by the device flow of OAuth 2.0.
 //!
-//! Owns: the sources that a node may ask (`Sources`), the URL of a source with its placeholders (`url`), how long the node
-//! waits for one (`patience`), and the decoding of what it gives (`decode`).
+//! Owns: the sources that a node may ask (`Sources`), the URL of a source with its placeholders (`url`), the token that a
+//! server wants (`server`, `oauth`), how long the node waits for a source (`patience`), and the decoding of what it gives
+//! (`decode`).
 //! Never does: check a config against the node, apply or store it.
 //! Talks to: servers by HTTP, labelled volumes beside the machine, sysfs.
 //! On a laptop: `cargo test -p corten-acquire`.
 
 mod decode;
 mod disc;
+mod oauth;
 mod patience;
+mod server;
+#[cfg(test)]
+mod testing;
 mod url;
 mod volume;
 
@@ -24,7 +30,9 @@ use corten_base::mode::{CONTAINER, USER_DATA};
 use corten_config::{Document, Patch, Problems};
 use corten_network::seed::{Files, NAMES, Place};
 pub use disc::read_discs;
+pub use oauth::OAuth;
 pub use patience::look;
+pub use server::Server;
 pub use url::{Facts, get_with, shown};
 pub use volume::{find as read_volume, read_files};
 
@@ -71,6 +79,8 @@ pub struct Sources {
     pub early: Option<Vec<u8>>,
     /// Source to query.
     pub platform: Option<Source>,
+    /// Authorization that the server of `corten.config=URL` wants.
+    pub oauth: Option<OAuth>,
     /// Config that overrides the platform's config.
     pub inline: Option<Vec<u8>>,
 }
@@ -81,7 +91,13 @@ impl Sources {
     /// # Errors
     /// The text names the parameter and the remedy.
     pub fn read(cmdline: &Cmdline, serial: &str) -> Result<Sources, String> {
+        let config = cmdline.ours(parameters::CONFIG);
+        let oauth = match config.filter(|config| url::is_url(config)) {
+            Some(config) => OAuth::read(cmdline, config)?,
+            None => None,
+        };
         Ok(Sources {
+            oauth,
             early: decode::parameter(cmdline, parameters::CONFIG_EARLY)?,
             platform: platform(cmdline, serial)?,
             inline: decode::parameter(cmdline, parameters::CONFIG_INLINE)?,
@@ -130,9 +146,7 @@ fn platform(cmdline: &Cmdline, serial: &str) -> Result<Option<Source>, String> {
         // Images for VMware have this value; a separate parameter names the platform.
         Some("guestinfo") if cmdline.platform() == "vmware" => {}
         Some("metal-iso") => return Ok(volume(&["metal-iso"], "config.yaml")),
-        Some(url) if url.starts_with("http://") || url.starts_with("https://") => {
-            return Ok(Some(Source::Url(url.to_owned())));
-        }
+        Some(url) if url::is_url(url) => return Ok(Some(Source::Url(url.to_owned()))),
         Some(other) => {
             // Every user can read the log, so `hide` must mask the whole value; a blank would end it.
             let other = other.replace(char::is_whitespace, "_");
@@ -168,15 +182,6 @@ pub fn user_data(variable: Option<&str>) -> Result<Option<Vec<u8>>, String> {
         return Ok(None);
     }
     decode::user_data(text).map(Some)
-}
-
-/// Sends one request to a server; blocks.
-///
-/// # Errors
-/// The text describes the failure of the server or the network.
-pub fn fetch(template: &str, facts: &Facts) -> Result<Vec<u8>, String> {
-    let bytes = url::get(&url::fill(template, facts))?;
-    decode::unpack(bytes)
 }
 
 /// Requests the network files of a seed from a server, once; blocks. `base` ends in `/`.
@@ -272,6 +277,20 @@ mod tests {
             let remedy = " is not used: give an http:// or https:// URL, metal-iso, or none";
             let told = read(cmdline, "").unwrap_err();
             assert_eq!(told, format!("{expected}{remedy}"));
+        }
+    }
+
+    #[test]
+    fn authorization_is_only_for_the_server_of_the_config() {
+        let oauth = "corten.config.oauth.client_id=me";
+        for (cmdline, expected) in [
+            ("corten.config=https://a/c", true),
+            ("corten.config=metal-iso", false),
+            ("corten.platform=aws", false),
+            ("corten.platform=nocloud", false),
+        ] {
+            let sources = read(&format!("{cmdline} {oauth}"), "ds=nocloud;s=http://a/").unwrap();
+            assert_eq!(sources.oauth.is_some(), expected, "{cmdline}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! Downloads a config from a server: fills the placeholders of the URL, and keeps its secrets out of every text.
 
+use std::fmt::Display;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -14,6 +15,9 @@ use super::LARGEST;
 
 /// Timeout of a whole request, from name resolution to the last byte.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Size limit in bytes of the answer to a form.
+const LARGEST_POSTED: u64 = 64 << 10;
 
 /// Characters of a value that are percent-encoded: all but the unreserved ones (RFC 3986, section 2.3) and the colons
 /// of a MAC address, which have no meaning after the host.
@@ -52,13 +56,51 @@ impl Facts {
             code,
         }
     }
+
+    /// All facts with their names as placeholders.
+    pub(crate) fn named(&self) -> [(&'static str, &str); 5] {
+        [
+            ("uuid", &self.uuid),
+            ("serial", &self.serial),
+            ("mac", &self.mac),
+            ("hostname", &self.hostname),
+            ("code", &self.code),
+        ]
+    }
+
+    /// A fact; `None` if no fact has this name.
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        let mut named = self.named().into_iter();
+        named
+            .find(|(other, _)| *other == name)
+            .map(|(_, value)| value)
+    }
+
+    /// Names of the facts in the template that are not known yet. The firmware's facts are known from the start, or
+    /// never.
+    pub(crate) fn missing(&self, template: &str) -> Vec<&'static str> {
+        let template = template.to_ascii_lowercase();
+        let named = self.named().into_iter().skip(2);
+        let missing =
+            named.filter(|(name, value)| value.is_empty() && template.contains(&placeholder(name)));
+        missing.map(|(name, _)| name).collect()
+    }
 }
+
+/// The placeholder of a fact in a URL.
+pub(crate) fn placeholder(name: impl Display) -> String {
+    format!("${{{name}}}")
+}
+
+/// Type of an Ethernet link (ARPHRD_ETHER): another one may have no hardware address, such as a CAN bus.
+const ETHERNET: &str = "1";
 
 fn first_mac(class: &Path) -> String {
     let mut links: Vec<_> = fs::read_dir(class)
         .map(|entries| entries.flatten().map(|entry| entry.path()).collect())
         .unwrap_or_default();
-    links.retain(|link| link.join("device").exists());
+    links
+        .retain(|link| link.join("device").exists() && sysfs::read(&link.join("type")) == ETHERNET);
     links.sort();
     links
         .first()
@@ -67,20 +109,13 @@ fn first_mac(class: &Path) -> String {
 }
 
 /// Replaces the placeholders of `template`, such as `${uuid}`, by the facts, regardless of case. A query parameter
-/// `uuid=` without a value gets the UUID too. After the host a value is percent-encoded: a blank or an `&` in it would
+/// `uuid` without a value gets the UUID too. After the host a value is percent-encoded: a blank or an `&` in it would
 /// end the path segment or the parameter.
 pub(super) fn fill(template: &str, facts: &Facts) -> String {
-    let known = [
-        ("${uuid}", &facts.uuid),
-        ("${serial}", &facts.serial),
-        ("${mac}", &facts.mac),
-        ("${hostname}", &facts.hostname),
-        ("${code}", &facts.code),
-    ];
-    let authority = template.find("://").map_or(0, |at| at + 3);
-    let behind = template.get(authority..).unwrap_or_default();
-    let path = behind.find(['/', '?', '#']);
-    let path = path.map_or(template.len(), |at| authority + at);
+    let known = facts
+        .named()
+        .map(|(name, value)| (placeholder(name), value));
+    let path = origin(template).len();
     let mut url = String::new();
     let mut rest = template;
     while let Some(at) = rest.find("${") {
@@ -90,7 +125,7 @@ pub(super) fn fill(template: &str, facts: &Facts) -> String {
             from.get(..name.len())
                 .is_some_and(|found| found.eq_ignore_ascii_case(name))
         });
-        let (value, length) = place.map_or(("${", 2), |(name, value)| (value.as_str(), name.len()));
+        let (value, length) = place.map_or(("${", 2), |(name, value)| (*value, name.len()));
         if place.is_some() && template.len() - from.len() > path {
             url.extend(utf8_percent_encode(value, ENCODED));
         } else {
@@ -105,11 +140,24 @@ pub(super) fn fill(template: &str, facts: &Facts) -> String {
     let pairs: Vec<String> = query
         .split('&')
         .map(|pair| match pair {
-            "uuid=" => format!("uuid={}", utf8_percent_encode(&facts.uuid, ENCODED)),
+            "uuid" | "uuid=" => format!("uuid={}", utf8_percent_encode(&facts.uuid, ENCODED)),
             other => other.to_owned(),
         })
         .collect();
     format!("{base}?{}", pairs.join("&"))
+}
+
+/// Whether a text has the form of a URL of a web server.
+pub(crate) fn is_url(text: &str) -> bool {
+    text.starts_with("http://") || text.starts_with("https://")
+}
+
+/// The start of a URL, before its path.
+pub(crate) fn origin(url: &str) -> &str {
+    let authority = url.find("://").map_or(0, |at| at + 3);
+    let behind = url.get(authority..).unwrap_or_default();
+    let path = behind.find(['/', '?', '#']);
+    url.split_at(path.map_or(url.len(), |at| authority + at)).0
 }
 
 /// A URL without its parts that may be secret: user, password, query, fragment.
@@ -128,29 +176,69 @@ pub fn shown(template: &str) -> String {
     }
 }
 
-/// Makes one GET request and follows redirects.
+/// A request without an answer to use.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// Whether the server wants another token.
+    pub is_denied: bool,
+    /// The failure of the server or the network, never with the URL.
+    pub why: String,
+}
+
+/// Makes one GET request and follows redirects. A token stays on the first server.
+///
+/// # Errors
+/// The failure of the server or the network.
+pub(crate) fn get_authorized(url: &str, token: Option<&Secret>) -> Result<Vec<u8>, Failure> {
+    let value = |token: &Secret| Secret::new(format!("Bearer {}", token.expose()));
+    let header = token.map(|token| ("Authorization".to_owned(), value(token)));
+    let failure = |is_denied, why| Failure { is_denied, why };
+    match ask(url, header.as_slice()) {
+        Ok(answer) => read(answer, LARGEST).map_err(|why| failure(false, why)),
+        Err(error) => {
+            let is_denied = matches!(error, ureq::Error::StatusCode(401 | 403));
+            Err(failure(is_denied, told(&error)))
+        }
+    }
+}
+
+/// Answer to a form.
+#[derive(Debug)]
+pub(crate) struct Posted {
+    pub status: u16,
+    pub body: Vec<u8>,
+}
+
+/// Sends a form once, and follows no redirect: a form has credentials.
+///
+/// # Errors
+/// The failure of the server or the network.
+pub(crate) fn post(url: &str, form: &[(&str, &str)]) -> Result<Posted, String> {
+    let config = https::config(PATIENCE).max_redirects(0);
+    let agent: Agent = config.http_status_as_error(false).build().into();
+    let request = agent.post(url).header("Accept", "application/json");
+    let answer = request.send_form(form.iter().copied());
+    let answer = answer.map_err(|error| told(&error))?;
+    let status = answer.status().as_u16();
+    let body = read(answer, LARGEST_POSTED)?;
+    Ok(Posted { status, body })
+}
+
+/// Makes one GET request with headers, pairs of a name and a value that may be secret, and follows redirects.
 ///
 /// # Errors
 /// The text names the failure of the server or the network, and never the URL.
-pub(super) fn get(url: &str) -> Result<Vec<u8>, String> {
-    get_with(url, &[])
-}
-
-/// `get` with headers: pairs of a name and a value that may be secret.
-///
-/// # Errors
-/// As `get`.
 pub fn get_with(url: &str, headers: &[(String, Secret)]) -> Result<Vec<u8>, String> {
-    read(ask(url, headers).map_err(|error| told(&error))?)
+    read(ask(url, headers).map_err(|error| told(&error))?, LARGEST)
 }
 
-/// `get` for an optional file: `None` on status 404 (RFC 9110, section 15.5.5).
+/// Makes one GET request for an optional file: `None` on status 404 (RFC 9110, section 15.5.5).
 ///
 /// # Errors
-/// As `get`.
+/// As [`get_with`].
 pub(super) fn get_if_there(url: &str) -> Result<Option<Vec<u8>>, String> {
     match ask(url, &[]) {
-        Ok(answer) => read(answer).map(Some),
+        Ok(answer) => read(answer, LARGEST).map(Some),
         Err(ureq::Error::StatusCode(404)) => Ok(None),
         Err(error) => Err(told(&error)),
     }
@@ -183,11 +271,11 @@ fn ask(url: &str, headers: &[(String, Secret)]) -> Result<Answer, ureq::Error> {
     request.call()
 }
 
-fn read(mut answer: Answer) -> Result<Vec<u8>, String> {
+fn read(mut answer: Answer, largest: u64) -> Result<Vec<u8>, String> {
     answer
         .body_mut()
         .with_config()
-        .limit(LARGEST)
+        .limit(largest)
         .read_to_vec()
         .map_err(|error| error.to_string())
 }
@@ -202,6 +290,10 @@ mod tests {
 
     use super::*;
 
+    fn get(url: &str) -> Result<Vec<u8>, String> {
+        get_with(url, &[])
+    }
+
     fn facts() -> Facts {
         Facts {
             uuid: "4c4c4544-0001".to_owned(),
@@ -213,6 +305,24 @@ mod tests {
     }
 
     #[test]
+    fn mac_is_that_of_the_first_ethernet_device() {
+        let class = tempfile::tempdir().unwrap();
+        for (name, kind, address) in [
+            ("can0", "280", None),
+            ("eth1", "1", Some("52:54:00:00:00:02\n")),
+            ("eth0", "1", Some("52:54:00:00:00:01\n")),
+            ("ib0", "32", Some("80:00:02:08:fe:80\n")),
+        ] {
+            let link = class.path().join(name);
+            fs::create_dir_all(link.join("device")).unwrap();
+            fs::write(link.join("type"), kind).unwrap();
+            address.inspect(|address| fs::write(link.join("address"), address).unwrap());
+        }
+        fs::create_dir(class.path().join("bond0")).unwrap();
+        assert_eq!(first_mac(class.path()), "52:54:00:00:00:01");
+    }
+
+    #[test]
     fn url_placeholders_are_replaced() {
         for (template, expected) in [
             ("http://a/${UUID}/${serial}", "http://a/4c4c4544-0001/S1"),
@@ -220,6 +330,7 @@ mod tests {
                 "http://a/?uuid=&mac=${Mac}",
                 "http://a/?uuid=4c4c4544-0001&mac=52:54:00:12:34:56",
             ),
+            ("http://a?uuid", "http://a?uuid=4c4c4544-0001"),
             (
                 "http://a/${code}${hostname}?uuid=1",
                 "http://a/xyznode?uuid=1",

@@ -25,7 +25,7 @@ pub fn open(device: &Path) {
 /// Sends messages, including those of libraries, to standard error from now on.
 pub fn open_none() {
     if log::set_logger(&Libraries).is_ok() {
-        log::set_max_level(log::LevelFilter::Info);
+        log::set_max_level(log::LevelFilter::Warn);
     }
 }
 
@@ -76,26 +76,13 @@ struct Libraries;
 
 impl log::Log for Libraries {
     fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
-        // The DHCP client logs lost answers and retries at level info; other libraries matter from warnings up.
-        let limit = if metadata.target().starts_with("mozim") {
-            log::Level::Info
-        } else {
-            log::Level::Warn
-        };
-        metadata.level() <= limit
+        metadata.level() <= log::Level::Warn
     }
 
     fn log(&self, record: &log::Record<'_>) {
-        // While the DHCP client has no address, it receives every packet and logs each foreign one.
-        let is_of_others = || {
-            record
-                .args()
-                .to_string()
-                .starts_with("Ignoring invalid DHCP package")
-        };
         // Callers of the Kubernetes API report the outcome of a call themselves.
         let is_told = record.target().starts_with("kube_client");
-        if self.enabled(record.metadata()) && !is_told && !is_of_others() {
+        if self.enabled(record.metadata()) && !is_told {
             let library = record.target().split(':').next().unwrap_or_default();
             say(&format!("{library}: {}", record.args()));
         }

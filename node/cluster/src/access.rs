@@ -1,5 +1,6 @@
 //! Address and credentials of an API server.
 
+use std::time::Duration;
 use std::{fmt, fs};
 
 use base64::Engine as _;
@@ -33,7 +34,8 @@ impl fmt::Debug for Access {
 }
 
 impl Access {
-    pub(crate) fn config(&self) -> Result<Config, ClusterError> {
+    /// The client's config; a connection ends after `silence` without a byte from the server.
+    pub(crate) fn config(&self, silence: Duration) -> Result<Config, ClusterError> {
         let uri: Result<Uri, _> = self.server.parse();
         let uri = uri.map_err(|error| ClusterError::access("the address of the server", error))?;
         // Without TLS there is no client certificate, and machined could send secrets to any server.
@@ -50,7 +52,7 @@ impl Access {
         config.auth_info.client_certificate_data = Some(STANDARD.encode(&self.crt));
         config.auth_info.client_key_data = Some(STANDARD.encode(&self.key).into());
         config.connect_timeout = Some(PATIENCE);
-        config.read_timeout = Some(PATIENCE);
+        config.read_timeout = Some(silence);
         config.write_timeout = Some(PATIENCE);
         // Errors are returned at once; a caller that waits has its own time limit.
         config.default_retry = false;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use corten_manifests::{Identity, in_order};
 use kube::Api;
-use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
@@ -98,6 +98,37 @@ impl Cluster {
             report.fail(inventory::identity(), &error);
         }
         report
+    }
+
+    /// Applies an object that is not one of the manifests: the inventory does not list it.
+    ///
+    /// # Errors
+    /// The object has no identity, or the cluster refuses it.
+    pub async fn put(&self, object: Value, existing: Existing) -> Result<(), ClusterError> {
+        let identity = Identity::of(&object);
+        let mut identity =
+            identity.map_err(|error| ClusterError::request("apply", &"an object", error))?;
+        let mut run = Run {
+            cluster: self,
+            existing,
+            kinds: Kinds::default(),
+            defined: BTreeMap::new(),
+        };
+        run.one(&mut identity, object).await.map(drop)
+    }
+
+    /// Deletes an object if it exists.
+    ///
+    /// # Errors
+    /// [`ClusterError::Name`] or [`ClusterError::Request`].
+    pub async fn delete(&self, mut identity: Identity) -> Result<(), ClusterError> {
+        check(&identity)?;
+        let api = Kinds::default().place(self, &mut identity).await?;
+        let params = DeleteParams::default();
+        match within("delete", &identity, api.delete(&identity.name, &params)).await {
+            Err(error) if error.code() != Some(404) => Err(error),
+            _ => Ok(()),
+        }
     }
 }
 

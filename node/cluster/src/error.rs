@@ -109,6 +109,18 @@ impl ClusterError {
         }
     }
 
+    pub(crate) fn failed(
+        action: &'static str,
+        object: &(dyn Display + Sync),
+        error: kube::Error,
+    ) -> ClusterError {
+        ClusterError::Request {
+            action,
+            object: object.to_string(),
+            cause: Cause::from(error),
+        }
+    }
+
     /// HTTP status code of a refusal.
     #[must_use]
     pub fn code(&self) -> Option<u16> {

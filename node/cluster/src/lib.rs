@@ -1,8 +1,9 @@
 //! machined's client of the Kubernetes API.
 //!
 //! Owns: applying objects and the inventory of what was applied; the metadata, the cordon and the drain of a node;
-//! the readiness and versions of API servers, nodes and workloads; the deprecated APIs in use.
-//! Never does: decide what is applied (`corten-manifests`), keep anything between two calls, or take a lock.
+//! the readiness and versions of API servers, nodes and workloads; the deprecated APIs in use; the accounts of pods at
+//! the node's API.
+//! Never does: decide what is applied (`corten-manifests`) or granted, keep anything between two calls, or take a lock.
 //! Talks to: one API server, through the crate `kube`.
 //! On a laptop: `cargo test -p corten-cluster`. The test with a real API server is ignored by default; it needs the
 //! folder of the Kubernetes programs in `CORTEN_KUBERNETES`.
@@ -10,7 +11,9 @@
 //! Objects are JSON of any kind. The server tells the resource of a kind, and whether it is namespaced.
 
 mod access;
+mod accounts;
 mod apply;
+mod changes;
 mod drain;
 mod endpoints;
 mod error;
@@ -28,6 +31,7 @@ use http::Request;
 use kube::Client;
 
 pub use access::{Access, from_kubeconfig};
+pub use accounts::{Account, Grants, Refusal};
 pub use apply::{Existing, Failed, Report};
 pub use drain::{Drained, Left};
 pub use error::{Cause, ClusterError};
@@ -60,7 +64,20 @@ impl Cluster {
     /// # Errors
     /// [`ClusterError::Access`]: the address, a certificate or the key is invalid.
     pub fn connect(access: &Access) -> Result<Cluster, ClusterError> {
-        let client = Client::try_from(access.config()?);
+        Cluster::connect_with(access, PATIENCE)
+    }
+
+    /// Like [`Cluster::connect`], for [`Cluster::serve_accounts`]: a watch may be silent for minutes. Other requests
+    /// keep their timeout.
+    ///
+    /// # Errors
+    /// Those of [`Cluster::connect`].
+    pub fn connect_to_watch(access: &Access) -> Result<Cluster, ClusterError> {
+        Cluster::connect_with(access, changes::SILENCE)
+    }
+
+    fn connect_with(access: &Access, silence: Duration) -> Result<Cluster, ClusterError> {
+        let client = Client::try_from(access.config(silence)?);
         let client =
             client.map_err(|error| ClusterError::access("the certificates or the key", error))?;
         Ok(Cluster { client })

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use corten_api::parameters;
+use corten_base::os_release;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Output};
 use corten_types::runtime::{BootId, KernelCmdline, Version};
@@ -35,7 +36,7 @@ impl Controller for Facts {
 
     async fn run(self, context: &mut Context) -> Result<(), Failure> {
         let version = Version {
-            version: corten_api::version_tag(),
+            version: corten_api::version_tag(&os_release::image_version()),
             name: "Corten".to_owned(),
         };
         context.put(Draft::new("version", version))?;

@@ -37,15 +37,33 @@ pub fn of_node(config: &Document, settings: &Settings) -> Result<Cluster, String
 /// # Errors
 /// The reason why there is no connection.
 pub fn connect(config: &Document, settings: &Settings, server: &str) -> Result<Cluster, String> {
+    let access = administrator(config, settings, server)?;
+    Cluster::connect(&access).map_err(|error| describe(&error))
+}
+
+/// Like [`connect`], for requests whose answer has long pauses.
+///
+/// # Errors
+/// The reason why there is no connection.
+pub fn connect_to_watch(
+    config: &Document,
+    settings: &Settings,
+    server: &str,
+) -> Result<Cluster, String> {
+    let access = administrator(config, settings, server)?;
+    Cluster::connect_to_watch(&access).map_err(|error| describe(&error))
+}
+
+/// Credentials of an administrator.
+fn administrator(config: &Document, settings: &Settings, server: &str) -> Result<Access, String> {
     let authorities = Authorities::of(config).map_err(|error| describe(&error))?;
     let now = SystemTime::now();
     let certificate = admin_certificate(&authorities.kubernetes, now, LIFETIME)
         .map_err(|error| describe(&error))?;
-    let access = Access {
+    Ok(Access {
         server: server.to_owned(),
         ca: settings.authorities.clone(),
         crt: certificate.crt,
         key: certificate.key,
-    };
-    Cluster::connect(&access).map_err(|error| describe(&error))
+    })
 }

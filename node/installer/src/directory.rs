@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::grub::{self, Start, Unfit};
 use crate::versions::{Files, LOST, UNFINISHED};
-use crate::{uki, version};
+use crate::{IMAGES, uki, version};
 
 /// Size of one read or write, in bytes.
 const CHUNK: usize = 1 << 20;
@@ -30,7 +30,7 @@ impl Directory {
     #[must_use]
     pub fn of(mount_point: &Path) -> Directory {
         Directory {
-            entries: mount_point.join("EFI/Linux"),
+            entries: mount_point.join(IMAGES),
             grub: mount_point.join(grub::DIRECTORY),
         }
     }

@@ -17,7 +17,7 @@ use object::read::{ReadCache, ReadRef as _};
 
 use crate::esp::{Content, FatFile};
 use crate::loader::by_version;
-use crate::{Entry, Installed, uki};
+use crate::{Entry, IMAGES, Installed, uki};
 
 /// The directory of GRUB's files on the EFI partition.
 pub const DIRECTORY: &str = "grub";
@@ -264,7 +264,7 @@ pub fn config(mut versions: Vec<Listed>) -> String {
     let (mut not_bad, mut any) = (String::new(), String::new());
     for (number, one) in (1_u32..).zip(&versions) {
         let id = one.installed.entry.id();
-        let stem = format!("($root)/EFI/Linux/{}", one.installed.entry.stem());
+        let stem = format!("($root)/{IMAGES}/{}", one.installed.entry.stem());
         let script = one.start.script(&more);
         let _ = write!(
             text,

@@ -47,7 +47,7 @@ pub enum UkiError {
         "it is not for the architecture of this machine, {0}; use an image for this architecture"
     )]
     Architecture(&'static str),
-    /// The image is not signed with the key of the running version.
+    /// The image is not signed with a key that the running version accepts.
     #[error("{0}; sign the image with the key of the running version (`mkimage build --keys`)")]
     Signature(&'static str),
 }
@@ -69,44 +69,50 @@ pub fn version(path: &Path) -> Result<String, UkiError> {
     version_of(&file)
 }
 
-/// The trusted signer: the SHA-256 of its public key (RFC 8017, `RSAPublicKey` in DER).
+/// The trusted signers: SHA-256 digests of their public keys (RFC 8017, `RSAPublicKey` in DER). An image names its own
+/// signer, and those of its successors.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Signer([u8; 32]);
+pub struct Signers(Vec<[u8; 32]>);
 
-/// The text is not a SHA-256 digest.
+/// The text is not a list of SHA-256 digests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not a SHA-256 digest of 64 hexadecimal digits")]
+#[error("not a list of SHA-256 digests of 64 hexadecimal digits, separated by commas")]
 pub struct NoDigest;
 
-impl FromStr for Signer {
+impl FromStr for Signers {
     type Err = NoDigest;
 
-    fn from_str(text: &str) -> Result<Signer, NoDigest> {
-        let mut digest = [0; 32];
-        if text.len() != 64 || !text.is_ascii() {
-            return Err(NoDigest);
-        }
-        for (at, byte) in digest.iter_mut().enumerate() {
-            let digits = text.get(2 * at..2 * at + 2).ok_or(NoDigest)?;
-            *byte = u8::from_str_radix(digits, 16).map_err(|_| NoDigest)?;
-        }
-        Ok(Signer(digest))
+    fn from_str(text: &str) -> Result<Signers, NoDigest> {
+        let digests: Result<_, _> = text.split(',').map(digest_of).collect();
+        digests.map(Signers)
     }
 }
 
-/// Checks that the image is for this machine (`architecture` in OCI's spelling) and signed by this key.
+fn digest_of(text: &str) -> Result<[u8; 32], NoDigest> {
+    let mut digest = [0; 32];
+    if text.len() != 64 || !text.is_ascii() {
+        return Err(NoDigest);
+    }
+    for (at, byte) in digest.iter_mut().enumerate() {
+        let digits = text.get(2 * at..2 * at + 2).ok_or(NoDigest)?;
+        *byte = u8::from_str_radix(digits, 16).map_err(|_| NoDigest)?;
+    }
+    Ok(digest)
+}
+
+/// Checks that the image is for this machine (`architecture` in OCI's spelling) and signed by one of these keys.
 ///
 /// # Errors
 /// The reason to refuse the image.
 pub fn check(
     image: &Path,
-    signer: &Signer,
+    signers: &Signers,
     architecture: &'static str,
 ) -> Result<Checked, UkiError> {
     let bytes = read(image)?;
     let file = program(&bytes, architecture)?;
     let version = version_of(&file)?;
-    verify(&file, signer)?;
+    verify(&file, signers)?;
     Ok(Checked { version })
 }
 
@@ -116,11 +122,11 @@ pub fn check(
 /// The reason to refuse the boot loader.
 pub fn check_loader(
     loader: &Path,
-    signer: &Signer,
+    signers: &Signers,
     architecture: &'static str,
 ) -> Result<(), UkiError> {
     let bytes = read(loader)?;
-    verify(&program(&bytes, architecture)?, signer)
+    verify(&program(&bytes, architecture)?, signers)
 }
 
 /// Parses a program of this architecture.
@@ -195,8 +201,9 @@ fn version_of<'a, R: ReadRef<'a>>(file: &PeFile64<'a, R>) -> Result<String, UkiE
     }
 }
 
-fn verify(file: &PeFile64<'_>, signer: &Signer) -> Result<(), UkiError> {
-    let other = UkiError::Signature("the image is not signed with the key of the running version");
+fn verify(file: &PeFile64<'_>, signers: &Signers) -> Result<(), UkiError> {
+    let other =
+        UkiError::Signature("the image is not signed with a key that the running version accepts");
     let damaged = UkiError::Signature("the image does not match its signature");
     let signature = signature(file)?;
     // The signer supplies the certificate, so the certificate proves nothing. Only its key is compared.
@@ -205,7 +212,10 @@ fn verify(file: &PeFile64<'_>, signer: &Signer) -> Result<(), UkiError> {
         let key = &one.tbs_certificate.subject_public_key_info;
         key.subject_public_key.raw_bytes()
     });
-    let is_meant = |key: &&[u8]| Sha256::digest(key).as_slice() == signer.0;
+    let is_meant = |key: &&[u8]| {
+        let digest = Sha256::digest(key);
+        signers.0.iter().any(|one| digest.as_slice() == one)
+    };
     let Some(key) = keys.find(is_meant) else {
         return Err(other);
     };

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::io::{self, Read};
 
 use crate::grub::{self, Listed, Start, Unfit};
-use crate::{Entry, Installed, Loader, first};
+use crate::{Entry, IMAGES, Installed, Loader, first};
 
 /// Suffix of a file whose write has not finished. The boot loader ignores such names.
 pub(crate) const UNFINISHED: &str = ".new";
@@ -320,7 +320,7 @@ impl<F: Files> Versions<F> {
 
     fn list(&self) -> Result<Vec<(String, u64)>, Fault> {
         let listed = self.files.list();
-        listed.map_err(|error| Fault::Disk("listing EFI/Linux".to_owned(), error))
+        listed.map_err(|error| Fault::Disk(format!("listing {IMAGES}"), error))
     }
 
     fn rename(&mut self, from: &str, to: &str) -> Result<(), Fault> {

@@ -1,4 +1,4 @@
-//! Settings of kube-proxy and flannel, except their images.
+//! Settings of kube-proxy and flannel, except their images; whether pods have access to the node's API.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ const POLICIES: &str = "registry.k8s.io/networking/kube-network-policies:v1.1.1"
 /// Default resource requests of the containers.
 const REQUESTS: [(&str, &str); 2] = [("cpu", "100m"), ("memory", "50Mi")];
 
-/// Settings of kube-proxy and flannel.
+/// Settings of kube-proxy and flannel, and the access of pods.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Addons {
     /// Fields of the `KubeProxyConfiguration`; `None` if kube-proxy has arguments only.
@@ -28,6 +28,8 @@ pub struct Addons {
     pub proxy_resources: Resources,
     /// Settings of flannel, without its image.
     pub flannel: Flannel,
+    /// Whether pods have access to the node's API.
+    pub has_pod_access: bool,
 }
 
 impl Addons {
@@ -42,6 +44,7 @@ impl Addons {
                 .map(|proxy| resources(&proxy.resources, REQUESTS))
                 .unwrap_or_default(),
             flannel: flannel(document),
+            has_pod_access: document.pod_access().is_some(),
         }
     }
 }

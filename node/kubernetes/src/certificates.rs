@@ -41,11 +41,19 @@ impl Authorities {
     /// A CA is missing, or cannot sign.
     pub fn of(document: &Document) -> Result<Authorities, CertificateError> {
         Ok(Authorities {
-            kubernetes: signs("cluster.ca", document.kubernetes_ca())?,
+            kubernetes: kubernetes_authority(document)?,
             aggregator: signs("cluster.aggregatorCA", document.aggregator_ca())?,
             etcd: etcd_authority(document)?,
         })
     }
+}
+
+/// Reads only the CA of the Kubernetes API.
+///
+/// # Errors
+/// The CA is missing, or cannot sign.
+pub fn kubernetes_authority(document: &Document) -> Result<Ca, CertificateError> {
+    signs("cluster.ca", document.kubernetes_ca())
 }
 
 /// Reads only etcd's CA.
@@ -148,6 +156,31 @@ pub fn admin_certificate(
     };
     ca.leaf(&leaf, now, lifetime)
         .map_err(|error| CertificateError::Pki("the administrator's certificate", error))
+}
+
+/// User name of a node's kubelet (Kubernetes, Node authorization).
+#[must_use]
+pub fn kubelet_user(nodename: &str) -> String {
+    format!("system:node:{nodename}")
+}
+
+/// Issues the client certificate of a node's kubelet.
+///
+/// # Errors
+/// `now` is out of range.
+pub fn kubelet_certificate(
+    ca: &Ca,
+    nodename: &str,
+    now: SystemTime,
+) -> Result<CertificateAndKey, CertificateError> {
+    let leaf = Leaf {
+        common_name: &kubelet_user(nodename),
+        organizations: &["system:nodes"],
+        names: &[],
+        usage: Usage::Client,
+    };
+    ca.leaf(&leaf, now, LIFETIME)
+        .map_err(|error| CertificateError::Pki("the kubelet's certificate", error))
 }
 
 /// All names and addresses of the Kubernetes API on this node, without duplicates.

@@ -56,6 +56,7 @@ pub fn bootstrap_settings(
         proxy,
         dns,
         flannel,
+        has_pod_access: addons.has_pod_access,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Renders the bootstrap manifests of a new Kubernetes cluster from settings.
 //!
-//! Owns: the objects of each bootstrap manifest, the order in which they are applied, the parser of user manifests, and
-//! the keys of the inventory.
+//! Owns: the objects of each bootstrap manifest, the order in which they are applied, the service in front of the nodes'
+//! API, the parser of user manifests, and the keys of the inventory.
 //! Never does: read the machine config, fetch a manifest, or talk to a cluster.
 //! Talks to: nothing. Every function is pure.
 //! On a laptop: `cargo test -p corten-manifests`.
@@ -13,6 +13,7 @@ mod access;
 mod dns;
 mod flannel;
 mod object;
+mod pod_access;
 mod proxy;
 mod resources;
 mod settings;
@@ -20,6 +21,10 @@ mod token;
 mod written;
 
 pub use object::{Identity, Invalid, in_order};
+pub use pod_access::{
+    ACCOUNT_GROUP, ACCOUNT_KIND, ACCOUNT_PLURAL, ACCOUNT_VERSION, ACCOUNTS_MANIFEST, SERVICE,
+    SERVICE_NAMESPACE, Slice, service, service_addresses, service_host,
+};
 pub use resources::Resources;
 pub use settings::{Dns, Flannel, Proxy, Settings};
 pub use token::{BootstrapToken, TokenError};
@@ -65,6 +70,10 @@ pub fn bootstrap(settings: &Settings, token: &BootstrapToken) -> Vec<Manifest> {
         if let Some(service) = dns::service(dns) {
             manifests.push(Manifest::new("11-core-dns-svc", vec![service]));
         }
+    }
+    if settings.has_pod_access {
+        let objects = vec![pod_access::definition()];
+        manifests.push(Manifest::new(ACCOUNTS_MANIFEST, objects));
     }
     manifests.sort_by(|a, b| a.id.cmp(&b.id));
     manifests

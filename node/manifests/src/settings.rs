@@ -22,6 +22,8 @@ pub struct Settings {
     pub dns: Option<Dns>,
     /// flannel; `None` if the cluster has another network plug-in, or none.
     pub flannel: Option<Flannel>,
+    /// Whether pods have access to the node's API, by accounts of a kind of their own.
+    pub has_pod_access: bool,
 }
 
 /// kube-proxy.

@@ -34,6 +34,7 @@ fn settings() -> Settings {
             api: Some(("127.0.0.1".parse().unwrap(), 7445)),
             ..Flannel::default()
         }),
+        has_pod_access: false,
     }
 }
 
@@ -55,6 +56,7 @@ fn everything() -> Settings {
     flannel.resources = resources;
     flannel.policies_image = Some("registry.k8s.io/networking/kube-network-policies:v1".to_owned());
     settings.dns.as_mut().unwrap().ipv6 = Some("fc00:db8:20::a".parse().unwrap());
+    settings.has_pod_access = true;
     settings
 }
 

@@ -4,6 +4,9 @@ use std::cell::RefCell;
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, SystemTime};
 
 use corten_base::testing::{Neighbour, alone, cable, give, skip};
@@ -11,6 +14,7 @@ use corten_network::default_layer::dhcp;
 use corten_network::layers::{Layered, Specs};
 use corten_resources::controller::Runtime;
 use corten_resources::{Draft, Spec, Store};
+use corten_sys::packet::{self, Capture};
 use corten_types::network::{AddressStatus, LinkStatus, RouteStatus};
 use corten_types::network_names::{HostnameSpec, OperatorSpec, ResolverSpec, TimeServerSpec};
 use corten_types::network_spec::{AddressSpec, LAYERS, Layer, LinkSpec, RouteSpec};
@@ -202,10 +206,8 @@ fn every_dhcp_option_is_used_until_the_server_withdraws_the_lease() {
              opt staticroutes 10.9.0.0/16 10.0.0.2, 0.0.0.0/0 10.0.0.1\n";
         // Rebinding starts only after the test's timeout; a lost renewal request is repeated before.
         let more = times(3, 130) + options;
-        let give = |address| Server::udhcpd(&neighbour, "10.0.0.1", address, 6000, &more);
-        let Some(server) = give("10.0.0.50") else {
-            return;
-        };
+        let server = Server::udhcpd(&neighbour, "10.0.0.1", "10.0.0.50", 6000, &more);
+        let Some(server) = server else { return };
         let node = Node::start(&["dhcp4"]);
         until("an address", Some(&server), || {
             node.has::<AddressStatus>(OWN)
@@ -247,9 +249,11 @@ fn every_dhcp_option_is_used_until_the_server_withdraws_the_lease() {
         assert_eq!(server.said("sending OFFER"), offers, "{}", server.log());
         assert_eq!(node.since(OWN), since);
 
-        // The lease was just renewed, so the server changes before the next renewal.
+        // The lease was just renewed, so the server changes before the next renewal. udhcpd would not refuse it.
         drop(server);
-        let server = give("10.0.0.60").unwrap();
+        let Some(server) = dnsmasq(&neighbour, "10.0.0.60") else {
+            return;
+        };
         until("the other address", Some(&server), || {
             node.has::<AddressStatus>("plug/10.0.0.60/24") && !node.has::<AddressStatus>(OWN)
         })
@@ -300,16 +304,18 @@ fn second_dhcp_server_renews_a_lease_before_it_expires() {
         let since = node.since(OWN);
         drop(server);
         let server = serve("10.0.0.2").unwrap();
-        // The address is offered, then renewed.
+        // It acknowledges the rebind and a renewal, and offers nothing.
         until("the lease of the other server", Some(&server), || {
             server.said("sending ACK") >= 2
         })
         .await;
+        assert_eq!(server.said("sending OFFER"), 0, "{}", server.log());
         assert_eq!(node.since(OWN), since);
     });
 }
 
-fn dnsmasq(neighbour: &Neighbour) -> Option<Server> {
+/// Offers this single IPv4 address, and addresses by DHCPv6.
+fn dnsmasq(neighbour: &Neighbour, gives: &str) -> Option<Server> {
     Server::start(neighbour, "dnsmasq", |directory| {
         let leases = directory.join("leases").display().to_string();
         let mut arguments: Vec<String> = [
@@ -320,7 +326,6 @@ fn dnsmasq(neighbour: &Neighbour) -> Option<Server> {
             "--pid-file=",
             "--log-facility=-",
             "--no-ping",
-            "--dhcp-range=10.0.0.50,10.0.0.50,120",
             "--dhcp-range=fd00::50,fd00::fff0,64,120",
             "--dhcp-option=option6:dns-server,[fd00::1]",
             "--dhcp-option=option6:domain-search,example.com",
@@ -328,6 +333,7 @@ fn dnsmasq(neighbour: &Neighbour) -> Option<Server> {
         ]
         .map(str::to_owned)
         .to_vec();
+        arguments.push(format!("--dhcp-range={gives},{gives},120"));
         arguments.push(format!("--dhcp-leasefile={leases}"));
         arguments
     })
@@ -342,7 +348,7 @@ fn reconnected_cable_keeps_the_addresses() {
         };
         neighbour.asks(async |handle| give(&handle, "far", &["10.0.0.1"]).await);
         plug_in().await;
-        let Some(server) = dnsmasq(&neighbour) else {
+        let Some(server) = dnsmasq(&neighbour, "10.0.0.50") else {
             return;
         };
         let node = Node::start(&["dhcp4", "dhcp6"]);
@@ -361,8 +367,8 @@ fn reconnected_cable_keeps_the_addresses() {
             }) && times.is_some_and(|found| found.time_servers == ["fd00::9"])
         })
         .await;
-        let (discovered, replied) = (server.said("DHCPDISCOVER"), server.said("DHCPREPLY"));
-        let advertised = server.said("DHCPADVERTISE");
+        let (offered, replied) = (server.said("DHCPOFFER"), server.said("DHCPREPLY"));
+        let (acknowledged, advertised) = (server.said("DHCPACK"), server.said("DHCPADVERTISE"));
 
         neighbour.asks(async |handle| {
             let down = LinkUnspec::new_with_name("far").down().build();
@@ -374,14 +380,66 @@ fn reconnected_cable_keeps_the_addresses() {
         .await;
         plug_in().await;
         until("the rebind requests", Some(&server), || {
-            server.said("DHCPDISCOVER") > discovered
+            server.said("DHCPACK") > acknowledged
                 && server.said("DHCPREBIND") > 0
                 && server.said("DHCPREPLY") > replied
         })
         .await;
-        assert_eq!(server.said("DHCPADVERTISE"), advertised, "{}", server.log());
+        let again = (server.said("DHCPOFFER"), server.said("DHCPADVERTISE"));
+        assert_eq!(again, (offered, advertised), "{}", server.log());
         let still = (node.since(OWN), node.since(&sixth));
         assert_eq!((node.sixth(), still), (Some(sixth), since));
+    });
+}
+
+/// A host on the link that has 10.0.0.50, until the flag is set. It answers whatever is asked.
+fn occupy(neighbour: &Neighbour, is_free: Arc<AtomicBool>) {
+    let capture = neighbour.acts(|| {
+        let index = packet::link_index("far").unwrap().unwrap();
+        Capture::start(index, false, &[]).unwrap()
+    });
+    let host = [2, 0, 0, 0, 0, 0x50];
+    let answer = [
+        &MAC[..],
+        &host,
+        &[8, 6, 0, 1, 8, 0, 6, 4, 0, 2],
+        &host,
+        &[10, 0, 0, 50],
+        &MAC,
+        &[0; 4],
+    ]
+    .concat();
+    thread::spawn(move || {
+        let mut buffer = [0; 64];
+        while !is_free.load(Ordering::Relaxed) {
+            let found = capture.next(&mut buffer, true).unwrap();
+            if found.is_some() && buffer[12..14] == [8, 6] {
+                capture.send(&answer).unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn address_of_another_host_is_declined_until_it_is_free() {
+    alone(async {
+        let neighbour = neighbour().await;
+        let is_free = Arc::new(AtomicBool::new(false));
+        occupy(&neighbour, is_free.clone());
+        let Some(server) = dnsmasq(&neighbour, "10.0.0.50") else {
+            return;
+        };
+        let node = Node::start(&["dhcp4"]);
+        until("a decline", Some(&server), || {
+            server.said("DHCPDECLINE") > 0
+        })
+        .await;
+        assert!(!node.has::<AddressStatus>(OWN));
+        is_free.store(true, Ordering::Relaxed);
+        until("the address", Some(&server), || {
+            node.has::<AddressStatus>(OWN)
+        })
+        .await;
     });
 }
 
@@ -393,7 +451,7 @@ fn node_gets_the_same_dhcpv6_address_after_every_boot() {
         alone(async {
             let neighbour = cable(MAC).await;
             neighbour.asks(async |handle| give(&handle, "far", &["fd00::1"]).await);
-            let Some(server) = dnsmasq(&neighbour) else {
+            let Some(server) = dnsmasq(&neighbour, "10.0.0.50") else {
                 return;
             };
             let node = Node::start(&["dhcp6"]);

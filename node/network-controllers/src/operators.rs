@@ -6,9 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use corten_base::panics::caught;
-use corten_network::dhcp::{Asking, ask};
-use corten_network::former::Former;
-use corten_network::identity;
+use corten_dhcp::former::Former;
+use corten_dhcp::{Asking, ask, identity};
 use corten_network::layers::Specs;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use corten_types::network::{AddressStatus, LinkStatus};

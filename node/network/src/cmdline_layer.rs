@@ -11,7 +11,7 @@ use corten_types::prefix::Prefix;
 use super::default_layer::dhcp;
 use super::ip_param::{self, IpParam, Method, method_for};
 use super::layers::{Specs, hostname, resolver, route, time_servers};
-use super::lease::is_name;
+use super::names::is_name;
 
 const LAYER: Layer = Layer::Cmdline;
 

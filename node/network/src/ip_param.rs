@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use corten_types::prefix::Prefix;
 
-use super::lease::is_name;
+use super::names::is_name;
 
 /// Contents of one `ip=` parameter.
 #[derive(Debug, Clone, PartialEq, Eq)]

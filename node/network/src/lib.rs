@@ -1,11 +1,10 @@
 //! Desired state of the node's network, and the engine that applies it to the kernel. machined's controllers call it.
 //!
-//! Owns: the layers of the desired state (`default_layer`, `cmdline_layer`, `platform_layer`, DHCP leases in `lease`,
-//! `config_layer`), their merge in `layers`, and the engine `apply`. Everything is pure except the clients in `dhcp`,
-//! `solicit`, `refusal`, `netlink`, `generic` and `ethtool`, the storage in `seed` and `former`, and the files
-//! `kernel.rs`.
+//! Owns: the layers of the desired state (`default_layer`, `cmdline_layer`, `platform_layer`, `config_layer`), their
+//! merge in `layers`, and the engine `apply`. Everything is pure except the clients `netlink`, `generic` and `ethtool`,
+//! the storage in `seed`, and the files `kernel.rs`.
 //! Never does: decide when a layer changes.
-//! Talks to: the kernel (netlink), DHCP servers, name servers.
+//! Talks to: the kernel (netlink), name servers.
 //! On a laptop: `cargo test -p corten-network`; as root also against the kernel.
 
 mod alias;
@@ -14,36 +13,31 @@ mod bond;
 pub mod cmdline_layer;
 pub mod config_layer;
 pub mod default_layer;
-pub mod dhcp;
-#[cfg(test)]
-mod dhcp_hostile_tests;
 pub mod ethtool;
 pub mod files;
 pub mod firewall;
-pub mod former;
 mod generic;
 pub mod host_dns;
 mod host_dns_tcp;
 #[cfg(test)]
 mod host_dns_tests;
-pub mod identity;
 mod ip_param;
 pub mod layers;
 #[cfg(test)]
 mod layers_tests;
-mod lease;
+pub mod names;
 mod netlink;
 mod old_form;
 pub mod platform_layer;
 #[cfg(test)]
 mod platform_layer_tests;
-mod refusal;
 pub mod rules;
 pub mod seed;
-mod solicit;
 #[cfg(test)]
 mod tests;
 pub mod wireguard;
+
+pub use ip_param::prefix_of;
 
 use std::net::IpAddr;
 use std::path::PathBuf;

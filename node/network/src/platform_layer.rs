@@ -155,11 +155,14 @@ fn meta_names(specs: &mut Specs, network: &PlatformNetwork) {
     specs.time_servers = time_servers(LAYER, servers.collect());
 }
 
-/// Specs of a seed, and messages about entries that match no link.
+/// Specs of a seed, and messages about entries that match no link and settings that have no effect.
 #[must_use]
 pub fn of_seed(seed: &Seed, present: &Present) -> (Specs, Vec<String>) {
     let mut specs = Specs::default();
-    let mut complaints = Vec::new();
+    let left_out = seed.network.left_out.iter();
+    let mut complaints: Vec<String> = left_out
+        .map(|what| format!("network-config: {what}"))
+        .collect();
     // Bonds, bridges and VLANs refer to links by their ids.
     let mut ids: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for link in &seed.network.links {
@@ -212,7 +215,9 @@ fn found(
     let Ok(pattern) = how.name.as_deref().map(Pattern::new).transpose() else {
         return Vec::new();
     };
-    if how.mac.is_none() && pattern.is_none() {
+    let drivers = how.drivers.iter();
+    let drivers: Vec<Pattern> = drivers.flat_map(|text| Pattern::new(text)).collect();
+    if how.mac.is_none() && pattern.is_none() && drivers.is_empty() {
         return vec![real_name(id, present).to_owned()];
     }
     let is_meant = |name: &str, link: &LinkStatus| {
@@ -222,6 +227,7 @@ fn found(
         link.is_physical()
             && how.mac.is_none_or(|mac| own_address(link) == mac.0)
             && pattern.as_ref().is_none_or(is_called)
+            && (drivers.is_empty() || drivers.iter().any(|driver| driver.matches(&link.driver)))
     };
     let names = present.iter().filter(|(name, link)| is_meant(name, link));
     let names: Vec<String> = names.map(|(name, _)| name.clone()).collect();

@@ -28,6 +28,10 @@ fn present() -> Present {
     ])
 }
 
+/// What the sample v2.yaml has without an effect.
+const SET_NAME: &str = "network-config: line 7, column 17: network.ethernets.uplink.set-name is left out: the link \
+                        keeps the node's name for it";
+
 fn seed(name: &str) -> (Specs, Vec<String>) {
     let files = [
         Some(sample("network-config", name)),
@@ -84,7 +88,7 @@ fn network_config_version_1_matches_links_by_hardware_address() {
 #[test]
 fn network_config_version_2_matches_links_by_attributes() {
     let (specs, complaints) = seed("v2.yaml");
-    assert_eq!(complaints, [] as [&str; 0]);
+    assert_eq!(complaints, [SET_NAME]);
     assert_eq!(
         ids(&specs.links),
         ["eth1", "eth2", "spare1", "eth0", "bond0", "bond0.4"]
@@ -153,7 +157,8 @@ fn missing_link_is_reported_and_affects_no_other_link() {
     let mut present = present();
     present.remove("eth0");
     let (specs, complaints) = of_seed(&seed, &present);
-    assert_eq!(complaints, ["no link matches uplink of network-config yet"]);
+    let unmatched = "no link matches uplink of network-config yet";
+    assert_eq!(complaints, [SET_NAME, unmatched]);
     assert_eq!(
         ids(&specs.addresses),
         ["bond0/10.10.4.140/29", "bond0.4/10.34.34.34/32"]
@@ -164,8 +169,25 @@ fn missing_link_is_reported_and_affects_no_other_link() {
         std::mem::replace(&mut card.hardware_addr, "02:00:00:00:00:09".to_owned());
     present.insert("eth9".to_owned(), card);
     let (specs, complaints) = of_seed(&seed, &present);
-    assert_eq!(complaints, [] as [&str; 0]);
+    assert_eq!(complaints, [SET_NAME]);
     assert!(ids(&specs.addresses).contains(&"eth9/192.168.14.2/24".to_owned()));
+}
+
+#[test]
+fn cards_are_matched_by_driver_and_settings_without_effect_are_told() {
+    let text =
+        "version: 2\nethernets:\n  fast: {match: {driver: 'mlx*'}, wakeonlan: true, dhcp4: true}\n";
+    let files = [Some(text.into()), None];
+    let seed = Seed::parse(&files, &Place::default()).unwrap();
+    let mut present = present();
+    for (name, driver) in [("eth1", "mlx5_core"), ("eth2", "virtio_net")] {
+        present.get_mut(name).unwrap().driver = driver.to_owned();
+    }
+    let (specs, complaints) = of_seed(&seed, &present);
+    assert_eq!(ids(&specs.links), ["eth1"]);
+    let told = "network-config: line 3, column 46: ethernets.fast.wakeonlan is left out";
+    assert!(complaints[0].starts_with(told), "{complaints:?}");
+    assert_eq!(complaints.len(), 1);
 }
 
 /// Cards matched by address, under ids that are no valid names; the VLAN's parent has the name of another card as its

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use corten_base::durable;
 use corten_config::platform::{SeedIdentity, SeedNetwork, identity, network};
 
-use super::lease::is_name;
+use super::names::is_name;
 
 /// Location of a seed, from the machine's serial number (SMBIOS type 1):
 /// `ds=nocloud;h=NAME;s=http://server/directory/`. All fields but the first are optional.

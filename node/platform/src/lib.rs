@@ -26,6 +26,7 @@ mod platforms;
 mod ready;
 mod request;
 mod round;
+mod route;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
@@ -42,4 +43,5 @@ pub use platforms::{PLATFORMS, find};
 pub use ready::report_ready;
 pub use request::{Platform, Request, Volume};
 pub use round::Local;
+pub use route::await_route;
 pub use udf::Udf;

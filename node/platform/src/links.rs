@@ -68,7 +68,13 @@ fn bits(mask: &str) -> Option<u8> {
 
 /// The card with this address; without an address, the card of this name.
 pub(crate) fn card(name: &str, mac: Option<Mac>) -> SeedLink {
-    SeedLink::new(name, SeedShape::Card(SeedMatch { mac, name: None }))
+    SeedLink::new(
+        name,
+        SeedShape::Card(SeedMatch {
+            mac,
+            ..SeedMatch::default()
+        }),
+    )
 }
 
 /// The same card with DHCPv4.

@@ -148,6 +148,7 @@ mod tests {
             captured: 2,
             length: 1500,
             at: UNIX_EPOCH + Duration::from_micros(5_000_007),
+            has_checksum: true,
         };
         add(&mut file, packet, &[0xaa, 0xbb, 0xcc]);
         let numbers = [0xa1b2_c3d4, 0, 0, 0, 96, 1, 5, 7, 2, 1500];

@@ -85,6 +85,7 @@ pub use access::Local;
 use file_systems::{FileSystems, Meter};
 use machine::Machine;
 use resources::Resources;
+pub use wipe::volume_of_a_node;
 
 /// HTTP/2 keep-alive: a silent peer is pinged, and dropped if it does not answer, so that a hung peer does not hold its
 /// streams.

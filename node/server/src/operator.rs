@@ -5,15 +5,13 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use corten_api::machine as api;
 use corten_api::roles::Role;
 use corten_config::Document;
-use corten_credentials::certificates;
+use corten_credentials::{certificates, client_config};
 use corten_kubernetes::certificates::{Authorities, admin_certificate};
 use corten_kubernetes::{Settings, admin};
-use corten_pki::{CA_LIFETIME, CertificateAndKey, PkiError};
+use corten_pki::{CA_LIFETIME, PkiError};
 use corten_resources::{Happened, Pointer, Start, Store};
 use corten_types::clock::TimeStatus;
 use tokio::time::timeout;
@@ -52,7 +50,7 @@ pub(super) fn client_config(
     let reply = api::GenerateClientConfiguration {
         metadata: None,
         ca: ca.clone().into_bytes(),
-        talosconfig: file(&context, ca, &client).into_bytes(),
+        talosconfig: client_config::file(&context, &[], ca, &client).into_bytes(),
         crt: client.crt.into_bytes(),
         key: client.key.into_bytes(),
     };
@@ -200,13 +198,4 @@ fn context(roles: &[&str], cluster: &str) -> String {
         [role] => format!("{}@{cluster}", role.strip_prefix("os:").unwrap_or(role)),
         _ => cluster.to_owned(),
     }
-}
-
-/// The file in the format of existing clients. A JSON string is a valid YAML string.
-fn file(context: &str, ca: &str, client: &CertificateAndKey) -> String {
-    let context = serde_json::Value::from(context);
-    let [ca, crt, key] = [ca, &client.crt, &client.key].map(|pem| STANDARD.encode(pem));
-    format!(
-        "context: {context}\ncontexts:\n    {context}:\n        endpoints: []\n        ca: {ca}\n        crt: {crt}\n        key: {key}\n"
-    )
 }

@@ -2,7 +2,7 @@
 
 use corten_api::machine as api;
 use corten_base::cmdline::Cmdline;
-use corten_base::proc;
+use corten_base::{os_release, proc};
 use tonic::Status;
 
 use super::Paths;
@@ -18,7 +18,7 @@ pub(super) fn version(paths: &Paths, configured: bool) -> Result<api::VersionRes
     let version = api::Version {
         metadata: None,
         version: Some(api::VersionInfo {
-            tag: corten_api::version_tag(),
+            tag: corten_api::version_tag(&os_release::image_version()),
             sha: commit(&cmdline).to_owned(),
             os: "linux".to_owned(),
             arch: corten_api::ARCH.to_owned(),

@@ -65,31 +65,34 @@ fn check_anonymous(store: &Store, asked: &api::BlockDeviceWipeDescriptor) -> Res
         )));
     }
     let name = asked.device.strip_prefix("/dev/").unwrap_or(&asked.device);
-    let devices = store.list_as::<BlockDevice>();
-    let parent = devices.iter().find(|device| device.id() == name);
-    let parent = parent.map(|device| device.parent.clone());
+    let device = store.get_as::<BlockDevice>(name);
+    let parent = device.map(|device| device.parent.clone());
     // Checks all of the disk, even for a single partition: a node that started from another medium does not know its
     // volumes.
     let disk = parent
         .filter(|parent| !parent.is_empty())
         .unwrap_or_else(|| name.to_owned());
-    let partitions = devices
-        .iter()
-        .filter(|device| device.parent == disk)
-        .map(|device| device.partition_name.clone());
-    // A volume on a whole disk has its name as the label of its file system.
-    let found = store.list_as::<DiscoveredVolume>();
-    let labels = found
-        .iter()
-        .filter(|volume| volume.id() == disk)
-        .map(|volume| volume.label.clone());
-    match partitions.chain(labels).find(|name| is_of_a_node(name)) {
+    match volume_of_a_node(store, &disk) {
         None => Ok(()),
         Some(volume) => Err(Status::permission_denied(format!(
             "device: {disk} carries {volume}, a volume of a node, which an anonymous caller may not wipe; apply a machine \
              config, then ask as its administrator"
         ))),
     }
+}
+
+/// A volume of a node on the disk, by the names of its partitions. A volume on a whole disk has its name as the label of
+/// its file system.
+#[must_use]
+pub fn volume_of_a_node(store: &Store, disk: &str) -> Option<String> {
+    let devices = store.list_as::<BlockDevice>();
+    let partitions = devices
+        .iter()
+        .filter(|device| device.parent == disk)
+        .map(|device| device.partition_name.clone());
+    let label = store.get_as::<DiscoveredVolume>(disk);
+    let label = label.map(|volume| volume.label.clone());
+    partitions.chain(label).find(|name| is_of_a_node(name))
 }
 
 fn checked(store: &Store, asked: &api::BlockDeviceWipeDescriptor) -> Result<DeviceWipe, Status> {

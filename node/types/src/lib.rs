@@ -44,6 +44,7 @@ pub mod network_spec;
 pub mod network_wireguard;
 mod network_wireguard_config;
 pub mod perf;
+pub mod pod_access;
 pub mod prefix;
 pub mod rebind;
 pub mod registries;

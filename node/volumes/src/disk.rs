@@ -86,6 +86,14 @@ impl Disk {
         read(&self.sysfs.join("block").join(&self.name).join("ro")) == "1"
     }
 
+    /// Whether the disk is still connected.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        let now = Disk::found(&self.sysfs, &self.name);
+        let directory = self.sysfs.join("block").join(&self.name);
+        directory.exists() && (self.sequence == 0 || now.sequence == self.sequence)
+    }
+
     /// Device of the partition with this name, by the partition table on the disk. The kernel knows no name of a
     /// partition added since it read the table.
     ///
@@ -374,6 +382,25 @@ mod tests {
         fs::write(dir.join("uevent"), uevent).unwrap();
         fs::write(dir.join("start"), format!("{}\n", number * 2048)).unwrap();
         fs::write(dir.join("size"), "4096\n").unwrap();
+    }
+
+    #[test]
+    fn disk_that_is_replaced_or_unplugged_is_no_longer_there() {
+        let sysfs = tempfile::tempdir().unwrap();
+        let directory = sysfs.path().join("block/vdb");
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("diskseq"), "9\n").unwrap();
+        let disk = Disk::found(sysfs.path(), "vdb");
+        assert!(disk.is_there());
+        fs::write(directory.join("diskseq"), "10\n").unwrap();
+        assert!(!disk.is_there());
+        let unknown = Disk {
+            sequence: 0,
+            ..disk
+        };
+        assert!(unknown.is_there());
+        fs::remove_dir_all(&directory).unwrap();
+        assert!(!unknown.is_there());
     }
 
     #[test]

@@ -80,10 +80,11 @@ pub(super) struct Decrypted {
 
 /// Checks that at least one key of the config is usable on this machine.
 pub(super) fn check_keys(volume: &str, wanted: &Encryption) -> Result<(), String> {
-    match Keys::of(volume, wanted, &machine()).usable.as_slice() {
-        [] => Err(NO_KEY.to_owned()),
-        _ => Ok(()),
+    let keys = Keys::of(volume, wanted, &machine());
+    if keys.usable.is_empty() {
+        return Err(format!("{NO_KEY}: {}", keys.complaints.join("; ")));
     }
+    Ok(())
 }
 
 /// Encrypts an empty partition; the decrypted volume is empty as well.

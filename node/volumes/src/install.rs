@@ -70,6 +70,7 @@ impl Blank {
         }
         let alone = alone(&name).map_err(|error| told(error.to_string()))?;
         let (mut file, length) = open(&disk).map_err(&told)?;
+        fits(length, disk.sector()).map_err(&told)?;
         check(&mut file, length, over).map_err(&told)?;
         Ok(Blank {
             disk,
@@ -126,15 +127,30 @@ impl Blank {
         })
     }
 
+    /// Checks what would fail only after the former content is lost. `encryption` is that of STATE.
+    ///
+    /// # Errors
+    /// META or STATE could not be written; the disk is unchanged.
+    pub fn check_content(
+        &self,
+        meta: &Values,
+        encryption: Option<&Encryption>,
+    ) -> Result<(), String> {
+        check_content(meta, encryption)
+            .map_err(|why| format!("cannot install to {}: {why}", self.disk.name))
+    }
+
     /// Clears the disk as far as needed, and writes everything but the partition table. The former content is lost.
     ///
     /// # Errors
-    /// The disk fails, and is marked as unfinished.
+    /// The disk has changed since it was claimed, and stays as it is; or it fails, and is marked as unfinished.
     pub fn write(&self, plan: &Plan, files: &[FatFile], meta: &Values) -> Result<(), String> {
-        let told = |error: io::Error| format!("writing to {}: {error}", self.disk.name);
+        let told = |error: io::Error| told(&self.disk, "writing to", &error);
         let device = self.disk.device();
         let (mut file, length) = open(&self.disk)?;
-        check(&mut file, length, self.over)?;
+        check_length(self.length, length)
+            .and_then(|()| check(&mut file, length, self.over))
+            .map_err(|why| format!("cannot install to {}: {why}", self.disk.name))?;
         let known = disk::extents(Path::new("/sys"), &self.disk.name);
         wipe::forget_all(&file, &known).map_err(told)?;
         if found(&mut file, length).map_err(told)? == Found::Something {
@@ -159,7 +175,7 @@ impl Blank {
         wanted: Option<&Encryption>,
         fill: impl FnOnce(&Path) -> Result<(), String>,
     ) -> Result<bool, String> {
-        let told = |error: io::Error| format!("STATE on {}: {error}", self.disk.name);
+        let told = |error: io::Error| told(&self.disk, "making STATE on", &error);
         let parts = (1..).zip(plan.partitions());
         let found = parts.clone().find(|(_, part)| part.label == STATE.name);
         let Some((number, part)) = found else {
@@ -212,8 +228,53 @@ impl Blank {
         };
         let (mut file, _) = open(&self.disk)?;
         plan.finish(&mut file, &ids, marks.bits(), is_active)
-            .map_err(|error| format!("writing to {}: {error}", self.disk.name))
+            .map_err(|error| told(&self.disk, "writing to", &error))
     }
+}
+
+/// Describes a failure. A disk that is gone is the cause of any other error.
+fn told(disk: &Disk, doing: &str, error: &io::Error) -> String {
+    let name = &disk.name;
+    if disk.is_there() {
+        return format!("{doing} {name}: {error}");
+    }
+    format!(
+        "{doing} {name}: the disk has disappeared ({error}), and holds no finished installation; connect it again, \
+         and repeat the installation"
+    )
+}
+
+/// Checks that the disk has room for any installation, before an image is fetched whose size is not known yet.
+fn fits(length: u64, sector: u64) -> Result<(), String> {
+    let least = Plan::new(
+        (length, sector),
+        (0, 0),
+        None,
+        STATE_LENGTH + SMALLEST_EPHEMERAL,
+    );
+    let fits = least.map(|_| ());
+    fits.map_err(|small| format!("it is too small: {small}"))
+}
+
+fn check_length(before: u64, now: u64) -> Result<(), String> {
+    if before == now {
+        return Ok(());
+    }
+    Err(format!(
+        "its size has changed from {before} to {now} bytes since it was checked; repeat the installation"
+    ))
+}
+
+/// Checks that META and STATE can be written.
+fn check_content(meta: &Values, encryption: Option<&Encryption>) -> Result<(), String> {
+    corten_meta::encode(meta).map_err(|error| format!("META: {error}"))?;
+    let Some(wanted) = encryption else {
+        return Ok(());
+    };
+    encryption::check_keys(STATE.name, wanted).map_err(|why| {
+        let name = STATE.name;
+        format!("{name} {why}; correct the keys of the VolumeConfig {name}")
+    })
 }
 
 fn open(disk: &Disk) -> Result<(File, u64), String> {

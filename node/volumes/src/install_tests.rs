@@ -60,3 +60,61 @@ fn anonymous_installation_spares_user_volumes_and_disks_with_a_damaged_table() {
     assert!(why.contains("partition table cannot be read"), "{why}");
     assert_eq!(check(&mut disk, LENGTH, Over::Anything), Ok(()));
 }
+
+#[test]
+fn disk_without_room_for_any_installation_is_refused_before_an_image_is_fetched() {
+    for sector in [512, 4096] {
+        let why = fits(1 << 30, sector).unwrap_err();
+        assert!(
+            why.starts_with("it is too small: it has 1073741824 bytes"),
+            "{why}"
+        );
+        assert_eq!(fits(4 << 30, sector), Ok(()));
+    }
+}
+
+#[test]
+fn meta_and_keys_are_checked_while_the_disk_still_has_its_content() {
+    let tag = corten_meta::Tag::new(0x4d).unwrap();
+    let values = |length: usize| Values::from([(tag, vec![1; length])]);
+    assert_eq!(check_content(&values(9), None), Ok(()));
+    let why = check_content(&values(1 << 20), None).unwrap_err();
+    assert!(why.starts_with("META: the META values need"), "{why}");
+    let key = |passphrase: Option<&str>| corten_config::kinds::EncryptionKey {
+        fixed: passphrase.map(|text| corten_config::kinds::StaticKey {
+            passphrase: corten_config::Secret::new(text),
+        }),
+        ..Default::default()
+    };
+    let with = |key| Encryption {
+        keys: vec![key],
+        ..Encryption::default()
+    };
+    assert_eq!(
+        check_content(&values(9), Some(&with(key(Some("a"))))),
+        Ok(())
+    );
+    let why = check_content(&values(9), Some(&with(key(None)))).unwrap_err();
+    assert!(
+        why.starts_with(
+            "STATE cannot be encrypted: no key of its config can be used: the key of slot 0: "
+        ),
+        "{why}"
+    );
+}
+
+#[test]
+fn changed_or_vanished_disk_is_named_as_the_cause() {
+    assert_eq!(check_length(5, 5), Ok(()));
+    let why = check_length(5, 4).unwrap_err();
+    assert!(
+        why.starts_with("its size has changed from 5 to 4 bytes"),
+        "{why}"
+    );
+    let gone = Disk::new("no-such-disk", 7);
+    let why = told(&gone, "writing to", &io::Error::from_raw_os_error(5));
+    assert!(
+        why.starts_with("writing to no-such-disk: the disk has disappeared ("),
+        "{why}"
+    );
+}

@@ -31,7 +31,7 @@ fn images_are_not_changed_unless_asked() {
         "{line}"
     );
     assert!(
-        line.contains("snapshot=off,format=qcow2,file=/vm/overlay0.qcow2"),
+        line.contains("snapshot=off,cache=unsafe,format=qcow2,file=/vm/overlay0.qcow2"),
         "{line}"
     );
     assert!(!line.contains("/b.raw"), "{line}");
@@ -47,6 +47,15 @@ fn images_are_not_changed_unless_asked() {
         line.contains("readonly=on,format=raw,file=/e.iso"),
         "{line}"
     );
+}
+
+#[test]
+fn writes_to_a_logged_disk_are_recorded_beside_it() {
+    let disk = Disk::raw("/a.raw").mode(DiskMode::Logged);
+    let line = line(&Machine::new("m", "/vm").disk(disk), Purpose::Captured);
+    let drive = "driver=blklogwrites,file.driver=raw,file.file.driver=file,file.file.filename=/a.raw,\
+                 log.driver=file,log.filename=/a.raw.writes,log-sector-size=512";
+    assert!(line.contains(drive), "{line}");
 }
 
 #[test]

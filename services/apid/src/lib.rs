@@ -103,7 +103,7 @@ const _: () = assert!(
 
 /// Serves the node's API: checks certificates and roles, and forwards calls to machined and to other nodes.
 #[derive(Debug, Parser)]
-#[command(name = "apid", version = corten_api::VERSION)]
+#[command(name = "apid")]
 struct Options {
     /// Directory of ca.crt, server.crt and server.key, and client.crt and client.key if other nodes are called.
     #[arg(long, default_value = "/run/apid")]

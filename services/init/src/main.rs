@@ -15,7 +15,7 @@ mod failure;
 mod log;
 mod mounts;
 mod root;
-mod signer;
+mod signers;
 
 use std::ffi::OsStr;
 use std::fs;
@@ -68,7 +68,7 @@ fn boot() -> Result<std::convert::Infallible, Failure> {
     let _ = sysctl::write(Path::new("/proc/sys"), "kernel.printk_devkmsg", "on");
     let log = Log::open();
     let date = date::of_image(Path::new("/"));
-    let signer = signer::of_image(Path::new("/"));
+    let signers = signers::of_image(Path::new("/"));
     raise_clock(date, &log);
     for text in beside::complaints(Path::new("/")) {
         log.complain(&text);
@@ -91,7 +91,7 @@ fn boot() -> Result<std::convert::Infallible, Failure> {
         host::await_random_numbers();
     }
     log.say("handing over to machined");
-    Err(hand_over(date, signer))
+    Err(hand_over(date, signers))
 }
 
 /// Raises the clock to the image's date: a machine without a clock battery starts in 1970, and the image is not from
@@ -110,14 +110,14 @@ fn raise_clock(date: Option<SystemTime>, log: &Log) {
 }
 
 /// Executes machined. Its environment has only values that machined cannot find out itself.
-fn hand_over(date: Option<SystemTime>, signer: Option<String>) -> Failure {
+fn hand_over(date: Option<SystemTime>, signers: Option<String>) -> Failure {
     let mut next = Command::new(NEXT);
     next.arg0("/sbin/init").env_clear().env("PATH", "/usr/bin");
     if let Some(date) = date.and_then(date::text) {
         next.env(date::VARIABLE, date);
     }
-    if let Some(signer) = signer {
-        next.env(signer::VARIABLE, signer);
+    if let Some(signers) = signers {
+        next.env(signers::VARIABLE, signers);
     }
     if let Ok(terminal) = std::env::var("TERM") {
         next.env("TERM", terminal);

@@ -9,26 +9,27 @@ use corten_config::Document;
 use corten_config::installation::Installation;
 use corten_config::kinds::SystemVolume;
 use corten_containerd::client::SYSTEM;
-use corten_installer::esp::{Content, FatFile, LOADER_CONF};
+use corten_installer::esp::{Content, FatFile};
 use corten_installer::grub::{self, Code, Start, Unfit};
-use corten_installer::{Entry, medium_label};
+use corten_installer::{Entry, boot_files, medium_label};
 use corten_meta::Values;
 use corten_meta::tags::{OWNER, STATE_ENCRYPTION, WAS_ENCRYPTED};
 use corten_persistence::config_store::ConfigStore;
 use corten_server::node::{Node as _, SubmitError};
+use corten_server::volume_of_a_node;
 use corten_services::supervisor::Supervisor;
 use corten_services::{Argument, REGISTRYD};
 use corten_types::block::{DiscoveredVolume, Disk};
 use corten_types::secrets::{authorities, joined};
 use corten_volumes::labelled;
 use corten_volumes::user::disk_facts;
-use corten_volumes::{Blank, Over, is_of_a_node};
+use corten_volumes::{Blank, Over};
 use tokio::sync::mpsc;
 use tokio::task::block_in_place;
 
 use crate::state::NodeState;
 use crate::upgrade::{
-    SCRATCH, Scratch, blocking, by_uefi, check_floor, floor, obtain, refused, signer, unpack,
+    SCRATCH, Scratch, blocking, by_uefi, check_floor, floor, obtain, refused, signers, unpack,
     version,
 };
 
@@ -68,12 +69,8 @@ pub fn take(node: &NodeState, wanted: &Installation, by: By) -> Result<Blank, Su
         .find(|disk| disk.dev_path == device)
         .map_or(0, |disk| disk.sequence);
     let name = device.strip_prefix("/dev/").unwrap_or(&device);
-    // A volume on a whole disk has its name as the label of its file system.
-    let labels = node.store().list_as::<DiscoveredVolume>();
-    let volume = labels
-        .iter()
-        .find(|volume| volume.id() == name && is_of_a_node(&volume.label));
     // Only UEFI names the disk that it started.
+    let labels = node.store().list_as::<DiscoveredVolume>();
     if labels
         .iter()
         .any(|one| one.id() == name && one.label == medium())
@@ -83,11 +80,10 @@ pub fn take(node: &NodeState, wanted: &Installation, by: By) -> Result<Blank, Su
             wanted.disk.field()
         )));
     }
-    if let (Some(volume), By::Caller) = (volume, by) {
+    if let (Some(volume), By::Caller) = (volume_of_a_node(node.store(), name), by) {
         return Err(refused(format!(
-            "{}: {name} carries {}, a volume of a node that may have an owner; wipe the disk on another machine",
+            "{}: {name} carries {volume}, a volume of a node that may have an owner; wipe the disk on another machine",
             wanted.disk.field(),
-            volume.label
         )));
     }
     let over = match (wanted.wipe, by) {
@@ -145,8 +141,10 @@ pub async fn install(
     let plan = blank
         .plan(&files, image, code, config.is_some())
         .map_err(refused)?;
-    say(format!("writing version {version} to {disk}")).await;
     let values = meta(&node.meta().watch().borrow(), config);
+    let encryption = config.and_then(|config| config.encryption(SystemVolume::State));
+    block_in_place(|| blank.check_content(&values, encryption)).map_err(refused)?;
+    say(format!("writing version {version} to {disk}")).await;
     let (blank, plan) = blocking(move || {
         let written = blank
             .write(&plan, &files, &values)
@@ -158,14 +156,13 @@ pub async fn install(
         None => None,
         Some(config) => {
             say("creating STATE, which stores the machine config".to_owned()).await;
-            let wanted = config.encryption(SystemVolume::State);
             let keep = |target: &Path| {
                 let store = ConfigStore::on_volume(target);
                 let store = store.ok_or_else(|| "STATE is not mounted".to_owned())?;
                 let saved = store.save(config.source());
                 saved.map_err(|error| format!("cannot store the machine config: {error}"))
             };
-            let made = blank.make_state(supervisor, &plan, wanted, keep).await;
+            let made = blank.make_state(supervisor, &plan, encryption, keep).await;
             Some(made.map_err(failed)?)
         }
     };
@@ -201,7 +198,7 @@ async fn of_medium(supervisor: &Supervisor) -> Result<String, SubmitError> {
     let arguments = vec![
         Argument::word("medium"),
         Argument::reads(medium.path(EFI_IMAGE)),
-        Argument::word(signer()?),
+        Argument::word(signers()?),
         Argument::fills(SCRATCH),
     ];
     let taken = supervisor.run(REGISTRYD, arguments).await;
@@ -237,20 +234,11 @@ fn grub_of(image: &Path, by_uefi: bool) -> Result<Option<(Code, Start)>, String>
 
 /// Files of the EFI partition, from [`SCRATCH`].
 fn files(version: &str, grub: Option<Start>) -> Vec<FatFile> {
-    let boot = match corten_api::ARCH {
-        "arm64" => "EFI/BOOT/BOOTAA64.EFI",
-        _ => "EFI/BOOT/BOOTX64.EFI",
-    };
     let file = |name: &str| Content::File(Path::new(SCRATCH).join(name));
     let entry = Entry::new(version, 0);
-    let mut files = vec![
-        (boot.to_owned(), file("systemd-boot.efi")),
-        (format!("EFI/Linux/{entry}"), file("corten.efi")),
-        (
-            "loader/loader.conf".to_owned(),
-            Content::Bytes(LOADER_CONF.into()),
-        ),
-    ];
+    let name = entry.to_string();
+    let image = (name.as_str(), file("corten.efi"));
+    let mut files = boot_files(corten_api::ARCH, file("systemd-boot.efi"), image);
     files.extend(
         grub.into_iter()
             .flat_map(|start| grub::files(&entry, version, start)),

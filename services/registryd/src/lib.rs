@@ -42,7 +42,7 @@ const BLOCKING_THREADS: usize = 4;
 
 /// Serves the image cache as a read-only registry; checks and unpacks extensions and installers.
 #[derive(Debug, Parser)]
-#[command(name = "registryd", version = corten_api::VERSION)]
+#[command(name = "registryd")]
 struct Options {
     #[command(subcommand)]
     task: Task,

@@ -7,36 +7,34 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use corten_extension::archive::{self, Wanted};
 use corten_installer::esp;
-use corten_installer::{Entry, Signer, check, check_loader};
+use corten_installer::{Entry, IMAGES, Signers, check, check_loader, image_path, loader_path};
 
 use crate::unpack::make_empty;
 
 /// File names of the unified kernel image and the boot loader in the output directory.
 const IMAGE: &str = "corten.efi";
 const LOADER: &str = "systemd-boot.efi";
-/// Directory of the images on a medium.
-const IMAGES: &str = "EFI/Linux";
 
-/// An image, its required signer, and the target directory.
+/// An image, its accepted signers, and the target directory.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Uki {
     /// An OCI archive, or a directory with `blobs/sha256`.
     image: PathBuf,
     /// The digest of the image's index or manifest: `sha256:` and 64 hexadecimal digits.
     digest: String,
-    /// SHA-256 of the required signer's public key: 64 hexadecimal digits.
-    signer: Signer,
+    /// SHA-256 of the accepted signers' public keys: 64 hexadecimal digits each, separated by commas.
+    signers: Signers,
     /// Target directory of `corten.efi`, `systemd-boot.efi` and `version`; its former content is removed first.
     directory: PathBuf,
 }
 
-/// A medium, its required signer, and the target directory.
+/// A medium, its accepted signers, and the target directory.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Medium {
     /// Image file of the medium's EFI partition.
     efi: PathBuf,
-    /// SHA-256 of the required signer's public key: 64 hexadecimal digits.
-    signer: Signer,
+    /// SHA-256 of the accepted signers' public keys: 64 hexadecimal digits each, separated by commas.
+    signers: Signers,
     /// Target directory, as for `uki`.
     directory: PathBuf,
 }
@@ -65,7 +63,7 @@ impl Uki {
                 .map_err(|problem| problem.to_string())?;
         }
         fs::remove_dir_all(&contents).map_err(failed)?;
-        judge(&self.directory, &self.signer)
+        judge(&self.directory, &self.signers)
     }
 }
 
@@ -90,28 +88,24 @@ impl Medium {
                 self.efi.display()
             ));
         };
-        let loader = match corten_api::ARCH {
-            "arm64" => "EFI/BOOT/BOOTAA64.EFI",
-            _ => "EFI/BOOT/BOOTX64.EFI",
-        };
         for (path, name) in [
-            (format!("{IMAGES}/{image}"), IMAGE),
-            (loader.to_owned(), LOADER),
+            (image_path(image), IMAGE),
+            (loader_path(corten_api::ARCH).to_owned(), LOADER),
         ] {
             let mut file = File::create(self.directory.join(name)).map_err(failed)?;
             let copied = esp::read(&mut efi, place, &path, |chunk| file.write_all(chunk));
             copied.map_err(told)?;
         }
-        judge(&self.directory, &self.signer)
+        judge(&self.directory, &self.signers)
     }
 }
 
 /// Checks the unpacked programs, and writes the `version` file.
-fn judge(directory: &Path, signer: &Signer) -> Result<(), String> {
+fn judge(directory: &Path, signers: &Signers) -> Result<(), String> {
     let architecture = corten_api::ARCH;
-    let checked = check(&directory.join(IMAGE), signer, architecture);
+    let checked = check(&directory.join(IMAGE), signers, architecture);
     let checked = checked.map_err(|error| format!("{IMAGE}: {error}"))?;
-    check_loader(&directory.join(LOADER), signer, architecture)
+    check_loader(&directory.join(LOADER), signers, architecture)
         .map_err(|error| format!("{LOADER}: {error}"))?;
     fs::write(directory.join("version"), checked.version)
         .map_err(|error| format!("{}: {error}", directory.display()))
@@ -152,7 +146,7 @@ mod tests {
             write(&mut disk, place, &files, &DATELESS).unwrap();
             let medium = Medium {
                 efi,
-                signer: "00".repeat(32).parse().unwrap(),
+                signers: "00".repeat(32).parse().unwrap(),
                 directory: directory.path().join("taken"),
             };
             medium.take().unwrap_err()
@@ -173,7 +167,7 @@ mod tests {
         fs::write(&none, [0; 4096]).unwrap();
         let medium = Medium {
             efi: none,
-            signer: "00".repeat(32).parse().unwrap(),
+            signers: "00".repeat(32).parse().unwrap(),
             directory: directory.path().join("taken"),
         };
         medium.take().unwrap_err();

@@ -34,7 +34,7 @@ use server::Server;
 
 /// Signs certificates for joining nodes, which show the cluster's token.
 #[derive(Debug, Parser)]
-#[command(name = "trustd", version = corten_api::VERSION)]
+#[command(name = "trustd")]
 struct Options {
     /// Directory of ca.crt, ca.key, names, token, server.crt and server.key.
     #[arg(long, default_value = "/run/trustd")]

@@ -11,7 +11,7 @@ use super::cgroups::Groups;
 use super::network::Network;
 use super::node::Started;
 use super::place::Place;
-use super::plan::{Plan, Role, Wish};
+use super::plan::{Parts, Plan, Role, Wish};
 use super::{destroy, wait};
 use crate::cli::{ClusterCreate, GenConfig, KubernetesImages, OutputType, Provisioner, WaitFor};
 use crate::failure::Failure;
@@ -36,8 +36,9 @@ pub(super) async fn run(args: &ClusterCreate) -> Result<(), Failure> {
     let network = Network::open()?;
     if groups.exist() || network.has(&plan.bridge).await? {
         return Err(Failure::call(format!(
-            "this machine has a cluster {} already, perhaps with another --state: choose another --name",
-            plan.name
+            "this machine has a cluster {name} already, perhaps with another --state: choose another --name, or remove \
+             what is left of it: cortenctl cluster destroy --name {name} --force",
+            name = plan.name
         )));
     }
     if !network.is_free(plan.gateway, plan.prefix).await? {
@@ -60,7 +61,7 @@ pub(super) async fn run(args: &ClusterCreate) -> Result<(), Failure> {
     };
     show_consoles(&plan, &place);
     eprintln!("removing the incomplete cluster");
-    if let Err(error) = destroy::remove(&plan, &place).await {
+    if let Err(error) = destroy::remove(&Parts::of(&plan), &place).await {
         let again = destroy::command(&args.cluster);
         eprintln!("the cluster is not removed completely: {error:#}; try again: {again}");
     }

@@ -1,18 +1,31 @@
 //! `cluster destroy`: ends and removes everything that belongs to a cluster.
 
+use anyhow::Context as _;
+
 use super::cgroups::Groups;
 use super::network::Network;
 use super::place::Place;
-use super::plan::Plan;
-use crate::cli::ClusterName;
+use super::plan::Parts;
+use crate::cli::{ClusterDestroy, ClusterName};
 use crate::failure::Failure;
 
-pub(super) async fn run(args: &ClusterName) -> Result<(), Failure> {
+pub(super) async fn run(args: &ClusterDestroy) -> Result<(), Failure> {
     super::check_root()?;
-    let place = Place::of(args.state.as_deref(), &args.name)?;
-    let plan = place.plan()?;
-    remove(&plan, &place).await?;
-    eprintln!("cluster {} is removed", plan.name);
+    let name = &args.cluster.name;
+    let place = Place::of(args.cluster.state.as_deref(), name)?;
+    let parts = match place.plan() {
+        Ok(plan) => Parts::of(&plan),
+        Err(why) if args.force => {
+            eprintln!("warning: {why:#}; what has the names of a cluster {name} is removed");
+            Parts::of_name(name)
+        }
+        Err(why) => {
+            let remedy = "--force removes its processes, cgroups and links by their names";
+            return Err(why.context(remedy).into());
+        }
+    };
+    remove(&parts, &place).await?;
+    eprintln!("cluster {name} is removed");
     Ok(())
 }
 
@@ -27,13 +40,12 @@ pub(super) fn command(cluster: &ClusterName) -> String {
 ///
 /// # Errors
 /// A part cannot be removed; the text names it.
-pub(super) async fn remove(plan: &Plan, place: &Place) -> anyhow::Result<()> {
-    let groups = Groups::of(plan.cgroup())?;
+pub(super) async fn remove(parts: &Parts, place: &Place) -> anyhow::Result<()> {
+    let groups = Groups::of(parts.cgroup.clone())?;
     tokio::task::spawn_blocking(move || groups.end()).await??;
     let network = Network::open()?;
-    for node in &plan.nodes {
-        network.remove(&node.link).await?;
+    for link in &parts.links {
+        network.remove(link).await?;
     }
-    network.remove(&plan.bridge).await?;
-    place.remove()
+    place.remove().context("removing the cluster's directory")
 }

@@ -104,11 +104,17 @@ impl Place {
     /// Removes the directory, unless a file system is mounted below it.
     ///
     /// # Errors
-    /// A file system is mounted below it, or it cannot be removed.
+    /// It is no cluster's directory, a file system is mounted below it, or it cannot be removed.
     pub(super) fn remove(&self) -> anyhow::Result<()> {
         if !self.0.exists() {
             return Ok(());
         }
+        // A wrong --state must not remove somebody else's directory.
+        ensure!(
+            self.0.join(PLAN).is_file(),
+            "{} has no {PLAN}: if it is a cluster's, remove it yourself",
+            self.0.display()
+        );
         let real = fs::canonicalize(&self.0)?;
         let mut mounts = mount_table::read()?.into_iter();
         if let Some(mount) = mounts.find(|mount| Path::new(&mount.target).starts_with(&real)) {
@@ -183,6 +189,20 @@ mod tests {
         let again = place.begin(&plan()).unwrap_err().to_string();
         assert!(again.contains("cluster destroy --name lab"), "{again}");
         place.remove().unwrap();
+        place.remove().unwrap();
+        assert!(!place.path().exists());
+    }
+
+    #[test]
+    fn directory_without_a_plan_is_not_removed() {
+        let state = tempfile::tempdir().unwrap();
+        let place = Place::of(Some(state.path()), "lab").unwrap();
+        fs::create_dir(place.path()).unwrap();
+        let refused = place.remove().unwrap_err().to_string();
+        assert!(refused.contains("has no cluster.json"), "{refused}");
+        // A damaged plan still shows whose directory it is.
+        fs::write(place.path().join(PLAN), "{").unwrap();
+        place.plan().unwrap_err();
         place.remove().unwrap();
         assert!(!place.path().exists());
     }

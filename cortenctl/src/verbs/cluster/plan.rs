@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 
 /// Node limit of a cluster: each node is a whole node, and all run on one machine.
 const MOST_NODES: usize = 32;
+/// Number of the first node in the network; the one before is the bridge's.
+const FIRST_HOST: u32 = 2;
 /// Length limit of a cluster's name: with a node's suffix, it must still be a valid host name.
 const LONGEST_NAME: usize = 32;
 
@@ -133,12 +135,12 @@ impl Plan {
                 name: format!("{}-{}-{at}", wish.name, role.name()),
                 role,
                 address: wish.subnet.host(host).ok_or_else(full)?,
-                link: format!("co{tag}{host}"),
+                link: link(&tag, host),
             })
         };
-        let nodes = (2..).zip(roles).map(node);
+        let nodes = (FIRST_HOST..).zip(roles).map(node);
         Ok(Plan {
-            bridge: format!("co{tag}"),
+            bridge: bridge(&tag),
             gateway,
             prefix: wish.subnet.prefix,
             nodes: nodes.collect::<Result<_, String>>()?,
@@ -150,7 +152,7 @@ impl Plan {
 
     /// The cgroup of the cluster.
     pub(super) fn cgroup(&self) -> String {
-        format!("corten-{}", self.name)
+        cgroup(&self.name)
     }
 
     /// Endpoint of the Kubernetes API.
@@ -173,6 +175,46 @@ impl Plan {
     pub(super) fn with_role(&self, role: Role) -> impl Iterator<Item = &NodePlan> {
         self.nodes.iter().filter(move |node| node.role == role)
     }
+}
+
+/// The parts of a cluster on this machine besides its directory.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Parts {
+    pub(super) cgroup: String,
+    /// Links of the nodes, then the bridge.
+    pub(super) links: Vec<String>,
+}
+
+impl Parts {
+    pub(super) fn of(plan: &Plan) -> Parts {
+        let links = plan.nodes.iter().map(|node| node.link.clone());
+        Parts {
+            cgroup: plan.cgroup(),
+            links: links.chain([plan.bridge.clone()]).collect(),
+        }
+    }
+
+    /// The parts that any cluster of this name may have.
+    pub(super) fn of_name(name: &str) -> Parts {
+        let tag = tag(name);
+        let links = (FIRST_HOST..).take(MOST_NODES).map(|host| link(&tag, host));
+        Parts {
+            cgroup: cgroup(name),
+            links: links.chain([bridge(&tag)]).collect(),
+        }
+    }
+}
+
+fn cgroup(name: &str) -> String {
+    format!("corten-{name}")
+}
+
+fn bridge(tag: &str) -> String {
+    format!("co{tag}")
+}
+
+fn link(tag: &str, host: u32) -> String {
+    format!("co{tag}{host}")
 }
 
 /// Refuses a name that is not valid in a host name. The name also becomes part of a path.
@@ -245,6 +287,22 @@ mod tests {
         links.sort();
         links.dedup();
         assert_eq!(links.len(), number);
+    }
+
+    #[test]
+    fn parts_of_the_largest_cluster_follow_from_its_name() {
+        let plan = Plan::of(wish("lab", "10.5.0.0/24", 3, 29)).unwrap();
+        assert_eq!(Parts::of(&plan), Parts::of_name("lab"));
+        let small = Plan::of(wish("lab", "10.9.0.0/16", 1, 0)).unwrap();
+        let all = Parts::of_name("lab").links;
+        assert!(
+            Parts::of(&small)
+                .links
+                .iter()
+                .all(|link| all.contains(link))
+        );
+        let others = Parts::of_name("lab2").links;
+        assert!(!others.iter().any(|link| all.contains(link)));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::pod_access::check_access;
 use crate::read::{Reader, section};
 use crate::tree::Node;
 use crate::v1alpha1::{
@@ -110,8 +111,12 @@ section! {
 
 section! {
     /// Access to the node's API from pods.
-    pub struct KubeTalosAPIAccessConfig {
+    pub struct KubeTalosAPIAccessConfig [check_api_access] {
         Acted "allowedRoles" allowed_roles: Vec<String> = "Roles that pods may have at most";
         Acted "allowedKubernetesNamespaces" allowed_kubernetes_namespaces: Vec<String> = "Namespaces of the allowed pods";
     }
+}
+
+fn check_api_access(_: &KubeTalosAPIAccessConfig, node: &Node, reader: &mut Reader<'_>) {
+    check_access(node, reader);
 }

@@ -267,10 +267,15 @@ pub(crate) struct BondNames {
     pub(crate) downdelay: &'static str,
     pub(crate) arp_interval: &'static str,
     pub(crate) arp_ip_targets: &'static str,
+    pub(crate) arp_validate: &'static str,
     pub(crate) resend_igmp: &'static str,
     pub(crate) min_links: &'static str,
+    pub(crate) lp_interval: &'static str,
+    pub(crate) packets_per_slave: &'static str,
     pub(crate) tlb_logical_lb: &'static str,
     pub(crate) peer_notif_delay: &'static str,
+    pub(crate) ad_actor_sys_prio: &'static str,
+    pub(crate) ad_user_port_key: &'static str,
 }
 
 impl BondNames {
@@ -281,10 +286,15 @@ impl BondNames {
         downdelay: "downdelay",
         arp_interval: "arpInterval",
         arp_ip_targets: "arpIpTargets",
+        arp_validate: "arpValidate",
         resend_igmp: "resendIGMP",
         min_links: "minLinks",
+        lp_interval: "lpInterval",
+        packets_per_slave: "packetsPerSlave",
         tlb_logical_lb: "tlbLogicalLb",
         peer_notif_delay: "peerNotifDelay",
+        ad_actor_sys_prio: "adActorSysPrio",
+        ad_user_port_key: "adUserPortKey",
     };
 }
 
@@ -305,8 +315,8 @@ impl BondConfig {
             (names.arp_interval, self.arp_interval, INT),
             (names.resend_igmp, self.resend_igmp, 0..=255),
             (names.min_links, self.min_links, INT),
-            ("lpInterval", self.lp_interval, 1..=0x7fff_ffff),
-            ("packetsPerSlave", self.packets_per_slave, 0..=65535),
+            (names.lp_interval, self.lp_interval, 1..=0x7fff_ffff),
+            (names.packets_per_slave, self.packets_per_slave, 0..=65535),
             (names.peer_notif_delay, self.peer_notif_delay, 0..=300_000),
         ] {
             check_number(field, number, bounds, node, reader);
@@ -319,8 +329,8 @@ impl BondConfig {
             check_number(field, number.map(u32::from), bounds, node, reader);
         }
         for (field, number, bounds) in [
-            ("adActorSysPrio", self.ad_actor_sys_prio, 1..=65535),
-            ("adUserPortKey", self.ad_user_port_key, 0..=1023),
+            (names.ad_actor_sys_prio, self.ad_actor_sys_prio, 1..=65535),
+            (names.ad_user_port_key, self.ad_user_port_key, 0..=1023),
         ] {
             check_number(field, number.map(u32::from), bounds, node, reader);
         }
@@ -341,7 +351,7 @@ impl BondConfig {
             .arp_validate
             .is_some_and(|validate| validate != ArpValidate::None);
         if is_on(self.miimon) && probes && validates {
-            reader.wrong_in(node, "arpValidate", &excludes);
+            reader.wrong_in(node, names.arp_validate, &excludes);
         }
         let is_v6: fn(&IpAddr) -> bool = IpAddr::is_ipv6;
         for (field, targets, family, is_other) in [

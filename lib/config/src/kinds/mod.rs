@@ -186,7 +186,7 @@ kinds! {
     Acted single KubeAuditPolicyConfig;
     Acted single KubeAuthenticationConfig;
     Acted named  KubeAuthorizerConfig;
-    Later single KubeTalosAPIAccessConfig;
+    Acted single KubeTalosAPIAccessConfig;
     Acted single KubeProxyConfig;
     Acted single KubeFlannelCNIConfig;
     Acted single KubeCoreDNSConfig;

@@ -5,13 +5,13 @@ use crate::read::{Reader, section};
 use crate::tree::Node;
 use crate::values::Object;
 
-/// Refuses spanning tree settings on a bridge that uses it: the node leaves them to the kernel. Otherwise they have no
-/// effect.
+/// Reports spanning tree settings on a bridge that uses it: the node leaves them to the kernel. Otherwise they have no
+/// effect anyway.
 fn check_tree(uses_tree: bool, settings: &[&str], node: &Node, reader: &mut Reader<'_>) {
     let given = settings.iter().filter(|name| node.given(name));
     for name in given.filter(|_| uses_tree) {
-        let what = "is not supported yet for the spanning tree; leave it out";
-        reader.wrong_in(node, name, what);
+        let what = "is not supported yet, and is left out; the spanning tree has the settings of the kernel";
+        reader.leave_out_in(node, name, what);
     }
 }
 

@@ -1,6 +1,7 @@
 //! The files of a NoCloud seed, and the value types of both versions of `network-config` (cloud-init's documentation:
 //! "NoCloud", "Networking config").
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::model::SeedNetwork;
@@ -8,27 +9,32 @@ use super::only;
 use super::v1::NetworkV1;
 use super::v2::NetworkV2;
 use crate::problem::{Notes, Problems};
-use crate::read::{Reader, Section as _, Value, read_section, scalar, section};
+use crate::read::{LEFT_OUT, Reader, Section as _, Value, read_section, scalar, section};
 use crate::table::{self, Shape};
 use crate::tree::{Content, Node};
 use crate::values::{Cidr, HostName};
 
-/// Parses `network-config`, with its fields at the top or below `network`. `None` for an empty file.
+/// Parses `network-config`, with its fields at the top or below `network`. `None` for an empty file. Settings that the
+/// node does not support are left out and reported ([`SeedNetwork::left_out`]).
 ///
 /// # Errors
 /// All problems of the file.
 pub fn network(bytes: &[u8]) -> Result<Option<SeedNetwork>, Problems> {
-    let mut notes = Notes::default();
+    let mut notes = Notes::lenient();
     let Some(node) = only(bytes, &mut notes)? else {
         return notes.into_result(None);
     };
     let mut reader = Reader::new(&mut notes, false);
-    let found = match node.get("network") {
+    let mut found = match node.get("network") {
         Some(inner) if node.get("version").is_none() => {
             reader.within("network", |reader| by_version(inner, reader))
         }
         _ => by_version(&node, &mut reader),
     };
+    let left_out = notes.take_left_out();
+    if let Some(network) = &mut found {
+        network.left_out = left_out;
+    }
     notes.into_result(found)
 }
 
@@ -38,7 +44,10 @@ fn by_version(node: &Node, reader: &mut Reader<'_>) -> Option<SeedNetwork> {
         return None;
     }
     let network = match node.get("version").and_then(Node::text) {
-        Some("1") => SeedNetwork::from(read_section::<NetworkV1>(node, &[], reader)?),
+        Some("1") => {
+            let node = respelt(node, reader);
+            SeedNetwork::from(read_section::<NetworkV1>(&node, &[], reader)?)
+        }
         Some("2") => SeedNetwork::from(read_section::<NetworkV2>(node, &[], reader)?),
         _ => {
             reader.wrong_in(node, "version", "must be 1 or 2");
@@ -47,6 +56,51 @@ fn by_version(node: &Node, reader: &mut Reader<'_>) -> Option<SeedNetwork> {
     };
     network.check(node, reader);
     Some(network)
+}
+
+/// Version 1 with one spelling of the settings of bonds and bridges. A file may have `-` or `_`.
+fn respelt(node: &Node, reader: &mut Reader<'_>) -> Node {
+    let mut node = node.clone();
+    for item in field_mut(&mut node, "config")
+        .into_iter()
+        .flat_map(items_mut)
+    {
+        let Some(Content::Map(params)) =
+            field_mut(item, "params").map(|params| &mut params.content)
+        else {
+            continue;
+        };
+        let mut seen = BTreeSet::new();
+        for (key, _) in params {
+            let written = key.name.clone();
+            if key.name.starts_with("bond") {
+                key.name = key.name.replace('_', "-");
+            } else if key.name.starts_with("bridge") {
+                key.name = key.name.replace('-', "_");
+            }
+            if !seen.insert(key.name.clone()) {
+                reader.within(&written, |reader| {
+                    reader.wrong(key.mark, "is given twice, in two spellings");
+                });
+            }
+        }
+    }
+    node
+}
+
+fn field_mut<'a>(node: &'a mut Node, name: &str) -> Option<&'a mut Node> {
+    let Content::Map(entries) = &mut node.content else {
+        return None;
+    };
+    let found = entries.iter_mut().find(|(key, _)| key.name == name);
+    found.map(|(_, value)| value)
+}
+
+fn items_mut(node: &mut Node) -> &mut [Node] {
+    match &mut node.content {
+        Content::List(items) => items,
+        _ => &mut [],
+    }
 }
 
 section! {
@@ -105,6 +159,53 @@ impl Value for Truth {
                 _ => None,
             }
         })
+    }
+}
+
+/// A switch of the kernel: a boolean, or 0 or 1.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Switch(pub bool);
+
+impl Switch {
+    pub(super) fn number(self) -> u8 {
+        u8::from(self.0)
+    }
+}
+
+impl Value for Switch {
+    const SHAPE: Shape = Shape::Plain("true or false");
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        match node.text() {
+            Some("0") => Some(Switch(false)),
+            Some("1") => Some(Switch(true)),
+            _ => Truth::read(node, reader).map(|truth| Switch(truth.0)),
+        }
+    }
+}
+
+/// An address of a link: text, or a map from the text to options.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Own(pub Cidr);
+
+impl Value for Own {
+    const SHAPE: Shape = Cidr::SHAPE;
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        let [(key, options)] = node.entries() else {
+            return Cidr::read(node, reader).map(Own);
+        };
+        let text = Node {
+            mark: key.mark,
+            content: Content::Scalar {
+                text: key.name.clone(),
+                plain: false,
+            },
+        };
+        for (option, _) in options.entries() {
+            reader.within(&option.name, |reader| {
+                reader.leave_out(option.mark, LEFT_OUT)
+            });
+        }
+        Cidr::read(&text, reader).map(Own)
     }
 }
 

@@ -1,9 +1,11 @@
 //! Network settings from the platform: cloud-init's `network-config` and `meta-data` of a NoCloud seed ([`network`],
 //! [`identity`]), and the network in META 0x0a ([`PlatformNetwork`]).
 //!
-//! Both are parsed like a config: all problems are reported at once with their places, and unsupported settings are
-//! refused. The caller resolves links, because it knows those of the machine.
+//! Both are parsed like a config: all problems are reported at once with their places. Unsupported settings of META are
+//! refused. Those of `network-config`, which is written for other systems too, are left out and reported
+//! ([`SeedNetwork::left_out`]). The caller resolves links, because it knows those of the machine.
 
+mod bond;
 mod bridge;
 mod cloud;
 mod meta;

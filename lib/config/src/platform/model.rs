@@ -23,6 +23,8 @@ pub struct SeedNetwork {
     pub dns_servers: Vec<IpAddr>,
     /// Search domains for short names.
     pub search_domains: Vec<String>,
+    /// Settings of the text without an effect, each with its place.
+    pub left_out: Vec<String>,
 }
 
 impl SeedNetwork {
@@ -177,8 +179,10 @@ impl SeedShape {
 pub struct SeedMatch {
     /// Permanent hardware address.
     pub mac: Option<Mac>,
-    /// Name pattern with `*`, `?` and `[abc]`. Without address and pattern the link's id is the name.
+    /// Name pattern with `*`, `?` and `[abc]`. Without address, pattern and driver the link's id is the name.
     pub name: Option<String>,
+    /// Patterns of drivers, one of which matches; empty: any driver.
+    pub drivers: Vec<String>,
 }
 
 /// Settings of a DHCP client.

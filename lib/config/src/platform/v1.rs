@@ -3,16 +3,13 @@
 
 use std::net::IpAddr;
 
-use super::bridge::BridgeV1;
+use super::bond::ParamsV1;
 use super::cloud::{Mask, OneOrMore, Place, Truth, width};
 use super::model::{SeedDhcp, SeedLink, SeedMatch, SeedNetwork, SeedRoute, SeedShape};
-use crate::kinds::{
-    AdSelect, BondConfig, BondMode, BondNames, FailOverMac, LacpRate, LinkRoute, PrimaryReselect,
-    XmitHashPolicy, check_mtu, check_vlan,
-};
-use crate::read::{Reader, choices, section};
+use crate::kinds::{LinkRoute, check_mtu, check_vlan};
+use crate::read::{LEFT_OUT, Reader, choices, section};
 use crate::tree::Node;
-use crate::values::{Cidr, HostName, LinkName, Mac};
+use crate::values::{Cidr, HostName, LinkName, Mac, Object};
 
 section! {
     /// A `network-config` of version 1.
@@ -26,6 +23,7 @@ choices! {
     /// Type of an entry.
     pub enum EntryKind {
         Physical = "physical", Bond = "bond", Bridge = "bridge", Vlan = "vlan", Nameserver = "nameserver", Route = "route",
+        Loopback = "loopback",
     }
 }
 
@@ -39,15 +37,17 @@ section! {
         Acted "subnets" subnets: Vec<Subnet> = "Addresses";
         Acted "bond_interfaces" members: Vec<LinkName> = "Links of the bond";
         Acted "bridge_interfaces" bridged: Vec<LinkName> = "Links of the bridge";
-        Acted "params" params: Params = "Settings of the bond or bridge";
+        Acted "params" params: ParamsV1 = "Settings of the bond or bridge";
         Acted "vlan_link" parent: LinkName = "Parent link of a VLAN";
         Acted "vlan_id" vlan_id: Option<u16> = "VLAN number";
         Acted "address" address: OneOrMore<IpAddr> = "Name servers";
         Acted "search" search: OneOrMore<HostName> = "Search domains for short names";
         Acted "destination" destination: Option<Place> = "Destination network of a route";
+        Acted "network" network: Option<Place> = "Alternative name of the previous field";
         Acted "netmask" netmask: Option<Mask> = "Mask of the destination";
         Acted "gateway" gateway: Option<IpAddr> = "Address of the gateway";
         Acted "metric" metric: Option<u32> = "Metric; a lower one is preferred";
+        Acted "accept-ra" accept_ra: Option<Truth> = "Whether router advertisements are accepted; the kernel always accepts them";
         Held "interface" interface: String = "Link of the name servers; all links use them";
         Held "keep_configuration" keep: Truth = "Setting of other systems";
     }
@@ -61,11 +61,26 @@ fn check_entry(entry: &Entry, node: &Node, reader: &mut Reader<'_>) {
     if is_link && !node.given("name") {
         reader.wrong_in(node, "name", "is required");
     }
+    if entry.accept_ra == Some(Truth(false)) {
+        reader.leave_out_in(node, "accept-ra", LEFT_OUT);
+    }
     match entry.kind {
         EntryKind::Physical | EntryKind::Bridge => {}
+        EntryKind::Loopback => {
+            let why = "is left out: the node configures the loopback link itself";
+            if entry.subnets.iter().any(|subnet| subnet.address.is_some()) {
+                reader.leave_out_in(node, "subnets", why);
+            }
+        }
         EntryKind::Bond => {
             if !node.given("bond_interfaces") {
                 reader.wrong_in(node, "bond_interfaces", "is required");
+            }
+            let primary = entry.params.primary.as_ref();
+            let is_member = |primary: &String| entry.members.iter().any(|link| **link == *primary);
+            if primary.is_some_and(|primary| !is_member(primary)) {
+                let what = "has a bond-primary that is none of bond_interfaces";
+                reader.wrong_in(node, "params", what);
             }
         }
         EntryKind::Vlan => {
@@ -82,14 +97,14 @@ fn check_entry(entry: &Entry, node: &Node, reader: &mut Reader<'_>) {
             }
         }
         EntryKind::Route => {
-            if !node.given("destination") {
-                reader.wrong_in(node, "destination", "is required");
+            if node.given("destination") == node.given("network") {
+                let what = "is required, or network in its place";
+                reader.wrong_in(node, "destination", what);
             }
             if !node.given("gateway") {
                 reader.wrong_in(node, "gateway", "is required");
             }
-            let destination = entry.destination.unwrap_or_default();
-            destination.check_mask(entry.netmask, node, reader);
+            entry.place().check_mask(entry.netmask, node, reader);
             entry.route().check(node, reader);
         }
     }
@@ -116,6 +131,7 @@ section! {
         Acted "dns_nameservers" dns_servers: OneOrMore<IpAddr> = "Name servers";
         Acted "dns_search" search: OneOrMore<HostName> = "Search domains for short names";
         Acted "routes" routes: Vec<SubnetRoute> = "Routes through the link";
+        Later "mtu" mtu: Option<Object> = "MTU in bytes of one family; use the link's";
         Held "broadcast" broadcast: String = "Derived from the mask";
         Held "control" control: String = "Setting of other systems";
         Held "scope" scope: String = "Setting of other systems";
@@ -186,67 +202,14 @@ fn check_subnet_route(route: &SubnetRoute, node: &Node, reader: &mut Reader<'_>)
     route.check(node, reader);
 }
 
-section! {
-    /// Settings of a bond or a bridge.
-    pub struct Params [check_params] {
-        Acted "bond-mode" mode: BondMode = "Mode of the bond";
-        Acted "bond-miimon" miimon: Option<u32> = "Interval of carrier checks in milliseconds";
-        Acted "bond-updelay" updelay: Option<u32> = "Delay in milliseconds before a link counts as up";
-        Acted "up-delay" updelay_too: Option<u32> = "Alternative name of the previous field";
-        Acted "bond-downdelay" downdelay: Option<u32> = "Delay in milliseconds before a link counts as down";
-        Acted "down-delay" downdelay_too: Option<u32> = "Alternative name of the previous field";
-        Acted "bond-min-links" min_links: Option<u32> = "Minimum number of active links for a carrier";
-        Acted "bond-xmit-hash-policy" xmit_hash_policy: Option<XmitHashPolicy> = "Packet fields whose hash selects the link";
-        Acted "bond-xmit_hash_policy" xmit_hash_policy_too: Option<XmitHashPolicy> = "Alternative name of the previous field";
-        Acted "bond-lacp-rate" lacp_rate: Option<LacpRate> = "Rate of LACP packets";
-        Acted "bond-lacp_rate" lacp_rate_too: Option<LacpRate> = "Alternative name of the previous field";
-        Acted "bond-ad-select" ad_select: Option<AdSelect> = "Selection of the aggregator";
-        Acted "bond-fail-over-mac" fail_over_mac: Option<FailOverMac> = "Policy for the hardware address of the bond";
-        Acted "bond-primary-reselect" primary_reselect: Option<PrimaryReselect> = "Condition for the preferred link to become active again";
-        Acted "bond-arp-interval" arp_interval: Option<u32> = "Interval of ARP probes in milliseconds";
-        .. bridge: BridgeV1 = "Settings of the bridge";
-    }
-}
-
-fn check_params(params: &Params, node: &Node, reader: &mut Reader<'_>) {
-    // The name in use, of the two that are valid.
-    let name = |first, other| if node.given(first) { first } else { other };
-    let names = BondNames {
-        miimon: "bond-miimon",
-        updelay: name("bond-updelay", "up-delay"),
-        downdelay: name("bond-downdelay", "down-delay"),
-        arp_interval: "bond-arp-interval",
-        min_links: "bond-min-links",
-        ..BondNames::OF_CONFIG
-    };
-    params.bond().check_settings(&names, node, reader);
-}
-
-impl Params {
-    /// The settings in the form of the machine config.
-    fn bond(&self) -> BondConfig {
-        BondConfig {
-            mode: self.mode,
-            miimon: self.miimon,
-            updelay: self.updelay.or(self.updelay_too),
-            downdelay: self.downdelay.or(self.downdelay_too),
-            min_links: self.min_links,
-            xmit_hash_policy: self.xmit_hash_policy.or(self.xmit_hash_policy_too),
-            lacp_rate: self.lacp_rate.or(self.lacp_rate_too),
-            ad_select: self.ad_select,
-            fail_over_mac: self.fail_over_mac,
-            primary_reselect: self.primary_reselect,
-            arp_interval: self.arp_interval,
-            ..BondConfig::default()
-        }
-    }
-}
-
 impl Entry {
+    fn place(&self) -> Place {
+        self.destination.or(self.network).unwrap_or_default()
+    }
+
     fn route(&self) -> LinkRoute {
-        let destination = self.destination.unwrap_or_default();
         LinkRoute {
-            destination: destination.network(self.netmask),
+            destination: self.place().network(self.netmask),
             gateway: self.gateway,
             metric: self.metric,
             ..LinkRoute::default()
@@ -256,7 +219,7 @@ impl Entry {
     fn bond(&self) -> SeedShape {
         SeedShape::Bond {
             members: self.members.iter().map(ToString::to_string).collect(),
-            primary: None,
+            primary: self.params.primary.clone(),
             config: Box::new(self.params.bond()),
         }
     }
@@ -266,7 +229,7 @@ impl Entry {
             EntryKind::Physical => (
                 SeedShape::Card(SeedMatch {
                     mac: self.mac,
-                    name: None,
+                    ..SeedMatch::default()
                 }),
                 None,
             ),
@@ -285,7 +248,7 @@ impl Entry {
                 },
                 self.mac,
             ),
-            EntryKind::Nameserver | EntryKind::Route => return None,
+            EntryKind::Nameserver | EntryKind::Route | EntryKind::Loopback => return None,
         };
         let mut link = SeedLink {
             mtu: self.mtu,

@@ -4,17 +4,16 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use super::bond::ParametersV2;
 use super::bridge::BridgeV2;
-use super::cloud::{Place, Truth};
+use super::cloud::{OneOrMore, Own, Place, Truth};
 use super::model::{SeedDhcp, SeedLink, SeedMatch, SeedNetwork, SeedRoute, SeedRule, SeedShape};
 use crate::kinds::{
-    AdSelect, BondConfig, BondMode, BondNames, FailOverMac, LacpRate, LinkRoute, PrimaryReselect,
-    RULE_PRIORITIES, RULE_TABLES, XmitHashPolicy, check_mtu, check_number, check_routes_fit,
-    check_vlan,
+    LinkRoute, RULE_PRIORITIES, RULE_TABLES, check_mtu, check_number, check_routes_fit, check_vlan,
 };
-use crate::read::{Reader, section};
+use crate::read::{LEFT_OUT, Reader, section};
 use crate::tree::Node;
-use crate::values::{Cidr, HostName, LinkPattern, Mac, Object, is_link_name};
+use crate::values::{HostName, LinkPattern, Mac, Object, is_link_name};
 
 section! {
     /// A `network-config` of version 2.
@@ -29,6 +28,8 @@ section! {
         Later "vrfs" vrfs: Option<Object> = "VRFs";
         Later "wifis" wifis: Option<Object> = "Wireless links";
         Later "modems" modems: Option<Object> = "Wireless links";
+        Later "dummy-devices" dummies: Option<Object> = "Links without a device";
+        Later "virtual-ethernets" pairs: Option<Object> = "Pairs of links";
     }
 }
 
@@ -85,23 +86,38 @@ section! {
         Acted "dhcp6" dhcp6: Truth = "Whether DHCPv6 is used";
         Acted "dhcp4-overrides" dhcp4_overrides: Overrides = "Used parts of the response";
         Acted "dhcp6-overrides" dhcp6_overrides: Overrides = "Used parts of the response";
-        Acted "addresses" addresses: Vec<Cidr> = "Addresses";
+        Acted "addresses" addresses: Vec<Own> = "Addresses";
         Acted "gateway4" gateway4: Option<IpAddr> = "Address of the IPv4 default gateway";
         Acted "gateway6" gateway6: Option<IpAddr> = "Address of the IPv6 default gateway";
         Acted "nameservers" nameservers: Nameservers = "Name servers";
         Acted "routes" routes: Vec<Route> = "Routes through the link";
         Acted "mtu" mtu: Option<u32> = "MTU in bytes";
         Acted "macaddress" mac: Option<Mac> = "Hardware address to set";
-        Held "accept-ra" accept_ra: Truth = "Whether router advertisements are accepted; the kernel always accepts them";
+        Acted "accept-ra" accept_ra: Option<Truth> = "Whether router advertisements are accepted; the kernel always accepts them";
         Held "optional" optional: Truth = "Whether the boot of another system waits for the link";
         Held "optional-addresses" optional_addresses: Option<Object> = "Addresses that the boot of another system does not wait for";
         Held "critical" critical: Truth = "Setting of other systems";
-        Held "dhcp-identifier" identifier: String = "Setting of other systems; the node always sends the hardware address";
+        Acted "dhcp-identifier" identifier: String = "Identifier for DHCPv4: `mac`, which the node always sends";
+        Held "renderer" renderer: String = "Program of another system that applies the file";
+        Later "ipv6-privacy" privacy: Option<Object> = "Whether temporary addresses are used";
+        Later "ipv6-mtu" ipv6_mtu: Option<Object> = "MTU of IPv6 alone";
+        Later "ipv6-address-generation" generation: Option<Object> = "Form of link-local addresses";
+        Later "ipv6-address-token" token: Option<Object> = "Host part of addresses";
+        Later "link-local" link_local: Option<Object> = "Families with link-local addresses";
+        Later "ra-overrides" ra_overrides: Option<Object> = "Used parts of router advertisements";
+        Later "ignore-carrier" ignore_carrier: Option<Object> = "Whether the link is configured without a carrier";
+        Later "activation-mode" activation: Option<Object> = "Whether the link is brought up";
         Acted "routing-policy" policy: Vec<Rule> = "Routing rules";
     }
 }
 
 fn check_common(link: &Common, node: &Node, reader: &mut Reader<'_>) {
+    if link.accept_ra == Some(Truth(false)) {
+        reader.leave_out_in(node, "accept-ra", LEFT_OUT);
+    }
+    if !matches!(&*link.identifier, "" | "mac") {
+        reader.leave_out_in(node, "dhcp-identifier", LEFT_OUT);
+    }
     check_mtu(link.mtu, node, reader);
     check_routes_fit(link.mtu, node, reader);
     if link.gateway4.is_some_and(|gateway| gateway.is_ipv6()) {
@@ -114,16 +130,38 @@ fn check_common(link: &Common, node: &Node, reader: &mut Reader<'_>) {
 
 section! {
     /// Uses of a DHCP server's response.
-    pub struct Overrides {
+    pub struct Overrides [check_overrides] {
         Acted "route-metric" route_metric: Option<u32> = "Metric of the offered routes";
         Acted "use-routes" use_routes: Option<Truth> = "Whether the offered routes are used";
         Acted "use-hostname" use_hostname: Option<Truth> = "Whether the offered host name is used";
-        Later "use-dns" use_dns: Option<Truth> = "Whether the offered name servers are used";
-        Later "use-domains" use_domains: Option<Object> = "Whether the offered search domains are used";
-        Later "use-mtu" use_mtu: Option<Truth> = "Whether the offered MTU is used";
-        Later "use-ntp" use_ntp: Option<Truth> = "Whether the offered time servers are used";
-        Later "send-hostname" send_hostname: Option<Truth> = "Whether the node's host name is sent";
+        Acted "use-dns" use_dns: Option<Truth> = "Whether the offered name servers are used; they always are";
+        Acted "use-domains" use_domains: String = "Whether the offered search domains are used; they always are";
+        Acted "use-mtu" use_mtu: Option<Truth> = "Whether the offered MTU is used; it always is";
+        Acted "use-ntp" use_ntp: Option<Truth> = "Whether the offered time servers are used; they always are";
+        Acted "send-hostname" send_hostname: Option<Truth> = "Whether the node's host name is sent; it never is";
         Later "hostname" hostname: Option<HostName> = "Host name to send to the DHCP server";
+    }
+}
+
+/// Reports what differs from the node's own behaviour.
+fn check_overrides(overrides: &Overrides, node: &Node, reader: &mut Reader<'_>) {
+    let domains = overrides.use_domains.to_ascii_lowercase();
+    for (field, differs) in [
+        ("use-dns", overrides.use_dns == Some(Truth(false))),
+        (
+            "use-domains",
+            !matches!(&*domains, "" | "true" | "yes" | "on"),
+        ),
+        ("use-mtu", overrides.use_mtu == Some(Truth(false))),
+        ("use-ntp", overrides.use_ntp == Some(Truth(false))),
+        (
+            "send-hostname",
+            overrides.send_hostname == Some(Truth(true)),
+        ),
+    ] {
+        if differs {
+            reader.leave_out_in(node, field, LEFT_OUT);
+        }
     }
 }
 
@@ -146,11 +184,19 @@ section! {
         Acted "mtu" mtu: Option<u32> = "MTU in bytes";
         Acted "on-link" on_link: Truth = "Whether the gateway is on the link without an address of its network";
         Held "scope" scope: String = "Derived from the gateway";
-        Later "type" kind: String = "Type of the route";
+        Later "advertised-mss" mss: Option<Object> = "Segment size";
+        Later "congestion-window" window: Option<Object> = "Window of new connections";
+        Later "advertised-receive-window" receive_window: Option<Object> = "Window of new connections";
+        Acted "type" kind: String = "Type of the route, always unicast";
     }
 }
 
 impl Route {
+    /// Whether the node has this type of route. Another one in its place would be a different route.
+    fn is_usual(&self) -> bool {
+        matches!(&*self.kind, "" | "unicast")
+    }
+
     fn route(&self) -> LinkRoute {
         LinkRoute {
             destination: self.to.network(None),
@@ -164,6 +210,10 @@ impl Route {
 }
 
 fn check_route(route: &Route, node: &Node, reader: &mut Reader<'_>) {
+    if !route.is_usual() {
+        let why = "is not supported yet; the route is left out";
+        return reader.leave_out_in(node, "type", why);
+    }
     let route = route.route();
     if route.destination.is_none() && !node.given("via") {
         reader.wrong_in(node, "via", "is required for a default route");
@@ -179,11 +229,16 @@ section! {
         Acted "table" table: Option<u32> = "Routing table", required;
         Acted "priority" priority: Option<u32> = "Priority, 1 to 32765; lower comes first";
         Acted "mark" mark: Option<u32> = "Packet mark";
-        Later "type-of-service" service: Option<u32> = "Type of service of the packets";
+        Acted "type-of-service" service: Option<u32> = "Type of service of the packets; such a rule is left out";
     }
 }
 
 fn check_rule(rule: &Rule, node: &Node, reader: &mut Reader<'_>) {
+    if rule.service.is_some() {
+        // Without it, the rule would match other packets too.
+        let why = "is not supported yet; the rule is left out";
+        reader.leave_out_in(node, "type-of-service", why);
+    }
     if !node.given("from") && !node.given("to") {
         reader.wrong(node.mark, "needs from or to");
     }
@@ -217,12 +272,26 @@ impl Rule {
 
 section! {
     /// A network card.
-    pub struct Ethernet {
+    pub struct Ethernet [check_ethernet] {
         Acted "match" found: Option<Match> = "Selector of the card; absent: its name is the key of this entry";
-        Held "set-name" set_name: String = "Name to set; the link keeps the node's name for it";
-        Held "wakeonlan" wakeonlan: Truth = "Setting of other systems";
-        Held "emit-lldp" emit_lldp: Truth = "Setting of other systems";
+        Acted "set-name" set_name: String = "Name to set; the link keeps the node's name for it";
+        Acted "wakeonlan" wakeonlan: Truth = "Whether a packet may wake the machine";
+        Acted "emit-lldp" emit_lldp: Truth = "Whether LLDP packets are sent";
         .. link: Common = "Settings of every kind of link";
+    }
+}
+
+fn check_ethernet(card: &Ethernet, node: &Node, reader: &mut Reader<'_>) {
+    if !card.set_name.is_empty() {
+        let why = "is left out: the link keeps the node's name for it";
+        reader.leave_out_in(node, "set-name", why);
+    }
+    if card.wakeonlan.0 {
+        let why = "is left out: set wakeOnLan in an EthernetConfig of the machine config";
+        reader.leave_out_in(node, "wakeonlan", why);
+    }
+    if card.emit_lldp.0 {
+        reader.leave_out_in(node, "emit-lldp", LEFT_OUT);
     }
 }
 
@@ -231,13 +300,13 @@ section! {
     pub struct Match [check_match] {
         Acted "macaddress" mac: Option<Mac> = "Permanent hardware address";
         Acted "name" name: Option<LinkPattern> = "Name pattern with the wildcards `*`, `?` and `[abc]`";
-        Later "driver" driver: Option<Object> = "Driver of the card";
+        Acted "driver" drivers: OneOrMore<LinkPattern> = "Patterns of drivers with the same wildcards";
     }
 }
 
 fn check_match(found: &Match, node: &Node, reader: &mut Reader<'_>) {
-    if found.mac.is_none() && found.name.is_none() {
-        reader.wrong(node.mark, "needs macaddress or name");
+    if found.mac.is_none() && found.name.is_none() && found.drivers.0.is_empty() {
+        reader.wrong(node.mark, "needs macaddress, name or driver");
     }
 }
 
@@ -245,7 +314,7 @@ section! {
     /// A bond of several links.
     pub struct Bond [check_bond] {
         Acted "interfaces" interfaces: Vec<String> = "Links of the bond", required;
-        Acted "parameters" parameters: Parameters = "Settings of the bond";
+        Acted "parameters" parameters: ParametersV2 = "Settings of the bond";
         .. link: Common = "Settings of every kind of link";
     }
 }
@@ -267,59 +336,6 @@ section! {
         Acted "interfaces" interfaces: Vec<String> = "Links of the bridge";
         Acted "parameters" parameters: BridgeV2 = "Settings of the bridge";
         .. link: Common = "Settings of every kind of link";
-    }
-}
-
-section! {
-    /// Parameters of a bond.
-    pub struct Parameters [check_parameters] {
-        Acted "mode" mode: BondMode = "Mode of the bond";
-        Acted "mii-monitor-interval" miimon: Option<u32> = "Interval of carrier checks in milliseconds";
-        Acted "up-delay" updelay: Option<u32> = "Delay in milliseconds before a link counts as up";
-        Acted "down-delay" downdelay: Option<u32> = "Delay in milliseconds before a link counts as down";
-        Acted "min-links" min_links: Option<u32> = "Minimum number of active links for a carrier";
-        Acted "transmit-hash-policy" xmit_hash_policy: Option<XmitHashPolicy> = "Packet fields whose hash selects the link";
-        Acted "lacp-rate" lacp_rate: Option<LacpRate> = "Rate of LACP packets";
-        Acted "ad-select" ad_select: Option<AdSelect> = "Selection of the aggregator";
-        Acted "fail-over-mac-policy" fail_over_mac: Option<FailOverMac> = "Policy for the hardware address of the bond";
-        Acted "primary" primary: Option<String> = "Preferred link";
-        Acted "primary-reselect-policy" primary_reselect: Option<PrimaryReselect> = "Condition for the preferred link to become active again";
-        Acted "arp-interval" arp_interval: Option<u32> = "Interval of ARP probes in milliseconds";
-        Acted "arp-ip-targets" arp_ip_targets: Vec<IpAddr> = "Targets of ARP probes";
-    }
-}
-
-fn check_parameters(parameters: &Parameters, node: &Node, reader: &mut Reader<'_>) {
-    let names = BondNames {
-        miimon: "mii-monitor-interval",
-        updelay: "up-delay",
-        downdelay: "down-delay",
-        arp_interval: "arp-interval",
-        arp_ip_targets: "arp-ip-targets",
-        min_links: "min-links",
-        ..BondNames::OF_CONFIG
-    };
-    parameters.bond().check_settings(&names, node, reader);
-}
-
-impl Parameters {
-    /// The settings in the form of the machine config, except the primary link, which is an id here.
-    fn bond(&self) -> BondConfig {
-        BondConfig {
-            mode: self.mode,
-            miimon: self.miimon,
-            updelay: self.updelay,
-            downdelay: self.downdelay,
-            min_links: self.min_links,
-            xmit_hash_policy: self.xmit_hash_policy,
-            lacp_rate: self.lacp_rate,
-            ad_select: self.ad_select,
-            fail_over_mac: self.fail_over_mac,
-            primary_reselect: self.primary_reselect,
-            arp_interval: self.arp_interval,
-            arp_ip_targets: self.arp_ip_targets.clone(),
-            ..BondConfig::default()
-        }
     }
 }
 
@@ -361,7 +377,8 @@ impl Common {
             gateway: Some(gateway),
             ..LinkRoute::default()
         });
-        let routes = self.routes.iter().map(|said| SeedRoute {
+        let usual = self.routes.iter().filter(|said| said.is_usual());
+        let routes = usual.map(|said| SeedRoute {
             route: said.route(),
             on_link: said.on_link.0,
         });
@@ -370,7 +387,7 @@ impl Common {
             hardware_addr: self.mac,
             dhcp4: dhcp(self.dhcp4, &self.dhcp4_overrides),
             dhcp6: dhcp(self.dhcp6, &self.dhcp6_overrides),
-            addresses: self.addresses.clone(),
+            addresses: self.addresses.iter().map(|own| own.0).collect(),
             routes: everywhere.map(SeedRoute::from).chain(routes).collect(),
             ..SeedLink::new(id, shape)
         }
@@ -382,7 +399,8 @@ impl From<NetworkV2> for SeedNetwork {
         let mut network = SeedNetwork::default();
         let mut add = |id: &str, shape: SeedShape, link: &Common| {
             network.links.push(link.link(id, shape));
-            network.rules.extend(link.policy.iter().map(Rule::rule));
+            let rules = link.policy.iter().filter(|rule| rule.service.is_none());
+            network.rules.extend(rules.map(Rule::rule));
             network.dns_servers.extend(&link.nameservers.addresses);
             let domains = link.nameservers.search.iter().map(ToString::to_string);
             network.search_domains.extend(domains);
@@ -391,6 +409,7 @@ impl From<NetworkV2> for SeedNetwork {
             let found = card.found.as_ref().map(|found| SeedMatch {
                 mac: found.mac,
                 name: found.name.as_ref().map(ToString::to_string),
+                drivers: found.drivers.0.iter().map(ToString::to_string).collect(),
             });
             add(id, SeedShape::Card(found.unwrap_or_default()), &card.link);
         }

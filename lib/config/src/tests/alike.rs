@@ -268,6 +268,12 @@ const ALIKE: &[(&str, &str, &str, Support)] = &[
         Acted,
     ),
     (
+        "machine.features.kubernetesTalosAPIAccess.allowedRoles",
+        "KubeTalosAPIAccessConfig",
+        "allowedRoles",
+        Acted,
+    ),
+    (
         "cluster.inlineManifests",
         "KubeInlineManifestConfig",
         "manifest",

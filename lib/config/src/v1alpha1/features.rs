@@ -1,5 +1,6 @@
 //! `machine.features`.
 
+use crate::pod_access::check_access;
 use crate::read::{Reader, choices, section};
 use crate::tree::Node;
 
@@ -8,7 +9,7 @@ section! {
     pub struct Features [check] {
         Acted "rbac" rbac: Option<bool> = "Always `true`: the API always checks roles";
         Held "stableHostname" stable_hostname: Option<bool> = "Whether the host name comes from the machine's identity";
-        Later "kubernetesTalosAPIAccess" kubernetes_talos_api_access: Option<ApiAccess> = "Access to the API from pods";
+        Acted "kubernetesTalosAPIAccess" kubernetes_talos_api_access: Option<ApiAccess> = "Access to the API from pods";
         Acted "apidCheckExtKeyUsage" apid_check_ext_key_usage: Option<bool> = "Always `true`: key usage is always checked";
         Held "diskQuotaSupport" disk_quota_support: bool = "Quota support on `/var`";
         Acted "kubePrism" kube_prism: KubePrism = "Load balancer for the Kubernetes API on the node";
@@ -34,11 +35,15 @@ fn check(features: &Features, node: &Node, reader: &mut Reader<'_>) {
 
 section! {
     /// Access to the API from pods.
-    pub struct ApiAccess {
-        Held "enabled" enabled: bool = "Whether the access is allowed";
-        Held "allowedRoles" allowed_roles: Vec<String> = "Roles that pods may have at most";
-        Held "allowedKubernetesNamespaces" allowed_kubernetes_namespaces: Vec<String> = "Namespaces of the allowed pods";
+    pub struct ApiAccess [check_api_access] {
+        Acted "enabled" enabled: bool = "Whether the access is allowed; on control plane nodes only";
+        Acted "allowedRoles" allowed_roles: Vec<String> = "Roles that pods may have at most";
+        Acted "allowedKubernetesNamespaces" allowed_kubernetes_namespaces: Vec<String> = "Namespaces of the allowed pods";
     }
+}
+
+fn check_api_access(_: &ApiAccess, node: &Node, reader: &mut Reader<'_>) {
+    check_access(node, reader);
 }
 
 section! {

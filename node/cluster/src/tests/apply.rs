@@ -264,3 +264,29 @@ async fn inventory_keeps_old_entries_and_is_written_once() {
         json!({ "_old__Namespace": "v1", "_n__Namespace": "v1" })
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn single_object_is_put_and_deleted_without_the_inventory() {
+    let path = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/s";
+    let mut deleted = 0;
+    let (cluster, log) = server(BTreeMap::new(), move |seen| {
+        (seen.method == "DELETE").then(|| {
+            deleted += 1;
+            match deleted {
+                1 => ok(&object("discovery.k8s.io/v1", "EndpointSlice", "s")),
+                2 => refused(404, "not found"),
+                _ => refused(403, "not you"),
+            }
+        })
+    });
+    let slice = object("discovery.k8s.io/v1", "EndpointSlice", "s");
+    cluster.put(slice.clone(), Existing::Update).await.unwrap();
+    assert_eq!(patched(&log), [path]);
+    let identity = || corten_manifests::Identity::of(&slice).unwrap();
+    cluster.delete(identity()).await.unwrap();
+    cluster.delete(identity()).await.unwrap();
+    let error = cluster.delete(identity()).await.unwrap_err();
+    assert_eq!(error.code(), Some(403));
+    assert!(lines(&log).contains(&format!("DELETE {path}")));
+    cluster.put(json!({}), Existing::Keep).await.unwrap_err();
+}

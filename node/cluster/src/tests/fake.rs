@@ -102,6 +102,10 @@ pub fn discovery(path: &str) -> Option<Value> {
                 false,
             )],
         ),
+        "/apis/discovery.k8s.io/v1" => (
+            "discovery.k8s.io/v1",
+            vec![resource("endpointslices", "EndpointSlice", true)],
+        ),
         "/apis/example.org/v1" => ("example.org/v1", vec![resource("widgets", "Widget", true)]),
         _ => return None,
     };

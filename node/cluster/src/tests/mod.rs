@@ -1,6 +1,7 @@
 //! Tests against a fake server and, on request, a real one.
 
 mod access;
+mod accounts;
 mod apply;
 mod drain;
 mod endpoints;

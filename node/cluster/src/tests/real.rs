@@ -177,6 +177,7 @@ impl Kubernetes {
 
 fn objects() -> Vec<Value> {
     let settings = Settings {
+        has_pod_access: true,
         server: "https://127.0.0.1:7445".to_owned(),
         domain: "cluster.local".to_owned(),
         pod_subnets: vec!["10.244.0.0/16".to_owned()],

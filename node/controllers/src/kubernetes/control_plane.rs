@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use corten_config::Document;
+use corten_credentials::access::connect;
 use corten_credentials::certificates::{Held, write_files};
 use corten_kubernetes::certificates::{Authorities, Certificates, api_names};
 use corten_kubernetes::files::{Component, File, components};
@@ -27,6 +28,10 @@ use super::{Complaints, facts, time_is_known};
 const LOOK: Duration = Duration::from_secs(10 * 60);
 /// Retry interval after a failure.
 const PAUSE: Duration = Duration::from_secs(10);
+/// Interval of checks whether the API server is ready.
+const API_PAUSE: Duration = Duration::from_secs(5);
+/// Pod of the API server.
+const API_SERVER: &str = "kube-apiserver";
 
 #[derive(Debug, Clone)]
 pub(super) struct ControlPlanes {
@@ -47,6 +52,9 @@ struct Made {
     written: Vec<Component>,
     /// Whether etcd has worked: without it the API server would only fail and enter back-off.
     had_etcd: bool,
+    /// Whether the API server of this node has been ready: without it the other components would only fail and enter
+    /// back-off, and delay it on a machine with few processors.
+    had_api: bool,
 }
 
 impl Controller for ControlPlanes {
@@ -82,8 +90,8 @@ impl Controller for ControlPlanes {
             let config = self.config.borrow_and_update().clone();
             let config = config.filter(|config| config.machine.kind.is_control_plane());
             made.had_etcd |= context.get::<EtcdMember>(EtcdMember::ID)?.is_some();
-            let pods = match config {
-                Some(config) => match render(context, &config, &mut made)? {
+            let pods = match &config {
+                Some(config) => match render(context, config, &mut made)? {
                     Ok(pods) => pods,
                     Err(why) => {
                         complaints.say("the control plane", &why);
@@ -97,12 +105,30 @@ impl Controller for ControlPlanes {
             // An input is not known yet.
             let Some(pods) = pods else { continue };
             context.start_outputs();
-            for (id, pod) in pods {
+            for (id, pod) in made.runnable(pods) {
                 context.put(Draft::new(id, pod))?;
             }
             context.remove_others::<StaticPod>()?;
+            if let Some(config) = config.filter(|_| !made.had_api) {
+                made.had_api = is_api_ready(&config).await;
+                pause = match made.had_api {
+                    true => Duration::ZERO,
+                    false => API_PAUSE,
+                };
+            }
         }
     }
+}
+
+/// Whether this node's API server answers, and has finished its start.
+async fn is_api_ready(config: &Document) -> bool {
+    let Ok(settings) = Settings::of(config) else {
+        return false;
+    };
+    let Ok(cluster) = connect(config, &settings, &settings.local_endpoint()) else {
+        return false;
+    };
+    cluster.is_ready().await.is_ok()
 }
 
 type Pods = Vec<(&'static str, StaticPod)>;
@@ -170,6 +196,15 @@ impl Made {
         Ok(certificates)
     }
 
+    /// The pods to run now: the API server alone until it is ready.
+    fn runnable(&mut self, mut pods: Pods) -> Pods {
+        // A control plane without an API server of its own has none to wait for.
+        let has_api = pods.iter().any(|(id, _)| *id == API_SERVER);
+        self.had_api |= !has_api && !pods.is_empty();
+        pods.retain(|(id, _)| self.had_api || *id == API_SERVER);
+        pods
+    }
+
     fn write(&mut self, components: &[Component]) -> io::Result<()> {
         if self.written == components {
             return Ok(());
@@ -192,5 +227,34 @@ impl Made {
         }
         self.written = components.to_vec();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn api_server_starts_alone_until_it_is_ready() {
+        let pods = |names: &[&'static str]| -> Pods {
+            let pods = names.iter().map(|name| (*name, StaticPod(json!({}))));
+            pods.collect()
+        };
+        let names =
+            |pods: Pods| -> Vec<&'static str> { pods.into_iter().map(|(id, _)| id).collect() };
+        let all = [
+            "kube-apiserver",
+            "kube-controller-manager",
+            "kube-scheduler",
+        ];
+        let mut made = Made::default();
+        assert!(made.runnable(pods(&[])).is_empty());
+        assert_eq!(names(made.runnable(pods(&all))), ["kube-apiserver"]);
+        made.had_api = true;
+        assert_eq!(names(made.runnable(pods(&all))), all);
+        let mut made = Made::default();
+        assert_eq!(names(made.runnable(pods(&all[1..]))), all[1..]);
     }
 }

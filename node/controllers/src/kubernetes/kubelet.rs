@@ -4,18 +4,22 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
+use std::time::SystemTime;
 
 use corten_base::durable::{Access, replace_now};
 use corten_base::mode::{Ability, Mode};
 use corten_config::{Document, Secret};
 use corten_credentials::access::KUBECONFIG;
 use corten_credentials::certificates::write_files;
-use corten_kubernetes::kubelet::{CREDENTIAL_PROGRAMS, CREDENTIALS};
+use corten_kubernetes::certificates::kubernetes_authority;
+use corten_kubernetes::kubelet::{CERTIFICATES, CREDENTIAL_PROGRAMS, CREDENTIALS};
 use corten_kubernetes::{Identity, Node, Settings, kubeconfig, kubelet};
+use corten_resources::controller::with_causes as describe;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use corten_services::kubernetes::{KUBELET, kubelet_service};
 use corten_services::supervisor::Supervisor;
 use corten_services::{CONTAINERD, KUBELET_FILES, KUBELET_PKI};
+use corten_types::clock::TimeStatus;
 use corten_types::kubernetes::{NodeIp, Nodename, StaticPodServerStatus};
 use corten_types::network::{HostnameStatus, NodeAddress};
 use corten_types::network_names::ResolverStatus;
@@ -24,12 +28,12 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
-use super::{Complaints, facts, next};
+use super::{Complaints, facts, kubelet_certificate, next, time_is_known};
 
 /// File that becomes `/etc/resolv.conf` in pods that do not use cluster DNS. The node's own file names a cache on
 /// loopback, which pods cannot reach.
 const RESOLVER: &str = "/run/kubernetes/resolv.conf";
-/// Certificate and key of the kubelet, once the cluster has issued them.
+/// Certificate and key of the kubelet: on a worker once the cluster has issued them, on a control plane node always.
 const CERTIFICATE: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
 /// Error if the config requires credential programs that are not installed.
 const NO_PROGRAMS: &str = "machine.kubelet.credentialProviderConfig, or a KubeCredentialProviderConfig, names programs, \
@@ -56,6 +60,7 @@ impl Controller for Kubelet {
             Input::of::<ResolverStatus>(Dependency::Weak).with_id(ResolverStatus::ID),
             Input::of::<StaticPodServerStatus>(Dependency::Weak).with_id(StaticPodServerStatus::ID),
             Input::of::<Service>(Dependency::Weak).with_id(CONTAINERD),
+            Input::of::<TimeStatus>(Dependency::Weak).with_id(TimeStatus::ID),
         ]
     }
 
@@ -90,6 +95,16 @@ impl Controller for Kubelet {
             if !runtime.is_some_and(|service| service.healthy) {
                 continue;
             }
+            if node.is_control_plane && !node.is_alone {
+                // A certificate gets its dates from the clock.
+                if !time_is_known(context)? {
+                    continue;
+                }
+                if let Err(why) = issue_certificate(&config, &settings, &facts.nodename) {
+                    complaints.say(KUBELET, &why);
+                    continue;
+                }
+            }
             let resolvers = context.get::<ResolverStatus>(ResolverStatus::ID)?;
             let servers = resolvers.map(|status| status.dns_servers.clone());
             let lines = servers.unwrap_or_default();
@@ -111,6 +126,13 @@ impl Controller for Kubelet {
             }
         }
     }
+}
+
+fn issue_certificate(config: &Document, settings: &Settings, nodename: &str) -> Result<(), String> {
+    let ca = kubernetes_authority(config).map_err(|error| describe(&error))?;
+    let authority = (&ca, settings.authorities.as_str());
+    let directory = Path::new(CERTIFICATES);
+    kubelet_certificate::ensure(directory, authority, nodename, SystemTime::now()).map(drop)
 }
 
 fn write_resolver(text: &str) -> io::Result<()> {

@@ -5,7 +5,8 @@
 //!  config ──> corten-kubernetes ───┼──> [kubelet] ───> service kubelet, /etc/kubernetes
 //!  time ───────────────────────────┴──> [control plane] ──> /run/kubernetes, StaticPods ──> [server] ──> kubelet
 //!                                                                       └──> [manifests] ──> the cluster
-//!  the cluster ──> [endpoints] ──> Endpoints ──> [prism] ──> KubePrism ──> the cluster
+//!  the cluster ──> [endpoints] ──> Endpoints ─┬─> [prism] ──> KubePrism ──> the cluster
+//!                                             └─> [pod access] ──> the cluster
 //! ```
 //!
 //! `node/kubernetes` defines the rendered content; this module decides when to render it.
@@ -17,10 +18,12 @@ mod extra_pods;
 mod images;
 mod join;
 mod kubelet;
+mod kubelet_certificate;
 mod labels;
 mod manifests;
 mod member;
 mod node;
+mod pod_access;
 mod prism;
 mod static_pods;
 
@@ -82,7 +85,8 @@ pub(super) fn add(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphE
     })?;
     runtime.add(labels::Labels {
         config: config.clone(),
-    })
+    })?;
+    pod_access::add(runtime, config)
 }
 
 /// Waits for a possible change and returns the current config.

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use corten_config::Document;
+use corten_manifests::{SERVICE, service_host};
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use corten_types::network::{HostnameStatus, NodeAddress};
@@ -52,6 +53,10 @@ fn root(document: &Document) -> OsRoot {
         key: ca.map(|ca| (*ca.key).clone()).unwrap_or_default(),
     };
     let is_address = |name: &&String| name.parse::<IpAddr>().is_ok();
+    // Pods call the API by the name of its service.
+    let service = document
+        .pod_access()
+        .map(|_| [SERVICE.to_owned(), service_host()]);
     OsRoot {
         issuing_ca,
         accepted_cas: authorities(document),
@@ -66,6 +71,7 @@ fn root(document: &Document) -> OsRoot {
             .iter()
             .filter(|name| !is_address(name))
             .cloned()
+            .chain(service.into_iter().flatten())
             .collect(),
         token: machine.token.clone(),
     }
@@ -190,6 +196,27 @@ mod tests {
             names(None, None, &[]).names(),
             ["localhost", "127.0.0.1", "::1"]
         );
+    }
+
+    #[test]
+    fn name_of_the_service_for_pods_is_in_the_certificate_if_pods_have_access() {
+        use base64::Engine as _;
+        use base64::engine::general_purpose::STANDARD;
+        let now = std::time::SystemTime::now();
+        let ca = corten_pki::Ca::generate(corten_pki::Algorithm::Ed25519, "a", "", now).unwrap();
+        let [crt, key] = [&ca.pem().crt, &ca.pem().key].map(|pem| STANDARD.encode(pem));
+        let config = format!(
+            "version: v1alpha1\nmachine:\n  type: controlplane\n  ca: {{crt: {crt}, key: {key}}}\n  \
+             certSANs: [a.example]\ncluster:\n  controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}\n"
+        );
+        let access = "---\napiVersion: v1alpha1\nkind: KubeTalosAPIAccessConfig\n";
+        let names = |text: &str| {
+            let document = Document::parse(text.as_bytes()).unwrap();
+            root(&document).cert_san_dns_names
+        };
+        assert_eq!(names(&config), ["a.example"]);
+        let with_access = names(&format!("{config}{access}"));
+        assert_eq!(with_access, ["a.example", "talos", "talos.default"]);
     }
 
     #[test]

@@ -206,7 +206,8 @@ fn mount(name: &str, path: &str, read_only: bool) -> Value {
     json!({ "name": name, "mountPath": path, "readOnly": read_only })
 }
 
-/// HTTPS probes of a component. A start may take five minutes, the time that it needs without hardware virtualization.
+/// HTTPS probes of a component. A start may take ten minutes: without hardware virtualization, kube-apiserver needs more
+/// than five to create its roles.
 fn probes(port: u16, live: &str, ready: Option<&str>) -> Vec<(&'static str, Value)> {
     let ask = |path: &str, failures: u32, period: u32| {
         json!({
@@ -217,7 +218,7 @@ fn probes(port: u16, live: &str, ready: Option<&str>) -> Vec<(&'static str, Valu
         })
     };
     let mut probes = vec![
-        ("startupProbe", ask(live, 60, 5)),
+        ("startupProbe", ask(live, 120, 5)),
         ("livenessProbe", ask(live, 8, 10)),
     ];
     if let Some(path) = ready {
@@ -237,7 +238,7 @@ fn connections(port: u16) -> Vec<(&'static str, Value)> {
         })
     };
     vec![
-        ("startupProbe", look(60, 5)),
+        ("startupProbe", look(120, 5)),
         ("livenessProbe", look(8, 10)),
         ("readinessProbe", look(3, 5)),
     ]

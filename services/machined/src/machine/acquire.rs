@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use corten_acquire::{Facts, Source, Sources};
+use corten_acquire::{Facts, Server, Source, Sources};
 use corten_base::console;
 use corten_base::mode::USER_DATA;
 use corten_base::sysfs;
@@ -12,7 +12,6 @@ use corten_config::Document;
 use corten_credentials::certificates;
 use corten_resources::controller::with_causes as describe;
 use corten_server::node::Node;
-use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
 use super::{ADDRESS_PATIENCE, Fatal, Machine};
@@ -126,19 +125,17 @@ impl Machine {
     /// Queries the server without end, and reports the result of each attempt.
     async fn ask_server(&self, sources: &Sources, template: &str, shown: &str) -> Document {
         let _ = timeout(ADDRESS_PATIENCE, self.network.reachable()).await;
+        let mut server = Server::new(template, sources.oauth.clone());
         let mut pause = FIRST_PAUSE;
         loop {
             console::say(&format!("asking {shown} for the machine config"));
-            let (template, facts) = (template.to_owned(), self.facts());
-            let answer = spawn_blocking(move || corten_acquire::fetch(&template, &facts)).await;
-            match answer {
-                Ok(Ok(bytes)) => {
+            match server.ask(|| self.facts()).await {
+                Ok(bytes) => {
                     if let Some(document) = self.usable(sources, Some(&bytes), shown) {
                         return document;
                     }
                 }
-                Ok(Err(why)) => console::warn(&format!("{shown}: {why}")),
-                Err(_) => console::warn(&format!("{shown}: the request panicked")),
+                Err(why) => console::warn(&format!("{shown}: {why}")),
             }
             console::say(&format!("asking again in {} s", pause.as_secs()));
             sleep(pause).await;
@@ -164,7 +161,10 @@ impl Machine {
             Err(error) => Err(describe(&error)),
         });
         match checked {
-            Ok(document) => Some(document),
+            Ok(document) => {
+                console::say(&format!("using the machine config of {whence}"));
+                Some(document)
+            }
             Err(why) => {
                 self.refuse(&format!("the config of {whence} is not used: {why}"));
                 None

@@ -43,7 +43,8 @@ impl Machine {
             self.supervisor.up("udevd").await;
         }
         if !platform.bases.is_empty() {
-            let _ = timeout(ADDRESS_PATIENCE, self.network.reachable()).await;
+            let route = corten_platform::await_route(platform, self.network.reachable());
+            let _ = timeout(ADDRESS_PATIENCE, route).await;
         }
         let name = platform.name;
         console::say(&format!(

@@ -15,7 +15,7 @@ use corten_config::Document;
 use corten_config::kinds::UpgradeConfig;
 use corten_config::registries::Registries;
 use corten_containerd::client::{Containerd, Purpose};
-use corten_installer::{Entry, Fault, Signer, Trial, is_older};
+use corten_installer::{Entry, Fault, Signers, Trial, is_older};
 use corten_meta::tags::TRIAL;
 use corten_persistence::meta::Meta;
 use corten_server::node::{Node as _, ServiceState, ServiceView, Stage, SubmitError, Upgrade};
@@ -33,8 +33,8 @@ pub use partition::EfiPartition;
 
 /// Directory of an image while it is checked. It is on EPHEMERAL, because an image is as large as the node.
 pub(crate) const SCRATCH: &str = "/var/lib/upgrade";
-/// Environment variable with the signer of the running image, set by the first program of the initramfs.
-const SIGNER: &str = "CORTEN_IMAGE_SIGNER";
+/// Environment variable with the signers that the running image accepts, set by the first program of the initramfs.
+const SIGNERS: &str = "CORTEN_IMAGE_SIGNERS";
 /// Timeout of an installer's pull.
 const PULL: Duration = Duration::from_secs(30 * 60);
 /// Message for a node without boot entries.
@@ -236,7 +236,7 @@ pub(crate) async fn unpack(
         Argument::word("uki"),
         Argument::reads(CONTENT),
         Argument::word(digest),
-        Argument::word(signer()?),
+        Argument::word(signers()?),
         Argument::fills(SCRATCH),
     ];
     let checked = supervisor.run(REGISTRYD, arguments).await;
@@ -250,13 +250,13 @@ pub(crate) fn version() -> Result<String, SubmitError> {
     version.map_err(|error| SubmitError::Failed(error.to_string()))
 }
 
-/// The required signer of an image: that of the running version.
-pub(crate) fn signer() -> Result<String, SubmitError> {
-    let signer = std::env::var(SIGNER).unwrap_or_default();
-    match signer.parse::<Signer>() {
-        Ok(_) => Ok(signer),
+/// The accepted signers of an image: those that the running version names.
+pub(crate) fn signers() -> Result<String, SubmitError> {
+    let signers = std::env::var(SIGNERS).unwrap_or_default();
+    match signers.parse::<Signers>() {
+        Ok(_) => Ok(signers),
         Err(error) => Err(refused(format!(
-            "the running image does not name its signer ({SIGNER} is {error}), so no other image can be verified; \
+            "the running image does not name its signer ({SIGNERS} is {error}), so no other image can be verified; \
              write the disk image to the disk instead"
         ))),
     }

@@ -1,21 +1,35 @@
-//! Stores the DHCPv6 addresses of links on STATE: after a boot, a link requests its former address.
+//! Stores the DHCP addresses of links on STATE: after a boot, a link requests its former address.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::net::Ipv6Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use corten_base::console;
 use corten_base::durable;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
-/// A JSON map from link names to addresses.
-const FILE: &str = "dhcp6.json";
 /// Limit of stored links, beyond any real machine.
 const MOST: usize = 64;
 /// Size limit of the file in bytes; names and addresses are short.
 const LONGEST: u64 = 16 * 1024;
+
+/// An address that is stored.
+pub trait Stored: Copy + Eq + Send + Serialize + DeserializeOwned + 'static {
+    /// The file of such addresses: a JSON map from link names to addresses.
+    const FILE: &'static str;
+}
+
+impl Stored for Ipv4Addr {
+    const FILE: &'static str = "dhcp4.json";
+}
+
+impl Stored for Ipv6Addr {
+    const FILE: &'static str = "dhcp6.json";
+}
 
 /// Handle to the stored addresses; cheap to clone.
 #[derive(Debug, Clone)]
@@ -37,17 +51,17 @@ impl Former {
 
     /// Former address of this link.
     #[must_use]
-    pub fn address(&self, link: &str) -> Option<Ipv6Addr> {
+    pub fn address<A: Stored>(&self, link: &str) -> Option<A> {
         self.is_kept().then(|| self.read().remove(link)).flatten()
     }
 
     /// Stores the address of this link. A failure is only logged: the lease holds anyway.
-    pub fn keep(&self, link: &str, address: Ipv6Addr) {
+    pub fn keep<A: Stored>(&self, link: &str, address: A) {
         let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.is_kept() {
             return;
         }
-        let mut all = self.read();
+        let mut all = self.read::<A>();
         if all.insert(link.to_owned(), address) == Some(address) {
             return;
         }
@@ -57,7 +71,7 @@ impl Former {
         }
         let written = serde_json::to_vec(&all)
             .map_err(io::Error::from)
-            .and_then(|bytes| durable::replace(&self.mount_point, FILE, &bytes));
+            .and_then(|bytes| durable::replace(&self.mount_point, A::FILE, &bytes));
         if let Err(error) = written {
             console::warn(&format!(
                 "network: the address of {link} is not kept for the next boot: {error}"
@@ -70,8 +84,8 @@ impl Former {
     }
 
     /// All stored addresses. A broken or foreign file counts as empty and is replaced by the next write.
-    fn read(&self) -> BTreeMap<String, Ipv6Addr> {
-        let path = self.mount_point.join(FILE);
+    fn read<A: Stored>(&self) -> BTreeMap<String, A> {
+        let path = self.mount_point.join(A::FILE);
         let mut bytes = Vec::new();
         let read =
             File::open(&path).and_then(|file| file.take(LONGEST + 1).read_to_end(&mut bytes));
@@ -102,19 +116,24 @@ mod tests {
     use super::*;
 
     const OWN: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 0x50);
+    const OWN_V4: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 50);
+    const FILE: &str = Ipv6Addr::FILE;
 
     #[test]
     fn former_address_is_kept_across_a_reboot() {
         on_a_volume("mode=700", |volume| {
             let former = Former::on_volume(volume);
-            assert_eq!(former.address("eth0"), None);
+            assert_eq!(former.address::<Ipv6Addr>("eth0"), None);
             former.keep("eth0", Ipv6Addr::LOCALHOST);
+            former.keep("eth0", OWN_V4);
             former.keep("eth1", Ipv6Addr::LOCALHOST);
             former.keep("eth0", OWN);
             let former = Former::on_volume(volume);
             assert_eq!(former.address("eth0"), Some(OWN));
             assert_eq!(former.address("eth1"), Some(Ipv6Addr::LOCALHOST));
-            assert_eq!(former.address("eth2"), None);
+            assert_eq!(former.address("eth0"), Some(OWN_V4));
+            assert_eq!(former.address::<Ipv4Addr>("eth1"), None);
+            assert_eq!(former.address::<Ipv6Addr>("eth2"), None);
         });
     }
 
@@ -123,7 +142,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let former = Former::on_volume(directory.path());
         former.keep("eth0", OWN);
-        assert_eq!(former.address("eth0"), None);
+        assert_eq!(former.address::<Ipv6Addr>("eth0"), None);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 
@@ -134,14 +153,14 @@ mod tests {
             let long = format!("{{\"eth0\":\"{OWN}\"}}{}", " ".repeat(16 * 1024));
             for text in ["", "[]", "{\"eth0\":\"10.0.0.1\"}", "{\"eth0\":", &long] {
                 fs::write(volume.join(FILE), text).unwrap();
-                assert_eq!(former.address("eth0"), None, "{text}");
+                assert_eq!(former.address::<Ipv6Addr>("eth0"), None, "{text}");
                 former.keep("eth0", OWN);
                 assert_eq!(former.address("eth0"), Some(OWN), "{text}");
             }
             fs::remove_file(volume.join(FILE)).unwrap();
             fs::create_dir(volume.join(FILE)).unwrap();
             former.keep("eth0", OWN);
-            assert_eq!(former.address("eth0"), None);
+            assert_eq!(former.address::<Ipv6Addr>("eth0"), None);
         });
     }
 
@@ -152,7 +171,7 @@ mod tests {
             for number in 0..MOST + 10 {
                 former.keep(&format!("eth{number}"), OWN);
             }
-            assert_eq!(former.read().len(), MOST);
+            assert_eq!(former.read::<Ipv6Addr>().len(), MOST);
             former.keep("a", OWN);
             assert_eq!(former.address("a"), Some(OWN));
             assert!(fs::metadata(volume.join(FILE)).unwrap().len() < LONGEST);

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use corten_base::testing::{Neighbour, alone, cable, give, kernel, on_a_volume};
 use corten_corpus::{hostile, sample};
+use corten_network::layers::Specs;
+use corten_network::names::is_name;
 use corten_types::network_names::Dhcp;
 use futures_util::TryStreamExt as _;
-use mozim::{DhcpV4Client, DhcpV4Config, DhcpV4State};
 use nix::sys::socket::{setsockopt, sockopt};
 use proptest::strategy::{Strategy as _, ValueTree as _};
 use proptest::test_runner::TestRunner;
@@ -20,11 +21,9 @@ use rtnetlink::Handle;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-use super::dhcp::{Asking, ask};
 use super::former::Former;
 use super::identity::{duid, iaid};
-use super::layers::Specs;
-use super::lease::{is_name, of_v4};
+use super::{Asking, ask};
 
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 /// The kernel derives it from the hardware address (RFC 4291, appendix A).
@@ -167,23 +166,30 @@ fn hostile_dhcpv4_servers_do_not_end_the_client() {
         };
         let everybody = |_| SocketAddr::from((Ipv4Addr::BROADCAST, 68));
         let server = serve(socket, "dhcpv4", good, everybody, answer_v4);
-        let index = index(&kernel(), "plug").await;
+        let asking = asking_v4().await;
+        let nowhere = tempfile::tempdir().unwrap();
+        let former = Former::on_volume(nowhere.path());
         let mut leases = 0;
         while leases < CLIENTS {
             assert!(!server.is_finished(), "the server ended");
-            let mut config = DhcpV4Config::new("plug");
-            config.set_iface_index(index);
-            config.set_iface_mac_raw(&MAC).unwrap();
-            let mut client = DhcpV4Client::init(config, None).await.unwrap();
-            while let Ok(Ok(state)) = timeout(ASTRAY, client.run()).await {
-                if let DhcpV4State::Done(lease) = state {
-                    check(&of_v4("plug", &Dhcp::default(), &lease));
-                    leases += 1;
-                    break;
-                }
-            }
+            let lease = listening(asking.clone(), &former, async |told| {
+                let lease = timeout(ASTRAY, told.recv()).await.ok()?;
+                check(&lease??);
+                Some(())
+            });
+            leases += usize::from(lease.await.is_some());
         }
     }));
+}
+
+/// The link, as a DHCPv4 client sees it.
+async fn asking_v4() -> Asking {
+    Asking {
+        index: index(&kernel(), "plug").await,
+        name: "plug".to_owned(),
+        mac: MAC.to_vec(),
+        ..Asking::default()
+    }
 }
 
 /// Socket of a DHCPv6 server; waits until the client's link has a usable address.
@@ -247,15 +253,10 @@ fn hostile_dhcpv6_servers_do_not_end_the_client() {
         for _ in 0..CLIENTS {
             assert!(!server.is_finished(), "the server ended");
             listening(asking_v6(index), &former, async |told| {
-                let mut next = async || loop {
-                    if let Some(specs) = told.recv().await.unwrap() {
-                        check(&specs);
-                        return;
-                    }
-                };
-                next().await;
-                // The lease is renewed soon, unless a damaged first answer set a later time.
-                let _ = timeout(ASTRAY, next()).await;
+                let lease = timeout(ASTRAY, told.recv()).await;
+                if let Some(lease) = lease.ok().flatten().flatten() {
+                    check(&lease);
+                }
             })
             .await;
         }
@@ -296,7 +297,7 @@ fn forgetful(socket: UdpSocket) -> channel::Receiver<Said> {
 }
 
 #[test]
-fn restarted_dhcpv6_client_requests_its_former_address_with_the_same_identity() {
+fn restarted_client_requests_its_former_address_with_the_same_identity() {
     on_a_volume("mode=700", |volume| {
         alone(within_patience(async {
             let neighbour = neighbour().await;
@@ -307,15 +308,12 @@ fn restarted_dhcpv6_client_requests_its_former_address_with_the_same_identity() 
             for _ in 0..2 {
                 let former = Former::on_volume(volume);
                 let first = listening(asking.clone(), &former, async |told| {
-                    let first = told.recv().await.unwrap().expect("a lease was over");
-                    // The renewal brings the other options; by then the address is stored, or soon.
-                    let whole = told.recv().await.unwrap().expect("a lease was over");
-                    assert_eq!(first.addresses, whole.addresses);
-                    assert!(whole.resolver.is_some(), "{whole:?}");
-                    while former.address("plug").is_none() {
+                    let lease = told.recv().await.unwrap().expect("a lease was over");
+                    assert!(lease.resolver.is_some(), "{lease:?}");
+                    while former.address::<Ipv6Addr>("plug").is_none() {
                         sleep(Duration::from_millis(50)).await;
                     }
-                    first
+                    lease
                 });
                 given.push(first.await.addresses);
             }
@@ -377,12 +375,7 @@ fn renewal_with_an_invalid_address_keeps_the_lease() {
                 socket.send_to(&given(question, kind, address), to).unwrap();
             }
         });
-        let asking = Asking {
-            index: index(&kernel(), "plug").await,
-            name: "plug".to_owned(),
-            mac: MAC.to_vec(),
-            ..Asking::default()
-        };
+        let asking = asking_v4().await;
         let nowhere = tempfile::tempdir().unwrap();
         let former = Former::on_volume(nowhere.path());
         listening(asking, &former, async |told| {
@@ -394,4 +387,60 @@ fn renewal_with_an_invalid_address_keeps_the_lease() {
         })
         .await;
     }));
+}
+
+/// Kind and requested address of a DHCPv4 request.
+fn asked(question: &[u8]) -> (u8, Option<Ipv4Addr>) {
+    let value = |code, length: u8| {
+        let options = &question[OPTIONS..];
+        let place = options
+            .windows(2)
+            .position(|found| found == [code, length])?;
+        options.get(place + 2..place + 2 + usize::from(length))
+    };
+    let address = value(50, 4).map(|octets| <[u8; 4]>::try_from(octets).unwrap().into());
+    (value(53, 1).unwrap()[0], address)
+}
+
+#[test]
+fn restarted_dhcpv4_client_requests_its_former_address() {
+    const OWN: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 50);
+    const DISCOVER: u8 = 1;
+    const REQUEST: u8 = 3;
+    on_a_volume("mode=700", |volume| {
+        alone(within_patience(async {
+            let neighbour = neighbour().await;
+            let socket = server_v4(&neighbour);
+            socket.set_read_timeout(Some(IDLE)).unwrap();
+            let (telling, told) = channel::channel();
+            thread::spawn(move || {
+                let mut buffer = [0; 1500];
+                while let Ok((length, _)) = socket.recv_from(&mut buffer) {
+                    let question = &buffer[..length];
+                    let asked = asked(question);
+                    let _ = telling.send(asked);
+                    let kind = if asked.0 == DISCOVER { 2 } else { 5 };
+                    let everybody = SocketAddr::from((Ipv4Addr::BROADCAST, 68));
+                    let _ = socket.send_to(&given(question, kind, OWN), everybody);
+                }
+            });
+            let asking = asking_v4().await;
+            for wanted in [
+                &[(DISCOVER, None), (REQUEST, Some(OWN))][..],
+                &[(REQUEST, Some(OWN))],
+            ] {
+                let former = Former::on_volume(volume);
+                let lease = listening(asking.clone(), &former, async |leases| {
+                    let lease = leases.recv().await.flatten().expect("a lease was over");
+                    while former.address::<Ipv4Addr>("plug").is_none() {
+                        sleep(Duration::from_millis(50)).await;
+                    }
+                    lease
+                });
+                assert_eq!(lease.await.addresses[0].address.address, OWN);
+                let asked: Vec<_> = told.try_iter().collect();
+                assert_eq!(asked, wanted);
+            }
+        }));
+    });
 }

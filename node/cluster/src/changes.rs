@@ -1,0 +1,156 @@
+//! The objects of a kind as they change (Kubernetes API concepts, "Efficient detection of changes").
+
+use std::time::Duration;
+
+use futures_util::stream::{BoxStream, StreamExt as _};
+use kube::Api;
+use kube::api::{DynamicObject, PartialObjectMeta, WatchEvent, WatchParams};
+use tokio::time::sleep;
+
+use crate::{ClusterError, within};
+
+/// Lifetime of one watch request, in seconds; the server then ends it.
+const LIFETIME: u32 = 290;
+/// Silence after which a connection with a watch is dead.
+pub(crate) const SILENCE: Duration = Duration::from_secs(LIFETIME as u64 + 5);
+/// Pause before the next request.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Status code of the server when it no longer has the changes since a version.
+const GONE: u16 = 410;
+
+/// A change of an object.
+#[derive(Debug)]
+pub(crate) enum Change {
+    /// The object exists, in this state.
+    Is(DynamicObject),
+    /// The object was deleted; its last state.
+    Gone(DynamicObject),
+}
+
+type Events = BoxStream<'static, Result<WatchEvent<DynamicObject>, kube::Error>>;
+
+/// Watches the objects of a kind. First each existing object is a change. After a longer interruption all of them are
+/// changes again, and deletions in between are not.
+pub(crate) struct Changes {
+    api: Api<DynamicObject>,
+    params: WatchParams,
+    /// Whether only the metadata of the objects is requested.
+    is_partial: bool,
+    /// What is watched, for messages.
+    what: &'static str,
+    /// Version from which a new request continues; `None` for all existing objects. Before the first bookmark the
+    /// versions of the objects are in no order.
+    version: Option<String>,
+    events: Option<Events>,
+}
+
+impl Changes {
+    /// Whole objects.
+    pub(crate) fn of(api: Api<DynamicObject>, what: &'static str) -> Changes {
+        let params = WatchParams {
+            timeout: Some(LIFETIME),
+            bookmarks: true,
+            ..WatchParams::default()
+        };
+        Changes {
+            api,
+            params,
+            is_partial: false,
+            what,
+            version: None,
+            events: None,
+        }
+    }
+
+    /// The metadata of objects with a label.
+    pub(crate) fn of_metadata(api: Api<DynamicObject>, label: &str, what: &'static str) -> Changes {
+        let mut changes = Changes::of(api, what);
+        changes.params.label_selector = Some(label.to_owned());
+        changes.is_partial = true;
+        changes
+    }
+
+    /// Waits for the next change. Dropping the future loses none.
+    pub(crate) async fn next(&mut self) -> Result<Change, ClusterError> {
+        loop {
+            if self.events.is_none() {
+                match self.open().await {
+                    Ok(opened) => self.events = Some(opened),
+                    Err(error) if error.code() == Some(GONE) && self.version.is_some() => {
+                        self.version = None;
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            let Some(events) = &mut self.events else {
+                continue;
+            };
+            match events.next().await {
+                Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object))) => {
+                    self.proceed(&object);
+                    return Ok(Change::Is(object));
+                }
+                Some(Ok(WatchEvent::Deleted(object))) => {
+                    self.proceed(&object);
+                    return Ok(Change::Gone(object));
+                }
+                Some(Ok(WatchEvent::Bookmark(mark))) => {
+                    self.version = Some(mark.metadata.resource_version);
+                }
+                Some(Ok(WatchEvent::Error(status))) if status.code == GONE => {
+                    self.version = None;
+                    self.events = None;
+                }
+                Some(Ok(WatchEvent::Error(status))) => {
+                    self.events = None;
+                    let error = kube::Error::Api(status);
+                    return Err(ClusterError::failed("watch", &self.what, error));
+                }
+                Some(Err(error)) => {
+                    self.events = None;
+                    return Err(ClusterError::failed("watch", &self.what, error));
+                }
+                // The request's time is over. A server that ends each request at once is not asked in a tight loop.
+                None => {
+                    self.events = None;
+                    sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+
+    fn proceed(&mut self, object: &DynamicObject) {
+        if self.version.is_some() {
+            self.version.clone_from(&object.metadata.resource_version);
+        }
+    }
+
+    async fn open(&mut self) -> Result<Events, ClusterError> {
+        let (api, params) = (&self.api, &self.params);
+        let version = self.version.as_deref().unwrap_or_default();
+        if self.is_partial {
+            let opened = api.watch_metadata(params, version);
+            let opened = within("watch", &self.what, opened).await?;
+            return Ok(opened.map(|event| event.map(whole)).boxed());
+        }
+        let opened = within("watch", &self.what, api.watch(params, version)).await?;
+        Ok(opened.boxed())
+    }
+}
+
+/// An event of metadata as an event of objects without content.
+fn whole(event: WatchEvent<PartialObjectMeta<DynamicObject>>) -> WatchEvent<DynamicObject> {
+    let whole = |part: PartialObjectMeta<DynamicObject>| DynamicObject {
+        types: part.types,
+        metadata: part.metadata,
+        data: serde_json::Value::Null,
+    };
+    match event {
+        WatchEvent::Added(part) => WatchEvent::Added(whole(part)),
+        WatchEvent::Modified(part) => WatchEvent::Modified(whole(part)),
+        WatchEvent::Deleted(part) => WatchEvent::Deleted(whole(part)),
+        WatchEvent::Bookmark(mark) => WatchEvent::Bookmark(mark),
+        WatchEvent::Error(status) => WatchEvent::Error(status),
+    }
+}

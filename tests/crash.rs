@@ -1,0 +1,301 @@
+//! Promise: a power cut at any write of an upgrade, its trial, its verdict or a rollback leaves the old or the new
+//! version, with the node's config and data.
+//!
+//! One machine upgrades and rolls back while QEMU records every write that reaches its disk, those of the firmware and
+//! the boot loader included. A model of the boot loader then looks at every state in which a power cut may leave the
+//! EFI partition. QEMU starts a sample of the disk's states.
+
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a failing step is a failing test"
+)]
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use corten_installer::{Entry, Installed, first};
+use mkimage::image::fat;
+use qemu::{Disk, DiskMode, Firmware};
+use tests::node::{BOOT, Node, SOON};
+use tests::write_log::{self, SECTOR, WriteLog};
+use tests::{images, upgrades, workspace};
+
+/// Size of the disk in bytes: the installer is stored as downloaded, and unpacked.
+const DISK: u64 = 4 << 30;
+/// Place of the partition table, which an upgrade never writes to.
+const TABLE: Range<u64> = 0..34 * SECTOR;
+/// Machines that are started from states of the disk, unless `CASES` says otherwise.
+const STARTS: usize = 200;
+
+/// What the machine did.
+struct Recorded {
+    log: WriteLog,
+    /// The entries between the call of the upgrade and the verdict on the rollback.
+    entries: Range<usize>,
+    /// The disk before the first entry.
+    disk: PathBuf,
+    configs: PathBuf,
+}
+
+fn path(name: &str) -> PathBuf {
+    workspace::target().join("vm").join(name)
+}
+
+/// A copy of the image, on a disk of [`DISK`] bytes.
+fn copy_of_the_image(name: &str) -> PathBuf {
+    let disk = path(name);
+    std::fs::create_dir_all(path("")).expect("a directory for the disks");
+    std::fs::copy(images::image(".raw"), &disk).expect("a copy of the image");
+    open(&disk).set_len(DISK).expect("a sparse disk");
+    disk
+}
+
+fn open(path: &Path) -> File {
+    let file = File::options().read(true).write(true).open(path);
+    file.expect("a disk of this test")
+}
+
+/// A machine upgrades, and rolls back.
+fn record() -> Recorded {
+    let disk = copy_of_the_image("crash.raw");
+    let node = Node::start("crash", |machine| {
+        let disk = Disk::raw(&disk).mode(DiskMode::Logged);
+        machine.firmware(Firmware::Uefi).disk(disk).memory_mib(1024)
+    });
+    upgrades::prepare(&node);
+    let log = qemu::log_of(&disk);
+    let count = || WriteLog::open(&log).expect("a log").entries.len();
+    let start = count();
+    upgrades::upgrade(&node.admin(), "next", upgrades::UPGRADE).expect("an upgrade");
+    upgrades::expect(&node, "0.2.0", "good");
+    node.admin().must(&["rollback"]);
+    upgrades::wait_for_version(&node, &images::version());
+    upgrades::expect(&node, &images::version(), "good");
+    let end = count();
+    let configs = path("crash.config");
+    let _none = std::fs::remove_dir_all(&configs);
+    std::fs::rename(node.configs(), &configs).expect("the configs");
+    node.vm.kill();
+    let log = WriteLog::open(&log).expect("a log");
+    let disk = copy_of_the_image("crash-replay.raw");
+    let replayed = open(&disk);
+    for entry in log.entries.iter().take(start) {
+        log.apply_all(entry, &replayed).expect("a write");
+    }
+    Recorded {
+        log,
+        entries: start..end,
+        disk,
+        configs,
+    }
+}
+
+/// The EFI partition of the disk, by `sfdisk`.
+fn efi_partition(disk: &Path) -> Range<u64> {
+    let mut command = std::process::Command::new("/sbin/sfdisk");
+    let table = command.arg("--json").arg(disk).output().expect("sfdisk");
+    let table: serde_json::Value = serde_json::from_slice(&table.stdout).expect("its table");
+    let partitions = table.pointer("/partitiontable/partitions");
+    let partitions = partitions.and_then(serde_json::Value::as_array);
+    let mut partitions = partitions.into_iter().flatten();
+    let efi = partitions.find(|partition| partition["name"] == "EFI");
+    let number = |field: &str| efi.and_then(|efi| efi[field].as_u64()).expect("a number");
+    let start = number("start") * SECTOR;
+    start..start + number("size") * SECTOR
+}
+
+/// The model of firmware and boot loader: it knows the images that may start.
+struct Model {
+    esp: Range<u64>,
+    /// The whole images by version.
+    whole: BTreeMap<String, Vec<u8>>,
+    states: usize,
+}
+
+impl Model {
+    /// Asserts that the boot loader starts a whole image from the disk, and that its other choices are whole, too.
+    fn check(&mut self, disk: &mut File, state: &str) {
+        self.states += 1;
+        let is_image = |path: &str| name_of(path).and_then(Entry::parse).is_some();
+        let size = self.esp.end - self.esp.start;
+        let files = fat::list(disk, self.esp.start, size, is_image);
+        let files = files.unwrap_or_else(|error| panic!("{state}: the EFI partition: {error}"));
+        let images = files.iter().filter_map(|file| {
+            let entry = Entry::parse(name_of(&file.path)?)?;
+            let content = file.content.as_deref()?;
+            Some((entry, content)).filter(|_| !content.is_empty())
+        });
+        let installed = images.map(|(entry, content)| {
+            let whole = self.whole.iter().find(|(_, whole)| *whole == content);
+            let version = whole.map_or_else(|| damaged_version(content), |(name, _)| name.clone());
+            (Installed { entry, version }, whole.is_some())
+        });
+        let (installed, whole): (Vec<Installed>, Vec<bool>) = installed.unzip();
+        let chosen = first(&installed);
+        let chosen = chosen.unwrap_or_else(|| panic!("{state}: no image: {installed:?}"));
+        let at = installed.iter().position(|one| one == chosen);
+        let is_whole = at.and_then(|at| whole.get(at)).copied();
+        assert!(
+            is_whole == Some(true),
+            "{state}: {chosen:?} starts, and is damaged: {installed:?}"
+        );
+        let others = whole.iter().filter(|whole| **whole).count();
+        assert!(
+            chosen.entry.counter.is_none() || others > 1,
+            "{state}: {chosen:?} is on trial, with no version to return to: {installed:?}"
+        );
+    }
+}
+
+/// The name of a file in `EFI/Linux`.
+fn name_of(path: &str) -> Option<&str> {
+    path.strip_prefix("EFI/Linux/")
+}
+
+/// The version that the boot loader reads in a damaged image; empty when it finds none.
+fn damaged_version(content: &[u8]) -> String {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), content).expect("a file");
+    corten_installer::version(file.path()).unwrap_or_default()
+}
+
+/// The images of the versions, as a finished upgrade left them on the disk.
+fn images_on(disk: &Path, esp: &Range<u64>) -> BTreeMap<String, Vec<u8>> {
+    let is_image = |path: &str| name_of(path).is_some();
+    let files = fat::list(&mut open(disk), esp.start, esp.end - esp.start, is_image);
+    let contents = files.expect("the EFI partition").into_iter();
+    let contents = contents.filter_map(|file| file.content);
+    let versions = contents.map(|content| (damaged_version(&content), content));
+    versions.filter(|(name, _)| !name.is_empty()).collect()
+}
+
+/// A change of the EFI partition that may be undone.
+struct Undo {
+    at: u64,
+    bytes: Vec<u8>,
+}
+
+impl Undo {
+    fn of(entry: &write_log::Entry, disk: &File) -> Undo {
+        let length = usize::try_from(entry.length).expect("a length");
+        let mut bytes = vec![0; length];
+        disk.read_exact_at(&mut bytes, entry.at)
+            .expect("what the disk has");
+        Undo {
+            at: entry.at,
+            bytes,
+        }
+    }
+
+    fn run(self, disk: &File) {
+        disk.write_all_at(&self.bytes, self.at)
+            .expect("the bytes of before");
+    }
+}
+
+/// Checks every state of the EFI partition that a power cut may leave: all writes so far; the writes since the last
+/// flush without their first, and the last of them alone; the last one torn in its middle, in either direction.
+fn check_every_cut(recorded: &Recorded, model: &mut Model) {
+    let mut disk = open(&recorded.disk);
+    let log = &recorded.log;
+    let mut pending: Vec<write_log::Entry> = Vec::new();
+    for (number, entry) in log.entries.iter().enumerate() {
+        if number < recorded.entries.start || number >= recorded.entries.end {
+            continue;
+        }
+        assert!(!entry.touches(&TABLE), "a write to the partition table");
+        if entry.is_flush {
+            for entry in pending.drain(..) {
+                log.apply_all(&entry, &disk).expect("a write");
+            }
+        }
+        if !entry.touches(&model.esp) {
+            continue;
+        }
+        pending.push(*entry);
+        let all = 0..pending.len();
+        let last = all.end - 1;
+        let sectors = entry.length / SECTOR;
+        let mut states = vec![("all writes", all.clone(), 0..sectors)];
+        if last > 0 {
+            states.push(("all but the first", 1..all.end, 0..sectors));
+            states.push(("the last alone", last..all.end, 0..sectors));
+        }
+        if sectors > 1 {
+            states.push(("the last without its end", all.clone(), 0..sectors / 2));
+            states.push(("the last without its begin", all, sectors / 2..sectors));
+        }
+        for (state, which, of_last) in states {
+            let mut undo = Vec::new();
+            for at in which {
+                let Some(one) = pending.get(at) else { continue };
+                undo.push(Undo::of(one, &disk));
+                let part = if at == last {
+                    of_last.clone()
+                } else {
+                    0..one.length / SECTOR
+                };
+                log.apply(one, part, &disk).expect("a write");
+            }
+            model.check(&mut disk, &format!("write {number}, {state}"));
+            for one in undo.into_iter().rev() {
+                one.run(&disk);
+            }
+        }
+    }
+}
+
+/// Starts machines from states of the whole disk, spread evenly over the writes.
+fn start_a_sample(recorded: &Recorded, disk: &Path) {
+    let cases = std::env::var("CASES").ok();
+    let cases = cases.map_or(STARTS, |cases| cases.parse().expect("CASES is a number"));
+    let entries = &recorded.entries;
+    let replayed = open(disk);
+    let mut applied = 0;
+    for case in 0..cases {
+        let cut = entries.start + entries.len() * case / cases;
+        let open = recorded.log.entries.iter().enumerate();
+        for (number, entry) in open.take(cut).skip(applied) {
+            recorded.log.apply_all(entry, &replayed).expect("a write");
+            applied = number + 1;
+        }
+        let node = Node::start("crash-start", |machine| {
+            let disk = Disk::raw(disk).mode(DiskMode::Overlay);
+            machine.firmware(Firmware::Uefi).disk(disk).memory_mib(1024)
+        });
+        let node = node.with_configs(recorded.configs.clone());
+        let release = node.ask(&node.admin(), &["read", "/etc/os-release"], BOOT);
+        let version = |version: &str| release.contains(&format!("IMAGE_VERSION=\"{version}\""));
+        assert!(
+            version("0.2.0") || version(&images::version()),
+            "write {cut}: {release}"
+        );
+        let meta = node.ask(&node.admin(), &["get", "meta", "-o", "yaml"], SOON);
+        assert!(meta.contains(upgrades::KEPT), "write {cut}: {meta}");
+        eprintln!("write {cut} of {entries:?}: a node with its config and data");
+    }
+}
+
+#[test]
+#[ignore = "make test-crash"]
+fn power_cut_at_any_write_of_an_upgrade_leaves_a_version_that_starts() {
+    let recorded = record();
+    let esp = efi_partition(&recorded.disk);
+    let mut model = Model {
+        whole: images_on(&path("crash.raw"), &esp),
+        esp,
+        states: 0,
+    };
+    assert_eq!(model.whole.len(), 2, "the old image and the new one");
+    let sample = path("crash-sample.raw");
+    std::fs::copy(images::image(".raw"), &sample).expect("a copy of the image");
+    open(&sample).set_len(DISK).expect("a sparse disk");
+    check_every_cut(&recorded, &mut model);
+    eprintln!("{} states of the EFI partition start", model.states);
+    assert!(model.states > 100, "a recorded upgrade has many writes");
+    start_a_sample(&recorded, &sample);
+}
