@@ -95,16 +95,17 @@ fn release(version: &str) -> Release {
 }
 
 /// Unified kernel images and disks in a directory.
-struct Bench(tempfile::TempDir);
+struct Bench(&'static str, tempfile::TempDir);
 
 impl Bench {
-    fn new() -> Self {
+    /// An empty directory, and the name of the machines.
+    fn new(name: &'static str) -> Self {
         let target = workspace::target();
-        Self(tempfile::tempdir_in(target).unwrap())
+        Self(name, tempfile::tempdir_in(target).unwrap())
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
+        self.1.path().join(name)
     }
 
     /// A unified kernel image. `more` moves its kernel.
@@ -129,7 +130,7 @@ impl Bench {
         let disk = raw::Disk {
             uki,
             sd_boot: uki,
-            enrol: self.0.path(),
+            enrol: self.1.path(),
             bios: true,
             meta: &meta,
             board: &raw::Board::default(),
@@ -176,61 +177,67 @@ impl Bench {
         }
         disk
     }
-}
 
-/// The entries that GRUB starts from the disk, one after the other.
-fn starts(disk: &Path) -> Vec<String> {
-    let machine = Machine::new("grub", workspace::target().join("vm"))
-        .firmware(Firmware::Bios)
-        .disk(Disk::raw(disk).mode(DiskMode::Snapshot))
-        .memory_mib(128)
-        .start()
-        .unwrap_or_else(|error| panic!("{error}"));
-    let found = machine.wait_for("the starts", LIMIT, || {
-        let text = machine.console().text();
-        let names = text.split("corten.entry=").skip(1);
-        let names = names.filter_map(|rest| Some(rest.split_once(['\r', '\n'])?.0.to_owned()));
-        let names: Vec<String> = names.take(STARTS).collect();
-        (names.len() == STARTS).then_some(names).ok_or(text)
-    });
-    found.unwrap_or_else(|error| panic!("{error}"))
+    /// The entries that GRUB starts from the disk, one after the other.
+    fn starts(&self, disk: &Path) -> Vec<String> {
+        let machine = Machine::new(self.0, workspace::target().join("vm"))
+            .firmware(Firmware::Bios)
+            .disk(Disk::raw(disk).mode(DiskMode::Snapshot))
+            .memory_mib(128)
+            .start()
+            .unwrap_or_else(|error| panic!("{error}"));
+        let found = machine.wait_for("the starts", LIMIT, || {
+            let text = machine.console().text();
+            let names = text.split("corten.entry=").skip(1);
+            let names = names.filter_map(|rest| Some(rest.split_once(['\r', '\n'])?.0.to_owned()));
+            let names: Vec<String> = names.take(STARTS).collect();
+            (names.len() == STARTS).then_some(names).ok_or(text)
+        });
+        found.unwrap_or_else(|error| panic!("{error}"))
+    }
 }
 
 #[test]
 #[ignore = "make test-vm"]
 fn version_on_trial_is_started_three_times_by_bios() {
-    let bench = Bench::new();
+    let bench = Bench::new("grub-tries");
     let armed = grub::block(&Entry::parse(NEW).unwrap());
     let disk = bench.versions(OLD, NEW, Some(&armed));
-    assert_eq!(starts(&disk), [NEW, NEW, NEW, OLD, OLD]);
+    assert_eq!(bench.starts(&disk), [NEW, NEW, NEW, OLD, OLD]);
     // The only version of a disk is started although it never works.
     let disk = bench.disk(&bench.uki("first", 0));
-    assert_eq!(starts(&disk), ["corten-1.0.0+3.efi"; STARTS]);
+    assert_eq!(bench.starts(&disk), ["corten-1.0.0+3.efi"; STARTS]);
 }
 
 #[test]
 #[ignore = "make test-vm"]
 fn names_of_files_decide_over_good_and_bad_versions_by_bios() {
-    let bench = Bench::new();
+    let bench = Bench::new("grub-names");
     let armed = grub::block(&Entry::parse(NEW).unwrap());
     let good = "corten-2.0.0.efi";
-    assert_eq!(starts(&bench.versions(OLD, good, None)), [good; STARTS]);
     assert_eq!(
-        starts(&bench.versions(OLD, BAD, Some(&armed))),
+        bench.starts(&bench.versions(OLD, good, None)),
+        [good; STARTS]
+    );
+    assert_eq!(
+        bench.starts(&bench.versions(OLD, BAD, Some(&armed))),
         [OLD; STARTS]
     );
     let all_bad = bench.versions("corten-1.0.0+0.efi", BAD, None);
-    assert_eq!(starts(&all_bad), [BAD; STARTS]);
+    assert_eq!(bench.starts(&all_bad), [BAD; STARTS]);
 }
 
 #[test]
 #[ignore = "make test-vm"]
 fn damaged_counter_starts_the_version_before_by_bios() {
-    let bench = Bench::new();
+    let bench = Bench::new("grub-counter");
     let armed = grub::block(&Entry::parse(NEW).unwrap());
     let torn = [&armed[..40], &vec![0; armed.len() - 40]].concat();
     let other = grub::block(&Entry::parse(OLD).unwrap());
     for block in [None, Some(&b""[..]), Some(&torn), Some(&other)] {
-        assert_eq!(starts(&bench.versions(OLD, NEW, block)), [OLD; STARTS]);
+        assert_eq!(
+            bench.starts(&bench.versions(OLD, NEW, block)),
+            [OLD; STARTS]
+        );
     }
 }
