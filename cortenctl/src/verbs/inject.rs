@@ -339,7 +339,7 @@ mod tests {
             ),
             (
                 "apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: a, namespace: n}\nspec: {jobTemplate: {}}\n",
-                "CronJob.batch n/a: spec.jobTemplate.spec must be a map",
+                "CronJob.batch a: spec.jobTemplate.spec must be a map",
             ),
         ] {
             let error = injected(text, &roles()).unwrap_err();

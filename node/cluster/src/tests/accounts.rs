@@ -84,7 +84,11 @@ impl Store {
                 self.events.push(seen.body.clone());
                 ok(&seen.body)
             }
-            ("POST", "/api/v1/namespaces/good/secrets") => ok(&self.put(SECRET, seen.body.clone())),
+            ("POST", "/api/v1/namespaces/good/secrets") => {
+                let mut secret = seen.body.clone();
+                secret["metadata"]["namespace"] = json!("good");
+                ok(&self.put(SECRET, secret))
+            }
             ("PATCH", path) => {
                 let Some(mut object) = self.objects.get(path).cloned() else {
                     return refused(404, "not found");

@@ -241,7 +241,11 @@ impl Machine {
             State::Requesting { .. } if self.sent >= REQUESTS => self.enter(State::Selecting),
             State::Bound => {
                 self.began = now;
-                self.enter(State::Renewing);
+                // A very short lease may have passed T2 before its first renewal.
+                self.enter(match now < self.rebind {
+                    true => State::Renewing,
+                    false => State::Rebinding,
+                });
             }
             State::Renewing if now >= self.rebind => self.enter(State::Rebinding),
             State::Probing { lease, probes, .. } if *probes > 0 => {
@@ -384,11 +388,14 @@ impl Machine {
 
     /// The probed lease begins or continues.
     fn bind(&mut self, now: Duration, actions: &mut Vec<Action>) {
-        let State::Probing { lease, given, .. } = mem::replace(&mut self.state, State::Bound)
+        let State::Probing {
+            mut lease, given, ..
+        } = mem::replace(&mut self.state, State::Bound)
         else {
             return;
         };
-        let time = lease.time.filter(|time| *time > 0);
+        lease.time = lease.time.filter(|time| *time > 0);
+        let time = lease.time;
         // Said once, not with each renewal.
         if time.is_none() && self.held.as_ref().is_none_or(|held| held.time.is_some()) {
             let server = lease.server;

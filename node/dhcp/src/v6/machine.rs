@@ -162,7 +162,9 @@ impl Machine {
             State::Waiting => Some(State::Soliciting),
             State::Requesting { .. } if self.sent >= REQUESTS => Some(State::Soliciting),
             State::Confirming if self.sent >= CONFIRMS => Some(State::Soliciting),
-            State::Bound => Some(State::Renewing),
+            State::Bound if now < self.rebind => Some(State::Renewing),
+            // A very short lease may have passed T2 before its first renewal.
+            State::Bound => Some(State::Rebinding),
             State::Renewing if now >= self.rebind => Some(State::Rebinding),
             _ => None,
         };
