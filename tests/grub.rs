@@ -5,6 +5,8 @@
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
     reason = "a failing step is a failing test"
 )]
 

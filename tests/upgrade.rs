@@ -2,6 +2,8 @@
 //! version whose kernel panics, and a version that boots but does not work, are reverted
 //! automatically.
 
+#![expect(clippy::expect_used, reason = "a failing step is a failing test")]
+
 use std::time::Duration;
 
 use qemu::{Disk, Firmware};
