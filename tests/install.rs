@@ -1,6 +1,8 @@
 //! Promises: one machine config installs a machine that was started from the ISO; the machine then starts from its disk
 //! with that config, and is not installed again. A disk with content is left alone.
 
+#![expect(clippy::expect_used, reason = "a failing step is a failing test")]
+
 use qemu::{Firmware, Machine};
 use tests::client::generate_config_with;
 use tests::disk::NodeDisk;
