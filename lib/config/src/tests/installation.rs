@@ -42,7 +42,7 @@ fn install(fields: &str) -> Installation {
 #[test]
 fn support_of_old_bios_is_a_part_of_the_installation() {
     assert!(!install("disk: /dev/sdb").is_active);
-    let fields = "disk: /dev/sdb\n    legacyBIOSSupport: true";
+    let fields = "disk: /dev/sdb\n        legacyBIOSSupport: true";
     assert!(install(fields).is_active);
 }
 
