@@ -18,6 +18,19 @@ pub struct Installation {
     pub is_active: bool,
 }
 
+impl Installation {
+    /// An installation of this image to this device, which must be empty.
+    #[must_use]
+    pub fn to(device: String, image: Option<String>) -> Installation {
+        Installation {
+            disk: Target::Device(device),
+            image,
+            wipe: false,
+            is_active: false,
+        }
+    }
+}
+
 /// Target of an installation.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Target {

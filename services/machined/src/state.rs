@@ -9,7 +9,7 @@ use corten_base::console;
 use corten_base::events::Events;
 use corten_base::mode::{Ability, Mode};
 use corten_config::Document;
-use corten_config::installation::{self, Installation};
+use corten_config::installation::Installation;
 use corten_config::kinds::SystemVolume;
 use corten_config::platform::PlatformNetwork;
 use corten_credentials::certificates;
@@ -433,12 +433,7 @@ impl Node for NodeState {
         Box::pin(async move {
             can(Ability::Versions)?;
             self.check_not_ending()?;
-            let wanted = Installation {
-                disk: installation::Target::Device(install.disk),
-                image: install.image,
-                wipe: false,
-                is_active: false,
-            };
+            let wanted = Installation::to(install.disk, install.image);
             let config = self.config();
             let config = (config.as_ref(), By::Caller);
             let done = self.install_by(&wanted, config, &tell).await?;

@@ -3,6 +3,7 @@
 //! The table [`KINDS`] comes from the list at the end of this file. To support a kind, change its word there (`Later`
 //! or `Held` to `Acted`); to support a field, change its word in its `section!` block.
 
+mod bond_names;
 mod cri;
 mod discovery;
 mod encryption;
@@ -27,6 +28,7 @@ use crate::read::{self, Reader, Section};
 use crate::table::{Field, Support};
 use crate::tree::Node;
 
+pub(crate) use bond_names::BondNames;
 pub use cri::*;
 pub use discovery::*;
 pub use encryption::*;

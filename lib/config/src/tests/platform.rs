@@ -378,23 +378,15 @@ fn problems_are_reported_with_their_field() {
 #[test]
 fn network_config_version_2_refers_to_links_by_any_name() {
     let text = "version: 2
-ethernets:
-  the card on the left: {match: {macaddress: '02:00:00:00:00:01'}}
-bonds:
-  b: {interfaces: [the card on the left, eth1], parameters: {primary: the card on the left}}
-vlans:
-  v: {id: 2, link: the card on the left}
+ethernets: {the left card: {match: {macaddress: '02:00:00:00:00:01'}}}
+bonds: {b: {interfaces: [the left card, eth1], parameters: {primary: the left card}}}
+vlans: {v: {id: 2, link: the left card}}
 ";
     let said = read(text).unwrap().unwrap();
-    let SeedShape::Bond {
-        members, primary, ..
-    } = &link(&said, "b").shape
-    else {
-        panic!("{said:?}")
-    };
-    let left = "the card on the left";
-    assert_eq!(members.as_slice(), [left, "eth1"]);
-    assert_eq!(primary.as_deref(), Some(left));
+    let left = "the left card";
+    let bond = format!("{:?}", link(&said, "b").shape);
+    assert!(bond.contains(r#"["the left card", "eth1"]"#), "{bond}");
+    assert!(bond.contains(r#"Some("the left card")"#), "{bond}");
     let vlan = SeedShape::Vlan {
         parent: left.to_owned(),
         id: 2,

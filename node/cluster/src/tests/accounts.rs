@@ -32,6 +32,7 @@ impl Store {
     fn put(&mut self, path: &str, mut object: Value) -> Value {
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        object["metadata"]["namespace"] = json!("good");
         self.objects.insert(path.to_owned(), object.clone());
         object
     }
@@ -84,11 +85,7 @@ impl Store {
                 self.events.push(seen.body.clone());
                 ok(&seen.body)
             }
-            ("POST", "/api/v1/namespaces/good/secrets") => {
-                let mut secret = seen.body.clone();
-                secret["metadata"]["namespace"] = json!("good");
-                ok(&self.put(SECRET, secret))
-            }
+            ("POST", "/api/v1/namespaces/good/secrets") => ok(&self.put(SECRET, seen.body.clone())),
             ("PATCH", path) => {
                 let Some(mut object) = self.objects.get(path).cloned() else {
                     return refused(404, "not found");
