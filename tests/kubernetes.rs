@@ -22,14 +22,10 @@ const CLUSTER: Duration = Duration::from_secs(1200);
 const CALL: Duration = Duration::from_secs(120);
 /// Size of the disk in MiB: images are stored twice, packed and unpacked.
 const DISK: u64 = 16384;
-/// Port of the Kubernetes API on this host.
+/// Port of the Kubernetes API on this host, and on a node whose endpoint this host calls.
 const PORT: u16 = 16443;
 /// The network of a cluster with several nodes.
 const SEGMENT: u16 = 16444;
-
-/// Kernel parameters for an emulated processor. Every switch of page tables empties the emulator's caches, and every
-/// timer interrupt leaves them; the components of Kubernetes cause thousands a second.
-const EMULATED: &str = " pti=off mitigations=off init_on_alloc=0 init_on_free=0 highres=off";
 
 /// A web server from a bundled image, and its service. CoreDNS answers `/health` over HTTP.
 const WEB: &str = r#"
@@ -187,8 +183,9 @@ fn write(path: &Path, text: &str) -> String {
 fn start(name: &str, memory: u32, shape: impl FnOnce(Machine) -> Machine) -> Node {
     let image = images::image(".raw");
     let mut boot = images::direct();
-    if Accel::probe().accel == Accel::Tcg {
-        boot.append.push_str(EMULATED);
+    for parameter in Accel::probe().accel.kernel_parameters() {
+        boot.append.push(' ');
+        boot.append.push_str(parameter);
     }
     Node::start(name, |machine| {
         let disk = Disk::raw(image).mode(DiskMode::Overlay).enlarged(DISK);
@@ -199,10 +196,12 @@ fn start(name: &str, memory: u32, shape: impl FnOnce(Machine) -> Machine) -> Nod
 #[test]
 #[ignore = "make test-kubernetes"]
 fn single_node_cluster_starts_offline_and_is_restored_from_a_snapshot() {
-    let node = start("kubernetes", 4096, |machine| machine.forward(PORT, 6443));
+    let node = start("kubernetes", 4096, |machine| machine.forward(PORT, PORT));
     let patch = format!("@{}", workspace::root().join("qemu/cluster.yaml").display());
-    let more = ["--kubernetes-images", "bundled", "--config-patch", &patch];
-    generate_config_with(node.configs(), "https://127.0.0.1:6443", &more);
+    let port = format!("cluster: {{controlPlane: {{localAPIServerPort: {PORT}}}}}");
+    let patches = ["--config-patch", &patch, "--config-patch", &port];
+    let more = [&["--kubernetes-images", "bundled"], &patches[..]].concat();
+    generate_config_with(node.configs(), &format!("https://127.0.0.1:{PORT}"), &more);
     node.configure();
     let admin = node.admin();
     node.ask(&admin, &["bootstrap"], SOON);

@@ -17,7 +17,11 @@ pub(crate) enum Verb {
     /// Start a machine with its console on this terminal
     Run(Box<RunArgs>),
     /// Print the accelerator for this host, and the reason
-    Probe,
+    Probe {
+        /// Print the kernel parameters for a fast guest instead, separated by blanks
+        #[arg(long)]
+        kernel_parameters: bool,
+    },
 }
 
 #[derive(Args)]

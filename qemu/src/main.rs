@@ -29,9 +29,13 @@ const TICK: Duration = Duration::from_millis(100);
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        Verb::Probe => {
+        Verb::Probe { kernel_parameters } => {
             let probe = Accel::probe();
-            println!("{}: {}", probe.accel.option(), probe.reason);
+            if kernel_parameters {
+                println!("{}", probe.accel.kernel_parameters().join(" "));
+            } else {
+                println!("{}: {}", probe.accel.option(), probe.reason);
+            }
             Ok(())
         }
         Verb::Run(args) => run(*args),

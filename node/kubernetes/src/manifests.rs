@@ -1,7 +1,7 @@
 //! Derives the settings of the bootstrap manifests from the machine config.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use corten_config::kinds::{KubeExternalManifestConfig, KubeInlineManifestConfig};
 use corten_config::{Document, Secret};
@@ -47,6 +47,10 @@ pub fn bootstrap_settings(
     });
     let flannel = images.flannel.as_ref().map(|image| manifests::Flannel {
         image: image.clone(),
+        // Flannel starts before kube-proxy has made the way to the service `kubernetes`.
+        api: settings
+            .prism
+            .map(|port| (Ipv4Addr::LOCALHOST.into(), port)),
         ..addons.flannel.clone()
     });
     manifests::Settings {

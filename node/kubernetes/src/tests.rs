@@ -290,6 +290,22 @@ cluster:
     assert_eq!(crate::inline_manifests(&document)[0].0, "mine");
 }
 
+#[test]
+fn flannel_calls_the_api_through_kubeprism_if_the_node_has_it() {
+    let api = |enabled: bool| {
+        let document = patched(&format!(
+            "machine: {{features: {{kubePrism: {{enabled: {enabled}, port: 7446}}}}}}"
+        ));
+        let settings = Settings::of(&document).unwrap();
+        let own = ControlPlane::of(&document).unwrap();
+        let node = Node::of(&document, &settings).unwrap();
+        let manifests = bootstrap_settings(&settings, &node, &own);
+        manifests.flannel.unwrap().api
+    };
+    assert_eq!(api(true), Some(([127, 0, 0, 1].into(), 7446)));
+    assert_eq!(api(false), None);
+}
+
 /// The default config with a patch.
 pub(super) fn patched(patch: &str) -> Document {
     let source = document("").source().to_owned();
