@@ -335,7 +335,7 @@ mod tests {
             let words = ["corten-qemu", "run"].iter().chain(words);
             match Cli::try_parse_from(words).unwrap().command {
                 Verb::Run(args) => machine_arch(&args).map_err(|error| error.to_string()),
-                Verb::Probe => unreachable!("the verb is run"),
+                Verb::Probe { .. } => unreachable!("the verb is run"),
             }
         };
         assert_eq!(arch(&["--image", "a.raw"]), Ok(Arch::X86_64));

@@ -74,7 +74,7 @@ fn labels(release: &Release) -> Value {
 mod tests {
     use std::path::PathBuf;
 
-    use corten_extension::archive::{Wanted, take_file};
+    use corten_extension::archive::{Wanted, take_files};
     use corten_installer::{check, check_loader, version};
 
     use super::*;
@@ -164,7 +164,7 @@ mod tests {
         };
         let take = |path: &str| {
             let contents = tempfile::tempdir_in(scratch.path("")).unwrap();
-            take_file(&archive, wanted, path, (&taken, contents.path()))
+            take_files(&archive, wanted, &[(path, &taken)], contents.path())
         };
         let error = take("usr/install/amd64/other").unwrap_err().to_string();
         assert!(error.contains("/usr/install/amd64/other"), "{error}");

@@ -52,16 +52,17 @@ impl Uki {
             .and_then(|()| fs::create_dir(&contents))
             .map_err(failed)?;
         let architecture = corten_api::ARCH;
-        for name in [IMAGE, LOADER] {
-            let wanted = Wanted {
-                architecture,
-                digest: Some(&self.digest),
-            };
+        let wanted = Wanted {
+            architecture,
+            digest: Some(&self.digest),
+        };
+        let [image, loader] = [IMAGE, LOADER].map(|name| {
             let path = format!("usr/install/{architecture}/{name}");
-            let file = self.directory.join(name);
-            archive::take_file(&self.image, wanted, &path, (&file, &contents))
-                .map_err(|problem| problem.to_string())?;
-        }
+            (path, self.directory.join(name))
+        });
+        let files = [&image, &loader].map(|(path, to)| (path.as_str(), to.as_path()));
+        archive::take_files(&self.image, wanted, &files, &contents)
+            .map_err(|problem| problem.to_string())?;
         fs::remove_dir_all(&contents).map_err(failed)?;
         judge(&self.directory, &self.signers)
     }
@@ -120,9 +121,45 @@ async fn on_thread(
 
 #[cfg(test)]
 mod tests {
+    use corten_extension::archive::testing::{Image, PLAIN, file, tar};
     use corten_installer::esp::{Content, DATELESS, FatFile, Place, write};
 
     use super::*;
+
+    #[test]
+    fn installer_with_both_programs_is_unpacked_and_its_image_is_checked() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| format!("usr/install/{}/{name}", corten_api::ARCH);
+        let paths = [path(IMAGE), path(LOADER)];
+        let take = |names: &[String]| {
+            let members: Vec<_> = names.iter().map(|name| file(name, "MZ")).collect();
+            let mut image = Image::default();
+            let digest = image.add(corten_api::ARCH, &[(PLAIN, tar(&members))]);
+            let archive = directory.path().join("installer.tar");
+            fs::write(&archive, image.archive()).unwrap();
+            let uki = Uki {
+                image: archive,
+                digest,
+                signers: "00".repeat(32).parse().unwrap(),
+                directory: directory.path().join("taken"),
+            };
+            uki.take().unwrap_err()
+        };
+        let why = take(&paths);
+        assert!(
+            why.contains("corten.efi: it is not a unified kernel image"),
+            "{why}"
+        );
+        for name in [IMAGE, LOADER] {
+            let taken = fs::read(directory.path().join("taken").join(name)).unwrap();
+            assert_eq!(taken, b"MZ", "{name}");
+        }
+        let why = take(&paths[..1]);
+        assert!(
+            why.contains("systemd-boot.efi: there is no such file"),
+            "{why}"
+        );
+    }
 
     #[test]
     fn medium_without_exactly_one_signed_image_is_refused() {

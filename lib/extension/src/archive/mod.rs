@@ -85,33 +85,37 @@ fn tree(archive: &Path, wanted: Wanted<'_>, scratch: &Path) -> Result<Tree, Prob
     Ok(tree)
 }
 
-/// Moves the file `path` (without its leading `/`) of the image to `to`. `scratch` is an empty directory on the same
-/// file system as `to`.
+/// Moves files of the image: each path (without its leading `/`) to its target. `scratch` is an empty directory on the
+/// same file system as the targets.
 ///
 /// # Errors
-/// The problem of the archive, or the image has no such file.
-pub fn take_file(
+/// The problem of the archive, or the image lacks one of the files.
+pub fn take_files(
     archive: &Path,
     wanted: Wanted<'_>,
-    path: &str,
-    (to, scratch): (&Path, &Path),
+    files: &[(&str, &Path)],
+    scratch: &Path,
 ) -> Result<(), Problem> {
     let mut nodes = tree(archive, wanted, scratch)?.into_nodes();
-    let Some(Content::File(content)) = nodes.remove(path).map(|node| node.content) else {
-        let remedy = "check that this is the image of an installer for this machine's architecture";
-        return Err(Problem::new(
-            format!("/{path}"),
-            "there is no such file",
-            remedy,
-        ));
-    };
-    fs::rename(content, to).map_err(|error| {
-        Problem::new(
-            to.display().to_string(),
-            error.to_string(),
-            "free disk space",
-        )
-    })
+    for (path, to) in files {
+        let Some(Content::File(content)) = nodes.remove(*path).map(|node| node.content) else {
+            let remedy =
+                "check that this is the image of an installer for this machine's architecture";
+            return Err(Problem::new(
+                format!("/{path}"),
+                "there is no such file",
+                remedy,
+            ));
+        };
+        fs::rename(content, to).map_err(|error| {
+            Problem::new(
+                to.display().to_string(),
+                error.to_string(),
+                "free disk space",
+            )
+        })?;
+    }
+    Ok(())
 }
 
 /// Checks the tree against the rules: only `manifest.yaml` and `rootfs` at the top.
