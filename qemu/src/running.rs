@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::args::{Layout, Purpose, arguments, option_path, shell_line};
 use crate::firmware::find_uefi;
-use crate::machine::{DiskFormat, DiskMode};
+use crate::machine::{Disk, DiskFormat, DiskMode, log_of};
 use crate::{Accel, Console, Firmware, Gdb, Machine, Qmp, VmError, answer, spawn, tls};
 
 /// Timeout of the control socket. QEMU opens it within a second, also on a busy host.
@@ -58,6 +58,7 @@ impl Running {
             Some(port) => port,
             None => free_port()?,
         };
+        prepare_logs(&machine)?;
         let layout = Layout {
             console: dir.join("console.log"),
             qmp: sockets.path().join("qmp"),
@@ -356,6 +357,16 @@ fn prepare_firmware(machine: &Machine, dir: &Path) -> Result<Option<(PathBuf, Pa
     let vars = dir.join("uefi-vars.fd");
     fs::copy(&files.vars, &vars).map_err(VmError::file("create", &vars))?;
     Ok(Some((files.code, vars)))
+}
+
+/// Creates the empty logs of writes; QEMU creates none.
+fn prepare_logs(machine: &Machine) -> Result<(), VmError> {
+    let logged = |disk: &&Disk| disk.mode == DiskMode::Logged;
+    for disk in machine.disks.iter().filter(logged) {
+        let log = log_of(&disk.path);
+        fs::File::create(&log).map_err(VmError::file("create", &log))?;
+    }
+    Ok(())
 }
 
 fn prepare_overlays(machine: &Machine, dir: &Path) -> Result<Vec<PathBuf>, VmError> {
