@@ -223,6 +223,11 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "corten-volumes",
         ],
     ),
+    // What the machine shows: it knows neither config nor resources.
+    (
+        "corten-observe",
+        &["corten-api", "corten-base", "corten-sys"],
+    ),
     // The API. It knows no controller: the node shows it what controllers have found.
     (
         "corten-server",
@@ -237,11 +242,11 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "corten-etcd",
             "corten-kubernetes",
             "corten-meta",
+            "corten-observe",
             "corten-persistence",
             "corten-pki",
             "corten-resources",
             "corten-services",
-            "corten-sys",
             "corten-types",
             "corten-volumes",
         ],

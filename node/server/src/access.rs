@@ -16,6 +16,7 @@ use std::task::{Context, Poll};
 use corten_api::metadata;
 use corten_api::roles::{Role, allows, needs_more_than_reader};
 use corten_base::panics::{caught, caught_here};
+use corten_observe::stream::bug;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use tonic::body::Body;
 use tonic::transport::server::UdsConnectInfo;
@@ -25,7 +26,7 @@ use tower::{Layer, Service};
 use super::audit::Entry;
 use super::callers::Callers;
 use super::forwarded::{self, Withheld};
-use super::{absent, bug, request};
+use super::{absent, request};
 use crate::node::{Node, Stage};
 
 /// The uid apid runs as.

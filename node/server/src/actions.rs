@@ -4,11 +4,11 @@ use corten_api::machine as api;
 use corten_api::machine::reboot_request::Mode;
 use corten_api::machine::reset_request::WipeMode;
 use corten_api::metadata::CALLER;
+use corten_observe::at_most;
 use corten_resources::Store;
 use corten_volumes::{Target, WIPEABLE};
 use tonic::{Request, Status};
 
-use super::request::at_most;
 use super::wipe::{MOST_DEVICES, user_disk};
 use crate::node::{Action, Actor, Node, Reset, SubmitError};
 

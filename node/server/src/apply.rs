@@ -7,11 +7,12 @@ use corten_api::machine as api;
 use corten_api::machine::apply_configuration_request::Mode;
 use corten_api::machine::reboot_request;
 use corten_config::Document;
+use corten_observe::stream::bug;
 use tonic::{Request, Status};
 
 use super::actions::{self, refused};
+use super::duration;
 use super::machine::Machine;
-use super::{bug, duration};
 use crate::node::{Apply, Node, ServiceState, ServiceView, Stage};
 
 /// Warning for a config that does not survive a reboot.

@@ -1,11 +1,10 @@
 //! Lists containers and their resource usage, and restarts them: `Containers`, `Stats`, `Restart`.
 
-use std::fs;
-
 use containerd_client::types::v1::Status as TaskStatus;
 use corten_api::common::{ContainerDriver, ContainerdInstance, ContainerdNamespace};
 use corten_api::machine as api;
 use corten_containerd::client::{Container, Containerd, Kind, PODS, SYSTEM};
+use corten_observe::cgroup;
 use tonic::Status;
 
 use super::Paths;
@@ -48,10 +47,14 @@ pub(super) async fn running(
 }
 
 /// Resource usage of each container.
-pub(super) fn stats(paths: &Paths, namespace: &str, running: Vec<Container>) -> api::StatsResponse {
+pub(super) fn stats(
+    paths: &corten_observe::Paths,
+    namespace: &str,
+    running: Vec<Container>,
+) -> api::StatsResponse {
     let stat = |container: Container| {
         // A container that ended meanwhile reports zero.
-        let used = usage(paths, container.pid).unwrap_or_default();
+        let used = cgroup::usage(paths, container.pid).unwrap_or_default();
         api::Stat {
             namespace: namespace.to_owned(),
             id: container.id,
@@ -132,32 +135,6 @@ fn status(driver: ContainerDriver, kind: Kind, status: TaskStatus) -> &'static s
     }
 }
 
-/// Resource usage of a container's cgroup.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Usage {
-    /// Memory in bytes.
-    memory: u64,
-    /// CPU time of all processors in nanoseconds.
-    cpu: u64,
-}
-
-/// Reads the usage from the cgroup of the container's first process (cgroup-v2.rst, `memory.current` and `cpu.stat`).
-fn usage(paths: &Paths, pid: u32) -> Option<Usage> {
-    let cgroup = fs::read_to_string(paths.proc.join(pid.to_string()).join("cgroup")).ok()?;
-    let below = cgroup.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    let directory = paths.cgroups.join(below);
-    let text = |name: &str| fs::read_to_string(directory.join(name)).ok();
-    let microseconds: u64 = text("cpu.stat")?
-        .lines()
-        .find_map(|line| line.strip_prefix("usage_usec "))?
-        .parse()
-        .ok()?;
-    Some(Usage {
-        memory: text("memory.current")?.trim().parse().ok()?,
-        cpu: microseconds.saturating_mul(1000),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -180,30 +157,5 @@ mod tests {
         assert_eq!(word(ContainerDriver::Cri, Kind::Sandbox), "SANDBOX_READY");
         assert_eq!(word(ContainerDriver::Cri, Kind::OfPod), "CONTAINER_RUNNING");
         assert_eq!(word(ContainerDriver::Containerd, Kind::Plain), "RUNNING");
-    }
-
-    #[test]
-    fn container_usage_comes_from_the_cgroup() {
-        let root = tempfile::tempdir().unwrap();
-        let paths = Paths {
-            proc: root.path().join("proc"),
-            cgroups: root.path().join("cgroup"),
-            ..Paths::default()
-        };
-        let put = |path: &str, text: &str| {
-            let path = root.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        };
-        put("proc/7/cgroup", "0::/pods/x\n");
-        assert_eq!(usage(&paths, 7), None);
-        put("cgroup/pods/x/memory.current", "4096\n");
-        put("cgroup/pods/x/cpu.stat", "usage_usec 12\nuser_usec 3\n");
-        let used = Usage {
-            memory: 4096,
-            cpu: 12_000,
-        };
-        assert_eq!(usage(&paths, 7), Some(used));
-        assert_eq!(usage(&paths, 8), None);
     }
 }

@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use corten_api::machine as api;
 use corten_base::events::{Event, Events, From, Id, Reader};
+use corten_observe::stream;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::codegen::BoxStream;
 use tonic::{Code, Status};
-
-use super::stream;
 
 /// Events buffered for a slow client.
 const BUFFER: usize = 16;

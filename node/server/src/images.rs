@@ -12,6 +12,7 @@ use corten_api::machine::image_service_pull_response::Response as PullPart;
 use corten_api::machine::image_service_server::ImageService;
 use corten_config::registries::Registries;
 use corten_containerd::client::{Containerd, Image, Progress, Purpose};
+use corten_observe::stream;
 use futures_util::StreamExt as _;
 use oci_spec::distribution::Reference;
 use tokio::sync::mpsc;
@@ -19,8 +20,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::codegen::BoxStream;
 use tonic::{Code, Request, Response, Status, Streaming, async_trait};
 
+use super::Paths;
 use super::containers::instance;
-use super::{Paths, stream};
 use crate::node::Node;
 
 /// Messages buffered for a slow client.

@@ -5,8 +5,9 @@
 //!
 //! Owns: the handlers, the check of every caller (`access`, `callers`), the audit log, the limits of streams and
 //! requests, and the interface to the node ([`node::Node`]).
-//! Never does: change the node except through that interface, or listen on the network (apid).
-//! Talks to: apid, its caller; syslogd, containerd and etcd for their data; procfs and sysfs; the cluster's API.
+//! Never does: change the node except through that interface, listen on the network (apid), or read files of the
+//! machine itself (`node/observe`).
+//! Talks to: apid, its caller; syslogd, containerd and etcd for their data; the cluster's API.
 //! On a laptop: `cargo test -p corten-server`.
 
 mod absent;
@@ -15,42 +16,29 @@ mod actions;
 mod apply;
 mod audit;
 mod callers;
-mod capture;
 mod clock;
 mod containers;
-mod cpu;
-mod devices;
 mod disks;
-mod dmesg;
 mod etcd;
 mod events;
-mod file_systems;
-mod files;
 mod forwarded;
-mod frequency;
 mod health_check;
 mod images;
 mod inspect;
-mod kmsg;
 mod lifecycle;
 mod logs;
 mod machine;
-mod memory;
 mod meta;
-mod mounts;
-mod netstat;
 pub mod node;
 mod operator;
+mod places;
 mod pod_logs;
-mod processes;
 mod request;
 mod resources;
 mod service;
 mod services;
-mod stream;
 #[cfg(test)]
 mod tests;
-mod version;
 mod wipe;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -72,17 +60,16 @@ use corten_api::time::time_service_server::TimeServiceServer;
 use corten_api::{MAX_MESSAGE, PORT};
 use corten_kubernetes::etcd::DATA;
 use corten_kubernetes::pods::HOST_SECRETS;
+use corten_observe::file_systems::{FileSystems, Meter};
 use corten_services::kubernetes::ETCD;
 use corten_services::{CONTAINERD_SOCKET, MACHINED_SOCKET};
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
-use tonic::Status;
 use tonic::transport::{Error, Server};
 
 use crate::node::Node;
 use access::AccessLayer;
 pub use access::Local;
-use file_systems::{FileSystems, Meter};
 use machine::Machine;
 use resources::Resources;
 pub use wipe::volume_of_a_node;
@@ -100,20 +87,12 @@ const STREAMS: u32 = 512;
 /// Files and sockets that the server uses. Only tests differ from the default.
 #[derive(Debug, Clone)]
 pub struct Paths {
-    /// Mount point of procfs.
-    pub proc: PathBuf,
-    /// Mount point of sysfs.
-    pub sys: PathBuf,
-    /// Directory of named network namespaces.
-    pub netns: PathBuf,
-    /// The kernel log.
-    pub kmsg: PathBuf,
+    /// Files of the kernel.
+    pub machine: corten_observe::Paths,
     /// syslogd's socket.
     pub syslogd: PathBuf,
     /// containerd's socket.
     pub containerd: PathBuf,
-    /// Mount point of the cgroup2 hierarchy.
-    pub cgroups: PathBuf,
     /// Directory of etcd's data. A snapshot for a bootstrap lies next to it.
     pub etcd: PathBuf,
     /// Directory of etcd's certificates.
@@ -129,13 +108,9 @@ pub struct Paths {
 impl Default for Paths {
     fn default() -> Paths {
         Paths {
-            proc: PathBuf::from("/proc"),
-            sys: PathBuf::from("/sys"),
-            netns: PathBuf::from("/run/netns"),
-            kmsg: PathBuf::from("/dev/kmsg"),
+            machine: corten_observe::Paths::default(),
             syslogd: PathBuf::from("/run/syslogd/syslogd.sock"),
             containerd: PathBuf::from(CONTAINERD_SOCKET),
-            cgroups: PathBuf::from("/sys/fs/cgroup"),
             etcd: PathBuf::from(DATA),
             etcd_secrets: Path::new(HOST_SECRETS).join(ETCD),
             machined: PathBuf::from(MACHINED_SOCKET),
@@ -150,11 +125,6 @@ impl Paths {
     fn snapshot(&self) -> PathBuf {
         self.etcd.with_extension("snapshot")
     }
-}
-
-/// Error of a call whose handler panicked. The place of the panic is only in the log.
-fn bug() -> Status {
-    Status::internal("a bug of machined ended this call; `cortenctl logs machined` shows it")
 }
 
 /// Converts a protobuf duration; `None` if it is negative or malformed. The library's own conversion overflows at the

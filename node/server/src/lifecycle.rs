@@ -7,13 +7,14 @@ use corten_api::machine as api;
 use corten_api::machine::lifecycle_service_install_progress::Response as Part;
 use corten_api::machine::lifecycle_service_server::LifecycleService;
 use corten_containerd::client::SYSTEM;
+use corten_observe::stream;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status, async_trait};
 
+use super::actions;
 use super::containers::instance;
-use super::{actions, stream};
 use crate::node::{Action, Install, Node, Stage, SubmitError, Upgrade};
 
 /// Number of progress lines buffered for a slow client.

@@ -1,21 +1,18 @@
 //! State of the service `machine.MachineService`, whose methods are in `service.rs`.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use corten_base::bulkhead::Bulkhead;
 use corten_etcd::{Client, EtcdError};
+use corten_observe::file_systems::Meter;
+use corten_observe::mounts::Mounts;
+use corten_observe::processes::Processes;
+use corten_observe::stream::bug;
 use tokio::sync::Mutex;
 use tonic::{Request, Response, Status};
 
-use super::file_systems::Meter;
-use super::{Paths, bug, etcd, mounts, stream};
+use super::places::{Places, STREAMS};
+use super::{Paths, etcd};
 use crate::node::Node;
-
-/// Limit of concurrent process lists.
-const LISTS: usize = 8;
-/// Timeout of a process list. A machine without KVM needs seconds for thousands of processes.
-const LIST_PATIENCE: Duration = Duration::from_secs(20);
 
 /// State of the service: its two sources and its limits.
 pub(super) struct Machine {
@@ -24,10 +21,9 @@ pub(super) struct Machine {
     /// Held while a config is applied; a concurrent caller is refused.
     pub(super) applying: Arc<Mutex<()>>,
     /// Free slots for streams.
-    pub(super) streams: stream::Places,
-    pub(super) mounts: mounts::Mounts,
-    /// Reading a hung process may hang, too.
-    pub(super) processes: Bulkhead,
+    pub(super) streams: Places,
+    pub(super) mounts: Mounts,
+    pub(super) processes: Processes,
 }
 
 impl Machine {
@@ -36,19 +32,19 @@ impl Machine {
             node,
             paths,
             applying: Arc::default(),
-            streams: stream::Places::new("streams of files and packets", stream::STREAMS),
-            mounts: mounts::Mounts::new(meter),
-            processes: Bulkhead::new(LISTS, LIST_PATIENCE),
+            streams: Places::new("streams of files and packets", STREAMS),
+            mounts: Mounts::new(meter),
+            processes: Processes::default(),
         }
     }
 
-    /// Runs work that reads files on a blocking thread.
+    /// Runs work that reads files of the machine on a blocking thread.
     pub(super) async fn view<T, F>(&self, work: F) -> Result<Response<T>, Status>
     where
         T: Send + 'static,
-        F: FnOnce(&Paths) -> Result<T, Status> + Send + 'static,
+        F: FnOnce(&corten_observe::Paths) -> Result<T, Status> + Send + 'static,
     {
-        let paths = self.paths.clone();
+        let paths = self.paths.machine.clone();
         tokio::task::spawn_blocking(move || work(&paths))
             .await
             .map_err(|_| bug())?

@@ -1,23 +1,16 @@
-//! Logs of pods' containers, written by containerd (Kubernetes, "CRI logging": each line has time, stream, tag, text).
+//! Finds the logs of pods' containers, which containerd writes (Kubernetes, "CRI logging": each line has time, stream,
+//! tag, text).
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::Duration;
 
-use corten_api::common::Data;
-use corten_base::regular;
 use corten_containerd::client::{Container, Kind};
 use tonic::Status;
 
-use super::stream::{FRAME, Flow, Sink};
-
 /// Directory of the logs: `<namespace>_<pod>_<uid>/<container>/<attempt>.log`.
 pub(super) const DIRECTORY: &str = "/var/log/pods";
-/// Polling interval of a followed log.
-const LOOK: Duration = Duration::from_millis(500);
 
 /// Path of the log of container `id`, in the form of the container list, with or without its last part.
 ///
@@ -72,72 +65,8 @@ fn newest(directory: &Path) -> io::Result<PathBuf> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "there is no log yet"))
 }
 
-/// Sends the last `tail` lines (negative: all), and with `follow` new lines.
-pub(super) fn send(path: &Path, tail: i32, follow: bool, sink: &Sink<Data>) -> Flow {
-    let failed = |error: io::Error| Status::internal(format!("{}: {error}", path.display()));
-    let mut file = regular::open(path, false).map_err(failed)?;
-    let mut at = 0;
-    if let Ok(lines) = usize::try_from(tail) {
-        at = start_of_last(&mut file, lines).map_err(failed)?;
-    }
-    loop {
-        let length = file.metadata().map_err(failed)?.len();
-        // The kubelet rotated the log.
-        if length < at {
-            at = 0;
-        }
-        file.seek(SeekFrom::Start(at)).map_err(failed)?;
-        loop {
-            sink.check()?;
-            let mut bytes = vec![0; FRAME];
-            let read = file.read(&mut bytes).map_err(failed)?;
-            if read == 0 {
-                break;
-            }
-            bytes.truncate(read);
-            at = at.saturating_add(read as u64);
-            let metadata = None;
-            sink.send(Data { metadata, bytes })?;
-        }
-        if !follow {
-            return Ok(());
-        }
-        thread::sleep(LOOK);
-    }
-}
-
-/// Offset of the last `lines` lines, searched from the end.
-fn start_of_last(file: &mut fs::File, lines: usize) -> io::Result<u64> {
-    let mut end = file.seek(SeekFrom::End(0))?;
-    if lines == 0 {
-        return Ok(end);
-    }
-    // The final line feed ends the last line.
-    let mut left = lines;
-    let mut is_last = true;
-    while end > 0 {
-        let begin = end.saturating_sub(FRAME as u64);
-        let mut bytes = vec![0; usize::try_from(end - begin).unwrap_or(FRAME)];
-        file.seek(SeekFrom::Start(begin))?;
-        file.read_exact(&mut bytes)?;
-        for (place, byte) in bytes.iter().enumerate().rev() {
-            if *byte == b'\n' && !std::mem::take(&mut is_last) {
-                left -= 1;
-                if left == 0 {
-                    return Ok(begin + place as u64 + 1);
-                }
-            }
-            is_last = false;
-        }
-        end = begin;
-    }
-    Ok(0)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::io::Write as _;
-
     use containerd_client::types::v1::Status as TaskStatus;
 
     use super::*;
@@ -188,27 +117,5 @@ mod tests {
                 "{pod} {name}"
             );
         }
-    }
-
-    #[test]
-    fn the_last_lines_are_found_from_the_end() {
-        let mut file = tempfile::tempfile().unwrap();
-        let long = "x".repeat(FRAME);
-        write!(file, "one\n{long}\nthree\nfour").unwrap();
-        let mut tail = |lines| {
-            let at = start_of_last(&mut file, lines).unwrap();
-            let mut text = String::new();
-            file.seek(SeekFrom::Start(at)).unwrap();
-            file.read_to_string(&mut text).unwrap();
-            text
-        };
-        assert_eq!(tail(0), "");
-        assert_eq!(tail(1), "four");
-        assert_eq!(tail(2), "three\nfour");
-        assert_eq!(tail(3), format!("{long}\nthree\nfour"));
-        assert!(tail(4).starts_with("one") && tail(9).starts_with("one"));
-        let mut ended = tempfile::tempfile().unwrap();
-        write!(ended, "a\nb\n").unwrap();
-        assert_eq!(start_of_last(&mut ended, 1).unwrap(), 2);
     }
 }

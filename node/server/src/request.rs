@@ -65,13 +65,3 @@ fn too_long(most: usize) -> Status {
         "the request has more than {kib} KiB, the most that this method takes"
     ))
 }
-
-/// Rejects a list with more than `most` entries; `field` names it in the error.
-pub(super) fn at_most(field: &str, length: usize, most: usize) -> Result<(), Status> {
-    if length > most {
-        return Err(Status::invalid_argument(format!(
-            "{field}: has {length} entries, but one call may have at most {most}"
-        )));
-    }
-    Ok(())
-}

@@ -1,19 +1,24 @@
 //! The implemented methods; each delegates to the file of its family.
 
+use std::fs::File;
+use std::path::Path;
+
 use corten_api::common::Data;
 use corten_api::machine as api;
 use corten_api::machine::machine_service_server::MachineService;
 use corten_containerd::client::{Containerd, PODS};
+use corten_observe::{
+    capture, cpu, devices, dmesg, files, frequency, memory, mounts, netstat, stream, version,
+};
 use corten_types::runtime::LastStop;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status, Streaming, async_trait};
 
-use super::forwarded::Withheld;
+use super::forwarded::{Withheld, check_file, check_tree};
 use super::machine::{Answer, Machine, asks_for_previous};
 use super::{
-    actions, apply, capture, containers, cpu, devices, dmesg, etcd, events, files, frequency,
-    images, lifecycle, logs, memory, meta, mounts, netstat, operator, pod_logs, processes,
-    services, stream, version,
+    actions, apply, containers, etcd, events, images, lifecycle, logs, meta, operator, pod_logs,
+    services,
 };
 use crate::node::Control;
 
@@ -66,9 +71,8 @@ impl MachineService for Machine {
     }
 
     async fn processes(&self, _: Request<()>) -> Answer<api::ProcessesResponse> {
-        let paths = self.paths.clone();
-        let work = move || processes::processes(&paths);
-        self.processes.run(work).await?.map(Response::new)
+        let processes = self.processes.list(&self.paths.machine).await;
+        processes.map(Response::new)
     }
 
     async fn service_list(&self, _: Request<()>) -> Answer<api::ServiceListResponse> {
@@ -115,7 +119,7 @@ impl MachineService for Machine {
             let last = self.node.store().get_as::<LastStop>(LastStop::ID);
             logs::previous_dmesg(&self.paths, &wanted, last.as_deref()).await
         } else {
-            dmesg::dmesg(&self.paths, &wanted).await
+            dmesg::dmesg(&self.paths.machine, &wanted).await
         };
         lines.map(Response::new)
     }
@@ -137,7 +141,7 @@ impl MachineService for Machine {
             let containerd = Containerd::new(&self.paths.containerd);
             let containers = containerd.containers(PODS).await?;
             let path = pod_logs::path_of(pod_logs::DIRECTORY.as_ref(), &containers, &id)?;
-            let send = move |sink: &_| pod_logs::send(&path, tail_lines, follow, sink);
+            let send = move |sink: &_| files::tail(&path, tail_lines, follow, sink);
             return stream::stream(place, send).map(Response::new);
         }
         let services = self.node.services();
@@ -198,8 +202,9 @@ impl MachineService for Machine {
     ) -> Answer<BoxStream<Data>> {
         let place = self.streams.enter(request.extensions())?;
         let request = request.into_inner();
-        let sys = self.paths.sys.clone();
-        stream::stream(place, move |sink| capture::capture(&sys, &request, sink)).map(Response::new)
+        let paths = self.paths.machine.clone();
+        let send = move |sink: &_| capture::capture(&paths, &request, sink);
+        stream::stream(place, send).map(Response::new)
     }
 
     async fn list(&self, request: Request<api::ListRequest>) -> Answer<BoxStream<api::FileInfo>> {
@@ -221,14 +226,16 @@ impl MachineService for Machine {
         let place = self.streams.enter(request.extensions())?;
         let withheld = Withheld::is_with(request.extensions());
         let request = request.into_inner();
-        stream::stream(place, move |sink| files::read(&request, withheld, sink)).map(Response::new)
+        let check = move |file: &File| if withheld { check_file(file) } else { Ok(()) };
+        stream::stream(place, move |sink| files::read(&request, check, sink)).map(Response::new)
     }
 
     async fn copy(&self, request: Request<api::CopyRequest>) -> Answer<BoxStream<Data>> {
         let place = self.streams.enter(request.extensions())?;
         let withheld = Withheld::is_with(request.extensions());
         let request = request.into_inner();
-        stream::stream(place, move |sink| files::copy(&request, withheld, sink)).map(Response::new)
+        let check = move |root: &Path| if withheld { check_tree(root) } else { Ok(()) };
+        stream::stream(place, move |sink| files::copy(&request, check, sink)).map(Response::new)
     }
 
     async fn apply_configuration(

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use corten_api::storage as api;
 use corten_api::storage::block_device_wipe_descriptor::Method;
+use corten_observe::at_most;
 use corten_resources::{Store, Typed};
 use corten_types::block::{BlockDevice, DiscoveredVolume, Disk, SystemDisk};
 use corten_types::volume::VolumeStatus;
@@ -12,7 +13,6 @@ use tokio::task::spawn_blocking;
 use tonic::Status;
 
 use super::actions::refused;
-use super::request::at_most;
 use crate::node::Node;
 
 /// machined keeps this partition open.

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use corten_api::cluster::cluster_service_server::ClusterService;
 use corten_api::cluster::{ClusterInfo, HealthCheckProgress, HealthCheckRequest};
+use corten_observe::stream;
 use corten_types::secrets::CertSans;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
@@ -21,7 +22,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status, async_trait};
 
-use super::{Paths, duration, is_host, stream};
+use super::places::Places;
+use super::{Paths, duration, is_host};
 use crate::node::Node;
 use ask::{Asking, Target};
 
@@ -97,7 +99,7 @@ type Sender = mpsc::Sender<Result<HealthCheckProgress, Status>>;
 pub(super) struct HealthChecks {
     node: Arc<dyn Node>,
     paths: Paths,
-    places: stream::Places,
+    places: Places,
 }
 
 impl HealthChecks {
@@ -105,7 +107,7 @@ impl HealthChecks {
         HealthChecks {
             node,
             paths,
-            places: stream::Places::new("health checks", AT_A_TIME),
+            places: Places::new("health checks", AT_A_TIME),
         }
     }
 

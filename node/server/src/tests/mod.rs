@@ -9,7 +9,6 @@ mod forwarded;
 mod health;
 mod lifecycle;
 mod methods;
-mod network;
 mod operator;
 mod reads;
 mod resources;
@@ -255,8 +254,6 @@ impl Node for Remembering {
 
 pub(super) struct World {
     directory: TempDir,
-    /// The server's directory of network namespaces; it does not exist.
-    netns: PathBuf,
     pub(super) node: Arc<Remembering>,
     pub(super) channel: Channel,
     client: MachineServiceClient<Channel>,
@@ -285,9 +282,7 @@ pub(super) fn world() -> World {
     let socket = directory.path().join(SOCKET);
     let listener = UnixListener::bind(&socket).unwrap();
     let node = Arc::new(Remembering::default());
-    let netns = directory.path().join("netns");
     let paths = Paths {
-        netns: netns.clone(),
         syslogd: PathBuf::from("/nowhere/syslogd.sock"),
         etcd: directory.path().join("etcd"),
         machined: socket.clone(),
@@ -297,7 +292,6 @@ pub(super) fn world() -> World {
     let channel = connection(socket);
     World {
         directory,
-        netns,
         node,
         client: MachineServiceClient::new(channel.clone()),
         channel,

@@ -1,77 +1,19 @@
-//! Views of the machine and its services.
+//! Views of the node and its services.
 
-use super::{World, world};
+use corten_config::Document;
+
+use super::{config_text, world};
+use crate::node::{Apply, Node as _};
 
 #[tokio::test]
-async fn the_system_is_read_from_this_machine() {
-    let World {
-        directory: _directory,
-        mut client,
-        ..
-    } = world();
-    let version = client
-        .version(())
-        .await
-        .unwrap()
-        .into_inner()
-        .messages
-        .remove(0);
-    let own = corten_base::os_release::image_version();
-    let tag = corten_api::version_tag(&own);
-    assert_eq!(version.version.unwrap().tag, tag);
-    assert!(!version.features.unwrap().rbac);
-    let memory = client
-        .memory(())
-        .await
-        .unwrap()
-        .into_inner()
-        .messages
-        .remove(0)
-        .meminfo
-        .unwrap();
-    assert!(memory.memtotal > memory.memfree && memory.memfree > 0);
-    let load = client.load_avg(()).await.unwrap().into_inner();
-    assert_eq!(load.messages.len(), 1);
-    let stat = client
-        .system_stat(())
-        .await
-        .unwrap()
-        .into_inner()
-        .messages
-        .remove(0);
-    assert!(stat.boot_time > 0 && !stat.cpu.is_empty());
-    let cpus = client
-        .cpu_info(())
-        .await
-        .unwrap()
-        .into_inner()
-        .messages
-        .remove(0)
-        .cpu_info;
-    assert_eq!(cpus.len(), stat.cpu.len());
-    client.disk_stats(()).await.unwrap();
-    let devices = client
-        .network_device_stats(())
-        .await
-        .unwrap()
-        .into_inner()
-        .messages
-        .remove(0);
-    assert!(devices.devices.iter().any(|device| device.name == "lo"));
-    let mounts = client
-        .mounts(())
-        .await
-        .unwrap()
-        .into_inner()
-        .messages
-        .remove(0)
-        .stats;
-    assert!(mounts.iter().any(|mount| mount.mounted_on == "/"));
-    assert!(
-        !client.hostname(()).await.unwrap().into_inner().messages[0]
-            .hostname
-            .is_empty()
-    );
+async fn version_says_whether_the_node_has_a_config() {
+    let mut world = world();
+    let version = world.client.version(()).await.unwrap().into_inner();
+    assert!(!version.messages[0].features.unwrap().rbac);
+    let config = Document::parse(config_text().as_bytes()).unwrap();
+    world.node.apply_config(config, Apply::Now).unwrap();
+    let version = world.client.version(()).await.unwrap().into_inner();
+    assert!(version.messages[0].features.unwrap().rbac);
 }
 
 #[tokio::test]

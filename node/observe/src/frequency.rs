@@ -6,10 +6,11 @@ use std::path::Path;
 
 use corten_api::machine as api;
 
-use super::Paths;
+use crate::Paths;
 
-/// One entry per processor with frequency scaling; a virtual machine usually has none.
-pub(super) fn frequencies(paths: &Paths) -> api::CpuFreqStatsResponse {
+/// One entry per processor with frequency scaling, in the order of their numbers; a virtual machine usually has none.
+/// Frequencies are kHz. An unreadable value is 0.
+pub fn frequencies(paths: &Paths) -> api::CpuFreqStatsResponse {
     let directory = paths.sys.join("devices/system/cpu");
     let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
     let mut numbers: Vec<u32> = entries

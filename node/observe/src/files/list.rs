@@ -18,8 +18,12 @@ use crate::stream::{Flow, Sink};
 /// Limit of file types in one request; there are three.
 const MOST_TYPES: usize = 16;
 
-/// Lists `root` and the files below it: one level, all levels with `recurse`, or `recursion_depth` levels.
-pub(crate) fn list(request: &api::ListRequest, sink: &Sink<api::FileInfo>) -> Flow {
+/// Lists `root` and the files below it: one level, all levels with `recurse`, or `recursion_depth` levels. Sizes are
+/// bytes, and modes have Go's bits. An unreadable file is listed with its error.
+///
+/// # Errors
+/// Those of the file system for the root (NOT_FOUND and others); INVALID_ARGUMENT for too many types.
+pub fn list(request: &api::ListRequest, sink: &Sink<api::FileInfo>) -> Flow {
     at_most("types", request.types.len(), MOST_TYPES)?;
     let root = absolute(&request.root);
     let deepest = match (request.recurse, usize::try_from(request.recursion_depth)) {

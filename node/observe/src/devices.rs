@@ -4,9 +4,13 @@ use corten_api::machine as api;
 use corten_base::proc::{self, at, numbers};
 use tonic::Status;
 
-use super::Paths;
+use crate::Paths;
 
-pub(super) fn network(paths: &Paths) -> Result<api::NetworkDeviceStatsResponse, Status> {
+/// Bytes, packets and errors of each network device of the host since its creation, and their sums.
+///
+/// # Errors
+/// INTERNAL if the kernel's file is unreadable; the text names it.
+pub fn network(paths: &Paths) -> Result<api::NetworkDeviceStatsResponse, Status> {
     let devices = parse_network(&proc::text(&paths.proc, "net/dev")?);
     let total = sum_network(&devices);
     let stats = api::NetworkDeviceStats {
@@ -70,7 +74,11 @@ fn sum_network(devices: &[api::NetDev]) -> api::NetDev {
     }
 }
 
-pub(super) fn disks(paths: &Paths) -> Result<api::DiskStatsResponse, Status> {
+/// Requests of each disk and partition since boot, and their sums. Sectors have 512 bytes, times are milliseconds.
+///
+/// # Errors
+/// INTERNAL if the kernel's file is unreadable; the text names it.
+pub fn disks(paths: &Paths) -> Result<api::DiskStatsResponse, Status> {
     let devices = parse_disks(&proc::text(&paths.proc, "diskstats")?);
     let total = sum_disks(&devices);
     let stats = api::DiskStats {

@@ -9,28 +9,33 @@ use corten_base::proc;
 use tokio::sync::Mutex;
 use tonic::Status;
 
-use super::Paths;
-use super::file_systems::Meter;
+use crate::Paths;
+use crate::file_systems::Meter;
 
 /// Timeout of a file system's answer; the rest of the list waits for it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Measures the mounted file systems.
-pub(super) struct Mounts {
+#[derive(Debug)]
+pub struct Mounts {
     meter: Meter,
     /// One list at a time: each queries one file system after the other, so that only hung file systems block threads.
     turn: Mutex<()>,
 }
 
 impl Mounts {
-    pub(super) fn new(meter: &Meter) -> Mounts {
+    /// Shares the threads of `meter`.
+    #[must_use]
+    pub fn new(meter: &Meter) -> Mounts {
         Mounts {
             meter: meter.patient(PATIENCE),
             turn: Mutex::new(()),
         }
     }
 
-    pub(super) async fn measured(&self, mounts: Vec<Mount>) -> api::MountsResponse {
+    /// Size and free space of each mount in bytes, in the order of `mounts`. A file system that does not answer within
+    /// 1 s has size 0.
+    pub async fn measured(&self, mounts: Vec<Mount>) -> api::MountsResponse {
         let _turn = self.turn.lock().await;
         let mut stats = Vec::new();
         for mount in mounts {
@@ -61,7 +66,10 @@ impl Mounts {
 }
 
 /// The mount table.
-pub(super) fn table(paths: &Paths) -> Result<Vec<Mount>, Status> {
+///
+/// # Errors
+/// INTERNAL if the kernel's file is unreadable; the text names it.
+pub fn table(paths: &Paths) -> Result<Vec<Mount>, Status> {
     Ok(mount_table::parse(&proc::text(&paths.proc, "self/mounts")?))
 }
 

@@ -5,9 +5,14 @@ use corten_base::cmdline::Cmdline;
 use corten_base::{os_release, proc};
 use tonic::Status;
 
-use super::Paths;
+use crate::Paths;
 
-pub(super) fn version(paths: &Paths, configured: bool) -> Result<api::VersionResponse, Status> {
+/// The image's version and source commit, the platform and the architecture. `configured` says whether the node has a
+/// config, and so checks roles.
+///
+/// # Errors
+/// INTERNAL if the kernel's file is unreadable; the text names it.
+pub fn version(paths: &Paths, configured: bool) -> Result<api::VersionResponse, Status> {
     let cmdline = Cmdline::parse(&proc::text(&paths.proc, "cmdline")?);
     let platform = cmdline.platform();
     let mode = match platform {
@@ -43,7 +48,11 @@ fn commit(cmdline: &Cmdline) -> &str {
     if is_one { commit } else { "" }
 }
 
-pub(super) fn hostname(paths: &Paths) -> Result<api::HostnameResponse, Status> {
+/// The kernel's host name.
+///
+/// # Errors
+/// INTERNAL if the kernel's file is unreadable; the text names it.
+pub fn hostname(paths: &Paths) -> Result<api::HostnameResponse, Status> {
     let name = proc::text(&paths.proc, "sys/kernel/hostname")?;
     let hostname = api::Hostname {
         metadata: None,

@@ -10,21 +10,26 @@ use corten_base::proc;
 use corten_sys::packet::{self, Capture, Instruction, LONGEST_FILTER, Packet};
 use tonic::Status;
 
-use super::stream::{FRAME, Flow, Sink};
+use crate::Paths;
+use crate::stream::{FRAME, Flow, Sink};
 
 const MAGIC: u32 = 0xa1b2_c3d4;
 /// Default and limit of captured bytes per packet; no packet on a wire is longer.
 const WHOLE: u32 = 65_535;
 
-/// Streams the packets of `interface` until the caller disconnects.
-pub(super) fn capture(sys: &Path, request: &api::PacketCaptureRequest, sink: &Sink<Data>) -> Flow {
+/// Streams the packets of `interface` until the caller disconnects. The messages are one file in pieces.
+///
+/// # Errors
+/// NOT_FOUND for an unknown link; INVALID_ARGUMENT for a wrong filter; FAILED_PRECONDITION if the link's packets or the
+/// node's rights do not allow it.
+pub fn capture(paths: &Paths, request: &api::PacketCaptureRequest, sink: &Sink<Data>) -> Flow {
     let name = &request.interface;
     let filter = filter(&request.bpf_filter)?;
     let Some(index) = packet::link_index(name).map_err(|error| failed(&error))? else {
         let text = format!("interface: there is no link {name:?}");
         return Err(Status::not_found(text).into());
     };
-    let link_type = link_type(sys, name)?;
+    let link_type = link_type(&paths.sys, name)?;
     let snap_length = match request.snap_len {
         0 => WHOLE,
         asked => asked.min(WHOLE),

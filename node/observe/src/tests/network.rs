@@ -1,31 +1,39 @@
-//! Sockets and packets over the wire.
+//! Sockets and packets of this machine.
 
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use corten_api::machine as api;
 use corten_api::machine::connect_record::State;
-use corten_api::machine::machine_service_client::MachineServiceClient;
 use corten_api::machine::netstat_request::{Feature, Filter, L4proto, NetNs};
 use corten_base::testing::skip;
 use tokio::time::{interval, timeout};
-use tonic::Code;
-use tonic::transport::Channel;
+use tokio_stream::StreamExt as _;
+use tonic::{Code, Status};
 
-use super::{DEADLINE, world};
+use super::all;
+use crate::capture::capture;
+use crate::netstat::netstat;
+use crate::{Paths, stream};
 
-async fn sockets(
-    client: &mut MachineServiceClient<Channel>,
-    request: api::NetstatRequest,
-) -> Vec<api::ConnectRecord> {
-    let mut reply = client.netstat(request).await.unwrap().into_inner();
-    reply.messages.remove(0).connectrecord
+/// Timeout of a test.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+fn sockets(paths: &Paths, request: &api::NetstatRequest) -> Vec<api::ConnectRecord> {
+    netstat(paths, request)
+        .unwrap()
+        .messages
+        .remove(0)
+        .connectrecord
 }
 
-#[tokio::test]
-async fn sockets_are_listed_with_their_owners() {
-    let world = world();
-    let mut client = MachineServiceClient::new(world.channel.clone());
+fn refusal(request: &api::NetstatRequest) -> Status {
+    netstat(&Paths::default(), request).unwrap_err()
+}
+
+#[test]
+fn sockets_are_listed_with_their_owners() {
+    let paths = Paths::default();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = u32::from(listener.local_addr().unwrap().port());
     let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -39,7 +47,7 @@ async fn sockets_are_listed_with_their_owners() {
         }),
         netns: None,
     };
-    let listens = sockets(&mut client, request(Filter::Listening, true)).await;
+    let listens = sockets(&paths, &request(Filter::Listening, true));
     // Other tests have sockets, too, and a port number may be in use more than once.
     let is_ours = |s: &&api::ConnectRecord| (s.localport, &*s.localip) == (port, "127.0.0.1");
     let found = listens.iter().find(is_ours).unwrap();
@@ -51,14 +59,14 @@ async fn sockets_are_listed_with_their_owners() {
     };
     assert_eq!(listens.iter().find(is_connection), None);
 
-    let connected = sockets(&mut client, request(Filter::Connected, false)).await;
+    let connected = sockets(&paths, &request(Filter::Connected, false));
     let found = connected.iter().find(is_connection).unwrap();
     assert_eq!(found.state(), State::Established);
     assert_eq!(found.process, None);
 
     let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
     let udp_port = u32::from(udp.local_addr().unwrap().port());
-    let all = sockets(&mut client, api::NetstatRequest::default()).await;
+    let all = sockets(&paths, &api::NetstatRequest::default());
     let is_udp = |s: &&api::ConnectRecord| {
         (s.localport, &*s.localip, &*s.l4proto) == (udp_port, "127.0.0.1", "udp")
     };
@@ -66,10 +74,8 @@ async fn sockets_are_listed_with_their_owners() {
     assert!(all.iter().any(|socket| is_connection(&socket)));
 }
 
-#[tokio::test]
-async fn missing_network_namespace_is_named() {
-    let world = world();
-    let mut client = MachineServiceClient::new(world.channel.clone());
+#[test]
+fn missing_network_namespace_is_named() {
     let request = |name: &str| api::NetstatRequest {
         netns: Some(NetNs {
             netns: vec![name.to_owned()],
@@ -77,19 +83,18 @@ async fn missing_network_namespace_is_named() {
         }),
         ..Default::default()
     };
-    let refused = client.netstat(request("cni-gone")).await.unwrap_err();
+    let refused = refusal(&request("cni-gone"));
     assert_eq!(refused.code(), Code::NotFound);
     assert!(refused.message().contains("cni-gone"), "{refused}");
-    let refused = client.netstat(request("../../proc/1/ns/net")).await;
-    assert_eq!(refused.unwrap_err().code(), Code::InvalidArgument);
+    let refused = refusal(&request("../../proc/1/ns/net"));
+    assert_eq!(refused.code(), Code::InvalidArgument);
 }
 
 /// The sockets of another namespace; skipped without the privilege to create one.
-#[tokio::test]
-async fn sockets_of_another_network_namespace_are_listed() {
-    let mut world = world();
-    std::fs::create_dir(&world.netns).unwrap();
-    let link = world.netns.join("cni-1");
+#[test]
+fn sockets_of_another_network_namespace_are_listed() {
+    let netns = tempfile::tempdir().unwrap();
+    let link = netns.path().join("cni-1");
     let (sender, port) = std::sync::mpsc::channel();
     let (done, wait) = std::sync::mpsc::channel::<()>();
     std::thread::spawn(move || {
@@ -119,7 +124,11 @@ async fn sockets_of_another_network_namespace_are_listed() {
         }),
         ..Default::default()
     };
-    let found = sockets(&mut world.client, request).await;
+    let paths = Paths {
+        netns: netns.path().to_owned(),
+        ..Paths::default()
+    };
+    let found = sockets(&paths, &request);
     assert_eq!(found.len(), 1);
     assert_eq!(
         (found[0].localport, &*found[0].netns),
@@ -130,20 +139,16 @@ async fn sockets_of_another_network_namespace_are_listed() {
 
 #[tokio::test]
 async fn packets_are_captured_as_a_file() {
-    let world = world();
-    let mut client = MachineServiceClient::new(world.channel.clone());
     let mut request = api::PacketCaptureRequest {
         interface: "lo".to_owned(),
         snap_len: 60,
         ..Default::default()
     };
-    let mut stream = client
-        .packet_capture(request.clone())
-        .await
-        .unwrap()
-        .into_inner();
-    let header = match stream.message().await {
-        Ok(frame) => frame.unwrap().bytes,
+    let asked = request.clone();
+    let capturing = move |sink: &_| capture(&Paths::default(), &asked, sink);
+    let mut stream = stream::stream((), capturing).unwrap();
+    let header = match stream.next().await.unwrap() {
+        Ok(frame) => frame.bytes,
         Err(status) if status.message().contains("not permitted") => {
             return skip("CAP_NET_RAW");
         }
@@ -165,7 +170,7 @@ async fn packets_are_captured_as_a_file() {
                 _ = sending.tick() => {
                     socket.send_to(&content, own).unwrap();
                 }
-                frame = stream.message() => file.extend(frame.unwrap().unwrap().bytes),
+                frame = stream.next() => file.extend(frame.unwrap().unwrap().bytes),
             }
         }
     };
@@ -175,20 +180,19 @@ async fn packets_are_captured_as_a_file() {
     let number = |at: usize| u32::from_ne_bytes(file[at..at + 4].try_into().unwrap());
     assert_eq!((number(at - 8), number(at - 4)), (60, 542));
 
+    let refusal = async |asked: api::PacketCaptureRequest| {
+        let captured = all(move |sink| capture(&Paths::default(), &asked, sink)).await;
+        captured.unwrap_err()
+    };
     request.interface = "nosuchlink".to_owned();
-    let mut refused = client
-        .packet_capture(request.clone())
-        .await
-        .unwrap()
-        .into_inner();
-    assert_eq!(refused.message().await.unwrap_err().code(), Code::NotFound);
+    let refused = refusal(request.clone()).await;
+    assert_eq!(refused.code(), Code::NotFound);
     request.interface = "lo".to_owned();
     request.bpf_filter = vec![api::BpfInstruction {
         op: 0xffff,
         ..Default::default()
     }];
-    let mut refused = client.packet_capture(request).await.unwrap().into_inner();
-    let refused = refused.message().await.unwrap_err();
+    let refused = refusal(request).await;
     assert_eq!(refused.code(), Code::InvalidArgument);
     assert!(refused.message().starts_with("bpf_filter"), "{refused}");
 }

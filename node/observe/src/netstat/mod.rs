@@ -14,8 +14,8 @@ use corten_api::machine::netstat_request::{Filter, L4proto, NetNs};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tonic::Status;
 
-use super::Paths;
-use super::request::at_most;
+use crate::Paths;
+use crate::request::at_most;
 
 /// Limit of sockets in one answer; more would not fit a message.
 const MOST: usize = 100_000;
@@ -36,8 +36,13 @@ const TABLES: [Table; 8] = [
     ("raw6", |asked| asked.raw6),
 ];
 
-/// Lists sockets. A request without protocols means all of them; one without namespaces means the host's.
-pub(super) fn netstat(
+/// Lists sockets. A request without protocols means all of them; one without namespaces means the host's. Queues are
+/// bytes. Blocks, and starts a thread for each other namespace.
+///
+/// # Errors
+/// INVALID_ARGUMENT for a malformed name or too many names; NOT_FOUND for a named namespace that does not exist;
+/// RESOURCE_EXHAUSTED for more than 100,000 sockets; INTERNAL if the tables are unreadable.
+pub fn netstat(
     paths: &Paths,
     request: &api::NetstatRequest,
 ) -> Result<api::NetstatResponse, Status> {

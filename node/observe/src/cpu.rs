@@ -4,9 +4,13 @@ use corten_api::machine as api;
 use corten_base::proc::{self, cpu};
 use tonic::Status;
 
-use super::Paths;
+use crate::Paths;
 
-pub(super) fn load(paths: &Paths) -> Result<api::LoadAvgResponse, Status> {
+/// The load averages of the last 1, 5 and 15 minutes: processes that run or wait.
+///
+/// # Errors
+/// INTERNAL if the kernel's file is unreadable; the text names it.
+pub fn load(paths: &Paths) -> Result<api::LoadAvgResponse, Status> {
     let text = proc::text(&paths.proc, "loadavg")?;
     let mut averages = text
         .split_whitespace()
@@ -23,13 +27,21 @@ pub(super) fn load(paths: &Paths) -> Result<api::LoadAvgResponse, Status> {
     })
 }
 
-pub(super) fn system_stat(paths: &Paths) -> Result<api::SystemStatResponse, Status> {
+/// The counters of the kernel since boot: times of processors in seconds, processes, interrupts, context switches.
+///
+/// # Errors
+/// INTERNAL if the kernel's file is unreadable; the text names it.
+pub fn system_stat(paths: &Paths) -> Result<api::SystemStatResponse, Status> {
     Ok(api::SystemStatResponse {
         messages: vec![cpu::stat(&paths.proc)?],
     })
 }
 
-pub(super) fn info(paths: &Paths) -> Result<api::CpuInfoResponse, Status> {
+/// Model, features and frequency of each processor.
+///
+/// # Errors
+/// INTERNAL if the kernel's file is unreadable; the text names it.
+pub fn info(paths: &Paths) -> Result<api::CpuInfoResponse, Status> {
     let info = api::CpUsInfo {
         metadata: None,
         cpu_info: cpu::processors(&paths.proc)?,

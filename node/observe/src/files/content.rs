@@ -1,23 +1,30 @@
 //! Read: streams the content of a file.
 
+use std::fs::File;
 use std::io::{self, Read as _};
 
 use corten_api::common::Data;
 use corten_api::machine as api;
 use corten_base::regular;
+use tonic::Status;
 
-use super::super::forwarded;
 use super::{absolute, refused};
 use crate::stream::{FRAME, Flow, Sink, Stop};
 
-/// Streams a file's current bytes. With `withheld`, the file must hold no secrets.
-pub(crate) fn read(request: &api::ReadRequest, withheld: bool, sink: &Sink<Data>) -> Flow {
+/// Streams a regular file's current bytes. `check` may refuse the open file before anything of it is read.
+///
+/// # Errors
+/// That of `check`; INVALID_ARGUMENT for anything but a regular file; those of the file system (NOT_FOUND and others).
+/// The text begins with `path`.
+pub fn read(
+    request: &api::ReadRequest,
+    check: impl FnOnce(&File) -> Result<(), Status>,
+    sink: &Sink<Data>,
+) -> Flow {
     let path = absolute(&request.path);
     let refused = |error: &io::Error| Stop::from(refused("path", &path, error));
     let mut file = regular::open(&path, true).map_err(|error| refused(&error))?;
-    if withheld {
-        forwarded::check_file(&file)?;
-    }
+    check(&file)?;
     let mut buffer = vec![0; FRAME];
     loop {
         let length = match file.read(&mut buffer) {

@@ -15,7 +15,7 @@ use tokio::sync;
 use tokio::task::spawn_blocking;
 use tonic::{Request, Response, Status, async_trait};
 
-use super::files::{absolute, refused};
+use crate::files::{absolute, refused};
 
 /// Timeout of a file system's answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -24,8 +24,8 @@ const QUESTIONS: usize = 32;
 
 /// Queries the usage of file systems. Each file system has at most one query for its mount point and one for the paths
 /// below it. So one that hangs blocks at most two threads, however often it is queried. Clones share the threads.
-#[derive(Clone)]
-pub(super) struct Meter {
+#[derive(Debug, Clone)]
+pub struct Meter {
     ask: Ask,
     table: Table,
     threads: Bulkhead,
@@ -48,19 +48,21 @@ enum About {
 }
 
 /// The running query of a subject, and the lock for the next ones.
+#[derive(Debug)]
 struct Question {
     turn: Arc<sync::Mutex<()>>,
     since: Instant,
 }
 
 impl Meter {
-    /// Queries the kernel.
-    pub(super) fn of_the_kernel() -> Meter {
+    /// Queries the kernel, on at most 32 threads.
+    #[must_use]
+    pub fn of_the_kernel() -> Meter {
         let ask: Ask = |path| Ok(rustix::fs::statvfs(path)?);
         Meter::by(ask, mount_table::now, Bulkhead::new(QUESTIONS, PATIENCE))
     }
 
-    pub(super) fn by(ask: Ask, table: Table, threads: Bulkhead) -> Meter {
+    pub(crate) fn by(ask: Ask, table: Table, threads: Bulkhead) -> Meter {
         Meter {
             ask,
             table,
@@ -70,7 +72,7 @@ impl Meter {
     }
 
     /// A clone with another timeout.
-    pub(super) fn patient(&self, patience: Duration) -> Meter {
+    pub(crate) fn patient(&self, patience: Duration) -> Meter {
         Meter {
             threads: self.threads.patient(patience),
             ..self.clone()
@@ -78,12 +80,12 @@ impl Meter {
     }
 
     /// Usage of the file system mounted at `target`.
-    pub(super) async fn mount(&self, target: PathBuf) -> Result<io::Result<StatVfs>, Refused> {
+    pub(crate) async fn mount(&self, target: PathBuf) -> Result<io::Result<StatVfs>, Refused> {
         self.ask(About::Mount(target.clone()), target).await
     }
 
     /// Usage of the file system that holds `path`.
-    pub(super) async fn path(&self, path: PathBuf) -> Result<io::Result<StatVfs>, Refused> {
+    async fn path(&self, path: PathBuf) -> Result<io::Result<StatVfs>, Refused> {
         let mounts = spawn_blocking(self.table).await.unwrap_or_default();
         self.ask(about(&path, &mounts), path).await
     }
@@ -153,11 +155,14 @@ fn about(path: &Path, mounts: &[Mount]) -> About {
     }
 }
 
-/// The service.
-pub(super) struct FileSystems(Meter);
+/// The service. Sizes are bytes. A file system that does not answer within 10 s is DEADLINE_EXCEEDED.
+#[derive(Debug)]
+pub struct FileSystems(Meter);
 
 impl FileSystems {
-    pub(super) fn new(meter: &Meter) -> FileSystems {
+    /// Shares the threads of `meter`.
+    #[must_use]
+    pub fn new(meter: &Meter) -> FileSystems {
         FileSystems(meter.patient(PATIENCE))
     }
 }

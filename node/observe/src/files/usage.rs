@@ -18,8 +18,11 @@ use crate::stream::{Flow, Sink};
 /// Limit of paths in one request; each may be the whole tree.
 const MOST_PATHS: usize = 64;
 
-/// Measures the paths one after the other. A missing path is reported, and the next ones follow.
-pub(crate) fn usage(request: &api::DiskUsageRequest, sink: &Sink<api::DiskUsageInfo>) -> Flow {
+/// Measures the paths one after the other, in bytes. A missing path is reported, and the next ones follow.
+///
+/// # Errors
+/// INVALID_ARGUMENT for more than 64 paths.
+pub fn usage(request: &api::DiskUsageRequest, sink: &Sink<api::DiskUsageInfo>) -> Flow {
     at_most("paths", request.paths.len(), MOST_PATHS)?;
     for path in &request.paths {
         let root = absolute(path);

@@ -3,14 +3,20 @@
 use std::fs::{self, File};
 use std::io::Read as _;
 use std::path::Path;
+use std::time::Duration;
 
 use corten_api::machine as api;
+use corten_base::bulkhead::Bulkhead;
 use corten_base::proc::cpu::TICKS_PER_SECOND;
 use procfs::process::{Process, all_processes_with_root};
 use tonic::Status;
 
-use super::Paths;
+use crate::Paths;
 
+/// Limit of concurrent lists.
+const LISTS: usize = 8;
+/// Timeout of a list. A machine without KVM needs seconds for thousands of processes.
+const PATIENCE: Duration = Duration::from_secs(20);
 /// Limit of one command line in bytes; a program may have 6 MiB (execve(2)).
 const LONGEST_ARGUMENTS: usize = 4096;
 /// Limit of all command lines and paths in bytes, so that ten thousand processes cannot fill process 1's memory.
@@ -18,8 +24,25 @@ const MOST_TEXT: usize = 4 << 20;
 /// Marks truncated text.
 const CUT: &str = "…";
 
-pub(super) fn processes(paths: &Paths) -> Result<api::ProcessesResponse, Status> {
-    within(paths, MOST_TEXT)
+/// Lists processes on threads of its own, because reading a hung process may hang, too. Clones share the threads.
+#[derive(Debug, Clone)]
+pub struct Processes(Bulkhead);
+
+impl Default for Processes {
+    fn default() -> Processes {
+        Processes(Bulkhead::new(LISTS, PATIENCE))
+    }
+}
+
+impl Processes {
+    /// All processes by their ids. Command lines are cut at 4 KiB, and left out beyond 4 MiB in total.
+    ///
+    /// # Errors
+    /// DEADLINE_EXCEEDED after 20 s, RESOURCE_EXHAUSTED while 8 lists are under way, INTERNAL if procfs is unreadable.
+    pub async fn list(&self, paths: &Paths) -> Result<api::ProcessesResponse, Status> {
+        let paths = paths.clone();
+        self.0.run(move || within(&paths, MOST_TEXT)).await?
+    }
 }
 
 /// Processes with higher ids have no command line once `room` is used up.
@@ -114,9 +137,10 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn process_list_contains_this_process() {
-        let reply = processes(&Paths::default()).unwrap();
+    #[tokio::test]
+    async fn process_list_contains_this_process() {
+        let processes = Processes::default();
+        let reply = processes.list(&Paths::default()).await.unwrap();
         let own = i32::try_from(std::process::id()).unwrap();
         let found = reply.messages[0]
             .processes

@@ -13,7 +13,6 @@ use flate2::write::GzEncoder;
 use tar::{Builder, EntryType, Header};
 use tonic::Status;
 
-use super::super::forwarded;
 use super::walk::{Entry, Step, Walk};
 use super::{BELIEVED, absolute, refused};
 use crate::stream::{FRAME, Flow, Sink, Stop};
@@ -22,12 +21,18 @@ use crate::stream::{FRAME, Flow, Sink, Stop};
 const NAMED: usize = 8;
 
 /// Streams `root_path` and everything below it. Files that cannot be copied are skipped; the status after the complete
-/// archive names them. With `withheld`, the tree must hold no secrets.
-pub(crate) fn copy(request: &api::CopyRequest, withheld: bool, sink: &Sink<Data>) -> Flow {
+/// archive names them. `check` may refuse the tree before anything of it is read.
+///
+/// # Errors
+/// That of `check`; those of the file system for the root (NOT_FOUND and others, the text begins with `root_path`);
+/// DATA_LOSS for an archive that lacks files.
+pub fn copy(
+    request: &api::CopyRequest,
+    check: impl FnOnce(&Path) -> Result<(), Status>,
+    sink: &Sink<Data>,
+) -> Flow {
     let root = absolute(&request.root_path);
-    if withheld {
-        forwarded::check_tree(&root)?;
-    }
+    check(&root)?;
     let walk = Walk::new(&root, None).map_err(|error| refused("root_path", &root, &error))?;
     let mut failures = Failures::default();
     let frames = Frames {
@@ -44,11 +49,11 @@ pub(crate) fn copy(request: &api::CopyRequest, withheld: bool, sink: &Sink<Data>
     }
 }
 
-/// An archive with one file, in memory.
+/// An archive with one file (mode 0600), in memory, compressed like that of [`copy`].
 ///
 /// # Errors
 /// None for a small file.
-pub(crate) fn archive_of(name: &str, content: &[u8]) -> io::Result<Vec<u8>> {
+pub fn archive_of(name: &str, content: &[u8]) -> io::Result<Vec<u8>> {
     let mut archive = Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
     let mut header = Header::new_gnu();
     header.set_size(content.len() as u64);

@@ -12,17 +12,17 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use tonic::codegen::BoxStream;
 
-use super::{Paths, kmsg, stream};
+use crate::{Paths, kmsg, stream};
 
 /// Records buffered between reader and connection.
 const QUEUE: usize = 64;
 
 /// Streams the log from its oldest record, or with `tail` from the next record. Without `follow` the stream ends with
-/// the last record.
-pub(super) async fn dmesg(
-    paths: &Paths,
-    request: &DmesgRequest,
-) -> Result<BoxStream<Data>, Status> {
+/// the last record. Every message is one line, its line feed included.
+///
+/// # Errors
+/// FAILED_PRECONDITION in a container, which has no kernel log; INTERNAL if it is unreadable.
+pub async fn dmesg(paths: &Paths, request: &DmesgRequest) -> Result<BoxStream<Data>, Status> {
     let readable = Mode::now().check(Ability::KernelLog);
     readable.map_err(Status::failed_precondition)?;
     let log = open(paths, request.tail).map_err(|error| {
