@@ -63,6 +63,15 @@ fn traces(state: &Path) -> Vec<String> {
 /// Removes the cluster of a test that fails; the directory with its plan goes with the test.
 struct Cleanup<'a>(&'a Path);
 
+impl Cleanup<'_> {
+    /// Removes the cluster of an earlier test that was killed; its directory was temporary.
+    fn begin(state: &Path) -> Cleanup<'_> {
+        let destroy = ["destroy", "--name", NAME, "--force"];
+        client::run(cluster(state, &destroy), CALL).expect("no cluster of an earlier test");
+        Cleanup(state)
+    }
+}
+
 impl Drop for Cleanup<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -84,7 +93,7 @@ fn destroy(state: &Path) {
 fn container_nodes_take_their_configs_join_and_leave_nothing_behind() {
     let directory = tempfile::tempdir().expect("a directory");
     let state = directory.path();
-    let _cleanup = Cleanup(state);
+    let _cleanup = Cleanup::begin(state);
     let before = traces(state);
     let image = images::image("-rootfs.squashfs").display().to_string();
     let create = [
@@ -154,7 +163,7 @@ fn container_nodes_take_their_configs_join_and_leave_nothing_behind() {
 fn container_cluster_becomes_ready_from_bundled_images() {
     let directory = tempfile::tempdir().expect("a directory");
     let state = directory.path();
-    let _cleanup = Cleanup(state);
+    let _cleanup = Cleanup::begin(state);
     let before = traces(state);
     let image = images::image("-rootfs.squashfs").display().to_string();
     let cache = images::image("-image-cache.squashfs").display().to_string();
@@ -181,7 +190,7 @@ fn container_cluster_becomes_ready_from_bundled_images() {
 fn failed_cluster_creation_leaves_nothing_behind() {
     let directory = tempfile::tempdir().expect("a directory");
     let state = directory.path();
-    let _cleanup = Cleanup(state);
+    let _cleanup = Cleanup::begin(state);
     let before = traces(state);
     let empty = state.join("empty");
     fs::create_dir(&empty).expect("a directory");

@@ -169,6 +169,7 @@ pub(crate) async fn anew(
 }
 
 /// The nodes of a cluster, and the credentials for them.
+#[derive(Clone)]
 pub(crate) struct Target {
     /// The name of the context.
     pub(crate) context: String,

@@ -24,6 +24,15 @@ impl Failure {
     pub(crate) fn call(text: impl Into<String>) -> Failure {
         Failure::Call(anyhow::Error::msg(text.into()))
     }
+
+    /// The failure as a part of another error.
+    pub(crate) fn sentence(self) -> String {
+        match self {
+            Failure::Usage(why) => why,
+            Failure::Call(error) => format!("{error:#}"),
+            Failure::Told => "it does not answer".to_owned(),
+        }
+    }
 }
 
 impl From<anyhow::Error> for Failure {

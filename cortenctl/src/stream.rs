@@ -11,7 +11,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::answers::{DEADLINE, explain, failure_of, node_of};
 use crate::clients::Service;
-use crate::connect::{Direct, Route, Session, count};
+use crate::connect::{Direct, Route, Session, Target, count};
 use crate::failure::Failure;
 use crate::messages::Message;
 
@@ -168,6 +168,30 @@ pub(crate) async fn each(
         Ok(())
     })
     .await
+}
+
+/// Runs `work` on the one node of a target over a new connection. Every error is a sentence.
+pub(crate) async fn alone<T>(
+    target: &Target,
+    mut work: impl AsyncFnMut(&Node) -> Result<T, Trouble>,
+) -> Result<T, String> {
+    let asked = async {
+        let mut found = None;
+        let failed = each(target.open().await?, async |node| {
+            found = Some(work(node).await?);
+            Ok(())
+        })
+        .await?;
+        Ok::<_, Failure>((found, failed))
+    };
+    match asked.await {
+        Ok((Some(found), _)) => Ok(found),
+        Ok((None, failed)) => {
+            let why = failed.into_iter().next().map(|(_, why)| why);
+            Err(why.unwrap_or_else(|| "it does not answer".to_owned()))
+        }
+        Err(failure) => Err(failure.sentence()),
+    }
 }
 
 /// Refuses more than one node, for a verb whose output is one file.

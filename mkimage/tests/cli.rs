@@ -65,6 +65,41 @@ fn a_kernel_argument_cannot_undo_the_hardening() {
 }
 
 #[test]
+fn container_images_of_each_architecture_have_their_own_steps_and_none_of_a_node() {
+    let steps = |args: &[&str]| -> Vec<(String, String)> {
+        let cache = tempfile::tempdir().expect("a directory");
+        let output = mkimage(cache.path(), &[&["plan"][..], args].concat());
+        assert!(output.status.success(), "{output:?}");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let lines = text.lines().filter_map(|line| {
+            let mut words = line.split_whitespace().map(str::to_owned);
+            Some((words.next()?, words.next()?))
+        });
+        lines.collect()
+    };
+    let key = |plan: &[(String, String)], step: &str| {
+        let found = plan.iter().find(|(name, _)| name == step);
+        found.map(|(_, key)| key.clone())
+    };
+    let [amd64, arm64] =
+        ["x86_64", "arm64"].map(|arch| steps(&["--arch", arch, "--output", "images"]));
+    for step in ["kubernetes", "container-images", "images"] {
+        let (one, other) = (key(&amd64, step), key(&arm64, step));
+        assert!(one.is_some() && other.is_some(), "{step}");
+        assert_ne!(one, other, "{step}");
+    }
+    for step in ["kernel", "rootfs", "daemons"] {
+        assert_eq!(key(&arm64, step), None, "{step}");
+    }
+    // A node's disk holds the same images.
+    let node = steps(&["--arch", "arm64", "--output", "raw", "--with-images"]);
+    for step in ["kubernetes", "container-images"] {
+        assert_eq!(key(&node, step), key(&arm64, step), "{step}");
+    }
+    assert!(key(&node, "kernel").is_some() && key(&node, "imagecache").is_some());
+}
+
+#[test]
 fn meta_value_without_a_tag_is_refused() {
     let text = fails(&["plan", "--meta", "text"]);
     assert!(text.contains("TAG=VALUE"), "{text}");

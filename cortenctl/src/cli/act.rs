@@ -366,10 +366,13 @@ pub(crate) struct RotateCa {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
           default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub(crate) talos: bool,
-    /// Rotate the authority of Kubernetes
+    /// Rotate the authority of Kubernetes [default: true if the nodes run Kubernetes]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
-          default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
-    pub(crate) kubernetes: bool,
+          default_missing_value = "true")]
+    pub(crate) kubernetes: Option<bool>,
+    /// URL of the Kubernetes API, instead of the kubeconfig's
+    #[arg(long, value_name = "URL")]
+    pub(crate) k8s_endpoint: Option<String>,
     /// File for the new client config
     #[arg(short, long, value_name = "FILE", default_value = "cortenconfig")]
     pub(crate) output: PathBuf,

@@ -46,7 +46,7 @@ pub(crate) struct ClusterName {
 pub(crate) struct ClusterDestroy {
     #[command(flatten)]
     pub(crate) cluster: ClusterName,
-    /// Also remove a cluster whose directory or plan is missing, by the names of its parts
+    /// Also remove a cluster whose directory or plan is missing or damaged, by the names of its parts
     #[arg(short, long)]
     pub(crate) force: bool,
 }

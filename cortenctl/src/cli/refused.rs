@@ -218,12 +218,6 @@ pub(super) const FLAGS: &[Flag] = &[
         Nothing,
         "the suite is not included: run Kubernetes' own `e2e.test` with the file of `cortenctl kubeconfig`",
     ),
-    flag(
-        &["rotate-ca"],
-        "--k8s-endpoint",
-        Value,
-        "only the authority of the node API is rotated, without a call to Kubernetes; leave it out",
-    ),
     flag(&["support"], "--encryption-recipients", Value, UNENCRYPTED),
     flag(
         &["support"],

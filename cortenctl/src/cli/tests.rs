@@ -110,6 +110,7 @@ const EXISTING: &[&str] = &[
     "etcd remove-member 8e9e05c52164694d",
     "support -O x.zip",
     "rotate-ca --control-plane-nodes a,b --worker-nodes c --dry-run=false --kubernetes=false -o x",
+    "rotate-ca --talos=false --kubernetes --k8s-endpoint https://h:6443",
     "dashboard -d 1s",
     "completion bash",
     "version --short --client",

@@ -1,6 +1,6 @@
 //! Connects to the Kubernetes API of the cluster as its administrator.
 
-use corten_cluster::{Cluster, from_kubeconfig};
+use corten_cluster::{Access, Cluster, from_kubeconfig};
 
 use super::kubeconfig;
 use crate::cli::Global;
@@ -16,9 +16,22 @@ pub(crate) async fn connect(
     global: &Global,
     server: Option<&str>,
 ) -> Result<Result<Cluster, String>, Failure> {
+    let access = access(Target::of(global)?, server).await?;
+    Ok(access.and_then(|access| Cluster::connect(&access).map_err(|error| error.to_string())))
+}
+
+/// The administrator's access in the kubeconfig of an endpoint; to `server` instead of the kubeconfig's address, if
+/// given.
+///
+/// # Errors
+/// No endpoint returns a kubeconfig, or the kubeconfig is unusable; a sentence.
+pub(crate) async fn access(
+    target: Target,
+    server: Option<&str>,
+) -> Result<Result<Access, String>, Failure> {
     let endpoint = Target {
         nodes: Vec::new(),
-        ..Target::of(global)?
+        ..target
     };
     let mut text = String::new();
     let failed = each(endpoint.open().await?, async |node| {
@@ -31,11 +44,12 @@ pub(crate) async fn connect(
             "endpoint {endpoint} gives no kubeconfig: {why}"
         )));
     }
-    let connected = from_kubeconfig(&text).and_then(|mut access| {
-        if let Some(server) = server {
-            server.clone_into(&mut access.server);
-        }
-        Cluster::connect(&access)
+    let access = from_kubeconfig(&text).map(|access| match server {
+        Some(server) => Access {
+            server: server.to_owned(),
+            ..access
+        },
+        None => access,
     });
-    Ok(connected.map_err(|error| error.to_string()))
+    Ok(access.map_err(|error| error.to_string()))
 }

@@ -59,7 +59,8 @@ pub(crate) struct Fake {
     boots: Arc<AtomicU32>,
     /// Number of queries for disk counters or processes.
     looks: Arc<AtomicU32>,
-    /// The machine config.
+    /// The machine config of nodes whose name begins with `cp`, and of the others.
+    control_plane: Arc<str>,
     config: Arc<str>,
 }
 
@@ -77,13 +78,14 @@ pub(crate) async fn serve(directory: &Path) -> SocketAddr {
 
 /// Serves as [`serve`] does; also returns the state shared by the nodes.
 pub(crate) async fn start(directory: &Path) -> (SocketAddr, Fake) {
-    let config = std::fs::read_to_string(directory.join("worker.yaml")).unwrap();
+    let read = |name| std::fs::read_to_string(directory.join(name)).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let fake = Fake {
         boots: Arc::default(),
         looks: Arc::default(),
-        config: config.into(),
+        control_plane: read("controlplane.yaml").into(),
+        config: read("worker.yaml").into(),
     };
     let server = Server::builder()
         .tls_config(tls(directory, &["127.0.0.1"]))

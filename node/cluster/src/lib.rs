@@ -1,8 +1,8 @@
 //! machined's client of the Kubernetes API.
 //!
 //! Owns: applying objects and the inventory of what was applied; the metadata, the cordon and the drain of a node;
-//! the readiness and versions of API servers, nodes and workloads; the deprecated APIs in use; the accounts of pods at
-//! the node's API.
+//! the readiness and versions of API servers, nodes and workloads; the restart of workloads; the deprecated APIs in use;
+//! the CAs that pods get; the accounts of pods at the node's API.
 //! Never does: decide what is applied (`corten-manifests`) or granted, keep anything between two calls, or take a lock.
 //! Talks to: one API server, through the crate `kube`.
 //! On a laptop: `cargo test -p corten-cluster`. The test with a real API server is ignored by default; it needs the
@@ -13,6 +13,7 @@
 mod access;
 mod accounts;
 mod apply;
+mod authorities;
 mod changes;
 mod drain;
 mod endpoints;

@@ -14,6 +14,8 @@ use crate::{Cluster, ClusterError, Workload, within};
 
 /// Namespace of the control plane's pods.
 const NAMESPACE: &str = "kube-system";
+/// Annotation of a static pod with the digest of its secrets.
+const SECRETS: &str = "talos.dev/secrets-version";
 /// Metric that counts requests to APIs that a later version removes (Kubernetes, "Deprecated API Migration Guide").
 const METRIC: &str = "apiserver_requested_deprecated_apis{";
 
@@ -35,6 +37,8 @@ pub struct Machine {
 pub struct StaticPod {
     /// Image of its first container.
     pub image: String,
+    /// Digest of the secrets that it was started with, from its annotation.
+    pub secrets: String,
     /// Whether it is ready; otherwise the reason.
     pub ready: Result<(), String>,
 }
@@ -153,6 +157,7 @@ fn static_pod(pod: &DynamicObject) -> StaticPod {
         let has = |field: &str, text: &str| one.get(field) == Some(&Value::from(text));
         has("type", "Ready") && has("status", "True")
     });
+    let annotations = pod.metadata.annotations.as_ref();
     let waits = "/status/containerStatuses/0/state/waiting";
     let ready = match is_ready && pod.metadata.deletion_timestamp.is_none() {
         true => Ok(()),
@@ -170,6 +175,11 @@ fn static_pod(pod: &DynamicObject) -> StaticPod {
     };
     StaticPod {
         image: text("/spec/containers/0/image"),
+        secrets: short(
+            annotations
+                .and_then(|all| all.get(SECRETS))
+                .map_or("", String::as_str),
+        ),
         ready,
     }
 }

@@ -192,6 +192,69 @@ fn missing_authority_or_image_of_the_control_plane_is_named() {
 }
 
 #[test]
+fn accepted_authorities_are_in_every_file_that_verifies_a_certificate() {
+    let own_form = document("");
+    let ca = own_form.kubernetes_ca().unwrap();
+    let other = Ca::generate(Algorithm::EcdsaP256, "kubernetes", "", now()).unwrap();
+    let other = other.pem().crt.trim();
+    let old_form = patched(&format!(
+        "cluster: {{acceptedCAs: [{{crt: {}}}]}}",
+        STANDARD.encode(other)
+    ));
+    let whole = json!({
+        "apiVersion": "v1alpha1",
+        "kind": "KubeAPIServerCAConfig",
+        "issuingCA": { "cert": ca.crt, "key": ca.key.expose() },
+        "acceptedCAs": [other],
+    });
+    let text = own_form.source().to_owned();
+    let patches = [
+        "cluster: {ca: {$patch: delete}}".to_owned(),
+        whole.to_string(),
+    ];
+    let patches = patches.map(|patch| corten_config::Patch::parse(patch.as_bytes()).unwrap());
+    let text = corten_config::patch(text.as_bytes(), &patches).unwrap();
+    for document in [old_form, Document::parse(text.as_bytes()).unwrap()] {
+        let settings = Settings::of(&document).unwrap();
+        let issuing = document.kubernetes_ca().unwrap().crt.trim().to_owned();
+        assert_eq!(settings.authorities, format!("{issuing}\n{other}\n"));
+        let own = ControlPlane::of(&document).unwrap();
+        let authorities = Authorities::of(&document).unwrap();
+        let certificates = Certificates::issue(&authorities, &[], now()).unwrap();
+        let key = document.service_account_key();
+        let all = components(&settings, &own, &authorities, &certificates, key);
+        let files = all
+            .iter()
+            .flat_map(|one| one.secrets.iter().map(move |file| (one, file)));
+        let (mut bundles, mut kubeconfigs) = (0, 0);
+        for (component, file) in files {
+            let text = file.content.expose();
+            match file.name {
+                "ca.crt" => {
+                    assert_eq!(text, settings.authorities, "{}", component.name);
+                    bundles += 1;
+                }
+                "kubeconfig" => {
+                    assert!(text.contains(&STANDARD.encode(&settings.authorities)));
+                    // The component reads it at its start only, so a new authority restarts it.
+                    assert!(file.is_read_once);
+                    kubeconfigs += 1;
+                }
+                // Only the authority that signs.
+                "issuing-ca.crt" => assert_eq!(text.trim(), issuing),
+                _ => {}
+            }
+        }
+        assert_eq!((bundles, kubeconfigs), (2, 2));
+        let server = kubelet::bootstrap_kubeconfig(&settings, "https://a:6443").to_string();
+        let operator = admin(&settings, &certificates.scheduler).to_string();
+        for kubeconfig in [server, operator] {
+            assert!(kubeconfig.contains(&STANDARD.encode(&settings.authorities)));
+        }
+    }
+}
+
+#[test]
 fn a_kubeconfig_of_the_administrator_calls_the_endpoint() {
     let document = document("");
     let settings = Settings::of(&document).unwrap();

@@ -11,7 +11,7 @@ use super::cgroups::Groups;
 use super::network::Network;
 use super::node::Started;
 use super::place::Place;
-use super::plan::{Parts, Plan, Role, Wish};
+use super::plan::{Plan, Role, Wish};
 use super::{destroy, wait};
 use crate::cli::{ClusterCreate, GenConfig, KubernetesImages, OutputType, Provisioner, WaitFor};
 use crate::failure::Failure;
@@ -61,7 +61,7 @@ pub(super) async fn run(args: &ClusterCreate) -> Result<(), Failure> {
     };
     show_consoles(&plan, &place);
     eprintln!("removing the incomplete cluster");
-    if let Err(error) = destroy::remove(&Parts::of(&plan), &place).await {
+    if let Err(error) = destroy::remove(&plan.name, &place, false).await {
         let again = destroy::command(&args.cluster);
         eprintln!("the cluster is not removed completely: {error:#}; try again: {again}");
     }

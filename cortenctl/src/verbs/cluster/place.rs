@@ -1,5 +1,6 @@
 //! Directories of the clusters on this machine, which keep their state.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -13,6 +14,18 @@ use crate::failure::Failure;
 
 /// File with the plan of a cluster, in its directory.
 const PLAN: &str = "cluster.json";
+/// Directory of the nodes, in that of a cluster.
+const NODES: &str = "nodes";
+const CLIENT_CONFIG: &str = "cortenconfig";
+const KUBECONFIG: &str = "kubeconfig";
+/// Files that `create` writes into the directory of a cluster.
+const FILES: [&str; 5] = [
+    PLAN,
+    CLIENT_CONFIG,
+    KUBECONFIG,
+    "controlplane.yaml",
+    "worker.yaml",
+];
 /// Size limit of a plan, in bytes.
 const LARGEST: u64 = 1 << 20;
 
@@ -78,7 +91,7 @@ impl Place {
 
     /// Directory of a node.
     pub(super) fn node(&self, node: &NodePlan) -> PathBuf {
-        self.0.join("nodes").join(&node.name)
+        self.0.join(NODES).join(&node.name)
     }
 
     /// A node's machine config.
@@ -93,38 +106,55 @@ impl Place {
 
     /// The operator's client config for the cluster.
     pub(super) fn client_config(&self) -> PathBuf {
-        self.0.join("cortenconfig")
+        self.0.join(CLIENT_CONFIG)
     }
 
     /// The administrator's kubeconfig.
     pub(super) fn kubeconfig(&self) -> PathBuf {
-        self.0.join("kubeconfig")
+        self.0.join(KUBECONFIG)
     }
 
-    /// Removes the directory, unless a file system is mounted below it.
+    /// Removes the directory, unless a file system is mounted below it. With `force`, it detaches such file systems, and
+    /// needs no plan in a directory that has nothing but a cluster's files.
     ///
     /// # Errors
     /// It is no cluster's directory, a file system is mounted below it, or it cannot be removed.
-    pub(super) fn remove(&self) -> anyhow::Result<()> {
+    pub(super) fn remove(&self, force: bool) -> anyhow::Result<()> {
         if !self.0.exists() {
             return Ok(());
         }
+        let real = fs::canonicalize(&self.0)?;
         // A wrong --state must not remove somebody else's directory.
         ensure!(
-            self.0.join(PLAN).is_file(),
+            self.0.join(PLAN).is_file() || (force && has_only_a_clusters_files(&real)?),
             "{} has no {PLAN}: if it is a cluster's, remove it yourself",
             self.0.display()
         );
-        let real = fs::canonicalize(&self.0)?;
-        let mut mounts = mount_table::read()?.into_iter();
-        if let Some(mount) = mounts.find(|mount| Path::new(&mount.target).starts_with(&real)) {
-            return Err(anyhow!(
-                "{} is mounted; unmount it, and destroy the cluster again",
+        let mounts = mount_table::read()?.into_iter();
+        let below = mounts.filter(|mount| Path::new(&mount.target).starts_with(&real));
+        // The last mount of a place is on top of the others.
+        for mount in below.collect::<Vec<_>>().into_iter().rev() {
+            ensure!(
+                force,
+                "{} is mounted; unmount it, and destroy the cluster again, or use --force",
                 mount.target
-            ));
+            );
+            corten_sys::mount::detach(Path::new(&mount.target))
+                .with_context(|| format!("detaching {}", mount.target))?;
         }
         fs::remove_dir_all(&real).with_context(|| real.display().to_string())
     }
+}
+
+/// Whether a directory without a plan is what is left of a cluster's: it has the directory of the nodes and nothing else
+/// that `create` does not write, or nothing at all.
+fn has_only_a_clusters_files(directory: &Path) -> anyhow::Result<bool> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        names.push(entry?.file_name());
+    }
+    let is_known = |name: &OsString| FILES.iter().any(|known| name == known) || name == NODES;
+    Ok(names.is_empty() || (names.iter().all(is_known) && directory.join(NODES).is_dir()))
 }
 
 /// Names of the clusters below `state`.
@@ -188,8 +218,8 @@ mod tests {
         assert_eq!(clusters(Some(state.path())).unwrap(), ["lab"]);
         let again = place.begin(&plan()).unwrap_err().to_string();
         assert!(again.contains("cluster destroy --name lab"), "{again}");
-        place.remove().unwrap();
-        place.remove().unwrap();
+        place.remove(false).unwrap();
+        place.remove(false).unwrap();
         assert!(!place.path().exists());
     }
 
@@ -198,12 +228,37 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let place = Place::of(Some(state.path()), "lab").unwrap();
         fs::create_dir(place.path()).unwrap();
-        let refused = place.remove().unwrap_err().to_string();
+        let refused = place.remove(false).unwrap_err().to_string();
         assert!(refused.contains("has no cluster.json"), "{refused}");
         // A damaged plan still shows whose directory it is.
         fs::write(place.path().join(PLAN), "{").unwrap();
         place.plan().unwrap_err();
-        place.remove().unwrap();
+        place.remove(false).unwrap();
+        assert!(!place.path().exists());
+    }
+
+    #[test]
+    fn directory_without_a_plan_is_removed_by_force_if_it_has_only_a_clusters_files() {
+        let state = tempfile::tempdir().unwrap();
+        let place = Place::of(Some(state.path()), "lab").unwrap();
+        let at = |path: &str| place.path().join(path);
+        fs::create_dir_all(at("nodes/lab-worker-1/var")).unwrap();
+        for name in FILES.into_iter().filter(|name| *name != PLAN) {
+            fs::write(at(name), "x").unwrap();
+        }
+        place.remove(false).unwrap_err();
+        fs::write(at("thesis.txt"), "x").unwrap();
+        place.remove(true).unwrap_err();
+        assert!(at("thesis.txt").exists() && at("nodes").exists());
+        fs::remove_file(at("thesis.txt")).unwrap();
+        place.remove(true).unwrap();
+        assert!(!place.path().exists());
+        // A kubeconfig alone may be anybody's.
+        fs::create_dir(place.path()).unwrap();
+        fs::write(at("kubeconfig"), "x").unwrap();
+        place.remove(true).unwrap_err();
+        fs::remove_file(at("kubeconfig")).unwrap();
+        place.remove(true).unwrap();
         assert!(!place.path().exists());
     }
 }

@@ -186,16 +186,8 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    pub(super) fn of(plan: &Plan) -> Parts {
-        let links = plan.nodes.iter().map(|node| node.link.clone());
-        Parts {
-            cgroup: plan.cgroup(),
-            links: links.chain([plan.bridge.clone()]).collect(),
-        }
-    }
-
     /// The parts that any cluster of this name may have.
-    pub(super) fn of_name(name: &str) -> Parts {
+    pub(super) fn of(name: &str) -> Parts {
         let tag = tag(name);
         let links = (FIRST_HOST..).take(MOST_NODES).map(|host| link(&tag, host));
         Parts {
@@ -290,19 +282,17 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_the_largest_cluster_follow_from_its_name() {
-        let plan = Plan::of(wish("lab", "10.5.0.0/24", 3, 29)).unwrap();
-        assert_eq!(Parts::of(&plan), Parts::of_name("lab"));
-        let small = Plan::of(wish("lab", "10.9.0.0/16", 1, 0)).unwrap();
-        let all = Parts::of_name("lab").links;
-        assert!(
-            Parts::of(&small)
-                .links
-                .iter()
-                .all(|link| all.contains(link))
-        );
-        let others = Parts::of_name("lab2").links;
-        assert!(!others.iter().any(|link| all.contains(link)));
+    fn parts_of_every_plan_follow_from_its_name() {
+        let all = Parts::of("lab");
+        for (subnet, workers) in [("10.5.0.0/24", 31), ("10.9.0.0/16", 0)] {
+            let plan = Plan::of(wish("lab", subnet, 1, workers)).unwrap();
+            let mut links = plan.nodes.iter().map(|node| &node.link);
+            assert!(links.all(|link| all.links.contains(link)));
+            assert_eq!(all.links.last(), Some(&plan.bridge));
+            assert_eq!(all.cgroup, plan.cgroup());
+        }
+        let others = Parts::of("lab2").links;
+        assert!(!others.iter().any(|link| all.links.contains(link)));
     }
 
     #[test]

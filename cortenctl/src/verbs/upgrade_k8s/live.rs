@@ -16,7 +16,7 @@ use crate::configfile;
 use crate::connect::Target;
 use crate::failure::Failure;
 use crate::resources;
-use crate::stream::{Node, Trouble, each};
+use crate::stream::{Node, Trouble, alone};
 use crate::table::printable;
 use crate::verbs::{image, kubernetes, patch};
 use crate::wait;
@@ -113,31 +113,14 @@ impl Live {
     async fn on<T>(
         &self,
         place: &Place,
-        mut work: impl AsyncFnMut(&Node) -> Result<T, Trouble>,
+        work: impl AsyncFnMut(&Node) -> Result<T, Trouble>,
     ) -> Result<T, String> {
-        let asked = async {
-            let target = Target {
-                nodes: vec![place.address.clone()],
-                ..Target::of(&self.global)?
-            };
-            let mut found = None;
-            let failed = each(target.open().await?, async |node| {
-                found = Some(work(node).await?);
-                Ok(())
-            })
-            .await?;
-            Ok::<_, Failure>((found, failed))
+        let target = Target::of(&self.global).map_err(Failure::sentence)?;
+        let target = Target {
+            nodes: vec![place.address.clone()],
+            ..target
         };
-        match asked.await {
-            Ok((Some(found), _)) => Ok(found),
-            Ok((None, failed)) => {
-                let why = failed.into_iter().next().map(|(_, why)| why);
-                Err(why.unwrap_or_else(|| "it does not answer".to_owned()))
-            }
-            Err(Failure::Usage(why)) => Err(why),
-            Err(Failure::Call(error)) => Err(format!("{error:#}")),
-            Err(Failure::Told) => Err("it does not answer".to_owned()),
-        }
+        alone(&target, work).await
     }
 
     /// The objects of the node's manifests, in the order of the manifests' IDs.

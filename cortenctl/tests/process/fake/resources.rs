@@ -129,7 +129,11 @@ impl Fake {
             }
             "Bads.x" => vec![resource("x", kind, "bad", "a: [1]\nc: [2, 3]\n")],
             CONFIGS => {
-                let scalar = serde_json::Value::from(&*self.config).to_string();
+                let config = match node.starts_with("cp") {
+                    true => &self.control_plane,
+                    false => &self.config,
+                };
+                let scalar = serde_json::Value::from(&**config).to_string();
                 vec![resource("config", kind, "v1alpha1", &scalar)]
             }
             "Services.v1alpha1.talos.dev" if node == "pods" => {

@@ -3,6 +3,7 @@
 mod access;
 mod accounts;
 mod apply;
+mod authorities;
 mod drain;
 mod endpoints;
 mod fake;

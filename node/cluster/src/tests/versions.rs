@@ -39,7 +39,11 @@ async fn nodes_are_listed_with_addresses_and_kubelet_version() {
 async fn static_pod_is_ready_when_it_reports_so_and_is_not_terminating() {
     let pod = |deleted: Value, status: Value| {
         json!({
-            "metadata": { "name": "x", "deletionTimestamp": deleted },
+            "metadata": {
+                "name": "x",
+                "deletionTimestamp": deleted,
+                "annotations": { "talos.dev/secrets-version": "0123" },
+            },
             "spec": { "containers": [{ "image": "r/kube-apiserver:v1.36.2" }] },
             "status": status,
         })
@@ -64,8 +68,12 @@ async fn static_pod_is_ready_when_it_reports_so_and_is_not_terminating() {
         ),
     ] {
         let found = cluster.static_pod("kube-apiserver", node).await.unwrap();
-        let image = "r/kube-apiserver:v1.36.2".to_owned();
-        assert_eq!(found, Some(StaticPod { image, ready }), "{node}");
+        let expected = StaticPod {
+            image: "r/kube-apiserver:v1.36.2".to_owned(),
+            secrets: "0123".to_owned(),
+            ready,
+        };
+        assert_eq!(found, Some(expected), "{node}");
     }
     assert_eq!(cluster.static_pod("kube-apiserver", "none").await, Ok(None));
     let line = log.lock().unwrap()[0].line();

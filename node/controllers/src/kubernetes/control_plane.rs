@@ -232,9 +232,35 @@ impl Made {
 
 #[cfg(test)]
 mod tests {
+    use corten_pki::{Algorithm, Ca, certificates_from_pem, verify_client};
     use serde_json::json;
 
     use super::*;
+
+    fn authority() -> Ca {
+        Ca::generate(Algorithm::EcdsaP256, "kubernetes", "", SystemTime::now()).unwrap()
+    }
+
+    #[test]
+    fn certificates_are_issued_anew_when_the_authority_changes() {
+        let mut authorities = Authorities {
+            kubernetes: authority(),
+            aggregator: authority(),
+            etcd: authority(),
+        };
+        let names = || vec!["10.0.0.1".to_owned()];
+        let mut made = Made::default();
+        let first = made.certificates(&authorities, names()).unwrap().clone();
+        assert_eq!(made.certificates(&authorities, names()), Ok(&first));
+        authorities.kubernetes = authority();
+        let second = made.certificates(&authorities, names()).unwrap();
+        let new = certificates_from_pem(authorities.kubernetes.pem().crt.as_bytes()).unwrap();
+        for client in [&second.scheduler, &second.controller_manager] {
+            let chain = certificates_from_pem(client.crt.as_bytes()).unwrap();
+            verify_client(&chain, &new, SystemTime::now()).unwrap();
+        }
+        corten_pki::verify_issued(&second.api_server, &new, SystemTime::now()).unwrap();
+    }
 
     #[test]
     fn api_server_starts_alone_until_it_is_ready() {

@@ -6,6 +6,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::time::SystemTime;
 
+use corten_base::console;
 use corten_base::durable::{Access, replace_now};
 use corten_base::mode::{Ability, Mode};
 use corten_config::{Document, Secret};
@@ -95,15 +96,13 @@ impl Controller for Kubelet {
             if !runtime.is_some_and(|service| service.healthy) {
                 continue;
             }
-            if node.is_control_plane && !node.is_alone {
-                // A certificate gets its dates from the clock.
-                if !time_is_known(context)? {
-                    continue;
-                }
-                if let Err(why) = issue_certificate(&config, &settings, &facts.nodename) {
-                    complaints.say(KUBELET, &why);
-                    continue;
-                }
+            // A certificate gets its dates from the clock.
+            if node.is_control_plane && !node.is_alone && !time_is_known(context)? {
+                continue;
+            }
+            if let Err(why) = prepare_certificate(&config, &settings, &node, &facts.nodename) {
+                complaints.say(KUBELET, &why);
+                continue;
             }
             let resolvers = context.get::<ResolverStatus>(ResolverStatus::ID)?;
             let servers = resolvers.map(|status| status.dns_servers.clone());
@@ -128,11 +127,31 @@ impl Controller for Kubelet {
     }
 }
 
-fn issue_certificate(config: &Document, settings: &Settings, nodename: &str) -> Result<(), String> {
-    let ca = kubernetes_authority(config).map_err(|error| describe(&error))?;
-    let authority = (&ca, settings.authorities.as_str());
-    let directory = Path::new(CERTIFICATES);
-    kubelet_certificate::ensure(directory, authority, nodename, SystemTime::now()).map(drop)
+/// Issues a control plane node's certificate, or removes a worker's that the cluster rejects.
+fn prepare_certificate(
+    config: &Document,
+    settings: &Settings,
+    node: &Node,
+    nodename: &str,
+) -> Result<(), String> {
+    let (directory, accepted) = (Path::new(CERTIFICATES), settings.authorities.as_str());
+    if node.is_alone {
+        return Ok(());
+    }
+    if node.is_control_plane {
+        let ca = kubernetes_authority(config).map_err(|error| describe(&error))?;
+        let authority = (&ca, accepted);
+        return kubelet_certificate::ensure(directory, authority, nodename, SystemTime::now())
+            .map(drop);
+    }
+    let kubeconfig = Path::new(KUBELET_FILES).join(KUBECONFIG);
+    let removed = kubelet_certificate::forget(directory, &kubeconfig, accepted);
+    if removed.map_err(|error| format!("its old certificate: {error}"))? {
+        console::say(
+            "kubelet: requests a new certificate, because the authority of its old one is no longer accepted",
+        );
+    }
+    Ok(())
 }
 
 fn write_resolver(text: &str) -> io::Result<()> {

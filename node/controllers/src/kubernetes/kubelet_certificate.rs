@@ -1,7 +1,11 @@
-//! Issues the kubelet's client certificate on a control plane node, which has the key of the Kubernetes CA.
+//! The kubelet's client certificate.
 //!
-//! The kubelet then registers as soon as the API server answers. It needs no bootstrap token, request or approval. It
-//! renews the certificate itself; a new one is issued only when the kubelet cannot.
+//! A control plane node has the key of the Kubernetes CA and issues the certificate. The kubelet then registers as soon
+//! as the API server answers. It needs no bootstrap token, request or approval. It renews the certificate itself; a new
+//! one is issued only when the kubelet cannot.
+//!
+//! A worker's kubelet gets its certificate from the cluster. After a rotation of the CA the cluster rejects the old
+//! certificate, and the kubelet cannot renew it. Its files are then removed, so that the kubelet bootstraps again.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -11,7 +15,9 @@ use std::time::SystemTime;
 
 use corten_base::durable::remove_if_there;
 use corten_kubernetes::certificates::{kubelet_certificate, kubelet_user};
-use corten_pki::{Ca, CertificateAndKey, certificates_from_pem, common_name, verify_client};
+use corten_pki::{
+    Ca, CertificateAndKey, certificates_from_pem, common_name, validity, verify_client,
+};
 use corten_resources::controller::with_causes as describe;
 
 /// Name that the kubelet reads. It must be a symbolic link, which the kubelet replaces at each renewal (client-go,
@@ -35,6 +41,36 @@ pub(super) fn ensure(
     let issued = kubelet_certificate(ca, nodename, now).map_err(|error| describe(&error))?;
     write(directory, &issued).map_err(|error| format!("the kubelet's certificate: {error}"))?;
     Ok(true)
+}
+
+/// Removes the certificate that the cluster issued, and `kubeconfig`, which names it, unless one of the authorities (PEM)
+/// has signed the certificate. Returns whether it removed them.
+pub(super) fn forget(directory: &Path, kubeconfig: &Path, accepted: &str) -> io::Result<bool> {
+    let certificate = directory.join(CURRENT);
+    let found = match fs::read(&certificate) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        read => read?,
+    };
+    if is_signed(&found, accepted) {
+        return Ok(false);
+    }
+    // The certificate last: after a power cut in between, the next call repeats both steps.
+    remove_if_there(kubeconfig)?;
+    remove_if_there(&certificate)?;
+    Ok(true)
+}
+
+/// Whether one of the authorities (PEM) has signed the certificate. An expired certificate counts: the kubelet replaces
+/// it at its start, and the clock of a worker may not be set yet.
+fn is_signed(pem: &[u8], accepted: &str) -> bool {
+    let (Ok(chain), Ok(authorities)) = (
+        certificates_from_pem(pem),
+        certificates_from_pem(accepted.as_bytes()),
+    ) else {
+        return false;
+    };
+    let begin = chain.first().and_then(|leaf| validity(leaf).ok());
+    begin.is_some_and(|(begin, _)| verify_client(&chain, &authorities, begin).is_ok())
 }
 
 fn is_good(pem: &[u8], accepted: &str, nodename: &str, now: SystemTime) -> bool {
@@ -107,5 +143,43 @@ mod tests {
         fs::write(&link, "damaged").unwrap();
         assert!(issue(&other, "b", late));
         assert!(!issue(&other, "b", late));
+    }
+
+    #[test]
+    fn certificate_of_a_removed_authority_is_forgotten_on_a_worker() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (directory, kubeconfig) = (scratch.path().join("pki"), scratch.path().join("k"));
+        let now = SystemTime::now();
+        let (old, new) = (authority(now), authority(now));
+        let both = format!("{}{}", new.pem().crt, old.pem().crt);
+        let forget = |accepted: &str| super::forget(&directory, &kubeconfig, accepted).unwrap();
+        let link = directory.join(CURRENT);
+        let bootstrapped = || {
+            ensure(&directory, (&old, &old.pem().crt), "a", now).unwrap();
+            fs::write(&kubeconfig, "x").unwrap();
+        };
+        // A kubelet that has no certificate yet.
+        fs::write(&kubeconfig, "x").unwrap();
+        assert!(!forget(&new.pem().crt) && kubeconfig.exists());
+        bootstrapped();
+        for accepted in [&old.pem().crt, &both] {
+            assert!(!forget(accepted) && link.exists() && kubeconfig.exists());
+        }
+        assert!(forget(&new.pem().crt));
+        assert!(!link.exists() && !kubeconfig.exists());
+        assert!(!forget(&new.pem().crt));
+        bootstrapped();
+        fs::write(&link, "damaged").unwrap();
+        assert!(forget(&old.pem().crt) && !link.exists());
+    }
+
+    #[test]
+    fn expired_certificate_of_a_worker_is_left_to_the_kubelet() {
+        let scratch = tempfile::tempdir().unwrap();
+        let long_ago = SystemTime::now() - Duration::from_secs(20_000 * 60 * 60);
+        let ca = authority(long_ago);
+        let accepted = &ca.pem().crt;
+        ensure(scratch.path(), (&ca, accepted), "a", long_ago).unwrap();
+        assert!(!forget(scratch.path(), &scratch.path().join("k"), accepted).unwrap());
     }
 }

@@ -1,9 +1,5 @@
-//! `rotate-ca`: replaces the CA of the node API without an interruption of access.
-//!
-//! First every node accepts certificates of the new CA. Then the new CA signs while the old one is
-//! still accepted. When every node has a certificate of the new CA, the old one is removed. The new
-//! client config is written before the step that needs it, so that an interruption locks no
-//! operator out.
+//! Rotates the CA of the node API. The new client config is written before the step that needs it,
+//! so that an interruption locks no operator out.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -15,10 +11,9 @@ use corten_pki::{Algorithm, Ca, CertificateAndKey, OPERATOR_LIFETIME};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::generate::ROLE;
-use super::patch;
+use super::Step;
 use crate::answers::finish;
-use crate::cli::{ApplyMode, Global, How, RotateCa};
+use crate::cli::{ApplyMode, How, RotateCa};
 use crate::clientconfig::{ClientConfig, Context, Identity};
 use crate::configfile;
 use crate::connect::Target;
@@ -27,6 +22,8 @@ use crate::files;
 use crate::resources;
 use crate::stream::{Failed, Node, Trouble, each};
 use crate::table::printable;
+use crate::verbs::generate::ROLE;
+use crate::verbs::patch;
 
 /// The resource of a node's CAs, and that of its serving certificate.
 const ROOT: (&str, &str, &str) = ("secrets", "OSRootSecrets.secrets.talos.dev", "os");
@@ -37,18 +34,10 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// A node of the cluster.
-struct Member {
+pub(super) struct Member {
     name: String,
     /// Whether the node has the CA's key.
     signs: bool,
-}
-
-/// A change that is applied to every node, one after the other.
-#[derive(Debug, Clone, Copy)]
-enum Step {
-    Accept,
-    Issue,
-    Forget,
 }
 
 /// The CAs: base64 of PEM, as in a machine config.
@@ -80,19 +69,9 @@ impl Rotation {
     }
 }
 
-pub(crate) async fn run(global: &Global, args: &RotateCa) -> Result<(), Failure> {
-    if args.kubernetes || !args.talos {
-        return Err(Failure::usage(
-            "only the authority of the node API is rotated, not that of Kubernetes yet: leave --kubernetes out",
-        ));
-    }
-    let mut target = Target::of(global)?;
-    let named = [&*args.control_plane_nodes, &*args.worker_nodes].concat();
-    if !named.is_empty() {
-        target.nodes = named;
-    }
-    let (old, members) = members(&target).await?;
-    for member in &members {
+/// Prints the nodes.
+pub(super) fn show(members: &[Member]) {
+    for member in members {
         let kind = if member.signs {
             "control plane"
         } else {
@@ -100,27 +79,21 @@ pub(crate) async fn run(global: &Global, args: &RotateCa) -> Result<(), Failure>
         };
         eprintln!("{}: {kind}", printable(&member.name));
     }
-    if args.dry_run {
-        eprintln!(
-            "nothing was changed; a node outside this list would lose its access; --dry-run=false rotates"
-        );
-        return Ok(());
-    }
+}
+
+/// Rotates the CA of the members. Returns the operator's new credentials.
+pub(super) async fn rotate(
+    mut target: Target,
+    members: &[Member],
+    old: &str,
+    args: &RotateCa,
+) -> Result<Identity, Failure> {
     if !target.nodes.is_empty() {
         // Nodes with the CA's key come first: workers fetch their certificates from them.
         let (first, others): (Vec<_>, Vec<_>) = members.iter().partition(|one| one.signs);
         let order = first.into_iter().chain(others);
         target.nodes = order.map(|member| member.name.clone()).collect();
     }
-    rotate(target, &members, &old, args).await
-}
-
-async fn rotate(
-    mut target: Target,
-    members: &[Member],
-    old: &str,
-    args: &RotateCa,
-) -> Result<(), Failure> {
     let now = SystemTime::now();
     let ca = Ca::generate(Algorithm::Ed25519, "corten", "", now).context("making the authority")?;
     let own = ca
@@ -152,11 +125,11 @@ async fn rotate(
     verify(&target, Some(&after.ca)).await?;
     save(&args.output, &target, &after, true)?;
     eprintln!("created {}", args.output.display());
-    Ok(())
+    Ok(after)
 }
 
 /// The common CA of all nodes, and whether each node signs with it.
-async fn members(target: &Target) -> Result<(String, Vec<Member>), Failure> {
+pub(super) async fn members(target: &Target) -> Result<(String, Vec<Member>), Failure> {
     let mut members = Vec::new();
     let mut authorities: Vec<String> = Vec::new();
     let failed = each(target.open().await?, async |node| {
@@ -198,14 +171,7 @@ async fn step(
     rotation: &Rotation,
     step: Step,
 ) -> Result<(), Failure> {
-    eprintln!(
-        "{}",
-        match step {
-            Step::Accept => "every node accepts the new authority",
-            Step::Issue => "the new authority signs certificates",
-            Step::Forget => "the old authority is removed",
-        }
-    );
+    eprintln!("{}", step.line());
     let mut broken = false;
     let failed = each(target.open().await?, async |node| {
         if broken {
