@@ -205,7 +205,7 @@ fn rotation_that_was_interrupted_at_any_node_is_brought_to_its_end() {
         for text in &configs {
             assert_eq!(
                 trusted(text).all().unwrap(),
-                [second.new_der.clone()],
+                std::slice::from_ref(&second.new_der),
                 "{done}"
             );
         }
