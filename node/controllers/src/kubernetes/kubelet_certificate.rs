@@ -152,7 +152,7 @@ mod tests {
         let now = SystemTime::now();
         let (old, new) = (authority(now), authority(now));
         let both = format!("{}{}", new.pem().crt, old.pem().crt);
-        let forget = |accepted: &str| super::forget(&directory, &kubeconfig, accepted).unwrap();
+        let forget = |accepted: &str| forget(&directory, &kubeconfig, accepted).unwrap();
         let link = directory.join(CURRENT);
         let bootstrapped = || {
             ensure(&directory, (&old, &old.pem().crt), "a", now).unwrap();
