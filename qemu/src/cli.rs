@@ -17,11 +17,7 @@ pub(crate) enum Verb {
     /// Start a machine with its console on this terminal
     Run(Box<RunArgs>),
     /// Print the accelerator for this host, and the reason
-    Probe {
-        /// Print the kernel parameters for a fast guest instead, separated by blanks
-        #[arg(long)]
-        kernel_parameters: bool,
-    },
+    Probe,
 }
 
 #[derive(Args)]
