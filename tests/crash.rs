@@ -144,10 +144,8 @@ impl Model {
             "{state}: {chosen:?} starts, and is damaged: {installed:?}"
         );
         let others = whole.iter().filter(|whole| **whole).count();
-        // A cut within a rename may lose the renamed version: FAT writes the new name and deletes the old one in two
-        // sectors. Then the version before starts, although it is marked as bad, and the node marks it as good.
         assert!(
-            chosen.entry.counter.is_none() || chosen.entry.is_bad() || others > 1,
+            chosen.entry.counter.is_none() || others > 1,
             "{state}: {chosen:?} is on trial, with no version to return to: {installed:?}"
         );
     }

@@ -56,7 +56,10 @@ fn writes_to_a_logged_disk_are_recorded_beside_it() {
     let drive = "driver=blklogwrites,file.driver=raw,file.file.driver=file,file.file.filename=/a.raw,\
                  log.driver=file,log.filename=/a.raw.writes,log-sector-size=512";
     assert!(line.contains(drive), "{line}");
-    assert!(line.contains(",request-merging=off"), "{line}");
+    assert!(
+        line.contains(",request-merging=off,write-zeroes=off,discard=off"),
+        "{line}"
+    );
 }
 
 #[test]
