@@ -11,21 +11,22 @@
     reason = "a failing step is a failing test"
 )]
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
+use corten_installer::esp::Part;
 use corten_installer::{Entry, Installed, first};
 use mkimage::image::fat;
 use qemu::{Disk, DiskMode, Firmware};
 use tests::node::{BOOT, Node, SOON};
 use tests::write_log::{self, SECTOR, WriteLog};
-use tests::{images, upgrades, workspace};
+use tests::{images, upgrades};
 
-/// Size of the disk in bytes: the installer is stored as downloaded, and unpacked.
-const DISK: u64 = 4 << 30;
 /// Place of the partition table, which an upgrade never writes to.
 const TABLE: Range<u64> = 0..34 * SECTOR;
 /// Machines that are started from states of the disk, unless `CASES` says otherwise.
@@ -41,19 +42,6 @@ struct Recorded {
     configs: PathBuf,
 }
 
-fn path(name: &str) -> PathBuf {
-    workspace::target().join("vm").join(name)
-}
-
-/// A copy of the image, on a disk of [`DISK`] bytes.
-fn copy_of_the_image(name: &str) -> PathBuf {
-    let disk = path(name);
-    std::fs::create_dir_all(path("")).expect("a directory for the disks");
-    std::fs::copy(images::image(".raw"), &disk).expect("a copy of the image");
-    open(&disk).set_len(DISK).expect("a sparse disk");
-    disk
-}
-
 fn open(path: &Path) -> File {
     let file = File::options().read(true).write(true).open(path);
     file.expect("a disk of this test")
@@ -61,7 +49,7 @@ fn open(path: &Path) -> File {
 
 /// A machine upgrades, and rolls back.
 fn record() -> Recorded {
-    let disk = copy_of_the_image("crash.raw");
+    let disk = upgrades::disk("crash.raw");
     let node = Node::start("crash", |machine| {
         let disk = Disk::raw(&disk).mode(DiskMode::Logged);
         machine.firmware(Firmware::Uefi).disk(disk).memory_mib(1024)
@@ -76,12 +64,12 @@ fn record() -> Recorded {
     upgrades::wait_for_version(&node, &images::version());
     upgrades::expect(&node, &images::version(), "good");
     let end = count();
-    let configs = path("crash.config");
+    let configs = upgrades::path("crash.config");
     let _none = std::fs::remove_dir_all(&configs);
     std::fs::rename(node.configs(), &configs).expect("the configs");
     node.vm.kill();
     let log = WriteLog::open(&log).expect("a log");
-    let disk = copy_of_the_image("crash-replay.raw");
+    let disk = upgrades::disk("crash-replay.raw");
     let replayed = open(&disk);
     for entry in log.entries.iter().take(start) {
         log.apply_all(entry, &replayed).expect("a write");
@@ -108,21 +96,57 @@ fn efi_partition(disk: &Path) -> Range<u64> {
     start..start + number("size") * SECTOR
 }
 
+/// A disk, and the blocks of [`BLOCK`] bytes that were read from it.
+struct Watched<'a> {
+    disk: &'a File,
+    read: &'a RefCell<BTreeSet<u64>>,
+}
+
+/// Size of a block, in bytes.
+const BLOCK: u64 = 4096;
+
+impl Read for Watched<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let at = self.disk.stream_position()?;
+        let count = self.disk.read(buffer)?;
+        let end = at + u64::try_from(count).map_err(io::Error::other)?;
+        self.read
+            .borrow_mut()
+            .extend(at / BLOCK..end.div_ceil(BLOCK));
+        Ok(count)
+    }
+}
+
+impl Seek for Watched<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.disk.seek(to)
+    }
+}
+
 /// The model of firmware and boot loader: it knows the images that may start.
 struct Model {
     esp: Range<u64>,
     /// The whole images by version.
     whole: BTreeMap<String, Vec<u8>>,
+    /// The blocks that the checks since the last flush have read: a write to others changes no result.
+    read: RefCell<BTreeSet<u64>>,
     states: usize,
 }
 
 impl Model {
+    /// Whether the entry changes what a check has read since the last flush.
+    fn has_read(&self, entry: &write_log::Entry) -> bool {
+        let blocks = entry.at / BLOCK..(entry.at + entry.length).div_ceil(BLOCK);
+        self.read.borrow().range(blocks).next().is_some()
+    }
+
     /// Asserts that the boot loader starts a whole image from the disk, and that its other choices are whole, too.
-    fn check(&mut self, disk: &mut File, state: &str) {
+    fn check(&mut self, disk: &File, state: &str) {
         self.states += 1;
         let is_image = |path: &str| name_of(path).and_then(Entry::parse).is_some();
-        let size = self.esp.end - self.esp.start;
-        let files = fat::list(disk, self.esp.start, size, is_image);
+        let read = &self.read;
+        let mut disk = Watched { disk, read };
+        let files = fat::list(part(&mut disk, &self.esp), is_image);
         let files = files.unwrap_or_else(|error| panic!("{state}: the EFI partition: {error}"));
         let images = files.iter().filter_map(|file| {
             let entry = Entry::parse(name_of(&file.path)?)?;
@@ -151,6 +175,10 @@ impl Model {
     }
 }
 
+fn part<'a, D: Seek>(disk: &'a mut D, range: &Range<u64>) -> Part<'a, D> {
+    Part::new(disk, range.start, range.end - range.start)
+}
+
 /// The name of a file in `EFI/Linux`.
 fn name_of(path: &str) -> Option<&str> {
     path.strip_prefix("EFI/Linux/")
@@ -166,7 +194,7 @@ fn damaged_version(content: &[u8]) -> String {
 /// The images of the versions, as a finished upgrade left them on the disk.
 fn images_on(disk: &Path, esp: &Range<u64>) -> BTreeMap<String, Vec<u8>> {
     let is_image = |path: &str| name_of(path).is_some();
-    let files = fat::list(&mut open(disk), esp.start, esp.end - esp.start, is_image);
+    let files = fat::list(part(&mut open(disk), esp), is_image);
     let contents = files.expect("the EFI partition").into_iter();
     let contents = contents.filter_map(|file| file.content);
     let versions = contents.map(|content| (damaged_version(&content), content));
@@ -199,24 +227,35 @@ impl Undo {
 
 /// Checks every state of the EFI partition that a power cut may leave: all writes so far; the writes since the last
 /// flush without their first, and the last of them alone; the last one torn in its middle, in either direction.
+///
+/// A write to blocks that no check since the last flush has read leaves all results as they are.
 fn check_every_cut(recorded: &Recorded, model: &mut Model) {
-    let mut disk = open(&recorded.disk);
+    let disk = open(&recorded.disk);
     let log = &recorded.log;
+    model.check(&disk, "before the upgrade");
     let mut pending: Vec<write_log::Entry> = Vec::new();
     for (number, entry) in log.entries.iter().enumerate() {
         if number < recorded.entries.start || number >= recorded.entries.end {
             continue;
         }
         assert!(!entry.touches(&TABLE), "a write to the partition table");
-        if entry.is_flush {
+        if entry.is_flush && !pending.is_empty() {
+            let changes = pending.iter().any(|entry| model.has_read(entry));
             for entry in pending.drain(..) {
                 log.apply_all(&entry, &disk).expect("a write");
+            }
+            if changes {
+                model.read.take();
+                model.check(&disk, &format!("write {number}, all before are durable"));
             }
         }
         if !entry.touches(&model.esp) {
             continue;
         }
         pending.push(*entry);
+        if !model.has_read(entry) {
+            continue;
+        }
         let all = 0..pending.len();
         let last = all.end - 1;
         let sectors = entry.length / SECTOR;
@@ -241,7 +280,7 @@ fn check_every_cut(recorded: &Recorded, model: &mut Model) {
                 };
                 log.apply(one, part, &disk).expect("a write");
             }
-            model.check(&mut disk, &format!("write {number}, {state}"));
+            model.check(&disk, &format!("write {number}, {state}"));
             for one in undo.into_iter().rev() {
                 one.run(&disk);
             }
@@ -286,14 +325,13 @@ fn power_cut_at_any_write_of_an_upgrade_leaves_a_version_that_starts() {
     let recorded = record();
     let esp = efi_partition(&recorded.disk);
     let mut model = Model {
-        whole: images_on(&path("crash.raw"), &esp),
+        whole: images_on(&upgrades::path("crash.raw"), &esp),
         esp,
+        read: RefCell::default(),
         states: 0,
     };
     assert_eq!(model.whole.len(), 2, "the old image and the new one");
-    let sample = path("crash-sample.raw");
-    std::fs::copy(images::image(".raw"), &sample).expect("a copy of the image");
-    open(&sample).set_len(DISK).expect("a sparse disk");
+    let sample = upgrades::disk("crash-sample.raw");
     check_every_cut(&recorded, &mut model);
     eprintln!("{} states of the EFI partition start", model.states);
     assert!(model.states > 100, "a recorded upgrade has many writes");

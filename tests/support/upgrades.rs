@@ -1,17 +1,41 @@
 //! The steps of tests that upgrade a node.
 
+use std::fs::{self, File};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::client::Client;
-use crate::images;
 use crate::node::{BOOT, Node, SOON};
+use crate::{images, workspace};
 
 /// Time for a version to be written, booted and judged, on a machine without hardware
 /// virtualisation.
 pub const UPGRADE: Duration = Duration::from_secs(900);
+/// Size of the disk in bytes: the node stores the installer, and unpacks it.
+const DISK: u64 = 4 << 30;
 /// A META value of the operator.
 pub const KEPT: &str = "kept by the operator";
+
+/// Path of a file of a machine.
+#[must_use]
+pub fn path(name: &str) -> PathBuf {
+    workspace::target().join("vm").join(name)
+}
+
+/// A copy of the disk image at [`path`], on a disk with room for an upgrade.
+///
+/// # Panics
+/// The image has not been built, or this machine's disk is full.
+#[must_use]
+pub fn disk(name: &str) -> PathBuf {
+    let disk = path(name);
+    fs::create_dir_all(path("")).expect("a directory for the disks");
+    fs::copy(images::image(".raw"), &disk).expect("a copy of the image");
+    let file = File::options().write(true).open(&disk);
+    let extended = file.and_then(|file| file.set_len(DISK));
+    extended.expect("a sparse disk");
+    disk
+}
 
 /// The installer that `make test-upgrade` built in the directory of this name.
 ///
@@ -20,10 +44,7 @@ pub const KEPT: &str = "kept by the operator";
 #[must_use]
 pub fn installer(name: &str) -> String {
     let directory = images::directory().join(name);
-    let found = std::fs::read_dir(&directory)
-        .into_iter()
-        .flatten()
-        .flatten();
+    let found = fs::read_dir(&directory).into_iter().flatten().flatten();
     let mut files = found.map(|entry| entry.path());
     let installer: Option<PathBuf> =
         files.find(|path| path.to_string_lossy().ends_with("-installer.tar"));

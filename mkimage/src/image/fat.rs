@@ -1,6 +1,7 @@
 //! Builds and lists the EFI system partition of an image. `corten_installer::esp` writes it, for an image as on a node.
 
 use std::fs::File;
+use std::io::{Read, Seek};
 use std::path::Path;
 
 use corten_installer::esp::{self, Place, Stamp};
@@ -8,7 +9,7 @@ pub use corten_installer::esp::{Content, FatFile};
 use hadris_fat::{FatDateTime, FatVolume, FatVolumeReadExt as _};
 
 use super::Release;
-use super::output::{self, Window};
+use super::output;
 use crate::error::Result;
 
 const SECTOR: u64 = 512;
@@ -55,15 +56,9 @@ pub struct Found {
     pub content: Option<Vec<u8>>,
 }
 
-/// Every file of the volume at `start`, by path, with the content of the files that `wanted`
-/// selects.
-pub fn list(
-    disk: &mut File,
-    start: u64,
-    size: u64,
-    wanted: impl Fn(&str) -> bool,
-) -> Result<Vec<Found>> {
-    let volume = FatVolume::open(Window::new(disk, start, size))?;
+/// Every file of the volume, by path, with the content of the files that `wanted` selects.
+pub fn list(volume: impl Read + Seek, wanted: impl Fn(&str) -> bool) -> Result<Vec<Found>> {
+    let volume = FatVolume::open(volume)?;
     let mut files = Vec::new();
     let mut pending = vec![(String::new(), volume.root_dir())];
     while let Some((above, directory)) = pending.pop() {
@@ -215,7 +210,7 @@ mod tests {
         let out = scratch.path("esp");
         build(&out, &release(), 40 << 20, &files(&scratch)).unwrap();
         let mut disk = File::options().read(true).write(true).open(&out).unwrap();
-        let seen = list(&mut disk, 0, 40 << 20, |path| path.ends_with(".conf")).unwrap();
+        let seen = list(&mut disk, |path| path.ends_with(".conf")).unwrap();
         let names: Vec<_> = seen
             .iter()
             .map(|file| (file.path.as_str(), file.size))

@@ -119,68 +119,6 @@ pub(crate) fn copy_sparse(from: &mut File, to: &mut File) -> Result<()> {
     Ok(to.set_len(size)?)
 }
 
-/// A part of a larger file as a file of its own, such as a partition of a disk image.
-#[derive(Debug)]
-pub(crate) struct Window<'a> {
-    file: &'a mut File,
-    start: u64,
-    len: u64,
-    at: u64,
-}
-
-impl<'a> Window<'a> {
-    /// The `len` bytes from `start`.
-    pub(crate) fn new(file: &'a mut File, start: u64, len: u64) -> Self {
-        Self {
-            file,
-            start,
-            len,
-            at: 0,
-        }
-    }
-
-    fn room(&mut self, wanted: usize) -> io::Result<usize> {
-        self.file
-            .seek(SeekFrom::Start(self.start.saturating_add(self.at)))?;
-        let left = usize::try_from(self.len.saturating_sub(self.at)).unwrap_or(usize::MAX);
-        Ok(left.min(wanted))
-    }
-}
-
-impl Read for Window<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let room = self.room(buffer.len())?;
-        let count = self.file.read(buffer.get_mut(..room).unwrap_or_default())?;
-        self.at = self.at.saturating_add(bytes::size(count));
-        Ok(count)
-    }
-}
-
-impl Write for Window<'_> {
-    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        let room = self.room(data.len())?;
-        let count = self.file.write(data.get(..room).unwrap_or_default())?;
-        self.at = self.at.saturating_add(bytes::size(count));
-        Ok(count)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
-    }
-}
-
-impl Seek for Window<'_> {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        let target = match to {
-            SeekFrom::Start(at) => Some(at),
-            SeekFrom::End(by) => self.len.checked_add_signed(by),
-            SeekFrom::Current(by) => self.at.checked_add_signed(by),
-        };
-        self.at = target.ok_or(io::ErrorKind::InvalidInput)?;
-        Ok(self.at)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -218,18 +156,5 @@ mod tests {
         })
         .unwrap();
         assert_eq!(seen, [(17, 4)]);
-    }
-
-    #[test]
-    fn window_bounds_reads_writes_and_seeks() {
-        let mut file = tempfile::tempfile().unwrap();
-        file.write_all(b"0123456789").unwrap();
-        let mut window = Window::new(&mut file, 2, 4);
-        let mut text = String::new();
-        window.read_to_string(&mut text).unwrap();
-        assert_eq!(text, "2345");
-        window.seek(SeekFrom::Start(3)).unwrap();
-        assert_eq!(window.write(b"xyz").unwrap(), 1);
-        assert_eq!(window.seek(SeekFrom::End(-4)).unwrap(), 0);
     }
 }

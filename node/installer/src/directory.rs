@@ -1,6 +1,8 @@
-//! The directory `EFI/Linux` of a mounted EFI partition, and GRUB's files beside it. The partition must be mounted with
-//! `dirsync`: the kernel then writes the new name of a file before it removes the old one (`fs/fat/namei_vfat.c`,
-//! `vfat_rename`). If the new name belongs to another file, one write of its directory entry replaces that file.
+//! The directory `EFI/Linux` of a mounted EFI partition, and GRUB's files beside it.
+//!
+//! A rename on FAT writes the new name and deletes the old one, perhaps in two sectors. A disk that reorders the two
+//! writes may lose the file. [`exchange`] therefore flushes the disk between them. The partition must be mounted without
+//! `dirsync`, which would write both at once.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write as _};
@@ -105,9 +107,10 @@ impl Files for Directory {
     }
 
     fn rename(&mut self, from: &str, to: &str) -> io::Result<()> {
-        let directory = File::open(&self.entries)?;
-        renameat_with(&directory, from, &directory, to, RenameFlags::NOREPLACE)?;
-        self.sync()
+        File::create_new(self.path(to))?.sync_all()?;
+        self.sync()?;
+        exchange(&self.entries, from, to)?;
+        self.remove(from)
     }
 
     fn remove(&mut self, name: &str) -> io::Result<()> {
@@ -141,18 +144,31 @@ impl Files for Directory {
     }
 }
 
-/// Replaces a small file by a rename. A power cut leaves the old or the new content.
+/// Exchanges two files: `to` gets the content of `from` before `from` gets that of `to`. A power cut may leave the
+/// content of `from` under both names.
+///
+/// The kernel changes the two directory entries in memory (`fs/fat/namei_vfat.c`, `vfat_rename_exchange`). The flush of a
+/// file writes its own entry alone.
+fn exchange(directory: &Path, from: &str, to: &str) -> io::Result<()> {
+    let opened = File::open(directory)?;
+    let content = File::open(directory.join(from))?;
+    let other = File::open(directory.join(to))?;
+    renameat_with(&opened, from, &opened, to, RenameFlags::EXCHANGE)?;
+    content.sync_all()?;
+    other.sync_all()?;
+    opened.sync_all()
+}
+
+/// Replaces a small file by an exchange. A power cut leaves the old or the new content.
 fn replace(directory: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     fs::create_dir_all(directory)?;
     let sync = || File::open(directory)?.sync_all();
-    let (path, new) = (
-        directory.join(name),
-        directory.join(format!("{name}{UNFINISHED}")),
-    );
+    let unfinished = format!("{name}{UNFINISHED}");
+    let (path, new) = (directory.join(name), directory.join(&unfinished));
     let now = content(&path)?;
     match content(&new)? {
         None => {}
-        // A power cut within the rename may have left two names of one file. A removal would free its clusters.
+        // A power cut within the exchange may have left two names of one file. A removal would free its clusters.
         Some(left) if Some(&left) == now.as_ref() => {
             let lost = (1..).map(|number: usize| directory.join(format!("{name}{LOST}{number}")));
             let lost = lost.into_iter().find(|lost| !lost.exists());
@@ -174,7 +190,12 @@ fn replace(directory: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()?;
     sync()?;
     check(&file, &new, bytes)?;
-    fs::rename(&new, &path)?;
+    if now.is_none() {
+        File::create_new(&path)?.sync_all()?;
+        sync()?;
+    }
+    exchange(directory, &unfinished, name)?;
+    fs::remove_file(&new)?;
     sync()
 }
 

@@ -313,8 +313,9 @@ fn stop_label_clock<D: Read + Write + Seek>(
     disk.write_all(&entry)
 }
 
-/// A part of a disk as a file of its own. It keeps the first I/O error.
-struct Part<'a, D> {
+/// A part of a disk as a file of its own, such as a partition. It keeps the first I/O error.
+#[derive(Debug)]
+pub struct Part<'a, D> {
     disk: &'a mut D,
     start: u64,
     length: u64,
@@ -323,7 +324,8 @@ struct Part<'a, D> {
 }
 
 impl<'a, D: Seek> Part<'a, D> {
-    fn new(disk: &'a mut D, start: u64, length: u64) -> Part<'a, D> {
+    /// The `length` bytes from `start`.
+    pub fn new(disk: &'a mut D, start: u64, length: u64) -> Part<'a, D> {
         Part {
             disk,
             start,

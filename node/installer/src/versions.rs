@@ -1,7 +1,8 @@
 //! Changes the versions on the EFI partition. After each step of a change, the node still starts.
 //!
 //! FAT has no journal. A change therefore writes a new file, under a name that the boot loader ignores, and flushes it;
-//! then it renames the file. A power cut within a rename leaves the old name, the new name, or both.
+//! then it renames the file. A power cut within a rename leaves the old name, the new name, or both; one of them may have
+//! no content.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read};

@@ -38,9 +38,11 @@ pub(crate) enum Torn {
     Part,
     /// A rename leaves both names. A write leaves an empty file. The counter's sector has its old start and its new end.
     Both,
+    /// A rename leaves the new name, and the old name without content. A write leaves the whole file.
+    Late,
 }
 
-pub(crate) const TORN: [Torn; 3] = [Torn::Nothing, Torn::Part, Torn::Both];
+pub(crate) const TORN: [Torn; 4] = [Torn::Nothing, Torn::Part, Torn::Both, Torn::Late];
 
 impl Memory {
     pub(crate) fn with(files: &[(&str, &str)]) -> Memory {
@@ -145,6 +147,7 @@ impl Files for &mut Memory {
                         .insert(name.to_owned(), bytes[..bytes.len() - 1].into()),
                 ),
                 Torn::Both => drop(self.files.insert(name.to_owned(), Vec::new())),
+                Torn::Late => drop(self.files.insert(name.to_owned(), bytes)),
             }
             return cut();
         }
@@ -160,6 +163,10 @@ impl Files for &mut Memory {
                 Torn::Nothing => {}
                 Torn::Part => drop(self.files.insert(to.to_owned(), Vec::new())),
                 Torn::Both => drop(self.files.insert(to.to_owned(), content)),
+                Torn::Late => {
+                    self.files.insert(to.to_owned(), content);
+                    self.files.insert(from.to_owned(), Vec::new());
+                }
             }
             return cut();
         }
@@ -187,7 +194,7 @@ impl Files for &mut Memory {
     fn configure(&mut self, text: &str) -> io::Result<()> {
         let (is_done, torn) = (self.step()?, self.torn);
         let grub = self.grub.as_mut().expect("GRUB");
-        if is_done || torn == Torn::Both {
+        if is_done || matches!(torn, Torn::Both | Torn::Late) {
             text.clone_into(&mut grub.config);
         }
         if is_done { Ok(()) } else { cut() }
@@ -201,6 +208,7 @@ impl Files for &mut Memory {
         match torn {
             _ if is_done => block.clone_into(now),
             Torn::Nothing => {}
+            Torn::Late => block.clone_into(now),
             Torn::Part => now[..start.len()].copy_from_slice(start),
             Torn::Both => now[start.len()..].copy_from_slice(end),
         }

@@ -159,7 +159,7 @@ fn power_cut_leaves_the_old_or_new_version_and_a_retry_succeeds() {
 }
 
 /// Number of power cuts that the test above replays; docs/promises.md names it.
-const CUTS: usize = 240;
+const CUTS: usize = 320;
 
 #[test]
 fn failed_install_changes_no_bootable_version() {

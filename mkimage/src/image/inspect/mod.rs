@@ -10,6 +10,7 @@ use std::io::{Read, Seek as _, SeekFrom};
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
+use corten_installer::esp::Part;
 use gptman::GPT;
 use serde::Serialize;
 use uuid::Uuid;
@@ -272,7 +273,7 @@ fn esp(file: &mut File, start: u64, size: u64, found: &mut Inspection) -> Result
         let path = path.to_ascii_lowercase();
         path.starts_with("efi/linux/") && path.ends_with(".efi")
     };
-    for entry in fat::list(file, start, size, is_uki)? {
+    for entry in fat::list(Part::new(file, start, size), is_uki)? {
         if let Some(content) = &entry.content {
             let read = image(&entry.path, content);
             found

@@ -54,9 +54,7 @@ impl EfiPartition {
             )
         };
         fs::create_dir_all(MOUNT_POINT).map_err(told)?;
-        // DIRSYNC: a power cut must not reorder the changes of names.
-        let flags =
-            MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::DIRSYNC;
+        let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
         // The group: registryd reads the running version when it checks a new one.
         let options = format!("umask=0027,gid={REGISTRYD_UID}");
         mount::mount(&device, Path::new(MOUNT_POINT), "vfat", flags, &options).map_err(told)?;
