@@ -16,6 +16,7 @@ mod document;
 mod measure;
 mod programs;
 mod report;
+mod upgrade;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -34,6 +35,8 @@ enum Part {
     System,
     /// The time from an address to the config, in a cloud whose metadata service answers at once
     Cloud,
+    /// The time and the writes of an upgrade
+    Upgrade,
     /// The time that udevd needs for the existing devices
     Coldplug,
     /// The benchmarks of `cargo bench`
@@ -137,6 +140,7 @@ fn sections(
     match part {
         Part::System => system(arguments, debian),
         Part::Cloud => Ok(vec![cloud::measure(arguments.rounds.max(1))?]),
+        Part::Upgrade => Ok(vec![upgrade::measure(arguments.rounds.max(1))?]),
         Part::Coldplug => {
             let measure = |debian| coldplug::measure(debian, arguments.coldplugs.max(1));
             debian.map(measure).into_iter().collect()
