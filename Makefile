@@ -95,7 +95,7 @@ test-kubernetes: build ## A cluster in QEMU out of the bundled images, its etcd 
 
 test-cluster: build ## Clusters of containers on this machine, from nothing to Ready and gone again; as root, not in CI
 	$(MKIMAGE) build --arch $(ARCH) --output rootfs,image-cache --quick --out $(OUT)/cluster
-	CORTEN_OUT=$(abspath $(OUT))/cluster cargo test --locked --package tests --test cluster -- --ignored --test-threads=1
+	export CORTEN_OUT=$(abspath $(OUT))/cluster CORTEN_KUBECTL=$$(MKIMAGE="$(MKIMAGE)" ARCH=$(ARCH) qemu/kubectl); cargo test --locked -p tests --test cluster --test pods -- --ignored --test-threads=1
 
 test-upgrade: build ## Upgrade, roll back, and versions that do not come up, in QEMU: an hour, not in CI
 	MKIMAGE="$(MKIMAGE)" ARCH=$(ARCH) OUT=$(abspath $(OUT))/upgrade qemu/versions

@@ -3,23 +3,20 @@
 
 #![expect(clippy::expect_used, reason = "a failing step is a failing test")]
 
-use std::env;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use qemu::{Accel, Disk, DiskMode, Machine, Segment};
-use tests::client::{self, Client, generate_config_with};
+use tests::client::{Client, generate_config_with};
 use tests::images;
+use tests::kubectl::Kubectl;
 use tests::node::{Node, SOON};
 use tests::workspace;
 
 /// Timeout of a cluster's start on a machine without hardware virtualisation.
 const CLUSTER: Duration = Duration::from_secs(1200);
-/// Timeout of a call of the Kubernetes API there.
-const CALL: Duration = Duration::from_secs(120);
 /// Size of the disk in MiB: images are stored twice, packed and unpacked.
 const DISK: u64 = 16384;
 /// Port of the Kubernetes API on this host, and on a node whose endpoint this host calls.
@@ -73,73 +70,35 @@ spec: {roles: [os:admin]}
 ";
 
 /// kubectl for the cluster of a node.
-struct Cluster {
-    kubectl: PathBuf,
-    kubeconfig: PathBuf,
+fn kubectl(node: &Node) -> Kubectl {
+    let kubeconfig = node.vm.dir().join("kubeconfig");
+    let path = kubeconfig.to_str().expect("UTF-8 path");
+    node.admin()
+        .must(&["kubeconfig", path, "--force", "--merge=false"]);
+    Kubectl::new(kubeconfig).at(format!("https://127.0.0.1:{PORT}"))
 }
 
-impl Cluster {
-    fn of(node: &Node) -> Cluster {
-        let kubectl = env::var_os("CORTEN_KUBECTL").expect("CORTEN_KUBECTL is a kubectl");
-        let kubeconfig = node.vm.dir().join("kubeconfig");
-        let path = kubeconfig.to_str().expect("UTF-8 path");
-        node.admin()
-            .must(&["kubeconfig", path, "--force", "--merge=false"]);
-        Cluster {
-            kubectl: kubectl.into(),
-            kubeconfig,
-        }
-    }
+fn until_nodes_ready(node: &Node, cluster: &Kubectl, count: usize) {
+    let what = format!("nodes that are ready: {count}");
+    node.until(&what, CLUSTER, || cluster.nodes_ready(count));
+}
 
-    fn call(&self, arguments: &[&str]) -> Result<String, String> {
-        let mut command = Command::new(&self.kubectl);
-        command
-            .arg("--kubeconfig")
-            .arg(&self.kubeconfig)
-            .arg(format!("--server=https://127.0.0.1:{PORT}"))
-            .args(arguments);
-        client::run(command, CALL)
-    }
-
-    fn until(&self, node: &Node, what: &str, arguments: &[&str], good: impl Fn(&str) -> bool) {
-        node.until(what, CLUSTER, || {
-            let text = self.call(arguments)?;
-            good(&text).then_some(()).ok_or(text)
-        });
-    }
-
-    fn until_nodes_ready(&self, node: &Node, count: usize) {
-        let ready = "jsonpath={.items[*].status.conditions[?(@.type=='Ready')].status}";
-        let nodes = ["get", "nodes", "-o", ready];
-        let all = vec!["True"; count].join(" ");
-        let what = format!("nodes that are ready: {count}");
-        self.until(node, &what, &nodes, |text| text == all);
-    }
-
-    fn until_available(&self, node: &Node, namespace: &str, deployment: &str) {
-        let available = "jsonpath={.status.conditions[?(@.type=='Available')].status}";
-        let get = [
-            "get",
-            "deployment",
-            deployment,
-            "-n",
-            namespace,
-            "-o",
-            available,
-        ];
-        self.until(node, deployment, &get, |text| text == "True");
-    }
+/// Waits until the web server answers through its Service.
+fn until_web_answers(node: &Node, cluster: &Kubectl) {
+    let path = "/api/v1/namespaces/default/services/web:80/proxy/health";
+    node.until("an answer through the service", CLUSTER, || {
+        cluster.check(&["get", "--raw", path], |text| text == "OK")
+    });
 }
 
 /// An account of a pod opens the API of the node with its role, and an account of another role gets a reason.
-fn pods_get_accounts(node: &Node, cluster: &Cluster) {
+fn pods_get_accounts(node: &Node, cluster: &Kubectl) {
     let dir = node.vm.dir();
     let admin = node.admin();
     let config = write(&dir.join("access.yaml"), ACCESS);
     admin.must(&["patch", "mc", "--patch", &format!("@{config}")]);
-    let accounts = write(&dir.join("accounts.yaml"), ACCOUNTS);
     node.until("a kind of accounts", CLUSTER, || {
-        cluster.call(&["apply", "-f", &accounts])
+        cluster.apply(&dir.join("accounts.yaml"), ACCOUNTS)
     });
     let get = |what: &[&str]| cluster.call(&[&["get", "-n", "kube-system"], what].concat());
     let credentials = dir.join("pod.yaml");
@@ -170,8 +129,8 @@ fn pods_get_accounts(node: &Node, cluster: &Cluster) {
         "-o",
         "jsonpath={.endpoints[0].addresses[0]}",
     ];
-    cluster.until(node, "the endpoint of the API", &endpoints, |text| {
-        text == "10.0.2.15"
+    node.until("the endpoint of the API", CLUSTER, || {
+        cluster.check(&endpoints, |text| text == "10.0.2.15")
     });
 }
 
@@ -206,9 +165,11 @@ fn single_node_cluster_starts_offline_and_is_restored_from_a_snapshot() {
     let admin = node.admin();
     node.ask(&admin, &["bootstrap"], SOON);
     let again = admin.call(&["bootstrap"]);
-    let cluster = Cluster::of(&node);
-    cluster.until_nodes_ready(&node, 1);
-    cluster.until_available(&node, "kube-system", "coredns");
+    let cluster = kubectl(&node);
+    until_nodes_ready(&node, &cluster, 1);
+    node.until("the cluster's DNS", CLUSTER, || {
+        cluster.available("kube-system", "coredns")
+    });
     // The first call may not be on the disk yet when the second arrives; neither creates a second
     // cluster.
     if let Err(refused) = again {
@@ -219,19 +180,9 @@ fn single_node_cluster_starts_offline_and_is_restored_from_a_snapshot() {
     let of_image = "jsonpath={.spec.template.spec.containers[0].image}";
     let image = cluster.call(&[&coredns[..], &["-o", of_image]].concat());
     let web = WEB.replace("IMAGE", &image.expect("the image of CoreDNS"));
-    let file = write(&node.vm.dir().join("web.yaml"), &web);
-    cluster.call(&["apply", "-f", &file]).expect("a web server");
-    let through_service = [
-        "get",
-        "--raw",
-        "/api/v1/namespaces/default/services/web:80/proxy/health",
-    ];
-    cluster.until(
-        &node,
-        "an answer through the service",
-        &through_service,
-        |text| text == "OK",
-    );
+    let applied = cluster.apply(&node.vm.dir().join("web.yaml"), &web);
+    applied.expect("a web server");
+    until_web_answers(&node, &cluster);
 
     // An operator's calls about etcd and the logs of pods.
     let members = admin.must(&["etcd", "members"]);
@@ -254,12 +205,7 @@ fn single_node_cluster_starts_offline_and_is_restored_from_a_snapshot() {
     admin
         .call_within(CLUSTER * 2, &again)
         .expect("a node that is Ready again");
-    cluster.until(
-        &node,
-        "an answer after the reboot",
-        &through_service,
-        |text| text == "OK",
-    );
+    until_web_answers(&node, &cluster);
     let cordon = ["get", "nodes", "-o", "jsonpath={.items[0].spec}"];
     let spec = cluster.call(&cordon).expect("the node");
     assert!(!spec.contains("unschedulable"), "{spec}");
@@ -278,13 +224,8 @@ fn single_node_cluster_starts_offline_and_is_restored_from_a_snapshot() {
     node.until("a node that waits for etcd", CLUSTER, || {
         admin.call(&["bootstrap", "--recover-from", &snapshot])
     });
-    cluster.until_nodes_ready(&node, 1);
-    cluster.until(
-        &node,
-        "an answer through the service",
-        &through_service,
-        |text| text == "OK",
-    );
+    until_nodes_ready(&node, &cluster, 1);
+    until_web_answers(&node, &cluster);
 }
 
 fn mac(number: u8) -> String {
@@ -328,7 +269,7 @@ fn take_in(node: &Node, configs: &Path, file: &str, number: u8) {
 
 /// The first node of a cluster on the segment. Emulated machines miss the default timeouts of etcd
 /// and Kubernetes, and have longer ones here.
-fn first_of_segment() -> (Node, Cluster) {
+fn first_of_segment() -> (Node, Kubectl) {
     let first = node_of_segment(1, 4096);
     let patient = "{extraArgs: {leader-elect-lease-duration: 180s, leader-elect-renew-deadline: 150s, \
                    leader-elect-retry-period: 10s}}";
@@ -348,8 +289,8 @@ fn first_of_segment() -> (Node, Cluster) {
     first.until("a node that takes the order", CLUSTER, || {
         admin.call(&["bootstrap"])
     });
-    let cluster = Cluster::of(&first);
-    cluster.until_nodes_ready(&first, 1);
+    let cluster = kubectl(&first);
+    until_nodes_ready(&first, &cluster, 1);
     (first, cluster)
 }
 
@@ -359,7 +300,7 @@ fn worker_joins_the_cluster_with_its_config() {
     let (first, cluster) = first_of_segment();
     let worker = node_of_segment(2, 2048).with_configs(first.configs().to_owned());
     take_in(&worker, first.configs(), "worker.yaml", 2);
-    cluster.until_nodes_ready(&first, 2);
+    until_nodes_ready(&first, &cluster, 2);
     let servers = ["get", "kubeprismconfigs", "-o", "yaml"];
     worker.until("the worker's way to the API server", CLUSTER, || {
         let config = worker.admin().call(&servers)?;
@@ -373,8 +314,8 @@ fn worker_joins_the_cluster_with_its_config() {
     let flannel = pods.find(|pod| pod.starts_with("kube-flannel"));
     let flannel = flannel.expect("flannel runs on every node");
     let logs = ["logs", "-n", "kube-system", flannel, "--tail", "1"];
-    cluster.until(&first, "logs from another node", &logs, |text| {
-        !text.is_empty()
+    first.until("logs from another node", CLUSTER, || {
+        cluster.check(&logs, |text| !text.is_empty())
     });
 }
 
@@ -393,7 +334,7 @@ fn control_plane_node_joins_with_its_config_and_a_reset_removes_it_from_etcd() {
     let second = node_of_segment(2, 3072).with_configs(first.configs().to_owned());
     take_in(&second, first.configs(), "controlplane.yaml", 2);
     until_voters(2);
-    cluster.until_nodes_ready(&first, 2);
+    until_nodes_ready(&first, &cluster, 2);
     // Each node's own calls are balanced over both API servers.
     let servers = ["get", "kubeprismconfigs", "-o", "yaml"];
     first.until("the way to both API servers", CLUSTER, || {

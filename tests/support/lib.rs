@@ -19,11 +19,13 @@
 pub mod chaos;
 pub mod client;
 pub mod clouds;
+pub mod cluster;
 pub mod disk;
 pub mod docs;
 pub mod edges;
 pub mod images;
 pub mod initramfs;
+pub mod kubectl;
 pub mod lockup;
 pub mod metadata;
 pub mod node;

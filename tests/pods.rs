@@ -1,0 +1,264 @@
+//! Promise: the pods of a cluster reach each other on every node, its services and its DNS. The cluster survives a
+//! changed config of its API server, and new CAs.
+
+#![expect(clippy::expect_used, reason = "a failing step is a failing test")]
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use hickory_resolver::proto::op::{Message, Query};
+use hickory_resolver::proto::rr::{Name, RData, RecordType};
+use tests::cluster::{self, CALL, CLUSTER, Cleanup, NAME, NETWORK, traces};
+use tests::kubectl::{Forward, Kubectl};
+use tests::{client, images, workspace};
+
+const CONTROL_PLANE: &str = "10.213.7.2";
+const WORKER: &str = "10.213.7.3";
+/// Port on this machine that leads to a pod.
+const PORT: u16 = 15353;
+/// Timeout of an answer over the network.
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// A name server on the worker, on a volume of a claim, behind a Service; and one on the control plane node that forwards
+/// to the Service, and to the DNS of its cluster.
+const PODS: &str = r#"
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: corefiles}
+data:
+  web: |
+    example.test:1053 {
+      template IN A {
+        answer "{{ .Name }} 60 IN A 192.0.2.7"
+      }
+    }
+  relay: |
+    example.test:1053 {
+      forward . 10.96.0.53
+    }
+    cluster.local:1053 {
+      forward . /etc/resolv.conf
+    }
+---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: data}
+spec:
+  storageClassName: manual
+  capacity: {storage: 1Mi}
+  accessModes: [ReadWriteOnce]
+  hostPath: {path: /var/local/data}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec:
+  storageClassName: manual
+  accessModes: [ReadWriteOnce]
+  resources: {requests: {storage: 1Mi}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      nodeSelector: {kubernetes.io/hostname: test-cluster-worker-1}
+      containers:
+      - name: web
+        image: IMAGE
+        args: [-conf, /corefiles/web]
+        volumeMounts: [{name: corefiles, mountPath: /corefiles}, {name: data, mountPath: /data}]
+      volumes:
+      - {name: corefiles, configMap: {name: corefiles}}
+      - {name: data, persistentVolumeClaim: {claimName: data}}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec:
+  clusterIP: 10.96.0.53
+  selector: {app: web}
+  ports: [{port: 53, protocol: UDP, targetPort: 1053}]
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: relay}
+spec:
+  selector: {matchLabels: {app: relay}}
+  template:
+    metadata: {labels: {app: relay}}
+    spec:
+      nodeSelector: {kubernetes.io/hostname: test-cluster-controlplane-1}
+      tolerations: [{operator: Exists}]
+      containers:
+      - name: relay
+        image: IMAGE
+        args: [-conf, /corefiles/relay]
+        volumeMounts: [{name: corefiles, mountPath: /corefiles}]
+      volumes: [{name: corefiles, configMap: {name: corefiles}}]
+"#;
+
+/// Repeats `attempt` until it succeeds.
+fn until<T>(what: &str, attempt: impl Fn() -> Result<T, String>) -> T {
+    let begun = Instant::now();
+    loop {
+        match attempt() {
+            Ok(value) => return value,
+            Err(error) => assert!(begun.elapsed() < CLUSTER, "{what}: {error}"),
+        }
+        std::thread::sleep(Duration::from_secs(2));
+    }
+}
+
+/// The address that a name server behind a forwarded port has for a name (RFC 1035, section 4.2.2).
+fn resolve(server: &Forward, name: &str) -> Result<Ipv4Addr, String> {
+    let failed = |error: std::io::Error| format!("{name}: {error}");
+    let mut query = Message::query();
+    query.metadata.recursion_desired = true;
+    let name_of_query = Name::from_ascii(name).expect("a name");
+    query.add_query(Query::query(name_of_query, RecordType::A));
+    let query = query.to_vec().expect("a message");
+    let mut stream = server.connect()?;
+    stream.set_read_timeout(Some(ANSWER)).map_err(failed)?;
+    let length = u16::try_from(query.len()).expect("a short message");
+    let bytes = [&length.to_be_bytes()[..], &query].concat();
+    stream.write_all(&bytes).map_err(failed)?;
+    let mut length = [0; 2];
+    stream.read_exact(&mut length).map_err(failed)?;
+    let mut answer = vec![0; u16::from_be_bytes(length).into()];
+    stream.read_exact(&mut answer).map_err(failed)?;
+    let answer = Message::from_vec(&answer).map_err(|error| error.to_string())?;
+    let mut addresses = answer
+        .answers
+        .iter()
+        .filter_map(|record| match &record.data {
+            RData::A(address) => Some(address.0),
+            _ => None,
+        });
+    addresses.next_back().ok_or_else(|| format!("{answer:?}"))
+}
+
+fn cortenctl(config: &Path, arguments: &[&str], limit: Duration) -> Result<String, String> {
+    let mut command = Command::new(workspace::cortenctl());
+    command.arg("--cortenconfig").arg(config).args(arguments);
+    client::run(command, limit)
+}
+
+/// Pods on both nodes, and the calls of an operator that reach them.
+fn pods_reach_each_other(kubectl: &Kubectl, directory: &Path) {
+    until("the cluster's DNS", || {
+        kubectl.available("kube-system", "coredns")
+    });
+    let image = "jsonpath={.spec.template.spec.containers[0].image}";
+    let image = kubectl.call(&[
+        "get",
+        "deployment",
+        "coredns",
+        "-n",
+        "kube-system",
+        "-o",
+        image,
+    ]);
+    let pods = PODS.replace("IMAGE", &image.expect("the image of CoreDNS"));
+    let applied = kubectl.apply(&directory.join("pods.yaml"), &pods);
+    applied.expect("pods, a volume and a service");
+    for deployment in ["web", "relay"] {
+        until(deployment, || kubectl.available("default", deployment));
+    }
+    let version = kubectl.call(&["exec", "deploy/web", "--", "/coredns", "-version"]);
+    let version = version.expect("a program in a pod of the worker");
+    assert!(version.starts_with("CoreDNS-"), "{version}");
+    let logs = kubectl.call(&["logs", "deploy/web"]).expect("its log");
+    assert!(logs.contains("CoreDNS-"), "{logs}");
+
+    let local = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT));
+    let relay = kubectl.forward("deploy/relay", local, 1053);
+    let through_service = until("an answer of the other node", || {
+        resolve(&relay, "www.example.test.")
+    });
+    assert_eq!(through_service, Ipv4Addr::new(192, 0, 2, 7));
+    let service = until("an answer of the cluster's DNS", || {
+        resolve(&relay, "web.default.svc.cluster.local.")
+    });
+    assert_eq!(service, Ipv4Addr::new(10, 96, 0, 53));
+}
+
+/// The API server restarts with a changed argument.
+fn api_server_takes_a_changed_config(kubectl: &Kubectl, config: &Path) {
+    let patch = "cluster: {apiServer: {extraArgs: {goaway-chance: '0.001'}}}";
+    let patch = ["-n", CONTROL_PLANE, "patch", "mc", "--patch", patch];
+    cortenctl(config, &patch, CALL).expect("a changed config");
+    let pod = format!("kube-apiserver-{NAME}-controlplane-1");
+    let state =
+        "jsonpath={.spec.containers[0].command} {.status.conditions[?(@.type=='Ready')].status}";
+    let get = ["get", "pod", &pod, "-n", "kube-system", "-o", state];
+    until("an API server with the argument", || {
+        kubectl.check(&get, |text| {
+            text.contains("--goaway-chance=0.001") && text.ends_with(" True")
+        })
+    });
+}
+
+/// New CAs of the node API and of Kubernetes. Returns the clients that trust them.
+fn authorities_are_replaced(kubectl: &Kubectl, config: &Path, directory: &Path) {
+    let new = directory.join("cortenconfig.new");
+    let output = new.display().to_string();
+    let nodes = [
+        "--control-plane-nodes",
+        CONTROL_PLANE,
+        "--worker-nodes",
+        WORKER,
+    ];
+    let rotate = ["rotate-ca", "--dry-run=false", "--output", &output];
+    cortenctl(config, &[&rotate[..], &nodes].concat(), CLUSTER).expect("new CAs");
+    let both = ["-n", &format!("{CONTROL_PLANE},{WORKER}"), "version"];
+    cortenctl(&new, &both, CALL).expect("both nodes answer the new client");
+    cortenctl(config, &both, CALL).expect_err("the old client is a stranger");
+    let refused = kubectl
+        .call(&["get", "nodes"])
+        .expect_err("the old kubeconfig");
+    assert!(refused.contains("x509"), "{refused}");
+    let file = directory.join("kubeconfig.new");
+    let path = file.display().to_string();
+    let fetch = ["-n", CONTROL_PLANE, "kubeconfig", &path, "--merge=false"];
+    cortenctl(&new, &fetch, CALL).expect("a new kubeconfig");
+    let kubectl = Kubectl::new(file);
+    until("both nodes", || kubectl.nodes_ready(2));
+    let logs = until("a log of the worker", || {
+        kubectl.call(&["logs", "deploy/web"])
+    });
+    assert!(logs.contains("CoreDNS-"), "{logs}");
+}
+
+#[test]
+#[ignore = "make test-cluster"]
+fn container_cluster_runs_pods_from_bundled_images() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let state = directory.path();
+    let _cleanup = Cleanup::begin(state);
+    let before = traces(state);
+    let image = images::image("-rootfs.squashfs").display().to_string();
+    let cache = images::image("-image-cache.squashfs").display().to_string();
+    let create = ["create", "--name", NAME, "--cidr", NETWORK];
+    let from = ["--image", &image, "--image-cache", &cache];
+    let create = [&create[..], &from].concat();
+    let told = client::run(cluster::command(state, &create), CLUSTER);
+    let told = told.unwrap_or_else(|error| panic!("{error}"));
+    assert!(told.contains("kubectl --kubeconfig "), "{told}");
+
+    let place = state.join(NAME);
+    let kubectl = Kubectl::new(place.join("kubeconfig"));
+    let config = place.join("cortenconfig");
+    pods_reach_each_other(&kubectl, state);
+    api_server_takes_a_changed_config(&kubectl, &config);
+    authorities_are_replaced(&kubectl, &config, state);
+
+    cluster::destroy(state);
+    assert_eq!(traces(state), before);
+}
