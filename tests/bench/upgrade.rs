@@ -157,8 +157,8 @@ mod tests {
         let title = TITLE.to_owned();
         let text = text(&[
             upgrade(100_000_000),
-            upgrade(210_000_000),
-            upgrade(220_000_000),
+            upgrade(230_000_000),
+            upgrade(240_000_000),
         ]);
         assert!(
             text.contains("230.0 MB, 4.60 × the installer of 50.0 MB; limit 4.5 ×, NOT KEPT"),
