@@ -4,19 +4,21 @@
 #![expect(clippy::expect_used, reason = "a failing step is a failing test")]
 
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use hickory_resolver::proto::op::{Message, Query};
 use hickory_resolver::proto::rr::{Name, RData, RecordType};
+use tests::client::{self, Client};
 use tests::cluster::{self, CALL, CLUSTER, Cleanup, NAME, NETWORK, traces};
+use tests::images;
 use tests::kubectl::{Forward, Kubectl};
-use tests::{client, images, workspace};
 
 const CONTROL_PLANE: &str = "10.213.7.2";
 const WORKER: &str = "10.213.7.3";
+/// The node API of the control plane node.
+const ENDPOINT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 213, 7, 2)), 50000);
 /// Port on this machine that leads to a pod.
 const PORT: u16 = 15353;
 /// Timeout of an answer over the network.
@@ -144,10 +146,9 @@ fn resolve(server: &Forward, name: &str) -> Result<Ipv4Addr, String> {
     addresses.next_back().ok_or_else(|| format!("{answer:?}"))
 }
 
-fn cortenctl(config: &Path, arguments: &[&str], limit: Duration) -> Result<String, String> {
-    let mut command = Command::new(workspace::cortenctl());
-    command.arg("--cortenconfig").arg(config).args(arguments);
-    client::run(command, limit)
+/// A client of the cluster with this client config.
+fn client_with(config: &Path) -> Client {
+    Client::with_config(ENDPOINT, config)
 }
 
 /// Pods on both nodes, and the calls of an operator that reach them.
@@ -193,7 +194,8 @@ fn pods_reach_each_other(kubectl: &Kubectl, directory: &Path) {
 fn api_server_takes_a_changed_config(kubectl: &Kubectl, config: &Path) {
     let patch = "cluster: {apiServer: {extraArgs: {goaway-chance: '0.001'}}}";
     let patch = ["-n", CONTROL_PLANE, "patch", "mc", "--patch", patch];
-    cortenctl(config, &patch, CALL).expect("a changed config");
+    let patched = client_with(config).call_within(CALL, &patch);
+    patched.expect("a changed config");
     let pod = format!("kube-apiserver-{NAME}-controlplane-1");
     let state =
         "jsonpath={.spec.containers[0].command} {.status.conditions[?(@.type=='Ready')].status}";
@@ -205,7 +207,7 @@ fn api_server_takes_a_changed_config(kubectl: &Kubectl, config: &Path) {
     });
 }
 
-/// New CAs of the node API and of Kubernetes. Returns the clients that trust them.
+/// New CAs of the node API and of Kubernetes. The old clients are refused.
 fn authorities_are_replaced(kubectl: &Kubectl, config: &Path, directory: &Path) {
     let new = directory.join("cortenconfig.new");
     let output = new.display().to_string();
@@ -216,10 +218,12 @@ fn authorities_are_replaced(kubectl: &Kubectl, config: &Path, directory: &Path) 
         WORKER,
     ];
     let rotate = ["rotate-ca", "--dry-run=false", "--output", &output];
-    cortenctl(config, &[&rotate[..], &nodes].concat(), CLUSTER).expect("new CAs");
+    let (old, new_client) = (client_with(config), client_with(&new));
+    let rotated = old.call_within(CLUSTER, &[&rotate[..], &nodes].concat());
+    rotated.expect("new CAs");
     let both = ["-n", &format!("{CONTROL_PLANE},{WORKER}"), "version"];
-    cortenctl(&new, &both, CALL).expect("both nodes answer the new client");
-    cortenctl(config, &both, CALL).expect_err("the old client is a stranger");
+    new_client.must(&both);
+    old.call(&both).expect_err("the old client is a stranger");
     let refused = kubectl
         .call(&["get", "nodes"])
         .expect_err("the old kubeconfig");
@@ -227,7 +231,7 @@ fn authorities_are_replaced(kubectl: &Kubectl, config: &Path, directory: &Path) 
     let file = directory.join("kubeconfig.new");
     let path = file.display().to_string();
     let fetch = ["-n", CONTROL_PLANE, "kubeconfig", &path, "--merge=false"];
-    cortenctl(&new, &fetch, CALL).expect("a new kubeconfig");
+    new_client.must(&fetch);
     let kubectl = Kubectl::new(file);
     until("both nodes", || kubectl.nodes_ready(2));
     let logs = until("a log of the worker", || {

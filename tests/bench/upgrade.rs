@@ -2,9 +2,8 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use ::tests::client::Client;
 use ::tests::node::Node;
 use ::tests::write_log::WriteLog;
 use ::tests::{images, upgrades};
@@ -20,8 +19,6 @@ const TITLE: &str = "An upgrade";
 /// Limit of docs/promises.md of the written bytes, in sizes of the installer: the node receives, stores and unpacks it,
 /// and writes the image.
 const LIMIT: f64 = 4.5;
-/// Interval of the questions to the node.
-const PAUSE: Duration = Duration::from_millis(250);
 
 /// One upgrade. Times are in seconds since the call.
 #[derive(Debug, Clone, PartialEq)]
@@ -73,11 +70,18 @@ fn upgrade() -> anyhow::Result<Upgrade> {
     let called = admin.call_within(upgrades::UPGRADE, &arguments);
     called.map_err(anyhow::Error::msg)?;
     let written = began.elapsed().as_secs_f64();
-    until(|| boot().is_ok_and(|now| now != before))?;
+    node.until("the API of the new version", upgrades::UPGRADE, || {
+        let now = boot()?;
+        (now != before).then_some(()).ok_or(now)
+    });
     let answer = began.elapsed().as_secs_f64();
     let entries = WriteLog::open(&log)?.entries;
     let bytes = entries.iter().skip(start).map(|entry| entry.length).sum();
-    until(|| is_good(&admin))?;
+    let verdict = ["get", "upgrades", "-o", "jsonpath={.spec.verdict}"];
+    node.until("the verdict", upgrades::UPGRADE, || {
+        let verdict = admin.call(&verdict)?;
+        (verdict.trim() == "good").then_some(()).ok_or(verdict)
+    });
     let good = began.elapsed().as_secs_f64();
     node.vm.kill();
     let installer = fs::metadata(file)?.len();
@@ -90,23 +94,6 @@ fn upgrade() -> anyhow::Result<Upgrade> {
         bytes,
         installer,
     })
-}
-
-fn is_good(admin: &Client) -> bool {
-    let found = admin.call(&["get", "upgrades", "-o", "jsonpath={.spec.verdict}"]);
-    found.is_ok_and(|verdict| verdict.trim() == "good")
-}
-
-fn until(is_so: impl Fn() -> bool) -> anyhow::Result<()> {
-    let began = Instant::now();
-    while !is_so() {
-        anyhow::ensure!(
-            began.elapsed() < upgrades::UPGRADE,
-            "the new version does not come up"
-        );
-        std::thread::sleep(PAUSE);
-    }
-    Ok(())
 }
 
 #[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]

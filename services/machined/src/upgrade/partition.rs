@@ -54,6 +54,7 @@ impl EfiPartition {
             )
         };
         fs::create_dir_all(MOUNT_POINT).map_err(told)?;
+        // Without DIRSYNC: `corten_installer::Directory` orders the changes of names itself.
         let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
         // The group: registryd reads the running version when it checks a new one.
         let options = format!("umask=0027,gid={REGISTRYD_UID}");
