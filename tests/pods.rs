@@ -39,7 +39,9 @@ data:
     }
   relay: |
     example.test:1053 {
-      forward . 10.96.0.53
+      forward . 10.96.0.53 {
+        prefer_udp
+      }
     }
     cluster.local:1053 {
       forward . /etc/resolv.conf

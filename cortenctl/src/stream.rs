@@ -154,20 +154,51 @@ fn told(trouble: Trouble, roles: &[String]) -> Result<String, Failure> {
     }
 }
 
-/// Works on one node after the other, for services that answer for one node at a time.
+/// Works on one node after the other, for services that answer for one node at a time. `work` may run
+/// twice for a node, see [`Node::or_itself`].
 pub(crate) async fn each(
     routes: Vec<Route>,
     mut work: impl AsyncFnMut(&Node) -> Result<(), Trouble>,
 ) -> Result<Failed, Failure> {
     sessions(routes, async |name, session, failed| {
         for node in Node::all(name, session) {
-            if let Err(trouble) = node.or_itself(&mut work).await {
-                failed.push((node.name, told(trouble, &session.roles)?));
+            attempt(node, session, &mut work, failed).await?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// As [`each`], but stops at the first failure: the nodes after it fail with `untouched`.
+pub(crate) async fn in_turn(
+    routes: Vec<Route>,
+    untouched: &str,
+    mut work: impl AsyncFnMut(&Node) -> Result<(), Trouble>,
+) -> Result<Failed, Failure> {
+    sessions(routes, async |name, session, failed| {
+        for node in Node::all(name, session) {
+            if failed.is_empty() {
+                attempt(node, session, &mut work, failed).await?;
+            } else {
+                failed.push((node.name, untouched.to_owned()));
             }
         }
         Ok(())
     })
     .await
+}
+
+/// Works on one node, and notes its failure.
+async fn attempt(
+    node: Node,
+    session: &Session,
+    work: &mut impl AsyncFnMut(&Node) -> Result<(), Trouble>,
+    failed: &mut Failed,
+) -> Result<(), Failure> {
+    if let Err(trouble) = node.or_itself(work).await {
+        failed.push((node.name, told(trouble, &session.roles)?));
+    }
+    Ok(())
 }
 
 /// Runs `work` on the one node of a target over a new connection. Every error is a sentence.
@@ -262,4 +293,41 @@ where
         .await
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(names: &[&str]) -> Route {
+        let node = |name: &&str| (name.to_string(), name.parse().unwrap());
+        let session = Session {
+            channel: tonic::transport::Endpoint::from_static("http://[::1]:1").connect_lazy(),
+            nodes: names.iter().map(node).collect(),
+            roles: Vec::new(),
+            direct: None,
+        };
+        Route {
+            name: String::new(),
+            session: Ok(session),
+        }
+    }
+
+    #[tokio::test]
+    async fn nodes_after_the_first_failure_are_left_alone() {
+        let mut changed = Vec::new();
+        let routes = vec![route(&["a", "b", "c"]), route(&["d"])];
+        let failed = in_turn(routes, "not changed", async |node: &Node| {
+            changed.push(node.name.clone());
+            match &*node.name {
+                "b" => Err(Trouble::Said("broken".to_owned())),
+                _ => Ok(()),
+            }
+        });
+        let failed = failed.await.ok().unwrap();
+        let lines = failed.iter().map(|(name, why)| format!("{name}: {why}"));
+        let lines: Vec<_> = lines.collect();
+        assert_eq!(lines, ["b: broken", "c: not changed", "d: not changed"]);
+        assert_eq!(changed, ["a", "b"]);
+    }
 }

@@ -20,7 +20,7 @@ use crate::connect::Target;
 use crate::failure::Failure;
 use crate::files;
 use crate::resources;
-use crate::stream::{Failed, Node, Trouble, each};
+use crate::stream::{Failed, Node, Trouble, each, in_turn};
 use crate::table::printable;
 use crate::verbs::generate::ROLE;
 use crate::verbs::patch;
@@ -172,19 +172,12 @@ async fn step(
     step: Step,
 ) -> Result<(), Failure> {
     eprintln!("{}", step.line());
-    let mut broken = false;
-    let failed = each(target.open().await?, async |node| {
-        if broken {
-            return Err(Trouble::Said(
-                "not changed, because another node failed".into(),
-            ));
-        }
+    let untouched = "not changed, because another node failed";
+    let failed = in_turn(target.open().await?, untouched, async |node| {
         let signs = members
             .iter()
             .any(|member| member.signs && member.name == node.name);
-        let changed = change(node, &rotation.patches(step, signs)).await;
-        broken = changed.is_err();
-        changed
+        change(node, &rotation.patches(step, signs)).await
     })
     .await?;
     finish(&failed)
