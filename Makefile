@@ -90,12 +90,12 @@ test-containerd: build ## The container runner against the containerd of the ima
 
 test-kubernetes: build ## A cluster in QEMU out of the bundled images, its etcd restored from a snapshot: half an hour, not in CI
 	$(MKIMAGE) build --arch $(ARCH) --output raw,pxe --quick --with-images --out $(OUT)/kubernetes
-	CORTEN_OUT=$(abspath $(OUT))/kubernetes CORTEN_KUBECTL=$$(MKIMAGE="$(MKIMAGE)" ARCH=$(ARCH) qemu/kubectl) \
+	kubectl=$$(MKIMAGE="$(MKIMAGE)" ARCH=$(ARCH) qemu/kubectl) && CORTEN_OUT=$(abspath $(OUT))/kubernetes CORTEN_KUBECTL=$$kubectl \
 	    cargo test --locked --package tests --test kubernetes -- --ignored --test-threads=1
 
 test-cluster: build ## Clusters of containers on this machine, from nothing to Ready and gone again; as root, not in CI
 	$(MKIMAGE) build --arch $(ARCH) --output rootfs,image-cache --quick --out $(OUT)/cluster
-	export CORTEN_OUT=$(abspath $(OUT))/cluster CORTEN_KUBECTL=$$(MKIMAGE="$(MKIMAGE)" ARCH=$(ARCH) qemu/kubectl); cargo test --locked -p tests --test cluster --test pods -- --ignored --test-threads=1
+	kubectl=$$(MKIMAGE="$(MKIMAGE)" ARCH=$(ARCH) qemu/kubectl) && CORTEN_OUT=$(abspath $(OUT))/cluster CORTEN_KUBECTL=$$kubectl cargo test --locked -p tests --test cluster --test pods -- --ignored --test-threads=1
 
 test-upgrade: build ## Upgrade, roll back, and versions that do not come up, in QEMU: an hour, not in CI
 	MKIMAGE="$(MKIMAGE)" ARCH=$(ARCH) OUT=$(abspath $(OUT))/upgrade qemu/versions

@@ -176,9 +176,7 @@ fn single_node_cluster_starts_offline_and_is_restored_from_a_snapshot() {
         assert!(refused.contains("AlreadyExists"), "{refused}");
     }
 
-    let coredns = ["get", "deployment", "coredns", "-n", "kube-system"];
-    let of_image = "jsonpath={.spec.template.spec.containers[0].image}";
-    let image = cluster.call(&[&coredns[..], &["-o", of_image]].concat());
+    let image = cluster.image_of("kube-system", "coredns");
     let web = WEB.replace("IMAGE", &image.expect("the image of CoreDNS"));
     let applied = cluster.apply(&node.vm.dir().join("web.yaml"), &web);
     applied.expect("a web server");

@@ -158,16 +158,7 @@ fn pods_reach_each_other(kubectl: &Kubectl, directory: &Path) {
     until("the cluster's DNS", || {
         kubectl.available("kube-system", "coredns")
     });
-    let image = "jsonpath={.spec.template.spec.containers[0].image}";
-    let image = kubectl.call(&[
-        "get",
-        "deployment",
-        "coredns",
-        "-n",
-        "kube-system",
-        "-o",
-        image,
-    ]);
+    let image = kubectl.image_of("kube-system", "coredns");
     let pods = PODS.replace("IMAGE", &image.expect("the image of CoreDNS"));
     let applied = kubectl.apply(&directory.join("pods.yaml"), &pods);
     applied.expect("pods, a volume and a service");

@@ -158,47 +158,39 @@ fn told(trouble: Trouble, roles: &[String]) -> Result<String, Failure> {
 /// twice for a node, see [`Node::or_itself`].
 pub(crate) async fn each(
     routes: Vec<Route>,
-    mut work: impl AsyncFnMut(&Node) -> Result<(), Trouble>,
+    work: impl AsyncFnMut(&Node) -> Result<(), Trouble>,
 ) -> Result<Failed, Failure> {
-    sessions(routes, async |name, session, failed| {
-        for node in Node::all(name, session) {
-            attempt(node, session, &mut work, failed).await?;
-        }
-        Ok(())
-    })
-    .await
+    visit(routes, None, work).await
 }
 
 /// As [`each`], but stops at the first failure: the nodes after it fail with `untouched`.
 pub(crate) async fn in_turn(
     routes: Vec<Route>,
     untouched: &str,
+    work: impl AsyncFnMut(&Node) -> Result<(), Trouble>,
+) -> Result<Failed, Failure> {
+    visit(routes, Some(untouched), work).await
+}
+
+async fn visit(
+    routes: Vec<Route>,
+    untouched: Option<&str>,
     mut work: impl AsyncFnMut(&Node) -> Result<(), Trouble>,
 ) -> Result<Failed, Failure> {
     sessions(routes, async |name, session, failed| {
         for node in Node::all(name, session) {
-            if failed.is_empty() {
-                attempt(node, session, &mut work, failed).await?;
-            } else {
-                failed.push((node.name, untouched.to_owned()));
+            match untouched {
+                Some(why) if !failed.is_empty() => failed.push((node.name, why.to_owned())),
+                _ => {
+                    if let Err(trouble) = node.or_itself(&mut work).await {
+                        failed.push((node.name, told(trouble, &session.roles)?));
+                    }
+                }
             }
         }
         Ok(())
     })
     .await
-}
-
-/// Works on one node, and notes its failure.
-async fn attempt(
-    node: Node,
-    session: &Session,
-    work: &mut impl AsyncFnMut(&Node) -> Result<(), Trouble>,
-    failed: &mut Failed,
-) -> Result<(), Failure> {
-    if let Err(trouble) = node.or_itself(work).await {
-        failed.push((node.name, told(trouble, &session.roles)?));
-    }
-    Ok(())
 }
 
 /// Runs `work` on the one node of a target over a new connection. Every error is a sentence.

@@ -98,6 +98,16 @@ impl Kubectl {
         })
     }
 
+    /// The image of a Deployment's first container.
+    ///
+    /// # Errors
+    /// As for [`Kubectl::call`].
+    pub fn image_of(&self, namespace: &str, deployment: &str) -> Result<String, String> {
+        let image = "jsonpath={.spec.template.spec.containers[0].image}";
+        let get = ["get", "deployment", deployment, "-n", namespace];
+        self.call(&[&get[..], &["-o", image]].concat())
+    }
+
     /// Opens a local port that leads to the port of an object, such as `pod/web`.
     ///
     /// # Panics
