@@ -18,7 +18,7 @@ use super::disk::{self, Content};
 use super::encryption::Decrypted;
 use super::judge::{REMEDY, Step, judge};
 use super::table::Marks;
-use super::{Volume, encryption};
+use super::{BUSY_PAUSE, Volume, encryption, while_busy};
 
 /// Unit of device sizes in sysfs, in bytes, regardless of the device's own sector size.
 const SECTOR: u64 = 512;
@@ -225,6 +225,12 @@ pub(super) fn mount_on(volume: &Volume<'_>, device: &Path) -> io::Result<()> {
             volume.options,
         )
     })
+}
+
+/// Unmounts a volume. Every process that is being started holds the file descriptors of this one until it runs its
+/// program, and so the volume.
+pub(super) fn unmount(target: &Path) -> io::Result<()> {
+    block_in_place(|| while_busy(BUSY_PAUSE, || mount::unmount(target)))
 }
 
 #[cfg(test)]

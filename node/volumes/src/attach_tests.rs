@@ -144,7 +144,7 @@ fn mounted_file_system_grows_with_its_device() {
         disk.resize();
         assert_eq!(grow(), Ok(()));
         assert_eq!(size(), before + STATE_LENGTH * 2);
-        mount::unmount(directory).unwrap();
+        runtime.block_on(async { unmount(directory) }).unwrap();
         let refused = grow().unwrap_err();
         assert!(
             refused.starts_with("cannot grow the file system on /"),

@@ -12,12 +12,12 @@ use corten_installer::esp::{self, FatFile};
 use corten_installer::grub::Code;
 use corten_meta::Values;
 use corten_services::supervisor::Supervisor;
-use corten_sys::{blkpg, mount};
+use corten_sys::blkpg;
 use tokio::task::block_in_place;
 use uuid::Uuid;
 
 use super::alone::{Alone, alone};
-use super::attach::{Site, attach};
+use super::attach::{Site, attach, unmount};
 use super::disk::{self, Disk};
 use super::table::{Marks, Table};
 use super::{
@@ -194,7 +194,7 @@ impl Blank {
         let target = Path::new(STATE.target);
         let filled = made.and_then(|()| block_in_place(|| fill(target)));
         let ended = block_in_place(|| {
-            let unmounted = mount::unmount(target);
+            let unmounted = unmount(target);
             let closed = match by {
                 Some(_) => encryption::close(STATE.name),
                 None => Ok(()),

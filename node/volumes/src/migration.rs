@@ -8,9 +8,8 @@ use std::path::Path;
 use corten_base::mount_table::{self, Mount};
 use corten_config::kinds::SystemVolume;
 use corten_config::{Document, Word as _};
-use corten_sys::mount;
 
-use super::attach::mount_on;
+use super::attach::{mount_on, unmount};
 use super::carried::Carried;
 use super::{EPHEMERAL, Opened, STATE, Volume};
 
@@ -54,7 +53,7 @@ pub(super) fn take(volume: &Volume<'_>, device: &Path) -> Result<Carried, String
     };
     mount_on(volume, device).map_err(cannot)?;
     let taken = Carried::take(Path::new(volume.target));
-    mount::unmount(Path::new(volume.target)).map_err(cannot)?;
+    unmount(Path::new(volume.target)).map_err(cannot)?;
     taken.map_err(cannot)
 }
 

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use corten_config::kinds::{Encryption, SystemVolume};
 use corten_config::{Document, Word as _};
 use corten_services::supervisor::Supervisor;
-use corten_sys::{blkpg, mount};
+use corten_sys::blkpg;
 use tokio::task::block_in_place;
 use uuid::Uuid;
 
 use super::alone::wait_for;
-use super::attach::{Site, attach, content};
+use super::attach::{Site, attach, content, unmount};
 use super::disk::{self, Content, Disk};
 use super::judge::{Step, judge};
 use super::table::{Extent, Marks, TYPE_LINUX, Table};
@@ -126,8 +126,7 @@ impl Partitions {
             put.map_err(|error| failed(format!("its files cannot be restored: {error}")))?;
         }
         if is_restored {
-            let out = block_in_place(|| mount::unmount(target));
-            out.map_err(|error| failed(error.to_string()))?;
+            unmount(target).map_err(|error| failed(error.to_string()))?;
         }
         attached
     }

@@ -1,5 +1,7 @@
 //! Computes the steps that bring a unit from the kernel's state to the desired one.
 
+use std::net::IpAddr;
+
 use corten_types::network_spec::{AddressSpec, LinkSpec, RouteSpec};
 use corten_types::prefix::Prefix;
 
@@ -299,15 +301,8 @@ fn routes(index: u32, had: &Unit, wanted: &Unit, found: &Found, steps: &mut Vec<
             steps.push(Step::RemoveRoute(route.clone()));
         }
     }
-    // IPv6 refuses a tentative address as a source; duplicate address detection takes a second.
-    let waits = |route: &RouteSpec| {
-        let source = route.src.filter(std::net::IpAddr::is_ipv6);
-        source.is_some_and(|source| {
-            let own = found.addresses.iter();
-            !own.into_iter()
-                .any(|((_, prefix), usable)| prefix.address == source && *usable)
-        })
-    };
+    let waits =
+        |route: &RouteSpec| lacks_source(route, found) || lacks_way(index, route, wanted, found);
     let mut missing: Vec<&RouteSpec> = wanted
         .routes
         .iter()
@@ -320,6 +315,30 @@ fn routes(index: u32, had: &Unit, wanted: &Unit, found: &Found, steps: &mut Vec<
             .into_iter()
             .map(|route| Step::AddRoute(route.clone())),
     );
+}
+
+/// Whether IPv6 would refuse the source of a route: the address is still tentative, for the second that duplicate address
+/// detection takes.
+fn lacks_source(route: &RouteSpec, found: &Found) -> bool {
+    let source = route.src.filter(IpAddr::is_ipv6);
+    source.is_some_and(|source| {
+        let mut own = found.addresses.iter();
+        !own.any(|((_, prefix), usable)| prefix.address == source && *usable)
+    })
+}
+
+/// Whether nothing on the link leads to an IPv4 gateway: the routes of a lease, or of the config, can be known before the
+/// address. An IPv6 gateway is reached through the link-local address, which the kernel adds by itself.
+fn lacks_way(index: u32, route: &RouteSpec, wanted: &Unit, found: &Found) -> bool {
+    let is_there = |(link, prefix): &(u32, Prefix)| *link == index && prefix.address.is_ipv4();
+    let leads = |other: &RouteSpec| other.gateway.is_none() && other.dst.address.is_ipv4();
+    route.gateway.is_some_and(|gateway| gateway.is_ipv4())
+        && !wanted
+            .addresses
+            .iter()
+            .any(|own| own.address.address.is_ipv4())
+        && !wanted.routes.iter().any(leads)
+        && !found.addresses.keys().any(is_there)
 }
 
 #[cfg(test)]

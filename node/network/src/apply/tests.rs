@@ -184,6 +184,35 @@ async fn existing_settings_are_not_applied_again() {
 }
 
 #[tokio::test]
+async fn gateway_route_waits_for_an_address_of_its_link() {
+    let (fake, mut memory) = (Fake::with(&["eth0"]), Memory::default());
+    let complete = eth0("10.0.0.2/24", "10.0.0.1");
+    let mut early = complete.clone();
+    early.get_mut("eth0").unwrap().addresses.clear();
+    assert!(apply_to(&fake, &mut memory, &early).await.is_empty());
+    assert_eq!(fake.taken(), ["set eth0 up"]);
+    assert!(apply_to(&fake, &mut memory, &complete).await.is_empty());
+    let expected = [
+        "add the address 10.0.0.2/24 to eth0",
+        "add the route to 0.0.0.0/0",
+    ];
+    assert_eq!(fake.taken(), expected);
+    // A route onto the link leads to the gateway as well (platforms with addresses of /32).
+    let mut direct = early.clone();
+    let unit = direct.get_mut("eth0").unwrap();
+    unit.routes
+        .push(route(LAYER, "eth0", prefix("10.0.0.1/32"), None));
+    let (fake, mut memory) = (Fake::with(&["eth0"]), Memory::default());
+    apply_to(&fake, &mut memory, &direct).await;
+    let expected = [
+        "set eth0 up",
+        "add the route to 10.0.0.1/32",
+        "add the route to 0.0.0.0/0",
+    ];
+    assert_eq!(fake.taken(), expected);
+}
+
+#[tokio::test]
 async fn removed_settings_are_deleted_and_foreign_ones_stay() {
     let (fake, mut memory) = (Fake::with(&["eth0"]), Memory::default());
     fake.found
