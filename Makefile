@@ -27,7 +27,7 @@ PACKAGES := ca-certificates git make gcc libc6-dev pkg-config curl \
     udhcpd dnsmasq-base
 
 # What `make test` boots; `make test-vm` boots all.
-BOOTED := hardening rootfs boot maintenance volumes supervision
+BOOTED := hardening rootfs host_ports boot maintenance volumes supervision
 # The tests that boot machines; other ignored tests need other things.
 ALL_VM_TESTS := $(patsubst tests/%.rs,--test %,$(shell grep -l '"make test-vm"' tests/*.rs))
 

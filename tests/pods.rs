@@ -4,7 +4,7 @@
 #![expect(clippy::expect_used, reason = "a failing step is a failing test")]
 
 use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use hickory_resolver::proto::rr::{Name, RData, RecordType};
 use tests::client::{self, Client};
 use tests::cluster::{self, CALL, CLUSTER, Cleanup, NAME, NETWORK, traces};
 use tests::images;
-use tests::kubectl::{Forward, Kubectl};
+use tests::kubectl::Kubectl;
 
 const CONTROL_PLANE: &str = "10.213.7.2";
 const WORKER: &str = "10.213.7.3";
@@ -21,6 +21,8 @@ const WORKER: &str = "10.213.7.3";
 const ENDPOINT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 213, 7, 2)), 50000);
 /// Port on this machine that leads to a pod.
 const PORT: u16 = 15353;
+/// Port of the worker that leads to its pod.
+const HOST_PORT: u16 = 1054;
 /// Timeout of an answer over the network.
 const ANSWER: Duration = Duration::from_secs(10);
 
@@ -77,6 +79,7 @@ spec:
       - name: web
         image: IMAGE
         args: [-conf, /corefiles/web]
+        ports: [{containerPort: 1053, hostPort: 1054, protocol: TCP}]
         volumeMounts: [{name: corefiles, mountPath: /corefiles}, {name: data, mountPath: /data}]
       volumes:
       - {name: corefiles, configMap: {name: corefiles}}
@@ -120,15 +123,14 @@ fn until<T>(what: &str, attempt: impl Fn() -> Result<T, String>) -> T {
     }
 }
 
-/// The address that a name server behind a forwarded port has for a name (RFC 1035, section 4.2.2).
-fn resolve(server: &Forward, name: &str) -> Result<Ipv4Addr, String> {
+/// The address that the name server at the other end has for a name (RFC 1035, section 4.2.2).
+fn resolve(mut stream: TcpStream, name: &str) -> Result<Ipv4Addr, String> {
     let failed = |error: std::io::Error| format!("{name}: {error}");
     let mut query = Message::query();
     query.metadata.recursion_desired = true;
     let name_of_query = Name::from_ascii(name).expect("a name");
     query.add_query(Query::query(name_of_query, RecordType::A));
     let query = query.to_vec().expect("a message");
-    let mut stream = server.connect()?;
     stream.set_read_timeout(Some(ANSWER)).map_err(failed)?;
     let length = u16::try_from(query.len()).expect("a short message");
     let bytes = [&length.to_be_bytes()[..], &query].concat();
@@ -174,11 +176,16 @@ fn pods_reach_each_other(kubectl: &Kubectl, directory: &Path) {
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT));
     let relay = kubectl.forward("deploy/relay", local, 1053);
     let through_service = until("an answer of the other node", || {
-        resolve(&relay, "www.example.test.")
+        resolve(relay.connect()?, "www.example.test.")
     });
     assert_eq!(through_service, Ipv4Addr::new(192, 0, 2, 7));
+    let host_port = until("an answer at the port of the worker", || {
+        let stream = TcpStream::connect((WORKER, HOST_PORT)).map_err(|error| error.to_string())?;
+        resolve(stream, "www.example.test.")
+    });
+    assert_eq!(host_port, through_service);
     let service = until("an answer of the cluster's DNS", || {
-        resolve(&relay, "web.default.svc.cluster.local.")
+        resolve(relay.connect()?, "web.default.svc.cluster.local.")
     });
     assert_eq!(service, Ipv4Addr::new(10, 96, 0, 53));
 }

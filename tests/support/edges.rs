@@ -355,6 +355,12 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ("chaos", &[]),
     (
         "tests",
-        &["qemu", "mkimage", "corten-extension", "corten-installer"],
+        &[
+            "qemu",
+            "mkimage",
+            "corten-base",
+            "corten-extension",
+            "corten-installer",
+        ],
     ),
 ];

@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn cni_plugins_are_combined_into_one_program() {
         let dir = tempfile::tempdir().unwrap();
-        let plugin = dir.path().join("meta/firewall");
+        let plugin = dir.path().join("meta/tuning");
         fs::create_dir_all(&plugin).unwrap();
         fs::write(
             plugin.join("a.go"),
@@ -114,15 +114,15 @@ mod tests {
         fs::write(plugin.join("b.go"), "package main\n\nvar x = 1\n").unwrap();
         fs::write(plugin.join("b_test.go"), "package main\n").unwrap();
         let module = dir.path().join("module");
-        combine(dir.path(), &["meta/firewall"], &module, "corten/rootfs").unwrap();
+        combine(dir.path(), &["meta/tuning"], &module, "corten/rootfs").unwrap();
         let read = |name: &str| fs::read_to_string(module.join("cni").join(name)).unwrap();
         assert_eq!(
-            read("firewall/a.go"),
+            read("tuning/a.go"),
             "// package main\npackage plugin\n\nfunc Main() {\n}\n"
         );
-        assert!(read("main.go").contains("\tp0 \"corten/rootfs/cni/firewall\""));
-        assert!(read("main.go").contains("\t\"firewall\": p0.Main,"));
-        assert!(!module.join("cni/firewall/b_test.go").exists());
+        assert!(read("main.go").contains("\tp0 \"corten/rootfs/cni/tuning\""));
+        assert!(read("main.go").contains("\t\"tuning\": p0.Main,"));
+        assert!(!module.join("cni/tuning/b_test.go").exists());
     }
 
     #[test]

@@ -28,8 +28,8 @@ const TAGS: &str =
 /// The version of this module's build steps; must be raised when they change.
 const RECIPE: &str = "2";
 
-/// The directory of our own CNI plugin, below the module.
-const OWN_PLUGIN: &str = "flannel";
+/// The directories of our own CNI plugins, below the module.
+const OWN_PLUGINS: [&str; 2] = ["flannel", "portmap"];
 
 /// The name of the module `rootfs/go`.
 const MODULE: &str = "corten/rootfs";
@@ -60,8 +60,6 @@ const GROUPS: [Group; 3] = [
         packages: &[
             "plugins/main/bridge",
             "plugins/main/loopback",
-            "plugins/meta/firewall",
-            "plugins/meta/portmap",
             "plugins/ipam/host-local",
         ],
         combined: Some(cni::PROGRAM),
@@ -98,10 +96,14 @@ impl Inputs<'_> {
             .add("revision", super::REVISION)
             .add("recipe", RECIPE)
             .add("tags", TAGS);
-        key.add("arch", arch.names().go)
+        let mut key = key
+            .add("arch", arch.names().go)
             .file(&module.join("go.mod"))?
-            .file(&module.join("go.sum"))?
-            .tree(&module.join(OWN_PLUGIN))
+            .file(&module.join("go.sum"))?;
+        for plugin in OWN_PLUGINS {
+            key = key.tree(&module.join(plugin))?;
+        }
+        Ok(key)
     }
 
     /// Fetches every pinned module that is missing in the cache, verified by `go.sum`.
@@ -112,6 +114,7 @@ impl Inputs<'_> {
                 .env("CGO_ENABLED", if group.c { "1" } else { "0" })
                 .args(["list", "-mod=readonly", "-deps", "-tags", &group.tags()])
                 .args(group.paths())
+                .args(group.own().map(|plugin| format!("./{plugin}")))
                 .run()
                 .with_context(|| format!("fetching the Go modules of {}", group.module))?;
         }
@@ -157,12 +160,14 @@ impl Inputs<'_> {
     /// Makes a copy of `rootfs/go` in `module` with the group's combined program.
     fn combine(&self, group: &Group, module: &Path) -> Result<PathBuf> {
         // Go does not look for an absolute path among the module's sources.
-        let own = self.module.join(OWN_PLUGIN);
-        let own =
-            std::path::absolute(&own).with_context(|| format!("finding {}", own.display()))?;
-        let own = own.to_string_lossy();
+        let sources = std::path::absolute(self.module)
+            .with_context(|| format!("finding {}", self.module.display()))?;
+        let own = group.own().map(|plugin| sources.join(plugin));
+        let own: Vec<String> = own
+            .map(|path| path.to_string_lossy().into_owned())
+            .collect();
         let mut packages = group.packages.to_vec();
-        packages.push(&own);
+        packages.extend(own.iter().map(String::as_str));
         cni::combine(&self.sources(group.module)?, &packages, module, MODULE)?;
         self.copy_pins(module)?;
         Ok(module.to_owned())
@@ -253,6 +258,15 @@ impl Group {
         }
     }
 
+    /// Our own packages that are combined with the group's.
+    fn own(&self) -> impl Iterator<Item = &'static str> {
+        let own: &[&str] = match self.combined {
+            Some(_) => &OWN_PLUGINS,
+            None => &[],
+        };
+        own.iter().copied()
+    }
+
     fn paths(&self) -> impl Iterator<Item = String> + '_ {
         self.packages.iter().map(|package| {
             if package.is_empty() {
@@ -338,13 +352,17 @@ mod tests {
     }
 
     #[test]
-    fn own_cni_plugin_is_combined_with_the_other_plugins() {
+    fn own_cni_plugins_are_combined_into_the_program() {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rootfs/go");
-        let own = dir.join(OWN_PLUGIN).to_string_lossy().into_owned();
+        let own = OWN_PLUGINS.map(|plugin| dir.join(plugin).to_string_lossy().into_owned());
+        let own: Vec<&str> = own.iter().map(String::as_str).collect();
         let module = tempfile::tempdir().unwrap();
-        cni::combine(Path::new("/nonexistent"), &[&own], module.path(), MODULE).unwrap();
+        cni::combine(Path::new("/nonexistent"), &own, module.path(), MODULE).unwrap();
         let main = std::fs::read_to_string(module.path().join("cni/main.go")).unwrap();
-        assert!(main.contains("\t\"flannel\": p0.Main,"), "{main}");
+        for (index, plugin) in OWN_PLUGINS.iter().enumerate() {
+            let row = format!("\t\"{plugin}\": p{index}.Main,");
+            assert!(main.contains(&row), "{main}");
+        }
     }
 
     #[test]
