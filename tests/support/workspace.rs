@@ -154,9 +154,17 @@ pub fn tracked() -> Vec<PathBuf> {
 /// # Panics
 /// cargo fails; the message has its output.
 pub fn cargo(arguments: &[&str], environment: &[(&str, &str)]) {
-    // The cargo that runs the tests, so that nothing is compiled twice.
+    // The cargo that runs the tests, so that nothing is compiled twice. Without what it tells a test of its package:
+    // ring's build script runs again when these variables change, and everything above ring is compiled again.
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(program)
+    let mut command = Command::new(program);
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
+    }
+    let output = command
         .args(arguments)
         .envs(environment.iter().copied())
         .current_dir(root())
