@@ -39,8 +39,9 @@ type conf struct {
 type mapping struct {
 	HostPort      uint16 `json:"hostPort"`
 	ContainerPort uint16 `json:"containerPort"`
-	Protocol      string `json:"protocol"`
-	HostIP        string `json:"hostIP"`
+	// Protocol is a name in protocols, once loaded.
+	Protocol string `json:"protocol"`
+	HostIP   string `json:"hostIP"`
 }
 
 // protocols are numbers by name (the registry "Protocol Numbers" of IANA).
@@ -67,9 +68,11 @@ func load(data []byte) (*conf, error) {
 		if one.HostPort == 0 || one.ContainerPort == 0 {
 			return nil, fmt.Errorf("%s: hostPort and containerPort are 1 to 65535", name)
 		}
-		if _, known := protocols[strings.ToLower(one.Protocol)]; !known {
+		protocol := strings.ToLower(one.Protocol)
+		if _, known := protocols[protocol]; !known {
 			return nil, fmt.Errorf("%s: protocol is %q: use tcp, udp or sctp", name, one.Protocol)
 		}
+		loaded.RuntimeConfig.Mappings[index].Protocol = protocol
 		if one.HostIP != "" && net.ParseIP(one.HostIP) == nil {
 			return nil, fmt.Errorf("%s: hostIP is %q: use an IP address", name, one.HostIP)
 		}
@@ -137,16 +140,14 @@ func cmdAdd(args *skel.CmdArgs) error {
 		return err
 	}
 	mappings := loaded.RuntimeConfig.Mappings
-	if len(mappings) > 0 {
-		// A container that is added again has one set of rules.
-		if err := removeRules(args.ContainerID); err != nil {
-			return err
-		}
+	if len(mappings) == 0 {
+		return types.PrintResult(loaded.PrevResult, loaded.CNIVersion)
+	}
+	// A container that is added again has one set of rules.
+	if err := removeRules(args.ContainerID); err != nil {
+		return err
 	}
 	for _, address := range addresses {
-		if len(mappings) == 0 {
-			break
-		}
 		if err := addRules(args.ContainerID, address, mappings, loaded.hidesSource()); err != nil {
 			return err
 		}
@@ -190,7 +191,7 @@ func forget(pod net.IP, mappings []mapping) {
 		family = unix.AF_INET
 	}
 	for _, one := range mappings {
-		if strings.ToLower(one.Protocol) != "udp" {
+		if one.Protocol != "udp" {
 			continue
 		}
 		err := utils.DeleteConntrackEntriesForDstPort(one.HostPort, unix.IPPROTO_UDP, family)

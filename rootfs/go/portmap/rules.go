@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strings"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
@@ -123,7 +122,7 @@ func (f family) translate(one mapping, pod []byte) []expr.Any {
 	}
 	return append(all,
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{protocols[strings.ToLower(one.Protocol)]}},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{protocols[one.Protocol]}},
 		// All three protocols have the destination's port here (RFC 9293, section 3.1).
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.BigEndian.PutUint16(one.HostPort)},
