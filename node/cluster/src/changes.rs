@@ -62,6 +62,13 @@ impl Changes {
         }
     }
 
+    /// One whole object.
+    pub(crate) fn of_one(api: Api<DynamicObject>, name: &str, what: &'static str) -> Changes {
+        let mut changes = Changes::of(api, what);
+        changes.params.field_selector = Some(format!("metadata.name={name}"));
+        changes
+    }
+
     /// The metadata of objects with a label.
     pub(crate) fn of_metadata(api: Api<DynamicObject>, label: &str, what: &'static str) -> Changes {
         let mut changes = Changes::of(api, what);

@@ -2,9 +2,9 @@
 //!
 //! Owns: applying objects and the inventory of what was applied; the metadata, the cordon and the drain of a node;
 //! the readiness and versions of API servers, nodes and workloads; the restart of workloads; the deprecated APIs in use;
-//! the CAs that pods get; the accounts of pods at the node's API.
+//! the CAs that pods get; the accounts of pods at the node's API; the static pods of a kubelet.
 //! Never does: decide what is applied (`corten-manifests`) or granted, keep anything between two calls, or take a lock.
-//! Talks to: one API server, through the crate `kube`.
+//! Talks to: one API server or kubelet, through the crate `kube`.
 //! On a laptop: `cargo test -p corten-cluster`. The test with a real API server is ignored by default; it needs the
 //! folder of the Kubernetes programs in `CORTEN_KUBERNETES`.
 //!
@@ -20,7 +20,9 @@ mod endpoints;
 mod error;
 mod inventory;
 mod kinds;
+mod kubelet;
 mod node;
+mod own_node;
 mod ownership;
 mod readiness;
 mod versions;
@@ -36,6 +38,8 @@ pub use accounts::{Account, Grants, Refusal};
 pub use apply::{Existing, Failed, Report};
 pub use drain::{Drained, Left};
 pub use error::{Cause, ClusterError};
+pub use kubelet::static_pods;
+pub use own_node::{NodeState, NodeWatch};
 pub use ownership::{Metadata, Taint};
 pub use readiness::{NodeReadiness, Pods, Workload};
 pub use versions::{Machine, Requested, StaticPod};
@@ -68,7 +72,7 @@ impl Cluster {
         Cluster::connect_with(access, PATIENCE)
     }
 
-    /// Like [`Cluster::connect`], for [`Cluster::serve_accounts`]: a watch may be silent for minutes. Other requests
+    /// Like [`Cluster::connect`], for [`Cluster::serve_accounts`] and [`Cluster::watch_node`]: a watch may be silent for minutes. Other requests
     /// keep their timeout.
     ///
     /// # Errors

@@ -25,11 +25,26 @@ pub fn of_node(config: &Document, settings: &Settings) -> Result<Cluster, String
     if config.machine.kind.is_control_plane() {
         return connect(config, settings, &settings.any_server());
     }
+    Cluster::connect(&of_kubelet()?).map_err(|error| describe(&error))
+}
+
+/// Like [`of_node`], for requests whose answer has long pauses.
+///
+/// # Errors
+/// The reason why there is no connection.
+pub fn of_node_to_watch(config: &Document, settings: &Settings) -> Result<Cluster, String> {
+    if config.machine.kind.is_control_plane() {
+        return connect_to_watch(config, settings, &settings.any_server());
+    }
+    Cluster::connect_to_watch(&of_kubelet()?).map_err(|error| describe(&error))
+}
+
+/// Credentials of the node's kubelet.
+fn of_kubelet() -> Result<Access, String> {
     let path = Path::new(KUBELET_FILES).join(KUBECONFIG);
     let text = fs::read_to_string(&path);
     let text = text.map_err(|error| format!("{}: {error}", path.display()))?;
-    let access = from_kubeconfig(&text).map_err(|error| describe(&error))?;
-    Cluster::connect(&access).map_err(|error| describe(&error))
+    from_kubeconfig(&text).map_err(|error| describe(&error))
 }
 
 /// Connects to this API server as an administrator; on a control plane node only.

@@ -90,8 +90,6 @@ pub struct Certificates {
     pub kubelet_client: CertificateAndKey,
     /// Client certificate of kube-apiserver for extension API servers.
     pub front_proxy: CertificateAndKey,
-    /// Client certificate of kube-apiserver for etcd.
-    pub etcd_client: CertificateAndKey,
     /// Client certificate of kube-controller-manager for kube-apiserver.
     pub controller_manager: CertificateAndKey,
     /// Client certificate of kube-scheduler for kube-apiserver.
@@ -132,11 +130,17 @@ impl Certificates {
                 .map_err(|error| CertificateError::Pki("cluster.apiServer.certSANs", error))?,
             kubelet_client: client(kubernetes, "apiserver-kubelet-client", &["system:masters"])?,
             front_proxy: client(&authorities.aggregator, "front-proxy-client", &[])?,
-            etcd_client: client(&authorities.etcd, "kube-apiserver", &[])?,
             controller_manager: component("system:kube-controller-manager")?,
             scheduler: component("system:kube-scheduler")?,
         })
     }
+}
+
+/// Validity of an administrator's certificate: a year, unless the config says otherwise.
+#[must_use]
+pub fn admin_lifetime(document: &Document) -> Duration {
+    let own = document.cluster.admin_kubeconfig.as_ref();
+    own.and_then(|own| own.cert_lifetime).unwrap_or(LIFETIME)
 }
 
 /// Issues a certificate for the cluster's administrator, valid for `lifetime`.

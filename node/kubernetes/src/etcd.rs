@@ -1,6 +1,6 @@
 //! etcd's certificates and arguments (etcd, "Configuration options").
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, SystemTime};
 
 use corten_config::Document;
@@ -35,6 +35,8 @@ pub struct Certificates {
     pub peer: CertificateAndKey,
     /// Client certificate of machined.
     pub admin: CertificateAndKey,
+    /// Client certificate of kube-apiserver.
+    pub api_server: CertificateAndKey,
 }
 
 impl Certificates {
@@ -54,16 +56,20 @@ impl Certificates {
             names: &names,
             usage: Usage::Both,
         };
-        let admin = Leaf {
-            common_name: "talos",
-            organizations: &[],
-            names: &[],
-            usage: Usage::Client,
+        let client = |common_name| {
+            let leaf = Leaf {
+                common_name,
+                organizations: &[],
+                names: &[],
+                usage: Usage::Client,
+            };
+            ca.leaf(&leaf, now, LIFETIME)
         };
         Ok(Certificates {
             server: ca.leaf(&member, now, LIFETIME)?,
             peer: ca.leaf(&member, now, LIFETIME)?,
-            admin: ca.leaf(&admin, now, LIFETIME)?,
+            admin: client("talos")?,
+            api_server: client("kube-apiserver")?,
         })
     }
 }
@@ -105,12 +111,21 @@ pub enum Start {
     Resume,
 }
 
+/// Listen address of a member: all addresses of its family.
+#[must_use]
+pub fn listen_address(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    }
+}
+
 /// Program and arguments of the member at `address`, with the config's `own` arguments.
 #[must_use]
 pub fn args(facts: &Facts, address: IpAddr, start: &Start, own: &Arguments) -> Vec<String> {
-    let any = match address {
-        IpAddr::V4(_) => "0.0.0.0",
-        IpAddr::V6(_) => "[::]",
+    let any = match listen_address(address) {
+        IpAddr::V4(any) => any.to_string(),
+        IpAddr::V6(any) => format!("[{any}]"),
     };
     let peer = peer_url(address);
     let (state, cluster) = match start {

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use corten_config::Secret;
+use corten_pki::CertificateAndKey;
 use serde_json::{Value, json};
 
 use crate::certificates::{Authorities, Certificates};
@@ -55,16 +56,18 @@ struct Sources<'a> {
     control_plane: &'a ControlPlane,
     authorities: &'a Authorities,
     certificates: &'a Certificates,
+    etcd_client: &'a CertificateAndKey,
     service_account_key: &'a Secret,
 }
 
-/// The files of all components.
+/// The files of all components. `etcd_client` is kube-apiserver's certificate for etcd.
 #[must_use]
 pub fn components(
     settings: &Settings,
     control_plane: &ControlPlane,
     authorities: &Authorities,
     certificates: &Certificates,
+    etcd_client: &CertificateAndKey,
     service_account_key: &Secret,
 ) -> Vec<Component> {
     let sources = Sources {
@@ -72,6 +75,7 @@ pub fn components(
         control_plane,
         authorities,
         certificates,
+        etcd_client,
         service_account_key,
     };
     vec![
@@ -114,11 +118,7 @@ impl Sources<'_> {
                 "front-proxy-client.crt",
                 &certificates.front_proxy,
             ),
-            (
-                "etcd-client.key",
-                "etcd-client.crt",
-                &certificates.etcd_client,
-            ),
+            ("etcd-client.key", "etcd-client.crt", self.etcd_client),
         ] {
             // The key first, so that a reader of the new certificate finds its key.
             secrets.push(file(key, pair.key.clone()));
@@ -209,7 +209,8 @@ fn once(name: &'static str, content: impl Into<String>) -> File {
 }
 
 /// Encryption of data in etcd (`apiserver.config.k8s.io/v1`, EncryptionConfiguration).
-fn encryption(control_plane: &ControlPlane) -> Value {
+#[must_use]
+pub fn encryption(control_plane: &ControlPlane) -> Value {
     let whole = |fields: &Value| {
         with_kind(
             fields,
@@ -234,7 +235,8 @@ fn encryption(control_plane: &ControlPlane) -> Value {
 }
 
 /// Audit policy (`audit.k8s.io/v1`, Policy).
-fn audit_policy(control_plane: &ControlPlane) -> Value {
+#[must_use]
+pub fn audit_policy(control_plane: &ControlPlane) -> Value {
     let usual = json!({ "rules": [{ "level": "Metadata" }] });
     let own = control_plane.audit_policy.as_ref().unwrap_or(&usual);
     with_kind(own, "audit.k8s.io/v1", "Policy")
@@ -256,7 +258,8 @@ fn admission(control_plane: &ControlPlane) -> Value {
 }
 
 /// Authorizers (`apiserver.config.k8s.io/v1`, AuthorizationConfiguration). A cluster cannot work without the first two.
-fn authorization(control_plane: &ControlPlane) -> Value {
+#[must_use]
+pub fn authorization(control_plane: &ControlPlane) -> Value {
     let mut authorizers = vec![
         json!({ "type": "Node", "name": "node" }),
         json!({ "type": "RBAC", "name": "rbac" }),
@@ -272,7 +275,8 @@ fn authorization(control_plane: &ControlPlane) -> Value {
 
 /// Authentication (`apiserver.config.k8s.io/v1`, AuthenticationConfiguration). Anonymous access is limited to the
 /// health endpoints, which the kubelet probes.
-fn authentication(control_plane: &ControlPlane) -> Value {
+#[must_use]
+pub fn authentication(control_plane: &ControlPlane) -> Value {
     let paths = ["/livez", "/readyz", "/healthz"].map(|path| json!({ "path": path }));
     let usual = json!({ "anonymous": { "enabled": true, "conditions": paths } });
     let mut whole = with_kind(

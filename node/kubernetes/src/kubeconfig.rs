@@ -32,20 +32,13 @@ pub fn kubeconfig(settings: &Settings, server: &str, name: &str, identity: Ident
     )
 }
 
-/// The kubeconfig of the cluster's administrator.
+/// The kubeconfig of the cluster's administrator, with the API server `server`.
 #[must_use]
-pub fn admin(settings: &Settings, certificate: &CertificateAndKey) -> Value {
+pub fn admin(settings: &Settings, server: &str, certificate: &CertificateAndKey) -> Value {
     let cluster = &settings.cluster;
     let name = format!("admin@{cluster}");
     let identity = Identity::Certificate(certificate);
-    named(
-        settings,
-        &settings.endpoint,
-        cluster,
-        &name,
-        &name,
-        identity,
-    )
+    named(settings, server, cluster, &name, &name, identity)
 }
 
 fn named(

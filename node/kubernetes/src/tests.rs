@@ -100,7 +100,14 @@ fn static_pods_and_configurations_match_the_golden_files() {
     let names = api_names(&settings, &own, &facts());
     let certificates = Certificates::issue(&authorities, &names, now()).unwrap();
     let key = document.service_account_key();
-    let all = components(&settings, &own, &authorities, &certificates, key);
+    let all = components(
+        &settings,
+        &own,
+        &authorities,
+        &certificates,
+        &certificates.front_proxy,
+        key,
+    );
     for pod in static_pods(&settings, &own, &all) {
         golden(&format!("{}.json", pod.id), &without_digests(pod.pod));
     }
@@ -134,7 +141,14 @@ fn pod_restarts_for_files_read_at_start_and_not_for_renewed_certificates() {
     let authorities = Authorities::of(&document).unwrap();
     let pods = |own: &ControlPlane, key: &Secret| {
         let certificates = Certificates::issue(&authorities, &[], now()).unwrap();
-        let all = components(&settings, own, &authorities, &certificates, key);
+        let all = components(
+            &settings,
+            own,
+            &authorities,
+            &certificates,
+            &certificates.front_proxy,
+            key,
+        );
         static_pods(&settings, own, &all)
     };
     let key = document.service_account_key();
@@ -164,7 +178,14 @@ fn secrets_are_in_no_pod_and_no_debug_output() {
     let authorities = Authorities::of(&document).unwrap();
     let certificates = Certificates::issue(&authorities, &[], now()).unwrap();
     let key = document.service_account_key();
-    let all = components(&settings, &own, &authorities, &certificates, key);
+    let all = components(
+        &settings,
+        &own,
+        &authorities,
+        &certificates,
+        &certificates.front_proxy,
+        key,
+    );
     let pods = format!("{:?}", static_pods(&settings, &own, &all));
     assert!(!pods.contains("PRIVATE KEY") && !pods.contains("c2VjcmV0Ym94"));
     assert!(!format!("{all:?}").contains("PRIVATE KEY"));
@@ -222,7 +243,14 @@ fn accepted_authorities_are_in_every_file_that_verifies_a_certificate() {
         let authorities = Authorities::of(&document).unwrap();
         let certificates = Certificates::issue(&authorities, &[], now()).unwrap();
         let key = document.service_account_key();
-        let all = components(&settings, &own, &authorities, &certificates, key);
+        let all = components(
+            &settings,
+            &own,
+            &authorities,
+            &certificates,
+            &certificates.front_proxy,
+            key,
+        );
         let files = all
             .iter()
             .flat_map(|one| one.secrets.iter().map(move |file| (one, file)));
@@ -247,7 +275,7 @@ fn accepted_authorities_are_in_every_file_that_verifies_a_certificate() {
         }
         assert_eq!((bundles, kubeconfigs), (2, 2));
         let server = kubelet::bootstrap_kubeconfig(&settings, "https://a:6443").to_string();
-        let operator = admin(&settings, &certificates.scheduler).to_string();
+        let operator = admin(&settings, &settings.endpoint, &certificates.scheduler).to_string();
         for kubeconfig in [server, operator] {
             assert!(kubeconfig.contains(&STANDARD.encode(&settings.authorities)));
         }
@@ -264,7 +292,7 @@ fn a_kubeconfig_of_the_administrator_calls_the_endpoint() {
         now(),
         Duration::from_secs(60),
     );
-    let config = admin(&settings, &certificate.unwrap());
+    let config = admin(&settings, &settings.endpoint, &certificate.unwrap());
     assert_eq!(config["current-context"], "admin@c");
     assert_eq!(
         config["clusters"][0]["cluster"]["server"],
@@ -320,7 +348,14 @@ cluster:
     let authorities = Authorities::of(&document).unwrap();
     let certificates = Certificates::issue(&authorities, &[], now()).unwrap();
     let key = document.service_account_key();
-    let all = components(&settings, &own, &authorities, &certificates, key);
+    let all = components(
+        &settings,
+        &own,
+        &authorities,
+        &certificates,
+        &certificates.front_proxy,
+        key,
+    );
     let pods = static_pods(&settings, &own, &all);
     let ids: Vec<&str> = pods.iter().map(|pod| pod.id).collect();
     assert_eq!(ids, ["kube-apiserver", "kube-controller-manager"]);

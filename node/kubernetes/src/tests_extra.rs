@@ -25,7 +25,14 @@ fn pods(patch: &str) -> (Vec<Component>, Vec<Value>) {
     let authorities = Authorities::of(&document).unwrap();
     let certificates = Certificates::issue(&authorities, &[], now()).unwrap();
     let key = document.service_account_key();
-    let all = components(&settings, &own, &authorities, &certificates, key);
+    let all = components(
+        &settings,
+        &own,
+        &authorities,
+        &certificates,
+        &certificates.front_proxy,
+        key,
+    );
     let pods = static_pods(&settings, &own, &all);
     (all, pods.into_iter().map(|pod| pod.pod).collect())
 }
@@ -244,7 +251,14 @@ issuer:
     let authorities = Authorities::of(&document).unwrap();
     let certificates = Certificates::issue(&authorities, &[], SystemTime::now()).unwrap();
     let key = document.service_account_key();
-    let all = components(&settings, &own, &authorities, &certificates, key);
+    let all = components(
+        &settings,
+        &own,
+        &authorities,
+        &certificates,
+        &certificates.front_proxy,
+        key,
+    );
     let pods = static_pods(&settings, &own, &all);
     golden(
         "by-kind-kube-apiserver.json",

@@ -33,6 +33,18 @@ impl BootstrapToken {
             secret: secret.to_owned(),
         })
     }
+
+    /// The public part.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The secret part.
+    #[must_use]
+    pub fn secret(&self) -> &str {
+        &self.secret
+    }
 }
 
 impl fmt::Debug for BootstrapToken {

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use corten_resources::{Draft, Typed};
 use corten_types::network::{AddressStatus, NodeAddress};
+use corten_types::network_filter::NodeAddressFilter;
 
 /// The link of addresses that the platform translates. The node itself has no such link.
 pub const EXTERNAL: &str = "external";
@@ -18,7 +19,10 @@ impl Controller for NodeAddresses {
     }
 
     fn inputs(&self) -> Vec<Input> {
-        vec![Input::of::<AddressStatus>(Dependency::Weak)]
+        vec![
+            Input::of::<AddressStatus>(Dependency::Weak),
+            Input::of::<NodeAddressFilter>(Dependency::Weak),
+        ]
     }
 
     fn outputs(&self) -> Vec<Output> {
@@ -51,21 +55,42 @@ impl Controller for NodeAddresses {
                     .collect::<Vec<_>>(),
             );
             sort(&mut all);
-            for (id, addresses) in [
+            let selections = [
                 (NodeAddress::DEFAULT, default),
                 (NodeAddress::ROUTED, routed(&own)),
                 (NodeAddress::CURRENT, current),
                 (NodeAddress::ACCUMULATIVE, all),
-            ] {
-                let sort_algorithm = "v1";
-                let addresses = NodeAddress {
-                    addresses,
-                    sort_algorithm,
-                };
-                context.put(Draft::new(id, addresses))?;
+            ];
+            let filters = context.list::<NodeAddressFilter>()?;
+            context.start_outputs();
+            for (id, addresses) in selections {
+                // The one default address is not a selection to filter.
+                for filter in filters.iter().filter(|_| id != NodeAddress::DEFAULT) {
+                    let name = &filter.metadata().pointer.id;
+                    let id = NodeAddressFilter::filtered(id, name);
+                    context.put(Draft::new(&id, sorted(passing(filter, &addresses))))?;
+                }
+                context.put(Draft::new(id, sorted(addresses)))?;
             }
+            context.remove_others::<NodeAddress>()?;
         }
     }
+}
+
+fn sorted(addresses: Vec<String>) -> NodeAddress {
+    NodeAddress {
+        addresses,
+        sort_algorithm: "v1",
+    }
+}
+
+/// The addresses that pass a filter.
+fn passing(filter: &NodeAddressFilter, addresses: &[String]) -> Vec<String> {
+    let passes = |text: &&String| {
+        let address = text.split('/').next().and_then(|ip| ip.parse().ok());
+        address.is_some_and(|address| filter.passes(address))
+    };
+    addresses.iter().filter(passes).cloned().collect()
 }
 
 /// Addresses by which others can reach the node. A tentative address may still turn out to be a duplicate.
@@ -113,6 +138,8 @@ fn choose(before: &[String], current: &[String]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use corten_types::prefix::Prefix;
+
     use super::*;
 
     #[test]
@@ -122,6 +149,16 @@ mod tests {
         assert_eq!(choose(&all[1..], &all), all[1..]);
         assert_eq!(choose(&all[1..], &all[..1]), all[..1]);
         assert!(choose(&all, &[]).is_empty());
+    }
+
+    #[test]
+    fn filtered_addresses_keep_their_prefixes() {
+        let filter = NodeAddressFilter {
+            exclude_subnets: vec![Prefix::parse("10.244.0.0/16").unwrap()],
+            ..NodeAddressFilter::default()
+        };
+        let all = ["10.0.2.15/24", "10.244.0.1/24"].map(str::to_owned);
+        assert_eq!(passing(&filter, &all), ["10.0.2.15/24"]);
     }
 
     #[test]

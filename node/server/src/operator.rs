@@ -9,7 +9,7 @@ use corten_api::machine as api;
 use corten_api::roles::Role;
 use corten_config::Document;
 use corten_credentials::{certificates, client_config};
-use corten_kubernetes::certificates::{Authorities, admin_certificate};
+use corten_kubernetes::certificates::{Authorities, admin_certificate, admin_lifetime};
 use corten_kubernetes::{Settings, admin};
 use corten_pki::{CA_LIFETIME, PkiError};
 use corten_resources::{Happened, Pointer, Start, Store};
@@ -22,9 +22,6 @@ use crate::node::{Begin, Node, Stage};
 
 /// Timeout for time synchronization during bootstrap (the reference's value).
 pub(super) const TIME_PATIENCE: Duration = Duration::from_secs(5);
-
-/// Default lifetime of the administrator's kubeconfig.
-const ADMIN_LIFETIME: Duration = Duration::from_secs(8760 * 60 * 60);
 
 /// A client config with a new certificate for these roles, signed by the API's authority. It has no endpoints, because
 /// the node does not know which of its addresses the caller can reach.
@@ -121,14 +118,12 @@ pub(super) fn kubeconfig(node: &dyn Node) -> Result<Vec<u8>, Status> {
     };
     let settings = Settings::of(&document).map_err(|error| missing(&error))?;
     let authorities = Authorities::of(&document).map_err(|error| missing(&error))?;
-    let own = document.cluster.admin_kubeconfig.as_ref();
-    let lifetime = own
-        .and_then(|own| own.cert_lifetime)
-        .unwrap_or(ADMIN_LIFETIME);
     let now = SystemTime::now();
+    let lifetime = admin_lifetime(&document);
     let certificate = admin_certificate(&authorities.kubernetes, now, lifetime)
         .map_err(|error| missing(&error))?;
-    Ok(admin(&settings, &certificate).to_string().into_bytes())
+    let kubeconfig = admin(&settings, &settings.endpoint, &certificate);
+    Ok(kubeconfig.to_string().into_bytes())
 }
 
 /// Waits until the time is synchronized or synchronization is disabled; false if that cannot happen.

@@ -26,6 +26,38 @@ impl From<&Upstream> for wire::KubePrismEndpoint {
     }
 }
 
+/// Known servers of the Kubernetes API; id [`KubePrismEndpoints::ID`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct KubePrismEndpoints {
+    /// The servers.
+    pub endpoints: Vec<Upstream>,
+}
+
+impl KubePrismEndpoints {
+    /// Id of the only resource of this type.
+    pub const ID: &str = "k8s-cluster";
+}
+
+impl Spec for KubePrismEndpoints {
+    const DEFINITION: Definition = open(
+        "KubePrismEndpoints.kubernetes.talos.dev",
+        NAMESPACE,
+        &[],
+        &[
+            column("Hosts", ".endpoints[*].host"),
+            column("Ports", ".endpoints[*].port"),
+        ],
+    );
+
+    type Message = wire::KubePrismEndpointsSpec;
+
+    fn message(&self) -> wire::KubePrismEndpointsSpec {
+        wire::KubePrismEndpointsSpec {
+            endpoints: self.endpoints.iter().map(Into::into).collect(),
+        }
+    }
+}
+
 /// Settings of KubePrism; id [`KubePrismConfig::ID`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct KubePrismConfig {

@@ -42,11 +42,7 @@ pub(super) fn ip(text: &str) -> Option<NetIp> {
 
 /// Parses a network prefix; `None` for any other text.
 pub(super) fn prefix(text: &str) -> Option<NetIpPrefix> {
-    let (address, length) = text.split_once('/')?;
-    Some(net_prefix(Prefix {
-        address: address.parse().ok()?,
-        length: length.parse().ok()?,
-    }))
+    Prefix::parse(text).map(net_prefix)
 }
 
 /// Parses hexadecimal bytes separated by colons; empty for any other text.

@@ -15,7 +15,7 @@ use super::network_kind::{Bond, Bridge, Veth, Vlan, Vrf};
 use super::network_wireguard::WireguardStatus;
 use super::{column, is_default, open};
 
-const NAMESPACE: &str = "network";
+pub(super) const NAMESPACE: &str = "network";
 
 /// Current host name of the node; id [`HostnameStatus::ID`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

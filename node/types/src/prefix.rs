@@ -15,6 +15,16 @@ pub struct Prefix {
 }
 
 impl Prefix {
+    /// Parses an address with a prefix length, such as `10.0.2.15/24`; `None` for any other text.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Prefix> {
+        let (address, length) = text.split_once('/')?;
+        Some(Prefix {
+            address: address.parse().ok()?,
+            length: length.parse().ok()?,
+        })
+    }
+
     /// The prefix of all addresses in the family of `like`.
     #[must_use]
     pub fn everywhere(like: IpAddr) -> Prefix {

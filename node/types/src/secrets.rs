@@ -18,7 +18,7 @@ use super::{column, open};
 
 const NAMESPACE: &str = "secrets";
 
-const fn secret(type_name: &'static str) -> Definition {
+pub(super) const fn secret(type_name: &'static str) -> Definition {
     Definition {
         type_name,
         default_namespace: NAMESPACE,
@@ -33,11 +33,12 @@ fn base64<S: Serializer>(pem: &str, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&STANDARD.encode(pem))
 }
 
-fn base64_secret<S: Serializer>(pem: &Secret, serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn base64_secret<S: Serializer>(pem: &Secret, serializer: S) -> Result<S::Ok, S::Error> {
     base64(pem.expose(), serializer)
 }
 
-fn exposed<S: Serializer>(secret: &Secret, serializer: S) -> Result<S::Ok, S::Error> {
+/// Serializes a secret; only for types that administrators alone may read.
+pub(super) fn exposed<S: Serializer>(secret: &Secret, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(secret.expose())
 }
 
@@ -50,7 +51,7 @@ pub struct Pem {
 }
 
 impl Pem {
-    fn message(&self) -> PemEncodedCertificate {
+    pub(super) fn message(&self) -> PemEncodedCertificate {
         PemEncodedCertificate {
             crt: self.crt.as_bytes().to_vec(),
         }
@@ -75,7 +76,7 @@ pub struct PemPair {
 }
 
 impl PemPair {
-    fn message(&self) -> PemEncodedCertificateAndKey {
+    pub(super) fn message(&self) -> PemEncodedCertificateAndKey {
         PemEncodedCertificateAndKey {
             crt: self.crt.as_bytes().to_vec(),
             key: self.key.expose().as_bytes().to_vec(),

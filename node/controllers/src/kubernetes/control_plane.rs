@@ -5,23 +5,32 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use corten_config::Document;
+use corten_config::{Document, Secret};
 use corten_credentials::access::connect;
 use corten_credentials::certificates::{Held, write_files};
-use corten_kubernetes::certificates::{Authorities, Certificates, api_names};
+use corten_kubernetes::certificates::{
+    Authorities, Certificates, admin_certificate, admin_lifetime, api_names,
+};
 use corten_kubernetes::files::{Component, File, components};
-use corten_kubernetes::pods::{HOST_CONFIG, HOST_SECRETS, static_pods};
-use corten_kubernetes::{ControlPlane, Settings};
+use corten_kubernetes::pods::{HOST_CONFIG, HOST_SECRETS, static_pods, versions_of_files};
+use corten_kubernetes::{ControlPlane, Settings, admin};
+use corten_pki::CertificateAndKey;
 use corten_resources::Draft;
 use corten_resources::controller::with_causes as describe;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use corten_types::clock::TimeStatus;
 use corten_types::etcd::EtcdMember;
 use corten_types::kubernetes::{Nodename, StaticPod};
+use corten_types::kubernetes_components::{
+    ApiServerConfig, ConfigStatus, ControllerManagerConfig, SchedulerConfig, SecretsStatus,
+};
 use corten_types::network::{HostnameStatus, NodeAddress};
+use corten_types::secrets::PemPair;
+use corten_types::secrets_kubernetes::{EtcdCerts, KubernetesCerts, KubernetesDynamicCerts};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
+use super::settings::{Versions, show, show_components};
 use super::{Complaints, facts, time_is_known};
 
 /// Interval of checks against the wall clock, whose changes cause no event.
@@ -30,9 +39,6 @@ const LOOK: Duration = Duration::from_secs(10 * 60);
 const PAUSE: Duration = Duration::from_secs(10);
 /// Interval of checks whether the API server is ready.
 const API_PAUSE: Duration = Duration::from_secs(5);
-/// Pod of the API server.
-const API_SERVER: &str = "kube-apiserver";
-
 #[derive(Debug, Clone)]
 pub(super) struct ControlPlanes {
     pub(super) config: watch::Receiver<Option<Document>>,
@@ -49,6 +55,8 @@ struct MadeFor {
 #[derive(Debug, Default)]
 struct Made {
     certificates: Option<(Held<MadeFor>, Certificates)>,
+    /// The administrator's certificate for the kubeconfigs that the node shows, with its CA and lifetime.
+    admin: Option<(Held<(String, Duration)>, CertificateAndKey)>,
     written: Vec<Component>,
     /// Whether etcd has worked: without it the API server would only fail and enter back-off.
     had_etcd: bool,
@@ -69,11 +77,21 @@ impl Controller for ControlPlanes {
             Input::of::<NodeAddress>(Dependency::Weak),
             Input::of::<TimeStatus>(Dependency::Weak).with_id(TimeStatus::ID),
             Input::of::<EtcdMember>(Dependency::Weak).with_id(EtcdMember::ID),
+            Input::of::<EtcdCerts>(Dependency::Weak).with_id(EtcdCerts::ID),
         ]
     }
 
     fn outputs(&self) -> Vec<Output> {
-        vec![Output::shared::<StaticPod>()]
+        vec![
+            Output::shared::<StaticPod>(),
+            Output::exclusive::<ApiServerConfig>(),
+            Output::exclusive::<ControllerManagerConfig>(),
+            Output::exclusive::<SchedulerConfig>(),
+            Output::exclusive::<SecretsStatus>(),
+            Output::exclusive::<ConfigStatus>(),
+            Output::exclusive::<KubernetesDynamicCerts>(),
+            Output::exclusive::<KubernetesCerts>(),
+        ]
     }
 
     async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
@@ -90,22 +108,24 @@ impl Controller for ControlPlanes {
             let config = self.config.borrow_and_update().clone();
             let config = config.filter(|config| config.machine.kind.is_control_plane());
             made.had_etcd |= context.get::<EtcdMember>(EtcdMember::ID)?.is_some();
-            let pods = match &config {
-                Some(config) => match render(context, config, &mut made)? {
-                    Ok(pods) => pods,
+            let versions = show_components(context, config.as_ref())?;
+            let rendered = match &config {
+                Some(config) => match render(context, config, &versions, &mut made)? {
+                    Ok(rendered) => rendered,
                     Err(why) => {
                         complaints.say("the control plane", &why);
                         pause = PAUSE;
                         continue;
                     }
                 },
-                None => Some(Vec::new()),
+                None => Some(Rendered::default()),
             };
             complaints.none();
             // An input is not known yet.
-            let Some(pods) = pods else { continue };
+            let Some(rendered) = rendered else { continue };
             context.start_outputs();
-            for (id, pod) in made.runnable(pods) {
+            rendered.shown.show(context)?;
+            for (id, pod) in made.runnable(rendered.pods) {
                 context.put(Draft::new(id, pod))?;
             }
             context.remove_others::<StaticPod>()?;
@@ -133,34 +153,115 @@ async fn is_api_ready(config: &Document) -> bool {
 
 type Pods = Vec<(&'static str, StaticPod)>;
 
+/// What a config's control plane needs; nothing by default.
+#[derive(Debug, Default)]
+struct Rendered {
+    pods: Pods,
+    shown: Shown,
+}
+
+/// The state of the written files, and the certificates in them.
+#[derive(Debug, Default)]
+struct Shown {
+    secrets: Option<SecretsStatus>,
+    config: Option<ConfigStatus>,
+    certificates: Option<KubernetesDynamicCerts>,
+    kubeconfigs: Option<KubernetesCerts>,
+}
+
+impl Shown {
+    fn of(components: &[Component], certificates: &Certificates, admins: [Secret; 2]) -> Shown {
+        let (secrets, config) = versions_of_files(components);
+        let kubeconfig = |name: &str| {
+            let component = components.iter().find(|component| component.name == name);
+            let mut files = component
+                .into_iter()
+                .flat_map(|component| &component.secrets);
+            let file = files.find(|file| file.name == "kubeconfig");
+            file.map(|file| file.content.clone()).unwrap_or_default()
+        };
+        let [localhost_admin_kubeconfig, admin_kubeconfig] = admins;
+        Shown {
+            secrets: Some(SecretsStatus {
+                ready: true,
+                version: secrets,
+            }),
+            config: Some(ConfigStatus {
+                ready: true,
+                version: config,
+            }),
+            certificates: Some(KubernetesDynamicCerts {
+                api_server: PemPair::from(&certificates.api_server),
+                api_server_kubelet_client: PemPair::from(&certificates.kubelet_client),
+                front_proxy: PemPair::from(&certificates.front_proxy),
+            }),
+            kubeconfigs: Some(KubernetesCerts {
+                scheduler_kubeconfig: kubeconfig(SchedulerConfig::ID),
+                controller_manager_kubeconfig: kubeconfig(ControllerManagerConfig::ID),
+                localhost_admin_kubeconfig,
+                admin_kubeconfig,
+            }),
+        }
+    }
+
+    fn show(self, context: &mut Context) -> Result<(), Failure> {
+        show(context, SecretsStatus::ID, self.secrets)?;
+        show(context, ConfigStatus::ID, self.config)?;
+        show(context, KubernetesDynamicCerts::ID, self.certificates)?;
+        show(context, KubernetesCerts::ID, self.kubeconfigs)
+    }
+}
+
 /// Writes the files of this config's control plane; returns its pods, or the reason why there are none.
 fn render(
     context: &Context,
     config: &Document,
+    versions: &Versions,
     made: &mut Made,
-) -> Result<Result<Option<Pods>, String>, Failure> {
+) -> Result<Result<Option<Rendered>, String>, Failure> {
     let Ok(settings) = Settings::of(config) else {
-        return Ok(Ok(Some(Vec::new())));
+        return Ok(Ok(Some(Rendered::default())));
     };
     let Some(facts) = facts(context, &settings)?.filter(|_| made.had_etcd) else {
         return Ok(Ok(None));
     };
-    if !time_is_known(context)? {
+    let etcd = context.get::<EtcdCerts>(EtcdCerts::ID)?;
+    let (Some(etcd), true) = (etcd, time_is_known(context)?) else {
         return Ok(Ok(None));
-    }
+    };
+    let etcd_client = CertificateAndKey {
+        crt: etcd.etcd_api_server.crt.clone(),
+        key: etcd.etcd_api_server.key.expose().to_owned(),
+    };
     let rendered = ControlPlane::of(config)
         .map_err(|missing| missing.to_string())
         .and_then(|own| {
             let names = api_names(&settings, &own, &facts);
             let authorities = Authorities::of(config).map_err(|error| describe(&error))?;
-            let certificates = made.certificates(&authorities, names)?;
+            let admins = made.admins(config, &settings, &authorities)?;
+            let certificates = made.certificates(&authorities, names)?.clone();
             let key = config.service_account_key();
-            let components = components(&settings, &own, &authorities, certificates, key);
+            let components = components(
+                &settings,
+                &own,
+                &authorities,
+                &certificates,
+                &etcd_client,
+                key,
+            );
             made.write(&components)
                 .map_err(|error| format!("its files: {error}"))?;
             let pods = static_pods(&settings, &own, &components);
-            let pods = pods.into_iter().map(|pod| (pod.id, StaticPod(pod.pod)));
-            Ok(Some(pods.collect()))
+            let pods = pods.into_iter().map(|mut pod| {
+                if let Some(version) = versions.get(pod.id) {
+                    pod.set_version(version);
+                }
+                (pod.id, StaticPod(pod.pod))
+            });
+            Ok(Some(Rendered {
+                pods: pods.collect(),
+                shown: Shown::of(&components, &certificates, admins),
+            }))
         });
     Ok(rendered)
 }
@@ -196,12 +297,34 @@ impl Made {
         Ok(certificates)
     }
 
+    /// The administrator's kubeconfigs, for this node's API server and for the cluster's endpoint.
+    fn admins(
+        &mut self,
+        config: &Document,
+        settings: &Settings,
+        authorities: &Authorities,
+    ) -> Result<[Secret; 2], String> {
+        let now = SystemTime::now();
+        let lifetime = admin_lifetime(config);
+        let wanted = (authorities.kubernetes.pem().crt.clone(), lifetime);
+        let is_good = |(held, _): &(Held<(String, Duration)>, _)| held.left(&wanted, now).is_some();
+        if !self.admin.as_ref().is_some_and(is_good) {
+            let new = admin_certificate(&authorities.kubernetes, now, lifetime)
+                .map_err(|error| describe(&error))?;
+            let held = Held::new(&new, wanted, now).map_err(|error| describe(&error))?;
+            self.admin = Some((held, new));
+        }
+        let (_, certificate) = self.admin.as_ref().ok_or("its certificates are missing")?;
+        let servers = [settings.local_endpoint(), settings.endpoint.clone()];
+        Ok(servers.map(|server| Secret::new(admin(settings, &server, certificate).to_string())))
+    }
+
     /// The pods to run now: the API server alone until it is ready.
     fn runnable(&mut self, mut pods: Pods) -> Pods {
         // A control plane without an API server of its own has none to wait for.
-        let has_api = pods.iter().any(|(id, _)| *id == API_SERVER);
+        let has_api = pods.iter().any(|(id, _)| *id == ApiServerConfig::ID);
         self.had_api |= !has_api && !pods.is_empty();
-        pods.retain(|(id, _)| self.had_api || *id == API_SERVER);
+        pods.retain(|(id, _)| self.had_api || *id == ApiServerConfig::ID);
         pods
     }
 

@@ -10,7 +10,7 @@ use corten_credentials::certificates::write_files;
 use corten_credentials::etcd::connect;
 use corten_kubernetes::certificates::etcd_authority;
 use corten_kubernetes::etcd::{
-    Begin, Certificates, DATA, SNAPSHOT, Start, address, args, restore_args,
+    Begin, Certificates, DATA, SNAPSHOT, Start, address, args, listen_address, restore_args,
 };
 use corten_kubernetes::pods::HOST_SECRETS;
 use corten_kubernetes::{ControlPlane, ETCD_UID, Facts, Settings};
@@ -20,14 +20,18 @@ use corten_services::kubernetes::{ETCD, ETCD_RESTORE, etcd_service, restore_serv
 use corten_services::supervisor::Supervisor;
 use corten_services::view::{ServiceState, ServiceView};
 use corten_types::clock::TimeStatus;
+use corten_types::etcd::{EtcdSpec, PkiStatus};
 use corten_types::kubernetes::Nodename;
 use corten_types::network::{HostnameStatus, NodeAddress};
-use corten_types::secrets::Endpoint;
+use corten_types::secrets::{Endpoint, PemPair};
+use corten_types::secrets_kubernetes::EtcdCerts;
+use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::join::join;
 use super::prism::known;
+use super::settings::{args as shown_args, show};
 use super::{Complaints, facts, time_is_known};
 
 /// Retry interval after a failure.
@@ -51,7 +55,7 @@ struct MadeFor {
 /// Results of this boot.
 #[derive(Debug, Default)]
 struct Made {
-    certificates_for: Option<MadeFor>,
+    certificates: Option<(MadeFor, Certificates)>,
     /// Arguments with which the member was started; other arguments would restart it.
     start: Option<Start>,
 }
@@ -72,7 +76,11 @@ impl Controller for Etcd {
     }
 
     fn outputs(&self) -> Vec<Output> {
-        vec![]
+        vec![
+            Output::exclusive::<EtcdSpec>(),
+            Output::exclusive::<EtcdCerts>(),
+            Output::exclusive::<PkiStatus>(),
+        ]
     }
 
     async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
@@ -101,6 +109,13 @@ impl Controller for Etcd {
                 continue;
             };
             let others = known(context)?;
+            context.start_outputs();
+            show(context, EtcdSpec::ID, spec(&config, &facts))?;
+            if let Err(why) = prepare(&config, facts.clone(), &mut made.certificates) {
+                complaints.say(ETCD, &why);
+                continue;
+            }
+            show_certificates(context, &made)?;
             match self.start(&config, facts, begins, others, &mut made).await {
                 Ok(()) => complaints.none(),
                 Err(why) => complaints.say(ETCD, &why),
@@ -119,7 +134,6 @@ impl Etcd {
         mut others: Vec<IpAddr>,
         made: &mut Made,
     ) -> Result<(), String> {
-        prepare(config, facts.clone(), &mut made.certificates_for)?;
         let own = ControlPlane::of(config).map_err(|missing| missing.to_string())?;
         let (image, own_args) = (own.images.etcd, own.etcd_args);
         let Some(supervisor) = &self.supervisor else {
@@ -159,6 +173,46 @@ impl Etcd {
         made.start = Some(start);
         Ok(())
     }
+}
+
+/// The member that this node is to run; `None` while it has no address for other members.
+fn spec(config: &Document, facts: &Facts) -> Option<EtcdSpec> {
+    let own = ControlPlane::of(config).ok()?;
+    let address = address(config, facts)?;
+    Some(EtcdSpec {
+        name: facts.hostname.clone(),
+        advertised_addresses: vec![address],
+        listen_peer_addresses: vec![listen_address(address)],
+        listen_client_addresses: vec![listen_address(address)],
+        image: own.images.etcd,
+        extra_args: shown_args(&own.etcd_args),
+    })
+}
+
+/// Shows the certificates that are written.
+fn show_certificates(context: &mut Context, made: &Made) -> Result<(), Failure> {
+    let certificates = made
+        .certificates
+        .as_ref()
+        .map(|(_, certificates)| certificates);
+    let shown = certificates.map(|own| EtcdCerts {
+        etcd: PemPair::from(&own.server),
+        etcd_peer: PemPair::from(&own.peer),
+        etcd_admin: PemPair::from(&own.admin),
+        etcd_api_server: PemPair::from(&own.api_server),
+    });
+    show(context, EtcdCerts::ID, shown)?;
+    let status = certificates.map(|own| {
+        let all = [&own.server, &own.peer, &own.admin, &own.api_server];
+        let digest = all
+            .iter()
+            .fold(Sha256::new(), |digest, one| digest.chain_update(&one.crt));
+        PkiStatus {
+            ready: true,
+            version: hex::encode(digest.finalize()),
+        }
+    });
+    show(context, PkiStatus::ID, status)
 }
 
 /// Checks that no member answers: a second cluster of the same name would split the cluster, so this node must join.
@@ -205,11 +259,18 @@ fn has_data(directory: &Path) -> bool {
 
 /// Issues and writes the certificates, unless their inputs are unchanged. A running etcd reads them at every new
 /// connection.
-fn prepare(config: &Document, facts: Facts, made_for: &mut Option<MadeFor>) -> Result<(), String> {
+fn prepare(
+    config: &Document,
+    facts: Facts,
+    made: &mut Option<(MadeFor, Certificates)>,
+) -> Result<(), String> {
     let ca = etcd_authority(config).map_err(|error| describe(&error))?;
     let authority = ca.pem().crt.clone();
     let wanted = MadeFor { facts, authority };
-    if made_for.as_ref() == Some(&wanted) {
+    if made
+        .as_ref()
+        .is_some_and(|(made_for, _)| *made_for == wanted)
+    {
         return Ok(());
     }
     let certificates = Certificates::issue(&ca, &wanted.facts, SystemTime::now())
@@ -228,6 +289,6 @@ fn prepare(config: &Document, facts: Facts, made_for: &mut Option<MadeFor>) -> R
     fs::create_dir_all(&directory)
         .and_then(|()| write_files(&directory, ETCD_UID, &files))
         .map_err(|error| format!("{}: {error}", directory.display()))?;
-    *made_for = Some(wanted);
+    *made = Some((wanted, certificates));
     Ok(())
 }

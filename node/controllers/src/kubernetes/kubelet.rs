@@ -15,6 +15,7 @@ use corten_credentials::certificates::write_files;
 use corten_kubernetes::certificates::kubernetes_authority;
 use corten_kubernetes::kubelet::{CERTIFICATES, CREDENTIAL_PROGRAMS, CREDENTIALS};
 use corten_kubernetes::{Identity, Node, Settings, kubeconfig, kubelet};
+use corten_resources::Draft;
 use corten_resources::controller::with_causes as describe;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use corten_services::kubernetes::{KUBELET, kubelet_service};
@@ -22,6 +23,7 @@ use corten_services::supervisor::Supervisor;
 use corten_services::{CONTAINERD, KUBELET_FILES, KUBELET_PKI};
 use corten_types::clock::TimeStatus;
 use corten_types::kubernetes::{NodeIp, Nodename, StaticPodServerStatus};
+use corten_types::kubernetes_kubelet::{ID, KubeletLifecycle, KubeletSpec};
 use corten_types::network::{HostnameStatus, NodeAddress};
 use corten_types::network_names::ResolverStatus;
 use corten_types::runtime::Service;
@@ -29,6 +31,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
+use super::settings::{credentials, mounts};
 use super::{Complaints, facts, kubelet_certificate, next, time_is_known};
 
 /// File that becomes `/etc/resolv.conf` in pods that do not use cluster DNS. The node's own file names a cache on
@@ -66,7 +69,10 @@ impl Controller for Kubelet {
     }
 
     fn outputs(&self) -> Vec<Output> {
-        vec![]
+        vec![
+            Output::exclusive::<KubeletSpec>(),
+            Output::exclusive::<KubeletLifecycle>(),
+        ]
     }
 
     async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
@@ -119,8 +125,11 @@ impl Controller for Kubelet {
                 true => complaints.say(KUBELET, NO_PROGRAMS),
                 false => complaints.none(),
             }
+            let args = kubelet::args(&facts, &node, &addresses.addresses);
+            let shown = files.spec(&node, &facts.nodename, &args);
+            context.put(Draft::new(ID, shown))?;
+            context.put(Draft::new(ID, KubeletLifecycle {}))?;
             if let Some(supervisor) = &self.supervisor {
-                let args = kubelet::args(&facts, &node, &addresses.addresses);
                 supervisor.declare(kubelet_service(&node, args, &files.digest()));
             }
         }
@@ -180,7 +189,7 @@ fn make_source(path: &Path) -> io::Result<()> {
 struct Files {
     bootstrap: String,
     kubeconfig: String,
-    config: String,
+    config: Value,
     /// Credential provider config for image registries.
     credentials: Option<Secret>,
 }
@@ -206,8 +215,7 @@ impl Files {
             config: fitted(
                 kubelet::config(settings, node, static_pods, RESOLVER),
                 Mode::now(),
-            )
-            .to_string(),
+            ),
             credentials: node.credentials.clone(),
         }
     }
@@ -217,8 +225,21 @@ impl Files {
     fn digest(&self) -> String {
         let digest = Sha256::new().chain_update(&self.kubeconfig);
         let credentials = self.credentials.as_ref().map_or("", |file| file.expose());
-        let digest = digest.chain_update(&self.config);
+        let digest = digest.chain_update(self.config.to_string());
         hex::encode(digest.chain_update(credentials).finalize())
+    }
+
+    /// The kubelet as clients see it. `args` begin with the program.
+    fn spec(&self, node: &Node, nodename: &str, args: &[String]) -> KubeletSpec {
+        let is_renamed = node.args.0.contains_key("hostname-override");
+        KubeletSpec {
+            image: node.image.clone(),
+            args: args.iter().skip(1).cloned().collect(),
+            extra_mounts: mounts(node),
+            expected_nodename: if is_renamed { "" } else { nodename }.to_owned(),
+            config: self.config.clone(),
+            credential_provider_config: credentials(node),
+        }
     }
 
     fn write(&self, settings: &Settings, node: &Node) -> io::Result<()> {
@@ -227,12 +248,13 @@ impl Files {
         }
         let authorities = [("ca.crt", Some(settings.authorities.as_str()))];
         write_files(Path::new(KUBELET_PKI), 0, &authorities)?;
+        let config = self.config.to_string();
         let files = [
             (
                 "bootstrap-kubeconfig",
                 (!node.is_alone).then_some(self.bootstrap.as_str()),
             ),
-            ("kubelet.yaml", Some(self.config.as_str())),
+            ("kubelet.yaml", Some(config.as_str())),
             (CREDENTIALS, self.credentials.as_ref().map(Secret::expose)),
         ];
         write_files(Path::new(KUBELET_FILES), 0, &files)?;

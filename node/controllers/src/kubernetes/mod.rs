@@ -5,6 +5,8 @@
 //!  config ──> corten-kubernetes ───┼──> [kubelet] ───> service kubelet, /etc/kubernetes
 //!  time ───────────────────────────┴──> [control plane] ──> /run/kubernetes, StaticPods ──> [server] ──> kubelet
 //!                                                                       └──> [manifests] ──> the cluster
+//!  config ──> [settings] ──> the types that clients read
+//!  the kubelet, the cluster ──> [status] ──> KubeletStatuses, StaticPodStatuses, NodeStatuses
 //!  the cluster ──> [endpoints] ──> Endpoints ─┬─> [prism] ──> KubePrism ──> the cluster
 //!                                             └─> [pod access] ──> the cluster
 //! ```
@@ -25,7 +27,9 @@ mod member;
 mod node;
 mod pod_access;
 mod prism;
+mod settings;
 mod static_pods;
+mod status;
 
 use std::net::IpAddr;
 
@@ -86,6 +90,8 @@ pub(super) fn add(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphE
     runtime.add(labels::Labels {
         config: config.clone(),
     })?;
+    settings::add(runtime, sources)?;
+    status::add(runtime, sources)?;
     pod_access::add(runtime, config)
 }
 

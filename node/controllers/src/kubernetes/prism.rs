@@ -7,7 +7,7 @@ use corten_config::Document;
 use corten_kubernetes::Settings;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
-use corten_types::kube_prism::{KubePrismConfig, KubePrismStatus, Upstream};
+use corten_types::kube_prism::{KubePrismConfig, KubePrismEndpoints, KubePrismStatus, Upstream};
 use corten_types::secrets::Endpoint;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -46,6 +46,7 @@ impl Controller for Prism {
     fn outputs(&self) -> Vec<Output> {
         vec![
             Output::exclusive::<KubePrismConfig>(),
+            Output::exclusive::<KubePrismEndpoints>(),
             Output::exclusive::<KubePrismStatus>(),
         ]
     }
@@ -79,10 +80,15 @@ impl Controller for Prism {
                         Ok(()) => complaints.none(),
                         Err(why) => complaints.say("KubePrism", &why),
                     }
+                    let endpoints: Vec<Upstream> = upstreams.into_iter().map(shown).collect();
+                    let known = KubePrismEndpoints {
+                        endpoints: endpoints.clone(),
+                    };
+                    context.put(Draft::new(KubePrismEndpoints::ID, known))?;
                     let shown = KubePrismConfig {
                         host: Ipv4Addr::LOCALHOST.to_string(),
                         port,
-                        endpoints: upstreams.into_iter().map(shown).collect(),
+                        endpoints,
                     };
                     context.put(Draft::new(KubePrismConfig::ID, shown))?;
                     if running.port.is_some() {
@@ -94,6 +100,7 @@ impl Controller for Prism {
                     }
                 }
             }
+            context.remove_others::<KubePrismEndpoints>()?;
             context.remove_others::<KubePrismConfig>()?;
             context.remove_others::<KubePrismStatus>()?;
         }

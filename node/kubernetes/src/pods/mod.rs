@@ -35,6 +35,19 @@ pub struct StaticPod {
     pub pod: Value,
 }
 
+impl StaticPod {
+    /// Marks the version of the settings from which the pod is made. Clients that change the settings wait for it.
+    pub fn set_version(&mut self, version: &str) {
+        let annotations = self.pod.pointer_mut("/metadata/annotations");
+        if let Some(annotations) = annotations.and_then(Value::as_object_mut) {
+            annotations.insert(CONFIG_VERSION.to_owned(), version.into());
+        }
+    }
+}
+
+/// Annotation with the version of a component's settings.
+const CONFIG_VERSION: &str = "talos.dev/config-version";
+
 /// The pods of the control plane.
 #[must_use]
 pub fn static_pods(
@@ -43,11 +56,7 @@ pub fn static_pods(
     components: &[Component],
 ) -> Vec<StaticPod> {
     let of = |name: &str| components.iter().find(|component| component.name == name);
-    let parts = [
-        api_server::container(settings, control_plane),
-        controller_manager::container(settings, control_plane),
-        scheduler::container(control_plane),
-    ];
+    let parts = parts(settings, control_plane);
     let parts = parts.into_iter().filter(|part| !part.extra.is_disabled);
     let pods = parts.filter_map(|part| {
         let component = of(part.name)?;
@@ -57,6 +66,47 @@ pub fn static_pods(
         })
     });
     pods.collect()
+}
+
+fn parts(settings: &Settings, control_plane: &ControlPlane) -> [Part; 3] {
+    [
+        api_server::container(settings, control_plane),
+        controller_manager::container(settings, control_plane),
+        scheduler::container(control_plane),
+    ]
+}
+
+/// The container of a component, without its files.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Program {
+    /// Name of the component.
+    pub id: &'static str,
+    /// Image.
+    pub image: String,
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// Requests and limits.
+    pub resources: Resources,
+    /// Additions of the config.
+    pub extra: Extra,
+}
+
+/// The containers of kube-apiserver, kube-controller-manager and kube-scheduler, in this order.
+#[must_use]
+pub fn programs(settings: &Settings, control_plane: &ControlPlane) -> [Program; 3] {
+    parts(settings, control_plane).map(|part| Program {
+        id: part.name,
+        image: part.image.clone(),
+        command: command(&part),
+        resources: resources_of(&part),
+        extra: part.extra,
+    })
+}
+
+/// Name of a config's volume in a pod, by its place in the config.
+#[must_use]
+pub fn volume_name(number: usize) -> String {
+    format!("extra-{number}")
 }
 
 /// Static pods of the config, with the id `namespace/name`.
@@ -89,24 +139,40 @@ struct Part {
     directories: Vec<(&'static str, &'static str, bool)>,
 }
 
-fn pod(part: &Part, component: &Component) -> Value {
-    let name = part.name;
-    let version = part.image.rsplit_once(':').map_or("", |(_, tag)| tag);
-    let mut command = vec![format!("/usr/local/bin/{name}")];
+fn command(part: &Part) -> Vec<String> {
+    let mut command = vec![format!("/usr/local/bin/{}", part.name)];
     command.extend(lines(merged(part.flags.clone(), &part.extra.args)));
-    let (volumes, mounts) = volumes(part);
+    command
+}
+
+/// Requests and limits of the config, with the component's own requests where the config has none.
+fn resources_of(part: &Part) -> Resources {
     let (cpu, memory) = (
         format!("{}m", part.requests.0),
         format!("{}Mi", part.requests.1),
     );
     let usual = [("cpu", cpu.as_str()), ("memory", memory.as_str())];
-    let resources = resources(&part.extra.resources, usual);
+    let mut resources = resources(&part.extra.resources, usual);
+    for (name, usual) in usual {
+        let request = resources.requests.entry(name.to_owned()).or_default();
+        if request.is_empty() {
+            usual.clone_into(request);
+        }
+    }
+    resources
+}
+
+fn pod(part: &Part, component: &Component) -> Value {
+    let name = part.name;
+    let version = part.image.rsplit_once(':').map_or("", |(_, tag)| tag);
+    let (volumes, mounts) = volumes(part);
+    let resources = resources_of(part);
     let mut container = json!({
         "name": name,
         "image": part.image,
-        "command": command,
+        "command": command(part),
         "env": environment(&part.extra, &resources),
-        "resources": resources.field(&cpu, &memory),
+        "resources": resources.field("", ""),
         "securityContext": {
             "allowPrivilegeEscalation": false,
             "readOnlyRootFilesystem": true,
@@ -175,7 +241,7 @@ fn volumes(part: &Part) -> (Vec<Value>, Vec<Value>) {
         mounts.push(mount(volume, path, !writes));
     }
     for (number, volume) in part.extra.volumes.iter().enumerate() {
-        let name = format!("extra-{number}");
+        let name = volume_name(number);
         volumes.push(host(&name, &volume.host_path));
         mounts.push(mount(&name, &volume.mount_path, volume.readonly));
     }
@@ -242,6 +308,17 @@ fn connections(port: u16) -> Vec<(&'static str, Value)> {
         ("livenessProbe", look(8, 10)),
         ("readinessProbe", look(3, 5)),
     ]
+}
+
+/// Digests of all components' secret and configuration files that are read only at the start.
+#[must_use]
+pub fn versions_of_files(components: &[Component]) -> (String, String) {
+    let all = |files: fn(&Component) -> &[crate::files::File]| {
+        let digests = components.iter().map(|component| digest(files(component)));
+        let whole = digests.fold(Sha256::new(), |whole, one| whole.chain_update(one));
+        hex::encode(whole.finalize())
+    };
+    (all(|one| &one.secrets), all(|one| &one.config))
 }
 
 /// Digest of the files that are read only at the start; a change restarts the pod.

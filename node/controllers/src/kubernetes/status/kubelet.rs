@@ -1,0 +1,146 @@
+//! Shows the running kubelet, its kubeconfig and, on a control plane node, its static pods.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::time::Duration;
+
+use corten_cluster::{Access, static_pods};
+use corten_config::Document;
+use corten_credentials::access::KUBECONFIG;
+use corten_kubernetes::Settings;
+use corten_kubernetes::kubelet::CERTIFICATES;
+use corten_resources::Draft;
+use corten_resources::controller::with_causes as describe;
+use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_services::KUBELET_FILES;
+use corten_services::kubernetes::KUBELET;
+use corten_types::kubernetes::Nodename;
+use corten_types::kubernetes_kubelet::{ID, KubeletKubeconfig, KubeletSpec, KubeletStatus};
+use corten_types::kubernetes_node::StaticPodStatus;
+use corten_types::runtime::Service;
+use corten_types::secrets_kubernetes::KubernetesDynamicCerts;
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::super::Complaints;
+use super::super::settings::show;
+
+/// Poll interval: the kubelet reports no change of a static pod (the reference's value).
+const PAUSE: Duration = Duration::from_secs(15);
+/// Port of the kubelet's API.
+const PORT: u16 = 10250;
+/// Certificate that a kubelet signs itself, with its CA. With `serverTLSBootstrap`, the cluster's CA signs another.
+const OWN_CERTIFICATE: &str = "kubelet.crt";
+
+#[derive(Debug, Clone)]
+pub(super) struct KubeletState {
+    pub(super) config: watch::Receiver<Option<Document>>,
+}
+
+impl Controller for KubeletState {
+    fn name(&self) -> &'static str {
+        "k8s.KubeletStatusController"
+    }
+
+    fn inputs(&self) -> Vec<Input> {
+        vec![
+            Input::of::<Service>(Dependency::Weak).with_id(KUBELET),
+            Input::of::<KubeletSpec>(Dependency::Weak).with_id(ID),
+            Input::of::<Nodename>(Dependency::Weak).with_id(Nodename::ID),
+            Input::of::<KubernetesDynamicCerts>(Dependency::Weak)
+                .with_id(KubernetesDynamicCerts::ID),
+        ]
+    }
+
+    fn outputs(&self) -> Vec<Output> {
+        vec![
+            Output::exclusive::<KubeletStatus>(),
+            Output::exclusive::<KubeletKubeconfig>(),
+            Output::exclusive::<StaticPodStatus>(),
+        ]
+    }
+
+    async fn run(self, context: &mut Context) -> Result<(), Failure> {
+        let mut complaints = Complaints::default();
+        loop {
+            let service = context.get::<Service>(KUBELET)?;
+            let is_running = service.as_ref().is_some_and(|service| service.running);
+            tokio::select! {
+                () = context.event() => {}
+                () = sleep(PAUSE), if is_running => {}
+            }
+            let service = context.get::<Service>(KUBELET)?;
+            let is_running = service.as_ref().is_some_and(|service| service.running);
+            let spec = context.get::<KubeletSpec>(ID)?.filter(|_| is_running);
+            let status = spec.map(|spec| KubeletStatus {
+                image: spec.image.clone(),
+            });
+            let pods = self.pods(context).await?;
+            context.start_outputs();
+            show(context, ID, status)?;
+            show(context, ID, kubeconfig())?;
+            match pods {
+                None => {}
+                // A failed request proves nothing about the pods of a running kubelet.
+                Some(Err(why)) if is_running => {
+                    if service.is_some_and(|service| service.healthy) {
+                        complaints.say("status of static pods", &why);
+                    }
+                    continue;
+                }
+                Some(Err(_)) => {}
+                Some(Ok(pods)) => {
+                    complaints.none();
+                    for (id, status) in pods {
+                        context.put(Draft::new(&id, StaticPodStatus(status)))?;
+                    }
+                }
+            }
+            context.remove_others::<StaticPodStatus>()?;
+        }
+    }
+}
+
+/// Static pods by id, each with its status; or why the kubelet gives none.
+type Pods = Result<Vec<(String, Value)>, String>;
+
+impl KubeletState {
+    /// The static pods of the running kubelet; `None` where the node may not ask, or runs no kubelet.
+    async fn pods(&self, context: &Context) -> Result<Option<Pods>, Failure> {
+        let service = context.get::<Service>(KUBELET)?;
+        let certificates = context.get::<KubernetesDynamicCerts>(KubernetesDynamicCerts::ID)?;
+        let nodename = context.get::<Nodename>(Nodename::ID)?;
+        let service = service.filter(|service| service.running);
+        let (Some(_), Some(certificates), Some(nodename)) = (service, certificates, nodename)
+        else {
+            return Ok(None);
+        };
+        let config = self.config.borrow().clone();
+        let settings = config.as_ref().and_then(|config| Settings::of(config).ok());
+        let Some(settings) = settings else {
+            return Ok(None);
+        };
+        let own = Path::new(CERTIFICATES).join(OWN_CERTIFICATE);
+        let own = fs::read_to_string(own).unwrap_or_default();
+        let client = &certificates.api_server_kubelet_client;
+        let access = Access {
+            server: format!("https://{}:{PORT}", Ipv4Addr::LOCALHOST),
+            ca: format!("{}\n{own}", settings.authorities),
+            crt: client.crt.clone(),
+            key: client.key.expose().to_owned(),
+        };
+        let pods = static_pods(&access, &nodename.nodename).await;
+        Ok(Some(pods.map_err(|error| describe(&error))))
+    }
+}
+
+/// The kubelet's kubeconfig, if it has one.
+fn kubeconfig() -> Option<KubeletKubeconfig> {
+    let text = fs::read(Path::new(KUBELET_FILES).join(KUBECONFIG)).ok()?;
+    Some(KubeletKubeconfig {
+        hash: hex::encode(Sha256::digest(text)),
+    })
+}
