@@ -189,9 +189,10 @@ pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
         conditions: sources.conditions,
     })?;
     runtime.add(services::Services {
-        views: sources.services,
+        views: sources.services.clone(),
     })?;
     runtime.add(machine_status::MachineStatuses {
+        views: sources.services,
         stage: sources.stage,
         lock: sources.lock,
     })?;

@@ -1,11 +1,11 @@
-//! Shows the supervisor's services.
+//! Shows the supervisor's running services. A service that stops or restarts is not shown until it runs again: clients
+//! wait for that.
 
 use std::fs;
 
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Output};
 use corten_services::view::{ServiceState, ServiceView};
-use corten_services::{OPTIONAL, extension};
 use corten_types::runtime::{Service, ServicePid};
 use tokio::sync::watch;
 
@@ -31,7 +31,8 @@ impl Controller for Services {
         loop {
             let views = self.views.borrow_and_update().clone();
             context.start_outputs();
-            for view in views.iter().filter(|view| !is_off(view)) {
+            let is_running = |view: &&ServiceView| view.state == ServiceState::Running;
+            for view in views.iter().filter(is_running) {
                 context.put(Draft::new(&view.id, status(view)))?;
                 if let Some(process) = view.pid.map(process) {
                     context.put(Draft::new(&view.id, process))?;
@@ -47,19 +48,9 @@ impl Controller for Services {
     }
 }
 
-/// Whether the service is intentionally off, so that it is not a failure.
-fn is_off(view: &ServiceView) -> bool {
-    let is_optional = OPTIONAL.contains(&view.id.as_str());
-    match view.state {
-        ServiceState::Initialized => is_optional,
-        ServiceState::Finished => is_optional || extension::is_one(&view.id),
-        _ => false,
-    }
-}
-
 fn status(view: &ServiceView) -> Service {
     Service {
-        running: view.state == ServiceState::Running,
+        running: true,
         healthy: view.healthy == Some(true),
         unknown: view.healthy.is_none(),
     }
@@ -96,7 +87,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn service_pid_is_shown_while_the_process_runs() {
+    async fn only_running_services_are_shown() {
         let store = Store::new();
         let mut runtime = Runtime::new(store.clone());
         let pid = std::process::id();
@@ -115,17 +106,8 @@ mod tests {
         let shown = store.get_as::<ServicePid>("apid").unwrap();
         assert_eq!(shown.pid, pid);
         assert!(shown.mount_namespace.starts_with("mnt:["));
-        assert!(store.get_as::<Service>("udevd").is_some());
+        assert!(store.get_as::<Service>("apid").is_some());
+        assert!(store.get_as::<Service>("udevd").is_none());
         assert!(store.get_as::<ServicePid>("udevd").is_none());
-    }
-
-    #[test]
-    fn optional_service_counts_as_missing_only_when_it_is_requested() {
-        assert!(is_off(&view("registryd", ServiceState::Initialized)));
-        assert!(is_off(&view("registryd", ServiceState::Finished)));
-        assert!(!is_off(&view("registryd", ServiceState::Waiting)));
-        assert!(!is_off(&view("containerd", ServiceState::Initialized)));
-        assert!(is_off(&view("ext-once", ServiceState::Finished)));
-        assert!(!is_off(&view("ext-broken", ServiceState::Failed)));
     }
 }
