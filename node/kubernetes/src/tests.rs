@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::certificates::{Authorities, Certificates, api_names};
 use crate::files::components;
-use crate::pods::static_pods;
+use crate::pods::{programs, static_pods};
 use crate::{
     ControlPlane, Facts, Missing, Node, Settings, admin, bootstrap_settings, etcd, kubelet, nth,
 };
@@ -168,6 +168,39 @@ fn pod_restarts_for_files_read_at_start_and_not_for_renewed_certificates() {
         ..own
     };
     assert_eq!(names(pods(&other, key)), ["kube-apiserver"]);
+}
+
+#[test]
+fn pod_carries_the_version_of_its_settings_and_the_command_line_that_is_shown() {
+    let document = document("");
+    let settings = Settings::of(&document).unwrap();
+    let own = ControlPlane::of(&document).unwrap();
+    let authorities = Authorities::of(&document).unwrap();
+    let certificates = Certificates::issue(&authorities, &[], now()).unwrap();
+    let key = document.service_account_key();
+    let etcd_client = &certificates.front_proxy;
+    let all = components(
+        &settings,
+        &own,
+        &authorities,
+        &certificates,
+        etcd_client,
+        key,
+    );
+    for (mut pod, program) in static_pods(&settings, &own, &all)
+        .into_iter()
+        .zip(programs(&settings, &own))
+    {
+        pod.set_version("7");
+        let annotations = &pod.pod["metadata"]["annotations"];
+        assert_eq!(annotations["talos.dev/config-version"], "7");
+        assert_eq!(pod.id, program.id);
+        let container = &pod.pod["spec"]["containers"][0];
+        assert_eq!(container["command"], json!(program.command));
+        assert_eq!(container["image"], program.image);
+        let requests = &container["resources"]["requests"];
+        assert_eq!(*requests, json!(program.resources.requests));
+    }
 }
 
 #[test]
