@@ -45,6 +45,8 @@ impl StaticPod {
     }
 }
 
+/// Limit of a label's value in bytes (Kubernetes, "Labels and Selectors").
+const LABEL: usize = 63;
 /// Annotation with the version of a component's settings.
 const CONFIG_VERSION: &str = "talos.dev/config-version";
 
@@ -139,6 +141,16 @@ struct Part {
     directories: Vec<(&'static str, &'static str, bool)>,
 }
 
+/// Tag of an image in the form of a label's value, for which Kubernetes has a limit; empty without a tag. The kubelet
+/// refuses all static pods when a label of one is invalid.
+fn version(image: &str) -> &str {
+    let name = image.split('@').next().unwrap_or_default();
+    let last = name.rsplit('/').next().unwrap_or_default();
+    let tag = last.split_once(':').map_or("", |(_, tag)| tag);
+    let tag = tag.get(..LABEL).unwrap_or(tag);
+    tag.trim_matches(|c: char| !c.is_ascii_alphanumeric())
+}
+
 fn command(part: &Part) -> Vec<String> {
     let mut command = vec![format!("/usr/local/bin/{}", part.name)];
     command.extend(lines(merged(part.flags.clone(), &part.extra.args)));
@@ -164,7 +176,7 @@ fn resources_of(part: &Part) -> Resources {
 
 fn pod(part: &Part, component: &Component) -> Value {
     let name = part.name;
-    let version = part.image.rsplit_once(':').map_or("", |(_, tag)| tag);
+    let version = version(&part.image);
     let (volumes, mounts) = volumes(part);
     let resources = resources_of(part);
     let mut container = json!({
@@ -344,4 +356,26 @@ pub(crate) fn secret(component: &str, name: &str) -> String {
 
 fn config(component: &str, name: &str) -> String {
     format!("{CONFIG}/{component}/{name}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn label_of_the_version_is_the_tag_of_any_image() {
+        let digest = format!("@sha256:{}", "a".repeat(64));
+        let long = "1".repeat(128);
+        for (image, expected) in [
+            ("example.org/kube-apiserver:v1.37.2", "v1.37.2"),
+            (&format!("example.org/a:v1.37.2{digest}"), "v1.37.2"),
+            (&format!("example.org:5000/a{digest}"), ""),
+            ("example.org:5000/a", ""),
+            ("a:_v1.", "v1"),
+            (&format!("a:{long}"), &long[..LABEL]),
+            ("", ""),
+        ] {
+            assert_eq!(version(image), expected, "{image}");
+        }
+    }
 }
