@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use crate::carried;
 use crate::conflicts;
 use crate::forms;
 use crate::kinds::{
@@ -77,7 +78,9 @@ impl Document {
         let (text, trees) = stream::read_some(bytes, &mut notes)?;
         let mut root = None;
         let mut found = Vec::new();
-        for node in &trees {
+        let carried = carried::documents(&trees, &mut notes);
+        let every: Vec<Node> = trees.iter().chain(&carried).cloned().collect();
+        for node in &every {
             let mut reader = Reader::new(&mut notes, all);
             match node.get("kind").and_then(Node::text) {
                 None if root.is_none() => {
@@ -93,7 +96,7 @@ impl Document {
                 }
             }
         }
-        conflicts::check(&trees, &mut notes);
+        conflicts::check(&every, &mut notes);
         registries::check(&trees, &mut notes);
         kinds::check_hardware(&trees, &mut notes);
         if root.is_none() && notes.is_empty() {

@@ -1,6 +1,7 @@
 //! Tests of the whole crate; tests of one file are in that file.
 
 mod alike;
+mod carried;
 mod containerd;
 mod cri;
 mod emit;
