@@ -1,5 +1,6 @@
 //! A parsed and checked config.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -79,8 +80,11 @@ impl Document {
         let mut root = None;
         let mut found = Vec::new();
         let carried = carried::documents(&trees, &mut notes);
-        let every: Vec<Node> = trees.iter().chain(&carried).cloned().collect();
-        for node in &every {
+        let every: Cow<'_, [Node]> = match carried.is_empty() {
+            true => Cow::Borrowed(&trees),
+            false => trees.iter().chain(&carried).cloned().collect(),
+        };
+        for node in every.iter() {
             let mut reader = Reader::new(&mut notes, all);
             match node.get("kind").and_then(Node::text) {
                 None if root.is_none() => {
