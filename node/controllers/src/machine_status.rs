@@ -46,12 +46,12 @@ impl Controller for MachineStatuses {
             }
             let stage = *self.stage.borrow_and_update();
             let lock = self.lock.borrow_and_update().clone();
-            let views = self.views.borrow_and_update().clone();
+            let lacking = services(&self.views.borrow_and_update());
             let mut unmet: Vec<UnmetCondition> = lock.into_iter().map(locked).collect();
             if matches!(stage, Stage::Maintenance | Stage::Running) {
                 let current = context.get::<NodeAddress>(NodeAddress::CURRENT)?;
                 let reachable = current.is_some_and(|current| !current.addresses.is_empty());
-                unmet.extend(services(&views));
+                unmet.extend(lacking);
                 unmet.extend(network(reachable));
             }
             let status = status(stage, unmet);

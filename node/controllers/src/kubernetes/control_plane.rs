@@ -39,6 +39,7 @@ const LOOK: Duration = Duration::from_secs(10 * 60);
 const PAUSE: Duration = Duration::from_secs(10);
 /// Interval of checks whether the API server is ready.
 const API_PAUSE: Duration = Duration::from_secs(5);
+
 #[derive(Debug, Clone)]
 pub(super) struct ControlPlanes {
     pub(super) config: watch::Receiver<Option<Document>>,
@@ -48,7 +49,7 @@ pub(super) struct ControlPlanes {
 #[derive(Debug, Clone, PartialEq)]
 struct MadeFor {
     names: Vec<String>,
-    authorities: [String; 3],
+    authorities: [String; 2],
 }
 
 /// Results of this boot.
@@ -274,11 +275,7 @@ impl Made {
         names: Vec<String>,
     ) -> Result<&Certificates, String> {
         let now = SystemTime::now();
-        let all = [
-            &authorities.kubernetes,
-            &authorities.aggregator,
-            &authorities.etcd,
-        ];
+        let all = [&authorities.kubernetes, &authorities.aggregator];
         let wanted = MadeFor {
             names,
             authorities: all.map(|ca| ca.pem().crt.clone()),

@@ -28,13 +28,13 @@ pub(crate) fn show(context: &mut Context, config: Option<&Document>) -> Result<V
         let [server, manager, scheduler] = programs(&settings, &own);
         let spec = api_server(config, &settings, &own, &server);
         let set = |spec: &mut ApiServerConfig, args| spec.args = args;
-        versions.extend(put(context, &server, spec, set)?);
+        versions.insert(server.id, put(context, &server, spec, set)?);
         let spec = controller_manager(config, &settings, &own, &manager);
         let set = |spec: &mut ControllerManagerConfig, args| spec.args = args;
-        versions.extend(put(context, &manager, spec, set)?);
+        versions.insert(manager.id, put(context, &manager, spec, set)?);
         let set = |spec: &mut SchedulerConfig, args| spec.args = args;
         let spec = kube_scheduler(&own, &scheduler);
-        versions.extend(put(context, &scheduler, spec, set)?);
+        versions.insert(scheduler.id, put(context, &scheduler, spec, set)?);
     }
     context.remove_others::<ApiServerConfig>()?;
     context.remove_others::<ControllerManagerConfig>()?;
@@ -42,20 +42,20 @@ pub(crate) fn show(context: &mut Context, config: Option<&Document>) -> Result<V
     Ok(versions)
 }
 
-/// Writes a component's settings, and the same with its command line.
+/// Writes a component's settings, and the same with its command line. Returns the version of the former.
 fn put<S: Spec>(
     context: &mut Context,
     program: &Program,
     spec: S,
     set_args: fn(&mut S, Vec<String>),
-) -> Result<[(&'static str, String); 1], Failure> {
+) -> Result<String, Failure> {
     let mut whole = spec.clone();
     if !program.extra.is_disabled {
         set_args(&mut whole, program.command.clone());
     }
     context.put(Draft::new(&format!("{FINAL}{}", program.id), whole))?;
     let written = context.put(Draft::new(program.id, spec))?;
-    Ok([(program.id, written.metadata.version.to_string())])
+    Ok(written.metadata.version.to_string())
 }
 
 /// Whether a cloud controller manager initializes the nodes, in the form of Kubernetes' argument.

@@ -78,20 +78,22 @@ impl Controller for KubeletState {
             let status = spec.map(|spec| KubeletStatus {
                 image: spec.image.clone(),
             });
-            let pods = self.pods(context).await?;
+            let pods = match is_running {
+                true => self.pods(context).await?,
+                false => None,
+            };
             context.start_outputs();
             show(context, ID, status)?;
             show(context, ID, kubeconfig())?;
             match pods {
                 None => {}
                 // A failed request proves nothing about the pods of a running kubelet.
-                Some(Err(why)) if is_running => {
+                Some(Err(why)) => {
                     if service.is_some_and(|service| service.healthy) {
                         complaints.say("status of static pods", &why);
                     }
                     continue;
                 }
-                Some(Err(_)) => {}
                 Some(Ok(pods)) => {
                     complaints.none();
                     for (id, status) in pods {
@@ -108,14 +110,11 @@ impl Controller for KubeletState {
 type Pods = Result<Vec<(String, Value)>, String>;
 
 impl KubeletState {
-    /// The static pods of the running kubelet; `None` where the node may not ask, or runs no kubelet.
+    /// The static pods of the running kubelet; `None` where the node may not ask.
     async fn pods(&self, context: &Context) -> Result<Option<Pods>, Failure> {
-        let service = context.get::<Service>(KUBELET)?;
         let certificates = context.get::<KubernetesDynamicCerts>(KubernetesDynamicCerts::ID)?;
         let nodename = context.get::<Nodename>(Nodename::ID)?;
-        let service = service.filter(|service| service.running);
-        let (Some(_), Some(certificates), Some(nodename)) = (service, certificates, nodename)
-        else {
+        let (Some(certificates), Some(nodename)) = (certificates, nodename) else {
             return Ok(None);
         };
         let config = self.config.borrow().clone();
