@@ -12,7 +12,7 @@ use corten_pki::{Algorithm, Ca};
 use serde_json::{Value, json};
 
 use crate::certificates::{Authorities, Certificates, api_names};
-use crate::files::components;
+use crate::files::{Component, components};
 use crate::pods::{programs, static_pods};
 use crate::{
     ControlPlane, Facts, Missing, Node, Settings, admin, bootstrap_settings, etcd, kubelet, nth,
@@ -68,6 +68,18 @@ pub(super) fn facts() -> Facts {
     }
 }
 
+/// The files of all components. Any client certificate serves as the one for etcd.
+pub(super) fn files(
+    settings: &Settings,
+    own: &ControlPlane,
+    authorities: &Authorities,
+    certificates: &Certificates,
+    key: &Secret,
+) -> Vec<Component> {
+    let etcd_client = &certificates.front_proxy;
+    components(settings, own, authorities, certificates, etcd_client, key)
+}
+
 /// `UPDATE=1 cargo test -p corten-kubernetes` rewrites the file.
 pub(super) fn golden(name: &str, value: &Value) {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/golden");
@@ -100,14 +112,7 @@ fn static_pods_and_configurations_match_the_golden_files() {
     let names = api_names(&settings, &own, &facts());
     let certificates = Certificates::issue(&authorities, &names, now()).unwrap();
     let key = document.service_account_key();
-    let all = components(
-        &settings,
-        &own,
-        &authorities,
-        &certificates,
-        &certificates.front_proxy,
-        key,
-    );
+    let all = files(&settings, &own, &authorities, &certificates, key);
     for pod in static_pods(&settings, &own, &all) {
         golden(&format!("{}.json", pod.id), &without_digests(pod.pod));
     }
@@ -141,14 +146,7 @@ fn pod_restarts_for_files_read_at_start_and_not_for_renewed_certificates() {
     let authorities = Authorities::of(&document).unwrap();
     let pods = |own: &ControlPlane, key: &Secret| {
         let certificates = Certificates::issue(&authorities, &[], now()).unwrap();
-        let all = components(
-            &settings,
-            own,
-            &authorities,
-            &certificates,
-            &certificates.front_proxy,
-            key,
-        );
+        let all = files(&settings, own, &authorities, &certificates, key);
         static_pods(&settings, own, &all)
     };
     let key = document.service_account_key();
@@ -178,15 +176,7 @@ fn pod_carries_the_version_of_its_settings_and_the_command_line_that_is_shown() 
     let authorities = Authorities::of(&document).unwrap();
     let certificates = Certificates::issue(&authorities, &[], now()).unwrap();
     let key = document.service_account_key();
-    let etcd_client = &certificates.front_proxy;
-    let all = components(
-        &settings,
-        &own,
-        &authorities,
-        &certificates,
-        etcd_client,
-        key,
-    );
+    let all = files(&settings, &own, &authorities, &certificates, key);
     for (mut pod, program) in static_pods(&settings, &own, &all)
         .into_iter()
         .zip(programs(&settings, &own))
@@ -211,14 +201,7 @@ fn secrets_are_in_no_pod_and_no_debug_output() {
     let authorities = Authorities::of(&document).unwrap();
     let certificates = Certificates::issue(&authorities, &[], now()).unwrap();
     let key = document.service_account_key();
-    let all = components(
-        &settings,
-        &own,
-        &authorities,
-        &certificates,
-        &certificates.front_proxy,
-        key,
-    );
+    let all = files(&settings, &own, &authorities, &certificates, key);
     let pods = format!("{:?}", static_pods(&settings, &own, &all));
     assert!(!pods.contains("PRIVATE KEY") && !pods.contains("c2VjcmV0Ym94"));
     assert!(!format!("{all:?}").contains("PRIVATE KEY"));
@@ -276,14 +259,7 @@ fn accepted_authorities_are_in_every_file_that_verifies_a_certificate() {
         let authorities = Authorities::of(&document).unwrap();
         let certificates = Certificates::issue(&authorities, &[], now()).unwrap();
         let key = document.service_account_key();
-        let all = components(
-            &settings,
-            &own,
-            &authorities,
-            &certificates,
-            &certificates.front_proxy,
-            key,
-        );
+        let all = files(&settings, &own, &authorities, &certificates, key);
         let files = all
             .iter()
             .flat_map(|one| one.secrets.iter().map(move |file| (one, file)));
@@ -381,14 +357,7 @@ cluster:
     let authorities = Authorities::of(&document).unwrap();
     let certificates = Certificates::issue(&authorities, &[], now()).unwrap();
     let key = document.service_account_key();
-    let all = components(
-        &settings,
-        &own,
-        &authorities,
-        &certificates,
-        &certificates.front_proxy,
-        key,
-    );
+    let all = files(&settings, &own, &authorities, &certificates, key);
     let pods = static_pods(&settings, &own, &all);
     let ids: Vec<&str> = pods.iter().map(|pod| pod.id).collect();
     assert_eq!(ids, ["kube-apiserver", "kube-controller-manager"]);

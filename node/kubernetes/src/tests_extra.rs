@@ -6,9 +6,9 @@ use corten_config::Document;
 use corten_pki::Algorithm;
 use serde_json::{Value, json};
 
-use super::tests::{document, facts, golden, now, patched, without_digests};
+use super::tests::{document, facts, files, golden, now, patched, without_digests};
 use crate::certificates::{Authorities, Certificates};
-use crate::files::{Component, components};
+use crate::files::Component;
 use crate::pods::static_pods;
 use crate::{ControlPlane, Node, Settings, bootstrap_settings, external_manifests, kubelet};
 
@@ -25,14 +25,7 @@ fn pods(patch: &str) -> (Vec<Component>, Vec<Value>) {
     let authorities = Authorities::of(&document).unwrap();
     let certificates = Certificates::issue(&authorities, &[], now()).unwrap();
     let key = document.service_account_key();
-    let all = components(
-        &settings,
-        &own,
-        &authorities,
-        &certificates,
-        &certificates.front_proxy,
-        key,
-    );
+    let all = files(&settings, &own, &authorities, &certificates, key);
     let pods = static_pods(&settings, &own, &all);
     (all, pods.into_iter().map(|pod| pod.pod).collect())
 }
@@ -251,14 +244,7 @@ issuer:
     let authorities = Authorities::of(&document).unwrap();
     let certificates = Certificates::issue(&authorities, &[], SystemTime::now()).unwrap();
     let key = document.service_account_key();
-    let all = components(
-        &settings,
-        &own,
-        &authorities,
-        &certificates,
-        &certificates.front_proxy,
-        key,
-    );
+    let all = files(&settings, &own, &authorities, &certificates, key);
     let pods = static_pods(&settings, &own, &all);
     golden(
         "by-kind-kube-apiserver.json",
