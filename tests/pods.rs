@@ -1,5 +1,5 @@
 //! Promise: the pods of a cluster reach each other on every node, its services and its DNS. The cluster survives a
-//! changed config of its API server, and new CAs.
+//! changed config of its API server, an invalid static pod, and new CAs.
 
 #![expect(clippy::expect_used, reason = "a failing step is a failing test")]
 
@@ -190,10 +190,26 @@ fn pods_reach_each_other(kubectl: &Kubectl, directory: &Path) {
     assert_eq!(service, Ipv4Addr::new(10, 96, 0, 53));
 }
 
-/// The API server restarts with a changed argument.
+/// Static pods of the config: the kubelet refuses the first.
+const STATIC_PODS: &str = r#"
+machine:
+  pods:
+  - apiVersion: v1
+    kind: Pod
+    metadata: {name: invalid}
+    spec: {containers: [{name: Invalid, image: IMAGE}]}
+  - apiVersion: v1
+    kind: Pod
+    metadata: {name: static}
+    spec: {hostNetwork: true, containers: [{name: static, image: IMAGE, args: [-dns.port, "1055"]}]}
+"#;
+
+/// The API server restarts with a changed argument, and a static pod of the config starts, beside an invalid one.
 fn api_server_takes_a_changed_config(kubectl: &Kubectl, config: &Path) {
-    let patch = "cluster: {apiServer: {extraArgs: {goaway-chance: '0.001'}}}";
-    let patch = ["-n", CONTROL_PLANE, "patch", "mc", "--patch", patch];
+    let image = kubectl.image_of("kube-system", "coredns");
+    let pods = STATIC_PODS.replace("IMAGE", &image.expect("the image of CoreDNS"));
+    let patch = format!("{pods}cluster: {{apiServer: {{extraArgs: {{goaway-chance: '0.001'}}}}}}");
+    let patch = ["-n", CONTROL_PLANE, "patch", "mc", "--patch", &patch];
     let patched = client_with(config).call_within(CALL, &patch);
     patched.expect("a changed config");
     let pod = format!("kube-apiserver-{NAME}-controlplane-1");
@@ -204,6 +220,11 @@ fn api_server_takes_a_changed_config(kubectl: &Kubectl, config: &Path) {
         kubectl.check(&get, |text| {
             text.contains("--goaway-chance=0.001") && text.ends_with(" True")
         })
+    });
+    let pod = format!("static-{NAME}-controlplane-1");
+    let get = ["get", "pod", &pod, "-o", "jsonpath={.status.phase}"];
+    until("a static pod of the config", || {
+        kubectl.check(&get, |phase| phase == "Running")
     });
 }
 

@@ -22,6 +22,26 @@ pub const CREDENTIALS: &str = "kubelet-credentialproviderconfig.yaml";
 /// Port of the health endpoint.
 pub const HEALTH_PORT: u16 = 10248;
 
+/// Directory of the config's static pods where the kubelet reads no other pods from files.
+const POD_FILES: &str = "/run/kubernetes/pods";
+
+/// Directory in which the kubelet looks for static pods. It contains the pods of the config, one file each: the kubelet
+/// skips an invalid file, but refuses a whole list from [`config`]'s URL, which has the control plane's pods.
+#[must_use]
+pub fn pod_files(reads_manifests: bool) -> String {
+    match reads_manifests {
+        true => format!("{FILES}/manifests"),
+        false => POD_FILES.to_owned(),
+    }
+}
+
+/// Whether the kubelet runs static pods from files of others in [`FILES`].
+#[must_use]
+pub fn reads_manifests(document: &Document) -> bool {
+    let kubelet = &document.machine.kubelet;
+    !kubelet.disable_manifests_directory.unwrap_or_default()
+}
+
 /// Program and arguments. `addresses` are the node's addresses in Kubernetes, one per family.
 #[must_use]
 pub fn args(facts: &Facts, node: &Node, addresses: &[IpAddr]) -> Vec<String> {
@@ -82,11 +102,6 @@ pub fn config(settings: &Settings, node: &Node, static_pods: &str, resolver: &st
         .iter()
         .map(|taint| json!({ "key": taint.key, "value": taint.value, "effect": taint.effect }))
         .collect();
-    let manifests = if node.reads_manifests {
-        format!("{FILES}/manifests")
-    } else {
-        String::new()
-    };
     let mut config = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -115,7 +130,7 @@ pub fn config(settings: &Settings, node: &Node, static_pods: &str, resolver: &st
         "serializeImagePulls": false,
         "shutdownGracePeriod": "30s",
         "shutdownGracePeriodCriticalPods": "10s",
-        "staticPodPath": manifests,
+        "staticPodPath": pod_files(node.reads_manifests),
         "staticPodURL": static_pods,
         "streamingConnectionIdleTimeout": "5m",
         "systemCgroups": "/system",

@@ -253,7 +253,7 @@ impl Node {
                 .iter()
                 .map(|(name, value)| (name.clone(), value.clone()))
                 .collect(),
-            reads_manifests: !kubelet.disable_manifests_directory.unwrap_or_default(),
+            reads_manifests: crate::kubelet::reads_manifests(document),
             annotations: own
                 .map_or(&document.machine.node_annotations, |own| &own.annotations)
                 .iter()

@@ -73,7 +73,8 @@ fn check_prism(config: &KubePrismConfig, node: &Node, reader: &mut Reader<'_>) {
 }
 
 section! {
-    /// A static pod: the kubelet runs it without the Kubernetes API.
+    /// A static pod: the kubelet runs it without the Kubernetes API. The kubelet skips an invalid pod. The reason is in
+    /// its log; the console of a control plane node names the pod.
     pub struct KubeStaticPodConfig {
         Acted "name" name: ObjectName = "Name", required;
         Acted "pod" pod: Option<Object> = "Pod object", required, replace;

@@ -1,13 +1,27 @@
-//! Shows the static pods of the config, on nodes of any kind.
+//! Shows the static pods of the config, on nodes of any kind, and writes one file each for the kubelet.
 
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::Path;
+use std::{fs, io};
+
+use corten_base::durable::{Access, remove_if_there, remove_others, replace_now};
 use corten_config::Document;
+use corten_kubernetes::kubelet::{pod_files, reads_manifests};
 use corten_kubernetes::pods::extra_pods;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Input, Output};
 use corten_types::kubernetes::StaticPod;
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
 use super::next;
+
+/// Name of this controller, which owns the pods of the config.
+pub(super) const NAME: &str = "k8s.ExtraStaticPodController";
+/// Start of the files' names. Other files of the directory stay.
+const PREFIX: &str = "config-";
 
 #[derive(Debug, Clone)]
 pub(super) struct ExtraPods {
@@ -16,7 +30,7 @@ pub(super) struct ExtraPods {
 
 impl Controller for ExtraPods {
     fn name(&self) -> &'static str {
-        "k8s.ExtraStaticPodController"
+        NAME
     }
 
     fn inputs(&self) -> Vec<Input> {
@@ -37,5 +51,70 @@ impl Controller for ExtraPods {
             }
             context.remove_others::<StaticPod>()?;
         }
+    }
+}
+
+/// Writes the static pods of the config for the kubelet.
+pub(super) fn write_files(config: &Document) -> io::Result<()> {
+    let directory = pod_files(reads_manifests(config));
+    write(Path::new(&directory), &extra_pods(config))
+}
+
+/// Makes the pods the only ones of the config in the directory. Names of pods are no file names: a config may give any.
+fn write(directory: &Path, pods: &[(String, Value)]) -> io::Result<()> {
+    let file = |id: &str| format!("{PREFIX}{}.json", hex::encode(Sha256::digest(id)));
+    let files: BTreeMap<String, &Value> = pods.iter().map(|(id, pod)| (file(id), pod)).collect();
+    fs::create_dir_all(directory)?;
+    let mut done = Ok(());
+    for (name, pod) in &files {
+        let path = directory.join(name);
+        done = done.and(replace_now(&path, &pod.to_string(), Access::PRIVATE));
+    }
+    let is_wanted = |name: &OsStr| {
+        let name = name.to_string_lossy();
+        !name.starts_with(PREFIX) || files.contains_key(&*name)
+    };
+    done.and(remove_others(directory, is_wanted, remove_if_there))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(name: &str) -> (String, Value) {
+        let pod = json!({ "kind": "Pod", "metadata": { "name": name } });
+        (format!("default/{name}"), pod)
+    }
+
+    fn texts(directory: &Path) -> Vec<String> {
+        let entries = fs::read_dir(directory).unwrap();
+        let paths = entries.map(|entry| entry.unwrap().path());
+        let mut texts: Vec<String> = paths
+            .map(|path| fs::read_to_string(path).unwrap())
+            .collect();
+        texts.sort();
+        texts
+    }
+
+    #[test]
+    fn each_pod_of_the_config_is_a_file_beside_those_of_others() {
+        let temporary = tempfile::tempdir().unwrap();
+        let directory = temporary.path().join("pods");
+        write(&directory, &[]).unwrap();
+        fs::write(directory.join("other.yaml"), "other").unwrap();
+        let (a, b) = (pod("a"), pod("../b"));
+        write(&directory, &[a.clone(), b.clone()]).unwrap();
+        let expected = ["other", &b.1.to_string(), &a.1.to_string()].map(str::to_owned);
+        let found = texts(&directory);
+        assert_eq!(found.len(), 3);
+        for text in &expected {
+            assert!(found.contains(text), "{found:?}");
+        }
+        write(&directory, std::slice::from_ref(&a)).unwrap();
+        assert_eq!(texts(&directory).len(), 2);
+        write(&directory, &[]).unwrap();
+        assert_eq!(texts(&directory), ["other"]);
     }
 }

@@ -32,7 +32,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
 use super::settings::{credentials, mounts};
-use super::{Complaints, facts, kubelet_certificate, next, time_is_known};
+use super::{Complaints, extra_pods, facts, kubelet_certificate, next, time_is_known};
 
 /// File that becomes `/etc/resolv.conf` in pods that do not use cluster DNS. The node's own file names a cache on
 /// loopback, which pods cannot reach.
@@ -116,7 +116,8 @@ impl Controller for Kubelet {
             let lines = lines.iter().map(|server| format!("nameserver {server}\n"));
             let files = Files::of(&settings, &node, &pods.url);
             let written = write_resolver(&lines.collect::<String>())
-                .and_then(|()| files.write(&settings, &node));
+                .and_then(|()| files.write(&settings, &node))
+                .and_then(|()| extra_pods::write_files(&config));
             if let Err(error) = written {
                 complaints.say(KUBELET, &format!("its files: {error}"));
                 continue;

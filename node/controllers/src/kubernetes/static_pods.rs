@@ -1,4 +1,4 @@
-//! Serves the static pods to the kubelet over HTTP on loopback.
+//! Serves the control plane's pods to the kubelet over HTTP on loopback.
 
 use std::convert::Infallible;
 use std::net::Ipv4Addr;
@@ -19,6 +19,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+
+use super::extra_pods;
 
 /// Maximum number of concurrent connections; the kubelet uses one.
 const CONNECTIONS: usize = 8;
@@ -53,6 +55,8 @@ impl Controller for Server {
             let items: Vec<_> = context
                 .list::<StaticPod>()?
                 .iter()
+                // The kubelet refuses the whole list for one invalid pod.
+                .filter(|pod| pod.metadata().owner != extra_pods::NAME)
                 .map(|pod| pod.0.clone())
                 .collect();
             let list = json!({ "apiVersion": "v1", "kind": "PodList", "items": items });
@@ -105,13 +109,16 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn kubelet_gets_the_current_static_pods_as_a_list() {
+    async fn kubelet_gets_the_pods_of_the_control_plane_as_a_list() {
         let store = Store::new();
         let mut runtime = Runtime::new(store.clone());
         runtime.add(Server).unwrap();
         let pod = StaticPod(json!({ "kind": "Pod", "metadata": { "name": "a" } }));
         store.register::<StaticPod>().unwrap();
         store.create(Draft::new("a", pod), "test").unwrap();
+        let extra = StaticPod(json!({ "kind": "Pod", "metadata": { "name": "extra" } }));
+        let extra = Draft::new("default/extra", extra);
+        store.create(extra, extra_pods::NAME).unwrap();
         let running = tokio::spawn(runtime.run(|notice| panic!("{notice}")));
         let url = loop {
             if let Some(status) = store.get_as::<StaticPodServerStatus>(StaticPodServerStatus::ID) {
@@ -127,6 +134,7 @@ mod tests {
         stream.read_to_string(&mut answer).await.unwrap();
         assert!(answer.contains("\"kind\":\"PodList\""), "{answer}");
         assert!(answer.contains("\"name\":\"a\""), "{answer}");
+        assert!(!answer.contains("extra"), "{answer}");
         running.abort();
     }
 }

@@ -1,6 +1,7 @@
 //! Shows the running kubelet, its kubeconfig and, on a control plane node, its static pods.
 
 use std::fs;
+use std::mem::replace;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use corten_resources::controller::with_causes as describe;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use corten_services::KUBELET_FILES;
 use corten_services::kubernetes::KUBELET;
-use corten_types::kubernetes::Nodename;
+use corten_types::kubernetes::{Nodename, StaticPod};
 use corten_types::kubernetes_kubelet::{ID, KubeletKubeconfig, KubeletSpec, KubeletStatus};
 use corten_types::kubernetes_node::StaticPodStatus;
 use corten_types::runtime::Service;
@@ -25,13 +26,16 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::super::Complaints;
 use super::super::settings::show;
+use super::super::{Complaints, extra_pods};
 
 /// Poll interval: the kubelet reports no change of a static pod (the reference's value).
 const PAUSE: Duration = Duration::from_secs(15);
 /// Port of the kubelet's API.
 const PORT: u16 = 10250;
+/// Error if the kubelet does not accept a pod.
+const REFUSED: &str = "does not run these static pods of the config, whose reason is in its log: correct machine.pods or \
+                       the KubeStaticPodConfig";
 /// Certificate that a kubelet signs itself, with its CA. With `serverTLSBootstrap`, the cluster's CA signs another.
 const OWN_CERTIFICATE: &str = "kubelet.crt";
 
@@ -50,6 +54,7 @@ impl Controller for KubeletState {
             Input::of::<Service>(Dependency::Weak).with_id(KUBELET),
             Input::of::<KubeletSpec>(Dependency::Weak).with_id(ID),
             Input::of::<Nodename>(Dependency::Weak).with_id(Nodename::ID),
+            Input::of::<StaticPod>(Dependency::Weak),
             Input::of::<KubernetesDynamicCerts>(Dependency::Weak)
                 .with_id(KubernetesDynamicCerts::ID),
         ]
@@ -65,6 +70,7 @@ impl Controller for KubeletState {
 
     async fn run(self, context: &mut Context) -> Result<(), Failure> {
         let mut complaints = Complaints::default();
+        let mut missing = Vec::new();
         loop {
             let service = context.get::<Service>(KUBELET)?;
             let is_running = service.as_ref().is_some_and(|service| service.running);
@@ -95,7 +101,14 @@ impl Controller for KubeletState {
                     continue;
                 }
                 Some(Ok(pods)) => {
-                    complaints.none();
+                    // The kubelet needs a moment for a new pod.
+                    let before = replace(&mut missing, absent(context, &pods)?);
+                    let refused: Vec<&String> =
+                        missing.iter().filter(|id| before.contains(id)).collect();
+                    match refused.as_slice() {
+                        [] => complaints.none(),
+                        refused => complaints.say(KUBELET, &format!("{REFUSED}: {refused:?}")),
+                    }
                     for (id, status) in pods {
                         context.put(Draft::new(&id, StaticPodStatus(status)))?;
                     }
@@ -104,6 +117,23 @@ impl Controller for KubeletState {
             context.remove_others::<StaticPodStatus>()?;
         }
     }
+}
+
+/// Static pods of the config that the kubelet does not have.
+fn absent(context: &Context, pods: &[(String, Value)]) -> Result<Vec<String>, Failure> {
+    let Some(node) = context.get::<Nodename>(Nodename::ID)? else {
+        return Ok(Vec::new());
+    };
+    let wanted = context.list::<StaticPod>()?;
+    let wanted = wanted
+        .iter()
+        .filter(|pod| pod.metadata().owner == extra_pods::NAME);
+    let is_absent = |id: &&str| {
+        let name = format!("{id}-{}", node.nodename);
+        !pods.iter().any(|(id, _)| *id == name)
+    };
+    let absent = wanted.map(|pod| pod.id()).filter(is_absent);
+    Ok(absent.map(str::to_owned).collect())
 }
 
 /// Static pods by id, each with its status; or why the kubelet gives none.
