@@ -42,6 +42,7 @@ pub(crate) struct Changes {
     /// versions of the objects are in no order.
     version: Option<String>,
     events: Option<Events>,
+    replays: u64,
 }
 
 impl Changes {
@@ -59,6 +60,7 @@ impl Changes {
             what,
             version: None,
             events: None,
+            replays: 0,
         }
     }
 
@@ -75,6 +77,12 @@ impl Changes {
         changes.params.label_selector = Some(label.to_owned());
         changes.is_partial = true;
         changes
+    }
+
+    /// Number of times that all existing objects became changes. A higher number than before the last change means that
+    /// this change is the first of them.
+    pub(crate) fn replays(&self) -> u64 {
+        self.replays
     }
 
     /// Waits for the next change. Dropping the future loses none.
@@ -134,6 +142,7 @@ impl Changes {
     }
 
     async fn open(&mut self) -> Result<Events, ClusterError> {
+        self.replays += u64::from(self.version.is_none());
         let (api, params) = (&self.api, &self.params);
         let version = self.version.as_deref().unwrap_or_default();
         if self.is_partial {

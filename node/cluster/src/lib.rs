@@ -2,7 +2,8 @@
 //!
 //! Owns: applying objects and the inventory of what was applied; the metadata, the cordon and the drain of a node;
 //! the readiness and versions of API servers, nodes and workloads; the restart of workloads; the deprecated APIs in use;
-//! the CAs that pods get; the accounts of pods at the node's API; the static pods of a kubelet.
+//! the CAs that pods get; the accounts of pods at the node's API; the static pods of a kubelet; the
+//! nodes of the cluster.
 //! Never does: decide what is applied (`corten-manifests`) or granted, keep anything between two calls, or take a lock.
 //! Talks to: one API server or kubelet, through the crate `kube`.
 //! On a laptop: `cargo test -p corten-cluster`. The test with a real API server is ignored by default; it needs the
@@ -21,6 +22,7 @@ mod error;
 mod inventory;
 mod kinds;
 mod kubelet;
+mod members;
 mod node;
 mod own_node;
 mod ownership;
@@ -39,6 +41,7 @@ pub use apply::{Existing, Failed, Report};
 pub use drain::{Drained, Left};
 pub use error::{Cause, ClusterError};
 pub use kubelet::static_pods;
+pub use members::{Member, MemberWatch};
 pub use own_node::{NodeState, NodeWatch};
 pub use ownership::{Metadata, Taint};
 pub use readiness::{NodeReadiness, Pods, Workload};

@@ -58,6 +58,16 @@ pub struct MachineType {
 impl MachineType {
     /// Id of the only resource of this type.
     pub const ID: &str = "machine-type";
+
+    /// Number on the wire.
+    pub(crate) fn number(self) -> i32 {
+        let machine_type = match self.name {
+            "controlplane" => wire::MachineType::ControlPlane,
+            "worker" => wire::MachineType::Worker,
+            _ => wire::MachineType::Init,
+        };
+        machine_type.into()
+    }
 }
 
 impl From<Kind> for MachineType {
@@ -82,12 +92,7 @@ impl Spec for MachineType {
     type Message = wire::MachineTypeSpec;
 
     fn message(&self) -> wire::MachineTypeSpec {
-        let machine_type = match self.name {
-            "controlplane" => wire::MachineType::ControlPlane,
-            "worker" => wire::MachineType::Worker,
-            _ => wire::MachineType::Init,
-        };
-        let machine_type = machine_type.into();
+        let machine_type = self.number();
         wire::MachineTypeSpec { machine_type }
     }
 }

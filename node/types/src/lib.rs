@@ -13,6 +13,7 @@ pub mod api_service;
 pub mod bill;
 pub mod block;
 pub mod clock;
+pub mod cluster;
 pub mod config;
 pub mod cri;
 pub mod environment;

@@ -8,6 +8,7 @@ mod drain;
 mod endpoints;
 mod fake;
 mod hostile;
+mod members;
 mod metadata;
 mod readiness;
 mod real;

@@ -15,6 +15,7 @@ use std::time::Duration;
 use corten_api::cluster::cluster_service_server::ClusterService;
 use corten_api::cluster::{ClusterInfo, HealthCheckProgress, HealthCheckRequest};
 use corten_observe::stream;
+use corten_types::cluster::Member;
 use corten_types::secrets::CertSans;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
@@ -111,7 +112,20 @@ impl HealthChecks {
         }
     }
 
-    /// The nodes to ask: the named ones, or this one.
+    /// The nodes of the cluster by their first addresses; none where this node does not know them.
+    fn members(&self) -> ClusterInfo {
+        let mut info = ClusterInfo::default();
+        for member in self.node.store().list_as::<Member>() {
+            let names = match member.control_plane {
+                Some(_) => &mut info.control_plane_nodes,
+                None => &mut info.worker_nodes,
+            };
+            names.extend(member.addresses.first().map(ToString::to_string));
+        }
+        info
+    }
+
+    /// The nodes to ask: the named ones, or all, or this one.
     fn targets(&self, info: &ClusterInfo) -> Result<Vec<Target>, Status> {
         let named = [
             ("control_plane_nodes", &info.control_plane_nodes),
@@ -175,7 +189,10 @@ impl ClusterService for HealthChecks {
         let place = self.places.enter(request.extensions())?;
         let request = request.into_inner();
         let patience = patience(request.wait_timeout)?;
-        let targets = self.targets(&request.cluster_info.unwrap_or_default())?;
+        let named = request
+            .cluster_info
+            .filter(|info| !(info.control_plane_nodes.is_empty() && info.worker_nodes.is_empty()));
+        let targets = self.targets(&named.unwrap_or_else(|| self.members()))?;
         let nodes = Asking::new(self.node.clone(), self.paths.clone(), targets);
         let (sender, receiver) = mpsc::channel(QUEUE);
         stream::task(sender.clone(), async move {

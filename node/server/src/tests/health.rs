@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use corten_api::cluster::cluster_service_client::ClusterServiceClient;
 use corten_api::cluster::{ClusterInfo, HealthCheckRequest};
-use corten_config::Document;
+use corten_config::{Document, MachineType as Kind};
 use corten_resources::Draft;
+use corten_types::cluster::Member;
+use corten_types::config::MachineType;
 use corten_types::runtime::{MachineStatus, Readiness};
 use corten_types::secrets::CertSans;
 use tokio::time::{sleep, timeout};
@@ -74,6 +76,29 @@ async fn healthy_node_passes_the_health_check() {
             "waiting for all k8s nodes to report schedulable: OK"
         );
     }
+}
+
+#[tokio::test]
+async fn without_a_name_all_nodes_of_the_cluster_are_checked() {
+    let world = world();
+    be(&world.node, "running");
+    let store = world.node.store();
+    store.register::<Member>().unwrap();
+    let member = Member {
+        node_id: String::new(),
+        addresses: vec!["192.0.2.1".parse().unwrap()],
+        hostname: "w-1".to_owned(),
+        machine_type: MachineType::from(Kind::Worker),
+        operating_system: "Corten 1.2.3".to_owned(),
+        control_plane: None,
+    };
+    store.put(Draft::new("w-1", member), "").unwrap();
+    let mut client = ClusterServiceClient::new(world.channel.clone());
+    let answer = client.health_check(HealthCheckRequest::default()).await;
+    // The node without a config is no control plane node: it may not ask others.
+    let status = answer.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    assert!(status.message().contains("192.0.2.1"), "{status}");
 }
 
 #[tokio::test]

@@ -103,11 +103,13 @@ impl Controller for KubeletState {
                 Some(Ok(pods)) => {
                     // The kubelet needs a moment for a new pod.
                     let before = replace(&mut missing, absent(context, &pods)?);
-                    let refused: Vec<&String> =
-                        missing.iter().filter(|id| before.contains(id)).collect();
+                    let refused = missing.iter().filter(|id| before.contains(id));
+                    let refused: Vec<&str> = refused.map(String::as_str).collect();
                     match refused.as_slice() {
                         [] => complaints.none(),
-                        refused => complaints.say(KUBELET, &format!("{REFUSED}: {refused:?}")),
+                        refused => {
+                            complaints.say(KUBELET, &format!("{REFUSED}: {}", refused.join(", ")))
+                        }
                     }
                     for (id, status) in pods {
                         context.put(Draft::new(&id, StaticPodStatus(status)))?;

@@ -1,6 +1,8 @@
-//! Shows the state of the kubelet, its static pods and the node's object in the cluster.
+//! Shows the state of the kubelet, its static pods the node's object in the cluster, and the
+//! nodes of the cluster.
 
 mod kubelet;
+mod members;
 mod node;
 
 use corten_resources::controller::{GraphError, Runtime};
@@ -13,6 +15,9 @@ pub(super) fn add(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphE
         config: sources.config.clone(),
     })?;
     runtime.add(node::NodeStates {
+        config: sources.config.clone(),
+    })?;
+    runtime.add(members::Members {
         config: sources.config.clone(),
     })
 }
