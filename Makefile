@@ -19,12 +19,10 @@ export CORTEN_OUT     ?= $(CURDIR)/$(OUT)
 export CORTEN_ARCH    := $(ARCH)
 
 # What `make deps` installs. The image's own compiler and files come by lock, not from here.
-PACKAGES := ca-certificates git make gcc libc6-dev pkg-config curl \
-    clang-19 lld-19 llvm-19 libclang-19-dev libudev-dev libkmod-dev \
-    protobuf-compiler libprotobuf-dev flex bison bc libelf-dev libssl-dev openssl python3 kmod rsync xz-utils zstd cpio bsdextrautils \
-    squashfs-tools xorriso mtools dosfstools fdisk grub-common grub-pc-bin qemu-utils \
-    qemu-system-x86 ovmf ipxe-qemu qemu-system-arm qemu-efi-aarch64 mmdebstrap xfsprogs \
-    udhcpd dnsmasq-base
+PACKAGES := ca-certificates git make gcc libc6-dev pkg-config curl clang-19 lld-19 llvm-19 libclang-19-dev libudev-dev \
+    libkmod-dev protobuf-compiler libprotobuf-dev flex bison bc libelf-dev libssl-dev openssl python3 kmod rsync xz-utils \
+    zstd cpio bsdextrautils squashfs-tools xorriso mtools dosfstools fdisk grub-common grub-pc-bin qemu-utils \
+    qemu-system-x86 ovmf ipxe-qemu qemu-system-arm qemu-efi-aarch64 mmdebstrap xfsprogs udhcpd dnsmasq-base
 
 # What `make test` boots; `make test-vm` boots all.
 BOOTED := hardening rootfs host_ports boot maintenance volumes supervision
@@ -94,8 +92,10 @@ test-kubernetes: build ## A cluster in QEMU out of the bundled images, its etcd 
 	    cargo test --locked --package tests --test kubernetes -- --ignored --test-threads=1
 
 test-cluster: build ## Clusters of containers on this machine, from nothing to Ready and gone again; as root, not in CI
-	$(MKIMAGE) build --arch $(ARCH) --output rootfs,image-cache --quick --out $(OUT)/cluster
-	kubectl=$$(MKIMAGE="$(MKIMAGE)" ARCH=$(ARCH) qemu/kubectl) && CORTEN_OUT=$(abspath $(OUT))/cluster CORTEN_KUBECTL=$$kubectl cargo test --locked -p tests --test cluster --test pods -- --ignored --test-threads=1
+	MKIMAGE="$(MKIMAGE)" ARCH=$(ARCH) OUT=$(abspath $(OUT)) tests/clusters --test cluster --test pods
+
+conformance: build ## The conformance tests of Kubernetes in a cluster of containers (FOCUS picks some): hours; as root, not in CI
+	MKIMAGE="$(MKIMAGE)" ARCH=$(ARCH) OUT=$(abspath $(OUT)) tests/clusters --test conformance
 
 test-upgrade: build ## Upgrade, roll back, and versions that do not come up, in QEMU: an hour, not in CI
 	MKIMAGE="$(MKIMAGE)" ARCH=$(ARCH) OUT=$(abspath $(OUT))/upgrade qemu/versions
@@ -117,4 +117,4 @@ bench: build image ## Boot, memory, sizes, devices beside a minimal Debian; rebu
 clean: ## Remove what was built here; the cache stays
 	rm -rf $(OUT) target
 
-.PHONY: help deps docs host-tools build check image iso run test test-vm test-arm64 test-containerd test-kubernetes test-cluster test-upgrade test-crash fuzz repro bench clean
+.PHONY: help deps docs host-tools build check image iso run test test-vm test-arm64 test-containerd test-kubernetes test-cluster conformance test-upgrade test-crash fuzz repro bench clean

@@ -30,6 +30,7 @@ pub mod lockup;
 pub mod metadata;
 pub mod node;
 pub mod ovf;
+pub mod registry;
 pub mod sntp;
 pub mod tokens;
 pub mod upgrades;

@@ -1,0 +1,122 @@
+//! A registry on this machine for images that a test brings: `registryd` with its own cache layout
+//! (`services/registryd/src/cache.rs`).
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+
+use mkimage::image::oci::{Blob, CONFIG, LAYER, MANIFEST};
+use serde_json::{Value, json};
+
+use crate::{images, workspace};
+
+/// Images in the directory of a registry.
+#[derive(Debug)]
+pub struct Images<'a> {
+    directory: &'a Path,
+}
+
+impl<'a> Images<'a> {
+    /// No images yet.
+    ///
+    /// # Panics
+    /// The directory cannot be created.
+    #[must_use]
+    pub fn create(directory: &'a Path) -> Images<'a> {
+        fs::create_dir_all(directory.join("blob")).expect("the directory of a registry");
+        Images { directory }
+    }
+
+    /// Adds an image of `registry` under several names (`REPOSITORY:TAG`). Its layers are tar files; `run` is OCI's
+    /// `config` of its containers.
+    ///
+    /// # Panics
+    /// A layer cannot be read, or a file cannot be written.
+    pub fn add(&self, registry: &str, names: &[String], layers: &[PathBuf], run: &Value) {
+        let blobs: Vec<Blob> = layers.iter().map(|layer| self.layer(layer)).collect();
+        let digests: Vec<String> = blobs.iter().map(Blob::digest).collect();
+        let config = json!({
+            "architecture": images::builder_arch().names().oci,
+            "os": "linux",
+            "config": run,
+            "rootfs": { "type": "layers", "diff_ids": digests },
+        });
+        let config = config.to_string();
+        let described = Blob::of_bytes(config.as_bytes());
+        write(&self.blob(&described), &config);
+        let layers = blobs.iter().map(|blob| blob.descriptor(LAYER));
+        let manifest = json!({
+            "schemaVersion": 2,
+            "mediaType": MANIFEST,
+            "config": described.descriptor(CONFIG),
+            "layers": layers.collect::<Vec<_>>(),
+        });
+        let manifest = manifest.to_string();
+        let sha256 = Blob::of_bytes(manifest.as_bytes()).sha256;
+        for name in names {
+            let (repository, tag) = name.split_once(':').expect("a name with a tag");
+            let place = self
+                .directory
+                .join("manifests")
+                .join(registry)
+                .join(repository);
+            write(&place.join("reference").join(tag), &manifest);
+            write(
+                &place.join("digest").join(format!("sha256-{sha256}")),
+                &manifest,
+            );
+        }
+    }
+
+    fn blob(&self, blob: &Blob) -> PathBuf {
+        let name = format!("sha256-{}", blob.sha256);
+        self.directory.join("blob").join(name)
+    }
+
+    fn layer(&self, tar: &Path) -> Blob {
+        let blob = Blob::of_file(tar).unwrap_or_else(|error| panic!("{}: {error}", tar.display()));
+        let place = self.blob(&blob);
+        if !place.exists() {
+            // registryd follows no symbolic links.
+            let linked = fs::hard_link(tar, &place).or_else(|_| fs::copy(tar, &place).map(drop));
+            linked.expect("a layer of an image");
+        }
+        blob
+    }
+}
+
+fn write(path: &Path, text: &str) {
+    let parent = path.parent().expect("a directory");
+    fs::create_dir_all(parent).expect("a directory of a registry");
+    fs::write(path, text).expect("a file of a registry");
+}
+
+/// A running registry; it ends when this value is dropped.
+#[derive(Debug)]
+pub struct Registry(Child);
+
+impl Registry {
+    /// Serves a directory of [`Images`] at an address.
+    ///
+    /// # Panics
+    /// The program does not start.
+    #[must_use]
+    pub fn serve(directory: &Path, address: SocketAddr) -> Registry {
+        let child = Command::new(workspace::program("corten-node"))
+            .args(["registryd", "serve", "--root"])
+            .arg(directory)
+            .arg("--listen")
+            .arg(address.to_string())
+            .spawn();
+        Registry(child.expect("registryd"))
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        // It may have ended itself.
+        let _ended = self.0.kill();
+        let _status = self.0.wait();
+    }
+}
