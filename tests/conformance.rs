@@ -32,8 +32,6 @@ kind: RegistryMirrorConfig
 name: registry.k8s.io
 endpoints: [{url: 'http://REGISTRY'}]
 ";
-/// Tests that run at the same time; those marked Serial run alone.
-const AT_ONCE: &str = "4";
 
 /// The directory that `conformance/build` filled.
 fn built() -> PathBuf {
@@ -69,12 +67,17 @@ fn make_images(directory: &Path) {
     }
 }
 
+/// Number of tests at the same time: the cluster needs the other half of the processors. Tests marked Serial run alone.
+fn at_once() -> usize {
+    std::thread::available_parallelism().map_or(1, |all| all.get().div_ceil(2))
+}
+
 /// Runs the tests of which `focus` is a part of the name; returns ginkgo's report.
 fn run_tests(kubeconfig: &Path, focus: &str, skips: &Skips, directory: &Path) -> Value {
     let mut command = Command::new(built().join("ginkgo"));
     let kubectl = env::var_os("CORTEN_KUBECTL").expect("CORTEN_KUBECTL is a kubectl");
     command
-        .arg(format!("--procs={AT_ONCE}"))
+        .arg(format!("--procs={}", at_once()))
         .arg(format!("--focus={focus}"))
         .args(skips.patterns().map(|pattern| format!("--skip={pattern}")))
         .args([
