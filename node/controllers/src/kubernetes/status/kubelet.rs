@@ -108,7 +108,7 @@ impl Controller for KubeletState {
                     match refused.as_slice() {
                         [] => complaints.none(),
                         refused => {
-                            complaints.say(KUBELET, &format!("{REFUSED}: {}", refused.join(", ")))
+                            complaints.say(KUBELET, &format!("{REFUSED}: {}", refused.join(", ")));
                         }
                     }
                     for (id, status) in pods {
