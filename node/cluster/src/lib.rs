@@ -2,8 +2,7 @@
 //!
 //! Owns: applying objects and the inventory of what was applied; the metadata, the cordon and the drain of a node;
 //! the readiness and versions of API servers, nodes and workloads; the restart of workloads; the deprecated APIs in use;
-//! the CAs that pods get; the accounts of pods at the node's API; the static pods of a kubelet; the
-//! nodes of the cluster.
+//! the CAs that pods get; the accounts of pods at the node's API; the static pods of a kubelet; the nodes.
 //! Never does: decide what is applied (`corten-manifests`) or granted, keep anything between two calls, or take a lock.
 //! Talks to: one API server or kubelet, through the crate `kube`.
 //! On a laptop: `cargo test -p corten-cluster`. The test with a real API server is ignored by default; it needs the

@@ -39,7 +39,9 @@ pub struct Member {
 pub struct MemberWatch {
     changes: Changes,
     members: BTreeMap<String, Member>,
+    /// [`Changes::replays`] at the last change.
     replays: u64,
+    /// Whether a change was not returned yet.
     is_new: bool,
 }
 
@@ -50,7 +52,8 @@ impl std::fmt::Debug for MemberWatch {
 }
 
 impl Cluster {
-    /// Watches all nodes that have the API of a node; [`Cluster::connect_to_watch`] makes the connection for it. A kubelet may not.
+    /// Watches all nodes that have the API of a node; [`Cluster::connect_to_watch`] makes the connection for it. A kubelet
+    /// may not.
     #[must_use]
     pub fn watch_members(&self) -> MemberWatch {
         let api = Api::all_with(self.client.clone(), &core("Node", "nodes"));

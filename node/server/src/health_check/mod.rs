@@ -112,7 +112,7 @@ impl HealthChecks {
         }
     }
 
-    /// The nodes of the cluster by their first addresses; none where this node does not know them.
+    /// The nodes of the cluster by their first addresses, or else names; none where this node does not know them.
     fn members(&self) -> ClusterInfo {
         let mut info = ClusterInfo::default();
         for member in self.node.store().list_as::<Member>() {
@@ -120,7 +120,8 @@ impl HealthChecks {
                 Some(_) => &mut info.control_plane_nodes,
                 None => &mut info.worker_nodes,
             };
-            names.extend(member.addresses.first().map(ToString::to_string));
+            let address = member.addresses.first().map(ToString::to_string);
+            names.push(address.unwrap_or_else(|| member.hostname.clone()));
         }
         info
     }

@@ -84,21 +84,27 @@ async fn without_a_name_all_nodes_of_the_cluster_are_checked() {
     be(&world.node, "running");
     let store = world.node.store();
     store.register::<Member>().unwrap();
-    let member = Member {
-        node_id: String::new(),
-        addresses: vec!["192.0.2.1".parse().unwrap()],
-        hostname: "w-1".to_owned(),
-        machine_type: MachineType::from(Kind::Worker),
-        operating_system: "Corten 1.2.3".to_owned(),
-        control_plane: None,
-    };
-    store.put(Draft::new("w-1", member), "").unwrap();
     let mut client = ClusterServiceClient::new(world.channel.clone());
-    let answer = client.health_check(HealthCheckRequest::default()).await;
-    // The node without a config is no control plane node: it may not ask others.
-    let status = answer.unwrap_err();
-    assert_eq!(status.code(), Code::FailedPrecondition);
-    assert!(status.message().contains("192.0.2.1"), "{status}");
+    // A member without an address is asked by its name.
+    for (addresses, name) in [
+        (vec!["192.0.2.1".parse().unwrap()], "192.0.2.1"),
+        (vec![], "w-1"),
+    ] {
+        let member = Member {
+            node_id: String::new(),
+            addresses,
+            hostname: "w-1".to_owned(),
+            machine_type: MachineType::from(Kind::Worker),
+            operating_system: "Corten 1.2.3".to_owned(),
+            control_plane: None,
+        };
+        store.put(Draft::new("w-1", member), "").unwrap();
+        let answer = client.health_check(HealthCheckRequest::default()).await;
+        // The node without a config is no control plane node: it may not ask others.
+        let status = answer.unwrap_err();
+        assert_eq!(status.code(), Code::FailedPrecondition);
+        assert!(status.message().contains(name), "{status}");
+    }
 }
 
 #[tokio::test]
