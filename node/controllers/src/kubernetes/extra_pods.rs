@@ -79,6 +79,8 @@ fn write(directory: &Path, pods: &[(String, Value)]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use serde_json::json;
 
     use super::*;
@@ -88,14 +90,12 @@ mod tests {
         (format!("default/{name}"), pod)
     }
 
-    fn texts(directory: &Path) -> Vec<String> {
+    fn texts(directory: &Path) -> BTreeSet<String> {
         let entries = fs::read_dir(directory).unwrap();
         let paths = entries.map(|entry| entry.unwrap().path());
-        let mut texts: Vec<String> = paths
+        paths
             .map(|path| fs::read_to_string(path).unwrap())
-            .collect();
-        texts.sort();
-        texts
+            .collect()
     }
 
     #[test]
@@ -106,15 +106,14 @@ mod tests {
         fs::write(directory.join("other.yaml"), "other").unwrap();
         let (a, b) = (pod("a"), pod("../b"));
         write(&directory, &[a.clone(), b.clone()]).unwrap();
-        let expected = ["other", &b.1.to_string(), &a.1.to_string()].map(str::to_owned);
-        let found = texts(&directory);
-        assert_eq!(found.len(), 3);
-        for text in &expected {
-            assert!(found.contains(text), "{found:?}");
-        }
+        let (other, a_text, b_text) = ("other".to_owned(), a.1.to_string(), b.1.to_string());
+        assert_eq!(
+            texts(&directory),
+            [a_text.clone(), b_text, other.clone()].into()
+        );
         write(&directory, std::slice::from_ref(&a)).unwrap();
-        assert_eq!(texts(&directory).len(), 2);
+        assert_eq!(texts(&directory), [a_text, other].into());
         write(&directory, &[]).unwrap();
-        assert_eq!(texts(&directory), ["other"]);
+        assert_eq!(texts(&directory), ["other".to_owned()].into());
     }
 }
