@@ -1,5 +1,5 @@
-//! Promise: a cluster passes the conformance tests of Kubernetes, except those that `conformance/skipped.toml` names
-//! with a reason. The result is written to docs/conformance.md.
+//! Runs the conformance tests of Kubernetes, except those that `conformance/skipped.toml` names with a reason. The
+//! result is written to docs/conformance.md.
 
 #![expect(clippy::expect_used, reason = "a failing step is a failing test")]
 
