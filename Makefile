@@ -82,7 +82,7 @@ test-arm64: build ## Build the arm64 images and boot them in QEMU: hours without
 	    --ignored --test-threads=1 --skip _bios
 
 test-containerd: build ## The container runner against the containerd of the image; as root
-	go=$$($(MKIMAGE) plan --arch $(ARCH) --format json | sed -n 's/.*"step":"go",.*"output":"\([^"]*\)".*/\1/p'); \
+	go=$$(MKIMAGE="$(MKIMAGE)" ARCH=$(ARCH) qemu/step rootfs go) && \
 	CORTEN_GO=$$go CORTEN_NODE=$(abspath $(BIN))/corten-node \
 	    cargo test --locked --package corten-containerd --lib -- --ignored client::real_tests
 
