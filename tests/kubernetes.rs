@@ -1,5 +1,5 @@
 //! Promises: a single call turns a node into a cluster, offline, and a snapshot restores its data.
-//! A further control plane node and a worker join by their configs alone.
+//! A further control plane node and a worker join by their configs alone. Pods use volumes of an NFS server.
 
 #![expect(clippy::expect_used, reason = "a failing step is a failing test")]
 
@@ -12,6 +12,7 @@ use qemu::{Accel, Disk, DiskMode, Machine, Segment};
 use tests::client::{Client, generate_config_with};
 use tests::images;
 use tests::kubectl::Kubectl;
+use tests::nfs::NfsServer;
 use tests::node::{Node, SOON};
 use tests::workspace;
 
@@ -54,6 +55,46 @@ spec:
   ports: [{port: 80, targetPort: 8080}]
 "#;
 
+/// A pod that writes to an NFS volume and serves with a config from it. A claim takes the volume, because only a
+/// PersistentVolume has mount options. The node sees this host as 10.0.2.2.
+const SHARED: &str = r"
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: shared}
+spec:
+  capacity: {storage: 1Mi}
+  accessModes: [ReadWriteMany]
+  storageClassName: ''
+  mountOptions: [vers=3, nolock, proto=tcp, mountproto=tcp, port=PORT, mountport=PORT]
+  nfs: {server: 10.0.2.2, path: /}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: shared}
+spec:
+  accessModes: [ReadWriteMany]
+  storageClassName: ''
+  volumeName: shared
+  resources: {requests: {storage: 1Mi}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: shared}
+spec:
+  initContainers:
+  - name: writes
+    image: KUBE-PROXY
+    command: [/usr/local/bin/kube-proxy, --write-config-to=/shared/written]
+    volumeMounts: [{name: shared, mountPath: /shared}]
+  containers:
+  - name: reads
+    image: COREDNS
+    args: [-conf, /shared/Corefile]
+    volumeMounts: [{name: shared, mountPath: /shared}]
+    readinessProbe: {httpGet: {path: /health, port: 8080}}
+  volumes: [{name: shared, persistentVolumeClaim: {claimName: shared}}]
+";
+
 /// The config that gives pods access to the node API, and two accounts, of which one is refused.
 const ACCESS: &str = "apiVersion: v1alpha1\nkind: KubeTalosAPIAccessConfig\nallowedRoles: [os:reader]\n\
     allowedKubernetesNamespaces: [kube-system]\n";
@@ -89,6 +130,29 @@ fn until_web_answers(node: &Node, cluster: &Kubectl) {
     node.until("an answer through the service", CLUSTER, || {
         cluster.check(&["get", "--raw", path], |text| text == "OK")
     });
+}
+
+/// A pod reads and writes a volume on an NFS server; when the pod is gone, the volume is unmounted.
+fn pods_share_a_volume_of_an_nfs_server(node: &Node, cluster: &Kubectl) {
+    let server = NfsServer::with_file("Corefile", ".:1053 {\n  health :8080\n}\n");
+    let image = |object| cluster.image_of("kube-system", object).expect("an image");
+    let shared = SHARED
+        .replace("PORT", &server.port().to_string())
+        .replace("KUBE-PROXY", &image("daemonset/kube-proxy"))
+        .replace("COREDNS", &image("deployment/coredns"));
+    let applied = cluster.apply(&node.vm.dir().join("shared.yaml"), &shared);
+    applied.expect("a pod with a volume");
+    let ready = "jsonpath={.status.containerStatuses[0].ready}";
+    node.until("a pod that serves from the volume", CLUSTER, || {
+        let get = ["get", "pod", "shared", "-o", ready];
+        cluster.check(&get, |text| text == "true")
+    });
+    let mounts = || node.admin().must(&["read", "/proc/mounts"]);
+    assert!(mounts().contains(" nfs "), "{}", mounts());
+    cluster
+        .call(&["delete", "pod", "shared"])
+        .expect("the pod is removed");
+    assert!(!mounts().contains(" nfs "), "{}", mounts());
 }
 
 /// An account of a pod opens the API of the node with its role, and an account of another role gets a reason.
@@ -176,7 +240,7 @@ fn single_node_cluster_starts_offline_and_is_restored_from_a_snapshot() {
         assert!(refused.contains("AlreadyExists"), "{refused}");
     }
 
-    let image = cluster.image_of("kube-system", "coredns");
+    let image = cluster.image_of("kube-system", "deployment/coredns");
     let web = WEB.replace("IMAGE", &image.expect("the image of CoreDNS"));
     let applied = cluster.apply(&node.vm.dir().join("web.yaml"), &web);
     applied.expect("a web server");
@@ -195,6 +259,7 @@ fn single_node_cluster_starts_offline_and_is_restored_from_a_snapshot() {
     let lines = admin.must(&["logs", "--kubernetes", scheduler, "--tail", "2"]);
     assert_eq!(lines.lines().count(), 2, "{lines}");
 
+    pods_share_a_volume_of_an_nfs_server(&node, &cluster);
     pods_get_accounts(&node, &cluster);
 
     // The pods of the only node cannot be rescheduled: drain evicts them, and they return with the

@@ -160,7 +160,7 @@ fn pods_reach_each_other(kubectl: &Kubectl, directory: &Path) {
     until("the cluster's DNS", || {
         kubectl.available("kube-system", "coredns")
     });
-    let image = kubectl.image_of("kube-system", "coredns");
+    let image = kubectl.image_of("kube-system", "deployment/coredns");
     let pods = PODS.replace("IMAGE", &image.expect("the image of CoreDNS"));
     let applied = kubectl.apply(&directory.join("pods.yaml"), &pods);
     applied.expect("pods, a volume and a service");
@@ -206,7 +206,7 @@ machine:
 
 /// The API server restarts with a changed argument, and a static pod of the config starts, beside an invalid one.
 fn api_server_takes_a_changed_config(kubectl: &Kubectl, config: &Path) {
-    let image = kubectl.image_of("kube-system", "coredns");
+    let image = kubectl.image_of("kube-system", "deployment/coredns");
     let pods = STATIC_PODS.replace("IMAGE", &image.expect("the image of CoreDNS"));
     let patch = format!("{pods}cluster: {{apiServer: {{extraArgs: {{goaway-chance: '0.001'}}}}}}");
     let patch = ["-n", CONTROL_PLANE, "patch", "mc", "--patch", &patch];

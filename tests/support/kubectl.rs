@@ -98,13 +98,13 @@ impl Kubectl {
         })
     }
 
-    /// The image of a Deployment's first container.
+    /// The image of the first container of an object with a pod template, such as `deployment/web`.
     ///
     /// # Errors
     /// As for [`Kubectl::call`].
-    pub fn image_of(&self, namespace: &str, deployment: &str) -> Result<String, String> {
+    pub fn image_of(&self, namespace: &str, object: &str) -> Result<String, String> {
         let image = "jsonpath={.spec.template.spec.containers[0].image}";
-        let get = ["get", "deployment", deployment, "-n", namespace];
+        let get = ["get", object, "-n", namespace];
         self.call(&[&get[..], &["-o", image]].concat())
     }
 

@@ -28,6 +28,7 @@ pub mod initramfs;
 pub mod kubectl;
 pub mod lockup;
 pub mod metadata;
+pub mod nfs;
 pub mod node;
 pub mod ovf;
 pub mod registry;
