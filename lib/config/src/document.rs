@@ -9,8 +9,8 @@ use crate::conflicts;
 use crate::forms;
 use crate::kinds::{
     self, AnyKind, Encryption, EnvironmentConfig, HostnameConfig, KernelModuleConfig, Kind,
-    PCIDriverRebindConfig, ResolverConfig, SysctlConfig, SysfsConfig, SystemVolume,
-    UdevRulesConfig, UnattendedInstallConfig, VolumeConfig,
+    Layer2VIPConfig, PCIDriverRebindConfig, ResolverConfig, SysctlConfig, SysfsConfig,
+    SystemVolume, UdevRulesConfig, UnattendedInstallConfig, VolumeConfig,
 };
 use crate::problem::{Notes, Problems, printable};
 use crate::read::{Reader, Value};
@@ -155,6 +155,12 @@ impl Document {
             .is_some()
         {
             let text = "cluster.apiServer.disablePodSecurityPolicy has no effect any more";
+            warnings.push(text.to_owned());
+        }
+        let is_worker = self.machine.kind == crate::MachineType::Worker;
+        if is_worker && self.all::<Layer2VIPConfig>().next().is_some() {
+            let text =
+                "Layer2VIPConfig has no effect on a worker: control plane nodes share the address";
             warnings.push(text.to_owned());
         }
         warnings

@@ -6,6 +6,8 @@ use corten_resources::controller::{Context, Controller, Dependency, Failure, Inp
 use corten_resources::{Draft, Typed};
 use corten_types::network::{AddressStatus, NodeAddress};
 use corten_types::network_filter::NodeAddressFilter;
+use corten_types::network_names::OperatorSpec;
+use corten_types::prefix::Prefix;
 
 /// The link of addresses that the platform translates. The node itself has no such link.
 pub const EXTERNAL: &str = "external";
@@ -22,6 +24,7 @@ impl Controller for NodeAddresses {
         vec![
             Input::of::<AddressStatus>(Dependency::Weak),
             Input::of::<NodeAddressFilter>(Dependency::Weak),
+            Input::of::<OperatorSpec>(Dependency::Weak),
         ]
     }
 
@@ -36,6 +39,9 @@ impl Controller for NodeAddresses {
             let current = reachable(&statuses);
             // Others reach the node by external addresses, but the node itself does not have them.
             statuses.retain(|status| status.link_name != EXTERNAL);
+            // Another node may have a shared address next.
+            let shared: Vec<String> = shared(&context.list::<OperatorSpec>()?);
+            statuses.retain(|status| !shared.contains(&status.address));
             let own = reachable(&statuses);
             let before = |id| {
                 let found = context.get::<NodeAddress>(id)?;
@@ -75,6 +81,14 @@ impl Controller for NodeAddresses {
             context.remove_others::<NodeAddress>()?;
         }
     }
+}
+
+/// The addresses that this node shares with others, with their prefixes.
+fn shared(operators: &[Typed<OperatorSpec>]) -> Vec<String> {
+    let shared = operators.iter().filter_map(|operator| operator.shared);
+    shared
+        .map(|shared| Prefix::host(shared).to_string())
+        .collect()
 }
 
 fn sorted(addresses: Vec<String>) -> NodeAddress {
@@ -138,7 +152,6 @@ fn choose(before: &[String], current: &[String]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use corten_types::prefix::Prefix;
 
     use super::*;
 

@@ -7,8 +7,9 @@ use corten_config::Document;
 use corten_config::Word as _;
 use corten_config::kinds::{
     BlackholeRouteConfig, BondConfig, BridgeConfig, ClientIdentifier as Identifier, DHCPv4Config,
-    DHCPv6Config, DummyLinkConfig, Link, LinkConfig, ResolverConfig, RoutingRuleConfig, RuleAction,
-    StaticHostConfig, TimeSyncConfig, VLANConfig, VRFConfig, VethConfig, WireguardConfig,
+    DHCPv6Config, DummyLinkConfig, Layer2VIPConfig, Link, LinkConfig, ResolverConfig,
+    RoutingRuleConfig, RuleAction, StaticHostConfig, TimeSyncConfig, VLANConfig, VRFConfig,
+    VethConfig, WireguardConfig,
 };
 use corten_config::values::LinkName;
 use corten_types::names::NO_HEADER;
@@ -23,7 +24,7 @@ use corten_types::network_wireguard::Wireguard;
 use corten_types::prefix::Prefix;
 
 use super::alias::aliases;
-use super::default_layer::unsaid;
+use super::default_layer::{unsaid, vip};
 use super::host_dns::service_addresses;
 use super::layers::{Specs, hostname, metric, prefix, resolver, route, route_from, time_servers};
 use super::{old_form, wireguard};
@@ -83,6 +84,7 @@ pub fn said(document: &Document, present: &Present) -> Said {
                 skip_routes: config.ignore_routes == Some(true),
                 client_identifier: identifier("dhcp4", config.client_identifier, duid),
             },
+            shared: None,
             layer: LAYER,
         });
     }
@@ -100,9 +102,17 @@ pub fn said(document: &Document, present: &Present) -> Said {
                 skip_routes: false,
                 client_identifier: identifier("dhcp6", config.client_identifier, duid),
             },
+            shared: None,
             layer: LAYER,
         });
     }
+    // Workers have no member of etcd, which elects the holder. The link keeps its default settings.
+    let shared = document.all::<Layer2VIPConfig>();
+    let shared = shared.filter(|_| document.machine.kind.is_control_plane());
+    specs.operators.extend(shared.filter_map(|config| {
+        let name = real_name(&config.link, present);
+        Some(vip(LAYER, name, config.name?))
+    }));
     for config in document.all::<BlackholeRouteConfig>() {
         specs.routes.push(RouteSpec {
             priority: metric(config.metric),
@@ -119,6 +129,7 @@ pub fn said(document: &Document, present: &Present) -> Said {
             family: family(address),
             // Every node has these addresses, so other machines cannot reach the node by them.
             scope: "host",
+            announce_with_arp: false,
             priority: 0,
             layer: LAYER,
         });

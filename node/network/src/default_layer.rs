@@ -54,6 +54,20 @@ pub fn dhcp(layer: Layer, operator: &'static str, link: &str) -> OperatorSpec {
             },
             ..Dhcp::default()
         },
+        shared: None,
+        layer,
+    }
+}
+
+/// A share in an address of several nodes.
+#[must_use]
+pub fn vip(layer: Layer, link: &str, address: IpAddr) -> OperatorSpec {
+    OperatorSpec {
+        operator: "vip",
+        link_name: link.to_owned(),
+        require_up: true,
+        dhcp: Dhcp::default(),
+        shared: Some(address),
         layer,
     }
 }

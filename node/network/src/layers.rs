@@ -91,6 +91,7 @@ impl Specs {
             link_name: link.to_owned(),
             family: family(address.address),
             scope: "global",
+            announce_with_arp: false,
             priority,
             layer,
         });
@@ -306,7 +307,11 @@ impl Layered for OperatorSpec {
     }
 
     fn id(&self) -> String {
-        format!("{}/{}", self.operator, self.link_name)
+        let id = format!("{}/{}", self.operator, self.link_name);
+        match self.shared {
+            Some(shared) => format!("{id}/{shared}"),
+            None => id,
+        }
     }
 }
 

@@ -1,14 +1,14 @@
 //! Network specs of the legacy form, `machine.network.interfaces`.
 
 use corten_config::kinds::LinkRoute;
-use corten_config::v1alpha1::{DeviceSelector, DhcpOptions, Interface, LegacyRoute};
+use corten_config::v1alpha1::{DeviceSelector, DhcpOptions, Interface, LegacyRoute, Vip};
 use corten_config::values::{Cidr, LinkName};
 use corten_types::network::LinkStatus;
 use corten_types::network_spec::{Bond, Bridge, Enabled, Filtering, Vlan};
 use corten_types::network_wireguard::Wireguard;
 
 use super::config_layer::{LAYER, Present, Said, master, real_name, tunnel};
-use super::default_layer::dhcp;
+use super::default_layer::{dhcp, vip};
 use super::layers::{Specs, metric, prefix, route_from};
 
 /// Adds the specs of one entry, for each link that it selects.
@@ -71,6 +71,7 @@ fn one(interface: &Interface, name: &str, present: &Present, specs: &mut Specs) 
     if interface.dhcp == Some(true) {
         ask(specs, name, &interface.dhcp_options);
     }
+    share(specs, name, interface.vip.as_ref());
     for vlan in &interface.vlans {
         let name_of_vlan = format!("{name}.{}", vlan.vlan_id);
         let link = specs.make(LAYER, &name_of_vlan, "vlan", None);
@@ -89,6 +90,7 @@ fn one(interface: &Interface, name: &str, present: &Present, specs: &mut Specs) 
         if vlan.dhcp {
             ask(specs, &name_of_vlan, &vlan.dhcp_options);
         }
+        share(specs, &name_of_vlan, vlan.vip.as_ref());
     }
 }
 
@@ -122,6 +124,12 @@ fn ask(specs: &mut Specs, link: &str, options: &DhcpOptions) {
         }
         specs.operators.push(spec);
     }
+}
+
+fn share(specs: &mut Specs, link: &str, shared: Option<&Vip>) {
+    let address = shared.and_then(|shared| shared.ip);
+    let shared = address.map(|address| vip(LAYER, link, address));
+    specs.operators.extend(shared);
 }
 
 /// Names of the links of devices that match the selector.

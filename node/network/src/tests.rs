@@ -87,6 +87,25 @@ fn v1alpha1_network_fields_become_specs() {
 }
 
 #[test]
+fn shared_addresses_leave_the_links_settings_alone() {
+    let network = "{interfaces: [{interface: enp0s4, vip: {ip: 10.0.0.8}, vlans: [{vlanId: 5, vip: {ip: 10.1.0.8}}]}]}";
+    let shared = "---\napiVersion: v1alpha1\nkind: Layer2VIPConfig\nname: 10.0.0.9\nlink: enp0s3\n";
+    let key = "LS0tLS1CRUdJTiBQUklWQVRFIEtFWS0tLS0tCkFBQUEKLS0tLS1FTkQgUFJJVkFURSBLRVktLS0tLQo=";
+    let text = sample::text(&format!("network: {network}"), shared);
+    let text = text.replace("type: worker", "type: controlplane");
+    let text = text.replacen("crt: ", &format!("key: {key}, crt: "), 1);
+    let said = said(&sample::read(&text), &present());
+    let expected = [
+        "eth1 ",
+        "eth1.5 vlan",
+        "vip/eth1/10.0.0.8",
+        "vip/eth1.5/10.1.0.8",
+        "vip/eth0/10.0.0.9",
+    ];
+    assert_eq!(all(&said), expected);
+}
+
+#[test]
 fn metric_0_means_the_default_metric() {
     let network = "{interfaces: [
         {interface: enp0s3, routes: [{network: 'fd01::/64', gateway: 'fe80::1', metric: 0}], dhcp: true, dhcpOptions: {routeMetric: 0}}]}";

@@ -125,8 +125,8 @@ pub const RULE_ACTIONS: &Table = &[
     (8, "prohibit"),
 ];
 
-/// Operators: the protocols by which a link obtains addresses.
-pub const OPERATORS: &Table = &[(0, "dhcp4"), (1, "dhcp6")];
+/// Operators: the protocols by which a link obtains addresses. `vip` is the election of a shared address.
+pub const OPERATORS: &Table = &[(0, "dhcp4"), (1, "dhcp6"), (2, "vip")];
 
 /// Client identifiers a node sends to a DHCP server.
 pub const CLIENT_IDENTIFIERS: &Table = &[(0, "none"), (1, "mac"), (2, "duid")];

@@ -208,10 +208,11 @@ impl ClientIdentifier {
     }
 }
 
-/// A link that obtains addresses from a server; id `<operator>/<link>`.
+/// A link that obtains addresses from a server, or shares one with other nodes; id `<operator>/<link>`, followed by
+/// `/<address>` for a shared address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OperatorSpec {
-    /// Protocol: `dhcp4`, `dhcp6`.
+    /// Protocol: `dhcp4`, `dhcp6`, `vip`.
     pub operator: &'static str,
     /// Name of the link.
     pub link_name: String,
@@ -219,13 +220,27 @@ pub struct OperatorSpec {
     pub require_up: bool,
     /// DHCP options.
     pub dhcp: Dhcp,
+    /// Shared address of a `vip`.
+    pub shared: Option<IpAddr>,
     /// Layer that set it.
     pub layer: Layer,
 }
 
+/// A shared address, as clients see it.
+#[derive(Serialize)]
+struct Vip {
+    ip: IpAddr,
+    #[serde(rename = "gratuitousARP")]
+    gratuitous_arp: bool,
+}
+
 impl OperatorSpec {
-    fn is_v6(&self) -> bool {
-        self.operator == "dhcp6"
+    fn vip(&self) -> Option<Vip> {
+        let ip = self.shared?;
+        Some(Vip {
+            ip,
+            gratuitous_arp: true,
+        })
     }
 }
 
@@ -236,8 +251,10 @@ impl Serialize for OperatorSpec {
         fields.serialize_field("operator", self.operator)?;
         fields.serialize_field("linkName", &self.link_name)?;
         fields.serialize_field("requireUp", &self.require_up)?;
-        let asking = if self.is_v6() { "dhcp6" } else { "dhcp4" };
-        fields.serialize_field(asking, &self.dhcp)?;
+        match self.vip() {
+            Some(vip) => fields.serialize_field("vip", &vip)?,
+            None => fields.serialize_field(self.operator, &self.dhcp)?,
+        }
         fields.serialize_field("layer", &self.layer)?;
         fields.end()
     }
@@ -268,8 +285,12 @@ impl Spec for OperatorSpec {
             operator: number(self.operator, OPERATORS).unwrap_or_default(),
             link_name: self.link_name.clone(),
             require_up: self.require_up,
-            dhcp4: (!self.is_v6()).then(v4),
-            dhcp6: self.is_v6().then(v6),
+            dhcp4: (self.operator == "dhcp4").then(v4),
+            dhcp6: (self.operator == "dhcp6").then(v6),
+            vip: self.vip().map(|vip| wire::VipOperatorSpec {
+                ip: Some(net_ip(vip.ip)),
+                gratuitous_arp: vip.gratuitous_arp,
+            }),
             config_layer: self.layer.number(),
         }
     }
@@ -363,8 +384,28 @@ mod tests {
                     duid: String::new(),
                 },
             },
+            shared: None,
             layer: Layer::Default,
         }
+    }
+
+    #[test]
+    fn shared_address_is_shown_instead_of_dhcp_settings() {
+        let vip = OperatorSpec {
+            shared: Some([10, 0, 0, 9].into()),
+            ..operator("vip")
+        };
+        assert_eq!(
+            vip.to_yaml().unwrap(),
+            "operator: vip\nlinkName: eth0\nrequireUp: true\nvip:\n  ip: 10.0.0.9\n  gratuitousARP: true\n\
+             layer: default\n"
+        );
+        let message = vip.message();
+        assert_eq!(
+            (message.operator, message.dhcp4, message.dhcp6),
+            (2, None, None)
+        );
+        assert_eq!(message.vip.unwrap().ip.unwrap().ip, [10, 0, 0, 9]);
     }
 
     #[test]

@@ -211,6 +211,9 @@ pub struct AddressSpec {
     pub family: &'static str,
     /// Scope: `global`, or `host` for an address that is local to the machine and unreachable from outside.
     pub scope: &'static str,
+    /// Whether the node announces it by gratuitous ARP, because another node may have had it before.
+    #[serde(rename = "announceWithARP", skip_serializing_if = "std::ops::Not::not")]
+    pub announce_with_arp: bool,
     /// Metric of the route to its network; 0 for the kernel's default.
     #[serde(skip_serializing_if = "is_zero")]
     pub priority: u32,
@@ -229,6 +232,7 @@ impl Spec for AddressSpec {
             link_name: self.link_name.clone(),
             family: number(self.family, FAMILIES).unwrap_or_default(),
             scope: number(self.scope, SCOPES).unwrap_or_default(),
+            announce_with_arp: self.announce_with_arp,
             config_layer: self.layer.number(),
             priority: self.priority,
         }
@@ -356,6 +360,7 @@ mod tests {
             link_name: "lo".to_owned(),
             family: "inet4",
             scope: "host",
+            announce_with_arp: false,
             priority: 0,
             layer: Layer::Configuration,
         };

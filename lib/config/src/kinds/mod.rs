@@ -134,7 +134,7 @@ kinds! {
     Acted named  EthernetConfig;
     Acted named  DHCPv4Config;
     Acted named  DHCPv6Config;
-    Later named  Layer2VIPConfig;
+    Acted named  Layer2VIPConfig;
     Acted named  BlackholeRouteConfig;
     Acted named  RoutingRuleConfig;
     Acted named  StaticHostConfig;

@@ -182,7 +182,7 @@ pub(crate) fn check_duid(
 }
 
 section! {
-    /// A virtual address that several nodes share, moved by gratuitous ARP.
+    /// An address that control plane nodes share. One of them has it at a time; gratuitous ARP announces the change.
     pub struct Layer2VIPConfig {
         Acted "name" name: Option<IpAddr> = "Address", required;
         Acted "link" link: LinkName = "Link that carries the address", required;

@@ -1,8 +1,8 @@
 //! A cluster in documents with a kind, as the reference client generates since 1.14.
 
 use super::{bare, crt, doc, document, future_problems, good, key, problems};
-use crate::Mode;
 use crate::kinds::{KubeAPIServerCAConfig, KubeNodeConfig};
+use crate::{Document, Mode};
 
 const SECRET: &str = "c2VjcmV0LWtleS1ib2R5";
 
@@ -194,6 +194,27 @@ fn control_plane_documents_are_refused_for_a_worker() {
     let found = problems(&text.replace(theirs.unwrap(), authority.unwrap()));
     let why = "issuingCA must not be given to a worker; acceptedCAs are for it";
     assert!(found.len() == 1 && found[0].ends_with(why), "{found:?}");
+}
+
+#[test]
+fn worker_shares_no_address_and_is_told_so() {
+    let text = worker();
+    let old = "interfaces: [{interface: eth0, vip: {ip: 10.0.0.9}}]";
+    let old = text.replacen("machine:", &format!("machine:\n    network: {{{old}}}"), 1);
+    let found = problems(&old);
+    let why = "machine.network.interfaces[0].vip must not be given to a worker";
+    assert!(found.len() == 1 && found[0].ends_with(why), "{found:?}");
+    let new = format!(
+        "{text}{}",
+        doc("Layer2VIPConfig", "name: 10.0.0.9\nlink: eth0")
+    );
+    let warnings = Document::parse(new.as_bytes()).unwrap().warnings();
+    assert!(
+        warnings
+            .iter()
+            .any(|text| text.starts_with("Layer2VIPConfig has no effect on a worker")),
+        "{warnings:?}"
+    );
 }
 
 #[test]

@@ -50,6 +50,13 @@ fn check(root: &V1Alpha1, node: &Node, reader: &mut Reader<'_>) {
         reader.wrong_in(node, "machine", "is required");
     }
     if root.machine.kind == MachineType::Worker {
+        for (at, interface) in root.machine.network.interfaces.iter().enumerate() {
+            let mut vips = interface.vlans.iter().map(|vlan| &vlan.vip);
+            if interface.vip.is_some() || vips.any(Option::is_some) {
+                let path = format!("machine.network.interfaces[{at}].vip");
+                reader.wrong_in(node, &path, "must not be given to a worker");
+            }
+        }
         let Some(cluster) = node.get("cluster") else {
             return;
         };

@@ -44,7 +44,7 @@ section! {
         Acted "dummy" dummy: bool = "Whether it is a dummy link";
         Acted "dhcpOptions" dhcp_options: DhcpOptions = "DHCP settings";
         Acted "wireguard" wireguard: Option<LegacyWireguard> = "Settings of a WireGuard tunnel";
-        Later "vip" vip: Option<Vip> = "Address shared with other nodes";
+        Acted "vip" vip: Option<Vip> = "Address shared with other nodes";
     }
 }
 
@@ -245,7 +245,7 @@ section! {
         Acted "dhcp" dhcp: bool = "Whether DHCP is used";
         Acted "vlanId" vlan_id: u16 = "VLAN number, 1 to 4094", required;
         Acted "mtu" mtu: Option<u32> = "MTU in bytes";
-        Later "vip" vip: Option<Vip> = "Address shared with other nodes";
+        Acted "vip" vip: Option<Vip> = "Address shared with other nodes";
         Acted "dhcpOptions" dhcp_options: DhcpOptions = "DHCP settings";
     }
 }
@@ -303,11 +303,11 @@ fn check_wireguard_peer(peer: &LegacyWireguardPeer, node: &Node, reader: &mut Re
 }
 
 section! {
-    /// An address shared with other nodes.
+    /// An address shared with other nodes. One of them has it at a time.
     pub struct Vip {
-        Held "ip" ip: Option<IpAddr> = "Address", required;
-        Held "equinixMetal" equinix_metal: Option<VipToken> = "Access to Equinix Metal, which moves the address";
-        Held "hcloud" hcloud: Option<VipToken> = "Access to Hetzner Cloud, which moves the address";
+        Acted "ip" ip: Option<IpAddr> = "Address", required;
+        Later "equinixMetal" equinix_metal: Option<VipToken> = "Access to Equinix Metal, which moves the address";
+        Later "hcloud" hcloud: Option<VipToken> = "Access to Hetzner Cloud, which moves the address";
     }
 }
 

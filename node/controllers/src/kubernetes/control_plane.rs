@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -25,6 +26,7 @@ use corten_types::kubernetes_components::{
     ApiServerConfig, ConfigStatus, ControllerManagerConfig, SchedulerConfig, SecretsStatus,
 };
 use corten_types::network::{HostnameStatus, NodeAddress};
+use corten_types::network_names::OperatorSpec;
 use corten_types::secrets::PemPair;
 use corten_types::secrets_kubernetes::{EtcdCerts, KubernetesCerts, KubernetesDynamicCerts};
 use tokio::sync::watch;
@@ -77,6 +79,7 @@ impl Controller for ControlPlanes {
             Input::of::<HostnameStatus>(Dependency::Weak).with_id(HostnameStatus::ID),
             Input::of::<NodeAddress>(Dependency::Weak),
             Input::of::<TimeStatus>(Dependency::Weak).with_id(TimeStatus::ID),
+            Input::of::<OperatorSpec>(Dependency::Weak),
             Input::of::<EtcdMember>(Dependency::Weak).with_id(EtcdMember::ID),
             Input::of::<EtcdCerts>(Dependency::Weak).with_id(EtcdCerts::ID),
         ]
@@ -230,6 +233,8 @@ fn render(
     let (Some(etcd), true) = (etcd, time_is_known(context)?) else {
         return Ok(Ok(None));
     };
+    let operators = context.list::<OperatorSpec>()?;
+    let shared: Vec<IpAddr> = operators.iter().filter_map(|spec| spec.shared).collect();
     let etcd_client = CertificateAndKey {
         crt: etcd.etcd_api_server.crt.clone(),
         key: etcd.etcd_api_server.key.expose().to_owned(),
@@ -237,7 +242,10 @@ fn render(
     let rendered = ControlPlane::of(config)
         .map_err(|missing| missing.to_string())
         .and_then(|own| {
-            let names = api_names(&settings, &own, &facts);
+            let mut names = api_names(&settings, &own, &facts);
+            let shared = shared.iter().map(ToString::to_string);
+            let new: Vec<String> = shared.filter(|name| !names.contains(name)).collect();
+            names.extend(new);
             let authorities = Authorities::of(config).map_err(|error| describe(&error))?;
             let admins = made.admins(config, &settings, &authorities)?;
             let certificates = made.certificates(&authorities, names)?.clone();

@@ -9,6 +9,7 @@
 //!  the kubelet, the cluster ──> [status] ──> KubeletStatuses, StaticPodStatuses, NodeStatuses
 //!  the cluster ──> [endpoints] ──> Endpoints ─┬─> [prism] ──> KubePrism ──> the cluster
 //!                                             └─> [pod access] ──> the cluster
+//!  etcd, the API server ──> [shared address] ──> an address of the node
 //! ```
 //!
 //! `node/kubernetes` defines the rendered content; this module decides when to render it.
@@ -28,6 +29,7 @@ mod node;
 mod pod_access;
 mod prism;
 mod settings;
+mod shared_address;
 mod static_pods;
 mod status;
 
@@ -89,6 +91,9 @@ pub(super) fn add(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphE
     })?;
     runtime.add(labels::Labels {
         config: config.clone(),
+    })?;
+    runtime.add(shared_address::SharedAddresses {
+        world: shared_address::Node::new(config.clone()),
     })?;
     settings::add(runtime, sources)?;
     status::add(runtime, sources)?;

@@ -7,6 +7,7 @@ use corten_manifests::{SERVICE, service_host};
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use corten_types::network::{HostnameStatus, NodeAddress};
+use corten_types::network_names::OperatorSpec;
 use corten_types::secrets::{CertSans, Endpoint, OsRoot, PemPair, authorities};
 use tokio::sync::watch;
 
@@ -108,6 +109,7 @@ impl Controller for Names {
             Input::of::<OsRoot>(Dependency::Weak).with_id(OsRoot::ID),
             Input::of::<HostnameStatus>(Dependency::Weak).with_id(HostnameStatus::ID),
             Input::of::<NodeAddress>(Dependency::Weak).with_id(NodeAddress::CURRENT),
+            Input::of::<OperatorSpec>(Dependency::Weak),
         ]
     }
 
@@ -121,9 +123,13 @@ impl Controller for Names {
             let root = context.get::<OsRoot>(OsRoot::ID)?;
             let hostname = context.get::<HostnameStatus>(HostnameStatus::ID)?;
             let addresses = context.get::<NodeAddress>(NodeAddress::CURRENT)?;
+            // A shared address counts also while another node has it: the certificate stays when it moves.
+            let operators = context.list::<OperatorSpec>()?;
+            let shared = operators.iter().filter_map(|operator| operator.shared);
             let own = addresses
                 .iter()
                 .flat_map(|found| found.ips())
+                .chain(shared)
                 .map(|ip| ip.to_string());
             let sans = names(
                 root.as_deref(),

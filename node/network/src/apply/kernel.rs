@@ -20,7 +20,7 @@ use rtnetlink::{
     AddressMessageBuilder, Error, Handle, LinkMessageBuilder, LinkUnspec, RouteMessageBuilder,
 };
 
-use super::{Found, FoundLink, FoundRoute, Kernel, Refusal, Step, link_message};
+use super::{Found, FoundLink, FoundRoute, Kernel, Refusal, Step, announce, link_message};
 use crate::wireguard;
 
 /// A connection to the kernel.
@@ -95,7 +95,20 @@ impl Rtnetlink {
                 if spec.scope == "host" {
                     of_the_host(request.message_mut());
                 }
-                request.execute().await
+                if spec.announce_with_arp {
+                    announce::prepare(&spec.link_name);
+                }
+                let added = request.execute().await;
+                if let (Ok(()), true, IpAddr::V4(address)) =
+                    (&added, spec.announce_with_arp, address)
+                {
+                    announce::by_arp(
+                        index,
+                        self.hardware_address(&spec.link_name).await?,
+                        address,
+                    );
+                }
+                added
             }
             Step::RemoveAddress(spec) => {
                 let index = self.index(&spec.link_name).await?;
@@ -130,12 +143,23 @@ impl Rtnetlink {
     }
 
     async fn index(&self, name: &str) -> Result<u32, Refusal> {
+        Ok(self.link(name).await?.header.index)
+    }
+
+    async fn link(&self, name: &str) -> Result<LinkMessage, Refusal> {
         let mut found = self.0.link().get().match_name(name.to_owned()).execute();
         match found.try_next().await {
-            Ok(Some(message)) => Ok(message.header.index),
+            Ok(Some(message)) => Ok(message),
             Ok(None) => Err(Refusal::from(format!("there is no link {name}"))),
             Err(error) => Err(Refusal::from(error)),
         }
+    }
+
+    /// The hardware address of a link; `None` for a link without one of Ethernet's length.
+    async fn hardware_address(&self, name: &str) -> Result<Option<[u8; 6]>, Refusal> {
+        let message = self.link(name).await?;
+        let address = link(&message).map(|(_, link)| link.hardware_addr);
+        Ok(address.and_then(|address| address.try_into().ok()))
     }
 
     /// Adds a route next to others with the same destination; `rtnetlink` itself can only replace them.

@@ -1,12 +1,14 @@
 //! Tests the engine on the real kernel, each test in its own network namespace.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use corten_base::testing::{alone, kernel_lacks};
+use corten_sys::packet::Capture;
 use corten_types::network_spec::{Bridge, Enabled, Master, RouteSpec};
 use futures_util::TryStreamExt as _;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressScope};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::tests::{LAYER, all, prefix};
 use super::tunnel_tests::with_tunnel;
@@ -126,6 +128,46 @@ fn network_config_is_applied_to_the_kernel_and_removed() {
         let found = kernel.look().await.unwrap();
         assert!(!found.links.contains_key("br0"));
         assert_eq!((found.links["cable"].master, ours(&found)), (0, 0));
+    });
+}
+
+#[test]
+fn neighbours_learn_that_an_address_has_moved_to_the_node() {
+    alone(async {
+        let (connection, handle, _) = rtnetlink::new_connection().unwrap();
+        tokio::spawn(connection);
+        let cable = rtnetlink::LinkVeth::new("cable", "plug").build();
+        handle.link().add(cable).execute().await.unwrap();
+        let kernel = Rtnetlink(handle);
+        let mut specs = Specs::default();
+        specs.link(LAYER, "cable");
+        specs.link(LAYER, "plug");
+        let mut memory = Memory::default();
+        assert_eq!(applied(&kernel, &mut memory, &all(&specs)).await, [""; 0]);
+        let links = kernel.look().await.unwrap().links;
+        let neighbour = Capture::start(links["plug"].index, false, &[]).unwrap();
+
+        specs.address(LAYER, "cable", prefix("192.0.2.9/32"), 0);
+        specs.addresses[0].announce_with_arp = true;
+        assert_eq!(applied(&kernel, &mut memory, &all(&specs)).await, [""; 0]);
+        let mac = &*links["cable"].hardware_addr;
+        let own = [192, 0, 2, 9];
+        // Ethernet, ARP for IPv4, a request; sender and target are the same address (RFC 826).
+        let head = [&[0xff; 6], mac, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1], mac, &own].concat();
+        let announcement = [&head[..], &[0; 6], &own].concat();
+        let mut frame = [0; 1514];
+        let heard = async {
+            loop {
+                let packet = neighbour.next(&mut frame, false).unwrap();
+                match packet.map(|packet| &frame[..packet.captured]) {
+                    Some(packet) if packet.starts_with(&announcement) => return,
+                    Some(_) => {}
+                    None => sleep(Duration::from_millis(10)).await,
+                }
+            }
+        };
+        let heard = timeout(Duration::from_secs(60), heard).await;
+        heard.expect("no announcement");
     });
 }
 

@@ -4,6 +4,7 @@
 //! returns a list of [`Step`]s. When the kernel refuses a step, the engine rolls the unit back to its last working
 //! state. It retries the unit after something about it changes, or after a pause if the refusal is transient.
 
+mod announce;
 mod kernel;
 #[cfg(test)]
 mod kernel_tests;
