@@ -55,6 +55,10 @@ spec:
   ports: [{port: 80, targetPort: 8080}]
 "#;
 
+/// An address that control plane nodes share, on the only network card.
+const SHARED_ADDRESS: &str = "machine: {network: {interfaces: [{deviceSelector: {physical: true}, dhcp: true, \
+    vip: {ip: 10.0.2.100}}]}}";
+
 /// A pod that writes to an NFS volume and serves with a config from it. A claim takes the volume, because only a
 /// PersistentVolume has mount options. The node sees this host as 10.0.2.2.
 const SHARED: &str = r"
@@ -223,6 +227,8 @@ fn single_node_cluster_starts_offline_and_is_restored_from_a_snapshot() {
     let patch = format!("@{}", workspace::root().join("qemu/cluster.yaml").display());
     let port = format!("cluster: {{controlPlane: {{localAPIServerPort: {PORT}}}}}");
     let patches = ["--config-patch", &patch, "--config-patch", &port];
+    let own = ["--config-patch-control-plane", SHARED_ADDRESS];
+    let patches = [&patches[..], &own].concat();
     let more = [&["--kubernetes-images", "bundled"], &patches[..]].concat();
     generate_config_with(node.configs(), &format!("https://127.0.0.1:{PORT}"), &more);
     node.configure();
@@ -245,6 +251,13 @@ fn single_node_cluster_starts_offline_and_is_restored_from_a_snapshot() {
     let applied = cluster.apply(&node.vm.dir().join("web.yaml"), &web);
     applied.expect("a web server");
     until_web_answers(&node, &cluster);
+
+    // The only control plane node has the shared address, which is no address of its member of etcd.
+    node.until("the shared address", CLUSTER, || {
+        let addresses = admin.call(&["get", "addresses"])?;
+        let is_there = addresses.contains("10.0.2.100/32");
+        is_there.then_some(()).ok_or(addresses)
+    });
 
     // An operator's calls about etcd and the logs of pods.
     let members = admin.must(&["etcd", "members"]);
