@@ -106,13 +106,7 @@ pub fn said(document: &Document, present: &Present) -> Said {
             layer: LAYER,
         });
     }
-    // Workers have no member of etcd, which elects the holder. The link keeps its default settings.
-    let shared = document.all::<Layer2VIPConfig>();
-    let shared = shared.filter(|_| document.machine.kind.is_control_plane());
-    specs.operators.extend(shared.filter_map(|config| {
-        let name = real_name(&config.link, present);
-        Some(vip(LAYER, name, config.name?))
-    }));
+    specs.operators.extend(shared(document, present));
     for config in document.all::<BlackholeRouteConfig>() {
         specs.routes.push(RouteSpec {
             priority: metric(config.metric),
@@ -140,6 +134,17 @@ pub fn said(document: &Document, present: &Present) -> Said {
         .collect();
     names(document, &mut said);
     said
+}
+
+/// Addresses that control plane nodes share. Workers have no member of etcd, which elects the holder. The link keeps its
+/// default settings.
+fn shared(document: &Document, present: &Present) -> impl Iterator<Item = OperatorSpec> {
+    let shared = document.all::<Layer2VIPConfig>();
+    let shared = shared.filter(|_| document.machine.kind.is_control_plane());
+    shared.filter_map(|config| {
+        let name = real_name(&config.link, present);
+        Some(vip(LAYER, name, config.name?))
+    })
 }
 
 /// A rule without an address applies to each family.

@@ -1,7 +1,7 @@
 //! Holds the addresses that control plane nodes share (`Layer2VIPConfig`): one node has each address at a time.
 //!
 //! etcd elects the holder, under the reference's key, so that nodes of both systems can share an address. A node takes
-//! part while its member of etcd works, its API server answers, the link has a carrier, and the node does not go down. A
+//! part while its member of etcd works, its API server runs, the link has a carrier, and the node does not go down. A
 //! node that gives an address up removes it from its link before the next node can get it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +30,7 @@ use corten_types::network_names::OperatorSpec;
 use corten_types::network_spec::{AddressSpec, LAYERS, Layer, family};
 use corten_types::prefix::Prefix;
 use corten_types::runtime::MachineStatus;
+use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -44,8 +45,7 @@ const PATIENCE: Duration = Duration::from_secs(60 * 60);
 const PAUSE: Duration = Duration::from_secs(3);
 /// Interval and timeout of checks of the API server.
 const LOOK: Duration = Duration::from_secs(5);
-/// Time without an answer of the API server after which the node gives its addresses up. A slow server is better than
-/// none: on a busy cluster all of them may be slow.
+/// Time without an API server after which the node gives its addresses up.
 const GRACE: Duration = Duration::from_secs(20);
 
 /// Interface to etcd and the API server of this node; tests have their own.
@@ -61,6 +61,8 @@ pub(super) trait World: Clone + Send + Sync + 'static {
     fn lost(right: &mut Self::Right) -> impl Future<Output = ()> + Send;
     /// Whether the API server is ready.
     fn is_ready(&mut self) -> impl Future<Output = bool> + Send;
+    /// Whether the API server accepts connections, ready or not.
+    fn is_open(&self) -> impl Future<Output = bool> + Send;
 }
 
 /// The real etcd and API server.
@@ -105,6 +107,16 @@ impl World for Node {
             Some(api) => api.is_ready().await.is_ok(),
             None => false,
         }
+    }
+
+    async fn is_open(&self) -> bool {
+        let config = self.config.borrow().clone();
+        let settings = config.and_then(|config| Settings::of(&config).ok());
+        let Some(settings) = settings else {
+            return false;
+        };
+        let server = (Ipv4Addr::LOCALHOST, settings.api_port);
+        TcpStream::connect(server).await.is_ok()
     }
 }
 
@@ -243,16 +255,23 @@ fn spec((address, link): &Place) -> AddressSpec {
     }
 }
 
-/// Watches whether this node's API server answers. An answer counts for [`GRACE`].
+/// Watches this node's API server: it must be ready at first, and then accept connections. A slow server is better than
+/// none: on a busy cluster all of them may be slow, and the kubelet restarts one that hangs. A check counts for
+/// [`GRACE`].
 fn watch_api<W: World>(mut world: W, news: Arc<Notify>) -> (watch::Receiver<bool>, Task) {
     let (tell, answers) = watch::channel(false);
     let task = tokio::spawn(async move {
         let mut last: Option<Instant> = None;
+        let mut answers = false;
         loop {
-            if timeout(LOOK, world.is_ready()).await.unwrap_or(false) {
+            let good = match answers {
+                true => timeout(LOOK, world.is_open()).await,
+                false => timeout(LOOK, world.is_ready()).await,
+            };
+            if good.unwrap_or(false) {
                 last = Some(Instant::now());
             }
-            let answers = last.is_some_and(|last| last.elapsed() < GRACE);
+            answers = last.is_some_and(|last| last.elapsed() < GRACE);
             if tell.send_replace(answers) != answers {
                 news.notify_one();
             }

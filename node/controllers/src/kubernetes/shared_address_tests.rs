@@ -17,11 +17,13 @@ fn address() -> Pointer {
     }
 }
 
-/// etcd is the mutex, which a second node may hold. The flags say whether the API server is ready and etcd answers.
+/// etcd is the mutex, which a second node may hold. The flags say whether the API server is ready and accepts connections,
+/// and whether etcd answers.
 #[derive(Debug, Clone)]
 struct Simulated {
     election: Arc<Mutex<()>>,
     is_ready: Arc<AtomicBool>,
+    is_open: Arc<AtomicBool>,
     etcd_answers: watch::Sender<bool>,
 }
 
@@ -42,6 +44,10 @@ impl World for Simulated {
     async fn is_ready(&mut self) -> bool {
         self.is_ready.load(Ordering::SeqCst)
     }
+
+    async fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::SeqCst)
+    }
 }
 
 struct Bench {
@@ -56,6 +62,7 @@ impl Bench {
         let world = Simulated {
             election: Arc::default(),
             is_ready: Arc::default(),
+            is_open: Arc::new(AtomicBool::new(true)),
             etcd_answers: watch::Sender::new(true),
         };
         let mut runtime = Runtime::new(store.clone());
@@ -145,9 +152,13 @@ async fn node_has_the_address_while_its_etcd_and_api_server_work() {
     bench.until_held(true).await;
     assert!(!bench.is_free());
 
-    // A missed answer is no reason; a longer silence is. The next node waits until the kernel has removed the address.
+    // A slow server is no reason, nor is a short restart. The next node waits until the kernel has removed the address.
     bench.kernel(true);
     bench.world.is_ready.store(false, Ordering::SeqCst);
+    sleep(GRACE * 2).await;
+    assert!(!bench.is_free());
+    bench.until_held(true).await;
+    bench.world.is_open.store(false, Ordering::SeqCst);
     sleep(LOOK).await;
     bench.until_held(true).await;
     bench.until_held(false).await;
