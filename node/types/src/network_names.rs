@@ -397,7 +397,7 @@ mod tests {
         };
         assert_eq!(
             vip.to_yaml().unwrap(),
-            "operator: vip\nlinkName: eth0\nrequireUp: true\nvip:\n  ip: 10.0.0.9\n  gratuitousARP: true\n\
+            "operator: vip\nlinkName: eth0\nrequireUp: true\nvip:\n  ip: \"10.0.0.9\"\n  gratuitousARP: true\n\
              layer: default\n"
         );
         let message = vip.message();
