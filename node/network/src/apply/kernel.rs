@@ -85,7 +85,8 @@ impl Rtnetlink {
             }
             Step::Master(name, None) => self.set(name, LinkMessageBuilder::nocontroller).await?,
             Step::AddAddress(spec) => {
-                let index = self.index(&spec.link_name).await?;
+                let message = self.link(&spec.link_name).await?;
+                let index = message.header.index;
                 let Prefix { address, length } = spec.address;
                 let mut request = self.0.address().add(index, address, length).replace();
                 if spec.priority != 0 {
@@ -102,11 +103,8 @@ impl Rtnetlink {
                 if let (Ok(()), true, IpAddr::V4(address)) =
                     (&added, spec.announce_with_arp, address)
                 {
-                    announce::by_arp(
-                        index,
-                        self.hardware_address(&spec.link_name).await?,
-                        address,
-                    );
+                    let mac = link(&message).map(|(_, link)| link.hardware_addr);
+                    announce::by_arp(index, mac.and_then(|mac| mac.try_into().ok()), address);
                 }
                 added
             }
@@ -153,13 +151,6 @@ impl Rtnetlink {
             Ok(None) => Err(Refusal::from(format!("there is no link {name}"))),
             Err(error) => Err(Refusal::from(error)),
         }
-    }
-
-    /// The hardware address of a link; `None` for a link without one of Ethernet's length.
-    async fn hardware_address(&self, name: &str) -> Result<Option<[u8; 6]>, Refusal> {
-        let message = self.link(name).await?;
-        let address = link(&message).map(|(_, link)| link.hardware_addr);
-        Ok(address.and_then(|address| address.try_into().ok()))
     }
 
     /// Adds a route next to others with the same destination; `rtnetlink` itself can only replace them.

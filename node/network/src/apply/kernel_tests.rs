@@ -21,6 +21,15 @@ async fn applied(kernel: &Rtnetlink, memory: &mut Memory, wanted: &Units) -> Vec
     apply(kernel, memory, wanted, now).await.unwrap()
 }
 
+/// The kernel with a pair of links, `cable` and `plug`.
+async fn with_cable() -> Rtnetlink {
+    let (connection, handle, _) = rtnetlink::new_connection().unwrap();
+    tokio::spawn(connection);
+    let cable = rtnetlink::LinkVeth::new("cable", "plug").build();
+    handle.link().add(cable).execute().await.unwrap();
+    Rtnetlink(handle)
+}
+
 fn bridged(address: &str, stp: bool) -> Units {
     let mut specs = Specs::default();
     specs.link(LAYER, "lo");
@@ -55,11 +64,7 @@ fn bridged(address: &str, stp: bool) -> Units {
 #[test]
 fn network_config_is_applied_to_the_kernel_and_removed() {
     alone(async {
-        let (connection, handle, _) = rtnetlink::new_connection().unwrap();
-        tokio::spawn(connection);
-        let cable = rtnetlink::LinkVeth::new("cable", "plug").build();
-        handle.link().add(cable).execute().await.unwrap();
-        let kernel = Rtnetlink(handle);
+        let kernel = with_cable().await;
         let mut memory = Memory::default();
         let wanted = bridged("10.0.0.2/24", false);
         assert_eq!(applied(&kernel, &mut memory, &wanted).await, [""; 0]);
@@ -134,11 +139,7 @@ fn network_config_is_applied_to_the_kernel_and_removed() {
 #[test]
 fn neighbours_learn_that_an_address_has_moved_to_the_node() {
     alone(async {
-        let (connection, handle, _) = rtnetlink::new_connection().unwrap();
-        tokio::spawn(connection);
-        let cable = rtnetlink::LinkVeth::new("cable", "plug").build();
-        handle.link().add(cable).execute().await.unwrap();
-        let kernel = Rtnetlink(handle);
+        let kernel = with_cable().await;
         let mut specs = Specs::default();
         specs.link(LAYER, "cable");
         specs.link(LAYER, "plug");
