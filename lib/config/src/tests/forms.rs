@@ -199,11 +199,14 @@ fn control_plane_documents_are_refused_for_a_worker() {
 #[test]
 fn worker_shares_no_address_and_is_told_so() {
     let text = worker();
-    let old = "interfaces: [{interface: eth0, vip: {ip: 10.0.0.9}}]";
+    let old = "interfaces: [{interface: eth0, vip: {ip: 10.0.0.9}, vlans: [{vlanId: 5, vip: {ip: 10.1.0.9}}]}]";
     let old = text.replacen("machine:", &format!("machine:\n    network: {{{old}}}"), 1);
     let found = problems(&old);
-    let why = "machine.network.interfaces[0].vip must not be given to a worker";
-    assert!(found.len() == 1 && found[0].ends_with(why), "{found:?}");
+    for (found, field) in found.iter().zip(["vip", "vlans[0].vip"]) {
+        let why = format!("machine.network.interfaces[0].{field} must not be given to a worker");
+        assert!(found.ends_with(&why), "{found}");
+    }
+    assert_eq!(found.len(), 2, "{found:?}");
     let new = format!(
         "{text}{}",
         doc("Layer2VIPConfig", "name: 10.0.0.9\nlink: eth0")

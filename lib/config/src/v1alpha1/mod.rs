@@ -51,9 +51,12 @@ fn check(root: &V1Alpha1, node: &Node, reader: &mut Reader<'_>) {
     }
     if root.machine.kind == MachineType::Worker {
         for (at, interface) in root.machine.network.interfaces.iter().enumerate() {
-            let mut vips = interface.vlans.iter().map(|vlan| &vlan.vip);
-            if interface.vip.is_some() || vips.any(Option::is_some) {
-                let path = format!("machine.network.interfaces[{at}].vip");
+            let vlans = interface.vlans.iter().enumerate();
+            let vlans = vlans.filter(|(_, vlan)| vlan.vip.is_some());
+            let of_vlans = vlans.map(|(number, _)| format!("vlans[{number}].vip"));
+            let own = interface.vip.iter().map(|_| "vip".to_owned());
+            for field in own.chain(of_vlans) {
+                let path = format!("machine.network.interfaces[{at}].{field}");
                 reader.wrong_in(node, &path, "must not be given to a worker");
             }
         }
