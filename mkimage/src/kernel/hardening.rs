@@ -54,6 +54,8 @@ pub enum Because {
     Kubernetes,
     /// The node could not be operated or repaired.
     Operation,
+    /// The image has no room for it, and another protection does the same.
+    Size,
 }
 
 /// An accepted FAIL.
