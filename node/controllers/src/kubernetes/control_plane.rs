@@ -241,11 +241,9 @@ fn render(
     };
     let rendered = ControlPlane::of(config)
         .map_err(|missing| missing.to_string())
-        .and_then(|own| {
-            let mut names = api_names(&settings, &own, &facts);
-            let shared = shared.iter().map(ToString::to_string);
-            let new: Vec<String> = shared.filter(|name| !names.contains(name)).collect();
-            names.extend(new);
+        .and_then(|mut own| {
+            own.names.extend(shared.iter().map(ToString::to_string));
+            let names = api_names(&settings, &own, &facts);
             let authorities = Authorities::of(config).map_err(|error| describe(&error))?;
             let admins = made.admins(config, &settings, &authorities)?;
             let certificates = made.certificates(&authorities, names)?.clone();

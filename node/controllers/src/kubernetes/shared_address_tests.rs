@@ -80,6 +80,15 @@ impl Bench {
         bench
     }
 
+    /// This node has the address.
+    async fn with_address() -> Bench {
+        let bench = Bench::start();
+        bench.etcd_works();
+        bench.world.is_ready.store(true, Ordering::SeqCst);
+        bench.until_held(true).await;
+        bench
+    }
+
     fn etcd_works(&self) {
         let member_id = "1".to_owned();
         let member = Draft::new(EtcdMember::ID, EtcdMember { member_id });
@@ -169,10 +178,7 @@ async fn node_has_the_address_while_its_etcd_and_api_server_work() {
 
 #[tokio::test(start_paused = true)]
 async fn node_that_goes_down_passes_the_address_on() {
-    let bench = Bench::start();
-    bench.etcd_works();
-    bench.world.is_ready.store(true, Ordering::SeqCst);
-    bench.until_held(true).await;
+    let bench = Bench::with_address().await;
     bench.stage("rebooting");
     let _other = bench.world.election.clone().lock_owned().await;
     bench.until_held(false).await;
@@ -180,10 +186,7 @@ async fn node_that_goes_down_passes_the_address_on() {
 
 #[tokio::test(start_paused = true)]
 async fn node_without_a_carrier_passes_the_address_on() {
-    let bench = Bench::start();
-    bench.etcd_works();
-    bench.world.is_ready.store(true, Ordering::SeqCst);
-    bench.until_held(true).await;
+    let bench = Bench::with_address().await;
     bench.carrier(false);
     let _other = bench.world.election.clone().lock_owned().await;
     bench.until_held(false).await;
@@ -191,10 +194,7 @@ async fn node_without_a_carrier_passes_the_address_on() {
 
 #[tokio::test(start_paused = true)]
 async fn node_removes_the_address_when_etcd_stops_to_answer() {
-    let bench = Bench::start();
-    bench.etcd_works();
-    bench.world.is_ready.store(true, Ordering::SeqCst);
-    bench.until_held(true).await;
+    let bench = Bench::with_address().await;
     bench.kernel(true);
     bench.world.etcd_answers.send_replace(false);
     bench.until_held(false).await;
