@@ -3,8 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use crate::arch::Row;
-use crate::machine::{Disk, DiskFormat, DiskMode, Media, Segment, Service, log_of};
+use crate::machine::{Disk, DiskFormat, DiskMode, Media, Volume, log_of};
 use crate::{Accel, Firmware, Machine, VmError};
+
+mod network;
 
 /// The paths of a running machine's files and sockets.
 #[derive(Debug, Clone)]
@@ -79,6 +81,11 @@ pub(crate) fn arguments(
         let number = number.replace(',', ",,");
         args.push("-smbios", &format!("type=1,serial={number}"));
     }
+    if let Some(parameters) = &machine.kernel_parameters {
+        let value = parameters.replace(',', ",,");
+        let name = "io.systemd.stub.kernel-cmdline-extra";
+        args.push("-smbios", &format!("type=11,value={name}={value}"));
+    }
     if machine.display {
         args.push("-device", row.display);
     }
@@ -111,8 +118,9 @@ pub(crate) fn arguments(
         }
     }
     channels(&mut args, machine, layout, purpose)?;
-    network(&mut args, machine, layout)?;
+    network::arguments(&mut args, machine, layout)?;
     storage(&mut args, machine, layout)?;
+    volume(&mut args, machine)?;
     for number in 1..=machine.sockets {
         // These ports come last, so that the other devices keep their addresses.
         let port = format!("pcie-root-port,id=socket{number},chassis={number}");
@@ -159,7 +167,10 @@ fn channels(
         return Ok(());
     }
     let console = option_path(&layout.console)?;
-    args.push("-chardev", &format!("file,id=console,path={console}"));
+    args.push(
+        "-chardev",
+        &format!("file,id=console,path={console},append=on"),
+    );
     args.push("-serial", "chardev:console");
     if machine.second_serial {
         let path = option_path(&layout.second_serial)?;
@@ -177,65 +188,6 @@ fn channels(
     );
     args.push("-mon", "chardev=qmp,mode=control");
     Ok(())
-}
-
-fn network(args: &mut Args, machine: &Machine, layout: &Layout) -> Result<(), VmError> {
-    let mut netdev = format!(
-        "user,id=net0,hostfwd=tcp:127.0.0.1:{}-:{}",
-        layout.api_port, machine.guest_port
-    );
-    for (local, guest) in &machine.forwards {
-        netdev.push_str(&format!(",hostfwd=tcp:127.0.0.1:{local}-:{guest}"));
-    }
-    if let Some(network) = &machine.subnet {
-        netdev.push_str(&format!(",net={network}"));
-    }
-    for Service { guest, local } in &machine.services {
-        let (address, port) = (guest.ip(), guest.port());
-        let relay = relay(*local);
-        netdev.push_str(&format!(",guestfwd=tcp:{address}:{port}-cmd:{relay}"));
-    }
-    let mut nic = String::from("virtio-net-pci,netdev=net0");
-    if let Some(netboot) = &machine.netboot {
-        let tftp = option_path(&netboot.tftp)?;
-        let bootfile = netboot.bootfile.replace(',', ",,");
-        netdev.push_str(&format!(",tftp={tftp},bootfile={bootfile}"));
-        nic.push_str(",bootindex=0");
-    } else {
-        // Without its option ROM the NIC cannot delay or take over the boot.
-        nic.push_str(",romfile=");
-    }
-    args.push("-netdev", &netdev);
-    args.push("-device", &nic);
-    for (number, wire) in machine.wires.iter().enumerate() {
-        let (local, remote) = (option_path(&wire.local)?, option_path(&wire.remote)?);
-        args.push(
-            "-netdev",
-            &format!(
-                "dgram,id=wire{number},local.type=unix,local.path={local},remote.type=unix,remote.path={remote}"
-            ),
-        );
-        let mac = &wire.mac;
-        args.push(
-            "-device",
-            &format!("virtio-net-pci,netdev=wire{number},mac={mac},romfile="),
-        );
-    }
-    if let Some(Segment { port, mac }) = &machine.segment {
-        let netdev = format!("socket,id=segment,mcast=230.0.0.1:{port},localaddr=127.0.0.1");
-        args.push("-netdev", &netdev);
-        let nic = format!("virtio-net-pci,netdev=segment,mac={mac},romfile=");
-        args.push("-device", &nic);
-    }
-    Ok(())
-}
-
-/// A command that QEMU runs for each connection of the guest, which is its standard input and
-/// output. QEMU's own forwarding would carry all connections of the guest over a single one.
-fn relay(port: u16) -> String {
-    // The copy of the guest's bytes would outlive a server that ends the connection.
-    let copy = "cat <&0 >&3 & cat <&3; kill $!";
-    format!("bash -c 'exec 2>/dev/null 3<>/dev/tcp/127.0.0.1/{port} || exit; {copy}'")
 }
 
 fn storage(args: &mut Args, machine: &Machine, layout: &Layout) -> Result<(), VmError> {
@@ -318,6 +270,21 @@ fn storage(args: &mut Args, machine: &Machine, layout: &Layout) -> Result<(), Vm
             &format!("virtio-blk-pci,drive={id},serial=corten-{id},bootindex={bootindex}{limits}"),
         );
         bootindex += 1;
+    }
+    Ok(())
+}
+
+/// The disk with the files of a directory.
+fn volume(args: &mut Args, machine: &Machine) -> Result<(), VmError> {
+    if let Some(Volume { directory, label }) = &machine.volume {
+        let directory = option_path(directory)?;
+        let drive =
+            format!("if=none,id=volume,readonly=on,driver=vvfat,dir={directory},label={label}");
+        args.push("-drive", &drive);
+        args.push(
+            "-device",
+            "virtio-blk-pci,drive=volume,serial=corten-volume",
+        );
     }
     Ok(())
 }

@@ -5,8 +5,8 @@
 //! started it.
 //!
 //! Never does: change an image whose disk is not [`DiskMode::Direct`], speak the node's API (only
-//! `cortenctl` does; this crate only tests whether a TLS server answers), need root, or use
-//! `/dev/kvm` before a guest has run on it.
+//! `cortenctl` does; this crate only tests whether a TLS server answers), need root without a
+//! [`Tap`], or use `/dev/kvm` before a guest has run on it.
 //!
 //! Talks to: `qemu-system-*` and `qemu-img` of the host, and the host's firmware files (SeaBIOS,
 //! OVMF, AAVMF, iPXE) as Debian 12 and 13 install them.
@@ -34,6 +34,7 @@ mod error;
 mod firmware;
 mod gdb;
 mod machine;
+mod network;
 mod qmp;
 mod running;
 mod spawn;
@@ -45,8 +46,7 @@ pub use console::Console;
 pub use error::VmError;
 pub use firmware::Firmware;
 pub use gdb::{Gdb, Registers};
-pub use machine::{
-    DirectBoot, Disk, DiskFormat, DiskMode, Machine, Media, NetBoot, Segment, Service, Wire, log_of,
-};
+pub use machine::{DirectBoot, Disk, DiskFormat, DiskMode, Machine, Media, Volume, log_of};
+pub use network::{NetBoot, Segment, Service, Tap, Wire};
 pub use qmp::{Event, Qmp};
 pub use running::Running;

@@ -1,9 +1,9 @@
 //! The description of a machine: a plain value that [`crate::args`] turns into a command line and
 //! [`Machine::start`] into a process.
 
-use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
 
+use crate::network::{NetBoot, Segment, Service, Tap, Wire};
 use crate::{Accel, Arch, Firmware, Running, VmError};
 
 /// Format of a disk image.
@@ -106,37 +106,6 @@ impl Media {
     }
 }
 
-/// One end of a cable between two machines. Frames go from socket to socket, and are lost while the
-/// other machine does not run, as on a real cable.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wire {
-    /// Socket of this end, which QEMU creates. At most 107 bytes (`sockaddr_un`, unix(7)).
-    pub local: PathBuf,
-    /// Socket of the other end.
-    pub remote: PathBuf,
-    /// Hardware address of this machine's NIC, such as `52:54:00:00:01:01`.
-    pub mac: String,
-}
-
-/// A NIC on a network that any number of machines of this host share.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Segment {
-    /// Id of the network: a UDP port of the loopback interface, whose multicast carries the frames.
-    pub port: u16,
-    /// Hardware address of this machine's NIC, such as `52:54:00:00:01:01`.
-    pub mac: String,
-}
-
-/// A TCP server of this host's loopback interface that has an address of its own in the guest's
-/// network, such as the metadata service of a cloud.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Service {
-    /// Address and port for the guest; the address must be in [`Machine::subnet`].
-    pub guest: SocketAddrV4,
-    /// Port of the server on this host.
-    pub local: u16,
-}
-
 /// Kernel and initramfs loaded by QEMU itself, without a boot loader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirectBoot {
@@ -148,14 +117,13 @@ pub struct DirectBoot {
     pub append: String,
 }
 
-/// Network boot: QEMU answers DHCP and TFTP. The NIC's option ROM (iPXE) loads and runs the boot
-/// file, or UEFI does on a machine without such a ROM.
+/// A read-only disk with a FAT volume that has the files of a directory (QEMU's `vvfat`).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NetBoot {
-    /// Directory served by TFTP.
-    pub tftp: PathBuf,
-    /// File named in the DHCP answer, relative to `tftp`.
-    pub bootfile: String,
+pub struct Volume {
+    /// The directory.
+    pub directory: PathBuf,
+    /// Label of the volume; at most 11 characters.
+    pub label: String,
 }
 
 /// The description of a machine. Building it has no side effects.
@@ -173,6 +141,10 @@ pub struct Machine {
     pub(crate) media: Vec<Media>,
     pub(crate) direct: Option<DirectBoot>,
     pub(crate) netboot: Option<NetBoot>,
+    pub(crate) kernel_parameters: Option<String>,
+    pub(crate) console: Option<PathBuf>,
+    pub(crate) volume: Option<Volume>,
+    pub(crate) tap: Option<Tap>,
     pub(crate) wires: Vec<Wire>,
     pub(crate) segment: Option<Segment>,
     pub(crate) sockets: u32,
@@ -210,6 +182,10 @@ impl Machine {
             media: Vec::new(),
             direct: None,
             netboot: None,
+            kernel_parameters: None,
+            console: None,
+            volume: None,
+            tap: None,
             wires: Vec::new(),
             segment: None,
             sockets: 0,
@@ -289,6 +265,31 @@ impl Machine {
             tftp: tftp.into(),
             bootfile: bootfile.into(),
         });
+        self
+    }
+
+    /// Adds parameters to those in a unified kernel image, through the firmware's SMBIOS table. The image's stub ignores
+    /// them under Secure Boot (systemd-stub(7), `io.systemd.stub.kernel-cmdline-extra`).
+    pub fn kernel_parameters(mut self, parameters: impl Into<String>) -> Self {
+        self.kernel_parameters = Some(parameters.into());
+        self
+    }
+
+    /// Appends the serial console to a file of the caller's; by default to a new one in the machine's directory.
+    pub fn console(mut self, file: impl Into<PathBuf>) -> Self {
+        self.console = Some(file.into());
+        self
+    }
+
+    /// Adds a disk with the files of a directory.
+    pub fn volume(mut self, volume: Volume) -> Self {
+        self.volume = Some(volume);
+        self
+    }
+
+    /// Connects the NIC to a link of this host, instead of QEMU's user network.
+    pub fn tap(mut self, tap: Tap) -> Self {
+        self.tap = Some(tap);
         self
     }
 
@@ -403,6 +404,7 @@ impl Machine {
     pub(crate) fn inputs(&self) -> Vec<&Path> {
         let mut all: Vec<&Path> = self.disks.iter().map(|disk| disk.path.as_path()).collect();
         all.extend(self.media.iter().map(Media::path));
+        all.extend(self.volume.iter().map(|volume| volume.directory.as_path()));
         if let Some(direct) = &self.direct {
             all.push(&direct.kernel);
             all.extend(direct.initrd.as_deref());

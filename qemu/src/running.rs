@@ -60,7 +60,10 @@ impl Running {
         };
         prepare_logs(&machine)?;
         let layout = Layout {
-            console: dir.join("console.log"),
+            console: match &machine.console {
+                Some(file) => file.clone(),
+                None => dir.join("console.log"),
+            },
             qmp: sockets.path().join("qmp"),
             second_serial: sockets.path().join("second"),
             firmware: prepare_firmware(&machine, &dir)?,
@@ -69,6 +72,10 @@ impl Running {
             accel: machine
                 .accel
                 .unwrap_or_else(|| Accel::probe_for(machine.arch).accel),
+        };
+        let api = match &machine.tap {
+            Some(tap) => SocketAddr::from((tap.address, machine.guest_port)),
+            None => SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
         };
         let args = arguments(&machine, &layout, Purpose::Captured)?;
         let replay = shell_line(program, &arguments(&machine, &layout, Purpose::Replay)?);
@@ -89,7 +96,7 @@ impl Running {
         Ok(Self {
             name: machine.name,
             replay,
-            api: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+            api,
             console: Console::new(layout.console),
             second_serial: layout.second_serial,
             stderr,
@@ -101,7 +108,7 @@ impl Running {
         })
     }
 
-    /// The address of the guest's API port on this host.
+    /// The address of the guest's API port for this host.
     #[must_use]
     pub fn api(&self) -> SocketAddr {
         self.api

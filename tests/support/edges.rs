@@ -338,6 +338,8 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "corten-pki",
             // Containers of this machine: namespaces, cgroups, mounts.
             "corten-sys",
+            // Virtual machines of this machine.
+            "qemu",
         ],
     ),
     (

@@ -11,7 +11,7 @@ use crate::verbs::Subnet;
 /// `cluster`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Cluster {
-    /// Create a cluster of containers, and wait until it is ready
+    /// Create a cluster of containers or virtual machines, and wait until it is ready
     Create(Box<ClusterCreate>),
     /// Stop a cluster and remove everything that `create` made
     Destroy(ClusterDestroy),
@@ -28,6 +28,8 @@ pub(crate) enum Cluster {
 pub(crate) enum Provisioner {
     /// Containers in kernel namespaces; needs root, and no other program
     Namespaces,
+    /// Virtual machines; needs root, QEMU and its UEFI firmware
+    Qemu,
 }
 
 /// A cluster on this machine.
@@ -83,10 +85,11 @@ pub(crate) struct ClusterCreate {
     /// How the nodes are made
     #[arg(long, value_enum, default_value = "namespaces")]
     pub(crate) provisioner: Provisioner,
-    /// Root file system of the nodes: a rootfs.squashfs, or a directory with its files
+    /// Root file system of containers: a rootfs.squashfs, or a directory with its files; disk image (.raw) of virtual
+    /// machines
     #[arg(long, value_name = "PATH")]
     pub(crate) image: PathBuf,
-    /// Image cache that the nodes serve to themselves: a file or a directory
+    /// Image cache that containers serve to themselves: a file or a directory
     #[arg(long, value_name = "PATH")]
     pub(crate) image_cache: Option<PathBuf>,
     /// Number of control plane nodes
@@ -98,7 +101,10 @@ pub(crate) struct ClusterCreate {
     /// Network of the nodes
     #[arg(long, value_name = "NETWORK", default_value = "10.5.0.0/24")]
     pub(crate) cidr: Subnet,
-    /// Source of the Kubernetes images [default: bundled with --image-cache, else upstream]
+    #[command(flatten)]
+    pub(crate) shape: MachineShape,
+    /// Source of the Kubernetes images [default: bundled with --image-cache, else upstream; of virtual machines, upstream
+    /// with --kubernetes-version, else bundled]
     #[arg(long, value_enum, value_name = "SOURCE")]
     pub(crate) kubernetes_images: Option<KubernetesImages>,
     /// Kubernetes version of the upstream images, such as 1.37.0
@@ -119,6 +125,23 @@ pub(crate) struct ClusterCreate {
     /// Timeout of each step
     #[arg(long, value_name = "DURATION", default_value = "20m", value_parser = parse_duration)]
     pub(crate) wait_timeout: Duration,
+}
+
+/// Shape of virtual machines.
+#[derive(Debug, Args)]
+pub(crate) struct MachineShape {
+    /// Processors of a virtual machine [default: 2]
+    #[arg(long, value_name = "N")]
+    pub(crate) cpus: Option<u32>,
+    /// Memory of a control plane node's virtual machine [default: 4096]
+    #[arg(long, value_name = "MIB")]
+    pub(crate) memory_control_plane: Option<u32>,
+    /// Memory of a worker's virtual machine [default: 2048]
+    #[arg(long, value_name = "MIB")]
+    pub(crate) memory_worker: Option<u32>,
+    /// Size of a virtual machine's disk [default: 16384]
+    #[arg(long, value_name = "MIB")]
+    pub(crate) disk_size: Option<u64>,
 }
 
 /// The state that `cluster create` waits for.

@@ -16,8 +16,8 @@ const CACHE: &str = "`mkimage build --with-images` makes an image cache; the mac
 const BUNDLE: &str = "nodes need only the images in their config: `image list --namespace system` lists those of a node";
 const UNENCRYPTED: &str = "the file is written as it is, without secrets: encrypt it before you pass it on, for example with age";
 const NO_MACHINES: &str = "this client starts no machines: `make run` of the source tree starts one in QEMU, see docs/building.md";
-const PROVISIONERS: &str = "`cluster create` makes nodes in namespaces, without Docker; `make run` of the source tree starts a machine \
-     in QEMU, see docs/building.md";
+const QEMU: &str = "`cluster create --provisioner qemu` makes the nodes in QEMU";
+const DOCKER: &str = "nodes are made in namespaces, without Docker, or in QEMU: use `cluster create` with `--provisioner`";
 const PODS: &str = "use --kubernetes: it selects the containers of Kubernetes";
 
 /// Refused verbs by their path, with the reason.
@@ -33,9 +33,9 @@ pub(super) const VERBS: &[(&str, &str)] = &[
         "conformance",
         "the suite is not included: run Kubernetes' own `e2e.test` with the file of `cortenctl kubeconfig`",
     ),
-    ("cluster create dev", PROVISIONERS),
-    ("cluster create docker", PROVISIONERS),
-    ("cluster create qemu", PROVISIONERS),
+    ("cluster create dev", QEMU),
+    ("cluster create docker", DOCKER),
+    ("cluster create qemu", QEMU),
     (
         "cluster logs",
         "each node's console is a file: `cluster show --name NAME` names it",

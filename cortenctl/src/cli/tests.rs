@@ -311,7 +311,7 @@ fn refused_verbs_and_flags_name_an_alternative() {
         ("image cache-create --images x", "mirror"),
         ("image default", "image list"),
         ("config proxy-url", "endpoint"),
-        ("cluster create qemu --workers 2", "docs/building.md"),
+        ("cluster create qemu --workers 2", "--provisioner qemu"),
         ("cluster logs", "cluster show"),
         ("reboot --debug", "dmesg"),
         (

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Arch, DirectBoot, Segment, Service, Wire};
+use crate::{Arch, DirectBoot, Segment, Service, Tap, Volume, Wire};
 
 fn layout() -> Layout {
     Layout {
@@ -201,4 +201,34 @@ fn each_architecture_has_its_own_devices() {
     for word in ["q35", "graphics", "ide-cd"] {
         assert!(!arm.contains(word), "{arm}");
     }
+}
+
+#[test]
+fn machine_on_a_link_of_the_host_has_no_user_network() {
+    let machine = Machine::new("m", "/vm").tap(Tap {
+        link: "port2".to_owned(),
+        mac: "52:54:00:05:00:02".to_owned(),
+        address: [10, 5, 0, 2].into(),
+    });
+    let line = line(&machine, Purpose::Captured);
+    assert!(
+        line.contains("-netdev tap,id=net0,ifname=port2,script=no,downscript=no "),
+        "{line}"
+    );
+    assert!(line.contains("netdev=net0,mac=52:54:00:05:00:02"), "{line}");
+    assert!(!line.contains("user,id"), "{line}");
+}
+
+#[test]
+fn files_and_parameters_reach_an_image_without_a_change_of_it() {
+    let machine = Machine::new("m", "/vm")
+        .kernel_parameters("a=b c=d,e")
+        .volume(Volume {
+            directory: "/vm/config,1".into(),
+            label: "metal-iso".to_owned(),
+        });
+    let args = arguments(&machine, &layout(), Purpose::Captured).unwrap();
+    let has = |expected: &str| assert!(args.iter().any(|arg| arg == expected), "{args:?}");
+    has("type=11,value=io.systemd.stub.kernel-cmdline-extra=a=b c=d,,e");
+    has("if=none,id=volume,readonly=on,driver=vvfat,dir=/vm/config,,1,label=metal-iso");
 }

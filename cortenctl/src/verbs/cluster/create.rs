@@ -4,31 +4,26 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::anyhow;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::cgroups::Groups;
 use super::network::Network;
 use super::node::Started;
 use super::place::Place;
-use super::plan::{Plan, Role, Wish};
-use super::{destroy, wait};
-use crate::cli::{ClusterCreate, GenConfig, KubernetesImages, OutputType, Provisioner, WaitFor};
+use super::plan::{Plan, Provisioner, Shape, Wish};
+use super::{configs, destroy, wait};
+use crate::cli::{self, ClusterCreate, KubernetesImages, WaitFor};
 use crate::failure::Failure;
 use crate::table::{print, printable};
-use crate::verbs::generate;
 
-/// Directories of a node.
-const DIRECTORIES: [&str; 3] = ["root", "state", "var"];
 /// Controllers that pods need: the kubelet sets their limits on every pod, and runc fails without the controller.
 const POD_CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
 /// Number of console lines that are shown when a node fails.
 const LAST_LINES: usize = 12;
 
 pub(super) async fn run(args: &ClusterCreate) -> Result<(), Failure> {
-    match args.provisioner {
-        Provisioner::Namespaces => super::check_root()?,
-    }
+    super::check_root()?;
     let images = images(args)?;
     let plan = Plan::of(wish(args)?).map_err(Failure::usage)?;
     let place = Place::of(args.cluster.state.as_deref(), &plan.name)?;
@@ -47,7 +42,9 @@ pub(super) async fn run(args: &ClusterCreate) -> Result<(), Failure> {
             plan.gateway, plan.prefix
         )));
     }
-    if let Some(warning) = check_controllers(&groups.missing()?, args.wait)? {
+    if plan.provisioner == Provisioner::Namespaces
+        && let Some(warning) = check_controllers(&groups.missing()?, args.wait)?
+    {
         eprintln!("warning: {warning}");
     }
     // From here on, a failure must remove what was made.
@@ -98,12 +95,49 @@ fn wish(args: &ClusterCreate) -> Result<Wish, Failure> {
     let cache = args.image_cache.as_ref();
     Ok(Wish {
         name: args.cluster.name.clone(),
+        provisioner: provisioner(args)?,
         image: real(&args.image, "--image")?,
         image_cache: cache.map(|path| real(path, "--image-cache")).transpose()?,
         subnet: args.cidr,
         control_planes: args.controlplanes,
         workers: args.workers,
     })
+}
+
+/// How the nodes are made.
+///
+/// # Errors
+/// A flag belongs to the other provisioner.
+fn provisioner(args: &ClusterCreate) -> Result<Provisioner, Failure> {
+    let shape = &args.shape;
+    let given = [
+        ("--cpus", shape.cpus.is_some()),
+        (
+            "--memory-control-plane",
+            shape.memory_control_plane.is_some(),
+        ),
+        ("--memory-worker", shape.memory_worker.is_some()),
+        ("--disk-size", shape.disk_size.is_some()),
+    ];
+    match args.provisioner {
+        cli::Provisioner::Namespaces => match given.iter().find(|(_, given)| *given) {
+            Some((flag, _)) => Err(Failure::usage(format!(
+                "{flag}: containers share the processors, memory and disk of this machine; leave it out, or choose \
+                 --provisioner qemu"
+            ))),
+            None => Ok(Provisioner::Namespaces),
+        },
+        cli::Provisioner::Qemu if args.image_cache.is_some() => Err(Failure::usage(
+            "--image-cache: a virtual machine has the image cache of its disk image; build that with --with-images, and \
+             leave the flag out",
+        )),
+        cli::Provisioner::Qemu => Ok(Provisioner::Qemu(Shape {
+            cpus: shape.cpus.unwrap_or(2),
+            control_plane_mib: shape.memory_control_plane.unwrap_or(4096),
+            worker_mib: shape.memory_worker.unwrap_or(2048),
+            disk_mib: shape.disk_size.unwrap_or(16384),
+        })),
+    }
 }
 
 async fn make(
@@ -117,7 +151,7 @@ async fn make(
     let started = Started::default();
     let say = |text: &str| eprintln!("{:>4} s  {text}", begun.elapsed().as_secs());
     say("writing the secrets and configs of the cluster");
-    write_configs((args, images), plan, place)?;
+    configs::write((args, images), plan, place)?;
     say(&format!("making the network on bridge {}", plan.bridge));
     network
         .add_bridge(&plan.bridge, plan.gateway, plan.prefix)
@@ -164,9 +198,13 @@ fn next(args: &ClusterCreate, place: &Place) -> String {
 /// # Errors
 /// Kubernetes is waited for, but the configs would name no images.
 fn images(args: &ClusterCreate) -> Result<KubernetesImages, Failure> {
-    let usual = match &args.image_cache {
-        Some(_) => KubernetesImages::Bundled,
-        None => KubernetesImages::Upstream,
+    let is_bundled = match args.provisioner {
+        cli::Provisioner::Namespaces => args.image_cache.is_some(),
+        cli::Provisioner::Qemu => args.kubernetes_version.is_none(),
+    };
+    let usual = match is_bundled {
+        true => KubernetesImages::Bundled,
+        false => KubernetesImages::Upstream,
     };
     let images = args.kubernetes_images.unwrap_or(usual);
     match (images, &args.kubernetes_version) {
@@ -179,64 +217,6 @@ fn images(args: &ClusterCreate) -> Result<KubernetesImages, Failure> {
         )),
         _ => Ok(images),
     }
-}
-
-/// Config patches that nodes in containers need.
-fn patches(plan: &Plan) -> Vec<String> {
-    // The kernel has one conntrack table for the machine and all containers; a container may not resize it.
-    let proxy = "cluster: {proxy: {extraArgs: {conntrack-max-per-core: '0'}}}";
-    let alone = "cluster: {allowSchedulingOnControlPlanes: true}";
-    let is_alone = plan.with_role(Role::Worker).next().is_none();
-    let patches = [Some(proxy), is_alone.then_some(alone)].into_iter();
-    patches.flatten().map(str::to_owned).collect()
-}
-
-fn write_configs(
-    (args, images): (&ClusterCreate, KubernetesImages),
-    plan: &Plan,
-    place: &Place,
-) -> Result<(), Failure> {
-    let names = plan
-        .with_role(Role::ControlPlane)
-        .map(|node| node.address.to_string());
-    generate::config(&GenConfig {
-        cluster: plan.name.clone(),
-        endpoint: plan.endpoint()?,
-        output: None,
-        output_dir: Some(place.path().to_owned()),
-        output_types: vec![
-            OutputType::ControlPlane,
-            OutputType::Worker,
-            OutputType::ClientConfig,
-        ],
-        additional_sans: names.collect(),
-        install_disk: "/dev/null".to_owned(),
-        install_image: None,
-        kubernetes_version: args.kubernetes_version.clone(),
-        kubernetes_images: images,
-        talos_version: None,
-        form: "v1alpha1".to_owned(),
-        with_cluster_discovery: Some(false),
-        registry_mirror: Vec::new(),
-        dns_domain: "cluster.local".to_owned(),
-        // The operator's patches come last, so they win.
-        config_patch: [patches(plan), args.config_patch.clone()].concat(),
-        config_patch_control_plane: args.config_patch_control_plane.clone(),
-        config_patch_worker: args.config_patch_worker.clone(),
-        with_secrets: None,
-        force: false,
-    })?;
-    for one in &plan.nodes {
-        let own = place.node(one);
-        for directory in DIRECTORIES {
-            let path = own.join(directory);
-            fs::create_dir_all(&path).with_context(|| path.display().to_string())?;
-        }
-        let config = place.path().join(format!("{}.yaml", one.role.name()));
-        let copied = fs::copy(&config, place.config(one));
-        copied.with_context(|| config.display().to_string())?;
-    }
-    Ok(())
 }
 
 /// Waits for a signal that ends the command.
@@ -282,13 +262,17 @@ mod tests {
     use super::*;
     use crate::cli::{Cli, Cluster, Verb};
 
-    fn asked(line: &str) -> Result<KubernetesImages, Failure> {
+    fn args(line: &str) -> ClusterCreate {
         let words = ["cortenctl", "cluster", "create", "--image", "/i"].into_iter();
         let cli = Cli::try_parse_from(words.chain(line.split_whitespace()));
         match cli.unwrap().verb {
-            Verb::Cluster(Cluster::Create(args)) => images(&args),
+            Verb::Cluster(Cluster::Create(args)) => *args,
             other => panic!("{other:?}"),
         }
+    }
+
+    fn asked(line: &str) -> Result<KubernetesImages, Failure> {
+        images(&args(line))
     }
 
     #[test]
@@ -304,9 +288,36 @@ mod tests {
             ("--wait api", KubernetesImages::Upstream),
             ("--kubernetes-version 1.37.0", KubernetesImages::Upstream),
             ("--image-cache /c", KubernetesImages::Bundled),
+            ("--provisioner qemu", KubernetesImages::Bundled),
+            (
+                "--provisioner qemu --kubernetes-version 1.37.0",
+                KubernetesImages::Upstream,
+            ),
         ] {
             assert_eq!(asked(line).unwrap(), images, "{line}");
         }
+    }
+
+    #[test]
+    fn flags_of_the_other_provisioner_are_usage_errors() {
+        for (line, flag) in [
+            ("--cpus 4", "--cpus"),
+            ("--memory-worker 512", "--memory-worker"),
+            ("--provisioner qemu --image-cache /c", "--image-cache"),
+        ] {
+            let Err(Failure::Usage(why)) = provisioner(&args(line)) else {
+                panic!("{line}");
+            };
+            assert!(why.starts_with(flag), "{line}: {why}");
+        }
+        let made = provisioner(&args("--provisioner qemu --cpus 4 --memory-worker 512")).unwrap();
+        let expected = Shape {
+            cpus: 4,
+            control_plane_mib: 4096,
+            worker_mib: 512,
+            disk_mib: 16384,
+        };
+        assert_eq!(made, Provisioner::Qemu(expected));
     }
 
     #[test]

@@ -1,12 +1,13 @@
-//! `cluster`: clusters on this machine whose nodes are containers made of namespaces.
+//! `cluster`: clusters on this machine whose nodes are containers made of namespaces, or virtual machines.
 //!
-//! Owns: a directory for each cluster (its plan, its secrets, the data of its nodes), its cgroup, its bridge and veth
-//! pairs, and the processes of its nodes. Everything of a cluster belongs to one of them, so `destroy` finds all of it.
+//! Owns: a directory for each cluster (its plan, its secrets, the data of its nodes), its cgroup, its bridge with its
+//! ports, and the processes of its nodes. Everything of a cluster belongs to one of them, so `destroy` finds all of it.
 //! Never does: start a node of a cluster that it has not made, or change the network of this machine except for the
 //! bridge.
 //! Talks to: the kernel (netlink, cgroups, mounts); the nodes and their Kubernetes.
 
 mod cgroups;
+mod configs;
 mod create;
 mod destroy;
 mod network;
@@ -14,6 +15,7 @@ mod node;
 mod place;
 mod plan;
 mod show;
+mod vm;
 mod wait;
 
 use crate::cli::Cluster;

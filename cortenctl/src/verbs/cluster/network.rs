@@ -1,4 +1,5 @@
-//! Links of this machine and of its nodes: a bridge for each cluster, a veth pair for each node.
+//! Links of this machine and of its nodes: a bridge for each cluster, a veth pair for each container, a tap for each
+//! virtual machine.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -143,20 +144,28 @@ impl Network {
         let add = async {
             let veth = LinkVeth::new(name, inside).build();
             self.0.link().add(veth).execute().await?;
-            let bridge = self.index(bridge).await?;
-            let end = self.index(name).await?;
-            self.change(
-                LinkUnspec::new_with_index(end)
-                    .controller(bridge)
-                    .up()
-                    .build(),
-            )
-            .await?;
+            self.attach(name, bridge).await?;
             let other = self.index(inside).await?;
             self.change(LinkUnspec::new_with_index(other).setns_by_pid(pid).build())
                 .await
         };
         add.await.with_context(|| format!("making the link {name}"))
+    }
+
+    /// Makes a link a port of a bridge, and sets it up.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub(super) async fn attach(&self, name: &str, bridge: &str) -> anyhow::Result<()> {
+        let bridge = self.index(bridge).await?;
+        let port = self.index(name).await?;
+        self.change(
+            LinkUnspec::new_with_index(port)
+                .controller(bridge)
+                .up()
+                .build(),
+        )
+        .await
     }
 
     /// Removes a link. Idempotent: a missing link is fine.

@@ -1,5 +1,5 @@
-//! A node's processes on this machine. The outer process starts the container and waits for it. The inner process
-//! assembles the node's root file system and becomes its machined.
+//! A node's processes on this machine. The outer process starts the container or the virtual machine, and waits for it.
+//! The inner process of a container assembles the node's root file system and becomes its machined.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -20,7 +20,8 @@ use corten_sys::{container, loopdev};
 use super::cgroups::Groups;
 use super::network::Network;
 use super::place::Place;
-use super::plan::{NodePlan, Plan};
+use super::plan::{NodePlan, Plan, Provisioner};
+use super::vm;
 use crate::failure::Failure;
 
 /// Name of the link inside a node.
@@ -62,11 +63,11 @@ const DEVICE_LINKS: [(&str, &str); 6] = [
 ];
 
 /// Arguments that both processes need.
-struct Subject {
-    place: Place,
-    plan: Plan,
-    node: NodePlan,
-    groups: Groups,
+pub(super) struct Subject {
+    pub(super) place: Place,
+    pub(super) plan: Plan,
+    pub(super) node: NodePlan,
+    pub(super) groups: Groups,
 }
 
 fn subject(directory: PathBuf, name: &str) -> anyhow::Result<Subject> {
@@ -109,7 +110,10 @@ fn start(place: &Place, node: &NodePlan) -> anyhow::Result<Child> {
         .append(true)
         .create(true)
         .open(place.console(node))?;
+    // QEMU is a program of this machine.
+    let path = std::env::var_os("PATH").unwrap_or_default();
     this_program("run-node", place.path(), &node.name)
+        .env("PATH", path)
         .stdin(Stdio::null())
         .stdout(console.try_clone()?)
         .stderr(console)
@@ -127,13 +131,18 @@ fn this_program(verb: &str, directory: &Path, node: &str) -> Command {
     command
 }
 
-/// The outer process: starts the container, again after each reboot of the node, until the node shuts down.
+/// The outer process: starts the node, a container again after each reboot, until the node shuts down.
 ///
 /// # Errors
-/// The container cannot be started, or it ends unlike a node.
+/// The node cannot be started, or it ends unlike a node.
 pub(super) async fn outside(directory: PathBuf, name: &str) -> Result<(), Failure> {
     let subject = subject(directory, name)?;
     container::leave_terminal().context("leaving the terminal")?;
+    if let Provisioner::Qemu(shape) = subject.plan.provisioner {
+        vm::run(subject, shape).await?;
+        eprintln!("{name}: shut down");
+        return Ok(());
+    }
     subject
         .groups
         .enter_starters()

@@ -94,9 +94,14 @@ impl Place {
         self.0.join(NODES).join(&node.name)
     }
 
+    /// Directory with a node's machine config and nothing else.
+    pub(super) fn config_directory(&self, node: &NodePlan) -> PathBuf {
+        self.node(node).join("config")
+    }
+
     /// A node's machine config.
     pub(super) fn config(&self, node: &NodePlan) -> PathBuf {
-        self.node(node).join("config.yaml")
+        self.config_directory(node).join("config.yaml")
     }
 
     /// Log of a node's console.
@@ -192,11 +197,12 @@ fn parent(state: Option<&Path>) -> Result<PathBuf, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::verbs::cluster::plan::Wish;
+    use crate::verbs::cluster::plan::{Provisioner, Wish};
 
     fn plan() -> Plan {
         Plan::of(Wish {
             name: "lab".to_owned(),
+            provisioner: Provisioner::Namespaces,
             image: "/image".into(),
             image_cache: Some("/cache".into()),
             subnet: "10.5.0.0/24".parse().unwrap(),

@@ -18,7 +18,9 @@ const LONGEST_NAME: usize = 32;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Plan {
     pub(super) name: String,
-    /// The root file system of its nodes.
+    #[serde(default)]
+    pub(super) provisioner: Provisioner,
+    /// The root file system of its nodes, or the disk image of its machines.
     pub(super) image: PathBuf,
     /// The image cache that its nodes serve.
     pub(super) image_cache: Option<PathBuf>,
@@ -35,8 +37,38 @@ pub(super) struct NodePlan {
     pub(super) name: String,
     pub(super) role: Role,
     pub(super) address: Ipv4Addr,
-    /// This machine's end of the node's veth pair.
+    /// The node's link on this machine, a port of the bridge.
     pub(super) link: String,
+}
+
+impl NodePlan {
+    /// Hardware address of the node's machine; unique in the cluster's network.
+    pub(super) fn mac(&self) -> String {
+        let [_, a, b, c] = self.address.octets();
+        format!("52:54:00:{a:02x}:{b:02x}:{c:02x}")
+    }
+}
+
+/// How the nodes are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Provisioner {
+    /// Containers in kernel namespaces.
+    #[default]
+    Namespaces,
+    /// Virtual machines in QEMU.
+    Qemu(Shape),
+}
+
+/// Shape of the virtual machines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Shape {
+    pub(super) cpus: u32,
+    /// Memory of a control plane node and of a worker, in MiB.
+    pub(super) control_plane_mib: u32,
+    pub(super) worker_mib: u32,
+    /// Size of the disk, in MiB.
+    pub(super) disk_mib: u64,
 }
 
 /// Role of a node in its cluster.
@@ -61,6 +93,7 @@ impl Role {
 #[derive(Debug, Clone)]
 pub(super) struct Wish {
     pub(super) name: String,
+    pub(super) provisioner: Provisioner,
     pub(super) image: PathBuf,
     pub(super) image_cache: Option<PathBuf>,
     pub(super) subnet: Subnet,
@@ -145,6 +178,7 @@ impl Plan {
             prefix: wish.subnet.prefix,
             nodes: nodes.collect::<Result<_, String>>()?,
             name: wish.name,
+            provisioner: wish.provisioner,
             image: wish.image,
             image_cache: wish.image_cache,
         })
@@ -239,6 +273,7 @@ mod tests {
     fn wish(name: &str, subnet: &str, control_planes: usize, workers: usize) -> Wish {
         Wish {
             name: name.to_owned(),
+            provisioner: Provisioner::Namespaces,
             image: "/image".into(),
             image_cache: None,
             subnet: subnet.parse().unwrap(),
