@@ -91,8 +91,8 @@ test-kubernetes: build ## A cluster in QEMU out of the bundled images, its etcd 
 	kubectl=$$(MKIMAGE="$(MKIMAGE)" ARCH=$(ARCH) qemu/kubectl) && CORTEN_OUT=$(abspath $(OUT))/kubernetes CORTEN_KUBECTL=$$kubectl \
 	    cargo test --locked --package tests --test kubernetes -- --ignored --test-threads=1
 
-test-cluster: build ## Clusters of containers on this machine, from nothing to Ready and gone again; as root, not in CI
-	MKIMAGE="$(MKIMAGE)" ARCH=$(ARCH) OUT=$(abspath $(OUT)) tests/clusters --test cluster --test pods
+test-cluster: build ## Clusters of containers on this machine, from nothing to Ready (TESTS=docker: of Docker); as root, not in CI
+	MKIMAGE="$(MKIMAGE)" ARCH=$(ARCH) OUT=$(abspath $(OUT)) tests/clusters $(addprefix --test ,$(or $(TESTS),cluster pods))
 
 conformance: build ## The conformance tests of Kubernetes in a cluster of containers (FOCUS picks some): hours; as root, not in CI
 	MKIMAGE="$(MKIMAGE)" ARCH=$(ARCH) OUT=$(abspath $(OUT)) tests/clusters --test conformance

@@ -41,11 +41,13 @@ pub enum Output {
     ImageCache,
     /// The root file system of nodes in containers, a squashfs; made only where it is asked for.
     Rootfs,
+    /// The root file system as a container image, for Docker and podman; made only where it is asked for.
+    Container,
 }
 
 impl Output {
     /// Every format, in build order.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Uki,
         Self::Raw,
         Self::Iso,
@@ -59,6 +61,7 @@ impl Output {
         Self::Images,
         Self::ImageCache,
         Self::Rootfs,
+        Self::Container,
     ];
 
     /// Every format of the node for an architecture, in build order.
@@ -67,7 +70,7 @@ impl Output {
             Self::Ova => arch.names().vmware_guest.is_some(),
             // Kubernetes is no part of the node, and takes longer to build than all the rest.
             // Nor does a machine start from a root file system alone.
-            Self::Images | Self::ImageCache | Self::Rootfs => false,
+            Self::Images | Self::ImageCache | Self::Rootfs | Self::Container => false,
             _ => true,
         };
         Self::ALL.into_iter().filter(has)
@@ -95,6 +98,7 @@ impl Output {
             Self::Images => "images",
             Self::ImageCache => "image-cache",
             Self::Rootfs => "rootfs",
+            Self::Container => "container",
         }
     }
 
@@ -114,6 +118,7 @@ impl Output {
             Self::Images => "-images.tar",
             Self::ImageCache => "-image-cache.squashfs",
             Self::Rootfs => "-rootfs.squashfs",
+            Self::Container => "-container.tar",
         }
     }
 }
@@ -333,7 +338,12 @@ mod tests {
             let all: Vec<Output> = Output::of(arch).collect();
             let has_guest = arch.names().vmware_guest.is_some();
             assert_eq!(all.contains(&Output::Ova), has_guest, "{arch}");
-            let on_demand = [Output::Images, Output::ImageCache, Output::Rootfs];
+            let on_demand = [
+                Output::Images,
+                Output::ImageCache,
+                Output::Rootfs,
+                Output::Container,
+            ];
             assert!(!on_demand.iter().any(|output| all.contains(output)));
             let left_out = on_demand.len() + usize::from(!has_guest);
             assert_eq!(all.len(), Output::ALL.len() - left_out);

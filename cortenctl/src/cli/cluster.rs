@@ -30,6 +30,8 @@ pub(crate) enum Provisioner {
     Namespaces,
     /// Virtual machines; needs root, QEMU and its UEFI firmware
     Qemu,
+    /// Containers of Docker
+    Docker,
 }
 
 /// A cluster on this machine.
@@ -86,7 +88,7 @@ pub(crate) struct ClusterCreate {
     #[arg(long, value_enum, default_value = "namespaces")]
     pub(crate) provisioner: Provisioner,
     /// Root file system of containers: a rootfs.squashfs, or a directory with its files; disk image (.raw) of virtual
-    /// machines
+    /// machines; container image of Docker: a name, or a container.tar
     #[arg(long, value_name = "PATH")]
     pub(crate) image: PathBuf,
     /// Image cache that containers serve to themselves: a file or a directory

@@ -17,7 +17,7 @@ const BUNDLE: &str = "nodes need only the images in their config: `image list --
 const UNENCRYPTED: &str = "the file is written as it is, without secrets: encrypt it before you pass it on, for example with age";
 const NO_MACHINES: &str = "this client starts no machines: `make run` of the source tree starts one in QEMU, see docs/building.md";
 const QEMU: &str = "`cluster create --provisioner qemu` makes the nodes in QEMU";
-const DOCKER: &str = "nodes are made in namespaces, without Docker, or in QEMU: use `cluster create` with `--provisioner`";
+const DOCKER: &str = "`cluster create --provisioner docker` makes the nodes in Docker";
 const PODS: &str = "use --kubernetes: it selects the containers of Kubernetes";
 
 /// Refused verbs by their path, with the reason.

@@ -75,7 +75,7 @@ pub fn alone<'a>(recipe: &mut Recipe<'a>, context: &'a Context) -> Result<(Handl
 
 /// Adds every step of the images to the steps of a node.
 pub fn every<'a>(recipe: &mut Recipe<'a>, context: &'a Context, handles: &Handles) -> Result<()> {
-    let bill = &handles.bill;
+    let bill = &handles.files.bill;
     let layout = layout(recipe, context, &bill.programs, &bill.go_tools)?;
     archive(recipe, context, &layout);
     cache(recipe, &layout, &handles.tools);
@@ -115,7 +115,8 @@ pub fn layout<'a>(
                 let go = go::go_program(built.dir(&go_tools))?;
                 let tree = tree_of(context, image, [programs, &go, &scratch], &packages)
                     .with_context(|| format!("assembling the image {}", image.name))?;
-                layout.add(&list.registry, image, &tree)?;
+                let name = format!("{}/{}:{}", list.registry, image.name, image.version);
+                layout.add(&name, &image.run(), &image.annotations(), &tree)?;
             }
             layout.finish()
         },

@@ -9,6 +9,7 @@ mod outputs;
 mod place;
 mod programs;
 mod prune;
+mod rootfs;
 mod signed;
 mod steps;
 mod verify;
@@ -284,7 +285,7 @@ fn describe(
     let described = ["spdx.json", "provenance.json", "SHA256SUMS"]
         .map(|what| out.join(format!("{}.{what}", context.stem())));
     let [bill, origin, sums] = &described;
-    let components = handles.bill.components(context, built)?;
+    let components = handles.files.bill.components(context, built)?;
     place::whole(bill, |file| sbom::write(file, release, &components))?;
     let mut all = files.to_vec();
     all.push(bill.clone());
@@ -334,7 +335,7 @@ pub fn sbom(options: &Options) -> Result<()> {
     let handles = steps::add(&mut recipe, &context)?;
     let reporter = Reporter::new(options.format, recipe.steps().len());
     let built = recipe.run(&options.cache, &reporter)?;
-    let components = handles.bill.components(&context, &built)?;
+    let components = handles.files.bill.components(&context, &built)?;
     report::print(&format!(
         "{}\n",
         sbom::document(&context.release, &components)?

@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use super::images;
+use super::rootfs::{self, ROOTFS};
 use super::signed::SD_BOOT;
-use super::steps::{Context, Handles, INITRAMFS, ROOTFS, command_line};
+use super::steps::{Context, Handles, INITRAMFS, command_line};
 use crate::cache::KeyBuilder;
 use crate::error::Result;
 use crate::file_name;
@@ -33,8 +34,8 @@ pub fn add<'a>(
         true => Some(images::layout(
             recipe,
             context,
-            &handles.bill.programs,
-            &handles.bill.go_tools,
+            &handles.files.bill.programs,
+            &handles.files.bill.go_tools,
         )?),
         false => None,
     };
@@ -59,6 +60,7 @@ pub fn add<'a>(
             (Output::Raw, Some(disk)) => disk.clone(),
             (_, Some(disk)) if output.holds_disk() => wrapped(recipe, context, output, disk),
             (Output::Rootfs, _) => copied(recipe, context, output, (&handles.rootfs, ROOTFS)),
+            (Output::Container, _) => rootfs::container(recipe, context, &handles.files)?,
             _ => match (output, &layout, &cache) {
                 (Output::Images, Some(layout), _) => images::archive(recipe, context, layout),
                 (Output::ImageCache, _, Some(cache)) => {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::bill::Bill;
 use super::foundation::{Foundation, foundation, packages};
 use super::programs::{self, Programs};
+use super::rootfs::{self, Files, ROOTFS};
 use super::{Options, layers, signed};
 use crate::arch::Arch;
 use crate::archive::Substitution;
@@ -22,15 +23,10 @@ use crate::overlay::Overlay;
 use crate::platform::Platform;
 use crate::profile::Output;
 use crate::recipe::{Built, Handle, Recipe};
-use crate::rootfs::manifest::Manifest;
 use crate::rootfs::rust::CargoProfile;
-use crate::rootfs::squashfs::{self, Effort};
 use crate::rootfs::toolchain::{Compilers, Locked, Trees};
-use crate::rootfs::tree::{self, Sources};
-use crate::rootfs::{REVISION, check};
+use crate::rootfs::tree;
 
-/// The root file system in the output of the step `rootfs`.
-pub const ROOTFS: &str = "rootfs.squashfs";
 /// The initramfs in the output of the step `initramfs`.
 pub const INITRAMFS: &str = "initramfs";
 
@@ -110,7 +106,7 @@ impl Context {
     }
 
     /// Fetches every package of one purpose.
-    fn fetch(&self, purpose: &str, debian: &str) -> Result<BTreeMap<String, PathBuf>> {
+    pub(super) fn fetch(&self, purpose: &str, debian: &str) -> Result<BTreeMap<String, PathBuf>> {
         let packages = self.lock.packages(purpose, debian);
         packages
             .map(|p| Ok((p.name.clone(), self.fetcher.package(p)?)))
@@ -121,8 +117,8 @@ impl Context {
 /// The steps that later steps and the caller need.
 #[derive(Debug)]
 pub struct Handles {
-    /// The components of the image.
-    pub bill: Bill,
+    /// The files of a node.
+    pub files: Files,
     /// Image tools: xorriso, mksquashfs, GRUB's.
     pub tools: Handle,
     /// Boot loaders as data: systemd-boot and GRUB's modules.
@@ -156,17 +152,18 @@ pub fn add<'a>(recipe: &mut Recipe<'a>, context: &'a Context) -> Result<Handles>
         go_tools,
         go,
     };
-    let rootfs = rootfs(
-        recipe,
-        context,
-        &bill,
-        [&kernel, &daemons, &libkmod, &tools],
-    )?;
+    let files = Files {
+        bill,
+        kernel: kernel.clone(),
+        daemons: daemons.clone(),
+        libkmod,
+    };
+    let rootfs = rootfs::squashfs(recipe, context, &files, &tools)?;
     let initramfs = initramfs(recipe, context, [&daemons, &rootfs, &tools, &kernel])?;
     let signed = signed::add(recipe, context, &boot)?;
     let uki = uki(recipe, context, [&kernel, &initramfs, &boot])?;
     Ok(Handles {
-        bill,
+        files,
         tools,
         boot,
         kernel,
@@ -195,62 +192,6 @@ fn kernel<'a>(recipe: &mut Recipe<'a>, context: &'a Context) -> Result<Handle> {
         let compiler = kernel::cli::compiler(&paths)?;
         kernel::build::build(&inputs, &source, &compiler, &paths.cache, out)
     }))
-}
-
-/// Builds the file tree of the manifest, checks it, and packs it as a squashfs.
-fn rootfs<'a>(
-    recipe: &mut Recipe<'a>,
-    context: &'a Context,
-    bill: &Bill,
-    [kernel, daemons, libkmod, tools]: [&Handle; 4],
-) -> Result<Handle> {
-    let debian = context.arch().names().debian;
-    let effort = match context.options.profile.quick {
-        true => Effort::Quick,
-        false => Effort::Full,
-    };
-    let mut key = KeyBuilder::new("rootfs")
-        .add("revision", REVISION)
-        .add("squashfs", effort.parameters())
-        .add("version", &context.release.version)
-        .file(&context.source("rootfs/manifest.toml"))?
-        .file(&context.source("rootfs/executables.txt"))?
-        .tree(&context.source("rootfs/etc"))?
-        .file(&context.source("kernel-config/sysctl.conf"))?
-        .file(&context.source(&format!("kernel-config/sysctl.{}.conf", context.arch())))?;
-    for package in context.lock.packages("rootfs", debian) {
-        key = key.add("deb", &package.sha256);
-    }
-    for input in [kernel, &bill.go, daemons, libkmod, tools] {
-        key = key.step(&input.key);
-    }
-    let (bill, kernel, libkmod) = (bill.clone(), kernel.clone(), libkmod.clone());
-    let (daemons, tools) = (daemons.clone(), tools.clone());
-    Ok(
-        recipe.add("rootfs", key.finish(), move |built, out, scratch| {
-            let manifest = Manifest::read(&context.source("rootfs/manifest.toml"), context.arch())?;
-            let modules = built
-                .dir(&kernel)
-                .join(kernel::build::MODULES)
-                .join("lib/modules");
-            let sources = Sources {
-                repo: &context.options.source,
-                packages: &context.fetch("rootfs", debian)?,
-                go: built.dir(&bill.go),
-                cargo: built.dir(&daemons),
-                c: built.dir(&libkmod),
-                modules: Some(&modules),
-                arch: context.arch(),
-                version: &context.release.version,
-                bill: &bill.in_image(context, built)?,
-            };
-            let tree = tree::assemble(&manifest, &sources, &scratch.join("files"))?;
-            let allowed = fs::read_to_string(context.source("rootfs/executables.txt"))?;
-            check::check(&tree, context.arch(), &allowed)?;
-            let tools = Locked::new(built.dir(&tools));
-            squashfs::write(&tree, effort, &tools, scratch, &out.join(ROOTFS))
-        }),
-    )
 }
 
 /// Packs `init`, the squashfs and the layers over it.

@@ -128,7 +128,7 @@ impl Image {
     }
 
     /// OCI's `config` of its containers: entrypoint and user.
-    fn run(&self) -> Value {
+    pub fn run(&self) -> Value {
         let mut run = json!({
             "Entrypoint": self.entrypoint,
             "Env": ["PATH=/usr/local/bin:/usr/bin:/opt/bin"],
@@ -141,7 +141,8 @@ impl Image {
         run
     }
 
-    fn annotations(&self) -> Value {
+    /// Annotations of its manifest.
+    pub fn annotations(&self) -> Value {
         json!({
             "org.opencontainers.image.title": self.name,
             "org.opencontainers.image.version": self.version,
@@ -172,12 +173,19 @@ pub fn executables(tree: &Tree) -> String {
     programs.map(|(path, _)| format!("/{path}\n")).collect()
 }
 
+/// Directory of the blobs in a layout.
+const BLOBS: &str = "blobs/sha256";
+/// Docker's index in an archive.
+const DOCKER: &str = "manifest.json";
+
 /// An OCI image layout being written.
 #[derive(Debug)]
 pub struct Layout<'a> {
     directory: &'a Path,
     release: Release,
     manifests: Vec<(Blob, Value)>,
+    /// The images in the form of Docker's archives.
+    docker: Vec<Value>,
 }
 
 impl<'a> Layout<'a> {
@@ -186,7 +194,7 @@ impl<'a> Layout<'a> {
     /// # Errors
     /// The layout cannot be written.
     pub fn create(directory: &'a Path, arch: Arch) -> Result<Self> {
-        fs::create_dir_all(directory.join("blobs/sha256"))
+        fs::create_dir_all(directory.join(BLOBS))
             .with_context(|| format!("creating {}", directory.display()))?;
         Ok(Self {
             directory,
@@ -196,21 +204,39 @@ impl<'a> Layout<'a> {
                 epoch: 0,
             },
             manifests: Vec::new(),
+            docker: Vec::new(),
         })
     }
 
-    /// Adds an image with the files of a tree.
+    /// Adds an image with the files of a tree; `run` is the configuration of its containers.
     ///
     /// # Errors
     /// A file cannot be read, or the layout cannot be written.
-    pub fn add(&mut self, registry: &str, image: &Image, tree: &Tree) -> Result<()> {
+    pub fn add(&mut self, name: &str, run: &Value, annotations: &Value, tree: &Tree) -> Result<()> {
         let layer = self.layer(tree)?;
-        let config = self.blob(&oci::config(&self.release, &layer, &image.run()))?;
-        let manifest = self.blob(&oci::manifest(&config, &layer, &image.annotations()))?;
-        let name = format!("{registry}/{}:{}", image.name, image.version);
+        let config = self.blob(&oci::config(&self.release, &layer, run))?;
+        let manifest = self.blob(&oci::manifest(&config, &layer, annotations))?;
+        let path = |blob: &Blob| format!("{BLOBS}/{}", blob.sha256);
+        self.docker.push(json!({
+            "Config": path(&config),
+            "RepoTags": [name],
+            "Layers": [path(&layer)],
+        }));
         self.manifests
             .push((manifest, json!({FULL_NAME: name, REFERENCE: name})));
         Ok(())
+    }
+
+    /// Writes the index, and the one that `docker load` reads (Docker Image Specification 1.2, "Combined Image JSON +
+    /// Filesystem Changeset Format").
+    ///
+    /// # Errors
+    /// An index cannot be written.
+    pub fn finish_for_docker(self) -> Result<()> {
+        let index = Value::from(self.docker.clone()).to_string();
+        fs::write(self.directory.join(DOCKER), index)
+            .with_context(|| format!("writing {DOCKER}"))?;
+        self.finish()
     }
 
     /// Writes the index.
@@ -231,7 +257,7 @@ impl<'a> Layout<'a> {
     }
 
     fn place(&self, blob: &Blob) -> PathBuf {
-        self.directory.join("blobs/sha256").join(&blob.sha256)
+        self.directory.join(BLOBS).join(&blob.sha256)
     }
 
     fn blob(&self, content: &[u8]) -> Result<Blob> {
@@ -268,8 +294,10 @@ pub fn archive(layout: &Path, out: impl std::io::Write) -> Result<()> {
     let blobs = blobs(layout)?;
     let files = blobs
         .iter()
-        .map(|digest| format!("blobs/sha256/{digest}"))
-        .chain(["index.json".to_owned(), oci::LAYOUT.0.to_owned()]);
+        .map(|digest| format!("{BLOBS}/{digest}"))
+        .chain(["index.json".to_owned()])
+        .chain(layout.join(DOCKER).exists().then(|| DOCKER.to_owned()))
+        .chain([oci::LAYOUT.0.to_owned()]);
     for name in files {
         let kind = Kind::File(layout.join(&name));
         tar.node(&name, &plain(kind))?;

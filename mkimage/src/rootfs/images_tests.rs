@@ -25,6 +25,10 @@ fn image(name: &str) -> Image {
 /// Writes a layout of two images with one program, whose file has the given mode on the build
 /// machine.
 fn layout(directory: &Path, mode: u32) {
+    begin(directory, mode).finish().unwrap();
+}
+
+fn begin(directory: &Path, mode: u32) -> Layout<'_> {
     let program = directory.with_extension("program");
     fs::write(&program, "a program").unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(mode)).unwrap();
@@ -35,9 +39,12 @@ fn layout(directory: &Path, mode: u32) {
     tree.insert("program".into(), link).unwrap();
     let mut layout = Layout::create(directory, Arch::X86_64).unwrap();
     for name in ["one", "two"] {
-        layout.add("images.example", &image(name), &tree).unwrap();
+        let image = image(name);
+        let name = format!("images.example/{name}:{}", image.version);
+        let added = layout.add(&name, &image.run(), &image.annotations(), &tree);
+        added.unwrap();
     }
-    layout.finish().unwrap();
+    layout
 }
 
 fn json(path: &Path) -> Value {
@@ -96,6 +103,34 @@ fn every_descriptor_leads_to_a_blob_of_its_digest_and_size() {
             ("usr/bin/program", 0o644),
         ];
         assert_eq!(entries, wanted.map(|(path, mode)| (path.to_owned(), mode)));
+    }
+}
+
+#[test]
+fn index_of_docker_names_files_of_the_archive() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path().join("layout");
+    begin(&dir, 0o755).finish_for_docker().unwrap();
+    let mut out = Vec::new();
+    archive(&dir, &mut out).unwrap();
+    let mut files = std::collections::BTreeMap::new();
+    for entry in tar::Archive::new(&*out).entries().unwrap() {
+        let mut entry = entry.unwrap();
+        let path = entry.path().unwrap().display().to_string();
+        let mut content = Vec::new();
+        std::io::Read::read_to_end(&mut entry, &mut content).unwrap();
+        files.insert(path, content);
+    }
+    let index: Value = serde_json::from_slice(&files["manifest.json"]).unwrap();
+    let images = index.as_array().unwrap();
+    assert_eq!(images.len(), 2);
+    assert_eq!(images[1]["RepoTags"][0], "images.example/two:v1.2.3");
+    for image in images {
+        let config = &files[image["Config"].as_str().unwrap()];
+        let config: Value = serde_json::from_slice(config).unwrap();
+        let layer = &files[image["Layers"][0].as_str().unwrap()];
+        let digest = Blob::of_bytes(layer).digest();
+        assert_eq!(config["rootfs"]["diff_ids"][0], digest);
     }
 }
 

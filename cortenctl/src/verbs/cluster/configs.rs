@@ -20,7 +20,7 @@ fn patches(plan: &Plan) -> Vec<String> {
     let proxy = "cluster: {proxy: {extraArgs: {conntrack-max-per-core: '0'}}}";
     let alone = "cluster: {allowSchedulingOnControlPlanes: true}";
     let is_alone = plan.with_role(Role::Worker).next().is_none();
-    let is_container = plan.provisioner == Provisioner::Namespaces;
+    let is_container = !matches!(plan.provisioner, Provisioner::Qemu(_));
     let patches = [is_container.then_some(proxy), is_alone.then_some(alone)].into_iter();
     patches.flatten().map(str::to_owned).collect()
 }
@@ -49,7 +49,7 @@ pub(super) fn write(
         ],
         additional_sans: names.collect(),
         install_disk: match plan.provisioner {
-            Provisioner::Namespaces => "/dev/null",
+            Provisioner::Namespaces | Provisioner::Docker => "/dev/null",
             Provisioner::Qemu(_) => "/dev/vda",
         }
         .to_owned(),
@@ -79,6 +79,7 @@ fn write_one(plan: &Plan, place: &Place, node: &NodePlan) -> Result<(), Failure>
     let (directories, patches) = match plan.provisioner {
         Provisioner::Namespaces => (&DIRECTORIES[..], Vec::new()),
         Provisioner::Qemu(_) => (&[][..], vec![vm::patch(plan, node)]),
+        Provisioner::Docker => (&[][..], Vec::new()),
     };
     let own = place.node(node);
     let directories = directories.iter().map(|name| own.join(name));

@@ -4,15 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::anyhow;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::cgroups::Groups;
-use super::network::Network;
-use super::node::Started;
+use super::backend::Backend;
 use super::place::Place;
 use super::plan::{Plan, Provisioner, Shape, Wish};
-use super::{configs, destroy, wait};
+use super::{configs, destroy, docker, wait};
 use crate::cli::{self, ClusterCreate, KubernetesImages, WaitFor};
 use crate::failure::Failure;
 use crate::table::{print, printable};
@@ -23,42 +20,28 @@ const POD_CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
 const LAST_LINES: usize = 12;
 
 pub(super) async fn run(args: &ClusterCreate) -> Result<(), Failure> {
-    super::check_root()?;
     let images = images(args)?;
-    let plan = Plan::of(wish(args)?).map_err(Failure::usage)?;
+    let provisioner = provisioner(args)?;
+    let backend = Backend::of(&args.cluster.name, provisioner)?;
+    backend.check_rights()?;
+    let plan = Plan::of(wish(args, provisioner)?).map_err(Failure::usage)?;
     let place = Place::of(args.cluster.state.as_deref(), &plan.name)?;
-    let groups = Groups::of(plan.cgroup())?;
-    let network = Network::open()?;
-    if groups.exist() || network.has(&plan.bridge).await? {
-        return Err(Failure::call(format!(
-            "this machine has a cluster {name} already, perhaps with another --state: choose another --name, or remove \
-             what is left of it: cortenctl cluster destroy --name {name} --force",
-            name = plan.name
-        )));
-    }
-    if !network.is_free(plan.gateway, plan.prefix).await? {
-        return Err(Failure::call(format!(
-            "a network of this machine overlaps {}/{}: choose another network with --cidr",
-            plan.gateway, plan.prefix
-        )));
-    }
-    if plan.provisioner == Provisioner::Namespaces
-        && let Some(warning) = check_controllers(&groups.missing()?, args.wait)?
-    {
+    backend.check_free(&plan).await?;
+    if let Some(warning) = check_controllers(&backend.missing_controllers(&plan)?, args.wait)? {
         eprintln!("warning: {warning}");
     }
     // From here on, a failure must remove what was made.
     place.begin(&plan)?;
     let made = tokio::select! {
-        made = make((args, images), &plan, &place, &groups, &network) => made,
+        made = make((args, images), &plan, &place, &backend) => made,
         () = interrupted() => Err(Failure::call("interrupted")),
     };
     let Err(failure) = made else {
         return Ok(());
     };
-    show_consoles(&plan, &place);
+    show_consoles(&plan, &place, &backend);
     eprintln!("removing the incomplete cluster");
-    if let Err(error) = destroy::remove(&plan.name, &place, false).await {
+    if let Err(error) = destroy::remove(&backend, &plan.name, &place, false).await {
         let again = destroy::command(&args.cluster);
         eprintln!("the cluster is not removed completely: {error:#}; try again: {again}");
     }
@@ -87,16 +70,20 @@ fn check_controllers(missing: &[&str], wait: WaitFor) -> Result<Option<String>, 
     }
 }
 
-fn wish(args: &ClusterCreate) -> Result<Wish, Failure> {
+fn wish(args: &ClusterCreate, provisioner: Provisioner) -> Result<Wish, Failure> {
     let real = |path: &PathBuf, flag: &str| {
         fs::canonicalize(path)
             .map_err(|error| Failure::usage(format!("{flag} {}: {error}", path.display())))
     };
     let cache = args.image_cache.as_ref();
+    let image = match provisioner {
+        Provisioner::Docker => docker::image(&args.image)?.into(),
+        Provisioner::Namespaces | Provisioner::Qemu(_) => real(&args.image, "--image")?,
+    };
     Ok(Wish {
         name: args.cluster.name.clone(),
-        provisioner: provisioner(args)?,
-        image: real(&args.image, "--image")?,
+        provisioner,
+        image,
         image_cache: cache.map(|path| real(path, "--image-cache")).transpose()?,
         subnet: args.cidr,
         control_planes: args.controlplanes,
@@ -107,7 +94,7 @@ fn wish(args: &ClusterCreate) -> Result<Wish, Failure> {
 /// How the nodes are made.
 ///
 /// # Errors
-/// A flag belongs to the other provisioner.
+/// A flag belongs to another provisioner.
 fn provisioner(args: &ClusterCreate) -> Result<Provisioner, Failure> {
     let shape = &args.shape;
     let given = [
@@ -119,15 +106,21 @@ fn provisioner(args: &ClusterCreate) -> Result<Provisioner, Failure> {
         ("--memory-worker", shape.memory_worker.is_some()),
         ("--disk-size", shape.disk_size.is_some()),
     ];
+    let is_qemu = args.provisioner == cli::Provisioner::Qemu;
+    if let Some((flag, _)) = given.iter().find(|(_, given)| *given && !is_qemu) {
+        return Err(Failure::usage(format!(
+            "{flag}: containers share the processors, memory and disk of this machine; leave it out, or choose \
+             --provisioner qemu"
+        )));
+    }
+    let cache = args.image_cache.as_deref();
     match args.provisioner {
-        cli::Provisioner::Namespaces => match given.iter().find(|(_, given)| *given) {
-            Some((flag, _)) => Err(Failure::usage(format!(
-                "{flag}: containers share the processors, memory and disk of this machine; leave it out, or choose \
-                 --provisioner qemu"
-            ))),
-            None => Ok(Provisioner::Namespaces),
-        },
-        cli::Provisioner::Qemu if args.image_cache.is_some() => Err(Failure::usage(
+        cli::Provisioner::Namespaces => Ok(Provisioner::Namespaces),
+        cli::Provisioner::Docker if cache.is_some_and(Path::is_file) => Err(Failure::usage(
+            "--image-cache: Docker mounts a directory, not a file with a file system: extract it with unsquashfs",
+        )),
+        cli::Provisioner::Docker => Ok(Provisioner::Docker),
+        cli::Provisioner::Qemu if cache.is_some() => Err(Failure::usage(
             "--image-cache: a virtual machine has the image cache of its disk image; build that with --with-images, and \
              leave the flag out",
         )),
@@ -144,36 +137,31 @@ async fn make(
     (args, images): (&ClusterCreate, KubernetesImages),
     plan: &Plan,
     place: &Place,
-    groups: &Groups,
-    network: &Network,
+    backend: &Backend,
 ) -> Result<(), Failure> {
     let begun = Instant::now();
-    let started = Started::default();
     let say = |text: &str| eprintln!("{:>4} s  {text}", begun.elapsed().as_secs());
     say("writing the secrets and configs of the cluster");
     configs::write((args, images), plan, place)?;
-    say(&format!("making the network on bridge {}", plan.bridge));
-    network
-        .add_bridge(&plan.bridge, plan.gateway, plan.prefix)
-        .await?;
-    groups.make(plan.nodes.iter().map(|node| &*node.name))?;
+    say(&format!("making the network {}", plan.network()));
+    backend.make(plan).await?;
     for one in &plan.nodes {
         say(&format!("starting {} at {}", one.name, one.address));
-        started.start(place, one)?;
+        backend.start(place, plan, one)?;
     }
     let limit = args.wait_timeout;
     for one in &plan.nodes {
         // A worker gets its certificate from a control plane node; those come first in the plan.
-        let version = wait::api(place, &started, one, limit).await?;
+        let version = wait::api(place, backend, one, limit).await?;
         say(&format!("{} answers, version {version}", one.name));
     }
     if args.wait >= WaitFor::Bootstrapped {
         let first = plan.first()?;
-        wait::bootstrap(place, &started, first, limit).await?;
+        wait::bootstrap(place, backend, first, limit).await?;
         say(&format!("etcd starts on {}", first.name));
     }
     if args.wait >= WaitFor::Ready {
-        wait::ready(plan, place, &started, limit, say).await?;
+        wait::ready(plan, place, backend, limit, say).await?;
         say("every node is Ready");
     }
     Ok(print(&next(args, place))?)
@@ -199,7 +187,7 @@ fn next(args: &ClusterCreate, place: &Place) -> String {
 /// Kubernetes is waited for, but the configs would name no images.
 fn images(args: &ClusterCreate) -> Result<KubernetesImages, Failure> {
     let is_bundled = match args.provisioner {
-        cli::Provisioner::Namespaces => args.image_cache.is_some(),
+        cli::Provisioner::Namespaces | cli::Provisioner::Docker => args.image_cache.is_some(),
         cli::Provisioner::Qemu => args.kubernetes_version.is_none(),
     };
     let usual = match is_bundled {
@@ -237,22 +225,14 @@ async fn interrupted() {
     }
 }
 
-/// Prints the last console lines of each node, before their directories are removed.
-fn show_consoles(plan: &Plan, place: &Place) {
+/// Prints the last console lines of each node, before they are removed.
+fn show_consoles(plan: &Plan, place: &Place, backend: &Backend) {
     for one in &plan.nodes {
-        for line in last_lines(&place.console(one)).unwrap_or_default() {
+        let lines = backend.last_lines(place, one, LAST_LINES);
+        for line in lines.unwrap_or_default() {
             eprintln!("{}: {}", one.name, printable(&line));
         }
     }
-}
-
-fn last_lines(path: &Path) -> anyhow::Result<Vec<String>> {
-    let bytes = fs::read(path).map_err(|error| anyhow!("{}: {error}", path.display()))?;
-    let text = String::from_utf8_lossy(&bytes);
-    let lines: Vec<&str> = text.lines().collect();
-    let from = lines.len().saturating_sub(LAST_LINES);
-    let last = lines.into_iter().skip(from);
-    Ok(last.map(str::to_owned).collect())
 }
 
 #[cfg(test)]

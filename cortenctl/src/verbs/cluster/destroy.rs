@@ -2,28 +2,36 @@
 
 use anyhow::Context as _;
 
-use super::cgroups::Groups;
-use super::network::Network;
+use super::backend::Backend;
 use super::place::Place;
-use super::plan::Parts;
+use super::plan::Provisioner;
 use crate::cli::{ClusterDestroy, ClusterName};
 use crate::failure::Failure;
 
 pub(super) async fn run(args: &ClusterDestroy) -> Result<(), Failure> {
-    super::check_root()?;
     let name = &args.cluster.name;
     let place = Place::of(args.cluster.state.as_deref(), name)?;
-    match place.plan() {
-        Ok(plan) => check_owner(&place, name, &plan.name)?,
+    let provisioner = match place.plan() {
+        Ok(plan) => {
+            check_owner(&place, name, &plan.name)?;
+            plan.provisioner
+        }
         Err(why) if args.force => {
             eprintln!("warning: {why:#}; what has the names of a cluster {name} is removed");
+            let docker = Backend::Docker;
+            if docker.check_rights().is_ok() {
+                docker.remove(name).await?;
+            }
+            Provisioner::Namespaces
         }
         Err(why) => {
             let remedy = "--force removes its processes, cgroups and links by their names";
             return Err(why.context(remedy).into());
         }
-    }
-    remove(name, &place, args.force).await?;
+    };
+    let backend = Backend::of(name, provisioner)?;
+    backend.check_rights()?;
+    remove(&backend, name, &place, args.force).await?;
     eprintln!("cluster {name} is removed");
     Ok(())
 }
@@ -47,19 +55,17 @@ pub(super) fn command(cluster: &ClusterName) -> String {
     format!("cortenctl cluster destroy --name {}{state}", cluster.name)
 }
 
-/// Removes the parts of a cluster that exist. They follow from its name alone, so that no plan can name a part of another
-/// cluster or of this machine. The directory goes last, so that a failed removal can be repeated.
+/// Removes the parts of a cluster that exist. The directory goes last, so that a failed removal can be repeated.
 ///
 /// # Errors
 /// A part cannot be removed; the text names it.
-pub(super) async fn remove(name: &str, place: &Place, force: bool) -> anyhow::Result<()> {
-    let parts = Parts::of(name);
-    let groups = Groups::of(parts.cgroup)?;
-    tokio::task::spawn_blocking(move || groups.end()).await??;
-    let network = Network::open()?;
-    for link in &parts.links {
-        network.remove(link).await?;
-    }
+pub(super) async fn remove(
+    backend: &Backend,
+    name: &str,
+    place: &Place,
+    force: bool,
+) -> anyhow::Result<()> {
+    backend.remove(name).await?;
     place
         .remove(force)
         .context("removing the cluster's directory")

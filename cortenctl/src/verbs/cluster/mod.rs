@@ -1,15 +1,18 @@
-//! `cluster`: clusters on this machine whose nodes are containers made of namespaces, or virtual machines.
+//! `cluster`: clusters on this machine whose nodes are containers made of namespaces, virtual machines, or containers of
+//! Docker.
 //!
 //! Owns: a directory for each cluster (its plan, its secrets, the data of its nodes), its cgroup, its bridge with its
 //! ports, and the processes of its nodes. Everything of a cluster belongs to one of them, so `destroy` finds all of it.
 //! Never does: start a node of a cluster that it has not made, or change the network of this machine except for the
 //! bridge.
-//! Talks to: the kernel (netlink, cgroups, mounts); the nodes and their Kubernetes.
+//! Talks to: the kernel (netlink, cgroups, mounts); QEMU; `docker`; the nodes and their Kubernetes.
 
+mod backend;
 mod cgroups;
 mod configs;
 mod create;
 mod destroy;
+mod docker;
 mod network;
 mod node;
 mod place;
@@ -31,14 +34,4 @@ pub(super) async fn run(what: Cluster) -> Result<(), Failure> {
         Cluster::RunNode(args) => node::outside(args.directory, &args.node).await,
         Cluster::EnterNode(args) => node::inside(args.directory, &args.node).await,
     }
-}
-
-/// Namespaces, mounts and links need root.
-fn check_root() -> Result<(), Failure> {
-    if rustix::process::geteuid().is_root() {
-        return Ok(());
-    }
-    Err(Failure::usage(
-        "only root makes and removes clusters: run it with sudo",
-    ))
 }

@@ -20,7 +20,7 @@ pub(super) struct Plan {
     pub(super) name: String,
     #[serde(default)]
     pub(super) provisioner: Provisioner,
-    /// The root file system of its nodes, or the disk image of its machines.
+    /// The root file system of its nodes, the disk image of its machines, or the name of Docker's image.
     pub(super) image: PathBuf,
     /// The image cache that its nodes serve.
     pub(super) image_cache: Option<PathBuf>,
@@ -58,6 +58,8 @@ pub(super) enum Provisioner {
     Namespaces,
     /// Virtual machines in QEMU.
     Qemu(Shape),
+    /// Containers of Docker.
+    Docker,
 }
 
 /// Shape of the virtual machines.
@@ -184,6 +186,12 @@ impl Plan {
         })
     }
 
+    /// The network of the nodes, such as `10.5.0.0/24`.
+    pub(super) fn network(&self) -> String {
+        let base = Ipv4Addr::from(u32::from(self.gateway).saturating_sub(1));
+        format!("{base}/{}", self.prefix)
+    }
+
     /// The cgroup of the cluster.
     pub(super) fn cgroup(&self) -> String {
         cgroup(&self.name)
@@ -297,6 +305,7 @@ mod tests {
         let expected = expected.map(|(name, address, role)| (name, address.to_owned(), role));
         assert_eq!(nodes, expected);
         assert_eq!(plan.gateway.to_string(), "10.5.0.1");
+        assert_eq!(plan.network(), "10.5.0.0/24");
         assert_eq!(plan.endpoint().unwrap(), "https://10.5.0.2:6443");
         assert_eq!(plan.cgroup(), "corten-lab");
     }

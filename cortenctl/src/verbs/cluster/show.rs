@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::cgroups::Groups;
+use super::backend::Backend;
 use super::place::{Place, clusters};
 use crate::cli::ClusterShow;
 use crate::failure::Failure;
@@ -23,15 +23,15 @@ pub(super) fn run(args: &ClusterShow) -> Result<(), Failure> {
     for name in names {
         let place = Place::of(state, &name)?;
         let plan = place.plan()?;
-        let groups = Groups::of(plan.cgroup())?;
+        let backend = Backend::of(&plan.name, plan.provisioner)?;
         let mut nodes = Vec::new();
         let mut running = 0;
         for node in &plan.nodes {
-            let runs = groups.runs(&node.name);
+            let runs = backend.runs(&node.name);
             running += usize::from(runs);
             let is = if runs { "running" } else { "stopped" };
             let address = node.address.to_string();
-            let console = place.console(node).display().to_string();
+            let console = backend.console(&place, node);
             if args.name.is_some() {
                 table.row([node.name.as_str(), node.role.name(), &address, is, &console]);
             }

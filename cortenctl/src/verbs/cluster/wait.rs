@@ -9,7 +9,7 @@ use corten_cluster::{Cluster, from_kubeconfig};
 use tokio::time::{sleep, timeout};
 use tonic::Code;
 
-use super::node::Started;
+use super::backend::Backend;
 use super::place::Place;
 use super::plan::{NodePlan, Plan, Role};
 use crate::cli::Global;
@@ -32,7 +32,7 @@ const TOLD: Duration = Duration::from_secs(30);
 /// The node has ended, or the timeout has passed.
 pub(super) async fn api(
     place: &Place,
-    started: &Started,
+    backend: &Backend,
     node: &NodePlan,
     limit: Duration,
 ) -> Result<String, Failure> {
@@ -40,7 +40,7 @@ pub(super) async fn api(
         Role::ControlPlane => "its API",
         Role::Worker => "its API, with a certificate of a control plane node",
     };
-    until(started, node, what, limit, async || {
+    until(backend, node, what, limit, async || {
         let mut version = String::new();
         call(place, node, async |node| {
             let answer = node.client::<Machine>().version(node.request(())).await?;
@@ -61,11 +61,11 @@ pub(super) async fn api(
 /// The node refuses or has ended, or the timeout has passed.
 pub(super) async fn bootstrap(
     place: &Place,
-    started: &Started,
+    backend: &Backend,
     node: &NodePlan,
     limit: Duration,
 ) -> Result<(), Failure> {
-    until(started, node, "the start of etcd", limit, async || {
+    until(backend, node, "the start of etcd", limit, async || {
         call(place, node, async |node| {
             let body = api::BootstrapRequest::default();
             let begun = node.client::<Machine>().bootstrap(node.request(body)).await;
@@ -88,12 +88,12 @@ pub(super) async fn bootstrap(
 pub(super) async fn ready(
     plan: &Plan,
     place: &Place,
-    started: &Started,
+    backend: &Backend,
     limit: Duration,
     say: impl Fn(&str),
 ) -> Result<(), Failure> {
     let first = plan.first()?;
-    let cluster = until(started, first, "the kubeconfig", limit, async || {
+    let cluster = until(backend, first, "the kubeconfig", limit, async || {
         let mut text = String::new();
         call(place, first, async |node| {
             text = kubeconfig::fetch(node).await?;
@@ -104,14 +104,14 @@ pub(super) async fn ready(
         Ok(Cluster::connect(&from_kubeconfig(&text)?)?)
     })
     .await?;
-    until(started, first, "the Kubernetes API", limit, async || {
+    until(backend, first, "the Kubernetes API", limit, async || {
         Ok(cluster.is_ready().await?)
     })
     .await?;
     say("the Kubernetes API answers");
     for node in &plan.nodes {
         until(
-            started,
+            backend,
             node,
             "Kubernetes to report it as Ready",
             limit,
@@ -130,7 +130,7 @@ pub(super) async fn ready(
 
 /// Retries until the call succeeds, the node has ended, or the timeout has passed.
 async fn until<T>(
-    started: &Started,
+    backend: &Backend,
     node: &NodePlan,
     what: &str,
     limit: Duration,
@@ -144,7 +144,7 @@ async fn until<T>(
             Ok(Err(why)) => format!("{why:#}"),
             Err(_) => format!("no answer within {} s", CALL.as_secs()),
         };
-        if started.has_ended(&node.name) {
+        if backend.has_ended(&node.name) {
             return Err(Failure::call(format!("{} has ended", node.name)));
         }
         let waited = begun.elapsed();
