@@ -6,12 +6,12 @@
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hickory_resolver::proto::op::{Message, Query};
 use hickory_resolver::proto::rr::{Name, RData, RecordType};
 use tests::client::{self, Client};
-use tests::cluster::{self, CALL, CLUSTER, Cleanup, NAME, NETWORK, traces};
+use tests::cluster::{self, CALL, CLUSTER, Cleanup, NAME, NETWORK, traces, until};
 use tests::images;
 use tests::kubectl::Kubectl;
 
@@ -112,17 +112,6 @@ spec:
 "#;
 
 /// Repeats `attempt` until it succeeds.
-fn until<T>(what: &str, attempt: impl Fn() -> Result<T, String>) -> T {
-    let begun = Instant::now();
-    loop {
-        match attempt() {
-            Ok(value) => return value,
-            Err(error) => assert!(begun.elapsed() < CLUSTER, "{what}: {error}"),
-        }
-        std::thread::sleep(Duration::from_secs(2));
-    }
-}
-
 /// The address that the name server at the other end has for a name (RFC 1035, section 4.2.2).
 fn resolve(mut stream: TcpStream, name: &str) -> Result<Ipv4Addr, String> {
     let failed = |error: std::io::Error| format!("{name}: {error}");

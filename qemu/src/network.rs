@@ -28,7 +28,7 @@ pub struct Segment {
 /// network, such as the metadata service of a cloud.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Service {
-    /// Address and port for the guest; the address must be in [`Machine::subnet`].
+    /// Address and port for the guest; the address must be in [`Machine::subnet`](crate::Machine::subnet).
     pub guest: SocketAddrV4,
     /// Port of the server on this host.
     pub local: u16,

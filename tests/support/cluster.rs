@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::{client, workspace};
 
@@ -89,6 +89,21 @@ impl Drop for Cleanup<'_> {
             let destroy = ["destroy", "--name", NAME, "--force"];
             let _removed = client::run(command(self.0, &destroy), CALL);
         }
+    }
+}
+
+/// Repeats `attempt` until it succeeds.
+///
+/// # Panics
+/// It fails for as long as a whole cluster may take to start.
+pub fn until<T>(what: &str, attempt: impl Fn() -> Result<T, String>) -> T {
+    let begun = Instant::now();
+    loop {
+        match attempt() {
+            Ok(value) => return value,
+            Err(error) => assert!(begun.elapsed() < CLUSTER, "{what}: {error}"),
+        }
+        std::thread::sleep(Duration::from_secs(2));
     }
 }
 

@@ -25,6 +25,14 @@ fn patches(plan: &Plan) -> Vec<String> {
     patches.flatten().map(str::to_owned).collect()
 }
 
+/// Config patches that control plane nodes need.
+fn patches_of_control_plane(plan: &Plan) -> Vec<String> {
+    match plan.provisioner {
+        Provisioner::Qemu(_) => vm::patience(plan).into_iter().collect(),
+        Provisioner::Namespaces | Provisioner::Docker => Vec::new(),
+    }
+}
+
 /// Writes the configs of the cluster and of its nodes, and the client config.
 ///
 /// # Errors
@@ -63,7 +71,11 @@ pub(super) fn write(
         dns_domain: "cluster.local".to_owned(),
         // The operator's patches come last, so they win.
         config_patch: [patches(plan), args.config_patch.clone()].concat(),
-        config_patch_control_plane: args.config_patch_control_plane.clone(),
+        config_patch_control_plane: [
+            patches_of_control_plane(plan),
+            args.config_patch_control_plane.clone(),
+        ]
+        .concat(),
         config_patch_worker: args.config_patch_worker.clone(),
         with_secrets: None,
         force: false,

@@ -9,7 +9,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::backend::Backend;
 use super::place::Place;
 use super::plan::{Plan, Provisioner, Shape, Wish};
-use super::{configs, destroy, docker, wait};
+use super::{configs, destroy, docker, vm, wait};
 use crate::cli::{self, ClusterCreate, KubernetesImages, WaitFor};
 use crate::failure::Failure;
 use crate::table::{print, printable};
@@ -25,6 +25,7 @@ pub(super) async fn run(args: &ClusterCreate) -> Result<(), Failure> {
     let backend = Backend::of(&args.cluster.name, provisioner)?;
     backend.check_rights()?;
     let plan = Plan::of(wish(args, provisioner)?).map_err(Failure::usage)?;
+    check_images(args.wait, images, &plan)?;
     let place = Place::of(args.cluster.state.as_deref(), &plan.name)?;
     backend.check_free(&plan).await?;
     if let Some(warning) = check_controllers(&backend.missing_controllers(&plan)?, args.wait)? {
@@ -46,6 +47,26 @@ pub(super) async fn run(args: &ClusterCreate) -> Result<(), Failure> {
         eprintln!("the cluster is not removed completely: {error:#}; try again: {again}");
     }
     Err(failure)
+}
+
+/// Checks that virtual machines have the images that their configs name.
+///
+/// # Errors
+/// Kubernetes is waited for, and the disk image lacks its images.
+fn check_images(wait: WaitFor, images: KubernetesImages, plan: &Plan) -> Result<(), Failure> {
+    let needs = wait > WaitFor::Api && images == KubernetesImages::Bundled;
+    if !needs || !matches!(plan.provisioner, Provisioner::Qemu(_)) {
+        return Ok(());
+    }
+    let shown = plan.image.display();
+    match vm::has_images(&plan.image) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Failure::usage(format!(
+            "--image {shown}: the disk has no container images of Kubernetes: build it with --with-images, name upstream \
+             ones with --kubernetes-version, or wait for the node API alone with --wait api"
+        ))),
+        Err(error) => Err(Failure::usage(format!("--image {shown}: {error}"))),
+    }
 }
 
 /// The warning about missing cgroup controllers, if any.

@@ -1,0 +1,174 @@
+//! Promise: three control plane nodes keep the Kubernetes API available at their shared address while each of them
+//! reboots.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tests::client::{self, Client};
+use tests::cluster::{self, CLUSTER, Cleanup, NAME, NETWORK, traces, until};
+use tests::images;
+use tests::kubectl::Kubectl;
+
+/// The control plane nodes.
+const NODES: [Ipv4Addr; 3] = [
+    Ipv4Addr::new(10, 213, 7, 2),
+    Ipv4Addr::new(10, 213, 7, 3),
+    Ipv4Addr::new(10, 213, 7, 4),
+];
+/// The address that they share, and the endpoint of the cluster.
+const SHARED: &str = "10.213.7.13";
+/// Longest time in which a client repeats a write: a holder of the shared address may end without a farewell.
+const RETRIED: Duration = Duration::from_secs(180);
+/// Three API servers on few processors miss the deadlines of leader elections.
+const PATIENT: &str = "{extraArgs: {leader-elect-lease-duration: 180s, leader-elect-renew-deadline: 150s, \
+                       leader-elect-retry-period: 10s}}";
+
+fn patch() -> String {
+    format!(
+        "machine: {{network: {{interfaces: [{{interface: eth0, vip: {{ip: {SHARED}}}}}]}}}}\n\
+         cluster: {{controlPlane: {{endpoint: 'https://{SHARED}:6443'}}, controllerManager: {PATIENT}, scheduler: \
+         {PATIENT}, etcd: {{extraArgs: {{heartbeat-interval: '500', election-timeout: '5000'}}}}}}"
+    )
+}
+
+/// The owner's client, at the API of one node.
+fn at(node: Ipv4Addr, config: &Path) -> Client {
+    Client::with_config(SocketAddr::new(IpAddr::V4(node), 50000), config)
+}
+
+/// The nodes that have the shared address.
+fn holders(config: &Path) -> Vec<Ipv4Addr> {
+    let has_it = |node: &Ipv4Addr| {
+        let addresses = at(*node, config).call(&["get", "addresses"]);
+        addresses.is_ok_and(|addresses| addresses.contains(&format!("{SHARED}/32")))
+    };
+    NODES.into_iter().filter(has_it).collect()
+}
+
+fn until_all_work(kubectl: &Kubectl, config: &Path) -> Ipv4Addr {
+    until("three nodes that are Ready", || kubectl.nodes_ready(3));
+    until("three members of etcd", || {
+        let members = at(NODES[0], config).call(&["etcd", "members"])?;
+        let is_full = members.matches("false").count() == NODES.len();
+        is_full.then_some(()).ok_or(members)
+    });
+    until("one node with the shared address", || {
+        match holders(config)[..] {
+            [one] => Ok(one),
+            ref many => Err(format!("{many:?}")),
+        }
+    })
+}
+
+/// Stops the writer at the end of the test, also if it fails.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Writes objects, one after the other, until told to stop. Returns how many writes the API server has confirmed, and
+/// the longest time that one took with its repetitions.
+fn write_all_the_time(kubectl: &Kubectl, stop: &AtomicBool) -> (usize, Duration) {
+    let mut count = 0;
+    let mut longest = Duration::ZERO;
+    while !stop.load(Ordering::Relaxed) {
+        let begun = Instant::now();
+        let name = format!("written-{count}");
+        let object = format!("--from-literal=number={count}");
+        loop {
+            match kubectl.call(&[
+                "create",
+                "configmap",
+                &name,
+                &object,
+                "--request-timeout=20s",
+            ]) {
+                Ok(_) => break,
+                // The answer of an earlier attempt was lost, not its write.
+                Err(why) if why.contains("AlreadyExists") || why.contains("already exists") => {
+                    break;
+                }
+                Err(why) => assert!(begun.elapsed() < RETRIED, "{name}: {why}"),
+            }
+            thread::sleep(Duration::from_millis(500));
+        }
+        longest = longest.max(begun.elapsed());
+        count += 1;
+    }
+    (count, longest)
+}
+
+#[test]
+#[ignore = "make test-cluster TESTS=control_planes"]
+fn api_takes_writes_at_the_shared_address_while_each_control_plane_node_reboots() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let state = directory.path();
+    let _cleanup = Cleanup::begin(state);
+    let before = traces(state);
+    let image = images::image("-rootfs.squashfs").display().to_string();
+    let cache = images::image("-image-cache.squashfs").display().to_string();
+    let patch = patch();
+    let create = [
+        "create",
+        "--name",
+        NAME,
+        "--cidr",
+        NETWORK,
+        "--controlplanes",
+        "3",
+        "--workers",
+        "0",
+        "--image",
+        &image,
+        "--image-cache",
+        &cache,
+        "--config-patch-control-plane",
+        &patch,
+        "--wait-timeout",
+        "40m",
+    ];
+    let told = client::run(cluster::command(state, &create), CLUSTER * 3);
+    told.unwrap_or_else(|error| panic!("{error}"));
+    let place = state.join(NAME);
+    let config = place.join("cortenconfig");
+    let kubectl = Kubectl::new(place.join("kubeconfig"));
+    let first = until_all_work(&kubectl, &config);
+
+    let stop = AtomicBool::new(false);
+    let written = thread::scope(|scope| {
+        let stopped = Stop(&stop);
+        let writer = scope.spawn(|| write_all_the_time(&kubectl, &stop));
+        // The node with the address goes first, so that the address moves at least once.
+        let others = NODES.into_iter().filter(|node| *node != first);
+        for node in [first].into_iter().chain(others) {
+            let reboot = ["reboot", "--wait", "--drain=false", "--timeout", "20m"];
+            let rebooted = at(node, &config).call_within(CLUSTER, &reboot);
+            rebooted.unwrap_or_else(|error| panic!("{error}"));
+            let holder = until_all_work(&kubectl, &config);
+            assert!(node != first || holder != first, "{SHARED} has not moved");
+        }
+        drop(stopped);
+        writer.join().expect("every write within its time")
+    });
+    let (count, longest) = written;
+    eprintln!("{count} writes during three reboots; the longest took {longest:?}");
+    assert!(count > 10, "{count} writes");
+    let names = "jsonpath={.items[*].data.number}";
+    let found = kubectl.call(&["get", "configmaps", "-o", names]);
+    let found = found.expect("the objects");
+    let found: Vec<usize> = found
+        .split_whitespace()
+        .map(|number| number.parse().expect("a number"))
+        .collect();
+    let lost: Vec<usize> = (0..count).filter(|one| !found.contains(one)).collect();
+    assert!(lost.is_empty(), "lost: {lost:?}");
+
+    cluster::destroy(state);
+    assert_eq!(traces(state), before);
+}
