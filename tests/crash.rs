@@ -11,6 +11,11 @@
     reason = "a failing step is a failing test"
 )]
 
+/// The model of GRUB's next start, which `tests/grub.rs` compares with GRUB.
+#[path = "../node/installer/src/grub_model.rs"]
+#[expect(clippy::indexing_slicing, reason = "a wrong index is a failing test")]
+mod grub_model;
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -20,7 +25,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use corten_installer::esp::Part;
-use corten_installer::{Entry, Installed, first};
+use corten_installer::{Entry, Installed, first, grub};
 use mkimage::image::fat;
 use qemu::{Disk, DiskMode, Firmware};
 use tests::node::{BOOT, Node, SOON};
@@ -34,6 +39,7 @@ const STARTS: usize = 200;
 
 /// What the machine did.
 struct Recorded {
+    firmware: Firmware,
     log: WriteLog,
     /// The entries between the call of the upgrade and the verdict on the rollback.
     entries: Range<usize>,
@@ -48,11 +54,11 @@ fn open(path: &Path) -> File {
 }
 
 /// A machine upgrades, and rolls back.
-fn record() -> Recorded {
+fn record(firmware: Firmware) -> Recorded {
     let disk = upgrades::disk("crash.raw");
     let node = Node::start("crash", |machine| {
         let disk = Disk::raw(&disk).mode(DiskMode::Logged);
-        machine.firmware(Firmware::Uefi).disk(disk).memory_mib(1024)
+        machine.firmware(firmware).disk(disk).memory_mib(1024)
     });
     upgrades::prepare(&node);
     let log = qemu::log_of(&disk);
@@ -75,6 +81,7 @@ fn record() -> Recorded {
         log.apply_all(entry, &replayed).expect("a write");
     }
     Recorded {
+        firmware,
         log,
         entries: start..end,
         disk,
@@ -125,6 +132,7 @@ impl Seek for Watched<'_> {
 
 /// The model of firmware and boot loader: it knows the images that may start.
 struct Model {
+    firmware: Firmware,
     esp: Range<u64>,
     /// The whole images by version.
     whole: BTreeMap<String, Vec<u8>>,
@@ -143,14 +151,20 @@ impl Model {
     /// Asserts that the boot loader starts a whole image from the disk, and that its other choices are whole, too.
     fn check(&mut self, disk: &File, state: &str) {
         self.states += 1;
-        let is_image = |path: &str| name_of(path).and_then(Entry::parse).is_some();
+        let of_grub = format!("{}/", grub::DIRECTORY);
+        let is_read = |path: &str| {
+            path.starts_with(&of_grub) || name_of(path).and_then(Entry::parse).is_some()
+        };
         let read = &self.read;
         let mut disk = Watched { disk, read };
-        let files = fat::list(part(&mut disk, &self.esp), is_image);
+        let files = fat::list(part(&mut disk, &self.esp), is_read);
         let files = files.unwrap_or_else(|error| panic!("{state}: the EFI partition: {error}"));
-        let images = files.iter().filter_map(|file| {
-            let entry = Entry::parse(name_of(&file.path)?)?;
-            let content = file.content.as_deref()?;
+        let files: BTreeMap<String, Vec<u8>> = files
+            .into_iter()
+            .filter_map(|file| Some((file.path, file.content?)))
+            .collect();
+        let images = files.iter().filter_map(|(path, content)| {
+            let entry = Entry::parse(name_of(path)?)?;
             Some((entry, content)).filter(|_| !content.is_empty())
         });
         let installed = images.map(|(entry, content)| {
@@ -159,7 +173,10 @@ impl Model {
             (Installed { entry, version }, whole.is_some())
         });
         let (installed, whole): (Vec<Installed>, Vec<bool>) = installed.unzip();
-        let chosen = first(&installed);
+        let chosen = match self.firmware {
+            Firmware::Bios => first_of_grub(&files, &installed),
+            _ => first(&installed),
+        };
         let chosen = chosen.unwrap_or_else(|| panic!("{state}: no image: {installed:?}"));
         let at = installed.iter().position(|one| one == chosen);
         let is_whole = at.and_then(|at| whole.get(at)).copied();
@@ -173,6 +190,23 @@ impl Model {
             "{state}: {chosen:?} is on trial, with no version to return to: {installed:?}"
         );
     }
+}
+
+/// The version that GRUB starts.
+fn first_of_grub<'a>(
+    files: &BTreeMap<String, Vec<u8>>,
+    installed: &'a [Installed],
+) -> Option<&'a Installed> {
+    let file = |name: &str| files.get(&format!("{}/{name}", grub::DIRECTORY));
+    let config = String::from_utf8_lossy(file(grub::CONFIG)?);
+    let mut block = file(grub::BLOCK).cloned().unwrap_or_default();
+    let images = files.iter().filter_map(|(path, content)| {
+        let name = name_of(path)?;
+        Some((name.to_owned(), content.clone()))
+    });
+    let (name, _) = grub_model::start(&config, &mut block, &images.collect())?;
+    let entry = Entry::parse(&name)?;
+    installed.iter().find(|one| one.entry == entry)
 }
 
 fn part<'a, D: Seek>(disk: &'a mut D, range: &Range<u64>) -> Part<'a, D> {
@@ -304,7 +338,10 @@ fn start_a_sample(recorded: &Recorded, disk: &Path) {
         }
         let node = Node::start("crash-start", |machine| {
             let disk = Disk::raw(disk).mode(DiskMode::Overlay);
-            machine.firmware(Firmware::Uefi).disk(disk).memory_mib(1024)
+            machine
+                .firmware(recorded.firmware)
+                .disk(disk)
+                .memory_mib(1024)
         });
         let node = node.with_configs(recorded.configs.clone());
         let release = node.ask(&node.admin(), &["read", "/etc/os-release"], BOOT);
@@ -319,12 +356,11 @@ fn start_a_sample(recorded: &Recorded, disk: &Path) {
     }
 }
 
-#[test]
-#[ignore = "make test-crash"]
-fn power_cut_at_any_write_of_an_upgrade_leaves_a_version_that_starts() {
-    let recorded = record();
+fn power_is_cut_at_every_write(firmware: Firmware) {
+    let recorded = record(firmware);
     let esp = efi_partition(&recorded.disk);
     let mut model = Model {
+        firmware,
         whole: images_on(&upgrades::path("crash.raw"), &esp),
         esp,
         read: RefCell::default(),
@@ -336,4 +372,16 @@ fn power_cut_at_any_write_of_an_upgrade_leaves_a_version_that_starts() {
     eprintln!("{} states of the EFI partition start", model.states);
     assert!(model.states > 100, "a recorded upgrade has many writes");
     start_a_sample(&recorded, &sample);
+}
+
+#[test]
+#[ignore = "make test-crash"]
+fn power_cut_at_any_write_of_an_upgrade_leaves_a_version_that_starts() {
+    power_is_cut_at_every_write(Firmware::Uefi);
+}
+
+#[test]
+#[ignore = "make test-crash"]
+fn power_cut_at_any_write_of_an_upgrade_with_bios_leaves_a_version_that_starts() {
+    power_is_cut_at_every_write(Firmware::Bios);
 }

@@ -41,7 +41,7 @@ pub enum Output {
     ImageCache,
     /// The root file system of nodes in containers, a squashfs; made only where it is asked for.
     Rootfs,
-    /// The root file system as a container image, for Docker and podman; made only where it is asked for.
+    /// The root file system as a container image for Docker; made only where it is asked for.
     Container,
 }
 

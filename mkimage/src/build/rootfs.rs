@@ -1,4 +1,4 @@
-//! The files of a node, in two forms: a squashfs that machines start from, and a container image for Docker and podman.
+//! The files of a node, in two forms: a squashfs that machines start from, and a container image for Docker.
 
 use std::fs;
 use std::path::Path;

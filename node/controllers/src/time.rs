@@ -8,6 +8,7 @@ use corten_base::console;
 use corten_base::mode::{Ability, Mode};
 use corten_clock::discipline::Discipline;
 use corten_clock::floor::Floor;
+use corten_clock::jumps::Jumps;
 use corten_clock::servers::Servers;
 use corten_config::Document;
 use corten_config::kinds::TimeSyncConfig;
@@ -82,6 +83,7 @@ impl Controller for Clock {
         let started = Instant::now();
         let mut clock = Discipline::default();
         let mut servers = Servers::new(self.floor.clone());
+        let mut jumps = Jumps::watch();
         let mut names = Vec::new();
         let mut next = started;
         loop {
@@ -105,11 +107,20 @@ impl Controller for Clock {
                 changed = self.config.changed() => if changed.is_err() {
                     return Ok(());
                 },
+                jump = jumps.next() => {
+                    console::say(&format!(
+                        "time: the clock has jumped by {} s: certificates are checked",
+                        jump.as_secs()
+                    ));
+                    clock.epoch = clock.epoch.saturating_add(1);
+                    next = Instant::now();
+                }
                 () = wait(waited.filter(|end| *end > Instant::now())) => {
                     console::warn("time: not synchronized yet; the boot goes on without it");
                 }
                 () = sleep_until(next), if asks => {
                     let pause = servers.ask(&mut clock).await;
+                    jumps.forget();
                     if clock.synced {
                         self.keep().await;
                     }

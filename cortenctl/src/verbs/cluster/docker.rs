@@ -1,4 +1,4 @@
-//! Nodes as containers of Docker or podman, made with the command line of the program.
+//! Nodes as containers of Docker, made with its command line.
 //!
 //! The command line follows the operator's context, rights and remote hosts as the operator does. Every object carries
 //! the label of its cluster, so `destroy` finds them without a plan.
@@ -15,7 +15,7 @@ use base64::engine::general_purpose::STANDARD;
 use super::place::Place;
 use super::plan::{NodePlan, Plan};
 
-/// The program; podman has the same command line under its own name.
+/// The program.
 const PROGRAM: &str = "docker";
 /// Label of everything that belongs to a cluster; its value is the cluster's name.
 const LABEL: &str = "corten.cluster";

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use corten_base::console;
 use corten_base::durable::{Access, replace_now};
@@ -32,7 +32,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
 use super::settings::{credentials, mounts};
-use super::{Complaints, extra_pods, facts, kubelet_certificate, next, time_is_known};
+use super::{Complaints, extra_pods, facts, kubelet_certificate, next_within, time_is_known};
 
 /// File that becomes `/etc/resolv.conf` in pods that do not use cluster DNS. The node's own file names a cache on
 /// loopback, which pods cannot reach.
@@ -43,6 +43,9 @@ const CERTIFICATE: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
 const NO_PROGRAMS: &str = "machine.kubelet.credentialProviderConfig, or a KubeCredentialProviderConfig, names programs, \
                            and there are none below /usr/local/lib/kubelet/credentialproviders: give the node a system \
                            extension that has them";
+
+/// Interval of checks of the certificates' age.
+const LOOK: Duration = Duration::from_secs(60 * 60);
 
 #[derive(Debug, Clone)]
 pub(super) struct Kubelet {
@@ -77,8 +80,10 @@ impl Controller for Kubelet {
 
     async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
         let mut complaints = Complaints::default();
+        // A running kubelet takes new certificates by a restart.
+        let mut changed_certificates = 0_u64;
         loop {
-            let Some(config) = next(&mut self.config, context).await else {
+            let Some(config) = next_within(LOOK, &mut self.config, context).await else {
                 continue;
             };
             let Ok(settings) = Settings::of(&config) else {
@@ -106,9 +111,12 @@ impl Controller for Kubelet {
             if node.is_control_plane && !node.is_alone && !time_is_known(context)? {
                 continue;
             }
-            if let Err(why) = prepare_certificate(&config, &settings, &node, &facts.nodename) {
-                complaints.say(KUBELET, &why);
-                continue;
+            match prepare_certificates(&config, &settings, &node, &facts.nodename) {
+                Ok(changed) => changed_certificates += u64::from(changed),
+                Err(why) => {
+                    complaints.say(KUBELET, &why);
+                    continue;
+                }
             }
             let resolvers = context.get::<ResolverStatus>(ResolverStatus::ID)?;
             let servers = resolvers.map(|status| status.dns_servers.clone());
@@ -131,37 +139,42 @@ impl Controller for Kubelet {
             context.put(Draft::new(ID, shown))?;
             context.put(Draft::new(ID, KubeletLifecycle {}))?;
             if let Some(supervisor) = &self.supervisor {
-                supervisor.declare(kubelet_service(&node, args, &files.digest()));
+                let digest = format!("{}-{changed_certificates}", files.digest());
+                supervisor.declare(kubelet_service(&node, args, &digest));
             }
         }
     }
 }
 
-/// Issues a control plane node's certificate, or removes a worker's that the cluster rejects.
-fn prepare_certificate(
+/// Issues a control plane node's certificate, or removes a worker's that the cluster rejects. Removes an old serving
+/// certificate. Returns whether something changed.
+fn prepare_certificates(
     config: &Document,
     settings: &Settings,
     node: &Node,
     nodename: &str,
-) -> Result<(), String> {
+) -> Result<bool, String> {
     let (directory, accepted) = (Path::new(CERTIFICATES), settings.authorities.as_str());
+    let now = SystemTime::now();
+    let failed = |error: io::Error| format!("its old certificate: {error}");
+    let renewed = kubelet_certificate::forget_serving(directory, now).map_err(failed)?;
     if node.is_alone {
-        return Ok(());
+        return Ok(renewed);
     }
     if node.is_control_plane {
         let ca = kubernetes_authority(config).map_err(|error| describe(&error))?;
         let authority = (&ca, accepted);
-        return kubelet_certificate::ensure(directory, authority, nodename, SystemTime::now())
-            .map(drop);
+        let issued = kubelet_certificate::ensure(directory, authority, nodename, now)?;
+        return Ok(renewed || issued);
     }
     let kubeconfig = Path::new(KUBELET_FILES).join(KUBECONFIG);
-    let removed = kubelet_certificate::forget(directory, &kubeconfig, accepted);
-    if removed.map_err(|error| format!("its old certificate: {error}"))? {
+    let removed = kubelet_certificate::forget(directory, &kubeconfig, accepted).map_err(failed)?;
+    if removed {
         console::say(
             "kubelet: requests a new certificate, because the authority of its old one is no longer accepted",
         );
     }
-    Ok(())
+    Ok(renewed || removed)
 }
 
 fn write_resolver(text: &str) -> io::Result<()> {

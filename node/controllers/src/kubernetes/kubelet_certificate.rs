@@ -1,4 +1,4 @@
-//! The kubelet's client certificate.
+//! The kubelet's client certificate, and the serving certificate that it makes itself.
 //!
 //! A control plane node has the key of the Kubernetes CA and issues the certificate. The kubelet then registers as soon
 //! as the API server answers. It needs no bootstrap token, request or approval. It renews the certificate itself; a new
@@ -6,6 +6,8 @@
 //!
 //! A worker's kubelet gets its certificate from the cluster. After a rotation of the CA the cluster rejects the old
 //! certificate, and the kubelet cannot renew it. Its files are then removed, so that the kubelet bootstraps again.
+//!
+//! A running kubelet reads none of these files again: after each change it must restart.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -23,6 +25,9 @@ use corten_resources::controller::with_causes as describe;
 /// Name that the kubelet reads. It must be a symbolic link, which the kubelet replaces at each renewal (client-go,
 /// `util/certificate/certificate_store.go`).
 pub(super) const CURRENT: &str = "kubelet-client-current.pem";
+/// The kubelet's serving certificate and its key. It makes them at its start if there are none, valid for a year, and
+/// never renews them (Kubernetes, `cmd/kubelet/app/server.go`, `InitializeTLS`).
+const SERVING: [&str; 2] = ["kubelet.crt", "kubelet.key"];
 /// File of an issued certificate and its key.
 const ISSUED: &str = "kubelet-client-issued.pem";
 
@@ -56,6 +61,30 @@ pub(super) fn forget(directory: &Path, kubeconfig: &Path, accepted: &str) -> io:
     }
     // The certificate last: after a power cut in between, the next call repeats both steps.
     remove_if_there(kubeconfig)?;
+    remove_if_there(&certificate)?;
+    Ok(true)
+}
+
+/// Removes the serving certificate once half of its lifetime has passed, so that the kubelet makes a new one. Returns
+/// whether it removed one.
+pub(super) fn forget_serving(directory: &Path, now: SystemTime) -> io::Result<bool> {
+    let [certificate, key] = SERVING.map(|name| directory.join(name));
+    let found = match fs::read(&certificate) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        read => read?,
+    };
+    let chain = certificates_from_pem(&found).unwrap_or_default();
+    let dates = chain.first().and_then(|leaf| validity(leaf).ok());
+    let is_fresh = |(from, until): (SystemTime, SystemTime)| {
+        let life = until.duration_since(from).unwrap_or_default();
+        from + life / 2 > now
+    };
+    // The kubelet reports a damaged one.
+    if dates.is_none_or(is_fresh) {
+        return Ok(false);
+    }
+    // The certificate last: after a power cut in between, the next call repeats both steps.
+    remove_if_there(&key)?;
     remove_if_there(&certificate)?;
     Ok(true)
 }
@@ -171,6 +200,25 @@ mod tests {
         bootstrapped();
         fs::write(&link, "damaged").unwrap();
         assert!(forget(&old.pem().crt) && !link.exists());
+    }
+
+    #[test]
+    fn serving_certificate_is_removed_after_half_of_its_life() {
+        let scratch = tempfile::tempdir().unwrap();
+        let directory = scratch.path();
+        let now = SystemTime::now();
+        assert!(!forget_serving(directory, now).unwrap());
+        let ca = authority(now);
+        let served = kubelet_certificate(&ca, "a", now).unwrap();
+        let [certificate, key] = SERVING.map(|name| directory.join(name));
+        fs::write(&certificate, &served.crt).unwrap();
+        fs::write(&key, &served.key).unwrap();
+        let days = |number: u32| now + Duration::from_secs(24 * 60 * 60) * number;
+        assert!(!forget_serving(directory, days(150)).unwrap() && certificate.exists());
+        assert!(forget_serving(directory, days(200)).unwrap());
+        assert!(!certificate.exists() && !key.exists());
+        fs::write(&certificate, "damaged").unwrap();
+        assert!(!forget_serving(directory, days(200)).unwrap() && certificate.exists());
     }
 
     #[test]

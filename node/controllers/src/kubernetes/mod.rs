@@ -34,6 +34,7 @@ mod static_pods;
 mod status;
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use corten_base::console;
 use corten_config::Document;
@@ -109,6 +110,17 @@ async fn next(
         () = context.event() => {}
         Ok(()) = config.changed() => {}
     }
+    config.borrow_and_update().clone()
+}
+
+/// The same as [`next`], but returns after this time without a change, too.
+async fn next_within(
+    limit: Duration,
+    config: &mut watch::Receiver<Option<Document>>,
+    context: &mut Context,
+) -> Option<Document> {
+    // Both waits are safe to cancel.
+    let _elapsed = tokio::time::timeout(limit, next(config, context)).await;
     config.borrow_and_update().clone()
 }
 
