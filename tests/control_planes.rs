@@ -28,7 +28,7 @@ const PATIENT: &str = "{extraArgs: {leader-elect-lease-duration: 180s, leader-el
 
 fn patch() -> String {
     format!(
-        "machine: {{network: {{interfaces: [{{interface: eth0, vip: {{ip: {SHARED}}}}}]}}}}\n\
+        "machine: {{network: {{interfaces: [{{interface: eth0, dhcp: false, vip: {{ip: {SHARED}}}}}]}}}}\n\
          cluster: {{controlPlane: {{endpoint: 'https://{SHARED}:6443'}}, controllerManager: {PATIENT}, scheduler: \
          {PATIENT}, etcd: {{extraArgs: {{heartbeat-interval: '500', election-timeout: '5000'}}}}}}"
     )

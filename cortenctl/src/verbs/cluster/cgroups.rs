@@ -40,12 +40,23 @@ impl Groups {
     /// # Errors
     /// The kernel refuses.
     pub(super) fn make<'a>(&self, nodes: impl Iterator<Item = &'a str>) -> anyhow::Result<()> {
-        for name in nodes.chain([STARTERS]) {
-            let path = self.path(name);
-            cgroup::create(&self.root, &path, &CONTROLLERS)
-                .with_context(|| format!("making the cgroup {path}"))?;
-        }
-        Ok(())
+        nodes.chain([STARTERS]).try_for_each(|name| self.add(name))
+    }
+
+    fn add(&self, name: &str) -> anyhow::Result<()> {
+        let path = self.path(name);
+        cgroup::create(&self.root, &path, &CONTROLLERS)
+            .with_context(|| format!("making the cgroup {path}"))
+    }
+
+    /// Makes the group of a node that has ended anew. The groups of its pods outlive it, and no process may enter a group
+    /// that gives controllers to others (cgroups(7), "no internal processes").
+    ///
+    /// # Errors
+    /// A process of the node does not end, or the kernel refuses.
+    pub(super) fn renew(&self, node: &str) -> anyhow::Result<()> {
+        self.end_group(&self.path(node))?;
+        self.add(node)
     }
 
     /// Controllers that nodes need and this machine's hierarchy lacks.
@@ -88,18 +99,21 @@ impl Groups {
     /// # Errors
     /// A process does not end, or a group cannot be removed.
     pub(super) fn end(&self) -> anyhow::Result<()> {
-        let directory = self.root.join(&self.cluster);
-        if !self.exist() {
+        self.end_group(&self.cluster)
+    }
+
+    fn end_group(&self, group: &str) -> anyhow::Result<()> {
+        let directory = self.root.join(group);
+        if !directory.exists() {
             return Ok(());
         }
-        cgroup::kill(&self.root, &self.cluster)
+        cgroup::kill(&self.root, group)
             .with_context(|| format!("killing the processes of {}", directory.display()))?;
         let deadline = Instant::now() + PATIENCE;
-        while cgroup::is_populated(&self.root, &self.cluster) {
+        while cgroup::is_populated(&self.root, group) {
             if Instant::now() >= deadline {
                 return Err(anyhow!(
-                    "processes of {} do not end: {} lists them; destroy the cluster again when they have ended",
-                    self.cluster,
+                    "processes of {group} do not end: {} lists them; destroy the cluster when they have ended",
                     directory.join("cgroup.procs").display()
                 ));
             }

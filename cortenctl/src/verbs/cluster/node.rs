@@ -148,6 +148,7 @@ pub(super) async fn outside(directory: PathBuf, name: &str) -> Result<(), Failur
         .enter_starters()
         .context("entering the cgroup")?;
     for _ in 0..MOST_RESTARTS {
+        subject.groups.renew(name)?;
         let status = once(&subject).await?;
         match status.signal() {
             Some(RESTARTED) => eprintln!("{name}: restarts"),
