@@ -151,9 +151,11 @@ impl Model {
     /// Asserts that the boot loader starts a whole image from the disk, and that its other choices are whole, too.
     fn check(&mut self, disk: &File, state: &str) {
         self.states += 1;
-        let of_grub = format!("{}/", grub::DIRECTORY);
+        // The boot loader sees no file under a temporary name.
+        let of_grub = [grub::CONFIG, grub::BLOCK].map(of_grub);
         let is_read = |path: &str| {
-            path.starts_with(&of_grub) || name_of(path).and_then(Entry::parse).is_some()
+            of_grub.iter().any(|file| file == path)
+                || name_of(path).and_then(Entry::parse).is_some()
         };
         let read = &self.read;
         let mut disk = Watched { disk, read };
@@ -192,12 +194,17 @@ impl Model {
     }
 }
 
+/// The path of a file of GRUB.
+fn of_grub(name: &str) -> String {
+    format!("{}/{name}", grub::DIRECTORY)
+}
+
 /// The version that GRUB starts.
 fn first_of_grub<'a>(
     files: &BTreeMap<String, Vec<u8>>,
     installed: &'a [Installed],
 ) -> Option<&'a Installed> {
-    let file = |name: &str| files.get(&format!("{}/{name}", grub::DIRECTORY));
+    let file = |name: &str| files.get(&of_grub(name));
     let config = String::from_utf8_lossy(file(grub::CONFIG)?);
     let mut block = file(grub::BLOCK).cloned().unwrap_or_default();
     let images = files.iter().filter_map(|(path, content)| {
