@@ -19,7 +19,7 @@ const NAMESPACE: &str = "runtime";
 pub struct TimeStatus {
     /// Whether the clock took over a server's time, or no synchronization is wanted.
     pub synced: bool,
-    /// Number of clock jumps of more than 15 minutes since the first synchronization, whoever caused them.
+    /// Number of clock jumps of more than 15 minutes, whoever caused them, except the first synchronization.
     pub epoch: u64,
     /// Whether time synchronization is off.
     pub sync_disabled: bool,

@@ -111,12 +111,21 @@ impl Controller for Kubelet {
             if node.is_control_plane && !node.is_alone && !time_is_known(context)? {
                 continue;
             }
-            match prepare_certificates(&config, &settings, &node, &facts.nodename) {
-                Ok(changed) => changed_certificates += u64::from(changed),
-                Err(why) => {
-                    complaints.say(KUBELET, &why);
-                    continue;
+            let client = prepare_certificate(&config, &settings, &node, &facts.nodename);
+            // A wrong clock tells nothing about the age of a certificate.
+            let serving = match time_is_known(context)? {
+                true => {
+                    kubelet_certificate::forget_serving(Path::new(CERTIFICATES), SystemTime::now())
+                        .map_err(old_certificate)
                 }
+                false => Ok(false),
+            };
+            // One counts even if the other fails: the next turn does not find it again.
+            let changed = [&client, &serving].map(|step| u64::from(*step == Ok(true)));
+            changed_certificates += changed.iter().sum::<u64>();
+            if let Err(why) = client.and(serving) {
+                complaints.say(KUBELET, &why);
+                continue;
             }
             let resolvers = context.get::<ResolverStatus>(ResolverStatus::ID)?;
             let servers = resolvers.map(|status| status.dns_servers.clone());
@@ -146,35 +155,35 @@ impl Controller for Kubelet {
     }
 }
 
-/// Issues a control plane node's certificate, or removes a worker's that the cluster rejects. Removes an old serving
-/// certificate. Returns whether something changed.
-fn prepare_certificates(
+/// Issues a control plane node's certificate, or removes a worker's that the cluster rejects. Returns whether it did.
+fn prepare_certificate(
     config: &Document,
     settings: &Settings,
     node: &Node,
     nodename: &str,
 ) -> Result<bool, String> {
     let (directory, accepted) = (Path::new(CERTIFICATES), settings.authorities.as_str());
-    let now = SystemTime::now();
-    let failed = |error: io::Error| format!("its old certificate: {error}");
-    let renewed = kubelet_certificate::forget_serving(directory, now).map_err(failed)?;
     if node.is_alone {
-        return Ok(renewed);
+        return Ok(false);
     }
     if node.is_control_plane {
         let ca = kubernetes_authority(config).map_err(|error| describe(&error))?;
         let authority = (&ca, accepted);
-        let issued = kubelet_certificate::ensure(directory, authority, nodename, now)?;
-        return Ok(renewed || issued);
+        return kubelet_certificate::ensure(directory, authority, nodename, SystemTime::now());
     }
     let kubeconfig = Path::new(KUBELET_FILES).join(KUBECONFIG);
-    let removed = kubelet_certificate::forget(directory, &kubeconfig, accepted).map_err(failed)?;
+    let removed = kubelet_certificate::forget(directory, &kubeconfig, accepted);
+    let removed = removed.map_err(old_certificate)?;
     if removed {
         console::say(
             "kubelet: requests a new certificate, because the authority of its old one is no longer accepted",
         );
     }
-    Ok(renewed || removed)
+    Ok(removed)
+}
+
+fn old_certificate(error: io::Error) -> String {
+    format!("its old certificate: {error}")
 }
 
 fn write_resolver(text: &str) -> io::Result<()> {

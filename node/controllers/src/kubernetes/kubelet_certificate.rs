@@ -65,8 +65,8 @@ pub(super) fn forget(directory: &Path, kubeconfig: &Path, accepted: &str) -> io:
     Ok(true)
 }
 
-/// Removes the serving certificate once half of its lifetime has passed, so that the kubelet makes a new one. Returns
-/// whether it removed one.
+/// Removes the serving certificate once half of its lifetime has passed, or if it is not valid yet because it was made
+/// under a wrong clock. The kubelet then makes a new one. Returns whether it removed one.
 pub(super) fn forget_serving(directory: &Path, now: SystemTime) -> io::Result<bool> {
     let [certificate, key] = SERVING.map(|name| directory.join(name));
     let found = match fs::read(&certificate) {
@@ -77,7 +77,7 @@ pub(super) fn forget_serving(directory: &Path, now: SystemTime) -> io::Result<bo
     let dates = chain.first().and_then(|leaf| validity(leaf).ok());
     let is_fresh = |(from, until): (SystemTime, SystemTime)| {
         let life = until.duration_since(from).unwrap_or_default();
-        from + life / 2 > now
+        (from..from + life / 2).contains(&now)
     };
     // The kubelet reports a damaged one.
     if dates.is_none_or(is_fresh) {
@@ -217,6 +217,10 @@ mod tests {
         assert!(!forget_serving(directory, days(150)).unwrap() && certificate.exists());
         assert!(forget_serving(directory, days(200)).unwrap());
         assert!(!certificate.exists() && !key.exists());
+        // Made while the clock was years ahead.
+        let future = kubelet_certificate(&authority(days(800)), "a", days(800)).unwrap();
+        fs::write(&certificate, &future.crt).unwrap();
+        assert!(forget_serving(directory, now).unwrap() && !certificate.exists());
         fs::write(&certificate, "damaged").unwrap();
         assert!(!forget_serving(directory, days(200)).unwrap() && certificate.exists());
     }

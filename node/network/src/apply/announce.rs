@@ -29,8 +29,8 @@ pub(super) fn prepare(link: &str) {
     let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{link}/ndisc_notify"), "1");
 }
 
-/// Announces an address in the background. A link without a hardware address of
-/// Ethernet's length has no neighbours to tell.
+/// Announces an address in the background. A link without a hardware address of Ethernet's length has no neighbours to
+/// tell.
 pub(super) fn by_arp(index: u32, mac: Option<[u8; 6]>, address: Ipv4Addr) {
     let Some(mac) = mac else { return };
     tokio::spawn(async move {
