@@ -121,20 +121,23 @@ pub fn container<'a>(
     context: &'a Context,
     files: &Files,
 ) -> Result<Handle> {
-    let key = KeyBuilder::new("container").add("recipe", images::RECIPE);
+    let version = &context.release.version;
+    let labels = json!({
+        "org.opencontainers.image.title": "corten",
+        "org.opencontainers.image.version": version,
+        "org.opencontainers.image.licenses": "Apache-2.0",
+    });
+    let run = run(&labels);
+    let key = KeyBuilder::new("container")
+        .add("recipe", images::RECIPE)
+        .add("run", run.to_string());
     let key = files.key(context, key)?.finish();
     let files = files.clone();
     Ok(recipe.add("container", key, move |built, out, scratch| {
         let tree = files.tree(context, built, scratch, None)?;
-        let version = &context.release.version;
-        let labels = json!({
-            "org.opencontainers.image.title": "corten",
-            "org.opencontainers.image.version": version,
-            "org.opencontainers.image.licenses": "Apache-2.0",
-        });
         let directory = scratch.join("layout");
         let mut layout = Layout::create(&directory, context.arch())?;
-        layout.add(&format!("{IMAGE}:{version}"), &run(&labels), &labels, &tree)?;
+        layout.add(&format!("{IMAGE}:{version}"), &run, &labels, &tree)?;
         layout.finish_for_docker()?;
         output::create(&out.join(context.file(Output::Container)), |file| {
             images::archive(&directory, file)

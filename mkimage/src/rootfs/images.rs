@@ -232,8 +232,8 @@ impl<'a> Layout<'a> {
     ///
     /// # Errors
     /// An index cannot be written.
-    pub fn finish_for_docker(self) -> Result<()> {
-        let index = Value::from(self.docker.clone()).to_string();
+    pub fn finish_for_docker(mut self) -> Result<()> {
+        let index = Value::from(std::mem::take(&mut self.docker)).to_string();
         fs::write(self.directory.join(DOCKER), index)
             .with_context(|| format!("writing {DOCKER}"))?;
         self.finish()
