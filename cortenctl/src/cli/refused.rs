@@ -15,7 +15,7 @@ const CACHE: &str = "`mkimage build --with-images` makes an image cache; the mac
      a mirror";
 const BUNDLE: &str = "nodes need only the images in their config: `image list --namespace system` lists those of a node";
 const UNENCRYPTED: &str = "the file is written as it is, without secrets: encrypt it before you pass it on, for example with age";
-const NO_MACHINES: &str = "this client starts no machines: `make run` of the source tree starts one in QEMU, see docs/building.md";
+const NO_MACHINES: &str = "`cluster create --provisioner qemu` makes machines, all of one cluster";
 const QEMU: &str = "`cluster create --provisioner qemu` makes the nodes in QEMU";
 const DOCKER: &str = "`cluster create --provisioner docker` makes the nodes in Docker";
 const PODS: &str = "use --kubernetes: it selects the containers of Kubernetes";
@@ -38,7 +38,7 @@ pub(super) const VERBS: &[(&str, &str)] = &[
     ("cluster create qemu", QEMU),
     (
         "cluster logs",
-        "each node's console is a file: `cluster show --name NAME` names it",
+        "`cluster show --name NAME` names the console of each node",
     ),
     (
         "cluster reboot",

@@ -2,6 +2,7 @@
 //! Docker's containers.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 
@@ -80,6 +81,17 @@ impl Backend {
             )));
         }
         Ok(())
+    }
+
+    /// The image as nodes are started from it: Docker loads a file, and then knows its name.
+    ///
+    /// # Errors
+    /// Docker refuses the file.
+    pub(super) fn image(&self, given: &Path) -> anyhow::Result<PathBuf> {
+        match self {
+            Backend::Own { .. } => Ok(given.to_owned()),
+            Backend::Docker => Ok(docker::image(given)?.into()),
+        }
     }
 
     /// Controllers that this program's own containers need and this machine lacks.

@@ -9,7 +9,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::backend::Backend;
 use super::place::Place;
 use super::plan::{Plan, Provisioner, Shape, Wish};
-use super::{configs, destroy, docker, vm, wait};
+use super::{configs, destroy, vm, wait};
 use crate::cli::{self, ClusterCreate, KubernetesImages, WaitFor};
 use crate::failure::Failure;
 use crate::table::{print, printable};
@@ -24,13 +24,14 @@ pub(super) async fn run(args: &ClusterCreate) -> Result<(), Failure> {
     let provisioner = provisioner(args)?;
     let backend = Backend::of(&args.cluster.name, provisioner)?;
     backend.check_rights()?;
-    let plan = Plan::of(wish(args, provisioner)?).map_err(Failure::usage)?;
+    let mut plan = Plan::of(wish(args, provisioner)?).map_err(Failure::usage)?;
     check_images(args.wait, images, &plan)?;
     let place = Place::of(args.cluster.state.as_deref(), &plan.name)?;
     backend.check_free(&plan).await?;
     if let Some(warning) = check_controllers(&backend.missing_controllers(&plan)?, args.wait)? {
         eprintln!("warning: {warning}");
     }
+    plan.image = backend.image(&plan.image)?;
     // From here on, a failure must remove what was made.
     place.begin(&plan)?;
     let made = tokio::select! {
@@ -98,7 +99,8 @@ fn wish(args: &ClusterCreate, provisioner: Provisioner) -> Result<Wish, Failure>
     };
     let cache = args.image_cache.as_ref();
     let image = match provisioner {
-        Provisioner::Docker => docker::image(&args.image)?.into(),
+        // It may be a name.
+        Provisioner::Docker => args.image.clone(),
         Provisioner::Namespaces | Provisioner::Qemu(_) => real(&args.image, "--image")?,
     };
     Ok(Wish {

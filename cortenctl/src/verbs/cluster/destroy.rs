@@ -25,7 +25,8 @@ pub(super) async fn run(args: &ClusterDestroy) -> Result<(), Failure> {
             Provisioner::Namespaces
         }
         Err(why) => {
-            let remedy = "--force removes its processes, cgroups and links by their names";
+            let remedy =
+                "--force removes its processes, cgroups and links, and its containers of Docker";
             return Err(why.context(remedy).into());
         }
     };

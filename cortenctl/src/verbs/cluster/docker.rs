@@ -57,14 +57,9 @@ fn run(command: &mut Command) -> anyhow::Result<String> {
     Ok(text(&output.stdout))
 }
 
-fn docker<'a>(arguments: impl IntoIterator<Item = &'a str>) -> anyhow::Result<String> {
-    let mut command = Command::new(PROGRAM);
-    let (verb, rest) = {
-        let mut arguments = arguments.into_iter();
-        (arguments.next().unwrap_or_default(), arguments)
-    };
-    command.arg(verb).args(rest);
-    run(&mut command).with_context(|| format!("{PROGRAM} {verb}"))
+fn docker(arguments: &[&str]) -> anyhow::Result<String> {
+    let verb = arguments.first().copied().unwrap_or_default();
+    run(Command::new(PROGRAM).args(arguments)).with_context(|| format!("{PROGRAM} {verb}"))
 }
 
 /// Checks that Docker works and that its nodes get the cgroups they need.
@@ -72,7 +67,7 @@ fn docker<'a>(arguments: impl IntoIterator<Item = &'a str>) -> anyhow::Result<St
 /// # Errors
 /// Docker does not answer, or it has no cgroup v2.
 pub(super) fn check() -> anyhow::Result<()> {
-    let version = docker(["info", "--format", "{{.CgroupVersion}}"])?;
+    let version = docker(&["info", "--format", "{{.CgroupVersion}}"])?;
     ensure!(
         version == "2",
         "Docker uses cgroup v{version}, and nodes need version 2: start its machine with the kernel parameter \
@@ -90,7 +85,7 @@ pub(super) fn image(given: &Path) -> anyhow::Result<String> {
     if !Path::new(given).is_file() {
         return Ok(given.to_owned());
     }
-    let said = docker(["load", "--quiet", "--input", given])?;
+    let said = docker(&["load", "--quiet", "--input", given])?;
     let name = said.lines().find_map(|line| line.strip_prefix(LOADED));
     name.map(str::to_owned)
         .with_context(|| format!("--image {given}: Docker found no image with a name: {said}"))
@@ -112,7 +107,7 @@ pub(super) fn make_network(plan: &Plan) -> anyhow::Result<()> {
     let subnet = format!("--subnet={}", plan.network());
     let gateway = format!("--gateway={}", plan.gateway);
     let label = label(&plan.name);
-    docker([
+    docker(&[
         "network",
         "create",
         &subnet,
@@ -152,7 +147,7 @@ pub(super) fn start(place: &Place, plan: &Plan, node: &NodePlan) -> anyhow::Resu
 
 /// Whether the node runs.
 pub(super) fn runs(node: &str) -> bool {
-    let state = docker(["inspect", "--format", "{{.State.Running}}", node]);
+    let state = docker(&["inspect", "--format", "{{.State.Running}}", node]);
     state.is_ok_and(|state| state == "true")
 }
 
@@ -180,17 +175,14 @@ pub(super) fn console(node: &str) -> String {
 /// # Errors
 /// Docker refuses.
 pub(super) fn remove(cluster: &str) -> anyhow::Result<()> {
-    let found = containers(cluster)?;
-    if !found.is_empty() {
-        docker(
-            ["rm", "--force", "--volumes"]
-                .into_iter()
-                .chain(found.lines()),
-        )?;
-    }
-    let found = networks(cluster)?;
-    if !found.is_empty() {
-        docker(["network", "rm"].into_iter().chain(found.lines()))?;
+    for (remove, found) in [
+        (&["rm", "--force", "--volumes"][..], containers(cluster)?),
+        (&["network", "rm"], networks(cluster)?),
+    ] {
+        if !found.is_empty() {
+            let found: Vec<&str> = found.lines().collect();
+            docker(&[remove, &found].concat())?;
+        }
     }
     Ok(())
 }
@@ -204,9 +196,9 @@ fn filter(cluster: &str) -> String {
 }
 
 fn containers(cluster: &str) -> anyhow::Result<String> {
-    docker(["ps", "--all", "--quiet", &filter(cluster)])
+    docker(&["ps", "--all", "--quiet", &filter(cluster)])
 }
 
 fn networks(cluster: &str) -> anyhow::Result<String> {
-    docker(["network", "ls", "--quiet", &filter(cluster)])
+    docker(&["network", "ls", "--quiet", &filter(cluster)])
 }

@@ -1,11 +1,11 @@
 //! A node in a virtual machine: QEMU, whose NIC is a port of the cluster's bridge, and the machine's config.
 
 use std::fs::File;
-use std::io::{self, Read as _};
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
+use gptman::GPT;
 use qemu::{Accel, Arch, Disk, Firmware, Machine, Tap, Volume};
 use tokio::time::sleep;
 
@@ -16,9 +16,7 @@ use super::plan::{NodePlan, Plan, Role, Shape};
 /// Label of the volume with a node's config, and the kernel parameter that makes the node read it.
 const VOLUME: &str = "metal-iso";
 const PARAMETER: &str = "corten.config=metal-iso";
-/// Size of the partition table at the begin of a disk, in bytes (UEFI 2.10, 5.3: 34 blocks), and the name of the
-/// partition with the container images.
-const TABLE: u64 = 34 * 512;
+/// Name of the partition with the container images.
 const IMAGES: &str = "IMAGECACHE";
 /// Config of a control plane node that does not share the lead, and of one that does, for machines without KVM: a leader
 /// is too slow there to renew its lease in time.
@@ -92,12 +90,11 @@ fn arch(image: &Path) -> Arch {
 /// Whether a disk image has a partition with the container images of Kubernetes.
 ///
 /// # Errors
-/// The image cannot be read.
-pub(super) fn has_images(image: &Path) -> io::Result<bool> {
-    let mut table = Vec::new();
-    File::open(image)?.take(TABLE).read_to_end(&mut table)?;
-    let name: Vec<u8> = IMAGES.encode_utf16().flat_map(u16::to_le_bytes).collect();
-    Ok(table.windows(name.len()).any(|bytes| bytes == name))
+/// The file is no disk image with a partition table.
+pub(super) fn has_images(image: &Path) -> anyhow::Result<bool> {
+    let table = GPT::find_from(&mut File::open(image)?).context("reading the partition table")?;
+    let mut partitions = table.iter().map(|(_, partition)| partition);
+    Ok(partitions.any(|partition| partition.partition_name.as_str() == IMAGES))
 }
 
 /// The patch of the config of control plane nodes whose processors QEMU emulates.
@@ -138,17 +135,25 @@ mod tests {
 
     #[test]
     fn partition_with_images_is_found_by_its_name() {
-        let mut table = vec![0; 20_000];
         let image = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(image.path(), &table).unwrap();
-        assert!(!has_images(image.path()).unwrap());
-        // Name of the second entry (UEFI 2.10, table 5.7).
-        let at = 1024 + 128 + 56;
-        for (place, unit) in table[at..].chunks_mut(2).zip(IMAGES.encode_utf16()) {
-            place.copy_from_slice(&unit.to_le_bytes());
-        }
-        std::fs::write(image.path(), &table).unwrap();
-        assert!(has_images(image.path()).unwrap());
+        has_images(image.path()).unwrap_err();
+        let mut disk = image.reopen().unwrap();
+        disk.set_len(4 << 20).unwrap();
+        let mut table = GPT::new_from(&mut disk, 512, [1; 16]).unwrap();
+        let mut add = |number, name: &str| {
+            table[number] = gptman::GPTPartitionEntry {
+                partition_type_guid: [2; 16],
+                unique_partition_guid: [number.to_le_bytes()[0]; 16],
+                starting_lba: 2048 + u64::from(number),
+                ending_lba: 2048 + u64::from(number),
+                attribute_bits: 0,
+                partition_name: name.into(),
+            };
+            table.write_into(&mut disk).unwrap();
+            has_images(image.path()).unwrap()
+        };
+        assert!(!add(1, "EFI"));
+        assert!(add(2, IMAGES));
     }
 
     #[test]
