@@ -1,10 +1,9 @@
 //! Promise: one command makes a cluster of containers on this machine, and another one removes all of it.
 
 use std::fs;
-use std::process::Command;
 
-use tests::cluster::{self, CALL, CLUSTER, Cleanup, NAME, NETWORK, traces};
-use tests::{client, images, workspace};
+use tests::cluster::{self, BOTH, CALL, CLUSTER, Cleanup, NAME, NETWORK, traces};
+use tests::{client, images};
 
 #[test]
 #[ignore = "make test-cluster"]
@@ -14,38 +13,15 @@ fn container_nodes_take_their_configs_join_and_leave_nothing_behind() {
     let _cleanup = Cleanup::begin(state);
     let before = traces(state);
     let image = images::image("-rootfs.squashfs").display().to_string();
-    let create = [
-        "create", "--name", NAME, "--cidr", NETWORK, "--image", &image, "--wait", "api",
-    ];
-    let told = client::run(cluster::command(state, &create), CLUSTER);
+    let create = ["--image", &image, "--wait", "api"];
+    let told = cluster::create(state, &create, CLUSTER);
     let told = told.unwrap_or_else(|error| panic!("{error}"));
     assert!(told.contains("cortenctl --cortenconfig "), "{told}");
 
-    let show = ["show", "--name", NAME];
-    let shown = client::run(cluster::command(state, &show), CALL).expect("the nodes");
-    for node in ["test-cluster-controlplane-1", "test-cluster-worker-1"] {
-        let line = shown.lines().find(|line| line.starts_with(node));
-        assert!(
-            line.expect("a line of the node").contains("running"),
-            "{shown}"
-        );
-    }
     // The worker gets its certificate from the control plane, which also forwards the calls.
-    let config = state.join(NAME).join("cortenconfig");
-    let call = |arguments: &[&str]| {
-        let mut command = Command::new(workspace::cortenctl());
-        command.arg("--cortenconfig").arg(&config).args(arguments);
-        client::run(command, CALL)
-    };
-    let both = [
-        "-n",
-        "10.213.7.2,10.213.7.3",
-        "get",
-        "platformmetadatas",
-        "--output",
-        "json",
-    ];
-    let both = call(&both).expect("both answer");
+    let call = |arguments: &[&str]| cluster::call(state, arguments, CALL);
+    let both = call(&["-n", BOTH, "get", "platformmetadatas", "--output", "json"]);
+    let both = both.expect("both answer");
     assert_eq!(
         both.matches("\"platform\": \"container\"").count(),
         2,
@@ -61,11 +37,12 @@ fn container_nodes_take_their_configs_join_and_leave_nothing_behind() {
     }
 
     // The groups of the node's services outlive its first process.
-    call(&["-n", "10.213.7.3", "reboot", "--drain=false"]).expect("a node that answers again");
+    cluster::nodes_run_and_the_worker_reboots(state);
 
-    let again = client::run(cluster::command(state, &create), CALL).expect_err("its name is taken");
+    let again = cluster::create(state, &create, CALL).expect_err("its name is taken");
     assert!(again.contains("this machine has a cluster"), "{again}");
-    let other = create.map(|word| if word == NAME { "test-other" } else { word });
+    let other = ["create", "--name", "test-other", "--cidr", NETWORK];
+    let other = [&other[..], &create].concat();
     let other =
         client::run(cluster::command(state, &other), CALL).expect_err("its network is taken");
     assert!(other.contains("overlaps"), "{other}");
@@ -90,11 +67,8 @@ fn failed_cluster_creation_leaves_nothing_behind() {
     let empty = state.join("empty");
     fs::create_dir(&empty).expect("a directory");
     let empty = empty.display().to_string();
-    let create = [
-        "create", "--name", NAME, "--cidr", NETWORK, "--image", &empty, "--wait", "api",
-    ];
-    let failed =
-        client::run(cluster::command(state, &create), CALL).expect_err("an image without a system");
+    let create = ["--image", &empty, "--wait", "api"];
+    let failed = cluster::create(state, &create, CALL).expect_err("an image without a system");
     assert!(failed.contains("has ended"), "{failed}");
     assert_eq!(traces(state), before);
     assert!(!state.join(NAME).exists());

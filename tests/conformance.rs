@@ -15,8 +15,7 @@ use std::process::Command;
 
 use conformance::report::{Report, Skips};
 use serde_json::Value;
-use tests::client;
-use tests::cluster::{self, CLUSTER, Cleanup, NAME, NETWORK, traces};
+use tests::cluster::{self, CLUSTER, Cleanup, NAME, traces};
 use tests::kubectl::Kubectl;
 use tests::registry::{Images, Registry};
 use tests::{images, workspace};
@@ -112,10 +111,9 @@ fn container_cluster_passes_the_conformance_tests() {
     let image = images::image("-rootfs.squashfs").display().to_string();
     let cache = images::image("-image-cache.squashfs").display().to_string();
     let config = CONFIG.replace("REGISTRY", REGISTRY);
-    let create = ["create", "--name", NAME, "--cidr", NETWORK];
     let from = ["--image", &image, "--image-cache", &cache];
-    let create = [&create[..], &from, &["--config-patch", &config]].concat();
-    let told = client::run(cluster::command(state, &create), CLUSTER);
+    let create = [&from[..], &["--config-patch", &config]].concat();
+    let told = cluster::create(state, &create, CLUSTER);
     told.unwrap_or_else(|error| panic!("{error}"));
 
     let address: SocketAddr = REGISTRY.parse().expect("an address");

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tests::client::{self, Client};
-use tests::cluster::{self, CLUSTER, Cleanup, NAME, NETWORK, traces, until};
+use tests::client::Client;
+use tests::cluster::{self, CLUSTER, Cleanup, NAME, PATIENT, traces, until};
 use tests::images;
 use tests::kubectl::Kubectl;
 
@@ -22,10 +22,6 @@ const NODES: [Ipv4Addr; 3] = [
 const SHARED: &str = "10.213.7.13";
 /// Longest time in which a client repeats a write: a holder of the shared address may end without a farewell.
 const RETRIED: Duration = Duration::from_secs(180);
-/// Three API servers on few processors miss the deadlines of leader elections.
-const PATIENT: &str = "{extraArgs: {leader-elect-lease-duration: 180s, leader-elect-renew-deadline: 150s, \
-                       leader-elect-retry-period: 10s}}";
-
 fn patch() -> String {
     format!(
         "machine: {{network: {{interfaces: [{{interface: eth0, dhcp: false, vip: {{ip: {SHARED}}}}}]}}}}\n\
@@ -114,26 +110,15 @@ fn api_takes_writes_at_the_shared_address_while_each_control_plane_node_reboots(
     let image = images::image("-rootfs.squashfs").display().to_string();
     let cache = images::image("-image-cache.squashfs").display().to_string();
     let patch = patch();
-    let create = [
-        "create",
-        "--name",
-        NAME,
-        "--cidr",
-        NETWORK,
-        "--controlplanes",
-        "3",
-        "--workers",
-        "0",
-        "--image",
-        &image,
-        "--image-cache",
-        &cache,
+    let from = ["--image", &image, "--image-cache", &cache];
+    let nodes = ["--controlplanes", "3", "--workers", "0"];
+    let more = [
         "--config-patch-control-plane",
         &patch,
         "--wait-timeout",
         "40m",
     ];
-    let told = client::run(cluster::command(state, &create), CLUSTER * 3);
+    let told = cluster::create(state, &[&from[..], &nodes, &more].concat(), CLUSTER * 3);
     told.unwrap_or_else(|error| panic!("{error}"));
     let place = state.join(NAME);
     let config = place.join("cortenconfig");

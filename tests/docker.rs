@@ -4,11 +4,8 @@
 
 use std::process::Command;
 
-use tests::cluster::{self, CALL, CLUSTER, Cleanup, NAME, NETWORK};
-use tests::{client, images, workspace};
-
-/// The control plane node and the worker.
-const BOTH: &str = "10.213.7.2,10.213.7.3";
+use tests::cluster::{self, CALL, CLUSTER, Cleanup, NAME};
+use tests::{client, images};
 
 /// Docker's objects of any kind: containers, networks, volumes.
 fn objects() -> Vec<String> {
@@ -34,12 +31,7 @@ fn containers_of_docker_take_their_configs_join_and_leave_nothing_behind() {
     let _cleanup = Cleanup::begin(state);
     let before = objects();
     let image = images::image("-container.tar").display().to_string();
-    let create = [
-        "create",
-        "--name",
-        NAME,
-        "--cidr",
-        NETWORK,
+    let kind = [
         "--provisioner",
         "docker",
         "--image",
@@ -47,31 +39,18 @@ fn containers_of_docker_take_their_configs_join_and_leave_nothing_behind() {
         "--wait",
         "api",
     ];
-    let told = client::run(cluster::command(state, &create), CLUSTER);
+    let told = cluster::create(state, &kind, CLUSTER);
     let told = told.unwrap_or_else(|error| panic!("{error}"));
     assert!(told.contains("cortenctl --cortenconfig "), "{told}");
-    let again = client::run(cluster::command(state, &create), CALL).expect_err("its name is taken");
+    let again = cluster::create(state, &kind, CALL).expect_err("its name is taken");
     assert!(again.contains("this machine has a cluster"), "{again}");
 
-    let show = ["show", "--name", NAME];
-    let shown = client::run(cluster::command(state, &show), CALL).expect("the nodes");
-    assert_eq!(shown.matches("running").count(), 2, "{shown}");
+    let shown = client::run(cluster::command(state, &["show", "--name", NAME]), CALL);
+    let shown = shown.expect("the nodes");
     let logs = "docker logs test-cluster-controlplane-1";
     assert!(shown.contains(logs), "{shown}");
-
     // A reboot ends the container; Docker starts it again, with its state.
-    let config = state.join(NAME).join("cortenconfig");
-    let call = |arguments: &[&str], limit| {
-        let mut command = Command::new(workspace::cortenctl());
-        command.arg("--cortenconfig").arg(&config).args(arguments);
-        client::run(command, limit).unwrap_or_else(|error| panic!("{error}"))
-    };
-    let reboot = ["-n", "10.213.7.3", "reboot", "--wait", "--drain=false"];
-    call(&reboot, CLUSTER);
-    let names = call(&["-n", BOTH, "get", "hostnamestatus"], CALL);
-    for node in ["test-cluster-controlplane-1", "test-cluster-worker-1"] {
-        assert!(names.contains(node), "{names}");
-    }
+    cluster::nodes_run_and_the_worker_reboots(state);
 
     cluster::destroy(state);
     assert_eq!(objects(), before);

@@ -10,6 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use qemu::{Accel, Disk, DiskMode, Machine, Segment};
 use tests::client::{Client, generate_config_with};
+use tests::cluster::PATIENT;
 use tests::images;
 use tests::kubectl::Kubectl;
 use tests::nfs::NfsServer;
@@ -347,12 +348,10 @@ fn take_in(node: &Node, configs: &Path, file: &str, number: u8) {
 /// and Kubernetes, and have longer ones here.
 fn first_of_segment() -> (Node, Kubectl) {
     let first = node_of_segment(1, 4096);
-    let patient = "{extraArgs: {leader-elect-lease-duration: 180s, leader-elect-renew-deadline: 150s, \
-                   leader-elect-retry-period: 10s}}";
     let etcd = "{advertisedSubnets: [192.168.99.0/24], \
                 extraArgs: {heartbeat-interval: '1000', election-timeout: '10000'}}";
     let patch =
-        format!("cluster: {{etcd: {etcd}, controllerManager: {patient}, scheduler: {patient}}}");
+        format!("cluster: {{etcd: {etcd}, controllerManager: {PATIENT}, scheduler: {PATIENT}}}");
     let more = [
         "--kubernetes-images",
         "bundled",

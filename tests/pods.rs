@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use hickory_resolver::proto::op::{Message, Query};
 use hickory_resolver::proto::rr::{Name, RData, RecordType};
-use tests::client::{self, Client};
-use tests::cluster::{self, CALL, CLUSTER, Cleanup, NAME, NETWORK, traces, until};
+use tests::client::Client;
+use tests::cluster::{self, CALL, CLUSTER, Cleanup, NAME, traces, until};
 use tests::images;
 use tests::kubectl::Kubectl;
 
@@ -111,7 +111,6 @@ spec:
       volumes: [{name: corefiles, configMap: {name: corefiles}}]
 "#;
 
-/// Repeats `attempt` until it succeeds.
 /// The address that the name server at the other end has for a name (RFC 1035, section 4.2.2).
 fn resolve(mut stream: TcpStream, name: &str) -> Result<Ipv4Addr, String> {
     let failed = |error: std::io::Error| format!("{name}: {error}");
@@ -259,10 +258,8 @@ fn container_cluster_runs_pods_from_bundled_images() {
     let before = traces(state);
     let image = images::image("-rootfs.squashfs").display().to_string();
     let cache = images::image("-image-cache.squashfs").display().to_string();
-    let create = ["create", "--name", NAME, "--cidr", NETWORK];
-    let from = ["--image", &image, "--image-cache", &cache];
-    let create = [&create[..], &from].concat();
-    let told = client::run(cluster::command(state, &create), CLUSTER);
+    let create = ["--image", &image, "--image-cache", &cache];
+    let told = cluster::create(state, &create, CLUSTER);
     let told = told.unwrap_or_else(|error| panic!("{error}"));
     assert!(told.contains("kubectl --kubeconfig "), "{told}");
 

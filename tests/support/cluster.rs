@@ -15,6 +15,13 @@ pub const CALL: Duration = Duration::from_secs(120);
 pub const NAME: &str = "test-cluster";
 /// Differs from the default network, which another cluster of this machine may use.
 pub const NETWORK: &str = "10.213.7.0/28";
+/// The worker of a cluster with one control plane node.
+pub const WORKER: &str = "10.213.7.3";
+/// Both nodes of such a cluster.
+pub const BOTH: &str = "10.213.7.2,10.213.7.3";
+/// Settings of controller manager and scheduler on a machine whose processors are too slow for their leader elections.
+pub const PATIENT: &str = "{extraArgs: {leader-elect-lease-duration: 180s, leader-elect-renew-deadline: 150s, \
+                           leader-elect-retry-period: 10s}}";
 /// Prefix of the link names of clusters (`cortenctl/src/verbs/cluster/plan.rs`).
 const LINKS: &str = "co";
 
@@ -30,6 +37,44 @@ pub fn command(state: &Path, arguments: &[&str]) -> Command {
         .env_remove("CORTENCONFIG")
         .env_remove("TALOSCONFIG");
     command
+}
+
+/// Makes the cluster; `more` are further flags. Returns what the command prints.
+///
+/// # Errors
+/// The output of a command that failed or took longer than `limit`.
+pub fn create(state: &Path, more: &[&str], limit: Duration) -> Result<String, String> {
+    let create = ["create", "--name", NAME, "--cidr", NETWORK];
+    client::run(command(state, &[&create[..], more].concat()), limit)
+}
+
+/// Calls the nodes of the cluster as their owner.
+///
+/// # Errors
+/// As for [`create`].
+pub fn call(state: &Path, arguments: &[&str], limit: Duration) -> Result<String, String> {
+    let mut command = Command::new(workspace::cortenctl());
+    let config = state.join(NAME).join("cortenconfig");
+    command.arg("--cortenconfig").arg(config).args(arguments);
+    client::run(command, limit)
+}
+
+/// Checks that both nodes of a cluster with one worker run, and that the worker keeps its config over a reboot.
+///
+/// # Panics
+/// One of them does not.
+pub fn nodes_run_and_the_worker_reboots(state: &Path) {
+    let nodes = [format!("{NAME}-controlplane-1"), format!("{NAME}-worker-1")];
+    let shown = client::run(command(state, &["show", "--name", NAME]), CALL).expect("the nodes");
+    for node in &nodes {
+        let line = shown.lines().find(|line| line.starts_with(node));
+        let line = line.expect("a line of the node");
+        assert!(line.contains("running"), "{shown}");
+    }
+    let reboot = ["-n", WORKER, "reboot", "--wait", "--drain=false"];
+    call(state, &reboot, CLUSTER).unwrap_or_else(|error| panic!("{error}"));
+    let names = call(state, &["-n", BOTH, "get", "hostnamestatus"], CALL).expect("the names");
+    assert!(nodes.iter().all(|node| names.contains(node)), "{names}");
 }
 
 /// Leftovers of a cluster: links, mounts, cgroups.
