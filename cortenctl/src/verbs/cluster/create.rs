@@ -66,7 +66,7 @@ fn check_images(wait: WaitFor, images: KubernetesImages, plan: &Plan) -> Result<
             "--image {shown}: the disk has no container images of Kubernetes: build it with --with-images, name upstream \
              ones with --kubernetes-version, or wait for the node API alone with --wait api"
         ))),
-        Err(error) => Err(Failure::usage(format!("--image {shown}: {error}"))),
+        Err(error) => Err(Failure::usage(format!("--image {shown}: {error:#}"))),
     }
 }
 
