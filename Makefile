@@ -22,7 +22,7 @@ export CORTEN_ARCH    := $(ARCH)
 PACKAGES := ca-certificates git make gcc libc6-dev pkg-config curl clang-19 lld-19 llvm-19 libclang-19-dev libudev-dev \
     libkmod-dev protobuf-compiler libprotobuf-dev flex bison bc libelf-dev libssl-dev openssl python3 kmod rsync xz-utils \
     zstd cpio bsdextrautils squashfs-tools xorriso mtools dosfstools fdisk grub-common grub-pc-bin qemu-utils \
-    qemu-system-x86 ovmf ipxe-qemu qemu-system-arm qemu-efi-aarch64 mmdebstrap xfsprogs udhcpd dnsmasq-base
+    qemu-system-x86 ovmf ipxe-qemu qemu-system-arm qemu-efi-aarch64 mmdebstrap xfsprogs udhcpd dnsmasq-base iproute2
 
 # What `make test` boots; `make test-vm` boots all.
 BOOTED := hardening rootfs host_ports boot maintenance volumes supervision
