@@ -3,19 +3,15 @@
 
 #![expect(clippy::expect_used, reason = "a failing step is a failing test")]
 
-mod conformance {
-    pub(crate) mod report;
-}
-
 use std::env;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use conformance::report::{Report, Skips};
 use serde_json::Value;
-use tests::cluster::{self, CLUSTER, Cleanup, NAME, traces};
+use tests::cluster::{self, CALL, CLUSTER, Cleanup, NAME, traces};
+use tests::ginkgo::{CONFORMANCE, Report, Skips, passed_before, pattern};
 use tests::kubectl::Kubectl;
 use tests::registry::{Images, Registry};
 use tests::{images, workspace};
@@ -42,49 +38,23 @@ fn source(name: &str) -> PathBuf {
     workspace::root().join("tests/conformance").join(name)
 }
 
-/// Fills the directory of a registry with the images of the tests.
-fn make_images(directory: &Path) {
-    let list = fs::read_to_string(source("images.toml")).expect("the list of images");
-    let list: Value = toml::from_str(&list).expect("the list of images");
-    let images = Images::create(directory);
-    let texts = |image: &Value, field: &str| -> Vec<String> {
-        let texts = image.get(field).and_then(Value::as_array).expect("a list");
-        let texts = texts.iter().filter_map(Value::as_str);
-        texts.map(str::to_owned).collect()
-    };
-    let all = list.get("image").and_then(Value::as_array);
-    for image in all.expect("images") {
-        let layers: Vec<PathBuf> = texts(image, "layers")
-            .iter()
-            .map(|name| built().join("layers").join(format!("{name}.tar")))
-            .collect();
-        let mut run = image.get("run").cloned().expect("how it runs");
-        let path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-        let run_fields = run.as_object_mut().expect("how it runs");
-        run_fields.insert("Env".to_owned(), [path].as_slice().into());
-        images.add("registry.k8s.io", &texts(image, "names"), &layers, &run);
-    }
-}
-
 /// Number of tests at the same time: the cluster needs the other half of the processors. Tests marked Serial run alone.
 fn at_once() -> usize {
     std::thread::available_parallelism().map_or(1, |all| all.get().div_ceil(2))
 }
 
-/// Runs the tests of which `focus` is a part of the name; returns ginkgo's report.
-fn run_tests(kubeconfig: &Path, focus: &str, skips: &Skips, directory: &Path) -> Value {
+/// Runs the tests of which `focus` is a part of the name, without those that match a pattern of `without`; returns
+/// ginkgo's report.
+fn run_tests(kubeconfig: &Path, focus: &str, without: &[String], directory: &Path) -> Value {
     let mut command = Command::new(built().join("ginkgo"));
     let kubectl = env::var_os("CORTEN_KUBECTL").expect("CORTEN_KUBECTL is a kubectl");
+    let limit = env::var("LIMIT").unwrap_or_else(|_| "5h".to_owned());
     command
         .arg(format!("--procs={}", at_once()))
         .arg(format!("--focus={focus}"))
-        .args(skips.patterns().map(|pattern| format!("--skip={pattern}")))
-        .args([
-            "--no-color",
-            "--silence-skips",
-            "--timeout=5h",
-            "--json-report=report.json",
-        ])
+        .args(without.iter().map(|pattern| format!("--skip={pattern}")))
+        .arg(format!("--timeout={limit}"))
+        .args(["--no-color", "--silence-skips", "--json-report=report.json"])
         .arg(format!("--output-dir={}", directory.display()))
         .arg(built().join("e2e.test"))
         .args(["--", "--provider=skeleton"])
@@ -105,7 +75,7 @@ fn container_cluster_passes_the_conformance_tests() {
     let _cleanup = Cleanup::begin(state);
     let before = traces(state);
     let registry = state.join("registry");
-    make_images(&registry);
+    Images::create(&registry).add_all(&source("images.toml"), &built().join("layers"));
     let skips = Skips::read(&source("skipped.toml"));
 
     let image = images::image("-rootfs.squashfs").display().to_string();
@@ -119,21 +89,36 @@ fn container_cluster_passes_the_conformance_tests() {
     let address: SocketAddr = REGISTRY.parse().expect("an address");
     let served = Registry::serve(&registry, address);
     let kubeconfig = state.join(NAME).join("kubeconfig");
-    let version = Kubectl::new(kubeconfig.clone()).call(&["version", "-o", "json"]);
+    let versions = Kubectl::new(kubeconfig.clone()).call(&["version", "-o", "json"]);
+    let versions: Value = serde_json::from_str(&versions.expect("the versions")).expect("versions");
+    let version = versions.pointer("/serverVersion/gitVersion");
+    let version = version.and_then(Value::as_str).expect("a version");
     let focus = env::var("FOCUS").unwrap_or_default();
     let is_whole = focus.is_empty();
     let focus = if is_whole { r"\[Conformance\]" } else { &focus };
+    let page = workspace::root().join("docs/conformance.md");
+    let text = fs::read_to_string(&page).expect("the page");
+    let mut earlier = passed_before(&text, version);
+    if !is_whole {
+        earlier.clear();
+    }
+    let passed = earlier.keys().map(|test| pattern(test));
+    let without: Vec<String> = skips.patterns().chain(passed).collect();
     let results = workspace::target().join("conformance");
     fs::create_dir_all(&results).expect("a directory for the results");
-    let report = run_tests(&kubeconfig, focus, &skips, &results);
+    let report = run_tests(&kubeconfig, focus, &without, &results);
     drop(served);
-    let report = Report::of(&report, &skips);
+    let report = Report::of(&report, &skips, CONFORMANCE);
     if is_whole {
-        let page = report.page(&version.expect("the versions"));
-        fs::write(workspace::root().join("docs/conformance.md"), page).expect("the page");
+        let image = cluster::call(state, &["-n", cluster::WORKER, "version"], CALL);
+        let image = image.expect("the node's version");
+        let commit = { image.lines().rev() }.find_map(|line| line.trim().strip_prefix("SHA:"));
+        let commit = commit.expect("the node's commit").trim();
+        let text = report.page(version, commit, earlier);
+        fs::write(page, text).expect("the page");
     }
     cluster::destroy(state);
     assert_eq!(traces(state), before);
-    assert!(report.passed > 0, "no test matches {focus}");
+    assert!(!report.passed.is_empty(), "no test matches {focus}");
     assert!(report.failed.is_empty(), "{:#?}", report.failed);
 }

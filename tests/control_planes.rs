@@ -1,6 +1,7 @@
-//! Promise: three control plane nodes keep the Kubernetes API available at their shared address while each of them
-//! reboots.
+//! Promise: three control plane nodes keep the Kubernetes API available at their shared address while each of them gets
+//! another version.
 
+use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,6 +23,10 @@ const NODES: [Ipv4Addr; 3] = [
 const SHARED: &str = "10.213.7.13";
 /// Longest time in which a client repeats a write: a holder of the shared address may end without a farewell.
 const RETRIED: Duration = Duration::from_secs(180);
+/// The version of the other image (`tests/clusters`).
+const NEXT: &str = "0.2.0";
+
+/// Config of the nodes: the shared address, and patience with slow processors.
 fn patch() -> String {
     format!(
         "machine: {{network: {{interfaces: [{{interface: eth0, dhcp: false, vip: {{ip: {SHARED}}}}}]}}}}\n\
@@ -102,12 +107,14 @@ fn write_all_the_time(kubectl: &Kubectl, stop: &AtomicBool) -> (usize, Duration)
 
 #[test]
 #[ignore = "make test-cluster TESTS=control_planes"]
-fn api_takes_writes_at_the_shared_address_while_each_control_plane_node_reboots() {
+fn api_takes_writes_at_the_shared_address_while_each_control_plane_node_gets_another_version() {
     let directory = tempfile::tempdir().expect("a directory");
     let state = directory.path();
     let _cleanup = Cleanup::begin(state);
     let before = traces(state);
-    let image = images::image("-rootfs.squashfs").display().to_string();
+    let system = state.join("system");
+    fs::copy(images::image("-rootfs.squashfs"), &system).expect("a copy of the image");
+    let image = system.display().to_string();
     let cache = images::image("-image-cache.squashfs").display().to_string();
     let patch = patch();
     let from = ["--image", &image, "--image-cache", &cache];
@@ -125,6 +132,10 @@ fn api_takes_writes_at_the_shared_address_while_each_control_plane_node_reboots(
     let kubectl = Kubectl::new(place.join("kubeconfig"));
     let first = until_all_work(&kubectl, &config);
 
+    // A container starts from this file. The nodes that still run have the old one.
+    let next = state.join("next");
+    fs::copy(images::other("next", "-rootfs.squashfs"), &next).expect("a copy of the image");
+    fs::rename(&next, &system).expect("the next version in place");
     let stop = AtomicBool::new(false);
     let written = thread::scope(|scope| {
         let stopped = Stop(&stop);
@@ -135,6 +146,9 @@ fn api_takes_writes_at_the_shared_address_while_each_control_plane_node_reboots(
             let reboot = ["reboot", "--wait", "--drain=false", "--timeout", "20m"];
             let rebooted = at(node, &config).call_within(CLUSTER, &reboot);
             rebooted.unwrap_or_else(|error| panic!("{error}"));
+            let release = at(node, &config).call(&["read", "/etc/os-release"]);
+            let release = release.expect("the node's version");
+            assert!(release.contains(NEXT), "{node}: {release}");
             let holder = until_all_work(&kubectl, &config);
             assert!(node != first || holder != first, "{SHARED} has not moved");
         }
@@ -142,7 +156,7 @@ fn api_takes_writes_at_the_shared_address_while_each_control_plane_node_reboots(
         writer.join().expect("every write within its time")
     });
     let (count, longest) = written;
-    eprintln!("{count} writes during three reboots; the longest took {longest:?}");
+    eprintln!("{count} writes while three nodes got {NEXT}; the longest took {longest:?}");
     assert!(count > 10, "{count} writes");
     let names = "jsonpath={.items[*].data.number}";
     let found = kubectl.call(&["get", "configmaps", "-o", names]);

@@ -1,5 +1,6 @@
 //! The images under test: the output of `make image` in `_out`.
 
+use std::fs;
 use std::path::PathBuf;
 
 use mkimage::image::pxe;
@@ -55,6 +56,19 @@ pub fn image(ending: &str) -> PathBuf {
     path
 }
 
+/// The image with this ending, of another version, from a subdirectory of the image directory.
+///
+/// # Panics
+/// It has not been built.
+#[must_use]
+pub fn other(subdirectory: &str, ending: &str) -> PathBuf {
+    let directory = directory().join(subdirectory);
+    let found = fs::read_dir(&directory).into_iter().flatten().flatten();
+    let mut files = found.map(|entry| entry.path());
+    let image = files.find(|path| path.to_string_lossy().ends_with(ending));
+    image.unwrap_or_else(|| panic!("no file with {ending} in {}", directory.display()))
+}
+
 /// Kernel, initramfs and parameters of the network boot bundle, for QEMU's own loader. The
 /// parameters are those of the bundle's iPXE script.
 ///
@@ -63,7 +77,7 @@ pub fn image(ending: &str) -> PathBuf {
 #[must_use]
 pub fn direct() -> DirectBoot {
     let bundle = image("-pxe");
-    let script = std::fs::read_to_string(bundle.join(pxe::SCRIPT)).expect("the bundle's script");
+    let script = fs::read_to_string(bundle.join(pxe::SCRIPT)).expect("the bundle's script");
     let append = pxe::command_line(&script).expect("a kernel line in the script");
     DirectBoot {
         kernel: bundle.join(pxe::KERNEL),

@@ -23,6 +23,7 @@ pub mod cluster;
 pub mod disk;
 pub mod docs;
 pub mod edges;
+pub mod ginkgo;
 pub mod images;
 pub mod initramfs;
 pub mod kubectl;

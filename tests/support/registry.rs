@@ -11,6 +11,9 @@ use serde_json::{Value, json};
 
 use crate::{images, workspace};
 
+/// Where programs of an image are found.
+const SEARCH_PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
 /// Images in the directory of a registry.
 #[derive(Debug)]
 pub struct Images<'a> {
@@ -28,12 +31,33 @@ impl<'a> Images<'a> {
         Images { directory }
     }
 
-    /// Adds an image of `registry` under several names (`REPOSITORY:TAG`). Its layers are tar files; `run` is OCI's
-    /// `config` of its containers.
+    /// Adds the images of a list: `[[image]]` with `names` (`REGISTRY/REPOSITORY:TAG`), `layers` (names of tar files in
+    /// the directory `layers`, without `.tar`), and `run` (OCI's `config` of its containers).
     ///
     /// # Panics
-    /// A layer cannot be read, or a file cannot be written.
-    pub fn add(&self, registry: &str, names: &[String], layers: &[PathBuf], run: &Value) {
+    /// It is no such list, a layer cannot be read, or a file cannot be written.
+    pub fn add_all(&self, list: &Path, layers: &Path) {
+        let list = fs::read_to_string(list).expect("the list of images");
+        let list: Value = toml::from_str(&list).expect("the list of images");
+        let texts = |image: &Value, field: &str| -> Vec<String> {
+            let texts = image.get(field).and_then(Value::as_array).expect("a list");
+            let texts = texts.iter().filter_map(Value::as_str);
+            texts.map(str::to_owned).collect()
+        };
+        let all = list.get("image").and_then(Value::as_array);
+        for image in all.expect("images") {
+            let files: Vec<PathBuf> = texts(image, "layers")
+                .iter()
+                .map(|name| layers.join(format!("{name}.tar")))
+                .collect();
+            let mut run = image.get("run").cloned().expect("how it runs");
+            let fields = run.as_object_mut().expect("how it runs");
+            fields.insert("Env".to_owned(), json!([SEARCH_PATH]));
+            self.add(&texts(image, "names"), &files, &run);
+        }
+    }
+
+    fn add(&self, names: &[String], layers: &[PathBuf], run: &Value) {
         let blobs: Vec<Blob> = layers.iter().map(|layer| self.layer(layer)).collect();
         let digests: Vec<String> = blobs.iter().map(Blob::digest).collect();
         let config = json!({
@@ -56,11 +80,7 @@ impl<'a> Images<'a> {
         let sha256 = Blob::of_bytes(manifest.as_bytes()).sha256;
         for name in names {
             let (repository, tag) = name.split_once(':').expect("a name with a tag");
-            let place = self
-                .directory
-                .join("manifests")
-                .join(registry)
-                .join(repository);
+            let place = self.directory.join("manifests").join(repository);
             write(&place.join("reference").join(tag), &manifest);
             write(
                 &place.join("digest").join(format!("sha256-{sha256}")),

@@ -43,12 +43,7 @@ pub fn disk(name: &str) -> PathBuf {
 /// It has not been built.
 #[must_use]
 pub fn installer(name: &str) -> String {
-    let directory = images::directory().join(name);
-    let found = fs::read_dir(&directory).into_iter().flatten().flatten();
-    let mut files = found.map(|entry| entry.path());
-    let installer: Option<PathBuf> =
-        files.find(|path| path.to_string_lossy().ends_with("-installer.tar"));
-    let installer = installer.expect("an installer; `make test-upgrade` builds it");
+    let installer = images::other(name, "-installer.tar");
     installer.display().to_string()
 }
 
