@@ -49,7 +49,13 @@ fn holders(config: &Path) -> Vec<Ipv4Addr> {
     NODES.into_iter().filter(has_it).collect()
 }
 
-fn until_all_work(kubectl: &Kubectl, config: &Path) -> Ipv4Addr {
+fn until_all_work(place: &Path, config: &Path) -> Ipv4Addr {
+    // A node that restarts stays Ready for a while: its own API server tells whether it works.
+    for node in NODES {
+        let own = Kubectl::new(place.join("kubeconfig")).at(format!("https://{node}:6443"));
+        until("API servers", || own.call(&["get", "--raw", "/readyz"]));
+    }
+    let kubectl = Kubectl::new(place.join("kubeconfig"));
     until("three nodes that are Ready", || kubectl.nodes_ready(3));
     until("three members of etcd", || {
         let members = at(NODES[0], config).call(&["etcd", "members"])?;
@@ -130,7 +136,7 @@ fn api_takes_writes_at_the_shared_address_while_each_control_plane_node_gets_ano
     let place = state.join(NAME);
     let config = place.join("cortenconfig");
     let kubectl = Kubectl::new(place.join("kubeconfig"));
-    let first = until_all_work(&kubectl, &config);
+    let first = until_all_work(&place, &config);
 
     // A container starts from this file. The nodes that still run have the old one.
     let next = state.join("next");
@@ -149,7 +155,7 @@ fn api_takes_writes_at_the_shared_address_while_each_control_plane_node_gets_ano
             let release = at(node, &config).call(&["read", "/etc/os-release"]);
             let release = release.expect("the node's version");
             assert!(release.contains(NEXT), "{node}: {release}");
-            let holder = until_all_work(&kubectl, &config);
+            let holder = until_all_work(&place, &config);
             assert!(node != first || holder != first, "{SHARED} has not moved");
         }
         drop(stopped);

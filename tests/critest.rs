@@ -12,12 +12,11 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use tests::cluster::{self, CLUSTER, Cleanup, NAME, traces, until};
 use tests::ginkgo::{Report, Skips};
 use tests::registry::{Images, Registry};
-use tests::{client, images, workspace};
+use tests::{images, workspace};
 
 /// The registry's address on the network of the nodes: that of this machine.
 const REGISTRY: &str = "10.213.7.1:5000";
@@ -32,7 +31,6 @@ const PODS: &str = r#"{
             "type": "bridge",
             "bridge": "cni0",
             "isGateway": true,
-            "ipMasq": true,
             "ipam": {
                 "type": "host-local",
                 "ranges": [[{ "subnet": "10.88.0.0/16" }]],
@@ -42,9 +40,6 @@ const PODS: &str = r#"{
         { "type": "portmap", "capabilities": { "portMappings": true } }
     ]
 }"#;
-/// Time for all tests.
-const TESTS: Duration = Duration::from_secs(3600);
-
 /// The directory that `conformance/build` filled.
 fn built() -> PathBuf {
     let directory = env::var_os("CORTEN_CONFORMANCE").expect("CORTEN_CONFORMANCE is a directory");
@@ -86,6 +81,7 @@ fn run_tests(node: u32, var: &Path, skips: &Skips) -> serde_json::Value {
             "--ginkgo.json-report=/var/critest/report.json",
             "--ginkgo.no-color",
             "--ginkgo.silence-skips",
+            "--ginkgo.timeout=1h",
         ])
         .args(
             skips
@@ -95,10 +91,12 @@ fn run_tests(node: u32, var: &Path, skips: &Skips) -> serde_json::Value {
         .env_clear()
         .env("PATH", "/var/critest:/usr/bin")
         .env("TMPDIR", "/var/critest/tmp");
+    let log = workspace::target().join("critest.log");
+    let file = fs::File::create(&log).expect("a log");
     // The report tells what failed.
-    let output = client::run(command, TESTS).unwrap_or_else(|failed| failed);
+    let _failed = command.stdout(file).status().expect("nsenter runs");
     let report = fs::read(place.join("report.json"));
-    let report = report.unwrap_or_else(|error| panic!("{error}: {output}"));
+    let report = report.unwrap_or_else(|error| panic!("{error}; see {}", log.display()));
     serde_json::from_slice(&report).expect("the report of the tests")
 }
 
@@ -113,11 +111,11 @@ fn containerd_of_a_node_passes_the_tests_of_container_runtimes() {
     Images::create(&registry).add_all(&source("images.toml"), &built().join("layers"));
     let mirrors = NAMES.map(|name| {
         format!(
-            "---\napiVersion: v1alpha1\nkind: RegistryMirrorConfig\nname: {name}\n\
+            "apiVersion: v1alpha1\nkind: RegistryMirrorConfig\nname: {name}\n\
              endpoints: [{{url: 'http://{REGISTRY}'}}]\n"
         )
     });
-    let mirrors = mirrors.concat();
+    let mirrors = mirrors.join("---\n");
     let image = images::image("-rootfs.squashfs").display().to_string();
     let create = ["--image", &image, "--workers", "0", "--wait", "api"];
     let create = [&create[..], &["--config-patch", &mirrors]].concat();
