@@ -10,14 +10,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use tests::cluster::{self, CALL, CLUSTER, Cleanup, NAME, traces};
-use tests::ginkgo::{CONFORMANCE, Report, Skips, passed_before, pattern};
+use tests::cluster::{self, CALL, CLUSTER, Cleanup, NAME, REGISTRY, traces};
+use tests::ginkgo::{CONFORMANCE, Report, Skips, built, passed_before, pattern};
 use tests::kubectl::Kubectl;
 use tests::registry::{Images, Registry};
 use tests::{images, workspace};
 
-/// The registry's address on the network of the nodes: that of this machine.
-const REGISTRY: &str = "10.213.7.1:5000";
 /// Both nodes run pods, since some tests need two, and take the tests' images from the registry.
 const CONFIG: &str = "
 cluster: {allowSchedulingOnControlPlanes: true}
@@ -27,12 +25,6 @@ kind: RegistryMirrorConfig
 name: registry.k8s.io
 endpoints: [{url: 'http://REGISTRY'}]
 ";
-
-/// The directory that `conformance/build` filled.
-fn built() -> PathBuf {
-    let directory = env::var_os("CORTEN_CONFORMANCE").expect("CORTEN_CONFORMANCE is a directory");
-    PathBuf::from(directory)
-}
 
 fn source(name: &str) -> PathBuf {
     workspace::root().join("tests/conformance").join(name)
@@ -109,6 +101,12 @@ fn container_cluster_passes_the_conformance_tests() {
     let report = run_tests(&kubeconfig, focus, &without, &results);
     drop(served);
     let report = Report::of(&report, &skips, CONFORMANCE);
+    let mut missed: Vec<&str> = report.not_reached().collect();
+    missed.retain(|test| !earlier.contains_key(*test));
+    // A run of some tests, or of a given time, leaves others out.
+    if !is_whole || env::var_os("LIMIT").is_some() {
+        missed.clear();
+    }
     if is_whole {
         let image = cluster::call(state, &["-n", cluster::WORKER, "version"], CALL);
         let image = image.expect("the node's version");
@@ -119,6 +117,7 @@ fn container_cluster_passes_the_conformance_tests() {
     }
     cluster::destroy(state);
     assert_eq!(traces(state), before);
+    assert!(missed.is_empty(), "not run: {missed:#?}");
     assert!(!report.passed.is_empty(), "no test matches {focus}");
     assert!(report.failed.is_empty(), "{:#?}", report.failed);
 }

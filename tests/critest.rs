@@ -7,19 +7,16 @@
     reason = "a failing step is a failing test"
 )]
 
-use std::env;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use tests::cluster::{self, CLUSTER, Cleanup, NAME, traces, until};
-use tests::ginkgo::{Report, Skips};
+use tests::cluster::{self, CLUSTER, Cleanup, NAME, REGISTRY, traces, until};
+use tests::ginkgo::{Report, Skips, built};
 use tests::registry::{Images, Registry};
 use tests::{images, workspace};
 
-/// The registry's address on the network of the nodes: that of this machine.
-const REGISTRY: &str = "10.213.7.1:5000";
 /// Registries of the images.
 const NAMES: [&str; 3] = ["gcr.io", "k8s.gcr.io", "registry.k8s.io"];
 /// Network of the pods. A node gets its own from Kubernetes, which does not run here.
@@ -40,12 +37,6 @@ const PODS: &str = r#"{
         { "type": "portmap", "capabilities": { "portMappings": true } }
     ]
 }"#;
-/// The directory that `conformance/build` filled.
-fn built() -> PathBuf {
-    let directory = env::var_os("CORTEN_CONFORMANCE").expect("CORTEN_CONFORMANCE is a directory");
-    PathBuf::from(directory)
-}
-
 fn source(name: &str) -> PathBuf {
     workspace::root().join("tests/critest").join(name)
 }
@@ -149,5 +140,7 @@ fn containerd_of_a_node_passes_the_tests_of_container_runtimes() {
     cluster::destroy(state);
     assert_eq!(traces(state), before);
     assert!(report.failed.is_empty(), "{:#?}", report.failed);
+    let not_reached: Vec<&str> = report.not_reached().collect();
+    assert!(not_reached.is_empty(), "{not_reached:#?}");
     assert!(report.passed.len() > 100, "{:?}", report.passed);
 }

@@ -15,6 +15,8 @@ pub const CALL: Duration = Duration::from_secs(120);
 pub const NAME: &str = "test-cluster";
 /// Differs from the default network, which another cluster of this machine may use.
 pub const NETWORK: &str = "10.213.7.0/28";
+/// Address of a registry on this machine, for the nodes.
+pub const REGISTRY: &str = "10.213.7.1:5000";
 /// The worker of a cluster with one control plane node.
 pub const WORKER: &str = "10.213.7.3";
 /// Both nodes of such a cluster.

@@ -2,9 +2,10 @@
 //! docs/conformance.md.
 
 use std::collections::BTreeMap;
+use std::env;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
@@ -54,6 +55,16 @@ impl Skips {
         let found = self.0.iter().find(|(part, _)| test.contains(part));
         found.map(|(_, reason)| reason.as_str())
     }
+}
+
+/// The directory that `conformance/build` filled.
+///
+/// # Panics
+/// `CORTEN_CONFORMANCE` does not name it.
+#[must_use]
+pub fn built() -> PathBuf {
+    let directory = env::var_os("CORTEN_CONFORMANCE").expect("CORTEN_CONFORMANCE is a directory");
+    PathBuf::from(directory)
 }
 
 /// The tests that a page lists as passed, each with its image. Empty if the page is about another version of Kubernetes.
@@ -121,19 +132,27 @@ impl Report {
             match text("/State") {
                 "passed" if text("/LeafNodeType") == "It" => result.passed.push(test),
                 "passed" | "pending" => {}
-                // The end of the time interrupts a test. A test that skips itself says why.
-                "skipped" | "interrupted" | "timedout" if test.contains(mark) => {
+                // The end of the run interrupts a test; a test with a time of its own, that it exceeds, has failed. A test
+                // that skips itself says why.
+                "skipped" | "interrupted" if test.contains(mark) => {
                     let own = (text("/State") == "skipped" && !why.is_empty()).then_some(why);
                     let reason = skips.reason(&test).or(own).unwrap_or(NOT_REACHED);
                     result.skipped.push((test.clone(), reason.to_owned()));
                 }
-                "skipped" | "interrupted" | "timedout" => {}
+                "skipped" => {}
                 _ => result.failed.push((test, why.to_owned())),
             }
         }
         result.failed.sort();
         result.skipped.sort();
         result
+    }
+
+    /// Tests that were not run, without another reason than the end of the run.
+    pub fn not_reached(&self) -> impl Iterator<Item = &str> {
+        let all = self.skipped.iter();
+        all.filter(|(_, reason)| reason == NOT_REACHED)
+            .map(|(test, _)| test.as_str())
     }
 
     /// The page of the conformance tests: these results on `image`, and the tests that passed `before`. `version` is that
@@ -219,15 +238,21 @@ mod tests {
                 "interrupted",
                 "by the user",
             ),
+            spec("It", "hangs [Conformance]", "timedout", "after a minute"),
             spec("It", "by name [Slow]", "skipped", ""),
         ];
         let report = Report::of(&json!([{ "SpecReports": specs }]), &skips, CONFORMANCE);
-        let failed = (
-            "[sig-a] breaks [Conformance]".to_owned(),
-            "no answer".to_owned(),
-        );
+        let failed = [("breaks", "no answer"), ("hangs", "after a minute")];
+        let failed =
+            failed.map(|(test, why)| (format!("[sig-a] {test} [Conformance]"), why.to_owned()));
         assert_eq!(report.passed, ["[sig-a] runs [Conformance]"]);
-        assert_eq!(report.failed, [failed]);
+        assert_eq!(report.failed, failed);
+        let not_reached: Vec<&str> = report.not_reached().collect();
+        let expected = [
+            "[sig-a] comes later [Conformance]",
+            "[sig-a] is cut off [Conformance]",
+        ];
+        assert_eq!(not_reached, expected);
         let earlier = "[sig-a] a|b [Conformance]".to_owned();
         let before = BTreeMap::from([(earlier, "old".to_owned())]);
         let page = report.page("v1.2.3", "new", before);
