@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io;
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -13,6 +14,8 @@ const PLATFORM: &str = "PLATFORM";
 pub const CONTAINER: &str = "container";
 /// Variable with the machine config, in base64.
 pub const USER_DATA: &str = "USERDATA";
+/// Mount point of a `/proc` whose files no others cover, in a container.
+const WHOLE_PROC: &str = "/run/proc";
 
 /// Environment that the node runs in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,6 +157,7 @@ impl Mode {
 /// # Errors
 /// The text names the failed operation.
 pub fn replace_kernels_files() -> Result<(), String> {
+    mount_whole_proc().map_err(|error| format!("cannot mount proc on {WHOLE_PROC}: {error}"))?;
     let read = |path: &str| fs::read_to_string(path).map_err(|error| format!("{path}: {error}"));
     let hostname = read("/proc/sys/kernel/hostname")?;
     // The kernel generates another UUID at each read.
@@ -167,6 +171,14 @@ pub fn replace_kernels_files() -> Result<(), String> {
             .map_err(|error| format!("cannot mount {own} on {kernels}: {error}"))?;
     }
     Ok(())
+}
+
+/// The kernel refuses `/proc` to a pod with a user namespace while files cover parts of every `/proc` that it would inherit
+/// (user_namespaces(7)). The node keeps one without such files.
+fn mount_whole_proc() -> io::Result<()> {
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    fs::create_dir_all(WHOLE_PROC)?;
+    mount::mount(Path::new("proc"), Path::new(WHOLE_PROC), "proc", flags, "")
 }
 
 fn parameters(hostname: &str) -> String {
