@@ -123,6 +123,9 @@ const OLD_CALLS: &[i64] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const OLD_CALLS: &[i64] = &[];
 
+/// Number of fchmodat2(2) on every architecture; the `libc` crate lacks its name on arm64.
+const FCHMODAT2: i64 = 452;
+
 /// Additional calls of tools, with any arguments. The list comes from strace(1) of each tool in every use on a node,
 /// from `mkfs.xfs` of a disk to `xfs_repair` of one with 32 damaged allocation groups.
 const TOOL: &[i64] = &[
@@ -138,7 +141,7 @@ const TOOL: &[i64] = &[
     // Names and modes of files.
     libc::SYS_fchmod,
     libc::SYS_fchmodat,
-    libc::SYS_fchmodat2,
+    FCHMODAT2,
     libc::SYS_linkat,
     libc::SYS_mkdirat,
     libc::SYS_renameat,
