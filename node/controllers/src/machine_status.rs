@@ -1,12 +1,19 @@
 //! Shows whether the node performs its role, and which conditions it does not meet.
 
+use std::fmt::Display;
+
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use corten_services::view::{ServiceState, ServiceView};
 use corten_services::{OPTIONAL, extension};
+use corten_types::config::MachineType;
+use corten_types::kubernetes::{Nodename, StaticPod};
+use corten_types::kubernetes_kubelet::{self, KubeletSpec};
+use corten_types::kubernetes_node::{NodeStatus, StaticPodStatus};
 use corten_types::network::NodeAddress;
 use corten_types::runtime::{MachineStatus, Readiness, UnmetCondition};
 use corten_types::stage::Stage;
+use serde_json::Value;
 use tokio::sync::watch;
 
 #[derive(Debug, Clone)]
@@ -23,7 +30,15 @@ impl Controller for MachineStatuses {
     }
 
     fn inputs(&self) -> Vec<Input> {
-        vec![Input::of::<NodeAddress>(Dependency::Weak).with_id(NodeAddress::CURRENT)]
+        vec![
+            Input::of::<NodeAddress>(Dependency::Weak).with_id(NodeAddress::CURRENT),
+            Input::of::<MachineType>(Dependency::Weak).with_id(MachineType::ID),
+            Input::of::<Nodename>(Dependency::Weak).with_id(Nodename::ID),
+            Input::of::<KubeletSpec>(Dependency::Weak).with_id(kubernetes_kubelet::ID),
+            Input::of::<NodeStatus>(Dependency::Weak),
+            Input::of::<StaticPod>(Dependency::Weak),
+            Input::of::<StaticPodStatus>(Dependency::Weak),
+        ]
     }
 
     fn outputs(&self) -> Vec<Output> {
@@ -46,15 +61,18 @@ impl Controller for MachineStatuses {
             }
             let stage = *self.stage.borrow_and_update();
             let lock = self.lock.borrow_and_update().clone();
-            let lacking = services(&self.views.borrow_and_update());
-            let mut unmet: Vec<UnmetCondition> = lock.into_iter().map(locked).collect();
+            let off = services(&self.views.borrow_and_update());
+            let mut lacking: Vec<UnmetCondition> = lock.into_iter().map(locked).collect();
             if matches!(stage, Stage::Maintenance | Stage::Running) {
                 let current = context.get::<NodeAddress>(NodeAddress::CURRENT)?;
                 let reachable = current.is_some_and(|current| !current.addresses.is_empty());
-                unmet.extend(lacking);
-                unmet.extend(network(reachable));
+                lacking.extend(off);
+                lacking.extend(network(reachable));
             }
-            let status = status(stage, unmet);
+            if stage == Stage::Running {
+                lacking.extend(kubernetes(context)?);
+            }
+            let status = status(stage, lacking);
             context.put(Draft::new(MachineStatus::ID, status))?;
         }
     }
@@ -90,10 +108,7 @@ fn services(views: &[ServiceView]) -> Option<UnmetCondition> {
             _ => Some(format!("{} is not running", view.id)),
         })
         .collect();
-    (!reasons.is_empty()).then(|| UnmetCondition {
-        name: "services".to_owned(),
-        reason: reasons.join(", "),
-    })
+    (!reasons.is_empty()).then(|| unmet("services", reasons.join(", ")))
 }
 
 /// Whether the service is intentionally off, so that it is not a failure.
@@ -107,17 +122,75 @@ fn is_off(view: &ServiceView) -> bool {
 }
 
 fn locked(reason: String) -> UnmetCondition {
+    unmet("owner", reason)
+}
+
+fn network(reachable: bool) -> Option<UnmetCondition> {
+    (!reachable).then(|| unmet("network", "no address yet".to_owned()))
+}
+
+/// What a node of a cluster lacks: static pods, on a control plane node, and the readiness that Kubernetes reports.
+fn kubernetes(context: &Context) -> Result<Vec<UnmetCondition>, Failure> {
+    let node = context.get::<Nodename>(Nodename::ID)?;
+    let kubelet = context.get::<KubeletSpec>(kubernetes_kubelet::ID)?;
+    let (Some(node), Some(_)) = (node, kubelet) else {
+        return Ok(Vec::new());
+    };
+    let mut lacking = Vec::new();
+    let kind = context.get::<MachineType>(MachineType::ID)?;
+    // A worker may not ask its kubelet for its pods.
+    if kind.is_some_and(|kind| kind.name != "worker") {
+        let pods = context.list::<StaticPod>()?;
+        let statuses = context.list::<StaticPodStatus>()?;
+        let runs = |id: &String| {
+            let status = statuses.iter().find(|status| status.id() == id);
+            status.is_some_and(|status| is_ready(&status.0))
+        };
+        let ids = pods.iter().filter_map(|pod| id(&pod.0, &node.nodename));
+        let reasons: Vec<String> = ids.filter(|id| !runs(id)).map(not_ready).collect();
+        lacking.extend((!reasons.is_empty()).then(|| unmet("staticPods", reasons.join(", "))));
+    }
+    if !node.skip_node_registration {
+        let status = context.get::<NodeStatus>(&node.nodename)?;
+        let is_ready = status.is_some_and(|status| status.node_ready);
+        let reason = || {
+            unmet(
+                "nodeReady",
+                not_ready(format_args!("node {}", node.nodename)),
+            )
+        };
+        lacking.extend((!is_ready).then(reason));
+    }
+    Ok(lacking)
+}
+
+fn unmet(name: &str, reason: String) -> UnmetCondition {
     UnmetCondition {
-        name: "owner".to_owned(),
+        name: name.to_owned(),
         reason,
     }
 }
 
-fn network(reachable: bool) -> Option<UnmetCondition> {
-    (!reachable).then(|| UnmetCondition {
-        name: "network".to_owned(),
-        reason: "no address yet".to_owned(),
-    })
+fn not_ready(subject: impl Display) -> String {
+    format!("{subject} is not ready")
+}
+
+/// Id of the status of a static pod: the kubelet adds its node's name to that of the pod.
+fn id(pod: &Value, node: &str) -> Option<String> {
+    let of = |field: &str| pod.pointer(field).and_then(Value::as_str);
+    let namespace = of("/metadata/namespace").unwrap_or("default");
+    Some(format!("{namespace}/{}-{node}", of("/metadata/name")?))
+}
+
+/// Whether a pod works, or has done its work.
+fn is_ready(status: &Value) -> bool {
+    let conditions = status.get("conditions").and_then(Value::as_array);
+    let is_met = |condition: &Value| {
+        let of = |field: &str| condition.get(field).and_then(Value::as_str);
+        of("type") == Some("Ready") && of("status") == Some("True")
+    };
+    status.get("phase").and_then(Value::as_str) == Some("Succeeded")
+        || conditions.is_some_and(|conditions| conditions.iter().any(is_met))
 }
 
 #[cfg(test)]
@@ -127,6 +200,7 @@ mod tests {
     use corten_base::sample;
     use corten_resources::Store;
     use corten_resources::controller::Runtime;
+    use serde_json::json;
 
     use super::*;
 
@@ -199,6 +273,82 @@ mod tests {
         lock.send_replace(None);
         stage.send_replace(Stage::Rebooting);
         until(&store, "rebooting false ").await;
+    }
+
+    fn put(store: &Store, id: &str, spec: impl corten_resources::Spec) {
+        store.put(Draft::new(id, spec), "").unwrap();
+    }
+
+    #[tokio::test]
+    async fn node_of_a_cluster_is_ready_when_its_static_pods_and_kubernetes_say_so() {
+        let store = Store::new();
+        let mut runtime = Runtime::new(store.clone());
+        let (stage, views) = (watch::Sender::new(Stage::Running), watch::Sender::default());
+        let lock = watch::Sender::new(None);
+        let controller = MachineStatuses {
+            views: views.subscribe(),
+            lock: lock.subscribe(),
+            stage: stage.subscribe(),
+        };
+        runtime.add(controller).unwrap();
+        let current = NodeAddress {
+            addresses: vec!["10.0.2.15/24".to_owned()],
+            sort_algorithm: "v1",
+        };
+        put(&store, NodeAddress::CURRENT, current);
+        let name = "controlplane";
+        put(&store, MachineType::ID, MachineType { name });
+        let node = Nodename {
+            nodename: "n1".to_owned(),
+            hostname_version: "1".to_owned(),
+            skip_node_registration: false,
+        };
+        put(&store, Nodename::ID, node);
+        let pod = json!({"metadata": {"namespace": "kube-system", "name": "kube-apiserver"}});
+        put(&store, "kube-apiserver", StaticPod(pod));
+        let _running = tokio::spawn(runtime.run(|notice| panic!("{notice}")));
+        // Without a kubelet, the node is in no cluster.
+        until(&store, "running true ").await;
+
+        let kubelet = KubeletSpec {
+            image: "kubelet".to_owned(),
+            args: Vec::new(),
+            extra_mounts: Vec::new(),
+            expected_nodename: "n1".to_owned(),
+            config: Value::Null,
+            credential_provider_config: Value::Null,
+        };
+        put(&store, kubernetes_kubelet::ID, kubelet);
+        let pod = "kube-system/kube-apiserver-n1";
+        let lacking = format!("running false {pod} is not ready; node n1 is not ready");
+        until(&store, &lacking).await;
+        let status = |ready| json!({"conditions": [{"type": "Ready", "status": ready}]});
+        put(&store, pod, StaticPodStatus(status("False")));
+        let node = NodeStatus {
+            nodename: "n1".to_owned(),
+            node_ready: true,
+            ..NodeStatus::default()
+        };
+        put(&store, "n1", node);
+        until(&store, &format!("running false {pod} is not ready")).await;
+        put(&store, pod, StaticPodStatus(status("True")));
+        until(&store, "running true ").await;
+    }
+
+    #[test]
+    fn pod_is_ready_when_it_works_or_has_done_its_work() {
+        let condition = |name, status| json!({"conditions": [{"type": name, "status": status}]});
+        assert!(is_ready(&condition("Ready", "True")));
+        assert!(is_ready(&json!({"phase": "Succeeded"})));
+        for status in [
+            Value::Null,
+            json!({"phase": "Running"}),
+            json!({"conditions": "Ready"}),
+            condition("Ready", "False"),
+            condition("ContainersReady", "True"),
+        ] {
+            assert!(!is_ready(&status), "{status}");
+        }
     }
 
     #[test]
