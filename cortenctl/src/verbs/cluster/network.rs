@@ -176,8 +176,11 @@ impl Network {
         let Some(index) = self.find(name).await? else {
             return Ok(());
         };
-        let removed = self.0.link().del(index).execute().await;
-        removed.with_context(|| format!("removing the link {name}"))
+        match self.0.link().del(index).execute().await {
+            // The kernel removes the links of a container that has ended, and may do so just now.
+            Err(error) if is_missing(&error) => Ok(()),
+            removed => removed.with_context(|| format!("removing the link {name}")),
+        }
     }
 
     async fn index(&self, name: &str) -> anyhow::Result<u32> {
@@ -189,9 +192,7 @@ impl Network {
         let mut found = self.0.link().get().match_name(name.to_owned()).execute();
         match found.try_next().await {
             Ok(link) => Ok(link.map(|link| link.header.index)),
-            Err(rtnetlink::Error::NetlinkError(error)) if error.raw_code().abs() == NO_LINK => {
-                Ok(None)
-            }
+            Err(error) if is_missing(&error) => Ok(None),
             Err(error) => Err(error).with_context(|| format!("looking for the link {name}")),
         }
     }
@@ -199,6 +200,11 @@ impl Network {
     async fn change(&self, message: LinkMessage) -> anyhow::Result<()> {
         Ok(self.0.link().set(message).execute().await?)
     }
+}
+
+/// Whether the kernel knows no such link.
+fn is_missing(error: &rtnetlink::Error) -> bool {
+    matches!(error, rtnetlink::Error::NetlinkError(why) if why.raw_code().abs() == NO_LINK)
 }
 
 /// Whether two addresses have the same first `prefix` bits.
