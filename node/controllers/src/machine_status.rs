@@ -1,5 +1,6 @@
 //! Shows whether the node performs its role, and which conditions it does not meet.
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 
 use corten_resources::Draft;
@@ -8,6 +9,7 @@ use corten_services::view::{ServiceState, ServiceView};
 use corten_services::{OPTIONAL, extension};
 use corten_types::config::MachineType;
 use corten_types::kubernetes::{Nodename, StaticPod};
+use corten_types::kubernetes_components::ApiServerConfig;
 use corten_types::kubernetes_kubelet::{self, KubeletSpec};
 use corten_types::kubernetes_node::{NodeStatus, StaticPodStatus};
 use corten_types::network::NodeAddress;
@@ -147,7 +149,12 @@ fn kubernetes(context: &Context) -> Result<Vec<UnmetCondition>, Failure> {
             status.is_some_and(|status| is_ready(&status.0))
         };
         let ids = pods.iter().filter_map(|pod| id(&pod.0, &node.nodename));
-        let reasons: Vec<String> = ids.filter(|id| !runs(id)).map(not_ready).collect();
+        // The node makes the pods of the control plane after etcd has started.
+        let api_server = format!("kube-system/{}-{}", ApiServerConfig::ID, node.nodename);
+        let api_server = (!node.skip_node_registration).then_some(api_server);
+        let ids: BTreeSet<String> = ids.chain(api_server).collect();
+        let ids = ids.into_iter().filter(|id| !runs(id));
+        let reasons: Vec<String> = ids.map(not_ready).collect();
         lacking.extend((!reasons.is_empty()).then(|| unmet("staticPods", reasons.join(", "))));
     }
     if !node.skip_node_registration {
@@ -304,8 +311,6 @@ mod tests {
             skip_node_registration: false,
         };
         put(&store, Nodename::ID, node);
-        let pod = json!({"metadata": {"namespace": "kube-system", "name": "kube-apiserver"}});
-        put(&store, "kube-apiserver", StaticPod(pod));
         let _running = tokio::spawn(runtime.run(|notice| panic!("{notice}")));
         // Without a kubelet, the node is in no cluster.
         until(&store, "running true ").await;
@@ -322,6 +327,8 @@ mod tests {
         let pod = "kube-system/kube-apiserver-n1";
         let lacking = format!("running false {pod} is not ready; node n1 is not ready");
         until(&store, &lacking).await;
+        let web = json!({"metadata": {"name": "web"}});
+        put(&store, "default/web", StaticPod(web));
         let status = |ready| json!({"conditions": [{"type": "Ready", "status": ready}]});
         put(&store, pod, StaticPodStatus(status("False")));
         let node = NodeStatus {
@@ -330,8 +337,11 @@ mod tests {
             ..NodeStatus::default()
         };
         put(&store, "n1", node);
-        until(&store, &format!("running false {pod} is not ready")).await;
+        let lacking = format!("running false default/web-n1 is not ready, {pod} is not ready");
+        until(&store, &lacking).await;
         put(&store, pod, StaticPodStatus(status("True")));
+        until(&store, "running false default/web-n1 is not ready").await;
+        put(&store, "default/web-n1", StaticPodStatus(status("True")));
         until(&store, "running true ").await;
     }
 
