@@ -135,9 +135,14 @@ fn network(reachable: bool) -> Option<UnmetCondition> {
 fn kubernetes(context: &Context) -> Result<Vec<UnmetCondition>, Failure> {
     let node = context.get::<Nodename>(Nodename::ID)?;
     let kubelet = context.get::<KubeletSpec>(kubernetes_kubelet::ID)?;
-    let (Some(node), Some(_)) = (node, kubelet) else {
+    let (Some(node), Some(kubelet)) = (node, kubelet) else {
         return Ok(Vec::new());
     };
+    // Empty if an argument of the kubelet gives the node another name, under which nothing is found.
+    let name = &kubelet.expected_nodename;
+    if name.is_empty() {
+        return Ok(Vec::new());
+    }
     let mut lacking = Vec::new();
     let kind = context.get::<MachineType>(MachineType::ID)?;
     // A worker may not ask its kubelet for its pods.
@@ -148,9 +153,9 @@ fn kubernetes(context: &Context) -> Result<Vec<UnmetCondition>, Failure> {
             let status = statuses.iter().find(|status| status.id() == id);
             status.is_some_and(|status| is_ready(&status.0))
         };
-        let ids = pods.iter().filter_map(|pod| id(&pod.0, &node.nodename));
+        let ids = pods.iter().filter_map(|pod| id(&pod.0, name));
         // The node makes the pods of the control plane after etcd has started.
-        let api_server = format!("kube-system/{}-{}", ApiServerConfig::ID, node.nodename);
+        let api_server = format!("kube-system/{}-{name}", ApiServerConfig::ID);
         let api_server = (!node.skip_node_registration).then_some(api_server);
         let ids: BTreeSet<String> = ids.chain(api_server).collect();
         let ids = ids.into_iter().filter(|id| !runs(id));
@@ -158,14 +163,9 @@ fn kubernetes(context: &Context) -> Result<Vec<UnmetCondition>, Failure> {
         lacking.extend((!reasons.is_empty()).then(|| unmet("staticPods", reasons.join(", "))));
     }
     if !node.skip_node_registration {
-        let status = context.get::<NodeStatus>(&node.nodename)?;
+        let status = context.get::<NodeStatus>(name)?;
         let is_ready = status.is_some_and(|status| status.node_ready);
-        let reason = || {
-            unmet(
-                "nodeReady",
-                not_ready(format_args!("node {}", node.nodename)),
-            )
-        };
+        let reason = || unmet("nodeReady", not_ready(format_args!("node {name}")));
         lacking.extend((!is_ready).then(reason));
     }
     Ok(lacking)
@@ -286,6 +286,17 @@ mod tests {
         store.put(Draft::new(id, spec), "").unwrap();
     }
 
+    fn kubelet(nodename: &str) -> KubeletSpec {
+        KubeletSpec {
+            image: "kubelet".to_owned(),
+            args: Vec::new(),
+            extra_mounts: Vec::new(),
+            expected_nodename: nodename.to_owned(),
+            config: Value::Null,
+            credential_provider_config: Value::Null,
+        }
+    }
+
     #[tokio::test]
     async fn node_of_a_cluster_is_ready_when_its_static_pods_and_kubernetes_say_so() {
         let store = Store::new();
@@ -315,15 +326,7 @@ mod tests {
         // Without a kubelet, the node is in no cluster.
         until(&store, "running true ").await;
 
-        let kubelet = KubeletSpec {
-            image: "kubelet".to_owned(),
-            args: Vec::new(),
-            extra_mounts: Vec::new(),
-            expected_nodename: "n1".to_owned(),
-            config: Value::Null,
-            credential_provider_config: Value::Null,
-        };
-        put(&store, kubernetes_kubelet::ID, kubelet);
+        put(&store, kubernetes_kubelet::ID, kubelet("n1"));
         let pod = "kube-system/kube-apiserver-n1";
         let lacking = format!("running false {pod} is not ready; node n1 is not ready");
         until(&store, &lacking).await;
@@ -342,6 +345,11 @@ mod tests {
         put(&store, pod, StaticPodStatus(status("True")));
         until(&store, "running false default/web-n1 is not ready").await;
         put(&store, "default/web-n1", StaticPodStatus(status("True")));
+        until(&store, "running true ").await;
+        put(&store, pod, StaticPodStatus(status("False")));
+        until(&store, &format!("running false {pod} is not ready")).await;
+        // A node with a name of its own in the cluster cannot be found there.
+        put(&store, kubernetes_kubelet::ID, kubelet(""));
         until(&store, "running true ").await;
     }
 
