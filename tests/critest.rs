@@ -37,6 +37,7 @@ const PODS: &str = r#"{
         { "type": "portmap", "capabilities": { "portMappings": true } }
     ]
 }"#;
+
 fn source(name: &str) -> PathBuf {
     workspace::root().join("tests/critest").join(name)
 }

@@ -8,6 +8,8 @@ use std::sync::OnceLock;
 
 use corten_sys::mount::{self, MountFlags};
 
+use crate::mounts::STRICT;
+
 /// Variable by which a container runtime tells process 1 that it runs in a container.
 const PLATFORM: &str = "PLATFORM";
 /// Value of the variable, and name of the platform.
@@ -152,7 +154,7 @@ impl Mode {
 }
 
 /// Replaces kernel files that show the host's values by files of the node, in a container: the command line, which then
-/// has the platform and the container's host name, and the boot ID.
+/// has the platform and the container's host name, and the boot ID. The kernel's own files stay at `/run/proc`.
 ///
 /// # Errors
 /// The text names the failed operation.
@@ -176,9 +178,8 @@ pub fn replace_kernels_files() -> Result<(), String> {
 /// The kernel refuses `/proc` to a pod with a user namespace while files cover parts of every `/proc` that it would inherit
 /// (user_namespaces(7)). The node keeps one without such files.
 fn mount_whole_proc() -> io::Result<()> {
-    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     fs::create_dir_all(WHOLE_PROC)?;
-    mount::mount(Path::new("proc"), Path::new(WHOLE_PROC), "proc", flags, "")
+    mount::mount(Path::new("proc"), Path::new(WHOLE_PROC), "proc", STRICT, "")
 }
 
 fn parameters(hostname: &str) -> String {

@@ -28,7 +28,8 @@ pub const PSTORE: &str = "/sys/fs/pstore";
 /// Mount point of the EFI variables.
 pub const EFI_VARIABLES: &str = "/sys/firmware/efi/efivars";
 
-const STRICT: MountFlags = MountFlags::NOSUID
+/// Flags of file systems without programs and devices.
+pub(crate) const STRICT: MountFlags = MountFlags::NOSUID
     .union(MountFlags::NODEV)
     .union(MountFlags::NOEXEC);
 
