@@ -1,5 +1,5 @@
-//! Promise: three control plane nodes keep the Kubernetes API available at their shared address while each of them gets
-//! another version.
+//! Promises: three control plane nodes keep the Kubernetes API available at their shared address while each of them gets
+//! another version; a second one does not go down with the first.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -173,6 +173,18 @@ fn api_takes_writes_at_the_shared_address_while_each_control_plane_node_gets_ano
         .collect();
     let lost: Vec<usize> = (0..count).filter(|one| !found.contains(one)).collect();
     assert!(lost.is_empty(), "lost: {lost:?}");
+
+    // etcd would lose its quorum without a second member.
+    let reboot = ["reboot", "--wait=false"];
+    at(NODES[0], &config)
+        .call(&reboot)
+        .unwrap_or_else(|error| panic!("{error}"));
+    for call in [&reboot[..], &["shutdown", "--wait=false"]] {
+        let refused = at(NODES[1], &config).call(call);
+        let why = refused.expect_err("a second node goes down");
+        assert!(why.contains("reboots or shuts down"), "{why}");
+    }
+    until_all_work(&place, &config);
 
     cluster::destroy(state);
     assert_eq!(traces(state), before);

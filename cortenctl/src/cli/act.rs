@@ -63,14 +63,14 @@ pub(crate) enum RebootMode {
     Default,
     /// Like default, but through the firmware instead of kexec
     Powercycle,
-    /// Do not wait for services
+    /// Wait for no service, and do not check the quorum of etcd
     Force,
 }
 
 /// `shutdown`.
 #[derive(Debug, Args)]
 pub(crate) struct Shutdown {
-    /// Do not leave the cluster first
+    /// Neither drain the node nor check the quorum of etcd first
     #[arg(long)]
     pub(crate) force: bool,
     #[command(flatten)]

@@ -15,8 +15,9 @@ use corten_types::kubernetes_node::{NodeStatus, StaticPodStatus};
 use corten_types::network::NodeAddress;
 use corten_types::runtime::{MachineStatus, Readiness, UnmetCondition};
 use corten_types::stage::Stage;
-use serde_json::Value;
 use tokio::sync::watch;
+
+use super::kubernetes::pod_status::{id, is_ready};
 
 #[derive(Debug, Clone)]
 pub(super) struct MachineStatuses {
@@ -182,24 +183,6 @@ fn not_ready(subject: impl Display) -> String {
     format!("{subject} is not ready")
 }
 
-/// Id of the status of a static pod: the kubelet adds its node's name to that of the pod.
-fn id(pod: &Value, node: &str) -> Option<String> {
-    let of = |field: &str| pod.pointer(field).and_then(Value::as_str);
-    let namespace = of("/metadata/namespace").unwrap_or("default");
-    Some(format!("{namespace}/{}-{node}", of("/metadata/name")?))
-}
-
-/// Whether a pod works, or has done its work.
-fn is_ready(status: &Value) -> bool {
-    let conditions = status.get("conditions").and_then(Value::as_array);
-    let is_met = |condition: &Value| {
-        let of = |field: &str| condition.get(field).and_then(Value::as_str);
-        of("type") == Some("Ready") && of("status") == Some("True")
-    };
-    status.get("phase").and_then(Value::as_str) == Some("Succeeded")
-        || conditions.is_some_and(|conditions| conditions.iter().any(is_met))
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::SystemTime;
@@ -207,7 +190,7 @@ mod tests {
     use corten_base::sample;
     use corten_resources::Store;
     use corten_resources::controller::Runtime;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -235,20 +218,42 @@ mod tests {
         .await;
     }
 
+    /// A machine, and what its controller watches.
+    struct Observed {
+        store: Store,
+        stage: watch::Sender<Stage>,
+        lock: watch::Sender<Option<String>>,
+        views: watch::Sender<Vec<ServiceView>>,
+    }
+
+    impl Observed {
+        fn at(stage: Stage) -> Observed {
+            let observed = Observed {
+                store: Store::new(),
+                stage: watch::Sender::new(stage),
+                lock: watch::Sender::default(),
+                views: watch::Sender::default(),
+            };
+            let mut runtime = Runtime::new(observed.store.clone());
+            let controller = MachineStatuses {
+                stage: observed.stage.subscribe(),
+                lock: observed.lock.subscribe(),
+                views: observed.views.subscribe(),
+            };
+            runtime.add(controller).unwrap();
+            tokio::spawn(runtime.run(|notice| panic!("{notice}")));
+            observed
+        }
+    }
+
     #[tokio::test]
     async fn node_is_ready_when_no_condition_is_unmet() {
-        let store = Store::new();
-        let stage = watch::Sender::new(Stage::Booting);
-        let mut runtime = Runtime::new(store.clone());
-        let lock = watch::Sender::new(None);
-        let views = watch::Sender::new(Vec::new());
-        let controller = MachineStatuses {
-            views: views.subscribe(),
-            lock: lock.subscribe(),
-            stage: stage.subscribe(),
-        };
-        runtime.add(controller).unwrap();
-        let _running = tokio::spawn(runtime.run(|notice| panic!("{notice}")));
+        let Observed {
+            store,
+            stage,
+            lock,
+            views,
+        } = Observed::at(Stage::Booting);
         until(&store, "booting false ").await;
         let running = |id, healthy| view(id, ServiceState::Running, healthy);
         let stopped = view("trustd", ServiceState::Stopping, false);
@@ -299,74 +304,49 @@ mod tests {
 
     #[tokio::test]
     async fn node_of_a_cluster_is_ready_when_its_static_pods_and_kubernetes_say_so() {
-        let store = Store::new();
-        let mut runtime = Runtime::new(store.clone());
-        let (stage, views) = (watch::Sender::new(Stage::Running), watch::Sender::default());
-        let lock = watch::Sender::new(None);
-        let controller = MachineStatuses {
-            views: views.subscribe(),
-            lock: lock.subscribe(),
-            stage: stage.subscribe(),
-        };
-        runtime.add(controller).unwrap();
+        let observed = Observed::at(Stage::Running);
+        let store = &observed.store;
         let current = NodeAddress {
             addresses: vec!["10.0.2.15/24".to_owned()],
             sort_algorithm: "v1",
         };
-        put(&store, NodeAddress::CURRENT, current);
+        put(store, NodeAddress::CURRENT, current);
         let name = "controlplane";
-        put(&store, MachineType::ID, MachineType { name });
+        put(store, MachineType::ID, MachineType { name });
         let node = Nodename {
             nodename: "n1".to_owned(),
             hostname_version: "1".to_owned(),
             skip_node_registration: false,
         };
-        put(&store, Nodename::ID, node);
-        let _running = tokio::spawn(runtime.run(|notice| panic!("{notice}")));
+        put(store, Nodename::ID, node);
         // Without a kubelet, the node is in no cluster.
-        until(&store, "running true ").await;
+        until(store, "running true ").await;
 
-        put(&store, kubernetes_kubelet::ID, kubelet("n1"));
+        put(store, kubernetes_kubelet::ID, kubelet("n1"));
         let pod = "kube-system/kube-apiserver-n1";
         let lacking = format!("running false {pod} is not ready; node n1 is not ready");
-        until(&store, &lacking).await;
+        until(store, &lacking).await;
         let web = json!({"metadata": {"name": "web"}});
-        put(&store, "default/web", StaticPod(web));
+        put(store, "default/web", StaticPod(web));
         let status = |ready| json!({"conditions": [{"type": "Ready", "status": ready}]});
-        put(&store, pod, StaticPodStatus(status("False")));
+        put(store, pod, StaticPodStatus(status("False")));
         let node = NodeStatus {
             nodename: "n1".to_owned(),
             node_ready: true,
             ..NodeStatus::default()
         };
-        put(&store, "n1", node);
+        put(store, "n1", node);
         let lacking = format!("running false default/web-n1 is not ready, {pod} is not ready");
-        until(&store, &lacking).await;
-        put(&store, pod, StaticPodStatus(status("True")));
-        until(&store, "running false default/web-n1 is not ready").await;
-        put(&store, "default/web-n1", StaticPodStatus(status("True")));
-        until(&store, "running true ").await;
-        put(&store, pod, StaticPodStatus(status("False")));
-        until(&store, &format!("running false {pod} is not ready")).await;
+        until(store, &lacking).await;
+        put(store, pod, StaticPodStatus(status("True")));
+        until(store, "running false default/web-n1 is not ready").await;
+        put(store, "default/web-n1", StaticPodStatus(status("True")));
+        until(store, "running true ").await;
+        put(store, pod, StaticPodStatus(status("False")));
+        until(store, &format!("running false {pod} is not ready")).await;
         // A node with a name of its own in the cluster cannot be found there.
-        put(&store, kubernetes_kubelet::ID, kubelet(""));
-        until(&store, "running true ").await;
-    }
-
-    #[test]
-    fn pod_is_ready_when_it_works_or_has_done_its_work() {
-        let condition = |name, status| json!({"conditions": [{"type": name, "status": status}]});
-        assert!(is_ready(&condition("Ready", "True")));
-        assert!(is_ready(&json!({"phase": "Succeeded"})));
-        for status in [
-            Value::Null,
-            json!({"phase": "Running"}),
-            json!({"conditions": "Ready"}),
-            condition("Ready", "False"),
-            condition("ContainersReady", "True"),
-        ] {
-            assert!(!is_ready(&status), "{status}");
-        }
+        put(store, kubernetes_kubelet::ID, kubelet(""));
+        until(store, "running true ").await;
     }
 
     #[test]

@@ -16,19 +16,19 @@ use crate::node::{Action, Actor, Node, Reset, SubmitError};
 const WHO: usize = 1024;
 
 /// The node always starts its kernel through the firmware, so the modes default and powercycle are equal.
-pub(super) fn reboot(
+pub(super) async fn reboot(
     node: &dyn Node,
     who: &str,
     mode: Mode,
 ) -> Result<api::RebootResponse, Status> {
-    let actor_id = submit(
-        node,
-        match mode {
-            Mode::Default | Mode::Powercycle => Action::Reboot,
-            Mode::Force => Action::ForcedReboot,
-        },
-        who,
-    )?;
+    let action = match mode {
+        Mode::Default | Mode::Powercycle => {
+            node.leave().await.map_err(|error| refused(&error))?;
+            Action::Reboot
+        }
+        Mode::Force => Action::ForcedReboot,
+    };
+    let actor_id = submit(node, action, who)?;
     let reboot = api::Reboot {
         metadata: None,
         actor_id,
@@ -39,11 +39,14 @@ pub(super) fn reboot(
 }
 
 /// Drains the node first, unless the shutdown is forced.
-pub(super) fn shutdown(
+pub(super) async fn shutdown(
     node: &dyn Node,
     who: &str,
     forced: bool,
 ) -> Result<api::ShutdownResponse, Status> {
+    if !forced {
+        node.leave().await.map_err(|error| refused(&error))?;
+    }
     let shutdown = api::Shutdown {
         metadata: None,
         actor_id: submit(node, Action::Shutdown { forced }, who)?,

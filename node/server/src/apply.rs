@@ -8,6 +8,7 @@ use corten_api::machine::apply_configuration_request::Mode;
 use corten_api::machine::reboot_request;
 use corten_config::Document;
 use corten_observe::stream::bug;
+use tokio::runtime::Handle;
 use tonic::{Request, Status};
 
 use super::actions::{self, refused};
@@ -115,9 +116,10 @@ fn blocking(
     })
 }
 
-/// Reboots into the staged config.
+/// Reboots into the staged config. It waits for etcd's members, so that the caller is a thread for blocking calls.
 fn reboot(node: &dyn Node, who: &str) -> Result<(), Status> {
     let asked = actions::reboot(node, who, reboot_request::Mode::Default);
+    let asked = Handle::current().block_on(asked);
     asked.map(drop).map_err(|status| {
         let why = status.message();
         let text =

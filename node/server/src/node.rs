@@ -23,11 +23,11 @@ pub use corten_volumes::DeviceWipe;
 pub enum Action {
     /// Stop everything in order, then reboot.
     Reboot,
-    /// Reboot at once: kill all processes without stopping services in order.
+    /// Reboot at once: kill all processes without stopping services in order, whatever etcd loses.
     ForcedReboot,
     /// Stop everything in order, then power off.
     Shutdown {
-        /// Skip draining the node in the cluster.
+        /// Skip draining the node in the cluster and checking etcd's quorum.
         forced: bool,
     },
     /// Stop everything in order, wipe, then reboot or power off.
@@ -155,6 +155,9 @@ pub trait Node: Send + Sync + 'static {
     ) -> BoxFuture<'_, Result<String, SubmitError>>;
     /// Schedules the previous version for the next boot. Returns the version.
     fn roll_back(&self) -> BoxFuture<'_, Result<String, SubmitError>>;
+    /// Checks that the node may reboot or shut down: etcd keeps its quorum meanwhile. Until the node is back, the other
+    /// control plane nodes are refused.
+    fn leave(&self) -> BoxFuture<'_, Result<(), SubmitError>>;
     /// Adds a line to the log `audit`.
     fn audit(&self, line: &str);
     /// Starts an action and returns at once.

@@ -266,15 +266,17 @@ impl MachineService for Machine {
     async fn reboot(&self, request: Request<api::RebootRequest>) -> Answer<api::RebootResponse> {
         let who = actions::who(&request);
         let mode = request.into_inner().mode();
-        actions::reboot(self.node.as_ref(), &who, mode).map(Response::new)
+        let rebooted = actions::reboot(self.node.as_ref(), &who, mode).await;
+        rebooted.map(Response::new)
     }
 
     async fn shutdown(
         &self,
         request: Request<api::ShutdownRequest>,
     ) -> Answer<api::ShutdownResponse> {
-        let forced = request.get_ref().force;
-        actions::shutdown(self.node.as_ref(), &actions::who(&request), forced).map(Response::new)
+        let (who, forced) = (actions::who(&request), request.get_ref().force);
+        let shut_down = actions::shutdown(self.node.as_ref(), &who, forced).await;
+        shut_down.map(Response::new)
     }
 
     async fn reset(&self, request: Request<api::ResetRequest>) -> Answer<api::ResetResponse> {

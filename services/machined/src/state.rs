@@ -449,6 +449,10 @@ impl Node for NodeState {
         })
     }
 
+    fn leave(&self) -> BoxFuture<'_, Result<(), SubmitError>> {
+        Box::pin(upgrade::leave(self))
+    }
+
     fn audit(&self, line: &str) {
         if let Some(log) = self.log.get() {
             log.send(logs::AUDIT, line.as_bytes().to_vec());

@@ -27,6 +27,7 @@ mod manifests;
 mod member;
 mod node;
 mod pod_access;
+pub(crate) mod pod_status;
 mod prism;
 mod settings;
 mod shared_address;

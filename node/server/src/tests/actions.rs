@@ -1,5 +1,7 @@
 //! Actions that end the boot.
 
+use std::sync::atomic::Ordering;
+
 use corten_api::machine as api;
 use corten_api::machine::reboot_request::Mode;
 use corten_api::machine::reset_request::WipeMode;
@@ -69,6 +71,24 @@ async fn modes_of_a_reboot_reach_the_node() {
         *world.node.actions.lock().unwrap(),
         [Action::Shutdown { forced: true }]
     );
+}
+
+#[tokio::test]
+async fn only_a_forced_call_takes_a_node_down_that_etcd_needs() {
+    let mut world = world();
+    world.node.is_needed.store(true, Ordering::SeqCst);
+    let client = &mut world.client;
+    let rebooted = client.reboot(api::RebootRequest::default()).await;
+    let shut_down = client.shutdown(api::ShutdownRequest::default()).await;
+    for refused in [rebooted.unwrap_err(), shut_down.unwrap_err()] {
+        assert_eq!(refused.code(), Code::FailedPrecondition);
+        assert_eq!(refused.message(), "etcd needs this node");
+    }
+    assert_eq!(*world.node.actions.lock().unwrap(), []);
+    let forced = api::ShutdownRequest { force: true };
+    client.shutdown(forced).await.unwrap();
+    let shutdown = Action::Shutdown { forced: true };
+    assert_eq!(*world.node.actions.lock().unwrap(), [shutdown]);
 }
 
 fn reset(labels: &[&str]) -> api::ResetRequest {

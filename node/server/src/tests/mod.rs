@@ -69,6 +69,8 @@ pub(super) struct Remembering {
     slow: Mutex<Option<Arc<Barrier>>>,
     /// Makes the list of services panic.
     has_a_bug: AtomicBool,
+    /// etcd loses its quorum without this node.
+    is_needed: AtomicBool,
     store: Store,
     events: Events,
     pub(super) meta: Meta,
@@ -137,6 +139,15 @@ impl Node for Remembering {
 
     fn roll_back(&self) -> BoxFuture<'_, Result<String, SubmitError>> {
         Box::pin(async { Ok("1.0".to_owned()) })
+    }
+
+    fn leave(&self) -> BoxFuture<'_, Result<(), SubmitError>> {
+        Box::pin(async {
+            match self.is_needed.load(Ordering::SeqCst) {
+                true => Err(SubmitError::Refused("etcd needs this node".to_owned())),
+                false => Ok(()),
+            }
+        })
     }
 
     fn audit(&self, line: &str) {

@@ -19,21 +19,33 @@ const PATIENCE: Duration = Duration::from_secs(15 * 60);
 /// Seconds that a version must be healthy before it is good.
 const STEADY: u32 = 10;
 const LOOK: Duration = Duration::from_secs(1);
-/// Pause between two attempts to release the key that blocks the upgrade of other nodes.
+/// Pause between two attempts to release the key that keeps other control plane nodes up.
 const UNLOCK: Duration = Duration::from_secs(10);
 
 impl Machine {
-    /// Judges the running version, once in a boot.
+    /// Judges the running version, once in a boot, and then lets the other control plane nodes go down.
     pub(super) async fn judge_version(&self) {
+        let began = Instant::now();
+        // A node that reverts keeps the key while it restarts.
+        if !self.stays(began).await {
+            return;
+        }
+        // etcd may not run yet, or its failure may keep this version from being good.
+        while began.elapsed() < upgrade::LOCKED && !upgrade::unlock_former(&self.node).await {
+            sleep(UNLOCK).await;
+        }
+    }
+
+    /// Judges the running version. Returns whether it stays.
+    async fn stays(&self, began: Instant) -> bool {
         let Some(upgrade::Booted {
             entry: booted,
             is_counted,
             ..
         }) = upgrade::booted()
         else {
-            return;
+            return true;
         };
-        let began = Instant::now();
         while !self.node.meta().is_open() {
             sleep(LOOK).await;
         }
@@ -42,17 +54,9 @@ impl Machine {
             AtBoot::Settled if is_counted => self.settle(&booted).await,
             AtBoot::Settled => {}
             AtBoot::Reverted(trial) => self.tell_reverted(&booted, trial).await,
-            // A node that reverts keeps the key while it restarts.
-            AtBoot::Judge(trial) => {
-                if !self.watch_trial(&booted, trial, began).await {
-                    return;
-                }
-            }
+            AtBoot::Judge(trial) => return self.watch_trial(&booted, trial, began).await,
         }
-        // etcd may not run yet, or its failure may keep this version from being good.
-        while began.elapsed() < upgrade::LOCKED && !upgrade::unlock_former(&self.node).await {
-            sleep(UNLOCK).await;
-        }
+        true
     }
 
     /// Marks a version without a trial good once the API answers: the first version of a disk.

@@ -1,4 +1,5 @@
-//! Upgrades one control plane node at a time: the upgrading node holds a key in etcd from the call until the verdict.
+//! Lets one control plane node go down at a time: the node holds a key in etcd until it is back, for an upgrade until
+//! the verdict.
 //!
 //! A check of the quorum alone is a race: two nodes may both pass it at the same moment, and then both go down.
 
@@ -18,6 +19,7 @@ use corten_types::kubernetes::Nodename;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
+use super::quorum::FORCE;
 use crate::state::NodeState;
 
 /// The key. Its name follows the reference's names.
@@ -25,6 +27,9 @@ const KEY: &[u8] = b"corten:v1:upgrade";
 /// Lease time of the key: a node that goes down for good blocks the others for so long. It covers the pull of the
 /// image, the drain of pods, and the trial of the version.
 pub const LONGEST: Duration = Duration::from_secs(60 * 60);
+/// Lease time of the key for a reboot or a shutdown. It covers the drain of pods and the end of etcd; from then on, the
+/// other nodes see that the member is away.
+const LEAVING: Duration = Duration::from_secs(10 * 60);
 /// Timeout of etcd's answer.
 const ANSWER: Duration = Duration::from_secs(5);
 
@@ -44,7 +49,7 @@ struct Holder {
     node: String,
     /// ID of the boot in which the call came.
     boot: String,
-    /// Image of the upgrade.
+    /// Image of the upgrade; empty for a reboot or a shutdown.
     image: String,
 }
 
@@ -64,13 +69,18 @@ impl Holder {
             .is_some_and(|other| other.member == self.member && other.boot != self.boot)
     }
 
-    /// Error message for a caller whose upgrade this node blocks.
+    /// Error message for a caller that this node blocks.
     fn refusal(&self) -> String {
-        format!(
-            "control plane node {} is being upgraded to {}: wait for its verdict (`get upgrades` of that node), or force \
-             the upgrade",
-            self.node, self.image
-        )
+        let node = &self.node;
+        match self.image.as_str() {
+            "" => format!(
+                "control plane node {node} reboots or shuts down: wait until it is back, or {FORCE}"
+            ),
+            image => format!(
+                "control plane node {node} is being upgraded to {image}: wait for its verdict (`get upgrades` of that \
+                 node), or {FORCE}"
+            ),
+        }
     }
 }
 
@@ -82,29 +92,56 @@ pub(super) async fn take(node: &NodeState, image: &str) -> Result<Option<Held>, 
     let Some(holder) = holder(node, image) else {
         return Ok(None);
     };
-    let value = serde_json::to_vec(&holder).map_err(|error| error.to_string())?;
-    let claimed = in_time(async {
-        let client = own_member().await?;
-        let is_own = |value: &[u8]| holder.may_replace(value);
-        let claimed = client.claim(KEY, &value, LONGEST, is_own).await;
-        Ok((client, claimed.map_err(|error| describe(&error))?))
-    });
-    match claimed.await {
-        Ok((client, Ok(claim))) => Ok(Some(Held {
-            client,
-            claim,
-            holder,
-        })),
-        Ok((_, Err(other))) => Err(Holder::of(&other).unwrap_or(holder).refusal()),
+    match claim(&holder, LONGEST, |value| holder.may_replace(value)).await {
+        Ok(Ok(held)) => Ok(Some(held)),
+        Ok(Err(other)) => Err(Holder::of(&other).unwrap_or(holder).refusal()),
         Err(why) => {
             // etcd may have taken the key and lost the answer.
             tokio::spawn(withdraw(holder));
             Err(format!(
                 "cannot read from etcd whether another control plane node is being upgraded: {why}; repair etcd first, \
-                 or force the upgrade"
+                 or {FORCE}"
             ))
         }
     }
+}
+
+/// Takes the key for a reboot or a shutdown, unless this node holds it for an upgrade. An etcd that does not answer has
+/// no quorum to lose, so that it keeps no node from a reboot.
+///
+/// # Errors
+/// Another node holds the key.
+pub(super) async fn take_to_leave(node: &NodeState) -> Result<Option<Held>, String> {
+    let Some(holder) = holder(node, "") else {
+        return Ok(None);
+    };
+    match claim(&holder, LEAVING, |_| false).await {
+        Ok(Ok(held)) => Ok(Some(held)),
+        Ok(Err(other)) if !holder.may_replace(&other) => {
+            Err(Holder::of(&other).unwrap_or(holder).refusal())
+        }
+        Ok(Err(_)) | Err(_) => Ok(None),
+    }
+}
+
+/// Claims the key for `ttl`. If it has a value for which `is_own` is false, returns that value.
+async fn claim(
+    holder: &Holder,
+    ttl: Duration,
+    is_own: impl Fn(&[u8]) -> bool,
+) -> Result<Result<Held, Vec<u8>>, String> {
+    let value = serde_json::to_vec(holder).map_err(|error| error.to_string())?;
+    in_time(async {
+        let client = own_member().await?;
+        let claimed = client.claim(KEY, &value, ttl, is_own).await;
+        let claimed = claimed.map_err(|error| describe(&error))?;
+        Ok(claimed.map(|claim| Held {
+            client,
+            claim,
+            holder: holder.clone(),
+        }))
+    })
+    .await
 }
 
 /// Releases a key whose claim had no answer. If that fails, the lease expires.
@@ -217,6 +254,17 @@ mod tests {
         let told = Holder::of(&other).unwrap().refusal();
         assert!(
             told.starts_with("control plane node node-b is being upgraded to installer:2"),
+            "{told}"
+        );
+    }
+
+    #[test]
+    fn refusal_names_the_node_that_goes_down() {
+        let mut holder = holder("b", "1");
+        holder.image = String::new();
+        let told = holder.refusal();
+        assert!(
+            told.starts_with("control plane node node-b reboots or shuts down: wait"),
             "{told}"
         );
     }

@@ -30,6 +30,7 @@ use crate::state::NodeState;
 pub use booted::{Booted, booted, by_uefi};
 pub use lock::{LONGEST as LOCKED, unlock_former};
 pub use partition::EfiPartition;
+use quorum::Outlook;
 
 /// Directory of an image while it is checked. It is on EPHEMERAL, because an image is as large as the node.
 pub(crate) const SCRATCH: &str = "/var/lib/upgrade";
@@ -59,9 +60,9 @@ pub async fn install(
     }
     // The key comes before the quorum check: two nodes that check at the same moment would not see each other go down.
     let lock = lock::take(node, &upgrade.image).await.map_err(refused)?;
-    let taken = match quorum::check(node).await {
-        Ok(()) => take(node, supervisor, upgrade, at, lock.as_ref(), tell).await,
-        Err(why) => Err(refused(why)),
+    let taken = match quorum::outlook(node).await.refusal() {
+        None => take(node, supervisor, upgrade, at, lock.as_ref(), tell).await,
+        Some(why) => Err(refused(why)),
     };
     match lock {
         // A node that reboots holds the key until the verdict.
@@ -69,6 +70,25 @@ pub async fn install(
         _ => {}
     }
     taken
+}
+
+/// Checks that this node may reboot or shut down, and keeps other control plane nodes up meanwhile. An etcd without a
+/// quorum loses nothing: a reboot may be what repairs it.
+///
+/// # Errors
+/// etcd would lose its quorum, or another control plane node goes down.
+pub async fn leave(node: &NodeState) -> Result<(), SubmitError> {
+    let lock = lock::take_to_leave(node).await.map_err(refused)?;
+    let outlook = quorum::outlook(node).await;
+    match outlook.refusal() {
+        Some(why) if matches!(outlook, Outlook::Lost(_)) => {
+            if let Some(lock) = lock {
+                lock.release().await;
+            }
+            Err(refused(why))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Pulls the image, checks it, and writes it beside the running version; the node may hold the key meanwhile.

@@ -1,4 +1,4 @@
-//! Checks that etcd keeps its quorum without this node's member, before an upgrade takes the node away.
+//! Checks that etcd keeps its quorum without this node's member, before a call takes the node away.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -19,28 +19,47 @@ use crate::state::NodeState;
 /// Timeout of a member's answer.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// Checks that the other members keep their quorum while this node is away. The check passes on a node without a member
-/// or with the only one: no other member depends on it.
-///
-/// # Errors
-/// The quorum would be lost, or the members cannot be asked; the text says which.
-pub(super) async fn check(node: &NodeState) -> Result<(), String> {
+/// Remedy of a refused call whose caller accepts the risk.
+pub(super) const FORCE: &str =
+    "force the call (`upgrade --force`, `shutdown --force`, `reboot --mode force`)";
+
+/// What becomes of etcd while this node is away.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Outlook {
+    /// The other members keep their quorum, or no other member depends on this node.
+    Kept,
+    /// The other members lose their quorum; the text says why.
+    Lost(String),
+    /// This node's member does not name the members, because it does not run or etcd has no quorum now.
+    Unknown(String),
+}
+
+impl Outlook {
+    /// Error message of a refused call; `None` if the other members keep their quorum.
+    pub(super) fn refusal(&self) -> Option<String> {
+        let (Outlook::Lost(why) | Outlook::Unknown(why)) = self else {
+            return None;
+        };
+        Some(format!(
+            "etcd may lose its quorum without this node: {why}; repair etcd first, or {FORCE}"
+        ))
+    }
+}
+
+/// Finds out whether the other members of etcd keep their quorum while this node is away.
+pub(super) async fn outlook(node: &NodeState) -> Outlook {
     let Some(own) = node.store().get_as::<EtcdMember>(EtcdMember::ID) else {
-        return Ok(());
+        return Outlook::Kept;
     };
     let secrets = Path::new(HOST_SECRETS).join(ETCD);
-    let unsafe_now = |why: String| {
-        format!(
-            "etcd may lose its quorum without this node: {why}; repair etcd first, or force the upgrade"
-        )
-    };
     let asked = async {
         let client = connect(&secrets, &[IpAddr::from([127, 0, 0, 1])]).await?;
         client.members().await.map_err(|error| describe(&error))
     };
     let members = match timeout(ANSWER, asked).await {
-        Ok(members) => members.map_err(unsafe_now)?,
-        Err(_) => return Err(unsafe_now("this node's member does not answer".to_owned())),
+        Ok(Ok(members)) => members,
+        Ok(Err(why)) => return Outlook::Unknown(why),
+        Err(_) => return Outlook::Unknown("this node's member does not answer".to_owned()),
     };
     let voters: Vec<&Member> = members.iter().filter(|member| !member.is_learner).collect();
     let others = voters
@@ -52,12 +71,12 @@ pub(super) async fn check(node: &NodeState) -> Result<(), String> {
         .filter_map(|answer| answer.clone().err())
         .collect();
     if keeps_quorum(voters.len(), answers.len().saturating_sub(silent.len())) {
-        return Ok(());
+        return Outlook::Kept;
     }
-    Err(unsafe_now(match silent.is_empty() {
+    Outlook::Lost(match silent.is_empty() {
         true => format!("the cluster has {} voting members", voters.len()),
         false => format!("no answer from {}", silent.join(", ")),
-    }))
+    })
 }
 
 /// Whether `healthy_others` of `voters` members have a majority. A single voter always passes: no other member loses.

@@ -137,6 +137,10 @@ impl Node for Still {
         Box::pin(ready(Err(refused())))
     }
 
+    fn leave(&self) -> BoxFuture<'_, Result<(), SubmitError>> {
+        Box::pin(async { Ok(()) })
+    }
+
     fn audit(&self, _: &str) {}
 
     fn stage(&self) -> Stage {

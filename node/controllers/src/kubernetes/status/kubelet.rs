@@ -1,7 +1,7 @@
 //! Shows the running kubelet, its kubeconfig and, on a control plane node, its static pods.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::mem::replace;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
@@ -24,13 +24,18 @@ use corten_types::secrets_kubernetes::KubernetesDynamicCerts;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
+use super::super::pod_status::{id, is_ready};
 use super::super::settings::show;
 use super::super::{Complaints, extra_pods};
 
 /// Poll interval: the kubelet reports no change of a static pod (the reference's value).
 const PAUSE: Duration = Duration::from_secs(15);
+/// Poll interval while a static pod is not ready: clients wait for it.
+const SOON: Duration = Duration::from_secs(2);
+/// Time that the kubelet gets for a new pod: it asks for its static pods every 20 s.
+const ACCEPTED: Duration = Duration::from_secs(45);
 /// Port of the kubelet's API.
 const PORT: u16 = 10250;
 /// Error if the kubelet does not accept a pod.
@@ -70,13 +75,14 @@ impl Controller for KubeletState {
 
     async fn run(self, context: &mut Context) -> Result<(), Failure> {
         let mut complaints = Complaints::default();
-        let mut missing = Vec::new();
+        let mut missing = BTreeMap::new();
+        let mut pause = PAUSE;
         loop {
             let service = context.get::<Service>(KUBELET)?;
             let is_running = service.as_ref().is_some_and(|service| service.running);
             tokio::select! {
                 () = context.event() => {}
-                () = sleep(PAUSE), if is_running => {}
+                () = sleep(pause), if is_running => {}
             }
             let service = context.get::<Service>(KUBELET)?;
             let is_running = service.as_ref().is_some_and(|service| service.running);
@@ -91,6 +97,10 @@ impl Controller for KubeletState {
             context.start_outputs();
             show(context, ID, status)?;
             show(context, ID, kubeconfig())?;
+            pause = match &pods {
+                Some(Ok(pods)) if !pods.iter().all(|(_, status)| is_ready(status)) => SOON,
+                _ => PAUSE,
+            };
             match pods {
                 None => {}
                 // A failed request proves nothing about the pods of a running kubelet.
@@ -101,10 +111,15 @@ impl Controller for KubeletState {
                     continue;
                 }
                 Some(Ok(pods)) => {
-                    // The kubelet needs a moment for a new pod.
-                    let before = replace(&mut missing, absent(context, &pods)?);
-                    let refused = missing.iter().filter(|id| before.contains(id));
-                    let refused: Vec<&str> = refused.map(String::as_str).collect();
+                    let absent = absent(context, &pods)?;
+                    missing.retain(|id, _| absent.contains(id));
+                    for id in absent {
+                        missing.entry(id).or_insert_with(Instant::now);
+                    }
+                    let refused = missing
+                        .iter()
+                        .filter(|(_, since)| since.elapsed() > ACCEPTED);
+                    let refused: Vec<&str> = refused.map(|(id, _)| id.as_str()).collect();
                     match refused.as_slice() {
                         [] => complaints.none(),
                         refused => {
@@ -121,21 +136,18 @@ impl Controller for KubeletState {
     }
 }
 
-/// Static pods of the config that the kubelet does not have.
-fn absent(context: &Context, pods: &[(String, Value)]) -> Result<Vec<String>, Failure> {
+/// Ids of the static pods of the config that the kubelet does not have.
+fn absent(context: &Context, pods: &[(String, Value)]) -> Result<BTreeSet<String>, Failure> {
     let Some(node) = context.get::<Nodename>(Nodename::ID)? else {
-        return Ok(Vec::new());
+        return Ok(BTreeSet::new());
     };
     let wanted = context.list::<StaticPod>()?;
     let wanted = wanted
         .iter()
         .filter(|pod| pod.metadata().owner == extra_pods::NAME);
-    let is_absent = |id: &&str| {
-        let name = format!("{id}-{}", node.nodename);
-        !pods.iter().any(|(id, _)| *id == name)
-    };
-    let absent = wanted.map(|pod| pod.id()).filter(is_absent);
-    Ok(absent.map(str::to_owned).collect())
+    let is_absent = |id: &String| !pods.iter().any(|(other, _)| other == id);
+    let wanted = wanted.filter_map(|pod| id(&pod.0, &node.nodename));
+    Ok(wanted.filter(is_absent).collect())
 }
 
 /// Static pods by id, each with its status; or why the kubelet gives none.
