@@ -112,7 +112,7 @@ repro: deps ## Build twice in different environments and compare every byte
 	cargo test --locked --workspace --test reproducible -- --ignored --nocapture
 
 bench: build image ## Boot, memory, sizes, devices beside a minimal Debian; rebuilds; cargo bench; writes docs/bench.md, fails if a limit is not kept
-	$(BIN)/bench $(addprefix --only ,$(PARTS))
+	MKIMAGE="$(MKIMAGE)" ARCH=$(ARCH) $(BIN)/bench $(addprefix --only ,$(PARTS))
 
 clean: ## Remove what was built here; the cache stays
 	rm -rf $(OUT) target

@@ -46,8 +46,8 @@ pub fn measure(debian: &Image, rounds: usize) -> anyhow::Result<Section> {
     let (node, script) = (directory.join("node.raw"), directory.join("coldplug.raw"));
     let ours = images::direct();
     let initrd = ours.initrd.as_deref().context("the bundle's initramfs")?;
-    fs::write(&node, disk(root_file_system(initrd)?))?;
-    fs::write(&script, disk(SCRIPT.as_bytes().to_vec()))?;
+    fs::write(&node, padded(root_file_system(initrd)?))?;
+    fs::write(&script, padded(SCRIPT.as_bytes().to_vec()))?;
     let append = format!(
         "{} root=/dev/vda rootfstype=xfs rw systemd.run=\"/bin/bash /dev/vdc {rounds}\"",
         measure::shared_parameters(&ours.append)
@@ -71,7 +71,8 @@ pub fn measure(debian: &Image, rounds: usize) -> anyhow::Result<Section> {
     })
 }
 
-fn root_file_system(initrd: &Path) -> anyhow::Result<Vec<u8>> {
+/// The root file system of the image, from its initramfs.
+pub fn root_file_system(initrd: &Path) -> anyhow::Result<Vec<u8>> {
     let entries = initramfs::read(initrd);
     let found = entries
         .into_iter()
@@ -80,7 +81,7 @@ fn root_file_system(initrd: &Path) -> anyhow::Result<Vec<u8>> {
 }
 
 /// Pads to whole sectors: empty lines after the script, unused bytes after a file system.
-fn disk(mut bytes: Vec<u8>) -> Vec<u8> {
+pub fn padded(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes.resize(bytes.len().next_multiple_of(SECTOR), b'\n');
     bytes
 }
@@ -167,7 +168,7 @@ mod tests {
 
     #[test]
     fn the_script_ends_before_the_lines_that_fill_its_disk() {
-        let disk = disk(SCRIPT.as_bytes().to_vec());
+        let disk = padded(SCRIPT.as_bytes().to_vec());
         assert_eq!(disk.len() % SECTOR, 0);
         assert!(disk.ends_with(b"\n") && SCRIPT.trim_end().ends_with("exit 0"));
     }

@@ -10,8 +10,8 @@ use std::process::Command;
 use anyhow::{Context, bail};
 use tar::EntryType;
 
-/// Packages besides the essential ones.
-const PACKAGES: &str = "systemd-sysv,udev,openssh-server";
+/// Packages besides the essential ones. kmod comes with every kernel of Debian.
+const PACKAGES: &str = "systemd-sysv,udev,openssh-server,kmod";
 /// systemd's own network daemon, the one with the fastest start.
 const NETWORK: &str = "[Match]\\nType=ether\\n[Network]\\nDHCP=yes\\n";
 /// Size of the sparse image.

@@ -10,6 +10,7 @@
 
 mod builds;
 mod cloud;
+mod cluster;
 mod coldplug;
 mod debian;
 mod document;
@@ -37,6 +38,8 @@ enum Part {
     Cloud,
     /// The time and the writes of an upgrade
     Upgrade,
+    /// A cluster of one node beside kubeadm; takes an hour without hardware virtualisation, so it runs only on request
+    Cluster,
     /// The time that udevd needs for the existing devices
     Coldplug,
     /// The benchmarks of `cargo bench`
@@ -88,13 +91,13 @@ fn main() -> ExitCode {
 /// Runs the measurements; returns whether every limit is kept.
 fn run(arguments: &Arguments) -> anyhow::Result<bool> {
     let wanted = |part: &Part| match arguments.only.as_slice() {
-        [] => *part != Part::Cold,
+        [] => ![Part::Cold, Part::Cluster].contains(part),
         only => only.contains(part),
     };
     let all = Part::value_variants().iter().copied();
     let parts: Vec<Part> = all.filter(wanted).collect();
     let directory = workspace::target().join("bench");
-    let beside = [Part::System, Part::Coldplug];
+    let beside = [Part::System, Part::Cluster, Part::Coldplug];
     let debian = if arguments.alone || !parts.iter().any(|part| beside.contains(part)) {
         None
     } else {
@@ -122,7 +125,10 @@ fn run(arguments: &Arguments) -> anyhow::Result<bool> {
     }
     if arguments.only.is_empty() {
         // A full run removes sections that were renamed; sections measured only on request stay.
-        document.retain(|one| measured.contains(&one.title) || one.title == builds::COLD);
+        let on_request = [builds::COLD, cluster::TITLE];
+        document.retain(|one| {
+            measured.contains(&one.title) || on_request.contains(&one.title.as_str())
+        });
     }
     let text = document::write(report::INTRODUCTION, &document);
     print!("{text}");
@@ -141,6 +147,10 @@ fn sections(
         Part::System => system(arguments, debian),
         Part::Cloud => Ok(vec![cloud::measure(arguments.rounds.max(1))?]),
         Part::Upgrade => Ok(vec![upgrade::measure(arguments.rounds.max(1))?]),
+        Part::Cluster => {
+            let measure = |debian| cluster::measure(debian, directory, arguments.idle);
+            debian.map(measure).into_iter().collect()
+        }
         Part::Coldplug => {
             let measure = |debian| coldplug::measure(debian, arguments.coldplugs.max(1));
             debian.map(measure).into_iter().collect()

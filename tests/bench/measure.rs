@@ -107,7 +107,19 @@ pub fn daemon_memory(idle: u64) -> anyhow::Result<Vec<Memory>> {
     node.apply_patch("machine: {time: {disabled: true}}");
     node.until_running("trustd");
     std::thread::sleep(Duration::from_secs(idle));
-    let mut agent = Agent::connect(&node.vm);
+    let all = memory(&mut Agent::connect(&node.vm));
+    let missing = missing(&all);
+    ensure!(
+        missing.is_empty(),
+        "these do not run on the measured node: {}\n{}",
+        missing.join(", "),
+        node.vm.report()
+    );
+    Ok(all)
+}
+
+/// PSS of every process of a node except the agent.
+pub fn memory(agent: &mut Agent) -> Vec<Memory> {
     let mut all = Vec::new();
     for process in agent.processes() {
         // The agent itself runs as `init --agent`.
@@ -123,14 +135,7 @@ pub fn daemon_memory(idle: u64) -> anyhow::Result<Vec<Memory>> {
             pss_kib,
         }));
     }
-    let missing = missing(&all);
-    ensure!(
-        missing.is_empty(),
-        "these do not run on the measured node: {}\n{}",
-        missing.join(", "),
-        node.vm.report()
-    );
-    Ok(all)
+    all
 }
 
 /// The programs of [`OURS`] that are not among the processes.

@@ -49,8 +49,9 @@ pub fn not_kept(section: &Section) -> Vec<&str> {
     lines.filter(|line| line.contains(NOT_KEPT)).collect()
 }
 
+/// Bytes in MiB.
 #[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
-fn mib(bytes: u64) -> f64 {
+pub fn mib(bytes: u64) -> f64 {
     bytes as f64 / MIB
 }
 

@@ -53,6 +53,16 @@ pub fn program() -> &'static Path {
 /// # Panics
 /// The image is missing or `directory` is not writable.
 pub fn add(machine: Machine, directory: &Path) -> Machine {
+    machine.second_serial().direct(boot(directory))
+}
+
+/// The network boot bundle with the agent, whose initramfs is written to `directory`. The machine needs a second serial
+/// port.
+///
+/// # Panics
+/// As for [`add`].
+#[must_use]
+pub fn boot(directory: &Path) -> DirectBoot {
     let image = images::direct();
     let mut entries = initramfs::read(image.initrd.as_deref().expect("an initramfs"));
     let init = entries
@@ -67,10 +77,10 @@ pub fn add(machine: Machine, directory: &Path) -> Machine {
     std::fs::create_dir_all(directory).expect("a directory for the initramfs");
     let initrd = directory.join("initramfs-with-agent");
     initramfs::write(&initrd, &entries);
-    machine.second_serial().direct(DirectBoot {
+    DirectBoot {
         initrd: Some(initrd),
         ..image
-    })
+    }
 }
 
 /// A process of the node.

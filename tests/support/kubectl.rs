@@ -16,14 +16,18 @@ const CALL: Duration = Duration::from_secs(120);
 pub struct Kubectl {
     kubeconfig: PathBuf,
     server: Option<String>,
+    program: Option<PathBuf>,
 }
 
 impl Kubectl {
     /// The client with this kubeconfig.
     #[must_use]
     pub fn new(kubeconfig: PathBuf) -> Kubectl {
-        let server = None;
-        Kubectl { kubeconfig, server }
+        Kubectl {
+            kubeconfig,
+            server: None,
+            program: None,
+        }
     }
 
     /// The same client with another URL of the API server.
@@ -33,14 +37,24 @@ impl Kubectl {
         Kubectl { server, ..self }
     }
 
+    /// The same client with this program instead of that in `CORTEN_KUBECTL`.
+    #[must_use]
+    pub fn by(self, program: PathBuf) -> Kubectl {
+        let program = Some(program);
+        Kubectl { program, ..self }
+    }
+
     /// The program with its arguments.
     ///
     /// # Panics
     /// `CORTEN_KUBECTL` does not name the program.
     #[must_use]
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let program = env::var_os("CORTEN_KUBECTL").expect("CORTEN_KUBECTL is a kubectl");
-        let mut command = Command::new(program);
+        let program = self.program.clone().or_else(|| {
+            let program = env::var_os("CORTEN_KUBECTL");
+            program.map(PathBuf::from)
+        });
+        let mut command = Command::new(program.expect("CORTEN_KUBECTL is a kubectl"));
         command.arg("--kubeconfig").arg(&self.kubeconfig);
         command.args(self.server.iter().map(|url| format!("--server={url}")));
         command.args(arguments);

@@ -72,14 +72,17 @@ pub fn daemons<'a>(
     let key = key_of(&context.options.source)?;
     Ok(recipe.add("daemons", key.clone(), move |built, out, _| {
         let compilers = context.compilers(built, &programs)?;
+        // One directory for each architecture: the compilers differ, so that cargo would compile what runs on this
+        // machine again after a build of another architecture.
+        let directory = format!("cargo-{}", context.arch());
         let inputs = rust::Inputs {
             workspace: &context.options.source,
             compilers: &compilers,
             profile: context.cargo_profile(),
-            target: &context.options.cache.root().join("cargo"),
+            target: &context.options.cache.root().join(&directory),
         };
         inputs.fetch(context.options.offline)?;
-        let _alone = context.options.cache.lock("cargo")?;
+        let _alone = context.options.cache.lock(&directory)?;
         if key_of(&inputs.copy()?)? != key {
             return Err(Failure::new(
                 "the sources changed after the start of the build",

@@ -1,0 +1,354 @@
+//! A cluster of one node, beside kubeadm on the minimal Debian: the same kernel, containerd, kubelet and images, in the
+//! same QEMU. Ours takes the images from its image cache. Debian's containerd pulls them from `registryd` in the machine,
+//! which serves the same image cache.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use ::tests::chaos::{self, Agent};
+use ::tests::client::generate_config_with;
+use ::tests::kubectl::Kubectl;
+use ::tests::node::{Node, SOON};
+use ::tests::{images, workspace};
+use anyhow::{Context as _, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use qemu::{Accel, DirectBoot, Disk, DiskMode, Machine, Running};
+use serde_json::Value;
+
+use crate::coldplug::{self, padded};
+use crate::debian::Image;
+use crate::document::Section;
+use crate::measure::{self, Memory, shared_parameters};
+use crate::report::{mib, verdict};
+
+/// The title of the section.
+pub const TITLE: &str = "A cluster of one node, beside kubeadm";
+/// Subdirectory of the images for the images with a cache.
+const SUBDIRECTORY: &str = "cluster";
+const SCRIPT: &str = include_str!("kubeadm.sh");
+/// The prefix of a result on the console.
+const MARK: &str = "kubeadm: ";
+/// The port of the Kubernetes API, in the machine and on this host.
+const PORT: u16 = 16443;
+const MEMORY_MIB: u32 = 4096;
+/// Size of the disk for containers, in MiB.
+const DISK_MIB: u64 = 16384;
+/// Timeout of a step on an emulated machine and a busy host.
+const DEADLINE: Duration = Duration::from_secs(1800);
+/// Limit of docs/promises.md.
+const MEMORY_LIMIT: f64 = 0.5;
+/// Kubernetes' own processes, which both systems run. The kernel shortens a name to 15 bytes.
+const KUBERNETES: [&str; 9] = [
+    "coredns",
+    "etcd",
+    "flanneld",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-proxy",
+    "kube-scheduler",
+    "kubelet",
+    "pause",
+];
+
+/// What one system needed.
+#[derive(Debug)]
+struct Needed {
+    /// Seconds from QEMU's start until the node is Ready.
+    ready: f64,
+    /// The processes of the idle node.
+    memory: Vec<Memory>,
+    /// Bytes in use on its disks, with the kernel and without the image cache.
+    disk: u64,
+}
+
+impl Needed {
+    /// PSS in KiB of what is not Kubernetes' own.
+    fn rest(&self) -> u64 {
+        let rest = self.memory.iter().filter(|one| !is_kubernetes(&one.name));
+        rest.map(|one| one.pss_kib).sum()
+    }
+}
+
+fn is_kubernetes(name: &str) -> bool {
+    let is_it = |own: &str| [own, own.get(..15).unwrap_or(own)].contains(&name);
+    KUBERNETES.into_iter().any(is_it)
+}
+
+/// Measures both systems, idle for `idle` seconds after the last pod has started.
+pub fn measure(debian: &Image, directory: &Path, idle: u64) -> anyhow::Result<Section> {
+    let out = images::directory().join(SUBDIRECTORY);
+    let kubectl = build(&out)?;
+    let theirs = kubeadm(debian, directory, &out, &kubectl, idle)?;
+    eprintln!("kubeadm: Ready after {:.1} s", theirs.ready);
+    let ours = corten(&kubectl, idle)?;
+    eprintln!("Corten: Ready after {:.1} s", ours.ready);
+    Ok(Section {
+        title: TITLE.to_owned(),
+        text: text(&ours, &theirs, idle),
+    })
+}
+
+/// Builds images and programs; returns kubectl.
+fn build(out: &Path) -> anyhow::Result<PathBuf> {
+    let script = workspace::root().join("tests/bench/cluster-images");
+    let mut command = Command::new(script);
+    command.env("OUT", out).stderr(Stdio::inherit());
+    let output = command.output().context("cluster-images")?;
+    ensure!(output.status.success(), "cluster-images: {}", output.status);
+    Ok(PathBuf::from(String::from_utf8(output.stdout)?.trim_end()))
+}
+
+/// The parameters of our kernel in an emulated machine.
+fn parameters(append: &str) -> String {
+    let more = Accel::probe().accel.kernel_parameters();
+    [&[append], more].concat().join(" ")
+}
+
+fn machine(machine: Machine) -> Machine {
+    machine.memory_mib(MEMORY_MIB).cpus(2).forward(PORT, PORT)
+}
+
+/// A node of ours from its raw disk image, bootstrapped as by `make run`.
+fn corten(kubectl: &Path, idle: u64) -> anyhow::Result<Needed> {
+    let image = images::other(SUBDIRECTORY, ".raw");
+    let boot = chaos::boot(&workspace::target().join("vm/bench-cluster-initramfs"));
+    let append = parameters(&boot.append);
+    let node = Node::start("bench-cluster", |shape| {
+        let disk = Disk::raw(image).mode(DiskMode::Overlay).enlarged(DISK_MIB);
+        let shape = machine(shape).second_serial().disk(disk);
+        shape.direct(DirectBoot { append, ..boot })
+    });
+    let patch = workspace::root().join("qemu/cluster.yaml");
+    let patch = format!("@{}", patch.display());
+    let port = format!("cluster: {{controlPlane: {{localAPIServerPort: {PORT}}}}}");
+    let bundled = ["--kubernetes-images", "bundled"];
+    let patches = ["--config-patch", &patch, "--config-patch", &port];
+    let more = [&bundled[..], &patches].concat();
+    generate_config_with(node.configs(), &format!("https://127.0.0.1:{PORT}"), &more);
+    node.configure();
+    let admin = node.admin();
+    node.ask(&admin, &["bootstrap"], SOON);
+    let kubeconfig = node.vm.dir().join("kubeconfig");
+    let path = kubeconfig.to_str().context("a path")?;
+    admin.must(&["kubeconfig", path, "--force", "--merge=false"]);
+    let cluster = client(kubeconfig, kubectl);
+    let ready = until_ready(&node.vm, &cluster)?;
+    node.until("the last pod", DEADLINE, || {
+        cluster.available("kube-system", "coredns")
+    });
+    std::thread::sleep(Duration::from_secs(idle));
+    let memory = measure::memory(&mut Agent::connect(&node.vm));
+    let mounts = admin.must(&["mounts", "-o", "json"]);
+    let installed = images::direct();
+    let initrd = installed.initrd.context("the bundle's initramfs")?;
+    let system = fs::metadata(installed.kernel)?.len() + fs::metadata(initrd)?.len();
+    Ok(Needed {
+        ready,
+        memory,
+        disk: used(&mounts)? + system,
+    })
+}
+
+/// Bytes in use on `/var`, from the answer of `mounts -o json`.
+fn used(mounts: &str) -> anyhow::Result<u64> {
+    let all = serde_json::Deserializer::from_str(mounts).into_iter::<Value>();
+    let all: Vec<Value> = all.collect::<Result<_, _>>()?;
+    let nodes = all.iter().flat_map(|value| match value {
+        Value::Array(items) => items.as_slice(),
+        other => std::slice::from_ref(other),
+    });
+    let mut mounts = nodes.filter_map(|node| node.get("mounts")?.as_array());
+    let of = |mount: &Value, field: &str| mount.get(field).and_then(Value::as_u64);
+    let used = mounts.find_map(|mounts| {
+        let var = mounts
+            .iter()
+            .find(|mount| mount.get("mountedOn").is_some_and(|place| place == "/var"))?;
+        of(var, "size")?.checked_sub(of(var, "available")?)
+    });
+    used.context("the use of /var")
+}
+
+/// The Debian machine, where the script runs kubeadm.
+fn kubeadm(
+    debian: &Image,
+    directory: &Path,
+    out: &Path,
+    kubectl: &Path,
+    idle: u64,
+) -> anyhow::Result<Needed> {
+    let ours = images::direct();
+    let initrd = ours.initrd.as_deref().context("the bundle's initramfs")?;
+    let file = |name: &str| directory.join(name);
+    fs::write(
+        file("node.raw"),
+        padded(coldplug::root_file_system(initrd)?),
+    )?;
+    fs::write(file("kubeadm.raw"), padded(SCRIPT.as_bytes().to_vec()))?;
+    let data = file("data.raw");
+    let mut mkfs = Command::new("mkfs.xfs");
+    mkfs.args(["-q", "-f", "-d"])
+        .arg(format!("file,name={},size={DISK_MIB}m", data.display()));
+    ensure!(mkfs.status()?.success(), "mkfs.xfs failed");
+    let append = format!(
+        "{} root=/dev/vda rootfstype=xfs rw systemd.run=\"/bin/bash /dev/vdc {PORT} {idle}\"",
+        parameters(&shared_parameters(&ours.append))
+    );
+    let boot = DirectBoot {
+        kernel: ours.kernel.clone(),
+        initrd: None,
+        append,
+    };
+    let vm = machine(measure::machine("bench-kubeadm")).direct(boot);
+    let vm = [
+        debian.disk.clone(),
+        file("node.raw"),
+        file("kubeadm.raw"),
+        images::other(SUBDIRECTORY, "-image-cache.squashfs"),
+        out.join("programs.squashfs"),
+        data,
+    ]
+    .into_iter()
+    .fold(vm, |vm, disk| vm.disk(Disk::raw(disk)))
+    .start()?;
+    vm.wait_console(&format!("{MARK}initialised"), DEADLINE)?;
+    let kubeconfig = vm.dir().join("kubeconfig");
+    let encoded = results(&vm.console().text(), "kubeconfig").concat();
+    fs::write(&kubeconfig, STANDARD.decode(encoded)?)?;
+    let ready = until_ready(&vm, &client(kubeconfig, kubectl))?;
+    vm.wait_console(&format!("{MARK}done"), DEADLINE)?;
+    let console = vm.console().text();
+    let memory = results(&console, "memory").into_iter().map(|line| {
+        let (pss, name) = line.split_once(' ').context("a line about a process")?;
+        let pss_kib = pss.parse()?;
+        let name = name.to_owned();
+        Ok(Memory { name, pss_kib })
+    });
+    let disks = results(&console, "disk").into_iter().map(str::parse::<u64>);
+    let disks: Vec<u64> = disks.collect::<Result<_, _>>()?;
+    ensure!(disks.len() == 2, "{}", vm.report());
+    Ok(Needed {
+        ready,
+        memory: memory.collect::<anyhow::Result<_>>()?,
+        disk: disks.iter().sum::<u64>() + fs::metadata(&ours.kernel)?.len(),
+    })
+}
+
+/// The results of a kind on the console.
+fn results<'a>(console: &'a str, kind: &str) -> Vec<&'a str> {
+    let result = |line: &'a str| {
+        let rest = line.trim().strip_prefix(MARK)?.strip_prefix(kind)?;
+        rest.strip_prefix(' ')
+    };
+    console.lines().filter_map(result).collect()
+}
+
+fn client(kubeconfig: PathBuf, kubectl: &Path) -> Kubectl {
+    Kubectl::new(kubeconfig)
+        .at(format!("https://127.0.0.1:{PORT}"))
+        .by(kubectl.to_owned())
+}
+
+/// Waits for the node; returns the seconds since QEMU's start.
+fn until_ready(vm: &Running, cluster: &Kubectl) -> anyhow::Result<f64> {
+    vm.wait_for("a node that is Ready", DEADLINE, || cluster.nodes_ready(1))?;
+    Ok(vm.started().elapsed().as_secs_f64())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
+fn text(ours: &Needed, theirs: &Needed, idle: u64) -> String {
+    let probe = Accel::probe();
+    let mut text = format!(
+        "From the power-on of a machine with 2 CPUs and {MEMORY_MIB} MiB, offline, until its node is Ready; then memory \
+         and disk,\n{idle} s after the last pod has started. Both boot the same kernel and run the same containerd, kubelet \
+         and images of\nKubernetes, without a leader election. Ours writes its disk at the first start, and takes the images \
+         from its image\ncache. The minimal Debian starts `kubeadm init` by itself; its containerd pulls the images from the \
+         same image cache\n(`registryd` in the machine, not counted). Accelerator: {} ({}).\n\n| measure | Corten | kubeadm on Debian 13 | \
+         limit | |\n|---|---|---|---|---|\n",
+        probe.accel.option(),
+        probe.reason
+    );
+    let ratio = ours.ready / theirs.ready;
+    let _infallible = writeln!(
+        text,
+        "| power-on to node Ready | {:.1} s | {:.1} s | | {ratio:.2} × |",
+        ours.ready, theirs.ready
+    );
+    let [our_rest, their_rest] = [ours.rest(), theirs.rest()].map(|kib| mib(kib * 1024));
+    let ratio = our_rest / their_rest;
+    let _infallible = writeln!(
+        text,
+        "| PSS of what is not Kubernetes' own | {our_rest:.1} MiB | {their_rest:.1} MiB | {MEMORY_LIMIT} × kubeadm | \
+         {ratio:.2} ×, {} |",
+        verdict(ratio, MEMORY_LIMIT)
+    );
+    let _infallible = writeln!(
+        text,
+        "| disk in use, without the image cache | {:.1} MiB | {:.1} MiB | | {:.2} × |",
+        mib(ours.disk),
+        mib(theirs.disk),
+        ours.disk as f64 / theirs.disk as f64
+    );
+    text.push_str("\nNot Kubernetes' own, each with its PSS in MiB:\n\n");
+    for (name, needed) in [("Corten", ours), ("Debian", theirs)] {
+        let rest = needed.memory.iter();
+        let rest = rest.filter(|one| !is_kubernetes(&one.name) && one.pss_kib > 0);
+        let rest = rest.map(|one| format!("{} {:.1}", one.name, mib(one.pss_kib * 1024)));
+        let _infallible = writeln!(text, "- {name}: {}", rest.collect::<Vec<_>>().join(", "));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::not_kept;
+
+    fn needed(ready: f64, processes: &[(&str, u64)]) -> Needed {
+        let memory = processes.iter().map(|(name, mib)| Memory {
+            name: (*name).to_owned(),
+            pss_kib: mib * 1024,
+        });
+        Needed {
+            ready,
+            memory: memory.collect(),
+            disk: 1 << 30,
+        }
+    }
+
+    #[test]
+    fn memory_of_kubernetes_itself_is_not_compared() {
+        let ours = needed(100.0, &[("init", 20), ("kubelet", 70), ("containerd", 40)]);
+        let theirs = needed(
+            200.0,
+            &[("systemd", 30), ("kube-controller", 90), ("containerd", 40)],
+        );
+        let text = text(&ours, &theirs, 30);
+        assert!(
+            text.contains("| 60.0 MiB | 70.0 MiB | 0.5 × kubeadm | 0.86 ×, NOT KEPT |"),
+            "{text}"
+        );
+        assert!(text.contains("| 100.0 s | 200.0 s | | 0.50 × |"), "{text}");
+        let title = TITLE.to_owned();
+        assert_eq!(not_kept(&Section { title, text }).len(), 1);
+    }
+
+    #[test]
+    fn results_are_lines_of_their_kind() {
+        let console = "kubeadm: disk 5\r\nnoise\nkubeadm: memory 7 systemd\nkubeadm: disks 6\n";
+        assert_eq!(results(console, "disk"), ["5"]);
+        assert_eq!(results(console, "memory"), ["7 systemd"]);
+    }
+
+    #[test]
+    fn use_of_var_is_read_from_the_answer_of_a_node() {
+        let mounts = r#"{"node": "n", "mounts": [{"mountedOn": "/", "size": 1, "available": 0},
+            {"mountedOn": "/var", "size": 100, "available": 40}]}"#;
+        assert_eq!(used(mounts).unwrap(), 60);
+        assert_eq!(used(&format!("[{mounts}]")).unwrap(), 60);
+        assert!(used("{}").is_err());
+    }
+}
