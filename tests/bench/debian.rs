@@ -31,7 +31,10 @@ pub fn image(directory: &Path, fresh: bool) -> anyhow::Result<Image> {
     fs::create_dir_all(directory)?;
     let archive = directory.join("debian.tar");
     let disk = directory.join("debian.raw");
-    if fresh || !disk.exists() {
+    // An image of other packages is another system.
+    let list = directory.join("debian.packages");
+    let is_same = disk.exists() && fs::read_to_string(&list).is_ok_and(|list| list == PACKAGES);
+    if fresh || !is_same {
         eprintln!("building a minimal Debian 13 (once; --fresh builds it again)");
         let partial = directory.join("partial.tar");
         bootstrap(&partial)?;
@@ -39,6 +42,7 @@ pub fn image(directory: &Path, fresh: bool) -> anyhow::Result<Image> {
         let partial = directory.join("partial.raw");
         make_disk(&archive, &directory.join("files"), &partial)?;
         fs::rename(&partial, &disk)?;
+        fs::write(&list, PACKAGES)?;
     }
     let content = content(&archive)?;
     Ok(Image { disk, content })

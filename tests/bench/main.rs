@@ -38,7 +38,7 @@ enum Part {
     Cloud,
     /// The time and the writes of an upgrade
     Upgrade,
-    /// A cluster of one node beside kubeadm; takes an hour without hardware virtualisation, so it runs only on request
+    /// A cluster of one node beside kubeadm; builds the images of Kubernetes, so it runs only on request
     Cluster,
     /// The time that udevd needs for the existing devices
     Coldplug,
@@ -72,7 +72,7 @@ struct Arguments {
     /// Build the Debian image again
     #[arg(long)]
     fresh: bool,
-    /// Leave out Debian and the coldplug part
+    /// Leave out Debian and the parts that need it
     #[arg(long)]
     alone: bool,
 }

@@ -120,7 +120,12 @@ pub(super) async fn take_to_leave(node: &NodeState) -> Result<Option<Held>, Stri
         Ok(Err(other)) if !holder.may_replace(&other) => {
             Err(Holder::of(&other).unwrap_or(holder).refusal())
         }
-        Ok(Err(_)) | Err(_) => Ok(None),
+        Ok(Err(_)) => Ok(None),
+        Err(_) => {
+            // As above: a call that is refused after all must not block the other nodes.
+            tokio::spawn(withdraw(holder));
+            Ok(None)
+        }
     }
 }
 

@@ -102,7 +102,8 @@ impl Controller for KubeletState {
                 _ => PAUSE,
             };
             match pods {
-                None => {}
+                // A kubelet that starts again gets the time again.
+                None => missing.clear(),
                 // A failed request proves nothing about the pods of a running kubelet.
                 Some(Err(why)) => {
                     if service.is_some_and(|service| service.healthy) {
