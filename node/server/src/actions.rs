@@ -15,6 +15,15 @@ use crate::node::{Action, Actor, Node, Reset, SubmitError};
 /// Limit in characters of the description of a caller.
 const WHO: usize = 1024;
 
+/// Runs a call to its end, even when the client disconnects: a key in etcd that the call takes stays for no reason
+/// otherwise.
+pub(super) async fn to_its_end<T: Send + 'static>(
+    call: impl Future<Output = Result<T, Status>> + Send + 'static,
+) -> Result<T, Status> {
+    let ended = tokio::spawn(call).await;
+    ended.unwrap_or_else(|error| Err(Status::internal(format!("the call ended: {error}"))))
+}
+
 /// The node always starts its kernel through the firmware, so the modes default and powercycle are equal.
 pub(super) async fn reboot(
     node: &dyn Node,

@@ -146,10 +146,7 @@ pub(super) async fn upgrade(
     who: String,
     request: api::UpgradeRequest,
 ) -> Result<api::UpgradeResponse, Status> {
-    let upgraded = tokio::spawn(async move { upgrade_now(node.as_ref(), &who, request).await });
-    upgraded
-        .await
-        .unwrap_or_else(|error| Err(Status::internal(format!("the upgrade ended: {error}"))))
+    actions::to_its_end(async move { upgrade_now(node.as_ref(), &who, request).await }).await
 }
 
 async fn upgrade_now(
@@ -189,8 +186,12 @@ async fn upgrade_now(
 
 /// Switches to the other version and reboots at once, since the caller makes no separate reboot call.
 pub(super) async fn roll_back(node: &dyn Node, who: &str) -> Result<api::RollbackResponse, Status> {
-    let version = node.roll_back().await;
-    version.map_err(|error| actions::refused(&error))?;
+    let left = node.leave().await;
+    left.map_err(|error| actions::refused(&error))?;
+    if let Err(error) = node.roll_back().await {
+        node.stay().await;
+        return Err(actions::refused(&error));
+    }
     actions::submit(node, Action::Reboot, who)?;
     let rollback = api::Rollback { metadata: None };
     Ok(api::RollbackResponse {

@@ -158,6 +158,8 @@ pub trait Node: Send + Sync + 'static {
     /// Checks that the node may reboot or shut down: etcd keeps its quorum meanwhile. Until the node is back, the other
     /// control plane nodes are refused.
     fn leave(&self) -> BoxFuture<'_, Result<(), SubmitError>>;
+    /// Tells the other control plane nodes that this node stays up after all.
+    fn stay(&self) -> BoxFuture<'_, ()>;
     /// Adds a line to the log `audit`.
     fn audit(&self, line: &str);
     /// Starts an action and returns at once.

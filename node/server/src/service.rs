@@ -266,8 +266,9 @@ impl MachineService for Machine {
     async fn reboot(&self, request: Request<api::RebootRequest>) -> Answer<api::RebootResponse> {
         let who = actions::who(&request);
         let mode = request.into_inner().mode();
-        let rebooted = actions::reboot(self.node.as_ref(), &who, mode).await;
-        rebooted.map(Response::new)
+        let node = self.node.clone();
+        let reboot = async move { actions::reboot(node.as_ref(), &who, mode).await };
+        actions::to_its_end(reboot).await.map(Response::new)
     }
 
     async fn shutdown(
@@ -275,8 +276,9 @@ impl MachineService for Machine {
         request: Request<api::ShutdownRequest>,
     ) -> Answer<api::ShutdownResponse> {
         let (who, forced) = (actions::who(&request), request.get_ref().force);
-        let shut_down = actions::shutdown(self.node.as_ref(), &who, forced).await;
-        shut_down.map(Response::new)
+        let node = self.node.clone();
+        let shutdown = async move { actions::shutdown(node.as_ref(), &who, forced).await };
+        actions::to_its_end(shutdown).await.map(Response::new)
     }
 
     async fn reset(&self, request: Request<api::ResetRequest>) -> Answer<api::ResetResponse> {
@@ -295,8 +297,9 @@ impl MachineService for Machine {
         request: Request<api::RollbackRequest>,
     ) -> Answer<api::RollbackResponse> {
         let who = actions::who(&request);
-        let rolled_back = lifecycle::roll_back(self.node.as_ref(), &who).await;
-        rolled_back.map(Response::new)
+        let node = self.node.clone();
+        let rollback = async move { lifecycle::roll_back(node.as_ref(), &who).await };
+        actions::to_its_end(rollback).await.map(Response::new)
     }
 
     async fn bootstrap(

@@ -453,6 +453,10 @@ impl Node for NodeState {
         Box::pin(upgrade::leave(self))
     }
 
+    fn stay(&self) -> BoxFuture<'_, ()> {
+        Box::pin(upgrade::stay(self))
+    }
+
     fn audit(&self, line: &str) {
         if let Some(log) = self.log.get() {
             log.send(logs::AUDIT, line.as_bytes().to_vec());

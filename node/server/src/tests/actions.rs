@@ -80,7 +80,13 @@ async fn only_a_forced_call_takes_a_node_down_that_etcd_needs() {
     let client = &mut world.client;
     let rebooted = client.reboot(api::RebootRequest::default()).await;
     let shut_down = client.shutdown(api::ShutdownRequest::default()).await;
-    for refused in [rebooted.unwrap_err(), shut_down.unwrap_err()] {
+    let rolled_back = client.rollback(api::RollbackRequest {}).await;
+    let calls = [
+        rebooted.unwrap_err(),
+        shut_down.unwrap_err(),
+        rolled_back.unwrap_err(),
+    ];
+    for refused in calls {
         assert_eq!(refused.code(), Code::FailedPrecondition);
         assert_eq!(refused.message(), "etcd needs this node");
     }

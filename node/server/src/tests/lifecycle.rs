@@ -1,5 +1,7 @@
 //! Upgrades and rollbacks.
 
+use std::sync::atomic::Ordering;
+
 use corten_api::common::{ContainerdInstance, ContainerdNamespace};
 use corten_api::machine as api;
 use corten_api::machine::lifecycle_service_client::LifecycleServiceClient;
@@ -112,6 +114,16 @@ async fn rollback_reboots_the_node() {
         .unwrap();
     assert_eq!(reply.into_inner().messages.len(), 1);
     assert_eq!(*world.node.actions.lock().unwrap(), [Action::Reboot]);
+}
+
+#[tokio::test]
+async fn refused_rollback_keeps_no_other_node_from_going_down() {
+    let mut world = world();
+    world.node.has_one_version.store(true, Ordering::SeqCst);
+    let refused = world.client.rollback(api::RollbackRequest {}).await;
+    assert_eq!(refused.unwrap_err().message(), "no other version");
+    assert!(!world.node.leaves.load(Ordering::SeqCst));
+    assert_eq!(*world.node.actions.lock().unwrap(), []);
 }
 
 /// All messages of the answer.

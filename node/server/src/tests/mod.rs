@@ -71,6 +71,10 @@ pub(super) struct Remembering {
     has_a_bug: AtomicBool,
     /// etcd loses its quorum without this node.
     is_needed: AtomicBool,
+    /// The disk has no other version.
+    has_one_version: AtomicBool,
+    /// The node has announced that it goes down.
+    leaves: AtomicBool,
     store: Store,
     events: Events,
     pub(super) meta: Meta,
@@ -138,14 +142,28 @@ impl Node for Remembering {
     }
 
     fn roll_back(&self) -> BoxFuture<'_, Result<String, SubmitError>> {
-        Box::pin(async { Ok("1.0".to_owned()) })
+        let refused = || Err(SubmitError::Refused("no other version".to_owned()));
+        Box::pin(async move {
+            match self.has_one_version.load(Ordering::SeqCst) {
+                true => refused(),
+                false => Ok("1.0".to_owned()),
+            }
+        })
+    }
+
+    fn stay(&self) -> BoxFuture<'_, ()> {
+        self.leaves.store(false, Ordering::SeqCst);
+        Box::pin(async {})
     }
 
     fn leave(&self) -> BoxFuture<'_, Result<(), SubmitError>> {
         Box::pin(async {
             match self.is_needed.load(Ordering::SeqCst) {
                 true => Err(SubmitError::Refused("etcd needs this node".to_owned())),
-                false => Ok(()),
+                false => {
+                    self.leaves.store(true, Ordering::SeqCst);
+                    Ok(())
+                }
             }
         })
     }

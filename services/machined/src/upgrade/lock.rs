@@ -129,6 +129,13 @@ pub(super) async fn take_to_leave(node: &NodeState) -> Result<Option<Held>, Stri
     }
 }
 
+/// Releases the key of [`take_to_leave`]. If that fails, the lease expires.
+pub(super) async fn give_up_leaving(node: &NodeState) {
+    if let Some(holder) = holder(node, "") {
+        withdraw(holder).await;
+    }
+}
+
 /// Claims the key for `ttl`. If it has a value for which `is_own` is false, returns that value.
 async fn claim(
     holder: &Holder,
@@ -149,7 +156,7 @@ async fn claim(
     .await
 }
 
-/// Releases a key whose claim had no answer. If that fails, the lease expires.
+/// Releases a key of which this node has no claim at hand. If that fails, the lease expires.
 async fn withdraw(holder: Holder) {
     let released = in_time(async {
         let own = |value: &[u8]| Holder::of(value).as_ref() == Some(&holder);

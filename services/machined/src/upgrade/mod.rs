@@ -91,6 +91,11 @@ pub async fn leave(node: &NodeState) -> Result<(), SubmitError> {
     }
 }
 
+/// Gives up the key of [`leave`], so that other control plane nodes may go down at once.
+pub async fn stay(node: &NodeState) {
+    lock::give_up_leaving(node).await;
+}
+
 /// Pulls the image, checks it, and writes it beside the running version; the node may hold the key meanwhile.
 async fn take(
     node: &NodeState,

@@ -20,8 +20,8 @@ use crate::state::NodeState;
 const ANSWER: Duration = Duration::from_secs(5);
 
 /// Remedy of a refused call whose caller accepts the risk.
-pub(super) const FORCE: &str =
-    "force the call (`upgrade --force`, `shutdown --force`, `reboot --mode force`)";
+pub(super) const FORCE: &str = "force the call (`upgrade --force`, also to the version before; `shutdown --force`; \
+                                `reboot --mode force`)";
 
 /// What becomes of etcd while this node is away.
 #[derive(Debug, PartialEq, Eq)]

@@ -141,6 +141,10 @@ impl Node for Still {
         Box::pin(async { Ok(()) })
     }
 
+    fn stay(&self) -> BoxFuture<'_, ()> {
+        Box::pin(ready(()))
+    }
+
     fn audit(&self, _: &str) {}
 
     fn stage(&self) -> Stage {
