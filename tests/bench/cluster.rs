@@ -2,6 +2,8 @@
 //! same QEMU. Ours takes the images from its image cache. Debian's containerd pulls them from `registryd` in the machine,
 //! which serves the same image cache.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -309,12 +311,32 @@ fn text(ours: &Needed, theirs: &Needed, idle: u64) -> String {
     );
     text.push_str("\nNot Kubernetes' own, each with its PSS in MiB:\n\n");
     for (name, needed) in [("Corten", ours), ("Debian", theirs)] {
-        let rest = needed.memory.iter();
-        let rest = rest.filter(|one| !is_kubernetes(&one.name) && one.pss_kib > 0);
-        let rest = rest.map(|one| format!("{} {:.1}", one.name, mib(one.pss_kib * 1024)));
-        let _infallible = writeln!(text, "- {name}: {}", rest.collect::<Vec<_>>().join(", "));
+        let _infallible = writeln!(text, "- {name}: {}", programs(&needed.memory));
     }
     text
+}
+
+/// The programs that are not Kubernetes' own, the largest first, each with its PSS in MiB and the number of its
+/// processes.
+fn programs(memory: &[Memory]) -> String {
+    let mut programs: BTreeMap<&str, (usize, u64)> = BTreeMap::new();
+    for one in memory {
+        if !is_kubernetes(&one.name) && one.pss_kib > 0 {
+            let (processes, pss) = programs.entry(&one.name).or_default();
+            *processes += 1;
+            *pss += one.pss_kib;
+        }
+    }
+    let mut programs: Vec<_> = programs.into_iter().collect();
+    programs.sort_by_key(|(_, (_, pss))| Reverse(*pss));
+    let lines = programs.iter().map(|(name, (processes, pss))| {
+        let count = match processes {
+            1 => String::new(),
+            several => format!("{several} × "),
+        };
+        format!("{count}{name} {:.1}", mib(pss * 1024))
+    });
+    lines.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -354,6 +376,14 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("| 100.0 s | 200.0 s | 0.50 × |"), "{text}");
+    }
+
+    #[test]
+    fn processes_of_one_program_are_one_entry() {
+        let shim = ("containerd-shim", 6);
+        let node = needed(1.0, &[shim, ("pause", 1), ("init", 9), shim]);
+        let programs = programs(&node.memory);
+        assert_eq!(programs, "2 × containerd-shim 12.0, init 9.0");
     }
 
     #[test]
