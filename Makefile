@@ -101,9 +101,9 @@ test-upgrade: build ## Upgrade, roll back, and versions that do not come up, in 
 	MKIMAGE="$(MKIMAGE)" ARCH=$(ARCH) OUT=$(abspath $(OUT))/upgrade qemu/versions
 	CORTEN_OUT=$(abspath $(OUT))/upgrade cargo test --locked --package tests --test upgrade -- --ignored --test-threads=1 $(if $(filter arm64,$(ARCH)),--skip _bios)
 
-test-crash: build ## A recorded upgrade, cut off at every write; UEFI and BIOS, CASES (200) machines each in QEMU: hours, not in CI
+test-crash: build ## A recorded upgrade, cut off at every write, and upgrades in loops under power cuts (CASES: 200 each): hours, not in CI
 	MKIMAGE="$(MKIMAGE)" ARCH=$(ARCH) OUT=$(abspath $(OUT))/upgrade qemu/versions
-	CORTEN_OUT=$(abspath $(OUT))/upgrade cargo test --locked --package tests --test crash -- --ignored --test-threads=1
+	CORTEN_OUT=$(abspath $(OUT))/upgrade cargo test --locked --package tests --test crash --test power_loop -- --ignored --test-threads=1
 
 fuzz: deps ## Run the tests named hostile, with CASES (20,000) generated inputs each
 	PROPTEST_CASES=$(CASES) cargo test --locked --workspace hostile

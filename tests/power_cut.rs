@@ -1,12 +1,13 @@
 //! Promise: after a power cut at any moment the node comes back with its old config or the new one.
 #![expect(clippy::panic, reason = "a failing step is a failing test")]
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use qemu::Machine;
 use serde_json::Value;
 use tests::disk::NodeDisk;
 use tests::images;
+use tests::moments::Moments;
 use tests::node::{BOOT, Node, SOON};
 
 /// Power cuts in each of the two tests.
@@ -14,28 +15,6 @@ const CUTS: u32 = 15;
 
 fn direct(machine: Machine) -> Machine {
     machine.direct(images::direct())
-}
-
-/// Random moments; a failing run prints its seed.
-struct Moments(u64);
-
-impl Moments {
-    fn new() -> Self {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let seed = now.map_or(1, |now| u64::from(now.subsec_nanos()) | 1);
-        eprintln!("seed {seed}");
-        Self(seed)
-    }
-
-    /// A duration below `longest`, by a linear congruential generator (Knuth's MMIX).
-    fn next(&mut self, longest: Duration) -> Duration {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        let part = u32::try_from(self.0 >> 48).unwrap_or_default();
-        longest * part / 65_536
-    }
 }
 
 /// Checks that the node reports both volumes.

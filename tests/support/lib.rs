@@ -29,6 +29,7 @@ pub mod initramfs;
 pub mod kubectl;
 pub mod lockup;
 pub mod metadata;
+pub mod moments;
 pub mod nfs;
 pub mod node;
 pub mod ovf;

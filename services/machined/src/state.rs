@@ -363,8 +363,7 @@ impl Node for NodeState {
             self.keep_state_encryption(&document);
             self.keep_owner(&document);
         }
-        let request = Request::Apply(Box::new(document), how);
-        let sent = self.requests.send(request);
+        let sent = self.requests.send(Request::Apply(Box::new(document), how));
         sent.map_err(|_| SubmitError::Busy("the end of this boot"))
     }
 
@@ -435,9 +434,8 @@ impl Node for NodeState {
             self.check_not_ending()?;
             let wanted = Installation::to(install.disk, install.image);
             let config = self.config();
-            let config = (config.as_ref(), By::Caller);
-            let done = self.install_by(&wanted, config, &tell).await?;
-            Ok(done.version)
+            let done = self.install_by(&wanted, (config.as_ref(), By::Caller), &tell);
+            Ok(done.await?.version)
         })
     }
 

@@ -1,0 +1,192 @@
+//! Promise: no node is lost when its power is cut at random moments while it upgrades from one version to another and
+//! back.
+//!
+//! An operator upgrades the node to the version that it does not run, again and again. The power is cut at a random
+//! moment after each start. So cuts also come while the boot loader counts a start, and while a version is on trial.
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a failing step is a failing test"
+)]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{scope, sleep};
+use std::time::{Duration, Instant};
+
+use qemu::Firmware;
+use tests::client::{Client, Table};
+use tests::disk::NodeDisk;
+use tests::moments::Moments;
+use tests::node::{BOOT, Node, SOON};
+use tests::{images, upgrades};
+
+/// Cuts of the power of each of the two nodes, unless `CASES` says that both have another number together.
+const CUTS: usize = 100;
+/// Size of the disk in GiB: the node stores two installers, and unpacks one.
+const DISK: u32 = 4;
+/// Starts in a row that may be too short for an answer. The next start lasts until the node answers.
+const SILENT: usize = 4;
+/// Pause of the operator after an answer, such as one that a trial has not ended yet.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// A version.
+struct Version {
+    name: String,
+    /// The node's name of its installer.
+    installer: String,
+}
+
+/// The versions between which the node changes.
+type Versions = [Version; 2];
+
+/// The operator's observations since one start of the node.
+#[derive(Default)]
+struct Seen {
+    /// Versions that answered, in order.
+    versions: Vec<String>,
+    /// Whether the node began an upgrade.
+    upgrades: bool,
+    /// The first loss.
+    loss: Option<String>,
+}
+
+/// Uploads an installer; returns the node's name of it.
+fn import(admin: &Client, file: &str) -> String {
+    let names = || {
+        let list = admin.must(&["image", "list", "--namespace", "system"]);
+        let table = Table::parse(&list);
+        let names = table.column("IMAGE").into_iter().map(str::to_owned);
+        names.collect::<Vec<String>>()
+    };
+    let before = names();
+    let import = ["image", "import", "--namespace", "system", file];
+    admin.call_within(BOOT, &import).expect("an upload");
+    let new = names().into_iter().find(|name| !before.contains(name));
+    new.expect("the name of the installer")
+}
+
+/// The version of the node with this `os-release`, if it is one of the two.
+fn running<'a>(release: &str, versions: &'a Versions) -> Option<&'a str> {
+    let mut names = versions.iter().map(|version| version.name.as_str());
+    let runs = |name: &&str| release.contains(&format!("IMAGE_VERSION=\"{name}\""));
+    names.find(runs)
+}
+
+/// Looks at the node until the power is cut, and upgrades it whenever no upgrade is on its way.
+fn operate(admin: &Client, versions: &Versions, ends: &AtomicBool) -> Seen {
+    let mut seen = Seen::default();
+    while !ends.load(Ordering::Relaxed) && seen.loss.is_none() {
+        if let Ok(release) = admin.call(&["read", "/etc/os-release"]) {
+            match running(&release, versions) {
+                None => seen.loss = Some(release),
+                Some(name) if seen.versions.last().is_none_or(|last| last != name) => {
+                    seen.versions.push(name.to_owned());
+                }
+                Some(name) => {
+                    let meta = admin.call(&["get", "meta", "-o", "yaml"]);
+                    seen.loss = meta.ok().filter(|meta| !meta.contains(upgrades::KEPT));
+                    let other = versions.iter().find(|version| version.name != name);
+                    let installer = &other.expect("two versions").installer;
+                    // A node whose version is on trial refuses.
+                    let upgrade = ["upgrade", "--image", installer, "--wait=false"];
+                    let begun = admin.call_within(upgrades::UPGRADE, &upgrade);
+                    seen.upgrades |= begun.is_ok();
+                }
+            }
+        }
+        sleep(PAUSE);
+    }
+    seen
+}
+
+/// One upgrade without a cut; returns the time from the machine's start to the verdict.
+fn upgrade_once(start: impl Fn() -> Node, next: &Version) -> Duration {
+    let begun = Instant::now();
+    let node = start();
+    let admin = node.admin();
+    node.ask(&admin, &["version"], BOOT);
+    node.until_running("containerd");
+    let upgrade = ["upgrade", "--image", &next.installer, "--timeout", "1h"];
+    let done = admin.call_within(upgrades::UPGRADE, &upgrade);
+    done.unwrap_or_else(|error| panic!("{error}"));
+    upgrades::expect(&node, &next.name, "good");
+    begun.elapsed()
+}
+
+fn power_is_cut_in_upgrade_loops(name: &str, firmware: Firmware) {
+    let cases = std::env::var("CASES").ok();
+    let cuts = cases.map_or(CUTS, |cases| {
+        cases.parse::<usize>().expect("CASES is a number") / 2
+    });
+    let mut moments = Moments::new();
+    let disk = NodeDisk::new(name, DISK);
+    let start = || disk.start(|machine| machine.firmware(firmware).memory_mib(1024));
+    let node = start();
+    upgrades::prepare(&node);
+    let own = images::image("-installer.tar").display().to_string();
+    let files = [
+        (images::version(), own),
+        ("0.2.0".to_owned(), upgrades::installer("next")),
+    ];
+    let versions = files.map(|(name, file)| {
+        let installer = import(&node.admin(), &file);
+        Version { name, installer }
+    });
+    node.vm.kill();
+    drop(node);
+    let [_, next] = &versions;
+    let longest = upgrade_once(start, next);
+    eprintln!("{name}: cuts within {} s", longest.as_secs());
+
+    let (mut silent, mut upgrading, mut changed) = (0, 0, 0);
+    let mut answered: Vec<String> = Vec::new();
+    for cut in 1..=cuts {
+        let node = start();
+        let admin = node.admin();
+        let ends = AtomicBool::new(false);
+        let seen = scope(|scope| {
+            let operator = scope.spawn(|| operate(&admin, &versions, &ends));
+            if silent >= SILENT {
+                node.ask(&node.admin(), &["version"], BOOT);
+                sleep(PAUSE);
+            }
+            sleep(moments.next(longest));
+            node.vm.kill();
+            ends.store(true, Ordering::Relaxed);
+            operator.join().expect("the operator")
+        });
+        if let Some(loss) = seen.loss {
+            panic!("cut {cut}: neither version, or not its META: {loss}");
+        }
+        silent = if seen.versions.is_empty() {
+            silent + 1
+        } else {
+            0
+        };
+        upgrading += usize::from(seen.upgrades);
+        answered.extend(seen.versions);
+        let pairs = answered.iter().zip(answered.iter().skip(1));
+        changed = pairs.filter(|(one, next)| one != next).count();
+        eprintln!("{name}: cut {cut} of {cuts}, {upgrading} with an upgrade, {changed} changes");
+    }
+    let node = start();
+    let admin = node.admin();
+    let release = node.ask(&admin, &["read", "/etc/os-release"], BOOT);
+    assert!(running(&release, &versions).is_some(), "{release}");
+    let meta = node.ask(&admin, &["get", "meta", "-o", "yaml"], SOON);
+    assert!(meta.contains(upgrades::KEPT), "{meta}");
+    assert!(upgrading > 0, "no cut came in an upgrade");
+    assert!(cuts < 10 || changed > 0, "no version was left");
+}
+
+#[test]
+#[ignore = "make test-crash"]
+fn power_cuts_in_upgrade_loops_lose_no_node() {
+    power_is_cut_in_upgrade_loops("power-loop", Firmware::Uefi);
+}
+
+#[test]
+#[ignore = "make test-crash"]
+fn power_cuts_in_upgrade_loops_with_bios_lose_no_node() {
+    power_is_cut_in_upgrade_loops("power-loop-bios", Firmware::Bios);
+}
