@@ -105,7 +105,6 @@ fn upgrade_once(start: impl Fn() -> Node, next: &Version) -> Duration {
     let node = start();
     let admin = node.admin();
     node.ask(&admin, &["version"], BOOT);
-    node.until_running("containerd");
     let upgrade = ["upgrade", "--image", &next.installer, "--timeout", "1h"];
     let done = admin.call_within(upgrades::UPGRADE, &upgrade);
     done.unwrap_or_else(|error| panic!("{error}"));
