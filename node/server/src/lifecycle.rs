@@ -189,7 +189,10 @@ pub(super) async fn roll_back(node: &dyn Node, who: &str) -> Result<api::Rollbac
     let left = node.leave().await;
     left.map_err(|error| actions::refused(&error))?;
     if let Err(error) = node.roll_back().await {
-        node.stay().await;
+        // A node that is busy may be on its way down for an earlier call, which needs the key.
+        if !matches!(error, SubmitError::Busy(_)) {
+            node.stay().await;
+        }
         return Err(actions::refused(&error));
     }
     actions::submit(node, Action::Reboot, who)?;

@@ -126,6 +126,15 @@ async fn refused_rollback_keeps_no_other_node_from_going_down() {
     assert_eq!(*world.node.actions.lock().unwrap(), []);
 }
 
+#[tokio::test]
+async fn rollback_on_a_node_that_goes_down_leaves_its_announcement() {
+    let mut world = world();
+    world.node.is_ending.store(true, Ordering::SeqCst);
+    let refused = world.client.rollback(api::RollbackRequest {}).await;
+    assert_eq!(refused.unwrap_err().code(), Code::FailedPrecondition);
+    assert!(world.node.leaves.load(Ordering::SeqCst));
+}
+
 /// All messages of the answer.
 async fn install(world: &World, disk: &str, image: &str) -> Vec<Part> {
     let request = api::LifecycleServiceInstallRequest {

@@ -73,6 +73,8 @@ pub(super) struct Remembering {
     is_needed: AtomicBool,
     /// The disk has no other version.
     has_one_version: AtomicBool,
+    /// An earlier call takes the node down.
+    is_ending: AtomicBool,
     /// The node has announced that it goes down.
     leaves: AtomicBool,
     store: Store,
@@ -144,6 +146,9 @@ impl Node for Remembering {
     fn roll_back(&self) -> BoxFuture<'_, Result<String, SubmitError>> {
         let refused = || Err(SubmitError::Refused("no other version".to_owned()));
         Box::pin(async move {
+            if self.is_ending.load(Ordering::SeqCst) {
+                return Err(SubmitError::Busy("the end of this boot"));
+            }
             match self.has_one_version.load(Ordering::SeqCst) {
                 true => refused(),
                 false => Ok("1.0".to_owned()),
