@@ -154,16 +154,20 @@ mod tests {
     #[test]
     fn command_lines_are_bounded_individually_and_in_total() {
         let mut child = Command::new("/bin/sh")
-            .args(["-c", "read line", "name", &"x".repeat(100_000)])
+            .args(["-c", "echo; read line", "name", &"x".repeat(100_000)])
             .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
             .spawn()
             .unwrap();
+        // A process that still starts has an empty command line: `spawn` may return before the kernel has set it.
+        let mut output = child.stdout.take().unwrap();
+        output.read_exact(&mut [0]).unwrap();
         let pid = i32::try_from(child.id()).unwrap();
         let of = |room: usize| within(&Paths::default(), room).unwrap().messages.remove(0);
         let all = of(MOST_TEXT);
         let found = all.processes.iter().find(|p| p.pid == pid).unwrap();
         assert_eq!(found.args.len(), LONGEST_ARGUMENTS + CUT.len());
-        let head = "/bin/sh -c read line name xxx";
+        let head = "/bin/sh -c echo; read line name xxx";
         assert!(found.args.starts_with(head), "{}", found.args);
         assert!(found.args.ends_with(CUT), "{}", found.args);
         for room in [0, 10, 1000] {
