@@ -89,7 +89,12 @@ impl ImageService for Images {
                     }
                 }
             };
-            let pull = containerd.pull(namespace, &name, Purpose::Containers, &registries, steps);
+            let pull = async {
+                containerd.started().await;
+                containerd
+                    .pull(namespace, &name, Purpose::Containers, &registries, steps)
+                    .await
+            };
             // A caller that disconnects cancels the pull; containerd removes its incomplete content.
             let both = async { tokio::join!(pull, tell).0 };
             let ended = tokio::select! {
@@ -120,6 +125,7 @@ impl ImageService for Images {
                 "image_chunk: every message after the first holds a part of the archive",
             )),
         });
+        self.containerd.started().await;
         let names = self.containerd.import(namespace, bytes).await?;
         let name = names.first().ok_or_else(|| {
             Status::invalid_argument("the archive holds no image for this machine's architecture")
@@ -184,6 +190,7 @@ pub(super) async fn pull(
     // Progress is discarded.
     let (steps, _) = mpsc::channel(1);
     let containerd = Containerd::new(&paths.containerd);
+    containerd.started().await;
     containerd
         .pull(
             namespace,

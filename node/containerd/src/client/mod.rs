@@ -16,8 +16,10 @@ mod tasks;
 mod transfer;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use corten_base::unix;
+use tokio::time::{sleep, timeout};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::transport::Channel;
@@ -35,6 +37,11 @@ pub const PODS: &str = "k8s.io";
 /// Directory of containerd's registry settings, with a subdirectory for each registry.
 pub const HOSTS: &str = "/run/containerd/certs.d";
 
+/// Time for containerd to come up on a node that has just started.
+const STARTS: Duration = Duration::from_secs(120);
+/// Pause between two attempts to reach a containerd that starts.
+const RETRY: Duration = Duration::from_millis(250);
+
 /// Client of this node's containerd; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Containerd {
@@ -51,6 +58,17 @@ impl Containerd {
             socket: socket.to_owned(),
             hosts: HOSTS.into(),
         }
+    }
+
+    /// Waits for a containerd that still starts, 120 s at most: the node's API answers before containerd does. If
+    /// containerd does not come up, the next call says so.
+    pub async fn started(&self) {
+        let answers = async {
+            while unix::connect(&self.socket).await.is_err() {
+                sleep(RETRY).await;
+            }
+        };
+        let _ = timeout(STARTS, answers).await;
     }
 
     /// Connects for one call of ours and all the requests that it needs.
@@ -98,3 +116,28 @@ use client;
 
 #[cfg(test)]
 mod real_tests;
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::UnixListener;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn starting_containerd_is_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("containerd.sock");
+        let containerd = Containerd::new(&socket);
+        let started = containerd.started();
+        tokio::pin!(started);
+        assert!(timeout(RETRY * 10, &mut started).await.is_err());
+        let _listener = UnixListener::bind(&socket).unwrap();
+        timeout(RETRY * 10, started).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn absent_containerd_is_not_waited_for_without_end() {
+        let containerd = Containerd::new(Path::new("/nonexistent/containerd.sock"));
+        timeout(STARTS * 2, containerd.started()).await.unwrap();
+    }
+}

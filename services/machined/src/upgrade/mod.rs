@@ -20,7 +20,7 @@ use corten_meta::tags::TRIAL;
 use corten_persistence::meta::Meta;
 use corten_server::node::{Node as _, ServiceState, ServiceView, Stage, SubmitError, Upgrade};
 use corten_services::supervisor::Supervisor;
-use corten_services::{Argument, CONTAINERD, CONTAINERD_SOCKET, CONTENT, REGISTRYD};
+use corten_services::{Argument, CONTAINERD_SOCKET, CONTENT, REGISTRYD};
 use oci_spec::distribution::Reference;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
@@ -36,8 +36,6 @@ use quorum::Outlook;
 pub(crate) const SCRATCH: &str = "/var/lib/upgrade";
 /// Environment variable with the signers that the running image accepts, set by the first program of the initramfs.
 const SIGNERS: &str = "CORTEN_IMAGE_SIGNERS";
-/// Time for containerd to come up on a node that has just started.
-const STARTS: Duration = Duration::from_secs(120);
 /// Timeout of an installer's pull.
 const PULL: Duration = Duration::from_secs(30 * 60);
 /// Message for a node without boot entries.
@@ -113,8 +111,6 @@ async fn take(
     };
     let found = partition.versions().find(&running).map_err(failed)?;
     say(format!("fetching the installer {}", upgrade.image)).await;
-    // The API answers before containerd does; a containerd that does not come up fails the next call to it.
-    let _ = timeout(STARTS, supervisor.up(CONTAINERD)).await;
     let registries = node.config().map(|config| config.registries());
     let digest = obtain(
         &registries.unwrap_or_default(),
@@ -298,6 +294,7 @@ pub(crate) async fn obtain(
     image: &str,
 ) -> Result<String, SubmitError> {
     let containerd = Containerd::new(Path::new(CONTAINERD_SOCKET));
+    containerd.started().await;
     let told = |status: tonic::Status| SubmitError::Failed(status.message().to_owned());
     // An imported image may have a name that no registry resolves.
     if let Some(digest) = containerd.digest(namespace, image).await.map_err(told)? {
