@@ -2,7 +2,8 @@
 //! back.
 //!
 //! An operator upgrades the node to the version that it does not run, again and again. The power is cut at a random
-//! moment after each start. So cuts also come while the boot loader counts a start, and while a version is on trial.
+//! moment: after one start counted from power-on, after the next from the first call for an upgrade. So cuts also come
+//! while the boot loader counts a start, and while a version is on trial.
 #![expect(
     clippy::expect_used,
     clippy::panic,
@@ -28,6 +29,8 @@ const DISK: u32 = 4;
 const SILENT: usize = 4;
 /// Pause of the operator after an answer, such as one that a trial has not ended yet.
 const PAUSE: Duration = Duration::from_secs(2);
+/// Time between two looks at the operator.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// A version.
 struct Version {
@@ -72,10 +75,19 @@ fn running<'a>(release: &str, versions: &'a Versions) -> Option<&'a str> {
     names.find(runs)
 }
 
+/// What the operator and the hand at the power know of each other.
+#[derive(Default)]
+struct Progress {
+    /// The operator has called for an upgrade.
+    calls: AtomicBool,
+    /// The power is cut.
+    ends: AtomicBool,
+}
+
 /// Looks at the node until the power is cut, and upgrades it whenever no upgrade is on its way.
-fn operate(admin: &Client, versions: &Versions, ends: &AtomicBool) -> Seen {
+fn operate(admin: &Client, versions: &Versions, progress: &Progress) -> Seen {
     let mut seen = Seen::default();
-    while !ends.load(Ordering::Relaxed) && seen.loss.is_none() {
+    while !progress.ends.load(Ordering::Relaxed) && seen.loss.is_none() {
         if let Ok(release) = admin.call(&["read", "/etc/os-release"]) {
             match running(&release, versions) {
                 None => seen.loss = Some(release),
@@ -89,6 +101,7 @@ fn operate(admin: &Client, versions: &Versions, ends: &AtomicBool) -> Seen {
                     let installer = &other.expect("two versions").installer;
                     // A node whose version is on trial refuses.
                     let upgrade = ["upgrade", "--image", installer, "--wait=false"];
+                    progress.calls.store(true, Ordering::Relaxed);
                     let begun = admin.call_within(upgrades::UPGRADE, &upgrade);
                     seen.upgrades |= begun.is_ok();
                 }
@@ -99,17 +112,40 @@ fn operate(admin: &Client, versions: &Versions, ends: &AtomicBool) -> Seen {
     seen
 }
 
-/// One upgrade without a cut; returns the time from the machine's start to the verdict.
-fn upgrade_once(start: impl Fn() -> Node, next: &Version) -> Duration {
+/// Durations until the verdict of an upgrade.
+struct Longest {
+    from_power_on: Duration,
+    from_call: Duration,
+}
+
+/// Measures one upgrade without a cut.
+fn upgrade_once(start: impl Fn() -> Node, next: &Version) -> Longest {
     let begun = Instant::now();
     let node = start();
     let admin = node.admin();
     node.ask(&admin, &["version"], BOOT);
+    let called = Instant::now();
     let upgrade = ["upgrade", "--image", &next.installer, "--timeout", "1h"];
     let done = admin.call_within(upgrades::UPGRADE, &upgrade);
     done.unwrap_or_else(|error| panic!("{error}"));
     upgrades::expect(&node, &next.name, "good");
-    begun.elapsed()
+    Longest {
+        from_power_on: begun.elapsed(),
+        from_call: called.elapsed(),
+    }
+}
+
+/// Waits for the moment of a cut.
+fn wait(cut: usize, longest: &Longest, moments: &mut Moments, progress: &Progress) {
+    if cut % 2 == 1 {
+        return sleep(moments.next(longest.from_power_on));
+    }
+    let started = Instant::now();
+    // A node that cannot answer is cut too: the start after some such starts must be answered.
+    while !progress.calls.load(Ordering::Relaxed) && started.elapsed() < BOOT {
+        sleep(LOOK);
+    }
+    sleep(moments.next(longest.from_call));
 }
 
 fn power_is_cut_in_upgrade_loops(name: &str, firmware: Firmware) {
@@ -135,23 +171,27 @@ fn power_is_cut_in_upgrade_loops(name: &str, firmware: Firmware) {
     drop(node);
     let [_, next] = &versions;
     let longest = upgrade_once(start, next);
-    eprintln!("{name}: cuts within {} s", longest.as_secs());
+    eprintln!(
+        "{name}: cuts within {} s of power-on, and within {} s of a call",
+        longest.from_power_on.as_secs(),
+        longest.from_call.as_secs()
+    );
 
     let (mut silent, mut upgrading, mut changed) = (0, 0, 0);
     let mut answered: Vec<String> = Vec::new();
     for cut in 1..=cuts {
         let node = start();
         let admin = node.admin();
-        let ends = AtomicBool::new(false);
+        let progress = Progress::default();
         let seen = scope(|scope| {
-            let operator = scope.spawn(|| operate(&admin, &versions, &ends));
+            let operator = scope.spawn(|| operate(&admin, &versions, &progress));
             if silent >= SILENT {
                 node.ask(&node.admin(), &["version"], BOOT);
                 sleep(PAUSE);
             }
-            sleep(moments.next(longest));
+            wait(cut, &longest, &mut moments, &progress);
             node.vm.kill();
-            ends.store(true, Ordering::Relaxed);
+            progress.ends.store(true, Ordering::Relaxed);
             operator.join().expect("the operator")
         });
         if let Some(loss) = seen.loss {
