@@ -1,12 +1,13 @@
-//! Returns freed heap memory to the kernel.
+//! Returns memory that a daemon no longer uses to the kernel.
 //!
-//! The C library keeps freed memory for reuse whenever a live allocation lies above it on the heap. Without this module
-//! a daemon would keep its peak memory use for ever.
+//! The C library keeps freed memory for reuse whenever a live allocation lies above it on the heap, and the kernel keeps
+//! code mapped that only the start needed. Without this module a daemon would keep its peak memory use for ever.
 #![expect(
     unsafe_code,
-    reason = "malloc_trim(3) and mallinfo(3), that neither rustix nor nix has"
+    reason = "malloc_trim(3), mallinfo(3) and dl_iterate_phdr(3), that neither rustix nor nix has"
 )]
 
+use std::ffi::{c_int, c_void};
 use std::io;
 use std::thread;
 use std::time::Duration;
@@ -33,6 +34,7 @@ pub fn keep_small() -> io::Result<()> {
             let free = free();
             if free.abs_diff(last) >= WORTH {
                 give_back();
+                unmap_code();
                 last = free;
             }
         }
@@ -52,15 +54,79 @@ fn give_back() {
     unsafe { libc::malloc_trim(0) };
 }
 
+/// Unmaps the code and constants of the program and its libraries. Those in use return by page faults, from the page
+/// cache; the kernel may reclaim the others.
+fn unmap_code() {
+    advise_code(libc::MADV_DONTNEED);
+}
+
+/// Advises the kernel (madvise(2)) on each read-only segment of the program and its libraries. An error leaves the
+/// segment as it is.
+fn advise_code(mut advice: c_int) {
+    // SAFETY: `advise_object` is called before this returns, with a pointer to `advice`.
+    unsafe { libc::dl_iterate_phdr(Some(advise_object), (&raw mut advice).cast()) };
+}
+
+/// Advises the kernel on one object. `advice` points to the advice.
+extern "C" fn advise_object(
+    object: *mut libc::dl_phdr_info,
+    _size: usize,
+    advice: *mut c_void,
+) -> c_int {
+    // SAFETY: the C library calls this with a valid description.
+    let object = unsafe { &*object };
+    // SAFETY: this is the pointer that `advise_code` gave.
+    let advice = unsafe { *advice.cast::<c_int>() };
+    // SAFETY: the program headers of a loaded object stay mapped and unchanged.
+    let segments =
+        unsafe { std::slice::from_raw_parts(object.dlpi_phdr, usize::from(object.dlpi_phnum)) };
+    let page = rustix::param::page_size() as u64;
+    for segment in segments {
+        if segment.p_type != libc::PT_LOAD || segment.p_flags & libc::PF_W != 0 {
+            continue;
+        }
+        let begin = object.dlpi_addr.wrapping_add(segment.p_vaddr);
+        let offset = begin % page;
+        let (Ok(begin), Ok(length)) = (
+            usize::try_from(begin - offset),
+            usize::try_from(segment.p_memsz.saturating_add(offset)),
+        ) else {
+            continue;
+        };
+        // SAFETY: no advice that this module gives changes the contents of a mapping of a file that is never written.
+        unsafe { libc::madvise(std::ptr::without_provenance_mut(begin), length, advice) };
+    }
+    0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// One of the numbers of pages in `/proc/self/statm` (proc_pid_statm(5)), in bytes.
+    fn statm(column: usize) -> usize {
+        let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+        let pages: usize = statm.split(' ').nth(column).unwrap().parse().unwrap();
+        pages * 4096
+    }
+
     /// Resident memory of this process in bytes.
     fn resident() -> usize {
-        let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-        let pages: usize = statm.split(' ').nth(1).unwrap().parse().unwrap();
-        pages * 4096
+        statm(1)
+    }
+
+    /// Resident memory of this process in bytes, of files.
+    fn of_files() -> usize {
+        statm(2)
+    }
+
+    #[test]
+    fn code_that_nothing_uses_is_unmapped() {
+        advise_code(libc::MADV_POPULATE_READ);
+        let before = of_files();
+        unmap_code();
+        let after = of_files();
+        assert!(after < before / 2, "{before} {after}");
     }
 
     #[test]

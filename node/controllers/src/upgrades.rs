@@ -53,5 +53,6 @@ fn resource(trial: Trial) -> Upgrade {
         from: trial.from,
         to: trial.to,
         reason: trial.reason,
+        tries: trial.tries,
     }
 }

@@ -27,8 +27,17 @@ pub struct Trial {
     /// IDs of the services that were healthy before the trial: the new version must bring them up.
     #[serde(default)]
     pub services: Vec<String>,
+    /// Names of the partitions and disks that were usable before the trial.
+    #[serde(default)]
+    pub volumes: Vec<String>,
+    /// Conditions of readiness that were not met before the trial; `None` in the record of a version that compares none.
+    #[serde(default)]
+    pub unmet: Option<Vec<String>>,
     /// Begin of the trial, in seconds since 1970.
     pub started: u64,
+    /// Starts of the version on trial so far.
+    #[serde(default)]
+    pub tries: u32,
     /// Result; `None` while the trial goes on.
     pub verdict: Option<Verdict>,
     /// Reason of the result, for the operator; empty while the trial goes on.
@@ -99,7 +108,10 @@ mod tests {
             entry: "corten-2.efi".to_owned(),
             stage: "running".to_owned(),
             services: vec!["apid".to_owned()],
+            volumes: vec!["EPHEMERAL".to_owned()],
+            unmet: Some(vec!["nodeReady".to_owned()]),
             started: 7,
+            tries: 1,
             verdict: None,
             reason: String::new(),
         }
@@ -111,6 +123,9 @@ mod tests {
         for trial in [trial(), ended] {
             assert_eq!(Trial::parse(&trial.render()), Ok(trial));
         }
+        let older = r#"{"from":"1","to":"2","entry":"corten-2.efi","stage":"running","started":7,"verdict":null}"#;
+        let older = Trial::parse(older.as_bytes()).unwrap();
+        assert_eq!((older.unmet, older.tries), (None, 0));
         for broken in ["", "{}", "null", "{\"from\": 1}"] {
             Trial::parse(broken.as_bytes()).unwrap_err();
         }

@@ -131,13 +131,11 @@ impl<F: Files> Versions<F> {
         {
             return Err(Fault::OnTrial);
         }
-        self.clear(running)?;
-        let free = self.files.free();
-        let free = free.map_err(|error| Fault::Disk("reading the free space".to_owned(), error))?;
         let needed = length.saturating_add(SPARE);
-        if free < needed {
-            return Err(Fault::Room { needed, free });
-        }
+        // An image that is too large costs the node no version.
+        self.check_room(needed, self.removable(running)?)?;
+        self.clear(running)?;
+        self.check_room(needed, 0)?;
         let entry = Entry::new(version, 0);
         let entry = if entry.id() == running {
             Entry::new(version, 1)
@@ -257,6 +255,28 @@ impl<F: Files> Versions<F> {
             return Ok(());
         }
         self.mark_bad(running)
+    }
+
+    /// Checks that a file of `needed` bytes fits, once `removable` bytes are removed.
+    fn check_room(&self, needed: u64, removable: u64) -> Result<(), Fault> {
+        let free = self.files.free();
+        let free = free.map_err(|error| Fault::Disk("reading the free space".to_owned(), error))?;
+        let free = free.saturating_add(removable);
+        if free < needed {
+            return Err(Fault::Room { needed, free });
+        }
+        Ok(())
+    }
+
+    /// Bytes of the files that [`Versions::clear`] removes. Of two names of one file, one counts.
+    fn removable(&self, running: &str) -> Result<u64, Fault> {
+        let mut counted = BTreeSet::from([running.to_owned()]);
+        let is_removed = |(name, length): &(String, u64)| match Entry::parse(name) {
+            Some(entry) => *length > 0 && counted.insert(entry.id()),
+            None => is_unfinished(name),
+        };
+        let files = self.list()?.into_iter().filter(is_removed);
+        Ok(files.map(|(_, length)| length).sum())
     }
 
     /// Removes every version but the running one, and the unfinished files.

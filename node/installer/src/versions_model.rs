@@ -18,6 +18,8 @@ pub(crate) struct Memory {
     /// Effect of the interrupted step.
     pub(crate) torn: Torn,
     pub(crate) steps: usize,
+    /// Size of the partition in bytes; `None`: every file fits.
+    pub(crate) size: Option<u64>,
 }
 
 /// GRUB's configuration and counter.
@@ -132,7 +134,9 @@ impl Files for &mut Memory {
     }
 
     fn free(&self) -> io::Result<u64> {
-        Ok(u64::MAX)
+        let used = self.files.values().map(Vec::len).sum::<usize>();
+        let used = u64::try_from(used).unwrap();
+        Ok(self.size.map_or(u64::MAX, |size| size.saturating_sub(used)))
     }
 
     fn write(&mut self, name: &str, content: &mut dyn Read) -> io::Result<()> {

@@ -162,6 +162,27 @@ fn power_cut_leaves_the_old_or_new_version_and_a_retry_succeeds() {
 const CUTS: usize = 320;
 
 #[test]
+fn image_larger_than_the_partition_removes_no_version() {
+    for (memory, running, _, to) in cases() {
+        let kept = memory.files[&running].len();
+        let room = |length: usize| SPARE + u64::try_from(length).unwrap();
+        // The room of the other version and of the leftover counts.
+        let mut fits = Memory {
+            size: Some(room(kept + whole(to).len())),
+            ..memory.clone()
+        };
+        install(&mut fits, &running, to).unwrap();
+        let mut full = Memory {
+            size: Some(room(kept + whole(to).len()) - 1),
+            ..memory.clone()
+        };
+        let fault = install(&mut full, &running, to).unwrap_err();
+        assert!(matches!(fault, Fault::Room { .. }), "{fault}");
+        assert_eq!(full.files, memory.files);
+    }
+}
+
+#[test]
 fn failed_install_changes_no_bootable_version() {
     let (before, running) = running("1.0");
     let mut memory = before.clone();

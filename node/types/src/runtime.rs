@@ -249,6 +249,8 @@ pub struct Upgrade {
     pub verdict: &'static str,
     /// Human-readable reason for the verdict; empty while it is pending.
     pub reason: String,
+    /// Number of starts of that version until its verdict.
+    pub tries: u32,
     /// Start time (RFC 3339).
     pub started: String,
 }
@@ -266,6 +268,7 @@ impl Spec for Upgrade {
         &[
             column("From", ".from"),
             column("To", ".to"),
+            column("Tries", ".tries"),
             column("Verdict", ".verdict"),
             column("Reason", ".reason"),
         ],

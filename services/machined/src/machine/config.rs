@@ -36,7 +36,11 @@ impl Machine {
                 self.refuse(complaint);
             }
             if let Some(document) = loaded.document {
-                self.remember(&document);
+                // The last good config stays: an older version, to which the node may return, can read it.
+                match loaded.complaints.into_iter().next() {
+                    Some(complaint) => *lock(&self.fallback) = Some(complaint),
+                    None => self.remember(&document),
+                }
                 return self.judge_kept(self.start_with(document, STATE.target));
             }
             // The newest complaint is enough.
@@ -123,6 +127,7 @@ impl Machine {
         match how {
             Apply::Now => {
                 self.remember(&document);
+                *lock(&self.fallback) = None;
                 self.activate(document);
             }
             Apply::Staged => console::say("a machine config was stored for the next boot"),

@@ -108,6 +108,8 @@ struct Machine {
     volumes: watch::Sender<Progress>,
     /// Reason why the node's stored machine config is unusable.
     unusable: Mutex<Option<String>>,
+    /// Reason why an older config is used instead of the stored one.
+    fallback: Mutex<Option<String>>,
     /// Lower bound of the clock.
     floor: Arc<Floor>,
 }
@@ -146,6 +148,7 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
         wants_containerd: Mutex::default(),
         volumes: watch::Sender::default(),
         unusable: Mutex::default(),
+        fallback: Mutex::default(),
         floor: Arc::new(Floor::of_image()),
     });
     machine.begin_tasks();
@@ -156,11 +159,8 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
         tokio::select! {
             ended = &mut boot, if booting => {
                 booting = false;
-                match ended {
-                    Ok(Ok(())) => {}
-                    Ok(Err(fatal)) => return Err(fatal),
-                    Err(error) => return Err(Fatal(format!("the boot ended early: {error}"))),
-                }
+                let early = |error| Err(Fatal(format!("the boot ended early: {error}")));
+                ended.unwrap_or_else(early)?;
             }
             Some(request) = requests.recv() => match request {
                 Request::Apply(document, how) => {

@@ -1,5 +1,5 @@
-//! Judges whether the running version stays. The boot loader counts starts, which covers a version that panics or
-//! hangs. A version that starts but does not do its work is found here.
+//! Judges whether the running version stays. The boot loader counts starts, which covers a version that panics; a
+//! deadline restarts one that hangs. A version that starts but does not do its work is found here.
 
 use std::time::Duration;
 
@@ -7,15 +7,18 @@ use corten_base::console;
 use corten_config::Document;
 use corten_config::kinds::UpgradeConfig;
 use corten_installer::{AtBoot, Trial, Verdict, at_boot};
-use corten_server::node::{Node as _, ServiceView, Stage};
+use corten_server::node::{Node as _, Stage};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 
-use super::Machine;
-use crate::upgrade::{self, EfiPartition, is_healthy, stage_name};
+use super::{Machine, lock};
+use crate::finish;
+use crate::upgrade::{self, Deadline, EfiPartition, Health, is_healthy};
 
 /// Default time for a version to become healthy, after which the node leaves it. Images may have to be pulled.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
+/// Further time for the verdict, after which machined hangs.
+const MARGIN: Duration = Duration::from_secs(5 * 60);
 /// Seconds that a version must be healthy before it is good.
 const STEADY: u32 = 10;
 const LOOK: Duration = Duration::from_secs(1);
@@ -46,15 +49,22 @@ impl Machine {
         else {
             return true;
         };
+        let deadline = is_counted.then(|| Deadline::start(PATIENCE + MARGIN, restart));
         while !self.node.meta().is_open() {
             sleep(LOOK).await;
         }
-        match at_boot(upgrade::recorded(self.node.meta()), Some(&booted)) {
-            AtBoot::Unknown => {}
+        let at = at_boot(upgrade::recorded(self.node.meta()), Some(&booted));
+        if let AtBoot::Judge(trial) = at {
+            let stays = self.watch_trial(&booted, trial, began, deadline.as_ref());
+            let stays = stays.await;
+            deadline.inspect(Deadline::lift);
+            return stays;
+        }
+        deadline.inspect(Deadline::lift);
+        match at {
             AtBoot::Settled if is_counted => self.settle(&booted).await,
-            AtBoot::Settled => {}
             AtBoot::Reverted(trial) => self.tell_reverted(&booted, trial).await,
-            AtBoot::Judge(trial) => return self.watch_trial(&booted, trial, began).await,
+            _ => {}
         }
         true
     }
@@ -69,9 +79,10 @@ impl Machine {
 
     /// Records that the boot loader has returned to the previous version by itself.
     async fn tell_reverted(&self, booted: &str, trial: Trial) {
-        let tries = corten_installer::TRIES;
+        let trial = counted(trial).await;
         let why = format!(
-            "it was started up to {tries} times and never passed its trial; `get laststops` may show why"
+            "it was started {} times and never passed its trial; `get laststops` may show why",
+            trial.tries
         );
         self.end(&trial, Verdict::Reverted, &why);
         let entry = trial.entry.clone();
@@ -88,11 +99,26 @@ impl Machine {
     }
 
     /// Waits for the verdict. Returns whether this version goes on running.
-    async fn watch_trial(&self, booted: &str, trial: Trial, began: Instant) -> bool {
-        console::say(&format!("version {} is on trial", trial.to));
+    async fn watch_trial(
+        &self,
+        booted: &str,
+        trial: Trial,
+        began: Instant,
+        deadline: Option<&Deadline>,
+    ) -> bool {
+        let trial = counted(trial).await;
+        console::say(&format!(
+            "version {} is on trial: start {}",
+            trial.to, trial.tries
+        ));
+        if let Err(error) = upgrade::record(self.node.meta(), &trial) {
+            console::warn(&format!("cannot store the number of starts: {error}"));
+        }
         let mut steady = 0;
+        let mut granted = PATIENCE;
         loop {
-            let unmet = unmet(&trial, self.node.stage(), &self.node.services());
+            let mut unmet = Health::of(&*self.node).lost(&trial);
+            unmet.extend(lock(&self.fallback).clone());
             steady = if unmet.is_empty() { steady + 1 } else { 0 };
             if steady >= STEADY {
                 if mark_good(booted).await {
@@ -108,6 +134,10 @@ impl Machine {
             }
             // A version that cannot read the config gets the default time.
             let patience = patience(self.node.config().as_ref());
+            if patience > granted {
+                granted = patience;
+                deadline.inspect(|deadline| deadline.extend(patience + MARGIN));
+            }
             if began.elapsed() > patience && !unmet.is_empty() {
                 let why = format!("after {} s: {}", patience.as_secs(), unmet.join("; "));
                 return !self.revert(booted, &trial, &why).await;
@@ -166,19 +196,24 @@ fn patience(config: Option<&Document>) -> Duration {
     own.and_then(|own| own.trial_timeout).unwrap_or(PATIENCE)
 }
 
-/// The conditions that the previous version met and the version on trial does not.
-fn unmet(trial: &Trial, stage: Stage, services: &[ServiceView]) -> Vec<String> {
-    let is_there =
-        matches!(stage, Stage::Running | Stage::Maintenance) && stage_name(stage) == trial.stage;
-    let stage = (!is_there).then(|| format!("the node is not {}", trial.stage));
-    let is_up = |id: &&String| {
-        services
-            .iter()
-            .any(|view| view.id == **id && is_healthy(view))
+/// Ends a boot whose version has no verdict in time.
+fn restart() {
+    finish::fatal("the version on trial has no verdict in time: machined hangs");
+}
+
+/// The trial with the number of starts that the boot loader has counted.
+async fn counted(trial: Trial) -> Trial {
+    let Ok(partition) = EfiPartition::mount().await else {
+        return trial;
     };
-    let down = trial.services.iter().filter(|id| !is_up(id));
-    let down = down.map(|id| format!("service {id} is not healthy"));
-    stage.into_iter().chain(down).collect()
+    let entry = trial.entry.clone();
+    let found = spawn_blocking(move || partition.versions().find(&entry)).await;
+    let counter = found.ok().and_then(Result::ok);
+    let counter = counter.and_then(|found| found.entry.counter);
+    Trial {
+        tries: counter.map_or(trial.tries, |counter| counter.done),
+        ..trial
+    }
 }
 
 async fn mark_good(booted: &str) -> bool {
@@ -212,24 +247,9 @@ async fn change(
 
 #[cfg(test)]
 mod tests {
-    use std::time::SystemTime;
-
     use corten_base::sample;
-    use corten_server::node::ServiceState;
 
     use super::*;
-
-    fn view(id: &str, state: ServiceState, healthy: Option<bool>) -> ServiceView {
-        ServiceView {
-            id: id.to_owned(),
-            state,
-            pid: None,
-            healthy,
-            health_message: String::new(),
-            health_changed: SystemTime::UNIX_EPOCH,
-            events: Vec::new(),
-        }
-    }
 
     #[test]
     fn config_sets_the_trial_timeout() {
@@ -238,56 +258,5 @@ mod tests {
         assert_eq!(patience(Some(&config(""))), PATIENCE);
         let own = "---\napiVersion: v1alpha1\nkind: UpgradeConfig\ntrialTimeout: 20m\n";
         assert_eq!(patience(Some(&config(own))), Duration::from_secs(20 * 60));
-    }
-
-    #[test]
-    fn version_on_trial_must_match_only_the_health_of_the_previous_version() {
-        let trial = Trial {
-            from: "1".to_owned(),
-            to: "2".to_owned(),
-            entry: "corten-2.efi".to_owned(),
-            stage: "running".to_owned(),
-            services: vec!["apid".to_owned(), "kubelet".to_owned()],
-            started: 0,
-            verdict: None,
-            reason: String::new(),
-        };
-        let up = |id: &str| view(id, ServiceState::Running, Some(true));
-        let sick = |id: &str| view(id, ServiceState::Running, Some(false));
-        let all = [up("apid"), up("kubelet"), sick("another")];
-        assert!(unmet(&trial, Stage::Running, &all).is_empty());
-        for (stage, services, expected) in [
-            (Stage::Maintenance, all.to_vec(), "the node is not running"),
-            (Stage::Locked, all.to_vec(), "the node is not running"),
-            (Stage::Booting, all.to_vec(), "the node is not running"),
-            (
-                Stage::Running,
-                vec![up("apid")],
-                "service kubelet is not healthy",
-            ),
-            (
-                Stage::Running,
-                vec![up("apid"), sick("kubelet")],
-                "service kubelet is not healthy",
-            ),
-            (
-                Stage::Running,
-                vec![
-                    up("apid"),
-                    view("kubelet", ServiceState::Waiting, Some(true)),
-                ],
-                "service kubelet is not healthy",
-            ),
-        ] {
-            assert_eq!(unmet(&trial, stage, &services), [expected]);
-        }
-        let maintenance = Trial {
-            stage: "maintenance".to_owned(),
-            services: Vec::new(),
-            ..trial
-        };
-        assert!(unmet(&maintenance, Stage::Maintenance, &[]).is_empty());
-        // A node without an owner must not be locked by a new version.
-        assert_eq!(unmet(&maintenance, Stage::Locked, &[]).len(), 1);
     }
 }

@@ -2,6 +2,8 @@
 //! rollback. `corten-installer` changes the EFI partition; `machine/verdict.rs` judges the new version.
 
 mod booted;
+mod deadline;
+mod health;
 mod lock;
 mod partition;
 mod quorum;
@@ -18,7 +20,7 @@ use corten_containerd::client::{Containerd, Purpose};
 use corten_installer::{Entry, Fault, Signers, Trial, is_older};
 use corten_meta::tags::TRIAL;
 use corten_persistence::meta::Meta;
-use corten_server::node::{Node as _, ServiceState, ServiceView, Stage, SubmitError, Upgrade};
+use corten_server::node::{Node as _, SubmitError, Upgrade};
 use corten_services::supervisor::Supervisor;
 use corten_services::{Argument, CONTAINERD_SOCKET, CONTENT, REGISTRYD};
 use oci_spec::distribution::Reference;
@@ -28,6 +30,8 @@ use tokio::time::timeout;
 
 use crate::state::NodeState;
 pub use booted::{Booted, booted, by_uefi};
+pub use deadline::Deadline;
+pub use health::{Health, is_healthy};
 pub use lock::{LONGEST as LOCKED, unlock_former};
 pub use partition::EfiPartition;
 use quorum::Outlook;
@@ -215,21 +219,6 @@ pub fn recorded(meta: &Meta) -> Option<Trial> {
     Trial::parse(&value).ok()
 }
 
-/// Names of stages in the record.
-#[must_use]
-pub fn stage_name(stage: Stage) -> &'static str {
-    match stage {
-        Stage::Running => "running",
-        _ => "maintenance",
-    }
-}
-
-/// Whether a service is healthy.
-#[must_use]
-pub fn is_healthy(view: &ServiceView) -> bool {
-    view.state == ServiceState::Running && view.healthy == Some(true)
-}
-
 fn begin() -> Result<(EfiPartition, String), SubmitError> {
     let running = booted().ok_or_else(|| refused(NO_ENTRIES.to_owned()))?;
     Ok((EfiPartition::try_mount()?, running.entry))
@@ -237,18 +226,8 @@ fn begin() -> Result<(EfiPartition, String), SubmitError> {
 
 /// The record of a trial that begins now, without its entry.
 fn trial(node: &NodeState, from: String, to: String) -> Trial {
-    let healthy = node.services().into_iter().filter(is_healthy);
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    Trial {
-        from,
-        to,
-        entry: String::new(),
-        stage: stage_name(node.stage()).to_owned(),
-        services: healthy.map(|view| view.id).collect(),
-        started: now.map_or(0, |now| now.as_secs()),
-        verdict: None,
-        reason: String::new(),
-    }
+    Health::of(node).trial(from, to, now.map_or(0, |now| now.as_secs()))
 }
 
 /// Has registryd check the installer with this digest and unpack it into [`SCRATCH`]. Returns its version.
