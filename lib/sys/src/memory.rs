@@ -21,25 +21,44 @@ const WORTH: usize = 1 << 20;
 /// Stack of the thread, which only sleeps and checks.
 const STACK: usize = 64 << 10;
 
-/// Starts a thread that returns freed memory to the kernel, at the latest one [`INTERVAL`] after it was freed.
+/// Processor time between two looks of a process that is idle: 1 % of a processor.
+const IDLE: Duration = Duration::from_millis(100);
+/// Processor time after which a process may have used code that it no longer needs.
+const WORK: Duration = Duration::from_millis(20);
+
+/// Starts a thread that returns unused memory to the kernel: freed memory at the latest one [`INTERVAL`] after it was
+/// freed, and code that nothing uses when the process has become idle.
 ///
 /// # Errors
 /// The thread cannot be created.
 pub fn keep_small() -> io::Result<()> {
     let looks = thread::Builder::new().name("memory".to_owned());
     let looks = looks.stack_size(STACK).spawn(|| {
-        let mut last = 0;
+        let mut last_free = 0;
+        let (mut last_work, mut unmapped_at) = (Duration::ZERO, Duration::ZERO);
         loop {
             thread::sleep(INTERVAL);
-            let free = free();
-            if free.abs_diff(last) >= WORTH {
+            let (free, work) = (free(), processor_time());
+            let is_freed = free.abs_diff(last_free) >= WORTH;
+            let is_idle = work.saturating_sub(last_work) < IDLE;
+            if is_freed {
                 give_back();
-                unmap_code();
-                last = free;
+                last_free = free;
             }
+            if is_freed || is_idle && work.saturating_sub(unmapped_at) >= WORK {
+                unmap_code();
+                unmapped_at = work;
+            }
+            last_work = work;
         }
     });
     looks.map(drop)
+}
+
+/// Processor time of all threads of this process.
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.try_into().unwrap_or_default()
 }
 
 /// Freed bytes that the C library holds, returned to the kernel or not (mallinfo(3), `fordblks`).
