@@ -5,65 +5,16 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use mkimage::image::{Release, inspect, uki};
-use qemu::{Disk, Firmware};
 use serde_json::Value;
 use tests::node::{BOOT, Node, SOON};
+use tests::secure_boot::{disk_that_enrols, enrolled, on_esp, put, start};
 use tests::{images, initramfs, workspace};
 
 /// systemd-boot's message about a program that the firmware refuses.
 const REFUSED: &str = ": Access denied";
-
-/// Waits until systemd-boot has enrolled the keys, after which it restarts the machine.
-fn enrolled(node: &Node) {
-    node.expect_reset(BOOT, || ());
-}
-
-/// Partition 1 of an image in mtools' syntax.
-const ESP: &str = "@@1M";
-/// The published development keys, which sign the image under test.
-const KEYS: &str = "kernel-config/keys/development";
-/// Size in bytes of a disk with room for a node's volumes.
-const ROOMY: u64 = 4 << 30;
-
-/// A copy of the image with the files that enrol its keys, which the builder omits for published
-/// keys.
-fn disk_that_enrols(name: &str) -> PathBuf {
-    let path = workspace::target().join("vm").join(format!("{name}.raw"));
-    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-    std::fs::copy(images::image(".raw"), &path).unwrap();
-    let file = File::options().write(true).open(&path).unwrap();
-    file.set_len(ROOMY).unwrap();
-    on_esp(&path, "mmd", &["::loader/keys", "::loader/keys/auto"]);
-    for name in ["PK.auth", "KEK.auth", "db.auth"] {
-        let update = workspace::root().join(KEYS).join(name);
-        put(&path, &update, &format!("loader/keys/auto/{name}"));
-    }
-    path
-}
-
-/// Copies `file` to `target` on the EFI partition of `disk`, replacing an existing file.
-fn put(disk: &Path, file: &Path, target: &str) {
-    let target = format!("::{target}");
-    on_esp(disk, "mcopy", &["-o", file.to_str().unwrap(), &target]);
-}
-
-fn on_esp(disk: &Path, tool: &str, arguments: &[&str]) {
-    let mut command = Command::new(tool);
-    command.arg("-i").arg(format!("{}{ESP}", disk.display()));
-    let status = command.args(arguments).status().unwrap();
-    assert!(status.success(), "{command:?}: {status}");
-}
-
-fn start(name: &str, disk: &Path) -> Node {
-    let disk = Disk::raw(disk);
-    Node::start(name, |machine| {
-        machine.firmware(Firmware::SecureBoot).disk(disk)
-    })
-}
 
 /// The kernel in the image on `disk`.
 fn kernel(disk: &Path) -> Vec<u8> {

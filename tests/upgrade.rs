@@ -1,15 +1,17 @@
-//! Promises: a single call upgrades a node, another rolls it back, with its config and its data. A
-//! version whose kernel panics, and a version that boots but does not work, are reverted
-//! automatically.
+//! Promises: a single call upgrades a node, another rolls it back, with its config and its data, also on a node that the
+//! ISO installed, and under Secure Boot. A version whose kernel panics, and a version that boots but does not work, are
+//! reverted automatically.
 
 #![expect(clippy::expect_used, reason = "a failing step is a failing test")]
 
 use std::time::Duration;
 
 use qemu::{Disk, Firmware};
-use tests::images;
-use tests::node::Node;
+use tests::client::generate_config_with;
+use tests::disk::NodeDisk;
+use tests::node::{BOOT, Node, ORDERLY, SOON};
 use tests::upgrades::{self, UPGRADE, expect, upgrade};
+use tests::{images, secure_boot};
 
 /// Time for a version that gets a node's full trial time before it is reverted.
 const LEFT: Duration = Duration::from_secs(3600);
@@ -23,6 +25,33 @@ fn node(name: &str, firmware: Firmware) -> Node {
         machine.firmware(firmware).disk(disk).memory_mib(1024)
     });
     upgrades::prepare(&node);
+    node
+}
+
+/// A configured node on a disk to which the ISO has installed it.
+fn installed_node(name: &str, firmware: Firmware) -> Node {
+    let gib = u32::try_from(DISK / 1024).expect("a small disk");
+    let disk = NodeDisk::blank(name, gib);
+    let node = disk.start(|machine| {
+        let iso = images::image(".iso");
+        machine.firmware(firmware).memory_mib(1024).cdrom(iso)
+    });
+    node.wait_maintenance();
+    let more = ["--install-disk", "/dev/vda", "--force"];
+    generate_config_with(node.configs(), "https://127.0.0.1:6443", &more);
+    let config = node.configs().join("controlplane.yaml");
+    node.expect_reset(BOOT, || {
+        let config = config.display().to_string();
+        node.insecure().must(&["apply-config", "-f", &config]);
+    });
+    // The firmware may start the ISO again.
+    node.ask(&node.admin(), &["version"], BOOT);
+    node.ask(&node.admin(), &["shutdown", "--wait=false"], SOON);
+    node.wait_off(ORDERLY);
+    drop(node);
+    let node = disk.start(|machine| machine.firmware(firmware).memory_mib(1024));
+    node.ask(&node.admin(), &["version"], BOOT);
+    upgrades::wait_until_good(&node);
     node
 }
 
@@ -45,6 +74,31 @@ fn node_upgrades_and_rolls_back_with_one_call_each() {
 #[ignore = "make test-upgrade"]
 fn node_upgrades_and_rolls_back_by_bios() {
     upgrades_and_rolls_back(&node("upgrade-bios", Firmware::Bios));
+}
+
+#[test]
+#[ignore = "make test-upgrade"]
+fn node_installed_from_the_iso_upgrades_and_rolls_back() {
+    upgrades_and_rolls_back(&installed_node("upgrade-iso", Firmware::Uefi));
+}
+
+#[test]
+#[ignore = "make test-upgrade"]
+fn node_installed_from_the_iso_upgrades_and_rolls_back_by_bios() {
+    upgrades_and_rolls_back(&installed_node("upgrade-iso-bios", Firmware::Bios));
+}
+
+#[test]
+#[ignore = "make test-upgrade"]
+fn node_upgrades_and_rolls_back_under_secure_boot() {
+    let disk = secure_boot::disk_that_enrols("upgrade-secure");
+    let node = secure_boot::start("upgrade-secure", &disk);
+    secure_boot::enrolled(&node);
+    upgrades::prepare(&node);
+    upgrades_and_rolls_back(&node);
+    let get = ["get", "securitystate", "securitystate", "-o", "yaml"];
+    let state = node.ask(&node.admin(), &get, SOON);
+    assert!(state.contains("secureBoot: true"), "{state}");
 }
 
 fn leaves_a_panicking_version(node: &Node) {
@@ -73,5 +127,16 @@ fn version_that_cannot_read_the_volumes_is_left_after_a_timeout() {
     let admin = node.admin();
     let why = upgrade(&admin, "blind", LEFT).expect_err("the version does not stay");
     assert!(why.contains("the node is not running"), "{why}");
+    expect(&node, &images::version(), "reverted");
+}
+
+#[test]
+#[ignore = "make test-upgrade"]
+fn version_without_a_driver_of_the_network_is_left_after_a_timeout() {
+    let node = node("upgrade-deaf", Firmware::Uefi);
+    let admin = node.admin();
+    node.apply_patch("apiVersion: v1alpha1\nkind: UpgradeConfig\ntrialTimeout: 3m\n");
+    let why = upgrade(&admin, "deaf", UPGRADE).expect_err("the version does not stay");
+    assert!(why.contains("network: no address"), "{why}");
     expect(&node, &images::version(), "reverted");
 }

@@ -34,6 +34,7 @@ pub mod nfs;
 pub mod node;
 pub mod ovf;
 pub mod registry;
+pub mod secure_boot;
 pub mod sntp;
 pub mod tokens;
 pub mod upgrades;

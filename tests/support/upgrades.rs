@@ -53,6 +53,14 @@ pub fn installer(name: &str) -> String {
 /// A step fails.
 pub fn prepare(node: &Node) {
     node.configure();
+    wait_until_good(node);
+}
+
+/// Waits until the version of a configured node's disk has passed its trial, and sets a META value.
+///
+/// # Panics
+/// A step fails.
+pub fn wait_until_good(node: &Node) {
     for service in ["apid", "containerd"] {
         node.until_running(service);
     }
