@@ -2,7 +2,6 @@
 //!
 //! [`section!`] declares a struct and its table in one block, with a line per field: `SUPPORT "name" field: Type =
 //! "Description", flag, flag;`. SUPPORT is a variant of `Support`, and a flag is a function of `Field`.
-//! support is a variant of `Support` and a flag a function of `Field`.
 
 use std::collections::BTreeMap;
 

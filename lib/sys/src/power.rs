@@ -25,7 +25,7 @@ pub fn end(how: End) -> io::Result<()> {
     Ok(rustix::system::reboot(command)?)
 }
 
-/// Flushes every file system. A dead disk or file server makes this call wait for ever.
+/// Flushes every file system. The call never returns while a disk or file server is dead.
 pub fn sync() {
     rustix::fs::sync();
 }

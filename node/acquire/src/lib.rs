@@ -1,15 +1,10 @@
-//! Sources of a config for a node without a stored one, which are used before an operator: the kernel parameters, the
-//! network, a volume beside the machine.
+//! Fetches the machine config of a node that has none stored: from kernel parameters, servers, volumes and clouds.
 //!
-//! `corten.config.early` and `corten.config.inline` hold whole or partial configs themselves. Between them comes the
-//! config of the platform: `corten.config=URL`, `corten.config=metal-iso` (a volume of that name with a `config.yaml`),
-//! on the platform `nocloud` a volume CIDATA or the URL in the machine's serial number, with a `user-data`, and on a
-//! cloud the answer of its metadata service (`corten_platform`). Later configs are merged over earlier ones. A server may
-//! want a token, which a person grants by the device flow of OAuth 2.0.
+//! Later sources are merged over earlier ones: `corten.config.early`, the platform or `corten.config=URL`, and
+//! `corten.config.inline`. They come before an operator.
 //!
-//! Owns: the sources that a node may ask (`Sources`), the URL of a source with its placeholders (`url`), the token that a
-//! server wants (`server`, `oauth`), how long the node waits for a source (`patience`), and the decoding of what it gives
-//! (`decode`).
+//! Owns: the sources that a node may ask (`Sources`), the placeholders of a URL (`url`), the token for a server
+//! (`server`, `oauth`), the time to wait for a source (`patience`), and the decoding of an answer (`decode`).
 //! Never does: check a config against the node, apply or store it.
 //! Talks to: servers by HTTP, labelled volumes beside the machine, sysfs.
 //! On a laptop: `cargo test -p corten-acquire`.

@@ -1,11 +1,8 @@
 //! Panic handling in process 1: a panic ends only the task or thread in which it happens.
 //!
-//! Tokio and the standard library ensure that; this module adds a hook that logs the location and ends nothing. The
-//! code that waits for the failed work handles it. A call of the API returns INTERNAL (`access.rs` of `node/server`), and a
-//! stream ends with that status (`stream.rs` of `node/observe`). A service that is a task restarts
-//! (`supervisor/task.rs`), as does a controller (`corten_resources::controller`), and a connection is closed. Permanent
-//! work without a waiter runs under [`again`]. The main flow and the supervisor cannot be restarted: without them the
-//! node reboots in good order (`lib.rs`, `finish.rs`).
+//! Tokio and the standard library contain a panic; the hook of this module logs its location. The waiting code then
+//! acts: a call or stream ends with INTERNAL, a service or controller restarts, a connection is closed. Work without a
+//! waiter runs under [`again`]. A panic of the main flow or of the supervisor reboots the node (`lib.rs`, `finish.rs`).
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};

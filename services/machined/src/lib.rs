@@ -6,8 +6,8 @@
 //! - the state that the API reads and changes (`state.rs`);
 //! - installations (`install.rs`) and upgrades (`upgrade/`).
 //!
-//! Never does: wait for a service or for an operation that may hang (`corten_base::bulkhead`), load modules (udevd), keep logs
-//! (syslogd), listen on the network (apid).
+//! Never does: wait for a service or for an operation that may hang (`corten_base::bulkhead`), load modules (udevd),
+//! keep logs (syslogd), listen on the network (apid).
 //!
 //! Talks to: the kernel through `corten-sys`; syslogd's socket (lines out); apid (socket
 //! `/run/machined/machined.sock`, certificates in `/run/apid`); trustd (its files in `/run/trustd`); on a node that

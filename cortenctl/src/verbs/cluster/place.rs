@@ -129,7 +129,7 @@ impl Place {
             return Ok(());
         }
         let real = fs::canonicalize(&self.0)?;
-        // A wrong --state must not remove somebody else's directory.
+        // A wrong --state must not remove a directory of another program.
         ensure!(
             self.0.join(PLAN).is_file() || (force && has_only_a_clusters_files(&real)?),
             "{} has no {PLAN}: if it is a cluster's, remove it yourself",
@@ -151,8 +151,8 @@ impl Place {
     }
 }
 
-/// Whether a directory without a plan is what is left of a cluster's: it has the directory of the nodes and nothing else
-/// that `create` does not write, or nothing at all.
+/// Whether a directory without a plan is the rest of a cluster: it is empty, or it has the directory of the nodes and
+/// only files that `create` writes.
 fn has_only_a_clusters_files(directory: &Path) -> anyhow::Result<bool> {
     let mut names = Vec::new();
     for entry in fs::read_dir(directory)? {

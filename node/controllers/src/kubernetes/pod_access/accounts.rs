@@ -30,7 +30,7 @@ use super::grants::Signer;
 const LOCK: &str = "talos:v1:serviceAccountCRDController";
 /// Lease time of the lock: the time that no node serves after one that dies.
 const LEASE: Duration = Duration::from_secs(60);
-/// Timeout of a wait for the lock. Another node may hold it for ever; the wait then begins anew.
+/// Timeout of a wait for the lock. Another node may hold it indefinitely; the wait then restarts.
 const WAIT: Duration = Duration::from_secs(10 * 60);
 /// Retry interval after a failure.
 const PAUSE: Duration = Duration::from_secs(10);
