@@ -21,13 +21,14 @@ const WORTH: usize = 1 << 20;
 /// Stack of the thread, which only sleeps and checks.
 const STACK: usize = 64 << 10;
 
-/// Processor time between two looks of a process that is idle: 1 % of a processor.
-const IDLE: Duration = Duration::from_millis(100);
 /// Processor time after which a process may have used code that it no longer needs.
 const WORK: Duration = Duration::from_millis(20);
+/// A process has become quiet when its last interval has at most this part of its work since code was unmapped. A steady
+/// process unmaps its code every hundred seconds.
+const QUIET: u32 = 10;
 
 /// Starts a thread that returns unused memory to the kernel: freed memory at the latest one [`INTERVAL`] after it was
-/// freed, and code that nothing uses when the process has become idle.
+/// freed, and code that nothing uses when the process has become quiet.
 ///
 /// # Errors
 /// The thread cannot be created.
@@ -40,12 +41,15 @@ pub fn keep_small() -> io::Result<()> {
             thread::sleep(INTERVAL);
             let (free, work) = (free(), processor_time());
             let is_freed = free.abs_diff(last_free) >= WORTH;
-            let is_idle = work.saturating_sub(last_work) < IDLE;
+            let is_quiet = is_quiet(
+                work.saturating_sub(last_work),
+                work.saturating_sub(unmapped_at),
+            );
             if is_freed {
                 give_back();
                 last_free = free;
             }
-            if is_freed || is_idle && work.saturating_sub(unmapped_at) >= WORK {
+            if is_freed || is_quiet {
                 unmap_code();
                 unmapped_at = work;
             }
@@ -53,6 +57,12 @@ pub fn keep_small() -> io::Result<()> {
         }
     });
     looks.map(drop)
+}
+
+/// Whether to unmap code after these processor times: of the last interval, and since code was last unmapped. A slow
+/// machine takes longer for the same work, so only their ratio counts.
+fn is_quiet(last: Duration, since: Duration) -> bool {
+    since >= WORK && last.saturating_mul(QUIET) <= since
 }
 
 /// Processor time of all threads of this process.
@@ -137,6 +147,17 @@ mod tests {
     /// Resident memory of this process in bytes, of files.
     fn of_files() -> usize {
         statm(2)
+    }
+
+    #[test]
+    fn code_is_unmapped_when_the_process_has_become_quiet() {
+        let ms = Duration::from_millis;
+        // A start, its end, and a steady process.
+        assert!(!is_quiet(ms(9000), ms(9000)));
+        assert!(is_quiet(ms(200), ms(9200)));
+        assert!(!is_quiet(ms(200), ms(1800)));
+        assert!(is_quiet(ms(200), ms(2000)));
+        assert!(!is_quiet(ms(0), ms(5)));
     }
 
     #[test]
