@@ -101,11 +101,15 @@ fn node_upgrades_and_rolls_back_under_secure_boot() {
     assert!(state.contains("secureBoot: true"), "{state}");
 }
 
-fn leaves_a_panicking_version(node: &Node) {
-    let admin = node.admin();
-    let why = upgrade(&admin, "panics", UPGRADE).expect_err("the version does not stay");
-    assert!(why.contains("returned to its previous version"), "{why}");
+/// Upgrades the node to a version that does not stay, for a reason that the client reports.
+fn leaves(node: &Node, installer: &str, limit: Duration, reason: &str) {
+    let why = upgrade(&node.admin(), installer, limit).expect_err("the version does not stay");
+    assert!(why.contains(reason), "{why}");
     expect(node, &images::version(), "reverted");
+}
+
+fn leaves_a_panicking_version(node: &Node) {
+    leaves(node, "panics", UPGRADE, "returned to its previous version");
 }
 
 #[test]
@@ -124,19 +128,13 @@ fn version_with_a_panicking_kernel_is_left_after_its_tries_by_bios() {
 #[ignore = "make test-upgrade"]
 fn version_that_cannot_read_the_volumes_is_left_after_a_timeout() {
     let node = node("upgrade-blind", Firmware::Uefi);
-    let admin = node.admin();
-    let why = upgrade(&admin, "blind", LEFT).expect_err("the version does not stay");
-    assert!(why.contains("the node is not running"), "{why}");
-    expect(&node, &images::version(), "reverted");
+    leaves(&node, "blind", LEFT, "the node is not running");
 }
 
 #[test]
 #[ignore = "make test-upgrade"]
 fn version_without_a_driver_of_the_network_is_left_after_a_timeout() {
     let node = node("upgrade-deaf", Firmware::Uefi);
-    let admin = node.admin();
     node.apply_patch("apiVersion: v1alpha1\nkind: UpgradeConfig\ntrialTimeout: 3m\n");
-    let why = upgrade(&admin, "deaf", UPGRADE).expect_err("the version does not stay");
-    assert!(why.contains("network: no address"), "{why}");
-    expect(&node, &images::version(), "reverted");
+    leaves(&node, "deaf", UPGRADE, "network: no address");
 }

@@ -130,6 +130,10 @@ impl Files for Directory {
         replace(&self.grub, grub::CONFIG, text.as_bytes())
     }
 
+    fn block(&self) -> io::Result<Vec<u8>> {
+        Ok(content(&self.grub.join(grub::BLOCK))?.unwrap_or_default())
+    }
+
     fn arm(&mut self, block: &[u8]) -> io::Result<()> {
         let path = self.grub.join(grub::BLOCK);
         match content(&path)? {

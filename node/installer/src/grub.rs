@@ -315,6 +315,18 @@ pub fn block(entry: &Entry) -> Vec<u8> {
     block
 }
 
+/// Starts that GRUB has counted in this block for the entry with this ID; `None` if the block is not that of its trial.
+#[must_use]
+pub fn starts(block: &[u8], id: &str) -> Option<u32> {
+    let text = String::from_utf8_lossy(block);
+    let value = |name: &str| {
+        let mut lines = text.lines();
+        lines.find_map(|line| line.strip_prefix(name)?.strip_prefix('='))
+    };
+    let left = value("left")?.parse::<u32>().ok()?;
+    (value("trial") == Some(id)).then(|| crate::TRIES.checked_sub(left))?
+}
+
 #[cfg(test)]
 #[path = "grub_tests.rs"]
 mod tests;

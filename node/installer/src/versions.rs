@@ -44,6 +44,8 @@ pub trait Files {
     fn has_grub(&self) -> bool;
     /// Replaces GRUB's configuration, by a rename.
     fn configure(&mut self, text: &str) -> io::Result<()>;
+    /// Reads GRUB's counter; empty if there is none.
+    fn block(&self) -> io::Result<Vec<u8>>;
     /// Overwrites GRUB's counter, in place.
     fn arm(&mut self, block: &[u8]) -> io::Result<()>;
 }
@@ -211,6 +213,23 @@ impl<F: Files> Versions<F> {
         let installed = self.installed()?;
         let found = installed.into_iter().find(|one| one.entry.id() == id);
         found.ok_or_else(|| Fault::Missing(id.to_owned()))
+    }
+
+    /// Number of starts of the entry with this ID that the boot loader has counted in its trial.
+    ///
+    /// # Errors
+    /// The partition has no such entry, or no counter of it.
+    pub fn tries(&self, id: &str) -> Result<u32, Fault> {
+        let counter = self.find(id)?.entry.counter;
+        let tries = match self.loader {
+            Loader::SystemdBoot => counter.map(|counter| counter.done),
+            Loader::Grub => {
+                let block = self.files.block();
+                let broken = |error| Fault::Disk("reading GRUB's counter".to_owned(), error);
+                grub::starts(&block.map_err(broken)?, id)
+            }
+        };
+        tries.ok_or_else(|| Fault::Missing(id.to_owned()))
     }
 
     /// Has GRUB count the starts of `trial`, and list all versions, and that of a file which is not an entry yet. GRUB

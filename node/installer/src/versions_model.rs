@@ -204,6 +204,11 @@ impl Files for &mut Memory {
         if is_done { Ok(()) } else { cut() }
     }
 
+    fn block(&self) -> io::Result<Vec<u8>> {
+        let grub = self.grub.as_ref();
+        Ok(grub.map(|grub| grub.block.clone()).unwrap_or_default())
+    }
+
     fn arm(&mut self, block: &[u8]) -> io::Result<()> {
         let (is_done, torn) = (self.step()?, self.torn);
         let now = &mut self.grub.as_mut().expect("GRUB").block;

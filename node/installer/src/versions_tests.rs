@@ -75,8 +75,9 @@ fn running(version: &str) -> (Memory, String) {
 fn installed_version_gets_three_tries_and_is_left_unless_marked_good() {
     for (mut memory, running, from, to) in cases() {
         let entry = install(&mut memory, &running, to).unwrap();
-        for _ in 0..3 {
+        for tries in 1..=3 {
             assert_eq!(start(&mut memory).entry.id(), entry.id(), "{from} {to}");
+            assert_eq!(versions(&mut memory).tries(&entry.id()).unwrap(), tries);
         }
         for _ in 0..3 {
             assert_eq!(start(&mut memory).entry.id(), running, "{from} {to}");

@@ -207,11 +207,10 @@ async fn counted(trial: Trial) -> Trial {
         return trial;
     };
     let entry = trial.entry.clone();
-    let found = spawn_blocking(move || partition.versions().find(&entry)).await;
-    let counter = found.ok().and_then(Result::ok);
-    let counter = counter.and_then(|found| found.entry.counter);
+    let tries = spawn_blocking(move || partition.versions().tries(&entry)).await;
+    let tries = tries.ok().and_then(Result::ok);
     Trial {
-        tries: counter.map_or(trial.tries, |counter| counter.done),
+        tries: tries.unwrap_or(trial.tries),
         ..trial
     }
 }
