@@ -4,25 +4,37 @@
 
 #![expect(clippy::expect_used, reason = "a failing step is a failing test")]
 
+use std::thread;
 use std::time::Duration;
 
-use qemu::{Disk, Firmware};
+use qemu::{Disk, Firmware, Machine};
+use tests::chaos::{self, Agent};
 use tests::client::generate_config_with;
 use tests::disk::NodeDisk;
 use tests::node::{BOOT, Node, ORDERLY, SOON};
-use tests::upgrades::{self, UPGRADE, expect, upgrade};
-use tests::{images, secure_boot};
+use tests::registry::{Images, Registry};
+use tests::upgrades::{self, UPGRADE, expect, upgrade, upgrade_by};
+use tests::{derived, images, secure_boot};
 
 /// Time for a version that gets a node's full trial time before it is reverted.
 const LEFT: Duration = Duration::from_secs(3600);
 /// Size of the disk in MiB: the installer is stored as downloaded, and unpacked.
 const DISK: u64 = 4096;
 
+/// A config for a shorter time of a version's trial, without the time.
+const TRIAL: &str = "apiVersion: v1alpha1\nkind: UpgradeConfig\ntrialTimeout: ";
+/// Number of starts that the boot loader gives a version.
+const TRIES: u32 = 3;
+
 /// A configured node on a disk of its own.
 fn node(name: &str, firmware: Firmware) -> Node {
+    node_of(name, firmware, |machine| machine)
+}
+
+fn node_of(name: &str, firmware: Firmware, shape: impl FnOnce(Machine) -> Machine) -> Node {
     let disk = Disk::raw(images::image(".raw")).enlarged(DISK);
     let node = Node::start(name, |machine| {
-        machine.firmware(firmware).disk(disk).memory_mib(1024)
+        shape(machine.firmware(firmware).disk(disk).memory_mib(1024))
     });
     upgrades::prepare(&node);
     node
@@ -101,15 +113,43 @@ fn node_upgrades_and_rolls_back_under_secure_boot() {
     assert!(state.contains("secureBoot: true"), "{state}");
 }
 
+#[test]
+#[ignore = "make test-upgrade"]
+fn installer_of_a_registry_upgrades_a_node() {
+    let node = node("upgrade-registry", Firmware::Uefi);
+    let images = node.vm.dir().join("registry");
+    let archive = images::other("next", "-installer.tar");
+    Images::create(&images).add_archive("registry.corten.test/corten/installer:0.2.0", &archive);
+    let address = Registry::free_address();
+    let _registry = Registry::serve(&images, address);
+    let port = address.port();
+    node.apply_patch(&format!(
+        "apiVersion: v1alpha1\nkind: RegistryMirrorConfig\nname: registry.corten.test\n\
+         endpoints: [{{url: 'http://10.0.2.2:{port}'}}]\nskipFallback: true\n"
+    ));
+    let image = ["--image", "registry.corten.test/corten/installer:0.2.0"];
+    upgrade_by(&node.admin(), &image, UPGRADE).expect("an upgrade");
+    expect(&node, "0.2.0", "good");
+}
+
 /// Upgrades the node to a version that does not stay, for a reason that the client reports.
 fn leaves(node: &Node, installer: &str, limit: Duration, reason: &str) {
-    let why = upgrade(&node.admin(), installer, limit).expect_err("the version does not stay");
+    let outcome = upgrade(&node.admin(), installer, limit);
+    has_left(node, outcome, reason);
+}
+
+/// Checks that the node has left a version, for a reason that the client reported.
+fn has_left(node: &Node, outcome: Result<String, String>, reason: &str) {
+    let why = outcome.expect_err("the version does not stay");
     assert!(why.contains(reason), "{why}");
     expect(node, &images::version(), "reverted");
 }
 
+/// Why a version is left that never came so far as to report itself.
+const RETURNED: &str = "returned to its previous version";
+
 fn leaves_a_panicking_version(node: &Node) {
-    leaves(node, "panics", UPGRADE, "returned to its previous version");
+    leaves(node, "panics", UPGRADE, RETURNED);
 }
 
 #[test]
@@ -126,6 +166,36 @@ fn version_with_a_panicking_kernel_is_left_after_its_tries_by_bios() {
 
 #[test]
 #[ignore = "make test-upgrade"]
+fn version_whose_init_ends_is_left_after_its_tries() {
+    let node = node("upgrade-exits", Firmware::Uefi);
+    leaves(&node, "exits", UPGRADE, RETURNED);
+}
+
+#[test]
+#[ignore = "make test-upgrade"]
+fn version_whose_machined_hangs_is_left_after_its_tries() {
+    let node = node_of("upgrade-hangs", Firmware::Uefi, Machine::second_serial);
+    node.apply_patch(&format!("{TRIAL}1m\n"));
+    let installer = derived::installer("bundle", "0.3.0", node.vm.dir(), chaos::wrap_init);
+    let file = installer.display().to_string();
+    let admin = node.admin();
+    let outcome = thread::scope(|scope| {
+        let upgrade = scope.spawn(|| upgrade_by(&admin, &["--file", &file], LEFT));
+        for start in 1..=TRIES {
+            let trial = format!("version 0.3.0 is on trial: start {start}");
+            let begun = node.vm.wait_console(&trial, UPGRADE);
+            begun.expect("a start of the new version");
+            node.expect_reset(UPGRADE, || {
+                Agent::connect(&node.vm).run("freeze 1 trial");
+            });
+        }
+        upgrade.join().expect("the call of the upgrade")
+    });
+    has_left(&node, outcome, RETURNED);
+}
+
+#[test]
+#[ignore = "make test-upgrade"]
 fn version_that_cannot_read_the_volumes_is_left_after_a_timeout() {
     let node = node("upgrade-blind", Firmware::Uefi);
     leaves(&node, "blind", LEFT, "the node is not running");
@@ -135,6 +205,6 @@ fn version_that_cannot_read_the_volumes_is_left_after_a_timeout() {
 #[ignore = "make test-upgrade"]
 fn version_without_a_driver_of_the_network_is_left_after_a_timeout() {
     let node = node("upgrade-deaf", Firmware::Uefi);
-    node.apply_patch("apiVersion: v1alpha1\nkind: UpgradeConfig\ntrialTimeout: 3m\n");
+    node.apply_patch(&format!("{TRIAL}3m\n"));
     leaves(&node, "deaf", UPGRADE, "network: no address");
 }

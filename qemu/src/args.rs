@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use crate::arch::Row;
-use crate::machine::{Disk, DiskFormat, DiskMode, Media, Volume, log_of};
 use crate::{Accel, Firmware, Machine, VmError};
 
 mod network;
+mod storage;
 
 /// The paths of a running machine's files and sockets.
 #[derive(Debug, Clone)]
@@ -27,15 +27,6 @@ pub(crate) enum Purpose {
     Captured,
     /// On the terminal of a person who repeats a failed run by hand.
     Replay,
-}
-
-/// The disk's overlay if it has one, else the image itself, with its format.
-fn source<'a>(disk: &'a Disk, overlay: Option<&'a PathBuf>) -> (&'a Path, &'static str) {
-    match (disk.mode, overlay, disk.format) {
-        (DiskMode::Overlay, Some(overlay), _) => (overlay, "qcow2"),
-        (_, _, DiskFormat::Qcow2) => (&disk.path, "qcow2"),
-        (_, _, DiskFormat::Raw) => (&disk.path, "raw"),
-    }
 }
 
 /// A path in the syntax of a QEMU option: commas doubled.
@@ -119,8 +110,7 @@ pub(crate) fn arguments(
     }
     channels(&mut args, machine, layout, purpose)?;
     network::arguments(&mut args, machine, layout)?;
-    storage(&mut args, machine, layout)?;
-    volume(&mut args, machine)?;
+    storage::arguments(&mut args, machine, layout)?;
     for number in 1..=machine.sockets {
         // These ports come last, so that the other devices keep their addresses.
         let port = format!("pcie-root-port,id=socket{number},chassis={number}");
@@ -187,105 +177,6 @@ fn channels(
         &format!("socket,id=qmp,path={qmp},server=on,wait=off"),
     );
     args.push("-mon", "chardev=qmp,mode=control");
-    Ok(())
-}
-
-fn storage(args: &mut Args, machine: &Machine, layout: &Layout) -> Result<(), VmError> {
-    let mut overlays = layout.overlays.iter();
-    // Media come before disks, as an operator who inserts one expects. The network has index 0 and
-    // comes before both.
-    let mut bootindex = 1;
-    for (number, media) in machine.media.iter().enumerate() {
-        let path = option_path(media.path())?;
-        let id = format!("media{number}");
-        match media {
-            Media::Cdrom(_) => {
-                args.push(
-                    "-drive",
-                    &format!("if=none,id={id},media=cdrom,readonly=on,format=raw,file={path}"),
-                );
-                let row = machine.arch.row();
-                if let Some(controller) = row.cd_controller {
-                    args.push("-device", controller);
-                }
-                args.push(
-                    "-device",
-                    &format!("{},drive={id},bootindex={bootindex}", row.cd_drive),
-                );
-            }
-            Media::Usb(_) => {
-                args.push(
-                    "-drive",
-                    &format!("if=none,id={id},snapshot=on,format=raw,file={path}"),
-                );
-                args.push("-device", &format!("qemu-xhci,id=usb{number}"));
-                args.push(
-                    "-device",
-                    &format!(
-                        "usb-storage,id=stick{number},bus=usb{number}.0,drive={id},removable=on,bootindex={bootindex}"
-                    ),
-                );
-            }
-        }
-        bootindex += 1;
-    }
-    for (number, disk) in machine.disks.iter().enumerate() {
-        let overlay = if disk.mode == DiskMode::Overlay {
-            overlays.next()
-        } else {
-            None
-        };
-        let (path, format) = source(disk, overlay);
-        let path = option_path(path)?;
-        let snapshot = if disk.mode == DiskMode::Snapshot {
-            "on"
-        } else {
-            "off"
-        };
-        let id = format!("disk{number}");
-        let drive = if disk.mode == DiskMode::Logged {
-            let log = log_of(&disk.path);
-            let log = option_path(&log)?;
-            format!(
-                "if=none,id={id},driver=blklogwrites,file.driver={format},file.file.driver=file,\
-                 file.file.filename={path},log.driver=file,log.filename={log},log-sector-size=512"
-            )
-        } else {
-            // An overlay is gone with its machine: a flush to the host's disk would only delay the guest.
-            let cache = match disk.mode {
-                DiskMode::Overlay => ",cache=unsafe",
-                _ => "",
-            };
-            format!("if=none,id={id},snapshot={snapshot}{cache},format={format},file={path}")
-        };
-        args.push("-drive", &drive);
-        // The log puts a header before a request: of as many parts as requests may have, it makes one too many. QEMU 7.2
-        // counts a logged request to write zeros wrongly.
-        let limits = match disk.mode {
-            DiskMode::Logged => ",request-merging=off,write-zeroes=off,discard=off",
-            _ => "",
-        };
-        args.push(
-            "-device",
-            &format!("virtio-blk-pci,drive={id},serial=corten-{id},bootindex={bootindex}{limits}"),
-        );
-        bootindex += 1;
-    }
-    Ok(())
-}
-
-/// The disk with the files of a directory.
-fn volume(args: &mut Args, machine: &Machine) -> Result<(), VmError> {
-    if let Some(Volume { directory, label }) = &machine.volume {
-        let directory = option_path(directory)?;
-        let drive =
-            format!("if=none,id=volume,readonly=on,driver=vvfat,dir={directory},label={label}");
-        args.push("-drive", &drive);
-        args.push(
-            "-device",
-            "virtio-blk-pci,drive=volume,serial=corten-volume",
-        );
-    }
     Ok(())
 }
 

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::args::{Layout, Purpose, arguments, option_path, shell_line};
+use crate::disk::{Disk, DiskFormat, DiskMode, log_of};
 use crate::firmware::find_uefi;
-use crate::machine::{Disk, DiskFormat, DiskMode, log_of};
 use crate::{Accel, Console, Firmware, Gdb, Machine, Qmp, VmError, answer, spawn, tls};
 
 /// Timeout of the control socket. QEMU opens it within a second, also on a busy host.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use qemu::{DirectBoot, Machine, Running};
 
-use crate::initramfs;
+use crate::initramfs::{self, Entry};
 use crate::node::{Node, SOON};
 use crate::{images, workspace};
 
@@ -65,6 +65,21 @@ pub fn add(machine: Machine, directory: &Path) -> Machine {
 pub fn boot(directory: &Path) -> DirectBoot {
     let image = images::direct();
     let mut entries = initramfs::read(image.initrd.as_deref().expect("an initramfs"));
+    wrap_init(&mut entries);
+    std::fs::create_dir_all(directory).expect("a directory for the initramfs");
+    let initrd = directory.join("initramfs-with-agent");
+    initramfs::write(&initrd, &entries);
+    DirectBoot {
+        initrd: Some(initrd),
+        ..image
+    }
+}
+
+/// Puts the agent before the first program of an initramfs.
+///
+/// # Panics
+/// It has no `/init`.
+pub fn wrap_init(entries: &mut Vec<Entry>) {
     let init = entries
         .iter_mut()
         .find(|entry| entry.name == "init")
@@ -74,13 +89,6 @@ pub fn boot(directory: &Path) -> DirectBoot {
         "init",
         std::fs::read(program()).expect("the agent's program"),
     ));
-    std::fs::create_dir_all(directory).expect("a directory for the initramfs");
-    let initrd = directory.join("initramfs-with-agent");
-    initramfs::write(&initrd, &entries);
-    DirectBoot {
-        initrd: Some(initrd),
-        ..image
-    }
 }
 
 /// A process of the node.

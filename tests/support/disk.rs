@@ -4,7 +4,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use qemu::{Disk, DiskMode, Machine};
+use qemu::{Bus, Disk, DiskMode, Machine};
 
 use crate::node::Node;
 use crate::{images, workspace};
@@ -16,6 +16,7 @@ const MIB: usize = 1 << 20;
 pub struct NodeDisk {
     name: String,
     path: PathBuf,
+    bus: Bus,
 }
 
 impl NodeDisk {
@@ -49,11 +50,19 @@ impl NodeDisk {
         disk
     }
 
+    /// The same disk on another bus.
+    #[must_use]
+    pub fn on(mut self, bus: Bus) -> Self {
+        self.bus = bus;
+        self
+    }
+
     /// A disk of this name without a file; an older file is removed.
     fn gone(name: &str) -> Self {
         let disk = Self {
             name: name.to_owned(),
             path: workspace::target().join("vm").join(format!("{name}.qcow2")),
+            bus: Bus::default(),
         };
         let _none = std::fs::remove_dir_all(disk.configs());
         let _none = std::fs::remove_file(&disk.path);
@@ -189,7 +198,7 @@ impl NodeDisk {
     /// with the disk.
     #[must_use]
     pub fn start(&self, shape: impl FnOnce(Machine) -> Machine) -> Node {
-        let disk = Disk::qcow2(&self.path).mode(DiskMode::Direct);
+        let disk = Disk::qcow2(&self.path).mode(DiskMode::Direct).bus(self.bus);
         let node = Node::start(&self.name, |machine| shape(machine.disk(disk)));
         node.with_configs(self.configs())
     }

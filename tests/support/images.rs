@@ -1,7 +1,7 @@
 //! The images under test: the output of `make image` in `_out`.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use mkimage::image::pxe;
 use qemu::{Arch, DirectBoot};
@@ -76,7 +76,15 @@ pub fn other(subdirectory: &str, ending: &str) -> PathBuf {
 /// The bundle is missing or its script names no kernel.
 #[must_use]
 pub fn direct() -> DirectBoot {
-    let bundle = image("-pxe");
+    direct_of(&image("-pxe"))
+}
+
+/// As [`direct`], of any network boot bundle.
+///
+/// # Panics
+/// The bundle's script names no kernel.
+#[must_use]
+pub fn direct_of(bundle: &Path) -> DirectBoot {
     let script = fs::read_to_string(bundle.join(pxe::SCRIPT)).expect("the bundle's script");
     let append = pxe::command_line(&script).expect("a kernel line in the script");
     DirectBoot {

@@ -20,6 +20,7 @@ pub mod chaos;
 pub mod client;
 pub mod clouds;
 pub mod cluster;
+pub mod derived;
 pub mod disk;
 pub mod docs;
 pub mod edges;

@@ -2,7 +2,7 @@
 //! (`services/registryd/src/cache.rs`).
 
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
@@ -76,17 +76,43 @@ impl<'a> Images<'a> {
             "config": described.descriptor(CONFIG),
             "layers": layers.collect::<Vec<_>>(),
         });
-        let manifest = manifest.to_string();
-        let sha256 = Blob::of_bytes(manifest.as_bytes()).sha256;
         for name in names {
-            let (repository, tag) = name.split_once(':').expect("a name with a tag");
-            let place = self.directory.join("manifests").join(repository);
-            write(&place.join("reference").join(tag), &manifest);
-            write(
-                &place.join("digest").join(format!("sha256-{sha256}")),
-                &manifest,
-            );
+            self.name(name, &manifest.to_string());
         }
+    }
+
+    /// Adds the image of an OCI archive, such as an installer, under a name (`REGISTRY/REPOSITORY:TAG`).
+    ///
+    /// # Panics
+    /// It is no archive of one image, or a file cannot be written.
+    pub fn add_archive(&self, name: &str, archive: &Path) {
+        let layout = self.directory.join("layout");
+        fs::create_dir_all(&layout).expect("a directory for the archive");
+        let mut tar = Command::new("tar");
+        let tar = tar.arg("-xf").arg(archive).arg("-C").arg(&layout);
+        assert!(tar.status().expect("tar").success(), "{tar:?}");
+        for blob in fs::read_dir(layout.join("blobs/sha256")).expect("blobs") {
+            let path = blob.expect("a blob").path();
+            self.layer(&path);
+        }
+        let index = fs::read(layout.join("index.json")).expect("an index");
+        let index: Value = serde_json::from_slice(&index).expect("an index");
+        let digest = index.pointer("/manifests/0/digest").and_then(Value::as_str);
+        let digest = digest.expect("an image").replace(':', "/");
+        let manifest = fs::read_to_string(layout.join("blobs").join(digest));
+        self.name(name, &manifest.expect("a manifest"));
+        fs::remove_dir_all(layout).expect("the files of the archive to go");
+    }
+
+    fn name(&self, name: &str, manifest: &str) {
+        let (repository, tag) = name.rsplit_once(':').expect("a name with a tag");
+        let sha256 = Blob::of_bytes(manifest.as_bytes()).sha256;
+        let place = self.directory.join("manifests").join(repository);
+        write(&place.join("reference").join(tag), manifest);
+        write(
+            &place.join("digest").join(format!("sha256-{sha256}")),
+            manifest,
+        );
     }
 
     fn blob(&self, blob: &Blob) -> PathBuf {
@@ -117,6 +143,16 @@ fn write(path: &Path, text: &str) {
 pub struct Registry(Child);
 
 impl Registry {
+    /// An address for a registry that virtual machines on this host call.
+    ///
+    /// # Panics
+    /// No port is free.
+    #[must_use]
+    pub fn free_address() -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        listener.local_addr().expect("its address")
+    }
+
     /// Serves a directory of [`Images`] at an address.
     ///
     /// # Panics

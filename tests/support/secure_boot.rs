@@ -12,7 +12,7 @@ use crate::{images, workspace};
 /// Partition 1 of an image in mtools' syntax.
 const ESP: &str = "@@1M";
 /// The published development keys, which sign the image under test.
-const KEYS: &str = "kernel-config/keys/development";
+pub const KEYS: &str = "kernel-config/keys/development";
 /// Size in bytes of a disk with room for a node's volumes and for installers.
 const ROOMY: u64 = 4 << 30;
 

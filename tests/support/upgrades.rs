@@ -103,9 +103,17 @@ pub fn expect(node: &Node, version: &str, verdict: &str) {
 /// # Errors
 /// The output of a client that reports a failure.
 pub fn upgrade(admin: &Client, name: &str, limit: Duration) -> Result<String, String> {
+    upgrade_by(admin, &["--file", &installer(name)], limit)
+}
+
+/// Upgrades the node to an installer that these arguments name.
+///
+/// # Errors
+/// The output of a client that reports a failure.
+pub fn upgrade_by(admin: &Client, installer: &[&str], limit: Duration) -> Result<String, String> {
     admin.call_within(
         limit,
-        &["upgrade", "--file", &installer(name), "--timeout", "1h"],
+        &[&["upgrade"], installer, &["--timeout", "1h"]].concat(),
     )
 }
 

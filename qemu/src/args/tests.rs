@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Arch, DirectBoot, Segment, Service, Tap, Volume, Wire};
+use crate::{Arch, Bus, DirectBoot, Disk, DiskMode, Segment, Service, Tap, Volume, Wire};
 
 fn layout() -> Layout {
     Layout {
@@ -60,6 +60,37 @@ fn writes_to_a_logged_disk_are_recorded_beside_it() {
         line.contains(",request-merging=off,write-zeroes=off,discard=off"),
         "{line}"
     );
+}
+
+#[test]
+fn disk_is_on_the_bus_that_the_machine_names() {
+    let expected = [
+        (
+            Bus::Virtio,
+            "virtio-blk-pci,drive=disk0,serial=corten-disk0,bootindex=1",
+        ),
+        (
+            Bus::Nvme,
+            "nvme,drive=disk0,serial=corten-disk0,bootindex=1",
+        ),
+        (
+            Bus::Sata,
+            "ich9-ahci,id=bus-disk0 -device ide-hd,id=device-disk0,bus=bus-disk0.0,drive=disk0,serial=corten-disk0,bootindex=1",
+        ),
+        (
+            Bus::Usb,
+            "qemu-xhci,id=bus-disk0 -device usb-storage,id=device-disk0,bus=bus-disk0.0,drive=disk0,serial=corten-disk0,bootindex=1",
+        ),
+        (
+            Bus::Sd,
+            "sdhci-pci,id=bus-disk0 -device sd-card,drive=disk0,bus=bus-disk0.sd-bus",
+        ),
+    ];
+    for (bus, device) in expected {
+        let disk = Disk::raw("/a.raw").bus(bus);
+        let line = line(&Machine::new("m", "/vm").disk(disk), Purpose::Captured);
+        assert!(line.contains(&format!("-device {device}")), "{line}");
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use nix::sys::ptrace;
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::net::{AddressFamily, SocketType};
 use rustix::process::{Pid, Signal, chroot, fchdir, kill_process, setsid};
@@ -60,6 +61,7 @@ fn command(line: &str) -> io::Result<String> {
         ["cat", path] => fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
         ["kill", signal, pid] => kill(signal, pid, "1"),
         ["kill", signal, pid, times] => kill(signal, pid, times),
+        ["freeze", pid, except] => freeze(pid, except),
         ["socket", family] => socket(family),
         ["orphans", count] => orphans(number(count)?),
         ["bomb", cgroup] => bomb(cgroup),
@@ -123,6 +125,25 @@ fn kill(signal: &str, pid: &str, times: &str) -> io::Result<String> {
         kill_process(pid, signal)?;
     }
     Ok(String::new())
+}
+
+/// Stops the threads of a process until the agent ends, except those of this name. Process 1 cannot be stopped by a
+/// signal, so the agent traces the threads.
+fn freeze(pid: &str, except: &str) -> io::Result<String> {
+    let mut frozen = 0;
+    for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let thread = thread?;
+        let name = fs::read_to_string(thread.path().join("comm"))?;
+        if name.trim() == except {
+            continue;
+        }
+        let id = number(&thread.file_name().to_string_lossy())?;
+        let id = nix::unistd::Pid::from_raw(id);
+        ptrace::seize(id, ptrace::Options::empty())?;
+        ptrace::interrupt(id)?;
+        frozen += 1;
+    }
+    Ok(format!("{frozen}"))
 }
 
 /// Opens and closes a socket of an address family, for which the kernel may request a module.

@@ -11,8 +11,8 @@
 //! On a laptop: `chaos --agent /proc /dev/tty` takes commands from a terminal, as root.
 //!
 //! Commands: `list` (pid, parent, state, name of `argv[0]` per line), `cat PATH`, `kill NUMBER PID
-//! [TIMES]`, `orphans COUNT`, `bomb CGROUP`, `descriptors PID`, `socket FAMILY`. An answer is `ok
-//! LENGTH` or `no LENGTH`, a newline, and that many bytes.
+//! [TIMES]`, `freeze PID THREAD` (all threads of a process but those of this name), `orphans COUNT`, `bomb CGROUP`,
+//! `descriptors PID`, `socket FAMILY`. An answer is `ok LENGTH` or `no LENGTH`, a newline, and that many bytes.
 
 mod agent;
 

@@ -134,7 +134,7 @@ impl Machine {
             }
             // A version that cannot read the config gets the default time.
             let patience = patience(self.node.config().as_ref());
-            if patience > granted {
+            if patience != granted {
                 granted = patience;
                 deadline.inspect(|deadline| deadline.extend(patience + MARGIN));
             }
