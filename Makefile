@@ -86,10 +86,10 @@ test-containerd: build ## The container runner against the containerd of the ima
 	CORTEN_GO=$$go CORTEN_NODE=$(abspath $(BIN))/corten-node \
 	    cargo test --locked --package corten-containerd --lib -- --ignored client::real_tests
 
-test-kubernetes: build ## A cluster in QEMU out of the bundled images, its etcd restored from a snapshot: half an hour, not in CI
-	$(MKIMAGE) build --arch $(ARCH) --output raw,pxe --quick --with-images --out $(OUT)/kubernetes
+test-kubernetes: build ## Clusters in QEMU out of the bundled images, restored from a snapshot, and upgraded: hours; as root, not in CI
+	MKIMAGE="$(MKIMAGE)" ARCH=$(ARCH) OUT=$(abspath $(OUT))/kubernetes qemu/versions clusters
 	kubectl=$$(MKIMAGE="$(MKIMAGE)" ARCH=$(ARCH) qemu/kubectl) && CORTEN_OUT=$(abspath $(OUT))/kubernetes CORTEN_KUBECTL=$$kubectl \
-	    cargo test --locked --package tests --test kubernetes -- --ignored --test-threads=1
+	    cargo test --locked --package tests --test kubernetes --test fleet -- --ignored --test-threads=1
 
 test-cluster: build ## Clusters of containers on this machine, from nothing to Ready (TESTS=docker: of Docker); as root, not in CI
 	MKIMAGE="$(MKIMAGE)" ARCH=$(ARCH) OUT=$(abspath $(OUT)) tests/clusters $(addprefix --test ,$(or $(TESTS),cluster pods))
@@ -98,11 +98,11 @@ conformance: build ## The conformance tests of Kubernetes in a cluster of contai
 	MKIMAGE="$(MKIMAGE)" ARCH=$(ARCH) OUT=$(abspath $(OUT)) tests/clusters --test conformance
 
 test-upgrade: build ## Upgrade, roll back, and versions that do not come up, in QEMU: an hour, not in CI
-	MKIMAGE="$(MKIMAGE)" ARCH=$(ARCH) OUT=$(abspath $(OUT))/upgrade qemu/versions
+	MKIMAGE="$(MKIMAGE)" ARCH=$(ARCH) OUT=$(abspath $(OUT))/upgrade qemu/versions machines
 	CORTEN_OUT=$(abspath $(OUT))/upgrade cargo test --locked --package tests --test upgrade -- --ignored --test-threads=1 $(if $(filter arm64,$(ARCH)),--skip _bios)
 
 test-crash: build ## A recorded upgrade, cut off at every write, and upgrades in loops under power cuts (CASES: 200 each): hours, not in CI
-	MKIMAGE="$(MKIMAGE)" ARCH=$(ARCH) OUT=$(abspath $(OUT))/upgrade qemu/versions
+	MKIMAGE="$(MKIMAGE)" ARCH=$(ARCH) OUT=$(abspath $(OUT))/upgrade qemu/versions machines
 	CORTEN_OUT=$(abspath $(OUT))/upgrade cargo test --locked --package tests --test crash --test power_loop -- --ignored --test-threads=1
 
 fuzz: deps ## Run the tests named hostile, with CASES (20,000) generated inputs each

@@ -4,14 +4,12 @@
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use tests::client::Client;
 use tests::cluster::{self, CLUSTER, Cleanup, NAME, PATIENT, traces, until};
 use tests::images;
 use tests::kubectl::Kubectl;
+use tests::writer::Written;
 
 /// The control plane nodes.
 const NODES: [Ipv4Addr; 3] = [
@@ -21,8 +19,6 @@ const NODES: [Ipv4Addr; 3] = [
 ];
 /// The address that they share, and the endpoint of the cluster.
 const SHARED: &str = "10.213.7.13";
-/// Longest time in which a client repeats a write: a holder of the shared address may end without a farewell.
-const RETRIED: Duration = Duration::from_secs(180);
 /// The version of the other image (`tests/clusters`).
 const NEXT: &str = "0.2.0";
 
@@ -70,47 +66,6 @@ fn until_all_work(place: &Path, config: &Path) -> Ipv4Addr {
     })
 }
 
-/// Stops the writer at the end of the test, also if it fails.
-struct Stop<'a>(&'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// Writes objects, one after the other, until told to stop. Returns how many writes the API server has confirmed, and
-/// the longest time that one took with its repetitions.
-fn write_all_the_time(kubectl: &Kubectl, stop: &AtomicBool) -> (usize, Duration) {
-    let mut count = 0;
-    let mut longest = Duration::ZERO;
-    while !stop.load(Ordering::Relaxed) {
-        let begun = Instant::now();
-        let name = format!("written-{count}");
-        let object = format!("--from-literal=number={count}");
-        loop {
-            match kubectl.call(&[
-                "create",
-                "configmap",
-                &name,
-                &object,
-                "--request-timeout=20s",
-            ]) {
-                Ok(_) => break,
-                // The answer of an earlier attempt was lost, not its write.
-                Err(why) if why.contains("AlreadyExists") || why.contains("already exists") => {
-                    break;
-                }
-                Err(why) => assert!(begun.elapsed() < RETRIED, "{name}: {why}"),
-            }
-            thread::sleep(Duration::from_millis(500));
-        }
-        longest = longest.max(begun.elapsed());
-        count += 1;
-    }
-    (count, longest)
-}
-
 #[test]
 #[ignore = "make test-cluster TESTS=control_planes"]
 fn api_takes_writes_at_the_shared_address_while_each_control_plane_node_gets_another_version() {
@@ -142,10 +97,7 @@ fn api_takes_writes_at_the_shared_address_while_each_control_plane_node_gets_ano
     let next = state.join("next");
     fs::copy(images::other("next", "-rootfs.squashfs"), &next).expect("a copy of the image");
     fs::rename(&next, &system).expect("the next version in place");
-    let stop = AtomicBool::new(false);
-    let written = thread::scope(|scope| {
-        let stopped = Stop(&stop);
-        let writer = scope.spawn(|| write_all_the_time(&kubectl, &stop));
+    let written = Written::during(&kubectl, || {
         // The node with the address goes first, so that the address moves at least once.
         let others = NODES.into_iter().filter(|node| *node != first);
         for node in [first].into_iter().chain(others) {
@@ -158,21 +110,9 @@ fn api_takes_writes_at_the_shared_address_while_each_control_plane_node_gets_ano
             let holder = until_all_work(&place, &config);
             assert!(node != first || holder != first, "{SHARED} has not moved");
         }
-        drop(stopped);
-        writer.join().expect("every write within its time")
     });
-    let (count, longest) = written;
-    eprintln!("{count} writes while three nodes got {NEXT}; the longest took {longest:?}");
-    assert!(count > 10, "{count} writes");
-    let names = "jsonpath={.items[*].data.number}";
-    let found = kubectl.call(&["get", "configmaps", "-o", names]);
-    let found = found.expect("the objects");
-    let found: Vec<usize> = found
-        .split_whitespace()
-        .map(|number| number.parse().expect("a number"))
-        .collect();
-    let lost: Vec<usize> = (0..count).filter(|one| !found.contains(one)).collect();
-    assert!(lost.is_empty(), "lost: {lost:?}");
+    eprintln!("three nodes got {NEXT}: {written}");
+    written.check(&kubectl);
 
     // etcd would lose its quorum without a second member.
     let reboot = ["reboot", "--wait=false"];

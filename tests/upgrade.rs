@@ -12,7 +12,7 @@ use tests::chaos::{self, Agent};
 use tests::client::generate_config_with;
 use tests::disk::NodeDisk;
 use tests::node::{BOOT, Node, ORDERLY, SOON};
-use tests::registry::{Images, Registry};
+use tests::registry::Registry;
 use tests::upgrades::{self, UPGRADE, expect, upgrade, upgrade_by};
 use tests::{derived, images, secure_boot};
 
@@ -117,17 +117,11 @@ fn node_upgrades_and_rolls_back_under_secure_boot() {
 #[ignore = "make test-upgrade"]
 fn installer_of_a_registry_upgrades_a_node() {
     let node = node("upgrade-registry", Firmware::Uefi);
-    let images = node.vm.dir().join("registry");
     let archive = images::other("next", "-installer.tar");
-    Images::create(&images).add_archive("registry.corten.test/corten/installer:0.2.0", &archive);
-    let address = Registry::free_address();
-    let _registry = Registry::serve(&images, address);
-    let port = address.port();
-    node.apply_patch(&format!(
-        "apiVersion: v1alpha1\nkind: RegistryMirrorConfig\nname: registry.corten.test\n\
-         endpoints: [{{url: 'http://10.0.2.2:{port}'}}]\nskipFallback: true\n"
-    ));
-    let image = ["--image", "registry.corten.test/corten/installer:0.2.0"];
+    let directory = node.vm.dir().join("registry");
+    let (registry, image) = Registry::of_installer(&directory, &archive, "0.2.0");
+    node.apply_patch(&registry.mirror());
+    let image = ["--image", &image];
     upgrade_by(&node.admin(), &image, UPGRADE).expect("an upgrade");
     expect(&node, "0.2.0", "good");
 }

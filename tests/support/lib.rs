@@ -42,3 +42,4 @@ pub mod upgrades;
 pub mod vhd;
 pub mod workspace;
 pub mod write_log;
+pub mod writer;

@@ -138,21 +138,17 @@ fn write(path: &Path, text: &str) {
     fs::write(path, text).expect("a file of a registry");
 }
 
+/// The repository of [`Registry::of_installer`].
+const INSTALLER: &str = "registry.corten.test/corten/installer";
+
 /// A running registry; it ends when this value is dropped.
 #[derive(Debug)]
-pub struct Registry(Child);
+pub struct Registry {
+    child: Child,
+    address: SocketAddr,
+}
 
 impl Registry {
-    /// An address for a registry that virtual machines on this host call.
-    ///
-    /// # Panics
-    /// No port is free.
-    #[must_use]
-    pub fn free_address() -> SocketAddr {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        listener.local_addr().expect("its address")
-    }
-
     /// Serves a directory of [`Images`] at an address.
     ///
     /// # Panics
@@ -165,14 +161,41 @@ impl Registry {
             .arg("--listen")
             .arg(address.to_string())
             .spawn();
-        Registry(child.expect("registryd"))
+        Registry {
+            child: child.expect("registryd"),
+            address,
+        }
+    }
+
+    /// Serves an installer out of `directory` to the virtual machines on this host. Returns its name, too.
+    ///
+    /// # Panics
+    /// It is no installer, or the program does not start.
+    #[must_use]
+    pub fn of_installer(directory: &Path, archive: &Path, tag: &str) -> (Registry, String) {
+        let name = format!("{INSTALLER}:{tag}");
+        Images::create(directory).add_archive(&name, archive);
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("its address");
+        drop(listener);
+        (Registry::serve(directory, address), name)
+    }
+
+    /// A config with which a virtual machine takes the images of [`Registry::of_installer`] from here.
+    #[must_use]
+    pub fn mirror(&self) -> String {
+        let port = self.address.port();
+        format!(
+            "apiVersion: v1alpha1\nkind: RegistryMirrorConfig\nname: registry.corten.test\n\
+             endpoints: [{{url: 'http://10.0.2.2:{port}'}}]\nskipFallback: true\n"
+        )
     }
 }
 
 impl Drop for Registry {
     fn drop(&mut self) {
         // It may have ended itself.
-        let _ended = self.0.kill();
-        let _status = self.0.wait();
+        let _ended = self.child.kill();
+        let _status = self.child.wait();
     }
 }

@@ -128,7 +128,7 @@ fn device(args: &mut Args, disk: &Disk, id: &str, bootindex: usize) {
         Bus::Usb => controlled("qemu-xhci", "usb-storage", "0"),
         Bus::Sd => (
             Some(format!("sdhci-pci,id=bus-{id}")),
-            format!("sd-card,drive={id},bus=bus-{id}.sd-bus"),
+            format!("sd-card,drive={id}"),
         ),
     };
     for device in controller.into_iter().chain([device]) {

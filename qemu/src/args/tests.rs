@@ -83,7 +83,7 @@ fn disk_is_on_the_bus_that_the_machine_names() {
         ),
         (
             Bus::Sd,
-            "sdhci-pci,id=bus-disk0 -device sd-card,drive=disk0,bus=bus-disk0.sd-bus",
+            "sdhci-pci,id=bus-disk0 -device sd-card,drive=disk0",
         ),
     ];
     for (bus, device) in expected {
