@@ -88,6 +88,8 @@ impl Machine {
         (document, by): (&Document, By),
     ) -> Result<Installed, SubmitError> {
         if wanted.image.is_some() {
+            // The config is not in effect, but says where its own image comes from.
+            self.write_registries(document);
             self.want_containerd();
             self.supervisor.up(corten_services::CONTAINERD).await;
         }
