@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use mkimage::image::inspect;
-use mkimage::profile::Output;
+use mkimage::output::Output;
 use serde_json::Value;
 use tests::{images, ovf, vhd};
 

@@ -24,7 +24,7 @@ use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use mkimage::cache::{OUTPUTS, STEPS};
-use mkimage::profile::Output;
+use mkimage::output::Output;
 use tests::workspace::{DOWNLOADS, copy, copy_sources, mkimage};
 use tests::{images, workspace};
 

@@ -7,18 +7,15 @@ use std::future::Future;
 use std::time::Duration;
 
 use corten_api::metadata::NOT_FORWARDED;
-use tonic::{Code, Request, Response, Status};
+use tonic::{Request, Response, Status};
 
 use crate::clients::Service;
 use crate::connect::{Route, Session};
 use crate::failure::Failure;
-use crate::messages::{Message, Reply};
+use crate::messages::{Message, Reply, failure_of, node_of};
+use crate::status::{DEADLINE, explain};
 use crate::stream::sessions;
 use crate::table::printable;
-use crate::tls;
-
-/// Timeout of a unary call on a node.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The answers of the nodes.
 #[derive(Debug)]
@@ -83,27 +80,6 @@ pub(crate) fn finish(failed: &[(String, String)]) -> Result<(), Failure> {
     } else {
         Err(Failure::Told)
     }
-}
-
-pub(crate) fn node_of(message: &impl Message, name: &str) -> String {
-    message
-        .metadata()
-        .map(|metadata| metadata.hostname.clone())
-        .filter(|hostname| !hostname.is_empty())
-        .unwrap_or_else(|| name.to_owned())
-}
-
-pub(crate) fn failure_of(message: &impl Message) -> Option<String> {
-    let metadata = message.metadata()?;
-    if !metadata.error.is_empty() {
-        return Some(metadata.error.clone());
-    }
-    let status = metadata.status.as_ref().filter(|status| status.code != 0)?;
-    Some(format!(
-        "{} ({:?})",
-        status.message,
-        Code::from(status.code)
-    ))
 }
 
 /// Makes a unary call on every route.
@@ -177,35 +153,6 @@ where
     Ok(answers)
 }
 
-/// The meaning of a failed call, and the remedy.
-pub(crate) fn explain(status: &Status, roles: &[String]) -> String {
-    // The source of an error made on this side; the text of the node is not searched.
-    let below = std::error::Error::source(status);
-    if let Some(text) = below.and_then(tls::refusal_below) {
-        return text;
-    }
-    let said = status.message();
-    match status.code() {
-        Code::PermissionDenied if roles.is_empty() => {
-            format!("permission denied: {said}")
-        }
-        Code::PermissionDenied => format!(
-            "permission denied: {said}; the client certificate has the roles {}",
-            roles.join(", ")
-        ),
-        Code::Unimplemented => format!("this node does not offer the call (Unimplemented): {said}"),
-        Code::DeadlineExceeded => {
-            format!("no answer within {} s: {said}", DEADLINE.as_secs())
-        }
-        // Made on this side: the source explains more than the status.
-        Code::Unknown | Code::Unavailable | Code::Cancelled => match below {
-            Some(source) => format!("the connection failed: {}", tls::chain(source)),
-            None => format!("{said} ({:?})", status.code()),
-        },
-        code => format!("{said} ({code:?})"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use corten_api::{common, machine};
@@ -251,34 +198,6 @@ mod tests {
         assert_eq!(
             answers.failed,
             [("10.0.0.2".to_owned(), "the answer is empty".to_owned())]
-        );
-    }
-
-    #[test]
-    fn status_in_metadata_is_a_failure() {
-        let status = corten_api::google::rpc::Status {
-            code: 14,
-            message: "no route".into(),
-            details: Vec::new(),
-        };
-        let metadata = common::Metadata {
-            status: Some(status),
-            ..Default::default()
-        };
-        let message = machine::Memory {
-            metadata: Some(metadata),
-            meminfo: None,
-        };
-        assert_eq!(failure_of(&message).unwrap(), "no route (Unavailable)");
-    }
-
-    #[test]
-    fn permission_error_names_the_roles_of_the_client() {
-        let status = Status::permission_denied("not authorized");
-        let text = explain(&status, &["os:reader".to_owned()]);
-        assert_eq!(
-            text,
-            "permission denied: not authorized; the client certificate has the roles os:reader"
         );
     }
 }

@@ -21,7 +21,7 @@ use clap::{
 use crate::clientconfig::ForwardThrough;
 use crate::endpoint::Endpoint;
 use crate::failure::Failure;
-use crate::output::Format;
+use crate::format::Format;
 use crate::units::parse_duration;
 
 pub(crate) use act::{

@@ -1,6 +1,7 @@
-//! Access to the node that a message is from, and to the messages in a reply.
+//! Access to the node that a message is from, to its error, and to the messages in a reply.
 
 use corten_api::{cluster, common, inspect, machine, storage, time};
+use tonic::Code;
 
 /// A message of one node.
 pub(crate) trait Message {
@@ -13,6 +14,29 @@ pub(crate) trait Reply {
     /// The message of a node.
     type Message: Message;
     fn messages(self) -> Vec<Self::Message>;
+}
+
+/// The node that a message is from; `name` if the message has none.
+pub(crate) fn node_of(message: &impl Message, name: &str) -> String {
+    message
+        .metadata()
+        .map(|metadata| metadata.hostname.clone())
+        .filter(|hostname| !hostname.is_empty())
+        .unwrap_or_else(|| name.to_owned())
+}
+
+/// The error of the node that a message is from.
+pub(crate) fn failure_of(message: &impl Message) -> Option<String> {
+    let metadata = message.metadata()?;
+    if !metadata.error.is_empty() {
+        return Some(metadata.error.clone());
+    }
+    let status = metadata.status.as_ref().filter(|status| status.code != 0)?;
+    Some(format!(
+        "{} ({:?})",
+        status.message,
+        Code::from(status.code)
+    ))
 }
 
 macro_rules! messages {
@@ -91,3 +115,26 @@ replies!(
     storage::BlockDeviceWipeResponse => storage::BlockDeviceWipe,
     time::TimeResponse => time::Time,
 );
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn status_in_metadata_is_a_failure() {
+        let status = corten_api::google::rpc::Status {
+            code: 14,
+            message: "no route".into(),
+            details: Vec::new(),
+        };
+        let metadata = common::Metadata {
+            status: Some(status),
+            ..Default::default()
+        };
+        let message = machine::Memory {
+            metadata: Some(metadata),
+            meminfo: None,
+        };
+        assert_eq!(failure_of(&message).unwrap(), "no route (Unavailable)");
+    }
+}

@@ -9,11 +9,11 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status, Streaming};
 
-use crate::answers::{DEADLINE, explain, failure_of, node_of};
 use crate::clients::Service;
 use crate::connect::{Direct, Route, Session, Target, count};
 use crate::failure::Failure;
-use crate::messages::Message;
+use crate::messages::{Message, failure_of, node_of};
+use crate::status::{DEADLINE, explain};
 
 /// Failed nodes, each with its error.
 pub(crate) type Failed = Vec<(String, String)>;

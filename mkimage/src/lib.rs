@@ -21,6 +21,7 @@ pub mod interrupt;
 pub mod kernel;
 pub mod keys;
 pub mod lock;
+pub mod output;
 pub mod overlay;
 pub mod platform;
 pub mod profile;

@@ -16,8 +16,9 @@ use mkimage::interrupt;
 use mkimage::kernel::{self, cli::KernelArgs};
 use mkimage::keys;
 use mkimage::lock::{self, Lock};
+use mkimage::output::Output;
 use mkimage::platform::Platform;
-use mkimage::profile::{Extension, Output, Profile};
+use mkimage::profile::{Extension, Profile};
 use mkimage::report::{self, Format};
 
 /// Builds bit-identical Corten images, without root.

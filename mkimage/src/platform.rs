@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::arch::Arch;
-use crate::profile::Output;
+use crate::output::Output;
 
 /// The facts about a platform.
 #[derive(Debug, PartialEq, Eq)]

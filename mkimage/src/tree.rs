@@ -8,11 +8,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-use crate::cache::{Cache, Key, remove_tree};
+use crate::cache::{Cache, Key, TREES, remove_tree};
 use crate::error::{Remedy as _, Result};
 
-/// The directory of the kept trees in a cache.
-pub const TREES: &str = "trees";
 /// The file in a tree that records its origin and, during a build, the boot id.
 const ORIGIN: &str = ".origin";
 

@@ -10,7 +10,7 @@ use ::tests::client::Client;
 use ::tests::node::{BOOT, Node};
 use ::tests::{images, workspace};
 use anyhow::{Context, ensure};
-use mkimage::profile::Output;
+use mkimage::output::Output;
 use qemu::{DirectBoot, Disk, Machine};
 
 /// Memory of both systems: enough that neither swaps or waits for memory.

@@ -16,7 +16,7 @@ use crate::clients::Machine;
 use crate::connect::{node_value, routes};
 use crate::failure::Failure;
 use crate::files;
-use crate::output::Format;
+use crate::format::Format;
 use crate::stream::only_one;
 use crate::table::{self, Table};
 

@@ -11,7 +11,8 @@ use crate::cli::{Etcd, EtcdAlarm, EtcdDowngrade, Output};
 use crate::clients::Machine;
 use crate::connect::Route;
 use crate::failure::Failure;
-use crate::output::{Format, show};
+use crate::format::Format;
+use crate::output::show;
 use crate::table::Table;
 use crate::units::signed_size;
 

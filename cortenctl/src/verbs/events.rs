@@ -12,7 +12,8 @@ use crate::cli::Events;
 use crate::clients::Machine;
 use crate::connect::Route;
 use crate::failure::Failure;
-use crate::output::{Format, with_node};
+use crate::format::Format;
+use crate::output::with_node;
 use crate::stream::stream;
 use crate::table::{print, printable};
 

@@ -10,7 +10,7 @@ use crate::cli::Get;
 use crate::clients::State;
 use crate::connect::Route;
 use crate::failure::Failure;
-use crate::output::{Form, Format};
+use crate::format::{Form, Format};
 use crate::path;
 use crate::resources::{definition, document, list, one, spec};
 use crate::stream::{Node, Trouble, drain, each, only_one};

@@ -7,12 +7,12 @@ use corten_api::cluster::{ClusterInfo, HealthCheckProgress, HealthCheckRequest};
 use tokio::time::sleep;
 use tonic::Code;
 
-use crate::answers::{failure_of, finish, node_of};
+use crate::answers::finish;
 use crate::cli::{Global, Health};
 use crate::clients::Cluster;
 use crate::connect::{Session, Target, Unreached, routes};
 use crate::failure::Failure;
-use crate::messages::Message as _;
+use crate::messages::{Message as _, failure_of, node_of};
 use crate::stream::{Failed, Trouble, drain, sessions, stream};
 use crate::table::{print, printable};
 

@@ -11,7 +11,7 @@ use crate::cli::{FileKind, List};
 use crate::clients::Machine;
 use crate::connect::Route;
 use crate::failure::Failure;
-use crate::output::Format;
+use crate::format::Format;
 use crate::stream::stream;
 use crate::units;
 use crate::verbs::listing::{Listing, size};

@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use crate::answers::finish;
 use crate::failure::Failure;
-use crate::output::{Format, Items};
+use crate::format::Format;
+use crate::output::Items;
 use crate::stream::Failed;
 use crate::table::printable;
 use crate::units;

@@ -7,7 +7,8 @@ use crate::answers::ask;
 use crate::clients::Machine;
 use crate::connect::Route;
 use crate::failure::Failure;
-use crate::output::{Format, show};
+use crate::format::Format;
+use crate::output::show;
 use crate::table::Table;
 
 const HEADER: &[&str] = &[

@@ -9,12 +9,13 @@ use corten_api::machine::{ApplyConfiguration, ApplyConfigurationResponse};
 use serde_json::Value;
 
 use super::apply;
-use crate::answers::{failure_of, finish};
+use crate::answers::finish;
 use crate::cli::{Applying, How, Patch};
 use crate::clients::Machine;
 use crate::configfile;
 use crate::connect::{Route, count};
 use crate::failure::Failure;
+use crate::messages::failure_of;
 use crate::resources;
 use crate::stream::{Node, Trouble, each, only_one};
 use crate::table::printable;

@@ -12,7 +12,8 @@ use crate::cli::{Service, ServiceAction};
 use crate::clients::Machine;
 use crate::connect::Route;
 use crate::failure::Failure;
-use crate::output::{Format, show};
+use crate::format::Format;
+use crate::output::show;
 use crate::table::Table;
 use crate::units;
 

@@ -10,7 +10,8 @@ use crate::cli::{Global, Version};
 use crate::clients::Machine;
 use crate::connect::routes;
 use crate::failure::Failure;
-use crate::output::{Format, with_node};
+use crate::format::Format;
+use crate::output::with_node;
 use crate::table::{print, printable};
 
 pub(crate) async fn run(global: &Global, args: &Version) -> Result<(), Failure> {

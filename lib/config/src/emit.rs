@@ -1,6 +1,6 @@
 //! Writes a tree as YAML: 4 spaces per level, quotes only where needed.
 
-use crate::tree::{Content, Key, Node};
+use crate::tree::{Content, Key, Node, reads_as_text};
 
 /// One document.
 pub(crate) fn document(node: &Node) -> String {
@@ -134,26 +134,6 @@ fn is_plain(text: &str) -> bool {
         && !text.contains(" #")
         && text.chars().all(is_printable)
         && !reads_otherwise_in_yaml_1_1(text)
-}
-
-/// Whether YAML 1.2's core schema reads a plain scalar as text.
-pub(crate) fn reads_as_text(text: &str) -> bool {
-    let words = [
-        "", "~", "null", "Null", "NULL", "true", "True", "TRUE", "false", "False", "FALSE", ".inf",
-        ".Inf", ".INF", ".nan", ".NaN", ".NAN",
-    ];
-    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
-    let hex = text
-        .strip_prefix("0x")
-        .is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_hexdigit()));
-    let octal = text.strip_prefix("0o").is_some_and(|digits| {
-        !digits.is_empty() && digits.bytes().all(|b| matches!(b, b'0'..=b'7'))
-    });
-    let numeric = |b: u8| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+' | b'-');
-    let float = unsigned.bytes().all(numeric)
-        && unsigned.starts_with(|c: char| c.is_ascii_digit() || c == '.')
-        && unsigned.parse::<f64>().is_ok();
-    !(words.contains(&text) || words.contains(&unsigned) || hex || octal || float)
 }
 
 /// Words that YAML 1.1 parsers read as booleans, numbers or times.

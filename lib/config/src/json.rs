@@ -2,8 +2,7 @@
 
 use serde_json::{Number, Value as Json};
 
-use crate::emit::reads_as_text;
-use crate::tree::{Content, Node};
+use crate::tree::{Content, Node, reads_as_text};
 
 /// Converts a tree. Values that JSON lacks (infinity, NaN, hexadecimal numbers above 64 bits) become text; null would
 /// mean absent.

@@ -122,7 +122,7 @@ impl Node {
     /// Whether a scalar is text by YAML's core schema, not a number, a boolean or null.
     fn is_text(&self) -> bool {
         match &self.content {
-            Content::Scalar { text, plain } => !plain || crate::emit::reads_as_text(text),
+            Content::Scalar { text, plain } => !plain || reads_as_text(text),
             _ => false,
         }
     }
@@ -158,6 +158,26 @@ impl Node {
                 .fold((1, 0), sum),
         }
     }
+}
+
+/// Whether YAML 1.2's core schema reads a plain scalar as text.
+pub(crate) fn reads_as_text(text: &str) -> bool {
+    let words = [
+        "", "~", "null", "Null", "NULL", "true", "True", "TRUE", "false", "False", "FALSE", ".inf",
+        ".Inf", ".INF", ".nan", ".NaN", ".NAN",
+    ];
+    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let hex = text
+        .strip_prefix("0x")
+        .is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_hexdigit()));
+    let octal = text.strip_prefix("0o").is_some_and(|digits| {
+        !digits.is_empty() && digits.bytes().all(|b| matches!(b, b'0'..=b'7'))
+    });
+    let numeric = |b: u8| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+' | b'-');
+    let float = unsigned.bytes().all(numeric)
+        && unsigned.starts_with(|c: char| c.is_ascii_digit() || c == '.')
+        && unsigned.parse::<f64>().is_ok();
+    !(words.contains(&text) || words.contains(&unsigned) || hex || octal || float)
 }
 
 /// Remaining room of a tree within the limits of parsing.

@@ -1,8 +1,8 @@
 //! Typed resources in memory, and the controllers that reconcile them.
 //!
-//! Owns: the store (`store/`: metadata and spec, optimistic concurrency, ownership, teardown with finalizers), its
-//! watches (`watch.rs`), and the controller runtime (`controller/`: declared inputs and outputs, restarts, the
-//! printable graph).
+//! Owns: the store (`store/`: metadata and spec, optimistic concurrency, ownership, teardown with finalizers), the
+//! resources of each kind with their last changes (`kind.rs`, `history.rs`), their watches (`watch.rs`), and the
+//! controller runtime (`controller/`: declared inputs and outputs, restarts, the printable graph).
 //! Never does: I/O, or anything specific to a type; types and controllers live where they are used.
 //! Talks to: nothing.
 //! On a laptop: `cargo test -p corten-resources`; `cargo bench -p corten-resources` prints its numbers.
@@ -13,6 +13,8 @@
 
 pub mod controller;
 mod error;
+mod history;
+mod kind;
 pub mod meta;
 mod metadata;
 mod query;

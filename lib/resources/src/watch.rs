@@ -6,10 +6,11 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 
 use crate::error::StoreError;
+use crate::history::Change;
+use crate::kind::Kind;
 use crate::metadata::Pointer;
 use crate::query::Query;
 use crate::resource::Resource;
-use crate::store::{Change, Kind};
 
 /// Number of changes read from the history at once; it bounds the memory of a watcher.
 const BATCH: usize = 64;

@@ -1,7 +1,7 @@
 //! The components of an image, collected from the steps that build it.
 
+use super::context::Context;
 use super::programs::Programs;
-use super::steps::Context;
 use crate::components;
 use crate::error::Result;
 use crate::image::Release;
@@ -26,7 +26,7 @@ impl Bill {
         let (source, arch) = (&context.options.source, context.arch());
         let mut found = components::debian(&context.lock, arch);
         found.push(components::kernel(source)?);
-        let rustc = context.compilers(built, &self.programs)?.rust();
+        let rustc = self.programs.compilers(context, built)?.rust();
         found.extend(components::crates(source, arch, &rustc)?);
         let go = go::go_program(built.dir(&self.go_tools))?;
         found.extend(components::go_modules(&go, built.dir(&self.go))?);

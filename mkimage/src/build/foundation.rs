@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use super::context::Context;
 use super::programs::Programs;
-use super::steps::Context;
 use crate::arch::Arch;
 use crate::cache::KeyBuilder;
 use crate::error::Result;

@@ -6,16 +6,17 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
+use super::context::Context;
 use super::foundation::{Foundation, foundation};
 use super::programs::Programs;
-use super::steps::{Context, Handles};
+use super::steps::Handles;
 use super::{Finished, origin, place};
 use crate::cache::KeyBuilder;
 use crate::components;
 use crate::error::{Remedy as _, Result};
 use crate::image::sbom::{self, Component};
 use crate::image::{Release, checksums, output, provenance};
-use crate::profile::Output;
+use crate::output::Output;
 use crate::recipe::{Handle, Recipe};
 use crate::report::Reporter;
 use crate::rootfs::images::{self, Image, Images, Layout};
@@ -175,7 +176,7 @@ fn programs<'a>(
         let inputs = go::Inputs {
             go: built.dir(&go_tools),
             module: &module,
-            compilers: &context.compilers(built, &trees)?,
+            compilers: &trees.compilers(context, built)?,
             cache: &context.options.cache.root().join("go"),
         };
         kubernetes::fetch(&inputs, context.options.offline)?;

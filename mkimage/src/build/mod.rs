@@ -1,6 +1,7 @@
 //! The verbs of the builder: build, plan, verify, prune, and bill of materials.
 
 mod bill;
+mod context;
 mod foundation;
 mod images;
 mod layers;
@@ -25,13 +26,15 @@ use crate::image::{Release, checksums, ova, provenance, sbom};
 use crate::kernel;
 use crate::keys;
 use crate::lock::{self, Lock};
+use crate::output::Output;
 use crate::overlay::Overlay;
-use crate::profile::{Output, Profile};
+use crate::profile::Profile;
 use crate::recipe::{Built, Recipe};
 use crate::report::{self, Format, Reporter};
 
+use context::Context;
 pub use prune::prune;
-use steps::{Context, Handles};
+use steps::Handles;
 pub use verify::verify;
 
 /// The options of a build.
@@ -190,7 +193,7 @@ fn formats(profile: &Profile, overlay: &Overlay) -> Result<Vec<Output>> {
 /// The result of a build.
 #[derive(Debug)]
 struct Finished {
-    /// The images, in the order of [`crate::profile::Output::ALL`].
+    /// The images, in the order of [`crate::output::Output::ALL`].
     files: Vec<PathBuf>,
     /// The output of the step `tools`.
     tools: PathBuf,

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::steps::Context;
+use super::context::Context;
 use crate::archive::Substitution;
 use crate::cache::sha256_file;
 use crate::error::Result;

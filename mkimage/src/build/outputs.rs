@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use super::context::Context;
 use super::images;
 use super::rootfs::{self, ROOTFS};
 use super::signed::SD_BOOT;
-use super::steps::{Context, Handles, INITRAMFS, command_line};
+use super::steps::{Handles, INITRAMFS, command_line};
 use crate::cache::KeyBuilder;
 use crate::error::Result;
 use crate::file_name;
@@ -13,8 +14,8 @@ use crate::image::fat::Content;
 use crate::image::output::{checked, readable};
 use crate::image::{gcp, installer, iso, ova, pxe, qcow2, raw, vhd, vmdk};
 use crate::kernel;
+use crate::output::Output;
 use crate::overlay::Overlay;
-use crate::profile::Output;
 use crate::recipe::{Handle, Recipe};
 use crate::rootfs::toolchain::Locked;
 

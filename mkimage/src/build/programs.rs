@@ -2,14 +2,15 @@
 
 use std::path::Path;
 
-use super::steps::Context;
+use super::context::Context;
 use crate::cache::KeyBuilder;
 use crate::error::{Failure, Result};
 use crate::lock::SOURCE;
-use crate::recipe::{Handle, Recipe};
+use crate::recipe::{Built, Handle, Recipe};
+use crate::rootfs::toolchain::{Compilers, Trees};
 use crate::rootfs::{go, libkmod, rust};
 
-/// The steps whose outputs the compilers run from, as [`Trees`](crate::rootfs::toolchain::Trees).
+/// The steps whose outputs the compilers run from, as [`Trees`].
 #[derive(Debug, Clone)]
 pub struct Programs {
     /// The compilers.
@@ -25,6 +26,18 @@ impl Programs {
     fn key(&self, key: KeyBuilder) -> KeyBuilder {
         key.step(&self.toolchain.key).step(&self.sysroot.key)
     }
+
+    /// The compilers in the outputs of the steps; their scripts are in the cache, beside the steps.
+    pub fn compilers(&self, context: &Context, built: &Built) -> Result<Compilers> {
+        let key = self.toolchain.key.as_str();
+        let trees = Trees {
+            toolchain: built.dir(&self.toolchain),
+            sysroot: built.dir(&self.sysroot),
+            build_sysroot: built.dir(&self.build_sysroot),
+        };
+        let bin = context.options.cache.root().join("bin").join(key);
+        Compilers::write(trees, context.arch(), &bin)
+    }
 }
 
 /// containerd, its shim, runc and the CNI plugins.
@@ -39,7 +52,7 @@ pub fn go_programs<'a>(
     let key = go::Inputs::key(&module, context.arch(), key)?.finish();
     let (programs, go_tools) = (programs.clone(), go_tools.clone());
     Ok(recipe.add("go", key, move |built, out, scratch| {
-        let compilers = context.compilers(built, &programs)?;
+        let compilers = programs.compilers(context, built)?;
         let inputs = go::Inputs {
             go: built.dir(&go_tools),
             module: &module,
@@ -71,7 +84,7 @@ pub fn daemons<'a>(
     };
     let key = key_of(&context.options.source)?;
     Ok(recipe.add("daemons", key.clone(), move |built, out, _| {
-        let compilers = context.compilers(built, &programs)?;
+        let compilers = programs.compilers(context, built)?;
         // One directory for each architecture: the compilers differ, so that cargo would compile what runs on this
         // machine again after a build of another architecture.
         let directory = format!("cargo-{}", context.arch());
@@ -112,7 +125,7 @@ pub fn libkmod<'a>(
         recipe.add("libkmod", key.finish(), move |built, out, scratch| {
             let source = libkmod::source(&context.lock)?;
             let tarball = context.fetcher.package(source)?;
-            let compilers = context.compilers(built, &programs)?;
+            let compilers = programs.compilers(context, built)?;
             libkmod::build(&tarball, context.arch(), &compilers, out, scratch)
         }),
     )

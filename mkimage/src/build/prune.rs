@@ -8,14 +8,13 @@ use anyhow::Context as _;
 
 use super::{Options, context, images, outputs, steps};
 use crate::arch::Arch;
-use crate::cache::{self, OUTPUTS, STEPS, remove_tree};
+use crate::cache::{self, OUTPUTS, STEPS, TREES, remove_tree};
 use crate::error::Result;
 use crate::kernel::{self, source::SourceLock};
 use crate::lock::{self, Lock};
 use crate::profile::Profile;
 use crate::recipe::Recipe;
 use crate::report::{self, Format};
-use crate::tree::TREES;
 
 /// Removes finished steps that are in no recipe of any format, neither for `options` nor for an
 /// architecture without a profile. Also removes outputs that no step refers to, fetched files that
@@ -141,7 +140,7 @@ fn size_of(path: &Path) -> Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::Output;
+    use crate::output::Output;
 
     #[test]
     fn recipe_is_computed_once() {

@@ -6,12 +6,12 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::bill::Bill;
-use super::steps::Context;
+use super::context::Context;
 use crate::cache::KeyBuilder;
 use crate::error::Result;
 use crate::image::output;
 use crate::kernel;
-use crate::profile::Output;
+use crate::output::Output;
 use crate::recipe::{Built, Handle, Recipe};
 use crate::rootfs::images::{self, Layout};
 use crate::rootfs::manifest::Manifest;

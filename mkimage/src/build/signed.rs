@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
-use super::steps::Context;
+use super::context::Context;
 use crate::cache::KeyBuilder;
 use crate::error::Result;
 use crate::kernel::CONFIG_DIR;

@@ -12,7 +12,7 @@ use crate::arch::Arch;
 use crate::error::{Failure, Remedy as _, Result};
 use crate::file_name;
 use crate::image::{compare, inspect};
-use crate::profile::Output;
+use crate::output::Output;
 use crate::report;
 use crate::rootfs::toolchain::Locked;
 

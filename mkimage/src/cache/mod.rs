@@ -29,7 +29,6 @@ use anyhow::Context as _;
 
 use crate::error::{Remedy as _, Result};
 use crate::report::Format;
-use crate::tree::TREES;
 
 pub use digest::sha256_file;
 pub use key::{Key, KeyBuilder};
@@ -41,6 +40,8 @@ pub const GO_MODULES: &str = "go/modules";
 pub const STEPS: &str = "steps";
 /// The directory of the outputs of finished steps in a cache.
 pub const OUTPUTS: &str = "outputs";
+/// The directory of the kept trees in a cache.
+pub const TREES: &str = "trees";
 
 /// The cache on disk, with its substituters: read-only caches to search before building.
 #[derive(Debug, Clone)]

@@ -7,7 +7,7 @@
 pub(crate) mod bytes;
 pub(crate) mod calendar;
 pub(crate) mod output;
-
+pub(crate) mod pe;
 pub(crate) mod tarball;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -14,6 +14,7 @@ use object::read::pe::{ImageNtHeaders as _, ImageOptionalHeader as _, PeFile64};
 use object::{LittleEndian as LE, pe};
 use serde::Serialize;
 
+use super::pe::set_checksum;
 use super::{Release, bytes, grub, output};
 use crate::arch::Arch;
 use crate::error::{Failure, Result};
@@ -63,7 +64,6 @@ const RAW_OFFSET: usize = 20;
 /// Offsets in the optional header (PE32+, after the signature and the COFF header).
 const SIZE_OF_INITIALIZED_DATA: usize = 8;
 const SIZE_OF_IMAGE: usize = 56;
-const CHECKSUM: usize = 64;
 /// Some tools of firmware and GRUB read offsets as signed 32-bit numbers; half of that range
 /// suffices.
 const LARGEST: u64 = 1 << 30;
@@ -294,7 +294,6 @@ pub fn append(mut image: Vec<u8>, release: &Release, new: &[(&str, Vec<u8>)]) ->
             bytes::fit32(initialized, "SizeOfInitializedData")?,
         ),
         (SIZE_OF_IMAGE, bytes::fit32(address, "SizeOfImage")?),
-        (CHECKSUM, 0),
     ] {
         bytes::put(
             &mut image,
@@ -302,12 +301,7 @@ pub fn append(mut image: Vec<u8>, release: &Release, new: &[(&str, Vec<u8>)]) ->
             &value.to_le_bytes(),
         )?;
     }
-    let sum = checksum(&image)?;
-    bytes::put(
-        &mut image,
-        layout.optional.saturating_add(CHECKSUM),
-        &sum.to_le_bytes(),
-    )?;
+    set_checksum(&mut image, layout.optional)?;
     Ok(image)
 }
 
@@ -330,20 +324,10 @@ fn close_gaps(table: &mut [u8]) -> Result<()> {
     Ok(())
 }
 
-/// The PE checksum of a file whose checksum field is zero: the 16-bit ones' complement sum plus
-/// the length. The file's length is even.
-pub(crate) fn checksum(image: &[u8]) -> Result<u32> {
-    let mut sum = 0_u32;
-    for pair in image.chunks_exact(2) {
-        sum = sum.saturating_add(u32::from(bytes::u16_le(pair, 0)?));
-        sum = (sum & 0xffff).saturating_add(sum >> 16);
-    }
-    Ok(sum.saturating_add(bytes::fit32(image.len(), "the image")?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::image::pe::CHECKSUM;
     use crate::image::testing::{Scratch, noise, release, stub};
     use crate::secure_boot::tests::signer;
 

@@ -10,7 +10,7 @@ use yasna::{DERWriter, Tag, construct_der};
 use super::Signer;
 use super::pkcs7::{self, oid};
 use crate::error::Result;
-use crate::image::{bytes, uki};
+use crate::image::{bytes, pe};
 
 const SPC_INDIRECT_DATA: &[u64] = &[1, 3, 6, 1, 4, 1, 311, 2, 1, 4];
 const SPC_PE_IMAGE_DATA: &[u64] = &[1, 3, 6, 1, 4, 1, 311, 2, 1, 15];
@@ -20,8 +20,7 @@ const ALIGNMENT: usize = 8;
 const REVISION: u16 = 0x0200;
 const SIGNED_DATA: u16 = 0x0002;
 const HEADER: usize = 8;
-/// Offsets in the optional header (PE32+): the checksum, and the table entry of the signatures.
-const CHECKSUM: usize = 64;
+/// Offset in the optional header (PE32+) of the table entry of the signatures.
 const CERTIFICATES: usize = 112 + 4 * 8;
 /// Minimum number of entries in that table.
 const ENTRIES: u32 = 5;
@@ -45,10 +44,7 @@ pub fn sign(mut program: Vec<u8>, signer: &Signer) -> Result<Vec<u8>> {
     program.extend(REVISION.to_le_bytes());
     program.extend(SIGNED_DATA.to_le_bytes());
     program.extend(signature);
-    let field = optional.saturating_add(CHECKSUM);
-    bytes::put(&mut program, field, &[0; 4])?;
-    let sum = uki::checksum(&program)?;
-    bytes::put(&mut program, field, &sum.to_le_bytes())?;
+    pe::set_checksum(&mut program, optional)?;
     Ok(program)
 }
 
@@ -97,7 +93,7 @@ fn optional_header(program: &[u8]) -> Result<usize> {
 
 /// SHA-256 of the program without the fields that a signature changes.
 fn digest(program: &[u8], optional: usize) -> Result<[u8; 32]> {
-    let checksum = optional.saturating_add(CHECKSUM);
+    let checksum = optional.saturating_add(pe::CHECKSUM);
     let entry = optional.saturating_add(CERTIFICATES);
     let mut digest = Sha256::new();
     let mut from = 0;

@@ -63,11 +63,11 @@ const DEVICE_LINKS: [(&str, &str); 6] = [
 ];
 
 /// Arguments that both processes need.
-pub(super) struct Subject {
-    pub(super) place: Place,
-    pub(super) plan: Plan,
-    pub(super) node: NodePlan,
-    pub(super) groups: Groups,
+struct Subject {
+    place: Place,
+    plan: Plan,
+    node: NodePlan,
+    groups: Groups,
 }
 
 fn subject(directory: PathBuf, name: &str) -> anyhow::Result<Subject> {
@@ -139,7 +139,10 @@ pub(super) async fn outside(directory: PathBuf, name: &str) -> Result<(), Failur
     let subject = subject(directory, name)?;
     container::leave_terminal().context("leaving the terminal")?;
     if let Provisioner::Qemu(shape) = subject.plan.provisioner {
-        vm::run(subject, shape).await?;
+        let (groups, node) = (&subject.groups, &subject.node);
+        // QEMU inherits the cgroup.
+        groups.enter_node(name).context("entering the cgroup")?;
+        vm::run(&subject.place, &subject.plan, node, shape).await?;
         eprintln!("{name}: shut down");
         return Ok(());
     }

@@ -6,7 +6,7 @@ use super::backend::Backend;
 use super::place::{Place, clusters};
 use crate::cli::ClusterShow;
 use crate::failure::Failure;
-use crate::output::Format;
+use crate::format::Format;
 use crate::table::{Table, print};
 
 const CLUSTERS: &[&str] = &["CLUSTER", "NODES", "RUNNING", "DIRECTORY"];

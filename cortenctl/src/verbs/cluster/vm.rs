@@ -10,7 +10,7 @@ use qemu::{Accel, Arch, Disk, Firmware, Machine, Tap, Volume};
 use tokio::time::sleep;
 
 use super::network::Network;
-use super::node::Subject;
+use super::place::Place;
 use super::plan::{NodePlan, Plan, Role, Shape};
 
 /// Label of the volume with a node's config, and the kernel parameter that makes the node read it.
@@ -30,16 +30,15 @@ const LOOK: Duration = Duration::from_millis(500);
 ///
 /// # Errors
 /// QEMU cannot be started, or it fails.
-pub(super) async fn run(subject: Subject, shape: Shape) -> anyhow::Result<()> {
-    let (link, bridge) = (subject.node.link.clone(), subject.plan.bridge.clone());
-    // QEMU inherits the cgroup.
-    subject
-        .groups
-        .enter_node(&subject.node.name)
-        .context("entering the cgroup")?;
-    let machine = machine(&subject, shape);
+pub(super) async fn run(
+    place: &Place,
+    plan: &Plan,
+    node: &NodePlan,
+    shape: Shape,
+) -> anyhow::Result<()> {
+    let machine = machine(place, plan, node, shape);
     let running = tokio::task::spawn_blocking(|| machine.start()).await??;
-    Network::open()?.attach(&link, &bridge).await?;
+    Network::open()?.attach(&node.link, &plan.bridge).await?;
     loop {
         match running.ended() {
             Some(status) if status.success() => return Ok(()),
@@ -49,10 +48,7 @@ pub(super) async fn run(subject: Subject, shape: Shape) -> anyhow::Result<()> {
     }
 }
 
-fn machine(subject: &Subject, shape: Shape) -> Machine {
-    let Subject {
-        place, plan, node, ..
-    } = subject;
+fn machine(place: &Place, plan: &Plan, node: &NodePlan, shape: Shape) -> Machine {
     let memory = match node.role {
         Role::ControlPlane => shape.control_plane_mib,
         Role::Worker => shape.worker_mib,

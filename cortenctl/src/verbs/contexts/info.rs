@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::cli::Output;
 use crate::clientconfig::{ClientConfig, Identity};
 use crate::failure::Failure;
-use crate::output::Format;
+use crate::format::Format;
 use crate::table::{self, Table};
 use crate::{tls, units};
 

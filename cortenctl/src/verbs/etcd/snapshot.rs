@@ -10,12 +10,12 @@ use corten_api::machine::EtcdSnapshotRequest;
 use ring::digest;
 use tokio::sync::mpsc;
 
-use crate::answers::{failure_of, finish};
+use crate::answers::finish;
 use crate::clients::Machine;
 use crate::connect::Route;
 use crate::failure::Failure;
 use crate::files;
-use crate::messages::Reply as _;
+use crate::messages::{Reply as _, failure_of};
 use crate::stream::{Node, Trouble, drain, each, only_one};
 
 /// Size in bytes of the SHA-256 at the end of a snapshot.

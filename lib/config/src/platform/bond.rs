@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::bridge::BridgeV1;
-use super::cloud::{OneOrMore, Switch};
+use super::values::{OneOrMore, Switch};
 use crate::kinds::{
     AdSelect, ArpAllTargets, ArpValidate, BondConfig, BondMode, BondNames, FailOverMac, LacpRate,
     PrimaryReselect, XmitHashPolicy,

@@ -1,6 +1,6 @@
 //! Settings of bridges, in both versions of `network-config`.
 
-use super::cloud::Truth;
+use super::values::Truth;
 use crate::read::{Reader, section};
 use crate::tree::Node;
 use crate::values::Object;

@@ -13,6 +13,7 @@ mod meta_link;
 mod model;
 mod v1;
 mod v2;
+mod values;
 
 pub use cloud::{SeedIdentity, identity, network};
 pub use meta::*;

@@ -4,8 +4,8 @@
 use std::net::IpAddr;
 
 use super::bond::ParamsV1;
-use super::cloud::{Mask, OneOrMore, Place, Truth, width};
 use super::model::{SeedDhcp, SeedLink, SeedMatch, SeedNetwork, SeedRoute, SeedShape};
+use super::values::{Mask, OneOrMore, Place, Truth, width};
 use crate::kinds::{LinkRoute, check_mtu, check_vlan};
 use crate::read::{LEFT_OUT, Reader, choices, section};
 use crate::tree::Node;

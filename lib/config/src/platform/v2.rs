@@ -6,8 +6,8 @@ use std::net::IpAddr;
 
 use super::bond::ParametersV2;
 use super::bridge::BridgeV2;
-use super::cloud::{OneOrMore, Own, Place, Truth};
 use super::model::{SeedDhcp, SeedLink, SeedMatch, SeedNetwork, SeedRoute, SeedRule, SeedShape};
+use super::values::{OneOrMore, Own, Place, Truth};
 use crate::kinds::{
     LinkRoute, RULE_PRIORITIES, RULE_TABLES, check_mtu, check_number, check_routes_fit, check_vlan,
 };

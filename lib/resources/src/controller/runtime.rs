@@ -14,7 +14,8 @@ use tokio::time::Instant;
 
 use super::backoff::{self, Backoff};
 use super::{Context, Controller, Declaration, Failure, Graph, GraphError};
-use crate::store::{Store, random};
+use crate::kind::random;
+use crate::store::Store;
 
 /// A report of a controller's failure.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,8 +3,6 @@
 //! Each kind (type and namespace) has its own lock. So writes to one kind are ordered and do not wait for other kinds.
 //! No call blocks: a write copies, swaps a pointer and wakes watchers.
 
-mod history;
-mod kind;
 #[cfg(test)]
 mod stress;
 #[cfg(test)]
@@ -18,14 +16,13 @@ use std::sync::{Arc, PoisonError, RwLock};
 use tokio::sync::Notify;
 
 use crate::error::StoreError;
+use crate::history::{self, Bounds};
+use crate::kind::Kind;
 use crate::meta::{self, Namespace, ResourceDefinition};
 use crate::metadata::Pointer;
 use crate::query::Query;
 use crate::resource::{Definition, Draft, Resource, Spec, Typed};
 use crate::watch::{Start, Watcher};
-use history::Bounds;
-pub(crate) use history::Change;
-pub(crate) use kind::{Kind, random};
 
 /// Type and namespace.
 type KindName = (&'static str, &'static str);

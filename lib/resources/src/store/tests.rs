@@ -7,8 +7,8 @@ use serde::Serialize;
 use tokio::time::timeout;
 
 use super::Store;
-use super::history::{LARGE, USUAL};
 use crate::error::StoreError;
+use crate::history::{LARGE, USUAL};
 use crate::meta::{Namespace, ResourceDefinition};
 use crate::metadata::{Phase, Pointer, Version};
 use crate::query::{IdQuery, LabelTerm, Operator, Query};

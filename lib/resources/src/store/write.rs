@@ -4,9 +4,10 @@ use std::any::TypeId;
 use std::sync::{Arc, PoisonError};
 use std::time::SystemTime;
 
-use super::kind::Resources;
-use super::{Change, Store};
+use super::Store;
 use crate::error::StoreError;
+use crate::history::Change;
+use crate::kind::{Kind, Resources};
 use crate::metadata::{Phase, Pointer, Version};
 use crate::resource::{Draft, Resource, Spec};
 
@@ -178,10 +179,7 @@ impl Store {
     }
 
     /// The kind of a draft, if its Rust type is the registered one.
-    fn kind_for<S: Spec>(
-        &self,
-        draft: &Draft<S>,
-    ) -> Result<(Arc<super::Kind>, Pointer), StoreError> {
+    fn kind_for<S: Spec>(&self, draft: &Draft<S>) -> Result<(Arc<Kind>, Pointer), StoreError> {
         let registered = {
             let inner = self.0.read().unwrap_or_else(PoisonError::into_inner);
             let known = inner.types.get(draft.pointer.type_name);

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::history::{Bounds, Change, History};
 use crate::error::StoreError;
+use crate::history::{Bounds, Change, History};
 use crate::resource::Resource;
 
 /// Resources by id.
