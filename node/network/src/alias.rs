@@ -8,7 +8,7 @@ use corten_config::values::LinkFacts;
 use corten_types::names::{LINK_TYPES, number};
 use corten_types::network::{LinkStatus, bytes};
 
-use super::config_layer::Present;
+use super::links::Present;
 
 /// The aliases, and the failures.
 #[derive(Debug, Default)]

@@ -12,13 +12,10 @@ use corten_config::kinds::{
     VethConfig, WireguardConfig,
 };
 use corten_config::values::LinkName;
-use corten_types::names::NO_HEADER;
-use corten_types::network::LinkStatus;
 use corten_types::network_names::{ClientIdentifier, Dhcp, OperatorSpec, ResolverSpec};
 use corten_types::network_rule::{RoutingRule, RoutingRuleSpec};
 use corten_types::network_spec::{
-    AddressSpec, Bond, Bridge, Enabled, Filtering, Layer, Master, RouteSpec, Veth, Vlan, Vrf,
-    family,
+    AddressSpec, Bond, Bridge, Enabled, Filtering, Layer, RouteSpec, Veth, Vlan, Vrf, family,
 };
 use corten_types::network_wireguard::Wireguard;
 use corten_types::prefix::Prefix;
@@ -26,13 +23,13 @@ use corten_types::prefix::Prefix;
 use super::alias::aliases;
 use super::default_layer::{unsaid, vip};
 use super::host_dns::service_addresses;
-use super::layers::{Specs, hostname, metric, prefix, resolver, route, route_from, time_servers};
-use super::{old_form, wireguard};
+use super::layers::{
+    Specs, hostname, master, metric, prefix, resolver, route, route_from, time_servers,
+};
+use super::links::{Present, real_name};
+use super::old_form;
 
-pub(super) const LAYER: Layer = Layer::Configuration;
-
-/// The present links, by name.
-pub type Present = BTreeMap<String, LinkStatus>;
+const LAYER: Layer = Layer::Configuration;
 
 /// Result of reading a config.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -65,7 +62,7 @@ pub fn said(document: &Document, present: &Present) -> Said {
         ..Said::default()
     };
     for interface in &document.machine.network.interfaces {
-        old_form::interface(interface, present, &mut said);
+        old_form::interface(interface, present, &mut said.specs, &mut said.ignored);
     }
     let specs = &mut said.specs;
     links(document, present, specs);
@@ -266,20 +263,8 @@ fn links(document: &Document, present: &Present, specs: &mut Specs) {
 
 fn tunnels(document: &Document, specs: &mut Specs) {
     for config in document.all::<WireguardConfig>() {
-        tunnel(specs, &config.name, Wireguard::from(config));
+        specs.tunnel(LAYER, &config.name, Wireguard::from(config));
         common(specs, &config.name, &config.link);
-    }
-}
-
-pub(super) fn tunnel(specs: &mut Specs, name: &str, tunnel: Wireguard) {
-    let link = specs.make(LAYER, name, wireguard::KIND, None);
-    link.link_type = NO_HEADER;
-    link.wireguard = Some(tunnel);
-}
-
-pub(super) fn master(name: &str) -> Master {
-    Master {
-        master_name: name.to_owned(),
     }
 }
 
@@ -357,16 +342,4 @@ fn names(document: &Document, said: &mut Said) {
             addresses.push(*address);
         }
     }
-}
-
-/// The kernel name of a link, given any of its names.
-pub fn real_name<'a>(name: &'a str, present: &'a Present) -> &'a str {
-    if present.contains_key(name) {
-        return name;
-    }
-    let is_called =
-        |link: &LinkStatus| link.alias == name || link.alt_names.iter().any(|other| other == name);
-    let mut links = present.iter();
-    let found = links.find(|(_, link)| is_called(link));
-    found.map_or(name, |(link, _)| link)
 }

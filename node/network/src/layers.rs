@@ -8,12 +8,16 @@ use std::net::IpAddr;
 use corten_config::kinds::LinkRoute;
 use corten_config::values::Cidr;
 use corten_resources::Spec;
+use corten_types::names::NO_HEADER;
 use corten_types::network_names::{HostnameSpec, OperatorSpec, ResolverSpec, TimeServerSpec};
 use corten_types::network_rule::RoutingRuleSpec;
 use corten_types::network_spec::{
-    AddressSpec, Layer, LinkSpec, MAIN_TABLE, RouteSpec, family, table_name,
+    AddressSpec, Layer, LinkSpec, MAIN_TABLE, Master, RouteSpec, family, table_name,
 };
+use corten_types::network_wireguard::Wireguard;
 use corten_types::prefix::Prefix;
+
+use super::wireguard;
 
 /// Metric of routes without one, so that a route from IPv6 autoconfiguration can win (facts: 7.1).
 pub const METRIC: u32 = 1024;
@@ -69,6 +73,13 @@ impl Specs {
         link.kind = kind;
         link.hardware_addr = hardware_addr;
         link
+    }
+
+    /// The spec of a WireGuard tunnel.
+    pub(super) fn tunnel(&mut self, layer: Layer, name: &str, settings: Wireguard) {
+        let link = self.make(layer, name, wireguard::KIND, None);
+        link.link_type = NO_HEADER;
+        link.wireguard = Some(settings);
     }
 
     /// Drops all specs of these links: their settings, and the operators on them.
@@ -143,6 +154,12 @@ pub fn route_from(layer: Layer, link: &str, said: &LinkRoute) -> Option<RouteSpe
             .unwrap_or(found.table),
         ..found
     })
+}
+
+pub(super) fn master(name: &str) -> Master {
+    Master {
+        master_name: name.to_owned(),
+    }
 }
 
 /// The metric of a route. As in the reference, 0 counts as absent; the kernel, too, replaces 0 for an IPv6 route.

@@ -18,13 +18,11 @@ pub mod files;
 pub mod firewall;
 mod generic;
 pub mod host_dns;
-mod host_dns_tcp;
-#[cfg(test)]
-mod host_dns_tests;
 mod ip_param;
 pub mod layers;
 #[cfg(test)]
 mod layers_tests;
+pub mod links;
 pub mod names;
 mod netlink;
 mod old_form;

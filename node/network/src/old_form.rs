@@ -1,18 +1,27 @@
 //! Network specs of the legacy form, `machine.network.interfaces`.
 
+use std::collections::BTreeSet;
+
 use corten_config::kinds::LinkRoute;
 use corten_config::v1alpha1::{DeviceSelector, DhcpOptions, Interface, LegacyRoute, Vip};
 use corten_config::values::{Cidr, LinkName};
 use corten_types::network::LinkStatus;
-use corten_types::network_spec::{Bond, Bridge, Enabled, Filtering, Vlan};
+use corten_types::network_spec::{Bond, Bridge, Enabled, Filtering, Layer, Vlan};
 use corten_types::network_wireguard::Wireguard;
 
-use super::config_layer::{LAYER, Present, Said, master, real_name, tunnel};
 use super::default_layer::{dhcp, vip};
-use super::layers::{Specs, metric, prefix, route_from};
+use super::layers::{Specs, master, metric, prefix, route_from};
+use super::links::{Present, real_name};
 
-/// Adds the specs of one entry, for each link that it selects.
-pub(super) fn interface(interface: &Interface, present: &Present, said: &mut Said) {
+const LAYER: Layer = Layer::Configuration;
+
+/// Adds the specs of one entry, for each link that it selects; `ignored` gets the links that machined leaves alone.
+pub(super) fn interface(
+    interface: &Interface,
+    present: &Present,
+    specs: &mut Specs,
+    ignored: &mut BTreeSet<String>,
+) {
     let mut names: Vec<String> = Vec::new();
     if let Some(name) = &interface.interface {
         names.push(real_name(name, present).to_owned());
@@ -22,10 +31,10 @@ pub(super) fn interface(interface: &Interface, present: &Present, said: &mut Sai
     }
     for name in names {
         if interface.ignore {
-            said.ignored.insert(name);
+            ignored.insert(name);
             continue;
         }
-        one(interface, &name, present, &mut said.specs);
+        one(interface, &name, present, specs);
     }
 }
 
@@ -34,7 +43,7 @@ fn one(interface: &Interface, name: &str, present: &Present, specs: &mut Specs) 
         specs.make(LAYER, name, "dummy", None);
     }
     if let Some(config) = &interface.wireguard {
-        tunnel(specs, name, Wireguard::from(config));
+        specs.tunnel(LAYER, name, Wireguard::from(config));
     }
     if let Some(bond) = &interface.bond {
         specs.make(LAYER, name, "bond", None).bond_master = Some(Bond::from(bond));

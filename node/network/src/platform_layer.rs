@@ -16,11 +16,12 @@ use corten_types::prefix::Prefix;
 use glob::Pattern;
 
 use super::alias::own_address;
-use super::config_layer::{Present, identifier, master, real_name};
+use super::config_layer::identifier;
 use super::default_layer::dhcp;
 use super::layers::{
-    METRIC, Specs, hostname, metric, prefix, resolver, route, route_from, time_servers,
+    METRIC, Specs, hostname, master, metric, prefix, resolver, route, route_from, time_servers,
 };
+use super::links::{Present, real_name};
 use super::seed::Seed;
 
 const LAYER: Layer = Layer::Platform;

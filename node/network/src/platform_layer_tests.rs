@@ -6,8 +6,8 @@ use corten_types::network::LinkStatus;
 use corten_types::network_spec::Layer;
 use proptest::prelude::{prop_assert, proptest};
 
-use super::config_layer::Present;
 use super::layers::{Layered, Specs};
+use super::links::Present;
 use super::platform_layer::{of_meta, of_seed};
 use super::seed::{Place, Seed};
 

@@ -7,8 +7,9 @@ use corten_config::Document;
 use corten_types::network::LinkStatus;
 use corten_types::network_names::OperatorSpec;
 
-use super::config_layer::{Present, Said, said};
+use super::config_layer::{Said, said};
 use super::layers::Layered as _;
+use super::links::Present;
 
 /// `network` is the content of `machine.network`, in flow style.
 fn document(network: &str, others: &str) -> Document {

@@ -1,7 +1,6 @@
 //! The documents of a platform, and the problems found in them.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
@@ -13,13 +12,9 @@ use serde_json::Value;
 use crate::instance::{Instance, Metadata, Network};
 use crate::json::Json;
 use crate::links;
-use crate::request::Request;
+use crate::notes::Notes;
+use crate::text::{is_host_name, is_line, is_segment};
 use crate::user_data;
-
-/// Limit of reported problems per answer.
-const MOST_NOTES: usize = 16;
-/// Size limit in bytes of a short text, such as a name, a zone or a tag.
-const LONGEST_TEXT: usize = 1024;
 
 /// A document of a platform.
 #[derive(Clone, PartialEq, Eq)]
@@ -70,22 +65,6 @@ impl Documents {
     }
 }
 
-/// Requests for each tag in a list document, below a path without a trailing `/`.
-pub(crate) fn tag_requests<'a>(
-    documents: &Documents,
-    list: &str,
-    path: &'a str,
-) -> impl Iterator<Item = Request> + use<'a> {
-    let tags = documents.words(list).into_iter();
-    tags.map(move |tag| Request::named(format!("tag {tag}"), format!("{path}/{tag}")))
-}
-
-/// Whether an untrusted word is a safe segment of a URL's path.
-fn is_segment(word: &str) -> bool {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:=@+".contains(&byte);
-    (1..=256).contains(&word.len()) && word.bytes().all(is_plain) && !matches!(word, "." | "..")
-}
-
 /// A network card of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Card {
@@ -102,7 +81,7 @@ pub struct Given<'a> {
     pub documents: &'a Documents,
     /// Cards of the machine, for platforms that refer to the first one.
     pub cards: &'a [Card],
-    notes: RefCell<Vec<String>>,
+    notes: Notes,
 }
 
 impl<'a> Given<'a> {
@@ -112,21 +91,18 @@ impl<'a> Given<'a> {
         Given {
             documents,
             cards,
-            notes: RefCell::default(),
+            notes: Notes::default(),
         }
     }
 
     /// The problems found.
     #[must_use]
     pub fn into_notes(self) -> Vec<String> {
-        self.notes.into_inner()
+        self.notes.into_list()
     }
 
     pub(crate) fn note(&self, place: &str, what: &str) {
-        let mut notes = self.notes.borrow_mut();
-        if notes.len() < MOST_NOTES {
-            notes.push(format!("{place}: {what}"));
-        }
+        self.notes.note(place, what);
     }
 
     /// Place of a document, for messages.
@@ -178,7 +154,7 @@ impl<'a> Given<'a> {
         mac
     }
 
-    /// Tags in a list document; each tag has its own document ([`tag_requests`]).
+    /// Tags in a list document; the document `tag NAME` has the value of each.
     pub(crate) fn tags(&self, list: &str) -> BTreeMap<String, String> {
         let tags = self.documents.words(list).into_iter();
         tags.map(|tag| {
@@ -199,7 +175,7 @@ impl<'a> Given<'a> {
                 Err(error) => self.note(self.place(name), &format!("is not JSON ({error})")),
             }
         }
-        Json::new(self, self.place(name), value)
+        Json::new(&self.notes, self.place(name), value)
     }
 
     /// Reads a machine config from a document.
@@ -258,21 +234,4 @@ impl<'a> Given<'a> {
             network,
         }
     }
-}
-
-/// Whether a text is short and safe to print on a terminal.
-pub(crate) fn is_line(text: &str) -> bool {
-    text.len() <= LONGEST_TEXT && !text.chars().any(char::is_control)
-}
-
-fn is_host_name(name: &str) -> bool {
-    let is_label = |label: &str| {
-        (1..=63).contains(&label.len())
-            && label
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-    };
-    name.len() <= 253 && name.split('.').all(is_label)
 }

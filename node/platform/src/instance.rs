@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use corten_config::platform::{SeedIdentity, SeedNetwork};
 
-use crate::documents::is_line;
+use crate::text::is_line;
 
 /// Everything that a platform provides to a machine.
 #[derive(Clone, Default, PartialEq)]

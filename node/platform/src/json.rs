@@ -9,8 +9,9 @@ use std::str::FromStr;
 use corten_config::values::{Cidr, Mac};
 use serde_json::Value;
 
-use crate::documents::{Given, is_line};
 use crate::links;
+use crate::notes::Notes;
+use crate::text::is_line;
 
 /// Entry limit of a list.
 const MOST: usize = 64;
@@ -18,16 +19,16 @@ const MOST: usize = 64;
 /// A value and its path.
 #[derive(Debug)]
 pub(crate) struct Json<'a> {
-    given: &'a Given<'a>,
+    notes: &'a Notes,
     place: &'a str,
     path: String,
     value: Cow<'a, Value>,
 }
 
 impl<'a> Json<'a> {
-    pub(crate) fn new(given: &'a Given<'a>, place: &'a str, value: Value) -> Json<'a> {
+    pub(crate) fn new(notes: &'a Notes, place: &'a str, value: Value) -> Json<'a> {
         Json {
-            given,
+            notes,
             place,
             path: String::new(),
             value: Cow::Owned(value),
@@ -40,7 +41,7 @@ impl<'a> Json<'a> {
     {
         let dot = if self.path.is_empty() { "" } else { "." };
         Json {
-            given: self.given,
+            notes: self.notes,
             place: self.place,
             path: format!("{}{dot}{step}", self.path),
             value: Cow::Borrowed(value),
@@ -53,7 +54,7 @@ impl<'a> Json<'a> {
         } else {
             &self.path
         };
-        self.given.note(self.place, &format!("{path} {what}"));
+        self.notes.note(self.place, &format!("{path} {what}"));
     }
 
     /// A field; null if absent.

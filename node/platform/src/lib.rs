@@ -22,6 +22,7 @@ mod json;
 mod links;
 mod mime;
 mod network_data;
+mod notes;
 mod platforms;
 mod ready;
 mod request;
@@ -31,6 +32,7 @@ mod route;
 mod testing;
 #[cfg(test)]
 mod tests;
+mod text;
 mod udf;
 mod user_data;
 

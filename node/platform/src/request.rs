@@ -157,3 +157,13 @@ impl Request {
         }
     }
 }
+
+/// Requests for each tag in a list document, below a path without a trailing `/`.
+pub(crate) fn tag_requests<'a>(
+    documents: &Documents,
+    list: &str,
+    path: &'a str,
+) -> impl Iterator<Item = Request> + use<'a> {
+    let tags = documents.words(list).into_iter();
+    tags.map(move |tag| Request::named(format!("tag {tag}"), format!("{path}/{tag}")))
+}

@@ -18,13 +18,13 @@ use corten_api::roles::{Role, allows, needs_more_than_reader};
 use corten_base::panics::{caught, caught_here};
 use corten_observe::stream::bug;
 use http::{HeaderMap, HeaderValue, Request, Response};
+use tonic::Status;
 use tonic::body::Body;
 use tonic::transport::server::UdsConnectInfo;
-use tonic::{Extensions, Status};
 use tower::{Layer, Service};
 
 use super::audit::Entry;
-use super::callers::Callers;
+use super::callers::{Caller, Callers};
 use super::forwarded::{self, Withheld};
 use super::{absent, request};
 use crate::node::{Node, Stage};
@@ -61,28 +61,6 @@ impl Local {
             Local::Process(own) => peer.process == Some(own),
             Local::User(uid) => peer.uid == uid,
         }
-    }
-}
-
-/// The caller of a call, passed to its handler.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Caller {
-    pub(super) roles: Vec<Role>,
-    /// Serial number of the caller's certificate. `None` for a caller on the node itself, or while the node asks for no
-    /// certificate.
-    pub(super) serial: Option<String>,
-}
-
-impl Caller {
-    /// Whether the caller has `os:admin`.
-    pub(super) fn is_admin(extensions: &Extensions) -> bool {
-        let caller = extensions.get::<Caller>();
-        caller.is_some_and(|caller| caller.roles.contains(&Role::Admin))
-    }
-
-    /// Serial number of the caller's certificate.
-    pub(super) fn serial(extensions: &Extensions) -> Option<String> {
-        extensions.get::<Caller>()?.serial.clone()
     }
 }
 

@@ -10,7 +10,7 @@ use corten_volumes::{Target, WIPEABLE};
 use tonic::{Request, Status};
 
 use super::wipe::{MOST_DEVICES, user_disk};
-use crate::node::{Action, Actor, Node, Reset, SubmitError};
+use crate::node::{Action, Actor, Node, Reset, refused};
 
 /// Limit in characters of the description of a caller.
 const WHO: usize = 1024;
@@ -162,13 +162,4 @@ pub(super) fn submit(node: &dyn Node, action: Action, who: &str) -> Result<Strin
     node.submit(action, actor)
         .map_err(|error| refused(&error))?;
     Ok(id)
-}
-
-pub(super) fn refused(error: &SubmitError) -> Status {
-    match error {
-        SubmitError::Busy(_) | SubmitError::Refused(_) => {
-            Status::failed_precondition(error.to_string())
-        }
-        SubmitError::Failed(_) => Status::internal(error.to_string()),
-    }
 }

@@ -11,10 +11,10 @@ use corten_observe::stream::bug;
 use tokio::runtime::Handle;
 use tonic::{Request, Status};
 
-use super::actions::{self, refused};
+use super::actions;
 use super::duration;
 use super::machine::Machine;
-use crate::node::{Apply, Node, ServiceState, ServiceView, Stage};
+use crate::node::{Apply, Node, ServiceState, ServiceView, Stage, refused};
 
 /// Warning for a config that does not survive a reboot.
 const NOT_KEPT: &str =

@@ -11,7 +11,7 @@ use http::{HeaderMap, Response};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-use super::access::Caller;
+use super::callers::Caller;
 use crate::node::Node;
 
 /// Limit in characters of apid's description of a caller.

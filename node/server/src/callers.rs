@@ -19,8 +19,8 @@ use corten_pki::{
 use corten_resources::Store;
 use corten_types::secrets::{ApiCertificates, Pem, joined};
 use http::{HeaderMap, HeaderValue};
+use tonic::Extensions;
 
-use super::access::Caller;
 use super::forwarded;
 
 /// Limit of cached verifications.
@@ -31,6 +31,28 @@ const GOOD_FOR: Duration = Duration::from_secs(30);
 /// Error for a forwarding node without the control plane mark.
 const UNMARKED: &str = "the forwarding node shows no certificate of a Corten control plane node; update it or, if it \
     is a node of the reference, give this node a ForwardingConfig with referenceNodes: accept";
+
+/// The caller of a call, passed to its handler.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Caller {
+    pub(super) roles: Vec<Role>,
+    /// Serial number of the caller's certificate. `None` for a caller on the node itself, or while the node asks for no
+    /// certificate.
+    pub(super) serial: Option<String>,
+}
+
+impl Caller {
+    /// Whether the caller has `os:admin`.
+    pub(super) fn is_admin(extensions: &Extensions) -> bool {
+        let caller = extensions.get::<Caller>();
+        caller.is_some_and(|caller| caller.roles.contains(&Role::Admin))
+    }
+
+    /// Serial number of the caller's certificate.
+    pub(super) fn serial(extensions: &Extensions) -> Option<String> {
+        extensions.get::<Caller>()?.serial.clone()
+    }
+}
 
 /// Cache of verified certificates.
 #[derive(Default)]

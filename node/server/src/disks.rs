@@ -8,7 +8,7 @@ use corten_api::storage::storage_service_server::StorageService;
 use corten_types::block::{Disk, SystemDisk};
 use tonic::{Request, Response, Status, async_trait};
 
-use super::access::Caller;
+use super::callers::Caller;
 use super::wipe;
 use crate::node::{Node, Stage};
 

@@ -15,7 +15,7 @@ use tonic::{Request, Response, Status, async_trait};
 
 use super::actions;
 use super::containers::instance;
-use crate::node::{Action, Install, Node, Stage, SubmitError, Upgrade};
+use crate::node::{Action, Install, Node, Stage, SubmitError, Upgrade, refused};
 
 /// Number of progress lines buffered for a slow client.
 const AHEAD: usize = 16;
@@ -163,7 +163,7 @@ async fn upgrade_now(
     // No client receives the progress.
     let (tell, _) = mpsc::channel(1);
     let version = node.upgrade(upgrade, tell).await;
-    let version = version.map_err(|error| actions::refused(&error))?;
+    let version = version.map_err(|error| refused(&error))?;
     let (ack, actor_id) = match request.stage {
         true => (
             format!("version {version} is tried at the next start"),
@@ -187,13 +187,13 @@ async fn upgrade_now(
 /// Switches to the other version and reboots at once, since the caller makes no separate reboot call.
 pub(super) async fn roll_back(node: &dyn Node, who: &str) -> Result<api::RollbackResponse, Status> {
     let left = node.leave().await;
-    left.map_err(|error| actions::refused(&error))?;
+    left.map_err(|error| refused(&error))?;
     if let Err(error) = node.roll_back().await {
         // A node that is busy may be on its way down for an earlier call, which needs the key.
         if !matches!(error, SubmitError::Busy(_)) {
             node.stay().await;
         }
-        return Err(actions::refused(&error));
+        return Err(refused(&error));
     }
     actions::submit(node, Action::Reboot, who)?;
     let rollback = api::Rollback { metadata: None };

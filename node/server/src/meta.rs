@@ -9,7 +9,7 @@ use corten_meta::tags::STATE_ENCRYPTION;
 use corten_persistence::meta::MetaError;
 use tonic::{Request, Status};
 
-use super::access::Caller;
+use super::callers::Caller;
 use crate::node::Node;
 
 pub(super) async fn write(

@@ -11,6 +11,7 @@ use corten_resources::controller::{Graph, GraphError};
 use corten_volumes::Target;
 use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
+use tonic::Status;
 
 pub use corten_kubernetes::etcd::Begin;
 pub use corten_persistence::meta::MetaError;
@@ -101,6 +102,16 @@ pub enum SubmitError {
     /// The node failed to do it.
     #[error("{0}")]
     Failed(String),
+}
+
+/// The status of a refused submission.
+pub(crate) fn refused(error: &SubmitError) -> Status {
+    match error {
+        SubmitError::Busy(_) | SubmitError::Refused(_) => {
+            Status::failed_precondition(error.to_string())
+        }
+        SubmitError::Failed(_) => Status::internal(error.to_string()),
+    }
 }
 
 /// The node as the API server sees it. Calls are cheap unless they wait for a disk.

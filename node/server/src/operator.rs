@@ -17,8 +17,8 @@ use corten_types::clock::TimeStatus;
 use tokio::time::timeout;
 use tonic::Status;
 
-use super::{actions, duration};
-use crate::node::{Begin, Node, Stage};
+use super::duration;
+use crate::node::{Begin, Node, Stage, refused};
 
 /// Timeout for time synchronization during bootstrap (the reference's value).
 pub(super) const TIME_PATIENCE: Duration = Duration::from_secs(5);
@@ -103,8 +103,7 @@ pub(super) async fn bootstrap(
             data.display()
         )));
     }
-    node.begin_cluster(begin)
-        .map_err(|error| actions::refused(&error))?;
+    node.begin_cluster(begin).map_err(|error| refused(&error))?;
     Ok(api::BootstrapResponse {
         messages: vec![api::Bootstrap { metadata: None }],
     })

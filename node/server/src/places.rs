@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tonic::{Extensions, Status};
 
-use super::access::Caller;
+use super::callers::Caller;
 
 /// Limit of concurrent streams. Each has its own thread, so that a slow caller blocks no other.
 pub(super) const STREAMS: usize = 32;

@@ -19,7 +19,7 @@ use prost::Message as _;
 use tonic::codegen::BoxStream;
 use tonic::{Extensions, Request, Response, Status, async_trait};
 
-use super::access::Caller;
+use super::callers::Caller;
 use super::forwarded::{self, Withheld};
 
 /// Limit of events in one frame, for clients that accept several.

@@ -7,8 +7,7 @@ use corten_services::extension;
 use tokio::time::timeout;
 use tonic::Status;
 
-use super::actions::refused;
-use crate::node::{Control, Node, ServiceState, ServiceView};
+use crate::node::{Control, Node, ServiceState, ServiceView, refused};
 
 /// Timeout for a service to end: longer than any service's grace period before SIGKILL.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -12,8 +12,7 @@ use corten_volumes::{DeviceWipe, STARTED_FROM, is_of_a_node};
 use tokio::task::spawn_blocking;
 use tonic::Status;
 
-use super::actions::refused;
-use crate::node::Node;
+use crate::node::{Node, refused};
 
 /// machined keeps this partition open.
 const META: &str = "META";

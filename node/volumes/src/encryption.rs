@@ -16,8 +16,8 @@ use rustix::io::Errno;
 use zeroize::Zeroizing;
 
 use super::judge::REMEDY;
-use super::partitions::wipe_start;
 use super::slots::{Key, Keys, with_slots};
+use super::zeros::wipe_start;
 use super::{BUSY_PAUSE, WIPED, while_busy};
 
 /// Default length of a volume's key in bits: two AES-256 keys.

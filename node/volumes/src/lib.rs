@@ -26,6 +26,7 @@ mod slots;
 mod table;
 pub mod user;
 mod wipe;
+mod zeros;
 
 use std::fmt;
 use std::io::{self, ErrorKind};

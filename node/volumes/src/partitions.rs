@@ -1,6 +1,6 @@
 //! The node's partitions on the system disk: finds, creates and grows them.
 
-use std::io::{self, Seek, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use corten_config::kinds::{Encryption, SystemVolume};
@@ -16,10 +16,10 @@ use super::disk::{self, Content, Disk};
 use super::judge::{Step, judge};
 use super::table::{Extent, Marks, TYPE_LINUX, Table};
 use super::user::{remember_encrypted, was_encrypted};
-use super::wipe::{self, write_zeros};
+use super::zeros::wipe_start;
 use super::{
     EPHEMERAL, Failure, MIB, Opened, Outcome, SMALLEST_EPHEMERAL, STATE, STATE_LENGTH, Volume,
-    WIPED, made, migration,
+    made, migration, wipe,
 };
 
 /// The system disk and its partitions for the node's volumes.
@@ -276,13 +276,4 @@ impl Partitions {
             made: made.len(),
         })
     }
-}
-
-/// Zeroes the start of a partition so that it reads as empty; does not sync.
-pub(super) fn wipe_start<D: Write + Seek>(
-    device: &mut D,
-    start: u64,
-    length: u64,
-) -> io::Result<()> {
-    write_zeros(device, start, length.min(WIPED))
 }

@@ -1,7 +1,7 @@
 //! Empties disks and partitions: which parts, in which order, and how.
 
 use std::fs::File;
-use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
+use std::io::{self, ErrorKind, Seek as _, SeekFrom};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
@@ -15,6 +15,7 @@ use super::alone::alone;
 use super::disk::{Disk, open_on};
 use super::table::{Extent, Table};
 use super::user::Signature;
+use super::zeros::write_zeros;
 use super::{BUSY_PAUSE, MIB, STATE, WIPED, disk, made, while_busy};
 
 /// Partitions with secrets of the node; they are emptied completely, whatever the disk supports.
@@ -25,8 +26,6 @@ pub const STARTED_FROM: [&str; 2] = ["EFI", "BIOS"];
 const EDGE: u64 = MIB;
 /// Bytes emptied between two signs of life; a slow card takes some ten seconds for it.
 const PIECE: u64 = 64 * MIB;
-/// Bytes per write.
-const CHUNK: usize = 1 << 20;
 
 /// A part of a device to empty, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -332,23 +331,6 @@ fn forgets(file: &File) -> bool {
         let bytes = sysfs::read(&Path::new(&device).join(queue).join("discard_max_bytes"));
         bytes.parse::<u64>().is_ok_and(|bytes| bytes > 0)
     })
-}
-
-/// Writes `length` zeros from `start`; does not sync.
-pub(super) fn write_zeros<D: Write + Seek>(
-    device: &mut D,
-    start: u64,
-    length: u64,
-) -> io::Result<()> {
-    device.seek(SeekFrom::Start(start))?;
-    let zeros = vec![0; CHUNK];
-    let mut left = length;
-    while left > 0 {
-        let next = usize::try_from(left).map_or(CHUNK, |left| left.min(CHUNK));
-        device.write_all(zeros.get(..next).unwrap_or_default())?;
-        left -= next as u64;
-    }
-    device.flush()
 }
 
 #[cfg(test)]

@@ -3,9 +3,11 @@ use std::time::{Duration, SystemTime};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use corten_base::sample;
+use corten_meta::tags::PLATFORM_NETWORK;
 use corten_pki::{Algorithm, Ca};
-use corten_server::node::Reset;
+use corten_server::node::{Node as _, Reset, SubmitError};
 use corten_services::supervisor::testing::world;
+use corten_volumes::{DeviceWipe, Target};
 
 use super::*;
 

@@ -4,10 +4,10 @@
 
 use corten_config::platform::{SeedDhcp, SeedNetwork};
 
-use crate::documents::{Documents, Given, tag_requests};
+use crate::documents::{Documents, Given};
 use crate::instance::{Instance, Metadata, Network};
 use crate::links;
-use crate::request::{Platform, Request, Value};
+use crate::request::{Platform, Request, Value, tag_requests};
 
 /// Limit of time servers.
 const MOST_TIME_SERVERS: usize = 5;

@@ -6,10 +6,10 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use corten_config::platform::{SeedDhcp, SeedNetwork};
 
-use crate::documents::{Documents, Given, tag_requests};
+use crate::documents::{Documents, Given};
 use crate::instance::{Instance, Metadata, Network};
 use crate::links;
-use crate::request::{Platform, Request, Value};
+use crate::request::{Platform, Request, Value, tag_requests};
 
 /// Fixed addresses of Amazon's time and name servers.
 const TIME_SERVERS: [&str; 2] = ["169.254.169.123", "fd00:ec2::123"];

@@ -6,10 +6,11 @@
 use corten_config::platform::{SeedDhcp, SeedNetwork};
 use roxmltree::Document;
 
-use crate::documents::{Given, is_line};
+use crate::documents::Given;
 use crate::instance::{Instance, Metadata, Network};
 use crate::links;
 use crate::request::{Platform, Request, Role, Value, Volume};
+use crate::text::is_line;
 use crate::user_data;
 
 /// OVF environment of the disc.

@@ -8,10 +8,11 @@ use std::net::IpAddr;
 use corten_config::platform::{SeedDhcp, SeedLink, SeedNetwork};
 use corten_config::values::Cidr;
 
-use crate::documents::{Given, is_line};
+use crate::documents::Given;
 use crate::instance::{Instance, Metadata, Network};
 use crate::links;
 use crate::request::{Platform, Role, Volume};
+use crate::text::is_line;
 use crate::user_data;
 
 const FILE: &str = "context.sh";

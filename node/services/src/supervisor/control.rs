@@ -3,7 +3,7 @@
 use tokio::sync::oneshot;
 
 use super::policy::{Event, State};
-use super::shell::Shell;
+use super::service::Service;
 use crate::view::Control;
 
 /// A request and the caller to notify.
@@ -14,35 +14,33 @@ pub(super) struct Request {
     pub(super) done: oneshot::Sender<()>,
 }
 
-impl Shell {
-    pub(super) fn control(&mut self, request: Request) {
-        let event = match request.control {
+impl Request {
+    /// The event of the service.
+    pub(super) fn event(&self) -> Event {
+        match self.control {
             Control::Start => Event::Start,
             Control::Stop => Event::Stop,
             Control::Restart => Event::Restart,
-        };
-        self.happened(&request.id, event);
-        self.controls.push(request);
+        }
     }
+}
 
-    /// Notifies callers whose request is fulfilled. A request for an unknown service, or from a caller that no longer
-    /// waits, is dropped.
-    pub(super) fn answer_controls(&mut self) {
-        for request in std::mem::take(&mut self.controls) {
-            if request.done.is_closed() {
-                continue;
+/// Notifies callers whose request is fulfilled. A request for an unknown service, or from a caller that no longer waits,
+/// is dropped.
+pub(super) fn answer(requests: &mut Vec<Request>, services: &[Service]) {
+    for request in std::mem::take(requests) {
+        if request.done.is_closed() {
+            continue;
+        }
+        let service = services
+            .iter()
+            .find(|service| *service.spec.id == *request.id);
+        match service {
+            Some(service) if is_fulfilled(request.control, service.state) => {
+                let _ = request.done.send(());
             }
-            let service = self
-                .services
-                .iter()
-                .find(|service| *service.spec.id == *request.id);
-            match service {
-                Some(service) if is_fulfilled(request.control, service.state) => {
-                    let _ = request.done.send(());
-                }
-                Some(_) => self.controls.push(request),
-                None => {}
-            }
+            Some(_) => requests.push(request),
+            None => {}
         }
     }
 }

@@ -70,7 +70,7 @@ impl Shell {
             self.services
                 .retain(|service| !(service.leaves && service.state.is_at_rest()));
             self.publish();
-            self.answer_controls();
+            control::answer(&mut self.controls, &self.services);
         }
     }
 
@@ -83,7 +83,10 @@ impl Shell {
             | Order::Control(_)
             | Order::Run(_)
                 if self.stopping.is_some() => {}
-            Order::Control(request) => self.control(request),
+            Order::Control(request) => {
+                self.happened(&request.id, request.event());
+                self.controls.push(request);
+            }
             Order::Declare(spec) => self.declare(*spec),
             Order::Forget(id) => self.forget(&id),
             Order::Condition(condition, holds) => self.learn(condition, holds),

@@ -4,7 +4,6 @@ use corten_config::values::{DiskFacts, Expression, VolumeFacts};
 use corten_types::block::{DiscoveredVolume, Disk};
 
 use super::Trouble;
-use super::world::known_as;
 use crate::{IMAGE_CACHE, STARTED_FROM, WIPEABLE};
 
 /// File systems that can be mounted although the node did not make them.
@@ -151,6 +150,11 @@ impl Facts {
             disk: disk.map(|disk| self.of_disk(disk)).unwrap_or_default(),
         }
     }
+}
+
+/// The disk as it was inspected; the sequence number rules out a replacement under the same name.
+pub(super) fn known_as(disk: &Disk) -> crate::Disk {
+    crate::Disk::new(disk.dev_path.trim_start_matches("/dev/"), disk.sequence)
 }
 
 /// Facts of a disk for the evaluation of a selector.

@@ -1,15 +1,17 @@
 //! User volumes: partitions on disks that selectors choose, whole disks, directories, and existing file systems. All
 //! are mounted below `/var/mnt`, after EPHEMERAL.
 //!
-//! This module derives the wanted volumes from the config. `choose.rs` selects disks, `partition.rs` and
-//! `whole_disk.rs` plan the changes, `known.rs` records the choice, `opened.rs` tracks keys, `world.rs` changes disks
-//! and `mounts.rs` mounts. The controller `block.UserVolumeController` decides when.
+//! This module derives the wanted volumes from the config. `choose.rs` selects disks, `held.rs` locks them,
+//! `signature.rs` identifies whole disks, `partition.rs` and `whole_disk.rs` plan the changes, `known.rs` records the
+//! choice, `opened.rs` tracks keys, `world.rs` changes disks and `mounts.rs` mounts. The controller `block.UserVolumeController` decides when.
 
 mod choose;
+mod held;
 mod known;
 mod mounts;
 mod opened;
 mod partition;
+mod signature;
 mod swap;
 mod whole_disk;
 mod world;
@@ -27,8 +29,8 @@ use super::{LONGEST_LABEL, MIB, SMALLEST_XFS, USER_VOLUMES, Volume, WIPED};
 pub use choose::{Facts, disk_facts};
 pub use known::{forget, forget_encrypted, remember_encrypted, was_encrypted};
 pub use opened::OpenedVolumes;
+pub use signature::Signature;
 pub use swap::{areas, stop_swapping, swapped_to};
-pub use whole_disk::Signature;
 pub use world::World;
 
 const MOUNTED_BELOW: &str = "/var/mnt";
@@ -173,7 +175,7 @@ fn of_user(config: &UserVolumeConfig) -> UserVolume {
             Kind::Disk(WholeDisk {
                 selector,
                 least,
-                label: whole_disk::label(&id),
+                label: signature::label(&id),
                 encryption,
             })
         }

@@ -8,13 +8,11 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use corten_config::values::MaxSize;
 use uuid::Uuid;
 
-use super::whole_disk;
-use crate::partitions::wipe_start;
+use super::signature;
+use crate::MIB;
 use crate::table::{Extent, FirstSector, Marks, TYPE_LINUX, TYPE_SWAP, Table};
+use crate::zeros::{LOOKED_AT, is_zero, wipe_start};
 
-const MIB: u64 = 1 << 20;
-/// Bytes inspected at either end of a disk: file systems, tables and array members leave traces there.
-pub(super) const LOOKED_AT: u64 = MIB;
 /// Length of a new table's entries in bytes; at the disk's end the header follows them.
 const ENTRIES: u64 = 128 * 128;
 /// Magic number of a header.
@@ -139,7 +137,7 @@ impl Plan {
 pub fn ids<D: Read + Seek>(disk: &mut D, label: &str) -> io::Result<Vec<Uuid>> {
     let first = FirstSector::of(disk)?;
     // A table at the end of a whole-disk volume was written by its users.
-    if whole_disk::is_volume(disk)? {
+    if signature::is_volume(disk)? {
         return Ok(Vec::new());
     }
     match Table::read(disk) {
@@ -202,24 +200,6 @@ fn starts_as_made<D: Read + Seek>(disk: &mut D) -> io::Result<bool> {
         }
     }
     Ok(false)
-}
-
-/// Whether `length` bytes from `start`, or all up to the end, are zeros.
-///
-/// # Errors
-/// Those of the disk.
-pub fn is_zero<D: Read + Seek>(disk: &mut D, start: u64, length: u64) -> io::Result<bool> {
-    disk.seek(SeekFrom::Start(start))?;
-    let mut left = disk.take(length);
-    let mut part = vec![0; 1 << 20];
-    loop {
-        let length = left.read(&mut part)?;
-        match part.get(..length) {
-            None | Some([]) => return Ok(true),
-            Some(read) if read.iter().any(|byte| *byte != 0) => return Ok(false),
-            Some(_) => {}
-        }
-    }
 }
 
 #[cfg(test)]

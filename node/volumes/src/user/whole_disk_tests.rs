@@ -8,14 +8,17 @@ use std::process::Command;
 
 use corten_base::sample;
 use corten_base::testing::skip;
-use corten_luks::{Cost, Device};
+use corten_luks::{Cost, Device, Luks, LuksError};
 use corten_types::block;
 use tempfile::TempDir;
+use uuid::Uuid;
 
 use super::*;
 use crate::disk::{Content, content};
+use crate::encryption;
 use crate::table::{TYPE_LINUX, Table};
 use crate::user::partition::ids;
+use crate::user::signature::{XFS_LABEL, label};
 use crate::user::{Kind, wanted};
 
 const LENGTH: u64 = 400 * MIB;

@@ -1,6 +1,5 @@
 //! Changes disks for user volumes.
 
-use std::fmt::Display;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,25 +8,25 @@ use corten_base::console;
 use corten_base::durable;
 use corten_config::kinds::Encryption;
 use corten_services::supervisor::Supervisor;
-use corten_sys::blkpg;
-use corten_types::block;
 use tokio::task::{block_in_place, spawn_blocking};
 use uuid::Uuid;
 
-use super::known::{self, Seen};
+use super::choose::known_as;
+use super::held::{Held, failed, have, look, named};
+use super::known;
 use super::mounts::Target;
 use super::opened::OpenedVolumes;
-use super::partition::{Change, Plan, Wish, ids, is_zero};
+use super::partition::{Change, Plan, Wish, ids};
 use super::{
     Facts, Kind, Partition, Place, Purpose, Signature, Trouble, UserVolume, WholeDisk, mounts,
     swap, whole_disk,
 };
-use crate::alone::{Alone, alone};
 use crate::attach::{Site, attach, content, encrypt_by, grow};
 use crate::disk::{Content, Disk};
 use crate::encryption::Decrypted;
 use crate::judge::judge;
 use crate::table::Marks;
+use crate::zeros::is_zero;
 use crate::{STATE, TYPE_LINUX, TYPE_SWAP, Volume, WIPED, encryption, made, wipe};
 
 /// Permitted content of a volume's partition, by udevd's names.
@@ -341,95 +340,6 @@ fn find_or_make(id: &str, wanted: &Partition, facts: &Facts) -> Result<FoundPart
         "no disk is suitable: {}",
         why.join("; ")
     )))
-}
-
-/// A failure of a disk.
-pub(super) fn failed(disk: &str, why: impl Display) -> Trouble {
-    Trouble::Failed(format!("{disk}: {why}"))
-}
-
-/// Reads the candidates from the disks themselves, since the kernel knows no name of a partition added in this boot. A
-/// drive without a medium has none.
-pub(super) fn look(facts: &Facts, ids: impl Fn(File) -> io::Result<Vec<Uuid>>) -> Vec<Seen> {
-    let disks = facts.disks.iter();
-    disks
-        .filter(|disk| !disk.cdrom && disk.size > 0)
-        .map(|disk| {
-            let disk = known_as(disk);
-            Seen::of(&disk.name, disk.open().and_then(&ids))
-        })
-        .collect()
-}
-
-/// The disk with this name, with its sequence number if known.
-pub(super) fn named(name: &str, facts: &Facts) -> Disk {
-    let disk = facts.disk(&format!("/dev/{name}"));
-    disk.unwrap_or_else(|| Disk::new(name, 0))
-}
-
-/// The disk as it was inspected; the sequence number rules out a replacement under the same name.
-pub(super) fn known_as(disk: &block::Disk) -> Disk {
-    Disk::new(disk.dev_path.trim_start_matches("/dev/"), disk.sequence)
-}
-
-pub(super) fn have(disk: &Disk) -> Result<Alone, Trouble> {
-    alone(&disk.name).map_err(|error| Trouble::Busy(format!("{}: {error}", disk.name)))
-}
-
-/// A locked disk on which a volume is made. While it is open, no other disk can get its name.
-#[derive(Debug)]
-pub(super) struct Held {
-    pub(super) disk: Disk,
-    /// The disk, open for reading.
-    pub(super) open: File,
-    _alone: Alone,
-}
-
-impl Held {
-    pub(super) fn of(disk: Disk, alone: Alone) -> io::Result<Held> {
-        Ok(Held {
-            open: disk.open()?,
-            disk,
-            _alone: alone,
-        })
-    }
-
-    /// The place of a volume with this device, opened as `opened`.
-    fn place(&self, device: &Path, opened: String) -> Place {
-        Place {
-            device: device.display().to_string(),
-            opened,
-            sequence: Some(self.disk.sequence),
-        }
-    }
-
-    /// Holds the disk and plans the change.
-    fn plan(disk: Disk, alone: Alone, wish: &Wish<'_>) -> io::Result<(Held, Plan)> {
-        let held = Held::of(disk, alone)?;
-        let plan = Plan::on(&mut &held.open, held.disk.sector(), wish)?;
-        Ok((held, plan))
-    }
-
-    /// Writes the table, tells the kernel of the partition and returns its device.
-    fn carry_out(&self, plan: &Plan) -> io::Result<PathBuf> {
-        let (disk, extent) = (&self.disk, plan.extent);
-        let known = disk.partition(extent.number);
-        if !plan.writes() && known.is_ok() {
-            return known;
-        }
-        let mut device = disk.open_to_write()?;
-        if plan.writes() {
-            plan.carry_out(&mut device, |device| device.sync_all())?;
-        }
-        match (plan.change, known) {
-            (Change::Grown, Ok(_)) => {
-                blkpg::resize(&device, extent.number, extent.start, extent.length)?;
-            }
-            (Change::None, Ok(_)) => {}
-            (_, _) => blkpg::add(&device, extent.number, extent.start, extent.length)?,
-        }
-        disk.partition(extent.number)
-    }
 }
 
 /// The marks of a whole-disk volume. STATE has the id on the disk if the volume was usable before.

@@ -1,7 +1,7 @@
 //! Executes the assignments of rules.
 
 use super::builtin::Builtin;
-use super::eval::Evaluation;
+use super::evaluation::Evaluation;
 use super::lexer::Operator;
 use super::owner;
 use super::rule::{Assign, Escape, Id, Target};

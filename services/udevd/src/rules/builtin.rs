@@ -1,10 +1,6 @@
-//! udev's builtins, and the udev helper programs that this daemon replaces.
+//! udev's builtins, and the udev helper programs that this daemon replaces, as values. `run.rs` runs them.
 
-use super::eval::Evaluation;
 use super::template::Template;
-use crate::encode::tag;
-use crate::event::Properties;
-use crate::{defaults, disk, dm, net_name, path, usb};
 
 /// A builtin with its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,53 +74,5 @@ impl Builtin {
     /// Whether a builtin does the work of this program.
     pub fn replaces(command: &str) -> bool {
         matches!(Self::new(command), Ok(builtin) if builtin != Self::Unsupported)
-    }
-
-    /// Properties of the device; `None` if there are none.
-    pub fn properties(&self, evaluation: &Evaluation<'_>) -> Option<Properties> {
-        let (world, event) = (evaluation.world, evaluation.event);
-        let found: Properties = match self {
-            Self::Blkid => defaults::content(world.sysfs, event, world.read),
-            Self::PathId => {
-                let path = path::id_path(world.sysfs, &event.devpath)?;
-                [("ID_PATH_TAG".into(), tag(&path)), ("ID_PATH".into(), path)].into()
-            }
-            Self::UsbId => usb::identity(world.sysfs, event),
-            Self::DiskId(buses) => {
-                let found = disk::identity(world.sysfs, event);
-                let bus = found.get("ID_BUS")?.as_str();
-                (buses.contains(&bus) && found.contains_key("ID_SERIAL")).then_some(found)?
-            }
-            Self::NetDriver => {
-                let device = format!("{}/device", event.devpath);
-                let driver = world.sysfs.link(&device, "driver")?;
-                [("ID_NET_DRIVER".into(), driver)].into()
-            }
-            Self::NetId => net_name::names(world.sysfs, event),
-            // An empty set of flags is a valid result.
-            Self::DmFlags(cookie) => return dm::flags(&evaluation.expand(cookie, false)),
-            Self::DmName(name) => dm::volume(&evaluation.expand(name, false))?,
-            Self::Kmod(_) | Self::Unsupported => return None,
-        };
-        (!found.is_empty()).then_some(found)
-    }
-
-    /// Modaliases and names of the modules to load.
-    pub fn modules(&self, evaluation: &Evaluation<'_>) -> Vec<String> {
-        match self {
-            Self::Kmod(names) if names.is_empty() => evaluation
-                .env("MODALIAS")
-                .map(String::from)
-                .into_iter()
-                .collect(),
-            Self::Kmod(names) => {
-                let expanded = names.iter().map(|name| evaluation.expand(name, false));
-                expanded
-                    .filter(|name| !name.is_empty())
-                    .map(String::from)
-                    .collect()
-            }
-            _ => Vec::new(),
-        }
     }
 }

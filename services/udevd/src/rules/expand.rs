@@ -1,9 +1,11 @@
 //! Expands `$kernel`, `%k` and the other substitutions of a value.
 
-use super::eval::Evaluation;
+use super::evaluation::Evaluation;
 use super::template::{Piece, Template};
 use crate::encode::{safe, underscored};
+use crate::event::is_plain_path;
 use std::borrow::Cow;
+use std::path::PathBuf;
 
 /// Safe characters of device text, in addition to those of every name.
 const INPUT: &str = "/ $%?,";
@@ -15,6 +17,25 @@ impl Evaluation<'_> {
             (value, true) => underscored(&value).into(),
             (value, false) => value,
         })
+    }
+
+    /// Path of a kernel parameter, which may be written with `.` or `/`.
+    pub fn sysctl_path(&self, name: &Template) -> Option<PathBuf> {
+        let name = self.expand(name, false);
+        let separator = name.find(['.', '/']).and_then(|at| name.as_bytes().get(at));
+        let name = match separator {
+            Some(b'.') => name
+                .chars()
+                .map(|c| match c {
+                    '.' => '/',
+                    '/' => '.',
+                    c => c,
+                })
+                .collect(),
+            _ => name.into_owned(),
+        };
+        let plain = is_plain_path(&name);
+        plain.then(|| self.world.proc.join("sys").join(name))
     }
 
     fn piece<'b>(&'b self, piece: &'b Piece) -> Cow<'b, str> {

@@ -11,6 +11,7 @@ mod attribute;
 mod builtin;
 mod constant;
 mod eval;
+mod evaluation;
 mod expand;
 mod files;
 mod lexer;
@@ -18,10 +19,11 @@ mod owner;
 mod parse;
 mod pattern;
 mod rule;
+mod run;
 mod template;
 mod word;
 
-pub use eval::World;
+pub use evaluation::World;
 pub use files::{DIRECTORIES, FileSet};
 pub use rule::StaticNode;
 

@@ -14,8 +14,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
 
-use super::host_dns::{Forwarder, WAITING, is_healthy};
-use super::host_dns_tcp::serve;
+use super::forwarder::{Forwarder, WAITING, is_healthy};
+use super::tcp::serve;
 
 /// Any free port.
 const ANY: &str = "127.0.0.1:0";

@@ -1,12 +1,10 @@
-//! The node's DNS cache: it answers on local addresses and forwards queries to the network's name servers.
-//!
-//! hickory provides the protocol and the cache; this module chooses the name servers and sets the limits.
+//! Answers DNS queries from the cache and the network's name servers. hickory provides the protocol and the cache; this
+//! module chooses the name servers and sets the limits.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use corten_config::Document;
 use hickory_resolver::config::{
     ConnectionConfig, NameServerConfig, ProtocolConfig, ResolverConfig, ResolverOpts,
 };
@@ -17,22 +15,9 @@ use hickory_resolver::proto::op::{
 };
 use hickory_resolver::proto::rr::{DNSClass, Name, Record, RecordType};
 use hickory_resolver::{Resolver, TokioResolver};
-use hickory_server::Server;
 use hickory_server::server::{Request, RequestHandler, ResponseHandler, ResponseInfo};
 use hickory_server::zone_handler::MessageResponseBuilder;
-use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
-
-use super::host_dns_tcp::{CONNECTIONS, serve};
-
-/// DNS port.
-pub const PORT: u16 = 53;
-
-/// Service addresses for pods, one per family; no other machine can have them (facts: 7.2).
-const SERVICE: Ipv4Addr = Ipv4Addr::new(169, 254, 116, 108);
-const SERVICE_V6: Ipv6Addr =
-    Ipv6Addr::new(0xfd54, 0x616c, 0x6f73, 0, 0x204f, 0x5320, 0x444e, 0x0531);
 
 /// Number of cached answers. A typical answer takes about 1 KiB.
 const CACHE: u64 = 2048;
@@ -47,19 +32,6 @@ const TIMEOUT: Duration = Duration::from_millis(4500);
 
 /// Lifetime of negative answers (facts: 7.2).
 const NEGATIVE: Duration = Duration::from_secs(10);
-
-/// Addresses of the cache for the cluster's DNS, in the families of the pod subnets.
-#[must_use]
-pub fn service_addresses(document: &Document) -> Vec<IpAddr> {
-    if !document.host_dns().forward {
-        return Vec::new();
-    }
-    let pods = document.pod_subnets();
-    let has = |is: fn(&IpAddr) -> bool| pods.iter().any(|subnet| is(&subnet.address));
-    let v4 = (pods.is_empty() || has(IpAddr::is_ipv4)).then_some(SERVICE.into());
-    let v6 = has(IpAddr::is_ipv6).then_some(SERVICE_V6.into());
-    v4.into_iter().chain(v6).collect()
-}
 
 /// Forwards queries to the name servers; cheap to clone.
 #[derive(Clone)]
@@ -100,28 +72,6 @@ impl Forwarder {
             .write()
             .unwrap_or_else(PoisonError::into_inner) = resolver;
         Ok(())
-    }
-
-    /// Listens at an address, by UDP and TCP, until the returned value is dropped.
-    ///
-    /// # Errors
-    /// The address is not the node's, or its port is in use.
-    pub async fn listen(&self, address: SocketAddr) -> Result<Listening, String> {
-        let failed = |error| format!("cannot listen at {address}: {error}");
-        let tcp = TcpListener::bind(address).await.map_err(failed)?;
-        let address = tcp.local_addr().map_err(failed)?;
-        // For port 0, UDP must use the port that TCP got.
-        let udp = UdpSocket::bind(address).await.map_err(failed)?;
-        let mut by_udp = Server::new(self.clone());
-        by_udp.register_socket(udp);
-        let places = Arc::new(Semaphore::new(CONNECTIONS));
-        let mut by_tcp = JoinSet::new();
-        by_tcp.spawn(serve(tcp, self.clone(), places));
-        Ok(Listening {
-            _by_udp: by_udp,
-            _by_tcp: by_tcp,
-            address,
-        })
     }
 
     async fn answer(&self, request: &Request) -> Answer {
@@ -184,18 +134,6 @@ impl Answer {
             authorities: Vec::new(),
         }
     }
-}
-
-/// A listener; it answers until it is dropped.
-#[expect(
-    missing_debug_implementations,
-    reason = "the server of the library does not implement Debug"
-)]
-pub struct Listening {
-    _by_udp: Server<Forwarder>,
-    _by_tcp: JoinSet<()>,
-    /// Address of the listener.
-    pub address: SocketAddr,
 }
 
 #[async_trait::async_trait]

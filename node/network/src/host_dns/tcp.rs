@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::host_dns::Forwarder;
+use super::forwarder::Forwarder;
 
 /// Limit of concurrent connections to an address; more wait in the kernel's queue. Each one needs at most 128 KiB for a
 /// query and its answer.

@@ -1,0 +1,20 @@
+//! The present links, and the names that the config and the platform may use for them.
+
+use std::collections::BTreeMap;
+
+use corten_types::network::LinkStatus;
+
+/// The present links, by name.
+pub type Present = BTreeMap<String, LinkStatus>;
+
+/// The kernel name of a link, given any of its names.
+pub fn real_name<'a>(name: &'a str, present: &'a Present) -> &'a str {
+    if present.contains_key(name) {
+        return name;
+    }
+    let is_called =
+        |link: &LinkStatus| link.alias == name || link.alt_names.iter().any(|other| other == name);
+    let mut links = present.iter();
+    let found = links.find(|(_, link)| is_called(link));
+    found.map_or(name, |(link, _)| link)
+}
