@@ -8,11 +8,10 @@ use std::net::IpAddr;
 use corten_config::kinds::LinkRoute;
 use corten_config::values::Cidr;
 use corten_resources::Spec;
+use corten_types::names::table_name;
 use corten_types::network_names::{HostnameSpec, OperatorSpec, ResolverSpec, TimeServerSpec};
 use corten_types::network_rule::RoutingRuleSpec;
-use corten_types::network_spec::{
-    AddressSpec, Layer, LinkSpec, MAIN_TABLE, RouteSpec, family, table_name,
-};
+use corten_types::network_spec::{AddressSpec, Layer, LinkSpec, MAIN_TABLE, RouteSpec, family};
 use corten_types::prefix::Prefix;
 
 /// Metric of routes without one, so that a route from IPv6 autoconfiguration can win (facts: 7.1).
