@@ -2,8 +2,8 @@
 //!
 //! Owns: the console and machined's own log (`console`), panic handling (`panics`), files that survive a power cut
 //! (`durable`), mounts (`mounts`, `mount_table`), threads for work that may hang (`bulkhead`), events (`events`), the
-//! limits of a node in a container (`mode`), and readers of the kernel command line (`cmdline`) and log, procfs, sysfs
-//! and EFI variables.
+//! limits of a node in a container (`mode`) and the files of its `/proc` (`container_proc`), and readers of the kernel
+//! command line (`cmdline`) and log, procfs, sysfs and EFI variables.
 //! Never does: know a service, a volume or a resource.
 //! Talks to: the kernel; the sockets of other daemons (`unix`).
 //! On a laptop: `cargo test -p corten-base`.
@@ -14,6 +14,7 @@ pub mod bulkhead;
 pub mod calendar;
 pub mod cmdline;
 pub mod console;
+pub mod container_proc;
 pub mod durable;
 pub mod efi;
 pub mod events;

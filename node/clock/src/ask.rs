@@ -7,16 +7,14 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use corten_base::bulkhead::{Bulkhead, Refused};
+use corten_base::bulkhead::Bulkhead;
 use corten_config::values::is_clock;
 use tokio::net::UdpSocket;
 use tokio::time::{Instant, timeout};
 
-use super::protected::ProofError;
+use super::error::{AskError, PATIENCE};
 use super::sntp::{self, BadAnswer, Sample, difference};
 
-/// Timeout of a name resolution, and of an answer.
-pub const PATIENCE: Duration = Duration::from_secs(5);
 /// Limit of the addresses tried per server.
 const ADDRESSES: usize = 4;
 /// Pause after a server denies service. Pools return the same address again.
@@ -26,35 +24,6 @@ const SHORTEST_REST: u32 = 6;
 const LONGEST_REST: u32 = 11;
 /// Limit of remembered addresses, above any list of servers.
 const REMEMBERED: usize = 256;
-
-/// Failure of a query.
-#[derive(Debug, thiserror::Error)]
-pub enum AskError {
-    /// The server's name cannot be resolved.
-    #[error("its name cannot be resolved: {0}")]
-    Name(io::Error),
-    /// The name resolution got no thread, or did not end in time.
-    #[error("its name cannot be resolved: {0}")]
-    Unresolved(Refused),
-    /// Error of the network or the device.
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    /// All addresses of the server asked for a pause.
-    #[error("the server asked for a pause in queries")]
-    Rests,
-    /// The file is not a clock device.
-    #[error("is not a clock device, such as /dev/ptp0")]
-    NoClock,
-    /// No answer arrived in time.
-    #[error("no answer within {} s", PATIENCE.as_secs())]
-    Silent,
-    /// The answer is useless.
-    #[error(transparent)]
-    Bad(#[from] BadAnswer),
-    /// The answer has no valid proof of its origin.
-    #[error(transparent)]
-    Proof(#[from] ProofError),
-}
 
 /// Addresses to leave alone: the end of the pause, and the consecutive requests for fewer queries.
 #[derive(Debug, Default)]
@@ -231,6 +200,8 @@ fn of_device(path: &Path) -> io::Result<Sample> {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use corten_base::bulkhead::Refused;
+
     use super::*;
 
     /// A server that first sends a bad packet and then the answer, or this kiss code (RFC 5905, section 7.4).

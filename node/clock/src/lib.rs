@@ -10,6 +10,7 @@
 pub mod agree;
 pub mod ask;
 pub mod discipline;
+pub mod error;
 pub mod floor;
 pub mod jumps;
 pub mod protected;

@@ -10,60 +10,20 @@ use std::time::{Duration, SystemTime};
 
 use corten_base::bulkhead::Bulkhead;
 use corten_base::trusted_roots::AUTHORITIES;
-use corten_nts::{BadFields, ExchangeError, Session, Trust, TrustError, exchange};
-use corten_pki::{PkiError, certificates_from_pem};
+use corten_nts::{BadFields, Session, Trust, exchange};
+use corten_pki::certificates_from_pem;
 use tokio::time::{Instant, timeout};
 
-use super::ask::{Answer, AskError, PATIENCE, Resting, addresses, connect, random};
-use super::servers::moved;
-use super::sntp::{self, Sample};
+use super::ask::{Answer, Resting, addresses, connect, random};
+use super::error::{AskError, EXCHANGE, PATIENCE, ProofError};
+use super::sntp::{self, Sample, moved};
 
-/// Timeout of the connection, and then of the key exchange.
-const EXCHANGE: Duration = Duration::from_secs(10);
 /// Pause after a failed key exchange, doubled each time (RFC 8915, section 4.2)...
 const REST: Duration = Duration::from_secs(10);
 /// ...up to a factor of 2^6.
 const LONGEST_REST: u32 = 6;
 /// Buffer size in bytes, enough for an answer with eight cookies.
 const PACKET: usize = 2048;
-
-/// Failure of an authenticated query.
-#[derive(Debug, thiserror::Error)]
-pub enum ProofError {
-    /// No connection to the server.
-    #[error("cannot connect to its NTS port {port}: {0}", port = corten_nts::PORT)]
-    Connection(io::Error),
-    /// The key exchange timed out.
-    #[error("no NTS keys within {} s", EXCHANGE.as_secs())]
-    Silent,
-    /// The key exchange failed.
-    #[error("no NTS keys: {0}")]
-    Exchange(#[from] ExchangeError),
-    /// The CA certificates cannot be read.
-    #[error("its certificate cannot be verified: {0}")]
-    Authorities(String),
-    /// The query cannot be built.
-    #[error("the request cannot be built")]
-    Question,
-    /// The server refused the packet.
-    #[error(transparent)]
-    Packet(BadFields),
-    /// The server's certificate is not valid at the server's own time.
-    #[error("refused: its certificate is not valid at its own time")]
-    Validity,
-}
-
-impl From<TrustError> for ProofError {
-    fn from(error: TrustError) -> ProofError {
-        ProofError::Authorities(error.to_string())
-    }
-}
-
-impl From<PkiError> for ProofError {
-    fn from(error: PkiError) -> ProofError {
-        ProofError::Authorities(error.to_string())
-    }
-}
 
 /// State of one server.
 #[derive(Debug, Default)]

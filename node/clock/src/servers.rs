@@ -14,11 +14,12 @@ use futures_util::stream;
 use tokio::time::Instant;
 
 use super::agree::{Verdict, Voice, hear, is_settled};
-use super::ask::{Answer, AskError, PATIENCE, Resting, ask};
+use super::ask::{Answer, Resting, ask};
 use super::discipline::{Act, Discipline, retry};
+use super::error::{AskError, PATIENCE};
 use super::floor::Floor;
 use super::protected::Proofs;
-use super::sntp::{BadAnswer, Sample};
+use super::sntp::{BadAnswer, Sample, moved};
 
 /// Threads that resolve the servers' names. A resolution may outlast our timeout, so a few may still be busy.
 static NAMES: LazyLock<Bulkhead> = LazyLock::new(|| Bulkhead::new(8, PATIENCE));
@@ -337,16 +338,6 @@ fn dissent(liar: &Voice, best: &Voice) -> String {
 /// Current time according to a sample.
 fn said(sample: Sample) -> Option<SystemTime> {
     moved(SystemTime::now(), sample.offset)
-}
-
-/// Adds nanoseconds to a time.
-pub(super) fn moved(time: SystemTime, offset: i64) -> Option<SystemTime> {
-    let span = Duration::from_nanos(offset.unsigned_abs());
-    if offset < 0 {
-        time.checked_sub(span)
-    } else {
-        time.checked_add(span)
-    }
 }
 
 fn perform(act: Act, sample: Sample, clock: &Discipline) -> io::Result<()> {

@@ -146,6 +146,16 @@ pub fn difference(one: SystemTime, other: SystemTime) -> i128 {
     }
 }
 
+/// Adds nanoseconds to a time.
+pub(super) fn moved(time: SystemTime, offset: i64) -> Option<SystemTime> {
+    let span = Duration::from_nanos(offset.unsigned_abs());
+    if offset < 0 {
+        time.checked_sub(span)
+    } else {
+        time.checked_add(span)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use corten_corpus::{hostile, samples};

@@ -1,6 +1,6 @@
 //! Translates DHCP leases into network specs.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use corten_network::layers::{Specs, hostname, resolver, route, time_servers};
 use corten_network::names::is_name;
@@ -8,16 +8,38 @@ use corten_network::prefix_of;
 use corten_types::network_names::{Dhcp, ResolverSpec};
 use corten_types::network_spec::{Layer, RouteSpec};
 use corten_types::prefix::Prefix;
-use hickory_resolver::proto::rr::Name;
-use hickory_resolver::proto::serialize::binary::{BinDecodable as _, BinDecoder};
 
-use super::{v4, v6};
+use crate::options::is_of_one;
+use crate::{Asking, Leased, v4, v6};
 
 const LAYER: Layer = Layer::Operator;
 
+impl Leased for v4::Lease {
+    type Address = Ipv4Addr;
+
+    fn address(&self) -> Ipv4Addr {
+        self.address
+    }
+
+    fn specs(&self, asking: &Asking) -> Specs {
+        of_v4(&asking.name, &asking.dhcp, self)
+    }
+}
+
+impl Leased for v6::Lease {
+    type Address = Ipv6Addr;
+
+    fn address(&self) -> Ipv6Addr {
+        self.address
+    }
+
+    fn specs(&self, asking: &Asking) -> Specs {
+        of_v6(&asking.name, self)
+    }
+}
+
 /// Specs of a DHCPv4 lease. Classless routes, where present, replace the router option (RFC 3442).
-#[must_use]
-pub(crate) fn of_v4(link: &str, dhcp: &Dhcp, lease: &v4::Lease) -> Specs {
+fn of_v4(link: &str, dhcp: &Dhcp, lease: &v4::Lease) -> Specs {
     let mut specs = Specs::default();
     if !is_of_one(lease.address.into()) {
         return specs;
@@ -102,8 +124,7 @@ fn routes(link: &str, metric: u32, own: Prefix, lease: &v4::Lease) -> Vec<RouteS
 }
 
 /// Specs of a DHCPv6 lease. It has no routes: routers advertise those (RFC 4861).
-#[must_use]
-pub(crate) fn of_v6(link: &str, lease: &v6::Lease) -> Specs {
+fn of_v6(link: &str, lease: &v6::Lease) -> Specs {
     let mut specs = Specs::default();
     if is_of_one(lease.address.into()) {
         specs.address(LAYER, link, Prefix::host(lease.address.into()), 0);
@@ -117,28 +138,6 @@ pub(crate) fn of_v6(link: &str, lease: &v6::Lease) -> Specs {
     specs
 }
 
-/// Whether an address can belong to one host (RFC 1122, section 3.2.1.3; RFC 4291, section 2.4). A lease with any other
-/// address is a mistake.
-#[must_use]
-pub fn is_of_one(address: IpAddr) -> bool {
-    let is_broadcast = address == IpAddr::from(Ipv4Addr::BROADCAST);
-    !(address.is_unspecified() || address.is_loopback() || address.is_multicast() || is_broadcast)
-}
-
-/// Domains of a search option, up to the first invalid one. Names may be compressed (RFC 1035, section 4.1.4).
-pub(crate) fn domains(bytes: &[u8]) -> Vec<String> {
-    let mut decoder = BinDecoder::new(bytes);
-    let mut domains = Vec::new();
-    while !decoder.is_empty()
-        && let Ok(name) = Name::read(&mut decoder)
-    {
-        let name = name.to_ascii();
-        domains.push(name.trim_end_matches('.').to_owned());
-    }
-    domains.retain(|name| is_name(name));
-    domains
-}
-
 fn names(dns_servers: Vec<IpAddr>, search_domains: Vec<String>) -> Option<ResolverSpec> {
     resolver(ResolverSpec {
         dns_servers,
@@ -150,9 +149,7 @@ fn names(dns_servers: Vec<IpAddr>, search_domains: Vec<String>) -> Option<Resolv
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv6Addr;
-
-    use corten_corpus::{hostile, hostile_text};
+    use corten_corpus::hostile_text;
     use proptest::collection::vec;
     use proptest::prelude::{any, prop_assert, proptest};
 
@@ -276,25 +273,7 @@ mod tests {
         assert_eq!(specs.resolver.unwrap().search_domains, ["example.com"]);
     }
 
-    #[test]
-    fn search_domains_may_be_compressed_and_hostile_ones_are_dropped() {
-        let example = b"\x07example\x03com\x00";
-        let second = [example.as_slice(), b"\x04node\xc0\x00"].concat();
-        assert_eq!(domains(&second), ["example.com", "node.example.com"]);
-        let endless = b"\x01a\xc0\x00";
-        assert!(domains(endless).is_empty() && domains(b"\xc0").is_empty());
-        let hostile = [b"\x03a\nb\x00".as_slice(), b"\x00", example, b"\x3f"].concat();
-        assert_eq!(domains(&hostile), ["example.com"]);
-    }
-
     proptest! {
-        #[test]
-        fn hostile_options_give_valid_names(bytes in hostile("dhcpv4")) {
-            prop_assert!(domains(&bytes).iter().all(|name| is_name(name)));
-            let options = bytes.get(236..).unwrap_or_default();
-            prop_assert!(domains(options).iter().all(|name| is_name(name)));
-        }
-
         #[test]
         fn hostile_leases_give_only_valid_networks(
             numbers: [u32; 4],

@@ -18,6 +18,7 @@ pub mod former;
 mod hostile_tests;
 pub mod identity;
 mod lease;
+mod options;
 mod random;
 mod v4;
 mod v6;
@@ -33,7 +34,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until};
 
 use former::{Former, Stored};
-use lease::is_of_one;
+use options::is_of_one;
 
 /// Pause after a failure of a socket or a useless answer: a broken server repeats its answer at once.
 const RETRY: Duration = Duration::from_secs(3);

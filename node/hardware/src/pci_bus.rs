@@ -8,10 +8,24 @@ use std::path::{Path, PathBuf};
 use corten_base::mount_table;
 use corten_volumes::user::swapped_to;
 
-use super::rebind::Bus;
-
 /// Maximum depth of stacked block devices; real stacks are shallower.
 const DEPTH: usize = 8;
+
+/// The kernel's devices and drivers.
+pub(super) trait Bus: Clone + Send + Sync + 'static {
+    /// The driver of a device, empty for none; `None` if there is no such device.
+    fn driver(&self, address: &str) -> Option<String>;
+    /// The available drivers.
+    fn drivers(&self) -> BTreeSet<String>;
+    /// The use of block devices behind the device, if any is in use.
+    fn carries(&self, address: &str) -> Option<String>;
+    /// Restricts the device to this driver; empty removes the restriction.
+    fn choose(&self, address: &str, driver: &str) -> io::Result<()>;
+    /// Unbinds the device from its driver.
+    fn unbind(&self, address: &str) -> io::Result<()>;
+    /// Offers a device without a driver to the available drivers.
+    fn probe(&self, address: &str) -> io::Result<()>;
+}
 
 /// The kernel's PCI bus, or a test's.
 #[derive(Debug, Clone)]

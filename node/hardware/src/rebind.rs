@@ -18,7 +18,7 @@ use corten_types::rebind::{PciDriverRebindConfig, PciDriverRebindStatus};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
-use super::pci_bus::PciBus;
+use super::pci_bus::{Bus, PciBus};
 use crate::Sources;
 use crate::uevents::Told;
 
@@ -71,22 +71,6 @@ impl Controller for RebindConfigs {
             }
         }
     }
-}
-
-/// The kernel's devices and drivers.
-pub(super) trait Bus: Clone + Send + Sync + 'static {
-    /// The driver of a device, empty for none; `None` if there is no such device.
-    fn driver(&self, address: &str) -> Option<String>;
-    /// The available drivers.
-    fn drivers(&self) -> BTreeSet<String>;
-    /// The use of block devices behind the device, if any is in use.
-    fn carries(&self, address: &str) -> Option<String>;
-    /// Restricts the device to this driver; empty removes the restriction.
-    fn choose(&self, address: &str, driver: &str) -> io::Result<()>;
-    /// Unbinds the device from its driver.
-    fn unbind(&self, address: &str) -> io::Result<()>;
-    /// Offers a device without a driver to the available drivers.
-    fn probe(&self, address: &str) -> io::Result<()>;
 }
 
 /// Results of past actions; it outlives a restart of the controller.

@@ -12,12 +12,11 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Advice, RenameFlags, fadvise, renameat_with, statvfs};
 use sha2::{Digest as _, Sha256};
 
+use crate::chunks::{CHUNK, each_chunk};
 use crate::grub::{self, Start, Unfit};
 use crate::versions::{Files, LOST, UNFINISHED};
 use crate::{IMAGES, uki, version};
 
-/// Size of one read or write, in bytes.
-const CHUNK: usize = 1 << 20;
 const OTHER_BYTES: &str = "the disk returns other bytes than were written to it";
 
 /// The directory of boot entries.
@@ -222,24 +221,6 @@ fn check(file: &File, path: &Path, bytes: &[u8]) -> io::Result<()> {
         return Ok(());
     }
     Err(io::Error::other(OTHER_BYTES))
-}
-
-pub(crate) fn each_chunk(
-    from: &mut dyn Read,
-    mut take: impl FnMut(&[u8]) -> io::Result<()>,
-) -> io::Result<u64> {
-    let mut chunk = vec![0; CHUNK];
-    let mut total: u64 = 0;
-    loop {
-        let read = match from.read(&mut chunk) {
-            Ok(0) => return Ok(total),
-            Ok(read) => read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        take(chunk.get(..read).unwrap_or_default())?;
-        total = total.saturating_add(u64::try_from(read).unwrap_or_default());
-    }
 }
 
 #[cfg(test)]

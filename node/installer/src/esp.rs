@@ -14,6 +14,8 @@ use hadris_fat::format::{FatFormatOptions, FatTypeSelection, FatVolumeFormatter,
 use hadris_fat::time::TimeProvider;
 use hadris_fat::{FatDateTime, FatVolume, FatVolumeReadExt as _, FatVolumeWriteExt as _};
 
+use crate::chunks::{self, CHUNK};
+
 /// Source of a file's bytes.
 #[derive(Debug, Clone)]
 pub enum Content {
@@ -47,8 +49,6 @@ pub static DATELESS: LazyLock<Stamp> =
 
 /// Lower limit of the number of clusters. FAT32 starts at 65525; drivers disagree by a few, so this keeps a margin.
 const FEWEST_CLUSTERS: u64 = 65_600;
-/// Size of one copy, in bytes: memory use does not depend on the size of a kernel image.
-const CHUNK: usize = 1 << 20;
 const LABEL: &[u8; 11] = b"EFI        ";
 
 /// Smallest size of a volume with `content` bytes in it, in bytes: whole MiB.
@@ -274,7 +274,7 @@ pub fn each_chunk(
         Content::Bytes(data) => take(data),
         Content::File(path) => {
             let mut source = File::open(path).map_err(|error| named(path, &error))?;
-            crate::directory::each_chunk(&mut source, take).map(drop)
+            chunks::each_chunk(&mut source, take).map(drop)
         }
     }
 }

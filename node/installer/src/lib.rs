@@ -8,6 +8,7 @@
 //! Talks to: nothing; the caller mounts the file system.
 //! On a laptop: `cargo test -p corten-installer`.
 
+mod chunks;
 mod directory;
 pub mod disk;
 mod entry;

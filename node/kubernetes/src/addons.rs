@@ -9,8 +9,7 @@ use corten_config::values::{Object, quantity};
 use corten_manifests::{Flannel, Resources};
 use serde_json::{Value, json};
 
-use crate::extra::merge;
-use crate::files::with_kind;
+use crate::extra::{merge, with_kind};
 
 /// Default backend of flannel, with its port.
 const BACKEND: (&str, u16) = ("vxlan", 4789);

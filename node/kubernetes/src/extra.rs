@@ -4,7 +4,7 @@ use corten_config::Document;
 use corten_config::kinds::{KubeAPIServerConfig, KubeControllerManagerConfig, KubeSchedulerConfig};
 use corten_config::v1alpha1::{Resources, VolumeMount};
 use corten_config::values::Arguments;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Arguments whose values extend the node's own instead of replacing them.
 const ADDED: &[&str] = &[
@@ -83,6 +83,17 @@ pub(crate) fn merge(config: &mut Value, own: &Value) {
         }
         (config, own) => *config = own.clone(),
     }
+}
+
+/// The fields, with a default version and kind.
+pub(crate) fn with_kind(fields: &Value, version: &str, kind: &str) -> Value {
+    let mut whole = json!({ "apiVersion": version, "kind": kind });
+    if let (Some(whole), Some(fields)) = (whole.as_object_mut(), fields.as_object()) {
+        for (name, value) in fields {
+            whole.insert(name.clone(), value.clone());
+        }
+    }
+    whole
 }
 
 fn pairs(env: &std::collections::BTreeMap<String, String>) -> Vec<(String, String)> {

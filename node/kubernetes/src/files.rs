@@ -7,12 +7,16 @@ use corten_pki::CertificateAndKey;
 use serde_json::{Value, json};
 
 use crate::certificates::{Authorities, Certificates};
-use crate::extra::merge;
-use crate::pods::secret;
+use crate::extra::{merge, with_kind};
 use crate::{
     API_SERVER_UID, CONTROLLER_MANAGER_UID, ControlPlane, Identity, SCHEDULER_UID, Settings,
     kubeconfig,
 };
+
+/// Directory of the components' secret files inside their containers.
+pub(crate) const SECRETS: &str = "/system/secrets/kubernetes";
+/// Directory of their configuration files inside their containers.
+pub(crate) const CONFIG: &str = "/system/config/kubernetes";
 
 /// A file of a component.
 #[derive(Clone, PartialEq, Eq)]
@@ -304,13 +308,12 @@ fn scheduler(own: Option<&Value>) -> Value {
     config
 }
 
-/// The fields, with a default version and kind.
-pub(crate) fn with_kind(fields: &Value, version: &str, kind: &str) -> Value {
-    let mut whole = json!({ "apiVersion": version, "kind": kind });
-    if let (Some(whole), Some(fields)) = (whole.as_object_mut(), fields.as_object()) {
-        for (name, value) in fields {
-            whole.insert(name.clone(), value.clone());
-        }
-    }
-    whole
+/// Path of a secret file in the component's container.
+pub(crate) fn secret(component: &str, name: &str) -> String {
+    format!("{SECRETS}/{component}/{name}")
+}
+
+/// Path of a configuration file in the component's container.
+pub(crate) fn config(component: &str, name: &str) -> String {
+    format!("{CONFIG}/{component}/{name}")
 }

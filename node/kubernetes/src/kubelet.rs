@@ -6,8 +6,7 @@ use corten_config::kinds::{KubeCredentialProviderConfig, KubeNodeConfig};
 use corten_config::{Document, Secret};
 use serde_json::{Value, json};
 
-use crate::extra::{merge, with};
-use crate::files::with_kind;
+use crate::extra::{merge, with, with_kind};
 use crate::subnets::matching;
 use crate::{Facts, Identity, Node, Settings, kubeconfig};
 

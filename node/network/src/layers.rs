@@ -8,11 +8,11 @@ use std::net::IpAddr;
 use corten_config::kinds::LinkRoute;
 use corten_config::values::Cidr;
 use corten_resources::Spec;
-use corten_types::names::NO_HEADER;
+use corten_types::names::{NO_HEADER, table_name};
 use corten_types::network_names::{HostnameSpec, OperatorSpec, ResolverSpec, TimeServerSpec};
 use corten_types::network_rule::RoutingRuleSpec;
 use corten_types::network_spec::{
-    AddressSpec, Layer, LinkSpec, MAIN_TABLE, Master, RouteSpec, family, table_name,
+    AddressSpec, Layer, LinkSpec, MAIN_TABLE, Master, RouteSpec, family,
 };
 use corten_types::network_wireguard::Wireguard;
 use corten_types::prefix::Prefix;

@@ -7,7 +7,8 @@ use std::time::{Duration, SystemTime};
 use corten_api::time as api;
 use corten_api::time::time_service_server::TimeService;
 use corten_base::bulkhead::Bulkhead;
-use corten_clock::ask::{AskError, PATIENCE, Resting, ask};
+use corten_clock::ask::{Resting, ask};
+use corten_clock::error::{AskError, PATIENCE};
 use corten_types::network_names::TimeServerStatus;
 use tonic::{Request, Response, Status, async_trait};
 

@@ -272,6 +272,12 @@ pub fn bits(flags: &str, table: &Table) -> u32 {
     names.fold(0, |all, bit| all | bit)
 }
 
+/// Name of a routing table, or its number if it has no name.
+#[must_use]
+pub fn table_name(table: u32) -> String {
+    name(table, ROUTING_TABLES)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

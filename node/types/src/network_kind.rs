@@ -11,8 +11,7 @@ use corten_config::kinds::{
 use serde::{Serialize, Serializer};
 
 use super::message::net_ip;
-use super::names::{VLAN_PROTOCOLS, number};
-use super::network_spec::table_name;
+use super::names::{VLAN_PROTOCOLS, number, table_name};
 
 /// A VLAN's number and protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

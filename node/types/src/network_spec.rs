@@ -8,9 +8,7 @@ use corten_resources::{Definition, Sensitivity, Spec};
 use serde::{Serialize, Serializer};
 
 use super::message::{net_ip, net_prefix};
-use super::names::{
-    FAMILIES, LINK_TYPES, ROUTE_PROTOCOLS, ROUTE_TYPES, ROUTING_TABLES, SCOPES, name, number,
-};
+use super::names::{FAMILIES, LINK_TYPES, ROUTE_PROTOCOLS, ROUTE_TYPES, SCOPES, number};
 use super::network_kind::{colons, table};
 use super::network_wireguard::Wireguard;
 use super::open;
@@ -302,12 +300,6 @@ impl Spec for RouteSpec {
 
 /// The main routing table.
 pub const MAIN_TABLE: u32 = 254;
-
-/// Name of a routing table, or its number if it has no name.
-#[must_use]
-pub fn table_name(table: u32) -> String {
-    name(table, ROUTING_TABLES)
-}
 
 fn unless_everywhere<S: Serializer>(value: &Prefix, serializer: S) -> Result<S::Ok, S::Error> {
     if value.length == 0 {

@@ -18,13 +18,13 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tonic::Status;
 
 use crate::answer::{Answer, Task};
+use crate::answerer::{Answerer, Answerers};
 use crate::audit::Nodes;
 use crate::forward::Forward;
 use crate::frames::{Frames, Memory, Message, framed, joined_frame};
 use crate::intake::Intake;
 use crate::merge;
-use crate::proxy::{Answerer, Proxy};
-use crate::quota::{Holder, Taken};
+use crate::quota::Taken;
 use crate::replies::Reply;
 use crate::reply::{Body, BoxError, counted};
 use crate::wire;
@@ -50,9 +50,11 @@ pub(crate) struct Row {
 /// A call to several nodes.
 #[derive(Debug)]
 pub(crate) struct FanOut {
-    proxy: Arc<Proxy>,
+    answerers: Arc<Answerers>,
     forward: Forward,
     memory: Memory,
+    /// Timeout of a node for the head of a stream, and for a read-only call.
+    longest: Duration,
     /// Limits the nodes being connected to.
     connecting: Semaphore,
     nodes: Nodes,
@@ -61,21 +63,22 @@ pub(crate) struct FanOut {
 }
 
 impl FanOut {
-    /// `holder` is the caller; failed nodes are counted in `nodes`.
+    /// `memory` is that of the caller; failed nodes are counted in `nodes`.
     pub(crate) fn new(
-        proxy: Arc<Proxy>,
+        answerers: Arc<Answerers>,
         mut forward: Forward,
-        holder: Holder,
+        memory: Memory,
+        longest: Duration,
         nodes: Nodes,
     ) -> FanOut {
         // Compressed answers cannot be merged.
         forward.headers.remove("grpc-accept-encoding");
         let patience = forward.headers.get("grpc-timeout").and_then(patience);
-        let quota = proxy.memory.clone();
         FanOut {
-            proxy,
+            answerers,
             forward,
-            memory: Memory { quota, holder },
+            memory,
+            longest,
             connecting: Semaphore::new(AT_ONCE),
             nodes,
             asked_by: patience.and_then(|patience| Instant::now().checked_add(patience)),
@@ -164,7 +167,7 @@ impl FanOut {
         let longest = if needs_more_than_reader(&self.forward.path) {
             CHANGE
         } else {
-            self.proxy.patience
+            self.longest
         };
         self.reach(row).await?;
         let answer = async {
@@ -247,7 +250,7 @@ impl FanOut {
     async fn begin(self: Arc<Self>, row: Row, body: Body) -> Result<Box<Frames<Answer>>, Status> {
         self.reach(&row).await?;
         // A stream's messages have no timeout, only its beginning has.
-        let opened = timeout(self.proxy.patience, self.open(&row, body)).await;
+        let opened = timeout(self.longest, self.open(&row, body)).await;
         opened.unwrap_or_else(|_| Err(too_late())).map(Box::new)
     }
 
@@ -257,13 +260,13 @@ impl FanOut {
             return Ok(());
         };
         let _one_of_few = self.connecting.acquire().await;
-        self.proxy.peers.reach(node, config).await
+        self.answerers.peers.reach(node, config).await
     }
 
     /// Asks a node and waits for the head of its answer.
     async fn open(&self, row: &Row, body: Body) -> Result<Frames<Answer>, Status> {
-        let sent = self.proxy.send(row.answerer.clone(), &self.forward, body);
-        let response = sent.await?;
+        let request = self.forward.request(&row.answerer, body)?;
+        let response = self.answerers.send(&row.answerer, request).await?;
         if let Some(status) = Status::from_header_map(response.headers()) {
             return Err(status);
         }

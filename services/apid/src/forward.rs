@@ -7,9 +7,9 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
 use tonic::Status;
 
+use crate::answerer::Answerer;
 use crate::caller::{self, Caller};
 use crate::local;
-use crate::proxy::Answerer;
 use crate::reply::Body;
 
 /// A call as its answerer gets it.

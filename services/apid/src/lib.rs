@@ -15,6 +15,7 @@
 //! serves SOCK.
 
 mod answer;
+mod answerer;
 mod audit;
 mod call;
 mod caller;
@@ -47,12 +48,14 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Parser;
 use corten_api::MAX_MESSAGE;
 use corten_api::metadata::{LARGEST_CHAIN, LARGEST_OWN};
 use corten_api::requests::HEAD;
 
+use answerer::Answerers;
 use audit::Audit;
 use fanout::PATIENCE;
 use identity::Identity;
@@ -146,8 +149,10 @@ pub fn server(
     let identity = Identity::load(pki, maintenance).map_err(|error| error.to_string())?;
     let proxy = Proxy {
         identity,
-        upstream: Upstream::new(machined),
-        peers: Peers::new(dial),
+        answerers: Arc::new(Answerers {
+            upstream: Upstream::new(machined),
+            peers: Peers::new(dial),
+        }),
         calls: Quota::new(CALLS.0, CALLS.1, CALLS.2),
         memory: Quota::new(MEMORY.0, MEMORY.1, 0),
         requests: Quota::new(REQUESTS.0, REQUESTS.1, 0),

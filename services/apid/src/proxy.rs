@@ -10,30 +10,27 @@ use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use rustls::ClientConfig;
 use tonic::Status;
 
-use crate::answer::Answer;
+use crate::answerer::{Answerer, Answerers};
 use crate::audit::{Audit, Line};
 use crate::call::Call;
 use crate::caller::Caller;
 use crate::fanout::{self, FanOut};
 use crate::forward::Forward;
+use crate::frames::Memory;
 use crate::identity::{Current, Identity};
 use crate::intake::Intake;
 use crate::local;
-use crate::peers::Peers;
 use crate::quota::{Quota, Taken};
 use crate::reply::{Body, BoxError, refusal};
 use crate::targets::{self, Targets};
-use crate::upstream::Upstream;
 
 /// State shared by all calls.
 #[derive(Debug)]
 pub(crate) struct Proxy {
     pub(crate) identity: Identity,
-    pub(crate) upstream: Upstream,
-    pub(crate) peers: Peers,
+    pub(crate) answerers: Arc<Answerers>,
     /// Concurrent calls; one to several nodes counts once per node.
     pub(crate) calls: Quota,
     /// Bytes of long messages of merged calls.
@@ -46,22 +43,9 @@ pub(crate) struct Proxy {
     pub(crate) maintenance: bool,
 }
 
-/// The answerer of a call.
-#[derive(Debug, Clone)]
-pub(crate) enum Answerer {
-    /// machined on this node.
-    Here,
-    /// apid on another node.
-    Node(String, Arc<ClientConfig>),
-}
-
 impl Proxy {
     /// Answers a call. A refusal is an answer, too.
-    pub(crate) async fn call(
-        self: Arc<Proxy>,
-        caller: &Caller,
-        request: Request<Incoming>,
-    ) -> Response<Body> {
+    pub(crate) async fn call(&self, caller: &Caller, request: Request<Incoming>) -> Response<Body> {
         let active = caller.begin();
         let (head, body) = request.into_parts();
         let mut line = None;
@@ -79,7 +63,7 @@ impl Proxy {
     }
 
     async fn answer(
-        self: Arc<Proxy>,
+        &self,
         caller: &Caller,
         head: Parts,
         body: Incoming,
@@ -141,7 +125,17 @@ impl Proxy {
                 let rows: Vec<_> = rows.collect::<Result<_, Status>>()?;
                 drop(head);
                 let nodes = line.as_ref().map(|line| line.nodes.clone());
-                let fan_out = FanOut::new(self, forward, holder, nodes.unwrap_or_default());
+                let memory = Memory {
+                    quota: self.memory.clone(),
+                    holder,
+                };
+                let fan_out = FanOut::new(
+                    self.answerers.clone(),
+                    forward,
+                    memory,
+                    self.patience,
+                    nodes.unwrap_or_default(),
+                );
                 fan_out.ask(rows, reply, intake).await?
             }
         };
@@ -155,23 +149,12 @@ impl Proxy {
         forward: Forward,
         intake: Intake,
     ) -> Result<Response<Body>, Status> {
-        let sent = self.send(answerer, &forward, intake.body);
+        let sent = async {
+            let request = forward.request(&answerer, intake.body)?;
+            self.answerers.send(&answerer, request).await
+        };
         let response = intake.failure.or(sent).await?;
         Ok(response.map(|body| body.map_err(BoxError::from).boxed_unsync()))
-    }
-
-    /// Sends a call to its answerer and waits for the head of the answer.
-    pub(crate) async fn send(
-        &self,
-        answerer: Answerer,
-        forward: &Forward,
-        body: Body,
-    ) -> Result<Response<Answer>, Status> {
-        let request = forward.request(&answerer, body)?;
-        match answerer {
-            Answerer::Here => self.upstream.send(request).await,
-            Answerer::Node(node, config) => self.peers.send(&node, &config, request).await,
-        }
     }
 }
 

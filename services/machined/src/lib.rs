@@ -35,9 +35,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use corten_base::cmdline::Cmdline;
-use corten_base::mode::{self, Ability, Mode};
+use corten_base::mode::{Ability, Mode};
 use corten_base::runtime::{BLOCKING_THREADS, WORKERS};
-use corten_base::{console, mounts, panics};
+use corten_base::{console, container_proc, mounts, panics};
 use finish::Ending;
 
 /// Entry point of the daemon; `args` starts with the program's name. As process 1 it never returns.
@@ -67,7 +67,7 @@ pub fn run(mut args: impl Iterator<Item = OsString>) -> ExitCode {
 /// Runs the node on a runtime. No task runs after it returns.
 fn live() -> Result<Ending, String> {
     if !Mode::now().can(Ability::KernelParameters) {
-        mode::replace_kernels_files()?;
+        container_proc::replace_kernels_files()?;
     }
     let cmdline = Cmdline::parse(&fs::read_to_string("/proc/cmdline").unwrap_or_default());
     let runtime = tokio::runtime::Builder::new_multi_thread()

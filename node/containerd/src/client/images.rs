@@ -3,18 +3,14 @@
 use std::collections::HashSet;
 use std::time::SystemTime;
 
-use containerd_client::services::v1::{
-    DeleteImageRequest, Image as Record, ListImagesRequest, ReadContentRequest,
-};
+use containerd_client::services::v1::{DeleteImageRequest, Image as Record, ListImagesRequest};
 use serde::Deserialize;
 use tonic::{Code, Status};
 
+use super::content::content;
 use super::transfer::EXTENSION;
 use super::{Containerd, SYSTEM, Session, client};
 
-/// Size limit of a manifest or an index in bytes (distribution spec, "Pushing Manifests": registries accept at least 4
-/// MiB).
-const LARGEST_MANIFEST: usize = 4 << 20;
 /// Depth limit: an index refers to manifests, which refer to blobs.
 const DEPTH: u32 = 3;
 
@@ -204,32 +200,4 @@ async fn size(session: &Session, root: Descriptor) -> Result<i64, Status> {
 async fn read(session: &Session, digest: &str) -> Result<Option<Manifest>, Status> {
     let bytes = content(session, digest).await?;
     Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
-}
-
-/// Content by its digest; `None` if it is absent or larger than any manifest.
-pub(super) async fn content(session: &Session, digest: &str) -> Result<Option<Vec<u8>>, Status> {
-    let request = ReadContentRequest {
-        digest: digest.to_owned(),
-        ..ReadContentRequest::default()
-    };
-    let answer = client!(session, content_client::ContentClient)
-        .read(request)
-        .await;
-    let mut chunks = match answer {
-        Ok(answer) => answer.into_inner(),
-        Err(status) if status.code() == Code::NotFound => return Ok(None),
-        Err(status) => return Err(status),
-    };
-    let mut bytes = Vec::new();
-    loop {
-        match chunks.message().await {
-            Ok(Some(chunk)) if bytes.len() + chunk.data.len() <= LARGEST_MANIFEST => {
-                bytes.extend_from_slice(&chunk.data);
-            }
-            Ok(Some(_)) => return Ok(None),
-            Ok(None) => return Ok(Some(bytes)),
-            Err(status) if status.code() == Code::NotFound => return Ok(None),
-            Err(status) => return Err(status),
-        }
-    }
 }

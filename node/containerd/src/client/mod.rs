@@ -7,6 +7,7 @@
 //! Callers cannot choose another.
 
 mod containers;
+mod content;
 mod images;
 mod seccomp;
 mod snapshots;

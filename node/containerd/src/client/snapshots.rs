@@ -9,7 +9,7 @@ use oci_spec::image::{Arch, ImageConfiguration, ImageIndex, ImageManifest};
 use sha2::{Digest as _, Sha256};
 use tonic::{Code, Response, Status};
 
-use super::images::content;
+use super::content::content;
 use super::{Session, client};
 
 /// Snapshotter that mounts layer directories over each other.

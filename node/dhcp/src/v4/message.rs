@@ -15,7 +15,7 @@ use dhcproto::v4::{
 };
 
 use crate::Asking;
-use crate::lease::{domains, is_of_one};
+use crate::options::{domains, is_of_one};
 
 /// Type of a client identifier that consists of a four-byte IAID and a DUID (RFC 4361, section 6.1).
 const DUID_CLIENT_ID: u8 = 255;

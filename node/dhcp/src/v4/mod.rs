@@ -12,25 +12,12 @@ use std::net::Ipv4Addr;
 use corten_network::layers::Specs;
 use tokio::sync::mpsc;
 
-use crate::lease;
+use crate::Outside;
 use crate::random::Random;
-use crate::{Asking, Leased, Outside};
 
 use machine::{Action, Event, Machine};
 use message::Identity;
 use wire::Wire;
-
-impl Leased for Lease {
-    type Address = Ipv4Addr;
-
-    fn address(&self) -> Ipv4Addr {
-        self.address
-    }
-
-    fn specs(&self, asking: &Asking) -> Specs {
-        lease::of_v4(&asking.name, &asking.dhcp, self)
-    }
-}
 
 /// Runs the client until `again` closes. `former` is the address that the link had before.
 pub(super) async fn run(

@@ -6,7 +6,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
-use crate::lease::{domains, is_of_one};
+use crate::options::{domains, is_of_one};
 
 /// Message types (RFC 8415, section 7.3).
 pub(super) const SOLICIT: u8 = 1;

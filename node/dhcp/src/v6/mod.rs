@@ -14,9 +14,8 @@ use tokio::sync::mpsc;
 use tokio::task::yield_now;
 use tokio::time::sleep;
 
-use crate::lease;
 use crate::random::Random;
-use crate::{Asking, Leased, Outside, RETRY};
+use crate::{Outside, RETRY};
 
 use machine::{Action, Event, Machine};
 use message::{Answer, Identity};
@@ -27,18 +26,6 @@ const SERVER_PORT: u16 = 547;
 const SERVERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 1, 2);
 /// Size limit of one packet in bytes.
 const LONGEST: usize = 1500;
-
-impl Leased for Lease {
-    type Address = Ipv6Addr;
-
-    fn address(&self) -> Ipv6Addr {
-        self.address
-    }
-
-    fn specs(&self, asking: &Asking) -> Specs {
-        lease::of_v6(&asking.name, self)
-    }
-}
 
 /// Runs the client until `again` closes. Its messages come from `source`; `former` is the address that the link had
 /// before.

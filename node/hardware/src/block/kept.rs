@@ -9,7 +9,7 @@ use corten_types::volume::VolumeStatus;
 use corten_volumes::user::{Facts, Kind, Place, Trouble, UserVolume};
 
 use super::config::mount_spec;
-use super::users::Outside;
+use super::outside::Outside;
 
 /// The state of volumes, by id.
 #[derive(Debug, Default)]

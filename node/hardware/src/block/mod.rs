@@ -4,6 +4,7 @@ mod config;
 mod device;
 pub(super) mod kept;
 pub(super) mod mounts;
+mod outside;
 mod record;
 pub(super) mod swap;
 mod trim;

@@ -4,7 +4,7 @@ use std::sync::Mutex as Shared;
 use corten_base::sample;
 use corten_resources::controller::Runtime;
 use corten_resources::{Pointer, Store};
-use corten_volumes::user::Kind;
+use corten_volumes::user::{Kind, Place, Trouble};
 
 use super::*;
 

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use corten_base::sysfs::read;
 
-use super::sysctls::Setting;
+use super::setting::Setting;
 
 /// Parameters of the kernel's two detectors: a processor that stays in the kernel, and one that takes no interrupts.
 const PARAMETERS: [&str; 2] = ["kernel.softlockup_panic", "kernel.hardlockup_panic"];

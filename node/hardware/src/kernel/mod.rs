@@ -6,5 +6,6 @@ pub(super) mod modules;
 pub(super) mod param_config;
 pub(super) mod param_defaults;
 pub(super) mod params;
+mod setting;
 pub mod sysctls;
 pub(super) mod watchdog;

@@ -10,20 +10,10 @@ use corten_base::mode::{Ability, Mode};
 use corten_sys::sysctl;
 
 use super::lockups::Choice;
+use super::setting::{Setting, parse};
 
 /// Directory of the files, below the root.
 const DIRECTORY: &str = "etc/sysctl.d";
-
-/// A line of such a file.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Setting {
-    /// Name of the parameter.
-    pub key: String,
-    /// Value of the parameter.
-    pub value: String,
-    /// Whether errors are ignored (a leading `-`).
-    pub quiet: bool,
-}
 
 /// Sets every parameter of the node below `root` (`/`); returns the number of set ones. A parameter that cannot be set
 /// is logged and skipped.
@@ -82,49 +72,9 @@ fn apply_one(setting: &Setting, proc_sys: &Path) -> bool {
     }
 }
 
-fn parse(text: &str) -> Vec<Setting> {
-    let is_comment =
-        |line: &&str| line.is_empty() || line.starts_with('#') || line.starts_with(';');
-    let setting = |line: &str| {
-        let (key, value) = line.split_once('=')?;
-        let key = key.trim();
-        let (key, quiet) = key
-            .strip_prefix('-')
-            .map_or((key, false), |key| (key, true));
-        Some(Setting {
-            key: key.to_owned(),
-            value: value.trim().to_owned(),
-            quiet,
-        })
-    };
-    text.lines()
-        .map(str::trim)
-        .filter(|line| !is_comment(line))
-        .filter_map(setting)
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn comments_blank_lines_and_quiet_settings_are_parsed() {
-        let parsed = parse("# why\n; why\n\nkernel.kptr_restrict = 2\n-net.a=1 2\nnonsense\n");
-        let expected = [
-            Setting {
-                key: "kernel.kptr_restrict".into(),
-                value: "2".into(),
-                quiet: false,
-            },
-            Setting {
-                key: "net.a".into(),
-                value: "1 2".into(),
-                quiet: true,
-            },
-        ];
-        assert_eq!(parsed, expected);
-    }
 
     #[test]
     fn container_sets_only_network_parameters_and_ignores_errors() {

@@ -2,10 +2,10 @@
 
 use corten_config::values::Arguments;
 
-use super::{AUDIT_LOG, Part, config, connections, flag, probes, secret};
+use super::{AUDIT_LOG, Part, connections, flag, probes};
 use crate::etcd::CLIENT_PORT;
 use crate::extra::Flags;
-use crate::files::ACCEPTED_KEYS;
+use crate::files::{ACCEPTED_KEYS, config, secret};
 use crate::{ControlPlane, Settings};
 
 const NAME: &str = "kube-apiserver";

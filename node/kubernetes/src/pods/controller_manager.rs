@@ -1,6 +1,7 @@
 //! Static pod of kube-controller-manager.
 
-use super::{Part, flag, probes, secret};
+use super::{Part, flag, probes};
+use crate::files::secret;
 use crate::{ControlPlane, Settings};
 
 const NAME: &str = "kube-controller-manager";

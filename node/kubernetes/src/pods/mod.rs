@@ -13,16 +13,13 @@ use sha2::{Digest as _, Sha256};
 
 use crate::addons::resources;
 use crate::extra::{Extra, Flags, lines, merged};
-use crate::files::Component;
+use crate::files::{CONFIG, Component, File, SECRETS};
 use crate::{ControlPlane, Settings};
 
 /// Directory of the components' secret files on the node.
 pub const HOST_SECRETS: &str = "/run/kubernetes/secrets";
 /// Directory of their configuration files on the node.
 pub const HOST_CONFIG: &str = "/run/kubernetes/config";
-/// The same directories inside the containers.
-const SECRETS: &str = "/system/secrets/kubernetes";
-const CONFIG: &str = "/system/config/kubernetes";
 /// Directory of kube-apiserver's audit log.
 pub const AUDIT_LOG: &str = "/var/log/audit/kube";
 
@@ -325,7 +322,7 @@ fn connections(port: u16) -> Vec<(&'static str, Value)> {
 /// Digests of all components' secret and configuration files that are read only at the start.
 #[must_use]
 pub fn versions_of_files(components: &[Component]) -> (String, String) {
-    let all = |files: fn(&Component) -> &[crate::files::File]| {
+    let all = |files: fn(&Component) -> &[File]| {
         let digests = components.iter().map(|component| digest(files(component)));
         let whole = digests.fold(Sha256::new(), |whole, one| whole.chain_update(one));
         hex::encode(whole.finalize())
@@ -334,7 +331,7 @@ pub fn versions_of_files(components: &[Component]) -> (String, String) {
 }
 
 /// Digest of the files that are read only at the start; a change restarts the pod.
-fn digest(files: &[crate::files::File]) -> String {
+fn digest(files: &[File]) -> String {
     let mut digest = Sha256::new();
     for file in files.iter().filter(|file| file.is_read_once) {
         digest.update(file.name);
@@ -347,15 +344,6 @@ fn digest(files: &[crate::files::File]) -> String {
 
 fn flag(name: &str, value: impl Into<String>) -> (String, String) {
     (name.to_owned(), value.into())
-}
-
-/// Path of a secret file in the component's container.
-pub(crate) fn secret(component: &str, name: &str) -> String {
-    format!("{SECRETS}/{component}/{name}")
-}
-
-fn config(component: &str, name: &str) -> String {
-    format!("{CONFIG}/{component}/{name}")
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Static pod of kube-scheduler.
 
-use super::{Part, config, flag, probes, secret};
+use super::{Part, flag, probes};
 use crate::ControlPlane;
+use crate::files::{config, secret};
 
 const NAME: &str = "kube-scheduler";
 const PORT: u16 = 10259;

@@ -318,7 +318,10 @@ async fn node_connections_are_shared_and_reopened_with_a_new_certificate() {
         assert_eq!(reply.status.code(), Code::Ok, "{:?}", reply.status);
     };
     futures_util::future::join_all((0..20).map(|_| call(&reader))).await;
-    assert_eq!((a.proxy.peers.kept(), b.places.count()), (1, (1, 0)));
+    assert_eq!(
+        (a.proxy.answerers.peers.kept(), b.places.count()),
+        (1, (1, 0))
+    );
     // The cluster gets a new authority; connections of the old one are useless to it.
     let next = cluster.with_new_authority();
     for (node, name) in [(&a, "a"), (&b, "b")] {
@@ -329,7 +332,7 @@ async fn node_connections_are_shared_and_reopened_with_a_new_certificate() {
     // The connection is closed, so that the client reconnects with another certificate.
     while reader.try_call(MEMORY, &[], &[]).await.is_ok() {}
     call(&next.client(&a, &["os:reader"]).await).await;
-    assert_eq!(a.proxy.peers.kept(), 1);
+    assert_eq!(a.proxy.answerers.peers.kept(), 1);
 }
 
 #[tokio::test]

@@ -27,6 +27,7 @@ use tokio::sync::watch;
 use tonic::Status;
 
 use super::client::{Client, tls};
+use crate::answerer::Answerers;
 use crate::audit::Audit;
 use crate::fanout::PATIENCE;
 use crate::frames::framed;
@@ -332,8 +333,10 @@ impl Cluster {
         let lines = audit.clone();
         let proxy = Proxy {
             identity: Identity::load(directory.path().into(), setup.maintenance).unwrap(),
-            upstream: Upstream::new(socket),
-            peers: Peers::new(self.dial()),
+            answerers: Arc::new(Answerers {
+                upstream: Upstream::new(socket),
+                peers: Peers::new(self.dial()),
+            }),
             calls: Quota::new(setup.calls.0, setup.calls.1, setup.calls.2),
             memory: Quota::new(MEMORY.0, MEMORY.1, 0),
             requests: Quota::new(REQUESTS.0, REQUESTS.1, 0),
