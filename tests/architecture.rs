@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use cargo_metadata::{Dependency, DependencyKind, Metadata, MetadataCommand, Package, TargetKind};
+use tests::circles::{Module, circles, module};
 use tests::edges::{EDGES, OF_TESTS};
 use tests::{tokens, workspace};
 
@@ -259,6 +260,34 @@ fn crates_of_the_node_stay_below_the_line_limit() {
         crates.is_empty(),
         "more than {CRATE_LINES} lines: {crates:?}"
     );
+}
+
+#[test]
+fn files_of_a_crate_use_each_other_in_one_direction() {
+    let mut crates: BTreeMap<String, BTreeMap<Module, String>> = BTreeMap::new();
+    for path in workspace::tracked() {
+        let name = path.to_str().unwrap();
+        let Some((part, file)) = name.split_once("/src/") else {
+            continue;
+        };
+        let is_of_tests =
+            |word: &str| matches!(word, "tests" | "testing") || word.ends_with("_tests");
+        if !name.ends_with(".rs") || module(file).iter().any(|word| is_of_tests(word)) {
+            continue;
+        }
+        let source = fs::read_to_string(workspace::root().join(&path)).unwrap();
+        let of_crate = crates.entry(part.to_owned()).or_default();
+        of_crate.insert(module(file), source);
+    }
+    assert!(crates.len() > 20, "only {} crates found", crates.len());
+    let mut wrong = Vec::new();
+    for (part, sources) in &crates {
+        for circle in circles(sources).unwrap() {
+            let names: Vec<String> = circle.iter().map(|one| one.join("::")).collect();
+            wrong.push(format!("{part}: {}", names.join(", ")));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]

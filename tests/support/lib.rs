@@ -17,6 +17,7 @@
 )]
 
 pub mod chaos;
+pub mod circles;
 pub mod client;
 pub mod clouds;
 pub mod cluster;
