@@ -1,18 +1,6 @@
 //! Checks names from outside.
 
-/// Whether untrusted text is a valid DNS name (RFC 1123, 2.1), safe to write into files and messages.
-#[must_use]
-pub fn is_name(text: &str) -> bool {
-    let is_label = |label: &str| {
-        (1..=63).contains(&label.len())
-            && label
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-    };
-    text.len() <= 253 && text.split('.').all(is_label)
-}
+pub use corten_config::values::is_host_name as is_name;
 
 #[cfg(test)]
 mod tests {

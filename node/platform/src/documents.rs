@@ -6,14 +6,14 @@ use std::fmt;
 use std::net::IpAddr;
 
 use corten_config::platform::{SeedNetwork, network};
-use corten_config::values::Mac;
+use corten_config::values::{Mac, is_host_name};
 use serde_json::Value;
 
 use crate::instance::{Instance, Metadata, Network};
 use crate::json::Json;
 use crate::links;
 use crate::notes::Notes;
-use crate::text::{is_host_name, is_line, is_segment};
+use crate::text::{is_line, is_segment};
 use crate::user_data;
 
 /// A document of a platform.

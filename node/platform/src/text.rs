@@ -13,16 +13,3 @@ pub(crate) fn is_segment(word: &str) -> bool {
 pub(crate) fn is_line(text: &str) -> bool {
     text.len() <= LONGEST_TEXT && !text.chars().any(char::is_control)
 }
-
-/// Whether a text is a valid host name (RFC 1123, 2.1).
-pub(crate) fn is_host_name(name: &str) -> bool {
-    let is_label = |label: &str| {
-        (1..=63).contains(&label.len())
-            && label
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-    };
-    name.len() <= 253 && name.split('.').all(is_label)
-}

@@ -12,9 +12,9 @@ use corten_api::machine::image_service_pull_response::Response as PullPart;
 use corten_api::machine::image_service_server::ImageService;
 use corten_config::registries::Registries;
 use corten_containerd::client::{Containerd, Image, Progress, Purpose};
+use corten_containerd::names::full_name;
 use corten_observe::stream;
 use futures_util::StreamExt as _;
-use oci_spec::distribution::Reference;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::codegen::BoxStream;
@@ -75,7 +75,7 @@ impl ImageService for Images {
     ) -> Result<Response<BoxStream<api::ImageServicePullResponse>>, Status> {
         let request = request.into_inner();
         let namespace = instance(request.containerd)?;
-        let name = full_name("image_ref", &request.image_ref)?;
+        let name = name_in("image_ref", &request.image_ref)?;
         let (answers, receiver) = mpsc::channel(AHEAD);
         let (steps, mut progress) = mpsc::channel(AHEAD);
         let containerd = self.containerd.clone();
@@ -145,7 +145,7 @@ impl ImageService for Images {
         let given = &request.image_ref;
         match self.containerd.remove_image(namespace, given).await {
             Err(status) if status.code() == Code::NotFound => {
-                let name = full_name("image_ref", given)?;
+                let name = name_in("image_ref", given)?;
                 if name == *given {
                     return Err(status);
                 }
@@ -186,7 +186,7 @@ pub(super) async fn pull(
     request: api::ImagePullRequest,
 ) -> Result<api::ImagePullResponse, Status> {
     let namespace = instance(Some(numbered(request.namespace())))?;
-    let name = full_name("reference", &request.reference)?;
+    let name = name_in("reference", &request.reference)?;
     // Progress is discarded.
     let (steps, _) = mpsc::channel(1);
     let containerd = Containerd::new(&paths.containerd);
@@ -212,16 +212,13 @@ fn numbered(namespace: ContainerdNamespace) -> ContainerdInstance {
     }
 }
 
-/// containerd's name of an image: with registry, and tag or digest.
-fn full_name(field: &str, reference: &str) -> Result<String, Status> {
-    reference
-        .parse::<Reference>()
-        .map(|name| name.whole())
-        .map_err(|error| {
-            Status::invalid_argument(format!(
-                "{field}: {reference:?} is not the name of an image ({error}), such as registry.k8s.io/pause:3.10"
-            ))
-        })
+/// containerd's name of the image in a field of a request.
+fn name_in(field: &str, reference: &str) -> Result<String, Status> {
+    full_name(reference).map_err(|error| {
+        Status::invalid_argument(format!(
+            "{field}: {reference:?} is not the name of an image ({error}), such as registry.k8s.io/pause:3.10"
+        ))
+    })
 }
 
 fn answer(part: PullPart) -> api::ImageServicePullResponse {
@@ -258,14 +255,14 @@ mod tests {
 
     #[test]
     fn image_names_are_completed_and_invalid_ones_are_refused() {
-        let whole = |name| full_name("image_ref", name).unwrap();
+        let whole = |name| name_in("image_ref", name).unwrap();
         assert_eq!(whole("nginx"), "docker.io/library/nginx:latest");
         assert_eq!(
             whole("registry.k8s.io/pause:3.10"),
             "registry.k8s.io/pause:3.10"
         );
         for wrong in ["", "a b", "x@sha256:zz", "x:"] {
-            let refusal = full_name("image_ref", wrong).unwrap_err();
+            let refusal = name_in("image_ref", wrong).unwrap_err();
             assert!(refusal.message().starts_with("image_ref:"), "{refusal}");
         }
     }

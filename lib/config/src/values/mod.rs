@@ -165,7 +165,9 @@ impl Value for Object {
     }
 }
 
-pub(crate) fn is_host_name(name: &str) -> bool {
+/// Whether untrusted text is a host or domain name (RFC 1123, 2.1), which is safe to write into files and messages.
+#[must_use]
+pub fn is_host_name(name: &str) -> bool {
     let label = |label: &str| {
         (1..=63).contains(&label.len())
             && label.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')

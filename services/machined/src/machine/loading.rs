@@ -14,13 +14,13 @@ use corten_config::Document;
 use corten_config::registries::Registries;
 use corten_config::values::{ExtensionImage, ExtensionSource};
 use corten_containerd::client::{Containerd, Purpose, SYSTEM};
+use corten_containerd::names::full_name;
 use corten_extension::layers::{self, Layer};
 use corten_extension::rules;
 use corten_server::node::Node as _;
 use corten_services::supervisor::handover::{Found, Kind, walk};
 use corten_services::{Argument, CONTAINERD, CONTAINERD_SOCKET, CONTENT, REGISTRYD};
 use corten_volumes::labelled;
-use oci_spec::distribution::Reference;
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
@@ -281,11 +281,10 @@ async fn is_here(image: &ExtensionImage) -> Result<bool, String> {
 }
 
 async fn pull(name: &str, registries: &Registries) -> Result<(), String> {
-    let full: Reference = name.parse().map_err(|error| format!("{name:?}: {error}"))?;
+    let full = full_name(name).map_err(|error| format!("{name:?}: {error}"))?;
     console::say(&format!("pulling the extension {name}"));
     // The steps of the pull have no receiver.
     let (steps, _) = mpsc::channel(1);
-    let full = full.whole();
     let (containerd, purpose) = (containerd(), Purpose::Extension);
     let pulled = timeout(
         PULL,

@@ -17,13 +17,13 @@ use corten_config::Document;
 use corten_config::kinds::UpgradeConfig;
 use corten_config::registries::Registries;
 use corten_containerd::client::{Containerd, Purpose};
+use corten_containerd::names::full_name;
 use corten_installer::{Entry, Fault, Signers, Trial, is_older};
 use corten_meta::tags::TRIAL;
 use corten_persistence::meta::Meta;
 use corten_server::node::{Node as _, SubmitError, Upgrade};
 use corten_services::supervisor::Supervisor;
 use corten_services::{Argument, CONTAINERD_SOCKET, CONTENT, REGISTRYD};
-use oci_spec::distribution::Reference;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
@@ -279,12 +279,11 @@ pub(crate) async fn obtain(
     if let Some(digest) = containerd.digest(namespace, image).await.map_err(told)? {
         return Ok(digest);
     }
-    let name: Reference = image.parse().map_err(|error| {
+    let name = full_name(image).map_err(|error| {
         refused(format!(
             "image: {image:?} is not the name of an image ({error})"
         ))
     })?;
-    let name = name.whole();
     if let Some(digest) = containerd.digest(namespace, &name).await.map_err(told)? {
         return Ok(digest);
     }
