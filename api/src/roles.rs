@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_may_do_nothing() {
+    fn caller_without_a_role_may_call_no_method() {
         for method in METHODS {
             assert!(!allows(method.path, &[], false), "{}", method.path);
             assert!(

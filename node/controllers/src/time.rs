@@ -138,7 +138,7 @@ impl Clock {
         let floor = self.floor.clone();
         let kept = spawn_blocking(move || floor.keep(Path::new(STATE.target), false)).await;
         if let Ok(Err(error)) = kept {
-            console::warn(&format!("time: cannot store it on STATE: {error}"));
+            console::warn(&format!("time: cannot store the time on STATE: {error}"));
         }
     }
 }

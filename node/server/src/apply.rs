@@ -32,7 +32,7 @@ pub(super) async fn apply(
     let request = request.into_inner();
     let Ok(turn) = machine.applying.clone().try_lock_owned() else {
         return Err(Status::failed_precondition(
-            "another configuration is being applied",
+            "another call applies a configuration; try again when it has ended",
         ));
     };
     let node = machine.node.clone();

@@ -23,7 +23,7 @@ pub fn alone(disk: &str) -> io::Result<Alone> {
     }
     Err(io::Error::new(
         io::ErrorKind::ResourceBusy,
-        "its partitions are being changed or wiped",
+        "machined is changing or wiping its partitions; try again later",
     ))
 }
 

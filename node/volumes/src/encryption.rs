@@ -159,7 +159,7 @@ fn unlock(
 ) -> Result<(Luks, VolumeKey, u8), String> {
     let shown = device.display();
     let luks = Luks::read(file).map_err(|error| format!("{shown} cannot be opened: {error}"))?;
-    let mut luks = luks.ok_or_else(|| format!("{shown} has lost its LUKS header"))?;
+    let mut luks = luks.ok_or_else(|| format!("{shown} has lost its LUKS header; {REMEDY}"))?;
     let segment = luks.segment().map_err(|error| error.to_string())?;
     let cipher = wanted.cipher.word();
     if segment.encryption != cipher {

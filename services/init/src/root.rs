@@ -158,7 +158,7 @@ fn stack(layers: &[PathBuf], target: &Path) -> Result<(), Failure> {
     make_directory(target)?;
     mount::mount(Path::new("corten"), target, "overlay", FLAGS, &options).map_err(|error| {
         Failure::new(
-            format!("cannot lay the extensions over the root file system: {error}"),
+            format!("cannot mount the extensions over the root file system: {error}"),
             REWRITE,
         )
     })

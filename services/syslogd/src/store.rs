@@ -46,7 +46,7 @@ pub enum Refused {
     #[error("log ids are 1 to 64 letters, digits, dots, underscores, colons and dashes")]
     BadId,
     /// The limit of logs is reached.
-    #[error("there are {MAX_LOGS} logs already")]
+    #[error("the limit of {MAX_LOGS} logs is reached")]
     TooManyLogs,
 }
 

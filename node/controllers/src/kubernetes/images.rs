@@ -90,7 +90,10 @@ impl Images {
             .pull(SYSTEM, image, Purpose::Containers, &registries, steps);
         match timeout(PULL, pull).await {
             Ok(pulled) => pulled.map_err(|status| status.message().to_owned()),
-            Err(_) => Err(format!("nothing came within {} s", PULL.as_secs())),
+            Err(_) => Err(format!(
+                "containerd did not pull it within {} s; check the registry and the network",
+                PULL.as_secs()
+            )),
         }
     }
 }

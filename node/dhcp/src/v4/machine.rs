@@ -400,7 +400,7 @@ impl Machine {
         if time.is_none() && self.held.as_ref().is_none_or(|held| held.time.is_some()) {
             let server = lease.server;
             let what = format!(
-                "the lease of the server {server} has no time; it is taken for {} minutes",
+                "the lease of the server {server} has no lifetime; the node assumes {} minutes",
                 DEFAULT_TIME / 60
             );
             actions.push(Action::Tell(News::Complaint(what)));

@@ -417,7 +417,7 @@ fn lease_without_a_time_gets_a_default_that_is_told_once() {
         let [News::Complaint(what), News::Lease(_, end)] = &*told(&actions) else {
             panic!("{actions:?}");
         };
-        assert!(what.contains("the server 10.0.0.1 has no time; it is taken for 30 minutes"));
+        assert!(what.contains("the server 10.0.0.1 has no lifetime; the node assumes 30 minutes"));
         assert_eq!(*end, given + S * 1800);
         client.step();
         let renewed = client.says(Kind::Ack, Lease { time, ..timeless() });

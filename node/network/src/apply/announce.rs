@@ -39,7 +39,7 @@ pub(super) fn by_arp(index: u32, mac: Option<[u8; 6]>, address: Ipv4Addr) {
             let sent = Capture::start(index, false, &NOTHING).and_then(|link| link.send(&frame));
             if let Err(error) = sent {
                 console::warn(&format!(
-                    "network: neighbours do not learn that this node has {address}: {error}"
+                    "network: cannot announce the address {address} to the neighbours: {error}"
                 ));
                 return;
             }

@@ -75,7 +75,7 @@ pub(super) fn start(id: &Id, task: &Task, told: mpsc::UnboundedSender<(Id, Event
             Ok(Err(why)) => Event::Failed(why),
             // The task was asked to end.
             Err(error) if error.is_cancelled() => Event::Exited(Exit::Code(0)),
-            Err(error) => Event::Failed(format!("the task broke off: {error}")),
+            Err(error) => Event::Failed(format!("the task ended unexpectedly: {error}")),
         };
         let _ = told.send((id, event));
     });
@@ -121,7 +121,7 @@ mod tests {
             move |view: &ServiceView| view.events.iter().any(|event| event.message.contains(text))
         };
         world.until("x", said("no socket")).await;
-        world.until("x", said("task broke off")).await;
+        world.until("x", said("task ended unexpectedly")).await;
         // An unchanged declaration has no effect.
         world.supervisor.declare(service(task));
         world.supervisor.stop("x");

@@ -207,7 +207,7 @@ impl World {
         let supervisor = self
             .supervisor
             .as_ref()
-            .ok_or("file systems cannot be created here")?;
+            .ok_or("no supervisor runs that could create file systems")?;
         let target = Target::make(made.target)?;
         let there = Volume {
             target: &target.path(),

@@ -107,7 +107,9 @@ pub fn set_limits() {
     if Mode::now().can(Ability::PowerButton)
         && let Err(error) = power::soften_ctrl_alt_del()
     {
-        console::warn(&format!("ctrl-alt-del stays a hard reset: {error}"));
+        console::warn(&format!(
+            "cannot make ctrl-alt-del a signal, so it resets the machine at once: {error}"
+        ));
     }
 }
 

@@ -40,7 +40,9 @@ impl Machine {
         });
         match served {
             Ok(()) => self.supervisor.start(REGISTRYD),
-            Err(why) => console::warn(&format!("images are pulled from the network: {why}")),
+            Err(why) => console::warn(&format!(
+                "cannot use the image cache, so images come from the registries: {why}"
+            )),
         }
     }
 }

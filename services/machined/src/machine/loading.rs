@@ -293,7 +293,10 @@ async fn pull(name: &str, registries: &Registries) -> Result<(), String> {
     .await;
     match pulled {
         Ok(pulled) => pulled.map_err(|status| status.message().to_owned()),
-        Err(_) => Err(format!("it was not pulled within {} s", PULL.as_secs())),
+        Err(_) => Err(format!(
+            "containerd did not pull it within {} s; check the registry and the network",
+            PULL.as_secs()
+        )),
     }
 }
 

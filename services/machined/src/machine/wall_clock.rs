@@ -52,6 +52,6 @@ impl Machine {
             Ok(Err(error)) => error.to_string(),
             Err(_) => "the disk does not answer".to_owned(),
         };
-        console::warn(&format!("time: cannot store it on STATE: {why}"));
+        console::warn(&format!("time: cannot store the time on STATE: {why}"));
     }
 }
