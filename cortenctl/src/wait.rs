@@ -4,16 +4,15 @@
 use std::time::Duration;
 
 use corten_api::cosi::resource::Resource;
+use corten_client::connect::{Route, Unreached, routes};
+use corten_client::endpoint::Endpoint;
+use corten_client::failure::Failure;
+use corten_client::flags::Global;
+use corten_client::resources;
+use corten_client::stream::{Failed, Node, Trouble, each};
+use corten_client::table::printable;
 use serde_json::Value;
 use tokio::time::{sleep, timeout};
-
-use crate::cli::Global;
-use crate::connect::{Route, Unreached, routes};
-use crate::endpoint::Endpoint;
-use crate::failure::Failure;
-use crate::resources;
-use crate::stream::{Failed, Node, Trouble, each};
-use crate::table::printable;
 
 /// Interval between two checks of a node.
 pub(crate) const PAUSE: Duration = Duration::from_secs(1);

@@ -325,10 +325,16 @@ pub const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     // The host. No crate here links a program of the node.
+    // The parts of cortenctl, from the bottom up.
+    (
+        "corten-client",
+        &["corten-api", "corten-config", "corten-dial", "corten-pki"],
+    ),
     (
         "cortenctl",
         &[
             "corten-api",
+            "corten-client",
             // Client and node share the code that drains a node.
             "corten-cluster",
             "corten-config",

@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use corten_client::flags::{Output, Short};
+use corten_client::units::parse_duration;
 
-use super::{How, Output, Short, parse_duration};
+use super::How;
 
 /// Whether a verb returns when the node accepts the work or when the work is done.
 #[derive(Debug, Clone, Copy, Args)]

@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use corten_client::flags::Output;
+use corten_client::units::parse_duration;
 
-use super::{KubernetesImages, Output, parse_duration};
+use super::KubernetesImages;
 use crate::verbs::Subnet;
 
 /// `cluster`.

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use corten_client::flags::Short;
+use corten_client::units::parse_duration;
 
-use super::{GenCa, GenCrt, GenCsr, GenKey, Short};
-use crate::units::parse_duration;
+use super::{GenCa, GenCrt, GenCsr, GenKey};
 
 /// `gen`.
 #[derive(Debug, Args)]

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-
-use super::{Output, parse_duration};
-use crate::endpoint::Endpoint;
+use corten_client::endpoint::Endpoint;
+use corten_client::flags::Output;
+use corten_client::units::parse_duration;
 
 /// `config`.
 #[derive(Debug, Subcommand)]

@@ -4,9 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-
-use super::{Output, Short};
-use crate::units::parse_duration;
+use corten_client::flags::{Output, Short};
+use corten_client::units::parse_duration;
 
 /// `version`.
 #[derive(Debug, Args)]

@@ -3,6 +3,10 @@
 mod docs;
 mod reference;
 
+use std::path::PathBuf;
+
+use corten_client::endpoint::Endpoint;
+
 use super::*;
 
 fn parse(line: &str) -> Result<Cli, clap::Error> {

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-
-use crate::units::parse_duration;
+use corten_client::units::parse_duration;
 
 /// `upgrade-k8s`.
 #[derive(Debug, Clone, Args)]

@@ -2,14 +2,14 @@
 
 use corten_api::machine::apply_configuration_request::Mode;
 use corten_api::machine::{ApplyConfiguration, ApplyConfigurationRequest};
+use corten_client::answers::ask;
+use corten_client::clients::Machine;
+use corten_client::configfile;
+use corten_client::connect::Route;
+use corten_client::failure::Failure;
+use corten_client::table::printable;
 
-use crate::answers::ask;
 use crate::cli::{ApplyConfig, ApplyMode, How};
-use crate::clients::Machine;
-use crate::configfile;
-use crate::connect::Route;
-use crate::failure::Failure;
-use crate::table::printable;
 
 /// The request, with the content of the file. No error quotes the file, because it has secrets.
 pub(crate) fn request(args: &ApplyConfig) -> Result<ApplyConfigurationRequest, Failure> {
@@ -71,8 +71,9 @@ mod tests {
     use std::path::Path;
     use std::time::Duration;
 
+    use corten_client::flags::Short;
+
     use super::*;
-    use crate::cli::Short;
 
     fn args(file: &Path, mode: ApplyMode) -> ApplyConfig {
         ApplyConfig {

@@ -8,17 +8,18 @@
 
 use std::time::Duration;
 
+use corten_client::answers::finish;
+use corten_client::connect::Route;
+use corten_client::failure::Failure;
+use corten_client::flags::Global;
+use corten_client::resources::find;
+use corten_client::stream::{Failed, Node, Trouble, each};
+use corten_client::table::printable;
 use corten_cluster::{Cluster, Drained};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use crate::answers::finish;
-use crate::cli::{Global, Move};
-use crate::connect::Route;
-use crate::failure::Failure;
-use crate::resources::find;
-use crate::stream::{Failed, Node, Trouble, each};
-use crate::table::printable;
+use crate::cli::Move;
 use crate::verbs::kubernetes;
 
 /// Interval between two checks whether a node is Ready.

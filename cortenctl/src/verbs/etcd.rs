@@ -4,17 +4,18 @@ mod snapshot;
 
 use corten_api::machine as api;
 use corten_api::machine::etcd_member_alarm::AlarmType;
+use corten_client::answers::{Answers, ask};
+use corten_client::clients::Machine;
+use corten_client::connect::Route;
+use corten_client::failure::Failure;
+use corten_client::flags::Output;
+use corten_client::format::Format;
+use corten_client::output::show;
+use corten_client::table::Table;
+use corten_client::units::signed_size;
 use serde_json::{Value, json};
 
-use crate::answers::{Answers, ask};
-use crate::cli::{Etcd, EtcdAlarm, EtcdDowngrade, Output};
-use crate::clients::Machine;
-use crate::connect::Route;
-use crate::failure::Failure;
-use crate::format::Format;
-use crate::output::show;
-use crate::table::Table;
-use crate::units::signed_size;
+use crate::cli::{Etcd, EtcdAlarm, EtcdDowngrade};
 
 const ALARMS: &[&str] = &["NODE", "MEMBER", "ALARM"];
 const MEMBERS: &[&str] = &[

@@ -13,14 +13,14 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use anyhow::Context as _;
+use corten_client::clientconfig::{ClientConfig, Context, Identity};
+use corten_client::endpoint::Endpoint;
+use corten_client::failure::Failure;
+use corten_client::table::print;
+use corten_client::{configfile, files, yaml};
 use corten_pki::{NODE_LIFETIME, OPERATOR_LIFETIME};
 
 use crate::cli::{GenConfig, GenSecrets, KubernetesImages, OutputType};
-use crate::clientconfig::{ClientConfig, Context, Identity};
-use crate::endpoint::Endpoint;
-use crate::failure::Failure;
-use crate::table::print;
-use crate::{configfile, files, yaml};
 
 pub(crate) use certificates::{ca, crt, csr, key};
 use documents::{Cluster, controlplane, worker};

@@ -13,6 +13,15 @@ use corten_api::machine::{
     ImageServicePullRequest, ImageServicePullResponse, ImageServiceRemoveRequest,
     image_service_pull_layer_progress::Status,
 };
+use corten_client::answers::{Answers, finish};
+use corten_client::clients::{Images, Machine};
+use corten_client::connect::Route;
+use corten_client::failure::Failure;
+use corten_client::output::show;
+use corten_client::progress::Progress;
+use corten_client::stream::{Node, Trouble, drain, each};
+use corten_client::table::{Table, printable};
+use corten_client::units;
 use serde_json::{Value, json};
 use tokio::fs::File;
 use tokio::io::AsyncReadExt as _;
@@ -20,16 +29,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 
-use crate::answers::{Answers, finish};
 use crate::cli::{ImageFile, ImageName, ImageNamespace, ImageVerb};
-use crate::clients::{Images, Machine};
-use crate::connect::Route;
-use crate::failure::Failure;
-use crate::output::show;
-use crate::progress::Progress;
-use crate::stream::{Node, Trouble, drain, each};
-use crate::table::{Table, printable};
-use crate::units;
 
 /// Bytes of an archive in one message, and number of messages buffered for a slow node.
 const CHUNK: usize = 32 << 10;

@@ -2,13 +2,13 @@
 
 use corten_api::machine as api;
 use corten_api::storage::BlockDeviceWipeRequest;
+use corten_client::answers::finish;
+use corten_client::clients::{Disks, Lifecycle};
+use corten_client::connect::Route;
+use corten_client::failure::Failure;
+use corten_client::stream::{Node, Trouble, each};
 
-use crate::answers::finish;
 use crate::cli::{ImageFile, ImageNamespace, Install};
-use crate::clients::{Disks, Lifecycle};
-use crate::connect::Route;
-use crate::failure::Failure;
-use crate::stream::{Node, Trouble, each};
 use crate::verbs::upgrade::{follow, say};
 use crate::verbs::{image, wipe};
 

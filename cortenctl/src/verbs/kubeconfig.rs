@@ -5,20 +5,16 @@ mod merge;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use corten_client::answers::finish;
+use corten_client::connect::Route;
+use corten_client::failure::Failure;
+use corten_client::kubeconfig::{MAX_SIZE, fetch};
+use corten_client::stream::{Trouble, each, only_one};
+use corten_client::table::{harmless, print};
+use corten_client::{files, yaml};
 use serde_json::Value;
 
-use crate::answers::finish;
 use crate::cli::Kubeconfig;
-use crate::clients::Machine;
-use crate::connect::Route;
-use crate::failure::Failure;
-use crate::stream::{Node, Trouble, each, gather, only_one};
-use crate::table::{harmless, print};
-use crate::verbs::copy::file_of;
-use crate::{files, yaml};
-
-/// The largest kubeconfig read, in bytes; a node's is about 6 kB.
-const MAX_SIZE: usize = 8 * 1024 * 1024;
 
 pub(crate) async fn run(routes: Vec<Route>, args: &Kubeconfig) -> Result<(), Failure> {
     only_one(&routes, "give its kubeconfig")?;
@@ -28,20 +24,6 @@ pub(crate) async fn run(routes: Vec<Route>, args: &Kubeconfig) -> Result<(), Fai
     })
     .await?;
     finish(&failed)
-}
-
-/// The node's kubeconfig, unchanged.
-///
-/// # Errors
-/// The node refuses the call, or its answer is no archive with a kubeconfig.
-pub(crate) async fn fetch(node: &Node) -> Result<String, Trouble> {
-    let mut archive = Vec::new();
-    let mut client = node.client::<Machine>();
-    let mut frames = client.kubeconfig(node.request(())).await?.into_inner();
-    let too_large = "its kubeconfig exceeds the size limit";
-    gather(&mut frames, MAX_SIZE, too_large, &mut archive).await?;
-    file_of(&archive, "kubeconfig", MAX_SIZE as u64)
-        .map_err(|error| Trouble::Said(format!("its archive cannot be read: {error}")))
 }
 
 fn write(text: &str, target: &Path, args: &Kubeconfig) -> Result<(), Trouble> {

@@ -1,12 +1,11 @@
 //! Connects to the Kubernetes API of the cluster as its administrator.
 
+use corten_client::connect::Target;
+use corten_client::failure::Failure;
+use corten_client::flags::Global;
+use corten_client::kubeconfig;
+use corten_client::stream::each;
 use corten_cluster::{Access, Cluster, from_kubeconfig};
-
-use super::kubeconfig;
-use crate::cli::Global;
-use crate::connect::Target;
-use crate::failure::Failure;
-use crate::stream::each;
 
 /// Connects with the kubeconfig of an endpoint; to `server` instead of the kubeconfig's address, if given.
 ///

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use corten_client::configfile;
+use corten_client::failure::Failure;
+use corten_client::{files, table};
+
 use crate::cli::PatchConfig;
-use crate::configfile;
-use crate::failure::Failure;
-use crate::{files, table};
 
 pub(crate) fn patch(args: &PatchConfig) -> Result<(), Failure> {
     let patched = configfile::patched(configfile::read(&args.file)?, &args.patch)?;

@@ -1,12 +1,12 @@
 //! `meta`: writes and deletes META values.
 
 use corten_api::machine::{MetaDeleteRequest, MetaWriteRequest};
+use corten_client::answers::ask;
+use corten_client::clients::Machine;
+use corten_client::connect::Route;
+use corten_client::failure::Failure;
 
-use crate::answers::ask;
 use crate::cli::MetaVerb;
-use crate::clients::Machine;
-use crate::connect::Route;
-use crate::failure::Failure;
 
 pub(crate) async fn run(routes: Vec<Route>, what: MetaVerb) -> Result<(), Failure> {
     match what {

@@ -44,9 +44,10 @@ mod validate;
 mod version;
 mod wipe;
 
+use corten_client::connect::routes;
+use corten_client::failure::Failure;
+
 use crate::cli::{Cli, GenVerb, Inspect, Machineconfig, Verb};
-use crate::connect::routes;
-use crate::failure::Failure;
 
 pub(crate) use cluster::Subnet;
 

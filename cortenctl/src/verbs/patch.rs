@@ -6,19 +6,19 @@ use std::process::Command;
 
 use anyhow::Context as _;
 use corten_api::machine::{ApplyConfiguration, ApplyConfigurationResponse};
+use corten_client::answers::finish;
+use corten_client::clients::Machine;
+use corten_client::configfile;
+use corten_client::connect::{Route, count};
+use corten_client::failure::Failure;
+use corten_client::messages::failure_of;
+use corten_client::resources;
+use corten_client::stream::{Node, Trouble, each, only_one};
+use corten_client::table::printable;
 use serde_json::Value;
 
 use super::apply;
-use crate::answers::finish;
 use crate::cli::{Applying, How, Patch};
-use crate::clients::Machine;
-use crate::configfile;
-use crate::connect::{Route, count};
-use crate::failure::Failure;
-use crate::messages::failure_of;
-use crate::resources;
-use crate::stream::{Node, Trouble, each, only_one};
-use crate::table::printable;
 
 /// The resource of the active config, with its id.
 const CONFIG: (&str, &str, &str) = ("config", "MachineConfigs.config.talos.dev", "v1alpha1");

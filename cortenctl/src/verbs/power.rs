@@ -3,14 +3,15 @@
 use corten_api::machine as api;
 use corten_api::machine::reboot_request::Mode;
 use corten_api::machine::reset_request::WipeMode as WireWipe;
+use corten_client::answers::{Answers, ask, finish};
+use corten_client::clients::Machine;
+use corten_client::connect::{Route, routes};
+use corten_client::failure::Failure;
+use corten_client::flags::Global;
+use corten_client::stream::{each, only_one};
+use corten_client::table::printable;
 
-use crate::answers::{Answers, ask, finish};
-use crate::cli::{Bootstrap, Global, Reboot, RebootMode, Reset, Shutdown, Wait, WipeMode};
-use crate::clients::Machine;
-use crate::connect::{Route, routes};
-use crate::failure::Failure;
-use crate::stream::{each, only_one};
-use crate::table::printable;
+use crate::cli::{Bootstrap, Reboot, RebootMode, Reset, Shutdown, Wait, WipeMode};
 use crate::verbs::{cordon, etcd};
 use crate::wait::{self, Until};
 

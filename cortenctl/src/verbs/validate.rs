@@ -1,10 +1,10 @@
 //! `validate`: checks whether a node would accept a config.
 
+use corten_client::configfile;
+use corten_client::failure::Failure;
 use corten_config::Mode;
 
 use crate::cli::{Validate, ValidateMode};
-use crate::configfile;
-use crate::failure::Failure;
 
 pub(crate) fn run(args: &Validate) -> Result<(), Failure> {
     println!("{}", verdict(args)?);

@@ -10,17 +10,17 @@ use corten_api::machine::{
 };
 use corten_api::storage as api;
 use corten_api::storage::block_device_wipe_descriptor::Method;
+use corten_client::answers::{Answers, ask, ask_within, finish};
+use corten_client::clients::{Disks, Lvm, Machine, Md, Service};
+use corten_client::connect::Route;
+use corten_client::failure::Failure;
+use corten_client::progress::Progress;
+use corten_client::stream::each;
+use corten_client::table::printable;
 use tokio::time::sleep;
 use tonic::{Request, Response, Status};
 
-use crate::answers::{Answers, ask, ask_within, finish};
 use crate::cli::{Wipe, WipeDisk, WipeLvm, WipeMethod};
-use crate::clients::{Disks, Lvm, Machine, Md, Service};
-use crate::connect::Route;
-use crate::failure::Failure;
-use crate::progress::Progress;
-use crate::stream::each;
-use crate::table::printable;
 
 /// Interval between two queries of the progress.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
+use corten_client::failure::Failure;
 
 use super::cgroups::Groups;
 use super::docker;
@@ -12,7 +13,6 @@ use super::network::Network;
 use super::node::Started;
 use super::place::Place;
 use super::plan::{NodePlan, Parts, Plan, Provisioner};
-use crate::failure::Failure;
 
 /// The maker of nodes.
 pub(super) enum Backend {

@@ -3,13 +3,13 @@
 use std::fs;
 
 use anyhow::Context as _;
+use corten_client::configfile;
+use corten_client::failure::Failure;
 
 use super::place::Place;
 use super::plan::{NodePlan, Plan, Provisioner, Role};
 use super::vm;
 use crate::cli::{ClusterCreate, GenConfig, KubernetesImages, OutputType};
-use crate::configfile;
-use crate::failure::Failure;
 use crate::verbs::generate;
 
 /// Directories of a container.
@@ -101,5 +101,9 @@ fn write_one(plan: &Plan, place: &Place, node: &NodePlan) -> Result<(), Failure>
     let config = place.path().join(format!("{}.yaml", node.role.name()));
     let config = configfile::patched(configfile::read(&config)?, &patches)?;
     let text = String::from_utf8_lossy(&config);
-    Ok(crate::files::write(&place.config(node), &text, false)?)
+    Ok(corten_client::files::write(
+        &place.config(node),
+        &text,
+        false,
+    )?)
 }

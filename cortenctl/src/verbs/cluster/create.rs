@@ -4,6 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use corten_client::failure::Failure;
+use corten_client::table::{print, printable};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::backend::Backend;
@@ -11,8 +13,6 @@ use super::place::Place;
 use super::plan::{Plan, Provisioner, Shape, Wish};
 use super::{configs, destroy, vm, wait};
 use crate::cli::{self, ClusterCreate, KubernetesImages, WaitFor};
-use crate::failure::Failure;
-use crate::table::{print, printable};
 
 /// Controllers that pods need: the kubelet sets their limits on every pod, and runc fails without the controller.
 const POD_CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];

@@ -1,12 +1,12 @@
 //! `cluster destroy`: ends and removes everything that belongs to a cluster.
 
 use anyhow::Context as _;
+use corten_client::failure::Failure;
 
 use super::backend::Backend;
 use super::place::Place;
 use super::plan::Provisioner;
 use crate::cli::{ClusterDestroy, ClusterName};
-use crate::failure::Failure;
 
 pub(super) async fn run(args: &ClusterDestroy) -> Result<(), Failure> {
     let name = &args.cluster.name;

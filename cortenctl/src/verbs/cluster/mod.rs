@@ -21,8 +21,9 @@ mod show;
 mod vm;
 mod wait;
 
+use corten_client::failure::Failure;
+
 use crate::cli::Cluster;
-use crate::failure::Failure;
 
 pub(crate) use plan::Subnet;
 

@@ -14,6 +14,7 @@ use std::thread;
 use anyhow::{Context as _, anyhow};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use corten_client::failure::Failure;
 use corten_sys::mount::{self, MountFlags};
 use corten_sys::{container, loopdev};
 
@@ -22,7 +23,6 @@ use super::network::Network;
 use super::place::Place;
 use super::plan::{NodePlan, Plan, Provisioner};
 use super::vm;
-use crate::failure::Failure;
 
 /// Name of the link inside a node.
 const LINK: &str = "eth0";

@@ -7,10 +7,10 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, ensure};
+use corten_client::failure::Failure;
 use corten_sys::mount_table;
 
 use super::plan::{NodePlan, Plan, check_name};
-use crate::failure::Failure;
 
 /// File with the plan of a cluster, in its directory.
 const PLAN: &str = "cluster.json";
@@ -69,7 +69,7 @@ impl Place {
             _ => anyhow!("{}: {error}", self.0.display()),
         })?;
         let text = serde_json::to_string_pretty(plan)?;
-        let written = crate::files::write(&self.0.join(PLAN), &text, false);
+        let written = corten_client::files::write(&self.0.join(PLAN), &text, false);
         // Without its plan, no command could remove the directory.
         written.inspect_err(|_| drop(fs::remove_dir_all(&self.0)))
     }
@@ -85,7 +85,7 @@ impl Place {
             "there is no cluster in {}",
             self.0.display()
         );
-        let text = crate::files::read(&path, LARGEST)?;
+        let text = corten_client::files::read(&path, LARGEST)?;
         serde_json::from_str(&text).with_context(|| path.display().to_string())
     }
 

@@ -1,13 +1,13 @@
 //! `cluster show`: the clusters of this machine, or the nodes of one.
 
+use corten_client::failure::Failure;
+use corten_client::format::Format;
+use corten_client::table::{Table, print};
 use serde_json::json;
 
 use super::backend::Backend;
 use super::place::{Place, clusters};
 use crate::cli::ClusterShow;
-use crate::failure::Failure;
-use crate::format::Format;
-use crate::table::{Table, print};
 
 const CLUSTERS: &[&str] = &["CLUSTER", "NODES", "RUNNING", "DIRECTORY"];
 const NODES: &[&str] = &["NODE", "ROLE", "ADDRESS", "STATE", "CONSOLE"];

@@ -125,8 +125,9 @@ pub(super) fn patch(plan: &Plan, node: &NodePlan) -> String {
 
 #[cfg(test)]
 mod tests {
+    use corten_client::configfile;
+
     use super::*;
-    use crate::configfile;
     use crate::verbs::cluster::plan::{Provisioner, Wish};
 
     #[test]

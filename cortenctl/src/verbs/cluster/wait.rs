@@ -5,6 +5,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use corten_api::machine as api;
+use corten_client::clients::Machine;
+use corten_client::connect::Target;
+use corten_client::failure::Failure;
+use corten_client::flags::Global;
+use corten_client::kubeconfig;
+use corten_client::stream::{Node, Trouble, each};
 use corten_cluster::{Cluster, from_kubeconfig};
 use tokio::time::{sleep, timeout};
 use tonic::Code;
@@ -12,12 +18,6 @@ use tonic::Code;
 use super::backend::Backend;
 use super::place::Place;
 use super::plan::{NodePlan, Plan, Role};
-use crate::cli::Global;
-use crate::clients::Machine;
-use crate::connect::Target;
-use crate::failure::Failure;
-use crate::stream::{Node, Trouble, each};
-use crate::verbs::kubeconfig;
 
 /// Interval of the checks.
 const LOOK: Duration = Duration::from_secs(1);
@@ -100,7 +100,7 @@ pub(super) async fn ready(
             Ok(())
         })
         .await?;
-        crate::files::write(&place.kubeconfig(), &text, true)?;
+        corten_client::files::write(&place.kubeconfig(), &text, true)?;
         Ok(Cluster::connect(&from_kubeconfig(&text)?)?)
     })
     .await?;

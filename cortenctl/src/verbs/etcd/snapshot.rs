@@ -7,16 +7,15 @@ use std::path::Path;
 use anyhow::{Context as _, ensure};
 use corten_api::common::Data;
 use corten_api::machine::EtcdSnapshotRequest;
+use corten_client::answers::finish;
+use corten_client::clients::Machine;
+use corten_client::connect::Route;
+use corten_client::failure::Failure;
+use corten_client::files;
+use corten_client::messages::{Reply as _, failure_of};
+use corten_client::stream::{Node, Trouble, drain, each, only_one};
 use ring::digest;
 use tokio::sync::mpsc;
-
-use crate::answers::finish;
-use crate::clients::Machine;
-use crate::connect::Route;
-use crate::failure::Failure;
-use crate::files;
-use crate::messages::{Reply as _, failure_of};
-use crate::stream::{Node, Trouble, drain, each, only_one};
 
 /// Size in bytes of the SHA-256 at the end of a snapshot.
 const SUM: usize = 32;

@@ -6,14 +6,14 @@ use std::path::Path;
 use anyhow::{Context as _, anyhow};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use corten_client::configfile;
+use corten_client::failure::Failure;
 use corten_pki::Ca;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::documents::pair;
 use super::secrets::Secrets;
-use crate::configfile;
-use crate::failure::Failure;
 
 #[derive(Deserialize)]
 struct Bundle {

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
+use corten_client::failure::Failure;
+use corten_client::files;
 use corten_pki::{Algorithm, Ca};
 
 use crate::cli::{GenCa, GenCrt, GenCsr, GenKey};
-use crate::failure::Failure;
-use crate::files;
 
 /// The largest PEM file read, in bytes; a certificate is about 1 kB.
 const MAX_SIZE: u64 = 1024 * 1024;

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use corten_client::failure::Failure;
 use regex_lite::Regex;
 
 use crate::cli::{GenConfig, GenSecrets, OutputType};
-use crate::failure::Failure;
 
 /// The first minor version of the reference system that knows every field of these configs
 /// (`features.kubePrism`).

@@ -3,14 +3,14 @@
 use std::path::Path;
 
 use anyhow::{Context as _, bail, ensure};
+use corten_client::configfile;
+use corten_client::failure::Failure;
 use corten_config::kinds::KubeEtcdEncryptionConfig;
 use corten_config::{Document, IssuingCa, KeyPair};
 use corten_pki::Ca;
 use serde_json::Value;
 
 use super::secrets::Secrets;
-use crate::configfile;
-use crate::failure::Failure;
 
 /// Reads a config. No error quotes it.
 pub(super) fn read(path: &Path) -> Result<Secrets, Failure> {
@@ -77,7 +77,7 @@ fn secretbox(config: &KubeEtcdEncryptionConfig) -> anyhow::Result<String> {
         .config
         .as_ref()
         .map(corten_config::values::Object::yaml);
-    let tree: Value = crate::yaml::parse(&text.unwrap_or_default())?;
+    let tree: Value = corten_client::yaml::parse(&text.unwrap_or_default())?;
     let rules = tree.get("resources").and_then(Value::as_array);
     let of_secrets = |rule: &&Value| {
         let kinds = rule.get("resources").and_then(Value::as_array);
@@ -130,7 +130,7 @@ mod tests {
         let made = Secrets::generate(now).unwrap();
         let file = directory.path().join("secrets.yaml");
         let expected = bundle::value(&made);
-        std::fs::write(&file, crate::yaml::render(&expected).unwrap()).unwrap();
+        std::fs::write(&file, corten_client::yaml::render(&expected).unwrap()).unwrap();
         let args = GenConfig {
             with_secrets: Some(file),
             ..tests::args(directory.path())
@@ -188,7 +188,7 @@ mod tests {
     fn secrets_are_read_from_documents_as_well() {
         let made = Secrets::generate(std::time::SystemTime::now()).unwrap();
         let found = reread(|text| {
-            let mut root: Value = crate::yaml::parse(&text).unwrap();
+            let mut root: Value = corten_client::yaml::parse(&text).unwrap();
             let cluster = root["cluster"].as_object_mut().unwrap();
             for field in [
                 "ca",
@@ -200,10 +200,10 @@ mod tests {
             ] {
                 assert!(cluster.remove(field).is_some(), "{field}");
             }
-            let mut text = crate::yaml::render(&root).unwrap();
+            let mut text = corten_client::yaml::render(&root).unwrap();
             for document in by_kind(&made) {
                 text.push_str("---\n");
-                text.push_str(&crate::yaml::render(&document).unwrap());
+                text.push_str(&corten_client::yaml::render(&document).unwrap());
             }
             text
         });

@@ -91,7 +91,7 @@ fn generated_files_are_read_by_a_node_and_a_client() {
     let authorities = certificates_from_pem(ca.crt.as_bytes()).unwrap();
     let roles = verify_client(&chain, &authorities, SystemTime::now()).unwrap();
     assert_eq!(roles, ["os:admin"]);
-    crate::tls::mutual(&identity, SystemTime::now()).unwrap();
+    corten_client::tls::mutual(&identity, SystemTime::now()).unwrap();
 }
 
 #[test]

@@ -5,6 +5,12 @@ use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
+use corten_client::configfile;
+use corten_client::connect::Target;
+use corten_client::failure::Failure;
+use corten_client::resources;
+use corten_client::stream::{Node, Trouble, alone, each};
+use corten_client::table::printable;
 use corten_cluster::{Access, Cluster, ClusterError, Workload};
 use corten_config::Document;
 use corten_config::kinds::KubeAPIServerConfig;
@@ -21,12 +27,6 @@ use super::execute::{Fleet, Mark, With};
 use super::plan::{Member, Plan};
 use super::trust::Trusted;
 use crate::cli::{ApplyMode, How};
-use crate::configfile;
-use crate::connect::Target;
-use crate::failure::Failure;
-use crate::resources;
-use crate::stream::{Node, Trouble, alone, each};
-use crate::table::printable;
 use crate::verbs::{kubernetes, patch};
 
 const NAMESPACE: &str = "kube-system";
@@ -76,7 +76,7 @@ pub(super) async fn members(target: &Target) -> Result<Vec<Member>, Failure> {
         Ok(())
     })
     .await?;
-    crate::answers::finish(&failed)?;
+    corten_client::answers::finish(&failed)?;
     Ok(members)
 }
 

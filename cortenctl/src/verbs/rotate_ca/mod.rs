@@ -19,13 +19,15 @@ mod trust;
 
 use std::time::{Duration, SystemTime};
 
+use corten_client::connect::Target;
+use corten_client::failure::Failure;
+use corten_client::flags::Global;
+use corten_client::table::printable;
+
 use self::execute::execute;
 use self::live::Live;
 use self::plan::{Member, Plan};
-use crate::cli::{Global, RotateCa};
-use crate::connect::Target;
-use crate::failure::Failure;
-use crate::table::printable;
+use crate::cli::RotateCa;
 
 /// Timeout of one wait for a node or the cluster. A static pod may need ten minutes to start without hardware
 /// virtualization.

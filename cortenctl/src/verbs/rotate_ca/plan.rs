@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use anyhow::Context as _;
+use corten_client::failure::Failure;
 use corten_pki::{Algorithm, Ca, common_name, organizations, validity};
 
 use super::trust::{Change, Der, Issuing, Trusted};
-use crate::failure::Failure;
 
 /// A node that runs Kubernetes.
 pub(super) struct Member {

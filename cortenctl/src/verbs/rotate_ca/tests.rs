@@ -3,6 +3,8 @@ use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use corten_client::configfile;
+use corten_client::failure::Failure;
 use corten_config::Document;
 use corten_pki::{Algorithm, Ca};
 
@@ -10,8 +12,6 @@ use super::Step;
 use super::execute::{Fleet, Mark, With, execute};
 use super::plan::{Member, Plan};
 use super::trust::{Der, Issuing, Trusted};
-use crate::configfile;
-use crate::failure::Failure;
 
 /// Timeout of the simulated waits.
 const LIMIT: Duration = Duration::from_secs(60);

@@ -6,18 +6,18 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use corten_client::clients::Machine;
+use corten_client::connect::{Route, routes};
+use corten_client::failure::Failure;
+use corten_client::flags::Global;
+use corten_client::resources::{find, has_member};
+use corten_client::stream::{Node, Trouble, each};
+use corten_client::table::{Table, printable};
 use corten_cluster::Cluster;
 use futures_util::future::join_all;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use crate::cli::Global;
-use crate::clients::Machine;
-use crate::connect::{Route, routes};
-use crate::failure::Failure;
-use crate::resources::{find, has_member};
-use crate::stream::{Node, Trouble, each};
-use crate::table::{Table, printable};
 use crate::verbs::{cordon, kubernetes};
 use crate::wait;
 

@@ -123,10 +123,10 @@ mod tests {
 
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
+    use corten_client::configfile;
     use corten_pki::{Algorithm, Ca};
 
     use super::*;
-    use crate::configfile;
 
     const KINDS: [(&str, &str); 5] = [
         ("KubeAPIServerConfig", "kube-apiserver"),

@@ -3,6 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use corten_client::configfile;
+use corten_client::connect::Target;
+use corten_client::failure::Failure;
+use corten_client::flags::Global;
+use corten_client::resources;
+use corten_client::stream::{Node, Trouble, alone};
+use corten_client::table::printable;
 use corten_cluster::{Cluster, Existing, Machine, Requested, Workload};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
@@ -11,13 +18,7 @@ use super::component::Component;
 use super::execute::Fleet;
 use super::plan::{Member, Place};
 use super::version::{self, Version};
-use crate::cli::{ApplyMode, Global, How, ImageName, ImageNamespace};
-use crate::configfile;
-use crate::connect::Target;
-use crate::failure::Failure;
-use crate::resources;
-use crate::stream::{Node, Trouble, alone};
-use crate::table::printable;
+use crate::cli::{ApplyMode, How, ImageName, ImageNamespace};
 use crate::verbs::{image, kubernetes, patch};
 use crate::wait;
 

@@ -13,6 +13,9 @@ mod plan;
 mod tests;
 mod version;
 
+use corten_client::failure::Failure;
+use corten_client::flags::Global;
+use corten_client::table::print;
 use corten_config::images;
 
 use self::component::Component;
@@ -20,9 +23,7 @@ use self::execute::{Limits, execute};
 use self::live::Live;
 use self::plan::{Plan, Wanted, problems};
 use self::version::Version;
-use crate::cli::{Global, UpgradeK8s};
-use crate::failure::Failure;
-use crate::table::print;
+use crate::cli::UpgradeK8s;
 
 pub(crate) async fn run(global: &Global, args: &UpgradeK8s) -> Result<(), Failure> {
     let wanted = wanted(args)?;
@@ -42,7 +43,7 @@ pub(crate) async fn run(global: &Global, args: &UpgradeK8s) -> Result<(), Failur
         )));
     }
     for problem in problems {
-        eprintln!("warning: {}", crate::table::printable(&problem));
+        eprintln!("warning: {}", corten_client::table::printable(&problem));
     }
     if args.dry_run {
         eprintln!("nothing was changed");

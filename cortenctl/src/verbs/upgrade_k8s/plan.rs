@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use corten_client::table::Table;
+
 use super::component::Component;
 use super::version::{self, Version};
-use crate::table::Table;
 
 /// Maximum minor versions that a kubelet may be older than its API server (Kubernetes, "Version Skew Policy").
 const OLDEST_KUBELET: u64 = 3;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use clap::Parser as _;
+use corten_client::failure::Failure;
 use corten_cluster::Requested;
 
 use super::component::Component;
@@ -11,7 +12,6 @@ use super::execute::{Fleet, Limits, execute};
 use super::plan::{Member, Place, Plan, Wanted, problems};
 use super::version::Version;
 use crate::cli::{Cli, Verb};
-use crate::failure::Failure;
 
 const LIMITS: Limits = Limits {
     component: Duration::from_secs(300),

@@ -11,12 +11,13 @@ const MANY: usize = 1000;
 
 /// Rows of text under a header.
 #[derive(Debug, Default)]
-pub(crate) struct Table {
+pub struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    pub(crate) fn new(header: &[&str]) -> Table {
+    /// A table without rows.
+    pub fn new(header: &[&str]) -> Table {
         let mut table = Table::default();
         table.row(header.iter().copied());
         table
@@ -24,12 +25,13 @@ impl Table {
 
     /// Adds a row. Replaces control characters in cells: cells from a node could otherwise break
     /// the table or control the terminal.
-    pub(crate) fn row<C: AsRef<str>>(&mut self, cells: impl IntoIterator<Item = C>) {
+    pub fn row<C: AsRef<str>>(&mut self, cells: impl IntoIterator<Item = C>) {
         let cells = cells.into_iter().map(|cell| printable(cell.as_ref()));
         self.rows.push(cells.collect());
     }
 
-    pub(crate) fn render(&self) -> String {
+    /// The whole table as text.
+    pub fn render(&self) -> String {
         let mut widths: Vec<usize> = Vec::new();
         for row in &self.rows {
             for (index, cell) in row.iter().enumerate() {
@@ -47,25 +49,26 @@ impl Table {
 
 /// A table that is printed as it grows: columns get wider, never narrower.
 #[derive(Debug, Default)]
-pub(crate) struct Rows {
+pub struct Rows {
     widths: Vec<usize>,
     waiting: Vec<Vec<String>>,
 }
 
 impl Rows {
-    pub(crate) fn new(header: Vec<String>) -> Rows {
+    /// A table without rows.
+    pub fn new(header: Vec<String>) -> Rows {
         let mut rows = Rows::default();
         rows.row(header);
         rows
     }
 
     /// Whether it has not even a header.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.widths.is_empty()
     }
 
     /// Adds a row; see [`Table::row`].
-    pub(crate) fn row(&mut self, cells: Vec<String>) {
+    pub fn row(&mut self, cells: Vec<String>) {
         let cells: Vec<String> = cells.iter().map(|cell| printable(cell)).collect();
         self.widths.resize(cells.len().max(self.widths.len()), 0);
         for (width, cell) in self.widths.iter_mut().zip(&cells) {
@@ -84,7 +87,7 @@ impl Rows {
     }
 
     /// Renders the rows added since the last call.
-    pub(crate) fn render(&mut self) -> String {
+    pub fn render(&mut self) -> String {
         let mut text = String::new();
         for row in std::mem::take(&mut self.waiting) {
             text.push_str(&line(&row, &self.widths));
@@ -109,14 +112,14 @@ fn line(row: &[String], widths: &[usize]) -> String {
 }
 
 /// A text without control characters.
-pub(crate) fn printable(text: &str) -> String {
+pub fn printable(text: &str) -> String {
     let visible = |c: char| if c.is_control() { '?' } else { c };
     text.chars().map(visible).collect()
 }
 
 /// A document of several lines without control characters. Most of them are escaped already; those
 /// from U+0080 to U+009F are not.
-pub(crate) fn harmless(document: &str) -> String {
+pub fn harmless(document: &str) -> String {
     let visible = |c: char| match c {
         '\n' | '\t' => c,
         c if c.is_control() => '?',
@@ -126,7 +129,7 @@ pub(crate) fn harmless(document: &str) -> String {
 }
 
 /// Writes to stdout. A closed pipe is an error here, which the exit code ignores.
-pub(crate) fn print(text: &str) -> io::Result<()> {
+pub fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()

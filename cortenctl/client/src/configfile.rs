@@ -9,7 +9,7 @@ use corten_config::{Document, Patch, Problems};
 use crate::failure::Failure;
 
 /// Reads a config, or standard input for `-`. No error quotes it, because it has secrets.
-pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+pub fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     Ok(limited(path).with_context(|| format!("machine config {}", path.display()))?)
 }
 
@@ -34,7 +34,7 @@ fn limited(path: &Path) -> anyhow::Result<Vec<u8>> {
 }
 
 /// Applies patches given as text or as `@FILE`, in order.
-pub(crate) fn patched(config: Vec<u8>, patches: &[String]) -> Result<Vec<u8>, Failure> {
+pub fn patched(config: Vec<u8>, patches: &[String]) -> Result<Vec<u8>, Failure> {
     if patches.is_empty() {
         return Ok(config);
     }
@@ -60,12 +60,12 @@ pub(crate) fn patched(config: Vec<u8>, patches: &[String]) -> Result<Vec<u8>, Fa
 }
 
 /// Parses a config as a node does.
-pub(crate) fn parse(name: &str, config: &[u8]) -> Result<Document, Failure> {
+pub fn parse(name: &str, config: &[u8]) -> Result<Document, Failure> {
     Document::parse(config).map_err(|problems| wrong(name, &problems))
 }
 
 /// All problems, a line each.
-pub(crate) fn wrong(name: &str, problems: &Problems) -> Failure {
+pub fn wrong(name: &str, problems: &Problems) -> Failure {
     let lines: Vec<String> = problems
         .iter()
         .map(|problem| format!("{name}: {problem}"))

@@ -1,6 +1,7 @@
 //! Progress of a long transfer: a byte counter that overwrites itself. Printed on standard error,
 //! only if that is a terminal.
 
+use std::fmt;
 use std::io::{self, IsTerminal as _, Write};
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ const LABEL: usize = 50;
 const CLEAR: &str = "\r\u{1b}[K";
 
 /// A byte counter. Dropping it erases its line.
-pub(crate) struct Progress {
+pub struct Progress {
     label: String,
     bytes: u64,
     /// Time of the last update.
@@ -23,9 +24,18 @@ pub(crate) struct Progress {
     out: Option<Box<dyn Write + Send>>,
 }
 
+impl fmt::Debug for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Progress")
+            .field("label", &self.label)
+            .field("bytes", &self.bytes)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Progress {
     /// A counter with a `label` for the transfer: `n1: sent`.
-    pub(crate) fn new(label: impl AsRef<str>) -> Progress {
+    pub fn new(label: impl AsRef<str>) -> Progress {
         let terminal = io::stderr().is_terminal();
         let out = terminal.then(|| Box::new(io::stderr()) as Box<dyn Write + Send>);
         Progress::to(out, label.as_ref())
@@ -33,7 +43,7 @@ impl Progress {
 
     /// A counter for data that goes to standard output. It is hidden if standard output is a
     /// terminal too, which shows the data.
-    pub(crate) fn beside_output(label: impl AsRef<str>) -> Progress {
+    pub fn beside_output(label: impl AsRef<str>) -> Progress {
         if io::stdout().is_terminal() {
             return Progress::to(None, "");
         }
@@ -50,17 +60,17 @@ impl Progress {
     }
 
     /// Whether the counter is visible.
-    pub(crate) fn is_shown(&self) -> bool {
+    pub fn is_shown(&self) -> bool {
         self.out.is_some()
     }
 
     /// Adds bytes to the counter.
-    pub(crate) fn add(&mut self, bytes: usize) {
+    pub fn add(&mut self, bytes: usize) {
         self.set(self.bytes.saturating_add(bytes as u64));
     }
 
     /// Sets the total number of bytes.
-    pub(crate) fn set(&mut self, bytes: u64) {
+    pub fn set(&mut self, bytes: u64) {
         self.set_at(bytes, Instant::now());
     }
 

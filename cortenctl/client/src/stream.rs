@@ -16,10 +16,11 @@ use crate::messages::{Message, failure_of, node_of};
 use crate::status::{DEADLINE, explain};
 
 /// Failed nodes, each with its error.
-pub(crate) type Failed = Vec<(String, String)>;
+pub type Failed = Vec<(String, String)>;
 
 /// The reason why the work on one node ended early.
-pub(crate) enum Trouble {
+#[derive(Debug)]
+pub enum Trouble {
     /// The node refused, or the connection broke.
     Call(Status),
     /// The node's answer is unusable; a sentence.
@@ -48,8 +49,9 @@ impl From<io::Error> for Trouble {
 
 /// One node and its connection, for calls to one node at a time.
 #[derive(Debug, Clone)]
-pub(crate) struct Node {
-    pub(crate) name: String,
+pub struct Node {
+    /// The name in outputs.
+    pub name: String,
     channel: Channel,
     /// Metadata value of the node behind the endpoint; `None` for the endpoint itself.
     asked: Option<MetadataValue<Ascii>>,
@@ -88,7 +90,7 @@ impl Node {
     }
 
     /// Runs `work`, and repeats it over a direct connection if the node refuses a forwarded call.
-    pub(crate) async fn or_itself<T>(
+    pub async fn or_itself<T>(
         &self,
         mut work: impl AsyncFnMut(&Node) -> Result<T, Trouble>,
     ) -> Result<T, Trouble> {
@@ -101,12 +103,13 @@ impl Node {
         }
     }
 
-    pub(crate) fn client<C: Service>(&self) -> C {
+    /// A client of a service on the connection.
+    pub fn client<C: Service>(&self) -> C {
         C::over(self.channel.clone())
     }
 
     /// A request without a timeout, for a stream that stays open.
-    pub(crate) fn request<B>(&self, body: B) -> Request<B> {
+    pub fn request<B>(&self, body: B) -> Request<B> {
         let mut request = Request::new(body);
         if let Some(node) = &self.asked {
             let metadata = request.metadata_mut();
@@ -116,7 +119,7 @@ impl Node {
     }
 
     /// A request with a timeout.
-    pub(crate) fn brief<B>(&self, body: B) -> Request<B> {
+    pub fn brief<B>(&self, body: B) -> Request<B> {
         let mut request = self.request(body);
         request.set_timeout(DEADLINE);
         request
@@ -124,7 +127,7 @@ impl Node {
 }
 
 /// Runs `work` on every session; collects the routes that are not open or fail.
-pub(crate) async fn sessions(
+pub async fn sessions(
     routes: Vec<Route>,
     mut work: impl AsyncFnMut(&str, &Session, &mut Failed) -> Result<(), Trouble>,
 ) -> Result<Failed, Failure> {
@@ -156,7 +159,7 @@ fn told(trouble: Trouble, roles: &[String]) -> Result<String, Failure> {
 
 /// Works on one node after the other, for services that answer for one node at a time. `work` may run
 /// twice for a node, see [`Node::or_itself`].
-pub(crate) async fn each(
+pub async fn each(
     routes: Vec<Route>,
     work: impl AsyncFnMut(&Node) -> Result<(), Trouble>,
 ) -> Result<Failed, Failure> {
@@ -164,7 +167,7 @@ pub(crate) async fn each(
 }
 
 /// As [`each`], but stops at the first failure: the nodes after it fail with `untouched`.
-pub(crate) async fn in_turn(
+pub async fn in_turn(
     routes: Vec<Route>,
     untouched: &str,
     work: impl AsyncFnMut(&Node) -> Result<(), Trouble>,
@@ -194,7 +197,7 @@ async fn visit(
 }
 
 /// Runs `work` on the one node of a target over a new connection. Every error is a sentence.
-pub(crate) async fn alone<T>(
+pub async fn alone<T>(
     target: &Target,
     mut work: impl AsyncFnMut(&Node) -> Result<T, Trouble>,
 ) -> Result<T, String> {
@@ -218,7 +221,7 @@ pub(crate) async fn alone<T>(
 }
 
 /// Refuses more than one node, for a verb whose output is one file.
-pub(crate) fn only_one(routes: &[Route], what: &str) -> Result<(), Failure> {
+pub fn only_one(routes: &[Route], what: &str) -> Result<(), Failure> {
     if count(routes) == 1 {
         return Ok(());
     }
@@ -228,7 +231,7 @@ pub(crate) fn only_one(routes: &[Route], what: &str) -> Result<(), Failure> {
 }
 
 /// Passes on every frame of a stream until its end.
-pub(crate) async fn drain<M>(
+pub async fn drain<M>(
     frames: &mut Streaming<M>,
     mut take: impl FnMut(M) -> Result<(), Trouble>,
 ) -> Result<(), Trouble> {
@@ -240,7 +243,7 @@ pub(crate) async fn drain<M>(
 
 /// Collects the frames of a stream, at most `limit` bytes of them. Keeps the data before an error;
 /// `too_large` is the error for a longer stream.
-pub(crate) async fn gather(
+pub async fn gather(
     frames: &mut Streaming<Data>,
     limit: usize,
     too_large: &str,
@@ -257,7 +260,7 @@ pub(crate) async fn gather(
 }
 
 /// Makes a streaming call and passes every frame to `take` with the frame's node.
-pub(crate) async fn stream<C, B, M, F, Fut, G>(
+pub async fn stream<C, B, M, F, Fut, G>(
     routes: Vec<Route>,
     body: B,
     call: F,

@@ -4,20 +4,21 @@ use corten_api::{cluster, common, inspect, machine, storage, time};
 use tonic::Code;
 
 /// A message of one node.
-pub(crate) trait Message {
+pub trait Message {
     /// The node's name and error; a node that is called directly sends none.
     fn metadata(&self) -> Option<&common::Metadata>;
 }
 
 /// The reply of a call: a message of each node.
-pub(crate) trait Reply {
+pub trait Reply {
     /// The message of a node.
     type Message: Message;
+    /// The messages of all nodes.
     fn messages(self) -> Vec<Self::Message>;
 }
 
 /// The node that a message is from; `name` if the message has none.
-pub(crate) fn node_of(message: &impl Message, name: &str) -> String {
+pub fn node_of(message: &impl Message, name: &str) -> String {
     message
         .metadata()
         .map(|metadata| metadata.hostname.clone())
@@ -26,7 +27,7 @@ pub(crate) fn node_of(message: &impl Message, name: &str) -> String {
 }
 
 /// The error of the node that a message is from.
-pub(crate) fn failure_of(message: &impl Message) -> Option<String> {
+pub fn failure_of(message: &impl Message) -> Option<String> {
     let metadata = message.metadata()?;
     if !metadata.error.is_empty() {
         return Some(metadata.error.clone());

@@ -20,7 +20,7 @@ use crate::units;
 pub(crate) const ALPN: &[u8] = b"h2";
 
 /// TLS with the context's certificate, trusting the context's authority only.
-pub(crate) fn mutual(identity: &Identity, now: SystemTime) -> anyhow::Result<ClientConfig> {
+pub fn mutual(identity: &Identity, now: SystemTime) -> anyhow::Result<ClientConfig> {
     let mut roots = RootCertStore::empty();
     for authority in
         corten_pki::certificates_from_pem(identity.ca.as_bytes()).context("ca of the context")?
@@ -60,7 +60,7 @@ fn chain_and_key(
 }
 
 /// The roles in the context's certificate, for a message about a refusal.
-pub(crate) fn roles(identity: &Identity) -> Vec<String> {
+pub fn roles(identity: &Identity) -> Vec<String> {
     corten_pki::certificates_from_pem(identity.crt.as_bytes())
         .ok()
         .and_then(|chain| corten_pki::organizations(chain.first()?).ok())
@@ -69,10 +69,7 @@ pub(crate) fn roles(identity: &Identity) -> Vec<String> {
 
 /// TLS to a node without a config. The node's certificate is trusted, or must have one of these
 /// fingerprints if any are given. A locked node requests a certificate and gets the owner's.
-pub(crate) fn insecure(
-    fingerprints: &[String],
-    owner: Option<&Identity>,
-) -> anyhow::Result<ClientConfig> {
+pub fn insecure(fingerprints: &[String], owner: Option<&Identity>) -> anyhow::Result<ClientConfig> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let verifier = Pinned {
         fingerprints: fingerprints
@@ -157,7 +154,7 @@ impl ServerCertVerifier for Pinned {
 }
 
 /// The meaning of a failed handshake, and the remedy.
-pub(crate) fn explain(error: &io::Error, host: &str) -> String {
+pub fn explain(error: &io::Error, host: &str) -> String {
     let Some(tls) = error
         .get_ref()
         .and_then(|inner| inner.downcast_ref::<Error>())
@@ -239,7 +236,7 @@ fn alert_text(alert: AlertDescription) -> String {
 }
 
 /// The text of an error and of all its sources.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {

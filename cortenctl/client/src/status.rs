@@ -7,10 +7,10 @@ use tonic::{Code, Status};
 use crate::tls;
 
 /// Timeout of a unary call on a node.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The meaning of a failed call, and the remedy.
-pub(crate) fn explain(status: &Status, roles: &[String]) -> String {
+pub fn explain(status: &Status, roles: &[String]) -> String {
     // The source of an error made on this side; the text of the node is not searched.
     let below = std::error::Error::source(status);
     if let Some(text) = below.and_then(tls::refusal_below) {

@@ -8,7 +8,7 @@ use time::OffsetDateTime;
 use time::macros::format_description;
 
 /// A duration to the second: `45s`, `2m33s`, `1h0m5s`.
-pub(crate) fn duration(duration: Duration) -> String {
+pub fn duration(duration: Duration) -> String {
     let total = duration
         .as_secs()
         .saturating_add(u64::from(duration.subsec_millis() >= 500));
@@ -21,7 +21,7 @@ pub(crate) fn duration(duration: Duration) -> String {
 }
 
 /// A long duration in the largest unit with a value of at least two: `300 days`, `36 hours`.
-pub(crate) fn coarse(duration: Duration) -> String {
+pub fn coarse(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let units = [(86_400, "days"), (3_600, "hours"), (60, "minutes")];
     let fits = units.into_iter().find(|(size, _)| seconds / size >= 2);
@@ -30,7 +30,7 @@ pub(crate) fn coarse(duration: Duration) -> String {
 }
 
 /// The age of something; `0s` if the node's clock is ahead of ours.
-pub(crate) fn age(at: Timestamp, now: SystemTime) -> String {
+pub fn age(at: Timestamp, now: SystemTime) -> String {
     let passed = SystemTime::try_from(at)
         .ok()
         .and_then(|at| now.duration_since(at).ok());
@@ -41,7 +41,7 @@ pub(crate) fn age(at: Timestamp, now: SystemTime) -> String {
 ///
 /// # Errors
 /// A sentence for the user.
-pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text:?} is not a duration such as 90s, 2m or 1h30m");
     let mut rest = text;
     let mut total = Duration::ZERO;
@@ -74,13 +74,13 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
 }
 
 /// A size in bytes for people: `512 B`, `1.9 GB`, `140 MB`.
-pub(crate) fn size(bytes: u64) -> String {
+pub fn size(bytes: u64) -> String {
     let (number, unit) = scaled(bytes, 1000.0, ["kB", "MB", "GB", "TB", "PB", "EB"]);
     format!("{number} {unit}")
 }
 
 /// The same in powers of 1024, as `df` writes it: `512B`, `1.9GiB`, `140MiB`.
-pub(crate) fn binary_size(bytes: u64) -> String {
+pub fn binary_size(bytes: u64) -> String {
     let (number, unit) = scaled(bytes, 1024.0, ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"]);
     format!("{number}{unit}")
 }
@@ -98,7 +98,7 @@ fn scaled(bytes: u64, step: f64, units: [&'static str; 6]) -> (String, &'static 
 }
 
 /// A number of things: `999`, `52.4K`, `2M`.
-pub(crate) fn count(count: u64) -> String {
+pub fn count(count: u64) -> String {
     let (value, unit) = divided(count, 1000.0, ["K", "M", "G", "T", "P", "E"]);
     let text = format!("{value:.1}");
     format!(
@@ -124,13 +124,13 @@ fn divided(number: u64, step: f64, units: [&'static str; 6]) -> (f64, Option<&'s
 }
 
 /// A size from a node, which may be negative.
-pub(crate) fn signed_size(bytes: i64) -> String {
+pub fn signed_size(bytes: i64) -> String {
     let text = size(bytes.unsigned_abs());
     if bytes < 0 { format!("-{text}") } else { text }
 }
 
 /// A timestamp in the form of RFC 3339; `?` outside of the calendar.
-pub(crate) fn moment(at: Timestamp) -> String {
+pub fn moment(at: Timestamp) -> String {
     let nanos = u32::try_from(at.nanos)
         .ok()
         .filter(|nanos| *nanos < 1_000_000_000);
@@ -145,7 +145,7 @@ const RECENT: Duration = Duration::from_secs(180 * 24 * 60 * 60);
 
 /// The modification time of a file, in seconds since 1970, in the form of `ls`: UTC, with the year
 /// instead of the seconds if it is old.
-pub(crate) fn file_time(modified: i64, now: SystemTime) -> String {
+pub fn file_time(modified: i64, now: SystemTime) -> String {
     let Ok(time) = OffsetDateTime::from_unix_timestamp(modified) else {
         return "?".to_owned();
     };

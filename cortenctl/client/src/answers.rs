@@ -19,11 +19,11 @@ use crate::table::printable;
 
 /// The answers of the nodes.
 #[derive(Debug)]
-pub(crate) struct Answers<M> {
+pub struct Answers<M> {
     /// Node and message, in the order of the reply.
-    pub(crate) good: Vec<(String, M)>,
+    pub good: Vec<(String, M)>,
     /// Node and error.
-    pub(crate) failed: Vec<(String, String)>,
+    pub failed: Vec<(String, String)>,
 }
 
 impl<M> Default for Answers<M> {
@@ -65,13 +65,13 @@ impl<M: Message> Answers<M> {
 
 impl<M> Answers<M> {
     /// Reports the failed nodes on stderr; the last step of a verb.
-    pub(crate) fn finish(self) -> Result<(), Failure> {
+    pub fn finish(self) -> Result<(), Failure> {
         finish(&self.failed)
     }
 }
 
 /// Prints a line on stderr for every failed node, and returns the failure for the exit code.
-pub(crate) fn finish(failed: &[(String, String)]) -> Result<(), Failure> {
+pub fn finish(failed: &[(String, String)]) -> Result<(), Failure> {
     for (node, why) in failed {
         eprintln!("error: {}: {}", printable(node), printable(why));
     }
@@ -83,7 +83,7 @@ pub(crate) fn finish(failed: &[(String, String)]) -> Result<(), Failure> {
 }
 
 /// Makes a unary call on every route.
-pub(crate) async fn ask<C, B, R, F, Fut>(
+pub async fn ask<C, B, R, F, Fut>(
     routes: Vec<Route>,
     body: B,
     call: F,
@@ -99,7 +99,7 @@ where
 }
 
 /// Makes a unary call on every route with another timeout, or without one.
-pub(crate) async fn ask_within<C, B, R, F, Fut>(
+pub async fn ask_within<C, B, R, F, Fut>(
     limit: Option<Duration>,
     routes: Vec<Route>,
     body: B,

@@ -18,11 +18,11 @@ use tonic::Request;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint as Http, Uri};
 
-use crate::cli::Global;
 use crate::clientconfig::{ForwardThrough, Identity, Search};
 use crate::clients::Service;
 use crate::endpoint::Endpoint;
 use crate::failure::Failure;
+use crate::flags::Global;
 use crate::tls;
 
 /// Timeout of name resolution, and then of the TCP connection over all addresses of an endpoint.
@@ -44,18 +44,19 @@ const CONNECTION_WINDOW: u32 = 128 << 20;
 
 /// An open connection, and the nodes that calls on it address.
 #[derive(Debug, Clone)]
-pub(crate) struct Session {
+pub struct Session {
     pub(crate) channel: Channel,
     /// Values of the `nodes` metadata; empty addresses the endpoint itself.
-    pub(crate) nodes: Vec<(String, MetadataValue<Ascii>)>,
+    pub nodes: Vec<(String, MetadataValue<Ascii>)>,
     /// Our roles, for error messages.
-    pub(crate) roles: Vec<String>,
+    pub roles: Vec<String>,
     /// The way to connect to nodes behind the endpoint directly.
     pub(crate) direct: Option<Direct>,
 }
 
 impl Session {
-    pub(crate) fn client<C: Service>(&self) -> C {
+    /// A client of a service on the connection.
+    pub fn client<C: Service>(&self) -> C {
         C::over(self.channel.clone())
     }
 
@@ -72,7 +73,7 @@ impl Session {
     }
 
     /// A request to every node of the session.
-    pub(crate) fn request<B>(&self, body: B) -> Request<B> {
+    pub fn request<B>(&self, body: B) -> Request<B> {
         let mut request = Request::new(body);
         for (_, node) in &self.nodes {
             let metadata = request.metadata_mut();
@@ -91,7 +92,7 @@ impl Direct {
     ///
     /// # Errors
     /// The reason why the connection failed, a sentence.
-    pub(crate) async fn open(&self, node: &str) -> Result<Channel, String> {
+    pub async fn open(&self, node: &str) -> Result<Channel, String> {
         let endpoint: Endpoint = node
             .parse()
             .map_err(|error: crate::endpoint::BadEndpoint| error.to_string())?;
@@ -102,20 +103,21 @@ impl Direct {
 /// A way to one or more nodes, open or failed. Several routes exist only with `--insecure`, where
 /// nodes do not forward calls.
 #[derive(Debug, Clone)]
-pub(crate) struct Route {
+pub struct Route {
     /// Value of the NODE column unless the answer has one.
-    pub(crate) name: String,
-    pub(crate) session: Result<Session, String>,
+    pub name: String,
+    /// The open connection, or the reason why there is none.
+    pub session: Result<Session, String>,
 }
 
 /// The open routes: the failed ones have been reported already.
-pub(crate) fn opened(routes: &[Route]) -> Vec<Route> {
+pub fn opened(routes: &[Route]) -> Vec<Route> {
     let open = routes.iter().filter(|route| route.session.is_ok());
     open.cloned().collect()
 }
 
 /// The expected number of answering nodes.
-pub(crate) fn count(routes: &[Route]) -> usize {
+pub fn count(routes: &[Route]) -> usize {
     let nodes = |route: &Route| {
         let session = route.session.as_ref();
         session.map_or(1, |session| session.nodes.len().max(1))
@@ -125,7 +127,7 @@ pub(crate) fn count(routes: &[Route]) -> usize {
 
 /// No endpoint could be reached: every endpoint, with its error.
 #[derive(Debug)]
-pub(crate) struct Unreached(pub(crate) Vec<(Endpoint, String)>);
+pub struct Unreached(pub Vec<(Endpoint, String)>);
 
 impl fmt::Display for Unreached {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -146,7 +148,7 @@ impl std::error::Error for Unreached {}
 ///
 /// # Errors
 /// [`Unreached`], or an error in flags or client config.
-pub(crate) async fn routes(global: &Global) -> Result<Vec<Route>, Failure> {
+pub async fn routes(global: &Global) -> Result<Vec<Route>, Failure> {
     if global.insecure {
         return insecure_routes(global).await;
     }
@@ -158,7 +160,7 @@ pub(crate) async fn routes(global: &Global) -> Result<Vec<Route>, Failure> {
 ///
 /// # Errors
 /// `open` fails for another reason than unreachable endpoints.
-pub(crate) async fn anew(
+pub async fn anew(
     old: Vec<Route>,
     open: impl AsyncFnOnce() -> Result<Vec<Route>, Failure>,
 ) -> Result<Vec<Route>, Failure> {
@@ -169,19 +171,20 @@ pub(crate) async fn anew(
 }
 
 /// The nodes of a cluster, and the credentials for them.
-#[derive(Clone)]
-pub(crate) struct Target {
+#[derive(Debug, Clone)]
+pub struct Target {
     /// The name of the context.
-    pub(crate) context: String,
+    pub context: String,
     /// The context's default nodes.
-    pub(crate) usual_nodes: Vec<String>,
+    pub usual_nodes: Vec<String>,
     /// Endpoints, tried in order.
-    pub(crate) endpoints: Vec<Endpoint>,
+    pub endpoints: Vec<Endpoint>,
     /// Nodes that answer the call; empty for the endpoint itself.
-    pub(crate) nodes: Vec<String>,
-    pub(crate) identity: Identity,
+    pub nodes: Vec<String>,
+    /// The credentials of the context.
+    pub identity: Identity,
     /// The endpoints that may forward the call.
-    pub(crate) forward_through: ForwardThrough,
+    pub forward_through: ForwardThrough,
 }
 
 impl Target {
@@ -189,7 +192,7 @@ impl Target {
     ///
     /// # Errors
     /// The context does not exist, or it names no endpoint.
-    pub(crate) fn of(global: &Global) -> Result<Target, Failure> {
+    pub fn of(global: &Global) -> Result<Target, Failure> {
         if global.insecure {
             return Err(Failure::usage(
                 "--insecure is for nodes without a config, which belong to no cluster yet",
@@ -241,7 +244,7 @@ impl Target {
     ///
     /// # Errors
     /// [`Unreached`], among others.
-    pub(crate) async fn open(&self) -> Result<Vec<Route>, Failure> {
+    pub async fn open(&self) -> Result<Vec<Route>, Failure> {
         let nodes = self.nodes.iter().map(|node| node_value(node));
         let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
         let roles = tls::roles(&self.identity);
@@ -338,7 +341,7 @@ async fn insecure_routes(global: &Global) -> Result<Vec<Route>, Failure> {
 }
 
 /// A node as a value of the metadata, which allows only ASCII characters.
-pub(crate) fn node_value(node: &str) -> Result<(String, MetadataValue<Ascii>), Failure> {
+pub fn node_value(node: &str) -> Result<(String, MetadataValue<Ascii>), Failure> {
     let plain = !node.is_empty() && node.chars().all(|c| c.is_ascii_graphic());
     let value = if plain { node.parse().ok() } else { None };
     value

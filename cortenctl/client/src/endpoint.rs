@@ -9,7 +9,7 @@ use rustls::pki_types::ServerName;
 /// `host`, `host:port`, `[v6]:port`, `[v6]` or a bare IPv6 address. A leading
 /// `https://` and a trailing `/` are tolerated.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Endpoint {
+pub struct Endpoint {
     host: String,
     port: u16,
 }
@@ -17,15 +17,16 @@ pub(crate) struct Endpoint {
 /// The error for a text that is no endpoint.
 #[derive(Debug, thiserror::Error)]
 #[error("{0:?} is not a host, host:port or [IPv6]:port")]
-pub(crate) struct BadEndpoint(String);
+pub struct BadEndpoint(String);
 
 impl Endpoint {
     /// The name or address, without brackets, with its zone if it has one.
-    pub(crate) fn host(&self) -> &str {
+    pub fn host(&self) -> &str {
         &self.host
     }
 
-    pub(crate) fn port(&self) -> u16 {
+    /// The port, 50000 unless the text has one.
+    pub fn port(&self) -> u16 {
         self.port
     }
 

@@ -21,24 +21,25 @@ const MAX_SIZE: u64 = 4 * 1024 * 1024;
 
 /// The whole file.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct ClientConfig {
+pub struct ClientConfig {
     /// Name of the current context.
     #[serde(default)]
-    pub(crate) context: String,
+    pub context: String,
+    /// The contexts by name.
     #[serde(default)]
-    pub(crate) contexts: BTreeMap<String, Context>,
+    pub contexts: BTreeMap<String, Context>,
     /// Unknown fields of other clients, written back unchanged.
     #[serde(flatten)]
-    pub(crate) other: Other,
+    pub other: Other,
 }
 
 /// Fields that this client does not know.
-pub(crate) type Other = BTreeMap<String, serde_json::Value>;
+pub type Other = BTreeMap<String, serde_json::Value>;
 
 /// Endpoints that may forward calls to other nodes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum ForwardThrough {
+pub enum ForwardThrough {
     /// Endpoints whose certificate marks them as control plane nodes
     #[default]
     ControlPlane,
@@ -48,32 +49,38 @@ pub(crate) enum ForwardThrough {
 
 /// One cluster and one identity. `Debug` shows no credentials.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Context {
+pub struct Context {
+    /// Nodes that receive calls, tried in order.
     #[serde(default)]
-    pub(crate) endpoints: Vec<String>,
+    pub endpoints: Vec<String>,
+    /// Nodes that answer calls; without any, the endpoint answers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) nodes: Vec<String>,
+    pub nodes: Vec<String>,
     /// A field of our own; other clients keep it.
     #[serde(
         default,
         rename = "forward-through",
         skip_serializing_if = "Option::is_none"
     )]
-    pub(crate) forward_through: Option<ForwardThrough>,
-    /// Base64 of PEM, as are the next two.
+    pub forward_through: Option<ForwardThrough>,
+    /// The certificate of the authority, base64 of PEM.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub(crate) ca: String,
+    pub ca: String,
+    /// The client's certificate, base64 of PEM.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub(crate) crt: String,
+    pub crt: String,
+    /// The client's key, base64 of PEM.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub(crate) key: String,
+    pub key: String,
+    /// Credentials of another kind, which this client refuses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) auth: Option<serde_json::Value>,
+    pub auth: Option<serde_json::Value>,
+    /// A proxy, which this client refuses.
     #[serde(default, rename = "proxy-url", skip_serializing_if = "Option::is_none")]
-    pub(crate) proxy_url: Option<String>,
+    pub proxy_url: Option<String>,
     /// See [`ClientConfig::other`].
     #[serde(flatten)]
-    pub(crate) other: Other,
+    pub other: Other,
 }
 
 impl fmt::Debug for Context {
@@ -85,17 +92,26 @@ impl fmt::Debug for Context {
     }
 }
 
-/// The credentials of a cluster, as PEM. Without `Debug`, because they are secret.
+/// The credentials of a cluster, as PEM. `Debug` does not show them.
 #[derive(Clone)]
-pub(crate) struct Identity {
-    pub(crate) ca: String,
-    pub(crate) crt: String,
-    pub(crate) key: String,
+pub struct Identity {
+    /// The certificate of the authority.
+    pub ca: String,
+    /// The client's certificate.
+    pub crt: String,
+    /// The client's key.
+    pub key: String,
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Identity").finish_non_exhaustive()
+    }
 }
 
 impl Context {
     /// A context made from PEM texts.
-    pub(crate) fn new(endpoints: Vec<String>, identity: &Identity) -> Context {
+    pub fn new(endpoints: Vec<String>, identity: &Identity) -> Context {
         Context {
             endpoints,
             ca: STANDARD.encode(&identity.ca),
@@ -106,7 +122,7 @@ impl Context {
     }
 
     /// The credentials, decoded.
-    pub(crate) fn identity(&self) -> anyhow::Result<Identity> {
+    pub fn identity(&self) -> anyhow::Result<Identity> {
         if self.auth.is_some() {
             bail!(
                 "the context authenticates to a proxy (auth), which is not supported; use a context with ca, crt and key"
@@ -136,18 +152,19 @@ impl Context {
 
 impl ClientConfig {
     /// Parses a file's text. No error quotes the text, because it has keys.
-    pub(crate) fn parse(text: &str) -> anyhow::Result<ClientConfig> {
+    pub fn parse(text: &str) -> anyhow::Result<ClientConfig> {
         serde_saphyr::from_str(text)
             .map_err(|error| anyhow!("not a client config{}", yaml::place(&error)))
     }
 
-    pub(crate) fn render(&self) -> anyhow::Result<String> {
+    /// The text of the file.
+    pub fn render(&self) -> anyhow::Result<String> {
         let value = serde_json::to_value(self).context("cannot write the client config")?;
         yaml::render(&value)
     }
 
     /// The named context, else the current one.
-    pub(crate) fn select(&self, name: Option<&str>) -> anyhow::Result<&Context> {
+    pub fn select(&self, name: Option<&str>) -> anyhow::Result<&Context> {
         let wanted = name.unwrap_or(&self.context);
         self.contexts.get(wanted).ok_or_else(|| {
             let names: Vec<&str> = self.contexts.keys().map(String::as_str).collect();
@@ -166,11 +183,11 @@ impl ClientConfig {
 }
 
 /// Directory of a pod's account at the node API, in its containers.
-pub(crate) const POD_MOUNT: &str = "/var/run/secrets/talos.dev";
+pub const POD_MOUNT: &str = "/var/run/secrets/talos.dev";
 
 /// The possible paths of a client config; the first existing one is used.
 #[derive(Debug, Default)]
-pub(crate) struct Search {
+pub struct Search {
     /// `--cortenconfig`.
     pub(crate) flag: Option<PathBuf>,
     /// `CORTENCONFIG`.
@@ -184,7 +201,8 @@ pub(crate) struct Search {
 }
 
 impl Search {
-    pub(crate) fn new(flag: Option<PathBuf>) -> Search {
+    /// The paths of this user's environment; `flag` is the value of `--cortenconfig`.
+    pub fn new(flag: Option<PathBuf>) -> Search {
         let variable = |name: &str| {
             std::env::var_os(name)
                 .filter(|value| !value.is_empty())
@@ -201,7 +219,7 @@ impl Search {
 
     /// The file to read. A path given by flag or environment must exist; the paths under the home
     /// directory and in a pod need not.
-    pub(crate) fn find(&self) -> anyhow::Result<PathBuf> {
+    pub fn find(&self) -> anyhow::Result<PathBuf> {
         let at_home = |directory: &str| {
             let path = self.home.as_ref()?.join(directory).join("config");
             path.is_file().then_some(path)
@@ -217,7 +235,8 @@ impl Search {
         })
     }
 
-    pub(crate) fn load(&self) -> anyhow::Result<ClientConfig> {
+    /// Reads the file, which must have a context.
+    pub fn load(&self) -> anyhow::Result<ClientConfig> {
         let path = self.find()?;
         let config = read(&path).and_then(|config| {
             anyhow::ensure!(!config.contexts.is_empty(), "it has no contexts");
@@ -228,7 +247,7 @@ impl Search {
 
     /// The file to change, and its content: the file that would be read, or a new one at the path
     /// where it will be found.
-    pub(crate) fn open(&self) -> anyhow::Result<(PathBuf, ClientConfig)> {
+    pub fn open(&self) -> anyhow::Result<(PathBuf, ClientConfig)> {
         let at_home = || Some(self.home.as_ref()?.join(".corten").join("config"));
         let path = match self.find() {
             Ok(path) => path,
@@ -244,7 +263,7 @@ impl Search {
 }
 
 /// Reads a client config, which may be without contexts.
-pub(crate) fn read(path: &Path) -> anyhow::Result<ClientConfig> {
+pub fn read(path: &Path) -> anyhow::Result<ClientConfig> {
     let size = std::fs::metadata(path)?.len();
     if size > MAX_SIZE {
         bail!(

@@ -13,11 +13,7 @@ use crate::yaml;
 const DEFINITIONS: (&str, &str) = ("meta", "ResourceDefinitions.meta.cosi.dev");
 
 /// All resources of a type.
-pub(crate) async fn list(
-    node: &Node,
-    namespace: &str,
-    kind: &str,
-) -> Result<Vec<api::Resource>, Trouble> {
+pub async fn list(node: &Node, namespace: &str, kind: &str) -> Result<Vec<api::Resource>, Trouble> {
     let request = node.brief(api::ListRequest {
         namespace: namespace.to_owned(),
         r#type: kind.to_owned(),
@@ -34,7 +30,7 @@ pub(crate) async fn list(
 }
 
 /// One resource.
-pub(crate) async fn one(
+pub async fn one(
     node: &Node,
     namespace: &str,
     kind: &str,
@@ -51,7 +47,7 @@ pub(crate) async fn one(
 }
 
 /// The spec of a resource; `None` if the node has no such resource or type.
-pub(crate) async fn find(
+pub async fn find(
     node: &Node,
     namespace: &str,
     kind: &str,
@@ -65,13 +61,13 @@ pub(crate) async fn find(
 }
 
 /// Whether the node's etcd member runs, votes and knows a leader.
-pub(crate) async fn has_member(node: &Node) -> Result<bool, Trouble> {
+pub async fn has_member(node: &Node) -> Result<bool, Trouble> {
     let member = find(node, "etcd", "EtcdMembers.etcd.talos.dev", "local").await?;
     Ok(member.is_some())
 }
 
 /// Every resource type of the node.
-pub(crate) async fn definitions(node: &Node) -> Result<Vec<ResourceDefinitionSpec>, Trouble> {
+pub async fn definitions(node: &Node) -> Result<Vec<ResourceDefinitionSpec>, Trouble> {
     let mut known = Vec::new();
     for resource in list(node, DEFINITIONS.0, DEFINITIONS.1).await? {
         let spec = resource.spec.unwrap_or_default().proto_spec;
@@ -82,7 +78,7 @@ pub(crate) async fn definitions(node: &Node) -> Result<Vec<ResourceDefinitionSpe
 }
 
 /// The type with the name or alias `name`.
-pub(crate) async fn definition(node: &Node, name: &str) -> Result<ResourceDefinitionSpec, Trouble> {
+pub async fn definition(node: &Node, name: &str) -> Result<ResourceDefinitionSpec, Trouble> {
     choose(definitions(node).await?, name).map_err(Trouble::Said)
 }
 
@@ -117,7 +113,7 @@ fn choose(
 }
 
 /// The spec of a resource, parsed from its YAML form.
-pub(crate) fn spec(resource: &api::Resource) -> Result<Value, Trouble> {
+pub fn spec(resource: &api::Resource) -> Result<Value, Trouble> {
     let yaml = resource.spec.as_ref().map_or("", |spec| &spec.yaml_spec);
     if yaml.is_empty() {
         return Ok(Value::Null);
@@ -133,12 +129,7 @@ pub(crate) fn spec(resource: &api::Resource) -> Result<Value, Trouble> {
 }
 
 /// A resource as a document, with the keys that scripts read.
-pub(crate) fn document(
-    node: &str,
-    event: Option<&str>,
-    metadata: &api::Metadata,
-    spec: Value,
-) -> Value {
+pub fn document(node: &str, event: Option<&str>, metadata: &api::Metadata, spec: Value) -> Value {
     let mut fields = Map::new();
     fields.insert("node".to_owned(), Value::from(node));
     if let Some(event) = event {

@@ -12,7 +12,7 @@ const MAX_LENGTH: usize = 1024;
 
 /// The value of a node's path as a cell; an invalid path gives an empty cell. Refuses steps that
 /// multiply their results, with which a node could keep this client busy forever.
-pub(crate) fn column(value: &Value, path: &str) -> String {
+pub fn column(value: &Value, path: &str) -> String {
     if path.contains("..") || path.contains(',') {
         return String::new();
     }
@@ -20,7 +20,7 @@ pub(crate) fn column(value: &Value, path: &str) -> String {
 }
 
 /// The selected values, separated by blanks; empty if the path selects nothing.
-pub(crate) fn select(path: &JsonPath, value: &Value) -> String {
+pub fn select(path: &JsonPath, value: &Value) -> String {
     let cells: Vec<String> = path.query(value).iter().map(|found| cell(found)).collect();
     cells.join(" ")
 }
@@ -29,7 +29,7 @@ pub(crate) fn select(path: &JsonPath, value: &Value) -> String {
 ///
 /// # Errors
 /// A sentence for the user.
-pub(crate) fn parse(path: &str) -> Result<JsonPath, String> {
+pub fn parse(path: &str) -> Result<JsonPath, String> {
     let inner = path.trim().trim_start_matches('{').trim_end_matches('}');
     let rooted = match inner.strip_prefix('$') {
         Some(rest) => format!("${rest}"),

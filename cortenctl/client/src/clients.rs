@@ -13,27 +13,40 @@ use corten_api::storage::storage_service_client::StorageServiceClient;
 use corten_api::time::time_service_client::TimeServiceClient;
 use tonic::transport::Channel;
 
-pub(crate) type Machine = MachineServiceClient<Channel>;
-pub(crate) type Cluster = ClusterServiceClient<Channel>;
-pub(crate) type Disks = StorageServiceClient<Channel>;
-pub(crate) type FileSystems = FileSystemServiceClient<Channel>;
-pub(crate) type Images = ImageServiceClient<Channel>;
-pub(crate) type Inspect = InspectServiceClient<Channel>;
-pub(crate) type Lifecycle = LifecycleServiceClient<Channel>;
-pub(crate) type Lvm = LvmServiceClient<Channel>;
-pub(crate) type Md = MdServiceClient<Channel>;
-pub(crate) type State = StateClient<Channel>;
-pub(crate) type Time = TimeServiceClient<Channel>;
+/// The machine itself: most calls.
+pub type Machine = MachineServiceClient<Channel>;
+/// The health of the cluster.
+pub type Cluster = ClusterServiceClient<Channel>;
+/// Disks.
+pub type Disks = StorageServiceClient<Channel>;
+/// File systems.
+pub type FileSystems = FileSystemServiceClient<Channel>;
+/// Container images.
+pub type Images = ImageServiceClient<Channel>;
+/// Controllers and their resources.
+pub type Inspect = InspectServiceClient<Channel>;
+/// Installation and upgrade.
+pub type Lifecycle = LifecycleServiceClient<Channel>;
+/// Volumes of LVM.
+pub type Lvm = LvmServiceClient<Channel>;
+/// Software RAID.
+pub type Md = MdServiceClient<Channel>;
+/// Resources.
+pub type State = StateClient<Channel>;
+/// The clock and time servers.
+pub type Time = TimeServiceClient<Channel>;
 
 /// A client on an open connection.
-pub(crate) trait Service {
+pub trait Service {
+    /// A client on the connection.
     fn over(channel: Channel) -> Self;
 }
 
 macro_rules! services {
     ($($kind:ty),* $(,)?) => {
         $(impl Service for $kind {
-            fn over(channel: Channel) -> Self {
+            /// A client on the connection.
+    fn over(channel: Channel) -> Self {
                 <$kind>::new(channel)
                     .max_decoding_message_size(corten_api::MAX_MESSAGE)
                     .max_encoding_message_size(corten_api::MAX_MESSAGE)

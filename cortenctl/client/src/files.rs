@@ -7,12 +7,12 @@ use anyhow::{Context as _, anyhow};
 use tempfile::NamedTempFile;
 
 /// The file to write for `path`. A symbolic link stays; its target is replaced.
-pub(crate) fn real(path: &Path) -> PathBuf {
+pub fn real(path: &Path) -> PathBuf {
     std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// Makes the parent directories of a file.
-pub(crate) fn make_parent(path: &Path) -> anyhow::Result<()> {
+pub fn make_parent(path: &Path) -> anyhow::Result<()> {
     let parent = directory(path);
     std::fs::create_dir_all(parent).with_context(|| format!("directory {}", parent.display()))
 }
@@ -26,7 +26,7 @@ fn directory(path: &Path) -> &Path {
 
 /// A temporary file beside `path`, to be renamed to `path` when it is complete, readable by its
 /// owner only.
-pub(crate) fn beside(path: &Path) -> anyhow::Result<NamedTempFile> {
+pub fn beside(path: &Path) -> anyhow::Result<NamedTempFile> {
     let directory = directory(path);
     anyhow::ensure!(
         directory.is_dir(),
@@ -39,7 +39,7 @@ pub(crate) fn beside(path: &Path) -> anyhow::Result<NamedTempFile> {
 }
 
 /// Writes a file by atomic rename, readable by its owner only.
-pub(crate) fn write(path: &Path, text: &str, force: bool) -> anyhow::Result<()> {
+pub fn write(path: &Path, text: &str, force: bool) -> anyhow::Result<()> {
     let mut file = beside(path)?;
     let save = || -> anyhow::Result<()> {
         file.write_all(text.as_bytes())?;
@@ -61,7 +61,7 @@ pub(crate) fn write(path: &Path, text: &str, force: bool) -> anyhow::Result<()> 
 }
 
 /// Reads a text of at most `limit` bytes. No error quotes it.
-pub(crate) fn read(path: &Path, limit: u64) -> anyhow::Result<String> {
+pub fn read(path: &Path, limit: u64) -> anyhow::Result<String> {
     let load = || -> anyhow::Result<String> {
         let mut bytes = Vec::new();
         let file = std::fs::File::open(path)?;

@@ -11,7 +11,7 @@ use crate::table::harmless;
 
 /// The output format of answers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) enum Format {
+pub enum Format {
     /// Columns or text, for people.
     #[default]
     Table,
@@ -21,8 +21,10 @@ pub(crate) enum Format {
 
 /// The form of a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Form {
+pub enum Form {
+    /// YAML.
     Yaml,
+    /// JSON.
     Json,
     /// A line for each answer: the values that the expression selects.
     Jsonpath(JsonPath),
@@ -45,7 +47,7 @@ impl FromStr for Format {
 
 impl Form {
     /// All answers together, as a list with an item for each.
-    pub(crate) fn list(&self, items: Vec<Value>) -> Result<String, Failure> {
+    pub fn list(&self, items: Vec<Value>) -> Result<String, Failure> {
         match self {
             Form::Jsonpath(path) => Ok(items.iter().map(|item| line(item, path)).collect()),
             Form::Yaml | Form::Json => self.document(&Value::Array(items)),
@@ -53,7 +55,7 @@ impl Form {
     }
 
     /// A single answer.
-    pub(crate) fn document(&self, value: &Value) -> Result<String, Failure> {
+    pub fn document(&self, value: &Value) -> Result<String, Failure> {
         match self {
             Form::Jsonpath(path) => Ok(line(value, path)),
             Form::Yaml => serde_saphyr::to_string(value)
@@ -68,7 +70,7 @@ impl Form {
 
     /// One of an unknown number of answers, printed as it arrives: an item of a YAML list, or a
     /// JSON object on a line of its own.
-    pub(crate) fn part(&self, value: Value) -> Result<String, Failure> {
+    pub fn part(&self, value: Value) -> Result<String, Failure> {
         match self {
             Form::Yaml => self.document(&Value::Array(vec![value])),
             Form::Jsonpath(_) => self.document(&value),

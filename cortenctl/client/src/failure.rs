@@ -7,7 +7,7 @@ use crate::table::printable;
 
 /// A failure of the program.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub enum Failure {
     /// The command line is invalid: exit code 2.
     Usage(String),
     /// A file, a call or a node failed: exit code 1.
@@ -17,16 +17,18 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    pub(crate) fn usage(text: impl Into<String>) -> Failure {
+    /// An invalid command line, with the reason.
+    pub fn usage(text: impl Into<String>) -> Failure {
         Failure::Usage(text.into())
     }
 
-    pub(crate) fn call(text: impl Into<String>) -> Failure {
+    /// A failed call or file, with the reason.
+    pub fn call(text: impl Into<String>) -> Failure {
         Failure::Call(anyhow::Error::msg(text.into()))
     }
 
     /// The failure as a part of another error.
-    pub(crate) fn sentence(self) -> String {
+    pub fn sentence(self) -> String {
         match self {
             Failure::Usage(why) => why,
             Failure::Call(error) => format!("{error:#}"),
@@ -48,7 +50,7 @@ impl From<io::Error> for Failure {
 }
 
 /// Prints the failure on stderr and returns the exit code.
-pub(crate) fn exit_code(result: Result<(), Failure>) -> ExitCode {
+pub fn exit_code(result: Result<(), Failure>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Usage(text)) => {

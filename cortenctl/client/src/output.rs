@@ -9,7 +9,7 @@ use crate::table::{Rows, print};
 
 /// Prints the nodes' answers, as text or as a list with an item per node, and reports the failed
 /// nodes.
-pub(crate) fn show<M>(
+pub fn show<M>(
     answers: Answers<M>,
     format: &Format,
     text: impl FnOnce(&[(String, M)]) -> String,
@@ -31,7 +31,7 @@ pub(crate) fn show<M>(
 }
 
 /// An answer with the node it is from.
-pub(crate) fn with_node(node: &str, item: Value) -> Value {
+pub fn with_node(node: &str, item: Value) -> Value {
     let mut object = Map::new();
     object.insert("node".to_owned(), Value::from(node));
     if let Value::Object(fields) = item {
@@ -42,14 +42,15 @@ pub(crate) fn with_node(node: &str, item: Value) -> Value {
 
 /// Answers that are printed as they arrive: rows of a table, or parts of a list.
 #[derive(Debug)]
-pub(crate) struct Items<'a> {
+pub struct Items<'a> {
     format: &'a Format,
     rows: Rows,
     used: bool,
 }
 
 impl<'a> Items<'a> {
-    pub(crate) fn new(format: &'a Format, header: Vec<String>) -> Items<'a> {
+    /// No answers yet; `header` is that of the table.
+    pub fn new(format: &'a Format, header: Vec<String>) -> Items<'a> {
         Items {
             format,
             rows: Rows::new(header),
@@ -58,7 +59,7 @@ impl<'a> Items<'a> {
     }
 
     /// Takes an answer and prints its row or its item, depending on the format.
-    pub(crate) fn add(
+    pub fn add(
         &mut self,
         node: &str,
         row: impl FnOnce() -> Vec<String>,
@@ -76,12 +77,12 @@ impl<'a> Items<'a> {
     }
 
     /// Whether there was an answer.
-    pub(crate) fn used(&self) -> bool {
+    pub fn used(&self) -> bool {
         self.used
     }
 
     /// Prints pending rows; for a table without rows, its header.
-    pub(crate) fn finish(mut self) -> Result<(), Failure> {
+    pub fn finish(mut self) -> Result<(), Failure> {
         if *self.format == Format::Table {
             print(&self.rows.render())?;
         }
