@@ -15,6 +15,7 @@ mod upgrade_k8s;
 use clap::{ArgMatches, Command, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use corten_client::failure::Failure;
 use corten_client::flags::{Global, Output};
+use corten_generate::args::{Gen, Machineconfig, Validate};
 
 pub(crate) use act::{
     Applying, Bootstrap, Etcd, EtcdAlarm, EtcdDowngrade, Install, Kubeconfig, Meta, MetaVerb, Move,
@@ -24,12 +25,9 @@ pub(crate) use act::{
 pub(crate) use cluster::{
     Cluster, ClusterCreate, ClusterDestroy, ClusterName, ClusterShow, Provisioner, WaitFor,
 };
-pub(crate) use config::{
-    ApplyConfig, ApplyMode, Gen, GenConfig, GenSecrets, GenVerb, How, KubernetesImages,
-    Machineconfig, OutputType, PatchConfig, Validate, ValidateMode,
-};
+pub(crate) use config::{ApplyConfig, ApplyMode, How};
 pub(crate) use files::{Copy, FileKind, List, Netstat, Pcap, Read, Restart, Usage};
-pub(crate) use local::{Config, ConfigAdd, ConfigNew, ConfigRemove, GenCa, GenCrt, GenCsr, GenKey};
+pub(crate) use local::{Config, ConfigAdd, ConfigNew, ConfigRemove};
 pub(crate) use look::{
     Cgroups, Containers, Dependencies, DiskFree, Dmesg, Events, Get, Health, Image, ImageFile,
     ImageName, ImageNamespace, ImageVerb, Inspect, Kubernetes, Logs, Memory, Preset, Processes,

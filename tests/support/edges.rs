@@ -331,6 +331,10 @@ pub const EDGES: &[(&str, &[&str])] = &[
         &["corten-api", "corten-config", "corten-dial", "corten-pki"],
     ),
     (
+        "corten-generate",
+        &["corten-api", "corten-client", "corten-config", "corten-pki"],
+    ),
+    (
         "cortenctl",
         &[
             "corten-api",
@@ -339,6 +343,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "corten-cluster",
             "corten-config",
             "corten-dial",
+            "corten-generate",
             // The kind of pods' accounts, and the reader of manifests.
             "corten-manifests",
             "corten-pki",

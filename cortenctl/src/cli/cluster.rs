@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use corten_client::flags::Output;
 use corten_client::units::parse_duration;
+use corten_generate::args::KubernetesImages;
 
-use super::KubernetesImages;
 use crate::verbs::Subnet;
 
 /// `cluster`.

@@ -6,6 +6,7 @@ mod reference;
 use std::path::PathBuf;
 
 use corten_client::endpoint::Endpoint;
+use corten_generate::args::{GenVerb, OutputType};
 
 use super::*;
 

@@ -11,7 +11,6 @@ mod dashboard;
 mod diskfree;
 mod etcd;
 mod events;
-mod generate;
 mod get;
 mod health;
 mod image;
@@ -23,7 +22,6 @@ mod kubernetes;
 mod list;
 mod listing;
 mod logs;
-mod machineconfig;
 mod memory;
 mod meta;
 mod mounts;
@@ -40,14 +38,13 @@ mod time;
 mod upgrade;
 mod upgrade_k8s;
 mod usage;
-mod validate;
 mod version;
 mod wipe;
 
 use corten_client::connect::routes;
 use corten_client::failure::Failure;
 
-use crate::cli::{Cli, GenVerb, Inspect, Machineconfig, Verb};
+use crate::cli::{Cli, Inspect, Verb};
 
 pub(crate) use cluster::Subnet;
 
@@ -56,17 +53,9 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
     let global = cli.globals();
     match cli.verb {
         Verb::Config(what) => contexts::run(&global, what).await,
-        Verb::Gen(what) => match what.verb {
-            GenVerb::Config(args) => generate::config(&args),
-            GenVerb::Secrets(args) => generate::secrets(&args),
-            GenVerb::Ca(args) => generate::ca(&args),
-            GenVerb::Key(args) => generate::key(&args),
-            GenVerb::Csr(args) => generate::csr(&args),
-            GenVerb::Crt(args) => generate::crt(&args),
-        },
-        Verb::Machineconfig(Machineconfig::Gen(args)) => generate::config(&args),
-        Verb::Machineconfig(Machineconfig::Patch(args)) => machineconfig::patch(&args),
-        Verb::Validate(args) => validate::run(&args),
+        Verb::Gen(what) => corten_generate::run(&what),
+        Verb::Machineconfig(what) => corten_generate::machineconfig(&what),
+        Verb::Validate(args) => corten_generate::validate::run(&args),
         Verb::Inject(what) => inject::run(&what),
         Verb::ApplyConfig(args) => {
             let request = apply::request(&args)?;

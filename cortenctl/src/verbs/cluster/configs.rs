@@ -5,12 +5,12 @@ use std::fs;
 use anyhow::Context as _;
 use corten_client::configfile;
 use corten_client::failure::Failure;
+use corten_generate::args::{GenConfig, KubernetesImages, OutputType};
 
 use super::place::Place;
 use super::plan::{NodePlan, Plan, Provisioner, Role};
 use super::vm;
-use crate::cli::{ClusterCreate, GenConfig, KubernetesImages, OutputType};
-use crate::verbs::generate;
+use crate::cli::ClusterCreate;
 
 /// Directories of a container.
 const DIRECTORIES: [&str; 3] = ["root", "state", "var"];
@@ -45,7 +45,7 @@ pub(super) fn write(
     let names = plan
         .with_role(Role::ControlPlane)
         .map(|node| node.address.to_string());
-    generate::config(&GenConfig {
+    corten_generate::config(&GenConfig {
         cluster: plan.name.clone(),
         endpoint: plan.endpoint()?,
         output: None,

@@ -6,13 +6,14 @@ use std::time::Instant;
 
 use corten_client::failure::Failure;
 use corten_client::table::{print, printable};
+use corten_generate::args::KubernetesImages;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::backend::Backend;
 use super::place::Place;
 use super::plan::{Plan, Provisioner, Shape, Wish};
 use super::{configs, destroy, vm, wait};
-use crate::cli::{self, ClusterCreate, KubernetesImages, WaitFor};
+use crate::cli::{self, ClusterCreate, WaitFor};
 
 /// Controllers that pods need: the kubelet sets their limits on every pod, and runc fails without the controller.
 const POD_CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context as _, anyhow};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use corten_api::roles::Role;
 use corten_client::answers::finish;
 use corten_client::clientconfig::{ClientConfig, Context, Identity};
 use corten_client::configfile;
@@ -22,7 +23,6 @@ use tokio::time::{Instant, sleep};
 
 use super::Step;
 use crate::cli::{ApplyMode, How, RotateCa};
-use crate::verbs::generate::ROLE;
 use crate::verbs::patch;
 
 /// The resource of a node's CAs, and that of its serving certificate.
@@ -97,7 +97,7 @@ pub(super) async fn rotate(
     let now = SystemTime::now();
     let ca = Ca::generate(Algorithm::Ed25519, "corten", "", now).context("making the authority")?;
     let own = ca
-        .client(&[ROLE], now, OPERATOR_LIFETIME)
+        .client(&[Role::Admin.name()], now, OPERATOR_LIFETIME)
         .context("making the client certificate")?;
     let rotation = Rotation {
         old: old.to_owned(),

@@ -4,9 +4,13 @@ use corten_client::configfile;
 use corten_client::failure::Failure;
 use corten_config::Mode;
 
-use crate::cli::{Validate, ValidateMode};
+use crate::args::{Validate, ValidateMode};
 
-pub(crate) fn run(args: &Validate) -> Result<(), Failure> {
+/// Checks the config, and prints the verdict.
+///
+/// # Errors
+/// A node would refuse the config.
+pub fn run(args: &Validate) -> Result<(), Failure> {
     println!("{}", verdict(args)?);
     Ok(())
 }
@@ -57,7 +61,7 @@ mod tests {
     #[test]
     fn validation_depends_on_mode_and_strictness() {
         let directory = tempfile::tempdir().unwrap();
-        let worker = crate::verbs::generate::example(directory.path());
+        let worker = crate::example(directory.path());
         let good = check(&worker, ValidateMode::Metal, true);
         assert_eq!(good.unwrap(), "FILE is valid for metal mode");
 

@@ -1,18 +1,28 @@
-//! `gen config`: makes a cluster's two machine configs and the client config. `gen secrets`: makes
-//! the secrets for them.
+//! Machine configs on the operator's machine: a new cluster's configs with its secrets and client config (`gen`), and
+//! the patches and checks of a config (`machineconfig`, `validate`).
+//!
+//! Owns: the secrets of a new cluster, the documents made from them, and the files of both.
+//! Never does: call a node, overwrite a file without the operator's word, or print a secret except where the operator
+//! asked for it.
+//! Talks to: files of this machine.
+//! On a laptop: `cargo test -p corten-generate`.
 
+pub mod args;
 mod bundle;
 mod certificates;
 mod documents;
 mod flags;
+mod machineconfig;
 mod reuse;
 mod secrets;
+pub mod validate;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::SystemTime;
 
 use anyhow::Context as _;
+use corten_api::roles::Role;
 use corten_client::clientconfig::{ClientConfig, Context, Identity};
 use corten_client::endpoint::Endpoint;
 use corten_client::failure::Failure;
@@ -20,14 +30,9 @@ use corten_client::table::print;
 use corten_client::{configfile, files, yaml};
 use corten_pki::{NODE_LIFETIME, OPERATOR_LIFETIME};
 
-use crate::cli::{GenConfig, GenSecrets, KubernetesImages, OutputType};
-
-pub(crate) use certificates::{ca, crt, csr, key};
+use args::{Gen, GenConfig, GenSecrets, GenVerb, KubernetesImages, Machineconfig, OutputType};
 use documents::{Cluster, controlplane, worker};
 use secrets::Secrets;
-
-/// The role of the generated client config.
-pub(super) const ROLE: &str = "os:admin";
 
 /// The warning when [`flags::loses_secrets`].
 const SECRETS_LOST: &str = "the cluster's secrets are new, and no written file has all of them: no node and \
@@ -51,7 +56,37 @@ impl Files {
     }
 }
 
-pub(crate) fn config(args: &GenConfig) -> Result<(), Failure> {
+/// Runs `gen`.
+///
+/// # Errors
+/// The arguments contradict each other, or a file exists, cannot be read or cannot be written.
+pub fn run(what: &Gen) -> Result<(), Failure> {
+    match &what.verb {
+        GenVerb::Config(args) => config(args),
+        GenVerb::Secrets(args) => secrets(args),
+        GenVerb::Ca(args) => certificates::ca(args),
+        GenVerb::Key(args) => certificates::key(args),
+        GenVerb::Csr(args) => certificates::csr(args),
+        GenVerb::Crt(args) => certificates::crt(args),
+    }
+}
+
+/// Runs `machineconfig`.
+///
+/// # Errors
+/// As of [`run`], or a patch is invalid.
+pub fn machineconfig(what: &Machineconfig) -> Result<(), Failure> {
+    match what {
+        Machineconfig::Gen(args) => config(args),
+        Machineconfig::Patch(args) => machineconfig::patch(args),
+    }
+}
+
+/// Makes a cluster's two machine configs and its client config.
+///
+/// # Errors
+/// The arguments contradict each other, a node would refuse a config, or a file cannot be written.
+pub fn config(args: &GenConfig) -> Result<(), Failure> {
     flags::check(args)?;
     let cluster = cluster(args)?;
     let places = flags::places(args)?;
@@ -90,7 +125,7 @@ pub(crate) fn config(args: &GenConfig) -> Result<(), Failure> {
     Ok(())
 }
 
-pub(crate) fn secrets(args: &GenSecrets) -> Result<(), Failure> {
+fn secrets(args: &GenSecrets) -> Result<(), Failure> {
     flags::check_secrets(args)?;
     let secrets = match &args.from_controlplane_config {
         Some(path) => reuse::read(path)?,
@@ -174,7 +209,7 @@ fn generate(
     )?;
     let operator = secrets
         .os
-        .client(&[ROLE], now, OPERATOR_LIFETIME)
+        .client(&[Role::Admin.name()], now, OPERATOR_LIFETIME)
         .context("making the client certificate")?;
     let identity = Identity {
         ca: secrets.os.pem().crt.clone(),
@@ -194,7 +229,7 @@ fn generate(
     })
 }
 
-/// A worker's config, for tests of other verbs.
+/// A worker's config, for tests.
 #[cfg(test)]
 pub(crate) fn example(directory: &Path) -> String {
     config(&tests::args(directory)).unwrap_or_else(|failure| panic!("{failure:?}"));

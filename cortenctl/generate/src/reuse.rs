@@ -99,7 +99,7 @@ mod tests {
 
     use super::super::{bundle, tests};
     use super::*;
-    use crate::cli::GenConfig;
+    use crate::args::GenConfig;
 
     /// The secrets read from a changed config.
     fn reread(change: impl Fn(String) -> String) -> anyhow::Result<Secrets> {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use corten_client::failure::Failure;
 use regex_lite::Regex;
 
-use crate::cli::{GenConfig, GenSecrets, OutputType};
+use crate::args::{GenConfig, GenSecrets, OutputType};
 
 /// The first minor version of the reference system that knows every field of these configs
 /// (`features.kubePrism`).

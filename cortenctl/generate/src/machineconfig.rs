@@ -6,7 +6,7 @@ use corten_client::configfile;
 use corten_client::failure::Failure;
 use corten_client::{files, table};
 
-use crate::cli::PatchConfig;
+use crate::args::PatchConfig;
 
 pub(crate) fn patch(args: &PatchConfig) -> Result<(), Failure> {
     let patched = configfile::patched(configfile::read(&args.file)?, &args.patch)?;

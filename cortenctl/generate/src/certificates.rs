@@ -9,7 +9,7 @@ use corten_client::failure::Failure;
 use corten_client::files;
 use corten_pki::{Algorithm, Ca};
 
-use crate::cli::{GenCa, GenCrt, GenCsr, GenKey};
+use crate::args::{GenCa, GenCrt, GenCsr, GenKey};
 
 /// The largest PEM file read, in bytes; a certificate is about 1 kB.
 const MAX_SIZE: u64 = 1024 * 1024;
