@@ -1,7 +1,6 @@
 //! The command line.
 
 mod act;
-mod cluster;
 mod config;
 mod files;
 mod local;
@@ -16,14 +15,12 @@ use clap::{ArgMatches, Command, CommandFactory as _, FromArgMatches as _, Parser
 use corten_client::failure::Failure;
 use corten_client::flags::{Global, Output};
 use corten_generate::args::{Gen, Machineconfig, Validate};
+use corten_provision::args::Cluster;
 
 pub(crate) use act::{
     Applying, Bootstrap, Etcd, EtcdAlarm, EtcdDowngrade, Install, Kubeconfig, Meta, MetaVerb, Move,
     Patch, Reboot, RebootMode, Reset, RotateCa, Shutdown, Upgrade, UpgradeReboot, Wait, Wipe,
     WipeDisk, WipeLvm, WipeMethod, WipeMode,
-};
-pub(crate) use cluster::{
-    Cluster, ClusterCreate, ClusterDestroy, ClusterName, ClusterShow, Provisioner, WaitFor,
 };
 pub(crate) use config::{ApplyConfig, ApplyMode, How};
 pub(crate) use files::{Copy, FileKind, List, Netstat, Pcap, Read, Restart, Usage};

@@ -335,6 +335,19 @@ pub const EDGES: &[(&str, &[&str])] = &[
         &["corten-api", "corten-client", "corten-config", "corten-pki"],
     ),
     (
+        "corten-provision",
+        &[
+            "corten-api",
+            "corten-client",
+            "corten-cluster",
+            "corten-generate",
+            // Containers of this machine: namespaces, cgroups, mounts.
+            "corten-sys",
+            // Virtual machines of this machine.
+            "qemu",
+        ],
+    ),
+    (
         "cortenctl",
         &[
             "corten-api",
@@ -347,10 +360,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
             // The kind of pods' accounts, and the reader of manifests.
             "corten-manifests",
             "corten-pki",
-            // Containers of this machine: namespaces, cgroups, mounts.
-            "corten-sys",
-            // Virtual machines of this machine.
-            "qemu",
+            "corten-provision",
         ],
     ),
     (

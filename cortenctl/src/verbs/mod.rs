@@ -2,7 +2,6 @@
 
 mod apply;
 mod cgroups;
-mod cluster;
 mod containers;
 mod contexts;
 mod copy;
@@ -46,8 +45,6 @@ use corten_client::failure::Failure;
 
 use crate::cli::{Cli, Inspect, Verb};
 
-pub(crate) use cluster::Subnet;
-
 /// Runs the verb of a command line.
 pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
     let global = cli.globals();
@@ -82,7 +79,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
             pcap::run(routes(&global).await?, &args, request).await
         }
         Verb::Cgroups(args) => cgroups::run(routes(&global).await?, &args).await,
-        Verb::Cluster(what) => cluster::run(what).await,
+        Verb::Cluster(what) => corten_provision::run(what).await,
         Verb::Containers(args) => containers::run(routes(&global).await?, &args).await,
         Verb::Stats(args) => containers::stats(routes(&global).await?, &args).await,
         Verb::Restart(args) => containers::restart(routes(&global).await?, &args).await,

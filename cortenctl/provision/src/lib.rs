@@ -1,4 +1,4 @@
-//! `cluster`: clusters on this machine whose nodes are containers made of namespaces, virtual machines, or containers of
+//! Clusters on this machine (`cluster`) whose nodes are containers made of namespaces, virtual machines, or containers of
 //! Docker.
 //!
 //! Owns: a directory for each cluster (its plan, its secrets, the data of its nodes), its cgroup, its bridge with its
@@ -6,7 +6,9 @@
 //! Never does: start a node of a cluster that it has not made, or change the network of this machine except for the
 //! bridge.
 //! Talks to: the kernel (netlink, cgroups, mounts); QEMU; `docker`; the nodes and their Kubernetes.
+//! On a laptop: `cargo test -p corten-provision`; `sudo cortenctl cluster create --image rootfs.squashfs`.
 
+pub mod args;
 mod backend;
 mod cgroups;
 mod configs;
@@ -23,11 +25,13 @@ mod wait;
 
 use corten_client::failure::Failure;
 
-use crate::cli::Cluster;
+use crate::args::Cluster;
 
-pub(crate) use plan::Subnet;
-
-pub(super) async fn run(what: Cluster) -> Result<(), Failure> {
+/// Runs `cluster`.
+///
+/// # Errors
+/// A sentence for the operator: this machine lacks something, or a node does not become ready.
+pub async fn run(what: Cluster) -> Result<(), Failure> {
     match what {
         Cluster::Create(args) => create::run(&args).await,
         Cluster::Destroy(args) => destroy::run(&args).await,

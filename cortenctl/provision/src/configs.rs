@@ -10,7 +10,7 @@ use corten_generate::args::{GenConfig, KubernetesImages, OutputType};
 use super::place::Place;
 use super::plan::{NodePlan, Plan, Provisioner, Role};
 use super::vm;
-use crate::cli::ClusterCreate;
+use crate::args::ClusterCreate;
 
 /// Directories of a container.
 const DIRECTORIES: [&str; 3] = ["root", "state", "var"];

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::backend::Backend;
 use super::place::{Place, clusters};
-use crate::cli::ClusterShow;
+use crate::args::ClusterShow;
 
 const CLUSTERS: &[&str] = &["CLUSTER", "NODES", "RUNNING", "DIRECTORY"];
 const NODES: &[&str] = &["NODE", "ROLE", "ADDRESS", "STATE", "CONSOLE"];

@@ -13,7 +13,7 @@ use super::backend::Backend;
 use super::place::Place;
 use super::plan::{Plan, Provisioner, Shape, Wish};
 use super::{configs, destroy, vm, wait};
-use crate::cli::{self, ClusterCreate, WaitFor};
+use crate::args::{self, ClusterCreate, WaitFor};
 
 /// Controllers that pods need: the kubelet sets their limits on every pod, and runc fails without the controller.
 const POD_CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
@@ -130,7 +130,7 @@ fn provisioner(args: &ClusterCreate) -> Result<Provisioner, Failure> {
         ("--memory-worker", shape.memory_worker.is_some()),
         ("--disk-size", shape.disk_size.is_some()),
     ];
-    let is_qemu = args.provisioner == cli::Provisioner::Qemu;
+    let is_qemu = args.provisioner == args::Provisioner::Qemu;
     if let Some((flag, _)) = given.iter().find(|(_, given)| *given && !is_qemu) {
         return Err(Failure::usage(format!(
             "{flag}: containers share the processors, memory and disk of this machine; leave it out, or choose \
@@ -139,16 +139,16 @@ fn provisioner(args: &ClusterCreate) -> Result<Provisioner, Failure> {
     }
     let cache = args.image_cache.as_deref();
     match args.provisioner {
-        cli::Provisioner::Namespaces => Ok(Provisioner::Namespaces),
-        cli::Provisioner::Docker if cache.is_some_and(Path::is_file) => Err(Failure::usage(
+        args::Provisioner::Namespaces => Ok(Provisioner::Namespaces),
+        args::Provisioner::Docker if cache.is_some_and(Path::is_file) => Err(Failure::usage(
             "--image-cache: Docker mounts a directory, not a file with a file system: extract it with unsquashfs",
         )),
-        cli::Provisioner::Docker => Ok(Provisioner::Docker),
-        cli::Provisioner::Qemu if cache.is_some() => Err(Failure::usage(
+        args::Provisioner::Docker => Ok(Provisioner::Docker),
+        args::Provisioner::Qemu if cache.is_some() => Err(Failure::usage(
             "--image-cache: a virtual machine has the image cache of its disk image; build that with --with-images, and \
              leave the flag out",
         )),
-        cli::Provisioner::Qemu => Ok(Provisioner::Qemu(Shape {
+        args::Provisioner::Qemu => Ok(Provisioner::Qemu(Shape {
             cpus: shape.cpus.unwrap_or(2),
             control_plane_mib: shape.memory_control_plane.unwrap_or(4096),
             worker_mib: shape.memory_worker.unwrap_or(2048),
@@ -211,8 +211,8 @@ fn next(args: &ClusterCreate, place: &Place) -> String {
 /// Kubernetes is waited for, but the configs would name no images.
 fn images(args: &ClusterCreate) -> Result<KubernetesImages, Failure> {
     let is_bundled = match args.provisioner {
-        cli::Provisioner::Namespaces | cli::Provisioner::Docker => args.image_cache.is_some(),
-        cli::Provisioner::Qemu => args.kubernetes_version.is_none(),
+        args::Provisioner::Namespaces | args::Provisioner::Docker => args.image_cache.is_some(),
+        args::Provisioner::Qemu => args.kubernetes_version.is_none(),
     };
     let usual = match is_bundled {
         true => KubernetesImages::Bundled,
@@ -264,15 +264,17 @@ mod tests {
     use clap::Parser as _;
 
     use super::*;
-    use crate::cli::{Cli, Cluster, Verb};
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: ClusterCreate,
+    }
 
     fn args(line: &str) -> ClusterCreate {
-        let words = ["cortenctl", "cluster", "create", "--image", "/i"].into_iter();
-        let cli = Cli::try_parse_from(words.chain(line.split_whitespace()));
-        match cli.unwrap().verb {
-            Verb::Cluster(Cluster::Create(args)) => *args,
-            other => panic!("{other:?}"),
-        }
+        let words = ["create", "--image", "/i"].into_iter();
+        let line = Line::try_parse_from(words.chain(line.split_whitespace()));
+        line.unwrap().args
     }
 
     fn asked(line: &str) -> Result<KubernetesImages, Failure> {

@@ -197,7 +197,7 @@ fn parent(state: Option<&Path>) -> Result<PathBuf, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::verbs::cluster::plan::{Provisioner, Wish};
+    use crate::plan::{Provisioner, Wish};
 
     fn plan() -> Plan {
         Plan::of(Wish {

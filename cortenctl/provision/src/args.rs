@@ -1,4 +1,4 @@
-//! Verbs about clusters on this machine.
+//! The arguments of the verbs.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,26 +8,28 @@ use corten_client::flags::Output;
 use corten_client::units::parse_duration;
 use corten_generate::args::KubernetesImages;
 
-use crate::verbs::Subnet;
+use crate::plan::Subnet;
 
 /// `cluster`.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Cluster {
+pub enum Cluster {
     /// Create a cluster of containers or virtual machines, and wait until it is ready
     Create(Box<ClusterCreate>),
     /// Stop a cluster and remove everything that `create` made
     Destroy(ClusterDestroy),
     /// List the clusters, or the nodes of one
     Show(ClusterShow),
+    /// Run a node in new namespaces; `create` calls it
     #[command(hide = true)]
     RunNode(ClusterNode),
+    /// Start a node in its namespaces; `run-node` calls it
     #[command(hide = true)]
     EnterNode(ClusterNode),
 }
 
 /// How nodes are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Provisioner {
+pub enum Provisioner {
     /// Containers in kernel namespaces; needs root, and no other program
     Namespaces,
     /// Virtual machines; needs root, QEMU and its UEFI firmware
@@ -38,7 +40,7 @@ pub(crate) enum Provisioner {
 
 /// A cluster on this machine.
 #[derive(Debug, Args)]
-pub(crate) struct ClusterName {
+pub struct ClusterName {
     /// The cluster's name
     #[arg(long, default_value = "corten")]
     pub(crate) name: String,
@@ -49,7 +51,7 @@ pub(crate) struct ClusterName {
 
 /// `cluster destroy`.
 #[derive(Debug, Args)]
-pub(crate) struct ClusterDestroy {
+pub struct ClusterDestroy {
     #[command(flatten)]
     pub(crate) cluster: ClusterName,
     /// Also remove a cluster whose directory or plan is missing or damaged, by the names of its parts
@@ -59,7 +61,7 @@ pub(crate) struct ClusterDestroy {
 
 /// `cluster show`.
 #[derive(Debug, Args)]
-pub(crate) struct ClusterShow {
+pub struct ClusterShow {
     /// The cluster whose nodes are shown
     #[arg(long)]
     pub(crate) name: Option<String>,
@@ -72,7 +74,7 @@ pub(crate) struct ClusterShow {
 
 /// A node's processes.
 #[derive(Debug, Args)]
-pub(crate) struct ClusterNode {
+pub struct ClusterNode {
     /// The cluster's directory
     pub(crate) directory: PathBuf,
     /// The node's name
@@ -83,7 +85,7 @@ pub(crate) struct ClusterNode {
 #[derive(Debug, Args)]
 // Verbs of the reference that are refused need no image.
 #[command(subcommand_negates_reqs = true)]
-pub(crate) struct ClusterCreate {
+pub struct ClusterCreate {
     #[command(flatten)]
     pub(crate) cluster: ClusterName,
     /// How the nodes are made
@@ -133,7 +135,7 @@ pub(crate) struct ClusterCreate {
 
 /// Shape of virtual machines.
 #[derive(Debug, Args)]
-pub(crate) struct MachineShape {
+pub struct MachineShape {
     /// Processors of a virtual machine [default: 2]
     #[arg(long, value_name = "N")]
     pub(crate) cpus: Option<u32>,
@@ -150,7 +152,7 @@ pub(crate) struct MachineShape {
 
 /// The state that `cluster create` waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-pub(crate) enum WaitFor {
+pub enum WaitFor {
     /// The node API answers; etcd is not started
     Api,
     /// etcd has started

@@ -6,7 +6,7 @@ use corten_client::failure::Failure;
 use super::backend::Backend;
 use super::place::Place;
 use super::plan::Provisioner;
-use crate::cli::{ClusterDestroy, ClusterName};
+use crate::args::{ClusterDestroy, ClusterName};
 
 pub(super) async fn run(args: &ClusterDestroy) -> Result<(), Failure> {
     let name = &args.cluster.name;

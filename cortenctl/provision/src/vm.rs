@@ -128,7 +128,7 @@ mod tests {
     use corten_client::configfile;
 
     use super::*;
-    use crate::verbs::cluster::plan::{Provisioner, Wish};
+    use crate::plan::{Provisioner, Wish};
 
     #[test]
     fn partition_with_images_is_found_by_its_name() {
