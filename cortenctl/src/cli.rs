@@ -1,7 +1,5 @@
 //! The command line.
 
-mod act;
-mod config;
 mod files;
 mod local;
 mod look;
@@ -9,29 +7,24 @@ mod refused;
 #[cfg(test)]
 mod tests;
 mod tools;
-mod upgrade_k8s;
 
 use clap::{ArgMatches, Command, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use corten_client::failure::Failure;
 use corten_client::flags::{Global, Output};
 use corten_generate::args::{Gen, Machineconfig, Validate};
+use corten_operate::args::{
+    ApplyConfig, Applying, Bootstrap, Etcd, Image, Install, Kubeconfig, Meta, Patch, Reboot, Reset,
+    RotateCa, Shutdown, Upgrade, UpgradeK8s, Wipe,
+};
 use corten_provision::args::Cluster;
 
-pub(crate) use act::{
-    Applying, Bootstrap, Etcd, EtcdAlarm, EtcdDowngrade, Install, Kubeconfig, Meta, MetaVerb, Move,
-    Patch, Reboot, RebootMode, Reset, RotateCa, Shutdown, Upgrade, UpgradeReboot, Wait, Wipe,
-    WipeDisk, WipeLvm, WipeMethod, WipeMode,
-};
-pub(crate) use config::{ApplyConfig, ApplyMode, How};
 pub(crate) use files::{Copy, FileKind, List, Netstat, Pcap, Read, Restart, Usage};
 pub(crate) use local::{Config, ConfigAdd, ConfigNew, ConfigRemove};
 pub(crate) use look::{
-    Cgroups, Containers, Dependencies, DiskFree, Dmesg, Events, Get, Health, Image, ImageFile,
-    ImageName, ImageNamespace, ImageVerb, Inspect, Kubernetes, Logs, Memory, Preset, Processes,
-    Service, ServiceAction, Sort, Time, Version,
+    Cgroups, Containers, Dependencies, DiskFree, Dmesg, Events, Get, Health, Inspect, Kubernetes,
+    Logs, Memory, Preset, Processes, Service, ServiceAction, Sort, Time, Version,
 };
 pub(crate) use tools::{Completion, Dashboard, Inject, InjectAccount, Man, Support};
-pub(crate) use upgrade_k8s::UpgradeK8s;
 
 const AFTER: &str = "\
 Which node answers:
@@ -224,13 +217,7 @@ impl Cli {
             Verb::Support(args) => args.short.insecure,
             Verb::Meta(args) => args.insecure,
             Verb::Install(args) => args.short.insecure,
-            Verb::Wipe(Wipe::Disk(args)) => args.short.insecure,
-            Verb::Wipe(
-                Wipe::Lv(WipeLvm { short, .. })
-                | Wipe::Vg(WipeLvm { short, .. })
-                | Wipe::Pv(WipeLvm { short, .. })
-                | Wipe::Md(WipeLvm { short, .. }),
-            ) => short.insecure,
+            Verb::Wipe(what) => what.is_insecure(),
             _ => false,
         };
         Global {

@@ -1,7 +1,7 @@
 //! The operator's client of the node API.
 //!
-//! Owns: the command line and its verbs, new machine configs with their secrets, and the output on a
-//! terminal. `cortenctl/client` has the way to nodes.
+//! Owns: the command line as one tree, and the verbs that look at a node. The parts have the other
+//! verbs (`cortenctl/operate`, `generate`, `provision`) and the way to nodes (`cortenctl/client`).
 //! Never does: anything on a node except through the API. It holds no state of its own, and prints
 //! a secret only in a config that the user asked for.
 //! Talks to: apid on port 50000 of one or more nodes, over mutual TLS.
@@ -13,7 +13,6 @@ mod cli;
 mod lines;
 mod untar;
 mod verbs;
-mod wait;
 
 use std::process::ExitCode;
 

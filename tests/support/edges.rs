@@ -335,6 +335,18 @@ pub const EDGES: &[(&str, &[&str])] = &[
         &["corten-api", "corten-client", "corten-config", "corten-pki"],
     ),
     (
+        "corten-operate",
+        &[
+            "corten-api",
+            "corten-client",
+            // Client and node share the code that drains a node.
+            "corten-cluster",
+            "corten-config",
+            "corten-dial",
+            "corten-pki",
+        ],
+    ),
+    (
         "corten-provision",
         &[
             "corten-api",
@@ -352,13 +364,11 @@ pub const EDGES: &[(&str, &[&str])] = &[
         &[
             "corten-api",
             "corten-client",
-            // Client and node share the code that drains a node.
-            "corten-cluster",
             "corten-config",
-            "corten-dial",
             "corten-generate",
             // The kind of pods' accounts, and the reader of manifests.
             "corten-manifests",
+            "corten-operate",
             "corten-pki",
             "corten-provision",
         ],

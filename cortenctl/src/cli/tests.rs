@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use corten_client::endpoint::Endpoint;
 use corten_generate::args::{GenVerb, OutputType};
+use corten_operate::args::{ImageNamespace, ImageVerb};
 
 use super::*;
 

@@ -26,8 +26,8 @@ use super::Step;
 use super::execute::{Fleet, Mark, With};
 use super::plan::{Member, Plan};
 use super::trust::Trusted;
-use crate::cli::{ApplyMode, How};
-use crate::verbs::{kubernetes, patch};
+use crate::args::{ApplyMode, How};
+use crate::{kubernetes, patch};
 
 const NAMESPACE: &str = "kube-system";
 /// Workloads of the bootstrap manifests whose pods call the Kubernetes API.

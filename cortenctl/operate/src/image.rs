@@ -29,15 +29,19 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 
-use crate::cli::{ImageFile, ImageName, ImageNamespace, ImageVerb};
+use crate::args::{Image, ImageFile, ImageName, ImageNamespace, ImageVerb};
 
 /// Bytes of an archive in one message, and number of messages buffered for a slow node.
 const CHUNK: usize = 32 << 10;
 const AHEAD: usize = 4;
 const HEADER: &[&str] = &["NODE", "IMAGE", "DIGEST", "SIZE", "LABELS", "CREATED"];
 
-pub(crate) async fn run(routes: Vec<Route>, what: &ImageVerb) -> Result<(), Failure> {
-    match what {
+/// Runs `image`.
+///
+/// # Errors
+/// A node refuses, or the archive cannot be read.
+pub async fn run(routes: Vec<Route>, args: &Image) -> Result<(), Failure> {
+    match &args.verb {
         ImageVerb::List(args) => {
             let mut good = Vec::new();
             let failed = each(routes, async |node| {

@@ -27,7 +27,7 @@ use corten_client::table::printable;
 use self::execute::execute;
 use self::live::Live;
 use self::plan::{Member, Plan};
-use crate::cli::RotateCa;
+use crate::args::RotateCa;
 
 /// Timeout of one wait for a node or the cluster. A static pod may need ten minutes to start without hardware
 /// virtualization.
@@ -52,7 +52,11 @@ impl Step {
     }
 }
 
-pub(crate) async fn run(global: &Global, args: &RotateCa) -> Result<(), Failure> {
+/// Runs `rotate-ca`.
+///
+/// # Errors
+/// A node cannot be reached, or a step is not verified in time.
+pub async fn run(global: &Global, args: &RotateCa) -> Result<(), Failure> {
     if !args.talos && args.kubernetes == Some(false) {
         return Err(Failure::usage(
             "--talos=false and --kubernetes=false leave no authority to rotate",

@@ -8,11 +8,15 @@ use corten_client::connect::Route;
 use corten_client::failure::Failure;
 use corten_client::stream::{Node, Trouble, each};
 
-use crate::cli::{ImageFile, ImageNamespace, Install};
-use crate::verbs::upgrade::{follow, say};
-use crate::verbs::{image, wipe};
+use crate::args::{ImageFile, ImageNamespace, Install};
+use crate::upgrade::{follow, say};
+use crate::{image, wipe};
 
-pub(crate) async fn run(routes: Vec<Route>, args: &Install) -> Result<(), Failure> {
+/// Runs `install`.
+///
+/// # Errors
+/// The installer cannot be sent, or a node refuses.
+pub async fn run(routes: Vec<Route>, args: &Install) -> Result<(), Failure> {
     let failed = each(routes, async |node| install(node, args).await).await?;
     finish(&failed)
 }

@@ -18,8 +18,8 @@ use futures_util::future::join_all;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use crate::verbs::{cordon, kubernetes};
 use crate::wait;
+use crate::{cordon, kubernetes};
 
 /// Interval of the checks of an upgraded node.
 const LOOK: Duration = Duration::from_secs(2);

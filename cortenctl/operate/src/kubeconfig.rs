@@ -14,9 +14,13 @@ use corten_client::table::{harmless, print};
 use corten_client::{files, yaml};
 use serde_json::Value;
 
-use crate::cli::Kubeconfig;
+use crate::args::Kubeconfig;
 
-pub(crate) async fn run(routes: Vec<Route>, args: &Kubeconfig) -> Result<(), Failure> {
+/// Runs `kubeconfig`.
+///
+/// # Errors
+/// The node refuses, or the file cannot be written.
+pub async fn run(routes: Vec<Route>, args: &Kubeconfig) -> Result<(), Failure> {
     only_one(&routes, "give its kubeconfig")?;
     let target = target(args)?;
     let failed = each(routes, async |node| {

@@ -11,7 +11,13 @@ use super::component::Component;
 use super::execute::{Fleet, Limits, execute};
 use super::plan::{Member, Place, Plan, Wanted, problems};
 use super::version::Version;
-use crate::cli::{Cli, Verb};
+use crate::args::UpgradeK8s;
+
+#[derive(clap::Parser)]
+struct Line {
+    #[command(flatten)]
+    args: UpgradeK8s,
+}
 
 const LIMITS: Limits = Limits {
     component: Duration::from_secs(300),
@@ -410,9 +416,9 @@ fn every_problem_of_a_cluster_that_is_not_ready_is_reported() {
 
 #[test]
 fn flags_without_a_valid_version_or_image_are_refused() {
-    let asked = |line: &str| match Cli::try_parse_from(line.split_whitespace()).unwrap().verb {
-        Verb::UpgradeK8s(args) => super::wanted(&args),
-        other => panic!("{other:?}"),
+    let asked = |line: &str| {
+        let words = line.split_whitespace().skip(1);
+        super::wanted(&Line::try_parse_from(words).unwrap().args)
     };
     let usual = asked("cortenctl upgrade-k8s").unwrap();
     assert!(usual.to.minor >= 37 && usual.kubelets && !usual.downgrade);

@@ -1,4 +1,4 @@
-//! `upgrade-k8s`.
+//! The arguments of `upgrade-k8s`.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use corten_client::units::parse_duration;
 
 /// `upgrade-k8s`.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct UpgradeK8s {
+pub struct UpgradeK8s {
     /// Current version, such as 1.36.2 [default: the lowest version found in the cluster]
     #[arg(long, value_name = "VERSION")]
     pub(crate) from: Option<String>,

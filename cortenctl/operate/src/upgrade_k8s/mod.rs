@@ -23,9 +23,13 @@ use self::execute::{Limits, execute};
 use self::live::Live;
 use self::plan::{Plan, Wanted, problems};
 use self::version::Version;
-use crate::cli::UpgradeK8s;
+use crate::args::UpgradeK8s;
 
-pub(crate) async fn run(global: &Global, args: &UpgradeK8s) -> Result<(), Failure> {
+/// Runs `upgrade-k8s`.
+///
+/// # Errors
+/// The cluster is not ready for the upgrade, or a component does not become ready.
+pub async fn run(global: &Global, args: &UpgradeK8s) -> Result<(), Failure> {
     let wanted = wanted(args)?;
     let mut live = Live::connect(global, args.endpoint.as_deref()).await?;
     let members = live.members().await?;

@@ -22,8 +22,8 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::Step;
-use crate::cli::{ApplyMode, How, RotateCa};
-use crate::verbs::patch;
+use crate::args::{ApplyMode, How, RotateCa};
+use crate::patch;
 
 /// The resource of a node's CAs, and that of its serving certificate.
 const ROOT: (&str, &str, &str) = ("secrets", "OSRootSecrets.secrets.talos.dev", "os");

@@ -20,14 +20,18 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 use tonic::{Code, Response, Status, Streaming};
 
-use crate::cli::{ImageFile, ImageNamespace, Upgrade, UpgradeReboot, Wait};
-use crate::verbs::cordon::{self, Cordon};
-use crate::verbs::image;
-use crate::verbs::power::told;
+use crate::args::{ImageFile, ImageNamespace, Upgrade, UpgradeReboot, Wait};
+use crate::cordon::{self, Cordon};
+use crate::image;
+use crate::power::told;
 use crate::wait::{self, Boots, PAUSE};
 use fleet::Planned;
 
-pub(crate) async fn upgrade(global: &Global, args: &Upgrade) -> Result<(), Failure> {
+/// Runs `upgrade`.
+///
+/// # Errors
+/// A node refuses, or does not come back in time.
+pub async fn upgrade(global: &Global, args: &Upgrade) -> Result<(), Failure> {
     let given = routes(global).await?;
     let several = count(&given) > 1;
     if several && !args.wait.wait && !args.stage {
@@ -275,7 +279,11 @@ pub(super) fn say(node: &Node, what: &str) {
     eprintln!("{}: {}", printable(&node.name), printable(what));
 }
 
-pub(crate) async fn rollback(routes: Vec<Route>) -> Result<(), Failure> {
+/// Runs `rollback`.
+///
+/// # Errors
+/// A node refuses, or does not come back in time.
+pub async fn rollback(routes: Vec<Route>) -> Result<(), Failure> {
     let body = api::RollbackRequest {};
     let answers = ask(routes, body, |mut client: Machine, request| async move {
         client.rollback(request).await

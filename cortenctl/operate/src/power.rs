@@ -11,11 +11,15 @@ use corten_client::flags::Global;
 use corten_client::stream::{each, only_one};
 use corten_client::table::printable;
 
-use crate::cli::{Bootstrap, Reboot, RebootMode, Reset, Shutdown, Wait, WipeMode};
-use crate::verbs::{cordon, etcd};
+use crate::args::{Bootstrap, Reboot, RebootMode, Reset, Shutdown, Wait, WipeMode};
 use crate::wait::{self, Until};
+use crate::{cordon, etcd};
 
-pub(crate) async fn reboot(global: &Global, args: &Reboot) -> Result<(), Failure> {
+/// Runs `reboot`.
+///
+/// # Errors
+/// A node refuses, or does not reach the awaited state in time.
+pub async fn reboot(global: &Global, args: &Reboot) -> Result<(), Failure> {
     let mode = match args.mode {
         RebootMode::Default => Mode::Default,
         RebootMode::Powercycle => Mode::Powercycle,
@@ -41,7 +45,11 @@ pub(crate) async fn reboot(global: &Global, args: &Reboot) -> Result<(), Failure
     done.and(finish(&stays))
 }
 
-pub(crate) async fn shutdown(global: &Global, args: &Shutdown) -> Result<(), Failure> {
+/// Runs `shutdown`.
+///
+/// # Errors
+/// A node refuses, or does not reach the awaited state in time.
+pub async fn shutdown(global: &Global, args: &Shutdown) -> Result<(), Failure> {
     let body = api::ShutdownRequest { force: args.force };
     act(
         global,
@@ -58,7 +66,11 @@ pub(crate) async fn shutdown(global: &Global, args: &Shutdown) -> Result<(), Fai
     .await
 }
 
-pub(crate) async fn reset(global: &Global, args: &Reset) -> Result<(), Failure> {
+/// Runs `reset`.
+///
+/// # Errors
+/// A node refuses, or does not reach the awaited state in time.
+pub async fn reset(global: &Global, args: &Reset) -> Result<(), Failure> {
     let body = reset_request(args)?;
     act(global, args.wait, Until::Gone, "is wiped", async |routes| {
         ask(routes, body, |mut client: Machine, request| async move {
@@ -106,7 +118,11 @@ fn reset_request(args: &Reset) -> Result<api::ResetRequest, Failure> {
     })
 }
 
-pub(crate) async fn bootstrap(routes: Vec<Route>, args: &Bootstrap) -> Result<(), Failure> {
+/// Runs `bootstrap`.
+///
+/// # Errors
+/// A node refuses, or does not reach the awaited state in time.
+pub async fn bootstrap(routes: Vec<Route>, args: &Bootstrap) -> Result<(), Failure> {
     only_one(&routes, "be the first member")?;
     if let Some(path) = &args.recover_from {
         let given = routes.clone();
@@ -159,13 +175,16 @@ mod tests {
     use clap::Parser as _;
 
     use super::*;
-    use crate::cli::{Cli, Verb};
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Reset,
+    }
 
     fn asked(line: &str) -> Result<api::ResetRequest, Failure> {
-        match Cli::try_parse_from(line.split_whitespace()).unwrap().verb {
-            Verb::Reset(args) => reset_request(&args),
-            other => panic!("{other:?}"),
-        }
+        let words = line.split_whitespace().skip(1);
+        reset_request(&Line::try_parse_from(words).unwrap().args)
     }
 
     #[test]

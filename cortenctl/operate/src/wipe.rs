@@ -20,7 +20,7 @@ use corten_client::table::printable;
 use tokio::time::sleep;
 use tonic::{Request, Response, Status};
 
-use crate::cli::{Wipe, WipeDisk, WipeLvm, WipeMethod};
+use crate::args::{Wipe, WipeDisk, WipeLvm, WipeMethod};
 
 /// Interval between two queries of the progress.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -28,7 +28,11 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// (`Documentation/admin-guide/iostats.rst`).
 const SECTOR: u64 = 512;
 
-pub(crate) async fn run(routes: Vec<Route>, what: &Wipe) -> Result<(), Failure> {
+/// Runs `wipe`.
+///
+/// # Errors
+/// A node refuses.
+pub async fn run(routes: Vec<Route>, what: &Wipe) -> Result<(), Failure> {
     match what {
         Wipe::Disk(args) => disk(routes, args).await,
         Wipe::Lv(args) => {
@@ -196,11 +200,17 @@ mod tests {
     use corten_api::machine::DiskStat;
 
     use super::*;
-    use crate::cli::{Cli, Verb};
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(subcommand)]
+        args: Wipe,
+    }
 
     fn asked(line: &str) -> Vec<api::BlockDeviceWipeDescriptor> {
-        match Cli::try_parse_from(line.split_whitespace()).unwrap().verb {
-            Verb::Wipe(Wipe::Disk(args)) => request(&args).devices,
+        let words = line.split_whitespace().skip(1);
+        match Line::try_parse_from(words).unwrap().args {
+            Wipe::Disk(args) => request(&args).devices,
             other => panic!("{other:?}"),
         }
     }

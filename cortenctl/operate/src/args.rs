@@ -1,4 +1,8 @@
-//! Verbs that change nodes.
+//! The arguments of the verbs.
+
+mod config;
+mod image;
+mod upgrade_k8s;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -8,15 +12,17 @@ use clap::{Args, Subcommand, ValueEnum};
 use corten_client::flags::{Output, Short};
 use corten_client::units::parse_duration;
 
-use super::How;
+pub use config::{ApplyConfig, ApplyMode, How};
+pub use image::{Image, ImageFile, ImageList, ImageName, ImageNamespace, ImageVerb};
+pub use upgrade_k8s::UpgradeK8s;
 
 /// Whether a verb returns when the node accepts the work or when the work is done.
 #[derive(Debug, Clone, Copy, Args)]
-pub(crate) struct Wait {
+pub struct Wait {
     /// Return when the work is done: the node is ready, or gone; false: when the node accepts it
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
           default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
-    pub(crate) wait: bool,
+    pub wait: bool,
     /// With --wait: the timeout
     #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = parse_duration)]
     pub(crate) timeout: Duration,
@@ -27,7 +33,7 @@ pub(crate) struct Wait {
 
 /// How pods move to other nodes.
 #[derive(Debug, Clone, Copy, Args)]
-pub(crate) struct Move {
+pub struct Move {
     /// With --drain: timeout for the pods to leave the node
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_duration)]
     pub(crate) drain_timeout: Duration,
@@ -35,7 +41,7 @@ pub(crate) struct Move {
 
 /// Style of the progress output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ProgressMode {
+pub enum ProgressMode {
     /// Chosen by the client
     Auto,
     /// Lines
@@ -44,7 +50,7 @@ pub(crate) enum ProgressMode {
 
 /// `reboot`.
 #[derive(Debug, Args)]
-pub(crate) struct Reboot {
+pub struct Reboot {
     /// How the node reboots
     #[arg(short, long, value_enum, default_value = "default")]
     pub(crate) mode: RebootMode,
@@ -54,13 +60,14 @@ pub(crate) struct Reboot {
     pub(crate) drain: bool,
     #[command(flatten)]
     pub(crate) moving: Move,
+    /// Whether to wait for the end of the reboot.
     #[command(flatten)]
-    pub(crate) wait: Wait,
+    pub wait: Wait,
 }
 
 /// How a node reboots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum RebootMode {
+pub enum RebootMode {
     /// Stop services first
     Default,
     /// Like default, but through the firmware instead of kexec
@@ -71,7 +78,7 @@ pub(crate) enum RebootMode {
 
 /// `shutdown`.
 #[derive(Debug, Args)]
-pub(crate) struct Shutdown {
+pub struct Shutdown {
     /// Neither drain the node nor check the quorum of etcd first
     #[arg(long)]
     pub(crate) force: bool,
@@ -81,7 +88,7 @@ pub(crate) struct Shutdown {
 
 /// `reset`.
 #[derive(Debug, Args)]
-pub(crate) struct Reset {
+pub struct Reset {
     /// Leave the cluster first
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
           default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
@@ -104,7 +111,7 @@ pub(crate) struct Reset {
 
 /// Disks that a reset wipes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum WipeMode {
+pub enum WipeMode {
     /// The system disk and --user-disks-to-wipe
     All,
     /// The system disk
@@ -115,7 +122,7 @@ pub(crate) enum WipeMode {
 
 /// `wipe`.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Wipe {
+pub enum Wipe {
     /// Disks and partitions that are not in use
     Disk(WipeDisk),
     /// A logical volume of LVM
@@ -128,9 +135,22 @@ pub(crate) enum Wipe {
     Md(WipeLvm),
 }
 
+impl Wipe {
+    /// Whether the line has the short form of `--insecure`.
+    pub fn is_insecure(&self) -> bool {
+        match self {
+            Wipe::Disk(WipeDisk { short, .. })
+            | Wipe::Lv(WipeLvm { short, .. })
+            | Wipe::Vg(WipeLvm { short, .. })
+            | Wipe::Pv(WipeLvm { short, .. })
+            | Wipe::Md(WipeLvm { short, .. }) => short.insecure,
+        }
+    }
+}
+
 /// `wipe lv`, `wipe vg`, `wipe pv` and `wipe md`.
 #[derive(Debug, Args)]
-pub(crate) struct WipeLvm {
+pub struct WipeLvm {
     /// A logical volume as vg0/lv0, a group as vg0, otherwise a device path such as /dev/sda1
     pub(crate) name: String,
     #[command(flatten)]
@@ -139,7 +159,7 @@ pub(crate) struct WipeLvm {
 
 /// `wipe disk`.
 #[derive(Debug, Args)]
-pub(crate) struct WipeDisk {
+pub struct WipeDisk {
     /// Device names as in `get discoveredvolumes`, such as vdb or vdb1
     #[arg(required = true, value_name = "DEVICE")]
     pub(crate) devices: Vec<String>,
@@ -161,7 +181,7 @@ pub(crate) struct WipeDisk {
 
 /// How much of a device is wiped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum WipeMethod {
+pub enum WipeMethod {
     /// Signatures only: file system headers and partition tables
     #[value(name = "FAST")]
     Fast,
@@ -172,7 +192,7 @@ pub(crate) enum WipeMethod {
 
 /// `install`.
 #[derive(Debug, Args)]
-pub(crate) struct Install {
+pub struct Install {
     /// Device path of the disk; `get disks` lists the disks
     #[arg(long, value_name = "DEVICE")]
     pub(crate) disk: String,
@@ -185,13 +205,14 @@ pub(crate) struct Install {
     /// Wipe the disk first if it is not empty
     #[arg(long)]
     pub(crate) wipe: bool,
+    /// The short form of `--insecure`.
     #[command(flatten)]
-    pub(crate) short: Short,
+    pub short: Short,
 }
 
 /// `upgrade`.
 #[derive(Debug, Args)]
-pub(crate) struct Upgrade {
+pub struct Upgrade {
     /// Image of the installer, in a registry or on the node
     #[arg(short, long, required_unless_present = "file", conflicts_with = "file")]
     pub(crate) image: Option<String>,
@@ -231,7 +252,7 @@ pub(crate) struct Upgrade {
 
 /// How a node reboots after an upgrade.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum UpgradeReboot {
+pub enum UpgradeReboot {
     /// With kexec if the node supports it
     Default,
     /// Through the firmware
@@ -240,7 +261,7 @@ pub(crate) enum UpgradeReboot {
 
 /// `bootstrap`.
 #[derive(Debug, Args)]
-pub(crate) struct Bootstrap {
+pub struct Bootstrap {
     /// Restore this snapshot of etcd
     #[arg(long, value_name = "FILE")]
     pub(crate) recover_from: Option<PathBuf>,
@@ -251,7 +272,7 @@ pub(crate) struct Bootstrap {
 
 /// `kubeconfig`.
 #[derive(Debug, Args)]
-pub(crate) struct Kubeconfig {
+pub struct Kubeconfig {
     /// File to write, or the directory of a file `kubeconfig`; - is standard output.
     /// [default: the file of KUBECONFIG, or ~/.kube/config]
     pub(crate) path: Option<PathBuf>,
@@ -269,7 +290,7 @@ pub(crate) struct Kubeconfig {
 
 /// `etcd`.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Etcd {
+pub enum Etcd {
     /// Alarms of members
     #[command(subcommand)]
     Alarm(EtcdAlarm),
@@ -301,7 +322,7 @@ pub(crate) enum Etcd {
 
 /// `etcd alarm`.
 #[derive(Debug, Subcommand)]
-pub(crate) enum EtcdAlarm {
+pub enum EtcdAlarm {
     /// List the alarms
     List(Output),
     /// Clear the alarms
@@ -310,11 +331,12 @@ pub(crate) enum EtcdAlarm {
 
 /// `etcd downgrade`.
 #[derive(Debug, Subcommand)]
-pub(crate) enum EtcdDowngrade {
+pub enum EtcdDowngrade {
     /// Check whether the downgrade is possible
     Validate {
         /// The older version
         version: String,
+        /// The output format.
         #[command(flatten)]
         output: Output,
     },
@@ -322,6 +344,7 @@ pub(crate) enum EtcdDowngrade {
     Enable {
         /// The older version
         version: String,
+        /// The output format.
         #[command(flatten)]
         output: Output,
     },
@@ -337,7 +360,7 @@ fn parse_member(text: &str) -> Result<u64, String> {
 
 /// How a changed machine config is applied.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Applying {
+pub struct Applying {
     /// The resource: only machineconfig can be changed
     #[arg(value_name = "TYPE", value_parser = ["machineconfig", "machineconfigs", "mc"])]
     pub(crate) kind: String,
@@ -353,10 +376,10 @@ pub(crate) struct Applying {
 
 /// `rotate-ca`.
 #[derive(Debug, Args)]
-pub(crate) struct RotateCa {
+pub struct RotateCa {
     /// All control plane nodes
     #[arg(long, alias = "init-node", value_delimiter = ',', value_name = "HOST")]
-    pub(crate) control_plane_nodes: Vec<String>,
+    pub control_plane_nodes: Vec<String>,
     /// All workers
     #[arg(long, value_delimiter = ',', value_name = "HOST")]
     pub(crate) worker_nodes: Vec<String>,
@@ -385,7 +408,7 @@ pub(crate) struct RotateCa {
 
 /// `patch`.
 #[derive(Debug, Args)]
-pub(crate) struct Patch {
+pub struct Patch {
     #[command(flatten)]
     pub(crate) applying: Applying,
     /// Documents to merge or a JSON patch: text, or @FILE; applied in order
@@ -403,17 +426,17 @@ pub(crate) struct Patch {
 
 /// `meta`.
 #[derive(Debug, Args)]
-pub(crate) struct Meta {
+pub struct Meta {
     /// The same as --insecure
     #[arg(short = 'i', hide = true, global = true, id = "short_insecure")]
-    pub(crate) insecure: bool,
+    pub insecure: bool,
     #[command(subcommand)]
     pub(crate) verb: MetaVerb,
 }
 
 /// What to do with META.
 #[derive(Debug, Subcommand)]
-pub(crate) enum MetaVerb {
+pub enum MetaVerb {
     /// Set a value
     Write {
         /// Key from 1 to 255, as 10 or 0x0a

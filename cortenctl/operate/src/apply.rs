@@ -5,14 +5,15 @@ use corten_api::machine::{ApplyConfiguration, ApplyConfigurationRequest};
 use corten_client::answers::ask;
 use corten_client::clients::Machine;
 use corten_client::configfile;
-use corten_client::connect::Route;
+use corten_client::connect::routes;
 use corten_client::failure::Failure;
+use corten_client::flags::Global;
 use corten_client::table::printable;
 
-use crate::cli::{ApplyConfig, ApplyMode, How};
+use crate::args::{ApplyConfig, ApplyMode, How};
 
 /// The request, with the content of the file. No error quotes the file, because it has secrets.
-pub(crate) fn request(args: &ApplyConfig) -> Result<ApplyConfigurationRequest, Failure> {
+fn request(args: &ApplyConfig) -> Result<ApplyConfigurationRequest, Failure> {
     let data = configfile::patched(configfile::read(&args.file)?, &args.config_patch)?;
     Ok(body(data, &args.how))
 }
@@ -38,13 +39,17 @@ pub(super) fn body(data: Vec<u8>, how: &How) -> ApplyConfigurationRequest {
     }
 }
 
-pub(crate) async fn run(
-    routes: Vec<Route>,
-    body: ApplyConfigurationRequest,
-) -> Result<(), Failure> {
-    let answers = ask(routes, body, |mut client: Machine, request| async move {
-        client.apply_configuration(request).await
-    })
+/// Runs `apply-config`.
+///
+/// # Errors
+/// The file is no machine config, or a node refuses it.
+pub async fn run(global: &Global, args: &ApplyConfig) -> Result<(), Failure> {
+    let body = request(args)?;
+    let answers = ask(
+        routes(global).await?,
+        body,
+        |mut client: Machine, request| async move { client.apply_configuration(request).await },
+    )
     .await?;
     let several = answers.good.len() + answers.failed.len() > 1;
     for (node, message) in &answers.good {

@@ -6,10 +6,14 @@ use corten_client::clients::Machine;
 use corten_client::connect::Route;
 use corten_client::failure::Failure;
 
-use crate::cli::MetaVerb;
+use crate::args::{Meta, MetaVerb};
 
-pub(crate) async fn run(routes: Vec<Route>, what: MetaVerb) -> Result<(), Failure> {
-    match what {
+/// Runs `meta`.
+///
+/// # Errors
+/// A node refuses the change.
+pub async fn run(routes: Vec<Route>, args: Meta) -> Result<(), Failure> {
+    match args.verb {
         MetaVerb::Write { key, value } => {
             let body = MetaWriteRequest {
                 key: key.into(),

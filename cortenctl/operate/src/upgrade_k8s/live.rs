@@ -18,9 +18,9 @@ use super::component::Component;
 use super::execute::Fleet;
 use super::plan::{Member, Place};
 use super::version::{self, Version};
-use crate::cli::{ApplyMode, How, ImageName, ImageNamespace};
-use crate::verbs::{image, kubernetes, patch};
+use crate::args::{ApplyMode, How, ImageName, ImageNamespace};
 use crate::wait;
+use crate::{image, kubernetes, patch};
 
 /// Time for a node to render its manifests from a changed config.
 const RENDER: Duration = Duration::from_secs(60);

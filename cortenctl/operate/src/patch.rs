@@ -18,12 +18,16 @@ use corten_client::table::printable;
 use serde_json::Value;
 
 use super::apply;
-use crate::cli::{Applying, How, Patch};
+use crate::args::{Applying, How, Patch};
 
 /// The resource of the active config, with its id.
 const CONFIG: (&str, &str, &str) = ("config", "MachineConfigs.config.talos.dev", "v1alpha1");
 
-pub(crate) async fn patch(routes: Vec<Route>, args: &Patch) -> Result<(), Failure> {
+/// Runs `patch`.
+///
+/// # Errors
+/// The changed config is invalid, or a node refuses it.
+pub async fn patch(routes: Vec<Route>, args: &Patch) -> Result<(), Failure> {
     let mut patches = args.patch.clone();
     if let Some(file) = &args.patch_file {
         patches.push(format!("@{}", file.display()));
@@ -38,7 +42,11 @@ pub(crate) async fn patch(routes: Vec<Route>, args: &Patch) -> Result<(), Failur
     finish(&failed)
 }
 
-pub(crate) async fn edit(routes: Vec<Route>, args: &Applying) -> Result<(), Failure> {
+/// Runs `edit`.
+///
+/// # Errors
+/// The changed config is invalid, or a node refuses it.
+pub async fn edit(routes: Vec<Route>, args: &Applying) -> Result<(), Failure> {
     only_one(&routes, "be edited")?;
     let failed = each(routes, async |node| {
         let before = config(node).await?;

@@ -1,4 +1,4 @@
-//! The verb that applies machine configs.
+//! The arguments of `apply-config`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use corten_client::units::parse_duration;
 
 /// `apply-config`.
 #[derive(Debug, Args)]
-pub(crate) struct ApplyConfig {
+pub struct ApplyConfig {
     /// The machine config; - is standard input
     #[arg(short, long, value_name = "FILE")]
     pub(crate) file: PathBuf,
@@ -18,13 +18,14 @@ pub(crate) struct ApplyConfig {
     pub(crate) config_patch: Vec<String>,
     #[command(flatten)]
     pub(crate) how: How,
+    /// The short form of `--insecure`.
     #[command(flatten)]
-    pub(crate) short: Short,
+    pub short: Short,
 }
 
 /// How a machine config is applied.
 #[derive(Debug, Clone, Copy, Args)]
-pub(crate) struct How {
+pub struct How {
     /// How the node applies the config
     #[arg(short, long, value_enum, default_value = "auto")]
     pub(crate) mode: ApplyMode,
@@ -38,7 +39,7 @@ pub(crate) struct How {
 
 /// How a node applies a config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ApplyMode {
+pub enum ApplyMode {
     /// At once; the node reboots only to install itself
     Auto,
     /// The same as auto

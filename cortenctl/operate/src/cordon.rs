@@ -19,8 +19,8 @@ use corten_cluster::{Cluster, Drained};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use crate::cli::Move;
-use crate::verbs::kubernetes;
+use crate::args::Move;
+use crate::kubernetes;
 
 /// Interval between two checks whether a node is Ready.
 const LOOK: Duration = Duration::from_secs(2);

@@ -15,7 +15,7 @@ use corten_client::table::Table;
 use corten_client::units::signed_size;
 use serde_json::{Value, json};
 
-use crate::cli::{Etcd, EtcdAlarm, EtcdDowngrade};
+use crate::args::{Etcd, EtcdAlarm, EtcdDowngrade};
 
 const ALARMS: &[&str] = &["NODE", "MEMBER", "ALARM"];
 const MEMBERS: &[&str] = &[
@@ -44,7 +44,11 @@ const MESSAGES: &[&str] = &["NODE", "MESSAGE"];
 
 pub(crate) use snapshot::recover;
 
-pub(crate) async fn run(routes: Vec<Route>, what: Etcd) -> Result<(), Failure> {
+/// Runs `etcd`.
+///
+/// # Errors
+/// A node refuses, or a snapshot cannot be written.
+pub async fn run(routes: Vec<Route>, what: Etcd) -> Result<(), Failure> {
     match what {
         Etcd::Alarm(what) => alarm(routes, &what).await,
         Etcd::Defrag => {
