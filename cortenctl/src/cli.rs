@@ -1,8 +1,5 @@
 //! The command line.
 
-mod act;
-mod cluster;
-mod config;
 mod files;
 mod local;
 mod look;
@@ -10,41 +7,24 @@ mod refused;
 #[cfg(test)]
 mod tests;
 mod tools;
-mod upgrade_k8s;
 
-use std::path::PathBuf;
+use clap::{ArgMatches, Command, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use corten_client::failure::Failure;
+use corten_client::flags::{Global, Output};
+use corten_generate::args::{Gen, Machineconfig, Validate};
+use corten_operate::args::{
+    ApplyConfig, Applying, Bootstrap, Etcd, Image, Install, Kubeconfig, Meta, Patch, Reboot, Reset,
+    RotateCa, Shutdown, Upgrade, UpgradeK8s, Wipe,
+};
+use corten_provision::args::Cluster;
 
-use clap::{
-    ArgMatches, Args, Command, CommandFactory as _, FromArgMatches as _, Parser, Subcommand,
-};
-
-use crate::clientconfig::ForwardThrough;
-use crate::endpoint::Endpoint;
-use crate::failure::Failure;
-use crate::format::Format;
-use crate::units::parse_duration;
-
-pub(crate) use act::{
-    Applying, Bootstrap, Etcd, EtcdAlarm, EtcdDowngrade, Install, Kubeconfig, Meta, MetaVerb, Move,
-    Patch, Reboot, RebootMode, Reset, RotateCa, Shutdown, Upgrade, UpgradeReboot, Wait, Wipe,
-    WipeDisk, WipeLvm, WipeMethod, WipeMode,
-};
-pub(crate) use cluster::{
-    Cluster, ClusterCreate, ClusterDestroy, ClusterName, ClusterShow, Provisioner, WaitFor,
-};
-pub(crate) use config::{
-    ApplyConfig, ApplyMode, Gen, GenConfig, GenSecrets, GenVerb, How, KubernetesImages,
-    Machineconfig, OutputType, PatchConfig, Validate, ValidateMode,
-};
 pub(crate) use files::{Copy, FileKind, List, Netstat, Pcap, Read, Restart, Usage};
-pub(crate) use local::{Config, ConfigAdd, ConfigNew, ConfigRemove, GenCa, GenCrt, GenCsr, GenKey};
+pub(crate) use local::{Config, ConfigAdd, ConfigNew, ConfigRemove};
 pub(crate) use look::{
-    Cgroups, Containers, Dependencies, DiskFree, Dmesg, Events, Get, Health, Image, ImageFile,
-    ImageName, ImageNamespace, ImageVerb, Inspect, Kubernetes, Logs, Memory, Preset, Processes,
-    Service, ServiceAction, Sort, Time, Version,
+    Cgroups, Containers, Dependencies, DiskFree, Dmesg, Events, Get, Health, Inspect, Kubernetes,
+    Logs, Memory, Preset, Processes, Service, ServiceAction, Sort, Time, Version,
 };
 pub(crate) use tools::{Completion, Dashboard, Inject, InjectAccount, Man, Support};
-pub(crate) use upgrade_k8s::UpgradeK8s;
 
 const AFTER: &str = "\
 Which node answers:
@@ -76,44 +56,6 @@ pub(crate) struct Cli {
     pub(crate) global: Global,
     #[command(subcommand)]
     pub(crate) verb: Verb,
-}
-
-/// Flags of every verb.
-#[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "Cluster and nodes")]
-pub(crate) struct Global {
-    /// Endpoints: nodes that receive the call, tried in order [port: 50000]
-    #[arg(
-        short,
-        long,
-        global = true,
-        value_delimiter = ',',
-        value_name = "HOST[:PORT]"
-    )]
-    pub(crate) endpoints: Vec<Endpoint>,
-    /// Nodes that answer the call; the endpoint forwards it to them
-    #[arg(short, long, global = true, value_delimiter = ',', value_name = "HOST")]
-    pub(crate) nodes: Vec<String>,
-    /// The client config file
-    #[arg(
-        long,
-        visible_alias = "talosconfig",
-        global = true,
-        value_name = "FILE"
-    )]
-    pub(crate) cortenconfig: Option<PathBuf>,
-    /// The context of the client config
-    #[arg(long, global = true, value_name = "NAME")]
-    pub(crate) context: Option<String>,
-    /// Endpoints that may forward the call to other nodes [default: the context's, or control-plane]
-    #[arg(long, global = true, value_name = "WHICH", value_enum)]
-    pub(crate) forward_through: Option<ForwardThrough>,
-    /// Call a node without a config, or a locked node; verify no certificate
-    #[arg(long, global = true)]
-    pub(crate) insecure: bool,
-    /// With --insecure: accept only the certificate with this fingerprint (the node's console shows it)
-    #[arg(long, global = true, value_name = "BASE64")]
-    pub(crate) cert_fingerprint: Vec<String>,
 }
 
 /// What to do.
@@ -247,23 +189,6 @@ pub(crate) enum Verb {
     Man(Man),
 }
 
-/// The output format.
-#[derive(Debug, Default, Args)]
-pub(crate) struct Output {
-    /// Output format: table, yaml, json or jsonpath=EXPRESSION
-    #[arg(short, long, value_name = "FORM", default_value = "table")]
-    pub(crate) output: Format,
-}
-
-/// The short form of `--insecure`, for verbs that a node without a config answers.
-/// For other verbs the letter has another meaning.
-#[derive(Debug, Args)]
-pub(crate) struct Short {
-    /// The same as --insecure
-    #[arg(short = 'i', hide = true, id = "short_insecure")]
-    pub(crate) insecure: bool,
-}
-
 /// The command line, including the refused verbs and flags.
 pub(crate) fn command() -> Command {
     refused::with(Cli::command())
@@ -292,13 +217,7 @@ impl Cli {
             Verb::Support(args) => args.short.insecure,
             Verb::Meta(args) => args.insecure,
             Verb::Install(args) => args.short.insecure,
-            Verb::Wipe(Wipe::Disk(args)) => args.short.insecure,
-            Verb::Wipe(
-                Wipe::Lv(WipeLvm { short, .. })
-                | Wipe::Vg(WipeLvm { short, .. })
-                | Wipe::Pv(WipeLvm { short, .. })
-                | Wipe::Md(WipeLvm { short, .. }),
-            ) => short.insecure,
+            Verb::Wipe(what) => what.is_insecure(),
             _ => false,
         };
         Global {

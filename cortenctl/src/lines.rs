@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use crate::table::printable;
+use corten_client::table::printable;
 
 /// Bytes of a line after which it is printed in parts, so that a node cannot exhaust our memory.
 const MAX_LINE: usize = 1024 * 1024;

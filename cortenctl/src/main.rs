@@ -1,7 +1,7 @@
 //! The operator's client of the node API.
 //!
-//! Owns: the command line, the client config file, new machine configs with their secrets, and the
-//! output on a terminal.
+//! Owns: the command line as one tree, and the verbs that look at a node. The parts have the other
+//! verbs (`cortenctl/operate`, `generate`, `provision`) and the way to nodes (`cortenctl/client`).
 //! Never does: anything on a node except through the API. It holds no state of its own, and prints
 //! a secret only in a config that the user asked for.
 //! Talks to: apid on port 50000 of one or more nodes, over mutual TLS.
@@ -9,33 +9,14 @@
 //!
 //! Exit codes: 0 everything answered, 1 a call or a node failed, 2 the command line is wrong.
 
-mod answers;
 mod cli;
-mod clientconfig;
-mod clients;
-mod configfile;
-mod connect;
-mod endpoint;
-mod failure;
-mod files;
-mod format;
 mod lines;
-mod messages;
-mod output;
-mod path;
-mod progress;
-mod resources;
-mod status;
-mod stream;
-mod table;
-mod tls;
-mod units;
 mod untar;
 mod verbs;
-mod wait;
-mod yaml;
 
 use std::process::ExitCode;
+
+use corten_client::failure::{self, Failure};
 
 fn main() -> ExitCode {
     match cli::command().try_get_matches() {
@@ -50,11 +31,11 @@ fn main() -> ExitCode {
 
 /// Connections have a thread of their own. They must answer a node's pings also while this thread
 /// blocks on its output, such as on a pager.
-fn run(cli: cli::Cli) -> Result<(), failure::Failure> {
+fn run(cli: cli::Cli) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .build()
-        .map_err(|error| failure::Failure::call(format!("cannot start: {error}")))?;
+        .map_err(|error| Failure::call(format!("cannot start: {error}")))?;
     runtime.block_on(verbs::run(cli))
 }

@@ -24,7 +24,7 @@ pub const BOTH: &str = "10.213.7.2,10.213.7.3";
 /// Settings of controller manager and scheduler on a machine whose processors are too slow for their leader elections.
 pub const PATIENT: &str = "{extraArgs: {leader-elect-lease-duration: 180s, leader-elect-renew-deadline: 150s, \
                            leader-elect-retry-period: 10s}}";
-/// Prefix of the link names of clusters (`cortenctl/src/verbs/cluster/plan.rs`).
+/// Prefix of the link names of clusters (`cortenctl/provision/src/plan.rs`).
 const LINKS: &str = "co";
 
 /// A command about the clusters of a state directory.

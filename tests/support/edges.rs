@@ -325,21 +325,52 @@ pub const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     // The host. No crate here links a program of the node.
+    // The parts of cortenctl, from the bottom up.
     (
-        "cortenctl",
+        "corten-client",
+        &["corten-api", "corten-config", "corten-dial", "corten-pki"],
+    ),
+    (
+        "corten-generate",
+        &["corten-api", "corten-client", "corten-config", "corten-pki"],
+    ),
+    (
+        "corten-operate",
         &[
             "corten-api",
+            "corten-client",
             // Client and node share the code that drains a node.
             "corten-cluster",
             "corten-config",
             "corten-dial",
-            // The kind of pods' accounts, and the reader of manifests.
-            "corten-manifests",
             "corten-pki",
+        ],
+    ),
+    (
+        "corten-provision",
+        &[
+            "corten-api",
+            "corten-client",
+            "corten-cluster",
+            "corten-generate",
             // Containers of this machine: namespaces, cgroups, mounts.
             "corten-sys",
             // Virtual machines of this machine.
             "qemu",
+        ],
+    ),
+    (
+        "cortenctl",
+        &[
+            "corten-api",
+            "corten-client",
+            "corten-config",
+            "corten-generate",
+            // The kind of pods' accounts, and the reader of manifests.
+            "corten-manifests",
+            "corten-operate",
+            "corten-pki",
+            "corten-provision",
         ],
     ),
     (

@@ -4,8 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use corten_client::flags::Output;
+use corten_client::format::Format;
+use corten_client::units::parse_duration;
 
-use super::{Format, Kubernetes, Output, parse_duration};
+use super::Kubernetes;
 
 /// `list`.
 #[derive(Debug, Args)]

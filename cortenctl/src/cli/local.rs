@@ -1,13 +1,12 @@
-//! Verbs about files on this machine: the client config, keys and certificates.
+//! Verbs about the client config.
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-
-use super::{Output, parse_duration};
-use crate::endpoint::Endpoint;
+use corten_client::endpoint::Endpoint;
+use corten_client::flags::Output;
+use corten_client::units::parse_duration;
 
 /// `config`.
 #[derive(Debug, Subcommand)]
@@ -98,71 +97,4 @@ pub(crate) struct ConfigRemove {
     /// Only print the context that would be removed
     #[arg(long)]
     pub(crate) dry_run: bool,
-}
-
-/// `gen ca`.
-#[derive(Debug, Args)]
-pub(crate) struct GenCa {
-    /// Organization in the certificate, and name of the files
-    #[arg(long, value_name = "NAME")]
-    pub(crate) organization: String,
-    /// Lifetime of the certificate in hours
-    #[arg(long, default_value_t = 87_600, value_parser = hours())]
-    pub(crate) hours: u64,
-    /// Overwrite files; their key is lost
-    #[arg(short, long)]
-    pub(crate) force: bool,
-}
-
-/// `gen key`.
-#[derive(Debug, Args)]
-pub(crate) struct GenKey {
-    /// Name of the file without the suffix .key
-    #[arg(long)]
-    pub(crate) name: String,
-    /// Overwrite the file; its key is lost
-    #[arg(short, long)]
-    pub(crate) force: bool,
-}
-
-/// `gen csr`.
-#[derive(Debug, Args)]
-pub(crate) struct GenCsr {
-    /// The key of the request, PEM
-    #[arg(long, value_name = "FILE")]
-    pub(crate) key: PathBuf,
-    /// IP address in the certificate; may be repeated
-    #[arg(long, value_name = "ADDRESS")]
-    pub(crate) ip: Vec<IpAddr>,
-    /// Roles in the certificate, at most two
-    #[arg(long, value_delimiter = ',', default_value = "os:admin")]
-    pub(crate) roles: Vec<String>,
-    /// Overwrite the file
-    #[arg(short, long)]
-    pub(crate) force: bool,
-}
-
-/// `gen crt`.
-#[derive(Debug, Args)]
-pub(crate) struct GenCrt {
-    /// The authority that signs: files NAME.crt and NAME.key
-    #[arg(long, value_name = "NAME")]
-    pub(crate) ca: PathBuf,
-    /// The request, PEM
-    #[arg(long, value_name = "FILE")]
-    pub(crate) csr: PathBuf,
-    /// Name of the file without the suffix .crt
-    #[arg(long)]
-    pub(crate) name: String,
-    /// Lifetime of the certificate in hours
-    #[arg(long, default_value_t = 24, value_parser = hours())]
-    pub(crate) hours: u64,
-    /// Overwrite the file
-    #[arg(short, long)]
-    pub(crate) force: bool,
-}
-
-/// At most a thousand years: certificates end in the year 9999.
-fn hours() -> clap::builder::RangedU64ValueParser {
-    clap::value_parser!(u64).range(1..=8_760_000)
 }

@@ -1,12 +1,10 @@
 //! Verbs that read from nodes.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-
-use super::{Output, Short};
-use crate::units::parse_duration;
+use corten_client::flags::{Output, Short};
+use corten_client::units::parse_duration;
 
 /// `version`.
 #[derive(Debug, Args)]
@@ -255,71 +253,6 @@ pub(crate) struct Health {
     #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = true,
           default_missing_value = "true", action = clap::ArgAction::Set)]
     pub(crate) server: bool,
-}
-
-/// `image`.
-#[derive(Debug, Args)]
-pub(crate) struct Image {
-    /// Namespace of the images
-    #[arg(long, value_enum, global = true, hide = true, default_value = "cri")]
-    pub(crate) namespace: ImageNamespace,
-    #[command(subcommand)]
-    pub(crate) verb: ImageVerb,
-}
-
-/// What to do with images.
-#[derive(Debug, Subcommand)]
-pub(crate) enum ImageVerb {
-    /// List images
-    #[command(visible_aliases = ["ls", "l"])]
-    List(ImageList),
-    /// Pull an image to a node
-    #[command(visible_alias = "p")]
-    Pull(ImageName),
-    /// Import the images of an archive into a node
-    Import(ImageFile),
-    /// Remove an image from a node
-    #[command(visible_alias = "rm")]
-    Remove(ImageName),
-}
-
-/// `image list`.
-#[derive(Debug, Args)]
-pub(crate) struct ImageList {
-    /// Namespace of the images
-    #[arg(long, value_enum, default_value = "cri")]
-    pub(crate) namespace: ImageNamespace,
-    #[command(flatten)]
-    pub(crate) output: Output,
-}
-
-/// `image pull` and `image remove`.
-#[derive(Debug, Args)]
-pub(crate) struct ImageName {
-    /// The image, as registry.example/name:tag
-    pub(crate) image: String,
-    /// Namespace of the image
-    #[arg(long, value_enum, default_value = "cri")]
-    pub(crate) namespace: ImageNamespace,
-}
-
-/// `image import`.
-#[derive(Debug, Args)]
-pub(crate) struct ImageFile {
-    /// An OCI archive, or an archive of `docker save`
-    pub(crate) file: PathBuf,
-    /// Namespace of the images
-    #[arg(long, value_enum, default_value = "cri")]
-    pub(crate) namespace: ImageNamespace,
-}
-
-/// A namespace of images.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ImageNamespace {
-    /// Images of the node's own containers
-    System,
-    /// Images of Kubernetes
-    Cri,
 }
 
 /// `inspect`.

@@ -5,8 +5,7 @@ use std::ffi::OsString;
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-
-use crate::failure::Failure;
+use corten_client::failure::Failure;
 
 const COMMENTS: &str =
     "configs are written without comments: docs/configuration.md explains every field";

@@ -3,6 +3,12 @@
 mod docs;
 mod reference;
 
+use std::path::PathBuf;
+
+use corten_client::endpoint::Endpoint;
+use corten_generate::args::{GenVerb, OutputType};
+use corten_operate::args::{ImageNamespace, ImageVerb};
+
 use super::*;
 
 fn parse(line: &str) -> Result<Cli, clap::Error> {

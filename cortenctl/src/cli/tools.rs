@@ -6,9 +6,9 @@ use std::time::Duration;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use clap_complete::Shell;
+use corten_client::flags::Short;
+use corten_client::units::parse_duration;
 use corten_config::POD_ROLES;
-
-use super::{Short, parse_duration};
 
 /// `support`.
 #[derive(Debug, Args)]

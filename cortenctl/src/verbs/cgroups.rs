@@ -7,16 +7,16 @@ mod tree;
 use std::collections::BTreeMap;
 
 use corten_api::machine::CopyRequest;
+use corten_client::answers::Answers;
+use corten_client::clients::Machine;
+use corten_client::connect::Route;
+use corten_client::failure::Failure;
+use corten_client::output::show;
+use corten_client::stream::{Node, Trouble, each, gather};
+use corten_client::table::Table;
 use serde_json::{Map, Value, json};
 
-use crate::answers::Answers;
 use crate::cli::{Cgroups, Preset};
-use crate::clients::Machine;
-use crate::connect::Route;
-use crate::failure::Failure;
-use crate::output::show;
-use crate::stream::{Node, Trouble, each, gather};
-use crate::table::Table;
 
 use columns::{Processes, columns};
 use tree::Tree;

@@ -2,15 +2,15 @@
 
 use corten_api::common::ContainerDriver;
 use corten_api::machine::{Container, ContainersRequest, RestartRequest, Stats, StatsRequest};
+use corten_client::answers::{Answers, ask};
+use corten_client::clients::Machine;
+use corten_client::connect::Route;
+use corten_client::failure::Failure;
+use corten_client::output::show;
+use corten_client::table::Table;
 use serde_json::{Value, json};
 
-use crate::answers::{Answers, ask};
 use crate::cli::{Containers, Kubernetes, Restart};
-use crate::clients::Machine;
-use crate::connect::Route;
-use crate::failure::Failure;
-use crate::output::show;
-use crate::table::Table;
 
 const HEADER: &[&str] = &["NODE", "NAMESPACE", "ID", "IMAGE", "PID", "STATUS"];
 const STATS_HEADER: &[&str] = &["NODE", "NAMESPACE", "ID", "MEMORY(MB)", "CPU"];

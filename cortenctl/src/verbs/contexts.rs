@@ -8,17 +8,20 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use corten_api::machine::GenerateClientConfigurationRequest;
+use corten_client::answers::ask;
+use corten_client::clientconfig;
+use corten_client::clientconfig::{ClientConfig, Context, Identity, Search};
+use corten_client::clients::Machine;
+use corten_client::connect::{node_value, routes};
+use corten_client::failure::Failure;
+use corten_client::files;
+use corten_client::flags::{Global, Output};
+use corten_client::format::Format;
+use corten_client::stream::only_one;
+use corten_client::table;
+use corten_client::table::Table;
 
-use crate::answers::ask;
-use crate::cli::{Config, ConfigAdd, ConfigNew, ConfigRemove, Global, Output};
-use crate::clientconfig::{self, ClientConfig, Context, Identity, Search};
-use crate::clients::Machine;
-use crate::connect::{node_value, routes};
-use crate::failure::Failure;
-use crate::files;
-use crate::format::Format;
-use crate::stream::only_one;
-use crate::table::{self, Table};
+use crate::cli::{Config, ConfigAdd, ConfigNew, ConfigRemove};
 
 /// The largest PEM file read, in bytes.
 const MAX_PEM: u64 = 1024 * 1024;
@@ -100,7 +103,7 @@ fn add(config: &mut ClientConfig, args: &ConfigAdd) -> Result<(), Failure> {
         key: files::read(&args.key, MAX_PEM)?,
     };
     // Refuses unusable credentials now, not at the first call.
-    crate::tls::mutual(&identity, std::time::SystemTime::now())?;
+    corten_client::tls::mutual(&identity, std::time::SystemTime::now())?;
     let context = Context::new(Vec::new(), &identity);
     config.contexts.insert(args.name.clone(), context);
     if config.context.is_empty() {

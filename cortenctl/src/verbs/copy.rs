@@ -4,20 +4,21 @@ use std::fs;
 use std::io::{self, IsTerminal as _, Read, Write as _};
 use std::path::Path;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use corten_api::common::Data;
 use corten_api::machine::{CopyRequest, ReadRequest};
+use corten_client::answers::finish;
+use corten_client::clients::Machine;
+use corten_client::connect::Route;
+use corten_client::failure::Failure;
+use corten_client::progress::Progress;
+use corten_client::stream::{Trouble, drain, each, only_one};
+use corten_client::table;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-use crate::answers::finish;
 use crate::cli::{Copy, Read as ReadArgs};
-use crate::clients::Machine;
-use crate::connect::Route;
-use crate::failure::Failure;
 use crate::lines::Lines;
-use crate::progress::Progress;
-use crate::stream::{Trouble, drain, each, only_one};
-use crate::{table, untar};
+use crate::untar;
 
 /// Number of frames buffered for the disk.
 const WAITING: usize = 16;
@@ -81,7 +82,7 @@ pub(crate) async fn copy(routes: Vec<Route>, args: &Copy) -> Result<(), Failure>
 }
 
 async fn send(
-    node: &crate::stream::Node,
+    node: &corten_client::stream::Node,
     args: &Copy,
     frames: &Sender<Vec<u8>>,
 ) -> Result<(), Trouble> {
@@ -152,27 +153,4 @@ impl Read for Chunks {
             }
         }
     }
-}
-
-/// The only file of a small archive, as text.
-///
-/// # Errors
-/// The archive cannot be read, does not contain the file, or the file is no text of at most `limit`
-/// bytes.
-pub(super) fn file_of(archive: &[u8], name: &str, limit: u64) -> anyhow::Result<String> {
-    let mut archive = tar::Archive::new(flate2::read::MultiGzDecoder::new(archive));
-    for entry in archive.entries()? {
-        let entry = entry?;
-        if entry.path()?.file_name() != Some(name.as_ref()) {
-            continue;
-        }
-        let mut text = String::new();
-        entry.take(limit + 1).read_to_string(&mut text)?;
-        anyhow::ensure!(
-            text.len() as u64 <= limit,
-            "{name} is larger than {limit} bytes"
-        );
-        return Ok(text);
-    }
-    Err(anyhow!("there is no {name} in it"))
 }

@@ -10,14 +10,16 @@ mod state;
 use std::io::{self, IsTerminal as _};
 use std::time::Duration;
 
+use corten_client::connect;
+use corten_client::connect::{Route, routes};
+use corten_client::failure::Failure;
+use corten_client::flags::Global;
 use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::DefaultTerminal;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use crate::cli::{Dashboard, Global};
-use crate::connect::{self, Route, routes};
-use crate::failure::Failure;
+use crate::cli::Dashboard;
 
 use sample::Sample;
 use state::{Key, State};

@@ -1,18 +1,18 @@
 //! `diskfree`: usage of the file systems of a node's volumes.
 
 use corten_api::machine::{StorageServiceStatfsRequest, StorageServiceStatfsResponse as Statfs};
+use corten_client::answers::Answers;
+use corten_client::clients::FileSystems;
+use corten_client::connect::Route;
+use corten_client::failure::Failure;
+use corten_client::output::show;
+use corten_client::resources;
+use corten_client::stream::{Trouble, each};
+use corten_client::table::Table;
+use corten_client::units;
 use serde_json::{Value, json};
 
-use crate::answers::Answers;
 use crate::cli::DiskFree;
-use crate::clients::FileSystems;
-use crate::connect::Route;
-use crate::failure::Failure;
-use crate::output::show;
-use crate::resources;
-use crate::stream::{Trouble, each};
-use crate::table::Table;
-use crate::units;
 
 /// Resources of the mounted volumes.
 const MOUNTED: (&str, &str) = ("runtime", "MountStatuses.block.talos.dev");
@@ -165,8 +165,9 @@ fn fields(volumes: &[Volume]) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use corten_client::flags::Output;
+
     use super::*;
-    use crate::cli::Output;
 
     fn args(inodes: bool, bytes: bool) -> DiskFree {
         DiskFree {

@@ -3,19 +3,19 @@
 use corten_api::machine as api;
 use corten_api::machine::machine_status_event::MachineStage;
 use corten_api::machine::{phase_event, sequence_event, service_state_event, task_event};
+use corten_client::answers::finish;
+use corten_client::clients::Machine;
+use corten_client::connect::Route;
+use corten_client::failure::Failure;
+use corten_client::format::Format;
+use corten_client::output::with_node;
+use corten_client::stream::stream;
+use corten_client::table::{print, printable};
 use prost::Message;
 use prost_types::Any;
 use serde_json::{Value, json};
 
-use crate::answers::finish;
 use crate::cli::Events;
-use crate::clients::Machine;
-use crate::connect::Route;
-use crate::failure::Failure;
-use crate::format::Format;
-use crate::output::with_node;
-use crate::stream::stream;
-use crate::table::{print, printable};
 
 const HEADER: [&str; 6] = ["NODE", "ID", "EVENT", "ACTOR", "SOURCE", "MESSAGE"];
 /// Prefix of event types on the wire.

@@ -3,18 +3,18 @@
 use corten_api::cosi::resource as api;
 use corten_api::cosi::resource::EventType;
 use corten_api::cosi::resource::meta::ResourceDefinitionSpec;
+use corten_client::answers::finish;
+use corten_client::clients::State;
+use corten_client::connect::Route;
+use corten_client::failure::Failure;
+use corten_client::format::{Form, Format};
+use corten_client::path;
+use corten_client::resources::{definition, document, list, one, spec};
+use corten_client::stream::{Node, Trouble, drain, each, only_one};
+use corten_client::table::{Rows, print};
 use serde_json::Value;
 
-use crate::answers::finish;
 use crate::cli::Get;
-use crate::clients::State;
-use crate::connect::Route;
-use crate::failure::Failure;
-use crate::format::{Form, Format};
-use crate::path;
-use crate::resources::{definition, document, list, one, spec};
-use crate::stream::{Node, Trouble, drain, each, only_one};
-use crate::table::{Rows, print};
 
 pub(crate) async fn run(routes: Vec<Route>, args: &Get) -> Result<(), Failure> {
     if args.watch {

@@ -4,17 +4,18 @@
 use std::time::{Duration, Instant};
 
 use corten_api::cluster::{ClusterInfo, HealthCheckProgress, HealthCheckRequest};
+use corten_client::answers::finish;
+use corten_client::clients::Cluster;
+use corten_client::connect::{Session, Target, Unreached, routes};
+use corten_client::failure::Failure;
+use corten_client::flags::Global;
+use corten_client::messages::{Message as _, failure_of, node_of};
+use corten_client::stream::{Failed, Trouble, drain, sessions, stream};
+use corten_client::table::{print, printable};
 use tokio::time::sleep;
 use tonic::Code;
 
-use crate::answers::finish;
-use crate::cli::{Global, Health};
-use crate::clients::Cluster;
-use crate::connect::{Session, Target, Unreached, routes};
-use crate::failure::Failure;
-use crate::messages::{Message as _, failure_of, node_of};
-use crate::stream::{Failed, Trouble, drain, sessions, stream};
-use crate::table::{print, printable};
+use crate::cli::Health;
 
 /// Interval between two calls of an unreachable node.
 const PAUSE: Duration = Duration::from_secs(2);

@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::anyhow;
+use corten_client::clientconfig::POD_MOUNT;
+use corten_client::failure::Failure;
+use corten_client::{files, table, yaml};
 use corten_manifests::{ACCOUNT_GROUP, ACCOUNT_KIND, ACCOUNT_VERSION, Identity, read};
 use serde_json::{Map, Value, json};
 
 use crate::cli::{Inject, InjectAccount};
-use crate::clientconfig::POD_MOUNT;
-use crate::failure::Failure;
-use crate::{files, table, yaml};
 
 /// Size limit of the manifests, in bytes.
 const LIMIT: u64 = 16 << 20;

@@ -8,16 +8,16 @@ use corten_api::cosi::resource::meta::resource_definition_spec::Sensitivity;
 use corten_api::inspect::{
     ControllerDependencyEdge, ControllerRuntimeDependency, DependencyEdgeType,
 };
+use corten_client::answers::{Answers, ask};
+use corten_client::clients::Inspect;
+use corten_client::connect::{Route, opened};
+use corten_client::failure::Failure;
+use corten_client::resources;
+use corten_client::stream::{Failed, Trouble, each};
+use corten_client::table::{print, printable};
 use tonic::Code;
 
-use crate::answers::{Answers, ask};
 use crate::cli::Dependencies;
-use crate::clients::Inspect;
-use crate::connect::{Route, opened};
-use crate::failure::Failure;
-use crate::resources;
-use crate::stream::{Failed, Trouble, each};
-use crate::table::{print, printable};
 
 /// The ids of resources by node and type.
 type Resources = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;

@@ -4,16 +4,16 @@ use std::time::SystemTime;
 
 use corten_api::machine::list_request::Type;
 use corten_api::machine::{FileInfo, ListRequest};
+use corten_client::clients::Machine;
+use corten_client::connect::Route;
+use corten_client::failure::Failure;
+use corten_client::format::Format;
+use corten_client::stream::stream;
+use corten_client::units;
 use prost_types::Timestamp;
 use serde_json::{Value, json};
 
 use crate::cli::{FileKind, List};
-use crate::clients::Machine;
-use crate::connect::Route;
-use crate::failure::Failure;
-use crate::format::Format;
-use crate::stream::stream;
-use crate::units;
 use crate::verbs::listing::{Listing, size};
 
 const HEADER: &[&str] = &["NODE", "NAME"];

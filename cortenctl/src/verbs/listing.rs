@@ -1,14 +1,13 @@
 //! The shared part of `list` and `usage`: rows printed as they arrive, and errors of single files.
 
+use corten_client::answers::finish;
+use corten_client::failure::Failure;
+use corten_client::format::Format;
+use corten_client::output::Items;
+use corten_client::stream::Failed;
+use corten_client::table::printable;
+use corten_client::units;
 use serde_json::Value;
-
-use crate::answers::finish;
-use crate::failure::Failure;
-use crate::format::Format;
-use crate::output::Items;
-use crate::stream::Failed;
-use crate::table::printable;
-use crate::units;
 
 /// Files of nodes.
 pub(super) struct Listing<'a> {

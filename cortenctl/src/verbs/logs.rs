@@ -5,16 +5,16 @@ use std::io::{self, IsTerminal as _};
 use corten_api::common::Data;
 use corten_api::machine::{DmesgRequest, LogsRequest};
 use corten_api::metadata::PREVIOUS_BOOT;
+use corten_client::answers::finish;
+use corten_client::clients::Machine;
+use corten_client::connect::{Route, count};
+use corten_client::failure::Failure;
+use corten_client::stream::stream;
 use tonic::Request;
 use tonic::metadata::MetadataValue;
 
-use crate::answers::finish;
 use crate::cli::{Dmesg, Logs};
-use crate::clients::Machine;
-use crate::connect::{Route, count};
-use crate::failure::Failure;
 use crate::lines::Lines;
-use crate::stream::stream;
 use crate::verbs::containers::namespace;
 
 pub(crate) async fn logs(routes: Vec<Route>, args: &Logs) -> Result<(), Failure> {

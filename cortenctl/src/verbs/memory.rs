@@ -1,15 +1,15 @@
 //! `memory`: memory usage of nodes.
 
 use corten_api::machine::{MemInfo, Memory};
+use corten_client::answers::ask;
+use corten_client::clients::Machine;
+use corten_client::connect::Route;
+use corten_client::failure::Failure;
+use corten_client::output::show;
+use corten_client::table::{Table, printable};
 use serde_json::{Value, json};
 
-use crate::answers::ask;
 use crate::cli::Memory as Args;
-use crate::clients::Machine;
-use crate::connect::Route;
-use crate::failure::Failure;
-use crate::output::show;
-use crate::table::{Table, printable};
 
 const HEADER: &[&str] = &[
     "NODE",

@@ -1,82 +1,56 @@
-//! The verbs, a file per verb.
+//! The verbs, a file per verb. Those of the parts are in their crates.
 
-mod apply;
 mod cgroups;
-mod cluster;
 mod containers;
 mod contexts;
 mod copy;
-mod cordon;
 mod dashboard;
 mod diskfree;
-mod etcd;
 mod events;
-mod generate;
 mod get;
 mod health;
-mod image;
 mod inject;
 mod inspect;
-mod install;
-mod kubeconfig;
-mod kubernetes;
 mod list;
 mod listing;
 mod logs;
-mod machineconfig;
 mod memory;
-mod meta;
 mod mounts;
 mod netstat;
-mod patch;
 mod pcap;
-mod power;
 mod processes;
-mod rotate_ca;
 mod service;
 mod shell;
 mod support;
 mod time;
-mod upgrade;
-mod upgrade_k8s;
 mod usage;
-mod validate;
 mod version;
-mod wipe;
 
-use crate::cli::{Cli, GenVerb, Inspect, Machineconfig, Verb};
-use crate::connect::routes;
-use crate::failure::Failure;
+use corten_client::connect::routes;
+use corten_client::failure::Failure;
+use corten_operate::{
+    apply, etcd, image, install, kubeconfig, meta, patch, power, rotate_ca, upgrade, upgrade_k8s,
+    wipe,
+};
 
-pub(crate) use cluster::Subnet;
+use crate::cli::{Cli, Inspect, Verb};
 
 /// Runs the verb of a command line.
 pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
     let global = cli.globals();
     match cli.verb {
         Verb::Config(what) => contexts::run(&global, what).await,
-        Verb::Gen(what) => match what.verb {
-            GenVerb::Config(args) => generate::config(&args),
-            GenVerb::Secrets(args) => generate::secrets(&args),
-            GenVerb::Ca(args) => generate::ca(&args),
-            GenVerb::Key(args) => generate::key(&args),
-            GenVerb::Csr(args) => generate::csr(&args),
-            GenVerb::Crt(args) => generate::crt(&args),
-        },
-        Verb::Machineconfig(Machineconfig::Gen(args)) => generate::config(&args),
-        Verb::Machineconfig(Machineconfig::Patch(args)) => machineconfig::patch(&args),
-        Verb::Validate(args) => validate::run(&args),
+        Verb::Gen(what) => corten_generate::run(&what),
+        Verb::Machineconfig(what) => corten_generate::machineconfig(&what),
+        Verb::Validate(args) => corten_generate::validate::run(&args),
         Verb::Inject(what) => inject::run(&what),
-        Verb::ApplyConfig(args) => {
-            let request = apply::request(&args)?;
-            apply::run(routes(&global).await?, request).await
-        }
+        Verb::ApplyConfig(args) => apply::run(&global, &args).await,
         Verb::Version(args) => version::run(&global, &args).await,
         Verb::Memory(args) => memory::run(routes(&global).await?, &args).await,
         Verb::Dmesg(args) => logs::dmesg(routes(&global).await?, &args).await,
         Verb::Logs(args) => logs::logs(routes(&global).await?, &args).await,
         Verb::Events(args) => events::run(routes(&global).await?, &args).await,
-        Verb::Meta(args) => meta::run(routes(&global).await?, args.verb).await,
+        Verb::Meta(args) => meta::run(routes(&global).await?, args).await,
         Verb::Service(args) => service::run(routes(&global).await?, &args).await,
         Verb::Get(args) => get::run(routes(&global).await?, &args).await,
         Verb::Mounts(args) => mounts::run(routes(&global).await?, &args.output).await,
@@ -92,13 +66,13 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
             pcap::run(routes(&global).await?, &args, request).await
         }
         Verb::Cgroups(args) => cgroups::run(routes(&global).await?, &args).await,
-        Verb::Cluster(what) => cluster::run(what).await,
+        Verb::Cluster(what) => corten_provision::run(what).await,
         Verb::Containers(args) => containers::run(routes(&global).await?, &args).await,
         Verb::Stats(args) => containers::stats(routes(&global).await?, &args).await,
         Verb::Restart(args) => containers::restart(routes(&global).await?, &args).await,
         Verb::Time(args) => time::run(routes(&global).await?, &args).await,
         Verb::Health(args) => health::run(&global, &args).await,
-        Verb::Image(what) => image::run(routes(&global).await?, &what.verb).await,
+        Verb::Image(what) => image::run(routes(&global).await?, &what).await,
         Verb::Inspect(Inspect::Dependencies(args)) => {
             inspect::dependencies(routes(&global).await?, &args).await
         }

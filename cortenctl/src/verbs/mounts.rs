@@ -1,15 +1,14 @@
 //! `mounts`: filesystems and their usage.
 
 use corten_api::machine::Mounts;
+use corten_client::answers::ask;
+use corten_client::clients::Machine;
+use corten_client::connect::Route;
+use corten_client::failure::Failure;
+use corten_client::format::Format;
+use corten_client::output::show;
+use corten_client::table::Table;
 use serde_json::{Value, json};
-
-use crate::answers::ask;
-use crate::clients::Machine;
-use crate::connect::Route;
-use crate::failure::Failure;
-use crate::format::Format;
-use crate::output::show;
-use crate::table::Table;
 
 const HEADER: &[&str] = &[
     "NODE",

@@ -3,16 +3,16 @@
 use corten_api::machine::connect_record::{State, TimerActive};
 use corten_api::machine::netstat_request::{Feature, Filter, L4proto, NetNs};
 use corten_api::machine::{ConnectRecord, Netstat as Answer, NetstatRequest};
+use corten_client::answers::{Answers, ask};
+use corten_client::clients::Machine;
+use corten_client::connect::{Route, opened};
+use corten_client::failure::Failure;
+use corten_client::output::show;
+use corten_client::stream::{Failed, each};
+use corten_client::table::{Table, printable};
 use serde_json::{Value, json};
 
-use crate::answers::{Answers, ask};
 use crate::cli::{Kubernetes, Netstat};
-use crate::clients::Machine;
-use crate::connect::{Route, opened};
-use crate::failure::Failure;
-use crate::output::show;
-use crate::stream::{Failed, each};
-use crate::table::{Table, printable};
 use crate::verbs::containers;
 
 /// Nodes, network namespaces there, and the pods they belong to.

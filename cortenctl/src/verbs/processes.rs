@@ -5,20 +5,21 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use corten_api::machine::{Process, ProcessInfo};
+use corten_client::answers::{Answers, ask};
+use corten_client::clients::Machine;
+use corten_client::connect::{Route, anew, routes};
+use corten_client::failure::Failure;
+use corten_client::flags::Global;
+use corten_client::output::show;
+use corten_client::table::Table;
+use corten_client::units;
 use crossterm::cursor::MoveTo;
 use crossterm::execute;
 use crossterm::terminal::{Clear, ClearType};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::answers::{Answers, ask};
-use crate::cli::{Global, Processes, Sort};
-use crate::clients::Machine;
-use crate::connect::{Route, anew, routes};
-use crate::failure::Failure;
-use crate::output::show;
-use crate::table::Table;
-use crate::units;
+use crate::cli::{Processes, Sort};
 
 const HEADER: &[&str] = &[
     "NODE", "PID", "STATE", "THREADS", "CPU-TIME", "VIRTMEM", "RESMEM", "LABEL", "COMMAND",

@@ -5,17 +5,17 @@ use std::time::SystemTime;
 use corten_api::machine::{
     ServiceInfo, ServiceList, ServiceRestartRequest, ServiceStartRequest, ServiceStopRequest,
 };
+use corten_client::answers::{Answers, ask};
+use corten_client::clients::Machine;
+use corten_client::connect::Route;
+use corten_client::failure::Failure;
+use corten_client::format::Format;
+use corten_client::output::show;
+use corten_client::table::Table;
+use corten_client::units;
 use serde_json::{Value, json};
 
-use crate::answers::{Answers, ask};
 use crate::cli::{Service, ServiceAction};
-use crate::clients::Machine;
-use crate::connect::Route;
-use crate::failure::Failure;
-use crate::format::Format;
-use crate::output::show;
-use crate::table::Table;
-use crate::units;
 
 const HEADER: &[&str] = &[
     "NODE",

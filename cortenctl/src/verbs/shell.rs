@@ -4,10 +4,10 @@ use std::fs;
 
 use anyhow::Context as _;
 use clap::CommandFactory as _;
+use corten_client::failure::Failure;
+use corten_client::table;
 
 use crate::cli::{Cli, Completion, Man};
-use crate::failure::Failure;
-use crate::table;
 
 pub(crate) fn completion(args: &Completion) -> Result<(), Failure> {
     let mut script = Vec::new();

@@ -11,14 +11,14 @@ mod redact;
 use std::io::Write as _;
 
 use anyhow::Context as _;
+use corten_client::answers::finish;
+use corten_client::connect::Route;
+use corten_client::failure::Failure;
+use corten_client::files;
+use corten_client::stream::each;
+use corten_client::table::{Table, printable};
 
-use crate::answers::finish;
 use crate::cli::Support;
-use crate::connect::Route;
-use crate::failure::Failure;
-use crate::files;
-use crate::stream::each;
-use crate::table::{Table, printable};
 
 use archive::Archive;
 

@@ -1,17 +1,17 @@
 //! `time`: the time of nodes, and of their time server.
 
 use corten_api::time::{Time as Answer, TimeRequest};
+use corten_client::answers::ask;
+use corten_client::clients::Time as Client;
+use corten_client::connect::Route;
+use corten_client::failure::Failure;
+use corten_client::output::show;
+use corten_client::table::Table;
+use corten_client::units;
 use prost_types::Timestamp;
 use serde_json::{Value, json};
 
-use crate::answers::ask;
 use crate::cli::Time;
-use crate::clients::Time as Client;
-use crate::connect::Route;
-use crate::failure::Failure;
-use crate::output::show;
-use crate::table::Table;
-use crate::units;
 
 const HEADER: &[&str] = &["NODE", "NTP-SERVER", "NODE-TIME", "NTP-SERVER-TIME"];
 

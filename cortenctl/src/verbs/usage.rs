@@ -1,13 +1,13 @@
 //! `usage`: disk usage of files.
 
 use corten_api::machine::{DiskUsageInfo, DiskUsageRequest};
+use corten_client::clients::Machine;
+use corten_client::connect::{Route, count};
+use corten_client::failure::Failure;
+use corten_client::stream::stream;
 use serde_json::json;
 
 use crate::cli::Usage;
-use crate::clients::Machine;
-use crate::connect::{Route, count};
-use crate::failure::Failure;
-use crate::stream::stream;
 use crate::verbs::listing::{Listing, size};
 
 const HEADER: [&str; 3] = ["NODE", "SIZE", "NAME"];

@@ -3,16 +3,17 @@
 use std::fmt::Write as _;
 
 use corten_api::machine::{Version as Answer, VersionInfo};
+use corten_client::answers::{Answers, ask};
+use corten_client::clients::Machine;
+use corten_client::connect::routes;
+use corten_client::failure::Failure;
+use corten_client::flags::Global;
+use corten_client::format::Format;
+use corten_client::output::with_node;
+use corten_client::table::{print, printable};
 use serde_json::{Map, Value, json};
 
-use crate::answers::{Answers, ask};
-use crate::cli::{Global, Version};
-use crate::clients::Machine;
-use crate::connect::routes;
-use crate::failure::Failure;
-use crate::format::Format;
-use crate::output::with_node;
-use crate::table::{print, printable};
+use crate::cli::Version;
 
 pub(crate) async fn run(global: &Global, args: &Version) -> Result<(), Failure> {
     let format = &args.output.output;

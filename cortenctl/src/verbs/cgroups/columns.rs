@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use corten_client::units::size;
+
 use super::tree::{Group, Tree};
 use crate::cli::Preset;
-use crate::units::size;
 
 /// Names of processes by pid.
 pub(super) type Processes = BTreeMap<String, String>;

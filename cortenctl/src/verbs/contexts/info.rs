@@ -2,14 +2,14 @@
 
 use std::time::SystemTime;
 
+use corten_client::clientconfig::{ClientConfig, Identity};
+use corten_client::failure::Failure;
+use corten_client::flags::Output;
+use corten_client::format::Format;
+use corten_client::table;
+use corten_client::table::Table;
+use corten_client::{tls, units};
 use serde_json::json;
-
-use crate::cli::Output;
-use crate::clientconfig::{ClientConfig, Identity};
-use crate::failure::Failure;
-use crate::format::Format;
-use crate::table::{self, Table};
-use crate::{tls, units};
 
 pub(super) fn run(
     config: &ClientConfig,

@@ -1,6 +1,6 @@
 //! `config merge`: adds the contexts of another file.
 
-use crate::clientconfig::ClientConfig;
+use corten_client::clientconfig::ClientConfig;
 
 /// Adds the other file's contexts and makes its current context ours. An identical existing context
 /// is not added again; a name of a different context gets a number. Returns messages about renamed
@@ -30,8 +30,9 @@ pub(super) fn merge(config: &mut ClientConfig, other: ClientConfig) -> Vec<Strin
 mod tests {
     use std::collections::BTreeMap;
 
+    use corten_client::clientconfig::Context;
+
     use super::*;
-    use crate::clientconfig::Context;
 
     fn file(current: &str, contexts: &[(&str, &str)]) -> ClientConfig {
         let context = |endpoint: &str| Context {

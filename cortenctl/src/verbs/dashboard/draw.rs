@@ -1,5 +1,7 @@
 //! Draws the dashboard: a pure function of its state.
 
+use corten_client::table::printable;
+use corten_client::units::size;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Modifier, Style};
@@ -7,8 +9,6 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Gauge, Paragraph, Row, Table};
 
 use super::state::{NodeView, Order, State};
-use crate::table::printable;
-use crate::units::size;
 
 /// The help line at the bottom.
 const KEYS: &str = "left/right: node   s: sort processes   q: quit";

@@ -1,12 +1,11 @@
 //! One sample of the nodes' state. A call that a node does not offer is left out.
 
 use corten_api::machine as api;
-
-use crate::answers::{Answers, ask};
-use crate::clients::Machine;
-use crate::connect::Route;
-use crate::failure::Failure;
-use crate::stream::{each, gather};
+use corten_client::answers::{Answers, ask};
+use corten_client::clients::Machine;
+use corten_client::connect::Route;
+use corten_client::failure::Failure;
+use corten_client::stream::{each, gather};
 
 /// Number of log lines kept.
 pub(super) const LINES: i32 = 100;

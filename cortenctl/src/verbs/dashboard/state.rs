@@ -1,10 +1,10 @@
 //! The dashboard's data about nodes, and the user's selection.
 
 use corten_api::machine as api;
+use corten_client::answers::Answers;
+use corten_client::connect::Route;
 
 use super::sample::Sample;
-use crate::answers::Answers;
-use crate::connect::Route;
 
 /// The action of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

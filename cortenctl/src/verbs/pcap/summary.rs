@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use corten_client::units;
 use etherparse::{
     ArpOperation, ArpPacketSlice, IpNumber, LaxLinkExtSlice, LaxNetSlice, LaxSlicedPacket,
     LinkSlice, TcpSlice, TransportSlice,
@@ -9,7 +10,6 @@ use etherparse::{
 use prost_types::Timestamp;
 
 use super::packets::Packet;
-use crate::units;
 
 /// Types of the first header (the LINKTYPE registry of tcpdump.org).
 const ETHERNET: u32 = 1;

@@ -7,6 +7,12 @@ use std::time::Duration;
 use corten_api::common::Data;
 use corten_api::cosi::resource::meta::resource_definition_spec::Sensitivity;
 use corten_api::machine as api;
+use corten_client::clients::Machine;
+use corten_client::failure::Failure;
+use corten_client::resources;
+use corten_client::status::{DEADLINE, explain};
+use corten_client::stream::{Node, Trouble, drain};
+use corten_client::yaml;
 use corten_config::Document;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -15,13 +21,7 @@ use tonic::{Response, Status, Streaming};
 use super::Missing;
 use super::archive::{Archive, part};
 use super::redact::redact;
-use crate::clients::Machine;
-use crate::failure::Failure;
-use crate::resources;
-use crate::status::{DEADLINE, explain};
-use crate::stream::{Node, Trouble, drain};
 use crate::verbs::{events, mounts, processes};
-use crate::yaml;
 
 /// Maximum size of one source in bytes; the end is kept, because it is the newest.
 const MAX_SOURCE: usize = 32 * 1024 * 1024;
