@@ -76,7 +76,7 @@ fn usb_disk_is_installed_and_started() {
 #[test]
 #[ignore = "make test-vm"]
 fn sd_card_is_installed_and_started() {
-    is_installed("install-sd", Bus::Sd, "/dev/mmcblk0", Firmware::Uefi);
+    is_installed("install-sd", Bus::Sd, "/dev/mmcblk0", Firmware::Bios);
 }
 
 fn is_installed(name: &str, bus: Bus, device: &str, firmware: Firmware) {
