@@ -19,10 +19,10 @@ pub enum Cluster {
     Destroy(ClusterDestroy),
     /// List the clusters, or the nodes of one
     Show(ClusterShow),
-    /// Run a node in new namespaces; `create` calls it
+    /// A node's processes
     #[command(hide = true)]
     RunNode(ClusterNode),
-    /// Start a node in its namespaces; `run-node` calls it
+    /// A node's processes
     #[command(hide = true)]
     EnterNode(ClusterNode),
 }

@@ -1,4 +1,4 @@
-//! `rotate-ca`: replaces the CA of the node API ([`node_api`]) and that of Kubernetes without an interruption of access.
+//! `rotate-ca`: replaces the CA of the node API (`node_api`) and that of Kubernetes without an interruption of access.
 //!
 //! ```text
 //! the nodes' configs ──> [trust] ──> [plan] ──> [execute]: accept the new CA, sign with it, forget the old one
