@@ -103,7 +103,7 @@ fn drive(disk: &Disk, overlay: Option<&PathBuf>, id: &str) -> Result<String, VmE
     ))
 }
 
-/// The guest's side of a disk. The device's identifier is that of the drive, for tests that unplug it.
+/// The guest's side of a disk. A disk behind a controller has an identifier, for tests that unplug it.
 fn device(args: &mut Args, disk: &Disk, id: &str, bootindex: usize) {
     // The log puts a header before a request: of as many parts as requests may have, it makes one too many. QEMU 7.2
     // counts a logged request to write zeros wrongly.
@@ -112,10 +112,10 @@ fn device(args: &mut Args, disk: &Disk, id: &str, bootindex: usize) {
         _ => "",
     };
     let named = format!("drive={id},serial=corten-{id}");
-    let controlled = |controller: &str, device: &str, bus: &str| {
+    let controlled = |controller: &str, device: &str| {
         (
             Some(format!("{controller},id=bus-{id}")),
-            format!("{device},id=device-{id},bus=bus-{id}.{bus},{named},bootindex={bootindex}"),
+            format!("{device},id=device-{id},bus=bus-{id}.0,{named},bootindex={bootindex}"),
         )
     };
     let (controller, device) = match disk.bus {
@@ -124,12 +124,9 @@ fn device(args: &mut Args, disk: &Disk, id: &str, bootindex: usize) {
             format!("virtio-blk-pci,{named},bootindex={bootindex}{limits}"),
         ),
         Bus::Nvme => (None, format!("nvme,{named},bootindex={bootindex}")),
-        Bus::Sata => controlled("ich9-ahci", "ide-hd", "0"),
-        Bus::Usb => controlled("qemu-xhci", "usb-storage", "0"),
-        Bus::Sd => (
-            Some(format!("sdhci-pci,id=bus-{id}")),
-            format!("sd-card,drive={id}"),
-        ),
+        Bus::Sata => controlled("ich9-ahci", "ide-hd"),
+        Bus::Usb => controlled("qemu-xhci", "usb-storage"),
+        Bus::Sd => (Some("sdhci-pci".to_owned()), format!("sd-card,drive={id}")),
     };
     for device in controller.into_iter().chain([device]) {
         args.push("-device", &device);

@@ -81,10 +81,7 @@ fn disk_is_on_the_bus_that_the_machine_names() {
             Bus::Usb,
             "qemu-xhci,id=bus-disk0 -device usb-storage,id=device-disk0,bus=bus-disk0.0,drive=disk0,serial=corten-disk0,bootindex=1",
         ),
-        (
-            Bus::Sd,
-            "sdhci-pci,id=bus-disk0 -device sd-card,drive=disk0",
-        ),
+        (Bus::Sd, "sdhci-pci -device sd-card,drive=disk0"),
     ];
     for (bus, device) in expected {
         let disk = Disk::raw("/a.raw").bus(bus);
