@@ -34,33 +34,33 @@ const SHARED: &str = "10.213.7.13";
 /// Timeout of the upgrade of a node, on a machine without hardware virtualisation.
 const UPGRADE: Duration = Duration::from_secs(3600);
 
-/// Config of the nodes: patience with slow processors.
+/// Config of the nodes: the shared address, and patience with slow processors.
 fn patch() -> String {
     format!(
-        "cluster: {{controllerManager: {PATIENT}, scheduler: {PATIENT}, etcd: {{extraArgs: {{heartbeat-interval: \
-         '1000', election-timeout: '10000'}}}}}}"
+        "machine: {{network: {{interfaces: [{{deviceSelector: {{physical: true}}, vip: {{ip: {SHARED}}}}}]}}}}\n\
+         cluster: {{controlPlane: {{endpoint: 'https://{SHARED}:6443'}}, controllerManager: {PATIENT}, scheduler: \
+         {PATIENT}, etcd: {{extraArgs: {{heartbeat-interval: '1000', election-timeout: '10000'}}}}}}"
     )
 }
 
 /// Starts a cluster of virtual machines that are control plane nodes, and waits until each of them is Ready.
-fn create(state: &Path, patch: &str) -> Kubectl {
-    let count = NODES.len();
+fn create(state: &Path) -> Kubectl {
+    let patch = patch();
     let image = images::image(".raw").display().to_string();
     let kind = ["--provisioner", "qemu", "--image", &image];
-    let count_text = count.to_string();
-    let nodes = ["--controlplanes", &count_text, "--workers", "0"];
+    let nodes = ["--controlplanes", "3", "--workers", "0"];
     let more = [
         "--memory-control-plane",
         "3072",
         "--config-patch-control-plane",
-        patch,
+        &patch,
         "--wait-timeout",
         "60m",
     ];
     let told = cluster::create(state, &[&kind[..], &nodes, &more].concat(), CLUSTER * 3);
     told.unwrap_or_else(|error| panic!("{error}"));
     let kubectl = Kubectl::new(state.join(NAME).join("kubeconfig"));
-    until("nodes that are Ready", || kubectl.nodes_ready(count));
+    until("nodes that are Ready", || kubectl.nodes_ready(NODES.len()));
     kubectl
 }
 
@@ -90,12 +90,7 @@ fn one_call_upgrades_all_control_plane_nodes_while_the_api_takes_writes() {
     let directory = tempfile::tempdir().expect("a directory");
     let state = directory.path();
     let _cleanup = Cleanup::begin(state);
-    let shared = format!(
-        "machine: {{network: {{interfaces: [{{deviceSelector: {{physical: true}}, vip: {{ip: {SHARED}}}}}]}}}}\n"
-    );
-    let endpoint =
-        format!("---\ncluster: {{controlPlane: {{endpoint: 'https://{SHARED}:6443'}}}}\n---\n");
-    let kubectl = create(state, &(shared + &endpoint + &patch()));
+    let kubectl = create(state);
     let nodes = NODES.join(",");
     let written = Written::during(&kubectl, || {
         let upgraded = upgrade(state, &nodes);

@@ -194,7 +194,7 @@ fn version_whose_machined_hangs_is_left_after_its_tries() {
         }
         upgrade.join().expect("the call of the upgrade")
     });
-    has_left(&node, outcome, "0.3.0");
+    has_left(&node, outcome, RETURNED);
     let console = node.vm.console().text();
     assert!(console.contains("machined hangs"), "{console}");
 }
