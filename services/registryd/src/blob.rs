@@ -11,6 +11,8 @@ use http_body_util::StreamBody;
 use hyper::body::Frame;
 use tokio::sync::mpsc;
 
+use crate::verify::Pending;
+
 /// Size of a read in bytes. At most two chunks are in flight.
 const CHUNK: u64 = 64 * 1024;
 
@@ -59,31 +61,66 @@ fn number(text: &str) -> Option<u64> {
     digits.then(|| text.parse().ok()).flatten()
 }
 
-/// The range as a body. A read error closes the connection.
+/// The range as a body. With `pending`, the range is the whole blob, and is verified. A read error or a wrong digest
+/// closes the connection before the last bytes.
 pub(crate) fn body(
     file: Arc<File>,
     part: Part,
+    pending: Option<Pending>,
 ) -> StreamBody<impl Stream<Item = io::Result<Frame<Bytes>>>> {
     let (sender, receiver) = mpsc::channel(1);
-    tokio::spawn(send(file, part, sender));
+    tokio::spawn(send(file, part, pending, sender));
     StreamBody::new(unfold(receiver, async |mut receiver| {
         let chunk: io::Result<Bytes> = receiver.recv().await?;
         Some((chunk.map(Frame::data), receiver))
     }))
 }
 
-async fn send(file: Arc<File>, part: Part, sender: mpsc::Sender<io::Result<Bytes>>) {
+async fn send(
+    file: Arc<File>,
+    part: Part,
+    mut pending: Option<Pending>,
+    sender: mpsc::Sender<io::Result<Bytes>>,
+) {
     let (mut at, end) = (part.start, part.start.saturating_add(part.length));
     while at < end {
-        let reader = file.clone();
+        let (reader, check) = (file.clone(), pending.take());
         let wanted = CHUNK.min(end - at);
-        let read = tokio::task::spawn_blocking(move || read(&reader, at, wanted)).await;
-        let chunk = read.unwrap_or_else(|error| Err(io::Error::other(error)));
+        let is_last = at + wanted == end;
+        let work = move || {
+            let bytes = read(&reader, at, wanted)?;
+            Ok((verified(check, &bytes, is_last)?, bytes))
+        };
+        let read = tokio::task::spawn_blocking(work).await;
+        let read = read.unwrap_or_else(|error| Err(io::Error::other(error)));
+        let chunk = read.map(|(rest, bytes)| {
+            pending = rest;
+            bytes
+        });
         let failed = chunk.is_err();
         if sender.send(chunk).await.is_err() || failed {
             return;
         }
         at = at.saturating_add(wanted);
+    }
+}
+
+/// The verification after these bytes; `None` after the last ones.
+fn verified(check: Option<Pending>, bytes: &[u8], is_last: bool) -> io::Result<Option<Pending>> {
+    let Some(mut check) = check else {
+        return Ok(None);
+    };
+    check.update(bytes);
+    if !is_last {
+        return Ok(Some(check));
+    }
+    let wrong = check.wrong();
+    match check.finish() {
+        true => Ok(None),
+        false => {
+            eprintln!("registryd: {wrong}");
+            Err(io::Error::other(wrong))
+        }
     }
 }
 

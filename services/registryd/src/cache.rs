@@ -19,7 +19,7 @@ use serde::Deserialize;
 use crate::names::{self, Reference};
 use crate::refusal::Refusal;
 use crate::request::Image;
-use crate::verify::{Verified, digest_of};
+use crate::verify::{Begun, Pending, Verified, digest_of};
 
 /// Size limit of a manifest in bytes. The spec asks a registry to accept at least this much.
 const LARGEST_MANIFEST: u64 = 4 << 20;
@@ -39,13 +39,14 @@ pub(crate) struct Manifest {
     pub(crate) bytes: Bytes,
 }
 
-/// A verified blob.
-#[derive(Debug, Clone)]
+/// A blob, verified or to be verified while it is sent.
+#[derive(Debug)]
 pub(crate) struct Blob {
     pub(crate) digest: Sha256Digest,
     pub(crate) file: Arc<File>,
     /// Length in bytes.
     pub(crate) length: u64,
+    pub(crate) pending: Option<Pending>,
 }
 
 impl Cache {
@@ -96,11 +97,16 @@ impl Cache {
         paths
     }
 
-    pub(crate) async fn blob(&self, digest: &Sha256Digest) -> Result<Blob, Refusal> {
+    /// The blob of this digest. Of one that is not sent whole, the content is verified first.
+    pub(crate) async fn blob(
+        &self,
+        digest: &Sha256Digest,
+        is_whole: bool,
+    ) -> Result<Blob, Refusal> {
         for root in &self.roots {
             for name in names::files(digest) {
                 let path = root.join("blob").join(name);
-                if let Some(blob) = self.open_blob(&path, digest).await {
+                if let Some(blob) = self.open_blob(&path, digest, is_whole).await {
                     return Ok(blob);
                 }
             }
@@ -109,7 +115,7 @@ impl Cache {
         Err(Refusal::unknown(ErrorCode::BlobUnknown, message))
     }
 
-    async fn open_blob(&self, path: &Path, digest: &Sha256Digest) -> Option<Blob> {
+    async fn open_blob(&self, path: &Path, digest: &Sha256Digest, is_whole: bool) -> Option<Blob> {
         let file = match open(path) {
             Ok(file) => Arc::new(file),
             Err(error) => {
@@ -118,12 +124,23 @@ impl Cache {
             }
         };
         let length = file.metadata().ok()?.len();
-        match self.verified.check(&file, digest).await {
-            Ok(true) => Some(Blob {
-                digest: digest.clone(),
-                file,
-                length,
-            }),
+        let blob = |pending| Blob {
+            digest: digest.clone(),
+            file: file.clone(),
+            length,
+            pending,
+        };
+        let begun = match self.verified.begin(&file, digest) {
+            // Nothing is sent of an empty blob.
+            Ok(Begun::Pending(pending)) if is_whole && length > 0 => {
+                return Some(blob(Some(pending)));
+            }
+            Ok(Begun::Known(known)) => Ok(known),
+            Ok(Begun::Pending(_)) => self.verified.check(&file, digest).await,
+            Err(error) => Err(error),
+        };
+        match begun {
+            Ok(true) => Some(blob(None)),
             Ok(false) => {
                 complain(
                     path,

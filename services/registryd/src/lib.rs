@@ -4,8 +4,8 @@
 //! Owns: the pull half of the OCI distribution spec (1.1, "Pull") over directories in the layout of `cache.rs`, and
 //! `/healthz`; the unpacking of an extension (`unpack.rs`) or kernel image (`uki.rs`) from an OCI image into a
 //! directory.
-//! Never does: as a server, write, follow a link, open a file outside its directories, serve a byte that does not match
-//! its digest, exceed its memory bounds; with an extension, mount it.
+//! Never does: as a server, write, follow a link, open a file outside its directories, serve a whole blob that does not
+//! match its digest, exceed its memory bounds; with an extension, mount it.
 //! Talks to: containerd, by HTTP/1.1 without TLS on 127.0.0.1; machined, which it tells when it is ready. machined runs
 //! a separate process per extension, because parsing untrusted bytes may crash it.
 //!

@@ -49,7 +49,8 @@ async fn answer<B>(cache: &Cache, request: &Request<B>) -> Result<Response<Body>
             let range = request.headers().get(RANGE);
             let range = range.and_then(|value| value.to_str().ok());
             let head = request.method() == Method::HEAD;
-            Ok(part_of(cache.blob(&digest).await?, range, head))
+            let blob = cache.blob(&digest, range.is_none()).await?;
+            Ok(part_of(blob, range, head))
         }
     }
 }
@@ -94,7 +95,7 @@ fn part_of(blob: Blob, range: Option<&str>, head: bool) -> Response<Body> {
     headers.insert(CONTENT_LENGTH, HeaderValue::from(part.length));
     set(headers, DIGEST, format!("sha256:{}", blob.digest));
     if !head && part.length > 0 {
-        *answer.body_mut() = blob::body(blob.file, part).boxed_unsync();
+        *answer.body_mut() = blob::body(blob.file, part, blob.pending).boxed_unsync();
     }
     answer
 }

@@ -1,4 +1,5 @@
-//! Verifies a blob completely before it is first served, so that no byte of a wrong digest is sent.
+//! Verifies the blobs that are served. A blob that is sent whole for the first time is verified on the way, and its last
+//! bytes are held back until its digest is right. A part of a blob is sent only after the whole was verified.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -14,7 +15,7 @@ const REMEMBERED: usize = 4096;
 const BUFFER: usize = 64 * 1024;
 
 /// Identity of a file's content; an unchanged stamp saves a new verification.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Stamp {
     device: u64,
     inode: u64,
@@ -34,6 +35,37 @@ impl Stamp {
     }
 }
 
+/// The verification of a blob while it is sent.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    digest: Sha256Digest,
+    stamp: Stamp,
+    hasher: Sha256,
+    known: Arc<Mutex<Known>>,
+}
+
+impl Pending {
+    /// Takes the next bytes of the blob.
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        self.hasher.update(bytes);
+    }
+
+    /// The message about a blob whose digest is wrong.
+    pub(crate) fn wrong(&self) -> String {
+        format!(
+            "the blob sha256:{} is not served: its content does not match its digest",
+            self.digest
+        )
+    }
+
+    /// Whether all bytes together have the blob's digest. The result is remembered.
+    pub(crate) fn finish(self) -> bool {
+        let good = hex::encode(self.hasher.finalize()) == self.digest.digest();
+        remember(&self.known, (self.digest, self.stamp), good);
+        good
+    }
+}
+
 /// Results of earlier verifications.
 #[derive(Debug, Default)]
 pub(crate) struct Verified {
@@ -42,7 +74,8 @@ pub(crate) struct Verified {
     turn: Arc<tokio::sync::Mutex<()>>,
 }
 
-type Known = HashMap<Sha256Digest, (Stamp, bool)>;
+/// Whether a file has a digest. Several caches may have files for one digest.
+type Known = HashMap<(Sha256Digest, Stamp), bool>;
 
 impl Verified {
     /// Whether the file's bytes have this digest.
@@ -64,22 +97,51 @@ impl Verified {
         let work = move || {
             let _turn = turn;
             let good = hash(&reader)? == digest.digest();
-            let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
-            if known.len() >= REMEMBERED {
-                known.clear();
-            }
-            known.insert(digest, (stamp, good));
+            remember(&known, (digest, stamp), good);
             Ok(good)
         };
         let found = tokio::task::spawn_blocking(work).await;
         found.map_err(io::Error::other)?
     }
 
+    /// The result for a file that was verified before. Otherwise a verification for [`Pending::update`].
+    ///
+    /// # Errors
+    /// If the file's properties cannot be read.
+    pub(crate) fn begin(&self, file: &File, digest: &Sha256Digest) -> io::Result<Begun> {
+        let stamp = Stamp::of(file)?;
+        Ok(match self.known(digest, stamp) {
+            Some(good) => Begun::Known(good),
+            None => Begun::Pending(Pending {
+                digest: digest.clone(),
+                stamp,
+                hasher: Sha256::new(),
+                known: self.known.clone(),
+            }),
+        })
+    }
+
     fn known(&self, digest: &Sha256Digest, now: Stamp) -> Option<bool> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let (stamp, good) = known.get(digest)?;
-        (*stamp == now).then_some(*good)
+        known.get(&(digest.clone(), now)).copied()
     }
+}
+
+/// How far the verification of a file is.
+#[derive(Debug)]
+pub(crate) enum Begun {
+    /// Its result.
+    Known(bool),
+    /// It needs the file's content.
+    Pending(Pending),
+}
+
+fn remember(known: &Mutex<Known>, file: (Sha256Digest, Stamp), good: bool) {
+    let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+    if known.len() >= REMEMBERED {
+        known.clear();
+    }
+    known.insert(file, good);
 }
 
 /// The hexadecimal digest of a whole file. Does not move the file's position.

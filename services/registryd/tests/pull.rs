@@ -65,11 +65,17 @@ mod tests {
         address
     }
 
-    async fn send(address: std::net::SocketAddr, request: &str) -> Answer {
+    /// All bytes that the server sends after this request.
+    async fn exchange(address: std::net::SocketAddr, request: &str) -> Vec<u8> {
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).await.unwrap();
+        answer
+    }
+
+    async fn send(address: std::net::SocketAddr, request: &str) -> Answer {
+        let answer = exchange(address, request).await;
         let end = answer
             .windows(4)
             .position(|part| part == b"\r\n\r\n")
@@ -203,18 +209,28 @@ mod tests {
         let (bad, good) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let blob = fill(bad.path());
         let path = format!("/v2/docker.io/library/pause/blobs/{}", digest(&blob));
-        write(bad.path(), &format!("blob/{}", digest(&blob)), "damaged");
+        let mut damaged = blob.clone();
+        damaged[0] ^= 1;
+        write(bad.path(), &format!("blob/{}", digest(&blob)), &damaged);
         let image = digest(IMAGE.as_bytes());
         let manifest = format!("/v2/docker.io/library/pause/manifests/{image}");
         let kept = format!("manifests/docker.io/library/pause/digest/{image}");
         write(bad.path(), &kept, INDEX);
 
+        // The first answer ends before its last bytes. The server then knows the blob.
+        let first = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        let end = &blob[blob.len() - 100..];
         let registry = served(&[bad.path()]).await;
+        assert!(!exchange(registry, &first).await.ends_with(end));
         assert_eq!(get(registry, &path).await.code(), "BLOB_UNKNOWN");
+        let part = ask(registry, "GET", &path, "Range: bytes=1-2\r\n").await;
+        assert_eq!(part.code(), "BLOB_UNKNOWN");
         assert_eq!(get(registry, &manifest).await.code(), "MANIFEST_UNKNOWN");
         // Another cache may have an intact copy.
         fill(good.path());
         let registry = served(&[bad.path(), good.path()]).await;
+        let part = ask(registry, "GET", &path, "Range: bytes=0-2\r\n").await;
+        assert_eq!(part.body, &blob[..3]);
         assert!(get(registry, &path).await.body == blob);
         assert_eq!(get(registry, &manifest).await.body, IMAGE.as_bytes());
     }
