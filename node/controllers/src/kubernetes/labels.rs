@@ -12,19 +12,33 @@ use corten_resources::controller::with_causes as describe;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use corten_types::kubernetes::Nodename;
 use tokio::sync::watch;
-use tokio::time::sleep;
 
-use super::next;
+use super::{next, next_within};
 
 /// Retry interval: the kubelet may register the node late.
 const PAUSE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone)]
-pub(super) struct Labels {
+pub(super) struct Labels<W> {
     pub(super) config: watch::Receiver<Option<Document>>,
+    pub(super) world: W,
 }
 
-impl Controller for Labels {
+/// The cluster whose node is labelled.
+pub(super) trait World: Clone + Send + Sync + 'static {
+    /// Labels the node of this name as the config says.
+    fn label(
+        &self,
+        config: &Document,
+        nodename: &str,
+    ) -> impl Future<Output = Result<(), String>> + Send;
+}
+
+/// The real cluster.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Api;
+
+impl<W: World> Controller for Labels<W> {
     fn name(&self) -> &'static str {
         "k8s.NodeApplyController"
     }
@@ -38,8 +52,14 @@ impl Controller for Labels {
     }
 
     async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
+        let mut is_pending = false;
         loop {
-            let config = next(&mut self.config, context).await;
+            // The name of the node may change while it is not registered yet.
+            let config = match is_pending {
+                true => next_within(PAUSE, &mut self.config, context).await,
+                false => next(&mut self.config, context).await,
+            };
+            is_pending = false;
             let nodename = context.get::<Nodename>(Nodename::ID)?;
             let (Some(config), Some(nodename)) = (config, nodename) else {
                 continue;
@@ -48,37 +68,95 @@ impl Controller for Labels {
                 continue;
             }
             // A node that is not registered yet is no reason to warn; the kubelet's log has the cause.
-            while !self.config.has_changed().unwrap_or_default()
-                && label(&config, &nodename.nodename).await.is_err()
-            {
-                sleep(PAUSE).await;
-            }
+            let labelled = self.world.label(&config, &nodename.nodename).await;
+            is_pending = labelled.is_err();
         }
     }
 }
 
-async fn label(config: &Document, nodename: &str) -> Result<(), String> {
-    let settings = Settings::of(config).map_err(|missing| missing.to_string())?;
-    let node = Node::of(config, &settings).map_err(|missing| missing.to_string())?;
-    let cluster = of_node(config, &settings)?;
-    let mut wanted = Metadata {
-        labels: node.all_labels().into_iter().collect(),
-        annotations: node.annotations.into_iter().collect(),
-        taints: node.taints.into_iter().map(taint).collect(),
-    };
-    // A worker's kubelet registers the node with its labels and taints, and may not change all of them later.
-    if !node.is_control_plane {
-        wanted.labels = BTreeMap::new();
-        wanted.taints = BTreeMap::new();
+impl World for Api {
+    async fn label(&self, config: &Document, nodename: &str) -> Result<(), String> {
+        let settings = Settings::of(config).map_err(|missing| missing.to_string())?;
+        let node = Node::of(config, &settings).map_err(|missing| missing.to_string())?;
+        let cluster = of_node(config, &settings)?;
+        let mut wanted = Metadata {
+            labels: node.all_labels().into_iter().collect(),
+            annotations: node.annotations.into_iter().collect(),
+            taints: node.taints.into_iter().map(taint).collect(),
+        };
+        // A worker's kubelet registers the node with its labels and taints, and may not change all of them later.
+        if !node.is_control_plane {
+            wanted.labels = BTreeMap::new();
+            wanted.taints = BTreeMap::new();
+        }
+        let applied = cluster.apply_node_metadata(nodename, &wanted).await;
+        applied.map_err(|error| describe(&error))?;
+        // The previous shutdown has cordoned the node.
+        let uncordoned = cluster.uncordon(nodename).await;
+        uncordoned.map_err(|error| describe(&error))
     }
-    let applied = cluster.apply_node_metadata(nodename, &wanted).await;
-    applied.map_err(|error| describe(&error))?;
-    // The previous shutdown has cordoned the node.
-    let uncordoned = cluster.uncordon(nodename).await;
-    uncordoned.map_err(|error| describe(&error))
 }
 
 fn taint(taint: corten_kubernetes::Taint) -> (String, Taint) {
     let corten_kubernetes::Taint { key, value, effect } = taint;
     (key, Taint { value, effect })
+}
+
+#[cfg(test)]
+mod tests {
+    use corten_base::sample;
+    use corten_resources::controller::Runtime;
+    use corten_resources::{Draft, Store};
+    use tokio::sync::mpsc;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// Timeout for work that takes milliseconds on an idle machine, far below a test's end.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// A cluster without this node. It reports the name of each attempt.
+    #[derive(Debug, Clone)]
+    struct Unregistered(mpsc::UnboundedSender<String>);
+
+    impl World for Unregistered {
+        async fn label(&self, _config: &Document, nodename: &str) -> Result<(), String> {
+            self.0.send(nodename.to_owned()).unwrap();
+            Err("the node is not registered".to_owned())
+        }
+    }
+
+    #[tokio::test]
+    async fn node_that_is_not_registered_yet_is_labelled_under_its_later_name() {
+        let (sender, mut attempts) = mpsc::unbounded_channel();
+        let ca = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
+        let config = sample::config("", &format!("  ca: {{crt: {ca}}}\n"));
+        let store = Store::new();
+        let mut runtime = Runtime::new(store.clone());
+        let labels = Labels {
+            config: watch::Sender::new(Some(config)).subscribe(),
+            world: Unregistered(sender),
+        };
+        runtime.add(labels).unwrap();
+        let name = |name: &str| {
+            let name = Nodename {
+                nodename: name.to_owned(),
+                hostname_version: "1".to_owned(),
+                skip_node_registration: false,
+            };
+            store.put(Draft::new(Nodename::ID, name), "").unwrap();
+        };
+        name("early");
+        tokio::spawn(runtime.run(|notice| panic!("{notice}")));
+        assert_eq!(attempts.recv().await.as_deref(), Some("early"));
+        name("late");
+        let later = async {
+            while let Some(name) = attempts.recv().await {
+                if name == "late" {
+                    return;
+                }
+            }
+        };
+        timeout(PATIENCE, later).await.unwrap();
+    }
 }

@@ -93,6 +93,7 @@ pub(super) fn add(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphE
     })?;
     runtime.add(labels::Labels {
         config: config.clone(),
+        world: labels::Api,
     })?;
     runtime.add(shared_address::SharedAddresses {
         world: shared_address::Node::new(config.clone()),
