@@ -9,7 +9,9 @@ use corten_services::view::{ServiceState, ServiceView};
 use corten_services::{OPTIONAL, extension};
 use corten_types::config::MachineType;
 use corten_types::kubernetes::{Nodename, StaticPod};
-use corten_types::kubernetes_components::ApiServerConfig;
+use corten_types::kubernetes_components::{
+    ApiServerConfig, ControllerManagerConfig, SchedulerConfig,
+};
 use corten_types::kubernetes_kubelet::{self, KubeletSpec};
 use corten_types::kubernetes_node::{NodeStatus, StaticPodStatus};
 use corten_types::network::NodeAddress;
@@ -39,6 +41,9 @@ impl Controller for MachineStatuses {
             Input::of::<Nodename>(Dependency::Weak).with_id(Nodename::ID),
             Input::of::<KubeletSpec>(Dependency::Weak).with_id(kubernetes_kubelet::ID),
             Input::of::<NodeStatus>(Dependency::Weak),
+            Input::of::<ControllerManagerConfig>(Dependency::Weak)
+                .with_id(ControllerManagerConfig::ID),
+            Input::of::<SchedulerConfig>(Dependency::Weak).with_id(SchedulerConfig::ID),
             Input::of::<StaticPod>(Dependency::Weak),
             Input::of::<StaticPodStatus>(Dependency::Weak),
         ]
@@ -155,10 +160,25 @@ fn kubernetes(context: &Context) -> Result<Vec<UnmetCondition>, Failure> {
             status.is_some_and(|status| is_ready(&status.0))
         };
         let ids = pods.iter().filter_map(|pod| id(&pod.0, name));
-        // The node makes the pods of the control plane after etcd has started.
-        let api_server = format!("kube-system/{}-{name}", ApiServerConfig::ID);
-        let api_server = (!node.skip_node_registration).then_some(api_server);
-        let ids: BTreeSet<String> = ids.chain(api_server).collect();
+        // The node makes the pod of the API server after etcd has started, and the others after the API server.
+        let manager = context.get::<ControllerManagerConfig>(ControllerManagerConfig::ID)?;
+        let scheduler = context.get::<SchedulerConfig>(SchedulerConfig::ID)?;
+        let components = [
+            (ApiServerConfig::ID, true),
+            (
+                ControllerManagerConfig::ID,
+                manager.is_some_and(|manager| manager.enabled),
+            ),
+            (
+                SchedulerConfig::ID,
+                scheduler.is_some_and(|scheduler| scheduler.enabled),
+            ),
+        ];
+        let components = components
+            .iter()
+            .filter(|(_, enabled)| *enabled && !node.skip_node_registration);
+        let components = components.map(|(id, _)| format!("kube-system/{id}-{name}"));
+        let ids: BTreeSet<String> = ids.chain(components).collect();
         let ids = ids.into_iter().filter(|id| !runs(id));
         let reasons: Vec<String> = ids.map(not_ready).collect();
         lacking.extend((!reasons.is_empty()).then(|| unmet("staticPods", reasons.join(", "))));
@@ -344,6 +364,20 @@ mod tests {
         until(store, "running true ").await;
         put(store, pod, StaticPodStatus(status("False")));
         until(store, &format!("running false {pod} is not ready")).await;
+        put(store, pod, StaticPodStatus(status("True")));
+        // The pods that follow the API server count before the node has made them.
+        let manager = ControllerManagerConfig {
+            enabled: true,
+            ..ControllerManagerConfig::default()
+        };
+        put(store, ControllerManagerConfig::ID, manager);
+        put(store, SchedulerConfig::ID, SchedulerConfig::default());
+        let later = "kube-system/kube-controller-manager-n1";
+        until(store, &format!("running false {later} is not ready")).await;
+        put(store, later, StaticPodStatus(status("True")));
+        until(store, "running true ").await;
+        put(store, later, StaticPodStatus(status("False")));
+        until(store, &format!("running false {later} is not ready")).await;
         // A node with a name of its own in the cluster cannot be found there.
         put(store, kubernetes_kubelet::ID, kubelet(""));
         until(store, "running true ").await;
