@@ -302,7 +302,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
         &["corten-api", "corten-corpus", "corten-daemon", "corten-sys"],
     ),
     ("trustd", &["corten-api", "corten-daemon", "corten-pki"]),
-    ("udevd", &["corten-corpus", "corten-daemon"]),
+    ("udevd", &["corten-corpus", "corten-daemon", "corten-sys"]),
     (
         "node",
         &[

@@ -149,7 +149,12 @@ fn run(options: &Options) -> anyhow::Result<()> {
     match &options.plan {
         _ if options.check => check(&directories),
         Some(path) => plan(roots, &directories, path),
-        None => daemon::run(roots, &directories, options.workers),
+        None => {
+            if let Err(error) = corten_sys::memory::keep_small() {
+                eprintln!("udevd: cannot return unused memory to the kernel: {error}");
+            }
+            daemon::run(roots, &directories, options.workers)
+        }
     }
 }
 
