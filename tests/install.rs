@@ -150,12 +150,19 @@ fn disk_with_content_is_left_alone_without_wipe() {
     switch_off(node);
 }
 
-/// The rest of a config without an installation: the first disk in place of one by name, whatever is on it.
+/// The rest of a config without an installation: the first disk in place of one by name, whatever is on it. The config
+/// itself gives the registry's mirror its name.
 const UNATTENDED: &str = "
 machine: {install: {$patch: delete}}
 ---
 apiVersion: v1alpha1
+kind: StaticHostConfig
+name: 10.0.2.2
+hostnames: [mirror.corten.test]
+---
+apiVersion: v1alpha1
 kind: UnattendedInstallConfig
+reboot: false
 installer: {image: IMAGE}
 provisioning: {diskSelector: {match: 'disk.size > 1u * GiB'}}
 ---
@@ -169,7 +176,8 @@ fn unattended_install_over_the_network_takes_the_image_of_a_registry() {
     let files = tempfile::tempdir().expect("a directory");
     let archive = images::image("-installer.tar");
     let (registry, image) = Registry::of_installer(files.path(), &archive, &images::version());
-    let patch = UNATTENDED.replace("IMAGE", &image) + &registry.mirror();
+    let mirror = registry.mirror().replace("10.0.2.2", "mirror.corten.test");
+    let patch = UNATTENDED.replace("IMAGE", &image) + &mirror;
     let more = ["--config-patch", &patch];
     generate_config_with(&disk.configs(), "https://127.0.0.1:6443", &more);
     let config = fs::read(disk.configs().join("controlplane.yaml")).expect("a config");
@@ -178,7 +186,9 @@ fn unattended_install_over_the_network_takes_the_image_of_a_registry() {
     let parameter = format!(" corten.config=http://10.0.2.2:{}/config", server.port());
     boot.append.push_str(&parameter);
     let node = disk.start(|machine| machine.memory_mib(MEMORY).direct(boot));
-    node.expect_reset(BOOT, || ());
+    let waits = "runs after the next start of this machine";
+    node.vm.wait_console(waits, BOOT).expect("an installation");
+    node.vm.qmp().reset().expect("a reset");
     node.ask(&node.admin(), &["version"], BOOT);
     let (partition, _) = node.mount("/system/state");
     assert!(partition.starts_with("/dev/vda"), "STATE is on {partition}");

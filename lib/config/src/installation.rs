@@ -16,6 +16,8 @@ pub struct Installation {
     pub wipe: bool,
     /// Whether the protective MBR marks its partition as active.
     pub is_active: bool,
+    /// Whether the node restarts into the installed version.
+    pub restarts: bool,
 }
 
 impl Installation {
@@ -27,6 +29,7 @@ impl Installation {
             image,
             wipe: false,
             is_active: false,
+            restarts: true,
         }
     }
 }
@@ -142,6 +145,7 @@ impl Document {
                 image: kind.installer.image.clone(),
                 wipe: provisioning.wipe.unwrap_or(true),
                 is_active: false,
+                restarts: kind.reboot.unwrap_or(true),
             });
         }
         let install = &self.machine.install;
@@ -155,6 +159,7 @@ impl Document {
             image: install.image.clone(),
             wipe: install.wipe,
             is_active: install.legacy_bios_support,
+            restarts: true,
         })
     }
 }

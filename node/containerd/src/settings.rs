@@ -31,18 +31,18 @@ pub type Files = BTreeMap<String, String>;
 #[must_use]
 pub fn read_at_start(document: &Document) -> Files {
     let overrides = document.base_spec_overrides();
-    let mut all = parts(document, overrides.is_some());
+    let mut all = parts(Some(document), overrides.is_some());
     let spec = overrides.map(|overrides| with_overrides(&overrides).to_string());
     all.extend(spec.map(|spec| ("base-spec.json".to_owned(), spec)));
     all
 }
 
-/// Writes the files of a config for containerd's next start, and removes outdated files.
+/// Writes the files of a config, or those of a node without one, for containerd's next start. Removes outdated files.
 ///
 /// # Errors
 /// A file cannot be written or removed; the others are written nevertheless.
-pub fn write(document: &Document) -> Result<(), String> {
-    let overrides = document.base_spec_overrides();
+pub fn write(document: Option<&Document>) -> Result<(), String> {
+    let overrides = document.and_then(Document::base_spec_overrides);
     let spec = overrides.as_ref().map_or_else(base_spec, with_overrides);
     let files = write_parts(Path::new(DIRECTORY), &parts(document, overrides.is_some()));
     let spec = replace_now(Path::new(BASE_SPEC), &format!("{spec:#}\n"), ACCESS);
@@ -52,7 +52,7 @@ pub fn write(document: &Document) -> Result<(), String> {
 }
 
 /// Contents of [`DIRECTORY`].
-fn parts(document: &Document, has_base_spec: bool) -> Files {
+fn parts(document: Option<&Document>, has_base_spec: bool) -> Files {
     let mut files = Files::new();
     if !Mode::now().can(Ability::OomScores) {
         files.insert("00-container.toml".to_owned(), OF_A_CONTAINER.to_owned());
@@ -60,6 +60,9 @@ fn parts(document: &Document, has_base_spec: bool) -> Files {
     if has_base_spec {
         files.insert("10-base-spec.toml".to_owned(), names_base_spec());
     }
+    let Some(document) = document else {
+        return files;
+    };
     for (number, content) in document.containerd_parts().into_values().enumerate() {
         // Numbered in the order of the parts' names. A name itself may be too long for a file, and `a-b.toml` sorts
         // before `a.toml`.
@@ -113,7 +116,7 @@ mod tests {
 
     #[test]
     fn configuration_parts_become_files_in_the_order_of_their_names() {
-        let found = parts(&config(&[PAUSE, LATER, LEVEL, SPEC, LOGIN]), true);
+        let found = parts(Some(&config(&[PAUSE, LATER, LEVEL, SPEC, LOGIN])), true);
         let names: Vec<&str> = found.keys().map(|name| &**name).collect();
         let expected = [
             "10-base-spec.toml",
@@ -166,7 +169,7 @@ mod tests {
         let label = "b".repeat(63);
         let domain = format!("{label}.{label}.{label}.{}", "b".repeat(61));
         let longest = PAUSE.replace("example.org/pause", &format!("{domain}/{label}"));
-        let all = parts(&config(&[PAUSE, &longest, LOGIN]), false);
+        let all = parts(Some(&config(&[PAUSE, &longest, LOGIN])), false);
         assert_eq!(all.len(), 4);
         for _ in 0..2 {
             write_parts(&place, &all).unwrap();
@@ -176,7 +179,7 @@ mod tests {
                 .mode();
             assert_eq!(mode & 0o777, 0o600);
         }
-        write_parts(&place, &parts(&sample::config("", ""), false)).unwrap();
+        write_parts(&place, &parts(None, false)).unwrap();
         assert_eq!(listed(), [""; 0]);
     }
 }

@@ -85,6 +85,8 @@ pub struct Sources {
     pub meta: watch::Receiver<Values>,
     /// The machine config, once there is one.
     pub config: watch::Receiver<Option<Document>>,
+    /// The machine config, or before there is one, that of an installation: the network and the clock follow it.
+    pub network_config: watch::Receiver<Option<Document>>,
     /// Runs programs of the image; `None` if only the graph is built.
     pub supervisor: Option<Supervisor>,
     /// Inputs of the network, once it may start.
@@ -207,7 +209,7 @@ pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
         values: sources.meta.clone(),
     })?;
     runtime.add(time::Clock {
-        config: config.clone(),
+        config: sources.network_config.clone(),
         floor: sources.floor,
     })?;
     runtime.add(adjtime::Adjtime)?;
@@ -221,7 +223,7 @@ pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
             meta: sources.meta,
             seed: sources.seed,
         },
-        config: sources.config,
+        config: sources.network_config,
     };
     corten_network_controllers::add(&mut runtime, network)?;
     Ok(runtime)

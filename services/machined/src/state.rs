@@ -39,6 +39,8 @@ pub struct NodeState {
     /// Reason of the lock while the node is locked.
     lock: watch::Sender<Option<String>>,
     config: watch::Sender<Option<Document>>,
+    /// The active config, or before there is one, that of an installation.
+    network_config: watch::Sender<Option<Document>>,
     requests: mpsc::UnboundedSender<Request>,
     /// Set once: no further request is accepted.
     ending: AtomicBool,
@@ -73,6 +75,7 @@ impl NodeState {
             stage: watch::Sender::new(Stage::Booting),
             lock: watch::Sender::new(None),
             config: watch::Sender::new(None),
+            network_config: watch::Sender::new(None),
             requests,
             ending: AtomicBool::new(false),
             supervisor,
@@ -123,7 +126,22 @@ impl NodeState {
 
     /// Makes a config the active one.
     pub fn set_config(&self, document: Document) {
+        self.network_config.send_replace(Some(document.clone()));
         self.config.send_replace(Some(document));
+    }
+
+    /// A receiver of the config by which the node reaches other machines: its network, clock, proxies and registries.
+    /// It is the active config, or that of an installation that the node prepares.
+    pub fn network_configs(&self) -> watch::Receiver<Option<Document>> {
+        self.network_config.subscribe()
+    }
+
+    /// Has a node without a config reach other machines by that of an installation; `None` when the installation has
+    /// failed.
+    pub fn prepare_network(&self, document: Option<Document>) {
+        if self.config.borrow().is_none() {
+            self.network_config.send_replace(document);
+        }
     }
 
     /// A receiver of the new cluster's initial data; `None` without a bootstrap call.

@@ -105,3 +105,25 @@ async fn reset_and_wipe_exclude_each_other_and_end_with_the_node() {
     node.set_ending();
     assert_eq!(busy(node.submit(reset(), Actor::default())), ended);
 }
+
+#[tokio::test]
+async fn network_follows_an_installation_until_the_node_has_a_config() {
+    let (node, _requests) = NodeState::new(world().supervisor.clone(), Events::default());
+    let network = node.network_configs();
+    let source = || {
+        network
+            .borrow()
+            .as_ref()
+            .map(|config| config.source().to_owned())
+    };
+    let [installation, own] = ["a", "b"]
+        .map(|name| sample::kind(&format!("HostnameConfig\nhostname: {name}\nauto: 'off'")));
+    node.prepare_network(Some(installation.clone()));
+    assert_eq!(source().as_deref(), Some(installation.source()));
+    assert!(node.config().is_none());
+    node.prepare_network(None);
+    assert_eq!(source(), None);
+    node.set_config(own.clone());
+    node.prepare_network(Some(installation));
+    assert_eq!(source().as_deref(), Some(own.source()));
+}

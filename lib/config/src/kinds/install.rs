@@ -9,7 +9,7 @@ use crate::values::DiskFacts;
 section! {
     /// The installation to a disk without an operator.
     pub struct UnattendedInstallConfig {
-        Later "reboot" reboot: Option<bool> = "Whether the machine reboots afterwards";
+        Acted "reboot" reboot: Option<bool> = "Whether the machine restarts from the disk afterwards; absent: yes";
         Acted "installer" installer: Installer = "Settings of the installer";
         Acted "provisioning" provisioning: InstallProvisioning = "Target disk", required;
     }

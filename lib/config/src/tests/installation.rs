@@ -113,6 +113,9 @@ fn install_document_equals_the_old_form_and_an_empty_disk_requests_nothing() {
         Some("registry.example.org/installer:1")
     );
     assert!(found.wipe, "as the reference");
+    assert!(found.restarts, "without reboot");
+    let waits = with.replace("installer: {", "reboot: false\ninstaller: {");
+    assert!(!document(&waits).installation().unwrap().restarts);
     assert_eq!(document(&text).installation(), None);
     let empty = good().replace("disk: /dev/vda", "disk: ''");
     assert_eq!(document(&empty).installation(), None);

@@ -75,7 +75,7 @@ impl Machine {
     /// Makes the document the node's config, without a change of the callers that the API serves.
     fn adopt(&self, document: Document) {
         write_udev_rules(&document);
-        self.write_registries(&document);
+        self.write_registries(Some(&document));
         let signs = document.machine.kind.is_control_plane();
         self.node.set_config(document);
         if signs {

@@ -12,13 +12,17 @@ use crate::image_cache;
 
 impl Machine {
     /// Writes the settings of registries, trusted authorities and containerd. This precedes all other effects of the
-    /// config: containerd must not contact a registry in between that the config forbids.
-    pub(super) fn write_registries(&self, document: &Document) {
-        let is_cached = document.serves_image_cache() && image_cache::is_mounted();
+    /// config: containerd must not contact a registry in between that the config forbids. Without a config, writes those
+    /// of the image.
+    pub(super) fn write_registries(&self, document: Option<&Document>) {
+        let is_cached =
+            document.is_some_and(Document::serves_image_cache) && image_cache::is_mounted();
+        let roots = document.map(trusted_roots::of).unwrap_or_default();
+        let registries = document.map(Document::registries).unwrap_or_default();
         for written in [
-            trusted_roots::trust(&trusted_roots::of(document)),
+            trusted_roots::trust(&roots),
             corten_containerd::settings::write(document),
-            write_hosts(&with_cache(document.registries(), is_cached)),
+            write_hosts(&with_cache(registries, is_cached)),
         ] {
             if let Err(why) = written {
                 console::warn(&why);

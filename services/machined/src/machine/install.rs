@@ -7,7 +7,7 @@ use std::time::Duration;
 use corten_base::console;
 use corten_config::Document;
 use corten_config::installation::Installation;
-use corten_server::node::{Node as _, SubmitError};
+use corten_server::node::{Node as _, Stage, SubmitError};
 use tokio::sync::mpsc;
 use tokio::task::block_in_place;
 use tokio::time::{Instant, sleep};
@@ -29,10 +29,13 @@ impl Machine {
             return;
         };
         match self.install_once(&wanted, (&document, By::Caller)).await {
-            Ok(done) => self.restart_into(&done),
-            Err(why) => self.refuse(&format!(
-                "the node is not installed: {why}; waiting for another machine config"
-            )),
+            Ok(done) => self.end_installation(&done, &wanted),
+            Err(why) => {
+                self.forget_network();
+                self.refuse(&format!(
+                    "the node is not installed: {why}; waiting for another machine config"
+                ));
+            }
         }
     }
 
@@ -68,7 +71,7 @@ impl Machine {
         // A disk that appears late may bring a config: then the node is installed already.
         while self.node.config().is_none() {
             match self.install_once(&wanted, (&document, By::Machine)).await {
-                Ok(done) => return self.restart_into(&done),
+                Ok(done) => return self.end_installation(&done, &wanted),
                 Err(_) if self.node.config().is_some() => return,
                 Err(why) => {
                     let why = format!("the node is not installed: {why}");
@@ -88,8 +91,9 @@ impl Machine {
         (document, by): (&Document, By),
     ) -> Result<Installed, SubmitError> {
         if wanted.image.is_some() {
-            // The config is not in effect, but says where its own image comes from.
-            self.write_registries(document);
+            // The config is not in effect, but says where its own image comes from, and how to get there.
+            self.node.prepare_network(Some(document.clone()));
+            self.write_registries(Some(document));
             self.want_containerd();
             self.supervisor.up(corten_services::CONTAINERD).await;
         }
@@ -100,10 +104,29 @@ impl Machine {
             .await
     }
 
-    fn restart_into(&self, done: &Installed) {
+    /// Takes back what [`Machine::install_once`] took from a config whose installation failed.
+    fn forget_network(&self) {
+        if self.node.config().is_none() {
+            self.node.prepare_network(None);
+            self.write_registries(None);
+            self.declare_containerd();
+        }
+    }
+
+    /// Restarts into the installed version, unless the config leaves that to the operator.
+    fn end_installation(&self, done: &Installed, wanted: &Installation) {
         let Installed { version, disk } = done;
-        let _ = self
-            .restarts
-            .send(format!("version {version} was installed on {disk}"));
+        let installed = format!("version {version} was installed on {disk}");
+        if wanted.restarts {
+            let _ = self.restarts.send(installed);
+            return;
+        }
+        let waits = format!(
+            "{installed}, and runs after the next start of this machine (UnattendedInstallConfig.reboot: false)"
+        );
+        console::say(&waits);
+        if self.node.stage() == Stage::Locked {
+            self.node.set_lock(Some(waits));
+        }
     }
 }

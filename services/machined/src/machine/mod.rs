@@ -235,6 +235,7 @@ impl Machine {
             meta: self.node.meta().watch(),
             last_stop: self.node.last_stops(),
             config: self.node.configs(),
+            network_config: self.node.network_configs(),
             supervisor: Some(self.supervisor.clone()),
             network: self.setup.subscribe(),
             seed: self.platform.seed.subscribe(),

@@ -6,7 +6,6 @@ use std::sync::LazyLock;
 
 use corten_base::trusted_roots;
 use corten_config::Document;
-use corten_server::node::Node as _;
 use corten_services::environment::{variables, with_variables};
 use corten_services::{Runner, ServiceSpec, containerd};
 use corten_types::environment::Variables;
@@ -31,7 +30,8 @@ impl Machine {
         // The lock comes before the read of the config: the last call then declares by the newest config.
         let is_wanted = lock(&self.wants_containerd);
         if *is_wanted {
-            let spec = with_what_it_reads(containerd(), self.node.config().as_ref());
+            let config = self.node.network_configs().borrow().clone();
+            let spec = with_what_it_reads(containerd(), config.as_ref());
             self.supervisor
                 .declare(with_variables(spec, &self.variables()));
         }
@@ -39,7 +39,7 @@ impl Machine {
 
     /// Environment variables of the services, by the current config.
     pub(super) fn variables(&self) -> Variables {
-        variables(self.node.config().as_ref(), &self.cmdline)
+        variables(self.node.network_configs().borrow().as_ref(), &self.cmdline)
     }
 }
 
