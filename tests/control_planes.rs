@@ -126,6 +126,20 @@ fn api_takes_writes_at_the_shared_address_while_each_control_plane_node_gets_ano
     }
     until_all_work(&place, &config);
 
+    // No other node goes down, but one lacks its member.
+    let stop = ["service", "etcd", "stop"];
+    at(NODES[2], &config)
+        .call(&stop)
+        .unwrap_or_else(|error| panic!("{error}"));
+    let refused = at(NODES[1], &config).call(&reboot);
+    let why = refused.expect_err("etcd loses its quorum");
+    assert!(why.contains("may lose its quorum"), "{why}");
+    let start = ["service", "etcd", "start"];
+    at(NODES[2], &config)
+        .call(&start)
+        .unwrap_or_else(|error| panic!("{error}"));
+    until_all_work(&place, &config);
+
     cluster::destroy(state);
     assert_eq!(traces(state), before);
 }

@@ -13,14 +13,14 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use corten_extension::archive::testing::{Image, PLAIN, digest as content_digest, file, tar};
+use corten_extension::archive::testing::{Image, digest as content_digest, file};
 use qemu::{Disk, DiskMode};
 use serde_json::json;
 use tests::chaos::{self, Agent};
 use tests::client::Table;
 use tests::disk::NodeDisk;
 use tests::node::{BOOT, Node, ORDERLY, SOON};
-use tests::{images, workspace};
+use tests::{extension, workspace};
 
 /// A registry that does not exist: its images are on the node.
 const REGISTRY: &str = "registry.example.org/team/tool:v1";
@@ -45,35 +45,19 @@ restart: always
 ";
 const WAITS_FOR: &str = "Waiting for service \"ext-missing\" to be \"up\", the path /var/nothing";
 
-/// The image of an extension with a file of its name, and its digest.
-fn image(name: &str) -> (Image, String) {
-    let manifest = format!("version: v1alpha1\nmetadata: {{name: {name}, version: v1.2.3}}\n");
-    let own = format!("rootfs/usr/local/share/{name}");
-    let mut members = vec![file("manifest.yaml", &manifest), file(&own, name)];
-    if name == "hello" {
-        members.push(file("rootfs/usr/local/etc/containers/hello.yaml", SERVICE));
-        members.push(file("rootfs/usr/local/lib/containers/hello/data/x", ""));
-        members.push(file("rootfs/usr/local/etc/containers/waits.yaml", WAITS));
-    }
-    let mut image = Image::default();
-    let digest = image.add(
-        images::builder_arch().names().oci,
-        &[(PLAIN, tar(&members))],
-    );
-    (image, digest)
+/// The image of an extension with services, and its digest.
+fn hello() -> (Image, String) {
+    let services = [
+        file("rootfs/usr/local/etc/containers/hello.yaml", SERVICE),
+        file("rootfs/usr/local/lib/containers/hello/data/x", ""),
+        file("rootfs/usr/local/etc/containers/waits.yaml", WAITS),
+    ];
+    extension::image("hello", &services)
 }
 
-/// Writes the archive of an extension with a file of its name; returns its digest.
-fn archive(path: &Path, name: &str, image_name: Option<&str>) -> String {
-    let (mut image, digest) = image(name);
-    if let Some(image_name) = image_name {
-        let names = json!({"io.containerd.image.name": image_name});
-        let shown = image
-            .manifests
-            .first_mut()
-            .and_then(|it| it.as_object_mut());
-        shown.unwrap().insert("annotations".to_owned(), names);
-    }
+/// Writes its archive; returns its digest.
+fn hello_archive(path: &Path) -> String {
+    let (image, digest) = hello();
     fs::write(path, image.archive()).unwrap();
     digest
 }
@@ -146,11 +130,11 @@ fn its_container_is_shown(node: &Node) {
 fn extensions_of_the_config_are_loaded_and_unloaded() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
-    let hello = archive(&at("hello.tar"), "hello", None);
-    let changed = archive(&at("changed.tar"), "changed", None);
-    let other = archive(&at("changed.tar"), "other", None);
+    let hello = hello_archive(&at("hello.tar"));
+    let changed = extension::archive(&at("changed.tar"), "changed", None);
+    let other = extension::archive(&at("changed.tar"), "other", None);
     assert_ne!(changed, other);
-    let tool = archive(&at("tool.tar"), "tool", Some(REGISTRY));
+    let tool = extension::archive(&at("tool.tar"), "tool", Some(REGISTRY));
     volume(&at("volume"), &[&at("hello.tar"), &at("changed.tar")]);
     let on_volume = |file: &str, digest: &str| format!("oci-archive://{LABEL}/{file}@{digest}");
 
@@ -217,7 +201,7 @@ fn extensions_of_the_config_are_loaded_and_unloaded() {
 fn a_service_of_an_extension_outlives_containerd() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
-    let hello = archive(&at("hello.tar"), "hello", None);
+    let hello = hello_archive(&at("hello.tar"));
     volume(&at("volume"), &[&at("hello.tar")]);
     let disk = NodeDisk::new("outlives", 4);
     let initramfs = workspace::target().join("vm/outlives-initramfs");
@@ -271,7 +255,7 @@ fn image_cache(directory: &Path, image: &Image, digest: &str) -> Vec<u8> {
 #[ignore = "make test-vm"]
 fn extension_is_loaded_from_the_image_cache() {
     let directory = tempfile::tempdir().unwrap();
-    let (image, digest) = image("hello");
+    let (image, digest) = hello();
     let disk = NodeDisk::new("image-cache", 4);
     disk.add_partition(
         "IMAGECACHE",
@@ -356,7 +340,7 @@ fn mirror(image: &Image, login: &'static str) -> u16 {
 #[test]
 #[ignore = "make test-vm"]
 fn extension_is_loaded_from_a_mirror_with_a_password() {
-    let (image, digest) = image("hello");
+    let (image, digest) = hello();
     let port = mirror(&image, "node:secret");
     let disk = NodeDisk::new("mirror", 4);
     let node = disk.start(|machine| machine);

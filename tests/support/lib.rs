@@ -25,6 +25,7 @@ pub mod derived;
 pub mod disk;
 pub mod docs;
 pub mod edges;
+pub mod extension;
 pub mod ginkgo;
 pub mod images;
 pub mod initramfs;
