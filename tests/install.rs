@@ -190,6 +190,9 @@ fn unattended_install_over_the_network_takes_the_image_of_a_registry() {
     node.vm.wait_console(waits, BOOT).expect("an installation");
     node.vm.qmp().reset().expect("a reset");
     node.ask(&node.admin(), &["version"], BOOT);
+    let get = ["get", "unattendedinstallstatus", "-o", "yaml"];
+    let status = node.ask(&node.admin(), &get, SOON);
+    assert!(status.contains("phase: installed"), "{status}");
     let (partition, _) = node.mount("/system/state");
     assert!(partition.starts_with("/dev/vda"), "STATE is on {partition}");
     switch_off(node);

@@ -30,6 +30,7 @@ pub fn graph() -> Result<Graph, GraphError> {
         meta: watch::Sender::new(Values::new()).subscribe(),
         config: watch::Sender::new(None).subscribe(),
         network_config: watch::Sender::new(None).subscribe(),
+        installation: watch::Sender::new(None).subscribe(),
         supervisor: None,
         network: watch::Sender::new(None).subscribe(),
         seed: watch::Sender::new(None).subscribe(),

@@ -36,6 +36,7 @@ mod registries;
 mod secrets;
 mod services;
 mod time;
+mod unattended_install;
 mod upgrades;
 
 use std::sync::Arc;
@@ -62,6 +63,7 @@ use corten_services::{APID_PKI, APID_UID, TRUSTD_PKI, TRUSTD_UID};
 use corten_types::network_spec::LAYERS;
 use corten_types::runtime::KernelCmdline;
 use corten_types::stage::Stage;
+use corten_types::unattended_install::UnattendedInstallStatus;
 use corten_volumes::Progress;
 use corten_volumes::user::OpenedVolumes;
 use tokio::sync::watch;
@@ -87,6 +89,8 @@ pub struct Sources {
     pub config: watch::Receiver<Option<Document>>,
     /// The machine config, or before there is one, that of an installation: the network and the clock follow it.
     pub network_config: watch::Receiver<Option<Document>>,
+    /// The unattended installation of this boot, if there is one.
+    pub installation: watch::Receiver<Option<UnattendedInstallStatus>>,
     /// Runs programs of the image; `None` if only the graph is built.
     pub supervisor: Option<Supervisor>,
     /// Inputs of the network, once it may start.
@@ -170,22 +174,7 @@ pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
     runtime.add(extensions::ServiceConfigStatuses {
         in_place: sources.extension_configs,
     })?;
-    runtime.add(image_cache::ImageCache {
-        config: config.clone(),
-    })?;
-    runtime.add(registries::RegistryConfigs {
-        config: config.clone(),
-    })?;
-    cri::add(&mut runtime, config)?;
-    runtime.add(kmsg_log::KmsgLogs {
-        config: config.clone(),
-    })?;
-    runtime.add(environment::Environments {
-        config: config.clone(),
-    })?;
-    runtime.add(event_sink::EventSinks {
-        config: config.clone(),
-    })?;
+    settings(&mut runtime, config)?;
     runtime.add(event_sink::EventSender::new(&sources.events))?;
     runtime.add(conditions::ServiceConditions {
         conditions: sources.conditions,
@@ -200,6 +189,10 @@ pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
     })?;
     runtime.add(last_stop::LastStops {
         last: sources.last_stop,
+    })?;
+    runtime.add(unattended_install::UnattendedInstalls {
+        config: config.clone(),
+        installation: sources.installation,
     })?;
     runtime.add(upgrades::Upgrades {
         meta: sources.meta.clone(),
@@ -227,6 +220,29 @@ pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
     };
     corten_network_controllers::add(&mut runtime, network)?;
     Ok(runtime)
+}
+
+/// Those that show settings of the config.
+fn settings(
+    runtime: &mut Runtime,
+    config: &watch::Receiver<Option<Document>>,
+) -> Result<(), GraphError> {
+    runtime.add(image_cache::ImageCache {
+        config: config.clone(),
+    })?;
+    runtime.add(registries::RegistryConfigs {
+        config: config.clone(),
+    })?;
+    cri::add(runtime, config)?;
+    runtime.add(kmsg_log::KmsgLogs {
+        config: config.clone(),
+    })?;
+    runtime.add(environment::Environments {
+        config: config.clone(),
+    })?;
+    runtime.add(event_sink::EventSinks {
+        config: config.clone(),
+    })
 }
 
 fn certificates(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphError> {

@@ -62,6 +62,7 @@ pub mod security;
 pub mod stage;
 pub mod stop;
 pub mod trim;
+pub mod unattended_install;
 pub mod volume;
 pub mod volume_config;
 

@@ -18,6 +18,7 @@ use corten_resources::Store;
 use corten_server::node::{Action, Actor, Apply, Begin, Stage};
 use corten_services::supervisor::{Supervisor, logs};
 use corten_types::secrets::{authorities, joined};
+use corten_types::unattended_install::UnattendedInstallStatus;
 use corten_volumes::Opened;
 use corten_volumes::user::OpenedVolumes;
 use tokio::sync::{mpsc, watch};
@@ -57,6 +58,8 @@ pub struct NodeState {
     wiping: Mutex<()>,
     /// Set once an installation has begun; reset if it fails.
     installing: AtomicBool,
+    /// The unattended installation of this boot, if there is one.
+    installation: watch::Sender<Option<UnattendedInstallStatus>>,
     /// Initial data of the new cluster, after a bootstrap call.
     cluster: watch::Sender<Option<Begin>>,
     /// Sender of the log `audit`; unset in tests.
@@ -88,6 +91,7 @@ impl NodeState {
             user_volumes: OpenedVolumes::default(),
             wiping: Mutex::default(),
             installing: AtomicBool::new(false),
+            installation: watch::Sender::new(None),
             cluster: watch::Sender::default(),
             log: OnceLock::new(),
         };
@@ -234,6 +238,16 @@ impl NodeState {
     /// Whether an installation runs or has succeeded. Its target disk must not count as a late disk of the node.
     pub fn is_installing(&self) -> bool {
         self.installing.load(Ordering::Acquire)
+    }
+
+    /// Publishes the progress of the unattended installation.
+    pub fn set_installation(&self, status: UnattendedInstallStatus) {
+        self.installation.send_replace(Some(status));
+    }
+
+    /// A receiver of that progress; `None` without such an installation.
+    pub fn installations(&self) -> watch::Receiver<Option<UnattendedInstallStatus>> {
+        self.installation.subscribe()
     }
 
     /// Whether no disk carries the node. A node with a disk is installed, even if its volumes failed.

@@ -7,7 +7,9 @@ use std::time::Duration;
 use corten_base::console;
 use corten_config::Document;
 use corten_config::installation::Installation;
+use corten_config::kinds::UnattendedInstallConfig;
 use corten_server::node::{Node as _, Stage, SubmitError};
+use corten_types::unattended_install::{Phase, UnattendedInstallStatus};
 use tokio::sync::mpsc;
 use tokio::task::block_in_place;
 use tokio::time::{Instant, sleep};
@@ -86,6 +88,32 @@ impl Machine {
     }
 
     async fn install_once(
+        &self,
+        wanted: &Installation,
+        (document, by): (&Document, By),
+    ) -> Result<Installed, SubmitError> {
+        self.show(document, Phase::Installing, String::new());
+        let done = self.try_to_install(wanted, (document, by)).await;
+        match &done {
+            Ok(_) => self.show(document, Phase::WaitingForReboot, String::new()),
+            Err(why) => self.show(document, Phase::Failed, why.to_string()),
+        }
+        done
+    }
+
+    /// Shows the progress of the installation to clients, if it needs no operator.
+    fn show(&self, document: &Document, phase: Phase, error: String) {
+        if let Some(kind) = document.all::<UnattendedInstallConfig>().next() {
+            let image = kind.installer.image.clone().unwrap_or_default();
+            self.node.set_installation(UnattendedInstallStatus {
+                image,
+                phase,
+                error,
+            });
+        }
+    }
+
+    async fn try_to_install(
         &self,
         wanted: &Installation,
         (document, by): (&Document, By),

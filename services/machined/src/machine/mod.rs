@@ -236,6 +236,7 @@ impl Machine {
             last_stop: self.node.last_stops(),
             config: self.node.configs(),
             network_config: self.node.network_configs(),
+            installation: self.node.installations(),
             supervisor: Some(self.supervisor.clone()),
             network: self.setup.subscribe(),
             seed: self.platform.seed.subscribe(),
