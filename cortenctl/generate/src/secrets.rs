@@ -38,7 +38,7 @@ impl Secrets {
         let random = SystemRandom::new();
         let authority = |algorithm, organization, common_name| {
             Ca::generate(algorithm, organization, common_name, now)
-                .context("making a certificate authority")
+                .context("making a CA")
         };
         // Only the key is used; the CA around it is dropped.
         let service_account = authority(Algorithm::EcdsaP256, "kubernetes", "service-account")?;
