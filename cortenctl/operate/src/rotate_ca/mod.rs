@@ -140,8 +140,6 @@ fn show(members: &[Member], plan: &Plan) {
     for der in &plan.kept {
         let print = corten_pki::fingerprint(der);
         let print = print.unwrap_or_else(|error| error.to_string());
-        eprintln!(
-            "an accepted Kubernetes CA that no rotation made stays accepted: {print}"
-        );
+        eprintln!("an accepted Kubernetes CA that no rotation made stays accepted: {print}");
     }
 }

@@ -217,8 +217,7 @@ async fn check(target: &Target, issuer: Option<&str>) -> Result<Failed, Failure>
             return Ok(());
         }
         Err(Trouble::Said(
-            "it has no certificate of the new CA yet; `get certificatestatus` says why"
-                .to_owned(),
+            "it has no certificate of the new CA yet; `get certificatestatus` says why".to_owned(),
         ))
     })
     .await

@@ -55,11 +55,7 @@ impl Plan {
         let ages = |der: &Der| validity(der).map(|(begin, _)| begin);
         let mut by_age = Vec::new();
         for (der, issuing) in &signing {
-            by_age.push((
-                ages(der).context("a Kubernetes CA")?,
-                der,
-                *issuing,
-            ));
+            by_age.push((ages(der).context("a Kubernetes CA")?, der, *issuing));
         }
         by_age.sort_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
         let Some((begin, newest, issuing)) = by_age.pop() else {
