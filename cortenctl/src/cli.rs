@@ -172,7 +172,7 @@ pub(crate) enum Verb {
     Patch(Patch),
     /// Change a node's machine config in an editor: TALOS_EDITOR, VISUAL, EDITOR, or vi
     Edit(Applying),
-    /// Replace the certificate authority of the node API without interrupting access; writes a new client config
+    /// Replace the machine CA and the Kubernetes CA without interrupting access; writes a new client config
     #[command(name = "rotate-ca")]
     RotateCa(RotateCa),
     /// Collect logs and state of nodes in a zip file, without secrets

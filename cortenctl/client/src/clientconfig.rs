@@ -63,7 +63,7 @@ pub struct Context {
         skip_serializing_if = "Option::is_none"
     )]
     pub forward_through: Option<ForwardThrough>,
-    /// The certificate of the authority, base64 of PEM.
+    /// The certificate of the machine CA, base64 of PEM.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub ca: String,
     /// The client's certificate, base64 of PEM.
@@ -95,7 +95,7 @@ impl fmt::Debug for Context {
 /// The credentials of a cluster, as PEM. `Debug` does not show them.
 #[derive(Clone)]
 pub struct Identity {
-    /// The certificate of the authority.
+    /// The certificate of the machine CA.
     pub ca: String,
     /// The client's certificate.
     pub crt: String,

@@ -200,7 +200,7 @@ impl Target {
         }
         if !global.cert_fingerprint.is_empty() {
             return Err(Failure::usage(
-                "--cert-fingerprint needs --insecure: without it the authority of the context verifies the certificate",
+                "--cert-fingerprint needs --insecure: without it the CA of the context verifies the certificate",
             ));
         }
         let config = Search::new(global.cortenconfig.clone()).load()?;

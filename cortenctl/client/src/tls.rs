@@ -19,7 +19,7 @@ use crate::units;
 /// The requested protocol; a server that selects another is no node.
 pub(crate) const ALPN: &[u8] = b"h2";
 
-/// TLS with the context's certificate, trusting the context's authority only.
+/// TLS with the context's certificate, trusting the context's CA only.
 pub fn mutual(identity: &Identity, now: SystemTime) -> anyhow::Result<ClientConfig> {
     let mut roots = RootCertStore::empty();
     for authority in
@@ -172,7 +172,7 @@ pub fn explain(error: &io::Error, host: &str) -> String {
     match tls {
         Error::InvalidCertificate(certificate) => match certificate {
             CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-                "its certificate is not from the authority of this context; the node belongs to another cluster, or has no config yet (then add --insecure)".to_owned()
+                "its certificate is not from the CA of this context; the node belongs to another cluster, or has no config yet (then add --insecure)".to_owned()
             }
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => format!(
                 "its certificate does not name {host}; use an address it names, or put {host} into machine.certSANs of its config (gen config --additional-sans {host})"

@@ -23,7 +23,7 @@ pub enum GenVerb {
     Config(Box<GenConfig>),
     /// Write the secrets of a new cluster, for --with-secrets
     Secrets(GenSecrets),
-    /// Make a certificate authority: its key and its certificate
+    /// Make a certificate authority (CA): its key and its certificate
     Ca(GenCa),
     /// Make a key
     Key(GenKey),
@@ -254,7 +254,7 @@ pub struct GenCsr {
 /// `gen crt`.
 #[derive(Debug, Args)]
 pub struct GenCrt {
-    /// The authority that signs: files NAME.crt and NAME.key
+    /// The CA that signs: files NAME.crt and NAME.key
     #[arg(long, value_name = "NAME")]
     pub(crate) ca: PathBuf,
     /// The request, PEM

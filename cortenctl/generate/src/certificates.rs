@@ -24,7 +24,7 @@ pub(crate) fn ca(args: &GenCa) -> Result<(), Failure> {
         SystemTime::now(),
         lifetime,
     );
-    let made = made.context("making the authority")?;
+    let made = made.context("making the CA")?;
     let (crt, key) = (with(name, "crt"), with(name, "key"));
     // Both or neither: a key without its certificate is useless.
     if let Some(path) = [&crt, &key]
@@ -57,7 +57,7 @@ pub(crate) fn crt(args: &GenCrt) -> Result<(), Failure> {
     let (ca_crt, ca_key) = (with(&args.ca, "crt"), with(&args.ca, "key"));
     let crt = files::read(&ca_crt, MAX_SIZE)?;
     let ca = Ca::from_pem(&crt, &files::read(&ca_key, MAX_SIZE)?)
-        .with_context(|| format!("authority {}", args.ca.display()))?;
+        .with_context(|| format!("CA {}", args.ca.display()))?;
     let request = files::read(&args.csr, MAX_SIZE)?;
     let signed = ca
         .sign(&request, SystemTime::now(), hours(args.hours))

@@ -37,8 +37,7 @@ impl Secrets {
     pub(super) fn generate(now: SystemTime) -> anyhow::Result<Secrets> {
         let random = SystemRandom::new();
         let authority = |algorithm, organization, common_name| {
-            Ca::generate(algorithm, organization, common_name, now)
-                .context("making a certificate authority")
+            Ca::generate(algorithm, organization, common_name, now).context("making a CA")
         };
         // Only the key is used; the CA around it is dropped.
         let service_account = authority(Algorithm::EcdsaP256, "kubernetes", "service-account")?;

@@ -387,11 +387,11 @@ pub struct RotateCa {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
           default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub(crate) dry_run: bool,
-    /// Rotate the authority of the node API
+    /// Rotate the machine CA
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
           default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub(crate) talos: bool,
-    /// Rotate the authority of Kubernetes [default: true if the nodes run Kubernetes]
+    /// Rotate the Kubernetes CA [default: true if the nodes run Kubernetes]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
           default_missing_value = "true")]
     pub(crate) kubernetes: Option<bool>,

@@ -1,4 +1,4 @@
-//! The verbs that change nodes and clusters: configs, versions of Corten and Kubernetes, authorities, power, disks, etcd
+//! The verbs that change nodes and clusters: configs, versions of Corten and Kubernetes, CAs, power, disks, etcd
 //! and images.
 //!
 //! Owns: the order of the steps of a change over several nodes, its checks, and what happens when a step fails.

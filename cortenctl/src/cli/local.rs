@@ -55,7 +55,7 @@ pub(crate) enum Config {
 pub(crate) struct ConfigAdd {
     /// The context's name
     pub(crate) name: String,
-    /// The certificate of the cluster's authority, PEM
+    /// The certificate of the machine CA, PEM
     #[arg(long, value_name = "FILE")]
     pub(crate) ca: PathBuf,
     /// The client's certificate, PEM

@@ -54,7 +54,7 @@ pub(super) const VERBS: &[(&str, &str)] = &[
     ),
     (
         "gen keypair",
-        "`gen ca` makes an authority; `gen key`, `gen csr` and `gen crt` make a key and a certificate it signs",
+        "`gen ca` makes a CA; `gen key`, `gen csr` and `gen crt` make a key and a certificate it signs",
     ),
     (
         "gen secureboot",
@@ -177,7 +177,7 @@ pub(super) const FLAGS: &[Flag] = &[
         &["gen ca"],
         "--rsa",
         Nothing,
-        "authorities of the node API use Ed25519: make others with a tool such as openssl",
+        "a machine CA uses Ed25519: make other CAs with a tool such as openssl",
     ),
     flag(
         &["gen config", "machineconfig gen"],

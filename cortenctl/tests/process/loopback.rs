@@ -309,10 +309,7 @@ async fn first_answering_endpoint_is_used_and_errors_name_a_remedy() {
     );
     let (code, _, err) = run(line).await;
     assert_eq!(code, Some(1));
-    assert!(
-        err.contains("not from the authority of this context"),
-        "{err}"
-    );
+    assert!(err.contains("not from the CA of this context"), "{err}");
 
     // No certificate at all.
     let (code, _, err) = run(format!("--insecure -n {address} memory")).await;

@@ -1,8 +1,7 @@
-//! Isolates work that may hang forever on external resources: a network mount whose server is away, a name that no
-//! server resolves.
+//! Isolates work that may hang for ever on external resources, such as the mount of a dead server.
 //!
-//! A thread blocked in the kernel cannot be ended. So such work has a small thread pool of its own (a bulkhead, as in a
-//! ship). When all its threads hang, new work is rejected at once and the rest of the node is unaffected.
+//! Owns a small pool of threads for each kind of such work, because a thread that the kernel blocks cannot be ended.
+//! When all its threads hang, it refuses new work at once. Never delays the rest of the node.
 
 use std::io;
 use std::sync::Arc;

@@ -1,7 +1,6 @@
-//! Panic handling in process 1: a panic ends only the task or thread in which it happens.
+//! Reports a panic in process 1 with its place; the panic ends only its own task or thread.
 //!
-//! Tokio and the standard library contain a panic; the hook of this module logs its location. The waiting code then
-//! acts: a call or stream ends with INTERNAL, a service or controller restarts, a connection is closed. Work without a
+//! The waiting code answers INTERNAL, restarts the service or controller, or closes the connection. Work without a
 //! waiter runs under [`again`]. A panic of the main flow or of the supervisor reboots the node (`lib.rs`, `finish.rs`).
 
 use std::any::Any;

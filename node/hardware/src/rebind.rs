@@ -1,8 +1,7 @@
-//! Binds PCI devices to the drivers of the config, and restores the default when the config drops them
-//! (Documentation/ABI/testing/sysfs-bus-pci: `driver_override`, `unbind`, `drivers_probe`).
+//! Binds PCI devices to the drivers of the config, and restores the default when the config drops them.
 //!
-//! A bind causes events, so a failed bind would be retried endlessly. A device that a driver has refused is retried
-//! only when the config or the set of drivers changes.
+//! Interface: `driver_override`, `unbind`, `drivers_probe` (Documentation/ABI/testing/sysfs-bus-pci). Never retries a
+//! refused device before the config or the set of drivers changes: a bind causes events, so a retry would be endless.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

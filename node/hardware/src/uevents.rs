@@ -1,8 +1,7 @@
-//! Receives udevd's messages about handled device events (libudev's monitor).
+//! Receives udevd's messages about handled device events (libudev's monitor), at one socket for all of machined.
 //!
-//! All of machined shares one socket. A follower of a subsystem has its own channel with a count of messages. It wakes
-//! when the count changes and inspects the *current* devices. So nothing waits for a slow follower, and it misses
-//! nothing. After lost messages, all followers inspect the devices again.
+//! A follower of a subsystem has a channel with a count of messages. It wakes when the count changes, and inspects the
+//! *current* devices, also after lost messages. So nothing waits for a slow follower, and it misses nothing.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,8 +1,7 @@
 //! The directory `EFI/Linux` of a mounted EFI partition, and GRUB's files beside it.
 //!
-//! A rename on FAT writes the new name and deletes the old one, perhaps in two sectors. A disk that reorders the two
-//! writes may lose the file. [`exchange`] therefore flushes the disk between them. The partition must be mounted without
-//! `dirsync`, which would write both at once.
+//! A rename on FAT may be two writes, and a disk that reorders them may lose the file: [`exchange`] flushes the disk
+//! between them. The partition must be mounted without `dirsync`, which would write both at once.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write as _};

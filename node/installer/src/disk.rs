@@ -1,8 +1,7 @@
 //! Installs a version to a disk that has none. After each step, the disk either boots or is marked as unfinished.
 //!
-//! The first write puts a mark into the first sector; the last write replaces it with the protective MBR. Before the
-//! last write, firmware and kernel see no partition; after it, they see all of them. A marked disk holds no user data,
-//! so an installation may overwrite it.
+//! The first write marks the first sector; the last write replaces the mark with the protective MBR. Before the last
+//! write, firmware and kernel see no partition. A marked disk holds no user data, so an installation may overwrite it.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 

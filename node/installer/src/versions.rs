@@ -1,8 +1,7 @@
 //! Changes the versions on the EFI partition. After each step of a change, the node still starts.
 //!
-//! FAT has no journal. A change therefore writes a new file, under a name that the boot loader ignores, and flushes it;
-//! then it renames the file. A power cut within a rename leaves the old name, the new name, or both; one of them may have
-//! no content.
+//! FAT has no journal: a change writes a new file under a name that the boot loader ignores, flushes it and renames it.
+//! A power cut within the rename leaves the old name, the new name, or both; one of them may have no content.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read};

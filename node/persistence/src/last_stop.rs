@@ -1,9 +1,7 @@
-//! Determines why the previous boot ended, from its own record or from other evidence.
+//! Determines why the previous boot ended, from its own record or from other evidence, and whether it was locked.
 //!
-//! A boot writes a record without a reason to STATE when it begins, and adds the reason when it ends. A record without
-//! a reason means that the boot was cut off. The cause is a panic if the firmware or memory kept the kernel's last
-//! words (pstore), a watchdog if its driver reports it, else a power loss or reset. The record also has the reason of a
-//! lock; without STATE that is in META (`lock.rs`).
+//! A boot writes a record without a reason to STATE when it begins, and adds the reason at its end. Without a reason,
+//! the cause is a panic (pstore has the kernel's last words), a watchdog (its driver reports it), or a power loss.
 
 mod evidence;
 mod lock;

@@ -1,8 +1,7 @@
-//! The audit log of machined: one line per call that needs more than the reader role.
+//! The audit log of machined: one line per call that needs more than the reader role, and never its content.
 //!
-//! `audit: method=/machine.MachineService/Reboot roles=os:admin serial=0a1b result=Ok told="roles=os:admin serial=0a1b
-//! from=10.0.0.9:4711 via=-"`. machined has verified method, roles, serial number and result. The part `told` is apid's
-//! description of the caller; a compromised apid can lie there, and only there. A line never contains a request.
+//! `audit: method=/machine.MachineService/Reboot roles=os:admin serial=0a1b result=Ok told="… via=-"`. machined has
+//! verified all but `told`, the words of apid: a compromised apid can lie there, and only there.
 
 use std::sync::Arc;
 

@@ -1,8 +1,7 @@
-//! Decides what to do with the content of a volume. A pure function of the content found, the node's record and the
-//! config.
+//! Decides what to do with the content of a volume: a pure function of the content, the node's record and the config.
 //!
-//! Never accepts a clear volume where the config wants encryption or the volume was encrypted before: an attacker with
-//! access to the disk may have put it there.
+//! Never accepts a plaintext volume where the config wants encryption or the volume was encrypted before: an attacker
+//! with access to the disk may have put it there.
 
 use corten_config::kinds::Encryption;
 

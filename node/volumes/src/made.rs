@@ -1,8 +1,7 @@
 //! Marks in the partition table that the node has made a partition's content, and that the content was encrypted.
 //!
-//! Only the mark distinguishes an unfinished partition from a damaged one: both begin with zeros. The first is made,
-//! the second is not overwritten. The mark is set once the volume is usable and cleared before a wipe. After a power
-//! cut in between, the next boot sets it. A volume on a whole disk has no table entry: STATE stores its id instead.
+//! Only the mark tells an unfinished partition, which is made, from a damaged one, which is never overwritten. It is
+//! set once the volume is usable and cleared before a wipe. For a volume on a whole disk, STATE stores its ID instead.
 
 use std::io::{self, Read, Seek, Write};
 

@@ -1,8 +1,7 @@
-//! The answer of a call, on its way to the caller.
+//! The answer of a call, on its way to the caller: a task per answer joins the bytes of frames as they arrive.
 //!
-//! HTTP/2's window counts bytes, but the library keeps a few hundred bytes per frame until it is read: a window of 64
-//! KiB that arrives byte by byte takes 16 MiB. So a task per answer reads frames as they arrive and joins their bytes.
-//! The answerer may send more only when the caller reads, so the buffer never exceeds the window.
+//! HTTP/2's window counts bytes, but the library keeps a few hundred bytes per unread frame: 64 KiB that arrive byte by
+//! byte take 16 MiB. The answerer may send more only when the caller reads, so the buffer never exceeds the window.
 
 use std::collections::VecDeque;
 use std::mem;

@@ -1,8 +1,7 @@
-//! Labels answers with their node, without knowing their type.
+//! Labels answers with their node. Never decodes a reply.
 //!
 //! Every unary reply is `{ 1: repeated Element }`. Every element, and every message of a stream, has
-//! `{ 1: common.Metadata }`. Appending a field to the bytes of a message sets it, and appending repeated elements adds
-//! them. So no reply is decoded.
+//! `{ 1: common.Metadata }`. Bytes appended to a message set a field, or add repeated elements.
 
 use corten_api::common::Metadata;
 use corten_api::google::rpc;

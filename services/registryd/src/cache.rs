@@ -1,8 +1,7 @@
-//! The directories of image caches.
+//! The directories of image caches, in the layout of the reference's `image cache-create`. Never follows a link.
 //!
-//! The layout is the reference's, made by its `image cache-create`: `manifests/<registry>/<name>/reference/<tag>` and
-//! `manifests/<registry>/<name>/digest/<digest>` are manifests, `blob/<digest>` is everything else. `names.rs`
-//! validates names; links are not followed.
+//! `manifests/<registry>/<name>/reference/<tag>` and `manifests/<registry>/<name>/digest/<digest>` are manifests,
+//! `blob/<digest>` is everything else. `names.rs` validates names.
 
 use std::fs::File;
 use std::io::{self, Read as _};

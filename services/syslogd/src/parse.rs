@@ -1,8 +1,7 @@
-//! Parses messages of `/dev/log`, in the formats that programs use in practice. No I/O.
+//! Parses messages of `/dev/log`, in the formats that programs use in practice. No I/O. Never rejects a message.
 //!
-//! It knows RFC 5424 (version 1), and RFC 3164 with or without a host name (the C library omits it). Any other message
-//! is kept as text, with its leading tag if there is one. No message is rejected: a malformed header gives a free-form
-//! message.
+//! It knows RFC 5424 (version 1), and RFC 3164 with or without a host name (the C library omits it). Any other message,
+//! and one with a malformed header, is free-form text, with its leading tag if there is one.
 
 use std::borrow::Cow;
 

@@ -1,8 +1,7 @@
 //! The ring buffer of one log: whole lines in segments, bounded in bytes. No I/O.
 //!
-//! Writers fill an open block. Reading seals its content and returns the shared memory (`Bytes` counts references and
-//! does not copy). Evicting the oldest segment does not affect a reader that holds it; that segment's memory stays
-//! until the reader drops it.
+//! Writers fill an open block. Reading seals its content and returns the shared memory (`Bytes`), without a copy.
+//! Evicting a segment does not affect a reader that holds it: its memory stays until the reader drops it.
 
 use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;

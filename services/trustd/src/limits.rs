@@ -1,8 +1,7 @@
-//! Rate limits of requests. Pure: the time is an argument.
+//! Rate limits of requests: one for each peer, and one for all peers together. Pure: the time is an argument.
 //!
-//! Each peer has its own limit, and there is a limit for all peers together. A flood of one peer is stopped by its own
-//! limit, so it takes nothing from other peers. The limits use the generic cell rate algorithm (ITU-T I.371, appendix
-//! A): one timestamp per peer, and no timer.
+//! A flood of one peer meets its own limit, so it takes nothing from other peers. The generic cell rate algorithm
+//! (ITU-T I.371, appendix A) needs one timestamp per peer, and no timer.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

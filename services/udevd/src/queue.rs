@@ -1,8 +1,7 @@
-//! Order of events. No I/O.
+//! Order of events: those of a device, its relatives, its device number or its interface come one by one. No I/O.
 //!
-//! Events of one device, its ancestors, its descendants, one device number or one interface are handled in order of
-//! arrival. All others may overtake. Each event counts the earlier events it waits for and lists the events that wait
-//! for it, so completion needs no search.
+//! Relatives are ancestors and descendants. All other events may overtake. Each event counts the earlier events it
+//! waits for and lists the events that wait for it, so completion needs no search.
 
 use crate::event::Event;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};

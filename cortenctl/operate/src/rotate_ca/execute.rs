@@ -11,7 +11,7 @@ use super::plan::Member;
 /// Interval of the checks.
 const LOOK: Duration = Duration::from_secs(2);
 /// What to do after a failure. No step is undone: the cluster works in each of them.
-const AGAIN: &str = "the cluster works with both authorities; repair the node, and run `rotate-ca` again: it continues here";
+const AGAIN: &str = "the cluster works with both CAs; repair the node, and run `rotate-ca` again: it continues here";
 
 /// The credentials for a check of the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +76,7 @@ async fn steps(fleet: &mut impl Fleet, members: &[Member], limit: Duration) -> R
     let (control, workers): (Vec<&Member>, Vec<&Member>) =
         members.iter().partition(|member| member.is_control_plane);
     let control_first = [&*control, &*workers].concat();
-    // A worker's kubelet requests a certificate of the new authority while API servers accept its old one.
+    // A worker's kubelet requests a certificate of the new CA while API servers accept its old one.
     let workers_first = [&*workers, &*control].concat();
 
     fleet.say(Step::Accept.line());
@@ -84,7 +84,7 @@ async fn steps(fleet: &mut impl Fleet, members: &[Member], limit: Duration) -> R
         node(fleet, member, Step::Accept, With::Kubeconfig, limit).await?;
     }
     until(limit, async || fleet.ready(With::Both).await).await?;
-    fleet.say("pods accept the new authority");
+    fleet.say("pods accept the new CA");
     until(limit, async || fleet.published().await).await?;
     fleet.restart_addons().await?;
     until(limit, async || fleet.addons().await).await?;

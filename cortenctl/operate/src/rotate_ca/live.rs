@@ -298,7 +298,7 @@ impl Fleet for Live<'_> {
         match all.iter().any(|one| one.as_ref() == self.plan.new_der) {
             true => Ok(()),
             false => Err(format!(
-                "ConfigMap {NAMESPACE}/kube-root-ca.crt does not have the new authority; see the log of \
+                "ConfigMap {NAMESPACE}/kube-root-ca.crt does not have the new CA; see the log of \
                  kube-controller-manager (`logs -k`)"
             )),
         }

@@ -45,9 +45,9 @@ impl Step {
     /// The step, for the operator.
     fn line(self) -> &'static str {
         match self {
-            Step::Accept => "every node accepts the new authority",
-            Step::Issue => "the new authority signs certificates",
-            Step::Forget => "the old authority is removed",
+            Step::Accept => "every node accepts the new CA",
+            Step::Issue => "the new CA signs certificates",
+            Step::Forget => "the old CA is removed",
         }
     }
 }
@@ -59,7 +59,7 @@ impl Step {
 pub async fn run(global: &Global, args: &RotateCa) -> Result<(), Failure> {
     if !args.talos && args.kubernetes == Some(false) {
         return Err(Failure::usage(
-            "--talos=false and --kubernetes=false leave no authority to rotate",
+            "--talos=false and --kubernetes=false leave no CA to rotate",
         ));
     }
     let mut target = Target::of(global)?;
@@ -93,19 +93,19 @@ pub async fn run(global: &Global, args: &RotateCa) -> Result<(), Failure> {
         Live::connect(target.clone(), server, members, plan).await?;
     }
     if let Some((old, members)) = node_api {
-        eprintln!("the authority of the node API is rotated");
+        eprintln!("the machine CA is rotated");
         target.identity = node_api::rotate(target.clone(), &members, &old, args).await?;
     }
     let Some((members, plan)) = kubernetes else {
         return Ok(());
     };
-    eprintln!("the authority of Kubernetes is rotated");
+    eprintln!("the Kubernetes CA is rotated");
     let server = args.k8s_endpoint.as_deref();
     let mut live = Live::connect(target, server, &members, &plan).await?;
     let done = execute(&mut live, &members, PATIENCE).await;
     done.map_err(Failure::call)?;
     eprintln!(
-        "kubeconfigs of the old authority no longer work: `cortenctl kubeconfig` writes a new one; \
+        "kubeconfigs of the old CA no longer work: `cortenctl kubeconfig` writes a new one; \
          restart pods of your own that call the Kubernetes API (`kubectl rollout restart`)"
     );
     Ok(())
@@ -118,7 +118,7 @@ async fn of_kubernetes(
 ) -> Result<Option<(Vec<Member>, Plan)>, Failure> {
     let members = live::members(target).await?;
     if members.is_empty() && !is_required {
-        eprintln!("no node runs Kubernetes: only the authority of the node API is rotated");
+        eprintln!("no node runs Kubernetes: only the machine CA is rotated");
         return Ok(None);
     }
     let plan = Plan::new(&members, SystemTime::now())?;
@@ -135,13 +135,11 @@ fn show(members: &[Member], plan: &Plan) {
         eprintln!("{name}: {kind} {nodename} of Kubernetes");
     }
     if plan.resumes {
-        eprintln!("an interrupted rotation of the authority of Kubernetes is brought to its end");
+        eprintln!("an interrupted rotation of the Kubernetes CA is brought to its end");
     }
     for der in &plan.kept {
         let print = corten_pki::fingerprint(der);
         let print = print.unwrap_or_else(|error| error.to_string());
-        eprintln!(
-            "an accepted authority of Kubernetes that no rotation made stays accepted: {print}"
-        );
+        eprintln!("an accepted Kubernetes CA that no rotation made stays accepted: {print}");
     }
 }

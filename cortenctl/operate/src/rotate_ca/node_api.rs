@@ -95,7 +95,7 @@ pub(super) async fn rotate(
         target.nodes = order.map(|member| member.name.clone()).collect();
     }
     let now = SystemTime::now();
-    let ca = Ca::generate(Algorithm::Ed25519, "corten", "", now).context("making the authority")?;
+    let ca = Ca::generate(Algorithm::Ed25519, "corten", "", now).context("making the CA")?;
     let own = ca
         .client(&[Role::Admin.name()], now, OPERATOR_LIFETIME)
         .context("making the client certificate")?;
@@ -135,7 +135,7 @@ pub(super) async fn members(target: &Target) -> Result<(String, Vec<Member>), Fa
     let failed = each(target.open().await?, async |node| {
         let root = spec(node, ROOT).await?;
         let text = |path| root.pointer(path).and_then(Value::as_str);
-        let missing = || Trouble::Said("it does not show its authority".to_owned());
+        let missing = || Trouble::Said("it does not show its CA".to_owned());
         authorities.push(text("/issuingCA/crt").ok_or_else(missing)?.to_owned());
         members.push(Member {
             name: node.name.clone(),
@@ -152,8 +152,8 @@ pub(super) async fn members(target: &Target) -> Result<(String, Vec<Member>), Fa
         )),
         [one] => Ok((one.clone(), members)),
         _ => Err(Failure::call(
-            "the nodes have different authorities: they belong to different clusters, or a rotation was interrupted; \
-             after an interruption, copy machine.ca from a node with the new authority to the others (`patch mc`), \
+            "the nodes have different CAs: they belong to different clusters, or a rotation was interrupted; \
+             after an interruption, copy machine.ca from a node with the new CA to the others (`patch mc`), \
              with the client config of that rotation, and rotate again",
         )),
     }
@@ -217,8 +217,7 @@ async fn check(target: &Target, issuer: Option<&str>) -> Result<Failed, Failure>
             return Ok(());
         }
         Err(Trouble::Said(
-            "it has no certificate of the new authority yet; `get certificatestatus` says why"
-                .to_owned(),
+            "it has no certificate of the new CA yet; `get certificatestatus` says why".to_owned(),
         ))
     })
     .await
@@ -239,7 +238,7 @@ fn is_of(served: &Value, issuer: &str) -> bool {
 fn pem(base64: &str) -> anyhow::Result<String> {
     let bytes = STANDARD.decode(base64).ok();
     let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
-    text.ok_or_else(|| anyhow!("the authority of a node is not base64 of a PEM text"))
+    text.ok_or_else(|| anyhow!("the CA of a node is not base64 of a PEM text"))
 }
 
 fn save(path: &Path, target: &Target, identity: &Identity, force: bool) -> Result<(), Failure> {

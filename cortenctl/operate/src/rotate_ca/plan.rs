@@ -45,7 +45,7 @@ impl Plan {
             let issuing = issuing.filter(|issuing| !issuing.key.is_empty());
             let issuing = issuing.ok_or_else(|| {
                 Failure::call(format!(
-                    "{}: its config has no authority of Kubernetes with a key",
+                    "{}: its config has no Kubernetes CA with a key",
                     member.name
                 ))
             })?;
@@ -55,11 +55,7 @@ impl Plan {
         let ages = |der: &Der| validity(der).map(|(begin, _)| begin);
         let mut by_age = Vec::new();
         for (der, issuing) in &signing {
-            by_age.push((
-                ages(der).context("an authority of Kubernetes")?,
-                der,
-                *issuing,
-            ));
+            by_age.push((ages(der).context("a Kubernetes CA")?, der, *issuing));
         }
         by_age.sort_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
         let Some((begin, newest, issuing)) = by_age.pop() else {
@@ -80,18 +76,18 @@ impl Plan {
                 }
             }
         }
-        // An older authority that is still accepted: the interrupted rotation had its new authority sign everywhere.
+        // An older CA that is still accepted: the interrupted rotation had its new CA sign everywhere.
         let mut resumes = !by_age.is_empty();
         for der in &forgotten {
-            resumes |= ages(der).context("an accepted authority")? < begin;
+            resumes |= ages(der).context("an accepted CA")? < begin;
         }
         let new = match resumes {
             true => Ca::from_pem(&issuing.crt, issuing.key.as_str())
-                .context("the authority of the interrupted rotation")?,
+                .context("the CA of the interrupted rotation")?,
             false => {
                 forgotten.push(newest.clone());
                 Ca::generate(Algorithm::EcdsaP256, ORGANIZATION, "", now)
-                    .context("making the authority")?
+                    .context("making the CA")?
             }
         };
         let new_issuing = Issuing::of(&new);
@@ -120,7 +116,7 @@ const ORGANIZATION: &str = "kubernetes";
 /// Whether a rotation made or replaced this CA: it has the subject of such a CA, or that of the one that signs.
 fn is_of_a_rotation(der: &Der, signing: &Der) -> anyhow::Result<bool> {
     let subject = |der: &Der| -> anyhow::Result<(Vec<String>, String)> {
-        let context = "an authority of Kubernetes";
+        let context = "a Kubernetes CA";
         Ok((
             organizations(der).context(context)?,
             common_name(der).context(context)?,
@@ -139,8 +135,8 @@ fn check_same_cluster(
         let trusted = member.trusted.all()?;
         if !signing.keys().all(|der| trusted.contains(der)) {
             return Err(Failure::call(format!(
-                "{}: it does not accept the authority of Kubernetes of another node: the nodes belong to different \
-                 clusters, or a config was changed by hand; add that authority to its accepted authorities (`patch mc`)",
+                "{}: it does not accept the Kubernetes CA of another node: the nodes belong to different \
+                 clusters, or a config was changed by hand; add that CA to its accepted CAs (`patch mc`)",
                 member.name
             )));
         }

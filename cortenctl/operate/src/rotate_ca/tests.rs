@@ -196,7 +196,7 @@ fn rotation_that_was_interrupted_at_any_node_is_brought_to_its_end() {
             configs[place] = text;
         }
         let second = plan(&members(&configs));
-        // Until a node has the key of the new authority, a new one is made.
+        // Until a node has the key of the new CA, a new one is made.
         assert_eq!(second.resumes, done > 3, "{done}");
         assert_eq!(second.new_der == first.new_der, done > 3, "{done}");
         for step in steps {

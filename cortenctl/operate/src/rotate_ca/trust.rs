@@ -70,7 +70,7 @@ impl Trusted {
         texts.extend(by_kind.flat_map(|config| config.accepted_cas.iter().map(|ca| &**ca)));
         let mut accepted = Vec::new();
         for text in texts {
-            accepted.extend(split(text).context("the accepted authorities of Kubernetes")?);
+            accepted.extend(split(text).context("the accepted Kubernetes CAs")?);
         }
         let ca = document.kubernetes_ca().filter(|ca| !ca.crt.is_empty());
         Ok(Trusted {
@@ -118,7 +118,7 @@ impl Trusted {
                             },
                         });
                     }
-                    // A worker has no authority that signs.
+                    // A worker has no CA that signs.
                     None => next.accepted.insert(0, new.clone()),
                 }
             }
@@ -168,6 +168,6 @@ impl Trusted {
 /// The certificates of a PEM text.
 fn split(text: &str) -> anyhow::Result<Vec<Der>> {
     let found = certificates_from_pem(text.as_bytes());
-    let found = found.context("an authority of Kubernetes in the machine config")?;
+    let found = found.context("a Kubernetes CA in the machine config")?;
     Ok(found.into_iter().map(|one| one.to_vec()).collect())
 }

@@ -1,10 +1,7 @@
-//! Client of containerd's gRPC API: containers, snapshots and images.
+//! Client of containerd's gRPC API: containers, snapshots and images, in the namespaces [`SYSTEM`] and [`PODS`] only.
 //!
 //! Owns: the connection to containerd's socket, and the parsing of its answers.
 //! Never does: cache anything; each call queries containerd, so containerd may restart at any time.
-//!
-//! Two of containerd's namespaces are used: [`SYSTEM`] for the node's own containers, [`PODS`] for the kubelet's.
-//! Callers cannot choose another.
 
 mod containers;
 mod content;

@@ -1,8 +1,7 @@
 //! containerd's settings for image registries: mirrors, certificates and credentials.
 //!
-//! `hosts` writes a directory for each registry, which containerd reads at every pull. `credentials` has the
-//! credentials of pod pulls, which containerd reads at its start. For machined's own pulls, containerd requests
-//! credentials during the pull (`containerd/transfer.rs`).
+//! `hosts` writes a directory for each registry, which containerd reads at every pull. `credentials` has those of pod
+//! pulls, which containerd reads at its start. machined answers for its own pulls (`client/transfer.rs`).
 
 mod credentials;
 mod hosts;

@@ -1,8 +1,7 @@
 //! Holds the addresses that control plane nodes share (`Layer2VIPConfig`): one node has each address at a time.
 //!
-//! etcd elects the holder, under the reference's key, so that nodes of both systems can share an address. A node takes
-//! part while its member of etcd works, its API server runs, the link has a carrier, and the node does not go down. A
-//! node that gives an address up removes it from its link before the next node can get it.
+//! etcd elects the holder, under the reference's key, among nodes with a working member of etcd, API server and link.
+//! Never gives up an address in the election before it has removed the address from its link.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};

@@ -1,8 +1,7 @@
-//! Applies the desired network to the kernel, link by link.
+//! Applies the desired network to the kernel, unit by unit: a *unit* is a link with its addresses and routes.
 //!
-//! A *unit* is a link with its addresses and routes. `steps.rs` (pure) compares a unit with the kernel's state and
-//! returns a list of [`Step`]s. When the kernel refuses a step, the engine rolls the unit back to its last working
-//! state. It retries the unit after something about it changes, or after a pause if the refusal is transient.
+//! `steps.rs` (pure) compares a unit with the kernel's state and returns [`Step`]s. When the kernel refuses a step, the
+//! engine rolls the unit back. It retries after something about the unit changes, or after a pause if that may help.
 
 mod announce;
 mod kernel;

@@ -1,7 +1,6 @@
-//! WireGuard tunnels. `corten-types` has the desired state; this module computes changes, `message.rs` encodes them,
-//! and `kernel.rs`, the only impure part, performs them.
+//! WireGuard tunnels: this module computes changes, `message.rs` encodes them, `kernel.rs` (impure) performs them.
 //!
-//! The node owns its tunnels: peers that are not in the config are removed. Unchanged settings are not sent to the
+//! Owns the node's tunnels: it removes peers that are not in the config. Never sends an unchanged setting to the
 //! kernel, so a change to one peer does not reset the sessions of others.
 
 mod kernel;

@@ -1,9 +1,7 @@
 //! Runs the services of the table: a pure policy (`policy.rs`) in a thin shell (`shell.rs`).
 //!
-//! A single task owns every child of this process. Only that task starts and reaps children, so no exit status is lost
-//! and no PID is reused unnoticed. It reaps orphans as well. A container is a child of containerd, and a task of its
-//! own follows it (`container.rs`). A service can also be a task of machined (`task.rs`). All other code uses a
-//! [`Supervisor`], which sends orders and receives views; no caller waits for a service here.
+//! Owns every child of this process in a single task, which alone starts and reaps children and orphans, so it loses no
+//! exit status. A [`Supervisor`] sends orders and receives views; no caller waits for a service here.
 
 pub mod container;
 mod control;

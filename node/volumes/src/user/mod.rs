@@ -1,9 +1,7 @@
-//! User volumes: partitions on disks that selectors choose, whole disks, directories, and existing file systems. All
-//! are mounted below `/var/mnt`, after EPHEMERAL.
+//! User volumes: partitions, whole disks, directories and existing file systems, mounted below `/var/mnt`.
 //!
-//! This module derives the wanted volumes from the config. `choose.rs` selects disks, `held.rs` locks them,
-//! `signature.rs` identifies whole disks, `partition.rs` and `whole_disk.rs` plan the changes, `known.rs` records the
-//! choice, `opened.rs` tracks keys, `world.rs` changes disks and `mounts.rs` mounts. The controller `block.UserVolumeController` decides when.
+//! Derives the wanted volumes from the config; each file here has one step of making, finding and mounting them. The
+//! controller `block.UserVolumeController` decides when.
 
 mod choose;
 mod held;

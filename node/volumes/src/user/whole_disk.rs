@@ -1,9 +1,7 @@
-//! A whole disk as a user volume: found again by its label and id, and taken only if it is empty, with its first and
-//! last MiB zero.
+//! A whole disk as a user volume: found by its label and ID, and taken only if its first and last MiB are zero.
 //!
-//! Before any other write, a taken disk is marked with the first sector of an unfinished XFS that has the volume's
-//! label. `mkfs.xfs` or the LUKS header, whose label also names the volume, then overwrites it. So a power cut leaves
-//! an empty disk, a disk marked for its volume, or the volume.
+//! The first write marks the disk with the first sector of an unfinished XFS with the volume's label; `mkfs.xfs` or the
+//! LUKS header overwrites it. So a power cut leaves an empty disk, a disk marked for its volume, or the volume.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};

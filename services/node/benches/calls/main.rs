@@ -1,7 +1,7 @@
-//! `cargo bench -p node`: calls through mTLS at 1 and 64 connections, one call after the other per connection: a unary
-//! call, one resource, a thousand resources, and a log. It also measures the memory of apid, machined and syslogd
-//! before and after, and one call merged from 1,000 simulated nodes. Prints a section of docs/bench.md; fails only on
-//! wrong answers.
+//! `cargo bench -p node`: calls through mTLS, and the memory of apid, machined and syslogd before and after them.
+//!
+//! The calls are a unary call, one resource, 1,000 resources and a log, at 1 and 64 connections, and one call merged
+//! from 1,000 simulated nodes. Prints a section of docs/bench.md; fails only on wrong answers.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,

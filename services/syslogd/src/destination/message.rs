@@ -1,8 +1,7 @@
 //! Formats a line of a log as a message for a destination: one JSON object per line. No I/O.
 //!
-//! The keys are those of the reference: `msg`, `talos-level`, `talos-service`, `talos-time`, then the fields of a
-//! line that is JSON itself, then the tags of the machine config. A kernel message also has `facility`, `seq`, `clock`
-//! and `priority`.
+//! Keys of the reference: `msg`, `talos-level`, `talos-service`, `talos-time`, for the kernel `facility`, `seq`,
+//! `clock`, `priority`. Then come the fields of a line that is JSON itself, and the tags of the machine config.
 
 use crate::kernel;
 use crate::parse::{facility, severity};

@@ -1,10 +1,7 @@
-//! Rule files in udev's language (udev(7)): read once, applied to every event.
+//! Rule files in udev's language (udev(7)): read once, applied to every event after the built-in defaults.
 //!
-//! [`files`] finds the files, and [`lexer`] splits them into `KEY op "value"` words. [`word`] and [`parse`] turn words
-//! into typed rules, and [`eval`] applies the rules to an event. A broken line is a [`Problem`] and only that line is
-//! skipped. A line this node cannot obey, such as one that runs a program, is a [`Problem`], too.
-//!
-//! The built-in defaults apply before all files. A rule sees their properties and may change their decisions.
+//! [`files`] finds the files, [`lexer`] makes words, [`word`] and [`parse`] make typed rules, [`eval`] applies them. A
+//! broken line, or one that the node cannot obey (it runs a program), is a [`Problem`]; only that line is skipped.
 
 mod assign;
 mod attribute;

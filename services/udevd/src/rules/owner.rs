@@ -1,8 +1,7 @@
 //! Users and groups of device nodes by name. No I/O.
 //!
-//! The image has no user database, but containers have Debian's, whose low numbers are fixed (base-passwd,
-//! `group.master` and `passwd.master`). Groups that Debian numbers at installation (`kvm`, `input`, `render`) are
-//! unknown here: a rule must give their number.
+//! The image has no user database: these are Debian's fixed numbers (base-passwd, `group.master` and `passwd.master`).
+//! Groups that Debian numbers at installation (`kvm`, `input`, `render`) are unknown: a rule must give their number.
 
 use crate::plan::Permission;
 
