@@ -39,7 +39,8 @@ fn patch() -> String {
     format!(
         "machine: {{network: {{interfaces: [{{deviceSelector: {{physical: true}}, vip: {{ip: {SHARED}}}}}]}}}}\n\
          cluster: {{controlPlane: {{endpoint: 'https://{SHARED}:6443'}}, controllerManager: {PATIENT}, scheduler: \
-         {PATIENT}, etcd: {{extraArgs: {{heartbeat-interval: '1000', election-timeout: '10000'}}}}}}"
+         {PATIENT}, etcd: {{extraArgs: {{heartbeat-interval: '1000', election-timeout: '10000'}}}}}}\n---\n\
+         apiVersion: v1alpha1\nkind: UpgradeConfig\ntrialTimeout: 45m\n"
     )
 }
 
@@ -74,7 +75,7 @@ fn upgrade(state: &Path, nodes: &str) -> Result<String, String> {
         "--file",
         &installer,
         "--timeout",
-        "60m",
+        "90m",
     ];
     cluster::call(state, &upgrade, UPGRADE * 3)
 }
