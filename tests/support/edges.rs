@@ -8,7 +8,9 @@ pub const OF_TESTS: &str = "corten-corpus";
 pub const EDGES: &[(&str, &[&str])] = &[
     // Leaves: independent of each other.
     ("corten-api", &[]),
-    ("corten-config", &["corten-corpus"]),
+    // The parts of the machine config, from the bottom up.
+    ("corten-yaml", &[]),
+    ("corten-config", &["corten-corpus", "corten-yaml"]),
     (OF_TESTS, &[]),
     ("corten-daemon", &[]),
     ("corten-dial", &[]),
@@ -18,11 +20,16 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ("corten-cluster", &["corten-manifests"]),
     (
         "corten-kubernetes",
-        &["corten-config", "corten-manifests", "corten-pki"],
+        &[
+            "corten-config",
+            "corten-manifests",
+            "corten-pki",
+            "corten-yaml",
+        ],
     ),
     ("corten-installer", &["corten-meta"]),
     // Cloud metadata of a machine.
-    ("corten-platform", &["corten-config"]),
+    ("corten-platform", &["corten-config", "corten-yaml"]),
     ("corten-luks", &[]),
     ("corten-manifests", &[]),
     ("corten-meta", &["corten-corpus"]),
@@ -50,6 +57,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "corten-pki",
             "corten-resources",
             "corten-sys",
+            "corten-yaml",
         ],
     ),
     (
@@ -61,6 +69,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "corten-resources",
             "corten-sys",
             "corten-types",
+            "corten-yaml",
         ],
     ),
     (
@@ -109,6 +118,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "corten-services",
             "corten-sys",
             "corten-types",
+            "corten-yaml",
         ],
     ),
     (
@@ -175,6 +185,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "corten-network",
             "corten-platform",
             "corten-volumes",
+            "corten-yaml",
         ],
     ),
     (
@@ -190,6 +201,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "corten-sys",
             "corten-types",
             "corten-volumes",
+            "corten-yaml",
         ],
     ),
     (
@@ -328,7 +340,13 @@ pub const EDGES: &[(&str, &[&str])] = &[
     // The parts of cortenctl, from the bottom up.
     (
         "corten-client",
-        &["corten-api", "corten-config", "corten-dial", "corten-pki"],
+        &[
+            "corten-api",
+            "corten-config",
+            "corten-dial",
+            "corten-pki",
+            "corten-yaml",
+        ],
     ),
     (
         "corten-generate",
@@ -344,6 +362,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "corten-config",
             "corten-dial",
             "corten-pki",
+            "corten-yaml",
         ],
     ),
     (

@@ -4,7 +4,8 @@ use std::io::Read as _;
 use std::path::Path;
 
 use anyhow::Context as _;
-use corten_config::{Document, Patch, Problems};
+use corten_config::{Document, Patch};
+use corten_yaml::problem::Problems;
 
 use crate::failure::Failure;
 
@@ -15,7 +16,7 @@ pub fn read(path: &Path) -> Result<Vec<u8>, Failure> {
 
 fn limited(path: &Path) -> anyhow::Result<Vec<u8>> {
     // One byte over the limit shows that the input is too large.
-    let limit = corten_config::MAX_SIZE as u64 + 1;
+    let limit = corten_yaml::MAX_SIZE as u64 + 1;
     let mut data = Vec::new();
     if path == Path::new("-") {
         std::io::stdin().lock().take(limit).read_to_end(&mut data)?;
@@ -28,7 +29,7 @@ fn limited(path: &Path) -> anyhow::Result<Vec<u8>> {
         data.iter().any(|byte| !byte.is_ascii_whitespace()),
         "it is empty"
     );
-    let most = corten_config::MAX_SIZE;
+    let most = corten_yaml::MAX_SIZE;
     anyhow::ensure!(data.len() <= most, "larger than {} MiB", most / 1024 / 1024);
     Ok(data)
 }

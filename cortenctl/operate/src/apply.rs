@@ -115,7 +115,7 @@ mod tests {
         };
         std::fs::write(file.path(), " \n").unwrap();
         assert!(text(file.path()).ends_with("it is empty"));
-        std::fs::write(file.path(), vec![b'x'; corten_config::MAX_SIZE + 1]).unwrap();
+        std::fs::write(file.path(), vec![b'x'; corten_yaml::MAX_SIZE + 1]).unwrap();
         assert!(text(file.path()).ends_with("larger than 8 MiB"));
         assert!(text(Path::new("/no/such/file")).starts_with("machine config /no/such/file: "));
     }

@@ -4,9 +4,9 @@
 //! the text of the files of an `ExtensionServiceConfig`, whatever it is. The service `corten` does not exist: its files
 //! hold such documents.
 
-use crate::problem::{Mark, Notes};
-use crate::stream;
-use crate::tree::{Content, Node};
+use corten_yaml::problem::{Mark, Notes};
+use corten_yaml::stream;
+use corten_yaml::tree::{Content, Node};
 
 /// Kind of the documents that carry others.
 const CARRIER: &str = "ExtensionServiceConfig";

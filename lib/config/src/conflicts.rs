@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
-use crate::problem::{Mark, Notes, printable};
-use crate::stream;
-use crate::tree::Node;
+use corten_yaml::problem::{Mark, Notes, printable};
+use corten_yaml::tree::Node;
+
+use crate::identity::identity;
 
 /// Kinds that create or configure the link `name`.
 const LINKS: &[&str] = &[
@@ -113,7 +114,7 @@ pub(crate) fn check(trees: &[Node], notes: &mut Notes) {
         members_in_root(root, &mut members, notes);
     }
     for node in trees.iter().filter(|node| node.get("kind").is_some()) {
-        let identity = stream::identity(node);
+        let identity = identity(node);
         if let Some(first) = documents.insert(identity.clone(), node.mark) {
             let what = printable(&identity.to_string());
             notes.add(

@@ -4,20 +4,22 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use corten_yaml::problem::{Notes, Problems, printable};
+use corten_yaml::read::{Reader, Value};
+use corten_yaml::stream;
+use corten_yaml::table::{self, Support};
+use corten_yaml::tree::Node;
+
 use crate::carried;
 use crate::conflicts;
 use crate::forms;
+use crate::identity::identity;
 use crate::kinds::{
     self, AnyKind, Encryption, EnvironmentConfig, HostnameConfig, KernelModuleConfig, Kind,
     Layer2VIPConfig, PCIDriverRebindConfig, ResolverConfig, SysctlConfig, SysfsConfig,
     SystemVolume, UdevRulesConfig, UnattendedInstallConfig, VolumeConfig,
 };
-use crate::problem::{Notes, Problems, printable};
-use crate::read::{Reader, Value};
 use crate::registries;
-use crate::stream;
-use crate::table::{self, Support};
-use crate::tree::Node;
 use crate::v1alpha1::{Cluster, Machine, V1Alpha1};
 
 /// The environment of a node, for settings that only some environments need.
@@ -93,7 +95,7 @@ impl Document {
                 None => notes.add(node.mark, "", "a second document without a kind"),
                 Some(kind) => {
                     // Lines are counted in the whole stream, which a client may have assembled from parts.
-                    let which = printable(&stream::identity(node).to_string());
+                    let which = printable(&identity(node).to_string());
                     reader.notes.subject = format!("{which}: ");
                     found.extend(read_kind(kind, node, &mut reader));
                     reader.notes.subject.clear();

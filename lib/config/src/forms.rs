@@ -1,6 +1,9 @@
 //! Cluster settings with two forms: the document without a kind, and documents with a kind. This file merges them and
 //! applies the same rules to both. [`crate::conflicts`] refuses a setting in both forms.
 
+use corten_yaml::problem::{Mark, Notes};
+use corten_yaml::tree::{Content, Node};
+
 use crate::Document;
 use crate::MachineType;
 use crate::Secret;
@@ -9,8 +12,6 @@ use crate::kinds::{
     KubeAPIServerConfig, KubeAggregatorCAConfig, KubeAuthenticationConfig, KubeAuthorizerConfig,
     KubeClusterConfig, KubeNetworkConfig, KubeServiceAccountConfig,
 };
-use crate::problem::{Mark, Notes};
-use crate::tree::{Content, Node};
 use crate::v1alpha1::check_pods;
 use crate::values::{Cidr, KeyPair, PemKeyPair};
 

@@ -5,8 +5,8 @@
 //! how many. The reaction to a locked-up processor (`kernel.softlockup_panic`, `kernel.hardlockup_panic`) is no
 //! protection: machined chooses it by the machine, and the config may override it.
 
-use crate::read::Reader;
-use crate::tree::Node;
+use corten_yaml::read::Reader;
+use corten_yaml::tree::Node;
 
 /// Values that are at least as strict as the image's.
 #[derive(Debug, Clone, Copy)]

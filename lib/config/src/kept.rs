@@ -1,11 +1,12 @@
 //! Settings that the node keeps without acting on them, because that part does not exist yet.
 
+use corten_yaml::table::{self, Field, Shape, Support};
+use corten_yaml::tree::Node;
+
 use crate::Document;
+use crate::identity::identity;
 use crate::kinds;
 use crate::redact::table_of;
-use crate::stream::identity;
-use crate::table::{self, Field, Shape, Support};
-use crate::tree::Node;
 
 /// Limit of the listed settings.
 const NAMED: usize = 32;
@@ -40,7 +41,7 @@ struct Paths(Vec<String>);
 
 impl Paths {
     fn add(&mut self, path: &str) {
-        let path = crate::problem::printable(path);
+        let path = corten_yaml::problem::printable(path);
         if !self.0.contains(&path) {
             self.0.push(path);
         }

@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use corten_yaml::table::{self, Shape, Support};
+use corten_yaml::tree::{Content, Node};
+
 use crate::Document;
 use crate::cri;
+use crate::identity::identity;
 use crate::reach;
 use crate::redact::table_of;
-use crate::stream::identity;
-use crate::table::{self, Shape, Support};
-use crate::tree::{Content, Node};
 use crate::v1alpha1::MachineFile;
 
 /// The effect of a changed field.
@@ -299,7 +300,7 @@ fn fields(
     };
     if !same {
         changes.push(Change {
-            path: crate::problem::printable(path),
+            path: corten_yaml::problem::printable(path),
             removed: !given(new),
             acted,
         });

@@ -1,9 +1,10 @@
 //! Access to the node's API from pods, in either form of the config.
 
+use corten_yaml::read::Reader;
+use corten_yaml::tree::{Content, Node};
+
 use crate::Document;
 use crate::kinds::KubeTalosAPIAccessConfig;
-use crate::read::Reader;
-use crate::tree::{Content, Node};
 
 /// Roles that a pod may have. `os:impersonator` is missing: its holder speaks for other callers.
 pub const POD_ROLES: [&str; 6] = [

@@ -2,12 +2,13 @@
 
 use std::collections::HashSet;
 
-use crate::emit;
+use corten_yaml::emit;
+use corten_yaml::read::Section as _;
+use corten_yaml::table::{self, Field, Shape};
+use corten_yaml::tree::{Content, Key, Node};
+
+use crate::identity::{Identity, identity};
 use crate::kinds::{self, HEADER};
-use crate::read::Section as _;
-use crate::stream::{Identity, identity};
-use crate::table::{self, Field, Shape};
-use crate::tree::{Content, Key, Node};
 use crate::v1alpha1::V1Alpha1;
 
 /// Replacement for a secret.

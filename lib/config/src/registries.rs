@@ -6,13 +6,13 @@ use std::net::Ipv6Addr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use corten_yaml::problem::{Notes, printable};
+use corten_yaml::read::Reader;
+use corten_yaml::tree::Node;
 
 use crate::Document;
 use crate::kinds::{Kind as _, RegistryAuthConfig, RegistryMirrorConfig, RegistryTLSConfig};
-use crate::problem::{Notes, printable};
-use crate::read::Reader;
 use crate::secret::Secret;
-use crate::tree::Node;
 use crate::values::is_host_name;
 
 /// Stands for every registry without mirrors of its own.

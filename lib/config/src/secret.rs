@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use crate::read::{Reader, Value, scalar};
-use crate::table::Shape;
-use crate::tree::Node;
+use corten_yaml::read::{Reader, Value, scalar};
+use corten_yaml::table::Shape;
+use corten_yaml::tree::Node;
 
 /// A secret. `Debug` shows only that there is one.
 #[derive(Clone, Default, PartialEq, Eq)]

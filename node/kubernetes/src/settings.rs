@@ -4,7 +4,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use corten_config::Document;
 use corten_config::Secret;
-use corten_config::Word;
 use corten_config::kinds::{
     KubeAPIServerCAConfig, KubeAPIServerConfig, KubeAdmissionControlConfig, KubeAuditPolicyConfig,
     KubeAuthenticationConfig, KubeAuthorizerConfig, KubeEtcdEncryptionConfig, KubeNetworkConfig,
@@ -12,6 +11,7 @@ use corten_config::kinds::{
 };
 use corten_config::v1alpha1::{AdmissionPlugin, AuthorizerKind, ExtraMount};
 use corten_config::values::{Arguments, Cidr, Object};
+use corten_yaml::read::Word;
 use serde_json::{Value, json};
 
 use crate::addons::Addons;

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use corten_base::console;
+use corten_config::Document;
 use corten_config::platform::PlatformNetwork;
-use corten_config::{Document, Problems};
 use corten_meta::Values;
 use corten_meta::tags::PLATFORM_NETWORK;
 use corten_network::cmdline_layer::{Parameters, parameters};
@@ -20,6 +20,7 @@ use corten_types::network::LinkStatus;
 use corten_types::network_alias::LinkAliasSpec;
 use corten_types::network_names::StaticHost;
 use corten_types::network_spec::Layer;
+use corten_yaml::problem::Problems;
 use tokio::sync::watch;
 
 use super::{forget_others, layer_outputs, write};

@@ -1,8 +1,8 @@
 //! Settings of a bond, shared by every layer that can configure one.
 
-use corten_config::Word;
 use corten_config::kinds::BondMode;
 use corten_types::network_spec::Bond;
+use corten_yaml::read::Word;
 
 /// Sets one option in the syntax of the kernel module (kernel: Documentation/networking/bonding.rst).
 ///

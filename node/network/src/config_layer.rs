@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use corten_config::Document;
-use corten_config::Word as _;
 use corten_config::kinds::{
     BlackholeRouteConfig, BondConfig, BridgeConfig, ClientIdentifier as Identifier, DHCPv4Config,
     DHCPv6Config, DummyLinkConfig, Layer2VIPConfig, Link, LinkConfig, ResolverConfig,
@@ -19,6 +18,7 @@ use corten_types::network_spec::{
 };
 use corten_types::network_wireguard::Wireguard;
 use corten_types::prefix::Prefix;
+use corten_yaml::read::Word as _;
 
 use super::alias::aliases;
 use super::default_layer::{unsaid, vip};

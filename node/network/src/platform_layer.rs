@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use corten_config::Word as _;
 use corten_config::kinds::{LinkRoute, RULE_PRIORITIES, RuleAction};
 use corten_config::platform::{
     PlatformDhcp, PlatformLink, PlatformLinkKind, PlatformNetwork, PlatformOperatorKind,
@@ -13,6 +12,7 @@ use corten_types::network_names::{Dhcp, OperatorSpec, ResolverSpec};
 use corten_types::network_rule::{RoutingRule, RoutingRuleSpec};
 use corten_types::network_spec::{Bond, Bridge, Enabled, Filtering, Layer, RouteSpec, Vlan, Vrf};
 use corten_types::prefix::Prefix;
+use corten_yaml::read::Word as _;
 use glob::Pattern;
 
 use super::alias::own_address;

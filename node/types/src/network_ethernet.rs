@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use corten_api::talos::resource::definitions::network as wire;
-use corten_config::Word as _;
 use corten_config::kinds::{EthernetConfig, WakeUp};
 use corten_resources::{Definition, Spec};
+use corten_yaml::read::Word as _;
 use serde::{Serialize, Serializer};
 
 use super::column;

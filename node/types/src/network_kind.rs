@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 
 use corten_api::talos::resource::definitions::network as wire;
-use corten_config::Word;
 use corten_config::kinds::{
     AdLacpActive, AdSelect, ArpAllTargets, ArpValidate, BondMode, FailOverMac, LacpRate,
     PrimaryReselect, XmitHashPolicy,
 };
+use corten_yaml::read::Word;
 use serde::{Serialize, Serializer};
 
 use super::message::net_ip;

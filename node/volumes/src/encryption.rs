@@ -8,10 +8,10 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use corten_base::durable::remove_if_there;
-use corten_config::Word as _;
 use corten_config::kinds::Encryption;
 use corten_luks::{Cost, Luks, VolumeKey};
 use corten_sys::dm::{self, Target};
+use corten_yaml::read::Word as _;
 use rustix::io::Errno;
 use zeroize::Zeroizing;
 

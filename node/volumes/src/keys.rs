@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use corten_config::Document;
 use corten_config::kinds::{Encryption, SystemVolume};
-use corten_config::{Document, Word as _};
+use corten_yaml::read::Word as _;
 
 use super::disk::{self, Content};
 use super::{Failure, STATE, encryption};

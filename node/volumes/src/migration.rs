@@ -6,8 +6,9 @@ use std::io;
 use std::path::Path;
 
 use corten_base::mount_table::{self, Mount};
+use corten_config::Document;
 use corten_config::kinds::SystemVolume;
-use corten_config::{Document, Word as _};
+use corten_yaml::read::Word as _;
 
 use super::attach::{mount_on, unmount};
 use super::carried::Carried;

@@ -3,10 +3,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use corten_config::Document;
 use corten_config::kinds::{Encryption, SystemVolume};
-use corten_config::{Document, Word as _};
 use corten_services::supervisor::Supervisor;
 use corten_sys::blkpg;
+use corten_yaml::read::Word as _;
 use tokio::task::block_in_place;
 use uuid::Uuid;
 

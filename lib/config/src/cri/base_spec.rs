@@ -1,10 +1,9 @@
 //! The base specification of pods' containers (OCI runtime specification 1.3, `config.md`), and overrides of it.
 //! Settings of the pod override both.
 
+use corten_yaml::problem::printable;
 use oci_spec::runtime::Spec;
 use serde_json::{Value as Json, json};
-
-use crate::problem::printable;
 
 /// containerd 2.3's default (`pkg/oci/spec.go`, `populateDefaultUnixSpec`) with two differences. It has no limit of
 /// open files, which containerd removes for pods anyway (`internal/cri/opts/spec_opts.go`,

@@ -6,13 +6,13 @@ mod part;
 
 use std::collections::BTreeMap;
 
+use corten_yaml::read::Reader;
+use corten_yaml::tree::Node;
 use serde_json::Value as Json;
 
 use crate::Document;
 use crate::Secret;
 use crate::kinds::{CRIBaseRuntimeSpecConfig, CRICustomizationConfig, ImageCacheConfig};
-use crate::read::Reader;
-use crate::tree::Node;
 use crate::v1alpha1::MachineFile;
 
 pub use base_spec::{base_spec, with_overrides};
@@ -77,7 +77,7 @@ pub(crate) fn check_overrides(node: &Node, field: &str, reader: &mut Reader<'_>)
         return;
     };
     reader.within(field, |reader| {
-        for (step, what) in base_spec::problems(&crate::json::of(value)) {
+        for (step, what) in base_spec::problems(&corten_yaml::json::of(value)) {
             match &*step {
                 "" => reader.wrong(value.mark, &what),
                 step => reader.within(step, |reader| reader.wrong(value.mark, &what)),

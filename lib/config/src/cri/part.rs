@@ -6,11 +6,11 @@
 
 use std::sync::LazyLock;
 
+use corten_yaml::problem::printable;
+use corten_yaml::scalars::duration;
 use toml::{Table, Value};
 
 use super::BASE_SPEC_FILE;
-use crate::problem::printable;
-use crate::values::duration;
 
 /// Every setting by path, with a sample value of its type.
 static KNOWN: LazyLock<Table> = LazyLock::new(|| {

@@ -1,9 +1,11 @@
 //! Containers of pods: containerd's configuration and the image cache.
 
+use corten_yaml::read::Reader;
+use corten_yaml::section;
+use corten_yaml::tree::Node;
+
 use crate::cri::{self, PART_NAME};
-use crate::read::{Reader, section};
 use crate::secret::Secret;
-use crate::tree::Node;
 use crate::values::{Object, is_qualified_name};
 
 section! {

@@ -4,10 +4,11 @@ use std::net::SocketAddr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use corten_yaml::read::Reader;
+use corten_yaml::section;
+use corten_yaml::tree::Node;
 
-use crate::read::{Reader, section};
 use crate::secret::Secret;
-use crate::tree::Node;
 use crate::v1alpha1::{KubeSpan, check_discovery_endpoint};
 use crate::values::Url;
 

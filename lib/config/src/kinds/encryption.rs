@@ -1,13 +1,14 @@
 //! Encryption of volumes.
 
+use corten_yaml::problem::{Notes, Problems};
+use corten_yaml::read::{self, Reader, Word as _};
+use corten_yaml::stream;
+use corten_yaml::table::Support;
+use corten_yaml::tree::Node;
+use corten_yaml::{choices, section};
 use serde_json::{Value as Json, json};
 
-use crate::problem::{Notes, Problems};
-use crate::read::{self, Reader, Word as _, choices, section};
 use crate::secret::Secret;
-use crate::stream;
-use crate::table::Support;
-use crate::tree::Node;
 use crate::values::Url;
 
 /// Optional features of the device mapper; the kernel's names.

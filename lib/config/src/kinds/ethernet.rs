@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::read::{Reader, choices, section};
-use crate::tree::Node;
+use corten_yaml::read::Reader;
+use corten_yaml::tree::Node;
+use corten_yaml::{choices, section};
+
 use crate::v1alpha1::names_are;
 use crate::values::{LinkName, is_device_feature};
 

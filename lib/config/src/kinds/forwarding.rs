@@ -1,6 +1,6 @@
 //! Calls forwarded by other nodes.
 
-use crate::read::{choices, section};
+use corten_yaml::{choices, section};
 
 section! {
     /// Handling of calls that another node's API forwards to this node.

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
+use corten_yaml::problem::{Mark, Notes, printable};
+use corten_yaml::section;
+use corten_yaml::tree::Node;
+
 use crate::kinds::Kind as _;
-use crate::problem::{Mark, Notes, printable};
-use crate::read::section;
-use crate::tree::Node;
 use crate::values::{DriverName, PciAddress};
 
 section! {

@@ -1,9 +1,11 @@
 //! Installing the node to a disk.
 
+use corten_yaml::read::Reader;
+use corten_yaml::section;
+use corten_yaml::tree::Node;
+
 use super::Selector;
 use super::links::check_selector;
-use crate::read::{Reader, section};
-use crate::tree::Node;
 use crate::values::DiskFacts;
 
 section! {

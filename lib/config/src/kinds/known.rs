@@ -1,8 +1,9 @@
 //! Kinds known by name only: refused as not supported yet. Their fields are listed because a patch may be made for a
 //! system that supports them.
 
+use corten_yaml::table::{Field, Support};
+
 use super::KindInfo;
-use crate::table::{Field, Support};
 
 macro_rules! known {
     ($( $name:ident $named:literal [ $( $field:literal $(. $flag:ident)? )* ] )*) => {

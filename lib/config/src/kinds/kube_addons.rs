@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use corten_yaml::read::Reader;
+use corten_yaml::section;
+use corten_yaml::tree::Node;
+
 use super::kube_control_plane::check_image;
-use crate::read::{Reader, section};
 use crate::secret::Secret;
-use crate::tree::Node;
 use crate::v1alpha1::{
     PROXY, ProxyMode, Resources, check_fetched, check_headers, check_map, check_port,
     check_whole_arguments,

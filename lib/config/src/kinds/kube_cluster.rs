@@ -1,7 +1,9 @@
 //! Settings shared by all nodes of a Kubernetes cluster: name, networks, authorities and keys.
 
-use crate::read::{Reader, section};
-use crate::tree::Node;
+use corten_yaml::read::Reader;
+use corten_yaml::section;
+use corten_yaml::tree::Node;
+
 use crate::v1alpha1::check_subnets;
 use crate::values::{
     Cidr, HostName, HttpsUrl, Object, PemCertificates, PemKey, PemKeyPair, PemPublicKey, Url,

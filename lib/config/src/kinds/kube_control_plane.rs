@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use corten_yaml::read::Reader;
+use corten_yaml::section;
+use corten_yaml::tree::Node;
+
 use crate::pod_access::check_access;
-use crate::read::{Reader, section};
-use crate::tree::Node;
 use crate::v1alpha1::{
     API_SERVER, AdmissionPlugin, Authorizer, CONTROLLER_MANAGER, Resources, SCHEDULER,
     check_container, check_port,

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use crate::read::{Reader, section};
-use crate::tree::Node;
+use corten_yaml::read::Reader;
+use corten_yaml::section;
+use corten_yaml::tree::Node;
+
 use crate::v1alpha1::{
     KUBELET, NodeIp, check_annotations, check_kubelet_config, check_labels, check_map, check_port,
     check_taints,

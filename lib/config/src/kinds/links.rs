@@ -3,10 +3,12 @@
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
+use corten_yaml::problem::printable;
+use corten_yaml::read::Reader;
+use corten_yaml::tree::Node;
+use corten_yaml::{choices, section};
+
 use super::BondNames;
-use crate::problem::printable;
-use crate::read::{Reader, choices, section};
-use crate::tree::Node;
 use crate::values::{Cidr, Expression, LinkAlias, LinkFacts, LinkName, Mac, Subject};
 
 section! {

@@ -24,9 +24,9 @@ mod upgrade;
 mod volumes;
 mod wireguard;
 
-use crate::read::{self, Reader, Section};
-use crate::table::{Field, Support};
-use crate::tree::Node;
+use corten_yaml::read::{self, Reader, Section};
+use corten_yaml::table::{Field, Support};
+use corten_yaml::tree::Node;
 
 pub(crate) use bond_names::BondNames;
 pub use cri::*;

@@ -4,10 +4,12 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use corten_yaml::read::Reader;
+use corten_yaml::table::Support;
+use corten_yaml::tree::Node;
+use corten_yaml::{choices, section};
+
 use super::check_number;
-use crate::read::{Reader, choices, section};
-use crate::table::Support;
-use crate::tree::Node;
 use crate::values::{Cidr, ClockDevice, Endpoint, HostName, HostOrAddress, LinkName, Ports, Url};
 
 section! {

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use corten_yaml::read::Reader;
+use corten_yaml::section;
+use corten_yaml::tree::Node;
+
 use crate::hardened;
-use crate::read::{Reader, section};
 use crate::secret::Secret;
-use crate::tree::Node;
 use crate::v1alpha1::{check_variables, names_are};
 use crate::values::{
     AbsolutePath, Assignment, Endpoint, Expression, FileMode, ModuleName, ModuleParameter,

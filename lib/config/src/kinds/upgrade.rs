@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use crate::read::{Reader, section};
-use crate::tree::Node;
+use corten_yaml::read::Reader;
+use corten_yaml::section;
+use corten_yaml::tree::Node;
 
 /// Limits of the trial timeout. The upper one is below the hour for which an upgrading control plane node blocks the
 /// others.

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use corten_yaml::read::Reader;
+use corten_yaml::table::Support;
+use corten_yaml::tree::Node;
+use corten_yaml::{choices, section};
+
 use super::links::check_selector;
 use super::{Encryption, EncryptionKey, Selector};
-use crate::read::{Reader, choices, section};
-use crate::table::Support;
-use crate::tree::Node;
 use crate::values::{DiskFacts, MaxSize, Size, VolumeFacts, VolumeName};
 
 /// Minimum size of an XFS, in bytes.

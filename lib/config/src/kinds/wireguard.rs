@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use corten_yaml::read::Reader;
+use corten_yaml::section;
+use corten_yaml::tree::Node;
+
 use super::Link;
-use crate::read::{Reader, section};
-use crate::tree::Node;
 use crate::values::{Cidr, LinkName, WireguardKey, WireguardSecret};
 
 section! {

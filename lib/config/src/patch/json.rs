@@ -1,8 +1,8 @@
 //! JSON patches (RFC 6902) on trees. A config's scalars keep their original text (`0123`, `1.10`), which JSON values
 //! would not.
 
-use crate::problem::{Mark, Notes, printable};
-use crate::tree::{Budget, Content, Key, Node};
+use corten_yaml::problem::{Mark, Notes, printable};
+use corten_yaml::tree::{Budget, Content, Key, Node};
 
 /// One operation.
 pub(super) struct Operation {
@@ -76,7 +76,7 @@ fn pointer(node: &Node, field: &str, notes: &mut Notes) -> Option<Vec<String>> {
 
 /// Applies operations in order; stops at the first failure and reports it.
 pub(super) fn apply(tree: &mut Node, operations: &[Operation], notes: &mut Notes) {
-    let mut budget = Budget::new();
+    let mut budget = Budget::default();
     for operation in operations {
         let path = &operation.path;
         let done = match &operation.verb {

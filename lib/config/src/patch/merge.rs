@@ -3,11 +3,12 @@
 //! `$patch: delete` removes a document, a map, or the list item that matches the one other key. A missing target is not
 //! an error. Empty values (null, `""`) change nothing.
 
-use crate::problem::Notes;
+use corten_yaml::problem::Notes;
+use corten_yaml::table::{self, Field, Merge, Shape};
+use corten_yaml::tree::{Content, Key, Node};
+
+use crate::identity::identity;
 use crate::redact::table_of;
-use crate::stream::identity;
-use crate::table::{self, Field, Merge, Shape};
-use crate::tree::{Content, Key, Node};
 
 /// The key of a directive.
 const DIRECTIVE: &str = "$patch";

@@ -3,10 +3,10 @@
 mod json;
 mod merge;
 
-use crate::emit;
-use crate::problem::{Notes, Problems};
-use crate::stream;
-use crate::tree::{Content, Node};
+use corten_yaml::emit;
+use corten_yaml::problem::{Notes, Problems};
+use corten_yaml::stream;
+use corten_yaml::tree::{Content, Node};
 
 /// A parsed patch.
 pub struct Patch(Form);

@@ -2,14 +2,16 @@
 
 use std::net::IpAddr;
 
+use corten_yaml::read::Reader;
+use corten_yaml::section;
+use corten_yaml::tree::Node;
+
 use super::bridge::BridgeV1;
 use super::values::{OneOrMore, Switch};
 use crate::kinds::{
     AdSelect, ArpAllTargets, ArpValidate, BondConfig, BondMode, BondNames, FailOverMac, LacpRate,
     PrimaryReselect, XmitHashPolicy,
 };
-use crate::read::{Reader, section};
-use crate::tree::Node;
 use crate::values::Object;
 
 section! {

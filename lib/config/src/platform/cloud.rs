@@ -2,14 +2,16 @@
 
 use std::collections::BTreeSet;
 
+use corten_yaml::problem::{Notes, Problems};
+use corten_yaml::read::{Reader, Section as _, read_section};
+use corten_yaml::section;
+use corten_yaml::table;
+use corten_yaml::tree::{Content, Node};
+
 use super::model::SeedNetwork;
 use super::only;
 use super::v1::NetworkV1;
 use super::v2::NetworkV2;
-use crate::problem::{Notes, Problems};
-use crate::read::{Reader, Section as _, read_section, section};
-use crate::table;
-use crate::tree::{Content, Node};
 use crate::values::HostName;
 
 /// Parses `network-config`, with its fields at the top or below `network`. `None` for an empty file. Settings that the

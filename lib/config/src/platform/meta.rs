@@ -4,12 +4,14 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use corten_yaml::problem::{Notes, Problems};
+use corten_yaml::read::{Reader, read_section};
+use corten_yaml::tree::Node;
+use corten_yaml::{choices, section};
+
 use super::meta_link::{PlatformBond, PlatformLink, PlatformTable};
 use super::{Size, only};
 use crate::kinds::{ClientIdentifier, LinkRoute, check_duid};
-use crate::problem::{Notes, Problems};
-use crate::read::{Reader, choices, read_section, section};
-use crate::tree::Node;
 use crate::values::{Cidr, HostName, HostOrAddress, LinkName, Object};
 
 section! {

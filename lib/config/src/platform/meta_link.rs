@@ -2,13 +2,15 @@
 
 use std::net::IpAddr;
 
+use corten_yaml::read::{Reader, Value, scalar};
+use corten_yaml::table::Shape;
+use corten_yaml::tree::Node;
+use corten_yaml::{choices, section};
+
 use crate::kinds::{
     AdLacpActive, AdSelect, ArpAllTargets, ArpValidate, BondConfig, BondMode, BondNames,
     FailOverMac, LacpRate, PrimaryReselect, VlanMode, XmitHashPolicy, check_mtu, check_vlan,
 };
-use crate::read::{Reader, Value, choices, scalar, section};
-use crate::table::Shape;
-use crate::tree::Node;
 use crate::values::{LinkName, Mac, Object};
 
 choices! {

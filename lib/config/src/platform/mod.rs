@@ -22,10 +22,10 @@ pub use model::{SeedDhcp, SeedLink, SeedMatch, SeedNetwork, SeedRoute, SeedRule,
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::problem::{Mark, Notes, Problems, printable};
-use crate::read::Reader;
-use crate::stream;
-use crate::tree::Node;
+use corten_yaml::problem::{Mark, Notes, Problems, printable};
+use corten_yaml::read::Reader;
+use corten_yaml::stream;
+use corten_yaml::tree::Node;
 
 /// Limit of the text in bytes; real ones have a few thousand.
 pub const LARGEST: usize = 256 * 1024;

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use corten_yaml::problem::printable;
+use corten_yaml::read::Reader;
+use corten_yaml::tree::Node;
+
 use super::Size;
 use crate::kinds::{BondConfig, LinkRoute};
-use crate::problem::printable;
-use crate::read::Reader;
-use crate::tree::Node;
 use crate::values::{Cidr, Mac};
 
 /// A network.

@@ -3,12 +3,14 @@
 
 use std::net::IpAddr;
 
+use corten_yaml::read::{LEFT_OUT, Reader};
+use corten_yaml::tree::Node;
+use corten_yaml::{choices, section};
+
 use super::bond::ParamsV1;
 use super::model::{SeedDhcp, SeedLink, SeedMatch, SeedNetwork, SeedRoute, SeedShape};
 use super::values::{Mask, OneOrMore, Place, Truth, width};
 use crate::kinds::{LinkRoute, check_mtu, check_vlan};
-use crate::read::{LEFT_OUT, Reader, choices, section};
-use crate::tree::Node;
 use crate::values::{Cidr, HostName, LinkName, Mac, Object};
 
 section! {

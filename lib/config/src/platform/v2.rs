@@ -4,6 +4,10 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use corten_yaml::read::{LEFT_OUT, Reader};
+use corten_yaml::section;
+use corten_yaml::tree::Node;
+
 use super::bond::ParametersV2;
 use super::bridge::BridgeV2;
 use super::model::{SeedDhcp, SeedLink, SeedMatch, SeedNetwork, SeedRoute, SeedRule, SeedShape};
@@ -11,8 +15,6 @@ use super::values::{OneOrMore, Own, Place, Truth};
 use crate::kinds::{
     LinkRoute, RULE_PRIORITIES, RULE_TABLES, check_mtu, check_number, check_routes_fit, check_vlan,
 };
-use crate::read::{LEFT_OUT, Reader, section};
-use crate::tree::Node;
 use crate::values::{HostName, LinkPattern, Mac, Object, is_link_name};
 
 section! {

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use corten_yaml::problem::printable;
+
 use crate::Document;
 use crate::kinds::{
     BondConfig, BridgeConfig, DHCPv4Config, DHCPv6Config, DummyLinkConfig, Link, LinkConfig,
     LinkRoute, VLANConfig, VRFConfig, VethConfig, VlanMode, WireguardConfig,
 };
-use crate::problem::printable;
 use crate::v1alpha1::{DeviceSelector, DhcpOptions, Interface, LegacyRoute, asked};
 use crate::values::{Cidr, LinkName, Mac};
 

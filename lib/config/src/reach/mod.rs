@@ -55,7 +55,7 @@ fn names(old: &Document, new: &Document) -> Vec<String> {
         .iter()
         .filter(|name| !new.machine.cert_sans.contains(name));
     lost.map(|name| {
-        let name = crate::problem::printable(name);
+        let name = corten_yaml::problem::printable(name);
         format!("the node's certificate no longer names {name} (machine.certSANs)")
     })
     .collect()

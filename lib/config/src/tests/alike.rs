@@ -1,7 +1,8 @@
 //! Equivalent settings have the same support in both forms.
 
+use corten_yaml::table::Support::{self, Acted, Held, Later};
+
 use super::least;
-use crate::table::Support::{self, Acted, Held, Later};
 
 /// A field of the old form, the equivalent one, and its support.
 const ALIKE: &[(&str, &str, &str, Support)] = &[
@@ -291,20 +292,20 @@ const ALIKE: &[(&str, &str, &str, Support)] = &[
 fn both_forms_are_supported_alike() {
     for (old, kind, field, support) in ALIKE {
         let info = crate::kinds::kind(kind).unwrap();
-        let own = crate::table::find(info.table, field).unwrap().support;
+        let own = corten_yaml::table::find(info.table, field).unwrap().support;
         assert_eq!(least(info.support, own), *support, "{kind}: {field}");
         assert_eq!(of_old_form(old), *support, "{old}");
     }
 }
 
 fn of_old_form(path: &str) -> Support {
-    use crate::read::Section as _;
+    use corten_yaml::read::Section as _;
     let mut table = crate::v1alpha1::V1Alpha1::TABLE;
     let mut support = Acted;
     for step in path.split('.') {
-        let field = crate::table::find(table, step).unwrap();
+        let field = corten_yaml::table::find(table, step).unwrap();
         support = least(support, field.support);
-        if let crate::table::Shape::Fields(inner) = field.shape {
+        if let corten_yaml::table::Shape::Fields(inner) = field.shape {
             table = inner;
         }
     }

@@ -1,10 +1,11 @@
 //! Hostile documents: each must end in a clear error. An endless one shows as a test that never ends; benchmarks
 //! measure the time.
 
+use corten_yaml::MAX_SIZE;
 use proptest::prelude::*;
 
 use super::{EXAMPLES, bare, good, problems};
-use crate::{Document, MAX_SIZE, Patch, patch};
+use crate::{Document, Patch, patch};
 
 fn bomb(levels: usize, item: &str) -> String {
     let mut text = format!("a0: &a0 [{item}]\n");

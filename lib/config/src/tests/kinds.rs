@@ -62,7 +62,7 @@ fn unsupported_kinds_are_each_refused_by_name() {
     let found = problems(&all());
     let later: Vec<_> = KINDS
         .iter()
-        .filter(|kind| kind.support == crate::table::Support::Later)
+        .filter(|kind| kind.support == corten_yaml::table::Support::Later)
         .collect();
     for kind in &later {
         let text = format!("not supported yet: documents of kind {}", kind.name);
@@ -81,7 +81,7 @@ fn kinds_are_listed_once_and_named_kinds_require_a_name() {
     names.dedup();
     assert_eq!(names.len(), count);
     for kind in KINDS {
-        let name = crate::table::find(kind.table, "name");
+        let name = corten_yaml::table::find(kind.table, "name");
         assert_eq!(
             name.is_some_and(|field| field.required),
             kind.named,

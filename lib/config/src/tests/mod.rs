@@ -4,7 +4,6 @@ mod alike;
 mod carried;
 mod containerd;
 mod cri;
-mod emit;
 mod encryption;
 mod forms;
 mod hostile;
@@ -28,9 +27,9 @@ mod volumes;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use corten_yaml::table::Support;
 
 use crate::Document;
-use crate::table::Support;
 
 const KEY_TEXT: &str = "c2VjcmV0LWtleS1ib2R5";
 /// Valid content of every parsed kind.

@@ -3,8 +3,9 @@
 
 use std::fmt::Write as _;
 
+use corten_yaml::read::Word as _;
+
 use super::{document, good};
-use crate::Word as _;
 use crate::kinds::BondConfig;
 use crate::platform::{SeedDhcp, SeedLink, SeedNetwork, SeedRoute, SeedShape, network};
 use crate::values::Mac;

@@ -3,10 +3,11 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use corten_yaml::read::Section as _;
+use corten_yaml::table::{self, Field, Shape, Support};
+
 use super::{EXAMPLES, bare, least, problems};
 use crate::kinds::{KINDS, KNOWN};
-use crate::read::Section as _;
-use crate::table::{self, Field, Shape, Support};
 use crate::v1alpha1::V1Alpha1;
 
 /// This test writes the page below this line.

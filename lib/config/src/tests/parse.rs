@@ -222,8 +222,8 @@ fn secrets_are_never_shown() {
         redacted.contains("endpoint: https://10.0.2.15:6443\n"),
         "{redacted}"
     );
-    let mut notes = crate::problem::Notes::default();
-    let again = crate::tree::read(&redacted, &mut notes);
+    let mut notes = corten_yaml::problem::Notes::default();
+    let again = corten_yaml::tree::read(&redacted, &mut notes);
     assert!(notes.is_empty() && again.len() == 1);
     // Problems quote no values either.
     let broken = good()

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use corten_yaml::read::Reader;
+use corten_yaml::tree::Node;
+use corten_yaml::{choices, section};
+
 use super::{
     ApiServer, ControllerManager, Etcd, Proxy, Scheduler, check_port, check_whole_arguments,
 };
-use crate::read::{Reader, choices, section};
 use crate::secret::Secret;
-use crate::tree::Node;
 use crate::values::{AcceptedCa, Base64Key, Cidr, HostName, HttpsUrl, KeyPair, Url};
 
 section! {

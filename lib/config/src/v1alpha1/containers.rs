@@ -3,8 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::read::{Reader, section};
-use crate::tree::{Content, Node};
+use corten_yaml::read::Reader;
+use corten_yaml::section;
+use corten_yaml::tree::{Content, Node};
+
 use crate::values::{AbsolutePath, is_variable, quantity};
 
 /// Directories that every component already has, and prefixes of those for its own files.

@@ -1,7 +1,8 @@
 //! Disks and their encryption, in the old form.
 
+use corten_yaml::section;
+
 use crate::kinds::Encryption;
-use crate::read::section;
 use crate::values::{AbsolutePath, Size};
 
 section! {

@@ -1,8 +1,10 @@
 //! `machine.features`.
 
+use corten_yaml::read::Reader;
+use corten_yaml::tree::Node;
+use corten_yaml::{choices, section};
+
 use crate::pod_access::check_access;
-use crate::read::{Reader, choices, section};
-use crate::tree::Node;
 
 section! {
     /// `machine.features`.

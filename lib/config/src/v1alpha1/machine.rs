@@ -3,16 +3,18 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use corten_yaml::read::Reader;
+use corten_yaml::table::Support;
+use corten_yaml::tree::Node;
+use corten_yaml::{choices, section};
+
 use super::{
     Features, InterfaceNetwork, Kubelet, LegacyRegistries, MachineDisk, SystemDiskEncryption,
     check_annotations, check_labels, check_taints,
 };
 use crate::cri;
 use crate::hardened;
-use crate::read::{Reader, choices, section};
 use crate::secret::Secret;
-use crate::table::Support;
-use crate::tree::Node;
 use crate::values::{
     AbsolutePath, AcceptedCa, ExtensionImage, FileMode, HostName, KeyPair, MatchSize, ModuleName,
     ModuleParameter, Object, TimeSource, Url, is_kernel_setting, is_variable,
@@ -162,7 +164,8 @@ section! {
     pub struct Install [check_install] {
         Acted "disk" disk: Option<AbsolutePath> = "Device of the disk";
         Acted "diskSelector" disk_selector: Option<DiskSelector> = "Selector of the disk, in place of its device; the first of several matches";
-        Later "extraKernelArgs" extra_kernel_args: Vec<String> = "Kernel parameters of the installed system";
+        Later "extraKernelArgs" extra_kernel_args: Vec<String> = "Kernel parameters of the installed system",
+            remedy(" (the command line is a part of the signed image: build it with `mkimage build --kernel-argument`)");
         Acted "image" image: Option<String> = "Installer image; absent: the medium that the machine was started from";
         Acted "extensions" extensions: Vec<InstallExtension> = "System extensions, loaded while the node runs; later ones override earlier ones";
         Held "bootloader" bootloader: Option<bool> = "Whether a boot loader is installed";

@@ -10,8 +10,9 @@ mod network;
 mod pods;
 mod registries;
 
-use crate::read::{Reader, section};
-use crate::tree::Node;
+use corten_yaml::read::Reader;
+use corten_yaml::section;
+use corten_yaml::tree::Node;
 
 pub use cluster::*;
 pub use containers::*;

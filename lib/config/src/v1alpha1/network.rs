@@ -3,14 +3,16 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use corten_yaml::read::Reader;
+use corten_yaml::section;
+use corten_yaml::tree::Node;
+
 use super::ExtraHost;
 use crate::kinds::{
     BondConfig, BondMode, BondNames, LinkRoute, XmitHashPolicy, check_duid, check_keepalive,
     check_mtu, check_peers, check_primary, check_routes_fit, check_vlan,
 };
-use crate::read::{Reader, section};
 use crate::secret::Secret;
-use crate::tree::Node;
 use crate::values::{Cidr, HostName, LinkName, Mac, WireguardKey, WireguardSecret};
 
 section! {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::problem::Notes;
-use crate::tree::{Content, Node};
+use corten_yaml::problem::Notes;
+use corten_yaml::tree::{Content, Node};
 
 /// Namespace and names of the node's own pods.
 const OWN: (&str, &[&str]) = (
@@ -45,7 +45,7 @@ pub(crate) fn check_pods(trees: &[Node], notes: &mut Notes) {
                 }
             }
         };
-        let path = crate::problem::printable(&path);
+        let path = corten_yaml::problem::printable(&path);
         notes.add(pod.mark, &path, format!("{path} {what}"));
     }
 }

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::read::{Reader, section};
+use corten_yaml::read::Reader;
+use corten_yaml::section;
+use corten_yaml::tree::{Key, Node};
+
 use crate::registries::{ANY, check_auth, check_endpoints, check_identity, is_registry};
 use crate::secret::Secret;
-use crate::tree::{Key, Node};
 use crate::values::{Base64Certificate, KeyPair, Url};
 
 section! {

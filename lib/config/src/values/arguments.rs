@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::read::{Reader, Value};
-use crate::table::Shape;
-use crate::tree::{Content, Node};
+use corten_yaml::read::{Reader, Value};
+use corten_yaml::table::Shape;
+use corten_yaml::tree::{Content, Node};
 
 /// Additional arguments of a program: values by name, without the dashes. Several values repeat the argument.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

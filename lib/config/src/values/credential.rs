@@ -5,11 +5,12 @@ use std::ops::Deref;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use corten_yaml::read::{Reader, Value, scalar};
+use corten_yaml::section;
+use corten_yaml::table::Shape;
+use corten_yaml::tree::Node;
 
-use crate::read::{Reader, Value, scalar, section};
 use crate::secret::Secret;
-use crate::table::Shape;
-use crate::tree::Node;
 
 /// A certificate: PEM here, base64 of it in the document.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -205,10 +205,10 @@ fn like(pattern: Arc<String>, text: Arc<String>) -> bool {
 mod tests {
     use super::super::facts::{DiskFacts, LinkFacts, VolumeFacts};
     use super::*;
-    use crate::problem::Notes;
-    use crate::read::{Reader, Value as _};
-    use crate::table::Shape;
-    use crate::tree::{Content, Node};
+    use corten_yaml::problem::Notes;
+    use corten_yaml::read::{Reader, Value as _};
+    use corten_yaml::table::Shape;
+    use corten_yaml::tree::{Content, Node};
 
     fn link(last: u8, driver: &str) -> LinkFacts {
         LinkFacts {

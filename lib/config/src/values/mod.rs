@@ -14,9 +14,9 @@ mod wireguard;
 use std::fmt;
 use std::ops::Deref;
 
-use crate::read::{Reader, Value, scalar};
-use crate::table::Shape;
-use crate::tree::Node;
+use corten_yaml::read::{Reader, Value, scalar};
+use corten_yaml::table::Shape;
+use corten_yaml::tree::Node;
 
 pub use arguments::Arguments;
 pub(crate) use arguments::check_protected;
@@ -32,7 +32,6 @@ pub use kubernetes::quantity;
 pub(crate) use kubernetes::{is_label_value, is_qualified_name, is_subdomain, is_taint};
 pub use network::{Cidr, Endpoint, Mac, Ports};
 pub use pci::PciAddress;
-pub(crate) use quantity::duration;
 pub use quantity::{Comparison, FileMode, MatchSize, MaxSize, Size};
 pub use wireguard::{WireguardKey, WireguardSecret};
 
@@ -142,13 +141,13 @@ impl Object {
     /// The value as a YAML document.
     #[must_use]
     pub fn yaml(&self) -> String {
-        crate::emit::document(&self.0)
+        corten_yaml::emit::document(&self.0)
     }
 
     /// The value as JSON.
     #[must_use]
     pub fn json(&self) -> serde_json::Value {
-        crate::json::of(&self.0)
+        corten_yaml::json::of(&self.0)
     }
 }
 

@@ -1,30 +1,13 @@
 //! Addresses and names of networks.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use corten_yaml::read::{Reader, Value, scalar};
+use corten_yaml::table::Shape;
+use corten_yaml::tree::Node;
 
 use super::is_host_name;
-use crate::read::{Reader, Value, scalar};
-use crate::table::Shape;
-use crate::tree::Node;
-
-impl Value for IpAddr {
-    const SHAPE: Shape = Shape::Text("an IP address");
-    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
-        scalar(node, reader, "an IP address", |text| text.parse().ok())
-    }
-}
-
-impl Value for SocketAddr {
-    const SHAPE: Shape = Shape::Text("an IP address and port such as 192.0.2.1:51820");
-    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
-        let what = "an IP address and port such as 192.0.2.1:51820";
-        scalar(node, reader, what, |text| {
-            let address: SocketAddr = text.parse().ok()?;
-            (address.port() != 0).then_some(address)
-        })
-    }
-}
 
 /// An address with the length of its network's prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

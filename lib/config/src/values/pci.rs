@@ -2,9 +2,9 @@
 
 use std::ops::Deref;
 
-use crate::read::{Reader, Value, scalar};
-use crate::table::Shape;
-use crate::tree::Node;
+use corten_yaml::read::{Reader, Value, scalar};
+use corten_yaml::table::Shape;
+use corten_yaml::tree::Node;
 
 /// Format of an address.
 const WHAT: &str = "the address of a device on a PCI bus, such as 0000:04:00.0";

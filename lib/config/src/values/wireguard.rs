@@ -4,10 +4,9 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-
-use crate::read::{Reader, Value, scalar};
-use crate::table::Shape;
-use crate::tree::Node;
+use corten_yaml::read::{Reader, Value, scalar};
+use corten_yaml::table::Shape;
+use corten_yaml::tree::Node;
 
 const WHAT: &str = "base64 of a key of 32 bytes";
 

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use corten_config::Word;
 use corten_config::kinds::AdLacpActive;
 use corten_types::network::LinkStatus;
 use corten_types::network_kind::{Bond, Bridge, Enabled, Filtering, Vlan, Vrf};
+use corten_yaml::read::Word;
 use rtnetlink::packet_route::link::{
     BridgeStpState, InfoBond, InfoBridge, InfoData, InfoVlan, InfoVrf, VlanProtocol,
 };

@@ -2,8 +2,9 @@
 
 use std::net::IpAddr;
 
-use corten_config::{Word, kinds};
+use corten_config::kinds;
 use corten_types::network_spec::{Bond, LinkSpec};
+use corten_yaml::read::Word;
 use rtnetlink::packet_route::link::{
     BondAdSelect, BondAllPortActive, BondArpAllTargets, BondArpValidate, BondFailOverMac,
     BondLacpRate, BondMode, BondPrimaryReselect, BondXmitHashPolicy, BridgeStpState, LinkMessage,

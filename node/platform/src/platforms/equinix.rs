@@ -4,10 +4,10 @@
 
 use std::net::IpAddr;
 
-use corten_config::Word as _;
 use corten_config::kinds::{AdLacpActive, BondConfig, BondMode, XmitHashPolicy};
 use corten_config::platform::{SeedLink, SeedNetwork, SeedShape};
 use corten_config::values::Cidr;
+use corten_yaml::read::Word as _;
 
 use crate::documents::Given;
 use crate::instance::{Instance, Metadata, Network};

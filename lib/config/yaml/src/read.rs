@@ -1,6 +1,6 @@
 //! Converts a tree to structs, and reports every problem on the way.
 //!
-//! [`section!`] declares a struct and its table in one block, with a line per field: `SUPPORT "name" field: Type =
+//! [`section!`](crate::section!) declares a struct and its table in one block, with a line per field: `SUPPORT "name" field: Type =
 //! "Description", flag, flag;`. SUPPORT is a variant of `Support`, and a flag is a function of `Field`.
 
 use std::collections::BTreeMap;
@@ -10,15 +10,18 @@ use crate::table::{self, Field, Shape, Support};
 use crate::tree::{Content, Node};
 
 /// State of a conversion: the position and the problems.
-pub(crate) struct Reader<'a> {
-    pub(crate) notes: &'a mut Notes,
+#[derive(Debug)]
+pub struct Reader<'a> {
+    /// The problems so far.
+    pub notes: &'a mut Notes,
     path: String,
     /// Whether unsupported fields are accepted too.
     all: bool,
 }
 
 impl<'a> Reader<'a> {
-    pub(crate) fn new(notes: &'a mut Notes, all: bool) -> Reader<'a> {
+    /// A reader at the root of a document. `all`: unsupported fields are accepted too.
+    pub fn new(notes: &'a mut Notes, all: bool) -> Reader<'a> {
         Reader {
             notes,
             path: String::new(),
@@ -27,12 +30,13 @@ impl<'a> Reader<'a> {
     }
 
     /// Whether a field with this support is read.
-    pub(crate) fn reads(&self, support: Support) -> bool {
+    #[must_use]
+    pub fn reads(&self, support: Support) -> bool {
         self.all || support != Support::Later
     }
 
     /// Runs `read` with one more step in the path.
-    pub(crate) fn within<T>(&mut self, step: &str, read: impl FnOnce(&mut Self) -> T) -> T {
+    pub fn within<T>(&mut self, step: &str, read: impl FnOnce(&mut Self) -> T) -> T {
         let length = self.path.len();
         if length > 0 && !step.starts_with('[') {
             self.path.push('.');
@@ -44,7 +48,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reports a problem at this path: `PATH WHAT`, such as "machine.type must be ...".
-    pub(crate) fn wrong(&mut self, mark: Mark, what: &str) {
+    pub fn wrong(&mut self, mark: Mark, what: &str) {
         let path = if self.path.is_empty() {
             "the document".to_owned()
         } else {
@@ -54,34 +58,37 @@ impl<'a> Reader<'a> {
     }
 
     /// Reports a setting at this path that has no effect; `false`: the document may not have such.
-    pub(crate) fn leave_out(&mut self, mark: Mark, why: &str) -> bool {
+    pub fn leave_out(&mut self, mark: Mark, why: &str) -> bool {
         let text = format!("{} {why}", printable(&self.path));
         self.notes.leave_out(mark, &text)
     }
 
     /// Reports a field of the section `node` that has no effect.
-    pub(crate) fn leave_out_in(&mut self, node: &Node, field: &str, why: &str) {
+    pub fn leave_out_in(&mut self, node: &Node, field: &str, why: &str) {
         let mark = node.entry(field).map_or(node.mark, |value| value.mark);
         self.within(field, |reader| reader.leave_out(mark, why));
     }
 
     /// Reports a problem of a field of the section `node`, whether the field exists or not.
-    pub(crate) fn wrong_in(&mut self, node: &Node, field: &str, what: &str) {
+    pub fn wrong_in(&mut self, node: &Node, field: &str, what: &str) {
         let mark = node.entry(field).map_or(node.mark, |value| value.mark);
         self.within(field, |reader| reader.wrong(mark, what));
     }
 }
 
 /// A field's value. `read` returns `None` after it has reported a problem.
-pub(crate) trait Value: Sized {
+pub trait Value: Sized {
+    /// Its content, for the table.
     const SHAPE: Shape;
+    /// Reads the value.
     fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self>;
 }
 
-/// A map with a table; [`section!`] implements it.
-pub(crate) trait Section: Default {
+/// A map with a table; [`section!`](crate::section!) implements it.
+pub trait Section: Default {
     /// Description in one line.
     const DOC: &'static str;
+    /// Its fields.
     const TABLE: &'static [Field];
     /// Reads one field; `false` when the table does not have it.
     fn set(&mut self, name: &str, value: &Node, reader: &mut Reader<'_>) -> bool;
@@ -90,11 +97,7 @@ pub(crate) trait Section: Default {
 }
 
 /// Reads a section from a map. Names in `skip` belong to another reader.
-pub(crate) fn read_section<S: Section>(
-    node: &Node,
-    skip: &[&str],
-    reader: &mut Reader<'_>,
-) -> Option<S> {
+pub fn read_section<S: Section>(node: &Node, skip: &[&str], reader: &mut Reader<'_>) -> Option<S> {
     let Content::Map(entries) = &node.content else {
         reader.wrong(node.mark, "must be a map of fields");
         return None;
@@ -114,9 +117,7 @@ pub(crate) fn read_section<S: Section>(
                 section.set(&key.name, value, reader);
             } else if !reader.leave_out(key.mark, LEFT_OUT) {
                 let path = reader.path.clone();
-                let remedy = REMEDIES.iter().find(|(of, _)| *of == path);
-                let remedy = remedy.map_or("", |(_, remedy)| remedy);
-                let text = format!("not supported yet: {path}{remedy}");
+                let text = format!("not supported yet: {path}{}", field.remedy);
                 reader.notes.add(key.mark, &path, text);
             }
         });
@@ -146,7 +147,7 @@ fn unknown(mark: Mark, name: &str, known: &'static [Field], reader: &mut Reader<
 }
 
 /// A scalar that `parse` accepts; otherwise reports "must be WHAT".
-pub(crate) fn scalar<T>(
+pub fn scalar<T>(
     node: &Node,
     reader: &mut Reader<'_>,
     what: &str,
@@ -203,64 +204,11 @@ impl<T: Value + Default> Value for BTreeMap<String, T> {
 }
 
 /// Message of an unsupported setting that is left out.
-pub(crate) const LEFT_OUT: &str = "is not supported yet, and is left out";
-
-/// Alternatives to unsupported fields.
-const REMEDIES: &[(&str, &str)] = &[(
-    "machine.install.extraKernelArgs",
-    " (the command line is a part of the signed image: build it with `mkimage build --kernel-argument`)",
-)];
-
-impl Value for String {
-    const SHAPE: Shape = Shape::Text("text");
-    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
-        scalar(node, reader, "a single value", |text| Some(text.to_owned()))
-    }
-}
-
-impl Value for bool {
-    const SHAPE: Shape = Shape::Plain("true or false");
-    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
-        let value = truth(node);
-        if value.is_none() {
-            reader.wrong(node.mark, "must be true or false");
-        }
-        value
-    }
-}
-
-/// A boolean of YAML 1.2.
-fn truth(node: &Node) -> Option<bool> {
-    match &node.content {
-        Content::Scalar { text, plain: true } => match text.as_str() {
-            "true" | "True" | "TRUE" => Some(true),
-            "false" | "False" | "FALSE" => Some(false),
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
-macro_rules! numbers {
-    ($($number:ty = $what:literal;)*) => { $(
-        impl Value for $number {
-            const SHAPE: Shape = Shape::Plain($what);
-            fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
-                scalar(node, reader, $what, |text| text.parse().ok())
-            }
-        }
-    )* };
-}
-numbers! {
-    u8 = "a whole number from 0 to 255";
-    u16 = "a whole number from 0 to 65535";
-    u32 = "a whole number from 0 to 4294967295";
-    u64 = "a whole number, 0 or more";
-    i64 = "a whole number";
-}
+pub const LEFT_OUT: &str = "is not supported yet, and is left out";
 
 /// Declares a struct and its table (see the module documentation). `[f]` after the name: `f(&section, &node, &mut
 /// reader)` reports fields that contradict each other.
+#[macro_export]
 macro_rules! section {
     (
         $(#[doc = $about:literal])*
@@ -341,6 +289,7 @@ pub trait Word: Copy + 'static {
 }
 
 /// Declares an enum and the words of its variants; the first variant is the default.
+#[macro_export]
 macro_rules! choices {
     (
         $(#[$attribute:meta])*
@@ -383,5 +332,3 @@ macro_rules! choices {
         }
     };
 }
-
-pub(crate) use {choices, section};

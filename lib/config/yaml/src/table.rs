@@ -1,5 +1,5 @@
 //! The types of the tables that define fields, their content and their support. The tables themselves are the
-//! `section!` blocks of `v1alpha1` and `kinds`; a struct and its table come from the same lines.
+//! [`section!`](crate::section!) blocks of the documents; a struct and its table come from the same lines.
 
 /// Support of a field by the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub enum Shape {
     Map(&'static Shape),
 }
 
-/// Merging of a list with a patch (`patch`).
+/// Merging of a list with a patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Merge {
     /// Items are appended; maps are merged.
@@ -63,6 +63,8 @@ pub struct Field {
     pub even_empty: bool,
     /// Merging with a patch.
     pub merge: Merge,
+    /// What a refusal adds about an alternative; empty: nothing.
+    pub remedy: &'static str,
 }
 
 impl Field {
@@ -83,6 +85,7 @@ impl Field {
             required: false,
             even_empty: false,
             merge: Merge::Append,
+            remedy: "",
         }
     }
 
@@ -93,32 +96,50 @@ impl Field {
     }
 
     /// Embeds the fields of another table.
-    pub(crate) const fn embedded(fields: &'static [Field]) -> Field {
+    #[must_use]
+    pub const fn embedded(fields: &'static [Field]) -> Field {
         Field::new("", "", Shape::Fields(fields), Support::Acted)
     }
 
-    pub(crate) const fn secret(mut self) -> Field {
+    /// Makes it, or anything in it, secret.
+    #[must_use]
+    pub const fn secret(mut self) -> Field {
         self.secret = true;
         self
     }
 
-    pub(crate) const fn required(mut self) -> Field {
+    /// Makes it required.
+    #[must_use]
+    pub const fn required(mut self) -> Field {
         self.required = true;
         self
     }
 
-    pub(crate) const fn even_empty(mut self) -> Field {
+    /// Gives `{}` a meaning.
+    #[must_use]
+    pub const fn even_empty(mut self) -> Field {
         self.even_empty = true;
         self
     }
 
-    pub(crate) const fn replace(mut self) -> Field {
+    /// Lets a patch replace the whole list.
+    #[must_use]
+    pub const fn replace(mut self) -> Field {
         self.merge = Merge::Replace;
         self
     }
 
-    pub(crate) const fn by(mut self, keys: &'static [&'static str]) -> Field {
+    /// Lets a patch merge items with the same value of one of these keys.
+    #[must_use]
+    pub const fn by(mut self, keys: &'static [&'static str]) -> Field {
         self.merge = Merge::By(keys);
+        self
+    }
+
+    /// Adds an alternative to the refusal of an unsupported field.
+    #[must_use]
+    pub const fn remedy(mut self, remedy: &'static str) -> Field {
+        self.remedy = remedy;
         self
     }
 }
@@ -139,7 +160,8 @@ pub fn find(table: &'static [Field], name: &str) -> Option<&'static Field> {
 }
 
 /// The closest known name, at most one or two edits away.
-pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+#[must_use]
+pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     if name.len() > 64 {
         return None;
     }

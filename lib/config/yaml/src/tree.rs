@@ -18,26 +18,36 @@ const MAX_BYTES: usize = 4 * crate::MAX_SIZE;
 
 /// A value with its position. Equality ignores the position.
 #[derive(Clone)]
-pub(crate) struct Node {
-    pub(crate) mark: Mark,
-    pub(crate) content: Content,
+pub struct Node {
+    /// Where it begins.
+    pub mark: Mark,
+    /// What it is.
+    pub content: Content,
 }
 
-#[derive(Clone)]
-pub(crate) enum Content {
+/// The content of a value.
+#[derive(Debug, Clone)]
+pub enum Content {
     /// A scalar; `plain` when it has no quotes.
     Scalar {
+        /// Its text, without quotes.
         text: String,
+        /// Whether it has no quotes.
         plain: bool,
     },
+    /// A list.
     List(Vec<Node>),
+    /// A map, in the order of the text.
     Map(Vec<(Key, Node)>),
 }
 
-#[derive(Clone)]
-pub(crate) struct Key {
-    pub(crate) mark: Mark,
-    pub(crate) name: String,
+/// The name of a field with its position.
+#[derive(Debug, Clone)]
+pub struct Key {
+    /// Where it begins.
+    pub mark: Mark,
+    /// Its text.
+    pub name: String,
 }
 
 impl PartialEq for Node {
@@ -67,7 +77,8 @@ impl std::fmt::Debug for Node {
 
 impl Node {
     /// A value without a position in a text.
-    pub(crate) fn new(content: Content) -> Node {
+    #[must_use]
+    pub fn new(content: Content) -> Node {
         Node {
             mark: Mark::default(),
             content,
@@ -75,23 +86,27 @@ impl Node {
     }
 
     /// The value of a key, if this is a map that has it.
-    pub(crate) fn entry(&self, name: &str) -> Option<&Node> {
+    #[must_use]
+    pub fn entry(&self, name: &str) -> Option<&Node> {
         let (_, value) = self.entries().iter().find(|(key, _)| key.name == name)?;
         Some(value)
     }
 
     /// The value of a key, if this is a map that has it and the value is not null.
-    pub(crate) fn get(&self, name: &str) -> Option<&Node> {
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Node> {
         self.entry(name).filter(|value| !value.is_null())
     }
 
     /// Whether this is a map with a non-empty value of the key. Empty values count as absent.
-    pub(crate) fn given(&self, name: &str) -> bool {
+    #[must_use]
+    pub fn given(&self, name: &str) -> bool {
         self.entry(name).is_some_and(|value| !value.is_empty())
     }
 
     /// The fields of a map; empty for anything else.
-    pub(crate) fn entries(&self) -> &[(Key, Node)] {
+    #[must_use]
+    pub fn entries(&self) -> &[(Key, Node)] {
         match &self.content {
             Content::Map(entries) => entries,
             _ => &[],
@@ -99,7 +114,8 @@ impl Node {
     }
 
     /// The items of a list; empty for anything else.
-    pub(crate) fn items(&self) -> &[Node] {
+    #[must_use]
+    pub fn items(&self) -> &[Node] {
         match &self.content {
             Content::List(items) => items,
             _ => &[],
@@ -107,14 +123,17 @@ impl Node {
     }
 
     /// The text of a scalar.
-    pub(crate) fn text(&self) -> Option<&str> {
+    #[must_use]
+    pub fn text(&self) -> Option<&str> {
         match &self.content {
             Content::Scalar { text, .. } if !self.is_null() => Some(text),
             _ => None,
         }
     }
 
-    pub(crate) fn is_null(&self) -> bool {
+    /// Whether this is null, in any spelling.
+    #[must_use]
+    pub fn is_null(&self) -> bool {
         matches!(&self.content, Content::Scalar { text, plain: true }
             if matches!(text.as_str(), "" | "~" | "null" | "Null" | "NULL"))
     }
@@ -128,7 +147,8 @@ impl Node {
     }
 
     /// Whether the value is empty: null, `""`, `[]`, `{}`.
-    pub(crate) fn is_empty(&self) -> bool {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
         match &self.content {
             Content::Scalar { text, .. } => text.is_empty() || self.is_null(),
             Content::List(items) => items.is_empty(),
@@ -161,7 +181,8 @@ impl Node {
 }
 
 /// Whether YAML 1.2's core schema reads a plain scalar as text.
-pub(crate) fn reads_as_text(text: &str) -> bool {
+#[must_use]
+pub fn reads_as_text(text: &str) -> bool {
     let words = [
         "", "~", "null", "Null", "NULL", "true", "True", "TRUE", "false", "False", "FALSE", ".inf",
         ".Inf", ".INF", ".nan", ".NaN", ".NAN",
@@ -181,21 +202,27 @@ pub(crate) fn reads_as_text(text: &str) -> bool {
 }
 
 /// Remaining room of a tree within the limits of parsing.
-pub(crate) struct Budget {
+#[derive(Debug)]
+pub struct Budget {
     nodes: usize,
     bytes: usize,
 }
 
-impl Budget {
-    pub(crate) fn new() -> Budget {
+impl Default for Budget {
+    fn default() -> Budget {
         Budget {
             nodes: MAX_NODES,
             bytes: MAX_BYTES,
         }
     }
+}
 
+impl Budget {
     /// Takes the room of a value at depth `depth`.
-    pub(crate) fn pay(&mut self, value: &Node, depth: usize) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// The limit that the value exceeds.
+    pub fn pay(&mut self, value: &Node, depth: usize) -> Result<(), String> {
         if depth + value.depth() > MAX_DEPTH {
             return Err(too_deep());
         }
@@ -221,7 +248,7 @@ struct Open {
 }
 
 /// Parses every document of a stream. `None` for an empty document. A syntax error ends the parsing and is in `notes`.
-pub(crate) fn read(text: &str, notes: &mut Notes) -> Vec<Option<Node>> {
+pub fn read(text: &str, notes: &mut Notes) -> Vec<Option<Node>> {
     let mut builder = Builder::default();
     for event in Parser::new_from_str(text) {
         let outcome = match event {

@@ -6,7 +6,8 @@ use crate::tree::{Content, Node, reads_as_text};
 
 /// Converts a tree. Values that JSON lacks (infinity, NaN, hexadecimal numbers above 64 bits) become text; null would
 /// mean absent.
-pub(crate) fn of(node: &Node) -> Json {
+#[must_use]
+pub fn of(node: &Node) -> Json {
     match &node.content {
         _ if node.is_null() => Json::Null,
         Content::Scalar { text, plain: true } if !reads_as_text(text) => scalar(text),

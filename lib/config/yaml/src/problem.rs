@@ -8,9 +8,11 @@ const MAX_PROBLEMS: usize = 100;
 
 /// A place in the text, counted from 1. `Ord` is reading order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(crate) struct Mark {
-    pub(crate) line: usize,
-    pub(crate) column: usize,
+pub struct Mark {
+    /// Line; 0 for the whole document.
+    pub line: usize,
+    /// Column; 0 for the whole document.
+    pub column: usize,
 }
 
 /// A problem and its place. Never quotes a value that may be secret.
@@ -40,7 +42,9 @@ impl fmt::Display for Problem {
 pub struct Problems(Vec<Problem>);
 
 impl Problems {
-    pub(crate) fn one(mark: Mark, message: impl Into<String>) -> Problems {
+    /// A single problem.
+    #[must_use]
+    pub fn one(mark: Mark, message: impl Into<String>) -> Problems {
         let mut notes = Notes::default();
         notes.add(mark, "", message);
         Problems(notes.list)
@@ -68,9 +72,9 @@ impl std::error::Error for Problems {}
 
 /// Collects problems while a document is parsed.
 #[derive(Debug, Default)]
-pub(crate) struct Notes {
+pub struct Notes {
     /// Prefix of every message: the document, when there are several. Empty or ends in `: `.
-    pub(crate) subject: String,
+    pub subject: String,
     list: Vec<Problem>,
     further: usize,
     /// Settings that the document may have without an effect; `None`: it may not.
@@ -79,7 +83,8 @@ pub(crate) struct Notes {
 
 impl Notes {
     /// Notes on a document whose unsupported settings are left out.
-    pub(crate) fn lenient() -> Notes {
+    #[must_use]
+    pub fn lenient() -> Notes {
         Notes {
             left_out: Some(Vec::new()),
             ..Notes::default()
@@ -87,7 +92,7 @@ impl Notes {
     }
 
     /// Reports a setting without an effect; `false`: the document may not have such. A message beyond the limit is lost.
-    pub(crate) fn leave_out(&mut self, mark: Mark, message: &str) -> bool {
+    pub fn leave_out(&mut self, mark: Mark, message: &str) -> bool {
         let Some(left_out) = &mut self.left_out else {
             return false;
         };
@@ -101,11 +106,12 @@ impl Notes {
     }
 
     /// The settings without an effect.
-    pub(crate) fn take_left_out(&mut self) -> Vec<String> {
+    pub fn take_left_out(&mut self) -> Vec<String> {
         self.left_out.take().unwrap_or_default()
     }
 
-    pub(crate) fn add(&mut self, mark: Mark, path: &str, message: impl Into<String>) {
+    /// Adds a problem of the field at `path`. Beyond the limit it is only counted.
+    pub fn add(&mut self, mark: Mark, path: &str, message: impl Into<String>) {
         if self.is_full() {
             self.further += 1;
             return;
@@ -118,17 +124,21 @@ impl Notes {
         });
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether there is no problem.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
     /// Whether further problems are only counted.
-    pub(crate) fn is_full(&self) -> bool {
+    #[must_use]
+    pub fn is_full(&self) -> bool {
         self.list.len() >= MAX_PROBLEMS
     }
 
     /// `None` when there are no problems.
-    pub(crate) fn into_problems(mut self) -> Option<Problems> {
+    #[must_use]
+    pub fn into_problems(mut self) -> Option<Problems> {
         self.list
             .sort_by(|a, b| (a.line, a.column, &a.path).cmp(&(b.line, b.column, &b.path)));
         if self.further > 0 {
@@ -142,14 +152,18 @@ impl Notes {
         (!self.list.is_empty()).then_some(Problems(self.list))
     }
 
-    /// `Err` with all problems, if there are any.
-    pub(crate) fn into_result<T>(self, good: T) -> Result<T, Problems> {
+    /// `good`, unless there are problems.
+    ///
+    /// # Errors
+    /// All problems.
+    pub fn into_result<T>(self, good: T) -> Result<T, Problems> {
         self.into_problems().map_or(Ok(good), Err)
     }
 }
 
 /// Makes a field name from outside safe for a terminal or a log: short and without control characters.
-pub(crate) fn printable(text: &str) -> String {
+#[must_use]
+pub fn printable(text: &str) -> String {
     text.chars()
         .take(200)
         .map(|c| if c.is_control() { '?' } else { c })

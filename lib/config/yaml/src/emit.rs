@@ -3,7 +3,8 @@
 use crate::tree::{Content, Key, Node, reads_as_text};
 
 /// One document.
-pub(crate) fn document(node: &Node) -> String {
+#[must_use]
+pub fn document(node: &Node) -> String {
     let mut out = String::new();
     match &node.content {
         Content::Map(entries) if !entries.is_empty() => map(entries, 0, false, &mut out),
@@ -14,7 +15,7 @@ pub(crate) fn document(node: &Node) -> String {
 }
 
 /// Several documents.
-pub(crate) fn stream<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> String {
+pub fn stream<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> String {
     let documents: Vec<String> = nodes.into_iter().map(document).collect();
     documents.join("---\n")
 }
