@@ -6,8 +6,9 @@ use anyhow::{Context as _, bail, ensure};
 use corten_client::configfile;
 use corten_client::failure::Failure;
 use corten_config::kinds::KubeEtcdEncryptionConfig;
-use corten_config::{Document, IssuingCa, KeyPair};
+use corten_config::{Document, IssuingCa};
 use corten_pki::Ca;
+use corten_values::KeyPair;
 use serde_json::Value;
 
 use super::secrets::Secrets;
@@ -73,10 +74,7 @@ fn authority(field: &str, crt: &str, key: &str) -> anyhow::Result<Ca> {
 /// The key for Kubernetes' secrets in an `EncryptionConfiguration`. It must be the first provider;
 /// other configurations are refused.
 fn secretbox(config: &KubeEtcdEncryptionConfig) -> anyhow::Result<String> {
-    let text = config
-        .config
-        .as_ref()
-        .map(corten_config::values::Object::yaml);
+    let text = config.config.as_ref().map(corten_values::Object::yaml);
     let tree: Value = corten_client::yaml::parse(&text.unwrap_or_default())?;
     let rules = tree.get("resources").and_then(Value::as_array);
     let of_secrets = |rule: &&Value| {

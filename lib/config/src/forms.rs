@@ -1,19 +1,19 @@
 //! Cluster settings with two forms: the document without a kind, and documents with a kind. This file merges them and
 //! applies the same rules to both. [`crate::conflicts`] refuses a setting in both forms.
 
+use corten_values::Secret;
+use corten_values::{Cidr, KeyPair, PemKeyPair};
 use corten_yaml::problem::{Mark, Notes};
 use corten_yaml::tree::{Content, Node};
 
 use crate::Document;
 use crate::MachineType;
-use crate::Secret;
 use crate::kinds::{
     DiscoveryIdentityConfig, DiscoveryServiceConfig, Kind as _, KubeAPIServerCAConfig,
     KubeAPIServerConfig, KubeAggregatorCAConfig, KubeAuthenticationConfig, KubeAuthorizerConfig,
     KubeClusterConfig, KubeNetworkConfig, KubeServiceAccountConfig,
 };
 use crate::v1alpha1::check_pods;
-use crate::values::{Cidr, KeyPair, PemKeyPair};
 
 /// Kinds for the control plane, which have no effect on a worker.
 const CONTROL_PLANE_ONLY: &[&str] = &[

@@ -1,9 +1,10 @@
 //! The installation that a config requests, in either form of the config.
 
+use corten_values::{DiskFacts, Expression, MatchSize};
+
 use crate::Document;
 use crate::kinds::UnattendedInstallConfig;
 use crate::v1alpha1::{DiskSelector, DiskType};
-use crate::values::{DiskFacts, Expression, MatchSize};
 
 /// Installation that a config requests.
 #[derive(Debug, Clone, PartialEq)]

@@ -36,9 +36,7 @@ mod pod_access;
 mod reach;
 mod redact;
 pub mod registries;
-mod secret;
 pub mod v1alpha1;
-pub mod values;
 
 #[cfg(test)]
 mod tests;
@@ -50,6 +48,4 @@ pub use forms::IssuingCa;
 pub use patch::{Patch, patch};
 pub use plan::{Change, Plan, plan};
 pub use pod_access::{POD_ROLES, PodAccess};
-pub use secret::Secret;
 pub use v1alpha1::{Cluster, Machine, MachineType};
-pub use values::KeyPair;

@@ -6,14 +6,14 @@ use std::net::Ipv6Addr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use corten_values::Secret;
+use corten_values::is_host_name;
 use corten_yaml::problem::{Notes, printable};
 use corten_yaml::read::Reader;
 use corten_yaml::tree::Node;
 
 use crate::Document;
 use crate::kinds::{Kind as _, RegistryAuthConfig, RegistryMirrorConfig, RegistryTLSConfig};
-use crate::secret::Secret;
-use crate::values::is_host_name;
 
 /// Stands for every registry without mirrors of its own.
 pub const ANY: &str = "*";

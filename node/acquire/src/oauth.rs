@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use corten_api::parameters;
 use corten_base::cmdline::Cmdline;
-use corten_config::Secret;
+use corten_values::Secret;
 use serde_json::Value;
 
 use crate::url::{self, Facts, Posted, is_url};

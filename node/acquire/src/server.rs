@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use corten_base::console;
-use corten_config::Secret;
+use corten_values::Secret;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use corten_base::https;
 use corten_base::sysfs;
-use corten_config::Secret;
+use corten_values::Secret;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use ureq::Agent;
 

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use corten_base::bulkhead::Bulkhead;
-use corten_config::values::is_clock;
+use corten_values::is_clock;
 use tokio::net::UdpSocket;
 use tokio::time::{Instant, timeout};
 

@@ -63,10 +63,10 @@ impl Controller for ApiServices {
 #[cfg(test)]
 mod tests {
     use corten_base::sample::until;
-    use corten_config::Secret;
     use corten_resources::controller::Runtime;
     use corten_resources::{Spec as _, Store};
     use corten_types::secrets::PemPair;
+    use corten_values::Secret;
 
     use super::*;
 

@@ -32,7 +32,7 @@ pub struct Asked {
     /// Trusted authorities, PEM.
     pub authorities: String,
     /// Secret of joining nodes.
-    pub token: corten_config::Secret,
+    pub token: corten_values::Secret,
     /// Common name of the certificate: the node's name.
     pub common_name: String,
     /// Names and addresses in the certificate.
@@ -155,7 +155,7 @@ mod tests {
             endpoints: vec!["127.0.0.1".to_owned(), "localhost".to_owned()],
             port,
             authorities: String::new(),
-            token: corten_config::Secret::new("hidden"),
+            token: corten_values::Secret::new("hidden"),
             common_name: "worker-1".to_owned(),
             names: vec!["worker-1".to_owned()],
         };

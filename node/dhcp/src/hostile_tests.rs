@@ -11,8 +11,8 @@ use std::time::Duration;
 use corten_base::testing::{Neighbour, alone, cable, give, kernel, on_a_volume};
 use corten_corpus::{hostile, sample};
 use corten_network::layers::Specs;
-use corten_network::names::is_name;
 use corten_types::network_names::Dhcp;
+use corten_values::is_host_name;
 use futures_util::TryStreamExt as _;
 use nix::sys::socket::{setsockopt, sockopt};
 use proptest::strategy::{Strategy as _, ValueTree as _};
@@ -141,7 +141,7 @@ fn check(specs: &Specs) {
     let domains = resolver.flat_map(|spec| spec.search_domains.iter());
     let names = domains.chain(specs.hostname.iter().map(|spec| &spec.hostname));
     for name in names {
-        assert!(is_name(name), "{name:?}");
+        assert!(is_host_name(name), "{name:?}");
     }
 }
 

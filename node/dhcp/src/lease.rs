@@ -3,11 +3,11 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use corten_network::layers::{Specs, hostname, resolver, route, time_servers};
-use corten_network::names::is_name;
 use corten_network::prefix_of;
 use corten_types::network_names::{Dhcp, ResolverSpec};
 use corten_types::network_spec::{Layer, RouteSpec};
 use corten_types::prefix::Prefix;
+use corten_values::is_host_name;
 
 use crate::options::is_of_one;
 use crate::{Asking, Leased, v4, v6};
@@ -61,8 +61,8 @@ fn of_v4(link: &str, dhcp: &Dhcp, lease: &v4::Lease) -> Specs {
     if let Some(mtu) = lease.mtu.map(u32::from).filter(|mtu| *mtu >= 576) {
         specs.link(LAYER, link).mtu = mtu;
     }
-    let domain = lease.domain.as_deref().filter(|name| is_name(name));
-    let name = lease.hostname.as_deref().filter(|name| is_name(name));
+    let domain = lease.domain.as_deref().filter(|name| is_host_name(name));
+    let name = lease.hostname.as_deref().filter(|name| is_host_name(name));
     if let Some(name) = name.filter(|_| !dhcp.skip_hostname) {
         let mut spec = hostname(LAYER, name);
         if spec.domainname.is_empty() {
@@ -301,7 +301,7 @@ mod tests {
             prop_assert!(found.addresses.iter().all(|spec| spec.address.length <= 32));
             let is_network = |route: &RouteSpec| route.dst.length <= 32 && route.dst == route.dst.network();
             prop_assert!(found.routes.iter().all(is_network), "{:?}", found.routes);
-            prop_assert!(found.hostname.is_none_or(|spec| is_name(&spec.hostname)));
+            prop_assert!(found.hostname.is_none_or(|spec| is_host_name(&spec.hostname)));
         }
     }
 

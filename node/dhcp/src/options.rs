@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use corten_network::names::is_name;
+use corten_values::is_host_name;
 use hickory_resolver::proto::rr::Name;
 use hickory_resolver::proto::serialize::binary::{BinDecodable as _, BinDecoder};
 
@@ -23,7 +23,7 @@ pub(crate) fn domains(bytes: &[u8]) -> Vec<String> {
         let name = name.to_ascii();
         domains.push(name.trim_end_matches('.').to_owned());
     }
-    domains.retain(|name| is_name(name));
+    domains.retain(|name| is_host_name(name));
     domains
 }
 
@@ -48,9 +48,9 @@ mod tests {
     proptest! {
         #[test]
         fn hostile_options_give_valid_names(bytes in hostile("dhcpv4")) {
-            prop_assert!(domains(&bytes).iter().all(|name| is_name(name)));
+            prop_assert!(domains(&bytes).iter().all(|name| is_host_name(name)));
             let options = bytes.get(236..).unwrap_or_default();
-            prop_assert!(domains(options).iter().all(|name| is_name(name)));
+            prop_assert!(domains(options).iter().all(|name| is_host_name(name)));
         }
     }
 }

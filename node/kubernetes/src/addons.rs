@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use corten_config::Document;
 use corten_config::kinds::{KubeFlannelCNIConfig, KubeProxyConfig};
 use corten_config::v1alpha1;
-use corten_config::values::{Object, quantity};
 use corten_manifests::{Flannel, Resources};
+use corten_values::{Object, quantity};
 use serde_json::{Value, json};
 
 use crate::extra::{merge, with_kind};

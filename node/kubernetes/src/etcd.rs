@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, SystemTime};
 
 use corten_config::Document;
-use corten_config::values::Arguments;
 use corten_pki::{CA_LIFETIME, Ca, CertificateAndKey, Leaf, PkiError, Usage};
+use corten_values::Arguments;
 
 use crate::Facts;
 use crate::extra::with;

@@ -3,7 +3,7 @@
 use corten_config::Document;
 use corten_config::kinds::{KubeAPIServerConfig, KubeControllerManagerConfig, KubeSchedulerConfig};
 use corten_config::v1alpha1::{Resources, VolumeMount};
-use corten_config::values::Arguments;
+use corten_values::Arguments;
 use serde_json::{Value, json};
 
 /// Arguments whose values extend the node's own instead of replacing them.

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use corten_config::Secret;
 use corten_pki::CertificateAndKey;
+use corten_values::Secret;
 use serde_json::{Value, json};
 
 use crate::certificates::{Authorities, Certificates};

@@ -2,8 +2,9 @@
 
 use std::net::IpAddr;
 
+use corten_config::Document;
 use corten_config::kinds::{KubeCredentialProviderConfig, KubeNodeConfig};
-use corten_config::{Document, Secret};
+use corten_values::Secret;
 use serde_json::{Value, json};
 
 use crate::extra::{merge, with, with_kind};

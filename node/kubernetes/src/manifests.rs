@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
+use corten_config::Document;
 use corten_config::kinds::{KubeExternalManifestConfig, KubeInlineManifestConfig};
-use corten_config::{Document, Secret};
 use corten_manifests as manifests;
+use corten_values::Secret;
 
 use crate::addons::proxy_config;
 use crate::extra::with;

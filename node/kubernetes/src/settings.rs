@@ -3,14 +3,14 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use corten_config::Document;
-use corten_config::Secret;
 use corten_config::kinds::{
     KubeAPIServerCAConfig, KubeAPIServerConfig, KubeAdmissionControlConfig, KubeAuditPolicyConfig,
     KubeAuthenticationConfig, KubeAuthorizerConfig, KubeEtcdEncryptionConfig, KubeNetworkConfig,
     KubeNodeConfig, KubeProxyConfig, KubeSchedulerConfig, KubeletConfig,
 };
 use corten_config::v1alpha1::{AdmissionPlugin, AuthorizerKind, ExtraMount};
-use corten_config::values::{Arguments, Cidr, Object};
+use corten_values::Secret;
+use corten_values::{Arguments, Cidr, Object};
 use corten_yaml::read::Word;
 use serde_json::{Value, json};
 

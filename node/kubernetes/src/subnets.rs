@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::ops::Deref;
 
-use corten_config::values::Cidr;
+use corten_values::Cidr;
 
 /// Addresses in one of the subnets, in their order. A subnet with a leading `!` excludes its addresses. If all subnets
 /// are exclusions, the other addresses stay.

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use corten_config::Document;
 use corten_config::kinds::LinkAliasConfig;
-use corten_config::values::LinkFacts;
 use corten_types::names::{LINK_TYPES, number};
 use corten_types::network::{LinkStatus, bytes};
+use corten_values::LinkFacts;
 
 use super::links::Present;
 

@@ -7,11 +7,11 @@ use corten_base::console;
 use corten_types::network_names::ResolverSpec;
 use corten_types::network_spec::{Bond, Layer, Vlan};
 use corten_types::prefix::Prefix;
+use corten_values::is_host_name;
 
 use super::default_layer::dhcp;
 use super::ip_param::{self, IpParam, Method, method_for};
 use super::layers::{Specs, hostname, resolver, route, time_servers};
-use super::names::is_name;
 
 const LAYER: Layer = Layer::Cmdline;
 
@@ -60,7 +60,7 @@ pub fn parameters(cmdline: &Cmdline) -> Parameters {
         ip: cmdline.all("ip").filter_map(understood).collect(),
         hostname: cmdline
             .ours("hostname")
-            .filter(|name| is_name(name))
+            .filter(|name| is_host_name(name))
             .map(str::to_owned),
         vlans: cmdline.all("vlan").filter_map(vlan).collect(),
         bond,

@@ -10,7 +10,6 @@ use corten_config::kinds::{
     RoutingRuleConfig, RuleAction, StaticHostConfig, TimeSyncConfig, VLANConfig, VRFConfig,
     VethConfig, WireguardConfig,
 };
-use corten_config::values::LinkName;
 use corten_types::network_names::{ClientIdentifier, Dhcp, OperatorSpec, ResolverSpec};
 use corten_types::network_rule::{RoutingRule, RoutingRuleSpec};
 use corten_types::network_spec::{
@@ -18,6 +17,7 @@ use corten_types::network_spec::{
 };
 use corten_types::network_wireguard::Wireguard;
 use corten_types::prefix::Prefix;
+use corten_values::LinkName;
 use corten_yaml::read::Word as _;
 
 use super::alias::aliases;

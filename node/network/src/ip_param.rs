@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use corten_types::prefix::Prefix;
 
-use super::names::is_name;
+use corten_values::is_host_name;
 
 /// Contents of one `ip=` parameter.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,7 +111,7 @@ pub fn parse(text: &str) -> Result<IpParam, BadParam> {
     Ok(IpParam {
         device,
         method,
-        hostname: hostname.filter(|name| is_name(name)),
+        hostname: hostname.filter(|name| is_host_name(name)),
         dns,
         ntp,
     })

@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use corten_config::kinds::LinkRoute;
-use corten_config::values::Cidr;
 use corten_resources::Spec;
 use corten_types::names::{NO_HEADER, table_name};
 use corten_types::network_names::{HostnameSpec, OperatorSpec, ResolverSpec, TimeServerSpec};
@@ -16,6 +15,7 @@ use corten_types::network_spec::{
 };
 use corten_types::network_wireguard::Wireguard;
 use corten_types::prefix::Prefix;
+use corten_values::Cidr;
 
 use super::wireguard;
 

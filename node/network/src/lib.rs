@@ -23,7 +23,6 @@ pub mod layers;
 #[cfg(test)]
 mod layers_tests;
 pub mod links;
-pub mod names;
 mod netlink;
 mod old_form;
 pub mod platform_layer;

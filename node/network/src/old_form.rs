@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use corten_config::kinds::LinkRoute;
 use corten_config::v1alpha1::{DeviceSelector, DhcpOptions, Interface, LegacyRoute, Vip};
-use corten_config::values::{Cidr, LinkName};
 use corten_types::network::LinkStatus;
 use corten_types::network_spec::{Bond, Bridge, Enabled, Filtering, Layer, Vlan};
 use corten_types::network_wireguard::Wireguard;
+use corten_values::{Cidr, LinkName};
 
 use super::default_layer::{dhcp, vip};
 use super::layers::{Specs, master, metric, prefix, route_from};

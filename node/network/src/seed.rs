@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use corten_base::durable;
 use corten_config::platform::{SeedIdentity, SeedNetwork, identity, network};
 
-use super::names::is_name;
+use corten_values::is_host_name;
 
 /// Location of a seed, from the machine's serial number (SMBIOS type 1):
 /// `ds=nocloud;h=NAME;s=http://server/directory/`. All fields but the first are optional.
@@ -35,7 +35,7 @@ impl Place {
                     let end = if url.ends_with('/') { "" } else { "/" };
                     place.url = Some(format!("{url}{end}"));
                 }
-                Some(("h" | "local-hostname", name)) if is_name(name) => {
+                Some(("h" | "local-hostname", name)) if is_host_name(name) => {
                     place.hostname = Some(name.to_owned());
                 }
                 _ => {}

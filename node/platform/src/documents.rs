@@ -6,7 +6,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use corten_config::platform::{SeedNetwork, network};
-use corten_config::values::{Mac, is_host_name};
+use corten_values::{Mac, is_host_name};
 use serde_json::Value;
 
 use crate::instance::{Instance, Metadata, Network};

@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use corten_config::values::{Cidr, Mac};
+use corten_values::{Cidr, Mac};
 use serde_json::Value;
 
 use crate::links;

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use corten_config::kinds::LinkRoute;
 use corten_config::platform::{SeedDhcp, SeedLink, SeedMatch, SeedRoute, SeedShape};
-use corten_config::values::{Cidr, Mac};
+use corten_values::{Cidr, Mac};
 
 /// Parses a hardware address, with or without separators.
 pub(crate) fn mac(text: &str) -> Option<Mac> {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use cel::common::ast::{Expr, LiteralValue};
 use cel::parser::Expression as Parsed;
 use corten_api::google::api::expr::v1alpha1 as wire;
-use corten_config::values::on_reader;
+use corten_values::on_reader;
 use serde::Serialize;
 
 /// Maximum nesting of the syntax tree. Many protobuf decoders stop at depth 100, and a node of the tree takes two

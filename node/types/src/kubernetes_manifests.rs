@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use corten_api::talos::resource::definitions::k8s as wire;
-use corten_config::Secret;
 use corten_resources::{Definition, Spec};
+use corten_values::Secret;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 

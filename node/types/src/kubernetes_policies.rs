@@ -1,8 +1,8 @@
 //! Policies of kube-apiserver, in the form of Kubernetes' configuration files.
 
 use corten_api::talos::resource::definitions::k8s as wire;
-use corten_config::Secret;
 use corten_resources::{Definition, Sensitivity, Spec};
+use corten_values::Secret;
 use serde::Serialize;
 use serde_json::Value;
 

@@ -319,7 +319,7 @@ mod tests {
 
     use super::*;
     use crate::network_wireguard::WireguardPeer;
-    use corten_config::values::{WireguardKey, WireguardSecret};
+    use corten_values::{WireguardKey, WireguardSecret};
 
     #[test]
     fn link_spec_omits_unset_kinds() {

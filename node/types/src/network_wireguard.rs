@@ -7,7 +7,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use corten_api::talos::resource::definitions::network as wire;
-use corten_config::values::{WireguardKey, WireguardSecret};
+use corten_values::{WireguardKey, WireguardSecret};
 use serde::{Serialize, Serializer};
 
 use super::message::net_prefix;

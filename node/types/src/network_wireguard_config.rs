@@ -2,7 +2,7 @@
 
 use corten_config::kinds::{WireguardConfig, WireguardPeer as Peer};
 use corten_config::v1alpha1::{LegacyWireguard, LegacyWireguardPeer};
-use corten_config::values::Cidr;
+use corten_values::Cidr;
 
 use crate::network_wireguard::{Wireguard, WireguardPeer, keepalive};
 use crate::prefix::Prefix;

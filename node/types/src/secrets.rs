@@ -8,9 +8,10 @@ use base64::engine::general_purpose::STANDARD;
 use corten_api::common::{PemEncodedCertificate, PemEncodedCertificateAndKey};
 use corten_api::talos::resource::definitions::k8s::EndpointSpec;
 use corten_api::talos::resource::definitions::secrets as wire;
-use corten_config::{Document, Secret};
+use corten_config::Document;
 use corten_pki::CertificateAndKey;
 use corten_resources::{Definition, Sensitivity, Spec};
+use corten_values::Secret;
 use serde::{Serialize, Serializer};
 
 use super::message::ip;

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use corten_api::common::{PemEncodedKey, Url};
 use corten_api::talos::resource::definitions::secrets as wire;
-use corten_config::Secret;
 use corten_resources::{Definition, Spec};
+use corten_values::Secret;
 use serde::Serialize;
 use serde_json::Value;
 

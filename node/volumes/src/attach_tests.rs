@@ -8,8 +8,8 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
 use corten_base::testing::{LoopDevice, on_a_volume, skip};
-use corten_config::Secret;
 use corten_config::kinds::{EncryptionKey, Migration, StaticKey};
+use corten_values::Secret;
 
 use super::super::{STATE, STATE_LENGTH};
 use super::*;

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
-use corten_config::Secret;
 use corten_config::kinds::{EncryptionKey, NodeIdKey, StaticKey};
+use corten_values::Secret;
 use sha2::Digest as _;
 
 use super::*;

@@ -82,7 +82,7 @@ fn meta_and_keys_are_checked_while_the_disk_still_has_its_content() {
     assert!(why.starts_with("META: the META values need"), "{why}");
     let key = |passphrase: Option<&str>| corten_config::kinds::EncryptionKey {
         fixed: passphrase.map(|text| corten_config::kinds::StaticKey {
-            passphrase: corten_config::Secret::new(text),
+            passphrase: corten_values::Secret::new(text),
         }),
         ..Default::default()
     };

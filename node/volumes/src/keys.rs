@@ -131,8 +131,8 @@ fn check_closed(device: &Path, next: Option<&Encryption>) -> Result<(), String> 
 mod tests {
     use std::os::unix::fs::FileExt as _;
 
-    use corten_config::Secret;
     use corten_config::kinds::{EncryptionKey, StaticKey};
+    use corten_values::Secret;
 
     use super::*;
 

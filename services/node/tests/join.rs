@@ -13,9 +13,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant, SystemTime};
 
-use corten_config::Secret;
 use corten_credentials::join::{Asked, ask};
 use corten_pki::{Algorithm, Ca, NODE_LIFETIME, certificates_from_pem};
+use corten_values::Secret;
 
 use support::Port;
 

@@ -6,12 +6,12 @@ mod part;
 
 use std::collections::BTreeMap;
 
+use corten_values::Secret;
 use corten_yaml::read::Reader;
 use corten_yaml::tree::Node;
 use serde_json::Value as Json;
 
 use crate::Document;
-use crate::Secret;
 use crate::kinds::{CRIBaseRuntimeSpecConfig, CRICustomizationConfig, ImageCacheConfig};
 use crate::v1alpha1::MachineFile;
 
@@ -45,7 +45,7 @@ impl Document {
         let mut by_kind = self.all::<CRIBaseRuntimeSpecConfig>();
         let by_kind = by_kind.find_map(|config| config.overrides.as_ref());
         let old = self.machine.base_runtime_spec_overrides.as_ref();
-        by_kind.or(old).map(crate::values::Object::json)
+        by_kind.or(old).map(corten_values::Object::json)
     }
 
     /// Whether the node serves the images in its cache.

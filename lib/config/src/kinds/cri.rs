@@ -1,12 +1,12 @@
 //! Containers of pods: containerd's configuration and the image cache.
 
+use corten_values::Secret;
+use corten_values::{Object, is_qualified_name};
 use corten_yaml::read::Reader;
 use corten_yaml::section;
 use corten_yaml::tree::Node;
 
 use crate::cri::{self, PART_NAME};
-use crate::secret::Secret;
-use crate::values::{Object, is_qualified_name};
 
 section! {
     /// A part of containerd's configuration.

@@ -4,13 +4,13 @@ use std::net::SocketAddr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use corten_values::Secret;
+use corten_values::Url;
 use corten_yaml::read::Reader;
 use corten_yaml::section;
 use corten_yaml::tree::Node;
 
-use crate::secret::Secret;
 use crate::v1alpha1::{KubeSpan, check_discovery_endpoint};
-use crate::values::Url;
 
 section! {
     /// A discovery service, where nodes announce themselves.

@@ -1,5 +1,7 @@
 //! Encryption of volumes.
 
+use corten_values::Secret;
+use corten_values::Url;
 use corten_yaml::problem::{Notes, Problems};
 use corten_yaml::read::{self, Reader, Word as _};
 use corten_yaml::stream;
@@ -7,9 +9,6 @@ use corten_yaml::table::Support;
 use corten_yaml::tree::Node;
 use corten_yaml::{choices, section};
 use serde_json::{Value as Json, json};
-
-use crate::secret::Secret;
-use crate::values::Url;
 
 /// Optional features of the device mapper; the kernel's names.
 const OPTIONS: &[&str] = &[

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use corten_values::{LinkName, is_device_feature};
 use corten_yaml::read::Reader;
 use corten_yaml::tree::Node;
 use corten_yaml::{choices, section};
 
 use crate::v1alpha1::names_are;
-use crate::values::{LinkName, is_device_feature};
 
 section! {
     /// Settings of a link's device; `cortenctl get ethtool LINK -o yaml` shows the present ones.

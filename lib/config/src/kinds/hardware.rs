@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
+use corten_values::{DriverName, PciAddress};
 use corten_yaml::problem::{Mark, Notes, printable};
 use corten_yaml::section;
 use corten_yaml::tree::Node;
 
 use crate::kinds::Kind as _;
-use crate::values::{DriverName, PciAddress};
 
 section! {
     /// The driver of a PCI device, instead of the kernel's choice.

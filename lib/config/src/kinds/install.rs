@@ -1,12 +1,12 @@
 //! Installing the node to a disk.
 
+use corten_values::DiskFacts;
 use corten_yaml::read::Reader;
 use corten_yaml::section;
 use corten_yaml::tree::Node;
 
 use super::Selector;
 use super::links::check_selector;
-use crate::values::DiskFacts;
 
 section! {
     /// The installation to a disk without an operator.

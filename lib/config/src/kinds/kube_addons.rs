@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use corten_values::Secret;
+use corten_values::{Arguments, Object, ObjectName, Url, check_protected};
 use corten_yaml::read::Reader;
 use corten_yaml::section;
 use corten_yaml::tree::Node;
 
 use super::kube_control_plane::check_image;
-use crate::secret::Secret;
 use crate::v1alpha1::{
     PROXY, ProxyMode, Resources, check_fetched, check_headers, check_map, check_port,
     check_whole_arguments,
 };
-use crate::values::{Arguments, Object, ObjectName, Url, check_protected};
 
 section! {
     /// kube-proxy.

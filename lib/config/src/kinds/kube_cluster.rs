@@ -1,13 +1,13 @@
 //! Settings shared by all nodes of a Kubernetes cluster: name, networks, authorities and keys.
 
+use corten_values::{
+    Cidr, HostName, HttpsUrl, Object, PemCertificates, PemKey, PemKeyPair, PemPublicKey, Url,
+};
 use corten_yaml::read::Reader;
 use corten_yaml::section;
 use corten_yaml::tree::Node;
 
 use crate::v1alpha1::check_subnets;
-use crate::values::{
-    Cidr, HostName, HttpsUrl, Object, PemCertificates, PemKey, PemKeyPair, PemPublicKey, Url,
-};
 
 section! {
     /// The cluster's name, and the endpoint of the Kubernetes API.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use corten_values::{Arguments, Object, check_protected};
 use corten_yaml::read::Reader;
 use corten_yaml::section;
 use corten_yaml::tree::Node;
@@ -11,7 +12,6 @@ use crate::v1alpha1::{
     API_SERVER, AdmissionPlugin, Authorizer, CONTROLLER_MANAGER, Resources, SCHEDULER,
     check_container, check_port,
 };
-use crate::values::{Arguments, Object, check_protected};
 
 section! {
     /// kube-apiserver.

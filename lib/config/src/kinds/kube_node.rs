@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use corten_values::{Arguments, HostName, Object, ObjectName, check_protected};
 use corten_yaml::read::Reader;
 use corten_yaml::section;
 use corten_yaml::tree::Node;
@@ -11,7 +12,6 @@ use crate::v1alpha1::{
     KUBELET, NodeIp, check_annotations, check_kubelet_config, check_labels, check_map, check_port,
     check_taints,
 };
-use crate::values::{Arguments, HostName, Object, ObjectName, check_protected};
 
 section! {
     /// The node object in Kubernetes: name, addresses, labels, annotations, taints.

@@ -3,13 +3,13 @@
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
+use corten_values::{Cidr, Expression, LinkAlias, LinkFacts, LinkName, Mac, Subject};
 use corten_yaml::problem::printable;
 use corten_yaml::read::Reader;
 use corten_yaml::tree::Node;
 use corten_yaml::{choices, section};
 
 use super::BondNames;
-use crate::values::{Cidr, Expression, LinkAlias, LinkFacts, LinkName, Mac, Subject};
 
 section! {
     /// Settings of every kind of link.

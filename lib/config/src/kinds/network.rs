@@ -4,13 +4,13 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use corten_values::{Cidr, ClockDevice, Endpoint, HostName, HostOrAddress, LinkName, Ports, Url};
 use corten_yaml::read::Reader;
 use corten_yaml::table::Support;
 use corten_yaml::tree::Node;
 use corten_yaml::{choices, section};
 
 use super::check_number;
-use crate::values::{Cidr, ClockDevice, Endpoint, HostName, HostOrAddress, LinkName, Ports, Url};
 
 section! {
     /// The host name of the node.

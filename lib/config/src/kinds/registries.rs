@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
+use corten_values::Secret;
+use corten_values::{PemCertificates, PemKey, Url};
 use corten_yaml::read::Reader;
 use corten_yaml::section;
 use corten_yaml::tree::Node;
 
 use crate::registries::{ANY, check_auth, check_endpoints, check_identity, is_registry};
-use crate::secret::Secret;
-use crate::values::{PemCertificates, PemKey, Url};
 
 section! {
     /// Mirrors of an image registry.

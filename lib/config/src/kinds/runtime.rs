@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use corten_values::Secret;
+use corten_values::{
+    AbsolutePath, Assignment, Endpoint, Expression, FileMode, ModuleName, ModuleParameter,
+    PemCertificates, Url, is_kernel_setting,
+};
 use corten_yaml::read::Reader;
 use corten_yaml::section;
 use corten_yaml::tree::Node;
 
 use crate::hardened;
-use crate::secret::Secret;
 use crate::v1alpha1::{check_variables, names_are};
-use crate::values::{
-    AbsolutePath, Assignment, Endpoint, Expression, FileMode, ModuleName, ModuleParameter,
-    PemCertificates, Url, is_kernel_setting,
-};
 
 section! {
     /// A receiver of kernel messages.
@@ -24,7 +24,7 @@ section! {
 }
 
 fn check_kmsg(_: &KmsgLogConfig, node: &Node, reader: &mut Reader<'_>) {
-    crate::values::check_receiver(node, "url", reader);
+    corten_values::check_receiver(node, "url", reader);
 }
 
 section! {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use corten_values::{DiskFacts, MaxSize, Size, VolumeFacts, VolumeName};
 use corten_yaml::read::Reader;
 use corten_yaml::table::Support;
 use corten_yaml::tree::Node;
@@ -9,7 +10,6 @@ use corten_yaml::{choices, section};
 
 use super::links::check_selector;
 use super::{Encryption, EncryptionKey, Selector};
-use crate::values::{DiskFacts, MaxSize, Size, VolumeFacts, VolumeName};
 
 /// Minimum size of an XFS, in bytes.
 const SMALLEST_XFS: u64 = 300 << 20;

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use corten_values::{Cidr, LinkName, WireguardKey, WireguardSecret};
 use corten_yaml::read::Reader;
 use corten_yaml::section;
 use corten_yaml::tree::Node;
 
 use super::Link;
-use crate::values::{Cidr, LinkName, WireguardKey, WireguardSecret};
 
 section! {
     /// A WireGuard tunnel.

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use corten_values::Object;
 use corten_yaml::read::Reader;
 use corten_yaml::section;
 use corten_yaml::tree::Node;
@@ -12,7 +13,6 @@ use crate::kinds::{
     AdSelect, ArpAllTargets, ArpValidate, BondConfig, BondMode, BondNames, FailOverMac, LacpRate,
     PrimaryReselect, XmitHashPolicy,
 };
-use crate::values::Object;
 
 section! {
     /// Settings of a bond or a bridge in version 1 (kernel: Documentation/networking/bonding.rst). Names of a bond's

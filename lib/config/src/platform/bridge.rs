@@ -1,11 +1,11 @@
 //! Settings of bridges, in both versions of `network-config`.
 
+use corten_values::Object;
 use corten_yaml::read::Reader;
 use corten_yaml::section;
 use corten_yaml::tree::Node;
 
 use super::values::Truth;
-use crate::values::Object;
 
 /// Reports spanning tree settings on a bridge that uses it: the node leaves them to the kernel. Otherwise they have no
 /// effect anyway.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use corten_values::HostName;
 use corten_yaml::problem::{Notes, Problems};
 use corten_yaml::read::{Reader, Section as _, read_section};
 use corten_yaml::section;
@@ -12,7 +13,6 @@ use super::model::SeedNetwork;
 use super::only;
 use super::v1::NetworkV1;
 use super::v2::NetworkV2;
-use crate::values::HostName;
 
 /// Parses `network-config`, with its fields at the top or below `network`. `None` for an empty file. Settings that the
 /// node does not support are left out and reported ([`SeedNetwork::left_out`]).

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use corten_values::{Cidr, HostName, HostOrAddress, LinkName, Object};
 use corten_yaml::problem::{Notes, Problems};
 use corten_yaml::read::{Reader, read_section};
 use corten_yaml::tree::Node;
@@ -12,7 +13,6 @@ use corten_yaml::{choices, section};
 use super::meta_link::{PlatformBond, PlatformLink, PlatformTable};
 use super::{Size, only};
 use crate::kinds::{ClientIdentifier, LinkRoute, check_duid};
-use crate::values::{Cidr, HostName, HostOrAddress, LinkName, Object};
 
 section! {
     /// A network as a list of specs.

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use corten_values::{LinkName, Mac, Object};
 use corten_yaml::read::{Reader, Value, scalar};
 use corten_yaml::table::Shape;
 use corten_yaml::tree::Node;
@@ -11,7 +12,6 @@ use crate::kinds::{
     AdLacpActive, AdSelect, ArpAllTargets, ArpValidate, BondConfig, BondMode, BondNames,
     FailOverMac, LacpRate, PrimaryReselect, VlanMode, XmitHashPolicy, check_mtu, check_vlan,
 };
-use crate::values::{LinkName, Mac, Object};
 
 choices! {
     /// Kind of a virtual link.

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use corten_values::{Cidr, Mac};
 use corten_yaml::problem::printable;
 use corten_yaml::read::Reader;
 use corten_yaml::tree::Node;
 
 use super::Size;
 use crate::kinds::{BondConfig, LinkRoute};
-use crate::values::{Cidr, Mac};
 
 /// A network.
 #[derive(Debug, Clone, Default, PartialEq)]

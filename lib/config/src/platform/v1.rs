@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 
+use corten_values::{Cidr, HostName, LinkName, Mac, Object};
 use corten_yaml::read::{LEFT_OUT, Reader};
 use corten_yaml::tree::Node;
 use corten_yaml::{choices, section};
@@ -11,7 +12,6 @@ use super::bond::ParamsV1;
 use super::model::{SeedDhcp, SeedLink, SeedMatch, SeedNetwork, SeedRoute, SeedShape};
 use super::values::{Mask, OneOrMore, Place, Truth, width};
 use crate::kinds::{LinkRoute, check_mtu, check_vlan};
-use crate::values::{Cidr, HostName, LinkName, Mac, Object};
 
 section! {
     /// A `network-config` of version 1.

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use corten_values::{HostName, LinkPattern, Mac, Object, is_link_name};
 use corten_yaml::read::{LEFT_OUT, Reader};
 use corten_yaml::section;
 use corten_yaml::tree::Node;
@@ -15,7 +16,6 @@ use super::values::{OneOrMore, Own, Place, Truth};
 use crate::kinds::{
     LinkRoute, RULE_PRIORITIES, RULE_TABLES, check_mtu, check_number, check_routes_fit, check_vlan,
 };
-use crate::values::{HostName, LinkPattern, Mac, Object, is_link_name};
 
 section! {
     /// A `network-config` of version 2.

@@ -2,11 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use corten_values::Cidr;
 use corten_yaml::read::{LEFT_OUT, Reader, Value, scalar};
 use corten_yaml::table::Shape;
 use corten_yaml::tree::{Content, Node};
-
-use crate::values::Cidr;
 
 /// A boolean of YAML 1.1, which cloud-init reads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

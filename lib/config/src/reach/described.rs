@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use corten_values::{Cidr, LinkName, Mac};
 use corten_yaml::problem::printable;
 
 use crate::Document;
@@ -12,7 +13,6 @@ use crate::kinds::{
     LinkRoute, VLANConfig, VRFConfig, VethConfig, VlanMode, WireguardConfig,
 };
 use crate::v1alpha1::{DeviceSelector, DhcpOptions, Interface, LegacyRoute, asked};
-use crate::values::{Cidr, LinkName, Mac};
 
 /// The settings of a link; several documents can contribute.
 #[derive(Debug, Default)]

@@ -7,12 +7,13 @@ mod tunnels;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use corten_values::Cidr;
+
 use crate::Document;
 use crate::kinds::{
     BlackholeRouteConfig, DefaultAction, LinkAliasConfig, NetworkDefaultActionConfig,
     NetworkRuleConfig, Protocol, RoutingRuleConfig,
 };
-use crate::values::Cidr;
 
 /// Port of the node API.
 const API: u16 = 50_000;

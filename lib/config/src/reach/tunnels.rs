@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use corten_values::{Cidr, WireguardKey, WireguardSecret};
+
 use crate::Document;
 use crate::kinds::WireguardConfig;
-use crate::values::{Cidr, WireguardKey, WireguardSecret};
 
 /// A WireGuard link, from either form.
 struct Tunnel {

@@ -1,8 +1,9 @@
 //! Selection of the installation's target disk by a config.
 
+use corten_values::DiskFacts;
+
 use super::{bare, doc, document, good};
 use crate::installation::Installation;
-use crate::values::DiskFacts;
 
 fn disk(name: &str, size: u64, transport: &str) -> DiskFacts {
     DiskFacts {

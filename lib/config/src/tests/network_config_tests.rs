@@ -3,12 +3,12 @@
 
 use std::fmt::Write as _;
 
+use corten_values::Mac;
 use corten_yaml::read::Word as _;
 
 use super::{document, good};
 use crate::kinds::BondConfig;
 use crate::platform::{SeedDhcp, SeedLink, SeedNetwork, SeedRoute, SeedShape, network};
-use crate::values::Mac;
 
 /// A file, what the node does with it, and what it leaves out.
 struct Case {

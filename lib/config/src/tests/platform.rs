@@ -408,7 +408,7 @@ proptest! {
     #[test]
     fn hostile_meta_data_gives_no_invalid_host_name(bytes in hostile("meta-data")) {
         if let Ok(who) = identity(&bytes) {
-            prop_assert!(who.name().is_none_or(crate::values::is_host_name));
+            prop_assert!(who.name().is_none_or(corten_values::is_host_name));
         }
     }
 }

@@ -1,9 +1,10 @@
 //! Settings of image registries: two forms, one result.
 
+use corten_values::Secret;
+
 use super::kinds::with;
 use super::senseless::are_refused;
 use super::{crt, doc, document, good, key, problems};
-use crate::Secret;
 use crate::plan;
 use crate::registries::{Mirror, RegistryAuth, RegistryMirrors, is_registry, of_host};
 

@@ -1,7 +1,8 @@
+use corten_values::{DiskFacts, MaxSize, Size};
+
 use super::kinds::with;
 use super::{doc, document, future, good, problems};
 use crate::kinds::{ExistingVolumeConfig, RawVolumeConfig, UserVolumeConfig, VolumeType};
-use crate::values::{DiskFacts, MaxSize, Size};
 
 const ON_DISK: &str = "provisioning: {diskSelector: {match: '!system_disk'}";
 

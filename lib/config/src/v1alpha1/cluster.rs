@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use corten_values::Secret;
+use corten_values::{AcceptedCa, Base64Key, Cidr, HostName, HttpsUrl, KeyPair, Url};
 use corten_yaml::read::Reader;
 use corten_yaml::tree::Node;
 use corten_yaml::{choices, section};
@@ -9,8 +11,6 @@ use corten_yaml::{choices, section};
 use super::{
     ApiServer, ControllerManager, Etcd, Proxy, Scheduler, check_port, check_whole_arguments,
 };
-use crate::secret::Secret;
-use crate::values::{AcceptedCa, Base64Key, Cidr, HostName, HttpsUrl, KeyPair, Url};
 
 section! {
     /// `cluster`.

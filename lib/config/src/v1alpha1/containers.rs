@@ -3,11 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use corten_values::{AbsolutePath, is_variable, quantity};
 use corten_yaml::read::Reader;
 use corten_yaml::section;
 use corten_yaml::tree::{Content, Node};
-
-use crate::values::{AbsolutePath, is_variable, quantity};
 
 /// Directories that every component already has, and prefixes of those for its own files.
 const TAKEN: &[&str] = &["/tmp", "/var/log/audit/kube", "/var/run/kubernetes"];

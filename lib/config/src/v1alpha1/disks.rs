@@ -1,9 +1,9 @@
 //! Disks and their encryption, in the old form.
 
+use corten_values::{AbsolutePath, Size};
 use corten_yaml::section;
 
 use crate::kinds::Encryption;
-use crate::values::{AbsolutePath, Size};
 
 section! {
     /// A disk to partition.

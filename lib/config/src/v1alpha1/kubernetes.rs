@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use corten_values::{
+    AbsolutePath, Arguments, Cidr, KeyPair, Object, SubnetMatch, check_protected, is_label_value,
+    is_qualified_name, is_taint,
+};
 use corten_yaml::read::Reader;
 use corten_yaml::tree::{Content, Node};
 use corten_yaml::{choices, section};
 
 use super::{Resources, VolumeMount, check_container, names_are};
-use crate::values::{
-    AbsolutePath, Arguments, Cidr, KeyPair, Object, SubnetMatch, check_protected, is_label_value,
-    is_qualified_name, is_taint,
-};
 
 section! {
     /// `machine.kubelet`.

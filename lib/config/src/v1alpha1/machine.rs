@@ -3,6 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use corten_values::Secret;
+use corten_values::{
+    AbsolutePath, AcceptedCa, ExtensionImage, FileMode, HostName, KeyPair, MatchSize, ModuleName,
+    ModuleParameter, Object, TimeSource, Url, is_kernel_setting, is_variable,
+};
 use corten_yaml::read::Reader;
 use corten_yaml::table::Support;
 use corten_yaml::tree::Node;
@@ -14,11 +19,6 @@ use super::{
 };
 use crate::cri;
 use crate::hardened;
-use crate::secret::Secret;
-use crate::values::{
-    AbsolutePath, AcceptedCa, ExtensionImage, FileMode, HostName, KeyPair, MatchSize, ModuleName,
-    ModuleParameter, Object, TimeSource, Url, is_kernel_setting, is_variable,
-};
 
 choices! {
     /// Role of a node in its cluster.
@@ -274,7 +274,7 @@ section! {
 }
 
 fn check_log_destination(_: &LogDestination, node: &Node, reader: &mut Reader<'_>) {
-    crate::values::check_receiver(node, "endpoint", reader);
+    corten_values::check_receiver(node, "endpoint", reader);
 }
 
 choices! {

@@ -64,8 +64,9 @@ fn check(root: &V1Alpha1, node: &Node, reader: &mut Reader<'_>) {
         let Some(cluster) = node.get("cluster") else {
             return;
         };
-        let secret =
-            |pair: &Option<crate::KeyPair>| pair.as_ref().is_some_and(|pair| !pair.key.is_empty());
+        let secret = |pair: &Option<corten_values::KeyPair>| {
+            pair.as_ref().is_some_and(|pair| !pair.key.is_empty())
+        };
         reader.within("cluster", |reader| {
             if secret(&root.cluster.ca) {
                 reader.wrong_in(cluster, "ca", "must not have a key on a worker");

@@ -3,6 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use corten_values::Secret;
+use corten_values::{Cidr, HostName, LinkName, Mac, WireguardKey, WireguardSecret};
 use corten_yaml::read::Reader;
 use corten_yaml::section;
 use corten_yaml::tree::Node;
@@ -12,8 +14,6 @@ use crate::kinds::{
     BondConfig, BondMode, BondNames, LinkRoute, XmitHashPolicy, check_duid, check_keepalive,
     check_mtu, check_peers, check_primary, check_routes_fit, check_vlan,
 };
-use crate::secret::Secret;
-use crate::values::{Cidr, HostName, LinkName, Mac, WireguardKey, WireguardSecret};
 
 section! {
     /// `machine.network`.

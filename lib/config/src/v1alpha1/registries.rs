@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use corten_values::Secret;
+use corten_values::{Base64Certificate, KeyPair, Url};
 use corten_yaml::read::Reader;
 use corten_yaml::section;
 use corten_yaml::tree::{Key, Node};
 
 use crate::registries::{ANY, check_auth, check_endpoints, check_identity, is_registry};
-use crate::secret::Secret;
-use crate::values::{Base64Certificate, KeyPair, Url};
 
 section! {
     /// `machine.registries`.

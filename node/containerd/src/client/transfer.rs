@@ -302,7 +302,7 @@ fn told(step: Step) -> Progress {
 
 #[cfg(test)]
 mod tests {
-    use corten_config::Secret;
+    use corten_values::Secret;
 
     use super::*;
 

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use corten_config::Secret;
 use corten_config::registries::{DOCKER, Registries, RegistryAuth, decode_auth, of_host};
+use corten_values::Secret;
 use toml::Table;
 
 /// Credentials for a registry.

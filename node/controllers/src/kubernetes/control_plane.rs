@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use corten_config::{Document, Secret};
+use corten_config::Document;
 use corten_credentials::access::connect;
 use corten_credentials::certificates::{Held, write_files};
 use corten_kubernetes::certificates::{
@@ -29,6 +29,7 @@ use corten_types::network::{HostnameStatus, NodeAddress};
 use corten_types::network_names::OperatorSpec;
 use corten_types::secrets::PemPair;
 use corten_types::secrets_kubernetes::{EtcdCerts, KubernetesCerts, KubernetesDynamicCerts};
+use corten_values::Secret;
 use tokio::sync::watch;
 use tokio::time::sleep;
 

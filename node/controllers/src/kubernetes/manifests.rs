@@ -212,7 +212,7 @@ mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::TcpListener;
 
-    use corten_config::Secret;
+    use corten_values::Secret;
 
     use super::*;
 

@@ -39,7 +39,6 @@ use std::time::Duration;
 
 use corten_base::console;
 use corten_config::Document;
-use corten_config::values::Cidr;
 use corten_containerd::client::Containerd;
 use corten_kubernetes::{Facts, Settings};
 use corten_resources::controller::{Context, Failure, GraphError, Runtime};
@@ -47,6 +46,7 @@ use corten_services::CONTAINERD_SOCKET;
 use corten_types::clock::TimeStatus;
 use corten_types::kubernetes::Nodename;
 use corten_types::network::{HostnameStatus, NodeAddress};
+use corten_values::Cidr;
 use tokio::sync::watch;
 
 use super::Sources;

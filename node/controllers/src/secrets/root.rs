@@ -180,12 +180,12 @@ mod tests {
         let root = OsRoot {
             issuing_ca: PemPair {
                 crt: String::new(),
-                key: corten_config::Secret::default(),
+                key: corten_values::Secret::default(),
             },
             accepted_cas: Vec::new(),
             cert_san_ips: vec!["10.0.2.15".into(), "203.0.113.7".into()],
             cert_san_dns_names: vec!["api.example.com".into()],
-            token: corten_config::Secret::default(),
+            token: corten_values::Secret::default(),
         };
         let hostname = HostnameStatus {
             hostname: "node1".into(),

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use corten_config::{Document, Secret};
+use corten_config::Document;
 use corten_credentials::join::{Asked, Joined};
 use corten_meta::tags::OWNER;
 use corten_pki::{Algorithm, Ca, CertificateAndKey, NODE_LIFETIME, certificates_from_pem};
@@ -16,6 +16,7 @@ use corten_types::clock::TimeStatus;
 use corten_types::network::{HostnameStatus, NodeAddress};
 use corten_types::secrets::{ApiCertificates, CertificateStatus, Endpoint, TrustdCertificates};
 use corten_types::stage::Stage;
+use corten_values::Secret;
 use tokio::sync::watch;
 use tokio::time::timeout;
 

@@ -1,7 +1,6 @@
 //! Shows the volumes the node wants: its own, and the user volumes of the machine config.
 
 use corten_config::Document;
-use corten_config::values::MaxSize;
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Output};
 use corten_sys::mount::MountFlags;
@@ -10,6 +9,7 @@ use corten_types::volume::MountSpec;
 use corten_types::volume_config::{
     DiskSelector, FilesystemSpec, Locator, PartitionSpec, Provisioning, VolumeConfig,
 };
+use corten_values::MaxSize;
 use corten_volumes::user::{self, Kind, Mounting, Partition, Purpose, UserVolume};
 use corten_volumes::{
     EPHEMERAL, SMALLEST_EPHEMERAL, STATE, STATE_LENGTH, TYPE_LINUX, TYPE_SWAP, Volume,

@@ -1,6 +1,6 @@
 //! Static pod of kube-apiserver.
 
-use corten_config::values::Arguments;
+use corten_values::Arguments;
 
 use super::{AUDIT_LOG, Part, connections, flag, probes};
 use crate::etcd::CLIENT_PORT;

@@ -6,8 +6,8 @@ mod scheduler;
 
 use corten_config::Document;
 use corten_config::kinds::KubeStaticPodConfig;
-use corten_config::values::Object;
 use corten_manifests::Resources;
+use corten_values::Object;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 

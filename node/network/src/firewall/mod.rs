@@ -284,7 +284,7 @@ fn counted(verdict: Verdict) -> Rule {
 
 fn layer4(rule: &NetworkRuleConfig) -> Layer4Match {
     let ports = &rule.port_selector.ports;
-    let range = |ports: &corten_config::values::Ports| PortRange {
+    let range = |ports: &corten_values::Ports| PortRange {
         lo: ports.first,
         hi: ports.last,
     };

@@ -1,8 +1,8 @@
 //! Encodes changes of a tunnel and decodes its state, in generic netlink (`linux/wireguard.h`).
 
-use corten_config::values::{WireguardKey, WireguardSecret};
 use corten_types::network_wireguard::WireguardPeer;
 use corten_types::prefix::Prefix;
+use corten_values::{WireguardKey, WireguardSecret};
 use netlink_packet_wireguard::{
     WireguardAddressFamily, WireguardAllowedIp, WireguardAllowedIpAttr, WireguardAttribute,
     WireguardCmd, WireguardMessage, WireguardPeer as PeerMessage, WireguardPeerAttribute,

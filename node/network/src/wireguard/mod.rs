@@ -10,7 +10,7 @@ pub(super) mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use corten_config::values::{WireguardKey, WireguardSecret};
+use corten_values::{WireguardKey, WireguardSecret};
 
 pub use kernel::{found, perform};
 

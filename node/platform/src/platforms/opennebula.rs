@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use corten_config::platform::{SeedDhcp, SeedLink, SeedNetwork};
-use corten_config::values::Cidr;
+use corten_values::Cidr;
 
 use crate::documents::Given;
 use crate::instance::{Instance, Metadata, Network};

@@ -5,7 +5,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use corten_config::platform::{SeedDhcp, SeedNetwork};
-use corten_config::values::Cidr;
+use corten_values::Cidr;
 
 use crate::documents::Given;
 use crate::instance::{Instance, Metadata, Network};

@@ -4,7 +4,7 @@
 
 use corten_config::kinds::LinkRoute;
 use corten_config::platform::{SeedNetwork, SeedRoute};
-use corten_config::values::Cidr;
+use corten_values::Cidr;
 
 use crate::documents::Given;
 use crate::instance::{Instance, Metadata, Network};

@@ -3,7 +3,7 @@
 //! UpCloud's documentation: "Metadata service".
 
 use corten_config::platform::{SeedDhcp, SeedNetwork};
-use corten_config::values::Cidr;
+use corten_values::Cidr;
 
 use crate::documents::Given;
 use crate::instance::{Instance, Metadata, Network};

@@ -1,7 +1,7 @@
 //! Evaluates selectors: which disk or file system of the machine they match.
 
-use corten_config::values::{DiskFacts, Expression, VolumeFacts};
 use corten_types::block::{DiscoveredVolume, Disk};
+use corten_values::{DiskFacts, Expression, VolumeFacts};
 
 use super::Trouble;
 use crate::{IMAGE_CACHE, STARTED_FROM, WIPEABLE};

@@ -19,8 +19,8 @@ use corten_config::kinds::{
     Encryption, ExistingVolumeConfig, Migration, Provisioning, RawVolumeConfig, SwapVolumeConfig,
     UserVolumeConfig, VolumeType,
 };
-use corten_config::values::{Expression, MaxSize, Size};
 use corten_sys::mount::MountFlags;
+use corten_values::{Expression, MaxSize, Size};
 
 use super::{LONGEST_LABEL, MIB, SMALLEST_XFS, USER_VOLUMES, Volume, WIPED};
 

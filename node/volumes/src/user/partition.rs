@@ -5,7 +5,7 @@
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
-use corten_config::values::MaxSize;
+use corten_values::MaxSize;
 use uuid::Uuid;
 
 use super::signature;

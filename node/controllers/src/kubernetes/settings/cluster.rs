@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use corten_config::{Document, Secret};
+use corten_config::Document;
 use corten_kubernetes::{
     ControlPlane, ExternalManifest, Node, Settings, bootstrap_settings, external_manifests,
     inline_manifests,
@@ -18,6 +18,7 @@ use corten_types::kubernetes_policies::{
     EtcdEncryptionConfig,
 };
 use corten_types::secrets_kubernetes::{EtcdRoot, KubernetesRoot};
+use corten_values::Secret;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;

@@ -12,10 +12,10 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use corten_config::values::Arguments;
 use corten_resources::controller::{Context, Failure, GraphError, Runtime};
 use corten_resources::{Draft, Spec};
 use corten_types::kubernetes_components::{ArgValues, Args};
+use corten_values::Arguments;
 
 pub(super) use components::{Versions, show as show_components};
 pub(super) use node::{credentials, mounts};

@@ -1,11 +1,11 @@
 //! Policies of kube-apiserver.
 
-use corten_config::Secret;
 use corten_kubernetes::{ControlPlane, files};
 use corten_types::kubernetes_policies::{
     AdmissionControlConfig, AdmissionPlugin, AuditPolicyConfig, AuthenticationConfig,
     AuthorizationConfig, Authorizer, EtcdEncryptionConfig,
 };
+use corten_values::Secret;
 use serde_json::Value;
 
 pub(super) fn admission(own: &ControlPlane) -> AdmissionControlConfig {

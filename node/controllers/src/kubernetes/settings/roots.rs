@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 
 use corten_config::Document;
-use corten_config::Secret;
 use corten_config::kinds::KubeServiceAccountConfig;
 use corten_kubernetes::{ControlPlane, Settings, nth};
 use corten_manifests::BootstrapToken;
 use corten_types::secrets::{Pem, PemPair};
 use corten_types::secrets_kubernetes::{EtcdRoot, KubeletSecrets, KubernetesRoot, PemKey};
+use corten_values::Secret;
 use serde_json::Value;
 
 /// Certificates of a PEM text, one by one.

@@ -7,7 +7,17 @@ use corten_yaml::read::{Reader, Value, scalar};
 use corten_yaml::table::Shape;
 use corten_yaml::tree::Node;
 
-use super::is_host_name;
+use crate::names::is_host_name;
+use crate::text::texts;
+
+texts! {
+    /// A network or an address, possibly excluded.
+    SubnetMatch = "a network such as 10.0.0.0/8 or an address; with ! in front it is left out",
+        |text| {
+            let text = text.strip_prefix('!').unwrap_or(text);
+            Cidr::parse(text).is_some() || text.parse::<IpAddr>().is_ok()
+        };
+}
 
 /// An address with the length of its network's prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,9 +1,15 @@
 //! Sources of system extensions.
 
-use super::ExtensionImage;
+use crate::text::texts;
 
 const ARCHIVE: &str = "oci-archive://";
 const DIGEST: &str = "@sha256:";
+
+texts! {
+    /// The image of a system extension, in a registry or on a volume.
+    ExtensionImage = "an image with its digest: NAME@sha256:..., or oci-archive://LABEL/FILE@sha256:...",
+        is_image;
+}
 
 /// The source of a system extension's image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +45,7 @@ fn volume(image: &str) -> Option<ExtensionSource<'_>> {
     Some(ExtensionSource::Volume { label, file })
 }
 
-pub(super) fn is_image(text: &str) -> bool {
+fn is_image(text: &str) -> bool {
     let Some((place, digest)) = text.split_once(DIGEST) else {
         return false;
     };

@@ -13,14 +13,14 @@ use cel::objects::Key;
 use cel::parser::{Expression as Parsed, Parser};
 use cel::{Context, Value};
 
-use super::Expression;
-use super::facts::Subject;
+use crate::facts::Subject;
+use crate::text::texts;
 
 /// Limit of nested brackets and calls.
 const DEPTH: u16 = 24;
 
 /// Limit of the length in bytes.
-pub(super) const LENGTH: usize = 1024;
+const LENGTH: usize = 1024;
 
 /// A sum is as deep as its number of terms. This is twice the need of the deepest one of that length in an unoptimised
 /// build.
@@ -61,6 +61,13 @@ const BROKEN: &str = "it cannot be read";
 /// Name of the parser threads: a panic in one is an error of the expression, and harmless.
 const READER: &str = "reader of expressions";
 
+texts! {
+    /// An expression that selects disks, volumes or links. Its syntax and depth are checked later, where its variables
+    /// are known.
+    Expression = "an expression of at most 1024 bytes, its brackets at most 24 deep",
+        |text| !text.trim().is_empty() && text.len() <= LENGTH;
+}
+
 impl Expression {
     /// Whether the expression is true for each object. An object that it cannot be evaluated for is not selected.
     ///
@@ -71,7 +78,10 @@ impl Expression {
     }
 
     /// Checks the expression before any object exists.
-    pub(crate) fn check<S: Subject>(&self) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// The expression is invalid.
+    pub fn check<S: Subject>(&self) -> Result<(), String> {
         self.selected(&[S::sample()]).map(drop)
     }
 }
@@ -203,8 +213,8 @@ fn like(pattern: Arc<String>, text: Arc<String>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::facts::{DiskFacts, LinkFacts, VolumeFacts};
     use super::*;
+    use crate::facts::{DiskFacts, LinkFacts, VolumeFacts};
     use corten_yaml::problem::Notes;
     use corten_yaml::read::{Reader, Value as _};
     use corten_yaml::table::Shape;

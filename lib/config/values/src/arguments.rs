@@ -59,12 +59,7 @@ fn values(node: &Node) -> Option<Vec<String>> {
 }
 
 /// Reports arguments that the node sets itself.
-pub(crate) fn check_protected(
-    node: &Node,
-    field: &str,
-    protected: &[&str],
-    reader: &mut Reader<'_>,
-) {
+pub fn check_protected(node: &Node, field: &str, protected: &[&str], reader: &mut Reader<'_>) {
     let entries = node.get(field).map(Node::entries).unwrap_or_default();
     reader.within(field, |reader| {
         let set = entries

@@ -1,13 +1,20 @@
 //! Kubernetes' formats of names and values: "Labels and Selectors" and "Taints and Tolerations" of its documentation
 //! (<https://kubernetes.io/docs/concepts/>).
 
-use super::is_host_name;
+use crate::names::is_host_name;
+use crate::text::texts;
+
+texts! {
+    /// The name of a Kubernetes object.
+    ObjectName = "a name of lower-case letters, digits and dashes in parts of at most 63", is_subdomain;
+}
 
 /// Effects of a taint on pods that do not tolerate it.
 const EFFECTS: &[&str] = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
 /// Whether the text is a qualified name: `name` or `prefix.example/name`.
-pub(crate) fn is_qualified_name(text: &str) -> bool {
+#[must_use]
+pub fn is_qualified_name(text: &str) -> bool {
     match text.split_once('/') {
         Some((prefix, name)) => is_subdomain(prefix) && is_name(name),
         None => is_name(text),
@@ -15,16 +22,20 @@ pub(crate) fn is_qualified_name(text: &str) -> bool {
 }
 
 /// A name of RFC 1123, in lower case.
-pub(crate) fn is_subdomain(text: &str) -> bool {
+#[must_use]
+pub fn is_subdomain(text: &str) -> bool {
     is_host_name(text) && !text.contains(|c: char| c.is_ascii_uppercase())
 }
 
-pub(crate) fn is_label_value(text: &str) -> bool {
+/// Whether the text is a valid value of a label.
+#[must_use]
+pub fn is_label_value(text: &str) -> bool {
     text.is_empty() || is_name(text)
 }
 
 /// A taint: `Effect` or `value:Effect`.
-pub(crate) fn is_taint(text: &str) -> bool {
+#[must_use]
+pub fn is_taint(text: &str) -> bool {
     let (value, effect) = text.split_once(':').unwrap_or(("", text));
     is_label_value(value) && EFFECTS.contains(&effect)
 }
