@@ -15,6 +15,15 @@ pub const EDGES: &[(&str, &[&str])] = &[
         "corten-config",
         &["corten-corpus", "corten-values", "corten-yaml"],
     ),
+    (
+        "corten-seed",
+        &[
+            "corten-config",
+            "corten-corpus",
+            "corten-values",
+            "corten-yaml",
+        ],
+    ),
     (OF_TESTS, &[]),
     ("corten-daemon", &[]),
     ("corten-dial", &[]),
@@ -36,7 +45,12 @@ pub const EDGES: &[(&str, &[&str])] = &[
     // Cloud metadata of a machine.
     (
         "corten-platform",
-        &["corten-config", "corten-values", "corten-yaml"],
+        &[
+            "corten-config",
+            "corten-seed",
+            "corten-values",
+            "corten-yaml",
+        ],
     ),
     ("corten-luks", &[]),
     ("corten-manifests", &[]),
@@ -76,6 +90,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "corten-config",
             "corten-corpus",
             "corten-resources",
+            "corten-seed",
             "corten-sys",
             "corten-types",
             "corten-values",
@@ -214,6 +229,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "corten-meta",
             "corten-network",
             "corten-resources",
+            "corten-seed",
             "corten-sys",
             "corten-types",
             "corten-volumes",
@@ -304,6 +320,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "corten-pki",
             "corten-platform",
             "corten-resources",
+            "corten-seed",
             "corten-server",
             "corten-services",
             "corten-sys",

@@ -1,7 +1,6 @@
 //! The machine config: the documents that describe a node completely.
 //!
-//! Owns: the list of fields, parsing with positions, validation, patches, redaction, the effects of a change between
-//! two configs, and the network settings of platforms ([`platform`]).
+//! Owns: the list of fields, validation, patches, redaction, and the effects of a change between two configs.
 //! Never does: files, network, decisions. It only interprets the text.
 //! Talks to: nothing; machined and the client link it.
 //! On a laptop: `cargo test -p corten-config`.
@@ -31,7 +30,6 @@ mod kept;
 pub mod kinds;
 mod patch;
 mod plan;
-pub mod platform;
 mod pod_access;
 mod reach;
 mod redact;

@@ -4,7 +4,7 @@ use crate::Tag;
 
 /// Encryption of STATE (`corten_config::kinds::Encryption`); the machine config that states it lies on STATE itself.
 pub const STATE_ENCRYPTION: Tag = tag(0x09);
-/// Network config from the platform (`corten_config::platform::PlatformNetwork`).
+/// Network config from the platform (`corten_seed::PlatformNetwork`).
 pub const PLATFORM_NETWORK: Tag = tag(0x0a);
 
 /// Certificate authorities of the node's owner: PEM certificates, as in `machine.ca` and `machine.acceptedCAs`. A node

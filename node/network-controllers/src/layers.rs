@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use corten_base::console;
 use corten_config::Document;
-use corten_config::platform::PlatformNetwork;
 use corten_meta::Values;
 use corten_meta::tags::PLATFORM_NETWORK;
 use corten_network::cmdline_layer::{Parameters, parameters};
@@ -16,6 +15,7 @@ use corten_network::seed::Seed;
 use corten_network::{Setup, default_layer, platform_layer};
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_seed::PlatformNetwork;
 use corten_types::network::LinkStatus;
 use corten_types::network_alias::LinkAliasSpec;
 use corten_types::network_names::StaticHost;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use corten_config::kinds::{LinkRoute, RULE_PRIORITIES, RuleAction};
-use corten_config::platform::{
+use corten_seed::{
     PlatformDhcp, PlatformLink, PlatformLinkKind, PlatformNetwork, PlatformOperatorKind,
     PlatformRouteKind, SeedDhcp, SeedLink, SeedMatch, SeedRoute, SeedRule, SeedShape,
 };

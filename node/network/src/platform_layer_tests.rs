@@ -1,7 +1,7 @@
 //! Tests the seeds of `tests/corpus`, and hostile ones.
 
-use corten_config::platform::PlatformNetwork;
 use corten_corpus::{hostile, sample};
+use corten_seed::PlatformNetwork;
 use corten_types::network::LinkStatus;
 use corten_types::network_spec::Layer;
 use proptest::prelude::{prop_assert, proptest};

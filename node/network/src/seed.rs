@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use corten_base::durable;
-use corten_config::platform::{SeedIdentity, SeedNetwork, identity, network};
+use corten_seed::{SeedIdentity, SeedNetwork, identity, network};
 
 use corten_values::is_host_name;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
-use corten_config::platform::{SeedNetwork, network};
+use corten_seed::{SeedNetwork, network};
 use corten_values::{Mac, is_host_name};
 use serde_json::Value;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
-use corten_config::platform::{SeedIdentity, SeedNetwork};
+use corten_seed::{SeedIdentity, SeedNetwork};
 
 use crate::text::is_line;
 
@@ -96,7 +96,7 @@ pub struct Network {
 
 #[cfg(test)]
 mod tests {
-    use corten_config::platform::identity;
+    use corten_seed::identity;
 
     use super::*;
 

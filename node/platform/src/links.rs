@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use corten_config::kinds::LinkRoute;
-use corten_config::platform::{SeedDhcp, SeedLink, SeedMatch, SeedRoute, SeedShape};
+use corten_seed::{SeedDhcp, SeedLink, SeedMatch, SeedRoute, SeedShape};
 use corten_values::{Cidr, Mac};
 
 /// Parses a hardware address, with or without separators.

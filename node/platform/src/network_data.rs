@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use corten_config::kinds::{BondConfig, BondMode, LacpRate, XmitHashPolicy};
-use corten_config::platform::{SeedDhcp, SeedLink, SeedNetwork, SeedShape};
+use corten_seed::{SeedDhcp, SeedLink, SeedNetwork, SeedShape};
 use corten_yaml::read::Word as _;
 
 use crate::json::Json;

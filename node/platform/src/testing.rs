@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use corten_config::platform::{SeedNetwork, SeedRoute, SeedShape};
+use corten_seed::{SeedNetwork, SeedRoute, SeedShape};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 

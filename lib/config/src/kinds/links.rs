@@ -43,12 +43,12 @@ const ROUTE_MTU_IPV4: RangeInclusive<u32> = 68..=65535;
 const ROUTE_MTU_IPV6: RangeInclusive<u32> = 1280..=65535;
 
 /// Reports an invalid MTU.
-pub(crate) fn check_mtu(mtu: Option<u32>, node: &Node, reader: &mut Reader<'_>) {
+pub fn check_mtu(mtu: Option<u32>, node: &Node, reader: &mut Reader<'_>) {
     check_number("mtu", mtu, MTU, node, reader);
 }
 
 /// Reports a number out of bounds.
-pub(crate) fn check_number(
+pub fn check_number(
     field: &str,
     number: Option<u32>,
     bounds: RangeInclusive<u32>,
@@ -62,7 +62,7 @@ pub(crate) fn check_number(
 }
 
 /// Reports `routes` of a link with an MTU above the link's own.
-pub(crate) fn check_routes_fit(mtu: Option<u32>, node: &Node, reader: &mut Reader<'_>) {
+pub fn check_routes_fit(mtu: Option<u32>, node: &Node, reader: &mut Reader<'_>) {
     // An invalid MTU was reported already.
     let Some(mtu) = mtu.filter(|mtu| MTU.contains(mtu)) else {
         return;
@@ -109,7 +109,7 @@ fn check_route(route: &LinkRoute, node: &Node, reader: &mut Reader<'_>) {
 
 impl LinkRoute {
     /// Reports mixed address families, or an MTU that its family does not have.
-    pub(crate) fn check(&self, node: &Node, reader: &mut Reader<'_>) {
+    pub fn check(&self, node: &Node, reader: &mut Reader<'_>) {
         let destination = self.destination.map(|cidr| cidr.address);
         let given = [destination, self.gateway, self.source];
         let mut families = given.iter().flatten().map(IpAddr::is_ipv4);
@@ -270,7 +270,7 @@ const MOST_TARGETS: usize = 16;
 impl BondConfig {
     /// Reports settings that the kernel refuses (kernel: `bond_opts` in drivers/net/bonding/bond_options.c). Settings
     /// without an effect in the bond's mode are ignored; the kernel does not get them.
-    pub(crate) fn check_settings(&self, names: &BondNames, node: &Node, reader: &mut Reader<'_>) {
+    pub fn check_settings(&self, names: &BondNames, node: &Node, reader: &mut Reader<'_>) {
         self.check_monitoring(names, node, reader);
         for (field, number, bounds) in [
             (names.miimon, self.miimon, INT),
@@ -409,7 +409,7 @@ fn check_vlan_config(vlan: &VLANConfig, node: &Node, reader: &mut Reader<'_>) {
 }
 
 /// Reports a missing or invalid VLAN number (IEEE 802.1Q).
-pub(crate) fn check_vlan(id: Option<u16>, field: &str, node: &Node, reader: &mut Reader<'_>) {
+pub fn check_vlan(id: Option<u16>, field: &str, node: &Node, reader: &mut Reader<'_>) {
     if id.is_none_or(|id| !(1..=4094).contains(&id)) {
         reader.wrong_in(node, field, "must be from 1 to 4094");
     }

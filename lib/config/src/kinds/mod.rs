@@ -28,7 +28,7 @@ use corten_yaml::read::{self, Reader, Section};
 use corten_yaml::table::{Field, Support};
 use corten_yaml::tree::Node;
 
-pub(crate) use bond_names::BondNames;
+pub use bond_names::BondNames;
 pub use cri::*;
 pub use discovery::*;
 pub use encryption::*;

@@ -160,7 +160,7 @@ fn check_dhcpv6(config: &DHCPv6Config, node: &Node, reader: &mut Reader<'_>) {
 }
 
 /// Reports a DUID that is required but missing, or invalid. `field` names it in the document.
-pub(crate) fn check_duid(
+pub fn check_duid(
     kind: Option<ClientIdentifier>,
     (field, raw): (&str, Option<&str>),
     node: &Node,
@@ -210,7 +210,7 @@ choices! {
 pub const RULE_PRIORITIES: RangeInclusive<u32> = 1..=32765;
 /// Valid tables of rules. For 0 the kernel creates an empty table of its own choice (net/ipv4/fib_rules.c,
 /// `fib_empty_table`), or refuses it (IPv6).
-pub(crate) const RULE_TABLES: RangeInclusive<u32> = 1..=u32::MAX;
+pub const RULE_TABLES: RangeInclusive<u32> = 1..=u32::MAX;
 
 section! {
     /// A routing rule: it selects the routing table for packets.

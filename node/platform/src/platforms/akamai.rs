@@ -2,7 +2,7 @@
 //!
 //! Akamai's documentation: "Metadata service API".
 
-use corten_config::platform::SeedNetwork;
+use corten_seed::SeedNetwork;
 
 use crate::documents::Given;
 use crate::instance::{Instance, Metadata, Network};

@@ -2,7 +2,7 @@
 //!
 //! Alibaba's documentation: "Access instance metadata".
 
-use corten_config::platform::{SeedDhcp, SeedNetwork};
+use corten_seed::{SeedDhcp, SeedNetwork};
 
 use crate::documents::{Documents, Given};
 use crate::instance::{Instance, Metadata, Network};

@@ -3,7 +3,7 @@
 //! Microsoft's documentation: "Azure Instance Metadata Service", "User data for Azure virtual machines", "Custom data
 //! and cloud-init on Azure Virtual Machines"; cloud-init's documentation: "Azure" (the disc).
 
-use corten_config::platform::{SeedDhcp, SeedNetwork};
+use corten_seed::{SeedDhcp, SeedNetwork};
 use roxmltree::Document;
 
 use crate::documents::Given;

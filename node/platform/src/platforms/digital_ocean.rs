@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 
-use corten_config::platform::{SeedLink, SeedNetwork};
+use corten_seed::{SeedLink, SeedNetwork};
 
 use crate::documents::Given;
 use crate::instance::{Instance, Metadata, Network};

@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 
 use corten_config::kinds::{AdLacpActive, BondConfig, BondMode, XmitHashPolicy};
-use corten_config::platform::{SeedLink, SeedNetwork, SeedShape};
+use corten_seed::{SeedLink, SeedNetwork, SeedShape};
 use corten_values::Cidr;
 use corten_yaml::read::Word as _;
 

@@ -4,7 +4,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use corten_config::platform::SeedNetwork;
+use corten_seed::SeedNetwork;
 
 use crate::documents::Given;
 use crate::instance::{Instance, Metadata, Network};

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use corten_config::platform::{SeedDhcp, SeedLink, SeedNetwork};
+use corten_seed::{SeedDhcp, SeedLink, SeedNetwork};
 use corten_values::Cidr;
 
 use crate::documents::Given;

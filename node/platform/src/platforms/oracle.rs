@@ -4,7 +4,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use corten_config::platform::{SeedDhcp, SeedNetwork};
+use corten_seed::{SeedDhcp, SeedNetwork};
 use corten_values::Cidr;
 
 use crate::documents::Given;

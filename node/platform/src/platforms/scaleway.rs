@@ -3,7 +3,7 @@
 //! Scaleway's documentation: "Instance metadata", "User data".
 
 use corten_config::kinds::LinkRoute;
-use corten_config::platform::{SeedNetwork, SeedRoute};
+use corten_seed::{SeedNetwork, SeedRoute};
 use corten_values::Cidr;
 
 use crate::documents::Given;

@@ -2,7 +2,7 @@
 //!
 //! UpCloud's documentation: "Metadata service".
 
-use corten_config::platform::{SeedDhcp, SeedNetwork};
+use corten_seed::{SeedDhcp, SeedNetwork};
 use corten_values::Cidr;
 
 use crate::documents::Given;

@@ -3,7 +3,7 @@
 //! VMware's documentation: "Virtual machine guest properties"; DMTF DSP0243, 9.5.1 (OVF environment); cloud-init's
 //! documentation: "VMware" (the metadata).
 
-use corten_config::platform::{identity, network};
+use corten_seed::{identity, network};
 use roxmltree::Document;
 
 use crate::documents::Given;

@@ -2,7 +2,7 @@
 //!
 //! Vultr's documentation: "Metadata API reference".
 
-use corten_config::platform::{SeedDhcp, SeedNetwork};
+use corten_seed::{SeedDhcp, SeedNetwork};
 
 use crate::documents::Given;
 use crate::instance::{Instance, Metadata, Network};

@@ -9,13 +9,13 @@ use corten_base::events::Events;
 use corten_base::mode::{Ability, Mode};
 use corten_config::Document;
 use corten_config::installation::Installation;
-use corten_config::platform::PlatformNetwork;
 use corten_credentials::certificates;
 use corten_meta::Tag;
 use corten_meta::tags::{LOCK, OWNER, PLATFORM_NETWORK, STATE_ENCRYPTION, TRIAL, WAS_ENCRYPTED};
 use corten_persistence::meta::MetaError;
 use corten_resources::Store;
 use corten_resources::controller::{Graph, GraphError};
+use corten_seed::PlatformNetwork;
 use corten_server::node::{
     Action, Actor, Apply, Begin, Control, Install, Node, ServiceView, Stage, SubmitError, Upgrade,
 };

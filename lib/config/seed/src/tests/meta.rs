@@ -1,10 +1,10 @@
 //! The network in META 0x0a, and limits of all lists.
 
+use corten_config::kinds::BondMode;
 use corten_corpus::{hostile, sample};
 use proptest::prelude::*;
 
-use crate::kinds::BondMode;
-use crate::platform::{PlatformNetwork, PlatformOperatorKind, network};
+use crate::{PlatformNetwork, PlatformOperatorKind, network};
 
 #[test]
 fn platform_network_in_meta_has_the_fields_of_the_resources() {

@@ -1,13 +1,11 @@
 //! Network settings in cloud-init's files.
 
+use corten_config::kinds::BondMode;
 use corten_corpus::{hostile, sample, samples};
 use corten_yaml::problem::Problems;
 use proptest::prelude::*;
 
-use crate::kinds::BondMode;
-use crate::platform::{
-    LARGEST, PlatformNetwork, SeedLink, SeedNetwork, SeedShape, identity, network,
-};
+use crate::{LARGEST, PlatformNetwork, SeedLink, SeedNetwork, SeedShape, identity, network};
 
 fn read(text: &str) -> Result<Option<SeedNetwork>, Problems> {
     network(text.as_bytes())

@@ -1,24 +1,4 @@
-//! Network settings from the platform: cloud-init's `network-config` and `meta-data` of a NoCloud seed ([`network`],
-//! [`identity`]), and the network in META 0x0a ([`PlatformNetwork`]).
-//!
-//! Both are parsed like a config: all problems are reported at once with their places. Unsupported settings of META are
-//! refused. Those of `network-config`, which is written for other systems too, are left out and reported
-//! ([`SeedNetwork::left_out`]). The caller resolves links, because it knows those of the machine.
-
-mod bond;
-mod bridge;
-mod cloud;
-mod meta;
-mod meta_link;
-mod model;
-mod v1;
-mod v2;
-mod values;
-
-pub use cloud::{SeedIdentity, identity, network};
-pub use meta::*;
-pub use meta_link::*;
-pub use model::{SeedDhcp, SeedLink, SeedMatch, SeedNetwork, SeedRoute, SeedRule, SeedShape};
+//! Limits of a text: its bytes, its documents, its entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,7 +13,7 @@ pub const LARGEST: usize = 256 * 1024;
 const MOST: usize = 256;
 
 /// The only document of a text; `None` for an empty text.
-fn only(bytes: &[u8], notes: &mut Notes) -> Result<Option<Node>, Problems> {
+pub(crate) fn only(bytes: &[u8], notes: &mut Notes) -> Result<Option<Node>, Problems> {
     if bytes.len() > LARGEST {
         let message = format!("larger than {} KiB", LARGEST / 1024);
         return Err(Problems::one(Mark::default(), message));
@@ -46,20 +26,20 @@ fn only(bytes: &[u8], notes: &mut Notes) -> Result<Option<Node>, Problems> {
 }
 
 /// The number of entries of each type, and the dependencies between links.
-struct Size<'a> {
-    counts: Vec<(&'static str, usize)>,
-    needs: BTreeMap<&'a str, Vec<&'a str>>,
+pub(crate) struct Size<'a> {
+    pub(crate) counts: Vec<(&'static str, usize)>,
+    pub(crate) needs: BTreeMap<&'a str, Vec<&'a str>>,
 }
 
 impl Size<'_> {
     /// Reports too many entries, and a link that depends on itself, directly or through other links.
-    fn check(self, node: &Node, reader: &mut Reader<'_>) {
+    pub(crate) fn check(self, node: &Node, reader: &mut Reader<'_>) {
         for what in self.problems() {
             reader.wrong(node.mark, &what);
         }
     }
 
-    fn problems(mut self) -> Vec<String> {
+    pub(crate) fn problems(mut self) -> Vec<String> {
         let large = self.counts.iter().filter(|(_, count)| *count > MOST);
         let mut problems: Vec<String> = large
             .map(|(what, _)| format!("must have at most {MOST} {what}"))

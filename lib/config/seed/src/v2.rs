@@ -4,18 +4,18 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use corten_config::kinds::{
+    LinkRoute, RULE_PRIORITIES, RULE_TABLES, check_mtu, check_number, check_routes_fit, check_vlan,
+};
 use corten_values::{HostName, LinkPattern, Mac, Object, is_link_name};
 use corten_yaml::read::{LEFT_OUT, Reader};
 use corten_yaml::section;
 use corten_yaml::tree::Node;
 
-use super::bond::ParametersV2;
-use super::bridge::BridgeV2;
-use super::model::{SeedDhcp, SeedLink, SeedMatch, SeedNetwork, SeedRoute, SeedRule, SeedShape};
-use super::values::{OneOrMore, Own, Place, Truth};
-use crate::kinds::{
-    LinkRoute, RULE_PRIORITIES, RULE_TABLES, check_mtu, check_number, check_routes_fit, check_vlan,
-};
+use crate::bond::ParametersV2;
+use crate::bridge::BridgeV2;
+use crate::model::{SeedDhcp, SeedLink, SeedMatch, SeedNetwork, SeedRoute, SeedRule, SeedShape};
+use crate::values::{OneOrMore, Own, Place, Truth};
 
 section! {
     /// A `network-config` of version 2.

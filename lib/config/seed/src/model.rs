@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use corten_config::kinds::{BondConfig, LinkRoute};
 use corten_values::{Cidr, Mac};
 use corten_yaml::problem::printable;
 use corten_yaml::read::Reader;
 use corten_yaml::tree::Node;
 
-use super::Size;
-use crate::kinds::{BondConfig, LinkRoute};
+use crate::limits::Size;
 
 /// A network.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -30,7 +30,7 @@ pub struct SeedNetwork {
 
 impl SeedNetwork {
     /// Reports more entries than a node supports, and cyclic or duplicate memberships of links.
-    pub(super) fn check(&self, node: &Node, reader: &mut Reader<'_>) {
+    pub(crate) fn check(&self, node: &Node, reader: &mut Reader<'_>) {
         for what in self.problems() {
             reader.wrong(node.mark, &what);
         }

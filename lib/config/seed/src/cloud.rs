@@ -9,10 +9,10 @@ use corten_yaml::section;
 use corten_yaml::table;
 use corten_yaml::tree::{Content, Node};
 
-use super::model::SeedNetwork;
-use super::only;
-use super::v1::NetworkV1;
-use super::v2::NetworkV2;
+use crate::limits::only;
+use crate::model::SeedNetwork;
+use crate::v1::NetworkV1;
+use crate::v2::NetworkV2;
 
 /// Parses `network-config`, with its fields at the top or below `network`. `None` for an empty file. Settings that the
 /// node does not support are left out and reported ([`SeedNetwork::left_out`]).

@@ -3,12 +3,12 @@
 
 use std::fmt::Write as _;
 
+use corten_config::Document;
+use corten_config::kinds::BondConfig;
 use corten_values::Mac;
 use corten_yaml::read::Word as _;
 
-use super::{document, good};
-use crate::kinds::BondConfig;
-use crate::platform::{SeedDhcp, SeedLink, SeedNetwork, SeedRoute, SeedShape, network};
+use crate::{SeedDhcp, SeedLink, SeedNetwork, SeedRoute, SeedShape, network};
 
 /// A file, what the node does with it, and what it leaves out.
 struct Case {
@@ -494,10 +494,16 @@ resendIGMP: 6
 ",
 ];
 
+/// A machine config without a network.
+const CONFIG: &str = "version: v1alpha1
+machine: {type: worker, token: abcdef.0123456789abcdef, ca: {crt: LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=}}
+cluster: {controlPlane: {endpoint: 'https://10.0.2.15:6443'}}
+";
+
 #[test]
 fn settings_of_a_bond_are_those_of_the_machine_config() {
     let [first, second, config] = BOND_SETTINGS;
-    let document = document(&format!("{}---{config}", good()));
+    let document = Document::parse(format!("{CONFIG}---{config}").as_bytes()).unwrap();
     let expected = BondConfig {
         name: Default::default(),
         links: Vec::new(),

@@ -29,7 +29,7 @@ impl Value for Truth {
 pub struct Switch(pub bool);
 
 impl Switch {
-    pub(super) fn number(self) -> u8 {
+    pub(crate) fn number(self) -> u8 {
         u8::from(self.0)
     }
 }
@@ -118,7 +118,7 @@ impl Place {
     }
 
     /// The network, with an optional separate mask; an address without either is a single host. `None`: everywhere.
-    pub(super) fn network(self, mask: Option<Mask>) -> Option<Cidr> {
+    pub(crate) fn network(self, mask: Option<Mask>) -> Option<Cidr> {
         let address = self.address?;
         let whole = width(address);
         let prefix = self.prefix.or(mask.map(|mask| mask.0)).unwrap_or(whole);
@@ -130,7 +130,7 @@ impl Place {
     }
 
     /// Reports a mask that is longer than the address.
-    pub(super) fn check_mask(self, mask: Option<Mask>, node: &Node, reader: &mut Reader<'_>) {
+    pub(crate) fn check_mask(self, mask: Option<Mask>, node: &Node, reader: &mut Reader<'_>) {
         let whole = self.address.map_or(u8::MAX, width);
         if mask.is_some_and(|mask| mask.0 > whole) {
             let what = format!("must have at most {whole} bits, as the address has");
@@ -140,7 +140,7 @@ impl Place {
 }
 
 /// Length of an address in bits.
-pub(super) fn width(address: IpAddr) -> u8 {
+pub(crate) fn width(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 

@@ -2,17 +2,17 @@
 
 use std::net::IpAddr;
 
+use corten_config::kinds::{
+    AdSelect, ArpAllTargets, ArpValidate, BondConfig, BondMode, BondNames, FailOverMac, LacpRate,
+    PrimaryReselect, XmitHashPolicy,
+};
 use corten_values::Object;
 use corten_yaml::read::Reader;
 use corten_yaml::section;
 use corten_yaml::tree::Node;
 
-use super::bridge::BridgeV1;
-use super::values::{OneOrMore, Switch};
-use crate::kinds::{
-    AdSelect, ArpAllTargets, ArpValidate, BondConfig, BondMode, BondNames, FailOverMac, LacpRate,
-    PrimaryReselect, XmitHashPolicy,
-};
+use crate::bridge::BridgeV1;
+use crate::values::{OneOrMore, Switch};
 
 section! {
     /// Settings of a bond or a bridge in version 1 (kernel: Documentation/networking/bonding.rst). Names of a bond's
@@ -84,7 +84,7 @@ fn check_v1(params: &ParamsV1, node: &Node, reader: &mut Reader<'_>) {
 
 impl ParamsV1 {
     /// The settings in the form of the machine config, except the primary link, which is an id here.
-    pub(super) fn bond(&self) -> BondConfig {
+    pub(crate) fn bond(&self) -> BondConfig {
         BondConfig {
             mode: self.mode,
             miimon: self.miimon,
@@ -160,7 +160,7 @@ fn check_v2(parameters: &ParametersV2, node: &Node, reader: &mut Reader<'_>) {
 
 impl ParametersV2 {
     /// The settings in the form of the machine config, except the primary link, which is an id here.
-    pub(super) fn bond(&self) -> BondConfig {
+    pub(crate) fn bond(&self) -> BondConfig {
         BondConfig {
             mode: self.mode,
             miimon: self.miimon,

@@ -3,15 +3,15 @@
 
 use std::net::IpAddr;
 
+use corten_config::kinds::{LinkRoute, check_mtu, check_vlan};
 use corten_values::{Cidr, HostName, LinkName, Mac, Object};
 use corten_yaml::read::{LEFT_OUT, Reader};
 use corten_yaml::tree::Node;
 use corten_yaml::{choices, section};
 
-use super::bond::ParamsV1;
-use super::model::{SeedDhcp, SeedLink, SeedMatch, SeedNetwork, SeedRoute, SeedShape};
-use super::values::{Mask, OneOrMore, Place, Truth, width};
-use crate::kinds::{LinkRoute, check_mtu, check_vlan};
+use crate::bond::ParamsV1;
+use crate::model::{SeedDhcp, SeedLink, SeedMatch, SeedNetwork, SeedRoute, SeedShape};
+use crate::values::{Mask, OneOrMore, Place, Truth, width};
 
 section! {
     /// A `network-config` of version 1.

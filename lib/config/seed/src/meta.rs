@@ -4,15 +4,15 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use corten_config::kinds::{ClientIdentifier, LinkRoute, check_duid};
 use corten_values::{Cidr, HostName, HostOrAddress, LinkName, Object};
 use corten_yaml::problem::{Notes, Problems};
 use corten_yaml::read::{Reader, read_section};
 use corten_yaml::tree::Node;
 use corten_yaml::{choices, section};
 
-use super::meta_link::{PlatformBond, PlatformLink, PlatformTable};
-use super::{Size, only};
-use crate::kinds::{ClientIdentifier, LinkRoute, check_duid};
+use crate::limits::{Size, only};
+use crate::meta_link::{PlatformBond, PlatformLink, PlatformTable};
 
 section! {
     /// A network as a list of specs.

@@ -8,7 +8,7 @@ use corten_yaml::table::Shape;
 use corten_yaml::tree::Node;
 use corten_yaml::{choices, section};
 
-use crate::kinds::{
+use corten_config::kinds::{
     AdLacpActive, AdSelect, ArpAllTargets, ArpValidate, BondConfig, BondMode, BondNames,
     FailOverMac, LacpRate, PrimaryReselect, VlanMode, XmitHashPolicy, check_mtu, check_vlan,
 };
@@ -81,7 +81,7 @@ fn check_link(link: &PlatformLink, node: &Node, reader: &mut Reader<'_>) {
 
 impl PlatformLink {
     /// Links that must exist before it.
-    pub(super) fn needs(&self) -> Vec<&str> {
+    pub(crate) fn needs(&self) -> Vec<&str> {
         let is_vlan = self.kind == Some(PlatformLinkKind::Vlan);
         let needs = [
             self.parent.as_ref().filter(|_| is_vlan),

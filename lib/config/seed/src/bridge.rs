@@ -5,7 +5,7 @@ use corten_yaml::read::Reader;
 use corten_yaml::section;
 use corten_yaml::tree::Node;
 
-use super::values::Truth;
+use crate::values::Truth;
 
 /// Reports spanning tree settings on a bridge that uses it: the node leaves them to the kernel. Otherwise they have no
 /// effect anyway.
@@ -63,7 +63,7 @@ section! {
 }
 
 impl BridgeV2 {
-    pub(super) fn uses_tree(&self) -> bool {
+    pub(crate) fn uses_tree(&self) -> bool {
         self.stp.is_none_or(|stp| stp.0)
     }
 }

@@ -1,0 +1,5 @@
+//! Tests of the whole crate.
+
+mod meta;
+mod network_config;
+mod seed;
