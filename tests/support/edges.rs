@@ -16,6 +16,15 @@ pub const EDGES: &[(&str, &[&str])] = &[
         &["corten-corpus", "corten-values", "corten-yaml"],
     ),
     (
+        "corten-changes",
+        &[
+            "corten-config",
+            "corten-corpus",
+            "corten-values",
+            "corten-yaml",
+        ],
+    ),
+    (
         "corten-seed",
         &[
             "corten-config",
@@ -34,6 +43,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
     (
         "corten-kubernetes",
         &[
+            "corten-changes",
             "corten-config",
             "corten-manifests",
             "corten-pki",
@@ -211,6 +221,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
         &[
             "corten-api",
             "corten-base",
+            "corten-changes",
             "corten-config",
             "corten-network",
             "corten-platform",
@@ -279,6 +290,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
         &[
             "corten-api",
             "corten-base",
+            "corten-changes",
             "corten-clock",
             "corten-cluster",
             "corten-config",
@@ -378,6 +390,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
         "corten-client",
         &[
             "corten-api",
+            "corten-changes",
             "corten-config",
             "corten-dial",
             "corten-pki",

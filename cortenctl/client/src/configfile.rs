@@ -4,7 +4,8 @@ use std::io::Read as _;
 use std::path::Path;
 
 use anyhow::Context as _;
-use corten_config::{Document, Patch};
+use corten_changes::Patch;
+use corten_config::Document;
 use corten_yaml::problem::Problems;
 
 use crate::failure::Failure;
@@ -54,7 +55,7 @@ pub fn patched(config: Vec<u8>, patches: &[String]) -> Result<Vec<u8>, Failure> 
             ),
         };
         let patch = Patch::parse(&bytes).map_err(|problems| wrong(&name, &problems))?;
-        text = corten_config::patch(text.as_bytes(), &[patch])
+        text = corten_changes::patch(text.as_bytes(), &[patch])
             .map_err(|problems| wrong(&name, &problems))?;
     }
     Ok(text.into_bytes())

@@ -295,7 +295,9 @@ impl Document {
         crate::redact::redacted(&self.trees)
     }
 
-    pub(crate) fn trees(&self) -> &[Node] {
+    /// The documents with all secrets, in the order of the text.
+    #[must_use]
+    pub fn trees(&self) -> &[Node] {
         &self.trees
     }
 }

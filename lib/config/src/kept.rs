@@ -4,9 +4,8 @@ use corten_yaml::table::{self, Field, Shape, Support};
 use corten_yaml::tree::Node;
 
 use crate::Document;
-use crate::identity::identity;
+use crate::identity::{identity, table_of};
 use crate::kinds;
-use crate::redact::table_of;
 
 /// Limit of the listed settings.
 const NAMED: usize = 32;

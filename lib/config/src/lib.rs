@@ -1,6 +1,6 @@
 //! The machine config: the documents that describe a node completely.
 //!
-//! Owns: the list of fields, validation, patches, redaction, and the effects of a change between two configs.
+//! Owns: the list of fields, validation, and redaction.
 //! Never does: files, network, decisions. It only interprets the text.
 //! Talks to: nothing; machined and the client link it.
 //! On a laptop: `cargo test -p corten-config`.
@@ -19,31 +19,24 @@
 mod carried;
 mod conflicts;
 pub mod cri;
-mod diff;
 mod document;
 mod forms;
 mod hardened;
-mod identity;
+pub mod identity;
 pub mod images;
 pub mod installation;
 mod kept;
 pub mod kinds;
-mod patch;
-mod plan;
 mod pod_access;
-mod reach;
-mod redact;
+pub mod redact;
 pub mod registries;
-pub mod v1alpha1;
-
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 #[cfg(test)]
 mod tests;
+pub mod v1alpha1;
 
-pub use diff::diff;
 pub use document::{Document, HostDnsWishes, Mode};
 pub use forms::IssuingCa;
-
-pub use patch::{Patch, patch};
-pub use plan::{Change, Plan, plan};
 pub use pod_access::{POD_ROLES, PodAccess};
 pub use v1alpha1::{Cluster, Machine, MachineType};

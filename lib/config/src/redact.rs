@@ -3,26 +3,16 @@
 use std::collections::HashSet;
 
 use corten_yaml::emit;
-use corten_yaml::read::Section as _;
-use corten_yaml::table::{self, Field, Shape};
+use corten_yaml::table::{self, Shape};
 use corten_yaml::tree::{Content, Key, Node};
 
-use crate::identity::{Identity, identity};
-use crate::kinds::{self, HEADER};
-use crate::v1alpha1::V1Alpha1;
+use crate::identity::{Identity, identity, table_of};
+use crate::kinds::HEADER;
 
 /// Replacement for a secret.
 const HIDDEN: &str = "******";
 /// Replacement for a secret that the other config lacks.
 const HIDDEN_CHANGED: &str = "****** (changed)";
-
-/// The fields of a document; `None` for an unknown kind.
-pub(crate) fn table_of(node: &Node) -> Option<&'static [Field]> {
-    match identity(node).kind.as_str() {
-        "" => Some(V1Alpha1::TABLE),
-        kind => kinds::kind(kind).map(|info| info.table),
-    }
-}
 
 /// The documents as YAML with every secret replaced.
 pub(crate) fn redacted(trees: &[Node]) -> String {
@@ -35,7 +25,8 @@ pub(crate) fn redacted(trees: &[Node]) -> String {
 
 /// The redacted documents in canonical order, so that only real differences show. Secrets that `known` lacks are
 /// marked.
-pub(crate) fn canonical(trees: &[Node], known: Option<&[Node]>) -> String {
+#[must_use]
+pub fn canonical(trees: &[Node], known: Option<&[Node]>) -> String {
     let secrets: Option<HashSet<String>> = known.map(|trees| {
         let mut secrets = HashSet::new();
         for tree in trees {

@@ -22,7 +22,8 @@ mod volume;
 use corten_api::parameters;
 use corten_base::cmdline::Cmdline;
 use corten_base::mode::{CONTAINER, USER_DATA};
-use corten_config::{Document, Patch};
+use corten_changes::Patch;
+use corten_config::Document;
 use corten_network::seed::{Files, NAMES, Place};
 use corten_yaml::problem::Problems;
 pub use disc::read_discs;
@@ -131,7 +132,7 @@ impl Sources {
             .iter()
             .map(|part| Patch::parse(part))
             .collect::<Result<Vec<_>, _>>()?;
-        Document::parse(corten_config::patch(first, &patches)?.as_bytes())
+        Document::parse(corten_changes::patch(first, &patches)?.as_bytes())
     }
 }
 

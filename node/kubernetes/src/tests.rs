@@ -250,8 +250,8 @@ fn accepted_authorities_are_in_every_file_that_verifies_a_certificate() {
         "cluster: {ca: {$patch: delete}}".to_owned(),
         whole.to_string(),
     ];
-    let patches = patches.map(|patch| corten_config::Patch::parse(patch.as_bytes()).unwrap());
-    let text = corten_config::patch(text.as_bytes(), &patches).unwrap();
+    let patches = patches.map(|patch| corten_changes::Patch::parse(patch.as_bytes()).unwrap());
+    let text = corten_changes::patch(text.as_bytes(), &patches).unwrap();
     for document in [old_form, Document::parse(text.as_bytes()).unwrap()] {
         let settings = Settings::of(&document).unwrap();
         let issuing = document.kubernetes_ca().unwrap().crt.trim().to_owned();
@@ -410,7 +410,7 @@ fn flannel_calls_the_api_through_kubeprism_if_the_node_has_it() {
 /// The default config with a patch.
 pub(super) fn patched(patch: &str) -> Document {
     let source = document("").source().to_owned();
-    let patches = [corten_config::Patch::parse(patch.as_bytes()).unwrap()];
-    let text = corten_config::patch(source.as_bytes(), &patches).unwrap();
+    let patches = [corten_changes::Patch::parse(patch.as_bytes()).unwrap()];
+    let text = corten_changes::patch(source.as_bytes(), &patches).unwrap();
     Document::parse(text.as_bytes()).unwrap()
 }

@@ -152,7 +152,7 @@ fn how(request: &api::ApplyConfigurationRequest, reboots: bool) -> Result<Apply,
 /// The difference of both configs without secrets, and the plan of its consequences.
 fn dry_run(node: &dyn Node, new: &Document) -> String {
     let active = node.config();
-    match corten_config::diff(active.as_ref(), new) {
+    match corten_changes::diff(active.as_ref(), new) {
         None => "Dry run: the configuration does not change".to_owned(),
         Some(diff) => {
             let services = node.services();
@@ -164,7 +164,7 @@ fn dry_run(node: &dyn Node, new: &Document) -> String {
             };
             let running = services.iter().filter(runs);
             let running: Vec<&str> = running.map(|service| service.id.as_str()).collect();
-            let plan = corten_config::plan(active.as_ref(), new, &running);
+            let plan = corten_changes::plan(active.as_ref(), new, &running);
             format!("Dry run, nothing was applied:\n{diff}\n{plan}")
         }
     }

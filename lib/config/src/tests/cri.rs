@@ -1,10 +1,8 @@
 //! Settings of pods' containers: two forms, one result.
 
-use super::kinds::with;
 use super::{doc, document, good, problems};
 use crate::cri::PART_FILE;
 use crate::kinds::PCIDriverRebindConfig;
-use crate::{Patch, patch, plan};
 
 pub(super) fn part(name: &str, content: &str) -> String {
     let lines: Vec<String> = content.lines().map(|line| format!("    {line}")).collect();
@@ -181,78 +179,5 @@ fn pci_device_named_twice_in_different_spellings_is_refused() {
     assert!(
         found[1].contains("targetDriver must be the name of a driver"),
         "{found:?}"
-    );
-}
-
-#[test]
-fn plan_names_the_containerd_restart_and_the_need_for_a_reboot() {
-    let old = document(&good());
-    let more = |document: &str| good() + document;
-    let both = file("[debug]").replace("files: [", "files: [{path: /var/x}, ");
-    for (new, restarts, reboots) in [
-        (more(&part("a", "[debug]")), true, false),
-        (file("[debug]"), true, false),
-        (both, true, true),
-        (
-            good().replace("registries: {}", "files: [{path: /var/x}]"),
-            false,
-            true,
-        ),
-        (
-            more(&doc("CRIBaseRuntimeSpecConfig", "overrides: {hostname: a}")),
-            true,
-            false,
-        ),
-        (
-            good().replace("registries: {}", "baseRuntimeSpecOverrides: {hostname: a}"),
-            true,
-            false,
-        ),
-        (
-            more(&doc("ImageCacheConfig", "local: {enabled: true}")),
-            false,
-            false,
-        ),
-        (
-            more(&doc(
-                "PCIDriverRebindConfig",
-                "name: 0000:00:01.0\ntargetDriver: a",
-            )),
-            false,
-            false,
-        ),
-    ] {
-        let plan = plan(Some(&old), &document(&new), &["containerd", "apid"]);
-        let names: Vec<&str> = plan.restarts.iter().map(String::as_str).collect();
-        assert_eq!(names == ["containerd"], restarts, "{new}\n{plan}");
-        assert_eq!(plan.reboot.is_empty(), !reboots, "{new}\n{plan}");
-        assert!(plan.changes.iter().all(|change| change.acted), "{plan}");
-    }
-}
-
-#[test]
-fn patch_replaces_overrides_of_a_document_and_merges_those_of_the_field() {
-    let text = with(
-        "CRIBaseRuntimeSpecConfig",
-        "overrides: {process: {oomScoreAdj: 1, cwd: /a}}",
-    );
-    let change = doc(
-        "CRIBaseRuntimeSpecConfig",
-        "overrides: {process: {oomScoreAdj: 2}}",
-    );
-    let change = Patch::parse(change.as_bytes()).unwrap();
-    let patched = patch(text.as_bytes(), &[change]).unwrap();
-    let overrides = document(&patched).base_spec_overrides().unwrap();
-    assert_eq!(overrides.to_string(), r#"{"process":{"oomScoreAdj":2}}"#);
-    let text = good().replace(
-        "registries: {}",
-        "baseRuntimeSpecOverrides: {process: {cwd: /a}}",
-    );
-    let change = b"machine: {baseRuntimeSpecOverrides: {process: {oomScoreAdj: 2}}}";
-    let patched = patch(text.as_bytes(), &[Patch::parse(change).unwrap()]).unwrap();
-    let process = &document(&patched).base_spec_overrides().unwrap()["process"];
-    assert_eq!(
-        (&process["cwd"], &process["oomScoreAdj"]),
-        (&"/a".into(), &2.into())
     );
 }

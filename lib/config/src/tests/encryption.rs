@@ -1,5 +1,4 @@
-use super::kinds::with;
-use super::{document, good, problems};
+use super::{document, good, problems, with};
 use crate::kinds::{Encryption, SystemVolume};
 
 const NODE_ID: &str = "{provider: luks2, keys: [{slot: 0, nodeID: {}}]}";
@@ -162,23 +161,4 @@ fn one_unchanged_key_slot_keeps_the_volume_accessible() {
     ] {
         assert!(!keys(lost).keeps_a_key_of(&before), "{lost}");
     }
-}
-
-#[test]
-fn change_of_encryption_keys_needs_a_reboot() {
-    let old = document(&with(
-        "VolumeConfig",
-        &format!("name: STATE\nencryption: {NODE_ID}"),
-    ));
-    let other = NODE_ID.replace("slot: 0", "slot: 1");
-    let new = document(&with(
-        "VolumeConfig",
-        &format!("name: STATE\nencryption: {other}"),
-    ));
-    let plan = crate::plan(Some(&old), &new, &[]);
-    let reasons: Vec<&String> = plan.reboot.iter().collect();
-    assert!(
-        reasons[0].contains("volumes are opened at boot"),
-        "{reasons:?}"
-    );
 }

@@ -1,16 +1,7 @@
-use super::{EXAMPLES, bare, future, good, problems};
+use super::{EXAMPLES, bare, future, problems};
 use crate::kinds::{
     BondConfig, KINDS, KNOWN, LinkConfig, NetworkRuleConfig, VolumeConfig, WireguardConfig,
 };
-
-/// A config with an additional document.
-pub(super) fn with(kind: &str, fields: &str) -> String {
-    let plain = good().replace(
-        "        hostname: 'cp-1'\n        nameservers:\n            - 10.0.2.3\n",
-        "        hostname:\n",
-    );
-    format!("{plain}---\napiVersion: v1alpha1\nkind: {kind}\n{fields}\n")
-}
 
 fn all() -> String {
     format!("{}---\n{EXAMPLES}", bare("controlplane"))

@@ -1,7 +1,6 @@
 //! Invalid links, in documents of their own kinds and in `machine.network.interfaces`: both follow the same rules.
 
-use super::kinds::with;
-use super::{doc, future_problems, with_interfaces};
+use super::{doc, future_problems, with, with_interfaces};
 
 /// The problems of a config with an additional document, without the line and the name of the document.
 fn in_document(kind: &str, fields: &str) -> Vec<String> {

@@ -2,10 +2,8 @@
 
 use corten_values::Secret;
 
-use super::kinds::with;
 use super::senseless::are_refused;
-use super::{crt, doc, document, good, key, problems};
-use crate::plan;
+use super::{crt, doc, document, good, key, problems, with};
 use crate::registries::{Mirror, RegistryAuth, RegistryMirrors, is_registry, of_host};
 
 const PEM: &str = "-----BEGIN CERTIFICATE-----\\nAAAA\\n-----END CERTIFICATE-----\\n";
@@ -167,48 +165,6 @@ fn registry_names_are_host_names_with_an_optional_port() {
         assert!(!is_registry(name), "{name}");
     }
     assert!(is_registry(&"a.".repeat(100)[..199]) && !is_registry(&"a.".repeat(101)[..201]));
-}
-
-#[test]
-fn containerd_restarts_for_credentials_and_authorities_only() {
-    let restarts = |before: &str, after: &str| {
-        let (before, after) = (document(before), document(after));
-        let plan = plan(Some(&before), &after, &["apid", "containerd", "ext-a"]);
-        plan.restarts.into_iter().collect::<Vec<_>>()
-    };
-    let auth = |token: &str| {
-        old(&format!(
-            "{{config: {{a.auth.b: {{auth: {{identityToken: {token}}}}}}}}}"
-        ))
-    };
-    assert_eq!(restarts(&auth("x"), &auth("y")), ["containerd"]);
-    let tls = old(
-        "{mirrors: {a: {endpoints: ['https://x']}}, config: {a.auth.b: {tls: {insecureSkipVerify: true}}}}",
-    );
-    assert_eq!(restarts(&good(), &tls), [""; 0]);
-    for (kind, fields, restarted) in [
-        ("RegistryAuthConfig", "name: a\nidentityToken: t", true),
-        (
-            "RegistryTLSConfig",
-            "name: a\ninsecureSkipVerify: true",
-            false,
-        ),
-    ] {
-        let after = good() + &doc(kind, fields);
-        assert_eq!(
-            restarts(&good(), &after).len(),
-            usize::from(restarted),
-            "{kind}"
-        );
-        assert_eq!(
-            restarts(&after, &good()).len(),
-            usize::from(restarted),
-            "{kind}"
-        );
-    }
-    let roots = format!("name: a\ncertificates: \"{PEM}\"");
-    let after = good() + &doc("TrustedRootsConfig", &roots);
-    assert_eq!(restarts(&good(), &after), ["containerd"]);
 }
 
 /// A kind, the fields of a document, and the expected problem.

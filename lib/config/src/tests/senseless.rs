@@ -1,7 +1,6 @@
 //! Well-formed documents without a meaning, alone or together.
 
-use super::kinds::with;
-use super::{future_problems, good};
+use super::{future_problems, good, with};
 
 /// A kind, the fields of a document, and the expected problem.
 const SENSELESS: &[(&str, &str, &str)] = &[

@@ -1,7 +1,6 @@
 use corten_values::{DiskFacts, MaxSize, Size};
 
-use super::kinds::with;
-use super::{doc, document, future, good, problems};
+use super::{doc, document, future, good, problems, with};
 use crate::kinds::{ExistingVolumeConfig, RawVolumeConfig, UserVolumeConfig, VolumeType};
 
 const ON_DISK: &str = "provisioning: {diskSelector: {match: '!system_disk'}";
@@ -41,9 +40,6 @@ fn volumes_of_users_are_read() {
     assert!(whole.provisioning.disk_selector.is_some() && whole.encryption.is_some());
     assert_eq!(document.all::<RawVolumeConfig>().count(), 1);
     assert_eq!(document.all::<ExistingVolumeConfig>().count(), 1);
-    // Removable volumes need no reboot.
-    let plan = crate::plan(Some(&super::document(&good())), &document, &["containerd"]);
-    assert!(plan.reboot.is_empty() && plan.restarts.is_empty(), "{plan}");
 }
 
 #[test]

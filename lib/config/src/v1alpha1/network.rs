@@ -51,7 +51,8 @@ section! {
 }
 
 /// The number, unless it is 0, which means the default.
-pub(crate) fn asked(number: Option<u32>) -> Option<u32> {
+#[must_use]
+pub fn asked(number: Option<u32>) -> Option<u32> {
     number.filter(|number| *number != 0)
 }
 

@@ -1,4 +1,5 @@
-use super::{future, good};
+use corten_config::testing::{document, future, good};
+
 use crate::{Patch, patch};
 
 fn patched(config: &str, patches: &[&str]) -> Result<String, String> {
@@ -17,7 +18,7 @@ fn scalars_are_replaced_maps_merged_lists_appended() {
         &["machine: {network: {hostname: cp-2}, certSANs: [x.example], sysctls: {kernel.pid_max: '1'}}"],
     )
     .unwrap();
-    let document = super::document(&text);
+    let document = document(&text);
     assert_eq!(document.hostname(), Some("cp-2"));
     assert_eq!(
         document.machine.cert_sans,
@@ -139,7 +140,10 @@ fn delete_removes_maps_items_and_documents() {
         "{text}"
     );
     let document = future(&text);
-    assert_eq!(document.all::<crate::kinds::LinkConfig>().count(), 1);
+    assert_eq!(
+        document.all::<corten_config::kinds::LinkConfig>().count(),
+        1
+    );
 }
 
 #[test]
@@ -152,7 +156,7 @@ fn unknown_documents_are_added_and_patches_apply_in_order() {
         ],
     )
     .unwrap();
-    let document = super::document(&text);
+    let document = document(&text);
     assert_eq!(
         (document.sysctls()["a"], document.sysctls()["b"]),
         ("2", "3")

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use corten_values::{Cidr, WireguardKey, WireguardSecret};
 
-use crate::Document;
-use crate::kinds::WireguardConfig;
+use corten_config::Document;
+use corten_config::kinds::WireguardConfig;
 
 /// A WireGuard link, from either form.
 struct Tunnel {

@@ -1,6 +1,8 @@
-use super::{crt, doc, document, future, good, key};
-use crate::{Document, Plan, diff};
 use base64::Engine as _;
+use corten_config::Document;
+use corten_config::testing::{crt, doc, document, future, good, key};
+
+use crate::{Plan, diff};
 
 /// The plan of a node with these services.
 pub(super) fn plan(old: Option<&Document>, new: &Document) -> Plan {

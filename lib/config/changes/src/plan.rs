@@ -3,15 +3,15 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use corten_config::Document;
+use corten_config::cri;
+use corten_config::identity::identity;
+use corten_config::identity::table_of;
+use corten_config::v1alpha1::MachineFile;
 use corten_yaml::table::{self, Shape, Support};
 use corten_yaml::tree::{Content, Node};
 
-use crate::Document;
-use crate::cri;
-use crate::identity::identity;
 use crate::reach;
-use crate::redact::table_of;
-use crate::v1alpha1::MachineFile;
 
 /// The effect of a changed field.
 enum Effect {
@@ -231,7 +231,7 @@ fn compare(old: Option<&Node>, new: Option<&Node>, changes: &mut Vec<Change>) {
     };
     let support = match identity.kind.as_str() {
         "" => Support::Acted,
-        kind => crate::kinds::kind(kind).map_or(Support::Later, |info| info.support),
+        kind => corten_config::kinds::kind(kind).map_or(Support::Later, |info| info.support),
     };
     if !prefix.is_empty() && (old.is_none() || new.is_none()) {
         changes.push(Change {

@@ -7,12 +7,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use corten_values::{Cidr, LinkName, Mac};
 use corten_yaml::problem::printable;
 
-use crate::Document;
-use crate::kinds::{
+use corten_config::Document;
+use corten_config::kinds::{
     BondConfig, BridgeConfig, DHCPv4Config, DHCPv6Config, DummyLinkConfig, Link, LinkConfig,
     LinkRoute, VLANConfig, VRFConfig, VethConfig, VlanMode, WireguardConfig,
 };
-use crate::v1alpha1::{DeviceSelector, DhcpOptions, Interface, LegacyRoute, asked};
+use corten_config::v1alpha1::{DeviceSelector, DhcpOptions, Interface, LegacyRoute, asked};
 
 /// The settings of a link; several documents can contribute.
 #[derive(Debug, Default)]

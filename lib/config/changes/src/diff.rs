@@ -2,8 +2,8 @@
 
 use similar::TextDiff;
 
-use crate::Document;
-use crate::redact;
+use corten_config::Document;
+use corten_config::redact;
 
 /// The difference as a unified diff, with every secret replaced and marked if it changed. `None` for equal configs.
 /// Order and quotes are ignored.

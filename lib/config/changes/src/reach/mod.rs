@@ -9,8 +9,8 @@ use std::net::IpAddr;
 
 use corten_values::Cidr;
 
-use crate::Document;
-use crate::kinds::{
+use corten_config::Document;
+use corten_config::kinds::{
     BlackholeRouteConfig, DefaultAction, LinkAliasConfig, NetworkDefaultActionConfig,
     NetworkRuleConfig, Protocol, RoutingRuleConfig,
 };

@@ -1,7 +1,8 @@
 //! Links that change their destination, or lose it, with a change of config.
 
+use corten_config::testing::{doc, document, good, with_interfaces};
+
 use super::plan::{address_of_eth0, plan, told, with};
-use super::{doc, document, good, with_interfaces};
 
 #[test]
 fn lost_bridge_members_and_changes_of_both_veth_ends_are_reported() {
@@ -46,11 +47,11 @@ fn competing_routes_are_reported_in_every_spelling() {
     assert_eq!(risks(&with(&without), &with(&other)), [""; 0]);
 }
 
-fn risks(old: &crate::Document, new: &crate::Document) -> Vec<String> {
+fn risks(old: &corten_config::Document, new: &corten_config::Document) -> Vec<String> {
     plan(Some(old), new).risks
 }
 
-fn interface(item: &str) -> crate::Document {
+fn interface(item: &str) -> corten_config::Document {
     document(&with_interfaces(item))
 }
 

@@ -58,7 +58,7 @@ impl Patch {
     }
 }
 
-/// Applies patches in order. It does not validate the result; use [`crate::Document::parse`] for that. Comments are
+/// Applies patches in order. It does not validate the result; use [`corten_config::Document::parse`] for that. Comments are
 /// dropped.
 ///
 /// # Errors

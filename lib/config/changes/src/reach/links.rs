@@ -1,10 +1,10 @@
 //! Changes of links and their addresses.
 
+use corten_config::Document;
+use corten_config::kinds::LinkRoute;
 use corten_values::Cidr;
 
 use super::described::{Described, Links, links};
-use crate::Document;
-use crate::kinds::LinkRoute;
 
 /// Lost or changed properties of links.
 pub(super) fn risks(old: &Document, new: &Document) -> Vec<String> {

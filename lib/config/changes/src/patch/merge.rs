@@ -7,8 +7,8 @@ use corten_yaml::problem::Notes;
 use corten_yaml::table::{self, Field, Merge, Shape};
 use corten_yaml::tree::{Content, Key, Node};
 
-use crate::identity::identity;
-use crate::redact::table_of;
+use corten_config::identity::identity;
+use corten_config::identity::table_of;
 
 /// The key of a directive.
 const DIRECTIVE: &str = "$patch";
