@@ -19,8 +19,8 @@ use tests::{tokens, workspace};
 const WITHOUT_LINTS: &[&str] = &["corten-api"];
 /// Limit on the lines of a crate of [`LIMITED`], tests included.
 const CRATE_LINES: usize = 13_000;
-/// The folders of the crates with the limit: the node and the client.
-const LIMITED: [&str; 3] = ["cortenctl", "node", "services"];
+/// The folders of the crates with the limit: the node, the client and the libraries.
+const LIMITED: [&str; 4] = ["cortenctl", "lib", "node", "services"];
 /// The one place for unsafe code.
 const UNSAFE_HOME: &str = "lib/sys/";
 
@@ -115,6 +115,7 @@ fn forbidden_dependency_is_found() {
     for (from, to) in [
         ("apid", "machined"),
         ("corten-config", "corten-pki"),
+        ("corten-config", "corten-changes"),
         ("mkimage", "machined"),
         ("x", "y"),
     ] {
@@ -243,7 +244,7 @@ fn unsafe_is_found_in_code_only() {
 }
 
 #[test]
-fn crates_of_the_node_and_the_client_stay_below_the_line_limit() {
+fn crates_of_the_node_the_client_and_the_libraries_stay_below_the_line_limit() {
     let metadata = metadata();
     let folders: BTreeMap<&Path, &str> = members(&metadata)
         .into_iter()
@@ -265,7 +266,7 @@ fn crates_of_the_node_and_the_client_stay_below_the_line_limit() {
             *crates.entry(name).or_default() += source.lines().count();
         }
     }
-    assert!(crates.len() > 25, "only {} crates found", crates.len());
+    assert!(crates.len() > 40, "only {} crates found", crates.len());
     crates.retain(|_, lines| *lines > CRATE_LINES);
     assert!(
         crates.is_empty(),

@@ -8,31 +8,6 @@ pub const OF_TESTS: &str = "corten-corpus";
 pub const EDGES: &[(&str, &[&str])] = &[
     // Leaves: independent of each other.
     ("corten-api", &[]),
-    // The parts of the machine config, from the bottom up.
-    ("corten-yaml", &[]),
-    ("corten-values", &["corten-yaml"]),
-    (
-        "corten-config",
-        &["corten-corpus", "corten-values", "corten-yaml"],
-    ),
-    (
-        "corten-changes",
-        &[
-            "corten-config",
-            "corten-corpus",
-            "corten-values",
-            "corten-yaml",
-        ],
-    ),
-    (
-        "corten-seed",
-        &[
-            "corten-config",
-            "corten-corpus",
-            "corten-values",
-            "corten-yaml",
-        ],
-    ),
     (OF_TESTS, &[]),
     ("corten-daemon", &[]),
     ("corten-dial", &[]),
@@ -69,6 +44,31 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ("corten-pki", &[]),
     ("corten-resources", &[]),
     ("corten-sys", &[]),
+    // The parts of the machine config, from the bottom up.
+    ("corten-yaml", &[]),
+    ("corten-values", &["corten-yaml"]),
+    (
+        "corten-config",
+        &["corten-corpus", "corten-values", "corten-yaml"],
+    ),
+    (
+        "corten-changes",
+        &[
+            "corten-config",
+            "corten-corpus",
+            "corten-values",
+            "corten-yaml",
+        ],
+    ),
+    (
+        "corten-seed",
+        &[
+            "corten-config",
+            "corten-corpus",
+            "corten-values",
+            "corten-yaml",
+        ],
+    ),
     // The parts of machined, from the bottom up.
     (
         "corten-base",

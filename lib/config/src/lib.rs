@@ -14,7 +14,7 @@
 //!   values have no effect and pass.
 //!
 //! Any other field is an error, with its line and column. All problems of a config are reported together. Secrets are
-//! [`Secret`], which cannot be printed. `docs/configuration.md` is generated from the same tables.
+//! [`corten_values::Secret`], which cannot be printed. `docs/configuration.md` is generated from the same tables.
 
 mod carried;
 mod conflicts;

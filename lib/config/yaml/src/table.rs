@@ -6,7 +6,7 @@
 pub enum Support {
     /// The node acts on it.
     Acted,
-    /// The node keeps it for a later part (crate documentation).
+    /// The node keeps it for a later part.
     Held,
     /// The node refuses it.
     Later,
