@@ -1,26 +1,18 @@
-//! A parsed and checked config.
+//! A parsed and checked config, and the settings in both of its forms.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use corten_yaml::problem::{Notes, Problems, printable};
-use corten_yaml::read::{Reader, Value};
-use corten_yaml::stream;
-use corten_yaml::table::{self, Support};
+use corten_yaml::problem::{Notes, Problems};
 use corten_yaml::tree::Node;
 
-use crate::carried;
-use crate::conflicts;
-use crate::forms;
-use crate::identity::identity;
 use crate::kinds::{
-    self, AnyKind, Encryption, EnvironmentConfig, HostnameConfig, KernelModuleConfig, Kind,
+    AnyKind, Encryption, EnvironmentConfig, HostnameConfig, KernelModuleConfig, Kind,
     Layer2VIPConfig, PCIDriverRebindConfig, ResolverConfig, SysctlConfig, SysfsConfig,
     SystemVolume, UdevRulesConfig, UnattendedInstallConfig, VolumeConfig,
 };
-use crate::registries;
-use crate::v1alpha1::{Cluster, Machine, V1Alpha1};
+use crate::redact;
+use crate::v1alpha1::{Cluster, Machine, MachineType, V1Alpha1};
 
 /// The environment of a node, for settings that only some environments need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,58 +59,20 @@ impl PartialEq for Document {
 }
 
 impl Document {
-    /// Parses and checks a document, or a stream of them.
-    ///
-    /// # Errors
-    /// All problems, with line and column.
-    pub fn parse(bytes: &[u8]) -> Result<Document, Problems> {
-        Document::read(bytes, false)
-    }
-
-    /// `all`: fields that are known but not supported yet are accepted too.
-    pub(crate) fn read(bytes: &[u8], all: bool) -> Result<Document, Problems> {
-        let mut notes = Notes::default();
-        let (text, trees) = stream::read_some(bytes, &mut notes)?;
-        let mut root = None;
-        let mut found = Vec::new();
-        let carried = carried::documents(&trees, &mut notes);
-        let every: Cow<'_, [Node]> = match carried.is_empty() {
-            true => Cow::Borrowed(&trees),
-            false => trees.iter().chain(&carried).cloned().collect(),
-        };
-        for node in every.iter() {
-            let mut reader = Reader::new(&mut notes, all);
-            match node.get("kind").and_then(Node::text) {
-                None if root.is_none() => {
-                    root = Some(V1Alpha1::read(node, &mut reader).unwrap_or_default());
-                }
-                None => notes.add(node.mark, "", "a second document without a kind"),
-                Some(kind) => {
-                    // Lines are counted in the whole stream, which a client may have assembled from parts.
-                    let which = printable(&identity(node).to_string());
-                    reader.notes.subject = format!("{which}: ");
-                    found.extend(read_kind(kind, node, &mut reader));
-                    reader.notes.subject.clear();
-                }
-            }
-        }
-        conflicts::check(&every, &mut notes);
-        registries::check(&trees, &mut notes);
-        kinds::check_hardware(&trees, &mut notes);
-        if root.is_none() && notes.is_empty() {
-            let message = "no v1alpha1 document (the one with version and machine)";
-            return Err(Problems::one(Default::default(), message));
-        }
-        let root = root.unwrap_or_default();
-        let document = Document {
+    /// A config of what was read.
+    pub(crate) fn new(
+        root: V1Alpha1,
+        kinds: Vec<AnyKind>,
+        source: String,
+        trees: Vec<Node>,
+    ) -> Document {
+        Document {
             machine: root.machine,
             cluster: root.cluster,
-            kinds: found,
-            source: text.to_owned(),
+            kinds,
+            source,
             trees,
-        };
-        forms::check(&document, &mut notes);
-        notes.into_result(document)
+        }
     }
 
     /// Checks settings that depend on the environment.
@@ -144,7 +98,7 @@ impl Document {
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
-        if self.machine.kind == crate::MachineType::Init {
+        if self.machine.kind == MachineType::Init {
             warnings.push("machine.type: init is an old name; use controlplane".to_owned());
         }
         if !self.machine.files.is_empty() {
@@ -159,7 +113,7 @@ impl Document {
             let text = "cluster.apiServer.disablePodSecurityPolicy has no effect any more";
             warnings.push(text.to_owned());
         }
-        let is_worker = self.machine.kind == crate::MachineType::Worker;
+        let is_worker = self.machine.kind == MachineType::Worker;
         if is_worker && self.all::<Layer2VIPConfig>().next().is_some() {
             let text =
                 "Layer2VIPConfig has no effect on a worker: control plane nodes share the address";
@@ -292,7 +246,7 @@ impl Document {
     /// The document with every secret replaced, for logs and support bundles. Comments are dropped.
     #[must_use]
     pub fn redacted(&self) -> String {
-        crate::redact::redacted(&self.trees)
+        redact::redacted(&self.trees)
     }
 
     /// The documents with all secrets, in the order of the text.
@@ -300,29 +254,4 @@ impl Document {
     pub fn trees(&self) -> &[Node] {
         &self.trees
     }
-}
-
-fn read_kind(kind: &str, node: &Node, reader: &mut Reader<'_>) -> Option<AnyKind> {
-    let mark = node.get("kind").map_or(node.mark, |kind| kind.mark);
-    let Some(info) = kinds::kind(kind) else {
-        let names = kinds::KINDS
-            .iter()
-            .chain(kinds::KNOWN)
-            .map(|info| info.name);
-        let hint = table::nearest(kind, names)
-            .map_or_else(String::new, |name| format!("; did you mean {name:?}?"));
-        let message = format!("unknown kind: {}{hint}", printable(kind));
-        reader.notes.add(mark, "kind", message);
-        return None;
-    };
-    if node.get("apiVersion").and_then(Node::text) != Some("v1alpha1") {
-        reader.wrong_in(node, "apiVersion", "must be v1alpha1");
-    }
-    let read = kinds::KINDS.iter().any(|known| known.name == info.name);
-    if info.support == Support::Later && !(read && reader.reads(Support::Later)) {
-        let message = format!("not supported yet: documents of kind {}", info.name);
-        reader.notes.add(mark, "kind", message);
-        return None;
-    }
-    kinds::read_kind(info.name, node, reader)
 }

@@ -6,14 +6,13 @@ use corten_values::{Cidr, KeyPair, PemKeyPair};
 use corten_yaml::problem::{Mark, Notes};
 use corten_yaml::tree::{Content, Node};
 
-use crate::Document;
-use crate::MachineType;
+use crate::document::Document;
 use crate::kinds::{
     DiscoveryIdentityConfig, DiscoveryServiceConfig, Kind as _, KubeAPIServerCAConfig,
     KubeAPIServerConfig, KubeAggregatorCAConfig, KubeAuthenticationConfig, KubeAuthorizerConfig,
     KubeClusterConfig, KubeNetworkConfig, KubeServiceAccountConfig,
 };
-use crate::v1alpha1::check_pods;
+use crate::v1alpha1::{MachineType, check_pods};
 
 /// Kinds for the control plane, which have no effect on a worker.
 const CONTROL_PLANE_ONLY: &[&str] = &[

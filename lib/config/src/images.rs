@@ -2,7 +2,7 @@
 //!
 //! Their registry does not exist: a node finds them only in its image cache.
 
-use crate::Document;
+use crate::document::Document;
 
 /// Registry of the bundled images.
 pub const BUNDLED_REGISTRY: &str = "images.corten.internal";

@@ -2,7 +2,7 @@
 
 use corten_values::{DiskFacts, Expression, MatchSize};
 
-use crate::Document;
+use crate::document::Document;
 use crate::kinds::UnattendedInstallConfig;
 use crate::v1alpha1::{DiskSelector, DiskType};
 

@@ -3,7 +3,7 @@
 use corten_yaml::table::{self, Field, Shape, Support};
 use corten_yaml::tree::Node;
 
-use crate::Document;
+use crate::document::Document;
 use crate::identity::{identity, table_of};
 use crate::kinds;
 

@@ -27,6 +27,7 @@ pub mod images;
 pub mod installation;
 mod kept;
 pub mod kinds;
+mod parse;
 mod pod_access;
 pub mod redact;
 pub mod registries;

@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use corten_yaml::problem::Problems;
 
-use crate::Document;
+use crate::document::Document;
 
 /// The text in [`key`], which nothing may show.
 pub const KEY_TEXT: &str = "c2VjcmV0LWtleS1ib2R5";

@@ -3,27 +3,20 @@
 
 mod base_spec;
 mod part;
+pub(crate) mod rules;
 
 use std::collections::BTreeMap;
 
 use corten_values::Secret;
-use corten_yaml::read::Reader;
-use corten_yaml::tree::Node;
 use serde_json::Value as Json;
 
-use crate::Document;
+use crate::document::Document;
 use crate::kinds::{CRIBaseRuntimeSpecConfig, CRICustomizationConfig, ImageCacheConfig};
 use crate::v1alpha1::MachineFile;
 
 pub use base_spec::{base_spec, with_overrides};
-pub use part::normal;
-
-/// Path in `machine.files` of a part of containerd's configuration.
-pub const PART_FILE: &str = "/etc/cri/conf.d/20-customization.part";
-/// Name of that part; no document may have it.
-pub const PART_NAME: &str = "customization";
-/// File with the base specification of containers, for references in parts.
-pub const BASE_SPEC_FILE: &str = "/etc/cri/conf.d/base-spec.json";
+pub use part::{BASE_SPEC_FILE, normal};
+pub use rules::{PART_FILE, PART_NAME};
 
 impl Document {
     /// Parts of containerd's configuration (TOML), by name; a later part overrides an earlier one.
@@ -61,27 +54,4 @@ impl Document {
 #[must_use]
 pub fn is_part(file: &MachineFile) -> bool {
     &*file.path == PART_FILE
-}
-
-/// Reports the problems of a part in the field `content`.
-pub(crate) fn check_part(node: &Node, reader: &mut Reader<'_>) {
-    let text = node.get("content").and_then(Node::text);
-    for what in text.map(part::problems).unwrap_or_default() {
-        reader.wrong_in(node, "content", &what);
-    }
-}
-
-/// Reports the problems of base specification overrides in a field.
-pub(crate) fn check_overrides(node: &Node, field: &str, reader: &mut Reader<'_>) {
-    let Some(value) = node.get(field).filter(|value| !value.is_empty()) else {
-        return;
-    };
-    reader.within(field, |reader| {
-        for (step, what) in base_spec::problems(&corten_yaml::json::of(value)) {
-            match &*step {
-                "" => reader.wrong(value.mark, &what),
-                step => reader.within(step, |reader| reader.wrong(value.mark, &what)),
-            }
-        }
-    });
 }

@@ -10,7 +10,8 @@ use corten_yaml::problem::printable;
 use corten_yaml::scalars::duration;
 use toml::{Table, Value};
 
-use super::BASE_SPEC_FILE;
+/// File with the base specification of containers, for references in parts.
+pub const BASE_SPEC_FILE: &str = "/etc/cri/conf.d/base-spec.json";
 
 /// Every setting by path, with a sample value of its type.
 static KNOWN: LazyLock<Table> = LazyLock::new(|| {

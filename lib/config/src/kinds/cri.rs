@@ -6,7 +6,7 @@ use corten_yaml::read::Reader;
 use corten_yaml::section;
 use corten_yaml::tree::Node;
 
-use crate::cri::{self, PART_NAME};
+use crate::cri::rules::{PART_FILE, PART_NAME, check_overrides, check_part};
 
 section! {
     /// A part of containerd's configuration.
@@ -20,14 +20,14 @@ fn check_customization(config: &CRICustomizationConfig, node: &Node, reader: &mu
     if config.name == PART_NAME {
         let what = format!(
             "must not be {PART_NAME}: that is {} of machine.files",
-            cri::PART_FILE
+            PART_FILE
         );
         reader.wrong_in(node, "name", &what);
     } else if !config.name.is_empty() && !is_qualified_name(&config.name) {
         let what = "must be at most 63 letters, digits, `-`, `_` and `.`, and may have a domain and `/` before it";
         reader.wrong_in(node, "name", what);
     }
-    cri::check_part(node, reader);
+    check_part(node, reader);
 }
 
 section! {
@@ -38,7 +38,7 @@ section! {
 }
 
 fn check_base_spec(_: &CRIBaseRuntimeSpecConfig, node: &Node, reader: &mut Reader<'_>) {
-    cri::check_overrides(node, "overrides", reader);
+    check_overrides(node, "overrides", reader);
 }
 
 section! {

@@ -7,7 +7,7 @@ use corten_yaml::read::Reader;
 use corten_yaml::tree::Node;
 use corten_yaml::{choices, section};
 
-use crate::v1alpha1::names_are;
+use crate::v1alpha1::names::names_are;
 
 section! {
     /// Settings of a link's device; `cortenctl get ethtool LINK -o yaml` shows the present ones.

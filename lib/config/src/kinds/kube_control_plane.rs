@@ -7,7 +7,7 @@ use corten_yaml::read::Reader;
 use corten_yaml::section;
 use corten_yaml::tree::Node;
 
-use crate::pod_access::check_access;
+use crate::pod_access::rules::check_access;
 use crate::v1alpha1::{
     API_SERVER, AdmissionPlugin, Authorizer, CONTROLLER_MANAGER, Resources, SCHEDULER,
     check_container, check_port,

@@ -13,7 +13,7 @@ use corten_yaml::section;
 use corten_yaml::tree::Node;
 
 use crate::hardened;
-use crate::v1alpha1::{check_variables, names_are};
+use crate::v1alpha1::names::{check_variables, names_are};
 
 section! {
     /// A receiver of kernel messages.

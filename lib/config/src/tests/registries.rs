@@ -4,7 +4,8 @@ use corten_values::Secret;
 
 use super::senseless::are_refused;
 use super::{crt, doc, document, good, key, problems, with};
-use crate::registries::{Mirror, RegistryAuth, RegistryMirrors, is_registry, of_host};
+use crate::registries::rules::is_registry;
+use crate::registries::{Mirror, RegistryAuth, RegistryMirrors, of_host};
 
 const PEM: &str = "-----BEGIN CERTIFICATE-----\\nAAAA\\n-----END CERTIFICATE-----\\n";
 

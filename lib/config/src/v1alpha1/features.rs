@@ -4,7 +4,7 @@ use corten_yaml::read::Reader;
 use corten_yaml::tree::Node;
 use corten_yaml::{choices, section};
 
-use crate::pod_access::check_access;
+use crate::pod_access::rules::check_access;
 
 section! {
     /// `machine.features`.

@@ -11,7 +11,8 @@ use corten_yaml::read::Reader;
 use corten_yaml::tree::{Content, Node};
 use corten_yaml::{choices, section};
 
-use super::{Resources, VolumeMount, check_container, names_are};
+use super::names::names_are;
+use super::{Resources, VolumeMount, check_container};
 
 section! {
     /// `machine.kubelet`.

@@ -5,19 +5,20 @@ use std::time::Duration;
 
 use corten_values::Secret;
 use corten_values::{
-    AbsolutePath, AcceptedCa, ExtensionImage, FileMode, HostName, KeyPair, MatchSize, ModuleName,
-    ModuleParameter, Object, TimeSource, Url, is_kernel_setting, is_variable,
+    AbsolutePath, AcceptedCa, ExtensionImage, FileMode, KeyPair, MatchSize, ModuleName,
+    ModuleParameter, Object, TimeSource, Url, is_kernel_setting,
 };
 use corten_yaml::read::Reader;
 use corten_yaml::table::Support;
 use corten_yaml::tree::Node;
 use corten_yaml::{choices, section};
 
+use super::names::{check_variables, names_are};
 use super::{
     Features, InterfaceNetwork, Kubelet, LegacyRegistries, MachineDisk, SystemDiskEncryption,
     check_annotations, check_labels, check_taints,
 };
-use crate::cri;
+use crate::cri::rules::{PART_FILE, check_overrides, check_part};
 use crate::hardened;
 
 choices! {
@@ -98,7 +99,7 @@ fn check(machine: &Machine, node: &Node, reader: &mut Reader<'_>) {
     check_labels(node, "nodeLabels", reader);
     check_annotations(node, "nodeAnnotations", reader);
     check_taints(node, "nodeTaints", reader);
-    cri::check_overrides(node, "baseRuntimeSpecOverrides", reader);
+    check_overrides(node, "baseRuntimeSpecOverrides", reader);
     check_files(node, reader);
 }
 
@@ -106,11 +107,11 @@ fn check(machine: &Machine, node: &Node, reader: &mut Reader<'_>) {
 fn check_files(node: &Node, reader: &mut Reader<'_>) {
     let files = node.get("files").map(Node::items).unwrap_or_default();
     let paths = files.iter().filter_map(|file| file.get("path"));
-    let mut parts = paths.filter(|path| path.text() == Some(cri::PART_FILE));
+    let mut parts = paths.filter(|path| path.text() == Some(PART_FILE));
     let _ = parts.next();
     reader.within("files", |reader| {
         for path in parts {
-            let what = format!("has {} twice; merge the two entries", cri::PART_FILE);
+            let what = format!("has {PART_FILE} twice; merge the two entries");
             reader.wrong(path.mark, &what);
         }
     });
@@ -120,28 +121,6 @@ fn check_files(node: &Node, reader: &mut Reader<'_>) {
 fn well_formed(node: &Node) -> bool {
     node.get("ca")
         .is_none_or(|ca| ca.get("crt").is_none() || ca.get("key").is_none())
-}
-
-/// Checks the keys of a map, which become paths or variables.
-pub(crate) fn names_are(node: &Node, field: &str, good: fn(&str) -> bool, reader: &mut Reader<'_>) {
-    let entries = node.get(field).map(Node::entries).unwrap_or_default();
-    reader.within(field, |reader| {
-        for (key, _) in entries.iter().filter(|(key, _)| !good(&key.name)) {
-            reader.wrong(key.mark, "has an invalid name");
-        }
-    });
-}
-
-/// Checks the names and values of environment variables.
-pub(crate) fn check_variables(node: &Node, field: &str, reader: &mut Reader<'_>) {
-    names_are(node, field, is_variable, reader);
-    let entries = node.get(field).map(Node::entries).unwrap_or_default();
-    reader.within(field, |reader| {
-        let has_zero = |value: &Node| value.text().is_some_and(|text| text.contains('\0'));
-        for (key, _) in entries.iter().filter(|(_, value)| has_zero(value)) {
-            reader.wrong(key.mark, "has a value with a zero byte in it");
-        }
-    });
 }
 
 section! {
@@ -219,8 +198,8 @@ section! {
 }
 
 fn check_file(file: &MachineFile, node: &Node, reader: &mut Reader<'_>) {
-    if cri::is_part(file) {
-        return cri::check_part(node, reader);
+    if &*file.path == PART_FILE {
+        return check_part(node, reader);
     }
     let below = file.path.strip_prefix("/var/");
     let is_below = below.is_some_and(|path| path.split('/').any(|step| !matches!(step, "" | ".")));
@@ -302,13 +281,5 @@ section! {
     pub struct SeccompProfile {
         Held "name" name: String = "File name", required;
         Held "value" value: Option<Object> = "Seccomp profile";
-    }
-}
-
-section! {
-    /// A name for an address.
-    pub struct ExtraHost {
-        Acted "ip" ip: Option<std::net::IpAddr> = "Address", required;
-        Acted "aliases" aliases: Vec<HostName> = "Host names of the address";
     }
 }

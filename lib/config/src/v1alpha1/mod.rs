@@ -6,6 +6,7 @@ mod disks;
 mod features;
 mod kubernetes;
 mod machine;
+pub(crate) mod names;
 mod network;
 mod pods;
 mod registries;

@@ -9,7 +9,6 @@ use corten_yaml::read::Reader;
 use corten_yaml::section;
 use corten_yaml::tree::Node;
 
-use super::ExtraHost;
 use crate::kinds::{
     BondConfig, BondMode, BondNames, LinkRoute, XmitHashPolicy, check_duid, check_keepalive,
     check_mtu, check_peers, check_primary, check_routes_fit, check_vlan,
@@ -344,5 +343,13 @@ section! {
     pub struct KubeSpanFilters {
         Held "endpoints" endpoints: Vec<String> = "Networks; `!` in front excludes one";
         Held "excludeAdvertisedNetworks" exclude_advertised_networks: Vec<Cidr> = "Networks that are not carried";
+    }
+}
+
+section! {
+    /// A name for an address.
+    pub struct ExtraHost {
+        Acted "ip" ip: Option<IpAddr> = "Address", required;
+        Acted "aliases" aliases: Vec<HostName> = "Host names of the address";
     }
 }

@@ -8,7 +8,7 @@ use corten_yaml::read::Reader;
 use corten_yaml::section;
 use corten_yaml::tree::{Key, Node};
 
-use crate::registries::{ANY, check_auth, check_endpoints, check_identity, is_registry};
+use crate::registries::rules::{ANY, check_auth, check_endpoints, check_identity, is_registry};
 
 section! {
     /// `machine.registries`.
