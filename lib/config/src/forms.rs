@@ -1,8 +1,7 @@
 //! Cluster settings with two forms: the document without a kind, and documents with a kind. This file merges them and
 //! applies the same rules to both. [`crate::conflicts`] refuses a setting in both forms.
 
-use corten_values::Secret;
-use corten_values::{Cidr, KeyPair, PemKeyPair};
+use corten_values::{Cidr, KeyPair, PemKeyPair, Secret};
 use corten_yaml::problem::{Mark, Notes};
 use corten_yaml::tree::{Content, Node};
 

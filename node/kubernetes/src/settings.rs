@@ -9,8 +9,7 @@ use corten_config::kinds::{
     KubeNodeConfig, KubeProxyConfig, KubeSchedulerConfig, KubeletConfig,
 };
 use corten_config::v1alpha1::{AdmissionPlugin, AuthorizerKind, ExtraMount};
-use corten_values::Secret;
-use corten_values::{Arguments, Cidr, Object};
+use corten_values::{Arguments, Cidr, Object, Secret};
 use corten_yaml::read::Word;
 use serde_json::{Value, json};
 

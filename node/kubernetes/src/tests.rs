@@ -8,8 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use corten_config::Document;
 use corten_pki::{Algorithm, Ca};
-use corten_values::Cidr;
-use corten_values::Secret;
+use corten_values::{Cidr, Secret};
 use serde_json::{Value, json};
 
 use crate::certificates::{Authorities, Certificates, api_names};

@@ -5,9 +5,8 @@ use std::collections::BTreeSet;
 use corten_values::HostName;
 use corten_yaml::problem::{Notes, Problems};
 use corten_yaml::read::{Reader, Section as _, read_section};
-use corten_yaml::section;
-use corten_yaml::table;
 use corten_yaml::tree::{Content, Node};
+use corten_yaml::{section, table};
 
 use crate::limits::only;
 use crate::model::SeedNetwork;

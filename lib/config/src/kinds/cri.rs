@@ -1,7 +1,6 @@
 //! Containers of pods: containerd's configuration and the image cache.
 
-use corten_values::Secret;
-use corten_values::{Object, is_qualified_name};
+use corten_values::{Object, Secret, is_qualified_name};
 use corten_yaml::read::Reader;
 use corten_yaml::section;
 use corten_yaml::tree::Node;

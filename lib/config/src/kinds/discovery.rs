@@ -4,8 +4,7 @@ use std::net::SocketAddr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use corten_values::Secret;
-use corten_values::Url;
+use corten_values::{Secret, Url};
 use corten_yaml::read::Reader;
 use corten_yaml::section;
 use corten_yaml::tree::Node;

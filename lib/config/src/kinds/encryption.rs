@@ -1,7 +1,6 @@
 //! Encryption of volumes.
 
-use corten_values::Secret;
-use corten_values::Url;
+use corten_values::{Secret, Url};
 use corten_yaml::problem::{Notes, Problems};
 use corten_yaml::read::{self, Reader, Word as _};
 use corten_yaml::stream;

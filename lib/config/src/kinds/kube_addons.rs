@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use corten_values::Secret;
-use corten_values::{Arguments, Object, ObjectName, Url, check_protected};
+use corten_values::{Arguments, Object, ObjectName, Secret, Url, check_protected};
 use corten_yaml::read::Reader;
 use corten_yaml::section;
 use corten_yaml::tree::Node;

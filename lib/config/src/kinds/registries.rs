@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-use corten_values::Secret;
-use corten_values::{PemCertificates, PemKey, Url};
+use corten_values::{PemCertificates, PemKey, Secret, Url};
 use corten_yaml::read::Reader;
 use corten_yaml::section;
 use corten_yaml::tree::Node;

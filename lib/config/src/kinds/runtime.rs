@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use corten_values::Secret;
 use corten_values::{
     AbsolutePath, Assignment, Endpoint, Expression, FileMode, ModuleName, ModuleParameter,
-    PemCertificates, Url, is_kernel_setting,
+    PemCertificates, Secret, Url, is_kernel_setting,
 };
 use corten_yaml::read::Reader;
 use corten_yaml::section;

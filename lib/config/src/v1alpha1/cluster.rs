@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use corten_values::Secret;
-use corten_values::{AcceptedCa, Base64Key, Cidr, HostName, HttpsUrl, KeyPair, Url};
+use corten_values::{AcceptedCa, Base64Key, Cidr, HostName, HttpsUrl, KeyPair, Secret, Url};
 use corten_yaml::read::Reader;
 use corten_yaml::tree::Node;
 use corten_yaml::{choices, section};

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use corten_values::Secret;
 use corten_values::{
     AbsolutePath, AcceptedCa, ExtensionImage, FileMode, KeyPair, MatchSize, ModuleName,
-    ModuleParameter, Object, TimeSource, Url, is_kernel_setting,
+    ModuleParameter, Object, Secret, TimeSource, Url, is_kernel_setting,
 };
 use corten_yaml::read::Reader;
 use corten_yaml::table::Support;

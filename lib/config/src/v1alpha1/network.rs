@@ -3,8 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use corten_values::Secret;
-use corten_values::{Cidr, HostName, LinkName, Mac, WireguardKey, WireguardSecret};
+use corten_values::{Cidr, HostName, LinkName, Mac, Secret, WireguardKey, WireguardSecret};
 use corten_yaml::read::Reader;
 use corten_yaml::section;
 use corten_yaml::tree::Node;

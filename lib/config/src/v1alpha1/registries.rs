@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use corten_values::Secret;
-use corten_values::{Base64Certificate, KeyPair, Url};
+use corten_values::{Base64Certificate, KeyPair, Secret, Url};
 use corten_yaml::read::Reader;
 use corten_yaml::section;
 use corten_yaml::tree::{Key, Node};
