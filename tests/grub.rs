@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use corten_installer::grub::{self, Listed, Start};
 use corten_installer::{Entry, Installed};
-use mkimage::arch::Arch;
+use corten_steps::arch::Arch;
 use mkimage::image::{Release, raw, uki};
 use qemu::{Disk, DiskMode, Firmware, Machine};
 use tests::workspace;

@@ -7,12 +7,12 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use corten_steps::cache::trust;
+use corten_steps::error::{Failure, Remedy as _, Result};
+use corten_steps::tool::Tool;
 
-use crate::cache::trust;
-use crate::error::{Failure, Remedy as _, Result};
 use crate::secure_boot::Signer;
 use crate::secure_boot::enrolment::{self, Variable};
-use crate::tool::Tool;
 
 /// The module-signing key and certificate, both PEM in one file, as the kernel's build takes it.
 pub const MODULE_SIGNING: &str = "module-signing.pem";

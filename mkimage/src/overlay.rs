@@ -6,11 +6,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use corten_steps::arch::Arch;
+use corten_steps::cache::{KeyBuilder, sha256_file};
+use corten_steps::error::{Failure, Remedy as _, Result};
 use serde::Deserialize;
-
-use crate::arch::Arch;
-use crate::cache::{KeyBuilder, sha256_file};
-use crate::error::{Failure, Remedy as _, Result};
 
 /// The description file of an overlay.
 const FILE: &str = "overlay.toml";

@@ -373,6 +373,8 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "corten-provision",
         ],
     ),
+    // The parts of mkimage, from the bottom up.
+    ("corten-steps", &[]),
     (
         "mkimage",
         &[
@@ -380,6 +382,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "corten-extension",
             "corten-installer",
             "corten-meta",
+            "corten-steps",
             // Its tests compare the platforms.
             "corten-platform",
         ],
@@ -394,6 +397,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "corten-base",
             "corten-extension",
             "corten-installer",
+            "corten-steps",
         ],
     ),
 ];

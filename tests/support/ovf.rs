@@ -172,7 +172,7 @@ fn number(node: Node<'_, '_>, name: &str) -> Result<u64, String> {
 mod tests {
     use std::process::Command;
 
-    use mkimage::arch::Arch;
+    use corten_steps::arch::Arch;
     use mkimage::image::{Release, ova, vmdk};
 
     use super::*;

@@ -75,7 +75,7 @@ fn is_geometry(footer: &[u8; FOOTER], sectors: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use mkimage::arch::Arch;
+    use corten_steps::arch::Arch;
     use mkimage::image::{Release, vhd};
 
     use super::*;

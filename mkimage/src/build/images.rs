@@ -5,24 +5,24 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use corten_steps::cache::KeyBuilder;
+use corten_steps::error::{Remedy as _, Result};
+use corten_steps::recipe::{Handle, Recipe};
+use corten_steps::report::Reporter;
+use corten_steps::toolchain::Locked;
 
 use super::context::Context;
 use super::foundation::{Foundation, foundation};
 use super::programs::Programs;
 use super::steps::Handles;
 use super::{Finished, origin, place};
-use crate::cache::KeyBuilder;
 use crate::components;
-use crate::error::{Remedy as _, Result};
 use crate::image::sbom::{self, Component};
 use crate::image::{Release, checksums, output, provenance};
 use crate::output::Output;
-use crate::recipe::{Handle, Recipe};
-use crate::report::Reporter;
 use crate::rootfs::images::{self, Image, Images, Layout};
 use crate::rootfs::manifest::{Content, Source};
 use crate::rootfs::squashfs::{self, Effort};
-use crate::rootfs::toolchain::Locked;
 use crate::rootfs::tree::{self, Kind, Node, Sources, Tree};
 use crate::rootfs::{check, go, kubernetes};
 

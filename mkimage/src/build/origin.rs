@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use corten_steps::archive::Substitution;
+use corten_steps::cache::sha256_file;
+use corten_steps::error::Result;
+use corten_steps::file_name;
+
 use super::context::Context;
-use crate::archive::Substitution;
-use crate::cache::sha256_file;
-use crate::error::Result;
-use crate::file_name;
 use crate::image::provenance::{Material, Provenance, Substituted};
 use crate::kernel::{self, source::SourceLock};
 use crate::keys::{MODULE_SIGNING, RANDSTRUCT_SEED};
@@ -104,8 +105,8 @@ fn key_set(dir: &Path) -> Vec<(String, PathBuf)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arch::Arch;
     use crate::profile::Extension;
+    use corten_steps::arch::Arch;
 
     #[test]
     fn provenance_names_user_files_without_their_location() {

@@ -2,22 +2,23 @@
 
 use std::path::Path;
 
+use corten_steps::cache::KeyBuilder;
+use corten_steps::error::Result;
+use corten_steps::file_name;
+use corten_steps::recipe::{Handle, Recipe};
+use corten_steps::toolchain::Locked;
+
 use super::context::Context;
 use super::images;
 use super::rootfs::{self, ROOTFS};
 use super::signed::SD_BOOT;
 use super::steps::{Handles, INITRAMFS, command_line};
-use crate::cache::KeyBuilder;
-use crate::error::Result;
-use crate::file_name;
 use crate::image::fat::Content;
 use crate::image::output::{checked, readable};
 use crate::image::{gcp, installer, iso, ova, pxe, qcow2, raw, vhd, vmdk};
 use crate::kernel;
 use crate::output::Output;
 use crate::overlay::Overlay;
-use crate::recipe::{Handle, Recipe};
-use crate::rootfs::toolchain::Locked;
 
 /// Must be raised when a change of a format's writer changes its output for the same inputs.
 const REVISION: &str = "1";
@@ -312,7 +313,7 @@ mod tests {
             on_some_board.extend(overlay.device_trees);
         }
         // Every device tree that the kernel's step compiles belongs to some board.
-        let compiled = crate::arch::Arch::ALL
+        let compiled = corten_steps::arch::Arch::ALL
             .map(|arch| arch.names().device_trees)
             .concat();
         for tree in compiled {

@@ -3,20 +3,20 @@
 use std::fs;
 use std::path::Path;
 
+use corten_steps::cache::KeyBuilder;
+use corten_steps::error::Result;
+use corten_steps::recipe::{Built, Handle, Recipe};
+use corten_steps::toolchain::Locked;
 use serde_json::{Value, json};
 
 use super::bill::Bill;
 use super::context::Context;
-use crate::cache::KeyBuilder;
-use crate::error::Result;
 use crate::image::output;
 use crate::kernel;
 use crate::output::Output;
-use crate::recipe::{Built, Handle, Recipe};
 use crate::rootfs::images::{self, Layout};
 use crate::rootfs::manifest::Manifest;
 use crate::rootfs::squashfs::{self as packed, Effort};
-use crate::rootfs::toolchain::Locked;
 use crate::rootfs::tree::{self, Sources, Tree};
 use crate::rootfs::{REVISION, check};
 

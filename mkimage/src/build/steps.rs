@@ -2,21 +2,22 @@
 
 use std::fs;
 
+use corten_steps::cache::KeyBuilder;
+use corten_steps::error::{Failure, Result};
+use corten_steps::recipe::{Handle, Recipe};
+use corten_steps::toolchain::Locked;
+
 use super::bill::Bill;
 use super::context::Context;
 use super::foundation::{Foundation, foundation, packages};
 use super::programs;
 use super::rootfs::{self, Files, ROOTFS};
 use super::{layers, signed};
-use crate::cache::KeyBuilder;
-use crate::error::{Failure, Result};
 use crate::image::initramfs::{self, Initramfs};
 use crate::image::uki::{self, Uki};
 use crate::kernel;
 use crate::output::Output;
 use crate::platform::Platform;
-use crate::recipe::{Handle, Recipe};
-use crate::rootfs::toolchain::Locked;
 use crate::rootfs::tree;
 
 /// The initramfs in the output of the step `initramfs`.

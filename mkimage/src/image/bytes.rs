@@ -1,8 +1,7 @@
 //! Bounds-checked reads and writes of fields in byte buffers.
 
 use anyhow::{Context as _, anyhow};
-
-use crate::error::Result;
+use corten_steps::error::Result;
 
 /// `N` bytes of `data` at `at`; an error when the data is shorter.
 pub(crate) fn get<const N: usize>(data: &[u8], at: usize) -> Result<[u8; N]> {

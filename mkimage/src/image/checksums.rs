@@ -5,10 +5,10 @@ use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use corten_steps::error::Result;
 use sha2::{Digest as _, Sha256};
 
 use super::output;
-use crate::error::Result;
 
 /// Hexadecimal SHA-256 of `data`.
 pub fn of_bytes(data: &[u8]) -> String {
@@ -93,7 +93,7 @@ mod tests {
             .map(|line| line.split_once("  ").unwrap().1)
             .collect();
         assert_eq!(names, ["a.raw", "b.iso", "pxe/vmlinuz"]);
-        crate::tool::Tool::new("sha256sum")
+        corten_steps::tool::Tool::new("sha256sum")
             .args(["--check", "--strict", text(&out)])
             .dir(out.parent().unwrap())
             .run()

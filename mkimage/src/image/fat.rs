@@ -6,11 +6,11 @@ use std::path::Path;
 
 use corten_installer::esp::{self, Place, Stamp};
 pub use corten_installer::esp::{Content, FatFile};
+use corten_steps::error::Result;
 use hadris_fat::{FatDateTime, FatVolume, FatVolumeReadExt as _};
 
 use super::Release;
 use super::output;
-use crate::error::Result;
 
 const SECTOR: u64 = 512;
 
@@ -89,7 +89,7 @@ pub fn list(volume: impl Read + Seek, wanted: impl Fn(&str) -> bool) -> Result<V
 
 /// One second since 1970, as FAT counts.
 fn stamp(epoch: u64) -> Stamp {
-    let (year, month, day) = super::calendar::date(epoch);
+    let (year, month, day) = corten_steps::calendar::date(epoch);
     let part = |per: u64, of: u64| u8::try_from(epoch / per % of).unwrap_or(0);
     let year = u16::try_from(year).unwrap_or(u16::MAX);
     Stamp(FatDateTime::new(
@@ -105,8 +105,8 @@ fn stamp(epoch: u64) -> Stamp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Failure;
     use crate::image::testing::{Scratch, host, noise, release, text};
+    use corten_steps::error::Failure;
 
     fn files(scratch: &Scratch) -> Vec<FatFile> {
         let big = scratch.file("big", &noise(3 << 20));

@@ -5,11 +5,11 @@ use std::fs::File;
 use std::io::{self, BufWriter, Read as _, Write as _};
 use std::path::Path;
 
+use corten_steps::error::Result;
 use flate2::{Compression, GzBuilder};
 
 use super::tarball::Tarball;
 use super::{Release, bytes, output};
-use crate::error::Result;
 
 const GIB: u64 = 1 << 30;
 

@@ -10,11 +10,11 @@ use std::path::Path;
 
 use anyhow::{Context as _, ensure};
 use corten_installer::grub::{BOOT_CODE, Code};
+use corten_steps::error::Result;
 use liblzma::stream::{Filters, LzmaOptions, MatchFinder, Mode, Stream};
 use object::read::elf::{ElfFile32, ProgramHeader as _};
 
 use super::{bytes, output};
-use crate::error::Result;
 
 /// The modules of the core image. They read our disk and our ISO, open a file as a disk, start
 /// Linux, use screen and serial line, find a renamed UKI (`regexp` provides file name patterns),

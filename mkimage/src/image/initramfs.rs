@@ -7,10 +7,10 @@ use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use corten_steps::error::{Failure, Result};
 use cpio::newc::{self, Builder};
 
 use super::{Release, bytes, output};
-use crate::error::{Failure, Result};
 
 /// The content of an initramfs.
 #[derive(Debug)]

@@ -4,19 +4,20 @@
 use std::io::Write as _;
 use std::path::Path;
 
+use corten_steps::calendar;
+use corten_steps::error::Result;
 use serde_json::{Value, json};
 
 use super::oci::{self, Blob};
 use super::tarball::Tarball;
-use super::{Release, calendar, checksums, output};
-use crate::error::Result;
+use super::{Release, checksums, output};
 
 /// The content of an installer.
 #[derive(Debug)]
 pub struct Installer<'a> {
     /// The unified kernel image.
     pub uki: &'a Path,
-    /// systemd-boot ([`crate::arch::Names::sd_boot`]).
+    /// systemd-boot ([`corten_steps::arch::Names::sd_boot`]).
     pub sd_boot: &'a Path,
 }
 

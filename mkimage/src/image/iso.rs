@@ -10,22 +10,23 @@ use std::path::Path;
 use anyhow::Context as _;
 use corten_installer::grub::{Start, medium_config};
 use corten_installer::image_path;
+use corten_steps::calendar;
+use corten_steps::error::{Failure, Result};
+use corten_steps::tool::Tool;
 
 use super::fat::{self, FatFile};
-use super::{Release, calendar, grub, output, raw};
-use crate::error::{Failure, Result};
-use crate::tool::Tool;
+use super::{Release, grub, output, raw};
 
 /// The content of an ISO.
 #[derive(Debug)]
 pub struct Iso<'a> {
     /// The unified kernel image.
     pub uki: &'a Path,
-    /// systemd-boot ([`crate::arch::Names::sd_boot`]).
+    /// systemd-boot ([`corten_steps::arch::Names::sd_boot`]).
     pub sd_boot: &'a Path,
     /// The directory of the files that enrol the firmware's keys.
     pub enrol: &'a Path,
-    /// GRUB's directory ([`crate::arch::Names::grub`]) for BIOS; `None` makes an ISO for UEFI only.
+    /// GRUB's directory ([`corten_steps::arch::Names::grub`]) for BIOS; `None` makes an ISO for UEFI only.
     pub grub: Option<&'a Path>,
     /// xorriso, by name or path.
     pub xorriso: &'a Path,

@@ -5,7 +5,6 @@
 //! to its final name.
 
 pub(crate) mod bytes;
-pub(crate) mod calendar;
 pub(crate) mod output;
 pub(crate) mod pe;
 pub(crate) mod tarball;
@@ -34,9 +33,8 @@ pub mod uki;
 pub mod vhd;
 pub mod vmdk;
 
+use corten_steps::arch::Arch;
 use uuid::Uuid;
-
-use crate::arch::Arch;
 
 /// The identity of an image; the seed of all its ids and dates.
 #[derive(Debug, Clone, PartialEq, Eq)]

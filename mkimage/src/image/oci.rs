@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use corten_steps::calendar;
+use corten_steps::error::Result;
 use serde_json::{Value, json};
 
-use super::{Release, bytes, calendar, checksums, output};
-use crate::error::Result;
+use super::{Release, bytes, checksums, output};
 
 /// The media type of an image's manifest.
 pub const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";

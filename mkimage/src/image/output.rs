@@ -7,10 +7,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use anyhow::Context as _;
+use corten_steps::error::{Failure, Remedy as _, Result};
 use rustix::io::Errno;
 
 use super::bytes;
-use crate::error::{Failure, Remedy as _, Result};
 
 /// Runs `write` with a new, empty file at `path`, mode 0644 whatever the umask.
 pub(crate) fn create<T>(path: &Path, write: impl FnOnce(&mut File) -> Result<T>) -> Result<T> {

@@ -3,10 +3,11 @@
 use std::io::Write as _;
 use std::path::Path;
 
+use corten_steps::arch::Arch;
+use corten_steps::error::{Failure, Result};
+
 use super::tarball::Tarball;
 use super::{Release, checksums, output};
-use crate::arch::Arch;
-use crate::error::{Failure, Result};
 
 /// Resources of a node that runs pods; an importer may change both.
 const CPUS: u32 = 2;

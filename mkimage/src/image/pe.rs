@@ -1,7 +1,8 @@
 //! The checksum of an EFI program (PE32+), which changes with its sections and with its signature.
 
+use corten_steps::error::Result;
+
 use super::bytes;
-use crate::error::Result;
 
 /// Offset of the checksum in the optional header.
 pub(crate) const CHECKSUM: usize = 64;

@@ -4,11 +4,11 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
+use corten_steps::error::Result;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{Release, checksums, output};
-use crate::error::Result;
 
 /// A locked input of the build.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,8 +4,9 @@ use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use corten_steps::error::{Failure, Result};
+
 use super::{Release, output};
-use crate::error::{Failure, Result};
 
 /// The content of a network boot bundle.
 #[derive(Debug)]

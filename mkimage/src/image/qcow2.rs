@@ -7,9 +7,9 @@ use std::io::{BufWriter, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 
 use anyhow::ensure;
+use corten_steps::error::Result;
 
 use super::{bytes, output};
-use crate::error::Result;
 
 /// QEMU's default, 64 KiB.
 const CLUSTER_BITS: u32 = 16;

@@ -12,11 +12,11 @@ use corten_installer::esp;
 use corten_installer::grub::{self, Code, Start};
 pub use corten_installer::layout::{ALIGNMENT, TYPE_BIOS, TYPE_EFI, TYPE_LINUX};
 use corten_installer::layout::{Partition, esp_size, layout};
+use corten_steps::error::{Failure, Result};
 use gptman::{GPT, GPTPartitionEntry};
 
 use super::fat::{self, Content, FatFile};
 use super::{Release, output};
-use crate::error::{Failure, Result};
 use crate::secure_boot::enrolment;
 
 /// The content of a disk.
@@ -24,7 +24,7 @@ use crate::secure_boot::enrolment;
 pub struct Disk<'a> {
     /// The unified kernel image.
     pub uki: &'a Path,
-    /// systemd-boot ([`crate::arch::Names::sd_boot`]).
+    /// systemd-boot ([`corten_steps::arch::Names::sd_boot`]).
     pub sd_boot: &'a Path,
     /// Whether BIOS starts the disk, too, with the code in the image. Otherwise its partition stays
     /// empty.

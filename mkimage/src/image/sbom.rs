@@ -3,10 +3,11 @@
 use std::io::Write as _;
 use std::path::Path;
 
+use corten_steps::calendar;
+use corten_steps::error::Result;
 use serde_json::{Value, json};
 
-use super::{Release, calendar, checksums, output};
-use crate::error::Result;
+use super::{Release, checksums, output};
 
 /// A component of an image: a Debian package, a crate, a Go module, the kernel.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

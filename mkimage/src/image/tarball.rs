@@ -2,10 +2,10 @@
 
 use std::io::{Read, Write};
 
+use corten_steps::error::Result;
 use tar::{Builder, EntryType, Header};
 
 use super::output;
-use crate::error::Result;
 use crate::rootfs::tree::{Kind, Node};
 
 /// A tar being written: owner 0:0, one date, modes as given.

@@ -3,8 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
+use corten_steps::arch::Arch;
+
 use super::Release;
-use crate::arch::Arch;
 
 /// A temporary directory.
 pub(crate) struct Scratch(tempfile::TempDir);
@@ -51,7 +52,10 @@ pub(crate) fn noise(len: usize) -> Vec<u8> {
 
 /// Runs a host tool and returns its output; fails the test if the tool fails.
 pub(crate) fn host(program: &str, args: &[&str]) -> String {
-    let output = crate::tool::Tool::new(program).args(args).output().unwrap();
+    let output = corten_steps::tool::Tool::new(program)
+        .args(args)
+        .output()
+        .unwrap();
     String::from_utf8_lossy(&output).into_owned()
 }
 

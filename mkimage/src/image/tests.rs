@@ -3,9 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
+use corten_steps::arch::Arch;
+
 use super::testing::{Scratch, host, noise, release, stub, text};
 use super::{fat, gcp, initramfs, inspect, installer, iso, ova, pxe, qcow2, raw, uki, vhd, vmdk};
-use crate::arch::Arch;
 use crate::secure_boot::tests::{development, signer};
 
 const GRUB: &str = "/usr/lib/grub/i386-pc";
@@ -285,7 +286,9 @@ fn a_disk_too_small_or_crooked_is_refused(scratch: &Scratch, all: &[PathBuf]) {
             size,
         };
         let error = raw::build(&scratch.path("small"), &release(), &disk).unwrap_err();
-        let failure = error.downcast_ref::<crate::error::Failure>().unwrap();
+        let failure = error
+            .downcast_ref::<corten_steps::error::Failure>()
+            .unwrap();
         assert_eq!(failure.remedy(), "give a whole number of MiB, 260 or more");
     }
 }

@@ -10,20 +10,20 @@ use std::path::Path;
 
 use anyhow::{Context as _, anyhow, ensure};
 use corten_installer::grub::SECTION;
+use corten_steps::arch::Arch;
+use corten_steps::error::{Failure, Result};
 use object::read::pe::{ImageNtHeaders as _, ImageOptionalHeader as _, PeFile64};
 use object::{LittleEndian as LE, pe};
 use serde::Serialize;
 
 use super::pe::set_checksum;
 use super::{Release, bytes, grub, output};
-use crate::arch::Arch;
-use crate::error::{Failure, Result};
 use crate::secure_boot::{Signer, authenticode};
 
 /// The content of a unified kernel image.
 #[derive(Debug)]
 pub struct Uki<'a> {
-    /// systemd-stub of the same architecture ([`crate::arch::Names::sd_stub`]).
+    /// systemd-stub of the same architecture ([`corten_steps::arch::Names::sd_stub`]).
     pub stub: &'a Path,
     /// The kernel, an EFI program.
     pub vmlinuz: &'a Path,
@@ -35,7 +35,7 @@ pub struct Uki<'a> {
     pub os_release: &'a str,
     /// `uname -r` of the kernel.
     pub uname: &'a str,
-    /// GRUB's directory ([`crate::arch::Names::grub`]), for disks that BIOS starts.
+    /// GRUB's directory ([`corten_steps::arch::Names::grub`]), for disks that BIOS starts.
     pub grub: Option<&'a Path>,
     /// The signer of the image.
     pub signer: &'a Signer,

@@ -5,9 +5,9 @@ use std::io::{Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 
 use anyhow::ensure;
+use corten_steps::error::Result;
 
 use super::{Release, bytes, output};
-use crate::error::Result;
 
 /// Seconds from 1970 to 2000, the epoch of the format.
 const YEAR_2000: u64 = 946_684_800;

@@ -4,11 +4,11 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
+use corten_steps::error::Result;
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
 
 use super::{Release, bytes, output};
-use crate::error::Result;
 
 const SECTOR: u64 = 512;
 /// Sectors per grain: 64 KiB, the only size importers expect.

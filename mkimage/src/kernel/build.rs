@@ -6,17 +6,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use corten_steps::arch::Arch;
+use corten_steps::cache::{Cache, Key, KeyBuilder};
+use corten_steps::calendar::rfc3339;
+use corten_steps::error::{Failure, Remedy as _, Result};
+use corten_steps::tool::Tool;
 
-use crate::arch::Arch;
-use crate::cache::{Cache, Key, KeyBuilder};
-use crate::error::{Failure, Remedy as _, Result};
-use crate::image::calendar::rfc3339;
 use crate::kernel::config::{self, ResolvedConfig, make};
 use crate::kernel::fragments::Requested;
 use crate::kernel::llvm::Llvm;
 use crate::kernel::source::{KernelSource, Source, patches};
 use crate::keys::{MODULE_SIGNING, RANDSTRUCT_SEED};
-use crate::tool::Tool;
 
 /// The version of this module's build steps; must be raised when they change.
 const RECIPE: &str = "1";

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
+use corten_steps::arch::Arch;
+use corten_steps::cache::{Cache, remove_tree};
+use corten_steps::error::{Failure, Remedy as _, Result};
+use corten_steps::fetch::Fetcher;
+use corten_steps::lock::Lock;
 
-use crate::arch::Arch;
-use crate::cache::{Cache, remove_tree};
-use crate::error::{Failure, Remedy as _, Result};
-use crate::fetch::Fetcher;
 use crate::kernel::build::{self, Inputs};
 use crate::kernel::config::{self, ResolvedConfig};
 use crate::kernel::diff::diff;
@@ -18,7 +19,6 @@ use crate::kernel::hardening::{self, Verdict};
 use crate::kernel::llvm::{self, Llvm};
 use crate::kernel::source::{Source, SourceLock, of_config};
 use crate::keys;
-use crate::lock::Lock;
 
 /// Arguments of `mkimage kernel`.
 #[derive(Debug, Clone, Args)]

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Context as _;
+use corten_steps::arch::Arch;
+use corten_steps::error::{Failure, Result};
+use corten_steps::tool::Tool;
 
-use crate::arch::Arch;
-use crate::error::{Failure, Result};
 use crate::kernel::fragments::Requested;
 use crate::kernel::llvm::Llvm;
-use crate::tool::Tool;
 
 /// Options that describe the host's tools, not the kernel.
 const OF_THE_HOST: [&str; 10] = [

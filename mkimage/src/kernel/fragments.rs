@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-use crate::arch::Arch;
-use crate::error::{Failure, Remedy as _, Result};
+use corten_steps::arch::Arch;
+use corten_steps::error::{Failure, Remedy as _, Result};
 
 /// The place of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]

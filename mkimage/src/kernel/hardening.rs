@@ -7,14 +7,14 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Context as _;
+use corten_steps::arch::Arch;
+use corten_steps::deb;
+use corten_steps::error::{Failure, Remedy as _, Result};
+use corten_steps::tool::Tool;
 use serde::Deserialize;
 
-use crate::arch::Arch;
-use crate::deb;
-use crate::error::{Failure, Remedy as _, Result};
 use crate::kernel::config::ResolvedConfig;
 use crate::kernel::parameters;
-use crate::tool::Tool;
 
 /// Runs the checker from the directory in the first argument, not a checker installed on the host.
 const START: &str = "import sys; sys.path.insert(0, sys.argv.pop(1)); \

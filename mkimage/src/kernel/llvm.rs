@@ -8,13 +8,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-
-use crate::arch::Arch;
-use crate::cache::{Cache, Key, KeyBuilder};
-use crate::error::Result;
-use crate::fetch::Fetcher;
-use crate::lock::{Lock, Package};
-use crate::rootfs::toolchain::{self, Locked};
+use corten_steps::arch::Arch;
+use corten_steps::cache::{Cache, Key, KeyBuilder};
+use corten_steps::error::Result;
+use corten_steps::fetch::Fetcher;
+use corten_steps::lock::{Lock, Package};
+use corten_steps::toolchain::{self, Locked};
 
 /// The programs that the kernel's makefiles call besides clang, by their names under `LLVM=DIR/`.
 const PROGRAMS: [&str; 8] = [
@@ -82,7 +81,7 @@ pub fn key(lock: &Lock) -> Key {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tool::Tool;
+    use corten_steps::tool::Tool;
 
     #[test]
     fn every_program_is_a_script_of_the_shell() {

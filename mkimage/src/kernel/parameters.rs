@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use crate::arch::Arch;
-use crate::error::{Failure, Remedy as _, Result};
+use corten_steps::arch::Arch;
+use corten_steps::error::{Failure, Remedy as _, Result};
 
 /// The hardening part of the kernel command line for `arch`: `cmdline`, then `cmdline.<arch>`.
 pub fn command_line(config_dir: &Path, arch: Arch) -> Result<Vec<String>> {

@@ -4,14 +4,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use corten_steps::cache::sha256_file;
+use corten_steps::deb;
+use corten_steps::error::{Failure, Remedy as _, Result};
+use corten_steps::lock::Package;
+use corten_steps::tool::Tool;
+use corten_steps::untar;
 use serde::Deserialize;
-
-use crate::cache::sha256_file;
-use crate::deb;
-use crate::error::{Failure, Remedy as _, Result};
-use crate::lock::Package;
-use crate::tool::Tool;
-use crate::untar;
 
 /// The source's name and size in messages.
 const WHAT: &str = "the kernel's source (2 GB)";

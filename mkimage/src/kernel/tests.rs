@@ -3,9 +3,9 @@
 
 use std::path::PathBuf;
 
+use corten_steps::arch::Arch;
 use serde::Deserialize;
 
-use crate::arch::Arch;
 use crate::kernel::cli;
 use crate::kernel::config::ResolvedConfig;
 use crate::kernel::fragments::Requested;

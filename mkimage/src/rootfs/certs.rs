@@ -4,9 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Context as _;
-
-use crate::deb;
-use crate::error::{Failure, Result};
+use corten_steps::deb;
+use corten_steps::error::{Failure, Result};
 
 /// The directory of the CA package's certificates.
 const DIRECTORY: &str = "usr/share/ca-certificates/mozilla/";

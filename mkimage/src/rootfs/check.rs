@@ -6,10 +6,10 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Context as _;
+use corten_steps::arch::Arch;
+use corten_steps::error::{Failure, Result};
 use object::read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _};
 
-use crate::arch::Arch;
-use crate::error::{Failure, Result};
 use crate::rootfs::programs::{self, MOST_EXECUTABLES};
 use crate::rootfs::tree::{Kind, Tree};
 

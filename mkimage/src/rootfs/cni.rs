@@ -9,9 +9,8 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Context as _;
-
-use crate::error::{Failure, Result};
-use crate::file_name;
+use corten_steps::error::{Failure, Result};
+use corten_steps::file_name;
 
 /// The program's name and its package's directory in the generated module.
 pub const PROGRAM: &str = "cni";

@@ -6,13 +6,13 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use corten_steps::arch::Arch;
+use corten_steps::cache::KeyBuilder;
+use corten_steps::error::{Failure, Result};
+use corten_steps::tool::Tool;
+use corten_steps::toolchain::{Compilers, quote};
 
-use crate::arch::Arch;
-use crate::cache::KeyBuilder;
-use crate::error::{Failure, Result};
 use crate::rootfs::cni;
-use crate::rootfs::toolchain::{Compilers, quote};
-use crate::tool::Tool;
 
 const CONTAINERD: &str = "github.com/containerd/containerd/v2";
 const RUNC: &str = "github.com/opencontainers/runc";

@@ -11,15 +11,15 @@ use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use corten_steps::arch::Arch;
+use corten_steps::cache::KeyBuilder;
+use corten_steps::error::{Failure, Remedy as _, Result};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::kubernetes::DIRECTORY;
 use super::manifest::Manifest;
 use super::tree::{Kind, Node, Tree};
-use crate::arch::Arch;
-use crate::cache::KeyBuilder;
-use crate::error::{Failure, Remedy as _, Result};
 use crate::image::Release;
 use crate::image::oci::{self, Blob};
 use crate::image::tarball::Tarball;

@@ -1,7 +1,8 @@
 use std::os::unix::fs::PermissionsExt as _;
 
+use corten_steps::lock::Lock;
+
 use super::*;
-use crate::lock::Lock;
 use crate::rootfs::kubernetes;
 use crate::rootfs::listing;
 use crate::rootfs::manifest::{Content, Source};

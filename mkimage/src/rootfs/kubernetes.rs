@@ -7,11 +7,11 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Context as _;
+use corten_steps::cache::KeyBuilder;
+use corten_steps::error::{Failure, Result};
+use corten_steps::tool::Tool;
 
 use super::go::{Inputs, module_version};
-use crate::cache::KeyBuilder;
-use crate::error::{Failure, Result};
-use crate::tool::Tool;
 
 /// The module's directory, from the root of the repository.
 pub const DIRECTORY: &str = "rootfs/kubernetes";

@@ -8,13 +8,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-
-use crate::arch::Arch;
-use crate::error::{Failure, Result};
-use crate::lock::{Lock, Package, SOURCE};
-use crate::rootfs::toolchain::Compilers;
-use crate::tool::Tool;
-use crate::untar;
+use corten_steps::arch::Arch;
+use corten_steps::error::{Failure, Result};
+use corten_steps::lock::{Lock, Package, SOURCE};
+use corten_steps::tool::Tool;
+use corten_steps::toolchain::Compilers;
+use corten_steps::untar;
 
 /// The library's name in the output of the step.
 pub const LIBRARY: &str = "libkmod.so.2";
@@ -141,7 +140,7 @@ mod tests {
     #[test]
     fn the_lock_names_a_source_for_every_architecture() {
         let lock = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        let lock = Lock::read(&lock.join(crate::lock::PACKAGES)).unwrap();
+        let lock = Lock::read(&lock.join(corten_steps::lock::PACKAGES)).unwrap();
         assert_eq!(source(&lock).unwrap().name, "kmod");
         source(&Lock::default()).unwrap_err();
     }

@@ -9,9 +9,9 @@
 use std::path::Path;
 
 use anyhow::Context as _;
+use corten_steps::error::{Failure, Result};
+use corten_steps::toolchain::Locked;
 
-use crate::error::{Failure, Result};
-use crate::rootfs::toolchain::Locked;
 use crate::rootfs::tree::{Kind, Tree};
 
 /// The directory whose content is not listed.

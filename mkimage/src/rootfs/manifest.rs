@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use corten_steps::arch::Arch;
+use corten_steps::error::{Failure, Remedy as _, Result};
 use serde::Deserialize;
-
-use crate::arch::Arch;
-use crate::error::{Failure, Remedy as _, Result};
 
 /// The source of a file's content; written `kind:rest`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,10 +1,9 @@
 //! The root file system: a manifest names every file; no other file gets in.
 //!
-//! [`manifest`] reads `rootfs/manifest.toml`. [`toolchain`] unpacks the locked compilers and image
-//! tools. [`go`] (with [`cni`]), [`rust`] and [`libkmod`] build the programs that no package
-//! provides. [`tree`] assembles the files, [`check`] and [`programs`] refuse forbidden content,
-//! [`listing`] prints the golden file, and [`squashfs`] writes the image. Each is a function of
-//! explicit inputs; [`REVISION`] stands for the code itself.
+//! [`manifest`] reads `rootfs/manifest.toml`. [`go`] (with [`cni`]), [`rust`] and [`libkmod`] build
+//! the programs that no package provides. [`tree`] assembles the files, [`check`] and [`programs`]
+//! refuse forbidden content, [`listing`] prints the golden file, and [`squashfs`] writes the image.
+//! Each is a function of explicit inputs; [`REVISION`] stands for the code itself.
 
 pub mod certs;
 pub mod check;
@@ -18,7 +17,6 @@ pub mod manifest;
 pub mod programs;
 pub mod rust;
 pub mod squashfs;
-pub mod toolchain;
 pub mod tree;
 mod workspace;
 

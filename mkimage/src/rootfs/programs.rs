@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context as _, bail};
-
-use crate::arch::Arch;
-use crate::error::Result;
+use corten_steps::arch::Arch;
+use corten_steps::error::Result;
 
 /// Maximum number of programs in an image.
 pub const MOST_EXECUTABLES: usize = 20;

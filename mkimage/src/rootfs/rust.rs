@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 use std::thread::{self, ScopedJoinHandle};
 
 use anyhow::Context as _;
+use corten_steps::arch::Arch;
+use corten_steps::cache::KeyBuilder;
+use corten_steps::error::Result;
+use corten_steps::tool::Tool;
+use corten_steps::toolchain::{Compilers, quote};
 
-use crate::arch::Arch;
-use crate::cache::KeyBuilder;
-use crate::error::Result;
-use crate::rootfs::toolchain::{Compilers, quote};
 use crate::rootfs::workspace;
-use crate::tool::Tool;
 
 /// Cargo packages and their programs, built by one call of cargo.
 struct Group {

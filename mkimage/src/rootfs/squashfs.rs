@@ -8,9 +8,9 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use anyhow::Context as _;
+use corten_steps::error::{Remedy as _, Result};
+use corten_steps::toolchain::Locked;
 
-use crate::error::{Remedy as _, Result};
-use crate::rootfs::toolchain::Locked;
 use crate::rootfs::tree::{Kind, Node, Tree};
 
 /// The compression block, the format's maximum: 256 KiB would make the image 1.4 MB larger. A page

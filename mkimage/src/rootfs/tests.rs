@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-use crate::arch::Arch;
-use crate::lock::Lock;
+use corten_steps::arch::Arch;
+use corten_steps::lock::Lock;
+
 use crate::rootfs::manifest::{Content, Manifest, Source};
 use crate::rootfs::tree::{Kind, Node, Tree};
 use crate::rootfs::{go, libkmod, listing, programs, rust};

@@ -5,10 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use corten_steps::arch::Arch;
+use corten_steps::deb;
+use corten_steps::error::{Failure, Result};
 
-use crate::arch::Arch;
-use crate::deb;
-use crate::error::{Failure, Result};
 use crate::rootfs::certs;
 use crate::rootfs::manifest::{Content, Entry, Generated, Manifest, Source};
 

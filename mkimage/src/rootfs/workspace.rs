@@ -10,9 +10,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use corten_steps::error::{Remedy as _, Result};
 use serde::Deserialize;
-
-use crate::error::{Remedy as _, Result};
 
 /// The file that pins the toolchain, which rustup reads.
 const TOOLCHAIN: &str = "rust-toolchain.toml";

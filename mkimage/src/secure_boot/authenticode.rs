@@ -2,6 +2,7 @@
 //! Format", 2008), as specified by UEFI Specification 2.10, section 32.2.2.
 
 use anyhow::{Context as _, ensure};
+use corten_steps::error::Result;
 use object::LittleEndian as LE;
 use object::read::pe::{ImageNtHeaders as _, ImageOptionalHeader as _, PeFile64};
 use sha2::{Digest as _, Sha256};
@@ -9,7 +10,6 @@ use yasna::{DERWriter, Tag, construct_der};
 
 use super::Signer;
 use super::pkcs7::{self, oid};
-use crate::error::Result;
 use crate::image::{bytes, pe};
 
 const SPC_INDIRECT_DATA: &[u64] = &[1, 3, 6, 1, 4, 1, 311, 2, 1, 4];

@@ -3,11 +3,12 @@
 //! 8.2.6 and 32.4.1). systemd-boot and the setup menus of firmware write these files to the
 //! variables unchanged.
 
+use corten_steps::calendar;
+use corten_steps::error::Result;
 use uuid::{Uuid, uuid};
 
 use super::Signer;
-use crate::error::Result;
-use crate::image::{bytes, calendar};
+use crate::image::bytes;
 
 /// A variable of the firmware that holds a key.
 #[derive(Debug, PartialEq, Eq)]

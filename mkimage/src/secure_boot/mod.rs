@@ -17,8 +17,8 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer as _;
 use x509_parser::public_key::PublicKey;
 
-use crate::error::{Remedy as _, Result};
 use crate::image::checksums;
+use corten_steps::error::{Remedy as _, Result};
 use enrolment::Variable;
 
 /// A private key with its certificate.
@@ -145,8 +145,8 @@ pub(crate) mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::error::Failure;
     use crate::image::testing::{Scratch, host, text};
+    use corten_steps::error::Failure;
 
     /// The published development keys.
     pub(crate) fn development() -> PathBuf {
@@ -170,7 +170,7 @@ pub(crate) mod tests {
         );
         let certificate = development().join(variable.certificate());
         let call = ["smime", "-verify", "-binary", "-inform", "DER", "-nointern"];
-        let verified = crate::tool::Tool::new("openssl")
+        let verified = corten_steps::tool::Tool::new("openssl")
             .args(call)
             .args(["-in", text(&signature), "-content", text(&content)])
             // `-nointern` takes the signer's certificate from this file, not from the signature.

@@ -1,12 +1,12 @@
 //! PKCS #7 signatures in the form that firmware reads: `SignedData` of version 1.5 (RFC 2315,
 //! section 9.1).
 
+use corten_steps::error::Result;
 use sha2::{Digest as _, Sha256};
 use yasna::models::ObjectIdentifier;
 use yasna::{DERWriter, Tag, TagClass, construct_der};
 
 use super::Signer;
-use crate::error::Result;
 
 const SIGNED_DATA: &[u64] = &[1, 2, 840, 113_549, 1, 7, 2];
 const DATA: &[u64] = &[1, 2, 840, 113_549, 1, 7, 1];

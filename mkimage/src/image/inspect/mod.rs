@@ -11,14 +11,14 @@ use std::path::Path;
 
 use anyhow::{Context as _, ensure};
 use corten_installer::esp::Part;
+use corten_steps::arch::Arch;
+use corten_steps::error::{Failure, Remedy as _, Result};
 use gptman::GPT;
 use serde::Serialize;
 use uuid::Uuid;
 
 use super::uki::{self, Section};
 use super::{bytes, fat, initramfs, output, pxe, raw};
-use crate::arch::Arch;
-use crate::error::{Failure, Remedy as _, Result};
 
 /// The content of an image.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]

@@ -6,13 +6,13 @@ use std::io::{self, Read, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 
 use anyhow::Context as _;
+use corten_steps::error::{Failure, Result};
+use corten_steps::tool::Tool;
 use flate2::read::GzDecoder;
 use serde_json::{Value, json};
 
 use super::{Inspection, disk, unknown};
-use crate::error::{Failure, Result};
 use crate::image::{bytes, output};
-use crate::tool::Tool;
 
 /// Name of the disk in an archive for Google Cloud.
 const IN_ARCHIVE: &str = "disk.raw";

@@ -189,7 +189,7 @@ impl Cache {
     }
 
     /// Waits for the lock of one entry and holds it. The kernel releases it when the process ends.
-    pub(crate) fn lock(&self, entry: &str) -> Result<fs::File> {
+    pub fn lock(&self, entry: &str) -> Result<fs::File> {
         let path = self.root.join("locks").join(entry);
         let file = fs::File::create(&path)
             .with_context(|| format!("creating the lock {}", path.display()))?;
@@ -199,7 +199,7 @@ impl Cache {
     }
 
     /// The lock of one entry; `None` while another process holds it.
-    pub(crate) fn try_lock(&self, entry: &str) -> Result<Option<fs::File>> {
+    pub fn try_lock(&self, entry: &str) -> Result<Option<fs::File>> {
         let path = self.root.join("locks").join(entry);
         let file = fs::File::create(&path)
             .with_context(|| format!("creating the lock {}", path.display()))?;

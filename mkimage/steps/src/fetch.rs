@@ -241,6 +241,16 @@ pub fn adopt(cache: &Cache, file: &std::path::Path, sha256: &str) -> Result<Path
     Ok(path)
 }
 
+/// The mirrors named in `CORTEN_MIRRORS`, separated by commas; none means the host's own.
+pub fn mirrors() -> Vec<String> {
+    let named = std::env::var("CORTEN_MIRRORS").unwrap_or_default();
+    named
+        .split(',')
+        .filter(|m| !m.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,7 +1,7 @@
 //! Dates for formats that store year, month and day.
 
 /// Year, month (1-12) and day (1-31) in UTC of `epoch` seconds since 1970 (proleptic Gregorian).
-pub(crate) fn date(epoch: u64) -> (u64, u8, u8) {
+pub fn date(epoch: u64) -> (u64, u8, u8) {
     // Counting starts at 0000-03-01, so that the leap day is the last of its year.
     let days = (epoch / 86_400).saturating_add(719_468);
     let (era, of_era) = (days / 146_097, days % 146_097);
@@ -19,7 +19,7 @@ pub(crate) fn date(epoch: u64) -> (u64, u8, u8) {
 }
 
 /// `2023-11-14T22:13:20Z`.
-pub(crate) fn rfc3339(epoch: u64) -> String {
+pub fn rfc3339(epoch: u64) -> String {
     let (year, month, day) = date(epoch);
     let (hour, minute, second) = (epoch / 3600 % 24, epoch / 60 % 60, epoch % 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")

@@ -287,7 +287,7 @@ fn clang_script(tree: &Locked, arguments: &str) -> String {
 }
 
 /// A path, quoted as one word of the shell.
-pub(crate) fn quote(path: &Path) -> String {
+pub fn quote(path: &Path) -> String {
     format!("'{}'", path.to_string_lossy().replace('\'', "'\\''"))
 }
 
