@@ -2,12 +2,12 @@
 //! it, and every failed check has a reason.
 #![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
 
+use corten_kernel::cli::{self, Paths};
+use corten_kernel::hardening::{Because, exceptions};
 use corten_steps::arch::Arch;
 use corten_steps::cache::Cache;
 use corten_steps::fetch::Fetcher;
 use corten_steps::lock::{self, Lock};
-use mkimage::kernel::cli::{self, Paths};
-use mkimage::kernel::hardening::{Because, exceptions};
 use tests::workspace;
 
 /// Checks of the kernel's config that pass; the checker has 249 for `x86_64` and 229 for `arm64`.

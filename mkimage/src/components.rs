@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::Context as _;
+use corten_kernel::CONFIG_DIR;
+use corten_kernel::source::SourceLock;
 use corten_steps::arch::Arch;
 use corten_steps::error::Result;
 use corten_steps::lock::{Lock, SOURCE};
@@ -11,7 +13,6 @@ use corten_steps::tool::Tool;
 use serde_json::Value;
 
 use crate::image::sbom::Component;
-use crate::kernel::{self, source::SourceLock};
 use crate::rootfs::{images, libkmod, rust};
 
 /// The crates whose programs are in the image.
@@ -54,7 +55,7 @@ fn package(package: &corten_steps::lock::Package) -> Component {
 
 /// The kernel.
 pub fn kernel(source: &Path) -> Result<Component> {
-    let lock = SourceLock::read(&source.join(kernel::CONFIG_DIR))?.kernel;
+    let lock = SourceLock::read(&source.join(CONFIG_DIR))?.kernel;
     let package = lock.package();
     Ok(Component {
         name: "linux".into(),

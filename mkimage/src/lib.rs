@@ -9,7 +9,6 @@
 pub mod build;
 pub mod components;
 pub mod image;
-pub mod kernel;
 pub mod keys;
 pub mod output;
 pub mod overlay;

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use corten_kernel::CONFIG_DIR;
+use corten_kernel::cli::{self, KernelArgs};
 use corten_steps::arch::Arch;
 use corten_steps::archive;
 use corten_steps::cache::Cache;
@@ -15,7 +17,6 @@ use corten_steps::lock::{self, Lock};
 use corten_steps::report::{self, Format};
 use mkimage::build::{self, Options};
 use mkimage::image::inspect;
-use mkimage::kernel::{self, cli::KernelArgs};
 use mkimage::keys;
 use mkimage::output::Output;
 use mkimage::platform::Platform;
@@ -267,10 +268,10 @@ fn run(cli: Cli) -> Result<()> {
         }
         Command::Keys { dir } => keys::make(&dir),
         Command::Lock => archive::update(&shared.source, &shared.fetcher()),
-        Command::Kernel(args) => kernel::cli::run(
+        Command::Kernel(args) => cli::run(
             &args.command,
-            &kernel::cli::Paths {
-                config_dir: shared.source.join(kernel::CONFIG_DIR),
+            &cli::Paths {
+                config_dir: shared.source.join(CONFIG_DIR),
                 lock: Lock::read(&shared.source.join(lock::PACKAGES))?,
                 fetcher: shared.fetcher(),
                 cache: shared.cache,

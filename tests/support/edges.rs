@@ -375,12 +375,14 @@ pub const EDGES: &[(&str, &[&str])] = &[
     ),
     // The parts of mkimage, from the bottom up.
     ("corten-steps", &[]),
+    ("corten-kernel", &["corten-steps"]),
     (
         "mkimage",
         &[
             "corten-config",
             "corten-extension",
             "corten-installer",
+            "corten-kernel",
             "corten-meta",
             "corten-steps",
             // Its tests compare the platforms.
@@ -397,6 +399,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "corten-base",
             "corten-extension",
             "corten-installer",
+            "corten-kernel",
             "corten-steps",
         ],
     ),

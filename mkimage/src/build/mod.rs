@@ -18,6 +18,7 @@ mod verify;
 use std::fs;
 use std::path::PathBuf;
 
+use corten_kernel::{CONFIG_DIR, keys};
 use corten_steps::archive::{self, Substitution};
 use corten_steps::cache::Cache;
 use corten_steps::error::{Failure, Remedy as _, Result};
@@ -27,8 +28,6 @@ use corten_steps::recipe::{Built, Recipe};
 use corten_steps::report::{self, Format, Reporter};
 
 use crate::image::{Release, checksums, ova, provenance, sbom};
-use crate::kernel;
-use crate::keys;
 use crate::output::Output;
 use crate::overlay::Overlay;
 use crate::profile::Profile;
@@ -66,7 +65,7 @@ pub struct Options {
 impl Options {
     /// The directory of the key set.
     pub fn key_set(&self) -> PathBuf {
-        let config_dir = self.source.join(kernel::CONFIG_DIR);
+        let config_dir = self.source.join(CONFIG_DIR);
         keys::directory(&config_dir, self.keys.as_deref())
     }
 

@@ -2,6 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use corten_kernel::CONFIG_DIR;
+use corten_kernel::keys::{MODULE_SIGNING, RANDSTRUCT_SEED};
+use corten_kernel::source::SourceLock;
 use corten_steps::archive::Substitution;
 use corten_steps::cache::sha256_file;
 use corten_steps::error::Result;
@@ -9,8 +12,6 @@ use corten_steps::file_name;
 
 use super::context::Context;
 use crate::image::provenance::{Material, Provenance, Substituted};
-use crate::kernel::{self, source::SourceLock};
-use crate::keys::{MODULE_SIGNING, RANDSTRUCT_SEED};
 use crate::overlay::Overlay;
 use crate::profile::Profile;
 use crate::rootfs::kubernetes;
@@ -30,7 +31,7 @@ pub fn of(context: &Context, outputs: &[PathBuf]) -> Result<Provenance> {
             sha256: p.sha256.clone(),
         })
         .collect();
-    let kernel = SourceLock::read(&context.options.source.join(kernel::CONFIG_DIR))?.kernel;
+    let kernel = SourceLock::read(&context.options.source.join(CONFIG_DIR))?.kernel;
     materials.push(Material {
         uri: kernel.tarball.clone(),
         sha256: kernel.tarball_sha256,

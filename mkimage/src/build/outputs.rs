@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use corten_kernel::build::{DEVICE_TREES, VMLINUZ};
 use corten_steps::cache::KeyBuilder;
 use corten_steps::error::Result;
 use corten_steps::file_name;
@@ -16,7 +17,6 @@ use super::steps::{Handles, INITRAMFS, command_line};
 use crate::image::fat::Content;
 use crate::image::output::{checked, readable};
 use crate::image::{gcp, installer, iso, ova, pxe, qcow2, raw, vhd, vmdk};
-use crate::kernel;
 use crate::output::Output;
 use crate::overlay::Overlay;
 
@@ -124,7 +124,7 @@ fn disk<'a>(
     let (kernel, signed) = (handles.kernel.clone(), handles.signed.clone());
     Ok(recipe.add("raw", key, move |built, out, _| {
         let overlay = &context.overlay;
-        let trees = built.dir(&kernel).join(kernel::build::DEVICE_TREES);
+        let trees = built.dir(&kernel).join(DEVICE_TREES);
         let board = board(overlay, &trees);
         let images = cache
             .as_ref()
@@ -240,7 +240,7 @@ fn plain<'a>(
                 iso::build(&out, release, &iso)
             }
             Output::Pxe => {
-                let vmlinuz = kernel.join(kernel::build::VMLINUZ);
+                let vmlinuz = kernel.join(VMLINUZ);
                 let initramfs = initramfs.join(INITRAMFS);
                 let pxe = pxe::Pxe {
                     vmlinuz: &vmlinuz,

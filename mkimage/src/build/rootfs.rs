@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use corten_kernel::build::MODULES;
 use corten_steps::cache::KeyBuilder;
 use corten_steps::error::Result;
 use corten_steps::recipe::{Built, Handle, Recipe};
@@ -12,7 +13,6 @@ use serde_json::{Value, json};
 use super::bill::Bill;
 use super::context::Context;
 use crate::image::output;
-use crate::kernel;
 use crate::output::Output;
 use crate::rootfs::images::{self, Layout};
 use crate::rootfs::manifest::Manifest;
@@ -104,10 +104,7 @@ pub fn squashfs<'a>(
     let key = files.key(context, key)?.finish();
     let (files, tools) = (files.clone(), tools.clone());
     Ok(recipe.add("rootfs", key, move |built, out, scratch| {
-        let modules = built
-            .dir(&files.kernel)
-            .join(kernel::build::MODULES)
-            .join("lib/modules");
+        let modules = built.dir(&files.kernel).join(MODULES).join("lib/modules");
         let tree = files.tree(context, built, scratch, Some(&modules))?;
         let tools = Locked::new(built.dir(&tools));
         packed::write(&tree, effort, &tools, scratch, &out.join(ROOTFS))

@@ -6,13 +6,13 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Context as _;
+use corten_kernel::CONFIG_DIR;
+use corten_kernel::keys::DEVELOPMENT;
 use corten_steps::cache::KeyBuilder;
 use corten_steps::error::Result;
 use corten_steps::recipe::{Handle, Recipe};
 
 use super::context::Context;
-use crate::kernel::CONFIG_DIR;
-use crate::keys::DEVELOPMENT;
 use crate::secure_boot::{Signer, authenticode, digest_of_certificate, enrolment, pem, read};
 
 /// systemd-boot in the output of this step.

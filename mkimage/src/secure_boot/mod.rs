@@ -152,7 +152,7 @@ pub(crate) mod tests {
     pub(crate) fn development() -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("../kernel-config")
-            .join(crate::keys::DEVELOPMENT)
+            .join(corten_kernel::keys::DEVELOPMENT)
     }
 
     /// The key that signs programs for development.

@@ -80,8 +80,9 @@ pub fn key(lock: &Lock) -> Key {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use corten_steps::tool::Tool;
+
+    use super::*;
 
     #[test]
     fn every_program_is_a_script_of_the_shell() {

@@ -12,11 +12,11 @@ use corten_steps::calendar::rfc3339;
 use corten_steps::error::{Failure, Remedy as _, Result};
 use corten_steps::tool::Tool;
 
-use crate::kernel::config::{self, ResolvedConfig, make};
-use crate::kernel::fragments::Requested;
-use crate::kernel::llvm::Llvm;
-use crate::kernel::source::{KernelSource, Source, patches};
+use crate::config::{self, ResolvedConfig, make};
+use crate::fragments::Requested;
 use crate::keys::{MODULE_SIGNING, RANDSTRUCT_SEED};
+use crate::llvm::Llvm;
+use crate::source::{KernelSource, Source, patches};
 
 /// The version of this module's build steps; must be raised when they change.
 const RECIPE: &str = "1";
@@ -152,7 +152,7 @@ fn place_keys(keys: &Path, tree: &Path) -> Result<()> {
     if !script.is_file() {
         return Err(Failure::new(
             "the kernel's source no longer generates its seed in scripts/gen-randstruct-seed.sh",
-            "adapt mkimage/src/kernel/build.rs to this kernel version",
+            "adapt mkimage/kernel/src/build.rs to this kernel version",
         ));
     }
     fs::write(&script, seed_script(&seed)).with_context(|| format!("writing {}", script.display()))

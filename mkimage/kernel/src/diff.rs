@@ -1,6 +1,6 @@
 //! The effect of a fragment change on the kernel: golden config against resolved config.
 
-use crate::kernel::config::ResolvedConfig;
+use crate::config::ResolvedConfig;
 
 /// One readable line for each option that differs, sorted by option: `+CONFIG_X=y` was added,
 /// `-CONFIG_Y=m` was removed, ` CONFIG_Z: 1 -> 2` changed. Empty if the configs are equal.

@@ -11,14 +11,14 @@ use corten_steps::error::{Failure, Remedy as _, Result};
 use corten_steps::fetch::Fetcher;
 use corten_steps::lock::Lock;
 
-use crate::kernel::build::{self, Inputs};
-use crate::kernel::config::{self, ResolvedConfig};
-use crate::kernel::diff::diff;
-use crate::kernel::fragments::Requested;
-use crate::kernel::hardening::{self, Verdict};
-use crate::kernel::llvm::{self, Llvm};
-use crate::kernel::source::{Source, SourceLock, of_config};
+use crate::build::{self, Inputs};
+use crate::config::{self, ResolvedConfig};
+use crate::diff::diff;
+use crate::fragments::Requested;
+use crate::hardening::{self, Verdict};
 use crate::keys;
+use crate::llvm::{self, Llvm};
+use crate::source::{Source, SourceLock, of_config};
 
 /// Arguments of `mkimage kernel`.
 #[derive(Debug, Clone, Args)]
@@ -178,7 +178,7 @@ pub fn inputs(
         config_dir: paths.config_dir.clone(),
         keys_dir: keys::directory(&paths.config_dir, keys),
         compiler: llvm::key(&paths.lock),
-        epoch: super::EPOCH,
+        epoch: crate::EPOCH,
         jobs: jobs.unwrap_or_else(processors),
     })
 }

@@ -9,8 +9,8 @@ use corten_steps::arch::Arch;
 use corten_steps::error::{Failure, Result};
 use corten_steps::tool::Tool;
 
-use crate::kernel::fragments::Requested;
-use crate::kernel::llvm::Llvm;
+use crate::fragments::Requested;
+use crate::llvm::Llvm;
 
 /// Options that describe the host's tools, not the kernel.
 const OF_THE_HOST: [&str; 10] = [

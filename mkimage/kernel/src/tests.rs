@@ -6,15 +6,16 @@ use std::path::PathBuf;
 use corten_steps::arch::Arch;
 use serde::Deserialize;
 
-use crate::kernel::cli;
-use crate::kernel::config::ResolvedConfig;
-use crate::kernel::fragments::Requested;
-use crate::kernel::hardening::exceptions;
-use crate::kernel::{CONFIG_DIR, parameters, source::SourceLock};
+use crate::cli;
+use crate::config::ResolvedConfig;
+use crate::fragments::Requested;
+use crate::hardening::exceptions;
+use crate::source::SourceLock;
+use crate::{CONFIG_DIR, parameters};
 
 fn config_dir() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("..")
+        .join("../..")
         .join(CONFIG_DIR)
 }
 

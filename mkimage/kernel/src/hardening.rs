@@ -13,8 +13,8 @@ use corten_steps::error::{Failure, Remedy as _, Result};
 use corten_steps::tool::Tool;
 use serde::Deserialize;
 
-use crate::kernel::config::ResolvedConfig;
-use crate::kernel::parameters;
+use crate::config::ResolvedConfig;
+use crate::parameters;
 
 /// Runs the checker from the directory in the first argument, not a checker installed on the host.
 const START: &str = "import sys; sys.path.insert(0, sys.argv.pop(1)); \
