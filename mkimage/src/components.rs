@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::Context as _;
 use corten_kernel::CONFIG_DIR;
 use corten_kernel::source::SourceLock;
+use corten_rootfs::{images, libkmod, rust};
 use corten_steps::arch::Arch;
 use corten_steps::error::Result;
 use corten_steps::lock::{Lock, SOURCE};
@@ -13,7 +14,6 @@ use corten_steps::tool::Tool;
 use serde_json::Value;
 
 use crate::image::sbom::Component;
-use crate::rootfs::{images, libkmod, rust};
 
 /// The crates whose programs are in the image.
 const PROGRAMS: [&str; 3] = ["init", "node", "udevd"];

@@ -14,5 +14,4 @@ pub mod output;
 pub mod overlay;
 pub mod platform;
 pub mod profile;
-pub mod rootfs;
 pub mod secure_boot;

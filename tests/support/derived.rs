@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use corten_rootfs::tree::os_release;
 use mkimage::image::Release;
 use mkimage::image::installer::{self, Installer};
 use mkimage::image::uki::{self, Uki};
-use mkimage::rootfs::tree::os_release;
 use mkimage::secure_boot::{Signer, enrolment};
 
 use crate::initramfs::{self, Entry};

@@ -376,6 +376,8 @@ pub const EDGES: &[(&str, &[&str])] = &[
     // The parts of mkimage, from the bottom up.
     ("corten-steps", &[]),
     ("corten-kernel", &["corten-steps"]),
+    // Its tests compare the container images with those that configs name.
+    ("corten-rootfs", &["corten-config", "corten-steps"]),
     (
         "mkimage",
         &[
@@ -384,6 +386,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "corten-installer",
             "corten-kernel",
             "corten-meta",
+            "corten-rootfs",
             "corten-steps",
             // Its tests compare the platforms.
             "corten-platform",
@@ -400,6 +403,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "corten-extension",
             "corten-installer",
             "corten-kernel",
+            "corten-rootfs",
             "corten-steps",
         ],
     ),

@@ -1,5 +1,6 @@
 //! The components of an image, collected from the steps that build it.
 
+use corten_rootfs::go;
 use corten_steps::error::Result;
 use corten_steps::recipe::{Built, Handle};
 
@@ -8,7 +9,6 @@ use super::programs::Programs;
 use crate::components;
 use crate::image::Release;
 use crate::image::sbom::{self, Component};
-use crate::rootfs::go;
 
 /// The steps whose outputs list the components.
 #[derive(Debug, Clone)]

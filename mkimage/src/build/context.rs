@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use corten_rootfs::rust::CargoProfile;
 use corten_steps::arch::Arch;
 use corten_steps::archive::Substitution;
 use corten_steps::error::Result;
@@ -14,7 +15,6 @@ use crate::image::Release;
 use crate::output::Output;
 use crate::overlay::Overlay;
 use crate::platform::Platform;
-use crate::rootfs::rust::CargoProfile;
 
 /// The shared inputs of the steps.
 #[derive(Debug)]

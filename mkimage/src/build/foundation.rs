@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use corten_rootfs::REVISION;
 use corten_steps::arch::Arch;
 use corten_steps::cache::KeyBuilder;
 use corten_steps::error::Result;
@@ -10,7 +11,6 @@ use corten_steps::toolchain;
 
 use super::context::Context;
 use super::programs::Programs;
-use crate::rootfs::REVISION;
 
 /// The steps of those packages.
 #[derive(Debug)]

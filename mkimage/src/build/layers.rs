@@ -14,6 +14,8 @@ use corten_extension::archive::{self, Entry, EntryKind, Wanted};
 use corten_extension::manifest::{Manifest, Metadata, release};
 use corten_extension::{Problem, layers};
 use corten_kernel::build;
+use corten_rootfs::squashfs::{self, Effort};
+use corten_rootfs::tree::{Kind, Node, Tree};
 use corten_steps::arch::Arch;
 use corten_steps::cache::KeyBuilder;
 use corten_steps::error::{Failure, Remedy as _, Result};
@@ -22,8 +24,6 @@ use corten_steps::tool::Tool;
 use corten_steps::toolchain::Locked;
 
 use crate::profile::{Extension, Profile};
-use crate::rootfs::squashfs::{self, Effort};
-use crate::rootfs::tree::{Kind, Node, Tree};
 
 /// Must be raised when a change of the code below changes a layer for the same inputs.
 const REVISION: &str = "1";

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use corten_kernel::CONFIG_DIR;
 use corten_kernel::keys::{MODULE_SIGNING, RANDSTRUCT_SEED};
 use corten_kernel::source::SourceLock;
+use corten_rootfs::kubernetes;
 use corten_steps::archive::Substitution;
 use corten_steps::cache::sha256_file;
 use corten_steps::error::Result;
@@ -14,7 +15,6 @@ use super::context::Context;
 use crate::image::provenance::{Material, Provenance, Substituted};
 use crate::overlay::Overlay;
 use crate::profile::Profile;
-use crate::rootfs::kubernetes;
 use crate::secure_boot::enrolment;
 
 /// The inputs and outputs of a build.

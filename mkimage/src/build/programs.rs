@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use corten_rootfs::{go, libkmod, rust};
 use corten_steps::cache::KeyBuilder;
 use corten_steps::error::{Failure, Result};
 use corten_steps::lock::SOURCE;
@@ -9,7 +10,6 @@ use corten_steps::recipe::{Built, Handle, Recipe};
 use corten_steps::toolchain::{Compilers, Trees};
 
 use super::context::Context;
-use crate::rootfs::{go, libkmod, rust};
 
 /// The steps whose outputs the compilers run from, as [`Trees`].
 #[derive(Debug, Clone)]

@@ -4,6 +4,11 @@ use std::fs;
 use std::path::Path;
 
 use corten_kernel::build::MODULES;
+use corten_rootfs::images;
+use corten_rootfs::manifest::Manifest;
+use corten_rootfs::squashfs::{self as packed, Effort};
+use corten_rootfs::tree::{self, Sources, Tree};
+use corten_rootfs::{REVISION, check};
 use corten_steps::cache::KeyBuilder;
 use corten_steps::error::Result;
 use corten_steps::recipe::{Built, Handle, Recipe};
@@ -12,13 +17,9 @@ use serde_json::{Value, json};
 
 use super::bill::Bill;
 use super::context::Context;
+use crate::image::layout::{self, Layout};
 use crate::image::output;
 use crate::output::Output;
-use crate::rootfs::images::{self, Layout};
-use crate::rootfs::manifest::Manifest;
-use crate::rootfs::squashfs::{self as packed, Effort};
-use crate::rootfs::tree::{self, Sources, Tree};
-use crate::rootfs::{REVISION, check};
 
 /// The root file system in the output of the step `rootfs`.
 pub const ROOTFS: &str = "rootfs.squashfs";
@@ -137,7 +138,7 @@ pub fn container<'a>(
         layout.add(&format!("{IMAGE}:{version}"), &run, &labels, &tree)?;
         layout.finish_for_docker()?;
         output::create(&out.join(context.file(Output::Container)), |file| {
-            images::archive(&directory, file)
+            layout::archive(&directory, file)
         })
     }))
 }

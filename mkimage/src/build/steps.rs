@@ -3,6 +3,7 @@
 use std::fs;
 
 use corten_kernel::{CONFIG_DIR, build, cli, parameters};
+use corten_rootfs::tree;
 use corten_steps::cache::KeyBuilder;
 use corten_steps::error::{Failure, Result};
 use corten_steps::recipe::{Handle, Recipe};
@@ -18,7 +19,6 @@ use crate::image::initramfs::{self, Initramfs};
 use crate::image::uki::{self, Uki};
 use crate::output::Output;
 use crate::platform::Platform;
-use crate::rootfs::tree;
 
 /// The initramfs in the output of the step `initramfs`.
 pub const INITRAMFS: &str = "initramfs";

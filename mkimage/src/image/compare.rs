@@ -6,12 +6,12 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Context as _;
+use corten_rootfs::listing;
 use corten_steps::error::Result;
 use corten_steps::toolchain::Locked;
 
 use super::inspect::{self, Image, initramfs_files};
 use super::uki;
-use crate::rootfs::listing;
 
 /// The name of the first, innermost part of `a` that differs in `b`; `None` when no known part
 /// differs. `tools` has `unsquashfs`, `scratch` is an empty directory.

@@ -22,6 +22,7 @@ pub mod initramfs;
 pub mod inspect;
 pub mod installer;
 pub mod iso;
+pub mod layout;
 pub mod oci;
 pub mod ova;
 pub mod provenance;

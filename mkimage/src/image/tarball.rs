@@ -2,11 +2,11 @@
 
 use std::io::{Read, Write};
 
+use corten_rootfs::tree::{Kind, Node};
 use corten_steps::error::Result;
 use tar::{Builder, EntryType, Header};
 
 use super::output;
-use crate::rootfs::tree::{Kind, Node};
 
 /// A tar being written: owner 0:0, one date, modes as given.
 pub(crate) struct Tarball<W: Write> {

@@ -7,13 +7,13 @@ use std::path::PathBuf;
 use corten_steps::arch::Arch;
 use corten_steps::lock::Lock;
 
-use crate::rootfs::manifest::{Content, Manifest, Source};
-use crate::rootfs::tree::{Kind, Node, Tree};
-use crate::rootfs::{go, libkmod, listing, programs, rust};
+use crate::manifest::{Content, Manifest, Source};
+use crate::tree::{Kind, Node, Tree};
+use crate::{go, libkmod, listing, programs, rust};
 
 fn repo(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("..")
+        .join("../..")
         .join(path)
 }
 
@@ -56,7 +56,7 @@ fn listing_of_the_root_file_system_matches_the_golden_file() {
             .to_string();
         assert!(
             golden == listing,
-            "the listing of the image changed; accept the change with UPDATE=1 cargo test -p mkimage\n{text}"
+            "the listing of the image changed; accept the change with UPDATE=1 cargo test -p corten-rootfs\n{text}"
         );
     }
 }

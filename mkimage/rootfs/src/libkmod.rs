@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn the_lock_names_a_source_for_every_architecture() {
-        let lock = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let lock = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let lock = Lock::read(&lock.join(corten_steps::lock::PACKAGES)).unwrap();
         assert_eq!(source(&lock).unwrap().name, "kmod");
         source(&Lock::default()).unwrap_err();

@@ -9,8 +9,8 @@ use corten_steps::arch::Arch;
 use corten_steps::deb;
 use corten_steps::error::{Failure, Result};
 
-use crate::rootfs::certs;
-use crate::rootfs::manifest::{Content, Entry, Generated, Manifest, Source};
+use crate::certs;
+use crate::manifest::{Content, Entry, Generated, Manifest, Source};
 
 /// The kind of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use corten_steps::error::Result;
 use corten_steps::tool::Tool;
 use corten_steps::toolchain::{Compilers, quote};
 
-use crate::rootfs::workspace;
+use crate::workspace;
 
 /// Cargo packages and their programs, built by one call of cargo.
 struct Group {
@@ -256,7 +256,7 @@ impl Inputs<'_> {
 }
 
 /// A call of cargo in `workspace`, without any user configuration that could change the output.
-pub(crate) fn cargo(workspace: &Path, rustc: &Path) -> Tool {
+pub fn cargo(workspace: &Path, rustc: &Path) -> Tool {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let mut tool = Tool::new(program).dir(workspace).env("RUSTC", rustc);
     for name in [

@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use corten_steps::error::{Failure, Result};
 use corten_steps::toolchain::Locked;
 
-use crate::rootfs::tree::{Kind, Tree};
+use crate::tree::{Kind, Tree};
 
 /// The directory whose content is not listed.
 const MODULES: &str = "/usr/lib/modules/";

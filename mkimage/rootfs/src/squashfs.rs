@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use corten_steps::error::{Remedy as _, Result};
 use corten_steps::toolchain::Locked;
 
-use crate::rootfs::tree::{Kind, Node, Tree};
+use crate::tree::{Kind, Node, Tree};
 
 /// The compression block, the format's maximum: 256 KiB would make the image 1.4 MB larger. A page
 /// fault decompresses a whole block into the page cache, which takes about a millisecond.

@@ -201,7 +201,7 @@ fn without_backends(text: &str) -> Result<String> {
         if lines.len() + 1 != before {
             return Err(Failure::new(
                 format!("flannel's main.go does not import its backend {backend} once"),
-                "adapt mkimage/src/rootfs/kubernetes.rs to the pinned version",
+                "adapt mkimage/rootfs/src/kubernetes.rs to the pinned version",
             ));
         }
     }
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn every_module_of_an_image_is_pinned_with_a_checksum() {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("..")
+            .join("../..")
             .join(DIRECTORY);
         let gomod = fs::read_to_string(dir.join("go.mod")).unwrap();
         let gosum = fs::read_to_string(dir.join("go.sum")).unwrap();

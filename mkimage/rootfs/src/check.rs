@@ -10,8 +10,8 @@ use corten_steps::arch::Arch;
 use corten_steps::error::{Failure, Result};
 use object::read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _};
 
-use crate::rootfs::programs::{self, MOST_EXECUTABLES};
-use crate::rootfs::tree::{Kind, Tree};
+use crate::programs::{self, MOST_EXECUTABLES};
+use crate::tree::{Kind, Tree};
 
 /// Checks the whole tree; `allowed` lists the programs (`rootfs/executables.txt`).
 pub fn check(tree: &Tree, arch: Arch, allowed: &str) -> Result<()> {
@@ -240,7 +240,7 @@ fn elf(data: &[u8]) -> std::result::Result<Elf, object::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rootfs::tree::Node;
+    use crate::tree::Node;
 
     struct Image {
         dir: tempfile::TempDir,

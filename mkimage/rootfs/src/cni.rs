@@ -69,7 +69,7 @@ fn import(from: &Path, to: &Path) -> Result<()> {
             "{} has {entries} functions main instead of one",
             from.display()
         ),
-        "adapt mkimage/src/rootfs/cni.rs to this version of the plugins",
+        "adapt mkimage/rootfs/src/cni.rs to this version of the plugins",
     ))
 }
 

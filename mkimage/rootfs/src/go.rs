@@ -12,7 +12,7 @@ use corten_steps::error::{Failure, Result};
 use corten_steps::tool::Tool;
 use corten_steps::toolchain::{Compilers, quote};
 
-use crate::rootfs::cni;
+use crate::cni;
 
 const CONTAINERD: &str = "github.com/containerd/containerd/v2";
 const RUNC: &str = "github.com/opencontainers/runc";
@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn every_module_built_is_pinned_with_a_checksum() {
-        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rootfs/go");
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../rootfs/go");
         let gomod = std::fs::read_to_string(dir.join("go.mod")).unwrap();
         let gosum = std::fs::read_to_string(dir.join("go.sum")).unwrap();
         for group in &GROUPS {
@@ -352,7 +352,7 @@ mod tests {
 
     #[test]
     fn own_cni_plugins_are_combined_into_the_program() {
-        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rootfs/go");
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../rootfs/go");
         let own = OWN_PLUGINS.map(|plugin| dir.join(plugin).to_string_lossy().into_owned());
         let own: Vec<&str> = own.iter().map(String::as_str).collect();
         let module = tempfile::tempdir().unwrap();
