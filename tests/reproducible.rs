@@ -251,7 +251,7 @@ fn explain(name: &Path, one: &Path, two: &Path) -> String {
     let scratch = tempfile::tempdir().unwrap();
     let tools = workspace::step_output("tools").unwrap();
     let tools = corten_steps::toolchain::Locked::new(&tools);
-    match mkimage::image::compare::first_difference(one, two, &tools, scratch.path()) {
+    match corten_image::compare::first_difference(one, two, &tools, scratch.path()) {
         Ok(Some(part)) => format!("{}: {part}", name.display()),
         _ => name.display().to_string(),
     }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::Context as _;
+use corten_image::sbom::Component;
 use corten_kernel::CONFIG_DIR;
 use corten_kernel::source::SourceLock;
 use corten_rootfs::{images, libkmod, rust};
@@ -12,8 +13,6 @@ use corten_steps::error::Result;
 use corten_steps::lock::{Lock, SOURCE};
 use corten_steps::tool::Tool;
 use serde_json::Value;
-
-use crate::image::sbom::Component;
 
 /// The crates whose programs are in the image.
 const PROGRAMS: [&str; 3] = ["init", "node", "udevd"];

@@ -7,13 +7,12 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use anyhow::Context as _;
+use corten_image::secure_boot::Signer;
+use corten_image::secure_boot::enrolment::{self, Variable};
 use corten_kernel::keys::{MODULE_SIGNING, RANDSTRUCT_SEED};
 use corten_steps::cache::trust;
 use corten_steps::error::{Failure, Remedy as _, Result};
 use corten_steps::tool::Tool;
-
-use crate::secure_boot::Signer;
-use crate::secure_boot::enrolment::{self, Variable};
 
 /// Makes a new key set in `dir`, readable by its owner alone.
 pub fn make(dir: &Path) -> Result<()> {

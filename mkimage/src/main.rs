@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use corten_image::inspect;
 use corten_kernel::CONFIG_DIR;
 use corten_kernel::cli::{self, KernelArgs};
 use corten_steps::arch::Arch;
@@ -16,7 +17,6 @@ use corten_steps::interrupt;
 use corten_steps::lock::{self, Lock};
 use corten_steps::report::{self, Format};
 use mkimage::build::{self, Options};
-use mkimage::image::inspect;
 use mkimage::keys;
 use mkimage::output::Output;
 use mkimage::platform::Platform;

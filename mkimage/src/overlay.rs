@@ -75,7 +75,7 @@ impl Declared {
         }
         if self
             .partition_offset
-            .is_some_and(|at| at == 0 || at > FARTHEST || at % crate::image::raw::ALIGNMENT != 0)
+            .is_some_and(|at| at == 0 || at > FARTHEST || at % corten_image::raw::ALIGNMENT != 0)
         {
             return Err(Failure::new(
                 format!("{invalid}: partition-offset is not a multiple of 1 MiB, or over 1 GiB"),

@@ -379,17 +379,28 @@ pub const EDGES: &[(&str, &[&str])] = &[
     // Its tests compare the container images with those that configs name.
     ("corten-rootfs", &["corten-config", "corten-steps"]),
     (
+        "corten-image",
+        &[
+            // Its tests read the files of an installer as a node does.
+            "corten-extension",
+            "corten-installer",
+            "corten-meta",
+            "corten-rootfs",
+            "corten-steps",
+        ],
+    ),
+    (
         "mkimage",
         &[
             "corten-config",
             "corten-extension",
-            "corten-installer",
+            "corten-image",
             "corten-kernel",
             "corten-meta",
-            "corten-rootfs",
-            "corten-steps",
             // Its tests compare the platforms.
             "corten-platform",
+            "corten-rootfs",
+            "corten-steps",
         ],
     ),
     ("qemu", &[]),
@@ -401,6 +412,7 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "mkimage",
             "corten-base",
             "corten-extension",
+            "corten-image",
             "corten-installer",
             "corten-kernel",
             "corten-rootfs",

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use mkimage::image::pxe;
+use corten_image::pxe;
 use qemu::{Arch, DirectBoot};
 
 use crate::workspace;

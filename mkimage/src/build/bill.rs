@@ -1,5 +1,7 @@
 //! The components of an image, collected from the steps that build it.
 
+use corten_image::Release;
+use corten_image::sbom::{self, Component};
 use corten_rootfs::go;
 use corten_steps::error::Result;
 use corten_steps::recipe::{Built, Handle};
@@ -7,8 +9,6 @@ use corten_steps::recipe::{Built, Handle};
 use super::context::Context;
 use super::programs::Programs;
 use crate::components;
-use crate::image::Release;
-use crate::image::sbom::{self, Component};
 
 /// The steps whose outputs list the components.
 #[derive(Debug, Clone)]

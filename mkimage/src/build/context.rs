@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use corten_image::Release;
 use corten_rootfs::rust::CargoProfile;
 use corten_steps::arch::Arch;
 use corten_steps::archive::Substitution;
@@ -11,7 +12,6 @@ use corten_steps::fetch::Fetcher;
 use corten_steps::lock::Lock;
 
 use super::Options;
-use crate::image::Release;
 use crate::output::Output;
 use crate::overlay::Overlay;
 use crate::platform::Platform;

@@ -5,6 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use corten_image::layout::{self, Layout};
+use corten_image::sbom::{self, Component};
+use corten_image::{Release, checksums, output, provenance};
 use corten_rootfs::images::{self, Image, Images};
 use corten_rootfs::manifest::{Content, Source};
 use corten_rootfs::squashfs::{self, Effort};
@@ -22,9 +25,6 @@ use super::programs::Programs;
 use super::steps::Handles;
 use super::{Finished, origin, place};
 use crate::components;
-use crate::image::layout::{self, Layout};
-use crate::image::sbom::{self, Component};
-use crate::image::{Release, checksums, output, provenance};
 use crate::output::Output;
 
 /// The cache in the output of the step `imagecache`.

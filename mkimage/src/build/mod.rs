@@ -18,6 +18,7 @@ mod verify;
 use std::fs;
 use std::path::PathBuf;
 
+use corten_image::{Release, checksums, ova, provenance, sbom};
 use corten_kernel::{CONFIG_DIR, keys};
 use corten_steps::archive::{self, Substitution};
 use corten_steps::cache::Cache;
@@ -27,7 +28,6 @@ use corten_steps::lock::{self, Lock};
 use corten_steps::recipe::{Built, Recipe};
 use corten_steps::report::{self, Format, Reporter};
 
-use crate::image::{Release, checksums, ova, provenance, sbom};
 use crate::output::Output;
 use crate::overlay::Overlay;
 use crate::profile::Profile;
@@ -337,8 +337,9 @@ pub fn sbom(options: &Options) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use corten_steps::arch::Arch;
+
+    use super::*;
 
     #[test]
     fn board_gets_the_disk_formats_and_an_architecture_all_its_formats() {

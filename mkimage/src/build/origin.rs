@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use corten_image::provenance::{Material, Provenance, Substituted};
+use corten_image::secure_boot::enrolment;
 use corten_kernel::CONFIG_DIR;
 use corten_kernel::keys::{MODULE_SIGNING, RANDSTRUCT_SEED};
 use corten_kernel::source::SourceLock;
@@ -12,10 +14,8 @@ use corten_steps::error::Result;
 use corten_steps::file_name;
 
 use super::context::Context;
-use crate::image::provenance::{Material, Provenance, Substituted};
 use crate::overlay::Overlay;
 use crate::profile::Profile;
-use crate::secure_boot::enrolment;
 
 /// The inputs and outputs of a build.
 ///
@@ -105,9 +105,10 @@ fn key_set(dir: &Path) -> Vec<(String, PathBuf)> {
 
 #[cfg(test)]
 mod tests {
+    use corten_steps::arch::Arch;
+
     use super::*;
     use crate::profile::Extension;
-    use corten_steps::arch::Arch;
 
     #[test]
     fn provenance_names_user_files_without_their_location() {

@@ -2,6 +2,9 @@
 
 use std::path::Path;
 
+use corten_image::fat::Content;
+use corten_image::output::{checked, readable};
+use corten_image::{gcp, installer, iso, ova, pxe, qcow2, raw, vhd, vmdk};
 use corten_kernel::build::{DEVICE_TREES, VMLINUZ};
 use corten_steps::cache::KeyBuilder;
 use corten_steps::error::Result;
@@ -14,9 +17,6 @@ use super::images;
 use super::rootfs::{self, ROOTFS};
 use super::signed::SD_BOOT;
 use super::steps::{Handles, INITRAMFS, command_line};
-use crate::image::fat::Content;
-use crate::image::output::{checked, readable};
-use crate::image::{gcp, installer, iso, ova, pxe, qcow2, raw, vhd, vmdk};
 use crate::output::Output;
 use crate::overlay::Overlay;
 
@@ -260,11 +260,11 @@ fn plain<'a>(
 
 #[cfg(test)]
 mod tests {
+    use corten_image::testing::{Scratch, development, host, release, text};
+
     use super::*;
-    use crate::image::testing::{Scratch, host, release, text};
     use crate::overlay::tests::write_firmware;
     use crate::profile::Profile;
-    use crate::secure_boot::tests::development;
 
     /// Builds the disk of every board of the repository from stand-ins, and looks for its files
     /// where the board's loader looks: in the root of the EFI partition.
@@ -300,7 +300,7 @@ mod tests {
                 size: None,
             };
             let image = scratch.path("board.raw");
-            raw::build(&image, &crate::image::Release { arch, ..release() }, &disk).unwrap();
+            raw::build(&image, &corten_image::Release { arch, ..release() }, &disk).unwrap();
             let esp = format!("{}@@1M", text(&image));
             let read = |path: &str| host("mtype", &["-i", &esp, &format!("::{path}")]);
             assert!(!overlay.device_trees.is_empty());

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use corten_image::layout::{self, Layout};
+use corten_image::output;
 use corten_kernel::build::MODULES;
 use corten_rootfs::images;
 use corten_rootfs::manifest::Manifest;
@@ -17,8 +19,6 @@ use serde_json::{Value, json};
 
 use super::bill::Bill;
 use super::context::Context;
-use crate::image::layout::{self, Layout};
-use crate::image::output;
 use crate::output::Output;
 
 /// The root file system in the output of the step `rootfs`.

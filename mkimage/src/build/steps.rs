@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use corten_image::initramfs::{self, Initramfs};
+use corten_image::uki::{self, Uki};
 use corten_kernel::{CONFIG_DIR, build, cli, parameters};
 use corten_rootfs::tree;
 use corten_steps::cache::KeyBuilder;
@@ -15,8 +17,6 @@ use super::foundation::{Foundation, foundation, packages};
 use super::programs;
 use super::rootfs::{self, Files, ROOTFS};
 use super::{layers, signed};
-use crate::image::initramfs::{self, Initramfs};
-use crate::image::uki::{self, Uki};
 use crate::output::Output;
 use crate::platform::Platform;
 

@@ -236,12 +236,12 @@ mod tests {
 
     #[test]
     fn core_image_equals_that_of_grub_mkimage() {
-        let scratch = crate::image::testing::Scratch::new();
+        let scratch = crate::testing::Scratch::new();
         let theirs = scratch.path("core.img");
         let path = theirs.to_str().unwrap();
         let mut args = vec!["-O", "i386-pc", "-p", PREFIX, "-o", path];
         args.extend(MODULES);
-        crate::image::testing::host("grub-mkimage", &args);
+        crate::testing::host("grub-mkimage", &args);
         let theirs = unpack(&std::fs::read(&theirs).unwrap());
         let ours = unpack(&code(&dir()).unwrap().placed(2048).1);
         assert_eq!(ours.len(), theirs.len());

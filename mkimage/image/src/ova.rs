@@ -189,8 +189,8 @@ fn item(id: u32, device: &Device) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::testing::{Scratch, disk, host, release, text};
-    use crate::image::vmdk;
+    use crate::testing::{Scratch, disk, host, release, text};
+    use crate::vmdk;
 
     #[test]
     fn ova_manifest_is_correct_and_reproducible() {

@@ -85,7 +85,7 @@ fn script(release: &Release, cmdline: &str) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::testing::{Scratch, release};
+    use crate::testing::{Scratch, release};
 
     #[test]
     fn pxe_bundle_is_readable_under_any_umask() {

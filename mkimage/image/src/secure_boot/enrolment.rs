@@ -8,7 +8,7 @@ use corten_steps::error::Result;
 use uuid::{Uuid, uuid};
 
 use super::Signer;
-use crate::image::bytes;
+use crate::bytes;
 
 /// A variable of the firmware that holds a key.
 #[derive(Debug, PartialEq, Eq)]
@@ -136,8 +136,9 @@ fn time(epoch: u64) -> Result<[u8; 16]> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{development, openssl_agrees};
+    use super::super::tests::openssl_agrees;
     use super::*;
+    use crate::testing::development;
 
     #[test]
     fn each_variable_update_is_signed_by_the_key_above_it() {

@@ -218,7 +218,7 @@ fn append(archive: &mut impl Write, entry: Builder, content: Content<'_>) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::testing::{Scratch, release};
+    use crate::testing::{Scratch, release};
 
     #[test]
     fn archive_is_reproducible_and_cpio_reads_it() {

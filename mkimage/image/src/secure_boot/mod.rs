@@ -11,14 +11,14 @@ mod pkcs7;
 use std::path::Path;
 
 use anyhow::{Context as _, anyhow, ensure};
+use corten_steps::error::{Remedy as _, Result};
 use ring::rand::SystemRandom;
 use ring::signature::{KeyPair as _, RSA_PKCS1_SHA256, RsaKeyPair};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer as _;
 use x509_parser::public_key::PublicKey;
 
-use crate::image::checksums;
-use corten_steps::error::{Remedy as _, Result};
+use crate::checksums;
 use enrolment::Variable;
 
 /// A private key with its certificate.
@@ -142,23 +142,10 @@ pub fn pem(text: &[u8], tag: &str) -> Result<Vec<u8>> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::path::PathBuf;
-
-    use super::*;
-    use crate::image::testing::{Scratch, host, text};
     use corten_steps::error::Failure;
 
-    /// The published development keys.
-    pub(crate) fn development() -> PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("../kernel-config")
-            .join(corten_kernel::keys::DEVELOPMENT)
-    }
-
-    /// The key that signs programs for development.
-    pub(crate) fn signer() -> Signer {
-        Signer::read(&development(), &enrolment::DB).unwrap()
-    }
+    use super::*;
+    use crate::testing::{Scratch, development, host, text};
 
     /// Whether openssl verifies `signature` (PKCS #7, DER) of `content` with the certificate of
     /// `variable`.

@@ -1,25 +1,35 @@
 //! Shared parts of the formats' tests: a temporary directory, a release, small stand-ins for the
-//! wrapped programs.
+//! wrapped programs, the published development keys.
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a failing step is a failing test"
+)]
 
 use std::path::{Path, PathBuf};
 
 use corten_steps::arch::Arch;
 
 use super::Release;
+use super::secure_boot::{Signer, enrolment};
 
 /// A temporary directory.
-pub(crate) struct Scratch(tempfile::TempDir);
+#[derive(Debug)]
+pub struct Scratch(tempfile::TempDir);
 
 impl Scratch {
-    pub(crate) fn new() -> Self {
+    /// A new, empty directory.
+    pub fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
 
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
+    /// The path of a file in it.
+    pub fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    pub(crate) fn file(&self, name: &str, content: &[u8]) -> PathBuf {
+    /// Writes a file in it, and returns its path.
+    pub fn file(&self, name: &str, content: &[u8]) -> PathBuf {
         let path = self.path(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, content).unwrap();
@@ -27,8 +37,14 @@ impl Scratch {
     }
 }
 
+impl Default for Scratch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// The release the tests build.
-pub(crate) fn release() -> Release {
+pub fn release() -> Release {
     Release {
         version: "1.2.3".to_owned(),
         arch: Arch::X86_64,
@@ -37,7 +53,7 @@ pub(crate) fn release() -> Release {
 }
 
 /// Pseudo-random bytes that do not compress, the same on every run.
-pub(crate) fn noise(len: usize) -> Vec<u8> {
+pub fn noise(len: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     std::iter::repeat_with(|| {
         state ^= state << 13;
@@ -51,7 +67,7 @@ pub(crate) fn noise(len: usize) -> Vec<u8> {
 }
 
 /// Runs a host tool and returns its output; fails the test if the tool fails.
-pub(crate) fn host(program: &str, args: &[&str]) -> String {
+pub fn host(program: &str, args: &[&str]) -> String {
     let output = corten_steps::tool::Tool::new(program)
         .args(args)
         .output()
@@ -60,12 +76,12 @@ pub(crate) fn host(program: &str, args: &[&str]) -> String {
 }
 
 /// The path as an argument.
-pub(crate) fn text(path: &Path) -> &str {
+pub fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
 /// A minimal PE file: headers, `.text`, `.sbat`, `.reloc`.
-pub(crate) fn stub() -> Vec<u8> {
+pub fn stub() -> Vec<u8> {
     let mut pe = vec![0; 0x400];
     pe[..2].copy_from_slice(b"MZ");
     pe[0x3c] = 0x40;
@@ -103,7 +119,7 @@ pub(crate) fn stub() -> Vec<u8> {
 }
 
 /// A 64 MiB disk with noise, text, zeros between them, and data at its very end.
-pub(crate) fn disk(scratch: &Scratch) -> PathBuf {
+pub fn disk(scratch: &Scratch) -> PathBuf {
     use std::os::unix::fs::FileExt as _;
     let path = scratch.path("disk.raw");
     let file = std::fs::File::create(&path).unwrap();
@@ -113,4 +129,14 @@ pub(crate) fn disk(scratch: &Scratch) -> PathBuf {
         .unwrap();
     file.write_all_at(b"the end", (64 << 20) - 7).unwrap();
     path
+}
+
+/// The published development keys.
+pub fn development() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernel-config/keys/development")
+}
+
+/// The key that signs programs for development.
+pub fn signer() -> Signer {
+    Signer::read(&development(), &enrolment::DB).unwrap()
 }

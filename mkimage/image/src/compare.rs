@@ -151,9 +151,9 @@ fn pairs<'a, T>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::initramfs::{self, Initramfs};
-    use crate::image::testing::{Scratch, release, stub};
-    use crate::image::uki::Uki;
+    use crate::initramfs::{self, Initramfs};
+    use crate::testing::{Scratch, release, stub};
+    use crate::uki::Uki;
 
     /// Writes a unified kernel image with this `init` and command line.
     fn image(scratch: &Scratch, name: &str, init: &[u8], cmdline: &str) -> std::path::PathBuf {
@@ -177,7 +177,7 @@ mod tests {
             os_release: "VERSION_ID=1\n",
             uname: "6",
             grub: None,
-            signer: &crate::secure_boot::tests::signer(),
+            signer: &crate::testing::signer(),
         };
         uki::build(&out, &release(), &parts).unwrap();
         out

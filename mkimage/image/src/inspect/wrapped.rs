@@ -12,7 +12,7 @@ use flate2::read::GzDecoder;
 use serde_json::{Value, json};
 
 use super::{Inspection, disk, unknown};
-use crate::image::{bytes, output};
+use crate::{bytes, output};
 
 /// Name of the disk in an archive for Google Cloud.
 const IN_ARCHIVE: &str = "disk.raw";
@@ -147,8 +147,8 @@ fn stands_alone(path: &Path, driver: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::testing::{Scratch, host, release, text};
-    use crate::image::vmdk;
+    use crate::testing::{Scratch, host, release, text};
+    use crate::vmdk;
 
     #[test]
     fn hostile_disks_cannot_make_mkimage_read_the_files_they_name() {

@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 
 use corten_steps::arch::Arch;
 
-use super::testing::{Scratch, host, noise, release, stub, text};
+use super::testing::{Scratch, development, host, noise, release, signer, stub, text};
 use super::{fat, gcp, initramfs, inspect, installer, iso, ova, pxe, qcow2, raw, uki, vhd, vmdk};
-use crate::secure_boot::tests::{development, signer};
 
 const GRUB: &str = "/usr/lib/grub/i386-pc";
 const CMDLINE: &str = "console=ttyS0 corten.platform=metal";

@@ -216,7 +216,7 @@ fn put(file: &mut File, at: u64, data: &[u8]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::testing::{Scratch, disk, host, text};
+    use crate::testing::{Scratch, disk, host, text};
 
     #[test]
     fn qemu_reads_the_same_disk_from_the_qcow2_image() {

@@ -71,7 +71,7 @@ pub fn write(out: &Path, outputs: &[PathBuf]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::testing::{Scratch, text};
+    use crate::testing::{Scratch, text};
 
     #[test]
     fn sha256sum_verifies_the_checksum_file() {

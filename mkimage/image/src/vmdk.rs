@@ -164,7 +164,7 @@ fn descriptor(release: &Release, sectors: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::testing::{Scratch, disk, host, release, text};
+    use crate::testing::{Scratch, disk, host, release, text};
 
     #[test]
     fn qemu_reads_the_same_disk_from_the_vmdk_image() {

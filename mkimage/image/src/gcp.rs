@@ -32,7 +32,7 @@ fn write(out: &mut File, release: &Release, disk: File, unit: u64) -> Result<()>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::testing::{Scratch, disk, host, release, text};
+    use crate::testing::{Scratch, disk, host, release, text};
 
     #[test]
     fn archive_holds_the_disk_padded_with_zeros() {

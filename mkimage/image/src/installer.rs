@@ -79,10 +79,10 @@ mod tests {
     use corten_installer::{check, check_loader, version};
 
     use super::*;
-    use crate::image::testing::{Scratch, host, noise, release, stub, text};
-    use crate::image::uki;
+    use crate::secure_boot::Signer;
     use crate::secure_boot::enrolment::{self, Variable};
-    use crate::secure_boot::{Signer, tests::development};
+    use crate::testing::{Scratch, development, host, noise, release, stub, text};
+    use crate::uki;
 
     #[test]
     fn every_digest_has_its_blob_and_the_layer_has_the_files() {

@@ -10,7 +10,7 @@ use yasna::{DERWriter, Tag, construct_der};
 
 use super::Signer;
 use super::pkcs7::{self, oid};
-use crate::image::{bytes, pe};
+use crate::{bytes, pe};
 
 const SPC_INDIRECT_DATA: &[u64] = &[1, 3, 6, 1, 4, 1, 311, 2, 1, 4];
 const SPC_PE_IMAGE_DATA: &[u64] = &[1, 3, 6, 1, 4, 1, 311, 2, 1, 15];
@@ -137,9 +137,9 @@ fn obsolete(writer: DERWriter<'_>) {
 #[cfg(test)]
 mod tests {
     use super::super::enrolment::{DB, PK};
-    use super::super::tests::{openssl_agrees, signer};
+    use super::super::tests::openssl_agrees;
     use super::*;
-    use crate::image::testing::{noise, stub};
+    use crate::testing::{noise, signer, stub};
 
     /// The optional header of [`stub`].
     const OPTIONAL: usize = 0x58;

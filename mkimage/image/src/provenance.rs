@@ -98,7 +98,7 @@ pub fn statement(release: &Release, provenance: &Provenance) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::testing::{Scratch, release};
+    use crate::testing::{Scratch, release};
 
     #[test]
     fn outputs_and_inputs_are_named_with_their_digests() {

@@ -104,9 +104,10 @@ fn stamp(epoch: u64) -> Stamp {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::image::testing::{Scratch, host, noise, release, text};
     use corten_steps::error::Failure;
+
+    use super::*;
+    use crate::testing::{Scratch, host, noise, release, text};
 
     fn files(scratch: &Scratch) -> Vec<FatFile> {
         let big = scratch.file("big", &noise(3 << 20));

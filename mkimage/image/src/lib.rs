@@ -1,17 +1,13 @@
-//! The outputs: every format is a pure function from files and parameters to one file.
+//! The formats of an image: each is a pure function from files and parameters to one file.
 //!
-//! A format never reads a clock, a random number or a host name: ids come from [`Release::uuid`],
-//! dates from [`Release::epoch`]. It writes to the given path; the caller renames the complete file
-//! to its final name.
-
-pub(crate) mod bytes;
-pub(crate) mod output;
-pub(crate) mod pe;
-pub(crate) mod tarball;
-#[cfg(test)]
-pub(crate) mod testing;
-#[cfg(test)]
-mod tests;
+//! *Owns* the unified kernel image ([`uki`]) with its [`initramfs`] and its signatures
+//! ([`secure_boot`]); the wrappings of it: disks ([`raw`], [`fat`], [`grub`], [`vmdk`], [`vhd`],
+//! [`qcow2`], [`gcp`], [`ova`]), [`iso`], network boot ([`pxe`]), the [`installer`] and container
+//! images ([`oci`], [`layout`]); what comes with them ([`checksums`], [`provenance`], [`sbom`]); and
+//! the way back ([`inspect`], [`compare`]). *Never* reads a clock, a random number or a host name:
+//! ids come from [`Release::uuid`], dates from [`Release::epoch`]. *Talks to* files alone. A format
+//! writes to the given path; the caller renames the complete file to its final name. *On a laptop:*
+//! `cargo test -p corten-image`.
 
 pub mod checksums;
 pub mod compare;
@@ -24,15 +20,26 @@ pub mod installer;
 pub mod iso;
 pub mod layout;
 pub mod oci;
+pub mod output;
 pub mod ova;
 pub mod provenance;
 pub mod pxe;
 pub mod qcow2;
 pub mod raw;
 pub mod sbom;
+pub mod secure_boot;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod uki;
 pub mod vhd;
 pub mod vmdk;
+
+mod bytes;
+mod pe;
+mod tarball;
+
+#[cfg(test)]
+mod tests;
 
 use corten_steps::arch::Arch;
 use uuid::Uuid;

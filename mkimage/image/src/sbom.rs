@@ -132,7 +132,7 @@ fn id(number: u32, name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::testing::release;
+    use crate::testing::release;
 
     fn component(name: &str, licence: Option<&str>) -> Component {
         Component {

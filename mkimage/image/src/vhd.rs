@@ -78,7 +78,7 @@ fn geometry(sectors: u64) -> Result<[u8; 4]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::testing::{Scratch, disk, host, release, text};
+    use crate::testing::{Scratch, disk, host, release, text};
 
     #[test]
     fn qemu_reads_the_same_disk_from_the_vhd_image() {

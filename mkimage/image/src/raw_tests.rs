@@ -2,9 +2,8 @@ use std::path::{Path, PathBuf};
 
 use corten_installer::grub::Code;
 
-use crate::image::testing::{Scratch, host, noise, release, stub, text};
-use crate::image::{raw, uki};
-use crate::secure_boot::tests::{development, signer};
+use crate::testing::{Scratch, development, host, noise, release, signer, stub, text};
+use crate::{raw, uki};
 
 #[test]
 fn image_cache_partition_is_last_and_moves_no_other_partition() {

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use super::bytes;
 
 /// Runs `write` with a new, empty file at `path`, mode 0644 whatever the umask.
-pub(crate) fn create<T>(path: &Path, write: impl FnOnce(&mut File) -> Result<T>) -> Result<T> {
+pub fn create<T>(path: &Path, write: impl FnOnce(&mut File) -> Result<T>) -> Result<T> {
     checked(path, || {
         let mut file = OpenOptions::new()
             .read(true)
@@ -29,7 +29,7 @@ pub(crate) fn create<T>(path: &Path, write: impl FnOnce(&mut File) -> Result<T>)
 }
 
 /// Sets mode 0644, whatever the umask was.
-pub(crate) fn readable(path: &Path) -> Result<()> {
+pub fn readable(path: &Path) -> Result<()> {
     Ok(std::fs::set_permissions(
         path,
         std::fs::Permissions::from_mode(0o644),
@@ -37,7 +37,7 @@ pub(crate) fn readable(path: &Path) -> Result<()> {
 }
 
 /// Adds the file to every error of `write`, and a remedy for a full disk.
-pub(crate) fn checked<T>(path: &Path, write: impl FnOnce() -> Result<T>) -> Result<T> {
+pub fn checked<T>(path: &Path, write: impl FnOnce() -> Result<T>) -> Result<T> {
     write().map_err(|error| {
         let full = error
             .chain()

@@ -327,9 +327,8 @@ fn close_gaps(table: &mut [u8]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::pe::CHECKSUM;
-    use crate::image::testing::{Scratch, noise, release, stub};
-    use crate::secure_boot::tests::signer;
+    use crate::pe::CHECKSUM;
+    use crate::testing::{Scratch, noise, release, signer, stub};
 
     fn parts<'a>(paths: &'a [std::path::PathBuf; 3], signer: &'a Signer) -> Uki<'a> {
         Uki {
