@@ -24,9 +24,9 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
+use corten_image::fat;
 use corten_installer::esp::Part;
 use corten_installer::{Entry, Installed, first, grub};
-use mkimage::image::fat;
 use qemu::{Disk, DiskMode, Firmware};
 use tests::node::{BOOT, Node, SOON};
 use tests::write_log::{self, SECTOR, WriteLog};

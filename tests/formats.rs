@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use mkimage::image::inspect;
+use corten_image::inspect;
 use mkimage::output::Output;
 use serde_json::Value;
 use tests::{images, ovf, vhd};

@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use corten_image::{Release, raw, uki};
 use corten_installer::grub::{self, Listed, Start};
 use corten_installer::{Entry, Installed};
-use mkimage::arch::Arch;
-use mkimage::image::{Release, raw, uki};
+use corten_steps::arch::Arch;
 use qemu::{Disk, DiskMode, Firmware, Machine};
 use tests::workspace;
 
@@ -112,7 +112,7 @@ impl Bench {
 
     /// A unified kernel image. `more` moves its kernel.
     fn uki(&self, name: &str, more: usize) -> PathBuf {
-        let code = mkimage::image::grub::code(Path::new(GRUB)).unwrap();
+        let code = corten_image::grub::code(Path::new(GRUB)).unwrap();
         let sections = [
             (grub::SECTION, code.section()),
             (".cmdline", b"quiet".to_vec()),

@@ -2,12 +2,12 @@
 //! it, and every failed check has a reason.
 #![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
 
-use mkimage::arch::Arch;
-use mkimage::cache::Cache;
-use mkimage::fetch::Fetcher;
-use mkimage::kernel::cli::{self, Paths};
-use mkimage::kernel::hardening::{Because, exceptions};
-use mkimage::lock::{self, Lock};
+use corten_kernel::cli::{self, Paths};
+use corten_kernel::hardening::{Because, exceptions};
+use corten_steps::arch::Arch;
+use corten_steps::cache::Cache;
+use corten_steps::fetch::Fetcher;
+use corten_steps::lock::{self, Lock};
 use tests::workspace;
 
 /// Checks of the kernel's config that pass; the checker has 249 for `x86_64` and 229 for `arm64`.
@@ -27,7 +27,7 @@ fn paths() -> Paths {
     Paths {
         lock: Lock::read(&workspace::root().join(lock::PACKAGES)).unwrap(),
         config_dir: workspace::root().join("kernel-config"),
-        fetcher: Fetcher::new(cache.clone(), false, mkimage::build::mirrors()),
+        fetcher: Fetcher::new(cache.clone(), false, corten_steps::fetch::mirrors()),
         cache,
         kernel_source: None,
     }

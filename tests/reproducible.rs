@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
-use mkimage::cache::{OUTPUTS, STEPS};
+use corten_steps::cache::{OUTPUTS, STEPS};
 use mkimage::output::Output;
 use tests::workspace::{DOWNLOADS, copy, copy_sources, mkimage};
 use tests::{images, workspace};
@@ -250,8 +250,8 @@ fn first_difference(one: &Path, two: &Path) -> Option<u64> {
 fn explain(name: &Path, one: &Path, two: &Path) -> String {
     let scratch = tempfile::tempdir().unwrap();
     let tools = workspace::step_output("tools").unwrap();
-    let tools = mkimage::rootfs::toolchain::Locked::new(&tools);
-    match mkimage::image::compare::first_difference(one, two, &tools, scratch.path()) {
+    let tools = corten_steps::toolchain::Locked::new(&tools);
+    match corten_image::compare::first_difference(one, two, &tools, scratch.path()) {
         Ok(Some(part)) => format!("{}: {part}", name.display()),
         _ => name.display().to_string(),
     }

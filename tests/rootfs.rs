@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
 
-use mkimage::rootfs::programs;
+use corten_rootfs::programs;
 use tests::{images, initramfs, workspace};
 
 /// Modules change with the kernel's version; only the directory is listed.

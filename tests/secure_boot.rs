@@ -7,7 +7,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use mkimage::image::{Release, inspect, uki};
+use corten_image::{Release, inspect, uki};
 use serde_json::Value;
 use tests::node::{BOOT, Node, SOON};
 use tests::secure_boot::{disk_that_enrols, enrolled, on_esp, put, start};

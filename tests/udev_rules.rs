@@ -7,10 +7,10 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use mkimage::cache::Cache;
-use mkimage::deb;
-use mkimage::fetch::Fetcher;
-use mkimage::lock::Lock;
+use corten_steps::cache::Cache;
+use corten_steps::deb;
+use corten_steps::fetch::Fetcher;
+use corten_steps::lock::Lock;
 use tests::workspace;
 
 /// The directory of the packages' rule files, below the unpacked root.
@@ -22,7 +22,7 @@ const LEAST_RULES: usize = 550;
 /// image.
 fn unpacked() -> tempfile::TempDir {
     let cache = Cache::open(&workspace::cache(), Vec::new()).unwrap();
-    let fetcher = Fetcher::new(cache, false, mkimage::build::mirrors());
+    let fetcher = Fetcher::new(cache, false, corten_steps::fetch::mirrors());
     let lock = Lock::read(&workspace::root().join("rootfs/packages.lock")).unwrap();
     let root = tempfile::tempdir().unwrap();
     let mut names = Vec::new();

@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::Context as _;
+use corten_image::sbom::Component;
+use corten_kernel::CONFIG_DIR;
+use corten_kernel::source::SourceLock;
+use corten_rootfs::{images, libkmod, rust};
+use corten_steps::arch::Arch;
+use corten_steps::error::Result;
+use corten_steps::lock::{Lock, SOURCE};
+use corten_steps::tool::Tool;
 use serde_json::Value;
-
-use crate::arch::Arch;
-use crate::error::Result;
-use crate::image::sbom::Component;
-use crate::kernel::{self, source::SourceLock};
-use crate::lock::{Lock, SOURCE};
-use crate::rootfs::{images, libkmod, rust};
-use crate::tool::Tool;
 
 /// The crates whose programs are in the image.
 const PROGRAMS: [&str; 3] = ["init", "node", "udevd"];
@@ -36,7 +36,7 @@ pub fn of_packages(lock: &Lock, arch: Arch, has: impl Fn(&str) -> bool) -> Vec<C
         .collect()
 }
 
-fn package(package: &crate::lock::Package) -> Component {
+fn package(package: &corten_steps::lock::Package) -> Component {
     Component {
         name: package.name.clone(),
         version: package.version.clone(),
@@ -54,7 +54,7 @@ fn package(package: &crate::lock::Package) -> Component {
 
 /// The kernel.
 pub fn kernel(source: &Path) -> Result<Component> {
-    let lock = SourceLock::read(&source.join(kernel::CONFIG_DIR))?.kernel;
+    let lock = SourceLock::read(&source.join(CONFIG_DIR))?.kernel;
     let package = lock.package();
     Ok(Component {
         name: "linux".into(),

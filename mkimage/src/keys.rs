@@ -4,27 +4,15 @@
 
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Context as _;
-
-use crate::cache::trust;
-use crate::error::{Failure, Remedy as _, Result};
-use crate::secure_boot::Signer;
-use crate::secure_boot::enrolment::{self, Variable};
-use crate::tool::Tool;
-
-/// The module-signing key and certificate, both PEM in one file, as the kernel's build takes it.
-pub const MODULE_SIGNING: &str = "module-signing.pem";
-/// The seed of `CONFIG_RANDSTRUCT_FULL`: 64 hex digits.
-pub const RANDSTRUCT_SEED: &str = "randstruct.seed";
-/// The published development keys, in the directory of the kernel config.
-pub const DEVELOPMENT: &str = "keys/development";
-
-/// The directory of the key set: `named`, or the development keys below `config_dir`.
-pub fn directory(config_dir: &Path, named: Option<&Path>) -> PathBuf {
-    named.map_or_else(|| config_dir.join(DEVELOPMENT), Path::to_path_buf)
-}
+use corten_image::secure_boot::Signer;
+use corten_image::secure_boot::enrolment::{self, Variable};
+use corten_kernel::keys::{MODULE_SIGNING, RANDSTRUCT_SEED};
+use corten_steps::cache::trust;
+use corten_steps::error::{Failure, Remedy as _, Result};
+use corten_steps::tool::Tool;
 
 /// Makes a new key set in `dir`, readable by its owner alone.
 pub fn make(dir: &Path) -> Result<()> {

@@ -4,22 +4,23 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
-use mkimage::arch::Arch;
-use mkimage::archive;
+use corten_image::inspect;
+use corten_kernel::CONFIG_DIR;
+use corten_kernel::cli::{self, KernelArgs};
+use corten_steps::arch::Arch;
+use corten_steps::archive;
+use corten_steps::cache::Cache;
+use corten_steps::cache::trust::{PublicKey, Signer};
+use corten_steps::error::{Failure, Result};
+use corten_steps::fetch::{Fetcher, mirrors};
+use corten_steps::interrupt;
+use corten_steps::lock::{self, Lock};
+use corten_steps::report::{self, Format};
 use mkimage::build::{self, Options};
-use mkimage::cache::Cache;
-use mkimage::cache::trust::{PublicKey, Signer};
-use mkimage::error::{Failure, Result};
-use mkimage::fetch::Fetcher;
-use mkimage::image::inspect;
-use mkimage::interrupt;
-use mkimage::kernel::{self, cli::KernelArgs};
 use mkimage::keys;
-use mkimage::lock::{self, Lock};
 use mkimage::output::Output;
 use mkimage::platform::Platform;
 use mkimage::profile::{Extension, Profile};
-use mkimage::report::{self, Format};
 
 /// Builds bit-identical Corten images, without root.
 #[derive(Debug, Parser)]
@@ -208,7 +209,7 @@ struct Shared {
 
 impl Shared {
     fn fetcher(&self) -> Fetcher {
-        Fetcher::new(self.cache.clone(), false, build::mirrors())
+        Fetcher::new(self.cache.clone(), false, mirrors())
     }
 }
 
@@ -267,10 +268,10 @@ fn run(cli: Cli) -> Result<()> {
         }
         Command::Keys { dir } => keys::make(&dir),
         Command::Lock => archive::update(&shared.source, &shared.fetcher()),
-        Command::Kernel(args) => kernel::cli::run(
+        Command::Kernel(args) => cli::run(
             &args.command,
-            &kernel::cli::Paths {
-                config_dir: shared.source.join(kernel::CONFIG_DIR),
+            &cli::Paths {
+                config_dir: shared.source.join(CONFIG_DIR),
                 lock: Lock::read(&shared.source.join(lock::PACKAGES))?,
                 fetcher: shared.fetcher(),
                 cache: shared.cache,

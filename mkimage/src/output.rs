@@ -3,9 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use corten_steps::arch::Arch;
 use serde::{Deserialize, Serialize};
-
-use crate::arch::Arch;
 
 /// A format the builder can write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -6,11 +6,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use corten_steps::arch::Arch;
+use corten_steps::cache::{KeyBuilder, sha256_file};
+use corten_steps::error::{Failure, Remedy as _, Result};
 use serde::Deserialize;
-
-use crate::arch::Arch;
-use crate::cache::{KeyBuilder, sha256_file};
-use crate::error::{Failure, Remedy as _, Result};
 
 /// The description file of an overlay.
 const FILE: &str = "overlay.toml";
@@ -76,7 +75,7 @@ impl Declared {
         }
         if self
             .partition_offset
-            .is_some_and(|at| at == 0 || at > FARTHEST || at % crate::image::raw::ALIGNMENT != 0)
+            .is_some_and(|at| at == 0 || at > FARTHEST || at % corten_image::raw::ALIGNMENT != 0)
         {
             return Err(Failure::new(
                 format!("{invalid}: partition-offset is not a multiple of 1 MiB, or over 1 GiB"),

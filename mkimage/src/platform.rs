@@ -3,9 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use corten_steps::arch::Arch;
 use serde::{Deserialize, Serialize};
 
-use crate::arch::Arch;
 use crate::output::Output;
 
 /// The facts about a platform.

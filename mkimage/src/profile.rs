@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use corten_steps::arch::Arch;
+use corten_steps::error::{Failure, Remedy as _, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::arch::Arch;
-use crate::error::{Failure, Remedy as _, Result};
 use crate::output::Output;
 use crate::platform::Platform;
 

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use mkimage::cache::{Cache, OUTPUTS, STEPS, digest, trust};
+use corten_steps::cache::{Cache, OUTPUTS, STEPS, digest, trust};
 use serde_json::Value;
 
 use support::{failed, limited, write_program};

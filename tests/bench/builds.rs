@@ -8,8 +8,7 @@ use std::time::Instant;
 
 use ::tests::workspace;
 use anyhow::{Context as _, ensure};
-
-use mkimage::cache::{OUTPUTS, STEPS};
+use corten_steps::cache::{OUTPUTS, STEPS};
 
 use crate::document::Section;
 use crate::report::verdict;

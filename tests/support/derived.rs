@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use mkimage::image::Release;
-use mkimage::image::installer::{self, Installer};
-use mkimage::image::uki::{self, Uki};
-use mkimage::rootfs::tree::os_release;
-use mkimage::secure_boot::{Signer, enrolment};
+use corten_image::Release;
+use corten_image::installer::{self, Installer};
+use corten_image::secure_boot::{Signer, enrolment};
+use corten_image::uki::{self, Uki};
+use corten_rootfs::tree::os_release;
 
 use crate::initramfs::{self, Entry};
 use crate::{images, secure_boot, workspace};

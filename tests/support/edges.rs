@@ -447,15 +447,34 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "corten-provision",
         ],
     ),
+    // The parts of mkimage, from the bottom up.
+    ("corten-steps", &[]),
+    ("corten-kernel", &["corten-steps"]),
+    // Its tests compare the container images with those that configs name.
+    ("corten-rootfs", &["corten-config", "corten-steps"]),
+    (
+        "corten-image",
+        &[
+            // Its tests read the files of an installer as a node does.
+            "corten-extension",
+            "corten-installer",
+            "corten-meta",
+            "corten-rootfs",
+            "corten-steps",
+        ],
+    ),
     (
         "mkimage",
         &[
             "corten-config",
             "corten-extension",
-            "corten-installer",
+            "corten-image",
+            "corten-kernel",
             "corten-meta",
             // Its tests compare the platforms.
             "corten-platform",
+            "corten-rootfs",
+            "corten-steps",
         ],
     ),
     ("qemu", &[]),
@@ -467,7 +486,11 @@ pub const EDGES: &[(&str, &[&str])] = &[
             "mkimage",
             "corten-base",
             "corten-extension",
+            "corten-image",
             "corten-installer",
+            "corten-kernel",
+            "corten-rootfs",
+            "corten-steps",
         ],
     ),
 ];

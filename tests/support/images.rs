@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use mkimage::image::pxe;
+use corten_image::pxe;
 use qemu::{Arch, DirectBoot};
 
 use crate::workspace;
@@ -36,7 +36,7 @@ pub fn arch() -> Arch {
 /// # Panics
 /// The builder does not know it.
 #[must_use]
-pub fn builder_arch() -> mkimage::arch::Arch {
+pub fn builder_arch() -> corten_steps::arch::Arch {
     let name = arch().name();
     name.parse().expect("an architecture of the builder")
 }

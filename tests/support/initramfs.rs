@@ -3,9 +3,9 @@
 use std::io::Write;
 use std::path::Path;
 
+use corten_image::initramfs;
+pub use corten_image::initramfs::Entry;
 use cpio::newc::{self, Builder};
-use mkimage::image::initramfs;
-pub use mkimage::image::initramfs::Entry;
 
 /// An executable file.
 #[must_use]

@@ -172,8 +172,8 @@ fn number(node: Node<'_, '_>, name: &str) -> Result<u64, String> {
 mod tests {
     use std::process::Command;
 
-    use mkimage::arch::Arch;
-    use mkimage::image::{Release, ova, vmdk};
+    use corten_image::{Release, ova, vmdk};
+    use corten_steps::arch::Arch;
 
     use super::*;
 

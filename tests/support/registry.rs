@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
-use mkimage::image::oci::{Blob, CONFIG, LAYER, MANIFEST};
+use corten_image::oci::{Blob, CONFIG, LAYER, MANIFEST};
 use serde_json::{Value, json};
 
 use crate::{images, workspace};

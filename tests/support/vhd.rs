@@ -75,8 +75,8 @@ fn is_geometry(footer: &[u8; FOOTER], sectors: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use mkimage::arch::Arch;
-    use mkimage::image::{Release, vhd};
+    use corten_image::{Release, vhd};
+    use corten_steps::arch::Arch;
 
     use super::*;
 

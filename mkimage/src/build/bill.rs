@@ -1,13 +1,14 @@
 //! The components of an image, collected from the steps that build it.
 
+use corten_image::Release;
+use corten_image::sbom::{self, Component};
+use corten_rootfs::go;
+use corten_steps::error::Result;
+use corten_steps::recipe::{Built, Handle};
+
 use super::context::Context;
 use super::programs::Programs;
 use crate::components;
-use crate::error::Result;
-use crate::image::Release;
-use crate::image::sbom::{self, Component};
-use crate::recipe::{Built, Handle};
-use crate::rootfs::go;
 
 /// The steps whose outputs list the components.
 #[derive(Debug, Clone)]

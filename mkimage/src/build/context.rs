@@ -3,17 +3,18 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use corten_image::Release;
+use corten_rootfs::rust::CargoProfile;
+use corten_steps::arch::Arch;
+use corten_steps::archive::Substitution;
+use corten_steps::error::Result;
+use corten_steps::fetch::Fetcher;
+use corten_steps::lock::Lock;
+
 use super::Options;
-use crate::arch::Arch;
-use crate::archive::Substitution;
-use crate::error::Result;
-use crate::fetch::Fetcher;
-use crate::image::Release;
-use crate::lock::Lock;
 use crate::output::Output;
 use crate::overlay::Overlay;
 use crate::platform::Platform;
-use crate::rootfs::rust::CargoProfile;
 
 /// The shared inputs of the steps.
 #[derive(Debug)]

@@ -2,13 +2,15 @@
 
 use std::path::PathBuf;
 
+use corten_rootfs::REVISION;
+use corten_steps::arch::Arch;
+use corten_steps::cache::KeyBuilder;
+use corten_steps::error::Result;
+use corten_steps::recipe::{Handle, Recipe};
+use corten_steps::toolchain;
+
 use super::context::Context;
 use super::programs::Programs;
-use crate::arch::Arch;
-use crate::cache::KeyBuilder;
-use crate::error::Result;
-use crate::recipe::{Handle, Recipe};
-use crate::rootfs::{REVISION, toolchain};
 
 /// The steps of those packages.
 #[derive(Debug)]

@@ -5,26 +5,27 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use corten_image::layout::{self, Layout};
+use corten_image::sbom::{self, Component};
+use corten_image::{Release, checksums, output, provenance};
+use corten_rootfs::images::{self, Image, Images};
+use corten_rootfs::manifest::{Content, Source};
+use corten_rootfs::squashfs::{self, Effort};
+use corten_rootfs::tree::{self, Kind, Node, Sources, Tree};
+use corten_rootfs::{check, go, kubernetes};
+use corten_steps::cache::KeyBuilder;
+use corten_steps::error::{Remedy as _, Result};
+use corten_steps::recipe::{Handle, Recipe};
+use corten_steps::report::Reporter;
+use corten_steps::toolchain::Locked;
 
 use super::context::Context;
 use super::foundation::{Foundation, foundation};
 use super::programs::Programs;
 use super::steps::Handles;
 use super::{Finished, origin, place};
-use crate::cache::KeyBuilder;
 use crate::components;
-use crate::error::{Remedy as _, Result};
-use crate::image::sbom::{self, Component};
-use crate::image::{Release, checksums, output, provenance};
 use crate::output::Output;
-use crate::recipe::{Handle, Recipe};
-use crate::report::Reporter;
-use crate::rootfs::images::{self, Image, Images, Layout};
-use crate::rootfs::manifest::{Content, Source};
-use crate::rootfs::squashfs::{self, Effort};
-use crate::rootfs::toolchain::Locked;
-use crate::rootfs::tree::{self, Kind, Node, Sources, Tree};
-use crate::rootfs::{check, go, kubernetes};
 
 /// The cache in the output of the step `imagecache`.
 pub const CACHE: &str = "imagecache.squashfs";
@@ -134,7 +135,7 @@ pub fn archive<'a>(recipe: &mut Recipe<'a>, context: &'a Context, layout: &Handl
     let layout = layout.clone();
     recipe.add("images", key, move |built, out, _| {
         output::create(&out.join(context.file(Output::Images)), |file| {
-            images::archive(built.dir(&layout), file)
+            layout::archive(built.dir(&layout), file)
         })
     })
 }
@@ -151,7 +152,7 @@ pub fn cache<'a>(recipe: &mut Recipe<'a>, layout: &Handle, tools: &Handle) -> Ha
         .finish();
     let (layout, tools) = (layout.clone(), tools.clone());
     recipe.add("imagecache", key, move |built, out, scratch| {
-        let tree = images::cache(built.dir(&layout))?;
+        let tree = layout::cache(built.dir(&layout))?;
         let tools = Locked::new(built.dir(&tools));
         squashfs::write(&tree, effort, &tools, scratch, &out.join(CACHE))
     })

@@ -13,17 +13,17 @@ use corten_config::Document;
 use corten_extension::archive::{self, Entry, EntryKind, Wanted};
 use corten_extension::manifest::{Manifest, Metadata, release};
 use corten_extension::{Problem, layers};
+use corten_kernel::build;
+use corten_rootfs::squashfs::{self, Effort};
+use corten_rootfs::tree::{Kind, Node, Tree};
+use corten_steps::arch::Arch;
+use corten_steps::cache::KeyBuilder;
+use corten_steps::error::{Failure, Remedy as _, Result};
+use corten_steps::file_name;
+use corten_steps::tool::Tool;
+use corten_steps::toolchain::Locked;
 
-use crate::arch::Arch;
-use crate::cache::KeyBuilder;
-use crate::error::{Failure, Remedy as _, Result};
-use crate::file_name;
-use crate::kernel;
 use crate::profile::{Extension, Profile};
-use crate::rootfs::squashfs::{self, Effort};
-use crate::rootfs::toolchain::Locked;
-use crate::rootfs::tree::{Kind, Node, Tree};
-use crate::tool::Tool;
 
 /// Must be raised when a change of the code below changes a layer for the same inputs.
 const REVISION: &str = "1";
@@ -176,13 +176,13 @@ impl Packer<'_> {
     /// It is made at build time because the layers are final here, because `depmod` would delay
     /// every boot, and because the image does not contain `depmod`.
     fn dependencies(&self, added: &BTreeMap<String, Entry>) -> Result<PathBuf> {
-        let version = fs::read_to_string(self.kernel.join(kernel::build::RELEASE))?;
+        let version = fs::read_to_string(self.kernel.join(build::RELEASE))?;
         let version = version.trim();
         let base = self.scratch.join("depmod");
         let merged = base.join("lib/modules").join(version);
         let own = self
             .kernel
-            .join(kernel::build::MODULES)
+            .join(build::MODULES)
             .join("lib/modules")
             .join(version);
         for entry in walkdir::WalkDir::new(&own) {

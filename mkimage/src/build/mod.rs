@@ -18,19 +18,19 @@ mod verify;
 use std::fs;
 use std::path::PathBuf;
 
-use crate::archive::{self, Substitution};
-use crate::cache::Cache;
-use crate::error::{Failure, Remedy as _, Result};
-use crate::fetch::{Fetcher, Gone};
-use crate::image::{Release, checksums, ova, provenance, sbom};
-use crate::kernel;
-use crate::keys;
-use crate::lock::{self, Lock};
+use corten_image::{Release, checksums, ova, provenance, sbom};
+use corten_kernel::{CONFIG_DIR, keys};
+use corten_steps::archive::{self, Substitution};
+use corten_steps::cache::Cache;
+use corten_steps::error::{Failure, Remedy as _, Result};
+use corten_steps::fetch::{Fetcher, Gone, mirrors};
+use corten_steps::lock::{self, Lock};
+use corten_steps::recipe::{Built, Recipe};
+use corten_steps::report::{self, Format, Reporter};
+
 use crate::output::Output;
 use crate::overlay::Overlay;
 use crate::profile::Profile;
-use crate::recipe::{Built, Recipe};
-use crate::report::{self, Format, Reporter};
 
 use context::Context;
 pub use prune::prune;
@@ -65,7 +65,7 @@ pub struct Options {
 impl Options {
     /// The directory of the key set.
     pub fn key_set(&self) -> PathBuf {
-        let config_dir = self.source.join(kernel::CONFIG_DIR);
+        let config_dir = self.source.join(CONFIG_DIR);
         keys::directory(&config_dir, self.keys.as_deref())
     }
 
@@ -73,16 +73,6 @@ impl Options {
     pub fn fetcher(&self) -> Fetcher {
         Fetcher::new(self.cache.clone(), self.offline, mirrors())
     }
-}
-
-/// The mirrors named in `CORTEN_MIRRORS`, separated by commas; none means the host's own.
-pub fn mirrors() -> Vec<String> {
-    let named = std::env::var("CORTEN_MIRRORS").unwrap_or_default();
-    named
-        .split(',')
-        .filter(|m| !m.is_empty())
-        .map(str::to_owned)
-        .collect()
 }
 
 /// The version and the date of the build, from `CORTEN_VERSION` and `SOURCE_DATE_EPOCH`.
@@ -347,8 +337,9 @@ pub fn sbom(options: &Options) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use corten_steps::arch::Arch;
+
     use super::*;
-    use crate::arch::Arch;
 
     #[test]
     fn board_gets_the_disk_formats_and_an_architecture_all_its_formats() {

@@ -2,18 +2,20 @@
 
 use std::path::{Path, PathBuf};
 
+use corten_image::provenance::{Material, Provenance, Substituted};
+use corten_image::secure_boot::enrolment;
+use corten_kernel::CONFIG_DIR;
+use corten_kernel::keys::{MODULE_SIGNING, RANDSTRUCT_SEED};
+use corten_kernel::source::SourceLock;
+use corten_rootfs::kubernetes;
+use corten_steps::archive::Substitution;
+use corten_steps::cache::sha256_file;
+use corten_steps::error::Result;
+use corten_steps::file_name;
+
 use super::context::Context;
-use crate::archive::Substitution;
-use crate::cache::sha256_file;
-use crate::error::Result;
-use crate::file_name;
-use crate::image::provenance::{Material, Provenance, Substituted};
-use crate::kernel::{self, source::SourceLock};
-use crate::keys::{MODULE_SIGNING, RANDSTRUCT_SEED};
 use crate::overlay::Overlay;
 use crate::profile::Profile;
-use crate::rootfs::kubernetes;
-use crate::secure_boot::enrolment;
 
 /// The inputs and outputs of a build.
 ///
@@ -29,7 +31,7 @@ pub fn of(context: &Context, outputs: &[PathBuf]) -> Result<Provenance> {
             sha256: p.sha256.clone(),
         })
         .collect();
-    let kernel = SourceLock::read(&context.options.source.join(kernel::CONFIG_DIR))?.kernel;
+    let kernel = SourceLock::read(&context.options.source.join(CONFIG_DIR))?.kernel;
     materials.push(Material {
         uri: kernel.tarball.clone(),
         sha256: kernel.tarball_sha256,
@@ -103,8 +105,9 @@ fn key_set(dir: &Path) -> Vec<(String, PathBuf)> {
 
 #[cfg(test)]
 mod tests {
+    use corten_steps::arch::Arch;
+
     use super::*;
-    use crate::arch::Arch;
     use crate::profile::Extension;
 
     #[test]

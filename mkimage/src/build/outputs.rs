@@ -2,22 +2,23 @@
 
 use std::path::Path;
 
+use corten_image::fat::Content;
+use corten_image::output::{checked, readable};
+use corten_image::{gcp, installer, iso, ova, pxe, qcow2, raw, vhd, vmdk};
+use corten_kernel::build::{DEVICE_TREES, VMLINUZ};
+use corten_steps::cache::KeyBuilder;
+use corten_steps::error::Result;
+use corten_steps::file_name;
+use corten_steps::recipe::{Handle, Recipe};
+use corten_steps::toolchain::Locked;
+
 use super::context::Context;
 use super::images;
 use super::rootfs::{self, ROOTFS};
 use super::signed::SD_BOOT;
 use super::steps::{Handles, INITRAMFS, command_line};
-use crate::cache::KeyBuilder;
-use crate::error::Result;
-use crate::file_name;
-use crate::image::fat::Content;
-use crate::image::output::{checked, readable};
-use crate::image::{gcp, installer, iso, ova, pxe, qcow2, raw, vhd, vmdk};
-use crate::kernel;
 use crate::output::Output;
 use crate::overlay::Overlay;
-use crate::recipe::{Handle, Recipe};
-use crate::rootfs::toolchain::Locked;
 
 /// Must be raised when a change of a format's writer changes its output for the same inputs.
 const REVISION: &str = "1";
@@ -123,7 +124,7 @@ fn disk<'a>(
     let (kernel, signed) = (handles.kernel.clone(), handles.signed.clone());
     Ok(recipe.add("raw", key, move |built, out, _| {
         let overlay = &context.overlay;
-        let trees = built.dir(&kernel).join(kernel::build::DEVICE_TREES);
+        let trees = built.dir(&kernel).join(DEVICE_TREES);
         let board = board(overlay, &trees);
         let images = cache
             .as_ref()
@@ -239,7 +240,7 @@ fn plain<'a>(
                 iso::build(&out, release, &iso)
             }
             Output::Pxe => {
-                let vmlinuz = kernel.join(kernel::build::VMLINUZ);
+                let vmlinuz = kernel.join(VMLINUZ);
                 let initramfs = initramfs.join(INITRAMFS);
                 let pxe = pxe::Pxe {
                     vmlinuz: &vmlinuz,
@@ -259,11 +260,11 @@ fn plain<'a>(
 
 #[cfg(test)]
 mod tests {
+    use corten_image::testing::{Scratch, development, host, release, text};
+
     use super::*;
-    use crate::image::testing::{Scratch, host, release, text};
     use crate::overlay::tests::write_firmware;
     use crate::profile::Profile;
-    use crate::secure_boot::tests::development;
 
     /// Builds the disk of every board of the repository from stand-ins, and looks for its files
     /// where the board's loader looks: in the root of the EFI partition.
@@ -299,7 +300,7 @@ mod tests {
                 size: None,
             };
             let image = scratch.path("board.raw");
-            raw::build(&image, &crate::image::Release { arch, ..release() }, &disk).unwrap();
+            raw::build(&image, &corten_image::Release { arch, ..release() }, &disk).unwrap();
             let esp = format!("{}@@1M", text(&image));
             let read = |path: &str| host("mtype", &["-i", &esp, &format!("::{path}")]);
             assert!(!overlay.device_trees.is_empty());
@@ -312,7 +313,7 @@ mod tests {
             on_some_board.extend(overlay.device_trees);
         }
         // Every device tree that the kernel's step compiles belongs to some board.
-        let compiled = crate::arch::Arch::ALL
+        let compiled = corten_steps::arch::Arch::ALL
             .map(|arch| arch.names().device_trees)
             .concat();
         for tree in compiled {

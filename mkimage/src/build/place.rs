@@ -4,11 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-
-use crate::cache::remove_tree;
-use crate::error::{Remedy as _, Result};
-use crate::interrupt;
-use crate::tool::Tool;
+use corten_steps::cache::remove_tree;
+use corten_steps::error::{Remedy as _, Result};
+use corten_steps::interrupt;
+use corten_steps::tool::Tool;
 
 /// Copies a finished output under its final name.
 pub fn copy(from: &Path, target: &Path) -> Result<()> {

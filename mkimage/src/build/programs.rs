@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
+use corten_rootfs::{go, libkmod, rust};
+use corten_steps::cache::KeyBuilder;
+use corten_steps::error::{Failure, Result};
+use corten_steps::lock::SOURCE;
+use corten_steps::recipe::{Built, Handle, Recipe};
+use corten_steps::toolchain::{Compilers, Trees};
+
 use super::context::Context;
-use crate::cache::KeyBuilder;
-use crate::error::{Failure, Result};
-use crate::lock::SOURCE;
-use crate::recipe::{Built, Handle, Recipe};
-use crate::rootfs::toolchain::{Compilers, Trees};
-use crate::rootfs::{go, libkmod, rust};
 
 /// The steps whose outputs the compilers run from, as [`Trees`].
 #[derive(Debug, Clone)]

@@ -5,16 +5,17 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Context as _;
+use corten_kernel::CONFIG_DIR;
+use corten_kernel::source::SourceLock;
+use corten_steps::arch::Arch;
+use corten_steps::cache::{self, OUTPUTS, STEPS, TREES, remove_tree};
+use corten_steps::error::Result;
+use corten_steps::lock::{self, Lock};
+use corten_steps::recipe::Recipe;
+use corten_steps::report::{self, Format};
 
 use super::{Options, context, images, outputs, steps};
-use crate::arch::Arch;
-use crate::cache::{self, OUTPUTS, STEPS, TREES, remove_tree};
-use crate::error::Result;
-use crate::kernel::{self, source::SourceLock};
-use crate::lock::{self, Lock};
 use crate::profile::Profile;
-use crate::recipe::Recipe;
-use crate::report::{self, Format};
 
 /// Removes finished steps that are in no recipe of any format, neither for `options` nor for an
 /// architecture without a profile. Also removes outputs that no step refers to, fetched files that
@@ -59,7 +60,7 @@ pub fn prune(options: &Options) -> Result<()> {
 
 /// The names of the steps and of the fetched files that builds need.
 fn needed(options: &Options) -> Result<(BTreeSet<String>, BTreeSet<String>)> {
-    let source = SourceLock::read(&options.source.join(kernel::CONFIG_DIR))?;
+    let source = SourceLock::read(&options.source.join(CONFIG_DIR))?;
     let (kernel, checker) = (source.kernel.package(), source.checker.package());
     let locked = Lock::read(&options.source.join(lock::PACKAGES))?.packages;
     let mut fetched: BTreeSet<String> = locked.into_iter().map(|one| one.sha256).collect();

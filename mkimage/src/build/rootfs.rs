@@ -3,22 +3,23 @@
 use std::fs;
 use std::path::Path;
 
+use corten_image::layout::{self, Layout};
+use corten_image::output;
+use corten_kernel::build::MODULES;
+use corten_rootfs::images;
+use corten_rootfs::manifest::Manifest;
+use corten_rootfs::squashfs::{self as packed, Effort};
+use corten_rootfs::tree::{self, Sources, Tree};
+use corten_rootfs::{REVISION, check};
+use corten_steps::cache::KeyBuilder;
+use corten_steps::error::Result;
+use corten_steps::recipe::{Built, Handle, Recipe};
+use corten_steps::toolchain::Locked;
 use serde_json::{Value, json};
 
 use super::bill::Bill;
 use super::context::Context;
-use crate::cache::KeyBuilder;
-use crate::error::Result;
-use crate::image::output;
-use crate::kernel;
 use crate::output::Output;
-use crate::recipe::{Built, Handle, Recipe};
-use crate::rootfs::images::{self, Layout};
-use crate::rootfs::manifest::Manifest;
-use crate::rootfs::squashfs::{self as packed, Effort};
-use crate::rootfs::toolchain::Locked;
-use crate::rootfs::tree::{self, Sources, Tree};
-use crate::rootfs::{REVISION, check};
 
 /// The root file system in the output of the step `rootfs`.
 pub const ROOTFS: &str = "rootfs.squashfs";
@@ -104,10 +105,7 @@ pub fn squashfs<'a>(
     let key = files.key(context, key)?.finish();
     let (files, tools) = (files.clone(), tools.clone());
     Ok(recipe.add("rootfs", key, move |built, out, scratch| {
-        let modules = built
-            .dir(&files.kernel)
-            .join(kernel::build::MODULES)
-            .join("lib/modules");
+        let modules = built.dir(&files.kernel).join(MODULES).join("lib/modules");
         let tree = files.tree(context, built, scratch, Some(&modules))?;
         let tools = Locked::new(built.dir(&tools));
         packed::write(&tree, effort, &tools, scratch, &out.join(ROOTFS))
@@ -140,7 +138,7 @@ pub fn container<'a>(
         layout.add(&format!("{IMAGE}:{version}"), &run, &labels, &tree)?;
         layout.finish_for_docker()?;
         output::create(&out.join(context.file(Output::Container)), |file| {
-            images::archive(&directory, file)
+            layout::archive(&directory, file)
         })
     }))
 }

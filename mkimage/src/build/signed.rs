@@ -6,14 +6,16 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Context as _;
+use corten_image::secure_boot::{
+    Signer, authenticode, digest_of_certificate, enrolment, pem, read,
+};
+use corten_kernel::CONFIG_DIR;
+use corten_kernel::keys::DEVELOPMENT;
+use corten_steps::cache::KeyBuilder;
+use corten_steps::error::Result;
+use corten_steps::recipe::{Handle, Recipe};
 
 use super::context::Context;
-use crate::cache::KeyBuilder;
-use crate::error::Result;
-use crate::kernel::CONFIG_DIR;
-use crate::keys::DEVELOPMENT;
-use crate::recipe::{Handle, Recipe};
-use crate::secure_boot::{Signer, authenticode, digest_of_certificate, enrolment, pem, read};
 
 /// systemd-boot in the output of this step.
 pub const SD_BOOT: &str = "systemd-boot.efi";
@@ -97,8 +99,9 @@ fn sign(program: &Path, signer: &Signer, out: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use corten_image::testing::development;
+
     use super::*;
-    use crate::secure_boot::tests::development;
 
     #[test]
     fn published_keys_are_never_enrolled() {

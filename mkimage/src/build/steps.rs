@@ -2,22 +2,23 @@
 
 use std::fs;
 
+use corten_image::initramfs::{self, Initramfs};
+use corten_image::uki::{self, Uki};
+use corten_kernel::{CONFIG_DIR, build, cli, parameters};
+use corten_rootfs::tree;
+use corten_steps::cache::KeyBuilder;
+use corten_steps::error::{Failure, Result};
+use corten_steps::recipe::{Handle, Recipe};
+use corten_steps::toolchain::Locked;
+
 use super::bill::Bill;
 use super::context::Context;
 use super::foundation::{Foundation, foundation, packages};
 use super::programs;
 use super::rootfs::{self, Files, ROOTFS};
 use super::{layers, signed};
-use crate::cache::KeyBuilder;
-use crate::error::{Failure, Result};
-use crate::image::initramfs::{self, Initramfs};
-use crate::image::uki::{self, Uki};
-use crate::kernel;
 use crate::output::Output;
 use crate::platform::Platform;
-use crate::recipe::{Handle, Recipe};
-use crate::rootfs::toolchain::Locked;
-use crate::rootfs::tree;
 
 /// The initramfs in the output of the step `initramfs`.
 pub const INITRAMFS: &str = "initramfs";
@@ -85,20 +86,20 @@ pub fn add<'a>(recipe: &mut Recipe<'a>, context: &'a Context) -> Result<Handles>
 /// Builds `vmlinuz` and signed modules from kernel source, fragments and keys.
 fn kernel<'a>(recipe: &mut Recipe<'a>, context: &'a Context) -> Result<Handle> {
     let options = &context.options;
-    let paths = kernel::cli::Paths {
-        config_dir: context.source(kernel::CONFIG_DIR),
+    let paths = cli::Paths {
+        config_dir: context.source(CONFIG_DIR),
         lock: context.lock.clone(),
         cache: options.cache.clone(),
         fetcher: options.fetcher(),
         kernel_source: options.kernel_source.clone(),
     };
     let keys = options.keys.as_deref();
-    let inputs = kernel::cli::inputs(&paths, context.arch(), keys, Some(options.jobs))?;
+    let inputs = cli::inputs(&paths, context.arch(), keys, Some(options.jobs))?;
     let key = inputs.key()?;
     Ok(recipe.add("kernel", key, move |_, out, _| {
-        let source = kernel::cli::source(&paths)?;
-        let compiler = kernel::cli::compiler(&paths)?;
-        kernel::build::build(&inputs, &source, &compiler, &paths.cache, out)
+        let source = cli::source(&paths)?;
+        let compiler = cli::compiler(&paths)?;
+        build::build(&inputs, &source, &compiler, &paths.cache, out)
     }))
 }
 
@@ -159,7 +160,7 @@ fn uki<'a>(
     let (kernel, initramfs, boot) = (kernel.clone(), initramfs.clone(), boot.clone());
     Ok(recipe.add("uki", key, move |built, out, _| {
         let names = context.arch().names();
-        let uname = fs::read_to_string(built.dir(&kernel).join(kernel::build::RELEASE))?;
+        let uname = fs::read_to_string(built.dir(&kernel).join(build::RELEASE))?;
         let grub = context.grub(built.dir(&boot));
         let parts = Uki {
             stub: &built
@@ -167,7 +168,7 @@ fn uki<'a>(
                 .join("usr/lib/systemd/boot/efi")
                 .join(names.sd_stub),
             // Unsigned, because a signed kernel starts with any initramfs and any command line.
-            vmlinuz: &built.dir(&kernel).join(kernel::build::VMLINUZ),
+            vmlinuz: &built.dir(&kernel).join(build::VMLINUZ),
             initramfs: &built.dir(&initramfs).join(INITRAMFS),
             cmdline: &cmdline,
             os_release: &tree::os_release(&context.release.version),
@@ -185,8 +186,8 @@ fn uki<'a>(
 
 /// The image's kernel parameters, then the overlay's and the profile's; a parameter the image protects is refused.
 pub fn command_line(context: &Context) -> Result<String> {
-    let config = context.source(kernel::CONFIG_DIR);
-    let mut parameters = kernel::parameters::command_line(&config, context.arch())?;
+    let config = context.source(CONFIG_DIR);
+    let mut parameters = parameters::command_line(&config, context.arch())?;
     let platform = context.options.profile.platform.unwrap_or(Platform::METAL);
     parameters.extend(platform.arguments(context.arch()));
     if let Some(commit) = &context.commit {

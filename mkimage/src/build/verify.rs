@@ -6,15 +6,15 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use corten_image::{compare, inspect};
+use corten_steps::arch::Arch;
+use corten_steps::error::{Failure, Remedy as _, Result};
+use corten_steps::file_name;
+use corten_steps::report;
+use corten_steps::toolchain::Locked;
 
 use super::{Options, finish};
-use crate::arch::Arch;
-use crate::error::{Failure, Remedy as _, Result};
-use crate::file_name;
-use crate::image::{compare, inspect};
 use crate::output::Output;
-use crate::report;
-use crate::rootfs::toolchain::Locked;
 
 /// Builds `image` again and compares every byte. The rebuild uses only fetched files and
 /// substituters; with `trust_cache` it also uses the finished steps of the cache. The architecture
@@ -174,9 +174,10 @@ fn read_block(file: &fs::File, buffer: &mut [u8], offset: u64) -> Result<usize> 
 
 #[cfg(test)]
 mod tests {
+    use corten_image::testing::{Scratch, release, stub};
+    use corten_image::{Release, pxe};
+
     use super::*;
-    use crate::image::testing::{Scratch, release, stub};
-    use crate::image::{Release, pxe};
 
     #[test]
     fn architecture_is_read_from_the_image_and_a_contradiction_is_refused() {

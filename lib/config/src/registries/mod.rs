@@ -5,7 +5,7 @@ pub(crate) mod rules;
 
 use std::collections::BTreeMap;
 
-use corten_values::{Secret, is_host_name};
+use corten_values::Secret;
 use corten_yaml::problem::{Notes, printable};
 use corten_yaml::tree::Node;
 
