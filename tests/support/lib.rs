@@ -35,6 +35,7 @@ pub mod metadata;
 pub mod moments;
 pub mod nfs;
 pub mod node;
+pub mod node_edges;
 pub mod ovf;
 pub mod registry;
 pub mod secure_boot;

@@ -1,5 +1,5 @@
 //! Tests of the whole crate.
 
 mod meta;
-mod network_config;
+mod network_config_tests;
 mod seed;
