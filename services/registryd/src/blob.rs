@@ -114,14 +114,9 @@ fn verified(check: Option<Pending>, bytes: &[u8], is_last: bool) -> io::Result<O
     if !is_last {
         return Ok(Some(check));
     }
-    let wrong = check.wrong();
-    match check.finish() {
-        true => Ok(None),
-        false => {
-            eprintln!("registryd: {wrong}");
-            Err(io::Error::other(wrong))
-        }
-    }
+    let finished = check.finish();
+    let finished = finished.inspect_err(|wrong| eprintln!("registryd: {wrong}"));
+    finished.map(|()| None)
 }
 
 fn read(file: &File, at: u64, length: u64) -> io::Result<Bytes> {

@@ -96,16 +96,18 @@ impl Cache {
         paths
     }
 
-    /// The blob of this digest. Of one that is not sent whole, the content is verified first.
+    /// The blob of this digest. Its content is verified first, unless it is sent whole and no other cache could have an
+    /// intact copy: then it is verified on the way.
     pub(crate) async fn blob(
         &self,
         digest: &Sha256Digest,
         is_whole: bool,
     ) -> Result<Blob, Refusal> {
+        let on_the_way = is_whole && self.roots.len() == 1;
         for root in &self.roots {
             for name in names::files(digest) {
                 let path = root.join("blob").join(name);
-                if let Some(blob) = self.open_blob(&path, digest, is_whole).await {
+                if let Some(blob) = self.open_blob(&path, digest, on_the_way).await {
                     return Ok(blob);
                 }
             }
@@ -114,7 +116,12 @@ impl Cache {
         Err(Refusal::unknown(ErrorCode::BlobUnknown, message))
     }
 
-    async fn open_blob(&self, path: &Path, digest: &Sha256Digest, is_whole: bool) -> Option<Blob> {
+    async fn open_blob(
+        &self,
+        path: &Path,
+        digest: &Sha256Digest,
+        on_the_way: bool,
+    ) -> Option<Blob> {
         let file = match open(path) {
             Ok(file) => Arc::new(file),
             Err(error) => {
@@ -131,7 +138,7 @@ impl Cache {
         };
         let begun = match self.verified.begin(&file, digest) {
             // Nothing is sent of an empty blob.
-            Ok(Begun::Pending(pending)) if is_whole && length > 0 => {
+            Ok(Begun::Pending(pending)) if on_the_way && length > 0 => {
                 return Some(blob(Some(pending)));
             }
             Ok(Begun::Known(known)) => Ok(known),

@@ -1,5 +1,6 @@
 //! Verifies the blobs that are served. A blob that is sent whole for the first time is verified on the way, and its last
-//! bytes are held back until its digest is right. A part of a blob is sent only after the whole was verified.
+//! bytes are held back until its digest is right. A part of a blob is sent only after the whole was verified, and so is
+//! a blob of which several caches may have a copy.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -50,19 +51,18 @@ impl Pending {
         self.hasher.update(bytes);
     }
 
-    /// The message about a blob whose digest is wrong.
-    pub(crate) fn wrong(&self) -> String {
-        format!(
+    /// Remembers whether all bytes together have the blob's digest.
+    ///
+    /// # Errors
+    /// They have not.
+    pub(crate) fn finish(self) -> io::Result<()> {
+        let good = hex::encode(self.hasher.finalize()) == self.digest.digest();
+        let wrong = format!(
             "the blob sha256:{} is not served: its content does not match its digest",
             self.digest
-        )
-    }
-
-    /// Whether all bytes together have the blob's digest. The result is remembered.
-    pub(crate) fn finish(self) -> bool {
-        let good = hex::encode(self.hasher.finalize()) == self.digest.digest();
+        );
         remember(&self.known, (self.digest, self.stamp), good);
-        good
+        good.then_some(()).ok_or_else(|| io::Error::other(wrong))
     }
 }
 

@@ -229,8 +229,6 @@ mod tests {
         // Another cache may have an intact copy.
         fill(good.path());
         let registry = served(&[bad.path(), good.path()]).await;
-        let part = ask(registry, "GET", &path, "Range: bytes=0-2\r\n").await;
-        assert_eq!(part.body, &blob[..3]);
         assert!(get(registry, &path).await.body == blob);
         assert_eq!(get(registry, &manifest).await.body, IMAGE.as_bytes());
     }
