@@ -27,9 +27,13 @@ impl Controller for UnattendedInstalls {
         context.event().await;
         loop {
             let config = self.config.borrow_and_update().clone();
-            let now = self.installation.borrow_and_update().clone();
+            let of_this_boot = self.installation.borrow_and_update().clone();
+            let status = match &config {
+                Some(config) => installed(config),
+                None => of_this_boot,
+            };
             context.start_outputs();
-            if let Some(status) = now.or_else(|| installed(config.as_ref()?)) {
+            if let Some(status) = status {
                 context.put(Draft::new(UnattendedInstallStatus::ID, status))?;
             }
             context.remove_others::<UnattendedInstallStatus>()?;
@@ -87,8 +91,7 @@ mod tests {
         };
         installation.send_replace(Some(failed));
         shows(Some((Phase::Failed, "the disk is full"))).await;
-        installation.send_replace(None);
-        shows(None).await;
+        // A failure of this boot says nothing about the config that follows.
         let install =
             "UnattendedInstallConfig\nprovisioning: {diskSelector: {match: 'disk.size > 1u'}}";
         config.send_replace(Some(sample::kind(install)));

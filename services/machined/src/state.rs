@@ -240,9 +240,9 @@ impl NodeState {
         self.installing.load(Ordering::Acquire)
     }
 
-    /// Publishes the progress of the unattended installation.
-    pub fn set_installation(&self, status: UnattendedInstallStatus) {
-        self.installation.send_replace(Some(status));
+    /// Publishes the progress of the unattended installation; `None` for an installation of another kind.
+    pub fn set_installation(&self, status: Option<UnattendedInstallStatus>) {
+        self.installation.send_replace(status);
     }
 
     /// A receiver of that progress; `None` without such an installation.

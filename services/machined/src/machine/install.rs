@@ -101,16 +101,15 @@ impl Machine {
         done
     }
 
-    /// Shows the progress of the installation to clients, if it needs no operator.
+    /// Shows the progress of the installation to clients, if an `UnattendedInstallConfig` requests it.
     fn show(&self, document: &Document, phase: Phase, error: String) {
-        if let Some(kind) = document.all::<UnattendedInstallConfig>().next() {
-            let image = kind.installer.image.clone().unwrap_or_default();
-            self.node.set_installation(UnattendedInstallStatus {
-                image,
-                phase,
-                error,
-            });
-        }
+        let kind = document.all::<UnattendedInstallConfig>().next();
+        let status = kind.map(|kind| UnattendedInstallStatus {
+            image: kind.installer.image.clone().unwrap_or_default(),
+            phase,
+            error,
+        });
+        self.node.set_installation(status);
     }
 
     async fn try_to_install(
