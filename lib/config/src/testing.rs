@@ -124,6 +124,14 @@ pub fn worker() -> String {
     generated(include_str!("tests/worker-1.14.yaml"))
 }
 
+/// The lines of [`good`] and [`EXAMPLES`], from which tests make damaged configs.
+#[must_use]
+pub fn lines() -> Vec<String> {
+    let good = good();
+    let lines = good.lines().chain(EXAMPLES.lines());
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
 /// A small text that expands to `10^levels` items.
 #[must_use]
 pub fn bomb(levels: usize, item: &str) -> String {

@@ -24,8 +24,8 @@ use proptest::prelude::*;
 
 use crate::Document;
 use crate::testing::{
-    EXAMPLES, KEY_TEXT, bare, bomb, control_plane, crt, doc, document, future, good, key, read,
-    with, with_interfaces, worker,
+    EXAMPLES, KEY_TEXT, bare, bomb, control_plane, crt, doc, document, future, good, key, lines,
+    read, with, with_interfaces, worker,
 };
 
 /// Effective support of a nested field: a field within a kept one is only kept.
@@ -53,10 +53,5 @@ fn future_problems(text: &str) -> Vec<String> {
 
 /// Pieces of real documents in random order, which reach deep into the parser.
 fn fragments() -> impl Strategy<Value = String> {
-    let lines: Vec<String> = good()
-        .lines()
-        .chain(EXAMPLES.lines())
-        .map(|line| format!("{line}\n"))
-        .collect();
-    prop::collection::vec(prop::sample::select(lines), 0..30).prop_map(|lines| lines.concat())
+    prop::collection::vec(prop::sample::select(lines()), 0..30).prop_map(|lines| lines.concat())
 }

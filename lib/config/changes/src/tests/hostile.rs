@@ -1,6 +1,6 @@
 //! Hostile patches and configs: each must end in a clear error.
 
-use corten_config::testing::{EXAMPLES, bare, bomb, good, read};
+use corten_config::testing::{EXAMPLES, bare, bomb, good, lines, read};
 use proptest::prelude::*;
 
 use crate::{Patch, diff, patch, plan};
@@ -54,12 +54,7 @@ fn patch_is_bounded_like_a_config() {
 
 /// Pieces of real documents in random order, which reach deep into the parser.
 fn fragments() -> impl Strategy<Value = String> {
-    let lines: Vec<String> = good()
-        .lines()
-        .chain(EXAMPLES.lines())
-        .map(|line| format!("{line}\n"))
-        .collect();
-    prop::collection::vec(prop::sample::select(lines), 0..30).prop_map(|lines| lines.concat())
+    prop::collection::vec(prop::sample::select(lines()), 0..30).prop_map(|lines| lines.concat())
 }
 
 proptest! {
