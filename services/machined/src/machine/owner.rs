@@ -22,8 +22,8 @@ use super::{Fatal, Machine, lock};
 /// Time to wait for the disk that the boot loader names as the start disk: an operator may replug a USB stick, and a
 /// controller may start its disks one by one.
 const START_DISK: Duration = Duration::from_secs(90);
-/// Time to wait for any disk if the start disk is unknown (BIOS, a CD, the network). After udevd has finished with the
-/// bus, drivers need about this long to find USB disks.
+/// Time to wait for any disk if the start disk is unknown (BIOS, a CD, the network) and the machine has a bus that
+/// discovers disks late. After udevd has settled, the kernel needs about this long to find USB disks.
 const ANY_DISK: Duration = Duration::from_secs(10);
 /// Interval of the checks for the disk.
 const LOOK: Duration = Duration::from_secs(1);
@@ -50,7 +50,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Waits for the disk that the boot loader names as the start disk, or for any disk if it names none.
+    /// Waits for the disk that the boot loader names as the start disk. If it names none, waits for any disk, provided
+    /// that a bus may still discover one.
     async fn await_start_disk(&self) -> Result<(), Fatal> {
         let begun = Instant::now();
         let mut is_told = false;
@@ -58,11 +59,14 @@ impl Machine {
             // A disk that does not answer blocks a thread, not the boot.
             let look = spawn_blocking(corten_volumes::start_disk);
             let found = timeout_at(begun + START_DISK, look).await;
-            let (what, limit) = match found {
-                Ok(Ok(StartDisk::Missing)) => {
-                    ("the disk that the node was started from", START_DISK)
+            let (what, limit) = match (found, corten_volumes::late_bus()) {
+                (Ok(Ok(StartDisk::Missing)), _) => (
+                    "the disk that the node was started from".to_owned(),
+                    START_DISK,
+                ),
+                (Ok(Ok(StartDisk::Unnamed)), Some(bus)) => {
+                    (format!("a {bus} disk that carries a node"), ANY_DISK)
                 }
-                Ok(Ok(StartDisk::Unnamed)) => ("a disk that carries a node", ANY_DISK),
                 _ => break,
             };
             if begun.elapsed() >= limit {
