@@ -147,7 +147,7 @@ fn worker_joins_only_with_the_token() {
 
     let third = second_worker(sockets.path(), configs);
     one_asks_for_all(&control_plane, third);
-    another_authority(&control_plane);
+    another_ca(&control_plane);
 }
 
 /// A worker on the control plane's other wire.
@@ -209,7 +209,7 @@ fn one_asks_for_all(control_plane: &Node, third: Node) {
 
 /// Rotates the CA of the two remaining nodes: the new client config opens both, the old one
 /// neither.
-fn another_authority(control_plane: &Node) {
+fn another_ca(control_plane: &Node) {
     let (admin, file) = (
         control_plane.admin(),
         control_plane.configs().join("rotated"),
@@ -232,5 +232,5 @@ fn another_authority(control_plane: &Node) {
     let memory = ["-n", "10.99.0.1,10.99.0.2", "memory"];
     let table = Table::parse(&control_plane.ask(&rotated, &memory, SOON));
     assert_eq!(table.column("NODE"), ["10.99.0.1", "10.99.0.2"]);
-    admin.call(&["version"]).expect_err("the authority before");
+    admin.call(&["version"]).expect_err("the CA before");
 }

@@ -217,7 +217,7 @@ fn api_server_takes_a_changed_config(kubectl: &Kubectl, config: &Path) {
 }
 
 /// New CAs of the node API and of Kubernetes. The old clients are refused.
-fn authorities_are_replaced(kubectl: &Kubectl, config: &Path, directory: &Path) {
+fn cas_are_replaced(kubectl: &Kubectl, config: &Path, directory: &Path) {
     let new = directory.join("cortenconfig.new");
     let output = new.display().to_string();
     let nodes = [
@@ -268,7 +268,7 @@ fn container_cluster_runs_pods_from_bundled_images() {
     let config = place.join("cortenconfig");
     pods_reach_each_other(&kubectl, state);
     api_server_takes_a_changed_config(&kubectl, &config);
-    authorities_are_replaced(&kubectl, &config, state);
+    cas_are_replaced(&kubectl, &config, state);
 
     cluster::destroy(state);
     assert_eq!(traces(state), before);

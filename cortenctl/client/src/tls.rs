@@ -22,10 +22,10 @@ pub(crate) const ALPN: &[u8] = b"h2";
 /// TLS with the context's certificate, trusting the context's CA only.
 pub fn mutual(identity: &Identity, now: SystemTime) -> anyhow::Result<ClientConfig> {
     let mut roots = RootCertStore::empty();
-    for authority in
+    for ca in
         corten_pki::certificates_from_pem(identity.ca.as_bytes()).context("ca of the context")?
     {
-        roots.add(authority).context("ca of the context")?;
+        roots.add(ca).context("ca of the context")?;
     }
     let (chain, key) = chain_and_key(identity)?;
     let leaf = chain

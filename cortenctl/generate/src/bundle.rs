@@ -20,7 +20,7 @@ struct Bundle {
     cluster: Cluster,
     secrets: Keys,
     trustdinfo: Trustd,
-    certs: Authorities,
+    certs: Cas,
 }
 
 #[derive(Deserialize)]
@@ -44,7 +44,7 @@ struct Trustd {
 }
 
 #[derive(Deserialize)]
-struct Authorities {
+struct Cas {
     etcd: Pair,
     k8s: Pair,
     k8saggregator: Pair,
@@ -113,15 +113,15 @@ fn parse(bytes: &[u8]) -> anyhow::Result<Secrets> {
         machine_token: bundle.trustdinfo.token,
         secretbox: bundle.secrets.secretboxencryptionsecret,
         aescbc: bundle.secrets.aescbcencryptionsecret,
-        os: authority("certs.os", &certs.os)?,
-        etcd: authority("certs.etcd", &certs.etcd)?,
-        kubernetes: authority("certs.k8s", &certs.k8s)?,
-        aggregator: authority("certs.k8saggregator", &certs.k8saggregator)?,
+        os: read_ca("certs.os", &certs.os)?,
+        etcd: read_ca("certs.etcd", &certs.etcd)?,
+        kubernetes: read_ca("certs.k8s", &certs.k8s)?,
+        aggregator: read_ca("certs.k8saggregator", &certs.k8saggregator)?,
         service_account_key: pem("certs.k8sserviceaccount.key", &certs.k8sserviceaccount.key)?,
     })
 }
 
-fn authority(name: &str, pair: &Pair) -> anyhow::Result<Ca> {
+fn read_ca(name: &str, pair: &Pair) -> anyhow::Result<Ca> {
     let crt = pem(&format!("{name}.crt"), &pair.crt)?;
     let key = pem(&format!("{name}.key"), &pair.key)?;
     Ca::from_pem(&crt, &key).with_context(|| name.to_owned())

@@ -57,16 +57,16 @@ fn given(field: &str, text: &str) -> anyhow::Result<String> {
 
 fn of_pair(field: &str, pair: Option<&KeyPair>) -> anyhow::Result<Ca> {
     let pair = pair.with_context(|| format!("{field} is missing"))?;
-    authority(field, &pair.crt, pair.key.expose())
+    read_ca(field, &pair.crt, pair.key.expose())
 }
 
 /// The CA with its key; `field` is the name for the error if neither form has it.
 fn issuing(field: &str, ca: Option<IssuingCa<'_>>) -> anyhow::Result<Ca> {
     let ca = ca.with_context(|| format!("{field} is missing"))?;
-    authority(ca.field, ca.crt, ca.key.expose())
+    read_ca(ca.field, ca.crt, ca.key.expose())
 }
 
-fn authority(field: &str, crt: &str, key: &str) -> anyhow::Result<Ca> {
+fn read_ca(field: &str, crt: &str, key: &str) -> anyhow::Result<Ca> {
     ensure!(!key.is_empty(), "{field}.key is missing");
     Ca::from_pem(crt, key).with_context(|| field.to_owned())
 }

@@ -36,11 +36,11 @@ pub(super) struct Secrets {
 impl Secrets {
     pub(super) fn generate(now: SystemTime) -> anyhow::Result<Secrets> {
         let random = SystemRandom::new();
-        let authority = |algorithm, organization, common_name| {
+        let new_ca = |algorithm, organization, common_name| {
             Ca::generate(algorithm, organization, common_name, now).context("making a CA")
         };
         // Only the key is used; the CA around it is dropped.
-        let service_account = authority(Algorithm::EcdsaP256, "kubernetes", "service-account")?;
+        let service_account = new_ca(Algorithm::EcdsaP256, "kubernetes", "service-account")?;
         Ok(Secrets {
             cluster_id: URL_SAFE.encode(bytes(&random)?),
             cluster_secret: STANDARD.encode(bytes(&random)?),
@@ -48,10 +48,10 @@ impl Secrets {
             machine_token: token(&random)?,
             secretbox: STANDARD.encode(bytes(&random)?),
             aescbc: String::new(),
-            os: authority(Algorithm::Ed25519, "corten", "")?,
-            etcd: authority(Algorithm::EcdsaP256, "etcd", "")?,
-            kubernetes: authority(Algorithm::EcdsaP256, "kubernetes", "")?,
-            aggregator: authority(Algorithm::EcdsaP256, "", "front-proxy")?,
+            os: new_ca(Algorithm::Ed25519, "corten", "")?,
+            etcd: new_ca(Algorithm::EcdsaP256, "etcd", "")?,
+            kubernetes: new_ca(Algorithm::EcdsaP256, "kubernetes", "")?,
+            aggregator: new_ca(Algorithm::EcdsaP256, "", "front-proxy")?,
             service_account_key: service_account.pem().key.clone(),
         })
     }
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_32_bytes_and_kubernetes_authorities_are_p256() {
+    fn keys_are_32_bytes_and_kubernetes_cas_are_p256() {
         let secrets = Secrets::generate(SystemTime::now()).unwrap();
         assert_eq!(URL_SAFE.decode(&secrets.cluster_id).unwrap().len(), 32);
         assert_eq!(STANDARD.decode(&secrets.secretbox).unwrap().len(), 32);

@@ -88,8 +88,8 @@ fn generated_files_are_read_by_a_node_and_a_client() {
     let identity = context.identity().unwrap();
     assert_eq!(identity.ca, *ca.crt);
     let chain = certificates_from_pem(identity.crt.as_bytes()).unwrap();
-    let authorities = certificates_from_pem(ca.crt.as_bytes()).unwrap();
-    let roles = verify_client(&chain, &authorities, SystemTime::now()).unwrap();
+    let cas = certificates_from_pem(ca.crt.as_bytes()).unwrap();
+    let roles = verify_client(&chain, &cas, SystemTime::now()).unwrap();
     assert_eq!(roles, ["os:admin"]);
     corten_client::tls::mutual(&identity, SystemTime::now()).unwrap();
 }
@@ -114,7 +114,7 @@ fn existing_secrets_are_never_overwritten_without_force() {
     })
     .unwrap();
     let second = fs::read_to_string(&path).unwrap();
-    let authority = |text: &str| {
+    let ca_of = |text: &str| {
         let ca = Document::parse(text.as_bytes())
             .unwrap()
             .machine
@@ -122,7 +122,7 @@ fn existing_secrets_are_never_overwritten_without_force() {
             .unwrap();
         fingerprint(&certificates_from_pem(ca.crt.as_bytes()).unwrap()[0]).unwrap()
     };
-    assert_ne!(authority(&first), authority(&second));
+    assert_ne!(ca_of(&first), ca_of(&second));
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 3);
 }
 
@@ -367,7 +367,7 @@ fn secrets_file_generates_the_same_cluster_again() {
     assert_eq!((&first.0, &first.1), (&second.0, &second.1));
     // Only the operator's certificate is new; it opens the same nodes.
     assert_ne!(first.2, second.2);
-    let ca = |text: &str| {
+    let ca_of = |text: &str| {
         let client = ClientConfig::parse(text).unwrap();
         client.select(None).unwrap().identity().unwrap().ca
     };

@@ -49,18 +49,18 @@ pub(crate) fn identity(pem: &CertificateAndKey) -> Identity {
 pub(crate) fn certificate(directory: &Path, names: &[&str]) -> (Ca, CertificateAndKey) {
     let config = std::fs::read(directory.join("controlplane.yaml")).unwrap();
     let ca = Document::parse(&config).unwrap().machine.ca.unwrap();
-    let authority = Ca::from_pem(&ca.crt, ca.key.expose()).unwrap();
+    let ca = Ca::from_pem(&ca.crt, ca.key.expose()).unwrap();
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-    let server = authority
+    let server = ca
         .control_plane_server("node", &names, SystemTime::now(), NODE_LIFETIME)
         .unwrap();
-    (authority, server)
+    (ca, server)
 }
 
 /// TLS of a node that has the config in a directory and these names.
 pub(crate) fn tls(directory: &Path, names: &[&str]) -> ServerTlsConfig {
-    let (authority, server) = certificate(directory, names);
+    let (ca, server) = certificate(directory, names);
     ServerTlsConfig::new()
         .identity(identity(&server))
-        .client_ca_root(Certificate::from_pem(&*authority.pem().crt))
+        .client_ca_root(Certificate::from_pem(&*ca.pem().crt))
 }

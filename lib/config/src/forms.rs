@@ -31,7 +31,7 @@ const CONTROL_PLANE_ONLY: &[&str] = &[
     "KubeTalosAPIAccessConfig",
 ];
 
-/// A certificate authority with its key, from either form.
+/// A CA with its key, from either form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IssuingCa<'a> {
     /// Path in the config, for messages.
@@ -93,7 +93,7 @@ impl Document {
         by_kind.map_or(&self.cluster.secret, |config| &config.secret)
     }
 
-    /// The authority of the Kubernetes API.
+    /// The CA of the Kubernetes API.
     #[must_use]
     pub fn kubernetes_ca(&self) -> Option<IssuingCa<'_>> {
         let mut by_kind = self.all::<KubeAPIServerCAConfig>();
@@ -104,7 +104,7 @@ impl Document {
             .or_else(|| root.map(|pair| IssuingCa::of_root("cluster.ca", pair)))
     }
 
-    /// The authority of Kubernetes' aggregation layer.
+    /// The CA of Kubernetes' aggregation layer.
     #[must_use]
     pub fn aggregator_ca(&self) -> Option<IssuingCa<'_>> {
         let by_kind = self.all::<KubeAggregatorCAConfig>().next();
@@ -267,8 +267,8 @@ fn worker(trees: &[Node], notes: &mut Notes) {
             notes.add(tree.mark, kind, message);
         }
     }
-    let authorities = of_kind(trees, KubeAPIServerCAConfig::NAME);
-    for issuing in authorities.filter_map(|tree| tree.get("issuingCA")) {
+    let cas = of_kind(trees, KubeAPIServerCAConfig::NAME);
+    for issuing in cas.filter_map(|tree| tree.get("issuingCA")) {
         if !issuing.is_empty() {
             let what = "issuingCA must not be given to a worker; acceptedCAs are for it";
             notes.add(issuing.mark, "issuingCA", what);

@@ -7,8 +7,8 @@ pub const STATE_ENCRYPTION: Tag = tag(0x09);
 /// Network config from the platform (`corten_seed::PlatformNetwork`).
 pub const PLATFORM_NETWORK: Tag = tag(0x0a);
 
-/// Certificate authorities of the node's owner: PEM certificates, as in `machine.ca` and `machine.acceptedCAs`. A node
-/// that lost STATE recognizes its owner by them.
+/// CAs of the node's owner: PEM certificates, as in `machine.ca` and `machine.acceptedCAs`. A node that lost STATE
+/// recognizes its owner by them.
 pub const OWNER: Tag = tag(0xc0);
 
 /// Record of the last tried version (`corten_installer::Trial`).

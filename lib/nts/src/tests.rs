@@ -23,7 +23,7 @@ struct World {
     key: PrivateKeyDer<'static>,
 }
 
-/// A long-lived authority, and a server certificate that is valid from one year to another.
+/// A long-lived CA, and a server certificate that is valid from one year to another.
 fn world(name: &str, from: i32, until: i32) -> World {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

@@ -19,15 +19,15 @@ pub(crate) const PROTOCOL: &[u8] = b"ntske/1";
 /// An error of setting up trust.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
-    /// The list has no usable authority.
-    #[error("the list has no usable certificate authority")]
-    NoAuthority,
+    /// The list has no usable CA.
+    #[error("the list has no usable CA")]
+    NoCa,
     /// TLS cannot be set up.
     #[error("TLS cannot be set up: {0}")]
     Tls(String),
 }
 
-/// Trusted authorities, and the earliest possible time.
+/// Trusted CAs, and the earliest possible time.
 ///
 /// The clock is not set yet, or a bad server has set it wrong. So a certificate is verified at the earliest possible
 /// time, or at the start of its validity if that is later. The time that the server states must lie within the
@@ -38,17 +38,17 @@ pub struct Trust {
 }
 
 impl Trust {
-    /// Trusts these authorities from that time on. Unparsable ones are skipped.
+    /// Trusts these CAs from that time on. Unparsable ones are skipped.
     ///
     /// # Errors
     /// None is usable.
     pub fn new(
-        authorities: impl IntoIterator<Item = CertificateDer<'static>>,
+        cas: impl IntoIterator<Item = CertificateDer<'static>>,
         earliest: SystemTime,
     ) -> Result<Trust, TrustError> {
         let mut roots = RootCertStore::empty();
-        if roots.add_parsable_certificates(authorities).0 == 0 {
-            return Err(TrustError::NoAuthority);
+        if roots.add_parsable_certificates(cas).0 == 0 {
+            return Err(TrustError::NoCa);
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let failed = |error: &dyn std::error::Error| TrustError::Tls(error.to_string());

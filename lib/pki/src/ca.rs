@@ -14,7 +14,7 @@ use crate::keys::{CertificateAndKey, key_pair_from_pem, key_to_pem, to_pem};
 use crate::{CA_LIFETIME, CLOCK_SKEW, MAINTENANCE_NAME, NODE_LIFETIME, PkiError, ServerRequest};
 use crate::{certificates_from_pem, name};
 
-/// Key algorithm of an authority.
+/// Key algorithm of a CA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Algorithm {
     /// Ed25519: the node API.
@@ -57,7 +57,7 @@ pub enum Usage {
     Both,
 }
 
-/// An authority that can sign. `Debug` hides the key.
+/// A CA that can sign. `Debug` hides the key.
 pub struct Ca {
     issuer: Issuer<'static, KeyPair>,
     pem: CertificateAndKey,
@@ -72,8 +72,8 @@ impl fmt::Debug for Ca {
 }
 
 impl Ca {
-    /// Generates a self-signed authority with the subject `organization` and `common_name`; either may be empty. Valid
-    /// for [`CA_LIFETIME`].
+    /// Generates a self-signed CA with the subject `organization` and `common_name`; either may be empty. Valid for
+    /// [`CA_LIFETIME`].
     ///
     /// # Errors
     /// The time does not fit into a certificate, or the system's random source fails.
@@ -127,10 +127,10 @@ impl Ca {
         })
     }
 
-    /// Reads an authority from its PEM certificate and key.
+    /// Reads a CA from its PEM certificate and key.
     ///
     /// # Errors
-    /// Either cannot be read, the key belongs to another certificate, or the certificate is not an authority's.
+    /// Either cannot be read, the key belongs to another certificate, or the certificate is not a CA certificate.
     pub fn from_pem(crt: &str, key: &str) -> Result<Ca, PkiError> {
         let certificates = certificates_from_pem(crt.as_bytes())?;
         let certificate = certificates
@@ -140,8 +140,8 @@ impl Ca {
         if crate::inspect::public_key(certificate)? != pair.public_key_raw() {
             return Err(PkiError::KeyMismatch);
         }
-        if !crate::inspect::is_authority(certificate)? {
-            return Err(PkiError::NotAnAuthority);
+        if !crate::inspect::is_ca(certificate)? {
+            return Err(PkiError::NotACa);
         }
         let issuer =
             Issuer::from_ca_cert_der(certificate, pair).map_err(|_| PkiError::NotACertificate)?;
@@ -154,7 +154,7 @@ impl Ca {
         })
     }
 
-    /// The PEM certificate and key of the authority.
+    /// The PEM certificate and key of the CA.
     #[must_use]
     pub fn pem(&self) -> &CertificateAndKey {
         &self.pem
@@ -252,7 +252,7 @@ impl Ca {
     /// Signs a request as a server certificate for `names`, a selection of the caller from the request's names.
     ///
     /// Only key and common name come from the request. The certificate has `serverAuth` only, no organization, and
-    /// never the rights of an authority. Returns PEM.
+    /// never the rights of a CA. Returns PEM.
     ///
     /// # Errors
     /// [`PkiError::BadName`] for a name that is neither an address nor a DNS name.

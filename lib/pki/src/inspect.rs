@@ -114,8 +114,8 @@ pub fn fingerprint(der: &[u8]) -> Result<String, PkiError> {
     Ok(STANDARD.encode(digest))
 }
 
-/// Whether a certificate belongs to an authority.
-pub(crate) fn is_authority(der: &[u8]) -> Result<bool, PkiError> {
+/// Whether a certificate belongs to a CA.
+pub(crate) fn is_ca(der: &[u8]) -> Result<bool, PkiError> {
     Ok(parse(der)?.is_ca())
 }
 
@@ -145,7 +145,7 @@ pub fn names(der: &[u8]) -> Result<Vec<String>, PkiError> {
 }
 
 /// Whether a certificate carries the mark of a control plane node: the alternative name `urn:corten:control-plane`, a
-/// URI. Only a holder of the authority's key sets it; a certificate signed on request never has it.
+/// URI. Only a holder of the CA's key sets it; a certificate signed on request never has it.
 ///
 /// # Errors
 /// [`PkiError::NotACertificate`] for other bytes.

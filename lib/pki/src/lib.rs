@@ -1,14 +1,13 @@
 //! Certificates of the node API: the identity of nodes, and the rights of their callers.
 //!
-//! Owns: creating authorities and server, client and maintenance certificates; creating, checking and signing requests;
-//! reading roles and fingerprints; verifying chains.
+//! Owns: creating CAs and server, client and maintenance certificates; creating, checking and signing requests; reading
+//! roles and fingerprints; verifying chains.
 //! Never does: files, sockets, clocks. The time is an argument.
 //! Talks to: nothing. ring creates the keys; RSA is not supported.
 //! On a laptop: `cargo test -p corten-pki`.
 //!
-//! API keys are Ed25519. Kubernetes' and etcd's authorities are ECDSA P-256, because not all of their clients support
-//! Ed25519. A certificate is valid from [`CLOCK_SKEW`] before its creation, so that a peer with a slow clock accepts
-//! it.
+//! API keys are Ed25519. Kubernetes' and etcd's CAs are ECDSA P-256, because not all of their clients support Ed25519.
+//! A certificate is valid from [`CLOCK_SKEW`] before its creation, so that a peer with a slow clock accepts it.
 
 mod ca;
 mod inspect;
@@ -40,7 +39,7 @@ pub use verify::{verify_client, verify_issued};
 /// it is synchronised, and an operator's laptop may be as wrong.
 pub const CLOCK_SKEW: Duration = Duration::from_secs(60 * 60);
 
-/// Lifetime of an authority: ten years (87 600 h).
+/// Lifetime of a CA: ten years (87 600 h).
 pub const CA_LIFETIME: Duration = Duration::from_secs(87_600 * 60 * 60);
 
 /// Lifetime of a node's own certificates: a day; they are renewed at half of it.
@@ -63,7 +62,7 @@ pub enum PkiError {
     NotACertificate,
     /// The certificate may not sign others.
     #[error("the certificate is not a CA certificate")]
-    NotAnAuthority,
+    NotACa,
     /// The private key is damaged or of an unsupported type.
     #[error("not a usable private key (Ed25519 or ECDSA P-256 in PKCS#8)")]
     NotAKey,

@@ -28,7 +28,7 @@ pub fn server_request(common_name: &str, names: &[String]) -> Result<(String, St
     Ok((request, key_to_pem(&key)?))
 }
 
-/// A checked request: the requester holds its key, and it does not ask for an authority's certificate.
+/// A checked request: the requester holds its key, and it does not ask for a CA certificate.
 #[derive(Debug)]
 pub struct ServerRequest {
     pub(crate) inner: CertificateSigningRequestParams,
@@ -48,7 +48,7 @@ impl ServerRequest {
         let (_, inner) = read(text)?;
         check_key(&inner)?;
         if matches!(inner.params.is_ca, IsCa::Ca(_)) {
-            return Err(PkiError::BadRequest("asks for an authority's certificate"));
+            return Err(PkiError::BadRequest("asks for a CA certificate"));
         }
         let common_name = common_name(&inner.params);
         let names = names(&inner.params)?;

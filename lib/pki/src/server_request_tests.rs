@@ -123,7 +123,7 @@ fn forbidden_signing_requests_are_refused() {
             foreign(ed, |params| {
                 params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
             }),
-            "asks for an authority's certificate",
+            "asks for a CA certificate",
         ),
         (
             foreign(&rcgen::PKCS_ECDSA_P384_SHA384, |_| {}),

@@ -65,7 +65,7 @@ fn foreign_server_and_expired_certificates_are_refused_for_clients() {
 }
 
 #[test]
-fn authority_read_back_from_pem_signs() {
+fn ca_read_back_from_pem_signs() {
     for algorithm in [Algorithm::Ed25519, Algorithm::EcdsaP256] {
         let first = Ca::generate(algorithm, "talos", "", now()).unwrap();
         let again = Ca::from_pem(&first.pem().crt, &first.pem().key).unwrap();
@@ -77,11 +77,11 @@ fn authority_read_back_from_pem_signs() {
         Ca::from_pem(&one.pem().crt, &two.pem().key),
         Err(PkiError::KeyMismatch)
     ));
-    // The certificate and key of a leaf match too, but it is no authority.
+    // The certificate and key of a leaf match too, but it is no CA.
     let leaf = one.client(&["os:admin"], now(), NODE_LIFETIME).unwrap();
     assert!(matches!(
         Ca::from_pem(&leaf.crt, &leaf.key),
-        Err(PkiError::NotAnAuthority)
+        Err(PkiError::NotACa)
     ));
 }
 

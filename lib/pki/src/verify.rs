@@ -9,8 +9,8 @@ use crate::inspect::public_key;
 use crate::keys::{CertificateAndKey, certificates_from_pem, key_pair_from_pem};
 use crate::{PkiError, has_exactly_client_auth, organizations};
 
-/// Verifies a client's certificate against the accepted authorities at `now` and returns its organizations, the names
-/// of its roles.
+/// Verifies a client's certificate against the accepted CAs at `now` and returns its organizations, the names of its
+/// roles.
 ///
 /// `chain` is the client's chain, leaf first. The leaf's extended key usage must be exactly `clientAuth`.
 ///
@@ -18,10 +18,10 @@ use crate::{PkiError, has_exactly_client_auth, organizations};
 /// [`PkiError::Rejected`] with the reason of the refusal.
 pub fn verify_client(
     chain: &[CertificateDer<'_>],
-    authorities: &[CertificateDer<'_>],
+    cas: &[CertificateDer<'_>],
     now: SystemTime,
 ) -> Result<Vec<String>, PkiError> {
-    let leaf = verify(chain, authorities, now, KeyUsage::client_auth())?;
+    let leaf = verify(chain, cas, now, KeyUsage::client_auth())?;
     if !has_exactly_client_auth(leaf)? {
         return Err(PkiError::Rejected(
             "its extended key usage is not exactly clientAuth".into(),
@@ -30,18 +30,18 @@ pub fn verify_client(
     organizations(leaf)
 }
 
-/// Verifies that `issued` (PEM, leaf first) is a server certificate of an accepted authority, valid at `now`, and
-/// belongs to `key`.
+/// Verifies that `issued` (PEM, leaf first) is a server certificate of an accepted CA, valid at `now`, and belongs to
+/// `key`.
 ///
 /// # Errors
 /// [`PkiError::Rejected`] with the reason of the refusal, [`PkiError::KeyMismatch`] for another key.
 pub fn verify_issued(
     issued: &CertificateAndKey,
-    authorities: &[CertificateDer<'_>],
+    cas: &[CertificateDer<'_>],
     now: SystemTime,
 ) -> Result<(), PkiError> {
     let chain = certificates_from_pem(issued.crt.as_bytes())?;
-    let leaf = verify(&chain, authorities, now, KeyUsage::server_auth())?;
+    let leaf = verify(&chain, cas, now, KeyUsage::server_auth())?;
     let key = key_pair_from_pem(issued.key.as_bytes())?;
     if public_key(leaf)? != key.public_key_raw() {
         return Err(PkiError::KeyMismatch);
@@ -51,14 +51,14 @@ pub fn verify_issued(
 
 fn verify<'a>(
     chain: &'a [CertificateDer<'a>],
-    authorities: &[CertificateDer<'_>],
+    cas: &[CertificateDer<'_>],
     now: SystemTime,
     usage: KeyUsage,
 ) -> Result<&'a CertificateDer<'a>, PkiError> {
     let (leaf, intermediates) = chain
         .split_first()
         .ok_or_else(|| PkiError::Rejected("none was presented".into()))?;
-    let anchors = authorities
+    let anchors = cas
         .iter()
         .map(anchor_from_trusted_cert)
         .collect::<Result<Vec<_>, _>>()

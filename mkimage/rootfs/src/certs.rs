@@ -1,4 +1,4 @@
-//! The bundle of certificate authorities, made without running a package's scripts.
+//! The bundle of CAs, made without running a package's scripts.
 
 use std::fs;
 use std::path::Path;

@@ -14,7 +14,7 @@ use corten_sys::mount::{self, MountFlags};
 use crate::durable::{Access, remove_if_there, replace_now};
 
 /// File in which programs look for trusted CAs.
-pub const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
+pub const CA_FILE: &str = "/etc/ssl/certs/ca-certificates.crt";
 /// File that is mounted over it.
 const WRITTEN: &str = "/run/ssl/ca-certificates.crt";
 /// Separator between the image's and the config's CAs.
@@ -37,17 +37,17 @@ pub fn of(document: &Document) -> String {
 /// The file cannot be written or mounted; then only the image's CAs are trusted.
 pub fn trust(roots: &str) -> Result<(), String> {
     let place = Place {
-        authorities: AUTHORITIES.into(),
+        ca_file: CA_FILE.into(),
         written: WRITTEN.into(),
     };
     place
         .lay(roots)
-        .map_err(|error| format!("cannot trust the certificate authorities of the config: {error}"))
+        .map_err(|error| format!("cannot trust the CAs of the config: {error}"))
 }
 
 #[derive(Debug)]
 struct Place {
-    authorities: PathBuf,
+    ca_file: PathBuf,
     written: PathBuf,
 }
 
@@ -57,26 +57,26 @@ impl Place {
             return Ok(());
         }
         if self.is_laid() {
-            mount::detach(&self.authorities)?;
+            mount::detach(&self.ca_file)?;
         }
         if roots.is_empty() {
             return remove_if_there(&self.written);
         }
         fs::create_dir_all(self.written.parent().unwrap_or(Path::new("/")))?;
-        let mut text = fs::read_to_string(&self.authorities)?;
+        let mut text = fs::read_to_string(&self.ca_file)?;
         text.push_str(MARKER);
         text.push_str(roots);
         replace_now(&self.written, &text, Access::ALL)?;
-        mount::mount(&self.written, &self.authorities, "", MountFlags::BIND, "")?;
+        mount::mount(&self.written, &self.ca_file, "", MountFlags::BIND, "")?;
         // Read-only: a container that gets the file must not change the node's trust.
         let flags = MountFlags::BIND
             | MountFlags::RDONLY
             | MountFlags::NOSUID
             | MountFlags::NODEV
             | MountFlags::NOEXEC;
-        let sealed = mount::remount(&self.authorities, flags);
+        let sealed = mount::remount(&self.ca_file, flags);
         if sealed.is_err() {
-            let _ = mount::detach(&self.authorities);
+            let _ = mount::detach(&self.ca_file);
         }
         sealed
     }
@@ -84,7 +84,7 @@ impl Place {
     fn is_laid(&self) -> bool {
         let file = |path: &Path| fs::metadata(path).map(|data| (data.dev(), data.ino())).ok();
         let written = file(&self.written);
-        written.is_some() && written == file(&self.authorities)
+        written.is_some() && written == file(&self.ca_file)
     }
 
     /// Whether the mount already has this content.
@@ -124,19 +124,19 @@ mod tests {
     fn trusted_roots_of_the_config_are_mounted_over_the_image_until_removed() {
         on_a_volume("mode=700", |volume| {
             let place = Place {
-                authorities: volume.join("image.crt"),
+                ca_file: volume.join("image.crt"),
                 written: volume.join("run/ssl/all.crt"),
             };
-            fs::write(&place.authorities, "image\n").unwrap();
-            let read = || fs::read_to_string(&place.authorities).unwrap();
+            fs::write(&place.ca_file, "image\n").unwrap();
+            let read = || fs::read_to_string(&place.ca_file).unwrap();
             let lay = |roots: &str| {
                 place.lay(roots).unwrap();
                 read()
             };
             assert_eq!(lay(""), "image\n");
             assert_eq!(lay("one\n"), format!("image\n{MARKER}one\n"));
-            fs::write(&place.authorities, "x").unwrap_err();
-            let inode = || fs::metadata(&place.authorities).unwrap().ino();
+            fs::write(&place.ca_file, "x").unwrap_err();
+            let inode = || fs::metadata(&place.ca_file).unwrap().ino();
             let before = inode();
             lay("one\n");
             assert_eq!(inode(), before);
@@ -144,9 +144,9 @@ mod tests {
             assert_eq!(lay(""), "image\n");
             assert!(!place.written.exists());
             // No mount is left over it.
-            mount::unmount(&place.authorities).unwrap_err();
+            mount::unmount(&place.ca_file).unwrap_err();
             // A missing mount point is reported.
-            fs::remove_file(&place.authorities).unwrap();
+            fs::remove_file(&place.ca_file).unwrap();
             place.lay("one\n").unwrap_err();
         });
     }

@@ -57,7 +57,7 @@ pub enum ProofError {
     Exchange(#[from] ExchangeError),
     /// The CA certificates cannot be read.
     #[error("its certificate cannot be verified: {0}")]
-    Authorities(String),
+    Cas(String),
     /// The query cannot be built.
     #[error("the request cannot be built")]
     Question,
@@ -71,12 +71,12 @@ pub enum ProofError {
 
 impl From<TrustError> for ProofError {
     fn from(error: TrustError) -> ProofError {
-        ProofError::Authorities(error.to_string())
+        ProofError::Cas(error.to_string())
     }
 }
 
 impl From<PkiError> for ProofError {
     fn from(error: PkiError) -> ProofError {
-        ProofError::Authorities(error.to_string())
+        ProofError::Cas(error.to_string())
     }
 }

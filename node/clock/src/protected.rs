@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use corten_base::bulkhead::Bulkhead;
-use corten_base::trusted_roots::AUTHORITIES;
+use corten_base::trusted_roots::CA_FILE;
 use corten_nts::{BadFields, Session, Trust, exchange};
 use corten_pki::certificates_from_pem;
 use tokio::time::{Instant, timeout};
@@ -37,7 +37,7 @@ struct Kept {
 #[derive(Debug)]
 pub struct Proofs {
     /// File with the trusted CA certificates.
-    authorities: PathBuf,
+    ca_file: PathBuf,
     /// Lower bound of the current time.
     earliest: SystemTime,
     kept: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<Kept>>>>,
@@ -47,7 +47,7 @@ impl Proofs {
     /// Trusts the CA certificates of the image and the config.
     pub fn new(earliest: SystemTime) -> Proofs {
         Proofs {
-            authorities: AUTHORITIES.into(),
+            ca_file: CA_FILE.into(),
             earliest,
             kept: Mutex::default(),
         }
@@ -141,8 +141,8 @@ impl Proofs {
         found: Vec<SocketAddr>,
     ) -> Result<(Session, SocketAddr), ProofError> {
         // Read each time, because the config may have changed the file.
-        let pem = fs::read(&self.authorities);
-        let pem = pem.map_err(|error| ProofError::Authorities(error.to_string()))?;
+        let pem = fs::read(&self.ca_file);
+        let pem = pem.map_err(|error| ProofError::Cas(error.to_string()))?;
         let trust = Trust::new(certificates_from_pem(&pem)?, self.earliest)?;
         let connected = corten_dial::one_of(found, EXCHANGE).await;
         let stream = connected.map_err(ProofError::Connection)?;

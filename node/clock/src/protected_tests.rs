@@ -36,7 +36,7 @@ impl World {
         let ca = Ca::generate(Algorithm::EcdsaP256, "", "time", now).unwrap();
         let leaf = ca.server("", &[name.to_owned()], now, DAY * 7).unwrap();
         let directory = tempfile::tempdir().unwrap();
-        fs::write(directory.path().join("authorities"), &ca.pem().crt).unwrap();
+        fs::write(directory.path().join("ca.crt"), &ca.pem().crt).unwrap();
         let ntp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let port = ntp.local_addr().unwrap().port();
         let server = Server::new(
@@ -78,7 +78,7 @@ impl World {
 
     pub fn proofs(&self, earliest: SystemTime) -> Proofs {
         Proofs {
-            authorities: self.directory.path().join("authorities"),
+            ca_file: self.directory.path().join("ca.crt"),
             ..Proofs::new(earliest)
         }
     }
@@ -139,7 +139,7 @@ async fn unauthenticated_answer_is_ignored() {
 }
 
 #[tokio::test]
-async fn server_with_a_wrong_name_or_authority_is_refused_and_rests() {
+async fn server_with_a_wrong_name_or_ca_is_refused_and_rests() {
     let other = World::new("192.0.2.1", Answers::Ahead(0)).await;
     let proofs = other.proofs(UNIX_EPOCH + DAY);
     let refused = ask(&proofs, &other.name).await.unwrap_err();
@@ -157,7 +157,7 @@ async fn server_with_a_wrong_name_or_authority_is_refused_and_rests() {
         "{refused}"
     );
     let nobody = Proofs {
-        authorities: "/no/such/file".into(),
+        ca_file: "/no/such/file".into(),
         ..other.proofs(UNIX_EPOCH)
     };
     let refused = ask(&nobody, &world.name).await.unwrap_err();

@@ -151,7 +151,7 @@ impl Display for Cause {
         match self {
             Cause::Refused { code, message } => {
                 let advice = match code {
-                    401 => "check that the cluster's authority issued the client certificate",
+                    401 => "check that the cluster's CA issued the client certificate",
                     403 => "give the user of the client certificate this permission",
                     404 => "check that the object and its kind are in the cluster",
                     409 => {

@@ -13,7 +13,7 @@
 mod access;
 mod accounts;
 mod apply;
-mod authorities;
+mod cas;
 mod changes;
 mod drain;
 mod endpoints;

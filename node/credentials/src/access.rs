@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use corten_cluster::{Access, Cluster, from_kubeconfig};
 use corten_config::Document;
 use corten_kubernetes::Settings;
-use corten_kubernetes::certificates::{Authorities, admin_certificate};
+use corten_kubernetes::certificates::{Cas, admin_certificate};
 use corten_resources::controller::with_causes as describe;
 use corten_services::KUBELET_FILES;
 
@@ -71,13 +71,13 @@ pub fn connect_to_watch(
 
 /// Credentials of an administrator.
 fn administrator(config: &Document, settings: &Settings, server: &str) -> Result<Access, String> {
-    let authorities = Authorities::of(config).map_err(|error| describe(&error))?;
+    let cas = Cas::of(config).map_err(|error| describe(&error))?;
     let now = SystemTime::now();
-    let certificate = admin_certificate(&authorities.kubernetes, now, LIFETIME)
-        .map_err(|error| describe(&error))?;
+    let certificate =
+        admin_certificate(&cas.kubernetes, now, LIFETIME).map_err(|error| describe(&error))?;
     Ok(Access {
         server: server.to_owned(),
-        ca: settings.authorities.clone(),
+        ca: settings.cas.clone(),
         crt: certificate.crt,
         key: certificate.key,
     })

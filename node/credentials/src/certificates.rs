@@ -13,13 +13,13 @@ use corten_pki::{Ca, CertificateAndKey, PkiError};
 /// Reason why a config does not let the node serve its API.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The config has no authority with a key.
+    /// The config has no CA with a key.
     #[error("machine.ca has no key on this node")]
-    NoAuthority,
-    /// The authority cannot sign.
+    NoCa,
+    /// The CA cannot sign.
     #[error("machine.ca cannot sign")]
-    Authority(#[source] PkiError),
-    /// A worker's config has no usable authority.
+    Ca(#[source] PkiError),
+    /// A worker's config has no usable CA.
     #[error("machine.ca.crt and machine.acceptedCAs: no certificate in them can be used")]
     Accepted(#[source] PkiError),
     /// A worker's config has no token for trustd.
@@ -27,7 +27,7 @@ pub enum ConfigError {
         "machine.token is empty: a node without the key of machine.ca needs the token to request its certificate"
     )]
     NoToken,
-    /// A certificate of a registry or of further authorities is unusable; with the name of the field.
+    /// A certificate of a registry or of further CAs is unusable; with the name of the field.
     #[error("{0}: a certificate in it cannot be used")]
     Unusable(String, #[source] PkiError),
     /// A name is invalid.
@@ -43,9 +43,9 @@ pub fn check(document: &Document) -> Result<(), ConfigError> {
     let machine = &document.machine;
     // A discarded request validates the names as the real one will.
     corten_pki::server_request("", &machine.cert_sans).map_err(ConfigError::Names)?;
-    check_authorities(document)?;
+    check_cas(document)?;
     match signer(document) {
-        Err(ConfigError::NoAuthority) => {}
+        Err(ConfigError::NoCa) => {}
         other => return other.map(drop),
     }
     let ca = machine
@@ -62,8 +62,8 @@ pub fn check(document: &Document) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// An authority that containerd cannot parse would block all pulls from its registry.
-fn check_authorities(document: &Document) -> Result<(), ConfigError> {
+/// A CA that containerd cannot parse would block all pulls from its registry.
+fn check_cas(document: &Document) -> Result<(), ConfigError> {
     for roots in document.all::<TrustedRootsConfig>() {
         let field = || format!("TrustedRootsConfig {}: certificates", roots.name);
         check_pem(&roots.certificates).map_err(|error| ConfigError::Unusable(field(), error))?;
@@ -87,14 +87,14 @@ fn check_pem(pem: &str) -> Result<(), PkiError> {
         .try_for_each(|crt| corten_pki::validity(crt).map(drop))
 }
 
-/// The authority of the API.
+/// The CA of the API.
 ///
 /// # Errors
-/// If the config has no authority that can sign.
+/// If the config has no CA that can sign.
 pub fn signer(document: &Document) -> Result<Ca, ConfigError> {
     let ca = document.machine.ca.as_ref().filter(|ca| !ca.key.is_empty());
-    let ca = ca.ok_or(ConfigError::NoAuthority)?;
-    Ca::from_pem(&ca.crt, ca.key.expose()).map_err(ConfigError::Authority)
+    let ca = ca.ok_or(ConfigError::NoCa)?;
+    Ca::from_pem(&ca.crt, ca.key.expose()).map_err(ConfigError::Ca)
 }
 
 /// A certificate in use, and the parameters it was made for.
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn authorities_of_registries_and_roots_are_certificates() {
+    fn cas_of_registries_and_roots_are_certificates() {
         let name_of = |more: &str| {
             let crt = encoded(&ca().pem().crt);
             let machine = format!("  token: a.b\n  ca: {{crt: {crt}}}");
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_needs_an_authority_and_a_token() {
+    fn a_worker_needs_a_ca_and_a_token() {
         let crt = encoded(&ca().pem().crt);
         let why = |machine: &str| check(&document("worker", machine)).unwrap_err().to_string();
         let good = format!("  ca: {{crt: {crt}}}\n  token: abcdef.0123456789abcdef");
@@ -274,10 +274,7 @@ mod tests {
         check(&document("controlplane", &good)).unwrap();
         let mixed = pair(&one.pem().crt, &two.pem().key);
         let error = check(&document("controlplane", &mixed)).unwrap_err();
-        assert!(matches!(
-            error,
-            ConfigError::Authority(PkiError::KeyMismatch)
-        ));
+        assert!(matches!(error, ConfigError::Ca(PkiError::KeyMismatch)));
     }
 
     #[test]

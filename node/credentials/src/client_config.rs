@@ -18,12 +18,12 @@ pub fn file(context: &str, endpoints: &[&str], ca: &str, client: &CertificateAnd
     )
 }
 
-/// What the current context of a file grants. Nothing proves that an authority has signed the certificate.
+/// What the current context of a file grants. Nothing proves that a CA has signed the certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     /// Endpoints of the API.
     pub endpoints: Vec<String>,
-    /// Certificate of the API's authority, PEM.
+    /// Certificate of the API's CA, PEM.
     pub ca: String,
     /// Roles in the client's certificate, sorted.
     pub roles: Vec<String>,

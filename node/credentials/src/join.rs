@@ -1,6 +1,6 @@
 //! Requests the node's certificate from trustd, for a node that cannot sign its own.
 //!
-//! The key is generated here and never leaves the node. Only the config's authorities are trusted (`machine.ca`,
+//! The key is generated here and never leaves the node. Only the config's CAs are trusted (`machine.ca`,
 //! `machine.acceptedCAs`), not those in trustd's answer.
 
 use std::io;
@@ -29,8 +29,8 @@ pub struct Asked {
     pub endpoints: Vec<String>,
     /// Port of trustd.
     pub port: u16,
-    /// Trusted authorities, PEM.
-    pub authorities: String,
+    /// Trusted CAs, PEM.
+    pub cas: String,
     /// Secret of joining nodes.
     pub token: corten_values::Secret,
     /// Common name of the certificate: the node's name.
@@ -113,7 +113,7 @@ async fn ask_one(
     request.metadata_mut().insert("token", token);
 
     let tls = ClientTlsConfig::new()
-        .ca_certificate(Certificate::from_pem(&asked.authorities))
+        .ca_certificate(Certificate::from_pem(&asked.cas))
         .domain_name(endpoint);
     let uri = format!("https://{}", authority(endpoint, asked.port));
     let (host, port) = (endpoint.to_owned(), asked.port);
@@ -129,9 +129,8 @@ async fn ask_one(
     let crt = String::from_utf8(answer.into_inner().crt)
         .map_err(|_| JoinError::Answer(PkiError::Missing("certificate")))?;
     let issued = CertificateAndKey { crt, key };
-    let authorities = corten_pki::certificates_from_pem(asked.authorities.as_bytes())
-        .map_err(JoinError::Answer)?;
-    corten_pki::verify_issued(&issued, &authorities, now).map_err(JoinError::Answer)?;
+    let cas = corten_pki::certificates_from_pem(asked.cas.as_bytes()).map_err(JoinError::Answer)?;
+    corten_pki::verify_issued(&issued, &cas, now).map_err(JoinError::Answer)?;
     Ok(issued)
 }
 
@@ -154,7 +153,7 @@ mod tests {
         let mut asked = Asked {
             endpoints: vec!["127.0.0.1".to_owned(), "localhost".to_owned()],
             port,
-            authorities: String::new(),
+            cas: String::new(),
             token: corten_values::Secret::new("hidden"),
             common_name: "worker-1".to_owned(),
             names: vec!["worker-1".to_owned()],

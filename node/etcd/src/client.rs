@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn private_key_is_not_in_debug_output() {
         let tls = Tls {
-            ca: "authority".to_owned(),
+            ca: "CA".to_owned(),
             crt: "certificate".to_owned(),
             key: "hidden".to_owned(),
         };

@@ -27,7 +27,7 @@ pub enum EtcdError {
     NoEndpoint,
     /// No endpoint is usable.
     #[error(
-        "cannot connect to etcd: {}; check that etcd runs there, and that the same authority signed its certificates \
+        "cannot connect to etcd: {}; check that etcd runs there, and that the same CA signed its certificates \
          and ours",
         list(.0)
     )]

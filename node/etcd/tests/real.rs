@@ -22,19 +22,19 @@ use rcgen::{
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Test CA.
-struct Authority {
+struct Ca {
     issuer: Issuer<'static, KeyPair>,
     crt: String,
 }
 
-impl Authority {
-    fn new() -> Authority {
+impl Ca {
+    fn new() -> Ca {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
         let crt = params.self_signed(&key).unwrap().pem();
-        Authority {
+        Ca {
             issuer: Issuer::new(params, key),
             crt,
         }
@@ -255,22 +255,22 @@ async fn upkeep_is_done(client: &Client, member: u64) {
 #[ignore = "needs etcd: CORTEN_KUBERNETES"]
 async fn client_talks_to_a_real_etcd() {
     let directory = tempfile::tempdir().unwrap();
-    let authority = Authority::new();
-    let etcd = Etcd::start(directory.path(), &authority.tls());
-    let tls = authority.tls();
+    let ca = Ca::new();
+    let etcd = Etcd::start(directory.path(), &ca.tls());
+    let tls = ca.tls();
     let client = etcd.client(&tls).await;
     assert_eq!(client.endpoint(), etcd.endpoint);
 
     let stranger = Tls {
         ca: tls.ca.clone(),
-        ..Authority::new().tls()
+        ..Ca::new().tls()
     };
     let endpoint = [etcd.endpoint.clone()];
     let refused = Client::connect(&endpoint, &stranger, TIMEOUT)
         .await
         .unwrap_err();
     assert!(refused.to_string().contains(&etcd.endpoint), "{refused}");
-    let impostor = Client::connect(&endpoint, &Authority::new().tls(), TIMEOUT).await;
+    let impostor = Client::connect(&endpoint, &Ca::new().tls(), TIMEOUT).await;
     assert!(
         matches!(impostor, Err(EtcdError::Connect(_))),
         "{impostor:?}"

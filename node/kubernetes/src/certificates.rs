@@ -17,7 +17,7 @@ pub enum CertificateError {
     #[error(
         "{0} has no certificate and key in the machine config; a control plane node signs certificates with them"
     )]
-    NoAuthority(&'static str),
+    NoCa(&'static str),
     /// A CA of the config is invalid, or a name is.
     #[error("{0}")]
     Pki(&'static str, #[source] PkiError),
@@ -25,7 +25,7 @@ pub enum CertificateError {
 
 /// CAs of the config that sign on a control plane node.
 #[derive(Debug)]
-pub struct Authorities {
+pub struct Cas {
     /// CA of the Kubernetes API.
     pub kubernetes: Ca,
     /// CA of the aggregation layer.
@@ -34,16 +34,16 @@ pub struct Authorities {
     pub etcd: Ca,
 }
 
-impl Authorities {
+impl Cas {
     /// Reads the CAs from the config.
     ///
     /// # Errors
     /// A CA is missing, or cannot sign.
-    pub fn of(document: &Document) -> Result<Authorities, CertificateError> {
-        Ok(Authorities {
-            kubernetes: kubernetes_authority(document)?,
+    pub fn of(document: &Document) -> Result<Cas, CertificateError> {
+        Ok(Cas {
+            kubernetes: kubernetes_ca(document)?,
             aggregator: signs("cluster.aggregatorCA", document.aggregator_ca())?,
-            etcd: etcd_authority(document)?,
+            etcd: etcd_ca(document)?,
         })
     }
 }
@@ -52,7 +52,7 @@ impl Authorities {
 ///
 /// # Errors
 /// The CA is missing, or cannot sign.
-pub fn kubernetes_authority(document: &Document) -> Result<Ca, CertificateError> {
+pub fn kubernetes_ca(document: &Document) -> Result<Ca, CertificateError> {
     signs("cluster.ca", document.kubernetes_ca())
 }
 
@@ -60,7 +60,7 @@ pub fn kubernetes_authority(document: &Document) -> Result<Ca, CertificateError>
 ///
 /// # Errors
 /// The CA is missing, or cannot sign.
-pub fn etcd_authority(document: &Document) -> Result<Ca, CertificateError> {
+pub fn etcd_ca(document: &Document) -> Result<Ca, CertificateError> {
     let field = "cluster.etcd.ca";
     let etcd = document.cluster.etcd.as_ref();
     let ca = etcd.and_then(|etcd| etcd.ca.as_ref());
@@ -76,7 +76,7 @@ pub fn etcd_authority(document: &Document) -> Result<Ca, CertificateError> {
 
 fn signs(field: &'static str, ca: Option<IssuingCa<'_>>) -> Result<Ca, CertificateError> {
     let ca = ca.filter(|ca| !ca.crt.is_empty() && !ca.key.is_empty());
-    let ca = ca.ok_or(CertificateError::NoAuthority(field))?;
+    let ca = ca.ok_or(CertificateError::NoCa(field))?;
     let field = ca.field;
     Ca::from_pem(ca.crt, ca.key.expose()).map_err(|error| CertificateError::Pki(field, error))
 }
@@ -102,7 +102,7 @@ impl Certificates {
     /// # Errors
     /// A name of the API is neither an address nor a DNS name, or `now` is out of range.
     pub fn issue(
-        authorities: &Authorities,
+        cas: &Cas,
         names: &[String],
         now: SystemTime,
     ) -> Result<Certificates, CertificateError> {
@@ -122,14 +122,14 @@ impl Certificates {
             names,
             usage: Usage::Server,
         };
-        let kubernetes = &authorities.kubernetes;
+        let kubernetes = &cas.kubernetes;
         let component = |name: &str| client(kubernetes, name, &[name]);
         Ok(Certificates {
             api_server: kubernetes
                 .leaf(&server, now, LIFETIME)
                 .map_err(|error| CertificateError::Pki("cluster.apiServer.certSANs", error))?,
             kubelet_client: client(kubernetes, "apiserver-kubelet-client", &["system:masters"])?,
-            front_proxy: client(&authorities.aggregator, "front-proxy-client", &[])?,
+            front_proxy: client(&cas.aggregator, "front-proxy-client", &[])?,
             controller_manager: component("system:kube-controller-manager")?,
             scheduler: component("system:kube-scheduler")?,
         })

@@ -6,7 +6,7 @@ use corten_pki::CertificateAndKey;
 use corten_values::Secret;
 use serde_json::{Value, json};
 
-use crate::certificates::{Authorities, Certificates};
+use crate::certificates::{Cas, Certificates};
 use crate::extra::{merge, with_kind};
 use crate::{
     API_SERVER_UID, CONTROLLER_MANAGER_UID, ControlPlane, Identity, SCHEDULER_UID, Settings,
@@ -58,7 +58,7 @@ const CLIENT_KEY: &str = "client.key";
 struct Sources<'a> {
     settings: &'a Settings,
     control_plane: &'a ControlPlane,
-    authorities: &'a Authorities,
+    cas: &'a Cas,
     certificates: &'a Certificates,
     etcd_client: &'a CertificateAndKey,
     service_account_key: &'a Secret,
@@ -69,7 +69,7 @@ struct Sources<'a> {
 pub fn components(
     settings: &Settings,
     control_plane: &ControlPlane,
-    authorities: &Authorities,
+    cas: &Cas,
     certificates: &Certificates,
     etcd_client: &CertificateAndKey,
     service_account_key: &Secret,
@@ -77,7 +77,7 @@ pub fn components(
     let sources = Sources {
         settings,
         control_plane,
-        authorities,
+        cas,
         certificates,
         etcd_client,
         service_account_key,
@@ -94,14 +94,11 @@ impl Sources<'_> {
         let certificates = self.certificates;
         let trust = &self.control_plane.trust;
         let mut secrets = vec![
-            file("ca.crt", self.settings.authorities.clone()),
-            file(
-                "etcd-client-ca.crt",
-                self.authorities.etcd.pem().crt.clone(),
-            ),
+            file("ca.crt", self.settings.cas.clone()),
+            file("etcd-client-ca.crt", self.cas.etcd.pem().crt.clone()),
             file(
                 "aggregator-ca.crt",
-                self.authorities.aggregator.pem().crt.clone() + &trust.aggregators,
+                self.cas.aggregator.pem().crt.clone() + &trust.aggregators,
             ),
             once("service-account.key", self.service_account_key.expose()),
             once(ACCEPTED_KEYS, trust.keys.clone()),
@@ -152,15 +149,9 @@ impl Sources<'_> {
             name,
             uid: CONTROLLER_MANAGER_UID,
             secrets: vec![
-                once("ca.crt", self.settings.authorities.clone()),
-                once(
-                    "issuing-ca.crt",
-                    self.authorities.kubernetes.pem().crt.clone(),
-                ),
-                once(
-                    "issuing-ca.key",
-                    self.authorities.kubernetes.pem().key.clone(),
-                ),
+                once("ca.crt", self.settings.cas.clone()),
+                once("issuing-ca.crt", self.cas.kubernetes.pem().crt.clone()),
+                once("issuing-ca.key", self.cas.kubernetes.pem().key.clone()),
                 once("service-account.key", self.service_account_key.expose()),
                 file(CLIENT_KEY, client.key.clone()),
                 file(CLIENT_CRT, client.crt.clone()),

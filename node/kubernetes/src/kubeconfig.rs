@@ -64,7 +64,7 @@ fn named(
             "name": cluster,
             "cluster": {
                 "server": server,
-                "certificate-authority-data": STANDARD.encode(&settings.authorities),
+                "certificate-authority-data": STANDARD.encode(&settings.cas),
             },
         }],
         "users": [{ "name": user, "user": identity }],

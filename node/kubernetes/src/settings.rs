@@ -44,7 +44,7 @@ pub struct Settings {
     /// Port of the Kubernetes API on control plane nodes.
     pub api_port: u16,
     /// CA certificates of the Kubernetes API, in PEM.
-    pub authorities: String,
+    pub cas: String,
     /// Bootstrap token of new kubelets.
     pub token: String,
     /// Port of KubePrism on 127.0.0.1; `None` if disabled.
@@ -159,16 +159,16 @@ impl Settings {
             Some(server) => server.api_port,
             None => cluster.control_plane.local_api_server_port,
         };
-        let mut authorities: Vec<&str> = Vec::new();
-        authorities.extend(document.kubernetes_ca().map(|ca| ca.crt));
-        authorities.extend(cluster.accepted_cas.iter().map(|ca| &*ca.crt));
+        let mut cas: Vec<&str> = Vec::new();
+        cas.extend(document.kubernetes_ca().map(|ca| ca.crt));
+        cas.extend(cluster.accepted_cas.iter().map(|ca| &*ca.crt));
         let by_kind = document.all::<KubeAPIServerCAConfig>();
-        authorities.extend(by_kind.flat_map(|config| config.accepted_cas.iter().map(|ca| &**ca)));
-        authorities.retain(|crt| !crt.is_empty());
-        if authorities.is_empty() {
+        cas.extend(by_kind.flat_map(|config| config.accepted_cas.iter().map(|ca| &**ca)));
+        cas.retain(|crt| !crt.is_empty());
+        if cas.is_empty() {
             return Err(Missing("cluster.ca.crt"));
         }
-        let authorities: Vec<&str> = authorities.into_iter().map(str::trim).collect();
+        let cas: Vec<&str> = cas.into_iter().map(str::trim).collect();
         let or = |networks: &[Cidr], usual: &str| match networks {
             [] => Cidr::parse(usual).into_iter().collect(),
             _ => networks.to_vec(),
@@ -180,7 +180,7 @@ impl Settings {
             pods: or(document.pod_subnets(), "10.244.0.0/16"),
             services: or(document.service_subnets(), "10.96.0.0/12"),
             api_port: api_port.unwrap_or(API_PORT),
-            authorities: authorities.join("\n") + "\n",
+            cas: cas.join("\n") + "\n",
             token: cluster.token.expose().to_owned(),
             prism: crate::prism::port(document),
         })

@@ -11,7 +11,7 @@ use corten_pki::{Algorithm, Ca};
 use corten_values::{Cidr, Secret};
 use serde_json::{Value, json};
 
-use crate::certificates::{Authorities, Certificates, api_names};
+use crate::certificates::{Cas, Certificates, api_names};
 use crate::files::{Component, components};
 use crate::pods::{programs, static_pods};
 use crate::{
@@ -72,12 +72,12 @@ pub(super) fn facts() -> Facts {
 pub(super) fn files(
     settings: &Settings,
     own: &ControlPlane,
-    authorities: &Authorities,
+    cas: &Cas,
     certificates: &Certificates,
     key: &Secret,
 ) -> Vec<Component> {
     let etcd_client = &certificates.front_proxy;
-    components(settings, own, authorities, certificates, etcd_client, key)
+    components(settings, own, cas, certificates, etcd_client, key)
 }
 
 /// `UPDATE=1 cargo test -p corten-kubernetes` rewrites the file.
@@ -108,11 +108,11 @@ fn static_pods_and_configurations_match_the_golden_files() {
     let document = document("");
     let settings = Settings::of(&document).unwrap();
     let own = ControlPlane::of(&document).unwrap();
-    let authorities = Authorities::of(&document).unwrap();
+    let cas = Cas::of(&document).unwrap();
     let names = api_names(&settings, &own, &facts());
-    let certificates = Certificates::issue(&authorities, &names, now()).unwrap();
+    let certificates = Certificates::issue(&cas, &names, now()).unwrap();
     let key = document.service_account_key();
-    let all = files(&settings, &own, &authorities, &certificates, key);
+    let all = files(&settings, &own, &cas, &certificates, key);
     for pod in static_pods(&settings, &own, &all) {
         golden(&format!("{}.json", pod.id), &without_digests(pod.pod));
     }
@@ -143,10 +143,10 @@ fn pod_restarts_for_files_read_at_start_and_not_for_renewed_certificates() {
     let document = document("");
     let settings = Settings::of(&document).unwrap();
     let own = ControlPlane::of(&document).unwrap();
-    let authorities = Authorities::of(&document).unwrap();
+    let cas = Cas::of(&document).unwrap();
     let pods = |own: &ControlPlane, key: &Secret| {
-        let certificates = Certificates::issue(&authorities, &[], now()).unwrap();
-        let all = files(&settings, own, &authorities, &certificates, key);
+        let certificates = Certificates::issue(&cas, &[], now()).unwrap();
+        let all = files(&settings, own, &cas, &certificates, key);
         static_pods(&settings, own, &all)
     };
     let key = document.service_account_key();
@@ -173,10 +173,10 @@ fn pod_carries_the_version_of_its_settings_and_the_command_line_that_is_shown() 
     let document = document("");
     let settings = Settings::of(&document).unwrap();
     let own = ControlPlane::of(&document).unwrap();
-    let authorities = Authorities::of(&document).unwrap();
-    let certificates = Certificates::issue(&authorities, &[], now()).unwrap();
+    let cas = Cas::of(&document).unwrap();
+    let certificates = Certificates::issue(&cas, &[], now()).unwrap();
     let key = document.service_account_key();
-    let all = files(&settings, &own, &authorities, &certificates, key);
+    let all = files(&settings, &own, &cas, &certificates, key);
     for (mut pod, program) in static_pods(&settings, &own, &all)
         .into_iter()
         .zip(programs(&settings, &own))
@@ -198,17 +198,17 @@ fn secrets_are_in_no_pod_and_no_debug_output() {
     let document = document("");
     let settings = Settings::of(&document).unwrap();
     let own = ControlPlane::of(&document).unwrap();
-    let authorities = Authorities::of(&document).unwrap();
-    let certificates = Certificates::issue(&authorities, &[], now()).unwrap();
+    let cas = Cas::of(&document).unwrap();
+    let certificates = Certificates::issue(&cas, &[], now()).unwrap();
     let key = document.service_account_key();
-    let all = files(&settings, &own, &authorities, &certificates, key);
+    let all = files(&settings, &own, &cas, &certificates, key);
     let pods = format!("{:?}", static_pods(&settings, &own, &all));
     assert!(!pods.contains("PRIVATE KEY") && !pods.contains("c2VjcmV0Ym94"));
     assert!(!format!("{all:?}").contains("PRIVATE KEY"));
 }
 
 #[test]
-fn missing_authority_or_image_of_the_control_plane_is_named() {
+fn missing_ca_or_image_of_the_control_plane_is_named() {
     let worker =
         "version: v1alpha1\nmachine:\n  type: worker\n  token: a.b\n  acceptedCAs: [{crt: ";
     let crt = Ca::generate(Algorithm::Ed25519, "talos", "", now()).unwrap();
@@ -221,7 +221,7 @@ fn missing_authority_or_image_of_the_control_plane_is_named() {
         ControlPlane::of(&document),
         Err(Missing("cluster.apiServer.image"))
     );
-    let error = Authorities::of(&document).unwrap_err().to_string();
+    let error = Cas::of(&document).unwrap_err().to_string();
     assert!(
         error.starts_with("cluster.ca has no certificate and key"),
         "{error}"
@@ -229,7 +229,7 @@ fn missing_authority_or_image_of_the_control_plane_is_named() {
 }
 
 #[test]
-fn accepted_authorities_are_in_every_file_that_verifies_a_certificate() {
+fn accepted_cas_are_in_every_file_that_verifies_a_certificate() {
     let own_form = document("");
     let ca = own_form.kubernetes_ca().unwrap();
     let other = Ca::generate(Algorithm::EcdsaP256, "kubernetes", "", now()).unwrap();
@@ -254,12 +254,12 @@ fn accepted_authorities_are_in_every_file_that_verifies_a_certificate() {
     for document in [old_form, Document::parse(text.as_bytes()).unwrap()] {
         let settings = Settings::of(&document).unwrap();
         let issuing = document.kubernetes_ca().unwrap().crt.trim().to_owned();
-        assert_eq!(settings.authorities, format!("{issuing}\n{other}\n"));
+        assert_eq!(settings.cas, format!("{issuing}\n{other}\n"));
         let own = ControlPlane::of(&document).unwrap();
-        let authorities = Authorities::of(&document).unwrap();
-        let certificates = Certificates::issue(&authorities, &[], now()).unwrap();
+        let cas = Cas::of(&document).unwrap();
+        let certificates = Certificates::issue(&cas, &[], now()).unwrap();
         let key = document.service_account_key();
-        let all = files(&settings, &own, &authorities, &certificates, key);
+        let all = files(&settings, &own, &cas, &certificates, key);
         let files = all
             .iter()
             .flat_map(|one| one.secrets.iter().map(move |file| (one, file)));
@@ -268,16 +268,16 @@ fn accepted_authorities_are_in_every_file_that_verifies_a_certificate() {
             let text = file.content.expose();
             match file.name {
                 "ca.crt" => {
-                    assert_eq!(text, settings.authorities, "{}", component.name);
+                    assert_eq!(text, settings.cas, "{}", component.name);
                     bundles += 1;
                 }
                 "kubeconfig" => {
-                    assert!(text.contains(&STANDARD.encode(&settings.authorities)));
-                    // The component reads it at its start only, so a new authority restarts it.
+                    assert!(text.contains(&STANDARD.encode(&settings.cas)));
+                    // The component reads it at its start only, so a new CA restarts it.
                     assert!(file.is_read_once);
                     kubeconfigs += 1;
                 }
-                // Only the authority that signs.
+                // Only the CA that signs.
                 "issuing-ca.crt" => assert_eq!(text.trim(), issuing),
                 _ => {}
             }
@@ -286,7 +286,7 @@ fn accepted_authorities_are_in_every_file_that_verifies_a_certificate() {
         let server = kubelet::bootstrap_kubeconfig(&settings, "https://a:6443").to_string();
         let operator = admin(&settings, &settings.endpoint, &certificates.scheduler).to_string();
         for kubeconfig in [server, operator] {
-            assert!(kubeconfig.contains(&STANDARD.encode(&settings.authorities)));
+            assert!(kubeconfig.contains(&STANDARD.encode(&settings.cas)));
         }
     }
 }
@@ -295,12 +295,9 @@ fn accepted_authorities_are_in_every_file_that_verifies_a_certificate() {
 fn a_kubeconfig_of_the_administrator_calls_the_endpoint() {
     let document = document("");
     let settings = Settings::of(&document).unwrap();
-    let authorities = Authorities::of(&document).unwrap();
-    let certificate = crate::certificates::admin_certificate(
-        &authorities.kubernetes,
-        now(),
-        Duration::from_secs(60),
-    );
+    let cas = Cas::of(&document).unwrap();
+    let certificate =
+        crate::certificates::admin_certificate(&cas.kubernetes, now(), Duration::from_secs(60));
     let config = admin(&settings, &settings.endpoint, &certificate.unwrap());
     assert_eq!(config["current-context"], "admin@c");
     assert_eq!(
@@ -354,10 +351,10 @@ cluster:
     let document = patched(text);
     let settings = Settings::of(&document).unwrap();
     let own = ControlPlane::of(&document).unwrap();
-    let authorities = Authorities::of(&document).unwrap();
-    let certificates = Certificates::issue(&authorities, &[], now()).unwrap();
+    let cas = Cas::of(&document).unwrap();
+    let certificates = Certificates::issue(&cas, &[], now()).unwrap();
     let key = document.service_account_key();
-    let all = files(&settings, &own, &authorities, &certificates, key);
+    let all = files(&settings, &own, &cas, &certificates, key);
     let pods = static_pods(&settings, &own, &all);
     let ids: Vec<&str> = pods.iter().map(|pod| pod.id).collect();
     assert_eq!(ids, ["kube-apiserver", "kube-controller-manager"]);

@@ -7,7 +7,7 @@ use corten_pki::Algorithm;
 use serde_json::{Value, json};
 
 use super::tests::{document, facts, files, golden, now, patched, without_digests};
-use crate::certificates::{Authorities, Certificates};
+use crate::certificates::{Cas, Certificates};
 use crate::files::Component;
 use crate::pods::static_pods;
 use crate::{ControlPlane, Node, Settings, bootstrap_settings, external_manifests, kubelet};
@@ -22,10 +22,10 @@ fn with(patch: &str) -> (Document, Settings, ControlPlane, Node) {
 
 fn pods(patch: &str) -> (Vec<Component>, Vec<Value>) {
     let (document, settings, own, _) = with(patch);
-    let authorities = Authorities::of(&document).unwrap();
-    let certificates = Certificates::issue(&authorities, &[], now()).unwrap();
+    let cas = Cas::of(&document).unwrap();
+    let certificates = Certificates::issue(&cas, &[], now()).unwrap();
     let key = document.service_account_key();
-    let all = files(&settings, &own, &authorities, &certificates, key);
+    let all = files(&settings, &own, &cas, &certificates, key);
     let pods = static_pods(&settings, &own, &all);
     (all, pods.into_iter().map(|pod| pod.pod).collect())
 }
@@ -241,10 +241,10 @@ issuer:
         "by-kind-bootstrap.json",
         &json!(format!("{bootstrap:#?}").lines().collect::<Vec<_>>()),
     );
-    let authorities = Authorities::of(&document).unwrap();
-    let certificates = Certificates::issue(&authorities, &[], SystemTime::now()).unwrap();
+    let cas = Cas::of(&document).unwrap();
+    let certificates = Certificates::issue(&cas, &[], SystemTime::now()).unwrap();
     let key = document.service_account_key();
-    let all = files(&settings, &own, &authorities, &certificates, key);
+    let all = files(&settings, &own, &cas, &certificates, key);
     let pods = static_pods(&settings, &own, &all);
     golden(
         "by-kind-kube-apiserver.json",

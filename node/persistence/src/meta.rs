@@ -114,12 +114,12 @@ impl Meta {
         self.note(WAS_ENCRYPTED, b"STATE".to_vec())
     }
 
-    /// Records the owner's authorities in META, as PEM certificates.
+    /// Records the owner's CAs in META, as PEM certificates.
     ///
     /// # Errors
     /// If META cannot be written. The recorded owner stays.
-    pub fn keep_owner(&self, authorities: &str) -> Result<(), MetaError> {
-        let value = authorities.as_bytes();
+    pub fn keep_owner(&self, cas: &str) -> Result<(), MetaError> {
+        let value = cas.as_bytes();
         if self.values.borrow().get(&OWNER).map(Vec::as_slice) == Some(value) {
             return Ok(());
         }
@@ -140,7 +140,7 @@ impl Meta {
     }
 }
 
-/// The owner's authorities in META. `None` if the node has no owner or META does not record it.
+/// The owner's CAs in META. `None` if the node has no owner or META does not record it.
 #[must_use]
 pub fn owner(values: &Values) -> Option<String> {
     let value = values.get(&OWNER)?;
@@ -231,10 +231,10 @@ mod tests {
         let meta = Meta::default();
         meta.open(disk.path()).unwrap();
         assert_eq!(owner(&meta.watch().borrow()), None);
-        for authorities in ["one", "one", "two"] {
-            meta.keep_owner(authorities).unwrap();
+        for cas in ["one", "one", "two"] {
+            meta.keep_owner(cas).unwrap();
             let known = owner(&corten_meta::read(disk.as_file()).unwrap().unwrap());
-            assert_eq!(known.as_deref(), Some(authorities));
+            assert_eq!(known.as_deref(), Some(cas));
         }
         meta.keep_encrypted().unwrap();
         meta.keep_encrypted().unwrap();

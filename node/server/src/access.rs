@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn certificates_from_apid_are_verified_against_the_accepted_authorities() {
+    fn certificates_from_apid_are_verified_against_the_accepted_cas() {
         let ca = new_ca();
         let store = Store::new();
         accepting(&store, &[&ca]);

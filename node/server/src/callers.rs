@@ -25,7 +25,7 @@ use super::forwarded;
 
 /// Limit of cached verifications.
 const KEPT: usize = 256;
-/// Lifetime of a cached verification: the clock may be set, and the authority may expire.
+/// Lifetime of a cached verification: the clock may be set, and the CA may expire.
 const GOOD_FOR: Duration = Duration::from_secs(30);
 
 /// Error for a forwarding node without the control plane mark.
@@ -87,7 +87,7 @@ impl Callers {
         config: impl FnOnce() -> Option<Document>,
     ) -> Result<Caller, String> {
         let accepted = store.get_as::<ApiCertificates>(ApiCertificates::ID);
-        let accepted = accepted.ok_or("the node has no authority yet")?;
+        let accepted = accepted.ok_or("the node has no CA yet")?;
         if accepted.skip_verifying_client_cert {
             return Ok(Caller {
                 roles: vec![Role::Reader],
@@ -168,8 +168,8 @@ fn verify(shown: &[&[u8]], by: &[Pem], now: SystemTime, at: Instant) -> Result<K
             corten_resources::controller::with_causes(&error)
         )
     };
-    let authorities = certificates_from_pem(joined(by).as_bytes()).map_err(why)?;
-    let names = verify_client(&chain, &authorities, now).map_err(why)?;
+    let cas = certificates_from_pem(joined(by).as_bytes()).map_err(why)?;
+    let names = verify_client(&chain, &cas, now).map_err(why)?;
     let leaf = chain
         .first()
         .ok_or("the call came without the caller's certificate")?;
@@ -206,8 +206,8 @@ pub(super) mod tests {
         .unwrap()
     }
 
-    /// Makes the node accept certificates of these authorities; with none, any caller.
-    pub(crate) fn accepting(store: &Store, authorities: &[&Ca]) {
+    /// Makes the node accept certificates of these CAs; with none, any caller.
+    pub(crate) fn accepting(store: &Store, cas: &[&Ca]) {
         let pem = |ca: &&Ca| Pem {
             crt: ca.pem().crt.clone(),
         };
@@ -218,8 +218,8 @@ pub(super) mod tests {
         let certificates = ApiCertificates {
             client: None,
             server: PemPair::from(&nobodys),
-            accepted_cas: authorities.iter().map(pem).collect(),
-            skip_verifying_client_cert: authorities.is_empty(),
+            accepted_cas: cas.iter().map(pem).collect(),
+            skip_verifying_client_cert: cas.is_empty(),
         };
         let _known = store.register::<ApiCertificates>();
         let draft = Draft::new(ApiCertificates::ID, certificates);
@@ -242,7 +242,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn roles_come_from_a_certificate_of_an_accepted_authority() {
+    fn roles_come_from_a_certificate_of_an_accepted_ca() {
         let (ca, other) = (new_ca(), new_ca());
         let store = Store::new();
         let callers = Callers::default();
@@ -259,7 +259,7 @@ pub(super) mod tests {
         let two = client(&ca, &["os:reader", "os:etcd:backup"]);
         assert_eq!(roles(&two).unwrap(), [Role::Reader, Role::EtcdBackup]);
         assert_eq!(roles(&client(&ca, &["os:root"])).unwrap(), []);
-        // After the authority is withdrawn, the cached verification is invalid.
+        // After the CA is withdrawn, the cached verification is invalid.
         accepting(&store, &[&other]);
         roles(&admin).unwrap_err();
         accepting(&store, &[&other, &ca]);

@@ -9,7 +9,7 @@ use corten_api::machine as api;
 use corten_api::roles::Role;
 use corten_config::Document;
 use corten_credentials::{certificates, client_config};
-use corten_kubernetes::certificates::{Authorities, admin_certificate, admin_lifetime};
+use corten_kubernetes::certificates::{Cas, admin_certificate, admin_lifetime};
 use corten_kubernetes::{Settings, admin};
 use corten_pki::{CA_LIFETIME, PkiError};
 use corten_resources::{Happened, Pointer, Start, Store};
@@ -23,8 +23,8 @@ use crate::node::{Begin, Node, Stage, refused};
 /// Timeout for time synchronization during bootstrap (the reference's value).
 pub(super) const TIME_PATIENCE: Duration = Duration::from_secs(5);
 
-/// A client config with a new certificate for these roles, signed by the API's authority. It has no endpoints, because
-/// the node does not know which of its addresses the caller can reach.
+/// A client config with a new certificate for these roles, signed by the API's CA. It has no endpoints, because the
+/// node does not know which of its addresses the caller can reach.
 pub(super) fn client_config(
     node: &dyn Node,
     request: &api::GenerateClientConfigurationRequest,
@@ -32,22 +32,22 @@ pub(super) fn client_config(
     let document = control_plane(node)?;
     let roles = roles(&request.roles)?;
     let lifetime = lifetime(request.crt_ttl)?;
-    let authority = certificates::signer(&document).map_err(|error| {
+    let ca = certificates::signer(&document).map_err(|error| {
         Status::failed_precondition(corten_resources::controller::with_causes(&error))
     })?;
-    let client = authority
+    let client = ca
         .client(&roles, SystemTime::now(), lifetime)
         .map_err(|error| match error {
             PkiError::TooManyRoles(_) => Status::invalid_argument(format!("roles: {error}")),
             PkiError::BadTime => Status::invalid_argument(format!("crt_ttl: {error}")),
             _ => Status::internal(error.to_string()),
         })?;
-    let ca = &authority.pem().crt;
+    let ca_crt = &ca.pem().crt;
     let context = context(&roles, document.cluster_name());
     let reply = api::GenerateClientConfiguration {
         metadata: None,
-        ca: ca.clone().into_bytes(),
-        talosconfig: client_config::file(&context, &[], ca, &client).into_bytes(),
+        ca: ca_crt.clone().into_bytes(),
+        talosconfig: client_config::file(&context, &[], ca_crt, &client).into_bytes(),
         crt: client.crt.into_bytes(),
         key: client.key.into_bytes(),
     };
@@ -116,11 +116,11 @@ pub(super) fn kubeconfig(node: &dyn Node) -> Result<Vec<u8>, Status> {
         Status::failed_precondition(corten_resources::controller::with_causes(error))
     };
     let settings = Settings::of(&document).map_err(|error| missing(&error))?;
-    let authorities = Authorities::of(&document).map_err(|error| missing(&error))?;
+    let cas = Cas::of(&document).map_err(|error| missing(&error))?;
     let now = SystemTime::now();
     let lifetime = admin_lifetime(&document);
-    let certificate = admin_certificate(&authorities.kubernetes, now, lifetime)
-        .map_err(|error| missing(&error))?;
+    let certificate =
+        admin_certificate(&cas.kubernetes, now, lifetime).map_err(|error| missing(&error))?;
     let kubeconfig = admin(&settings, &settings.endpoint, &certificate);
     Ok(kubeconfig.to_string().into_bytes())
 }

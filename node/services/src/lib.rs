@@ -287,7 +287,7 @@ pub const REGISTRYD_UID: u32 = 53;
 
 /// Directory of apid's certificates.
 pub const APID_PKI: &str = "/run/apid";
-/// Directory of trustd's authority, token and certificate.
+/// Directory of trustd's CA, token and certificate.
 pub const TRUSTD_PKI: &str = "/run/trustd";
 /// Path of machined's gRPC socket.
 pub const MACHINED_SOCKET: &str = "/run/machined/machined.sock";

@@ -1,4 +1,4 @@
-//! The node's identity and the authorities it trusts. Most of it is secret: only administrators may read it.
+//! The node's identity and the CAs it trusts. Most of it is secret: only administrators may read it.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -103,7 +103,7 @@ impl From<&CertificateAndKey> for PemPair {
 /// The trust settings of the machine config; id [`OsRoot::ID`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct OsRoot {
-    /// The certificate authority (CA) that signs. A worker has it without its key, or empty.
+    /// The CA that signs. A worker has it without its key, or empty.
     #[serde(rename = "issuingCA")]
     pub issuing_ca: PemPair,
     /// All trusted CAs, the signing CA first.
@@ -126,7 +126,7 @@ impl OsRoot {
 
     /// All trusted CAs as one PEM text.
     #[must_use]
-    pub fn authorities(&self) -> String {
+    pub fn trusted_cas(&self) -> String {
         joined(&self.accepted_cas)
     }
 
@@ -139,7 +139,7 @@ impl OsRoot {
 
 /// The CAs a node with this config trusts: `machine.ca`, then `machine.acceptedCAs`, without duplicates.
 #[must_use]
-pub fn authorities(document: &Document) -> Vec<Pem> {
+pub fn trusted_cas(document: &Document) -> Vec<Pem> {
     let machine = &document.machine;
     let issuing = machine.ca.iter().map(|ca| ca.crt.to_string());
     let others = machine.accepted_cas.iter().map(|ca| ca.crt.to_string());

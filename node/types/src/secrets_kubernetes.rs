@@ -1,4 +1,4 @@
-//! The authorities, keys and certificates of Kubernetes and etcd. Only administrators may read them.
+//! The CAs, keys and certificates of Kubernetes and etcd. Only administrators may read them.
 
 use std::net::IpAddr;
 

@@ -124,8 +124,8 @@ impl Caller {
         })
     }
 
-    /// Whether the certificate is still valid: a connection may outlive it or its authority. If not, the connection is
-    /// closed, so that the caller reconnects with a new certificate.
+    /// Whether the certificate is still valid: a connection may outlive it or its CA. If not, the connection is closed,
+    /// so that the caller reconnects with a new certificate.
     pub(crate) fn is_accepted(&self, current: &Arc<Current>) -> bool {
         let accepted = self
             .certificate
@@ -214,8 +214,8 @@ impl Certificate {
         if Arc::ptr_eq(&verified, current) {
             return true;
         }
-        let accepted = verified.authorities == current.authorities
-            || corten_pki::verify_client(&self.chain, &current.authorities, now).is_ok();
+        let accepted = verified.cas == current.cas
+            || corten_pki::verify_client(&self.chain, &current.cas, now).is_ok();
         if accepted {
             *verified = current.clone();
         }
@@ -232,7 +232,7 @@ mod tests {
     use crate::tests::support::{Cluster, new_ca, write_identity};
 
     #[test]
-    fn certificate_is_accepted_until_it_expires_or_its_authority_is_removed() {
+    fn certificate_is_accepted_until_it_expires_or_its_ca_is_removed() {
         let cluster = Cluster::new();
         let directory = tempfile::tempdir().unwrap();
         write_identity(directory.path(), &cluster.ca, "node", true);
@@ -247,7 +247,7 @@ mod tests {
         let second = Duration::from_secs(1);
         assert!(certificate.is_accepted(&identity.current(), certificate.until));
         assert!(!certificate.is_accepted(&identity.current(), certificate.until + second));
-        // A new certificate of the node does not affect its callers; a new authority does.
+        // A new certificate of the node does not affect its callers; a new CA does.
         write_identity(directory.path(), &cluster.ca, "node", false);
         assert!(certificate.is_accepted(&identity.current(), now));
         write_identity(directory.path(), &new_ca(), "node", false);
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn idle_connection_ends_when_its_authority_is_removed() {
+    async fn idle_connection_ends_when_its_ca_is_removed() {
         let cluster = Cluster::new();
         let directory = tempfile::tempdir().unwrap();
         write_identity(directory.path(), &cluster.ca, "node", true);

@@ -1,4 +1,4 @@
-//! The node's certificates and the accepted authorities, read from files that may change.
+//! The node's certificates and the accepted CAs, read from files that may change.
 
 use std::fs;
 use std::io;
@@ -29,8 +29,8 @@ pub(crate) struct Current {
     pub(crate) server: Arc<ServerConfig>,
     /// TLS configuration for calls to other nodes; `None` on a worker and in maintenance mode.
     pub(crate) client: Option<Arc<ClientConfig>>,
-    /// Authorities of callers' certificates. Empty in maintenance mode.
-    pub(crate) authorities: Vec<CertificateDer<'static>>,
+    /// CAs of callers' certificates. Empty in maintenance mode.
+    pub(crate) cas: Vec<CertificateDer<'static>>,
     /// The server's certificate, which holds the node's names.
     pub(crate) own: CertificateDer<'static>,
 }
@@ -52,7 +52,7 @@ pub(crate) enum IdentityError {
     #[error("the certificate and its key cannot be used: {0}")]
     Tls(#[from] rustls::Error),
     #[error("ca.crt cannot be used: {0}")]
-    Authority(String),
+    Ca(String),
 }
 
 impl Identity {
@@ -77,39 +77,35 @@ fn read(directory: &Path, maintenance: bool) -> Result<Current, IdentityError> {
     })?;
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&version::TLS13])?;
-    let (builder, client, authorities) = if maintenance {
+    let (builder, client, cas) = if maintenance {
         (builder.with_no_client_auth(), None, Vec::new())
     } else {
-        let authorities = certificates(directory, "ca.crt")?;
+        let cas = certificates(directory, "ca.crt")?;
         let mut roots = RootCertStore::empty();
-        for authority in &authorities {
-            roots.add(authority.clone())?;
+        for ca in &cas {
+            roots.add(ca.clone())?;
         }
         let roots = Arc::new(roots);
         let verifier = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone())
             .build()
-            .map_err(|error| IdentityError::Authority(error.to_string()))?;
+            .map_err(|error| IdentityError::Ca(error.to_string()))?;
         let client = client(directory, roots, provider)?;
-        (
-            builder.with_client_cert_verifier(verifier),
-            client,
-            authorities,
-        )
+        (builder.with_client_cert_verifier(verifier), client, cas)
     };
     let mut server = builder.with_single_cert(chain, key)?;
     server.alpn_protocols = vec![b"h2".to_vec()];
-    // A resumed session would skip the check of the caller's certificate, which may be replaced, or whose authority may
-    // be withdrawn.
+    // A resumed session would skip the check of the caller's certificate, which may be replaced, or whose CA may be
+    // withdrawn.
     server.send_tls13_tickets = 0;
     Ok(Current {
         server: Arc::new(server),
         client,
-        authorities,
+        cas,
         own,
     })
 }
 
-/// TLS configuration for calls to other nodes, whose certificates must come from the same authorities.
+/// TLS configuration for calls to other nodes, whose certificates must come from the same CAs.
 fn client(
     directory: &Path,
     roots: Arc<RootCertStore>,

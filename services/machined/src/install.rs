@@ -20,7 +20,7 @@ use corten_server::volume_of_a_node;
 use corten_services::supervisor::Supervisor;
 use corten_services::{Argument, REGISTRYD};
 use corten_types::block::{DiscoveredVolume, Disk};
-use corten_types::secrets::{authorities, joined};
+use corten_types::secrets::{joined, trusted_cas};
 use corten_volumes::labelled;
 use corten_volumes::user::disk_facts;
 use corten_volumes::{Blank, Over};
@@ -250,7 +250,7 @@ fn files(version: &str, grub: Option<Start>) -> Vec<FatFile> {
 fn meta(now: &Values, config: Option<&Document>) -> Values {
     let mut values = now.clone();
     let Some(config) = config else { return values };
-    values.insert(OWNER, joined(&authorities(config)).into_bytes());
+    values.insert(OWNER, joined(&trusted_cas(config)).into_bytes());
     if let Some(encryption) = config.encryption(SystemVolume::State) {
         values.insert(STATE_ENCRYPTION, encryption.to_meta().into_bytes());
         values.insert(WAS_ENCRYPTED, b"STATE".to_vec());

@@ -17,7 +17,7 @@ use corten_persistence::meta::{Meta, MetaError};
 use corten_resources::Store;
 use corten_server::node::{Action, Actor, Apply, Begin, Stage};
 use corten_services::supervisor::{Supervisor, logs};
-use corten_types::secrets::{authorities, joined};
+use corten_types::secrets::{joined, trusted_cas};
 use corten_types::unattended_install::UnattendedInstallStatus;
 use corten_volumes::Opened;
 use corten_volumes::user::OpenedVolumes;
@@ -211,12 +211,12 @@ impl NodeState {
         }
     }
 
-    /// Records the owner in META: the authorities of this stored config. Without META the node stores no config either.
+    /// Records the owner in META: the CAs of this stored config. Without META the node stores no config either.
     pub fn keep_owner(&self, document: &Document) {
         if self.kept.get().is_none() {
             return;
         }
-        let kept = self.meta.keep_owner(&joined(&authorities(document)));
+        let kept = self.meta.keep_owner(&joined(&trusted_cas(document)));
         match kept {
             Ok(()) | Err(MetaError::NoPartition) => {}
             Err(error) => console::warn(&format!(

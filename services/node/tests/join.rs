@@ -136,11 +136,11 @@ impl Trustd {
         }
     }
 
-    fn asked(&self, token: &str, authorities: &str) -> Asked {
+    fn asked(&self, token: &str, cas: &str) -> Asked {
         Asked {
             endpoints: vec!["127.0.0.1".to_owned()],
             port: self.port.address.port(),
-            authorities: authorities.to_owned(),
+            cas: cas.to_owned(),
             token: Secret::new(token),
             common_name: "worker-1".to_owned(),
             names: ["10.0.0.7", "worker-1", "10.0.0.1"]
@@ -189,7 +189,7 @@ async fn a_wrong_token_is_refused_and_never_logged() {
 }
 
 #[tokio::test]
-async fn control_plane_of_another_authority_is_not_trusted() {
+async fn control_plane_of_another_ca_is_not_trusted() {
     let trustd = Trustd::start();
     let asked = trustd.asked(TOKEN, &new_ca().pem().crt);
     let why = ask(&asked, SystemTime::now()).await.unwrap_err();
@@ -208,7 +208,7 @@ async fn control_plane_of_another_authority_is_not_trusted() {
 }
 
 #[tokio::test]
-async fn rotated_authority_is_followed_by_nodes_that_accept_both() {
+async fn rotated_ca_is_followed_by_nodes_that_accept_both() {
     let trustd = Trustd::start();
     let (old, new) = (trustd.ca.pem().crt.clone(), new_ca());
     let both = format!("{old}\n{}", new.pem().crt);
@@ -221,7 +221,7 @@ async fn rotated_authority_is_followed_by_nodes_that_accept_both() {
         .unwrap();
     let anchors = certificates_from_pem(new.pem().crt.as_bytes()).unwrap();
     corten_pki::verify_issued(&joined.issued, &anchors, SystemTime::now()).unwrap();
-    // A node that knows only the old authority rejects the new one.
+    // A node that knows only the old CA rejects the new one.
     ask(&trustd.asked(TOKEN, &old), SystemTime::now())
         .await
         .unwrap_err();

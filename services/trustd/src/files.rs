@@ -1,4 +1,4 @@
-//! The files that machined provides: the authority, the token, the server's certificate. All of them may change.
+//! The files that machined provides: the CA, the token, the server's certificate. All of them may change.
 
 use std::fmt;
 use std::fs;
@@ -27,10 +27,10 @@ const NAMES: [&str; 6] = [
 pub(crate) struct Trust {
     /// TLS configuration of the server.
     pub(crate) tls: Arc<ServerConfig>,
-    /// The signing authority.
+    /// The signing CA.
     pub(crate) ca: Ca,
-    /// The authorities that the cluster accepts, PEM. The signing one is first.
-    pub(crate) authorities: String,
+    /// The CAs that the cluster accepts, PEM. The signing one is first.
+    pub(crate) cas: String,
     /// Secret that a joining node must show.
     pub(crate) token: Token,
     /// Filter of the names in a request.
@@ -75,7 +75,7 @@ pub(crate) struct Files(Reloaded<Trust, FilesError, { NAMES.len() }>);
 
 impl Files {
     pub(crate) fn load(directory: PathBuf) -> Result<Files, FilesError> {
-        let what = "trustd: the authority, the token and the certificate";
+        let what = "trustd: the CA, the token and the certificate";
         Reloaded::load(what, directory, NAMES, read).map(Files)
     }
 
@@ -94,8 +94,8 @@ fn read(directory: &Path) -> Result<Trust, FilesError> {
         let path = directory.join(name);
         move |source| FilesError::Pki { path, source }
     };
-    let authorities = file("ca.crt")?;
-    let ca = Ca::from_pem(&authorities, &file("ca.key")?).map_err(pki("ca.key"))?;
+    let cas = file("ca.crt")?;
+    let ca = Ca::from_pem(&cas, &file("ca.key")?).map_err(pki("ca.key"))?;
     let token = Token(file("token")?.trim().as_bytes().to_vec());
     let chain = corten_pki::certificates_from_pem(file("server.crt")?.as_bytes())
         .map_err(pki("server.crt"))?;
@@ -119,7 +119,7 @@ fn read(directory: &Path) -> Result<Trust, FilesError> {
     Ok(Trust {
         tls: Arc::new(tls),
         ca,
-        authorities,
+        cas,
         token,
         names,
     })

@@ -7,9 +7,9 @@
 //! Talks to: nodes without a certificate (`securityapi.SecurityService`, gRPC over TLS 1.3 without client
 //! certificates).
 //!
-//! machined writes its files into one directory and may replace them at any time: `ca.crt` (the signing authority, then
-//! the other accepted ones), `ca.key`, `token`, `names` (the control plane's names, and this node's networks),
-//! `server.crt` and `server.key`. Changed files are read again, and open connections continue.
+//! machined writes its files into one directory and may replace them at any time: `ca.crt` (the signing CA, then the
+//! other accepted ones), `ca.key`, `token`, `names` (the control plane's names, and this node's networks), `server.crt`
+//! and `server.key`. Changed files are read again, and open connections continue.
 //!
 //! On a laptop, without root: `corten-node trustd --pki DIR --listen 127.0.0.1:50001`.
 

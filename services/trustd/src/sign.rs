@@ -43,7 +43,7 @@ impl SecurityService for Signer {
         }
         match self.sign(&request.get_ref().csr, SystemTime::now()) {
             Ok(crt) => Ok(Response::new(CertificateResponse {
-                ca: self.trust.authorities.clone().into_bytes(),
+                ca: self.trust.cas.clone().into_bytes(),
                 crt: crt.into_bytes(),
             })),
             Err(error) => {

@@ -295,7 +295,7 @@ async fn idle_connections_from_many_addresses_block_no_node() {
 }
 
 #[tokio::test]
-async fn rotated_authority_and_token_apply_from_the_next_connection() {
+async fn rotated_ca_and_token_apply_from_the_next_connection() {
     let world = world(Limits::default()).await;
     let (csr, _) = csr(&["worker-1"]);
     // Damaged files change nothing...
@@ -314,7 +314,7 @@ async fn rotated_authority_and_token_apply_from_the_next_connection() {
         .unwrap_err();
     assert_eq!(refused.code(), Code::Unauthenticated);
     let answer = ask(&mut client, Some(token), csr.as_bytes()).await.unwrap();
-    // A joining node gets both authorities; the new one signs.
+    // A joining node gets both CAs; the new one signs.
     let known = certificates_from_pem(&answer.ca).unwrap();
     let old = certificates_from_pem(world.ca.pem().crt.as_bytes()).unwrap();
     assert_eq!((known.len(), &known[1..]), (2, &old[..]));

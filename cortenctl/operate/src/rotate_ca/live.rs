@@ -290,7 +290,7 @@ impl Fleet for Live<'_> {
 
     async fn published(&mut self) -> Result<(), String> {
         let found = self.cluster(With::Both)?;
-        let found = found.published_authorities(NAMESPACE).await;
+        let found = found.published_cas(NAMESPACE).await;
         let text = found
             .map_err(|error| error.to_string())?
             .unwrap_or_default();

@@ -131,12 +131,12 @@ pub(super) async fn rotate(
 /// The common CA of all nodes, and whether each node signs with it.
 pub(super) async fn members(target: &Target) -> Result<(String, Vec<Member>), Failure> {
     let mut members = Vec::new();
-    let mut authorities: Vec<String> = Vec::new();
+    let mut cas: Vec<String> = Vec::new();
     let failed = each(target.open().await?, async |node| {
         let root = spec(node, ROOT).await?;
         let text = |path| root.pointer(path).and_then(Value::as_str);
         let missing = || Trouble::Said("it does not show its CA".to_owned());
-        authorities.push(text("/issuingCA/crt").ok_or_else(missing)?.to_owned());
+        cas.push(text("/issuingCA/crt").ok_or_else(missing)?.to_owned());
         members.push(Member {
             name: node.name.clone(),
             signs: text("/issuingCA/key").is_some_and(|key| !key.is_empty()),
@@ -145,8 +145,8 @@ pub(super) async fn members(target: &Target) -> Result<(String, Vec<Member>), Fa
     })
     .await?;
     finish(&failed)?;
-    authorities.dedup();
-    match authorities.as_slice() {
+    cas.dedup();
+    match cas.as_slice() {
         [_] if !members.iter().any(|member| member.signs) => Err(Failure::usage(
             "none of the nodes is a control plane node; name all nodes with --control-plane-nodes and --worker-nodes",
         )),
@@ -230,9 +230,9 @@ fn is_of(served: &Value, issuer: &str) -> bool {
     let (Some(crt), Some(key)) = (decoded("/server/crt"), decoded("/server/key")) else {
         return false;
     };
-    let authorities = corten_pki::certificates_from_pem(issuer.as_bytes()).unwrap_or_default();
+    let cas = corten_pki::certificates_from_pem(issuer.as_bytes()).unwrap_or_default();
     let issued = CertificateAndKey { crt, key };
-    corten_pki::verify_issued(&issued, &authorities, SystemTime::now()).is_ok()
+    corten_pki::verify_issued(&issued, &cas, SystemTime::now()).is_ok()
 }
 
 fn pem(base64: &str) -> anyhow::Result<String> {
@@ -258,7 +258,7 @@ mod tests {
     use super::*;
     use corten_config::Document;
 
-    fn authority() -> Ca {
+    fn new_ca() -> Ca {
         Ca::generate(Algorithm::Ed25519, "x", "", SystemTime::now()).unwrap()
     }
 
@@ -269,8 +269,8 @@ mod tests {
     }
 
     #[test]
-    fn both_authorities_are_trusted_until_the_old_authority_is_removed() {
-        let (old, new) = (authority(), authority());
+    fn both_cas_are_trusted_until_the_old_ca_is_removed() {
+        let (old, new) = (new_ca(), new_ca());
         let rotation = Rotation {
             old: STANDARD.encode(&old.pem().crt),
             new: STANDARD.encode(&new.pem().crt),
@@ -302,8 +302,8 @@ mod tests {
     }
 
     #[test]
-    fn certificate_belongs_to_the_authority_that_signed_it() {
-        let (one, other) = (authority(), authority());
+    fn certificate_belongs_to_the_ca_that_signed_it() {
+        let (one, other) = (new_ca(), new_ca());
         let names = ["10.0.0.1".to_owned()];
         let hour = Duration::from_secs(3600);
         let made = one.server("a", &names, SystemTime::now(), hour).unwrap();

@@ -17,7 +17,7 @@ use super::trust::{Der, Issuing, Trusted};
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A CA of Kubernetes that is this many days old.
-fn authority(days: u64) -> Ca {
+fn aged_ca(days: u64) -> Ca {
     let made = SystemTime::now() - Duration::from_secs(days * 24 * 60 * 60);
     Ca::generate(Algorithm::EcdsaP256, "kubernetes", "", made).unwrap()
 }
@@ -97,7 +97,7 @@ fn after(text: &str, step: Step, plan: &Plan) -> String {
 
 #[test]
 fn every_form_of_the_config_goes_through_the_steps() {
-    let (old, operators) = (authority(100), authority(50));
+    let (old, operators) = (aged_ca(100), aged_ca(50));
     for (kind, by_kind) in [
         ("controlplane", false),
         ("controlplane", true),
@@ -152,8 +152,8 @@ fn every_form_of_the_config_goes_through_the_steps() {
 }
 
 #[test]
-fn authorities_that_no_rotation_made_stay_accepted() {
-    let old = authority(100);
+fn cas_that_no_rotation_made_stay_accepted() {
+    let old = aged_ca(100);
     let now = SystemTime::now();
     let own = Ca::generate(Algorithm::EcdsaP256, "example", "own", now).unwrap();
     let text = config("controlplane", false, Some(&old), &[&own]);
@@ -171,7 +171,7 @@ fn authorities_that_no_rotation_made_stay_accepted() {
 
 #[test]
 fn rotation_that_was_interrupted_at_any_node_is_brought_to_its_end() {
-    let old = authority(100);
+    let old = aged_ca(100);
     let start = || {
         ["cp1", "cp2", "w1"].map(|name| match name {
             "w1" => config("worker", false, Some(&old), &[]),
@@ -214,7 +214,7 @@ fn rotation_that_was_interrupted_at_any_node_is_brought_to_its_end() {
 
 #[test]
 fn nodes_of_different_clusters_are_refused() {
-    let (one, other) = (authority(100), authority(50));
+    let (one, other) = (aged_ca(100), aged_ca(50));
     let control = || member("cp", &config("controlplane", false, Some(&one), &[]));
     let refused = |members: &[Member]| match Plan::new(members, SystemTime::now()) {
         Err(Failure::Call(why)) => format!("{why:#}"),
@@ -308,7 +308,7 @@ impl Fleet for Made {
 }
 
 fn cluster() -> [Member; 2] {
-    let ca = authority(100);
+    let ca = aged_ca(100);
     [
         member("w", &config("worker", false, Some(&ca), &[])),
         member("cp", &config("controlplane", false, Some(&ca), &[])),

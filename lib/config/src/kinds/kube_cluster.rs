@@ -1,4 +1,4 @@
-//! Settings shared by all nodes of a Kubernetes cluster: name, networks, authorities and keys.
+//! Settings shared by all nodes of a Kubernetes cluster: name, networks, CAs and keys.
 
 use corten_values::{
     Cidr, HostName, HttpsUrl, Object, PemCertificates, PemKey, PemKeyPair, PemPublicKey, Url,
@@ -58,18 +58,18 @@ fn check_network(network: &KubeNetworkConfig, node: &Node, reader: &mut Reader<'
 }
 
 section! {
-    /// The certificate authority of the Kubernetes API.
+    /// The CA of the Kubernetes API.
     pub struct KubeAPIServerCAConfig {
         Acted "issuingCA" issuing_ca: Option<PemKeyPair> = "Certificate and key that sign certificates; on control plane nodes only";
-        Acted "acceptedCAs" accepted_cas: Vec<PemCertificates> = "Additional accepted authorities of Kubernetes";
+        Acted "acceptedCAs" accepted_cas: Vec<PemCertificates> = "Additional accepted CAs of Kubernetes";
     }
 }
 
 section! {
-    /// The certificate authority of the aggregation layer.
+    /// The CA of the aggregation layer.
     pub struct KubeAggregatorCAConfig {
         Acted "issuingCA" issuing_ca: PemKeyPair = "Certificate and key that sign certificates", required;
-        Acted "acceptedCAs" accepted_cas: Vec<PemCertificates> = "Additional accepted authorities of the aggregation layer";
+        Acted "acceptedCAs" accepted_cas: Vec<PemCertificates> = "Additional accepted CAs of the aggregation layer";
     }
 }
 

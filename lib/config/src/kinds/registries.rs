@@ -88,7 +88,7 @@ section! {
     pub struct RegistryTLSConfig [check_registry_tls] {
         Acted "name" name: String = "Host of the registry or mirror, with the port if its URL has one", required;
         Acted "clientIdentity" client_identity: Option<RegistryIdentity> = "Client certificate";
-        Acted "ca" ca: Option<PemCertificates> = "Certificate authorities of the server, in addition to those that the node trusts";
+        Acted "ca" ca: Option<PemCertificates> = "CAs of the server, in addition to those that the node trusts";
         Acted "insecureSkipVerify" insecure_skip_verify: bool = "Whether any certificate is accepted";
     }
 }

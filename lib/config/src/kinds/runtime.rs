@@ -51,10 +51,10 @@ fn check_watchdog(config: &WatchdogTimerConfig, node: &Node, reader: &mut Reader
 }
 
 section! {
-    /// Further certificate authorities that every program of the node trusts.
+    /// Further CAs that every program of the node trusts.
     pub struct TrustedRootsConfig {
         Acted "name" name: String = "Name of the set", required;
-        Acted "certificates" certificates: PemCertificates = "Certificates of the authorities", required;
+        Acted "certificates" certificates: PemCertificates = "Certificates of the CAs", required;
     }
 }
 

@@ -79,7 +79,7 @@ pub struct RegistryAuth {
 pub struct RegistryTls {
     /// Client certificate and its key, PEM.
     pub client_identity: Option<(String, Secret)>,
-    /// Authorities of the registry's certificate, PEM.
+    /// CAs that may sign the registry's certificate, PEM.
     pub ca: Option<String>,
     /// Whether any certificate is accepted.
     pub insecure_skip_verify: bool,

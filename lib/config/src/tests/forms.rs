@@ -26,11 +26,8 @@ fn default_config_of_the_reference_client_is_accepted() {
         let networks: Vec<String> = networks.iter().map(ToString::to_string).collect();
         assert_eq!(networks, ["10.244.0.0/16", "10.96.0.0/12"]);
         assert!(document.host_dns().enabled && document.host_dns().forward);
-        let authority = document.all::<KubeAPIServerCAConfig>().next().unwrap();
-        assert_ne!(
-            authority.issuing_ca.is_some(),
-            authority.accepted_cas.len() == 1
-        );
+        let ca = document.all::<KubeAPIServerCAConfig>().next().unwrap();
+        assert_ne!(ca.issuing_ca.is_some(), ca.accepted_cas.len() == 1);
     }
     let document = document(&control_plane());
     let node = document.all::<KubeNodeConfig>().next().unwrap();
@@ -177,13 +174,13 @@ fn control_plane_documents_are_refused_for_a_worker() {
         assert!(found.len() == 1 && found[0].ends_with(&why), "{found:?}");
     }
     let own = control_plane();
-    let authority = own
+    let ca = own
         .split("\n---\n")
         .find(|one| one.contains("KubeAPIServerCAConfig"));
     let theirs = text
         .split("\n---\n")
         .find(|one| one.contains("KubeAPIServerCAConfig"));
-    let found = problems(&text.replace(theirs.unwrap(), authority.unwrap()));
+    let found = problems(&text.replace(theirs.unwrap(), ca.unwrap()));
     let why = "issuingCA must not be given to a worker; acceptedCAs are for it";
     assert!(found.len() == 1 && found[0].ends_with(why), "{found:?}");
 }

@@ -22,9 +22,9 @@ section! {
         Acted "token" token: Secret = "Bootstrap token of Kubernetes for joining nodes";
         Acted "aescbcEncryptionSecret" aescbc_encryption_secret: Secret = "Key that encrypts secrets in etcd";
         Acted "secretboxEncryptionSecret" secretbox_encryption_secret: Secret = "Key that encrypts secrets in etcd";
-        Acted "ca" ca: Option<KeyPair> = "Certificate authority of Kubernetes";
-        Acted "acceptedCAs" accepted_cas: Vec<AcceptedCa> = "Additional accepted authorities of Kubernetes";
-        Acted "aggregatorCA" aggregator_ca: Option<KeyPair> = "Certificate authority of the aggregation layer";
+        Acted "ca" ca: Option<KeyPair> = "CA of Kubernetes";
+        Acted "acceptedCAs" accepted_cas: Vec<AcceptedCa> = "Additional accepted CAs of Kubernetes";
+        Acted "aggregatorCA" aggregator_ca: Option<KeyPair> = "CA of the aggregation layer";
         Acted "serviceAccount" service_account: ServiceAccount = "Key that signs service account tokens";
         Acted "apiServer" api_server: ApiServer = "Settings of kube-apiserver";
         Acted "controllerManager" controller_manager: ControllerManager = "Settings of kube-controller-manager";

@@ -327,7 +327,7 @@ section! {
     /// `cluster.etcd`.
     pub struct Etcd [check_etcd] {
         Acted "image" image: Option<String> = "Container image";
-        Acted "ca" ca: Option<KeyPair> = "Certificate authority of etcd";
+        Acted "ca" ca: Option<KeyPair> = "CA of etcd";
         Acted "extraArgs" extra_args: Arguments = "Additional arguments by name; several values repeat the argument";
         Acted "subnet" subnet: Option<Cidr> = "Network of the advertised address, in the old form";
         Acted "advertisedSubnets" advertised_subnets: Vec<SubnetMatch> = "Networks of the advertised address";

@@ -42,8 +42,8 @@ section! {
     pub struct Machine [check] {
         Acted "type" kind: MachineType = "Role of the node in its cluster", required;
         Acted "token" token: Secret = "Token with which a joining node authenticates to trustd";
-        Acted "ca" ca: Option<KeyPair> = "Certificate authority of the API; with its key on control plane nodes";
-        Acted "acceptedCAs" accepted_cas: Vec<AcceptedCa> = "Additional certificate authorities of accepted clients";
+        Acted "ca" ca: Option<KeyPair> = "CA of the API; with its key on control plane nodes";
+        Acted "acceptedCAs" accepted_cas: Vec<AcceptedCa> = "Additional CAs of accepted clients";
         Acted "certSANs" cert_sans: Vec<String> = "Additional names in the certificate of the API";
         Acted "controlPlane" control_plane: MachineControlPlane = "Components of the control plane to leave out";
         Acted "kubelet" kubelet: Kubelet = "Settings of the kubelet";

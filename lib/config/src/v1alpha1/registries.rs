@@ -68,7 +68,7 @@ section! {
     /// Certificates for a registry.
     pub struct LegacyRegistryTls [check_tls] {
         Acted "clientIdentity" client_identity: Option<KeyPair> = "Client certificate: crt and key";
-        Acted "ca" ca: Option<Base64Certificate> = "Certificate authorities of the server, in addition to those that the node trusts";
+        Acted "ca" ca: Option<Base64Certificate> = "CAs of the server, in addition to those that the node trusts";
         Acted "insecureSkipVerify" insecure_skip_verify: bool = "Whether any certificate is accepted";
     }
 }

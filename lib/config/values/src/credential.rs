@@ -70,7 +70,7 @@ fn holds(pem: &str, tag: &str) -> bool {
 }
 
 section! {
-    /// An authority in the old form.
+    /// A CA in the old form.
     pub struct KeyPair {
         Acted "crt" crt: Base64Certificate = "Certificate";
         Acted "key" key: Base64Key = "Private key; absent where only the certificate is known";
@@ -78,7 +78,7 @@ section! {
 }
 
 section! {
-    /// An authority for verification only.
+    /// A CA for verification only.
     pub struct AcceptedCa {
         Acted "crt" crt: Base64Certificate = "Certificate";
     }
@@ -126,7 +126,7 @@ impl Value for PemPublicKey {
 }
 
 section! {
-    /// An authority in the documents of Kubernetes.
+    /// A CA in the documents of Kubernetes.
     pub struct PemKeyPair {
         Held "cert" crt: PemCertificates = "Certificate", required;
         Held "key" key: PemKey = "Private key in PEM", required;

@@ -3,7 +3,7 @@
 mod access;
 mod accounts;
 mod apply;
-mod authorities;
+mod cas;
 mod drain;
 mod endpoints;
 mod fake;

@@ -41,13 +41,13 @@ fn start(programs: &Path, name: &str, args: &[String], folder: &Path) -> Child {
     command.stderr(log).kill_on_drop(true).spawn().unwrap()
 }
 
-struct Authority {
+struct Ca {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
 }
 
-impl Authority {
-    fn new() -> Authority {
+impl Ca {
+    fn new() -> Ca {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -58,7 +58,7 @@ impl Authority {
         params.distinguished_name.push(DnType::CommonName, "test");
         let pem = params.self_signed(&key).unwrap().pem();
         let issuer = Issuer::new(params, key);
-        Authority { issuer, pem }
+        Ca { issuer, pem }
     }
 
     fn issue(
@@ -104,13 +104,13 @@ impl Kubernetes {
         ];
         let etcd = start(&programs, "etcd", &etcd, folder.path());
 
-        let authority = Authority::new();
-        let (crt, key) = authority.issue(
+        let ca = Ca::new();
+        let (crt, key) = ca.issue(
             "kube-apiserver",
             "test",
             ExtendedKeyUsagePurpose::ServerAuth,
         );
-        fs::write(path("ca.crt"), &authority.pem).unwrap();
+        fs::write(path("ca.crt"), &ca.pem).unwrap();
         fs::write(path("server.crt"), crt).unwrap();
         fs::write(path("server.key"), key).unwrap();
         let signer = KeyPair::generate().unwrap();
@@ -137,7 +137,7 @@ impl Kubernetes {
         ];
         let api_server = start(&programs, "kube-apiserver", &api_server, folder.path());
 
-        let (crt, key) = authority.issue(
+        let (crt, key) = ca.issue(
             "admin",
             "system:masters",
             ExtendedKeyUsagePurpose::ClientAuth,
@@ -145,7 +145,7 @@ impl Kubernetes {
         Kubernetes {
             access: Access {
                 server: format!("https://127.0.0.1:{api}"),
-                ca: authority.pem,
+                ca: ca.pem,
                 crt,
                 key,
             },

@@ -10,7 +10,7 @@ use corten_config::Document;
 use corten_credentials::access::connect;
 use corten_credentials::certificates::{Held, write_files};
 use corten_kubernetes::certificates::{
-    Authorities, Certificates, admin_certificate, admin_lifetime, api_names,
+    Cas, Certificates, admin_certificate, admin_lifetime, api_names,
 };
 use corten_kubernetes::files::{Component, File, components};
 use corten_kubernetes::pods::{HOST_CONFIG, HOST_SECRETS, static_pods, versions_of_files};
@@ -52,7 +52,7 @@ pub(super) struct ControlPlanes {
 #[derive(Debug, Clone, PartialEq)]
 struct MadeFor {
     names: Vec<String>,
-    authorities: [String; 2],
+    cas: [String; 2],
 }
 
 /// Results of this boot.
@@ -245,18 +245,11 @@ fn render(
         .and_then(|mut own| {
             own.names.extend(shared.iter().map(ToString::to_string));
             let names = api_names(&settings, &own, &facts);
-            let authorities = Authorities::of(config).map_err(|error| describe(&error))?;
-            let admins = made.admins(config, &settings, &authorities)?;
-            let certificates = made.certificates(&authorities, names)?.clone();
+            let cas = Cas::of(config).map_err(|error| describe(&error))?;
+            let admins = made.admins(config, &settings, &cas)?;
+            let certificates = made.certificates(&cas, names)?.clone();
             let key = config.service_account_key();
-            let components = components(
-                &settings,
-                &own,
-                &authorities,
-                &certificates,
-                &etcd_client,
-                key,
-            );
+            let components = components(&settings, &own, &cas, &certificates, &etcd_client, key);
             made.write(&components)
                 .map_err(|error| format!("its files: {error}"))?;
             let pods = static_pods(&settings, &own, &components);
@@ -276,21 +269,17 @@ fn render(
 
 impl Made {
     /// Returns the certificates; makes new ones if their inputs changed or half of their lifetime has passed.
-    fn certificates(
-        &mut self,
-        authorities: &Authorities,
-        names: Vec<String>,
-    ) -> Result<&Certificates, String> {
+    fn certificates(&mut self, cas: &Cas, names: Vec<String>) -> Result<&Certificates, String> {
         let now = SystemTime::now();
-        let all = [&authorities.kubernetes, &authorities.aggregator];
+        let all = [&cas.kubernetes, &cas.aggregator];
         let wanted = MadeFor {
             names,
-            authorities: all.map(|ca| ca.pem().crt.clone()),
+            cas: all.map(|ca| ca.pem().crt.clone()),
         };
         let is_good = |(held, _): &(Held<MadeFor>, Certificates)| held.left(&wanted, now).is_some();
         if !self.certificates.as_ref().is_some_and(is_good) {
-            let new = Certificates::issue(authorities, &wanted.names, now)
-                .map_err(|error| describe(&error))?;
+            let new =
+                Certificates::issue(cas, &wanted.names, now).map_err(|error| describe(&error))?;
             let held = Held::new(&new.api_server, wanted, now).map_err(|error| describe(&error))?;
             self.certificates = Some((held, new));
         }
@@ -306,14 +295,14 @@ impl Made {
         &mut self,
         config: &Document,
         settings: &Settings,
-        authorities: &Authorities,
+        cas: &Cas,
     ) -> Result<[Secret; 2], String> {
         let now = SystemTime::now();
         let lifetime = admin_lifetime(config);
-        let wanted = (authorities.kubernetes.pem().crt.clone(), lifetime);
+        let wanted = (cas.kubernetes.pem().crt.clone(), lifetime);
         let is_good = |(held, _): &(Held<(String, Duration)>, _)| held.left(&wanted, now).is_some();
         if !self.admin.as_ref().is_some_and(is_good) {
-            let new = admin_certificate(&authorities.kubernetes, now, lifetime)
+            let new = admin_certificate(&cas.kubernetes, now, lifetime)
                 .map_err(|error| describe(&error))?;
             let held = Held::new(&new, wanted, now).map_err(|error| describe(&error))?;
             self.admin = Some((held, new));
@@ -364,24 +353,24 @@ mod tests {
 
     use super::*;
 
-    fn authority() -> Ca {
+    fn new_ca() -> Ca {
         Ca::generate(Algorithm::EcdsaP256, "kubernetes", "", SystemTime::now()).unwrap()
     }
 
     #[test]
-    fn certificates_are_issued_anew_when_the_authority_changes() {
-        let mut authorities = Authorities {
-            kubernetes: authority(),
-            aggregator: authority(),
-            etcd: authority(),
+    fn certificates_are_issued_anew_when_the_ca_changes() {
+        let mut cas = Cas {
+            kubernetes: new_ca(),
+            aggregator: new_ca(),
+            etcd: new_ca(),
         };
         let names = || vec!["10.0.0.1".to_owned()];
         let mut made = Made::default();
-        let first = made.certificates(&authorities, names()).unwrap().clone();
-        assert_eq!(made.certificates(&authorities, names()), Ok(&first));
-        authorities.kubernetes = authority();
-        let second = made.certificates(&authorities, names()).unwrap();
-        let new = certificates_from_pem(authorities.kubernetes.pem().crt.as_bytes()).unwrap();
+        let first = made.certificates(&cas, names()).unwrap().clone();
+        assert_eq!(made.certificates(&cas, names()), Ok(&first));
+        cas.kubernetes = new_ca();
+        let second = made.certificates(&cas, names()).unwrap();
+        let new = certificates_from_pem(cas.kubernetes.pem().crt.as_bytes()).unwrap();
         for client in [&second.scheduler, &second.controller_manager] {
             let chain = certificates_from_pem(client.crt.as_bytes()).unwrap();
             verify_client(&chain, &new, SystemTime::now()).unwrap();

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use corten_config::Document;
 use corten_credentials::certificates::write_files;
 use corten_credentials::etcd::connect;
-use corten_kubernetes::certificates::etcd_authority;
+use corten_kubernetes::certificates::etcd_ca;
 use corten_kubernetes::etcd::{
     Begin, Certificates, DATA, SNAPSHOT, Start, address, args, listen_address, restore_args,
 };
@@ -49,7 +49,7 @@ pub(super) struct Etcd {
 #[derive(Debug, PartialEq)]
 struct MadeFor {
     facts: Facts,
-    authority: String,
+    ca: String,
 }
 
 /// Results of this boot.
@@ -264,9 +264,11 @@ fn prepare(
     facts: Facts,
     made: &mut Option<(MadeFor, Certificates)>,
 ) -> Result<(), String> {
-    let ca = etcd_authority(config).map_err(|error| describe(&error))?;
-    let authority = ca.pem().crt.clone();
-    let wanted = MadeFor { facts, authority };
+    let ca = etcd_ca(config).map_err(|error| describe(&error))?;
+    let wanted = MadeFor {
+        facts,
+        ca: ca.pem().crt.clone(),
+    };
     if made
         .as_ref()
         .is_some_and(|(made_for, _)| *made_for == wanted)
@@ -277,7 +279,7 @@ fn prepare(
         .map_err(|error| describe(&error))?;
     let directory = Path::new(HOST_SECRETS).join(ETCD);
     let files = [
-        ("ca.crt", wanted.authority.as_str()),
+        ("ca.crt", wanted.ca.as_str()),
         ("server.key", &certificates.server.key),
         ("server.crt", &certificates.server.crt),
         ("peer.key", &certificates.peer.key),

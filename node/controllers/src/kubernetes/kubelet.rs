@@ -12,7 +12,7 @@ use corten_base::mode::{Ability, Mode};
 use corten_config::Document;
 use corten_credentials::access::KUBECONFIG;
 use corten_credentials::certificates::write_files;
-use corten_kubernetes::certificates::kubernetes_authority;
+use corten_kubernetes::certificates::kubernetes_ca;
 use corten_kubernetes::kubelet::{CERTIFICATES, CREDENTIAL_PROGRAMS, CREDENTIALS};
 use corten_kubernetes::{Identity, Node, Settings, kubeconfig, kubelet};
 use corten_resources::Draft;
@@ -163,21 +163,21 @@ fn prepare_certificate(
     node: &Node,
     nodename: &str,
 ) -> Result<bool, String> {
-    let (directory, accepted) = (Path::new(CERTIFICATES), settings.authorities.as_str());
+    let (directory, accepted) = (Path::new(CERTIFICATES), settings.cas.as_str());
     if node.is_alone {
         return Ok(false);
     }
     if node.is_control_plane {
-        let ca = kubernetes_authority(config).map_err(|error| describe(&error))?;
-        let authority = (&ca, accepted);
-        return kubelet_certificate::ensure(directory, authority, nodename, SystemTime::now());
+        let ca = kubernetes_ca(config).map_err(|error| describe(&error))?;
+        let now = SystemTime::now();
+        return kubelet_certificate::ensure(directory, (&ca, accepted), nodename, now);
     }
     let kubeconfig = Path::new(KUBELET_FILES).join(KUBECONFIG);
     let removed = kubelet_certificate::forget(directory, &kubeconfig, accepted);
     let removed = removed.map_err(old_certificate)?;
     if removed {
         console::say(
-            "kubelet: requests a new certificate, because the authority of its old one is no longer accepted",
+            "kubelet: requests a new certificate, because the CA of its old one is no longer accepted",
         );
     }
     Ok(removed)
@@ -270,8 +270,8 @@ impl Files {
         for directory in [KUBELET_FILES, KUBELET_PKI] {
             fs::create_dir_all(directory)?;
         }
-        let authorities = [("ca.crt", Some(settings.authorities.as_str()))];
-        write_files(Path::new(KUBELET_PKI), 0, &authorities)?;
+        let cas = [("ca.crt", Some(settings.cas.as_str()))];
+        write_files(Path::new(KUBELET_PKI), 0, &cas)?;
         let config = self.config.to_string();
         let files = [
             (

@@ -31,8 +31,8 @@ const SERVING: [&str; 2] = ["kubelet.crt", "kubelet.key"];
 /// File of an issued certificate and its key.
 const ISSUED: &str = "kubelet-client-issued.pem";
 
-/// Issues a certificate for this node unless `directory` has one that the authorities (PEM) accept. Returns whether it
-/// issued one.
+/// Issues a certificate for this node unless `directory` has one that the CAs (PEM) accept. Returns whether it issued
+/// one.
 pub(super) fn ensure(
     directory: &Path,
     (ca, accepted): (&Ca, &str),
@@ -48,8 +48,8 @@ pub(super) fn ensure(
     Ok(true)
 }
 
-/// Removes the certificate that the cluster issued, and `kubeconfig`, which names it, unless one of the authorities (PEM)
-/// has signed the certificate. Returns whether it removed them.
+/// Removes the certificate that the cluster issued, and `kubeconfig`, which names it, unless one of the CAs (PEM) has
+/// signed the certificate. Returns whether it removed them.
 pub(super) fn forget(directory: &Path, kubeconfig: &Path, accepted: &str) -> io::Result<bool> {
     let certificate = directory.join(CURRENT);
     let found = match fs::read(&certificate) {
@@ -89,21 +89,21 @@ pub(super) fn forget_serving(directory: &Path, now: SystemTime) -> io::Result<bo
     Ok(true)
 }
 
-/// Whether one of the authorities (PEM) has signed the certificate. An expired certificate counts: the kubelet replaces
-/// it at its start, and the clock of a worker may not be set yet.
+/// Whether one of the CAs (PEM) has signed the certificate. An expired certificate counts: the kubelet replaces it at
+/// its start, and the clock of a worker may not be set yet.
 fn is_signed(pem: &[u8], accepted: &str) -> bool {
-    let (Ok(chain), Ok(authorities)) = (
+    let (Ok(chain), Ok(cas)) = (
         certificates_from_pem(pem),
         certificates_from_pem(accepted.as_bytes()),
     ) else {
         return false;
     };
     let begin = chain.first().and_then(|leaf| validity(leaf).ok());
-    begin.is_some_and(|(begin, _)| verify_client(&chain, &authorities, begin).is_ok())
+    begin.is_some_and(|(begin, _)| verify_client(&chain, &cas, begin).is_ok())
 }
 
 fn is_good(pem: &[u8], accepted: &str, nodename: &str, now: SystemTime) -> bool {
-    let (Ok(chain), Ok(authorities)) = (
+    let (Ok(chain), Ok(cas)) = (
         certificates_from_pem(pem),
         certificates_from_pem(accepted.as_bytes()),
     ) else {
@@ -111,7 +111,7 @@ fn is_good(pem: &[u8], accepted: &str, nodename: &str, now: SystemTime) -> bool 
     };
     let user = chain.first().and_then(|leaf| common_name(leaf).ok());
     user.is_some_and(|user| user == kubelet_user(nodename))
-        && verify_client(&chain, &authorities, now).is_ok()
+        && verify_client(&chain, &cas, now).is_ok()
 }
 
 /// Writes the certificate, and then has the link point to it. A power cut leaves no link or a complete file.
@@ -142,7 +142,7 @@ mod tests {
 
     use super::*;
 
-    fn authority(now: SystemTime) -> Ca {
+    fn new_ca(now: SystemTime) -> Ca {
         Ca::generate(Algorithm::EcdsaP256, "kubernetes", "", now).unwrap()
     }
 
@@ -151,7 +151,7 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let directory = scratch.path().join("pki");
         let now = SystemTime::now();
-        let (ca, other) = (authority(now), authority(now));
+        let (ca, other) = (new_ca(now), new_ca(now));
         let issue =
             |ca: &Ca, name: &str, now| ensure(&directory, (ca, &ca.pem().crt), name, now).unwrap();
         assert!(issue(&ca, "a", now));
@@ -160,11 +160,11 @@ mod tests {
         let text = fs::read_to_string(&link).unwrap();
         assert!(text.contains("PRIVATE KEY"), "{text}");
         let chain = certificates_from_pem(text.as_bytes()).unwrap();
-        let authorities = certificates_from_pem(ca.pem().crt.as_bytes()).unwrap();
-        let groups = verify_client(&chain, &authorities, now).unwrap();
+        let cas = certificates_from_pem(ca.pem().crt.as_bytes()).unwrap();
+        let groups = verify_client(&chain, &cas, now).unwrap();
         assert_eq!(groups, ["system:nodes"]);
         assert!(!issue(&ca, "a", now));
-        // Another name; expired; another authority; damaged.
+        // Another name; expired; another CA; damaged.
         assert!(issue(&ca, "b", now));
         let late = now + Duration::from_secs(9000 * 60 * 60);
         assert!(issue(&ca, "b", late));
@@ -175,11 +175,11 @@ mod tests {
     }
 
     #[test]
-    fn certificate_of_a_removed_authority_is_forgotten_on_a_worker() {
+    fn certificate_of_a_removed_ca_is_forgotten_on_a_worker() {
         let scratch = tempfile::tempdir().unwrap();
         let (directory, kubeconfig) = (scratch.path().join("pki"), scratch.path().join("k"));
         let now = SystemTime::now();
-        let (old, new) = (authority(now), authority(now));
+        let (old, new) = (new_ca(now), new_ca(now));
         let both = format!("{}{}", new.pem().crt, old.pem().crt);
         let forget = |accepted: &str| forget(&directory, &kubeconfig, accepted).unwrap();
         let link = directory.join(CURRENT);
@@ -208,7 +208,7 @@ mod tests {
         let directory = scratch.path();
         let now = SystemTime::now();
         assert!(!forget_serving(directory, now).unwrap());
-        let ca = authority(now);
+        let ca = new_ca(now);
         let served = kubelet_certificate(&ca, "a", now).unwrap();
         let [certificate, key] = SERVING.map(|name| directory.join(name));
         fs::write(&certificate, &served.crt).unwrap();
@@ -218,7 +218,7 @@ mod tests {
         assert!(forget_serving(directory, days(200)).unwrap());
         assert!(!certificate.exists() && !key.exists());
         // Made while the clock was years ahead.
-        let future = kubelet_certificate(&authority(days(800)), "a", days(800)).unwrap();
+        let future = kubelet_certificate(&new_ca(days(800)), "a", days(800)).unwrap();
         fs::write(&certificate, &future.crt).unwrap();
         assert!(forget_serving(directory, now).unwrap() && !certificate.exists());
         fs::write(&certificate, "damaged").unwrap();
@@ -229,7 +229,7 @@ mod tests {
     fn expired_certificate_of_a_worker_is_left_to_the_kubelet() {
         let scratch = tempfile::tempdir().unwrap();
         let long_ago = SystemTime::now() - Duration::from_secs(20_000 * 60 * 60);
-        let ca = authority(long_ago);
+        let ca = new_ca(long_ago);
         let accepted = &ca.pem().crt;
         ensure(scratch.path(), (&ca, accepted), "a", long_ago).unwrap();
         assert!(!forget(scratch.path(), &scratch.path().join("k"), accepted).unwrap());

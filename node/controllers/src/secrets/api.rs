@@ -263,7 +263,7 @@ fn asked(context: &Context, root: &OsRoot, sans: &CertSans) -> Result<Asked, Str
     Ok(Asked {
         endpoints: hosts.cloned().collect(),
         port: corten_api::TRUST_PORT,
-        authorities: root.authorities(),
+        cas: root.trusted_cas(),
         token: root.token.clone(),
         common_name: sans.fqdn.clone(),
         // trustd signs no more names; a node exceeds the limit only with addresses of its pods and services.

@@ -105,7 +105,7 @@ impl Controller for TrustdFiles {
                 continue;
             }
             let (root, certificates, names) = &current;
-            let ca = root.authorities();
+            let ca = root.trusted_cas();
             let files = [
                 ("names", Some(names.as_str())),
                 ("token", Some(root.token.expose())),

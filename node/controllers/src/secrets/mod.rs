@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  config ──> OSRootSecrets ─┬─> [api] ──> ApiCertificates ──> /run/apid
-//!  network ─> CertSANs ──────┤    └── asks trustd on a node without the authority's key
+//!  network ─> CertSANs ──────┤    └── asks trustd on a node without the CA's key
 //!  time ─────────────────────┴─> [trustd] ──> TrustdCertificates ──> /run/trustd
 //! ```
 

@@ -8,7 +8,7 @@ use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use corten_types::network::{HostnameStatus, NodeAddress};
 use corten_types::network_names::OperatorSpec;
-use corten_types::secrets::{CertSans, Endpoint, OsRoot, PemPair, authorities};
+use corten_types::secrets::{CertSans, Endpoint, OsRoot, PemPair, trusted_cas};
 use tokio::sync::watch;
 
 /// Shows the trust settings of the config.
@@ -60,7 +60,7 @@ fn root(document: &Document) -> OsRoot {
         .map(|_| [SERVICE.to_owned(), service_host()]);
     OsRoot {
         issuing_ca,
-        accepted_cas: authorities(document),
+        accepted_cas: trusted_cas(document),
         cert_san_ips: machine
             .cert_sans
             .iter()

@@ -368,7 +368,7 @@ async fn worker_retries_its_certificate_request_and_keeps_the_old_certificate() 
 }
 
 #[tokio::test]
-async fn rotated_authority_signs_and_the_old_authority_is_still_accepted() {
+async fn rotated_ca_signs_and_the_old_ca_is_still_accepted() {
     let (old, new) = (new_ca(), new_ca());
     let node = node(new_ca(), never);
     node.network(&["10.0.0.1/24"]);
@@ -394,9 +394,7 @@ async fn rotated_authority_signs_and_the_old_authority_is_still_accepted() {
         corten_pki::verify_issued(&issued, &anchors, start()).is_ok()
     };
     let second = node
-        .certificates("a certificate of the new authority", |found| {
-            by_new(&found.server)
-        })
+        .certificates("a certificate of the new CA", |found| by_new(&found.server))
         .await;
     let believed: Vec<&str> = second
         .accepted_cas
@@ -407,7 +405,7 @@ async fn rotated_authority_signs_and_the_old_authority_is_still_accepted() {
     let served = node
         .until(
             "trustd",
-            "trustd's certificate of the new authority",
+            "trustd's certificate of the new CA",
             |found: &TrustdCertificates| by_new(&found.server),
         )
         .await;

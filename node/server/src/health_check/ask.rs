@@ -63,16 +63,16 @@ pub(super) struct Asking {
 /// A connection to apid, and the parameters it was made with.
 struct Way {
     channel: Channel,
-    /// Certificate of the authority.
-    authority: String,
+    /// Certificate of the CA.
+    ca: String,
     made: SystemTime,
 }
 
 impl Way {
     /// Whether apid still accepts the certificate. The clock may have been set back.
-    fn is_good(&self, authority: &str, now: SystemTime) -> bool {
+    fn is_good(&self, ca: &str, now: SystemTime) -> bool {
         let age = now.duration_since(self.made);
-        self.authority == authority && age.is_ok_and(|age| age < LIFETIME / 2)
+        self.ca == ca && age.is_ok_and(|age| age < LIFETIME / 2)
     }
 }
 
@@ -114,20 +114,20 @@ impl Asking {
         }
     }
 
-    /// Connects to this node's apid; reuses the connection unless it failed or the authority changed.
+    /// Connects to this node's apid; reuses the connection unless it failed or the CA changed.
     async fn apid(&self) -> Result<Channel, String> {
         let config = self.node.config().ok_or("the node has no config")?;
-        let authority = config.machine.ca.as_ref().map_or("", |ca| &*ca.crt);
+        let ca = config.machine.ca.as_ref().map_or("", |ca| &*ca.crt);
         let mut way = self.way.lock().await;
         let made = SystemTime::now();
-        if let Some(way) = way.as_ref().filter(|way| way.is_good(authority, made)) {
+        if let Some(way) = way.as_ref().filter(|way| way.is_good(ca, made)) {
             return Ok(way.channel.clone());
         }
         *way = None;
         let channel = self.connect(&config).await?;
         *way = Some(Way {
             channel: channel.clone(),
-            authority: authority.to_owned(),
+            ca: ca.to_owned(),
             made,
         });
         Ok(channel)
@@ -135,9 +135,9 @@ impl Asking {
 
     /// Connects with a new reader certificate.
     async fn connect(&self, config: &Document) -> Result<Channel, String> {
-        let authority = certificates::signer(config)
+        let ca = certificates::signer(config)
             .map_err(|error| corten_resources::controller::with_causes(&error))?;
-        let reader = authority
+        let reader = ca
             .client(&[Role::Reader.name()], SystemTime::now(), LIFETIME)
             .map_err(|error| corten_resources::controller::with_causes(&error))?;
         let key = private_key_from_pem(reader.key.as_bytes())
@@ -145,7 +145,7 @@ impl Asking {
         // The only PEM label that the library reads.
         let key = to_pem("PRIVATE KEY", key.secret_der());
         let tls = ClientTlsConfig::new()
-            .ca_certificate(Certificate::from_pem(&authority.pem().crt))
+            .ca_certificate(Certificate::from_pem(&ca.pem().crt))
             .identity(Identity::from_pem(reader.crt, key))
             .domain_name(self.paths.apid.ip().to_string());
         let failed = |error: tonic::transport::Error| {
@@ -310,11 +310,11 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn connection_is_reused_for_half_its_certificate_life_and_one_authority() {
+    async fn connection_is_reused_for_half_its_certificate_life_and_one_ca() {
         let made = SystemTime::now();
         let way = Way {
             channel: Endpoint::from_static("http://127.0.0.1:1").connect_lazy(),
-            authority: "one".to_owned(),
+            ca: "one".to_owned(),
             made,
         };
         let second = Duration::from_secs(1);

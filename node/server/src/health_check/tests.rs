@@ -220,7 +220,7 @@ async fn other_nodes_are_queried_through_apid_with_the_reader_role() {
 }
 
 #[tokio::test]
-async fn connection_to_apid_is_kept_until_the_authority_changes() {
+async fn connection_to_apid_is_kept_until_the_ca_changes() {
     let [document, other] = [(); 2].map(|()| Document::parse(config_text().as_bytes()).unwrap());
     let (apid, address) = apid(&document).await;
     let paths = Paths {
@@ -241,7 +241,7 @@ async fn connection_to_apid_is_kept_until_the_authority_changes() {
     let first = shown().await;
     assert_eq!(first.len(), 1);
     assert_eq!(shown().await, first);
-    // apid does not accept this authority, so no node is asked.
+    // apid does not accept this CA, so no node is asked.
     node.apply_config(other, Apply::Now).unwrap();
     assert!(shown().await.is_empty());
     node.apply_config(document, Apply::Now).unwrap();

@@ -29,7 +29,7 @@ fn request(roles: &[&str], seconds: i64) -> api::GenerateClientConfigurationRequ
 }
 
 #[tokio::test]
-async fn an_operator_gets_a_certificate_of_the_nodes_authority() {
+async fn an_operator_gets_a_certificate_of_the_nodes_ca() {
     let text = config_text().replace("cluster:\n", "cluster:\n  clusterName: mine\n");
     let mut world = configured(&text);
     let reply = world
@@ -43,8 +43,8 @@ async fn an_operator_gets_a_certificate_of_the_nodes_authority() {
     let ends = validity(&chain[0]).unwrap().1;
     let left = ends.duration_since(SystemTime::now()).unwrap();
     assert!(left <= Duration::from_secs(3600) && left > Duration::from_secs(1800));
-    let authorities = certificates_from_pem(&reply.ca).unwrap();
-    verify_client(&chain, &authorities, SystemTime::now()).unwrap();
+    let cas = certificates_from_pem(&reply.ca).unwrap();
+    verify_client(&chain, &cas, SystemTime::now()).unwrap();
     let file = String::from_utf8(reply.talosconfig).unwrap();
     let start = "context: \"reader@mine\"\ncontexts:\n    \"reader@mine\":\n        endpoints: []\n        ca: ";
     assert!(file.starts_with(start), "{file}");
@@ -157,7 +157,7 @@ async fn bootstrap_waits_for_the_time_with_a_timeout() {
     begun.unwrap();
 }
 
-/// An authority of etcd; here it is the API's.
+/// A CA of etcd; here it is the API's.
 pub(super) fn etcd() -> String {
     let text = config_text();
     let pair: Vec<&str> = text

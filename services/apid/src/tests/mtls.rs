@@ -204,7 +204,7 @@ async fn new_certificates_are_used_without_a_restart() {
         .memory(())
         .await
         .unwrap();
-    // ...valid ones do: clients of the old authority are refused.
+    // ...valid ones do: clients of the old CA are refused.
     let next = new_ca();
     write_identity(world.node.directory.path(), &next, "node", true);
     world

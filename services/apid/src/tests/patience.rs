@@ -142,8 +142,8 @@ async fn streams_end_when_their_certificate_is_no_longer_accepted() {
     }
     let mut answering = b.machined.answering.subscribe();
     answering.wait_for(|calls| *calls == 2).await.unwrap();
-    // The authority is withdrawn; the next call is refused.
-    let next = cluster.with_new_authority();
+    // The CA is withdrawn; the next call is refused.
+    let next = cluster.with_new_ca();
     write_identity(a.directory.path(), &next.ca, "a", true);
     let refused = reader.call(MEMORY, &[], &[]).await.status;
     assert_eq!(refused.code(), Code::Unauthenticated);

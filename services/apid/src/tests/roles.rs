@@ -139,9 +139,9 @@ fn with_usages(
     params.not_after = (SystemTime::now() + NODE_LIFETIME).into();
     params.extended_key_usages = usages.to_vec();
     // The API's keys are PKCS#8 with another PEM label; rcgen reads only the usual one.
-    let authority = ca.pem().key.replace("ED25519 PRIVATE KEY", "PRIVATE KEY");
-    let authority = KeyPair::from_pem(&authority).unwrap();
-    let issuer = Issuer::from_ca_cert_pem(&ca.pem().crt, authority).unwrap();
+    let signer = ca.pem().key.replace("ED25519 PRIVATE KEY", "PRIVATE KEY");
+    let signer = KeyPair::from_pem(&signer).unwrap();
+    let issuer = Issuer::from_ca_cert_pem(&ca.pem().crt, signer).unwrap();
     CertificateAndKey {
         crt: params.signed_by(&key, &issuer).unwrap().pem(),
         key: key.serialize_pem(),
@@ -160,7 +160,7 @@ async fn faulty_certificate_is_refused_for_every_method() {
         let client = |ca: &Ca, from: SystemTime| ca.client(&organizations, from, day).unwrap();
         let usages = |usages: &[_]| with_usages(ca, &organizations, usages);
         let faults = [
-            ("another authority", Some(client(&new_ca(), now))),
+            ("another CA", Some(client(&new_ca(), now))),
             ("expired", Some(client(ca, now - 2 * day))),
             ("not yet valid", Some(client(ca, now + 2 * day))),
             ("a server's", Some(usages(&[ServerAuth]))),

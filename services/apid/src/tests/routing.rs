@@ -286,7 +286,7 @@ async fn client_hang_up_ends_its_streams_on_every_node() {
 }
 
 #[tokio::test]
-async fn node_of_another_authority_or_name_gets_no_call() {
+async fn node_of_another_ca_or_name_gets_no_call() {
     let cluster = Cluster::new();
     let entry = node(&cluster, "entry", Manner::Answer(1)).await;
     let stranger = Cluster::new();
@@ -322,8 +322,8 @@ async fn node_connections_are_shared_and_reopened_with_a_new_certificate() {
         (a.proxy.answerers.peers.kept(), b.places.count()),
         (1, (1, 0))
     );
-    // The cluster gets a new authority; connections of the old one are useless to it.
-    let next = cluster.with_new_authority();
+    // The cluster gets a new CA; connections of the old one are useless to it.
+    let next = cluster.with_new_ca();
     for (node, name) in [(&a, "a"), (&b, "b")] {
         write_identity(node.directory.path(), &next.ca, name, true);
     }

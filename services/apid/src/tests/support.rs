@@ -248,7 +248,7 @@ impl Default for Setup {
     }
 }
 
-/// Nodes of one authority, which find each other by name.
+/// Nodes of one CA, which find each other by name.
 pub(crate) struct Cluster {
     pub(crate) ca: Ca,
     addresses: Arc<Mutex<HashMap<String, SocketAddr>>>,
@@ -292,8 +292,8 @@ impl Cluster {
         }
     }
 
-    /// The same nodes under another authority.
-    pub(crate) fn with_new_authority(&self) -> Cluster {
+    /// The same nodes under another CA.
+    pub(crate) fn with_new_ca(&self) -> Cluster {
         Cluster {
             ca: new_ca(),
             addresses: self.addresses.clone(),

@@ -27,8 +27,8 @@ impl Machine {
             self.find_owner().await?;
         }
         self.restart_apid();
-        // Without the authority's key, the certificate comes from another node, which may be unreachable for long. A
-        // locked node may have no caller to serve.
+        // Without the CA's key, the certificate comes from another node, which may be unreachable for long. A locked
+        // node may have no caller to serve.
         let signs = |config: Document| config.machine.kind.is_control_plane();
         if self.node.stage() == Stage::Maintenance || self.node.config().is_some_and(signs) {
             self.start("apid").await;

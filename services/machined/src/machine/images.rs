@@ -1,4 +1,4 @@
-//! Applies the config's image settings: the registries and authorities that containerd uses, and the image cache.
+//! Applies the config's image settings: the registries and CAs that containerd uses, and the image cache.
 
 use corten_base::console;
 use corten_base::trusted_roots;
@@ -11,9 +11,9 @@ use super::Machine;
 use crate::image_cache;
 
 impl Machine {
-    /// Writes the settings of registries, trusted authorities and containerd. This precedes all other effects of the
-    /// config: containerd must not contact a registry in between that the config forbids. Without a config, writes those
-    /// of the image.
+    /// Writes the settings of registries, trusted CAs and containerd. This precedes all other effects of the config:
+    /// containerd must not contact a registry in between that the config forbids. Without a config, writes those of the
+    /// image.
     pub(super) fn write_registries(&self, document: Option<&Document>) {
         let is_cached =
             document.is_some_and(Document::serves_image_cache) && image_cache::is_mounted();

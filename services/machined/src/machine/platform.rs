@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use corten_base::console;
 use corten_base::sysfs;
-use corten_base::trusted_roots::AUTHORITIES;
+use corten_base::trusted_roots::CA_FILE;
 use corten_network::seed::Seed;
 use corten_platform::{Card, Client, Instance, Local, News, Pace, follow};
 use corten_types::network::bytes;
@@ -61,7 +61,7 @@ impl Machine {
                 heard.instance.send_replace(Some(Arc::from(instance)));
             }
         };
-        let client = Client::new(&fs::read(AUTHORITIES).unwrap_or_default());
+        let client = Client::new(&fs::read(CA_FILE).unwrap_or_default());
         if platform.wants_report {
             tokio::spawn(self.clone().report_ready(client.clone()));
         }

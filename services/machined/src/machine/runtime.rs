@@ -1,5 +1,5 @@
 //! Declares containerd. It starts last, and is declared again when the machine config changes its variables,
-//! credentials, authorities or parts of its configuration.
+//! credentials, CAs or parts of its configuration.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::LazyLock;

@@ -6,7 +6,7 @@
 /// The node's treatment of callers without a certificate of its owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// A machine config is active: it names the authority of the callers.
+    /// A machine config is active: it names the CA of the callers.
     Owned,
     /// The node has no owner: it serves the maintenance API.
     Free,
@@ -34,7 +34,7 @@ pub(super) struct Findings {
     pub(super) has_config: bool,
     /// Reason why a present machine config is unusable.
     pub(super) unusable: Option<String>,
-    /// Whether META names the authority of an owner ([`corten_meta::tags::OWNER`]).
+    /// Whether META names the CA of an owner ([`corten_meta::tags::OWNER`]).
     pub(super) has_owner: bool,
     /// Whether the kernel's parameters ask for maintenance, which proves access to the machine.
     pub(super) recover: bool,

@@ -20,7 +20,7 @@ const API: u16 = 50_000;
 
 /// Ways in which `new` may cut off callers that could reach the node under `old`.
 pub(crate) fn risks(old: &Document, new: &Document) -> Vec<String> {
-    let mut risks = authorities(old, new);
+    let mut risks = cas(old, new);
     risks.extend(names(old, new));
     risks.extend(links::risks(old, new));
     risks.extend(ways(old, new));
@@ -29,8 +29,8 @@ pub(crate) fn risks(old: &Document, new: &Document) -> Vec<String> {
     risks
 }
 
-/// Removed client authorities.
-fn authorities(old: &Document, new: &Document) -> Vec<String> {
+/// Removed client CAs.
+fn cas(old: &Document, new: &Document) -> Vec<String> {
     let trusted = |document: &Document| -> BTreeSet<String> {
         let own = document.machine.ca.iter().map(|ca| ca.crt.to_string());
         let others = document
@@ -44,7 +44,7 @@ fn authorities(old: &Document, new: &Document) -> Vec<String> {
             .collect()
     };
     let lost = trusted(old).difference(&trusted(new)).count();
-    let text = "clients of an authority that is no longer in machine.ca or machine.acceptedCAs are refused";
+    let text = "clients of a CA that is no longer in machine.ca or machine.acceptedCAs are refused";
     (lost > 0).then(|| text.to_owned()).into_iter().collect()
 }
 

@@ -99,7 +99,7 @@ fn patch_replaces_overrides_of_a_document_and_merges_those_of_the_field() {
 }
 
 #[test]
-fn containerd_restarts_for_credentials_and_authorities_only() {
+fn containerd_restarts_for_credentials_and_cas_only() {
     let restarts = |before: &str, after: &str| {
         let (before, after) = (document(before), document(after));
         let plan = plan(Some(&before), &after, &["apid", "containerd", "ext-a"]);

@@ -370,14 +370,14 @@ fn changes_of_a_wireguard_tunnel_are_reported() {
 }
 
 #[test]
-fn changes_of_authority_and_certificate_name_are_risks() {
+fn changes_of_ca_and_certificate_name_are_risks() {
     let old = document(&good());
     let other = base64::engine::general_purpose::STANDARD
         .encode("-----BEGIN CERTIFICATE-----\nBBBB\n-----END CERTIFICATE-----\n");
     let swapped = good().replace(&crt(), &other);
     let risks = plan(Some(&old), &document(&swapped)).risks;
     assert!(risks[0].contains("no longer in machine.ca"), "{risks:?}");
-    // With the old authority accepted, no client is locked out.
+    // With the old CA accepted, no client is locked out.
     let kept = swapped.replace(
         "    certSANs",
         &format!("    acceptedCAs: [{{crt: {}}}]\n    certSANs", crt()),

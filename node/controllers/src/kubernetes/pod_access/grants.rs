@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_of_another_authority_or_with_other_roles_are_replaced() {
+    fn credentials_of_another_ca_or_with_other_roles_are_replaced() {
         let signer = signer();
         let roles = texts(&["os:reader"]);
         let issued = signer.issue_at(&roles, now()).unwrap();

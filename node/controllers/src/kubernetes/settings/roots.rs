@@ -1,4 +1,4 @@
-//! Authorities, keys and tokens of Kubernetes and etcd.
+//! CAs, keys and tokens of Kubernetes and etcd.
 
 use std::net::IpAddr;
 
@@ -42,7 +42,7 @@ pub(super) fn kubelet(settings: &Settings, is_control_plane: bool) -> KubeletSec
     let (bootstrap_token_id, bootstrap_token_secret) = token(settings);
     KubeletSecrets {
         endpoint: settings.server(is_control_plane),
-        accepted_cas: certificates(&settings.authorities),
+        accepted_cas: certificates(&settings.cas),
         bootstrap_token_id,
         bootstrap_token_secret,
     }
@@ -73,7 +73,7 @@ pub(super) fn kubernetes(
         api_server_ips,
         dns_domain: settings.domain.clone(),
         issuing_ca: pair(ca.crt, ca.key),
-        accepted_cas: certificates(&settings.authorities),
+        accepted_cas: certificates(&settings.cas),
         aggregator_ca: pair(aggregator.crt, aggregator.key),
         accepted_aggregator_cas: certificates(&format!(
             "{}\n{}",

@@ -17,10 +17,7 @@ impl Cluster {
     ///
     /// # Errors
     /// [`ClusterError::Name`] or [`ClusterError::Request`].
-    pub async fn published_authorities(
-        &self,
-        namespace: &str,
-    ) -> Result<Option<String>, ClusterError> {
+    pub async fn published_cas(&self, namespace: &str) -> Result<Option<String>, ClusterError> {
         let object = format!("ConfigMap {namespace}/{PUBLISHED}");
         check_part(&object, "its namespace", namespace)?;
         let kind = core("ConfigMap", "configmaps");

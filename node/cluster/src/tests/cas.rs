@@ -4,7 +4,7 @@ use super::fake::{fake, lines, ok, refused};
 use crate::Workload;
 
 #[tokio::test]
-async fn published_authorities_are_those_of_the_namespace() {
+async fn published_cas_are_those_of_the_namespace() {
     let (cluster, log) = fake(|seen| match seen.path.as_str() {
         "/api/v1/namespaces/kube-system/configmaps/kube-root-ca.crt" => ok(&json!({
             "metadata": { "name": "kube-root-ca.crt" },
@@ -15,12 +15,12 @@ async fn published_authorities_are_those_of_the_namespace() {
         }
         _ => refused(404, "not found"),
     });
-    let found = cluster.published_authorities("kube-system").await;
+    let found = cluster.published_cas("kube-system").await;
     assert_eq!(found, Ok(Some("one\ntwo\n".to_owned())));
     for namespace in ["empty", "none"] {
-        assert_eq!(cluster.published_authorities(namespace).await, Ok(None));
+        assert_eq!(cluster.published_cas(namespace).await, Ok(None));
     }
-    cluster.published_authorities("../x").await.unwrap_err();
+    cluster.published_cas("../x").await.unwrap_err();
     assert_eq!(lines(&log).len(), 3);
 }
 
