@@ -270,11 +270,11 @@ fn until_ready(vm: &Running, cluster: &Kubectl) -> anyhow::Result<f64> {
 fn text(ours: &Needed, theirs: &Needed, idle: u64) -> String {
     let probe = Accel::probe();
     let mut text = format!(
-        "From the power-on of a machine with 2 CPUs and {MEMORY_MIB} MiB, offline, until its node is Ready; then memory \
-         and disk,\n{idle} s after the last pod has started. Both boot the same kernel and run the same containerd, kubelet \
-         and images of\nKubernetes, without a leader election. Ours writes its disk at the first start, and takes the images \
-         from its image\ncache. The minimal Debian starts `kubeadm init` by itself; its containerd pulls the images from the \
-         same image cache\n(`registryd` in the machine, not counted). Accelerator: {} ({}).\n\n| measure | Corten | kubeadm on Debian 13 | \
+        "The time from the power-on of a machine with 2 CPUs and {MEMORY_MIB} MiB, offline, until its node is Ready. \
+         Memory and\ndisk are those {idle} s after the last pod has started. Both boot the same kernel and run the same \
+         containerd, kubelet\nand images of Kubernetes, without a leader election. Ours writes its disk at the first start, \
+         and takes the images from\nits image cache. The minimal Debian starts `kubeadm init` by itself. Its containerd pulls \
+         the images from the same image\ncache (`registryd` in the machine, not counted). Accelerator: {} ({}).\n\n| measure | Corten | kubeadm on Debian 13 | \
          |\n|---|---|---|---|\n",
         probe.accel.option(),
         probe.reason

@@ -103,10 +103,11 @@ fn runs(console: &str) -> Vec<Run> {
 
 fn render(runs: &[Run], rounds: usize) -> anyhow::Result<String> {
     let mut text = format!(
-        "From the daemon's start, knowing nothing, until every device of the machine is settled: {rounds} rounds, \
-         in turns,\nin one Debian 13 in QEMU with the kernel and the modules of the image. `udevd` is the \
-         image's, in the image's root\nfile system, and runs no programs; systemd-udevd is asked by `udevadm \
-         trigger` and `udevadm settle`. A record is what\nthe database has of a device.\n\n\
+        "The time from the daemon's start, with an empty database, until every device of the machine is \
+         settled. There are\n{rounds} rounds, in turns, in one Debian 13 in QEMU with the kernel and the \
+         modules of the image. `udevd` is the image's.\nIt runs in the image's root file system and starts no \
+         programs. `udevadm trigger` and `udevadm settle` ask\nsystemd-udevd. A record is what the database \
+         has of a device.\n\n\
          | coldplug | median | fastest | slowest | records | |\n|---|---|---|---|---|---|\n"
     );
     let mut first = None;

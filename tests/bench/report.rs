@@ -10,7 +10,7 @@ use crate::measure::{Memory, OURS, Size};
 
 /// The introduction of the document.
 pub const INTRODUCTION: &str = "\
-Written by `make bench`, which fails when a limit is not kept; `make bench PARTS=PART` measures one part again and
+Written by `make bench`, which fails when a limit is not kept. `make bench PARTS=PART` measures one part again and
 leaves the others as they are.";
 
 const MIB: f64 = 1024.0 * 1024.0;
@@ -76,9 +76,9 @@ pub fn system(
 fn beside(boots: &Boots, memory: &[Memory], sizes: &[Size], debian: Option<&Image>) -> String {
     let probe = Accel::probe();
     let mut text = format!(
-        "Both systems boot the same kernel with the same parameters in the same QEMU, in turns; times are \
+        "Both systems boot the same kernel with the same parameters in the same QEMU, in turns. Times are \
          medians from\nQEMU's start. A new connection is begun every 250 ms, and the first that is answered \
-         counts: QEMU's network\nrepeats what a guest has missed only after seconds. Accelerator: {} ({}).\n\n",
+         counts. QEMU's network\nrepeats what a guest has missed only after seconds. Accelerator: {} ({}).\n\n",
         probe.accel.option(),
         probe.reason
     );

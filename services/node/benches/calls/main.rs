@@ -120,8 +120,8 @@ fn main() {
         let address = daemons[0].address.unwrap();
         let mut had = vec![memory(&daemons)];
         println!(
-            "## Calls\n\nCallers, apid, machined's server and syslogd are processes of one machine; TLS with a \
-             certificate of both sides;\na connection makes one call after the other.\n\n\
+            "## Calls\n\nCallers, apid, machined's server and syslogd are processes of one machine. Both sides of TLS \
+             have a certificate.\nA connection makes one call after the other.\n\n\
              | call | connections | rate | median | 90 of 100 | 99 of 100 | slowest | an answer |\n\
              |---|---|---|---|---|---|---|---|"
         );
@@ -138,8 +138,8 @@ fn main() {
         settle();
         had.push(memory(&daemons));
         println!(
-            "\nMemory is a process's own; the last column counts the pages of its program's file that it has used, too, which\n\
-             the kernel takes back when it needs them.\n\n\
+            "\nMemory is a process's own. The last column also counts the pages of its program's file that it has used.\n\
+             The kernel takes them back when it needs them.\n\n\
              | memory | before | after 1 connection | after 64 | after {nodes} nodes | with its file, at most |\n\
              |---|---|---|---|---|---|"
         );
