@@ -371,7 +371,7 @@ fn secrets_file_generates_the_same_cluster_again() {
         let client = ClientConfig::parse(text).unwrap();
         client.select(None).unwrap().identity().unwrap().ca
     };
-    assert_eq!(ca(&first.2), ca(&second.2));
+    assert_eq!(ca_of(&first.2), ca_of(&second.2));
 
     let damaged = fs::read_to_string(&file)
         .unwrap()

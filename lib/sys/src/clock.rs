@@ -129,6 +129,19 @@ pub fn steering() -> io::Result<Steering> {
     })
 }
 
+/// Time since the kernel started, without sleep (`CLOCK_MONOTONIC`).
+#[must_use]
+pub fn monotonic() -> Duration {
+    shown(nix::time::ClockId::CLOCK_MONOTONIC)
+}
+
+/// Time that a clock of the kernel shows. rustix asserts that the kernel has a vDSO with certain functions, which a
+/// user-mode kernel lacks; the C library then makes the system call.
+pub(crate) fn shown(clock: nix::time::ClockId) -> Duration {
+    // Every supported kernel has the clocks that this crate reads.
+    nix::time::clock_gettime(clock).map_or(Duration::ZERO, Duration::from)
+}
+
 /// Reads the time of a device's clock.
 ///
 /// # Errors

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit};
 use rustix::rand::{GetRandomFlags, getrandom};
-use rustix::time::ClockId;
 
 /// Sets the kernel's host name.
 ///
@@ -60,9 +59,7 @@ pub fn await_random_numbers() {
 /// Time since the kernel started, sleep included (`CLOCK_BOOTTIME`).
 #[must_use]
 pub fn since_boot() -> Duration {
-    let now = rustix::time::clock_gettime(ClockId::Boottime);
-    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
-    Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or(0))
+    crate::clock::shown(nix::time::ClockId::CLOCK_BOOTTIME)
 }
 
 /// Sets the limit of open files of this process and of its future children.

@@ -6,10 +6,9 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use rustix::fs::OFlags;
-use rustix::time::{ClockId, clock_gettime};
 
 /// Longest text of a record in bytes; a longer line is cut here, because the kernel would refuse it.
 const MAX_TEXT: usize = 960;
@@ -138,12 +137,8 @@ impl AsRawFd for Reader {
 /// The time when the records' clock was 0, by the wall clock as it is now. That clock stops while the machine sleeps.
 #[must_use]
 pub fn booted() -> SystemTime {
-    let up = clock_gettime(ClockId::Monotonic);
-    let seconds = u64::try_from(up.tv_sec).unwrap_or_default();
-    let nanoseconds = u32::try_from(up.tv_nsec).unwrap_or_default();
     let now = SystemTime::now();
-    now.checked_sub(Duration::new(seconds, nanoseconds))
-        .unwrap_or(now)
+    now.checked_sub(crate::clock::monotonic()).unwrap_or(now)
 }
 
 /// One record of the log.

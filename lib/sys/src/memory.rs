@@ -67,8 +67,7 @@ fn is_quiet(last: Duration, since: Duration) -> bool {
 
 /// Processor time of all threads of this process.
 fn processor_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    time.try_into().unwrap_or_default()
+    crate::clock::shown(nix::time::ClockId::CLOCK_PROCESS_CPUTIME_ID)
 }
 
 /// Freed bytes that the C library holds, returned to the kernel or not (mallinfo(3), `fordblks`).

@@ -13,7 +13,6 @@ use crate::rules::{Rules, StaticNode, World};
 use crate::sysfs::Sysfs;
 use crate::watch::Watches;
 use rustix::fs::{Dev, Gid, Mode, OFlags, Uid};
-use rustix::time::{ClockId, clock_gettime};
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
@@ -292,11 +291,7 @@ fn first_bytes(node: &Path) -> Option<Vec<u8>> {
 
 /// Microseconds of the monotonic clock.
 fn now() -> u64 {
-    let time = clock_gettime(ClockId::Monotonic);
-    let microseconds = time
-        .tv_sec
-        .saturating_mul(1_000_000)
-        .saturating_add(time.tv_nsec / 1000);
+    let microseconds = corten_sys::clock::monotonic().as_micros();
     u64::try_from(microseconds).unwrap_or_default()
 }
 
