@@ -77,6 +77,19 @@ pub fn nodes_run_and_the_worker_reboots(state: &Path) {
     call(state, &reboot, CLUSTER).unwrap_or_else(|error| panic!("{error}"));
     let names = call(state, &["-n", BOTH, "get", "hostnamestatus"], CALL).expect("the names");
     assert!(nodes.iter().all(|node| names.contains(node)), "{names}");
+    let log = call(state, &["-n", BOTH, "logs", "machined"], CALL).expect("machined's logs");
+    no_service_was_killed(&log);
+}
+
+/// Checks the log of machined: no signal killed a service that machined then started again.
+///
+/// # Panics
+/// One did.
+pub fn no_service_was_killed(log: &str) {
+    let is_killed =
+        |line: &&str| line.contains("killed by signal") && line.contains("starting again");
+    let killed: Vec<&str> = log.lines().filter(is_killed).collect();
+    assert!(killed.is_empty(), "{}", killed.join("\n"));
 }
 
 /// Leftovers of a cluster: links, mounts, cgroups.
