@@ -27,12 +27,14 @@ const WORK: Duration = Duration::from_millis(20);
 /// process unmaps its code every hundred seconds.
 const QUIET: u32 = 10;
 
-/// Starts a thread that returns unused memory to the kernel: freed memory at the latest one [`INTERVAL`] after it was
-/// freed, and code that nothing uses when the process has become quiet.
+/// Makes all threads of this process allocate from one heap, and starts a thread that returns unused memory to the
+/// kernel: freed memory at the latest one [`INTERVAL`] after it was freed, and code that nothing uses when the process
+/// has become quiet.
 ///
 /// # Errors
 /// The thread cannot be created.
 pub fn keep_small() -> io::Result<()> {
+    use_one_heap();
     let looks = thread::Builder::new().name("memory".to_owned());
     let looks = looks.stack_size(STACK).spawn(|| {
         let mut last_free = 0;
@@ -68,6 +70,13 @@ fn is_quiet(last: Duration, since: Duration) -> bool {
 /// Processor time of all threads of this process.
 fn processor_time() -> Duration {
     crate::clock::shown(nix::time::ClockId::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+/// Makes every thread allocate from the first heap (mallopt(3), `M_ARENA_MAX`). The C library gives each thread a heap of
+/// its own otherwise, and what is freed on one is not reused on another.
+fn use_one_heap() {
+    // SAFETY: mallopt changes a parameter of the C library under its own lock.
+    unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
 }
 
 /// Freed bytes that the C library holds, returned to the kernel or not (mallinfo(3), `fordblks`).
