@@ -6,28 +6,29 @@
 use std::fs;
 use std::path::Path;
 
-/// Name and sysfs directory of each bus, and the start of the names of its host controllers. A hub's ports and a card
-/// slot are polled by a kernel thread that nothing waits for.
-const BUSES: [(&str, &str, &str); 2] = [
+/// Name and sysfs directory of each bus, and the start of the names that show that the machine has it. A kernel thread
+/// that nothing waits for asks the ports of a hub, the slot of a card and the hypervisor.
+const BUSES: [(&str, &str, &str); 3] = [
     ("USB", "bus/usb/devices", "usb"),
     ("MMC", "class/mmc_host", "mmc"),
+    ("Hyper-V", "bus/vmbus/devices", ""),
 ];
 
-/// A bus with a host controller that may still discover a disk; `None` if all disks of this machine are known.
+/// A bus of this machine that may still discover a disk; `None` if all disks are known.
 #[must_use]
 pub fn late_bus() -> Option<&'static str> {
     of(Path::new("/sys"))
 }
 
 fn of(sysfs: &Path) -> Option<&'static str> {
-    let has_host = |directory: &str, start: &str| {
+    let is_there = |directory: &str, start: &str| {
         let entries = fs::read_dir(sysfs.join(directory));
         let mut names = entries.into_iter().flatten().flatten();
         names.any(|entry| entry.file_name().to_string_lossy().starts_with(start))
     };
     let found = BUSES
         .iter()
-        .find(|(_, directory, start)| has_host(directory, start));
+        .find(|(_, directory, start)| is_there(directory, start));
     found.map(|(name, _, _)| *name)
 }
 
@@ -36,14 +37,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_buses_with_a_host_controller_may_still_discover_a_disk() {
+    fn only_buses_that_the_machine_has_may_still_discover_a_disk() {
         let sysfs = tempfile::tempdir().unwrap();
         let add = |path: &str| fs::create_dir_all(sysfs.path().join(path)).unwrap();
         assert_eq!(of(sysfs.path()), None);
         add("bus/usb/devices");
         add("class/mmc_host");
+        add("bus/vmbus/devices");
         add("class/scsi_host/host0");
         assert_eq!(of(sysfs.path()), None);
+        add("bus/vmbus/devices/f8b3781a-1e82-4818-a1c3-63d806ec15bb");
+        assert_eq!(of(sysfs.path()), Some("Hyper-V"));
         add("class/mmc_host/mmc0");
         assert_eq!(of(sysfs.path()), Some("MMC"));
         add("bus/usb/devices/usb1");
