@@ -86,7 +86,7 @@ mod tests {
             .into();
         let mut spec = containerd();
         if let Runner::Process(process) = &mut spec.runner {
-            process.env.push(("A".to_owned(), "own".to_owned()));
+            process.env = vec![("A".to_owned(), "own".to_owned())];
         }
         let Runner::Process(process) = with_variables(spec, &given).runner else {
             panic!("containerd is a process");
