@@ -7,11 +7,13 @@ use std::fs;
 use std::path::Path;
 
 /// Name and sysfs directory of each bus, and the start of the names that show that the machine has it. A kernel thread
-/// that nothing waits for asks the ports of a hub, the slot of a card and the hypervisor.
-const BUSES: [(&str, &str, &str); 3] = [
+/// that nothing waits for asks the ports of a hub, the slot of a card and the hypervisor. Another one repeats the probe of
+/// a device in a device tree whose supplier has got its driver (`EPROBE_DEFER`).
+const BUSES: [(&str, &str, &str); 4] = [
     ("USB", "bus/usb/devices", "usb"),
     ("MMC", "class/mmc_host", "mmc"),
     ("Hyper-V", "bus/vmbus/devices", ""),
+    ("device-tree", "firmware/devicetree/base", ""),
 ];
 
 /// A bus of this machine that may still discover a disk; `None` if all disks are known.
@@ -46,6 +48,8 @@ mod tests {
         add("bus/vmbus/devices");
         add("class/scsi_host/host0");
         assert_eq!(of(sysfs.path()), None);
+        add("firmware/devicetree/base/soc");
+        assert_eq!(of(sysfs.path()), Some("device-tree"));
         add("bus/vmbus/devices/f8b3781a-1e82-4818-a1c3-63d806ec15bb");
         assert_eq!(of(sysfs.path()), Some("Hyper-V"));
         add("class/mmc_host/mmc0");
