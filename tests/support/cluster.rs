@@ -84,8 +84,9 @@ pub fn nodes_run_and_the_worker_reboots(state: &Path) {
 /// Checks the log of machined: no signal killed a service that machined then started again.
 ///
 /// # Panics
-/// One did.
+/// One did, or the log is not machined's.
 pub fn no_service_was_killed(log: &str) {
+    assert!(log.contains("service apid: Service is ready"), "{log}");
     let is_killed =
         |line: &&str| line.contains("killed by signal") && line.contains("starting again");
     let killed: Vec<&str> = log.lines().filter(is_killed).collect();
