@@ -91,7 +91,7 @@ test-kubernetes: build ## Clusters in QEMU out of the bundled images, restored f
 	kubectl=$$(MKIMAGE="$(MKIMAGE)" ARCH=$(ARCH) qemu/kubectl) && CORTEN_OUT=$(abspath $(OUT))/kubernetes CORTEN_KUBECTL=$$kubectl \
 	    cargo test --locked --package tests --test kubernetes --test fleet -- --ignored --test-threads=1
 
-test-cluster: build ## Clusters of containers on this machine, from nothing to Ready (TESTS=docker: of Docker); as root, not in CI
+test-cluster: build ## Clusters of containers on this machine, from nothing to Ready (TESTS=docker: of Docker); as root
 	MKIMAGE="$(MKIMAGE)" ARCH=$(ARCH) OUT=$(abspath $(OUT)) tests/clusters $(addprefix --test ,$(or $(TESTS),cluster pods))
 
 conformance: build ## The conformance tests of Kubernetes in a cluster of containers (FOCUS picks some): hours; as root, not in CI

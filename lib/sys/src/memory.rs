@@ -4,7 +4,7 @@
 //! code mapped that only the start needed. Without this module a daemon would keep its peak memory use for ever.
 #![expect(
     unsafe_code,
-    reason = "malloc_trim(3), mallinfo(3) and dl_iterate_phdr(3), that neither rustix nor nix has"
+    reason = "mallopt(3), malloc_trim(3), mallinfo(3) and dl_iterate_phdr(3), that neither rustix nor nix has"
 )]
 
 use std::ffi::{c_int, c_void};
@@ -75,6 +75,7 @@ fn processor_time() -> Duration {
 /// Makes every thread allocate from the first heap (mallopt(3), `M_ARENA_MAX`). The C library gives each thread a heap of
 /// its own otherwise, and what is freed on one is not reused on another.
 fn use_one_heap() {
+    // A refusal costs memory alone.
     // SAFETY: mallopt changes a parameter of the C library under its own lock.
     unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
 }
