@@ -16,6 +16,9 @@ const MAC: &str = "52:54:00:c0:37:e2";
 /// The link udevd makes for a disk with a serial number.
 const LINK: &str = "virtio-corten-plugged";
 
+/// Mode, owner and group of the first serial port, which is for the group dialout. The kernel gives it to root alone.
+const PORT: [&str; 3] = ["Dcrw-rw----", "0", "20"];
+
 /// A file on EPHEMERAL, written by the config.
 const LEFT: &str = "/var/left";
 const WRITTEN: &str = "machine: {files: [{path: /var/left, content: of before, op: create}]}\n";
@@ -56,6 +59,12 @@ fn hotplugged_disk_and_network_card_appear_and_disappear() {
     let node =
         NodeDisk::new("hotplug", 4).start(|machine| machine.firmware(Firmware::Uefi).sockets(2));
     node.configure();
+    let devices = node.ask(&node.admin(), &["list", "-l", "/dev"], SOON);
+    let port = devices.lines().find(|line| line.ends_with(" ttyS0"));
+    let port: Vec<&str> = port.unwrap_or_default().split_whitespace().collect();
+    assert_eq!(port.get(1..4), Some(&PORT[..]), "{devices}");
+    let log = node.ask(&node.admin(), &["logs", "udevd"], SOON);
+    assert!(!log.contains("WARN"), "{log}");
     let (disks, links) = (
         ["get", "disks", "-o", "yaml"],
         ["get", "links", "-o", "yaml"],

@@ -21,6 +21,7 @@ pub mod memory;
 pub mod mount;
 pub mod mount_table;
 pub mod packet;
+pub mod permissions;
 pub mod power;
 pub mod process;
 pub mod sandbox;

@@ -124,7 +124,7 @@ const OLD_CALLS: &[i64] = &[
 const OLD_CALLS: &[i64] = &[];
 
 /// Number of fchmodat2(2) on every architecture; the `libc` crate lacks its name on arm64.
-const FCHMODAT2: i64 = 452;
+pub(crate) const FCHMODAT2: i64 = 452;
 
 /// Additional calls of tools, with any arguments. The list comes from strace(1) of each tool in every use on a node,
 /// from `mkfs.xfs` of a disk to `xfs_repair` of one with 32 damaged allocation groups.

@@ -12,7 +12,7 @@ use crate::reading::Readers;
 use crate::rules::{Rules, StaticNode, World};
 use crate::sysfs::Sysfs;
 use crate::watch::Watches;
-use rustix::fs::{Dev, Gid, Mode, OFlags, Uid};
+use rustix::fs::{AtFlags, Dev, Gid, Mode, OFlags, Uid};
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
@@ -213,13 +213,13 @@ impl Handler {
             return Err(io::Error::other("another device has that name"));
         }
         let Permission { mode, uid, gid } = permission;
-        // fchmod fails on an O_PATH descriptor, but chmod of its path in /proc works.
-        let name = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
+        // By descriptor: udevd's root has no /proc/self.
         if (found.uid(), found.gid()) != (uid, gid) {
-            rustix::fs::chown(&name, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
+            let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+            rustix::fs::chownat(&file, c"", Some(uid), Some(gid), AtFlags::EMPTY_PATH)?;
         }
         if found.mode() & 0o7777 != mode {
-            rustix::fs::chmod(&name, Mode::from_raw_mode(mode))?;
+            corten_sys::permissions::set_mode(&file, mode)?;
         }
         Ok(())
     }
