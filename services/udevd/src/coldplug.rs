@@ -41,19 +41,22 @@ impl Turn {
     }
 }
 
+/// The interfaces of devices. A virtual interface keeps the name that its maker gave it.
+fn interfaces(sysfs: &Sysfs) -> Vec<PathBuf> {
+    let mut interfaces = sysfs.targets("/class/net");
+    interfaces.retain(|interface| interface.join("device").exists());
+    interfaces
+}
+
 /// The PCI network cards (base class 02 of the PCI Code and ID Assignment Specification), whose drivers may not be
-/// loaded yet, and the interfaces of devices.
-fn network(sysfs: &Sysfs) -> Vec<PathBuf> {
+/// loaded yet.
+fn cards(sysfs: &Sysfs) -> Vec<PathBuf> {
     let is_card = |pci: &PathBuf| {
         fs::read_to_string(pci.join("class")).is_ok_and(|class| class.starts_with("0x02"))
     };
-    let is_devices = |interface: &PathBuf| interface.join("device").exists();
-    let cards = sysfs.targets("/bus/pci/devices").into_iter();
-    let interfaces = sysfs.targets("/class/net").into_iter();
+    let mut cards = sysfs.targets("/bus/pci/devices");
+    cards.retain(is_card);
     cards
-        .filter(is_card)
-        .chain(interfaces.filter(is_devices))
-        .collect()
 }
 
 /// All devices of buses and classes. Only their links are read: libudev's enumerator opens each device, which takes
@@ -68,30 +71,34 @@ fn devices(sysfs: &Sysfs) -> BTreeSet<PathBuf> {
         .collect()
 }
 
-/// Devices not requested yet, parents before children.
-#[derive(Debug, Default)]
+/// Devices not requested yet. Interfaces that exist come first: the network awaits their names. All other devices
+/// follow, parents before children. They are listed only then, because a list of all devices takes a while.
+#[derive(Debug)]
 pub struct Coldplug {
+    sysfs: Sysfs,
     left: VecDeque<PathBuf>,
+    /// What was requested first; `None` once all other devices are listed.
+    first: Option<Vec<PathBuf>>,
 }
 
 impl Coldplug {
-    /// All buses, then all devices. A directory that cannot be listed is skipped.
+    /// All buses and devices.
     pub fn everything(sysfs: &Sysfs) -> Self {
-        let mut devices: Vec<PathBuf> = devices(sysfs).into_iter().collect();
-        let network = network(sysfs);
-        // A parent's path is a prefix of its child's path.
-        devices.sort_by_cached_key(|path| (Turn::of(path, &network), path.clone()));
-        let buses = sysfs
-            .names("/bus")
-            .into_iter()
-            .map(|bus| sysfs.path(&format!("/bus/{bus}")));
+        let first = interfaces(sysfs);
         Self {
-            left: buses.chain(devices).collect(),
+            sysfs: sysfs.clone(),
+            left: first.iter().cloned().collect(),
+            first: Some(first),
         }
     }
 
     /// Requests events for up to `count` devices.
     pub fn advance(&mut self, count: usize) {
+        if self.left.is_empty()
+            && let Some(first) = self.first.take()
+        {
+            self.left = rest(&self.sysfs, &first);
+        }
         for path in self.left.drain(..count.min(self.left.len())) {
             ask(&path, "add");
         }
@@ -99,17 +106,31 @@ impl Coldplug {
 
     /// Whether every device was requested.
     pub fn is_done(&self) -> bool {
-        self.left.is_empty()
+        self.left.is_empty() && self.first.is_none()
     }
+}
+
+/// All buses, then all devices but the `first`. A directory that cannot be listed is skipped.
+fn rest(sysfs: &Sysfs, first: &[PathBuf]) -> VecDeque<PathBuf> {
+    let mut devices = devices(sysfs);
+    for interface in first {
+        devices.remove(interface);
+    }
+    let network: Vec<PathBuf> = cards(sysfs).into_iter().chain(first.to_vec()).collect();
+    let mut devices: Vec<PathBuf> = devices.into_iter().collect();
+    // A parent's path is a prefix of its child's path.
+    devices.sort_by_cached_key(|path| (Turn::of(path, &network), path.clone()));
+    let buses = sysfs.names("/bus").into_iter();
+    let buses = buses.map(|bus| sysfs.path(&format!("/bus/{bus}")));
+    buses.chain(devices).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Turn, devices, network};
+    use super::{Coldplug, Turn, cards, devices, interfaces};
     use crate::sysfs::Sysfs;
     use crate::testing::Tree;
     use std::fs;
-    use std::os::unix::fs::symlink;
     use std::path::{Path, PathBuf};
 
     #[test]
@@ -124,22 +145,43 @@ mod tests {
             .attribute(disk, "class", "0x010000\n")
             .attribute(&interface, "device/uevent", "")
             .attribute("/devices/virtual/net/lo", "uevent", "");
-        let link = |directory: &str, device: &str| {
-            let place = tree.path().join(directory);
-            fs::create_dir_all(&place).unwrap();
-            let target = tree.path().join(device.trim_start_matches('/'));
-            symlink(&target, place.join(target.file_name().unwrap())).unwrap();
-        };
-        link("bus/pci/devices", card);
-        link("bus/pci/devices", disk);
-        link("class/net", &interface);
-        link("class/net", "/devices/virtual/net/lo");
+        tree.listed("bus/pci/devices", card);
+        tree.listed("bus/pci/devices", disk);
+        tree.listed("class/net", &interface);
+        tree.listed("class/net", "/devices/virtual/net/lo");
         let root = tree.path().canonicalize().unwrap();
         let place = |device: &str| root.join(device.trim_start_matches('/'));
         let sysfs = Sysfs::new(&root);
-        assert_eq!(network(&sysfs), [place(card), place(&interface)]);
+        assert_eq!(interfaces(&sysfs), [place(&interface)]);
+        assert_eq!(cards(&sysfs), [place(card)]);
         let all = [card, disk, &interface, "/devices/virtual/net/lo"].map(place);
         assert_eq!(devices(&sysfs), all.into());
+    }
+
+    #[test]
+    fn present_interface_is_requested_once_and_before_the_rest_is_listed() {
+        let tree = Tree::new();
+        let (card, disk) = ("/devices/pci0000:00/0000:00:02.0", "/devices/disk");
+        let interface = format!("{card}/net/eth0");
+        tree.attribute(&interface, "device/uevent", "")
+            .attribute(&interface, "uevent", "")
+            .attribute(disk, "uevent", "");
+        tree.listed("class/net", &interface);
+        let asked = |device: &str| {
+            let file = tree.path().join(device.trim_start_matches('/'));
+            fs::read_to_string(file.join("uevent")).unwrap()
+        };
+        let sysfs = Sysfs::new(tree.path().canonicalize().unwrap());
+        let mut coldplug = Coldplug::everything(&sysfs);
+        coldplug.advance(64);
+        assert_eq!((asked(&interface), asked(disk)), ("add".into(), "".into()));
+        assert!(!coldplug.is_done());
+        // A disk that appears meanwhile is in the list.
+        tree.listed("class/block", disk);
+        fs::write(tree.path().join(&interface[1..]).join("uevent"), "").unwrap();
+        coldplug.advance(64);
+        assert_eq!((asked(&interface), asked(disk)), ("".into(), "add".into()));
+        assert!(coldplug.is_done());
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub fn run(roots: Roots, rule_directories: &[PathBuf], workers: usize) -> anyhow
     // Listen before the first read of sysfs, so that no event in between is lost.
     let monitor = Monitor::new().context("listen for uevents")?;
     let broadcast = Arc::new(Broadcast::new().context("open the socket of handled events")?);
-    let policy = Arc::new(modules::policy());
+    let policy = modules::lazy_policy();
     let (marker, dev) = (roots.run.join("queue"), roots.dev.clone());
     let work = |handler: Arc<Handler>| -> Box<Work> {
         Box::new(move || {

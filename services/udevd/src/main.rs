@@ -219,7 +219,7 @@ impl Wanted {
 
 fn modprobe(words: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
     let wanted = Wanted::parse(words).context("modprobe needs the name of a module")?;
-    let loader = modules::Loader::new(Path::new("/sys"), modules::policy().into())?;
+    let loader = modules::Loader::new(Path::new("/sys"), modules::lazy_policy())?;
     if wanted.quiet {
         loader.load(&wanted.name)?;
     } else {

@@ -43,6 +43,14 @@ impl Tree {
         self
     }
 
+    /// Lists a device in the directory of a bus or class, such as `class/net`.
+    pub fn listed(&self, directory: &str, devpath: &str) {
+        let place = self.directory(directory);
+        fs::create_dir_all(&place).unwrap();
+        let target = self.directory(devpath);
+        symlink(&target, place.join(target.file_name().unwrap())).unwrap();
+    }
+
     fn directory(&self, devpath: &str) -> std::path::PathBuf {
         self.root.path().join(devpath.trim_start_matches('/'))
     }
