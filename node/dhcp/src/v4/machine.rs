@@ -10,8 +10,8 @@ use super::message::{Answer, Identity, Kind, Lease, Question};
 use crate::random::{Random, back_off};
 use crate::{FOR_EVER, News, Over, RETRY, SOONEST_RENEWAL, seconds, useless};
 
-/// Limit of the random delay before the first message, so that machines which start together spread their requests. The
-/// RFC's ten seconds are long for a node that boots.
+/// Limit of the random delay before a client starts over, so that machines whose switch returns spread their requests.
+/// The first message of a boot has none: the machines' own starts differ by more.
 const MOST_DELAY: Duration = Duration::from_millis(200);
 /// Delays before a message is sent again, doubled each time, and their spread (RFC 2131, section 4.1).
 const FIRST_WAIT: Duration = Duration::from_secs(4);
@@ -30,9 +30,10 @@ const RENEW_WAIT: Duration = Duration::from_secs(60);
 /// The longest delay between them, for leases of days or without an end.
 const LONGEST_RENEW_WAIT: Duration = Duration::from_secs(3600);
 /// Probes for an address that another host may have, and the longest delay between them. The RFC's seconds (RFC 5227,
-/// section 1.1) are long for a node that boots: a host on the same link answers within milliseconds.
+/// section 1.1) are long for a node that boots: a host on the same link answers within milliseconds, and the server
+/// looks before it offers one (RFC 2131, section 3.1).
 const PROBES: u32 = 3;
-const PROBE_WAIT: Duration = Duration::from_millis(200);
+const PROBE_WAIT: Duration = Duration::from_millis(60);
 /// The shortest delay after an address was declined (RFC 2131, section 3.1, point 5).
 const DECLINE_WAIT: Duration = Duration::from_secs(10);
 /// Lifetime of a lease whose server names none, as in the reference.
@@ -139,7 +140,7 @@ impl Machine {
         now: Duration,
     ) -> Machine {
         Machine {
-            timer: now + random.up_to(MOST_DELAY),
+            timer: now,
             xid: random.number(),
             identity,
             random,

@@ -23,10 +23,10 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 /// Delay after a change, to coalesce a burst of changes.
-const BUNCH: Duration = Duration::from_millis(50);
+const BUNCH: Duration = Duration::from_millis(10);
 /// Interval of queries while changes go on, after the first few immediate ones.
 const EVERY: Duration = Duration::from_secs(1);
-const AT_ONCE: u32 = 8;
+const AT_ONCE: u32 = 16;
 
 type Received = (NetlinkMessage<RouteNetlinkMessage>, SocketAddr);
 
@@ -120,12 +120,12 @@ mod tests {
             looks
         };
         let first = looks(1, &mut now);
-        assert!((8..=10).contains(&first), "{first}");
+        assert!((16..=18).contains(&first), "{first}");
         let more = looks(100, &mut now);
         assert!((99..=101).contains(&more), "{more}");
         now += Duration::from_secs(20);
         let rested = looks(1, &mut now);
-        assert!((8..=10).contains(&rested), "{rested}");
+        assert!((16..=18).contains(&rested), "{rested}");
     }
 
     #[test]
