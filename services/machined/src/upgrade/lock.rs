@@ -19,6 +19,8 @@ use corten_types::kubernetes::Nodename;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
+use super::UPGRADE_PATIENCE;
+use super::patience::patiently;
 use super::quorum::FORCE;
 use crate::state::NodeState;
 
@@ -92,7 +94,8 @@ pub(super) async fn take(node: &NodeState, image: &str) -> Result<Option<Held>, 
     let Some(holder) = holder(node, image) else {
         return Ok(None);
     };
-    match claim(&holder, LONGEST, |value| holder.may_replace(value)).await {
+    let ask = || claim(&holder, LONGEST, |value| holder.may_replace(value));
+    match patiently(UPGRADE_PATIENCE, ask, Result::is_ok).await {
         Ok(Ok(held)) => Ok(Some(held)),
         Ok(Err(other)) => Err(Holder::of(&other).unwrap_or(holder).refusal()),
         Err(why) => {
@@ -172,11 +175,16 @@ impl Held {
     /// # Errors
     /// The node no longer holds the key.
     pub(super) async fn prolong(&self) -> Result<(), String> {
-        let why = match timeout(ANSWER, self.client.prolong(&self.claim)).await {
-            Ok(Ok(true)) => return Ok(()),
-            Ok(Ok(false)) => "its lease has expired".to_owned(),
-            Ok(Err(error)) => describe(&error),
-            Err(_) => "etcd does not answer".to_owned(),
+        let ask = || {
+            in_time(async {
+                let prolonged = self.client.prolong(&self.claim).await;
+                prolonged.map_err(|error| describe(&error))
+            })
+        };
+        let why = match patiently(UPGRADE_PATIENCE, ask, Result::is_ok).await {
+            Ok(true) => return Ok(()),
+            Ok(false) => "its lease has expired".to_owned(),
+            Err(why) => why,
         };
         Err(format!(
             "the lock that keeps other control plane nodes from being upgraded is lost: {why}; try again"

@@ -6,6 +6,7 @@ mod deadline;
 mod health;
 mod lock;
 mod partition;
+mod patience;
 mod quorum;
 
 use std::fs::{self, File};
@@ -36,6 +37,11 @@ pub use lock::{LONGEST as LOCKED, unlock_former};
 pub use partition::EfiPartition;
 use quorum::Outlook;
 
+/// Time for which an upgrade asks members of etcd that do not answer.
+const UPGRADE_PATIENCE: Duration = Duration::from_secs(60);
+/// The same for a reboot or a shutdown, whose clients wait for a minute.
+const LEAVE_PATIENCE: Duration = Duration::from_secs(25);
+
 /// Directory of an image while it is checked. It is on EPHEMERAL, because an image is as large as the node.
 pub(crate) const SCRATCH: &str = "/var/lib/upgrade";
 /// Environment variable with the signers that the running image accepts, set by the first program of the initramfs.
@@ -64,7 +70,7 @@ pub async fn install(
     }
     // The key comes before the quorum check: two nodes that check at the same moment would not see each other go down.
     let lock = lock::take(node, &upgrade.image).await.map_err(refused)?;
-    let taken = match quorum::outlook(node).await.refusal() {
+    let taken = match quorum::outlook(node, UPGRADE_PATIENCE).await.refusal() {
         None => take(node, supervisor, upgrade, at, lock.as_ref(), tell).await,
         Some(why) => Err(refused(why)),
     };
@@ -83,9 +89,9 @@ pub async fn install(
 /// etcd would lose its quorum, or another control plane node goes down.
 pub async fn leave(node: &NodeState) -> Result<(), SubmitError> {
     let lock = lock::take_to_leave(node).await.map_err(refused)?;
-    let outlook = quorum::outlook(node).await;
+    let outlook = quorum::outlook(node, LEAVE_PATIENCE).await;
     match outlook.refusal() {
-        Some(why) if matches!(outlook, Outlook::Lost(_)) => {
+        Some(why) if !matches!(outlook, Outlook::Unknown(_)) => {
             if let Some(lock) = lock {
                 lock.release().await;
             }

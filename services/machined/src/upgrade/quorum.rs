@@ -14,6 +14,7 @@ use corten_types::etcd::EtcdMember;
 use futures_util::future::join_all;
 use tokio::time::timeout;
 
+use super::patience::patiently;
 use crate::state::NodeState;
 
 /// Timeout of a member's answer.
@@ -28,8 +29,10 @@ pub(super) const FORCE: &str = "force the call (`upgrade --force`, also to the v
 pub(super) enum Outlook {
     /// The other members keep their quorum, or no other member depends on this node.
     Kept,
-    /// The other members lose their quorum; the text says why.
+    /// The other members are too few for a quorum; the text says how many there are.
     Lost(String),
+    /// The other members that answer are too few; the text names those that do not.
+    Silent(String),
     /// This node's member does not name the members, because it does not run or etcd has no quorum now.
     Unknown(String),
 }
@@ -37,7 +40,7 @@ pub(super) enum Outlook {
 impl Outlook {
     /// Error message of a refused call; `None` if the other members keep their quorum.
     pub(super) fn refusal(&self) -> Option<String> {
-        let (Outlook::Lost(why) | Outlook::Unknown(why)) = self else {
+        let (Outlook::Lost(why) | Outlook::Silent(why) | Outlook::Unknown(why)) = self else {
             return None;
         };
         Some(format!(
@@ -46,8 +49,14 @@ impl Outlook {
     }
 }
 
-/// Finds out whether the other members of etcd keep their quorum while this node is away.
-pub(super) async fn outlook(node: &NodeState) -> Outlook {
+/// Finds out whether the other members of etcd keep their quorum while this node is away. Members that do not answer are
+/// asked again for this time.
+pub(super) async fn outlook(node: &NodeState, patience: Duration) -> Outlook {
+    let is_final = |outlook: &Outlook| matches!(outlook, Outlook::Kept | Outlook::Lost(_));
+    patiently(patience, || look(node), is_final).await
+}
+
+async fn look(node: &NodeState) -> Outlook {
     let Some(own) = node.store().get_as::<EtcdMember>(EtcdMember::ID) else {
         return Outlook::Kept;
     };
@@ -73,10 +82,10 @@ pub(super) async fn outlook(node: &NodeState) -> Outlook {
     if keeps_quorum(voters.len(), answers.len().saturating_sub(silent.len())) {
         return Outlook::Kept;
     }
-    Outlook::Lost(match silent.is_empty() {
-        true => format!("the cluster has {} voting members", voters.len()),
-        false => format!("no answer from {}", silent.join(", ")),
-    })
+    match silent.is_empty() {
+        true => Outlook::Lost(format!("the cluster has {} voting members", voters.len())),
+        false => Outlook::Silent(format!("no answer from {}", silent.join(", "))),
+    }
 }
 
 /// Whether `healthy_others` of `voters` members have a majority. A single voter always passes: no other member loses.
