@@ -3,9 +3,12 @@
 
 #![expect(clippy::expect_used, reason = "a failing step is a failing test")]
 
+use std::fs::{self, Permissions};
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use hickory_resolver::proto::op::{Message, Query};
@@ -178,6 +181,55 @@ fn pods_reach_each_other(kubectl: &Kubectl, directory: &Path) {
     assert_eq!(service, Ipv4Addr::new(10, 96, 0, 53));
 }
 
+/// The process with this name that runs on this machine, nodes included.
+fn process(name: &str) -> Option<String> {
+    let mut processes = fs::read_dir("/proc").expect("processes").flatten();
+    let found = processes.find(|process| {
+        let own = fs::read_to_string(process.path().join("comm"));
+        own.is_ok_and(|own| own.trim() == name)
+    });
+    found?.file_name().into_string().ok()
+}
+
+/// The kubelet's iscsiadm runs that of an extension, in the namespaces of the extension's iscsid.
+fn kubelet_calls_iscsiadm_of_the_extension(directory: &Path) {
+    let kubelet = process("kubelet").expect("a kubelet");
+    let iscsiadm = || {
+        let mut command = Command::new(format!("/proc/{kubelet}/root/usr/bin/iscsiadm"));
+        let ran = command.args(["-m", "session"]).output();
+        let ran = ran.expect("a program of the kubelet's image");
+        String::from_utf8_lossy(&[ran.stdout, ran.stderr].concat()).into_owned()
+    };
+    let alone = iscsiadm();
+    assert!(alone.contains("no iscsid runs on this node"), "{alone}");
+
+    let programs = directory.join("programs");
+    fs::create_dir(&programs).expect("a directory");
+    let answers = "#!/bin/sh\necho $0 $@\nreadlink /proc/self/ns/net\n";
+    let extension = programs.join("iscsiadm");
+    fs::write(&extension, answers).expect("a program");
+    fs::set_permissions(&extension, Permissions::from_mode(0o755)).expect("a program");
+    let daemon = directory.join("iscsid");
+    fs::copy("/bin/sleep", &daemon).expect("a daemon");
+    let start = "mount --bind \"$1\" /usr/local/sbin && exec \"$2\" 600";
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--mount", "--net", "sh", "-c", start, "sh"]);
+    let mut unshare = unshare
+        .arg(&programs)
+        .arg(&daemon)
+        .spawn()
+        .expect("unshare");
+    let pid = until("iscsid", || {
+        process("iscsid").ok_or("it is not there".to_owned())
+    });
+    let link = fs::read_link(format!("/proc/{pid}/ns/net")).expect("a namespace");
+    let answer = iscsiadm();
+    unshare.kill().expect("iscsid has run until now");
+    unshare.wait().expect("iscsid has ended");
+    let expected = format!("/usr/local/sbin/iscsiadm -m session\n{}\n", link.display());
+    assert_eq!(answer, expected);
+}
+
 /// Static pods of the config: the kubelet refuses the first.
 const STATIC_PODS: &str = r#"
 machine:
@@ -267,6 +319,7 @@ fn container_cluster_runs_pods_from_bundled_images() {
     let kubectl = Kubectl::new(place.join("kubeconfig"));
     let config = place.join("cortenconfig");
     pods_reach_each_other(&kubectl, state);
+    kubelet_calls_iscsiadm_of_the_extension(state);
     api_server_takes_a_changed_config(&kubectl, &config);
     cas_are_replaced(&kubectl, &config, state);
 

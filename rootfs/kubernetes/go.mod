@@ -8,6 +8,7 @@ require (
 	github.com/coreos/pkg v0.0.0-20240122114842-bbd7aa9bf6fb
 	github.com/flannel-io/flannel v0.28.10
 	github.com/joho/godotenv v1.5.1
+	golang.org/x/sys v0.49.0
 	k8s.io/klog/v2 v2.140.0
 )
 
@@ -201,7 +202,6 @@ require (
 	golang.org/x/net v0.61.0 // indirect
 	golang.org/x/oauth2 v0.36.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
-	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/term v0.47.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 	golang.org/x/time v0.15.0 // indirect

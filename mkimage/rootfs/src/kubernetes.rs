@@ -47,13 +47,14 @@ const PROGRAMS: [&str; 6] = [
 ];
 
 /// The other programs: name and package.
-const OTHERS: [(&str, &str); 6] = [
+const OTHERS: [(&str, &str); 7] = [
     ("cp", "./cp"),
     ("coredns", "./coredns"),
     ("etcd", ETCD),
     ("etcdctl", "go.etcd.io/etcd/etcdctl/v3"),
     ("etcdutl", "go.etcd.io/etcd/etcdutl/v3"),
     (FLANNELD, "./flanneld"),
+    ("iscsiadm", "./iscsiadm"),
 ];
 
 /// flannel's program, built from a modified copy of the module.
@@ -72,7 +73,7 @@ pub fn key(module: &Path, arch: &str, key: KeyBuilder) -> Result<KeyBuilder> {
     for name in ["go.mod", "go.sum"] {
         key = key.file(&module.join(name))?;
     }
-    for name in ["coredns", "cp", "flanneld", "pause"] {
+    for name in ["coredns", "cp", "flanneld", "iscsiadm", "pause"] {
         key = key.tree(&module.join(name))?;
     }
     Ok(key)
