@@ -118,8 +118,9 @@ impl Handler {
         (plan, actions)
     }
 
-    /// Plans an event and executes the actions. Logs a failed action and goes on.
-    pub fn handle(&self, event: &Event, loader: Option<&Loader>) -> Plan {
+    /// Plans an event and executes the actions. Logs a failed action and goes on. An action that loads a module asks for
+    /// the `loader`.
+    pub fn handle<'a>(&self, event: &Event, loader: &dyn Fn() -> Option<&'a Loader>) -> Plan {
         let (plan, actions) = self.plan(event);
         for action in &actions {
             if let Err(error) = self.apply(event, action, loader) {
@@ -129,7 +130,12 @@ impl Handler {
         plan
     }
 
-    fn apply(&self, event: &Event, action: &Action, loader: Option<&Loader>) -> anyhow::Result<()> {
+    fn apply<'a>(
+        &self,
+        event: &Event,
+        action: &Action,
+        loader: &dyn Fn() -> Option<&'a Loader>,
+    ) -> anyhow::Result<()> {
         let id = event.id();
         match (action, &id) {
             (
@@ -156,7 +162,9 @@ impl Handler {
             (Action::Store(record), Some(id)) => self.database.store(id, record)?,
             (Action::Forget, Some(id)) => self.database.forget(id)?,
             (Action::Load { alias }, _) => {
-                let Some(loader) = loader else { return Ok(()) };
+                let Some(loader) = loader() else {
+                    return Ok(());
+                };
                 // A device's alias contains its bus and a colon; any other string is a module name.
                 let loaded = match alias.contains(':') {
                     true => loader.load_for_device(alias)?,
@@ -328,7 +336,7 @@ mod tests {
             Event::parse(text.as_bytes()).unwrap()
         };
         let link = |name: &str| fs::read_link(dev.path().join(name)).ok();
-        let added = handler.handle(&event("add"), None);
+        let added = handler.handle(&event("add"), &|| None);
         assert_eq!(
             added.properties.get("ID_SERIAL").map(String::as_str),
             Some("first")
@@ -342,7 +350,7 @@ mod tests {
         }
         assert_eq!(link("block/254:0"), Some("../vda".into()));
         sys.attribute(disk, "serial", "second");
-        handler.handle(&event("change"), None);
+        handler.handle(&event("change"), &|| None);
         assert_eq!(link("disk/by-id/virtio-first"), None);
         assert!(link("disk/by-id/virtio-second").is_some());
         let record = fs::read_to_string(run.path().join("data/b254:0")).unwrap();
@@ -353,8 +361,8 @@ mod tests {
         // The device disappears without an event, as while the daemon is down.
         handler.sweep();
         assert!(!run.path().join("data/b254:0").exists() && link("block/254:0").is_none());
-        handler.handle(&event("add"), None);
-        handler.handle(&event("remove"), None);
+        handler.handle(&event("add"), &|| None);
+        handler.handle(&event("remove"), &|| None);
         assert_eq!(fs::read_dir(dev.path()).unwrap().count(), 0);
         assert_eq!(fs::read_dir(run.path().join("data")).unwrap().count(), 0);
     }

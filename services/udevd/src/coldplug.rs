@@ -72,13 +72,15 @@ fn devices(sysfs: &Sysfs) -> BTreeSet<PathBuf> {
 }
 
 /// Devices not requested yet. Interfaces that exist come first: the network awaits their names. All other devices
-/// follow, parents before children. They are listed only then, because a list of all devices takes a while.
+/// follow, parents before children. They are listed only then, because a list of all devices takes a while. Virtual
+/// terminals are last: there are 63 of them, and nothing on a node awaits one.
 #[derive(Debug)]
 pub struct Coldplug {
     sysfs: Sysfs,
     left: VecDeque<PathBuf>,
     /// What was requested first; `None` once all other devices are listed.
     first: Option<Vec<PathBuf>>,
+    terminals: VecDeque<PathBuf>,
 }
 
 impl Coldplug {
@@ -89,6 +91,7 @@ impl Coldplug {
             sysfs: sysfs.clone(),
             left: first.iter().cloned().collect(),
             first: Some(first),
+            terminals: VecDeque::new(),
         }
     }
 
@@ -97,16 +100,27 @@ impl Coldplug {
         if self.left.is_empty()
             && let Some(first) = self.first.take()
         {
-            self.left = rest(&self.sysfs, &first);
+            let is_terminal = |path: &PathBuf| {
+                let path = path.to_string_lossy();
+                path.contains("/virtual/tty/") || path.contains("/virtual/vc/")
+            };
+            (self.terminals, self.left) =
+                rest(&self.sysfs, &first).into_iter().partition(is_terminal);
         }
         for path in self.left.drain(..count.min(self.left.len())) {
             ask(&path, "add");
         }
     }
 
-    /// Whether every device was requested.
+    /// Whether every device but the virtual terminals was requested.
     pub fn is_done(&self) -> bool {
         self.left.is_empty() && self.first.is_none()
+    }
+
+    /// Lets the virtual terminals be requested. Returns whether there are any.
+    pub fn go_on(&mut self) -> bool {
+        self.left.append(&mut self.terminals);
+        !self.left.is_empty()
     }
 }
 
@@ -159,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn present_interface_is_requested_once_and_before_the_rest_is_listed() {
+    fn present_interfaces_are_requested_first_and_virtual_terminals_last() {
         let tree = Tree::new();
         let (card, disk) = ("/devices/pci0000:00/0000:00:02.0", "/devices/disk");
         let interface = format!("{card}/net/eth0");
@@ -176,12 +190,19 @@ mod tests {
         coldplug.advance(64);
         assert_eq!((asked(&interface), asked(disk)), ("add".into(), "".into()));
         assert!(!coldplug.is_done());
+        let terminal = "/devices/virtual/tty/tty1";
+        tree.attribute(terminal, "uevent", "");
+        tree.listed("class/tty", terminal);
         // A disk that appears meanwhile is in the list.
         tree.listed("class/block", disk);
         fs::write(tree.path().join(&interface[1..]).join("uevent"), "").unwrap();
         coldplug.advance(64);
         assert_eq!((asked(&interface), asked(disk)), ("".into(), "add".into()));
-        assert!(coldplug.is_done());
+        assert!(coldplug.is_done() && asked(terminal).is_empty());
+        assert!(coldplug.go_on() && !coldplug.is_done());
+        coldplug.advance(64);
+        assert_eq!(asked(terminal), "add");
+        assert!(coldplug.is_done() && !coldplug.go_on());
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::rules::{Rules, Severity};
 use crate::watch::Watches;
 use anyhow::Context as _;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::cell::LazyCell;
 use std::fs;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixListener;
@@ -53,13 +54,16 @@ pub fn run(roots: Roots, rule_directories: &[PathBuf], workers: usize) -> anyhow
     let (marker, dev) = (roots.run.join("queue"), roots.dev.clone());
     let work = |handler: Arc<Handler>| -> Box<Work> {
         Box::new(move || {
+            let policy = policy.clone();
             // Without libkmod only module loading fails; the rest of the daemon works.
-            let loader = Loader::new(Path::new("/sys"), policy.clone())
-                .inspect_err(|error| warn!("no modules will be loaded: {error}"))
-                .ok();
+            let loader = LazyCell::new(move || {
+                Loader::new(Path::new("/sys"), policy)
+                    .inspect_err(|error| warn!("no modules will be loaded: {error}"))
+                    .ok()
+            });
             let (handler, broadcast) = (handler.clone(), broadcast.clone());
             Box::new(move |event| {
-                let plan = handler.handle(event, loader.as_ref());
+                let plan = handler.handle(event, &|| loader.as_ref());
                 if let Err(error) = broadcast.send(event, &plan) {
                     warn!("{event}: cannot notify the listeners: {error}");
                 }
@@ -93,7 +97,9 @@ pub fn run(roots: Roots, rule_directories: &[PathBuf], workers: usize) -> anyhow
             info!("settled: {handled} events in {time} ms");
             corten_daemon::ready("udevd");
         }
-        daemon.wait(false)?;
+        if !daemon.coldplug.go_on() {
+            daemon.wait(false)?;
+        }
     }
 }
 

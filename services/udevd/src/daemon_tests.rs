@@ -183,7 +183,7 @@ impl Running {
         Self::with(machine, |handler| {
             Box::new(move || {
                 let handler = handler.clone();
-                Box::new(move |event| drop(handler.handle(event, None)))
+                Box::new(move |event| drop(handler.handle(event, &|| None)))
             })
         })
     }

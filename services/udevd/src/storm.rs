@@ -84,7 +84,7 @@ fn storm_of_10000_events_loses_no_event() {
                     let Ok((ticket, event)): Result<(_, Event), _> = job else {
                         return;
                     };
-                    handler.handle(&event, None);
+                    handler.handle(&event, &|| None);
                     finished.send((ticket, event)).unwrap();
                 }
             });
