@@ -1,5 +1,5 @@
 //! Promise: the pods of a cluster reach each other on every node, its services and its DNS. The cluster survives a
-//! changed config of its API server, an invalid static pod, and new CAs.
+//! changed config of its API server, an invalid static pod, and new CAs. An upgrade deletes what no manifest has.
 
 #![expect(clippy::expect_used, reason = "a failing step is a failing test")]
 
@@ -268,6 +268,39 @@ fn api_server_takes_a_changed_config(kubectl: &Kubectl, config: &Path) {
     });
 }
 
+/// An inline manifest of the config.
+const MANIFEST: &str = "cluster: {inlineManifests: [{name: extra, contents: '{apiVersion: v1, kind: ConfigMap, \
+                        metadata: {name: extra, namespace: default}}'}]}";
+
+/// The verb that upgrades Kubernetes, to the same version, deletes an object that no manifest has any more.
+fn objects_come_and_go_with_the_manifests(kubectl: &Kubectl, config: &Path) {
+    let owner = client_with(config);
+    let manifests = ["-n", CONTROL_PLANE, "get", "manifests"];
+    let get = [
+        "get",
+        "configmap",
+        "extra",
+        "--ignore-not-found",
+        "-o",
+        "name",
+    ];
+    let none = "cluster: {inlineManifests: [{name: extra, $patch: delete}]}";
+    for (patch, is_there) in [(MANIFEST, true), (none, false)] {
+        let patch = ["-n", CONTROL_PLANE, "patch", "mc", "--patch", patch];
+        let patched = owner.call_within(CALL, &patch);
+        patched.expect("a changed config");
+        until("the manifests of the config", || {
+            let listed = owner.call_within(CALL, &manifests)?;
+            let is_right = listed.contains("extra") == is_there;
+            is_right.then_some(()).ok_or(listed)
+        });
+        let upgraded = owner.call_within(CLUSTER, &["upgrade-k8s"]);
+        upgraded.expect("an upgrade to the same version");
+        let found = kubectl.call(&get).expect("an answer");
+        assert_eq!(found.trim() == "configmap/extra", is_there, "{found}");
+    }
+}
+
 /// New CAs of the node API and of Kubernetes. The old clients are refused.
 fn cas_are_replaced(kubectl: &Kubectl, config: &Path, directory: &Path) {
     let new = directory.join("cortenconfig.new");
@@ -321,6 +354,7 @@ fn container_cluster_runs_pods_from_bundled_images() {
     pods_reach_each_other(&kubectl, state);
     kubelet_calls_iscsiadm_of_the_extension(state);
     api_server_takes_a_changed_config(&kubectl, &config);
+    objects_come_and_go_with_the_manifests(&kubectl, &config);
     cas_are_replaced(&kubectl, &config, state);
 
     cluster::destroy(state);

@@ -1,4 +1,4 @@
-//! Inventory of applied objects, which an upgrade of Kubernetes reads to find obsolete ones.
+//! Inventory of applied objects, in which [`Cluster::prune`] finds obsolete ones.
 
 use std::collections::BTreeMap;
 
@@ -20,10 +20,7 @@ impl Cluster {
         objects: &[&Identity],
     ) -> Result<(), ClusterError> {
         let identity = identity();
-        let resource = kinds::core("ConfigMap", "configmaps");
-        let api: Api<DynamicObject> =
-            Api::namespaced_with(self.client.clone(), NAMESPACE, &resource);
-        let found = within("read", &identity, api.get_opt(NAME)).await?;
+        let found = within("read", &identity, self.inventory_api().get_opt(NAME)).await?;
         let found = found.map(|found| data(&found.data));
         let listed = listed(found.clone().unwrap_or_default(), objects);
         if found.as_ref() == Some(&listed) {
@@ -38,8 +35,44 @@ impl Cluster {
         // Forced, so that our entries win over those of other field managers.
         let params = PatchParams::apply(MANAGER).force();
         let patch = Patch::Apply(&inventory);
-        within("write", &identity, api.patch(NAME, &params, &patch)).await?;
+        within(
+            "write",
+            &identity,
+            self.inventory_api().patch(NAME, &params, &patch),
+        )
+        .await?;
         Ok(())
+    }
+
+    /// The entries of the inventory: key and version.
+    pub(crate) async fn inventory(&self) -> Result<BTreeMap<String, String>, ClusterError> {
+        let found = within("read", &identity(), self.inventory_api().get_opt(NAME)).await?;
+        Ok(found.map(|found| data(&found.data)).unwrap_or_default())
+    }
+
+    /// Removes entries, also those of other field managers.
+    pub(crate) async fn take_off_inventory(&self, keys: &[String]) -> Result<(), ClusterError> {
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let none: BTreeMap<&str, Value> = keys.iter().map(|key| (&**key, Value::Null)).collect();
+        let patch = Patch::Merge(json!({ "data": none }));
+        let params = PatchParams {
+            field_manager: Some(MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        within(
+            "write",
+            &identity(),
+            self.inventory_api().patch(NAME, &params, &patch),
+        )
+        .await?;
+        Ok(())
+    }
+
+    fn inventory_api(&self) -> Api<DynamicObject> {
+        let resource = kinds::core("ConfigMap", "configmaps");
+        Api::namespaced_with(self.client.clone(), NAMESPACE, &resource)
     }
 }
 

@@ -1,6 +1,6 @@
 //! machined's client of the Kubernetes API.
 //!
-//! Owns: applying objects and the inventory of what was applied; the metadata, the cordon and the drain of a node;
+//! Owns: applying objects, the inventory of what was applied, and the end of obsolete objects; the metadata, the cordon and the drain of a node;
 //! the readiness and versions of API servers, nodes and workloads; the restart of workloads; the deprecated APIs in use;
 //! the CAs that pods get; the accounts of pods at the node's API; the static pods of a kubelet; the nodes.
 //! Never does: decide what is applied (`corten-manifests`) or granted, keep anything between two calls, or take a lock.
@@ -25,6 +25,7 @@ mod members;
 mod node;
 mod own_node;
 mod ownership;
+mod prune;
 mod readiness;
 mod versions;
 
@@ -43,6 +44,7 @@ pub use kubelet::static_pods;
 pub use members::{Member, MemberWatch};
 pub use own_node::{NodeState, NodeWatch};
 pub use ownership::{Metadata, Taint};
+pub use prune::Pruned;
 pub use readiness::{NodeReadiness, Pods, Workload};
 pub use versions::{Machine, Requested, StaticPod};
 

@@ -64,6 +64,23 @@ impl Identity {
         format!("{}_{colon}_{}_{}", self.namespace, self.group, self.kind)
     }
 
+    /// Reads an entry of an inventory: the key of [`Identity::inventory_key`], and the version. `None` for other texts.
+    #[must_use]
+    pub fn of_inventory(key: &str, version: &str) -> Option<Identity> {
+        // No name of Kubernetes has a line below, but for the two that stand for a colon.
+        let (namespace, rest) = key.split_once('_')?;
+        let (rest, kind) = rest.rsplit_once('_')?;
+        let (name, group) = rest.rsplit_once('_')?;
+        let is_named = !name.is_empty() && !kind.is_empty() && !version.is_empty();
+        is_named.then(|| Identity {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            kind: kind.to_owned(),
+            namespace: namespace.to_owned(),
+            name: name.replace("__", ":"),
+        })
+    }
+
     /// Rank in the order of creation: namespaces and definitions of kinds precede the objects that need them.
     fn rank(&self) -> (u8, &str) {
         match (self.group.as_str(), self.kind.as_str()) {
@@ -177,6 +194,13 @@ mod tests {
         assert_eq!(role.inventory_key(), key);
         let (map, _) = object("v1", "ConfigMap", "coredns");
         assert_eq!(map.inventory_key(), "_coredns__ConfigMap");
+        for identity in [&role, &map] {
+            let read = Identity::of_inventory(&identity.inventory_key(), &identity.version);
+            assert_eq!(read.as_ref(), Some(identity));
+        }
+        for text in ["", "_", "a_b_c", "__c_d", "a_b_c_"] {
+            assert_eq!(Identity::of_inventory(text, "v1"), None, "{text}");
+        }
         assert_eq!(
             role.to_string(),
             "ClusterRole.rbac.authorization.k8s.io system:coredns"

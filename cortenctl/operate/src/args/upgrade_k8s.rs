@@ -56,8 +56,8 @@ pub struct UpgradeK8s {
     /// Timeout for the workloads of the bootstrap manifests; 0: do not wait
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_wait)]
     pub(crate) manifests_reconcile_timeout: Duration,
-    /// Keep objects that are no longer in the manifests; always on
-    #[arg(long, hide = true)]
+    /// Keep objects that are no longer in the manifests of any control plane node
+    #[arg(long)]
     pub(crate) manifests_no_prune: bool,
 }
 

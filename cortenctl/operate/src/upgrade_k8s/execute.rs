@@ -20,6 +20,8 @@ pub(super) struct Limits {
     pub(super) manifests: Duration,
     /// Whether nodes pull their images first.
     pub(super) pulls: bool,
+    /// Whether objects that no manifest has any more are deleted last.
+    pub(super) prunes: bool,
 }
 
 /// The operations of an upgrade on a cluster. Every error is a sentence.
@@ -54,6 +56,8 @@ pub(super) trait Fleet {
     ) -> Result<Vec<String>, String>;
     /// Checks that the workloads run as their manifests specify.
     async fn workloads(&mut self) -> Result<(), String>;
+    /// Deletes the objects that no manifest of a control plane node has any more. Returns lines about them.
+    async fn prune(&mut self) -> Result<Vec<String>, String>;
     /// Prints a line for the operator.
     fn say(&mut self, line: &str);
 }
@@ -88,6 +92,7 @@ pub(super) async fn execute(
         .filter(|step| step.component == Component::Proxy)
         .collect();
     match manifests(fleet, plan, plan.proxy.as_deref(), limits.manifests).await {
+        Ok(()) if limits.prunes => prune(fleet).await,
         Ok(()) => Ok(()),
         Err(why) if proxies.is_empty() => Err(format!("bootstrap manifests: {why}")),
         Err(why) => Err(format!(
@@ -197,6 +202,17 @@ async fn manifests(
         }
         sleep(LOOK).await;
     }
+}
+
+/// Deletes what an earlier version or config left behind, once its successor runs.
+async fn prune(fleet: &mut impl Fleet) -> Result<(), String> {
+    let lines = fleet.prune().await.map_err(|why| {
+        format!("the upgrade is complete, but obsolete objects were not deleted: {why}")
+    })?;
+    for line in lines {
+        fleet.say(&line);
+    }
+    Ok(())
 }
 
 /// Rolls kube-proxy back in the cluster; returns the result as text.

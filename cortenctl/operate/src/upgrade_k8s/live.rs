@@ -32,6 +32,7 @@ const NAMED: usize = 5;
 pub(super) struct Live {
     global: Global,
     cluster: Cluster,
+    control_planes: Vec<Place>,
     /// The last applied workloads: kind, namespace, name.
     workloads: Vec<(Workload, String, String)>,
 }
@@ -42,6 +43,7 @@ impl Live {
         Ok(Live {
             global: global.clone(),
             cluster: cluster.map_err(Failure::call)?,
+            control_planes: Vec::new(),
             workloads: Vec::new(),
         })
     }
@@ -54,6 +56,8 @@ impl Live {
         for machine in machines {
             members.push(self.member(machine).await?);
         }
+        let control_planes = members.iter().filter(|member| member.is_control_plane);
+        self.control_planes = control_planes.map(|member| member.place.clone()).collect();
         Ok(members)
     }
 
@@ -257,6 +261,19 @@ impl Fleet for Live {
             }
         }
         Ok(())
+    }
+
+    async fn prune(&mut self) -> Result<Vec<String>, String> {
+        // A control plane node may have manifests that the others do not have.
+        let mut wanted = Vec::new();
+        for place in &self.control_planes {
+            wanted.extend(self.objects(place).await?);
+        }
+        let pruned = self.cluster.prune(&wanted).await;
+        let pruned = pruned.map_err(|error| error.to_string())?;
+        let deleted = pruned.deleted.iter().map(|one| format!("deleted {one}"));
+        let kept = { pruned.kept.iter() }.map(|one| format!("kept {}: {}", one.object, one.reason));
+        Ok(deleted.chain(kept).collect())
     }
 
     fn say(&mut self, line: &str) {

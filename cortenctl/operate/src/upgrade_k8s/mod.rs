@@ -57,6 +57,7 @@ pub async fn run(global: &Global, args: &UpgradeK8s) -> Result<(), Failure> {
         component: args.timeout,
         manifests: args.manifests_reconcile_timeout,
         pulls: args.pre_pull_images,
+        prunes: !args.manifests_no_prune,
     };
     execute(&mut live, &plan, limits)
         .await

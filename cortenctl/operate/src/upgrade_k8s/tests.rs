@@ -23,6 +23,7 @@ const LIMITS: Limits = Limits {
     component: Duration::from_secs(300),
     manifests: Duration::from_secs(300),
     pulls: true,
+    prunes: true,
 };
 
 fn version(text: &str) -> Version {
@@ -153,6 +154,11 @@ impl Fleet for Made {
         }
     }
 
+    async fn prune(&mut self) -> Result<Vec<String>, String> {
+        self.asked.push("prune".to_owned());
+        Ok(vec!["deleted ConfigMap".to_owned()])
+    }
+
     fn say(&mut self, line: &str) {
         self.asked.push(format!("# {line}"));
     }
@@ -184,9 +190,19 @@ async fn components_change_in_skew_policy_order_and_manifests_come_last() {
         "set a r/kubelet:v1.37.2",
         "apply of b",
         "rollout r/kube-proxy:v1.37.2",
+        "prune",
     ];
     assert_eq!(acts(&made), expected);
-    assert!(made.asked.contains(&"# updated DaemonSet".to_owned()));
+    for line in ["# updated DaemonSet", "# deleted ConfigMap"] {
+        assert!(made.asked.contains(&line.to_owned()), "{line}");
+    }
+    let mut made = Made::default();
+    let keeps = Limits {
+        prunes: false,
+        ..LIMITS
+    };
+    made.run(keeps).await.unwrap();
+    assert!(!acts(&made).contains(&"prune"));
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod fake;
 mod hostile;
 mod members;
 mod metadata;
+mod prune;
 mod readiness;
 mod real;
 mod versions;

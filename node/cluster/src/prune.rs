@@ -1,0 +1,185 @@
+//! Deletes obsolete objects: those that the inventory lists and no manifest has any more.
+
+use std::collections::BTreeMap;
+
+use corten_manifests::Identity;
+use kube::api::{DeleteParams, DynamicObject, Preconditions};
+use serde_json::Value;
+
+use crate::apply::Failed;
+use crate::kinds::{Kinds, check};
+use crate::{Cluster, ClusterError, MANAGER, inventory, within};
+
+/// Annotations that keep an object whose manifest is gone (Kubernetes' cli-utils, "Lifecycle directives").
+const KEEP: [(&str, &str); 2] = [
+    ("cli-utils.sigs.k8s.io/on-remove", "keep"),
+    ("client.lifecycle.config.k8s.io/deletion", "detach"),
+];
+/// Kinds that take objects of others with them. An operator deletes them by hand.
+const HOLDERS: [(&str, &str); 2] = [
+    ("", "Namespace"),
+    ("apiextensions.k8s.io", "CustomResourceDefinition"),
+];
+
+/// Result of a prune.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Pruned {
+    /// Objects that were deleted.
+    pub deleted: Vec<Identity>,
+    /// Objects that stay, and why.
+    pub kept: Vec<Failed>,
+}
+
+/// What becomes of an obsolete object.
+#[derive(Debug, PartialEq, Eq)]
+enum Fate {
+    Deleted,
+    /// It does not exist.
+    Gone,
+    /// It stays for this reason, and the inventory no longer lists it.
+    Released(&'static str),
+}
+
+impl Cluster {
+    /// Deletes the objects that the inventory lists and that are not `wanted`, and takes them off the inventory. `wanted`
+    /// are the objects of all manifests of all nodes. An object that cannot be deleted stays listed.
+    ///
+    /// Namespaces and definitions of kinds stay, because objects of others would go with them. So do objects that an
+    /// annotation keeps, and those that another client has made anew.
+    ///
+    /// # Errors
+    /// The inventory cannot be read or written.
+    pub async fn prune(&self, wanted: &[Value]) -> Result<Pruned, ClusterError> {
+        let wanted = wanted.iter().filter_map(|object| Identity::of(object).ok());
+        let wanted: Vec<Identity> = wanted.collect();
+        let listed = self.inventory().await?;
+        let mut pruned = Pruned::default();
+        let mut released = Vec::new();
+        let mut kinds = Kinds::default();
+        for (key, identity) in obsolete(&listed, &wanted) {
+            match self.prune_one(&mut kinds, &identity).await {
+                Ok(Fate::Deleted) => pruned.deleted.push(identity),
+                Ok(Fate::Gone) => {}
+                Ok(Fate::Released(why)) => pruned.keep(identity, why.to_owned()),
+                Err(error) => {
+                    pruned.keep(identity, error.to_string());
+                    continue;
+                }
+            }
+            released.push(key);
+        }
+        self.take_off_inventory(&released).await?;
+        Ok(pruned)
+    }
+
+    async fn prune_one(
+        &self,
+        kinds: &mut Kinds,
+        identity: &Identity,
+    ) -> Result<Fate, ClusterError> {
+        if HOLDERS.contains(&(&identity.group, &identity.kind)) {
+            return Ok(Fate::Released(
+                "objects of others would go with it; delete it by hand if nothing needs it",
+            ));
+        }
+        check(identity)?;
+        let api = kinds.place(self, &mut identity.clone()).await?;
+        let found = within("look for", identity, api.get_opt(&identity.name)).await?;
+        let Some(found) = found else {
+            return Ok(Fate::Gone);
+        };
+        if let Some(why) = reason_to_keep(&found) {
+            return Ok(Fate::Released(why));
+        }
+        // Only the object that was looked at: another client may have made a new one meanwhile.
+        let params = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: found.metadata.uid,
+                resource_version: None,
+            }),
+            ..DeleteParams::default()
+        };
+        match within("delete", identity, api.delete(&identity.name, &params)).await {
+            Err(error) if error.code() != Some(404) => Err(error),
+            _ => Ok(Fate::Deleted),
+        }
+    }
+}
+
+impl Pruned {
+    fn keep(&mut self, object: Identity, reason: String) {
+        self.kept.push(Failed { object, reason });
+    }
+}
+
+/// The entries of the inventory that no wanted object has, with their keys. An entry that cannot be read stays.
+fn obsolete(listed: &BTreeMap<String, String>, wanted: &[Identity]) -> Vec<(String, Identity)> {
+    let read = listed.iter().filter_map(|(key, version)| {
+        let identity = Identity::of_inventory(key, version)?;
+        Some((key.clone(), identity))
+    });
+    let is_obsolete = |(_, entry): &(String, Identity)| {
+        *entry != inventory::identity() && !wanted.iter().any(|wanted| is_same(wanted, entry))
+    };
+    read.filter(is_obsolete).collect()
+}
+
+/// Whether an object of a manifest is the one of an entry. A manifest may leave the namespace out, or name one for an
+/// object that belongs to none.
+fn is_same(wanted: &Identity, entry: &Identity) -> bool {
+    let (group, kind, name) = (&entry.group, &entry.kind, &entry.name);
+    let is_there = match entry.namespace.as_str() {
+        "" => true,
+        "default" => ["", "default"].contains(&wanted.namespace.as_str()),
+        namespace => wanted.namespace == namespace,
+    };
+    is_there && (&wanted.group, &wanted.kind, &wanted.name) == (group, kind, name)
+}
+
+fn reason_to_keep(object: &DynamicObject) -> Option<&'static str> {
+    let annotations = object.metadata.annotations.iter().flatten();
+    let mut annotations = annotations.map(|(key, value)| (key.as_str(), value.as_str()));
+    if annotations.any(|annotation| KEEP.contains(&annotation)) {
+        return Some("its annotation keeps it");
+    }
+    let managers = object.metadata.managed_fields.iter().flatten();
+    let mut names = managers.filter_map(|entry| entry.manager.as_deref());
+    match names.any(|name| name == MANAGER) {
+        true => None,
+        false => Some("another client has made it"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(key: &str) -> Identity {
+        Identity::of_inventory(key, "v1").unwrap()
+    }
+
+    #[test]
+    fn entry_without_a_manifest_is_obsolete() {
+        let keys = [
+            "kube-system_kube-proxy_apps_DaemonSet",
+            "kube-system_old_apps_DaemonSet",
+            "default_kept__ConfigMap",
+            "_system__old_rbac.authorization.k8s.io_ClusterRole",
+            "_system__new_rbac.authorization.k8s.io_ClusterRole",
+            "kube-system_talos-bootstrap-manifests-inventory__ConfigMap",
+            "not an entry",
+        ];
+        let listed = keys.map(|key| (key.to_owned(), "v1".to_owned()));
+        let mut wanted = [
+            identity("kube-system_kube-proxy_apps_DaemonSet"),
+            identity("_kept__ConfigMap"),
+            identity("kube-system_system__new_rbac.authorization.k8s.io_ClusterRole"),
+            identity("other_old_apps_DaemonSet"),
+        ];
+        // Another version of a kind is the same object.
+        wanted[0].version = "v1beta1".to_owned();
+        let found = obsolete(&listed.into(), &wanted);
+        let found: Vec<&str> = found.iter().map(|(key, _)| key.as_str()).collect();
+        assert_eq!(found, [keys[3], keys[1]]);
+    }
+}
