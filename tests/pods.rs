@@ -353,8 +353,8 @@ fn container_cluster_runs_pods_from_bundled_images() {
     let config = place.join("cortenconfig");
     pods_reach_each_other(&kubectl, state);
     kubelet_calls_iscsiadm_of_the_extension(state);
-    api_server_takes_a_changed_config(&kubectl, &config);
     objects_come_and_go_with_the_manifests(&kubectl, &config);
+    api_server_takes_a_changed_config(&kubectl, &config);
     cas_are_replaced(&kubectl, &config, state);
 
     cluster::destroy(state);

@@ -143,8 +143,11 @@ fn reason_to_keep(object: &DynamicObject) -> Option<&'static str> {
         return Some("its annotation keeps it");
     }
     let managers = object.metadata.managed_fields.iter().flatten();
-    let mut names = managers.filter_map(|entry| entry.manager.as_deref());
-    match names.any(|name| name == MANAGER) {
+    let names: Vec<&str> = managers
+        .filter_map(|entry| entry.manager.as_deref())
+        .collect();
+    // An object with no field but its name has no manager.
+    match names.is_empty() || names.contains(&MANAGER) {
         true => None,
         false => Some("another client has made it"),
     }

@@ -265,6 +265,9 @@ impl Fleet for Live {
 
     async fn prune(&mut self) -> Result<Vec<String>, String> {
         // A control plane node may have manifests that the others do not have.
+        if self.control_planes.is_empty() {
+            return Err("no control plane node is known".to_owned());
+        }
         let mut wanted = Vec::new();
         for place in &self.control_planes {
             wanted.extend(self.objects(place).await?);

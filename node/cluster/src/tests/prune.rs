@@ -20,6 +20,7 @@ fn made_by(manager: &str, annotations: &Value) -> Value {
 #[tokio::test(start_paused = true)]
 async fn obsolete_objects_of_the_manifests_are_deleted_and_leave_the_inventory() {
     let entries = [
+        "kube-system_empty__ConfigMap",
         "kube-system_old__ConfigMap",
         "kube-system_gone__ConfigMap",
         "kube-system_pinned__ConfigMap",
@@ -43,6 +44,7 @@ async fn obsolete_objects_of_the_manifests_are_deleted_and_leave_the_inventory()
                 let keep = json!({ "client.lifecycle.config.k8s.io/deletion": "detach" });
                 ok(&made_by("talos", &keep))
             }
+            ("GET", "empty") => ok(&json!({ "metadata": { "name": "c", "uid": "u-1" } })),
             ("GET", "foreign") => ok(&made_by("helm", &json!({}))),
             ("DELETE", "refused") => refused(403, "not you"),
             ("GET", _) if seen.path == INVENTORY => {
@@ -59,13 +61,14 @@ async fn obsolete_objects_of_the_manifests_are_deleted_and_leave_the_inventory()
     let pruned = cluster.prune(&[wanted, json!({})]).await.unwrap();
     let names = |all: &mut dyn Iterator<Item = String>| all.collect::<Vec<_>>().join(" ");
     let deleted = names(&mut pruned.deleted.iter().map(|one| one.name.clone()));
-    assert_eq!(deleted, "old");
+    assert_eq!(deleted, "empty old");
     let kept = names(&mut pruned.kept.iter().map(|one| one.object.name.clone()));
     assert_eq!(kept, "old foreign pinned refused");
 
     let lines = lines(&log);
     let deletions = lines.iter().filter(|line| line.starts_with("DELETE"));
     let expected = [
+        format!("DELETE {MAPS}/empty"),
         format!("DELETE {MAPS}/old"),
         format!("DELETE {MAPS}/refused"),
     ];
@@ -79,6 +82,7 @@ async fn obsolete_objects_of_the_manifests_are_deleted_and_leave_the_inventory()
     // What could not be deleted stays listed.
     let left = json!({
         "_old__Namespace": null,
+        "kube-system_empty__ConfigMap": null,
         "kube-system_foreign__ConfigMap": null,
         "kube-system_gone__ConfigMap": null,
         "kube-system_old__ConfigMap": null,
