@@ -195,7 +195,8 @@ fn process(name: &str) -> Option<String> {
 fn kubelet_calls_iscsiadm_of_the_extension(directory: &Path) {
     let kubelet = process("kubelet").expect("a kubelet");
     let iscsiadm = || {
-        let mut command = Command::new(format!("/proc/{kubelet}/root/usr/bin/iscsiadm"));
+        let image = Path::new("/proc").join(&kubelet).join("root");
+        let mut command = Command::new(image.join("usr/bin/iscsiadm"));
         let ran = command.args(["-m", "session"]).output();
         let ran = ran.expect("a program of the kubelet's image");
         String::from_utf8_lossy(&[ran.stdout, ran.stderr].concat()).into_owned()
