@@ -19,9 +19,7 @@ impl Cluster {
         &self,
         objects: &[&Identity],
     ) -> Result<(), ClusterError> {
-        let identity = identity();
-        let found = within("read", &identity, self.inventory_api().get_opt(NAME)).await?;
-        let found = found.map(|found| data(&found.data));
+        let found = self.inventory().await?;
         let listed = listed(found.clone().unwrap_or_default(), objects);
         if found.as_ref() == Some(&listed) {
             return Ok(());
@@ -37,17 +35,17 @@ impl Cluster {
         let patch = Patch::Apply(&inventory);
         within(
             "write",
-            &identity,
+            &identity(),
             self.inventory_api().patch(NAME, &params, &patch),
         )
         .await?;
         Ok(())
     }
 
-    /// The entries of the inventory: key and version.
-    pub(crate) async fn inventory(&self) -> Result<BTreeMap<String, String>, ClusterError> {
+    /// The entries of the inventory, key and version; `None` if there is none.
+    pub(crate) async fn inventory(&self) -> Result<Option<BTreeMap<String, String>>, ClusterError> {
         let found = within("read", &identity(), self.inventory_api().get_opt(NAME)).await?;
-        Ok(found.map(|found| data(&found.data)).unwrap_or_default())
+        Ok(found.map(|found| data(&found.data)))
     }
 
     /// Removes entries, also those of other field managers.

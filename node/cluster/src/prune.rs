@@ -26,23 +26,25 @@ const HOLDERS: [(&str, &str); 2] = [
 pub struct Pruned {
     /// Objects that were deleted.
     pub deleted: Vec<Identity>,
-    /// Objects that stay, and why.
+    /// Objects that stay on purpose, and why. The inventory no longer lists them.
     pub kept: Vec<Failed>,
+    /// Objects that could not be deleted. The inventory still lists them.
+    pub failed: Vec<Failed>,
 }
 
 /// What becomes of an obsolete object.
 #[derive(Debug, PartialEq, Eq)]
 enum Fate {
     Deleted,
-    /// It does not exist.
+    /// It does not exist, or its kind is no longer served.
     Gone,
-    /// It stays for this reason, and the inventory no longer lists it.
-    Released(&'static str),
+    /// It stays for this reason.
+    Kept(&'static str),
 }
 
 impl Cluster {
     /// Deletes the objects that the inventory lists and that are not `wanted`, and takes them off the inventory. `wanted`
-    /// are the objects of all manifests of all nodes. An object that cannot be deleted stays listed.
+    /// are the objects of all manifests of all nodes.
     ///
     /// Namespaces and definitions of kinds stay, because objects of others would go with them. So do objects that an
     /// annotation keeps, and those that another client has made anew.
@@ -52,17 +54,21 @@ impl Cluster {
     pub async fn prune(&self, wanted: &[Value]) -> Result<Pruned, ClusterError> {
         let wanted = wanted.iter().filter_map(|object| Identity::of(object).ok());
         let wanted: Vec<Identity> = wanted.collect();
-        let listed = self.inventory().await?;
+        let listed = self.inventory().await?.unwrap_or_default();
         let mut pruned = Pruned::default();
         let mut released = Vec::new();
         let mut kinds = Kinds::default();
-        for (key, identity) in obsolete(&listed, &wanted) {
-            match self.prune_one(&mut kinds, &identity).await {
-                Ok(Fate::Deleted) => pruned.deleted.push(identity),
+        for (key, object) in obsolete(&listed, &wanted) {
+            match self.prune_one(&mut kinds, &object).await {
+                Ok(Fate::Deleted) => pruned.deleted.push(object),
                 Ok(Fate::Gone) => {}
-                Ok(Fate::Released(why)) => pruned.keep(identity, why.to_owned()),
+                Ok(Fate::Kept(why)) => {
+                    let reason = why.to_owned();
+                    pruned.kept.push(Failed { object, reason });
+                }
                 Err(error) => {
-                    pruned.keep(identity, error.to_string());
+                    let reason = error.to_string();
+                    pruned.failed.push(Failed { object, reason });
                     continue;
                 }
             }
@@ -77,19 +83,22 @@ impl Cluster {
         kinds: &mut Kinds,
         identity: &Identity,
     ) -> Result<Fate, ClusterError> {
-        if HOLDERS.contains(&(&identity.group, &identity.kind)) {
-            return Ok(Fate::Released(
-                "objects of others would go with it; delete it by hand if nothing needs it",
-            ));
-        }
         check(identity)?;
-        let api = kinds.place(self, &mut identity.clone()).await?;
+        let api = match kinds.place(self, &mut identity.clone()).await {
+            Err(error) if error.code() == Some(404) => return Ok(Fate::Gone),
+            api => api?,
+        };
         let found = within("look for", identity, api.get_opt(&identity.name)).await?;
         let Some(found) = found else {
             return Ok(Fate::Gone);
         };
+        if HOLDERS.contains(&(&identity.group, &identity.kind)) {
+            return Ok(Fate::Kept(
+                "objects of others would go with it; delete it by hand if nothing needs it",
+            ));
+        }
         if let Some(why) = reason_to_keep(&found) {
-            return Ok(Fate::Released(why));
+            return Ok(Fate::Kept(why));
         }
         // Only the object that was looked at: another client may have made a new one meanwhile.
         let params = DeleteParams {
@@ -103,12 +112,6 @@ impl Cluster {
             Err(error) if error.code() != Some(404) => Err(error),
             _ => Ok(Fate::Deleted),
         }
-    }
-}
-
-impl Pruned {
-    fn keep(&mut self, object: Identity, reason: String) {
-        self.kept.push(Failed { object, reason });
     }
 }
 

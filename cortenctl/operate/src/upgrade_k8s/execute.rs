@@ -56,8 +56,8 @@ pub(super) trait Fleet {
     ) -> Result<Vec<String>, String>;
     /// Checks that the workloads run as their manifests specify.
     async fn workloads(&mut self) -> Result<(), String>;
-    /// Deletes the objects that no manifest of a control plane node has any more. Returns lines about them.
-    async fn prune(&mut self) -> Result<Vec<String>, String>;
+    /// Deletes the objects that no manifest of a control plane node has any more, and prints a line about each.
+    async fn prune(&mut self) -> Result<(), String>;
     /// Prints a line for the operator.
     fn say(&mut self, line: &str);
 }
@@ -92,7 +92,9 @@ pub(super) async fn execute(
         .filter(|step| step.component == Component::Proxy)
         .collect();
     match manifests(fleet, plan, plan.proxy.as_deref(), limits.manifests).await {
-        Ok(()) if limits.prunes => prune(fleet).await,
+        Ok(()) if limits.prunes => fleet.prune().await.map_err(|why| {
+            format!("the upgrade is complete, but obsolete objects were not deleted: {why}")
+        }),
         Ok(()) => Ok(()),
         Err(why) if proxies.is_empty() => Err(format!("bootstrap manifests: {why}")),
         Err(why) => Err(format!(
@@ -202,17 +204,6 @@ async fn manifests(
         }
         sleep(LOOK).await;
     }
-}
-
-/// Deletes what an earlier version or config left behind, once its successor runs.
-async fn prune(fleet: &mut impl Fleet) -> Result<(), String> {
-    let lines = fleet.prune().await.map_err(|why| {
-        format!("the upgrade is complete, but obsolete objects were not deleted: {why}")
-    })?;
-    for line in lines {
-        fleet.say(&line);
-    }
-    Ok(())
 }
 
 /// Rolls kube-proxy back in the cluster; returns the result as text.

@@ -10,7 +10,7 @@ use corten_client::flags::Global;
 use corten_client::resources;
 use corten_client::stream::{Node, Trouble, alone};
 use corten_client::table::printable;
-use corten_cluster::{Cluster, Existing, Machine, Requested, Workload};
+use corten_cluster::{Cluster, Existing, Failed, Machine, Requested, Workload};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
@@ -236,16 +236,7 @@ impl Fleet for Live {
         };
         self.workloads = workloads(&objects);
         let report = self.cluster.apply(&objects, Existing::Update).await;
-        if !report.failed.is_empty() {
-            let named = report.failed.iter().take(NAMED);
-            let named = named.map(|one| format!("{}: {}", one.object, one.reason));
-            let named: Vec<String> = named.collect();
-            return Err(format!(
-                "{} objects were not applied: {}",
-                report.failed.len(),
-                named.join("; ")
-            ));
-        }
+        all_done("applied", &report.failed)?;
         let made = report.created.iter().map(|one| format!("created {one}"));
         let changed = report.updated.iter().map(|one| format!("updated {one}"));
         Ok(made.chain(changed).collect())
@@ -263,7 +254,7 @@ impl Fleet for Live {
         Ok(())
     }
 
-    async fn prune(&mut self) -> Result<Vec<String>, String> {
+    async fn prune(&mut self) -> Result<(), String> {
         // A control plane node may have manifests that the others do not have.
         if self.control_planes.is_empty() {
             return Err("no control plane node is known".to_owned());
@@ -274,14 +265,34 @@ impl Fleet for Live {
         }
         let pruned = self.cluster.prune(&wanted).await;
         let pruned = pruned.map_err(|error| error.to_string())?;
-        let deleted = pruned.deleted.iter().map(|one| format!("deleted {one}"));
-        let kept = { pruned.kept.iter() }.map(|one| format!("kept {}: {}", one.object, one.reason));
-        Ok(deleted.chain(kept).collect())
+        for one in &pruned.deleted {
+            self.say(&format!("deleted {one}"));
+        }
+        for one in &pruned.kept {
+            self.say(&format!("kept {}: {}", one.object, one.reason));
+        }
+        all_done("deleted", &pruned.failed)
     }
 
     fn say(&mut self, line: &str) {
         eprintln!("{}", printable(line));
     }
+}
+
+/// The error that names the objects with which an operation failed, if there are any.
+fn all_done(done: &str, failed: &[Failed]) -> Result<(), String> {
+    if failed.is_empty() {
+        return Ok(());
+    }
+    let named = failed.iter().take(NAMED);
+    let named: Vec<String> = named
+        .map(|one| format!("{}: {}", one.object, one.reason))
+        .collect();
+    Err(format!(
+        "{} objects were not {done}: {}",
+        failed.len(),
+        named.join("; ")
+    ))
 }
 
 /// Checks that a node is ready with this version of the kubelet. An image without a version in its tag skips the check

@@ -81,6 +81,8 @@ struct Made {
     proxy: String,
     /// With this image in the manifests, the cluster refuses the objects.
     refused_manifests: Option<&'static str>,
+    /// The cluster refuses to delete objects.
+    keeps_objects: bool,
 }
 
 impl Made {
@@ -154,9 +156,12 @@ impl Fleet for Made {
         }
     }
 
-    async fn prune(&mut self) -> Result<Vec<String>, String> {
+    async fn prune(&mut self) -> Result<(), String> {
         self.asked.push("prune".to_owned());
-        Ok(vec!["deleted ConfigMap".to_owned()])
+        match self.keeps_objects {
+            true => Err("1 objects were not deleted".to_owned()),
+            false => Ok(()),
+        }
     }
 
     fn say(&mut self, line: &str) {
@@ -193,9 +198,13 @@ async fn components_change_in_skew_policy_order_and_manifests_come_last() {
         "prune",
     ];
     assert_eq!(acts(&made), expected);
-    for line in ["# updated DaemonSet", "# deleted ConfigMap"] {
-        assert!(made.asked.contains(&line.to_owned()), "{line}");
-    }
+    assert!(made.asked.contains(&"# updated DaemonSet".to_owned()));
+    let mut made = Made {
+        keeps_objects: true,
+        ..Made::default()
+    };
+    let why = made.run(LIMITS).await.unwrap_err();
+    assert!(why.contains("the upgrade is complete, but"), "{why}");
     let mut made = Made::default();
     let keeps = Limits {
         prunes: false,

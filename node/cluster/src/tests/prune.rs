@@ -27,13 +27,19 @@ async fn obsolete_objects_of_the_manifests_are_deleted_and_leave_the_inventory()
         "kube-system_foreign__ConfigMap",
         "kube-system_refused__ConfigMap",
         "kube-system_wanted__ConfigMap",
+        "kube-system_unserved_example.org_Gadget",
         "_old__Namespace",
     ];
+    // The group is gone with its only kind.
+    let is_unserved = |path: &str| path.starts_with("/apis/example.org");
     let data: Value = entries
         .map(|entry| (entry.to_owned(), json!("v1")))
         .into_iter()
         .collect();
     let (cluster, log) = fake(move |seen| {
+        if is_unserved(&seen.path) {
+            return refused(404, "not found");
+        }
         if let Some(resources) = discovery(&seen.path) {
             return ok(&resources);
         }
@@ -63,7 +69,9 @@ async fn obsolete_objects_of_the_manifests_are_deleted_and_leave_the_inventory()
     let deleted = names(&mut pruned.deleted.iter().map(|one| one.name.clone()));
     assert_eq!(deleted, "empty old");
     let kept = names(&mut pruned.kept.iter().map(|one| one.object.name.clone()));
-    assert_eq!(kept, "old foreign pinned refused");
+    assert_eq!(kept, "old foreign pinned");
+    let failed = names(&mut pruned.failed.iter().map(|one| one.object.name.clone()));
+    assert_eq!(failed, "refused");
 
     let lines = lines(&log);
     let deletions = lines.iter().filter(|line| line.starts_with("DELETE"));
@@ -87,6 +95,7 @@ async fn obsolete_objects_of_the_manifests_are_deleted_and_leave_the_inventory()
         "kube-system_gone__ConfigMap": null,
         "kube-system_old__ConfigMap": null,
         "kube-system_pinned__ConfigMap": null,
+        "kube-system_unserved_example.org_Gadget": null,
     });
     assert_eq!(body("PATCH")["data"], left);
 }
