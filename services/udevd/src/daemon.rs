@@ -21,7 +21,7 @@ use std::fs;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 use tracing::{info, warn};
 
@@ -50,14 +50,15 @@ pub fn run(roots: Roots, rule_directories: &[PathBuf], workers: usize) -> anyhow
     // Listen before the first read of sysfs, so that no event in between is lost.
     let monitor = Monitor::new().context("listen for uevents")?;
     let broadcast = Arc::new(Broadcast::new().context("open the socket of handled events")?);
-    let policy = modules::lazy_policy();
+    // Its files are long, and the network awaits interfaces, which need no module.
+    let policy = Arc::new(LazyLock::new(|| Arc::new(modules::policy())));
     let (marker, dev) = (roots.run.join("queue"), roots.dev.clone());
     let work = |handler: Arc<Handler>| -> Box<Work> {
         Box::new(move || {
             let policy = policy.clone();
             // Without libkmod only module loading fails; the rest of the daemon works.
             let loader = LazyCell::new(move || {
-                Loader::new(Path::new("/sys"), policy)
+                Loader::new(Path::new("/sys"), Arc::clone(&policy))
                     .inspect_err(|error| warn!("no modules will be loaded: {error}"))
                     .ok()
             });
@@ -73,7 +74,7 @@ pub fn run(roots: Roots, rule_directories: &[PathBuf], workers: usize) -> anyhow
     let mut daemon = Daemon::new(monitor, roots, rule_directories, workers, work)?;
     crate::nodes::standard_links(&dev);
     crate::nodes::static_nodes(&dev, &daemon.handler.static_nodes());
-    let (mut settled, mut marked) = (false, false);
+    let (mut ready, mut settled, mut marked) = (false, false, false);
     loop {
         let idle = daemon.step()?;
         // Clients wait until this file is gone (`udev_queue_get_queue_is_empty`).
@@ -91,15 +92,19 @@ pub fn run(roots: Roots, rule_directories: &[PathBuf], workers: usize) -> anyhow
         if !idle {
             continue;
         }
+        if !ready {
+            ready = true;
+            corten_daemon::ready("udevd");
+        }
+        if daemon.coldplug.go_on() {
+            continue;
+        }
         if !settled {
             settled = true;
             let (handled, time) = (daemon.handled, started.elapsed().as_millis());
             info!("settled: {handled} events in {time} ms");
-            corten_daemon::ready("udevd");
         }
-        if !daemon.coldplug.go_on() {
-            daemon.wait(false)?;
-        }
+        daemon.wait(false)?;
     }
 }
 

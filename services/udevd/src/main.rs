@@ -4,7 +4,8 @@
 //! that libudev clients read.
 //! Never does: run programs, create device nodes (devtmpfs does), configure the network, except that it
 //! renames interfaces.
-//! Talks to: the kernel (uevents, sysfs, modules); the supervisor, when the devices present at start are settled.
+//! Talks to: the kernel (uevents, sysfs, modules); the supervisor, when the devices present at start are settled, all
+//! but virtual terminals.
 //!
 //! An event becomes properties, properties become a plan, and a plan becomes actions. Each step is a value, and
 //! `--plan` prints them. The built-in rules are in `defaults`. Rule files in udev's language (`rules`) apply after them
@@ -219,7 +220,7 @@ impl Wanted {
 
 fn modprobe(words: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
     let wanted = Wanted::parse(words).context("modprobe needs the name of a module")?;
-    let loader = modules::Loader::new(Path::new("/sys"), modules::lazy_policy())?;
+    let loader = modules::Loader::new(Path::new("/sys"), modules::policy().into())?;
     if wanted.quiet {
         loader.load(&wanted.name)?;
     } else {

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 /// Directories of modprobe.d(5) files. A file hides files of the same name in later directories.
 const DIRECTORIES: [&str; 4] = [
@@ -53,25 +53,16 @@ pub enum LoadError {
     },
 }
 
-/// The module policy of a node, read when a device first has an alias: its files are long, and the network awaits
-/// interfaces, which have none.
-pub type LazyPolicy = Arc<LazyLock<Policy>>;
-
-/// The policy of this node, not read yet.
-pub fn lazy_policy() -> LazyPolicy {
-    Arc::new(LazyLock::new(policy))
-}
-
 /// Loads modules. One per thread, because libkmod's context is not thread-safe.
 #[derive(Debug)]
 pub struct Loader {
     context: Context,
-    policy: LazyPolicy,
+    policy: Arc<Policy>,
     loaded: PathBuf,
 }
 
 /// The module policy of the node's files and the kernel command line.
-fn policy() -> Policy {
+pub fn policy() -> Policy {
     let mut policy = Policy::default();
     let own = ["modules.softdep", "modules.alias"].map(|name| directory().join(name));
     configuration()
@@ -96,7 +87,7 @@ impl Loader {
     ///
     /// # Errors
     /// [`LoadError::Setup`].
-    pub fn new(sys: &Path, policy: LazyPolicy) -> Result<Self, LoadError> {
+    pub fn new(sys: &Path, policy: Arc<Policy>) -> Result<Self, LoadError> {
         let context = Context::new().map_err(LoadError::Setup)?;
         Ok(Self {
             context,
