@@ -1,6 +1,7 @@
 //! Promise: a node knows the reason why its last boot ended, even if that boot could not record it.
 #![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
 
+use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
 
 use qemu::Firmware;
@@ -10,6 +11,9 @@ use tests::images;
 use tests::lockup;
 use tests::node::{BOOT, Node, SOON};
 
+/// Port of trustd, on this host and on the node.
+const PORT: u16 = 15001;
+const TRUST_PORT: u16 = 50001;
 /// A panic waits 10 s before it restarts the machine; the rest is for a slow host.
 const PANIC: Duration = Duration::from_secs(120);
 /// The kernel detects a locked-up processor after 10 to 25 s, and panics; the rest is for a slow
@@ -39,7 +43,7 @@ fn said<'a>(last: &'a Value, field: &str) -> &'a str {
 fn end_of_a_boot_is_known_to_the_next_boot() {
     let disk = NodeDisk::new("last-stop", 4);
     // The kernel's last messages go to UEFI variables.
-    let node = disk.start(|machine| machine.firmware(Firmware::Uefi));
+    let node = disk.start(|machine| machine.firmware(Firmware::Uefi).forward(PORT, TRUST_PORT));
     node.configure();
     let none = node.admin().call(&["get", "laststop", "last"]);
     assert!(none.is_err(), "the first boot has one before it: {none:?}");
@@ -51,6 +55,8 @@ fn end_of_a_boot_is_known_to_the_next_boot() {
     node.apply_patch(
         "machine: {time: {disabled: true}, sysfs: {fs/cgroup/system/trustd/memory.max: '65536'}}\n",
     );
+    // A connection starts trustd.
+    let _client = TcpStream::connect((Ipv4Addr::LOCALHOST, PORT)).unwrap();
     let killed = node
         .vm
         .wait_console("of service trustd was killed at", SOON);

@@ -178,7 +178,7 @@ pub(crate) enum Verb {
     /// Collect logs and state of nodes in a zip file, without secrets
     #[command(visible_alias = "crashdump")]
     Support(Support),
-    /// Clusters of containers on this machine
+    /// Clusters of containers or virtual machines on this machine
     #[command(subcommand)]
     Cluster(Cluster),
     /// Overview of nodes, in the terminal

@@ -70,7 +70,7 @@ pub struct Reboot {
 pub enum RebootMode {
     /// Stop services first
     Default,
-    /// Like default, but through the firmware instead of kexec
+    /// The same as default on Corten; on nodes with kexec, through the firmware
     Powercycle,
     /// Wait for no service, and do not check the quorum of etcd
     Force,
@@ -93,7 +93,7 @@ pub struct Reset {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
           default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub(crate) graceful: bool,
-    /// Reboot afterwards instead of halting
+    /// Reboot afterwards instead of powering off
     #[arg(long)]
     pub(crate) reboot: bool,
     /// Disks to wipe; without labels the whole system disk is wiped
@@ -225,7 +225,7 @@ pub struct Upgrade {
     /// Install now, and leave the reboot to the operator
     #[arg(short, long, visible_alias = "no-reboot")]
     pub(crate) stage: bool,
-    /// Skip the check of etcd's health
+    /// Skip the etcd quorum check, the lock against upgrades of other control plane nodes, and minVersion
     #[arg(short, long)]
     pub(crate) force: bool,
     /// Keep the data on EPHEMERAL; always on
@@ -253,9 +253,9 @@ pub struct Upgrade {
 /// How a node reboots after an upgrade.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum UpgradeReboot {
-    /// With kexec if the node supports it
+    /// With kexec on nodes that have it; Corten has none
     Default,
-    /// Through the firmware
+    /// The same as default on Corten; on nodes with kexec, through the firmware
     Powercycle,
 }
 

@@ -240,10 +240,10 @@ pub(crate) struct Health {
     /// Timeout for the cluster to become healthy
     #[arg(long, value_name = "DURATION", default_value = "20m", value_parser = parse_duration)]
     pub(crate) wait_timeout: Duration,
-    /// Control plane nodes to check [default: only the called nodes]
+    /// Control plane nodes to check [default: all nodes that the control plane node knows; a worker checks itself]
     #[arg(long, alias = "init-node", value_delimiter = ',', value_name = "HOST")]
     pub(crate) control_plane_nodes: Vec<String>,
-    /// Workers to check [default: only the called nodes]
+    /// Workers to check [default: as for --control-plane-nodes]
     #[arg(long, value_delimiter = ',', value_name = "HOST")]
     pub(crate) worker_nodes: Vec<String>,
     /// URL of the Kubernetes API; accepted and ignored

@@ -1,13 +1,14 @@
 //! The common parts of the node's daemons. apid and trustd use all of it; registryd its start and port; syslogd and
 //! udevd the readiness notification.
 //!
-//! Owns: start and end of a daemon, its port, the readiness notification, files that are reloaded on change, the peer
+//! Owns: start and end of a daemon, also on demand, its port, the readiness notification, files that are reloaded on change, the peer
 //! of an address, and the limits on connections.
 //! Never does: serve, or know the protocol served.
 //! Talks to: the supervisor, by `$NOTIFY_SOCKET` (sd_notify(3)).
 //! On a laptop: `cargo test -p corten-daemon`.
 
 mod notify;
+mod on_demand;
 mod peer;
 mod places;
 mod reloaded;
@@ -22,6 +23,7 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
 pub use notify::ready;
+pub use on_demand::{Client, Clients, passed};
 pub use peer::Peer;
 pub use places::{Bounds, Evicted, Known, Place, Places};
 pub use reloaded::Reloaded;

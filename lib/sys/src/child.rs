@@ -43,17 +43,19 @@ pub struct Confinement {
     pub system_calls: Option<Filter>,
 }
 
-/// Destinations of a child's output: the write ends of pipes. The reader creates them before the start, so that no step
-/// can fail after it.
+/// The standard streams of a child. Its output goes to the write ends of pipes. The reader creates them before the
+/// start, so that no step can fail after it.
 #[derive(Debug)]
-pub struct Output {
+pub struct Streams {
+    /// Standard input, such as a listening socket; `None`: /dev/null.
+    pub stdin: Option<OwnedFd>,
     /// Standard output.
     pub stdout: OwnedFd,
     /// Standard error.
     pub stderr: OwnedFd,
 }
 
-/// Starts `program` in a new session, with only `environment` and with /dev/null as standard input.
+/// Starts `program` in a new session, with only `environment`.
 ///
 /// Returns after exec, so a missing file is an error here. The result is the process id, which is also the id of the
 /// session and of the process group. Dropping it does not end the child; reap it with [`crate::process::reap`].
@@ -64,7 +66,7 @@ pub fn start(
     program: &OsString,
     arguments: &[OsString],
     environment: &[(OsString, OsString)],
-    output: Output,
+    streams: Streams,
     confinement: &Confinement,
 ) -> io::Result<u32> {
     let mut command = Command::new(program);
@@ -73,9 +75,9 @@ pub fn start(
         .env_clear()
         .envs(environment.iter().map(|(key, value)| (key, value)))
         .current_dir("/")
-        .stdin(Stdio::null())
-        .stdout(output.stdout)
-        .stderr(output.stderr);
+        .stdin(streams.stdin.map_or_else(Stdio::null, Stdio::from))
+        .stdout(streams.stdout)
+        .stderr(streams.stderr);
     let mut prepared = Prepared::new(confinement)?;
     // SAFETY: between fork and exec of a threaded process only async-signal-safe work is allowed:
     // Prepared::apply makes plain syscalls on values and descriptors made before the fork, and

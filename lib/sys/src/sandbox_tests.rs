@@ -1,20 +1,21 @@
 //! Tests of children in roots of their own, on the real kernel.
 
 use super::*;
-use crate::child::{self, CapabilitySet, Confinement, Output};
+use crate::child::{self, CapabilitySet, Confinement, Streams};
 use crate::seccomp::Filter;
 use crate::testing::skip;
 use std::io::{BufRead, BufReader, PipeReader, Read};
 
-/// The output of a child, and the reader of its standard output. Its standard error is discarded.
-fn output() -> (Output, PipeReader) {
+/// The streams of a child, and the reader of its standard output. Its standard error is discarded.
+fn streams() -> (Streams, PipeReader) {
     let (reader, writer) = io::pipe().unwrap();
     let nowhere = std::fs::File::options().write(true).open("/dev/null");
-    let output = Output {
+    let streams = Streams {
+        stdin: None,
         stdout: writer.into(),
         stderr: nowhere.unwrap().into(),
     };
-    (output, reader)
+    (streams, reader)
 }
 
 #[test]
@@ -40,8 +41,8 @@ fn undeclared_paths_are_invisible_in_the_sandbox() {
         system_calls: Some(Filter::server().unwrap()),
     };
     let words = ["-R", "/proc", "/"].map(Into::into);
-    let (output, mut stdout) = output();
-    let started = child::start(&"/usr/bin/ls".into(), &words, &[], output, &confinement);
+    let (streams, mut stdout) = streams();
+    let started = child::start(&"/usr/bin/ls".into(), &words, &[], streams, &confinement);
     if !rustix::process::geteuid().is_root() {
         // Without the right to create namespaces the start fails; it must not give a child outside of its root.
         assert_eq!(started.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
@@ -105,8 +106,8 @@ fn a_file_that_is_replaced_is_seen_through_a_link() {
     };
     let words = ["-c", program].map(Into::into);
     let path = [("PATH".into(), "/usr/bin".into())];
-    let (output, stdout) = output();
-    child::start(&"/usr/bin/sh".into(), &words, &path, output, &confinement).unwrap();
+    let (streams, stdout) = streams();
+    child::start(&"/usr/bin/sh".into(), &words, &path, streams, &confinement).unwrap();
     let mut lines = BufReader::new(stdout).lines();
     assert_eq!(lines.next().unwrap().unwrap(), "first");
     replace("second\n");
@@ -147,9 +148,9 @@ fn shell(stage: &Path, binds: &[Bind], script: &str) -> (u32, PipeReader) {
     };
     let words = ["-c", script].map(Into::into);
     let path = [("PATH".into(), "/usr/bin".into())];
-    let (output, said) = output();
+    let (streams, said) = streams();
     let shell = "/usr/bin/sh".into();
-    let pid = child::start(&shell, &words, &path, output, &confinement).unwrap();
+    let pid = child::start(&shell, &words, &path, streams, &confinement).unwrap();
     (pid, said)
 }
 

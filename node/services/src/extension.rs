@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::table::{BACKOFF, READY};
 use super::{CONTAINERD, Condition, Container, Id, Mount, Root, Runner, ServiceSpec};
-use crate::supervisor::limits::{Limits, Restart};
+use crate::supervisor::limits::{Limits, Restart, Start};
 
 /// Directory of files that the machine config gives to extension services.
 pub const FILES: &str = "/run/extensions";
@@ -82,6 +82,7 @@ pub fn file_path(name: &str, file: &ExtensionFile) -> PathBuf {
 
 fn limits(restart: Restart) -> Limits {
     Limits {
+        start: Start::AtOnce,
         ready: Some(READY),
         // Declarations of extensions cannot express health checks.
         health: None,

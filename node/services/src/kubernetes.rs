@@ -12,7 +12,7 @@ use corten_sys::child::CapabilitySet;
 use super::table::{BACKOFF, READY};
 use super::{CONTAINERD, Condition, Container, KUBELET_FILES, Mount, Root, Runner, ServiceSpec};
 use crate::health::{HealthCheck, Probe};
-use crate::supervisor::limits::{Limits, Restart};
+use crate::supervisor::limits::{Limits, Restart, Start};
 
 /// Id of the service and of its container.
 pub const ETCD: &str = "etcd";
@@ -163,6 +163,7 @@ fn needs(image: &str) -> Vec<Condition> {
 
 fn limits(probe: Probe, stop: Duration) -> Limits {
     Limits {
+        start: Start::AtOnce,
         ready: Some(READY),
         health: Some(HealthCheck {
             probe,

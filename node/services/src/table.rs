@@ -1,6 +1,6 @@
 //! The node's own services.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use corten_api::{IMAGE_CACHE_PORT, PORT, TRUST_PORT};
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::IMAGE_CACHE;
 use crate::health::{HealthCheck, Probe};
-use crate::supervisor::limits::{Backoff, Limits, Restart};
+use crate::supervisor::limits::{Backoff, Limits, Restart, Start};
 
 /// The reference waits 5 s before every restart. A node that long without its API or device manager is worse than the
 /// cost of a quick first retry. A crash loop still ends at 5 s.
@@ -93,8 +93,15 @@ fn port(port: u16) -> Probe {
     Probe::Tcp((Ipv4Addr::LOCALHOST, port).into())
 }
 
+/// A service that starts at the first connection to this address.
+fn on_demand(address: impl Into<SocketAddr>, limits: Limits) -> Limits {
+    let start = Start::OnDemand(address.into());
+    Limits { start, ..limits }
+}
+
 const fn limits(ready: Duration, stop_seconds: u64) -> Limits {
     Limits {
+        start: Start::AtOnce,
         ready: Some(ready),
         health: None,
         stop: Duration::from_secs(stop_seconds),
@@ -115,7 +122,7 @@ pub fn trustd() -> ServiceSpec {
     ServiceSpec {
         id: "trustd".into(),
         runner: Runner::Process(Process {
-            argv: strings(&["/usr/bin/trustd", "--pki", TRUSTD_PKI]),
+            argv: strings(&["/usr/bin/trustd", "--on-demand", "--pki", TRUSTD_PKI]),
             uid: TRUSTD_UID,
             capabilities: CapabilitySet::empty(),
             no_new_privs: true,
@@ -126,7 +133,11 @@ pub fn trustd() -> ServiceSpec {
         }),
         depends_on: Vec::new(),
         needs: vec![Condition::TrustdFiles],
-        limits: checked(port(TRUST_PORT), limits(READY, 15)),
+        // It serves the joining of a node and the renewal of a worker's certificate.
+        limits: on_demand(
+            (Ipv6Addr::UNSPECIFIED, TRUST_PORT),
+            checked(port(TRUST_PORT), limits(READY, 15)),
+        ),
         oom_score_adj: -998,
         cgroup: "system/trustd".to_owned(),
     }
@@ -255,7 +266,13 @@ fn registryd() -> ServiceSpec {
     ServiceSpec {
         id: REGISTRYD.into(),
         runner: Runner::Process(Process {
-            argv: strings(&["/usr/bin/registryd", "serve", "--root", IMAGE_CACHE]),
+            argv: strings(&[
+                "/usr/bin/registryd",
+                "serve",
+                "--on-demand",
+                "--root",
+                IMAGE_CACHE,
+            ]),
             uid: REGISTRYD_UID,
             capabilities: CapabilitySet::empty(),
             no_new_privs: true,
@@ -266,9 +283,13 @@ fn registryd() -> ServiceSpec {
         }),
         depends_on: Vec::new(),
         needs: Vec::new(),
-        limits: checked(
-            Probe::Http((Ipv4Addr::LOCALHOST, IMAGE_CACHE_PORT).into(), "/healthz"),
-            limits(READY, 5),
+        // It serves the pull of an image.
+        limits: on_demand(
+            (Ipv4Addr::LOCALHOST, IMAGE_CACHE_PORT),
+            checked(
+                Probe::Http((Ipv4Addr::LOCALHOST, IMAGE_CACHE_PORT).into(), "/healthz"),
+                limits(READY, 5),
+            ),
         ),
         oom_score_adj: -500,
         cgroup: "system/registryd".to_owned(),

@@ -7,6 +7,8 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -18,6 +20,7 @@ use corten_pki::{Algorithm, Ca, NODE_LIFETIME, certificates_from_pem};
 use corten_values::Secret;
 
 use support::Port;
+use tokio::time::sleep;
 
 mod support;
 
@@ -68,8 +71,14 @@ fn write(directory: &Path, ca: &Ca, accepted: &str) {
 }
 
 impl Trustd {
-    /// Starts trustd and waits until it reports that it is ready.
+    /// Starts trustd on a port and waits until it reports that it is ready.
     fn start() -> Trustd {
+        Trustd::start_with(|process, port| {
+            process.args(["--listen", &port.address.to_string()]);
+        })
+    }
+
+    fn start_with(listen: impl FnOnce(&mut Command, &Port)) -> Trustd {
         let directory = tempfile::tempdir().unwrap();
         let ca = new_ca();
         write(directory.path(), &ca, "");
@@ -77,11 +86,10 @@ impl Trustd {
         let notify = UnixDatagram::bind(&socket).unwrap();
         notify.set_read_timeout(Some(LOOK)).unwrap();
         let port = Port::keep();
-        let mut process = Command::new(env!("CARGO_BIN_EXE_corten-node"))
-            .arg("trustd")
-            .arg("--pki")
-            .arg(directory.path())
-            .args(["--listen", &port.address.to_string()])
+        let mut process = Command::new(env!("CARGO_BIN_EXE_corten-node"));
+        process.arg("trustd").arg("--pki").arg(directory.path());
+        listen(&mut process, &port);
+        let mut process = process
             .env("NOTIFY_SOCKET", &socket)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -170,6 +178,27 @@ async fn right_token_gets_a_certificate_and_is_logged() {
         "10.0.0.1",
     ]);
     assert!(!trustd.said.concat().contains(TOKEN));
+}
+
+#[tokio::test]
+async fn on_demand_trustd_serves_a_passed_socket_and_ends_without_calls() {
+    let mut trustd = Trustd::start_with(|process, port| {
+        let listener = TcpListener::bind(port.address).unwrap();
+        process.arg("--on-demand").stdin(OwnedFd::from(listener));
+    });
+    let asked = trustd.asked(TOKEN, &trustd.ca.pem().crt);
+    ask(&asked, SystemTime::now()).await.unwrap();
+    let begin = Instant::now();
+    let ended = loop {
+        // A health check or a port scan is no call.
+        let _scanned = TcpStream::connect(trustd.port.address);
+        if let Some(ended) = trustd.process.try_wait().unwrap() {
+            break ended;
+        }
+        assert!(begin.elapsed() < PATIENCE);
+        sleep(LOOK).await;
+    };
+    assert!(ended.success(), "{ended}");
 }
 
 #[tokio::test]

@@ -31,6 +31,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use corten_api::IMAGE_CACHE_PORT;
+use corten_daemon::Clients;
 
 pub use cache::Cache;
 pub use server::serve;
@@ -68,6 +69,9 @@ struct Service {
     /// Address to listen on.
     #[arg(long, default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, IMAGE_CACHE_PORT)))]
     listen: SocketAddr,
+    /// Listen on the socket that is standard input, and end after some seconds without a request.
+    #[arg(long, conflicts_with = "listen")]
+    on_demand: bool,
 }
 
 /// Runs one task until it is done or SIGTERM arrives; see [`corten_daemon::run`].
@@ -86,8 +90,16 @@ pub fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 async fn listen_and_serve(options: Service) -> Result<(), String> {
-    let listener = corten_daemon::listen(Some(options.listen), IMAGE_CACHE_PORT).await?;
+    let listener = if options.on_demand {
+        corten_daemon::passed()?
+    } else {
+        corten_daemon::listen(Some(options.listen), IMAGE_CACHE_PORT).await?
+    };
+    let clients = Clients::default();
     corten_daemon::ready("registryd");
-    serve(listener, Cache::new(options.root)).await;
+    tokio::select! {
+        () = serve(listener, Cache::new(options.root), clients.clone()) => {}
+        () = clients.none_for_long(), if options.on_demand => {}
+    }
     Ok(())
 }

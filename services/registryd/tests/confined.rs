@@ -9,7 +9,7 @@ use std::os::unix::fs::{MetadataExt as _, chown};
 use std::path::Path;
 
 use corten_extension::archive::testing::{Image, Member, PLAIN, file, node, tar};
-use corten_sys::child::{self, CapabilitySet, Confinement, Output};
+use corten_sys::child::{self, CapabilitySet, Confinement, Streams};
 use corten_sys::sandbox::{Access, Bind, Root};
 use corten_sys::seccomp::Filter;
 use tar::EntryType;
@@ -67,24 +67,25 @@ fn unpack(image: &Path, digest: &str, to: &Path) -> String {
         }),
         system_calls: Some(Filter::tool().unwrap()),
     };
-    let (output, mut said) = output();
+    let (streams, mut said) = streams();
     let words = format!("unpack {} {digest} {}", image.display(), to.display());
     let environment = [(MARK.into(), words.into())];
     let arguments = ["--exact", "the_program", "--nocapture"].map(OsString::from);
     let program = program.into_os_string();
-    child::start(&program, &arguments, &environment, output, &confinement).unwrap();
+    child::start(&program, &arguments, &environment, streams, &confinement).unwrap();
     let mut text = String::new();
     said.read_to_string(&mut text).unwrap();
     text
 }
 
-fn output() -> (Output, PipeReader) {
+fn streams() -> (Streams, PipeReader) {
     let (reader, writer) = io::pipe().unwrap();
-    let output = Output {
+    let streams = Streams {
+        stdin: None,
         stdout: writer.try_clone().unwrap().into(),
         stderr: writer.into(),
     };
-    (output, reader)
+    (streams, reader)
 }
 
 /// An image of these files, its digest, and an empty directory that belongs to the user.

@@ -7,6 +7,7 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
+    use corten_daemon::Clients;
     use registryd::Cache;
     use sha2::{Digest as _, Sha256};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -61,7 +62,11 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let roots = roots.iter().map(|root| (*root).to_owned()).collect();
-        tokio::spawn(registryd::serve(listener, Cache::new(roots)));
+        tokio::spawn(registryd::serve(
+            listener,
+            Cache::new(roots),
+            Clients::default(),
+        ));
         address
     }
 

@@ -42,6 +42,9 @@ struct Options {
     /// Address to listen on; the default is all addresses of both families.
     #[arg(long)]
     listen: Option<SocketAddr>,
+    /// Listen on the socket that is standard input, and end after some seconds without a call.
+    #[arg(long, conflicts_with = "listen")]
+    on_demand: bool,
 }
 
 /// Runs the daemon until SIGTERM; see [`corten_daemon::run`].
@@ -52,9 +55,16 @@ pub fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
 
 async fn serve(options: Options) -> Result<(), String> {
     let files = Files::load(options.pki).map_err(|error| error.to_string())?;
-    let listener = corten_daemon::listen(options.listen, corten_api::TRUST_PORT).await?;
+    let listener = if options.on_demand {
+        corten_daemon::passed()?
+    } else {
+        corten_daemon::listen(options.listen, corten_api::TRUST_PORT).await?
+    };
     let server = Server::new(files, Limits::default());
     corten_daemon::ready("trustd");
-    server.run(listener).await;
+    tokio::select! {
+        () = server.run(listener) => {}
+        () = server.clients().none_for_long(), if options.on_demand => {}
+    }
     Ok(())
 }

@@ -1,12 +1,11 @@
 //! Accepts connections: rate limits, TLS handshake, the service.
 
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use corten_api::securityapi::security_service_server::SecurityServiceServer;
-use corten_daemon::{Bounds, Peer, Places};
+use corten_daemon::{Bounds, Client, Clients, Peer, Places};
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -47,6 +46,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct Server {
     files: Files,
     limits: Arc<Mutex<Limits>>,
+    clients: Clients,
 }
 
 impl Server {
@@ -54,7 +54,13 @@ impl Server {
         Server {
             files,
             limits: Arc::new(Mutex::new(limits)),
+            clients: Clients::default(),
         }
+    }
+
+    /// The clients that have called.
+    pub(crate) fn clients(&self) -> &Clients {
+        &self.clients
     }
 
     /// Accepts and serves connections for ever.
@@ -77,7 +83,8 @@ impl Server {
             let Some((place, evicted)) = places.enter(Peer::of(peer)) else {
                 continue;
             };
-            let connection = connection(stream, self.files.trust(), peer, self.limits.clone());
+            let (trust, limits) = (self.files.trust(), self.limits.clone());
+            let connection = connection(stream, trust, peer, limits, self.clients.clone());
             tokio::spawn(async move {
                 let _place = place;
                 tokio::select! {
@@ -106,6 +113,7 @@ async fn connection(
     trust: Arc<Trust>,
     peer: IpAddr,
     limits: Arc<Mutex<Limits>>,
+    clients: Clients,
 ) {
     let _ = stream.set_nodelay(true);
     let acceptor = TlsAcceptor::from(trust.tls.clone());
@@ -128,10 +136,10 @@ async fn connection(
     let service = SecurityServiceServer::new(signer)
         .max_decoding_message_size(MESSAGE)
         .max_encoding_message_size(MESSAGE);
-    let called = Arc::<AtomicBool>::default();
+    let called = Arc::<OnceLock<Client>>::default();
     let calls = called.clone();
     let service = service_fn(move |request| {
-        calls.store(true, Ordering::Relaxed);
+        calls.get_or_init(|| clients.enter());
         service.clone().call(request)
     });
     let connection = http2::Builder::new(TokioExecutor::new())
@@ -150,9 +158,9 @@ async fn connection(
 }
 
 /// Returns if there was no call before the timeout.
-async fn silence(called: &AtomicBool) {
+async fn silence(called: &OnceLock<Client>) {
     sleep(FIRST_CALL).await;
-    if called.load(Ordering::Relaxed) {
+    if called.get().is_some() {
         std::future::pending::<()>().await;
     }
 }
@@ -166,9 +174,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn silent_connection_is_closed_and_a_calling_one_stays() {
         let begun = Instant::now();
-        silence(&AtomicBool::new(false)).await;
+        silence(&OnceLock::new()).await;
         assert_eq!(begun.elapsed().as_secs(), FIRST_CALL.as_secs());
-        let called = AtomicBool::new(true);
+        let called = OnceLock::from(Clients::default().enter());
         timeout(2 * CONNECTION, silence(&called)).await.unwrap_err();
     }
 }

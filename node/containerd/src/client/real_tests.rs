@@ -16,7 +16,7 @@ use corten_extension::archive::testing::{Image, PLAIN, digest as content_digest,
 use corten_extension::archive::{self, Wanted};
 use corten_services::health::{HealthCheck, Probe};
 use corten_services::supervisor::container::{Bundle, Runtime};
-use corten_services::supervisor::limits::{Backoff, Limits, Restart};
+use corten_services::supervisor::limits::{Backoff, Limits, Restart, Start};
 use corten_services::supervisor::{Outside, Places, Supervisor, logs};
 use corten_services::view::Control;
 use corten_services::{Container, Mount, Root, Runner, ServiceSpec};
@@ -257,6 +257,7 @@ async fn service_in_a_real_container_logs_and_outlives_containerd() {
         depends_on: Vec::new(),
         needs: Vec::new(),
         limits: Limits {
+            start: Start::AtOnce,
             ready: Some(PATIENCE),
             health: None,
             stop: PATIENCE,

@@ -1,12 +1,15 @@
-//! Timeouts, health checks and restart policy of services.
+//! Timeouts, health checks, start and restart policy of services.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::health::HealthCheck;
 
-/// Timeouts, health check and restart policy of one service.
+/// Timeouts, health check, start and restart policy of one service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
+    /// When it starts.
+    pub start: Start,
     /// Timeout from the start to `READY=1`; `None` if the service does not notify and counts as up at once.
     pub ready: Option<Duration>,
     /// Health check of the running service; without one, a running service counts as healthy.
@@ -17,6 +20,17 @@ pub struct Limits {
     pub restart: Restart,
     /// Delays before restarts.
     pub backoff: Backoff,
+}
+
+/// When a service starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// As soon as its dependencies are up.
+    AtOnce,
+    /// At the first connection to this address, on which machined listens meanwhile. The process gets the listening
+    /// socket as standard input. It ends with code 0 when no client has needed it for a while, and starts again at the
+    /// next connection. An unspecified IPv6 address is for both families, or for IPv4 where the kernel has no IPv6.
+    OnDemand(SocketAddr),
 }
 
 /// Whether a service restarts when it ends by itself or fails to start.

@@ -10,6 +10,7 @@ pub mod limits;
 pub mod logs;
 mod needs;
 mod notify;
+mod on_demand;
 mod policy;
 mod process;
 mod service;

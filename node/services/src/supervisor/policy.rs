@@ -6,11 +6,12 @@
 mod checks;
 mod state;
 
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use corten_sys::process::Exit;
 
-use super::limits::{Limits, Restart};
+use super::limits::{Limits, Restart, Start};
 use crate::view::ServiceState;
 use checks::Checks;
 pub use state::{Runs, State};
@@ -26,9 +27,13 @@ pub enum Event {
     Restart,
     /// All dependencies are up.
     DependenciesUp,
+    /// Success of [`Act::Listen`].
+    Listening,
+    /// The first connection to the listening socket.
+    Connected,
     /// Success of [`Act::Spawn`].
     Spawned(Runs),
-    /// Failure of [`Act::Spawn`]. A container can fail later as well, if it could not be started or its fate is
+    /// Failure of [`Act::Listen`] or [`Act::Spawn`]. A container can fail later as well, if it could not be started or its fate is
     /// unknown.
     Failed(String),
     /// The service is ready; the text is for its history.
@@ -46,6 +51,8 @@ pub enum Event {
 pub enum Act {
     /// Wait until the dependencies are up, then feed `DependenciesUp`.
     AwaitDependencies,
+    /// Listen on this address, then feed `Listening`, and `Connected` at the first connection.
+    Listen(SocketAddr),
     /// Start the process.
     Spawn,
     /// Ask the process group or the container to end.
@@ -79,7 +86,15 @@ pub fn step(state: State, event: Event, now: Instant, limits: &Limits) -> (State
         Event::Stop => stop(state, now, limits, false),
         Event::Restart => stop(state, now, limits, true),
         Event::DependenciesUp => match state {
-            State::Waiting { deaths } => (State::Spawning { deaths }, vec![Act::Spawn]),
+            State::Waiting { deaths } => enter(deaths, limits),
+            _ => (state, vec![]),
+        },
+        Event::Listening => match (state, limits.start) {
+            (State::Spawning { deaths }, Start::OnDemand(address)) => listening(deaths, address),
+            _ => (state, vec![]),
+        },
+        Event::Connected => match state {
+            State::Listening { deaths } => (State::Spawning { deaths }, vec![Act::Spawn]),
             _ => (state, vec![]),
         },
         Event::Spawned(runs) => match state {
@@ -125,6 +140,24 @@ fn begin(deaths: u32, why: &str) -> (State, Vec<Act>) {
         Act::AwaitDependencies,
     ];
     (State::Waiting { deaths }, acts)
+}
+
+/// Starts a service whose dependencies are up, or listens for its first connection.
+fn enter(deaths: u32, limits: &Limits) -> (State, Vec<Act>) {
+    let act = match limits.start {
+        Start::AtOnce => Act::Spawn,
+        Start::OnDemand(address) => Act::Listen(address),
+    };
+    (State::Spawning { deaths }, vec![act])
+}
+
+fn listening(deaths: u32, address: SocketAddr) -> (State, Vec<Act>) {
+    let message = format!("Listening on {address}; a connection starts the process");
+    let acts = vec![
+        Act::Health(Ok(())),
+        Act::Note(ServiceState::Running, message),
+    ];
+    (State::Listening { deaths }, acts)
 }
 
 fn spawned(runs: Runs, deaths: u32, now: Instant, limits: &Limits) -> (State, Vec<Act>) {
@@ -184,14 +217,28 @@ fn stop(state: State, now: Instant, limits: &Limits, again: bool) -> (State, Vec
             },
             vec![],
         ),
+        State::Listening { .. } => {
+            let (state, mut acts) = if again {
+                begin(0, "Starting service")
+            } else {
+                finish()
+            };
+            acts.insert(0, not_up());
+            (state, acts)
+        }
         _ if again => begin(0, "Starting service"),
         State::Initialized | State::Finished => (state, vec![]),
         // `Spawning` gets its answer within the same turn of the shell, so nothing runs here.
-        State::Waiting { .. } | State::Spawning { .. } | State::Pausing { .. } => rest(
-            ServiceState::Finished,
-            "Service finished successfully".to_owned(),
-        ),
+        State::Waiting { .. } | State::Spawning { .. } | State::Pausing { .. } => finish(),
     }
+}
+
+/// The end on request of a service without a process.
+fn finish() -> (State, Vec<Act>) {
+    rest(
+        ServiceState::Finished,
+        "Service finished successfully".to_owned(),
+    )
 }
 
 fn asking(runs: Runs) -> String {
@@ -212,6 +259,11 @@ fn ended(state: State, ending: &Ending, now: Instant, limits: &Limits) -> (State
             vec![Act::Kill(runs)],
             come_back(deaths, "Ended before it was ready", ending, now, limits),
         ),
+        State::Running { runs, .. }
+            if ending.succeeded && matches!(limits.start, Start::OnDemand(_)) =>
+        {
+            (vec![Act::Kill(runs)], enter(0, limits))
+        }
         State::Running {
             runs,
             since,

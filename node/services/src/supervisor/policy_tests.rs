@@ -6,6 +6,7 @@ use crate::supervisor::limits::Backoff;
 const PROCESS: Runs = Runs::Process(7);
 
 const LIMITS: Limits = Limits {
+    start: Start::AtOnce,
     ready: Some(Duration::from_secs(60)),
     health: None,
     stop: Duration::from_secs(10),
@@ -53,6 +54,84 @@ fn service_with_notification_is_up_only_after_it() {
     let (state, acts, _) = play(&started());
     assert!(state.is_up());
     assert!(acts.contains(&Act::Health(Ok(()))));
+}
+
+/// As `LIMITS`, for a service that starts on demand.
+fn on_demand() -> (Limits, SocketAddr) {
+    let address = SocketAddr::from(([127, 0, 0, 1], 3172));
+    let start = Start::OnDemand(address);
+    (Limits { start, ..LIMITS }, address)
+}
+
+/// Events until a client has made an on-demand service run.
+fn demanded() -> Vec<Event> {
+    vec![
+        Event::Start,
+        Event::DependenciesUp,
+        Event::Listening,
+        Event::Connected,
+        Event::Spawned(PROCESS),
+        Event::Ready(String::new()),
+    ]
+}
+
+#[test]
+fn on_demand_service_is_up_without_a_process_until_a_client_connects() {
+    let (limits, address) = on_demand();
+    let all = demanded();
+    let (state, acts, _) = play_with(&all[..2], &limits);
+    assert_eq!(acts, [Act::Listen(address)]);
+    assert!(!state.is_up());
+    let (state, acts, _) = play_with(&all[..3], &limits);
+    assert!(state.is_up() && state.runs().is_none() && !state.is_at_rest());
+    assert!(acts.contains(&Act::Health(Ok(()))));
+    let (_, acts, _) = play_with(&all[..4], &limits);
+    assert_eq!(acts, [Act::Spawn]);
+    let (state, ..) = play_with(&all, &limits);
+    assert_eq!(state.runs(), Some(PROCESS));
+}
+
+#[test]
+fn on_demand_service_that_ends_idle_listens_again_and_one_that_dies_pauses_first() {
+    let (limits, address) = on_demand();
+    let ends = |exit| play_with(&[demanded(), vec![Event::Exited(exit)]].concat(), &limits);
+    let (state, acts, _) = ends(Exit::Code(0));
+    assert_eq!(state, State::Spawning { deaths: 0 });
+    assert_eq!(acts, [Act::Kill(PROCESS), Act::Listen(address)]);
+    let (state, ..) = ends(Exit::Code(1));
+    assert!(
+        matches!(state, State::Pausing { deaths: 1, .. }),
+        "{state:?}"
+    );
+    let returns = [
+        Event::Exited(Exit::Code(1)),
+        Event::Tick,
+        Event::DependenciesUp,
+    ];
+    let (_, acts, _) = play_with(&[&demanded()[..], &returns].concat(), &limits);
+    assert_eq!(acts, [Act::Listen(address)]);
+}
+
+#[test]
+fn on_demand_service_stops_and_restarts_while_it_listens() {
+    let (limits, _) = on_demand();
+    let after = |event| play_with(&[&demanded()[..3], &[event]].concat(), &limits);
+    let (state, acts, _) = after(Event::Stop);
+    assert!(state.is_at_rest());
+    assert_eq!(acts.first(), Some(&not_up()));
+    let (state, ..) = after(Event::Restart);
+    assert_eq!(state, State::Waiting { deaths: 0 });
+    // A port in use is a failed start.
+    let taken = [
+        Event::Start,
+        Event::DependenciesUp,
+        Event::Failed("in use".to_owned()),
+    ];
+    let (state, ..) = play_with(&taken, &limits);
+    assert!(
+        matches!(state, State::Pausing { deaths: 1, .. }),
+        "{state:?}"
+    );
 }
 
 #[test]

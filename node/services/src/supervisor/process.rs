@@ -2,9 +2,10 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use corten_sys::child::{self, Confinement, Output};
+use corten_sys::child::{self, Confinement, Streams};
 use corten_sys::sandbox::{Access, Bind, Link, Root};
 use corten_sys::seccomp::Filter;
 use corten_types::environment::ENVIRONMENT;
@@ -13,10 +14,12 @@ use tokio::net::unix::pipe;
 use super::{Places, logs};
 use crate::{NOTIFY_SOCKET, Process, Sandbox, ServiceSpec, SystemCalls};
 
-/// Starts the service's process with its output connected to its log. Returns the PID.
+/// Starts the service's process with its output connected to its log. A service that starts on demand gets its listening
+/// socket as standard input. Returns the PID.
 pub(super) fn spawn(
     spec: &ServiceSpec,
     process: &Process,
+    socket: Option<OwnedFd>,
     places: &Places,
     logs: &logs::Sender,
 ) -> io::Result<u32> {
@@ -35,8 +38,9 @@ pub(super) fn spawn(
         environment.push((NOTIFY_SOCKET.into(), notify.as_os_str().into()));
     }
     let confinement = confinement(spec, process, places)?;
-    let (output, pipes) = output()?;
-    let pid = child::start(&program, &arguments, &environment, output, &confinement)
+    let (mut streams, pipes) = streams()?;
+    streams.stdin = socket;
+    let pid = child::start(&program, &arguments, &environment, streams, &confinement)
         .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", program.display())))?;
     for pipe in pipes {
         tokio::spawn(logs::pump(spec.id.clone(), pipe, logs.clone(), false));
@@ -44,19 +48,20 @@ pub(super) fn spawn(
     Ok(pid)
 }
 
-/// Pipes for a child's output, and their reading ends. All fallible steps happen before the child exists; after a later
+/// Standard streams of a child: no input, and pipes for the output, of which this also returns the reading ends. All fallible steps happen before the child exists; after a later
 /// failure it would run on unsupervised.
 ///
 /// # Errors
 /// No file descriptors are left.
-pub(super) fn output() -> io::Result<(Output, [pipe::Receiver; 2])> {
+pub(super) fn streams() -> io::Result<(Streams, [pipe::Receiver; 2])> {
     let (stdout, from_stdout) = pipe::pipe()?;
     let (stderr, from_stderr) = pipe::pipe()?;
-    let output = Output {
+    let streams = Streams {
+        stdin: None,
         stdout: stdout.into_blocking_fd()?,
         stderr: stderr.into_blocking_fd()?,
     };
-    Ok((output, [from_stdout, from_stderr]))
+    Ok((streams, [from_stdout, from_stderr]))
 }
 
 /// The full confinement of the process.

@@ -63,9 +63,9 @@ impl Started {
         if let Some(root) = confinement.root.as_mut().filter(|_| serves) {
             root.binds.splice(..0, libraries);
         }
-        let (output, _) = output().unwrap();
+        let (streams, _) = streams().unwrap();
         let arguments = ["1000".into()];
-        let started = child::start(&PROGRAM.into(), &arguments, &[], output, &confinement);
+        let started = child::start(&PROGRAM.into(), &arguments, &[], streams, &confinement);
         // A user who may not create namespaces gets an error instead of an unconfined child.
         if !rustix::process::geteuid().is_root() {
             assert_eq!(started.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
@@ -146,11 +146,11 @@ async fn said(spec: &ServiceSpec, process: &Process, script: &str) -> [String; 2
     fs::create_dir_all("/run/udev").unwrap();
     let mut confinement = confinement(spec, process, &places).unwrap();
     (confinement.cgroup_procs, confinement.oom_score_adj) = (None, 0);
-    let (output, outputs) = output().unwrap();
+    let (streams, outputs) = streams().unwrap();
     let words = ["-c", script].map(OsString::from);
     let path = [("PATH".into(), "/usr/bin".into())];
     let shell = OsString::from("/usr/bin/sh");
-    let pid = child::start(&shell, &words, &path, output, &confinement).unwrap();
+    let pid = child::start(&shell, &words, &path, streams, &confinement).unwrap();
     let mut texts = [String::new(), String::new()];
     for (text, mut pipe) in texts.iter_mut().zip(outputs) {
         pipe.read_to_string(text).await.unwrap();

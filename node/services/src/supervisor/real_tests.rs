@@ -2,6 +2,7 @@
 //! process.
 
 use std::fs;
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::{Builder, Handle};
 use tokio::time::{sleep, timeout};
 
-use super::limits::{Backoff, Limits, Restart};
+use super::limits::{Backoff, Limits, Restart, Start};
 use super::testing::{Fake, spec};
 use super::*;
 use crate::view::ServiceState;
@@ -80,6 +81,7 @@ fn service(argv: &[&str]) -> ServiceSpec {
             sandbox: None,
         }),
         limits: Limits {
+            start: Start::AtOnce,
             ready: None,
             health: None,
             stop: DEADLINE,
@@ -244,7 +246,7 @@ fn failed_start_leaves_no_child_process() {
                 ..limit
             };
             setrlimit(Resource::Nofile, fewer).unwrap();
-            let started = process::spawn(&spec, process, &world.places, &logs);
+            let started = process::spawn(&spec, process, None, &world.places, &logs);
             setrlimit(Resource::Nofile, limit).unwrap();
             match started {
                 Ok(pid) => break pid,
@@ -319,4 +321,33 @@ fn crashed_supervisor_is_noticed_and_blocks_no_caller() {
         };
         timeout(DEADLINE, ends).await.unwrap();
     });
+}
+
+#[test]
+fn on_demand_process_gets_the_socket_when_a_client_connects() {
+    alone(
+        "on_demand_process_gets_the_socket_when_a_client_connects",
+        async || {
+            let world = world(sys::reap);
+            let seen = world.directory.path().join("seen");
+            let script = format!("ls -l /proc/self/fd/0 >> {}", seen.display());
+            let mut spec = service(&["/usr/bin/sh", "-c", &script]);
+            let free = TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = free.local_addr().unwrap();
+            drop(free);
+            spec.limits.start = Start::OnDemand(address);
+            world.supervisor.declare(spec);
+            let listens =
+                |view: &ServiceView| view.state == ServiceState::Running && view.pid.is_none();
+            world.until("listening", listens).await;
+            assert!(!seen.exists());
+            // The script accepts nothing, so the connection starts it again.
+            let _client = TcpStream::connect(address).unwrap();
+            let lines = || fs::read_to_string(&seen).map_or(0, |text| text.lines().count());
+            until(|| lines() > 1).await;
+            assert!(fs::read_to_string(&seen).unwrap().contains("socket:"));
+            world.stopped().await;
+            TcpListener::bind(address).unwrap();
+        },
+    );
 }

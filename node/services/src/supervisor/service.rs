@@ -8,6 +8,7 @@ use corten_base::console;
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::container::Handle;
+use super::on_demand::Socket;
 use super::policy::{Runs, State};
 use crate::ServiceSpec;
 use crate::view::{ServiceEvent, ServiceState, ServiceView};
@@ -23,6 +24,8 @@ pub(super) struct Service {
     pub(super) task: Option<AbortHandle>,
     /// Listener on its notify socket, from its first start on.
     pub(super) listening: Option<JoinSet<()>>,
+    /// Listening socket of a service that starts on demand, until it is stopped.
+    pub(super) socket: Option<Socket>,
     pub(super) state: State,
     /// Whether it is removed once it has ended.
     pub(super) leaves: bool,
@@ -46,6 +49,7 @@ impl Service {
             container: None,
             task: None,
             listening: None,
+            socket: None,
             state: State::Initialized,
             leaves: false,
             view,

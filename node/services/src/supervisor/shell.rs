@@ -1,6 +1,7 @@
 //! The shell around the policy: the single task that owns every child of process 1.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use corten_base::console;
@@ -14,7 +15,7 @@ use super::container;
 use super::needs::Known;
 use super::policy::{self, Act, Event, Runs, State};
 use super::service::Service;
-use super::{Order, Outside, Places, Scope, control, logs, notify, process, task, tool};
+use super::{Order, Outside, Places, Scope, control, logs, notify, on_demand, process, task, tool};
 use crate::view::{ServiceState, ServiceView};
 use crate::{Condition, Id, Runner, ServiceSpec, outlives_others, stop_waves};
 
@@ -131,6 +132,8 @@ impl Shell {
             }
             Some(service) if service.spec != spec || service.leaves => {
                 service.spec = spec;
+                // The address may be another one.
+                service.socket = None;
                 service.leaves = false;
                 Event::Restart
             }
@@ -181,6 +184,9 @@ impl Shell {
             let (state, acts) =
                 policy::step(service.state, event, Instant::now(), &service.spec.limits);
             service.state = state;
+            if state.is_at_rest() {
+                service.socket = None;
+            }
             for act in acts {
                 events.extend(self.carry_out(at, act));
             }
@@ -190,6 +196,7 @@ impl Shell {
     fn carry_out(&mut self, at: usize, act: Act) -> Option<Event> {
         match act {
             Act::AwaitDependencies => self.note_missing(at),
+            Act::Listen(address) => return Some(self.listen(at, address)),
             Act::Spawn => return Some(self.spawn(at)),
             Act::Terminate(runs) => self.signal(at, runs, sys::Signal::TERM),
             Act::Kill(runs) => self.signal(at, runs, sys::Signal::KILL),
@@ -198,6 +205,17 @@ impl Shell {
             Act::Health(health) => self.services.get_mut(at)?.set_health(health),
         }
         None
+    }
+
+    fn listen(&mut self, at: usize, address: SocketAddr) -> Event {
+        let Some(service) = self.services.get_mut(at) else {
+            return Event::Failed("there is no such service".to_owned());
+        };
+        let (id, told) = (service.spec.id.clone(), self.speakers.clone());
+        match on_demand::listen(&mut service.socket, address, id, told) {
+            Ok(()) => Event::Listening,
+            Err(error) => Event::Failed(format!("cannot listen on {address}: {error}")),
+        }
     }
 
     fn spawn(&mut self, at: usize) -> Event {
@@ -219,7 +237,11 @@ impl Shell {
                         }
                     }
                 }
-                match process::spawn(&service.spec, process, &self.places, &self.logs) {
+                let socket = service.socket.as_ref().map(on_demand::Socket::share);
+                let started = socket.transpose().and_then(|socket| {
+                    process::spawn(&service.spec, process, socket, &self.places, &self.logs)
+                });
+                match started {
                     Ok(pid) => Event::Spawned(Runs::Process(pid)),
                     Err(error) => Event::Failed(error.to_string()),
                 }

@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use tonic::Status;
 
 use super::container::{Bundle, Runtime, Started};
-use super::limits::{Backoff, Limits, Restart};
+use super::limits::{Backoff, Limits, Restart, Start};
 use super::{Outside, Places, Supervisor, logs};
 use crate::view::ServiceView;
 use crate::{Container, Root, Runner, ServiceSpec};
@@ -160,6 +160,7 @@ impl Runtime for Fake {
 }
 
 pub(super) const LIMITS: Limits = Limits {
+    start: Start::AtOnce,
     ready: Some(Duration::from_secs(600)),
     health: None,
     stop: Duration::from_secs(600),

@@ -122,8 +122,8 @@ fn spawn(
         .iter()
         .map(|(key, value)| (OsString::from(key), OsString::from(value)))
         .collect();
-    let (output, [out, err]) = process::output()?;
-    let pid = child::start(&program, &arguments, &environment, output, &confinement)?;
+    let (streams, [out, err]) = process::streams()?;
+    let pid = child::start(&program, &arguments, &environment, streams, &confinement)?;
     let (sender, words) = oneshot::channel();
     tokio::spawn(async move {
         let (_, complaint) = tokio::join!(read(out), read(err));

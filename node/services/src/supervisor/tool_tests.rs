@@ -65,11 +65,11 @@ impl World {
                 root.binds.splice(..0, libraries);
             }
         }
-        let (output, outputs) = process::output().unwrap();
+        let (streams, outputs) = process::streams().unwrap();
         let words: Vec<OsString> = words.iter().map(Into::into).collect();
         let environment = [("PATH".into(), "/usr/bin:/usr/sbin".into())];
         let program = OsString::from(program);
-        let pid = child::start(&program, &words, &environment, output, &confinement).unwrap();
+        let pid = child::start(&program, &words, &environment, streams, &confinement).unwrap();
         (pid, outputs)
     }
 

@@ -100,7 +100,7 @@ mod tests {
 
     use super::*;
     use crate::health::{HealthCheck, Probe};
-    use crate::supervisor::limits::{Backoff, Restart};
+    use crate::supervisor::limits::{Backoff, Restart, Start};
     use crate::supervisor::policy::{Event, Runs, step};
 
     const DELAY: Duration = Duration::from_secs(3);
@@ -110,6 +110,7 @@ mod tests {
     fn limits(restart_after: Option<u32>) -> Limits {
         let second = Duration::from_secs(1);
         Limits {
+            start: Start::AtOnce,
             ready: None,
             health: Some(HealthCheck {
                 probe: Probe::Unix("/run/x.sock".into()),

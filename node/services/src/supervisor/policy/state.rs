@@ -35,6 +35,8 @@ pub enum State {
     Waiting { deaths: u32 },
     /// The shell was told to spawn it and has not answered.
     Spawning { deaths: u32 },
+    /// It is up without a process: machined listens for the first connection.
+    Listening { deaths: u32 },
     /// It runs but has not reported that it is ready.
     Starting {
         runs: Runs,
@@ -87,7 +89,11 @@ impl State {
     /// Whether dependents may use it now.
     #[must_use]
     pub fn is_up(self) -> bool {
-        matches!(self, State::Running { checks, .. } if checks.are_good())
+        match self {
+            State::Listening { .. } => true,
+            State::Running { checks, .. } => checks.are_good(),
+            _ => false,
+        }
     }
 
     /// Whether it neither runs nor is about to.
