@@ -70,7 +70,7 @@ fn end_of_a_boot_is_known_to_the_next_boot() {
     assert_eq!(last["reason"], "reboot", "{last}");
     assert_eq!(last["killed"][0]["service"], "trustd", "{last}");
     let asked = last["detail"].as_str().unwrap();
-    let who = asked.strip_prefix("asked for through the API by ").unwrap();
+    let who = asked.strip_prefix("requested through the API by ").unwrap();
     assert!(who.starts_with("roles=os:admin serial="), "{who}");
     let audit = node.ask(&node.admin(), &["logs", "--previous", "audit"], SOON);
     let line = audit.lines().find(|line| line.contains("/Reboot "));
@@ -79,7 +79,7 @@ fn end_of_a_boot_is_known_to_the_next_boot() {
         "{who}: {audit}"
     );
     let said = node.ask(&node.admin(), &["logs", "--previous", "machined"], SOON);
-    assert!(said.contains("asked for through the API"), "{said}");
+    assert!(said.contains("requested through the API"), "{said}");
     let kernel = node.ask(&node.admin(), &["dmesg", "--previous"], SOON);
     assert!(kernel.contains("[corten] "), "{kernel}");
 

@@ -149,7 +149,9 @@ fn cluster(args: &GenConfig) -> Result<Cluster, Failure> {
         ))
     };
     if args.cluster.is_empty() || args.cluster.chars().any(char::is_control) {
-        return Err(Failure::usage("the cluster needs a name"));
+        return Err(Failure::usage(
+            "the name of the cluster is empty or has control characters: give one such as my-cluster",
+        ));
     }
     let authority = args.endpoint.strip_prefix("https://").ok_or_else(wrong)?;
     let host = authority.strip_suffix('/').unwrap_or(authority);

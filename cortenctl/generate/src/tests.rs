@@ -213,7 +213,7 @@ fn wrong_arguments_write_no_files() {
                 cluster: String::new(),
                 ..args(&target)
             },
-            "needs a name",
+            "name of the cluster is empty",
         ),
         (
             GenConfig {

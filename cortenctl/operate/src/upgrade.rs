@@ -257,9 +257,7 @@ async fn look(global: &Global, boot: &str) -> Result<Decided, Failure> {
 
 async fn decision(node: &Node, boot: &str) -> Result<Decided, Trouble> {
     if wait::boot(node).await? == boot {
-        return Ok(Decided::Pending(
-            "the node has not gone down yet".to_owned(),
-        ));
+        return Ok(Decided::Pending("the node is still running".to_owned()));
     }
     let kind = "Upgrades.runtime.corten.dev";
     let found = find(node, "runtime", kind, "last").await?;

@@ -163,9 +163,7 @@ impl Waiting {
             (Seen::Silent(_), Until::Gone) => {
                 ("it does not answer".to_owned(), gone.then_some(End::Good))
             }
-            (Seen::Up(boot, _), _) if boot == self.boot => {
-                ("it has not gone down yet".to_owned(), None)
-            }
+            (Seen::Up(boot, _), _) if boot == self.boot => ("it is still running".to_owned(), None),
             (Seen::Up(..), Until::Gone) => ("it has rebooted".to_owned(), Some(End::Good)),
             (Seen::Up(_, None), Until::Back) => {
                 ("it is back, and ready".to_owned(), Some(End::Good))

@@ -30,7 +30,7 @@ impl Groups {
     /// This machine has no cgroup v2 hierarchy.
     pub(super) fn of(cluster: String) -> anyhow::Result<Groups> {
         let root = root(mount_table::read()?).context(
-            "this machine has no cgroup v2 mount; remedy: mount -t cgroup2 none /sys/fs/cgroup",
+            "this machine has no cgroup v2 mount: run `mount -t cgroup2 none /sys/fs/cgroup`",
         )?;
         Ok(Groups { root, cluster })
     }
@@ -49,8 +49,8 @@ impl Groups {
             .with_context(|| format!("making the cgroup {path}"))
     }
 
-    /// Makes the group of a node that has ended anew. The groups of its pods outlive it, and no process may enter a group
-    /// that gives controllers to others (cgroups(7), "no internal processes").
+    /// Recreates the cgroup of a node that has ended. The groups of its pods outlive it, and no process may enter a
+    /// group that gives controllers to others (cgroups(7), "no internal processes").
     ///
     /// # Errors
     /// A process of the node does not end, or the kernel refuses.

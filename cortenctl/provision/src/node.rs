@@ -75,7 +75,9 @@ fn subject(directory: PathBuf, name: &str) -> anyhow::Result<Subject> {
     let plan = place.plan()?;
     let node = plan.nodes.iter().find(|node| node.name == name).cloned();
     Ok(Subject {
-        node: node.with_context(|| format!("the cluster has no node {name}"))?,
+        node: node.with_context(|| {
+            format!("the cluster has no node {name}: `cortenctl cluster show` lists its nodes")
+        })?,
         groups: Groups::of(plan.cgroup())?,
         place,
         plan,

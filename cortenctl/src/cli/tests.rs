@@ -359,7 +359,7 @@ fn refused_verbs_and_flags_name_an_alternative() {
     }
 }
 
-/// `UPDATE=1 cargo test -p cortenctl page` writes it anew.
+/// `UPDATE=1 cargo test -p cortenctl page` writes it.
 #[test]
 fn page_lists_every_refused_verb_and_flag() {
     const BEGIN: &str =
@@ -375,6 +375,6 @@ fn page_lists_every_refused_verb_and_flag() {
     }
     assert!(
         page == expected,
-        "docs/client.md differs from the tables; remedy: UPDATE=1 cargo test -p cortenctl page"
+        "docs/client.md differs from the tables: UPDATE=1 cargo test -p cortenctl page writes it"
     );
 }

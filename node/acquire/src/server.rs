@@ -123,7 +123,7 @@ async fn authorize(
             reminded = Some(Instant::now());
         }
         if Instant::now() + pause >= end {
-            return Err("nobody entered the code in time".to_owned());
+            return Err("the code expired before a person entered it".to_owned());
         }
         sleep(pause).await;
         let (client, known, asked) = (Arc::clone(oauth), facts.clone(), Arc::clone(&grant));

@@ -70,7 +70,7 @@ async fn unentered_code_expires_and_the_console_repeats_it_meanwhile() {
     let why = answer.unwrap_err();
     assert_eq!(
         why,
-        "the authorization failed: nobody entered the code in time"
+        "the authorization failed: the code expired before a person entered it"
     );
     assert_eq!(took.as_secs(), 595);
     assert_eq!(said.len(), 10, "{said:?}");

@@ -254,7 +254,7 @@ impl Servers {
             let at = said(voice.answer.sample).map(rfc3339).unwrap_or_default();
             self.refuse(
                 voice,
-                &format!("not believed: its time is {at}, and too few other servers agree"),
+                &format!("rejected: its time is {at}, and too few other servers agree"),
             );
         }
         Err("more than half of the time servers to agree".to_owned())
@@ -330,7 +330,7 @@ fn dissent(liar: &Voice, best: &Voice) -> String {
     let offset = liar.answer.sample.offset;
     let more = offset.saturating_sub(best.answer.sample.offset) / 1_000_000;
     format!(
-        "not believed: its time differs by {more} ms from {}, with which other servers agree",
+        "rejected: its time differs by {more} ms from {}, with which other servers agree",
         best.name
     )
 }

@@ -110,7 +110,7 @@ async fn falseticker_is_named_in_the_status() {
     assert!(good.contains(&whose), "{whose}");
     let why = four.refused().get(&liar).unwrap();
     assert!(
-        why.starts_with("not believed: its time differs by 3") && why.contains(&whose),
+        why.starts_with("rejected: its time differs by 3") && why.contains(&whose),
         "{why}"
     );
 }

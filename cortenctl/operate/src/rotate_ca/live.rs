@@ -246,7 +246,7 @@ impl Fleet for Live<'_> {
         }
         let manager = pods.get(MANAGER);
         if manager.is_some() && manager == mark.manager.as_ref() {
-            return Err("it has not written the files of kube-controller-manager anew".to_owned());
+            return Err("it has not rewritten the files of kube-controller-manager".to_owned());
         }
         let cluster = self.cluster(with)?;
         let said = |error: ClusterError| error.to_string();

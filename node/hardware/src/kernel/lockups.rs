@@ -74,7 +74,7 @@ impl fmt::Display for Choice {
             ),
             Choice::Report(by) => write!(
                 f,
-                "a CPU lockup is only reported ({keys} are 0): a hypervisor was found ({by}), and time that it steals \
+                "the kernel only reports a CPU lockup ({keys} are 0): a hypervisor ({by}) may pause the CPU, which \
                  looks like a lockup"
             ),
         }

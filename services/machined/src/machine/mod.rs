@@ -201,7 +201,7 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
 /// audit log).
 fn asked(who: &str) -> String {
     let by = if who.is_empty() { "" } else { " by " };
-    format!("asked for through the API{by}{who}")
+    format!("requested through the API{by}{who}")
 }
 
 /// An action of the node itself. No API call requested it, so no client follows its events.
