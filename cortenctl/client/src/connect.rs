@@ -160,7 +160,7 @@ pub async fn routes(global: &Global) -> Result<Vec<Route>, Failure> {
 ///
 /// # Errors
 /// `open` fails for another reason than unreachable endpoints.
-pub async fn anew(
+pub async fn reopened(
     old: Vec<Route>,
     open: impl AsyncFnOnce() -> Result<Vec<Route>, Failure>,
 ) -> Result<Vec<Route>, Failure> {

@@ -80,13 +80,13 @@ async fn show(
 async fn look(
     ways: Vec<Route>,
     chosen: String,
-    anew: impl AsyncFn() -> Result<Vec<Route>, Failure>,
+    open: impl AsyncFn() -> Result<Vec<Route>, Failure>,
 ) -> Result<(Vec<Route>, Sample), Failure> {
     let sample = sample::sample(ways.clone(), chosen).await?;
     if !sample.versions.good.is_empty() {
         return Ok((ways, sample));
     }
-    Ok((connect::anew(ways, anew).await?, sample))
+    Ok((connect::reopened(ways, open).await?, sample))
 }
 
 /// Keys, read by a thread of their own, so that slow nodes do not delay them.
@@ -134,8 +134,8 @@ mod tests {
 
     #[tokio::test]
     async fn lost_session_is_reopened() {
-        let anew = async || Ok(lost("new"));
-        let (ways, sample) = look(lost("old"), "old".to_owned(), anew).await.unwrap();
+        let open = async || Ok(lost("new"));
+        let (ways, sample) = look(lost("old"), "old".to_owned(), open).await.unwrap();
         assert_eq!(ways[0].name, "new");
         assert_eq!(sample.versions.failed[0].0, "old");
         let nowhere = async || Err(Failure::call("no endpoint answers"));

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use corten_api::machine::{Process, ProcessInfo};
 use corten_client::answers::{Answers, ask};
 use corten_client::clients::Machine;
-use corten_client::connect::{Route, anew, routes};
+use corten_client::connect::{Route, reopened, routes};
 use corten_client::failure::Failure;
 use corten_client::flags::Global;
 use corten_client::output::show;
@@ -48,7 +48,7 @@ pub(crate) async fn run(global: &Global, args: &Processes) -> Result<(), Failure
         }
         sleep(PAUSE).await;
         if nobody {
-            opened = anew(opened, async || routes(global).await).await?;
+            opened = reopened(opened, async || routes(global).await).await?;
         }
     }
 }

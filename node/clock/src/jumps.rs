@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn clock_that_nobody_sets_has_not_jumped() {
+    async fn undisturbed_clock_reports_no_jump() {
         let mut jumps = Jumps::watch();
         assert!(jumps.timer.is_some(), "Linux has such timers");
         let soon = Duration::from_millis(20);

@@ -81,7 +81,7 @@ impl Table {
     /// Reads the table; falls back to the copy at the disk's end if the first is damaged.
     ///
     /// # Errors
-    /// Neither copy is valid, a valid copy has impossible values ([`is_senseless`]), or the disk cannot be read.
+    /// Neither copy is valid, a valid copy has impossible values ([`is_impossible`]), or the disk cannot be read.
     pub fn read<D: Read + Seek>(disk: &mut D) -> io::Result<Table> {
         let disk_length = disk.seek(SeekFrom::End(0))?;
         check_tables(disk, disk_length)?;
@@ -370,9 +370,9 @@ fn check_tables<D: Read + Seek>(disk: &mut D, disk_length: u64) -> io::Result<()
         let Ok(header) = GPTHeader::read_from(disk) else {
             continue;
         };
-        check_header(&header, sector, sectors).map_err(senseless)?;
+        check_header(&header, sector, sectors).map_err(impossible)?;
         if let Ok(entries) = header.read_partitions(disk, sector) {
-            check_entries(&header, &entries).map_err(senseless)?;
+            check_entries(&header, &entries).map_err(impossible)?;
             break;
         }
     }
@@ -422,7 +422,7 @@ fn array_sectors(header: &GPTHeader, sector: u64) -> u64 {
     (count * u64::from(header.size_of_partition_entry)).div_ceil(sector)
 }
 
-fn senseless(what: String) -> io::Error {
+fn impossible(what: String) -> io::Error {
     let text = format!("the partition table {what}; wipe the disk to use it");
     io::Error::new(ErrorKind::InvalidData, text)
 }
@@ -430,7 +430,7 @@ fn senseless(what: String) -> io::Error {
 /// Whether a table has impossible values with correct checksums, so that they were written deliberately. Damage to a
 /// table of the node is not such a case.
 #[must_use]
-pub fn is_senseless(error: &io::Error) -> bool {
+pub fn is_impossible(error: &io::Error) -> bool {
     error.kind() == ErrorKind::InvalidData
 }
 

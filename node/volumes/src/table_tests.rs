@@ -190,7 +190,7 @@ fn impossible_partition_table_is_refused_with_a_reason() {
     }
     let refusal = |table: &[u8]| {
         let error = Table::read(&mut disk_of(table, 512, false)).unwrap_err();
-        assert!(is_senseless(&error), "{error}");
+        assert!(is_impossible(&error), "{error}");
         error.to_string()
     };
     let why = refusal(&sample("gpt", "from-sector-zero"));
@@ -215,11 +215,11 @@ fn impossible_partition_table_is_refused_with_a_reason() {
     disk.get_mut()[end..].copy_from_slice(&disk_of(&bad, 512, true).get_ref()[end..]);
     assert_eq!(names(Table::read(&mut disk).unwrap()), ["META", "u-data"]);
     disk.get_mut()[512..1024].fill(0);
-    assert!(is_senseless(&Table::read(&mut disk).unwrap_err()));
-    // A damaged table is not a senseless one.
+    assert!(is_impossible(&Table::read(&mut disk).unwrap_err()));
+    // A damaged table is not an impossible one.
     let mut damaged = disk_of(&good, 512, false);
     damaged.get_mut()[512 + 40] ^= 1;
-    assert!(!is_senseless(&Table::read(&mut damaged).unwrap_err()));
+    assert!(!is_impossible(&Table::read(&mut damaged).unwrap_err()));
 }
 
 proptest! {

@@ -3,7 +3,7 @@
 use super::{bare, doc, future_problems, good, problems};
 
 /// A kind, the fields of a document, and the expected problem.
-const SENSELESS: &[(&str, &str, &str)] = &[
+const INVALID: &[(&str, &str, &str)] = &[
     (
         "KubeClusterConfig",
         "endpoint: https://a",
@@ -250,7 +250,7 @@ fn with(document: &str) -> String {
 
 #[test]
 fn invalid_kubernetes_settings_are_refused_with_their_field() {
-    for (kind, fields, why) in SENSELESS {
+    for (kind, fields, why) in INVALID {
         let found = future_problems(&with(&doc(kind, fields)));
         assert!(
             found.iter().any(|p| p.contains(why)),

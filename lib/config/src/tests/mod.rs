@@ -8,6 +8,7 @@ mod encryption;
 mod forms;
 mod hostile;
 mod installation;
+mod invalid;
 mod kept;
 mod kinds;
 mod kubernetes;
@@ -16,7 +17,6 @@ mod page;
 mod parse;
 mod pod_access;
 mod registries;
-mod senseless;
 mod volumes;
 
 use corten_yaml::table::Support;

@@ -2,7 +2,7 @@
 
 use corten_values::Secret;
 
-use super::senseless::are_refused;
+use super::invalid::are_refused;
 use super::{crt, doc, document, good, key, problems, with};
 use crate::registries::rules::is_registry;
 use crate::registries::{Mirror, RegistryAuth, RegistryMirrors, of_host};
@@ -169,7 +169,7 @@ fn registry_names_are_host_names_with_an_optional_port() {
 }
 
 /// A kind, the fields of a document, and the expected problem.
-const SENSELESS: &[(&str, &str, &str)] = &[
+const INVALID: &[(&str, &str, &str)] = &[
     (
         "TrustedRootsConfig",
         "name: a\ncertificates: x",
@@ -269,5 +269,5 @@ const SENSELESS: &[(&str, &str, &str)] = &[
 
 #[test]
 fn every_problem_of_a_registry_document_is_reported_with_its_field() {
-    are_refused(SENSELESS);
+    are_refused(INVALID);
 }

@@ -382,7 +382,7 @@ async fn failure_of_one_account_is_told_once_and_retried() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watch_continues_from_its_bookmark_and_begins_anew_when_that_is_too_old() {
+async fn watch_continues_from_its_bookmark_and_restarts_when_the_bookmark_has_expired() {
     let mut asked = 0;
     let world = World::with(move |seen| {
         if seen.path != ACCOUNTS {

@@ -99,8 +99,8 @@ fn network_config_is_applied_to_the_kernel_and_removed() {
         // First another address in place, then a new bridge that keeps all its settings.
         let moved = bridged("10.0.0.3/24", false);
         assert_eq!(applied(&kernel, &mut memory, &moved).await, [""; 0]);
-        let anew = bridged("10.0.0.3/24", true);
-        assert_eq!(applied(&kernel, &mut memory, &anew).await, [""; 0]);
+        let recreated = bridged("10.0.0.3/24", true);
+        assert_eq!(applied(&kernel, &mut memory, &recreated).await, [""; 0]);
         let found = kernel.look().await.unwrap();
         let bridge = &found.links["br0"];
         assert_ne!(bridge.index, index);
@@ -114,7 +114,7 @@ fn network_config_is_applied_to_the_kernel_and_removed() {
         assert!(ours(&found) >= 4, "{:#?}", found.routes);
 
         // The kernel refuses an unreachable gateway, and the engine restores the former network.
-        let mut bad = anew.clone();
+        let mut bad = recreated.clone();
         let unit = bad.get_mut("br0").unwrap();
         let far = Some("192.0.2.1".parse().unwrap());
         unit.routes

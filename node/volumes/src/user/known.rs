@@ -12,7 +12,7 @@ use corten_base::durable;
 use uuid::Uuid;
 
 use super::{Trouble, UserVolume};
-use crate::table::is_senseless;
+use crate::table::is_impossible;
 
 /// The node's own volume, which is no user volume.
 const EPHEMERAL: &str = crate::EPHEMERAL.name;
@@ -38,7 +38,7 @@ impl Seen {
     /// volume, and no volume has to wait for the disk.
     pub fn of(disk: &str, read: io::Result<Vec<Uuid>>) -> Seen {
         let ids = match read {
-            Err(error) if is_senseless(&error) => {
+            Err(error) if is_impossible(&error) => {
                 console::warn(&format!("{disk} is ignored: {error}"));
                 Ok(Vec::new())
             }
@@ -222,9 +222,9 @@ mod tests {
         assert!(failure(Some(TWO), &one).contains("vdc: broken"));
         assert!(failure(None, &[seen("vda", &[]), broken("vdc")]).contains("vdc: broken"));
         // Damage cannot produce such a table.
-        let senseless = Seen::of("vdc", Err(ErrorKind::InvalidData.into()));
+        let impossible = Seen::of("vdc", Err(ErrorKind::InvalidData.into()));
         let damaged = Seen::of("vdc", Err(ErrorKind::Other.into()));
-        assert_eq!(disk_of("u-data", None, &[senseless]), Ok(None));
+        assert_eq!(disk_of("u-data", None, &[impossible]), Ok(None));
         assert!(failure(None, &[damaged]).contains("vdc"));
         // The name alone is ambiguous.
         let two = [seen("vda", &[ONE]), seen("vdb", &[TWO])];

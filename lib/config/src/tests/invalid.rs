@@ -1,9 +1,9 @@
-//! Well-formed documents without a meaning, alone or together.
+//! Well-formed documents with invalid settings, alone or together.
 
 use super::{future_problems, good, with};
 
 /// A kind, the fields of a document, and the expected problem.
-const SENSELESS: &[(&str, &str, &str)] = &[
+const INVALID: &[(&str, &str, &str)] = &[
     (
         "HostnameConfig",
         "hostname: a..b",
@@ -338,7 +338,7 @@ const SENSELESS: &[(&str, &str, &str)] = &[
 
 #[test]
 fn invalid_settings_are_refused_with_their_field() {
-    are_refused(SENSELESS);
+    are_refused(INVALID);
 }
 
 /// Checks the problems of documents, given by kind and fields.
