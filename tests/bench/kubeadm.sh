@@ -35,7 +35,7 @@ RestartSec=10
 END
 }
 
-# One node elects nobody, as in qemu/cluster.yaml.
+# One node needs no leader election, as in qemu/cluster.yaml.
 kubeadm_config() {
     cat <<END
 apiVersion: kubeadm.k8s.io/v1beta4

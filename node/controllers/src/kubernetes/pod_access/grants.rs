@@ -106,7 +106,7 @@ impl Signer {
     }
 
     /// Time until the renewal of credentials; `None` if they are not what [`Signer::issue_at`] writes, or due. A user
-    /// who changes them harms only the own pods.
+    /// that changes them affects only its own pods.
     fn left_at(&self, credentials: &str, roles: &[String], now: SystemTime) -> Option<Duration> {
         let grant = Grant::read(credentials)?;
         let is_ours = grant.ca == self.ca.pem().crt
@@ -163,7 +163,7 @@ mod tests {
         for (namespace, asked, reason, why) in [
             ("kube-system", "", "ErrRolesNotFound", "Roles not found"),
             ("default", "os:reader", space, "not allowed: default;"),
-            // The roles of another namespace are nobody's business.
+            // A refusal does not reveal the roles of another namespace.
             ("default", "os:admin", space, "not allowed: default;"),
             (
                 "kube-system",

@@ -98,7 +98,7 @@ async fn write(cluster: &Cluster, addresses: &[IpAddr]) -> Result<(), ClusterErr
             }
         }
     }
-    // Older versions of the reference have made it. Kubernetes would copy its addresses, which nobody updates.
+    // Older versions of the reference have made it. Kubernetes would copy its addresses, which no controller updates.
     cluster
         .delete(identity("", "Endpoints", SERVICE.to_owned()))
         .await
