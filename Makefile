@@ -34,7 +34,7 @@ ALL_VM_TESTS := $(patsubst tests/%.rs,--test %,$(shell grep -l '"make test-vm"' 
 help: ## List the verbs
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-deps: ## Install the host tools; needs root, as do the verbs marked so, and no other build or test
+deps: ## Install the host tools; as root (no build and no `make test` needs it)
 	@if ! command -v apt-get >/dev/null; then \
 	    echo "This machine has no apt; install by its own means: $(PACKAGES) cargo rustc"; \
 	    exit 0; \
