@@ -1,6 +1,9 @@
 //! etcd's certificates and arguments (etcd, "Configuration options").
 
+use std::fs;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use corten_config::Document;
@@ -111,6 +114,24 @@ pub enum Start {
     Resume,
 }
 
+/// Whether this node has been a member and still has its data: a file of the write-ahead log. etcd creates the rest of
+/// its directory before it reaches the cluster, so that the rest proves no membership. In doubt it has data.
+#[must_use]
+pub fn has_data(directory: &Path) -> bool {
+    let logs = match fs::read_dir(directory.join("member/wal")) {
+        Ok(logs) => logs,
+        Err(error) => return error.kind() != io::ErrorKind::NotFound,
+    };
+    let is_log = |entry: io::Result<fs::DirEntry>| {
+        entry.map_or(true, |entry| {
+            Path::new(&entry.file_name())
+                .extension()
+                .is_some_and(|extension| extension == "wal")
+        })
+    };
+    logs.into_iter().any(is_log)
+}
+
 /// Listen address of a member: all addresses of its family.
 #[must_use]
 pub fn listen_address(address: IpAddr) -> IpAddr {
@@ -129,7 +150,9 @@ pub fn args(facts: &Facts, address: IpAddr, start: &Start, own: &Arguments) -> V
     };
     let peer = peer_url(address);
     let (state, cluster) = match start {
-        Start::New | Start::Resume => ("new", vec![(facts.hostname.clone(), peer.clone())]),
+        Start::New => ("new", vec![(facts.hostname.clone(), peer.clone())]),
+        // The data name the members. Without data, etcd must not begin another cluster.
+        Start::Resume => ("existing", vec![(facts.hostname.clone(), peer.clone())]),
         Start::Join(members) => ("existing", members.clone()),
     };
     let cluster: Vec<String> = cluster
@@ -202,5 +225,32 @@ fn url(address: IpAddr, port: u16) -> String {
     match address {
         IpAddr::V4(address) => format!("https://{address}:{port}"),
         IpAddr::V6(address) => format!("https://[{address}]:{port}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_file_of_the_write_ahead_log_proves_a_membership() {
+        let directory = tempfile::tempdir().unwrap();
+        let data = directory.path();
+        assert!(!has_data(data));
+        // What a start leaves that never reached its cluster.
+        for path in ["member/snap", "member/wal"] {
+            fs::create_dir_all(data.join(path)).unwrap();
+        }
+        fs::write(data.join("member/snap/db"), "").unwrap();
+        fs::write(data.join("member/wal/0.tmp"), "").unwrap();
+        assert!(!has_data(data));
+        fs::write(
+            data.join("member/wal/0000000000000000-0000000000000000.wal"),
+            "",
+        )
+        .unwrap();
+        assert!(has_data(data));
+        // In doubt it has data.
+        assert!(has_data(Path::new("/proc/self/cmdline")));
     }
 }

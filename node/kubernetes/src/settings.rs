@@ -289,32 +289,28 @@ pub fn is_alone(document: &Document) -> bool {
     wanted.unwrap_or_default()
 }
 
-/// Taints of the config, and the default taint that keeps user pods off a control plane node.
+/// Taints of the config, one for each key. Without a `KubeNodeConfig`, a control plane node also has the taint that keeps
+/// user pods off; a `KubeNodeConfig` names all taints.
 fn taints(document: &Document) -> Vec<Taint> {
     let own = document.all::<KubeNodeConfig>().next();
-    let own = own.map_or(&document.machine.node_taints, |own| &own.taints);
-    let mut taints: Vec<Taint> = own
-        .iter()
-        .map(|(key, text)| {
-            let (value, effect) = text.split_once(':').unwrap_or(("", text));
-            Taint {
-                key: key.clone(),
-                value: value.to_owned(),
-                effect: effect.to_owned(),
-            }
-        })
-        .collect();
+    let mut taints = own
+        .map_or(&document.machine.node_taints, |own| &own.taints)
+        .clone();
     let is_control_plane = document.machine.kind.is_control_plane();
     let cluster = &document.cluster;
     let allows = cluster.allow_scheduling_on_control_planes || cluster.allow_scheduling_on_masters;
-    if is_control_plane && !allows {
-        taints.push(Taint {
-            key: CONTROL_PLANE.to_owned(),
-            value: String::new(),
-            effect: "NoSchedule".to_owned(),
-        });
+    if own.is_none() && is_control_plane && !allows {
+        taints.insert(CONTROL_PLANE.to_owned(), "NoSchedule".to_owned());
     }
-    taints
+    let taint = |(key, text): (String, String)| {
+        let (value, effect) = text.split_once(':').unwrap_or(("", &text));
+        Taint {
+            value: value.to_owned(),
+            effect: effect.to_owned(),
+            key,
+        }
+    };
+    taints.into_iter().map(taint).collect()
 }
 
 impl ControlPlane {

@@ -10,6 +10,7 @@ use super::tests::{document, facts, files, golden, now, patched, without_digests
 use crate::certificates::{Cas, Certificates};
 use crate::files::Component;
 use crate::pods::static_pods;
+use crate::settings::CONTROL_PLANE;
 use crate::{ControlPlane, Node, Settings, bootstrap_settings, external_manifests, kubelet};
 
 fn with(patch: &str) -> (Document, Settings, ControlPlane, Node) {
@@ -104,6 +105,35 @@ fn taints_of_the_kubelet_configuration_extend_those_of_the_node() {
     let taints = config["registerWithTaints"].as_array().unwrap();
     let keys: Vec<&Value> = taints.iter().map(|taint| &taint["key"]).collect();
     assert_eq!(keys, ["node-role.kubernetes.io/control-plane", "a"]);
+}
+
+#[test]
+fn node_document_names_all_taints_of_a_control_plane_node() {
+    let usual = json!([{ "key": CONTROL_PLANE, "value": "", "effect": "NoSchedule" }]);
+    let taints = |document: &Document| {
+        let settings = Settings::of(document).unwrap();
+        let node = Node::of(document, &settings).unwrap();
+        kubelet::config(&settings, &node, "", "")["registerWithTaints"].clone()
+    };
+    let old_form = document("").source().replace(
+        "nodeLabels: {rack: a, node-role.kubernetes.io/x: ''}",
+        "nodeTaints: {node-role.kubernetes.io/control-plane: NoSchedule}",
+    );
+    // A taint twice would make the API server refuse the node.
+    let old_form = Document::parse(old_form.as_bytes()).unwrap();
+    assert_eq!(taints(&old_form), usual);
+    let by_kind = |fields: &str| {
+        let source = document("").source().to_owned();
+        let labels = "  nodeLabels: {rack: a, node-role.kubernetes.io/x: ''}\n";
+        let source = source.replace(labels, "");
+        let node = format!("{source}---\napiVersion: v1alpha1\nkind: KubeNodeConfig\n{fields}\n");
+        taints(&Document::parse(node.as_bytes()).unwrap())
+    };
+    assert_eq!(
+        by_kind(&format!("taints: {{{CONTROL_PLANE}: NoSchedule}}")),
+        usual
+    );
+    assert_eq!(by_kind("labels: {a: b}"), json!([]));
 }
 
 #[test]

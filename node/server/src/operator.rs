@@ -1,7 +1,5 @@
 //! Credentials and bootstrap: an operator's requests to a control plane node.
 
-use std::fs;
-use std::io;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -10,6 +8,7 @@ use corten_api::roles::Role;
 use corten_config::Document;
 use corten_credentials::{certificates, client_config};
 use corten_kubernetes::certificates::{Cas, admin_certificate, admin_lifetime};
+use corten_kubernetes::etcd::has_data;
 use corten_kubernetes::{Settings, admin};
 use corten_pki::{CA_LIFETIME, PkiError};
 use corten_resources::{Happened, Pointer, Start, Store};
@@ -95,11 +94,9 @@ pub(super) async fn bootstrap(
             "time is not in sync yet: see `get timestatus`, and check machine.time.servers",
         ));
     }
-    let has_data = has_entries(data)
-        .map_err(|error| Status::internal(format!("cannot read {}: {error}", data.display())))?;
-    if has_data {
+    if has_data(data) {
         return Err(Status::already_exists(format!(
-            "{} is not empty: this node is a member of etcd already",
+            "{} has data: this node is a member of etcd already",
             data.display()
         )));
     }
@@ -140,14 +137,6 @@ async fn time_is_known(store: &Store) -> bool {
             Some(event) if !matches!(event.happened, Happened::Errored(_)) => {}
             _ => return false,
         }
-    }
-}
-
-fn has_entries(directory: &Path) -> io::Result<bool> {
-    match fs::read_dir(directory) {
-        Ok(mut entries) => Ok(entries.next().transpose()?.is_some()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
     }
 }
 

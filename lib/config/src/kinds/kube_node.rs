@@ -21,7 +21,7 @@ section! {
         Acted "nodeIP" node_ip: NodeIp = "Selection of the node's address in Kubernetes";
         Acted "labels" labels: BTreeMap<String, String> = "Labels of the Kubernetes node";
         Acted "annotations" annotations: BTreeMap<String, String> = "Annotations of the Kubernetes node";
-        Acted "taints" taints: BTreeMap<String, String> = "Taints of the Kubernetes node";
+        Acted "taints" taints: BTreeMap<String, String> = "Taints of the Kubernetes node; none: it runs workloads, also a control plane node";
     }
 }
 

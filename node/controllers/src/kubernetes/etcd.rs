@@ -1,6 +1,7 @@
 //! Runs etcd on a control plane node: issues its certificates and decides when it starts.
 
 use std::fs;
+use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -8,9 +9,11 @@ use std::time::{Duration, SystemTime};
 use corten_config::Document;
 use corten_credentials::certificates::write_files;
 use corten_credentials::etcd::connect;
+use corten_etcd::{SnapshotError, verify_snapshot};
 use corten_kubernetes::certificates::etcd_ca;
 use corten_kubernetes::etcd::{
-    Begin, Certificates, DATA, SNAPSHOT, Start, address, args, listen_address, restore_args,
+    Begin, Certificates, DATA, SNAPSHOT, Start, address, args, has_data, listen_address,
+    restore_args,
 };
 use corten_kubernetes::pods::HOST_SECRETS;
 use corten_kubernetes::{ControlPlane, ETCD_UID, Facts, Settings};
@@ -27,6 +30,7 @@ use corten_types::secrets::{Endpoint, PemPair};
 use corten_types::secrets_kubernetes::EtcdCerts;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
+use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use super::join::join;
@@ -150,6 +154,10 @@ impl Etcd {
             (None, Some(begin)) => {
                 none_answers(&secrets, &others).await?;
                 if let Begin::Snapshot { skip_hash_check } = begin {
+                    if !skip_hash_check {
+                        let checked = spawn_blocking(|| verify(Path::new(SNAPSHOT))).await;
+                        checked.map_err(|error| error.to_string())??;
+                    }
                     let args = restore_args(&facts, address, skip_hash_check);
                     restore(supervisor, &image, args).await?;
                     Start::Resume
@@ -231,30 +239,57 @@ async fn none_answers(secrets: &Path, others: &[IpAddr]) -> Result<(), String> {
     }
 }
 
+/// Checks that the snapshot is whole: etcdutl makes a database before it compares the hash.
+fn verify(snapshot: &Path) -> Result<(), String> {
+    let checked = fs::File::open(snapshot)
+        .map_err(SnapshotError::Read)
+        .and_then(verify_snapshot);
+    checked.map_err(|error| {
+        format!(
+            "{} cannot be restored: {}; send another snapshot, and call bootstrap again",
+            snapshot.display(),
+            describe(&error)
+        )
+    })
+}
+
+/// Removes what a failed restoration left, so that no etcd starts on a part of the data.
+fn empty(directory: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            fs::remove_dir_all(entry.path())?;
+        } else {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
 /// Restores a new member's data from the snapshot, then removes the snapshot, so that no later bootstrap uses it by
 /// accident.
 async fn restore(supervisor: &Supervisor, image: &str, args: Vec<String>) -> Result<(), String> {
     supervisor.declare(restore_service(image, args));
     let mut views = supervisor.watch();
-    let ended = |views: &Vec<ServiceView>| {
+    let state = |views: &[ServiceView]| {
         let view = views.iter().find(|view| view.id == ETCD_RESTORE);
-        view.is_some_and(|view| matches!(view.state, ServiceState::Finished | ServiceState::Failed))
+        view.map(|view| view.state)
     };
+    let ends = [Some(ServiceState::Finished), Some(ServiceState::Failed)];
     // The supervisor ends only with machined.
-    let _ = views.wait_for(ended).await;
+    let ended = views.wait_for(|views| ends.contains(&state(views))).await;
+    let is_restored = ended.is_ok_and(|views| state(&views) == Some(ServiceState::Finished));
     supervisor.forget(ETCD_RESTORE);
-    if !has_data(Path::new(DATA)) {
+    let data = Path::new(DATA);
+    if !is_restored || !has_data(data) {
+        empty(data)
+            .map_err(|error| format!("cannot empty {DATA} after a failed restoration: {error}"))?;
         return Err(format!(
             "the snapshot cannot be restored: `cortenctl logs {ETCD_RESTORE}` says why; send another one, and call \
              bootstrap again"
         ));
     }
     fs::remove_file(SNAPSHOT).map_err(|error| format!("cannot remove {SNAPSHOT}: {error}"))
-}
-
-/// Whether this node has been a member and still has its data.
-fn has_data(directory: &Path) -> bool {
-    fs::exists(directory.join("member")).unwrap_or(true)
 }
 
 /// Issues and writes the certificates, unless their inputs are unchanged. A running etcd reads them at every new
@@ -293,4 +328,35 @@ fn prepare(
         .map_err(|error| format!("{}: {error}", directory.display()))?;
     *made = Some((wanted, certificates));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damaged_snapshot_is_refused_before_a_restoration() {
+        let directory = tempfile::tempdir().unwrap();
+        let snapshot = directory.path().join("snapshot");
+        let database = [7; 1024];
+        let whole = [&database[..], &Sha256::digest(database)].concat();
+        fs::write(&snapshot, &whole).unwrap();
+        verify(&snapshot).unwrap();
+        fs::write(&snapshot, [&[0][..], &whole[1..]].concat()).unwrap();
+        let why = verify(&snapshot).unwrap_err();
+        assert!(
+            why.contains("cannot be restored") && why.contains("call bootstrap again"),
+            "{why}"
+        );
+    }
+
+    #[test]
+    fn directory_is_empty_after_a_failed_restoration() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir_all(directory.path().join("member/snap")).unwrap();
+        fs::write(directory.path().join("member/snap/db"), "").unwrap();
+        fs::write(directory.path().join("lock"), "").unwrap();
+        empty(directory.path()).unwrap();
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
 }

@@ -103,12 +103,14 @@ async fn bootstrap_names_its_missing_preconditions() {
     set_time(&world.node, true);
     // Existing etcd data makes the node a member.
     let data = world.directory.path().join("etcd");
-    fs::create_dir_all(data.join("member")).unwrap();
+    fs::create_dir_all(data.join("member/wal")).unwrap();
+    fs::write(data.join("member/wal/0.wal"), "").unwrap();
     let (code, text) = bootstrap(&mut world).await;
     assert_eq!(*world.node.begun.lock().unwrap(), None);
     assert_eq!(code, Code::AlreadyExists);
-    assert!(text.contains("is not empty"), "{text}");
-    fs::remove_dir(data.join("member")).unwrap();
+    assert!(text.contains("has data"), "{text}");
+    // A start that never reached its cluster leaves no log.
+    fs::remove_file(data.join("member/wal/0.wal")).unwrap();
     let begun = world.client.bootstrap(api::BootstrapRequest::default());
     begun.await.unwrap();
     assert_eq!(*world.node.begun.lock().unwrap(), Some(Begin::Empty));
