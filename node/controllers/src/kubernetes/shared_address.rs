@@ -102,10 +102,15 @@ impl World for Node {
                 access::connect(&config, &settings, &settings.local_endpoint()).ok()
             });
         }
-        match &self.api {
+        let is_ready = match &self.api {
             Some(api) => api.is_ready().await.is_ok(),
             None => false,
+        };
+        if !is_ready {
+            // Its certificate may have expired while the API server was away.
+            self.api = None;
         }
+        is_ready
     }
 
     async fn is_open(&self) -> bool {
