@@ -1,20 +1,22 @@
 //! The node's own services.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+mod on_demand;
+
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use corten_api::{IMAGE_CACHE_PORT, PORT, TRUST_PORT};
+use corten_api::PORT;
 use corten_sys::child::CapabilitySet;
 
 use super::{
     APID_PKI, APID_UID, ApiMode, CONTAINERD, CONTAINERD_SOCKET, Condition, DEV_LOG_SOCKET,
-    LOGGING_CONFIG, MACHINED, MACHINED_SOCKET, MODULE_LOADER, NAMES, Part, Process, REGISTRYD,
-    REGISTRYD_UID, Runner, SYSLOGD_SOCKET, SYSLOGD_UID, Sandbox, ServiceSpec, SystemCalls,
-    TRUSTD_PKI, TRUSTD_UID, Task,
+    LOGGING_CONFIG, MACHINED, MACHINED_SOCKET, MODULE_LOADER, NAMES, Part, Process, Runner,
+    SYSLOGD_SOCKET, SYSLOGD_UID, Sandbox, ServiceSpec, SystemCalls, Task,
 };
-use crate::IMAGE_CACHE;
 use crate::health::{HealthCheck, Probe};
 use crate::supervisor::limits::{Backoff, Limits, Restart, Start};
+use on_demand::registryd;
+pub use on_demand::trustd;
 
 /// The reference waits 5 s before every restart. A node that long without its API or device manager is worse than the
 /// cost of a quick first retry. A crash loop still ends at 5 s.
@@ -93,12 +95,6 @@ fn port(port: u16) -> Probe {
     Probe::Tcp((Ipv4Addr::LOCALHOST, port).into())
 }
 
-/// A service that starts at the first connection to this address.
-fn on_demand(address: impl Into<SocketAddr>, limits: Limits) -> Limits {
-    let start = Start::OnDemand(address.into());
-    Limits { start, ..limits }
-}
-
 const fn limits(ready: Duration, stop_seconds: u64) -> Limits {
     Limits {
         start: Start::AtOnce,
@@ -114,33 +110,6 @@ const fn limits(ready: Duration, stop_seconds: u64) -> Limits {
 #[must_use]
 pub fn table(mode: ApiMode) -> Vec<ServiceSpec> {
     vec![udevd(), syslogd(), apid(mode), registryd(), containerd()]
-}
-
-/// The service that a node with the CA's key runs in addition to [`table`].
-#[must_use]
-pub fn trustd() -> ServiceSpec {
-    ServiceSpec {
-        id: "trustd".into(),
-        runner: Runner::Process(Process {
-            argv: strings(&["/usr/bin/trustd", "--on-demand", "--pki", TRUSTD_PKI]),
-            uid: TRUSTD_UID,
-            capabilities: CapabilitySet::empty(),
-            no_new_privs: true,
-            env: Vec::new(),
-            system_calls: SystemCalls::Server,
-            // An attacker who takes trustd over gets the CA, but nothing else of the node.
-            sandbox: sees(const { &[Part::reads(TRUSTD_PKI)] }),
-        }),
-        depends_on: Vec::new(),
-        needs: vec![Condition::TrustdFiles],
-        // It serves the joining of a node and the renewal of a worker's certificate.
-        limits: on_demand(
-            (Ipv6Addr::UNSPECIFIED, TRUST_PORT),
-            checked(port(TRUST_PORT), limits(READY, 15)),
-        ),
-        oom_score_adj: -998,
-        cgroup: "system/trustd".to_owned(),
-    }
 }
 
 /// The service of machined's own API.
@@ -262,40 +231,6 @@ fn apid(mode: ApiMode) -> ServiceSpec {
     }
 }
 
-fn registryd() -> ServiceSpec {
-    ServiceSpec {
-        id: REGISTRYD.into(),
-        runner: Runner::Process(Process {
-            argv: strings(&[
-                "/usr/bin/registryd",
-                "serve",
-                "--on-demand",
-                "--root",
-                IMAGE_CACHE,
-            ]),
-            uid: REGISTRYD_UID,
-            capabilities: CapabilitySet::empty(),
-            no_new_privs: true,
-            env: Vec::new(),
-            system_calls: SystemCalls::Server,
-            // Pods on the host's network can reach it, too.
-            sandbox: sees(const { &[Part::reads(IMAGE_CACHE)] }),
-        }),
-        depends_on: Vec::new(),
-        needs: Vec::new(),
-        // It serves the pull of an image.
-        limits: on_demand(
-            (Ipv4Addr::LOCALHOST, IMAGE_CACHE_PORT),
-            checked(
-                Probe::Http((Ipv4Addr::LOCALHOST, IMAGE_CACHE_PORT).into(), "/healthz"),
-                limits(READY, 5),
-            ),
-        ),
-        oom_score_adj: -500,
-        cgroup: "system/registryd".to_owned(),
-    }
-}
-
 /// The container runtime.
 #[must_use]
 pub fn containerd() -> ServiceSpec {
@@ -351,6 +286,7 @@ fn strings(words: &[&str]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::IMAGE_CACHE;
     use crate::stop_waves;
 
     fn process(spec: &ServiceSpec) -> &Process {

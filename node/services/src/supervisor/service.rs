@@ -1,17 +1,21 @@
 //! One service: its declaration, state and history.
 
 use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::time::SystemTime;
 
 use corten_api::machine as api;
 use corten_base::console;
+use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::container::Handle;
 use super::on_demand::Socket;
-use super::policy::{Runs, State};
-use crate::ServiceSpec;
+use super::policy::{Event, Runs, State};
+use super::{Places, notify};
 use crate::view::{ServiceEvent, ServiceState, ServiceView};
+use crate::{Id, ServiceSpec};
 
 /// Maximum length of the history (the reference's number).
 const HISTORY: usize = 64;
@@ -55,6 +59,28 @@ impl Service {
             view,
             history: VecDeque::new(),
         }
+    }
+
+    /// Opens the socket for the readiness of its process, unless it is open. Returns a copy of the listening socket, if
+    /// it starts on demand.
+    ///
+    /// # Errors
+    /// The text names the socket.
+    pub(super) fn open_sockets(
+        &mut self,
+        uid: u32,
+        places: &Places,
+        told: &mpsc::UnboundedSender<(Id, Event)>,
+    ) -> io::Result<Option<OwnedFd>> {
+        if self.listening.is_none() {
+            let socket = places.notify_socket(&self.spec.id);
+            let opened = notify::listen(self.spec.id.clone(), &socket, uid, told.clone());
+            self.listening = Some(opened.map_err(|error| {
+                let text = format!("cannot open its notification socket: {error}");
+                io::Error::new(error.kind(), text)
+            })?);
+        }
+        self.socket.as_ref().map(Socket::share).transpose()
     }
 
     /// The view for the API.

@@ -15,7 +15,7 @@ use super::container;
 use super::needs::Known;
 use super::policy::{self, Act, Event, Runs, State};
 use super::service::Service;
-use super::{Order, Outside, Places, Scope, control, logs, notify, on_demand, process, task, tool};
+use super::{Order, Outside, Places, Scope, control, logs, on_demand, process, task, tool};
 use crate::view::{ServiceState, ServiceView};
 use crate::{Condition, Id, Runner, ServiceSpec, outlives_others, stop_waves};
 
@@ -212,7 +212,8 @@ impl Shell {
             return Event::Failed("there is no such service".to_owned());
         };
         let (id, told) = (service.spec.id.clone(), self.speakers.clone());
-        match on_demand::listen(&mut service.socket, address, id, told) {
+        let listens = on_demand::listen(&mut service.socket, address, id, told);
+        match listens {
             Ok(()) => Event::Listening,
             Err(error) => Event::Failed(format!("cannot listen on {address}: {error}")),
         }
@@ -224,23 +225,12 @@ impl Shell {
         };
         match &service.spec.runner {
             Runner::Process(process) => {
-                // The service reports its readiness on a socket of its own.
-                if service.listening.is_none() {
-                    let socket = self.places.notify_socket(&service.spec.id);
-                    let (id, told) = (service.spec.id.clone(), self.speakers.clone());
-                    match notify::listen(id, &socket, process.uid, told) {
-                        Ok(listening) => service.listening = Some(listening),
-                        Err(error) => {
-                            return Event::Failed(format!(
-                                "cannot open its notification socket: {error}"
-                            ));
-                        }
-                    }
-                }
-                let socket = service.socket.as_ref().map(on_demand::Socket::share);
-                let started = socket.transpose().and_then(|socket| {
-                    process::spawn(&service.spec, process, socket, &self.places, &self.logs)
-                });
+                let process = process.clone();
+                let started = service
+                    .open_sockets(process.uid, &self.places, &self.speakers)
+                    .and_then(|socket| {
+                        process::spawn(&service.spec, &process, socket, &self.places, &self.logs)
+                    });
                 match started {
                     Ok(pid) => Event::Spawned(Runs::Process(pid)),
                     Err(error) => Event::Failed(error.to_string()),
