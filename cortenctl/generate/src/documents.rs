@@ -1,7 +1,6 @@
 //! The two machine configs, as trees.
 //!
-//! Writes only values that differ from a node's defaults: the node chooses images and versions of
-//! Kubernetes unless the user does.
+//! Writes only values that differ from a node's defaults, and the images of Kubernetes, which have no default.
 
 use std::collections::BTreeMap;
 

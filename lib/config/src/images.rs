@@ -3,6 +3,7 @@
 //! Their registry does not exist: a node finds them only in its image cache.
 
 use crate::document::Document;
+use crate::kinds::KubeletConfig;
 
 /// Registry of the bundled images.
 pub const BUNDLED_REGISTRY: &str = "images.corten.internal";
@@ -22,6 +23,13 @@ pub const BUNDLED: [(&str, &str); 9] = [
 
 const KUBELET: &str = "kubelet";
 
+/// Version of the bundled Kubernetes, without the leading letter.
+#[must_use]
+pub fn kubernetes_version() -> &'static str {
+    let tag = BUNDLED.iter().find(|(name, _)| *name == KUBELET);
+    tag.map_or("", |(_, tag)| tag.trim_start_matches('v'))
+}
+
 /// The full name of a bundled image; `None` for an unknown name.
 #[must_use]
 pub fn bundled(name: &str) -> Option<String> {
@@ -33,8 +41,11 @@ impl Document {
     /// Whether the node's kubelet is the bundled one. Then flannel, whose image has no field, is the bundled one too.
     #[must_use]
     pub fn uses_bundled_images(&self) -> bool {
-        let image = self.machine.kubelet.image.as_deref();
-        image.is_some_and(is_bundled)
+        let by_kind = self.all::<KubeletConfig>().next();
+        let image = by_kind.map(|kubelet| kubelet.image.as_str());
+        image
+            .or(self.machine.kubelet.image.as_deref())
+            .is_some_and(is_bundled)
     }
 }
 

@@ -252,15 +252,10 @@ fn admission(control_plane: &ControlPlane) -> Value {
     )
 }
 
-/// Authorizers (`apiserver.config.k8s.io/v1`, AuthorizationConfiguration). A cluster cannot work without the first two.
+/// Authorizers (`apiserver.config.k8s.io/v1`, AuthorizationConfiguration).
 #[must_use]
 pub fn authorization(control_plane: &ControlPlane) -> Value {
-    let mut authorizers = vec![
-        json!({ "type": "Node", "name": "node" }),
-        json!({ "type": "RBAC", "name": "rbac" }),
-    ];
-    authorizers.extend(control_plane.authorizers.iter().cloned());
-    let fields = json!({ "authorizers": authorizers });
+    let fields = json!({ "authorizers": control_plane.authorizers });
     with_kind(
         &fields,
         "apiserver.config.k8s.io/v1",

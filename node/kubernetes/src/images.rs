@@ -68,7 +68,7 @@ pub(crate) fn images(document: &Document) -> Result<Images, Missing> {
     };
     let etcd = cluster.etcd.as_ref().and_then(|etcd| etcd.image.clone());
     Ok(Images {
-        etcd: etcd.unwrap_or_else(|| usual("etcd", "registry.k8s.io/etcd:v3.6.5-0")),
+        etcd: etcd.unwrap_or_else(|| usual("etcd", "registry.k8s.io/etcd:3.7.1")),
         api_server: server
             .map(|server| server.image.clone())
             .or_else(|| cluster.api_server.image.clone())
@@ -87,8 +87,8 @@ pub(crate) fn images(document: &Document) -> Result<Images, Missing> {
             (true, image) => image,
         },
         dns: runs_dns.then(|| {
-            dns.unwrap_or_else(|| usual("coredns", "registry.k8s.io/coredns/coredns:v1.13.1"))
+            dns.unwrap_or_else(|| usual("coredns", "registry.k8s.io/coredns/coredns:v1.14.7"))
         }),
-        flannel: runs_flannel.then(|| usual("flannel", "ghcr.io/siderolabs/flannel:v0.27.4")),
+        flannel: runs_flannel.then(|| usual("flannel", "ghcr.io/siderolabs/flannel:0.28.9")),
     })
 }

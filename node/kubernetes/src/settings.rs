@@ -114,7 +114,7 @@ pub struct ControlPlane {
     pub admission: Vec<(String, Value)>,
     /// Fields of the `AuthenticationConfiguration`; `None` for the default.
     pub authentication: Option<Value>,
-    /// Authorizers in addition to the default two, in the format of `AuthorizationConfiguration`.
+    /// Authorizers in order, in the format of `AuthorizationConfiguration`.
     pub authorizers: Vec<Value>,
     /// Mode of kube-proxy.
     pub proxy_mode: &'static str,
@@ -382,17 +382,30 @@ fn admission(document: &Document) -> impl Iterator<Item = &AdmissionPlugin> {
     old.chain(by_kind.map(|config| &config.plugin))
 }
 
-/// The config's authorizers in order, without the default two.
+/// The config's authorizers in its order. The two without which a cluster cannot work come first, unless the config
+/// gives them another place.
 fn authorizers(document: &Document) -> Vec<Value> {
     let by_kind = document.all::<KubeAuthorizerConfig>();
     let old = document.cluster.api_server.authorization_config.iter();
-    let all = old.chain(by_kind.map(|config| &config.authorizer));
-    let own = all.filter(|authorizer| authorizer.kind == AuthorizerKind::Webhook);
-    own.map(|authorizer| {
-        let webhook = authorizer.webhook.as_ref().map(Object::json);
-        json!({ "type": "Webhook", "name": authorizer.name, "webhook": webhook })
-    })
-    .collect()
+    let own: Vec<_> = old
+        .chain(by_kind.map(|config| &config.authorizer))
+        .collect();
+    let usual = [
+        (AuthorizerKind::Node, "node"),
+        (AuthorizerKind::Rbac, "rbac"),
+    ];
+    let missing = usual
+        .into_iter()
+        .filter(|(kind, _)| own.iter().all(|authorizer| authorizer.kind != *kind))
+        .map(|(kind, name)| json!({ "type": kind.word(), "name": name }));
+    let given = own.iter().map(|authorizer| {
+        let (kind, name) = (authorizer.kind.word(), &authorizer.name);
+        match &authorizer.webhook {
+            None => json!({ "type": kind, "name": name }),
+            Some(webhook) => json!({ "type": kind, "name": name, "webhook": webhook.json() }),
+        }
+    });
+    missing.chain(given).collect()
 }
 
 /// The nth address of a subnet; `None` if the subnet is smaller.

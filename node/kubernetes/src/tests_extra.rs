@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::tests::{document, facts, files, golden, now, patched, without_digests};
 use crate::certificates::{Cas, Certificates};
-use crate::files::Component;
+use crate::files::{Component, authorization};
 use crate::pods::static_pods;
 use crate::settings::CONTROL_PLANE;
 use crate::{ControlPlane, Node, Settings, bootstrap_settings, external_manifests, kubelet};
@@ -134,6 +134,26 @@ fn node_document_names_all_taints_of_a_control_plane_node() {
         usual
     );
     assert_eq!(by_kind("labels: {a: b}"), json!([]));
+}
+
+#[test]
+fn authorizers_are_asked_in_the_order_of_the_config() {
+    let order = |patch: &str| {
+        let (_, _, own, _) = with(patch);
+        let whole = authorization(&own);
+        let all = whole["authorizers"].as_array().unwrap().clone();
+        all.iter()
+            .map(|one| one["name"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    assert_eq!(order("{}"), "node rbac");
+    let webhook = "{type: Webhook, name: first, webhook: {timeout: 3s}}";
+    let patch = |list: &str| format!("cluster: {{apiServer: {{authorizationConfig: [{list}]}}}}");
+    assert_eq!(order(&patch(webhook)), "node rbac first");
+    // A webhook before RBAC can deny what RBAC allows.
+    let all = format!("{{type: Node, name: n}}, {webhook}, {{type: RBAC, name: r}}");
+    assert_eq!(order(&patch(&all)), "n first r");
 }
 
 #[test]

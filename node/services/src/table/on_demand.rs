@@ -13,7 +13,7 @@ use crate::{
     SystemCalls, TRUSTD_PKI, TRUSTD_UID,
 };
 
-/// The service that a node with the CA's key runs in addition to [`table`].
+/// The service that a node with the CA's key runs in addition to [`table`](fn@super::table).
 #[must_use]
 pub fn trustd() -> ServiceSpec {
     ServiceSpec {
