@@ -116,7 +116,8 @@ impl Controller for Kubelet {
             // A wrong clock tells nothing about the age of a certificate.
             let serving = match time_is_known(context)? {
                 true => {
-                    kubelet_certificate::forget_serving(Path::new(CERTIFICATES), SystemTime::now())
+                    let (directory, now) = (Path::new(CERTIFICATES), SystemTime::now());
+                    kubelet_certificate::forget_serving(directory, &facts.nodename, now)
                         .map_err(old_certificate)
                 }
                 false => Ok(false),
@@ -129,11 +130,11 @@ impl Controller for Kubelet {
                 continue;
             }
             let resolvers = context.get::<ResolverStatus>(ResolverStatus::ID)?;
-            let servers = resolvers.map(|status| status.dns_servers.clone());
-            let lines = servers.unwrap_or_default();
-            let lines = lines.iter().map(|server| format!("nameserver {server}\n"));
+            let resolver = resolvers
+                .map(|status| resolver(&status))
+                .unwrap_or_default();
             let files = Files::of(&settings, &node, &pods.url);
-            let written = write_resolver(&lines.collect::<String>())
+            let written = write_resolver(&resolver)
                 .and_then(|()| files.write(&settings, &node))
                 .and_then(|()| extra_pods::write_files(&config));
             if let Err(error) = written {
@@ -173,11 +174,11 @@ fn prepare_certificate(
         return kubelet_certificate::ensure(directory, (&ca, accepted), nodename, now);
     }
     let kubeconfig = Path::new(KUBELET_FILES).join(KUBECONFIG);
-    let removed = kubelet_certificate::forget(directory, &kubeconfig, accepted);
+    let removed = kubelet_certificate::forget(directory, &kubeconfig, accepted, nodename);
     let removed = removed.map_err(old_certificate)?;
     if removed {
         console::say(
-            "kubelet: requests a new certificate, because the CA of its old one is no longer accepted",
+            "kubelet: requests a new certificate, because its old one is of another CA or node name",
         );
     }
     Ok(removed)
@@ -185,6 +186,17 @@ fn prepare_certificate(
 
 fn old_certificate(error: io::Error) -> String {
     format!("its old certificate: {error}")
+}
+
+/// The name servers and search domains (resolv.conf(5)).
+fn resolver(status: &ResolverStatus) -> String {
+    let servers = status.dns_servers.iter();
+    let servers = servers.map(|server| format!("nameserver {server}\n"));
+    let domains = match status.search_domains.as_slice() {
+        [] => String::new(),
+        domains => format!("search {}\n", domains.join(" ")),
+    };
+    servers.chain([domains]).collect()
 }
 
 fn write_resolver(text: &str) -> io::Result<()> {
@@ -299,6 +311,19 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn pods_with_the_dns_of_the_node_get_servers_and_search_domains() {
+        let mut status = ResolverStatus {
+            dns_servers: vec!["10.0.0.2".parse().unwrap(), "fd00::2".parse().unwrap()],
+            search_domains: vec!["a.example".to_owned(), "b.example".to_owned()],
+        };
+        let servers = "nameserver 10.0.0.2\nnameserver fd00::2\n";
+        let wanted = format!("{servers}search a.example b.example\n");
+        assert_eq!(resolver(&status), wanted);
+        status.search_domains.clear();
+        assert_eq!(resolver(&status), servers);
+    }
 
     #[test]
     fn kubelet_in_a_container_sets_the_kernel_parameters_itself() {

@@ -18,7 +18,7 @@ use std::time::SystemTime;
 use corten_base::durable::remove_if_there;
 use corten_kubernetes::certificates::{kubelet_certificate, kubelet_user};
 use corten_pki::{
-    Ca, CertificateAndKey, certificates_from_pem, common_name, validity, verify_client,
+    Ca, CertificateAndKey, certificates_from_pem, common_name, names, validity, verify_client,
 };
 use corten_resources::controller::with_causes as describe;
 
@@ -49,14 +49,19 @@ pub(super) fn ensure(
 }
 
 /// Removes the certificate that the cluster issued, and `kubeconfig`, which names it, unless one of the CAs (PEM) has
-/// signed the certificate. Returns whether it removed them.
-pub(super) fn forget(directory: &Path, kubeconfig: &Path, accepted: &str) -> io::Result<bool> {
+/// signed the certificate for a node of this name. Returns whether it removed them.
+pub(super) fn forget(
+    directory: &Path,
+    kubeconfig: &Path,
+    accepted: &str,
+    nodename: &str,
+) -> io::Result<bool> {
     let certificate = directory.join(CURRENT);
     let found = match fs::read(&certificate) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         read => read?,
     };
-    if is_signed(&found, accepted) {
+    if is_signed(&found, accepted, nodename) {
         return Ok(false);
     }
     // The certificate last: after a power cut in between, the next call repeats both steps.
@@ -65,22 +70,30 @@ pub(super) fn forget(directory: &Path, kubeconfig: &Path, accepted: &str) -> io:
     Ok(true)
 }
 
-/// Removes the serving certificate once half of its lifetime has passed, or if it is not valid yet because it was made
-/// under a wrong clock. The kubelet then makes a new one. Returns whether it removed one.
-pub(super) fn forget_serving(directory: &Path, now: SystemTime) -> io::Result<bool> {
+/// Removes the serving certificate once half of its lifetime has passed, if it is not valid yet because it was made
+/// under a wrong clock, or if it is for another name than the node's. The kubelet then makes a new one. Returns whether
+/// it removed one.
+pub(super) fn forget_serving(
+    directory: &Path,
+    nodename: &str,
+    now: SystemTime,
+) -> io::Result<bool> {
     let [certificate, key] = SERVING.map(|name| directory.join(name));
     let found = match fs::read(&certificate) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         read => read?,
     };
     let chain = certificates_from_pem(&found).unwrap_or_default();
-    let dates = chain.first().and_then(|leaf| validity(leaf).ok());
+    let leaf = chain.first();
+    let dates = leaf.and_then(|leaf| validity(leaf).ok());
+    let names = leaf.and_then(|leaf| names(leaf).ok()).unwrap_or_default();
+    let is_named = names.iter().any(|name| name == nodename);
     let is_fresh = |(from, until): (SystemTime, SystemTime)| {
         let life = until.duration_since(from).unwrap_or_default();
         (from..from + life / 2).contains(&now)
     };
     // The kubelet reports a damaged one.
-    if dates.is_none_or(is_fresh) {
+    if dates.is_none_or(|dates| is_named && is_fresh(dates)) {
         return Ok(false);
     }
     // The certificate last: after a power cut in between, the next call repeats both steps.
@@ -89,9 +102,9 @@ pub(super) fn forget_serving(directory: &Path, now: SystemTime) -> io::Result<bo
     Ok(true)
 }
 
-/// Whether one of the CAs (PEM) has signed the certificate. An expired certificate counts: the kubelet replaces it at
+/// Whether one of the CAs (PEM) has signed the certificate for a node of this name. An expired certificate counts: the kubelet replaces it at
 /// its start, and the clock of a worker may not be set yet.
-fn is_signed(pem: &[u8], accepted: &str) -> bool {
+fn is_signed(pem: &[u8], accepted: &str, nodename: &str) -> bool {
     let (Ok(chain), Ok(cas)) = (
         certificates_from_pem(pem),
         certificates_from_pem(accepted.as_bytes()),
@@ -99,7 +112,8 @@ fn is_signed(pem: &[u8], accepted: &str) -> bool {
         return false;
     };
     let begin = chain.first().and_then(|leaf| validity(leaf).ok());
-    begin.is_some_and(|(begin, _)| verify_client(&chain, &cas, begin).is_ok())
+    is_for(&chain, nodename)
+        && begin.is_some_and(|(begin, _)| verify_client(&chain, &cas, begin).is_ok())
 }
 
 fn is_good(pem: &[u8], accepted: &str, nodename: &str, now: SystemTime) -> bool {
@@ -109,9 +123,15 @@ fn is_good(pem: &[u8], accepted: &str, nodename: &str, now: SystemTime) -> bool 
     ) else {
         return false;
     };
-    let user = chain.first().and_then(|leaf| common_name(leaf).ok());
+    is_for(&chain, nodename) && verify_client(&chain, &cas, now).is_ok()
+}
+
+/// Whether the first certificate is the one of a node of this name.
+fn is_for<C: AsRef<[u8]>>(chain: &[C], nodename: &str) -> bool {
+    let user = chain
+        .first()
+        .and_then(|leaf| common_name(leaf.as_ref()).ok());
     user.is_some_and(|user| user == kubelet_user(nodename))
-        && verify_client(&chain, &cas, now).is_ok()
 }
 
 /// Writes the certificate, and then has the link point to it. A power cut leaves no link or a complete file.
@@ -181,7 +201,7 @@ mod tests {
         let now = SystemTime::now();
         let (old, new) = (new_ca(now), new_ca(now));
         let both = format!("{}{}", new.pem().crt, old.pem().crt);
-        let forget = |accepted: &str| forget(&directory, &kubeconfig, accepted).unwrap();
+        let forget = |accepted: &str| forget(&directory, &kubeconfig, accepted, "a").unwrap();
         let link = directory.join(CURRENT);
         let bootstrapped = || {
             ensure(&directory, (&old, &old.pem().crt), "a", now).unwrap();
@@ -207,22 +227,27 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let directory = scratch.path();
         let now = SystemTime::now();
-        assert!(!forget_serving(directory, now).unwrap());
+        assert!(!forget_serving(directory, "a", now).unwrap());
         let ca = new_ca(now);
-        let served = kubelet_certificate(&ca, "a", now).unwrap();
+        let year = Duration::from_secs(365 * 24 * 60 * 60);
+        let serving = |ca: &Ca, now| ca.server("a@1", &["a".to_owned()], now, year).unwrap();
+        let served = serving(&ca, now);
         let [certificate, key] = SERVING.map(|name| directory.join(name));
         fs::write(&certificate, &served.crt).unwrap();
         fs::write(&key, &served.key).unwrap();
         let days = |number: u32| now + Duration::from_secs(24 * 60 * 60) * number;
-        assert!(!forget_serving(directory, days(150)).unwrap() && certificate.exists());
-        assert!(forget_serving(directory, days(200)).unwrap());
+        assert!(!forget_serving(directory, "a", days(150)).unwrap() && certificate.exists());
+        assert!(forget_serving(directory, "a", days(200)).unwrap());
         assert!(!certificate.exists() && !key.exists());
         // Made while the clock was years ahead.
-        let future = kubelet_certificate(&new_ca(days(800)), "a", days(800)).unwrap();
+        let future = serving(&new_ca(days(800)), days(800));
         fs::write(&certificate, &future.crt).unwrap();
-        assert!(forget_serving(directory, now).unwrap() && !certificate.exists());
+        assert!(forget_serving(directory, "a", now).unwrap() && !certificate.exists());
+        // Made under another name of the node.
+        fs::write(&certificate, &served.crt).unwrap();
+        assert!(forget_serving(directory, "b", now).unwrap() && !certificate.exists());
         fs::write(&certificate, "damaged").unwrap();
-        assert!(!forget_serving(directory, days(200)).unwrap() && certificate.exists());
+        assert!(!forget_serving(directory, "a", days(200)).unwrap() && certificate.exists());
     }
 
     #[test]
@@ -232,6 +257,9 @@ mod tests {
         let ca = new_ca(long_ago);
         let accepted = &ca.pem().crt;
         ensure(scratch.path(), (&ca, accepted), "a", long_ago).unwrap();
-        assert!(!forget(scratch.path(), &scratch.path().join("k"), accepted).unwrap());
+        let kubeconfig = scratch.path().join("k");
+        assert!(!forget(scratch.path(), &kubeconfig, accepted, "a").unwrap());
+        // The API server refuses the certificate of another node.
+        assert!(forget(scratch.path(), &kubeconfig, accepted, "b").unwrap());
     }
 }
