@@ -255,15 +255,10 @@ fn verify(snapshot: &Path) -> Result<(), String> {
 
 /// Removes what a failed restoration left, so that no etcd starts on a part of the data.
 fn empty(directory: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            fs::remove_dir_all(entry.path())?;
-        } else {
-            fs::remove_file(entry.path())?;
-        }
+    match fs::remove_dir_all(directory.join("member")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
     }
-    Ok(())
 }
 
 /// Restores a new member's data from the snapshot, then removes the snapshot, so that no later bootstrap uses it by
@@ -355,8 +350,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir_all(directory.path().join("member/snap")).unwrap();
         fs::write(directory.path().join("member/snap/db"), "").unwrap();
-        fs::write(directory.path().join("lock"), "").unwrap();
-        empty(directory.path()).unwrap();
+        for _ in 0..2 {
+            empty(directory.path()).unwrap();
+        }
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 }
