@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::net::IpAddr;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -15,6 +16,7 @@ use corten_credentials::certificates::write_files;
 use corten_kubernetes::certificates::kubernetes_ca;
 use corten_kubernetes::kubelet::{CERTIFICATES, CREDENTIAL_PROGRAMS, CREDENTIALS};
 use corten_kubernetes::{Identity, Node, Settings, kubeconfig, kubelet};
+use corten_network::host_dns::service_addresses;
 use corten_resources::Draft;
 use corten_resources::controller::with_causes as describe;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
@@ -131,7 +133,7 @@ impl Controller for Kubelet {
             }
             let resolvers = context.get::<ResolverStatus>(ResolverStatus::ID)?;
             let resolver = resolvers
-                .map(|status| resolver(&status))
+                .map(|status| resolver(&status, &service_addresses(&config)))
                 .unwrap_or_default();
             let files = Files::of(&settings, &node, &pods.url);
             let written = write_resolver(&resolver)
@@ -188,10 +190,16 @@ fn old_certificate(error: io::Error) -> String {
     format!("its old certificate: {error}")
 }
 
-/// The name servers and search domains (resolv.conf(5)).
-fn resolver(status: &ResolverStatus) -> String {
-    let servers = status.dns_servers.iter();
-    let servers = servers.map(|server| format!("nameserver {server}\n"));
+/// The name servers and search domains (resolv.conf(5)). The addresses of the node's cache, if pods may use it, replace
+/// the servers behind it.
+fn resolver(status: &ResolverStatus, cache: &[IpAddr]) -> String {
+    let servers = match cache {
+        [] => &status.dns_servers,
+        cache => cache,
+    };
+    let servers = servers
+        .iter()
+        .map(|server| format!("nameserver {server}\n"));
     let domains = match status.search_domains.as_slice() {
         [] => String::new(),
         domains => format!("search {}\n", domains.join(" ")),
@@ -320,9 +328,12 @@ mod tests {
         };
         let servers = "nameserver 10.0.0.2\nnameserver fd00::2\n";
         let wanted = format!("{servers}search a.example b.example\n");
-        assert_eq!(resolver(&status), wanted);
+        assert_eq!(resolver(&status, &[]), wanted);
         status.search_domains.clear();
-        assert_eq!(resolver(&status), servers);
+        assert_eq!(resolver(&status, &[]), servers);
+        // With `forwardKubeDNSToHost` pods use the node's cache.
+        let cache = ["169.254.116.108".parse().unwrap()];
+        assert_eq!(resolver(&status, &cache), "nameserver 169.254.116.108\n");
     }
 
     #[test]
