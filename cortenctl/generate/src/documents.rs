@@ -1,6 +1,7 @@
 //! The two machine configs, as trees.
 //!
-//! Writes only values that differ from a node's defaults, and the images of Kubernetes, which have no default.
+//! Writes only values that differ from a node's defaults. Images of Kubernetes have no default: without a version or
+//! bundled images, the node runs no Kubernetes.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +27,7 @@ pub(super) struct Cluster {
     pub(super) install_disk: String,
     pub(super) install_image: Option<String>,
     pub(super) dns_domain: String,
-    /// Version of Kubernetes; `None` for the node's choice.
+    /// Version of the upstream images of Kubernetes; `None` for no such images.
     pub(super) kubernetes: Option<String>,
     /// Whether the images are those of the node's image cache.
     pub(super) bundled: bool,

@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use corten_client::failure::Failure;
-use corten_config::images;
 use regex_lite::Regex;
 
-use crate::args::{GenConfig, GenSecrets, KubernetesImages, OutputType};
+use crate::args::{GenConfig, GenSecrets, OutputType};
 
 /// The first minor version of the reference system that knows every field of these configs
 /// (`features.kubePrism`).
@@ -55,16 +54,11 @@ fn minor(version: &str) -> Option<u64> {
     form.captures(version)?.get(1)?.as_str().parse().ok()
 }
 
-/// The version of Kubernetes without the leading letter; `None` if the bundled images determine it. A config without
-/// images would run no Kubernetes.
+/// The version of Kubernetes without the leading letter.
 pub(super) fn kubernetes(args: &GenConfig) -> Result<Option<String>, Failure> {
-    if args.kubernetes_images == KubernetesImages::Bundled {
+    let Some(given) = &args.kubernetes_version else {
         return Ok(None);
-    }
-    let given = args
-        .kubernetes_version
-        .as_deref()
-        .unwrap_or(images::kubernetes_version());
+    };
     let version = given.strip_prefix('v').unwrap_or(given);
     let form = Regex::new(r"^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.]+)?$");
     if form.is_ok_and(|form| form.is_match(version)) {

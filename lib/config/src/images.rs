@@ -23,13 +23,6 @@ pub const BUNDLED: [(&str, &str); 9] = [
 
 const KUBELET: &str = "kubelet";
 
-/// Version of the bundled Kubernetes, without the leading letter.
-#[must_use]
-pub fn kubernetes_version() -> &'static str {
-    let tag = BUNDLED.iter().find(|(name, _)| *name == KUBELET);
-    tag.map_or("", |(_, tag)| tag.trim_start_matches('v'))
-}
-
 /// The full name of a bundled image; `None` for an unknown name.
 #[must_use]
 pub fn bundled(name: &str) -> Option<String> {
