@@ -1,4 +1,4 @@
-//! A daemon that the supervisor starts at the first connection, and that ends when no client needs it.
+//! A daemon that the supervisor starts at the first connection, and that ends when it has no connection.
 
 use std::io;
 use std::net;
@@ -9,7 +9,8 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::time::{Instant, sleep_until};
 
-/// Time without a client after which a daemon ends. The next one starts in less than a second.
+/// Time without a connection after which a daemon ends. It is shorter than the interval of the supervisor's health checks
+/// (10 s), which are connections, too.
 const IDLE: Duration = Duration::from_secs(5);
 
 /// Takes the listening socket from standard input (systemd.exec(5), `StandardInput=socket`).
@@ -27,7 +28,7 @@ pub fn passed() -> Result<TcpListener, String> {
     take().map_err(|error| format!("standard input is not a listening socket: {error}"))
 }
 
-/// Counts the clients that a daemon serves. Cheap to clone.
+/// Counts the connections of a daemon. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Clients(Arc<Mutex<Uses>>);
 
@@ -37,7 +38,7 @@ struct Uses {
     last: Instant,
 }
 
-/// A client that is served; it leaves when this is dropped.
+/// A connection; it counts until this is dropped.
 #[derive(Debug)]
 pub struct Client(Clients);
 
@@ -51,14 +52,15 @@ impl Default for Clients {
 }
 
 impl Clients {
-    /// Another client. Connections of health checks and port scans, that ask for nothing, are none.
+    /// Counts an accepted connection, before anything else is awaited: what is not accepted stays in the kernel's queue for
+    /// the next process, and what is counted keeps this one.
     #[must_use]
     pub fn enter(&self) -> Client {
         self.uses().now += 1;
         Client(self.clone())
     }
 
-    /// Returns when there was no client for some seconds.
+    /// Returns when there was no connection for some seconds.
     pub async fn none_for_long(&self) {
         loop {
             let quiet_at = self.uses().quiet_at();

@@ -37,6 +37,7 @@ const CONTAINERD_GOGC: u8 = 25;
 
 /// The reference checks every 5 s with a timeout of 0.5 s. No caller waits for these checks, and a node without KVM
 /// that pulls an image may take seconds to answer.
+/// A service on demand ends between two checks, since its idle time is shorter (`lib/daemon/src/on_demand.rs`).
 const CHECK_EVERY: Duration = Duration::from_secs(10);
 const CHECK_PATIENCE: Duration = Duration::from_secs(10);
 /// Consecutive failures before a restart: two to four minutes, as long as a start may take.

@@ -69,7 +69,7 @@ struct Service {
     /// Address to listen on.
     #[arg(long, default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, IMAGE_CACHE_PORT)))]
     listen: SocketAddr,
-    /// Listen on the socket that is standard input, and end after some seconds without a request.
+    /// Listen on the socket that is standard input, and end after some seconds without a connection.
     #[arg(long, conflicts_with = "listen")]
     on_demand: bool,
 }

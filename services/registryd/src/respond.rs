@@ -34,12 +34,6 @@ pub(crate) async fn respond<B>(cache: &Cache, request: &Request<B>) -> Response<
     answer
 }
 
-/// Whether the supervisor asks, and no client.
-pub(crate) fn is_health_check<B>(request: &Request<B>) -> bool {
-    let wanted = request::parse(request.method(), request.uri());
-    matches!(wanted, Ok(Wanted::Health))
-}
-
 async fn answer<B>(cache: &Cache, request: &Request<B>) -> Result<Response<Body>, Refusal> {
     match request::parse(request.method(), request.uri())? {
         Wanted::Health => Ok(with_length(Bytes::new())),

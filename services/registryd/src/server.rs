@@ -1,7 +1,7 @@
 //! Accepts a bounded number of connections.
 
 use std::convert::Infallible;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use corten_daemon::{Client, Clients};
@@ -14,21 +14,21 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
 
 use crate::cache::Cache;
-use crate::respond::{is_health_check, respond};
+use crate::respond::respond;
 
 /// Limit of concurrent connections; containerd opens a few. Each costs at most a manifest or three chunks of a blob.
 const CONNECTIONS: usize = 64;
 /// Limit of the request line and headers in bytes.
 const HEADERS: usize = 16 * 1024;
 /// Timeout of a request's head, also on a reused connection.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Timeout of a client that reads nothing, so that another client gets its slot. The kernel enforces it, because a
 /// pending write does not report it.
 const UNREAD: Duration = Duration::from_secs(60);
 /// Pause after a failed accept, for example without free file descriptors, instead of a busy loop.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves the cache for ever. Each connection with a request counts as one of `clients`.
+/// Serves the cache for ever, and counts its connections.
 pub async fn serve(listener: TcpListener, cache: Cache, clients: Clients) {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     serve_within(listener, cache, places, UNREAD, clients).await;
@@ -53,8 +53,8 @@ async fn serve_within(
                 let _ = stream.set_nodelay(true);
                 // tcp(7), TCP_USER_TIMEOUT, in milliseconds.
                 let _ = set_tcp_user_timeout(&stream, unread);
-                let serving = connection(stream, cache.clone(), place, clients.clone());
-                drop(tokio::spawn(serving));
+                let held = (place, clients.enter());
+                drop(tokio::spawn(connection(stream, cache.clone(), held)));
             }
             Err(error) => {
                 eprintln!("registryd: accept: {error}");
@@ -64,17 +64,8 @@ async fn serve_within(
     }
 }
 
-async fn connection(
-    stream: TcpStream,
-    cache: Arc<Cache>,
-    _place: OwnedSemaphorePermit,
-    clients: Clients,
-) {
-    let client = OnceLock::<Client>::new();
+async fn connection(stream: TcpStream, cache: Arc<Cache>, _held: (OwnedSemaphorePermit, Client)) {
     let service = service_fn(move |request| {
-        if !is_health_check(&request) {
-            client.get_or_init(|| clients.enter());
-        }
         let cache = cache.clone();
         async move { Ok::<_, Infallible>(respond(&cache, &request).await) }
     });

@@ -42,7 +42,7 @@ struct Options {
     /// Address to listen on; the default is all addresses of both families.
     #[arg(long)]
     listen: Option<SocketAddr>,
-    /// Listen on the socket that is standard input, and end after some seconds without a call.
+    /// Listen on the socket that is standard input, and end after some seconds without a connection.
     #[arg(long, conflicts_with = "listen")]
     on_demand: bool,
 }
@@ -64,7 +64,7 @@ async fn serve(options: Options) -> Result<(), String> {
     corten_daemon::ready("trustd");
     tokio::select! {
         () = server.run(listener) => {}
-        () = server.clients().none_for_long(), if options.on_demand => {}
+        () = server.is_idle(), if options.on_demand => {}
     }
     Ok(())
 }

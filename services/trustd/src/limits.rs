@@ -105,6 +105,13 @@ impl Limits {
         }
     }
 
+    /// Time at which every allowance is whole; `None` if all are. An allowance that is not whole is the only state.
+    pub(crate) fn whole_at(&self, now: Instant) -> Option<Instant> {
+        let peers = self.peers.values().chain([&self.all]);
+        let missing = peers.filter(|allowance| !allowance.is_whole(now));
+        missing.filter_map(|allowance| allowance.whole_at).max()
+    }
+
     fn peer(&mut self, peer: IpAddr, now: Instant) -> Option<&mut Allowance> {
         let peer = Peer::of(peer);
         if !self.peers.contains_key(&peer) && self.peers.len() >= PEERS {
@@ -182,6 +189,16 @@ mod tests {
             limits.take(peer, now + SECOND),
             Verdict::Refused { first: true }
         );
+    }
+
+    #[test]
+    fn limits_are_remembered_until_every_allowance_is_whole() {
+        let (mut limits, now) = (limits(5, 3), Instant::now());
+        assert_eq!(limits.whole_at(now), None);
+        admitted(&mut limits, "10.0.0.1", now, 100);
+        // Refused requests do not prolong it.
+        assert_eq!(limits.whole_at(now), Some(now + 5 * SECOND));
+        assert_eq!(limits.whole_at(now + 5 * SECOND), None);
     }
 
     #[test]

@@ -1,16 +1,17 @@
 //! Accepts connections: rate limits, TLS handshake, the service.
 
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use corten_api::securityapi::security_service_server::SecurityServiceServer;
-use corten_daemon::{Bounds, Client, Clients, Peer, Places};
+use corten_daemon::{Bounds, Clients, Peer, Places};
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::{sleep, timeout};
+use tokio::time::{sleep, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
 use tonic::codegen::Service as _;
 
@@ -58,11 +59,6 @@ impl Server {
         }
     }
 
-    /// The clients that have called.
-    pub(crate) fn clients(&self) -> &Clients {
-        &self.clients
-    }
-
     /// Accepts and serves connections for ever.
     pub(crate) async fn run(&self, listener: TcpListener) {
         let places = Places::new(BOUNDS);
@@ -75,6 +71,7 @@ impl Server {
                     continue;
                 }
             };
+            let client = self.clients.enter();
             // Checked before the handshake, which is the most expensive part.
             if !self.admits(peer) {
                 continue;
@@ -83,10 +80,9 @@ impl Server {
             let Some((place, evicted)) = places.enter(Peer::of(peer)) else {
                 continue;
             };
-            let (trust, limits) = (self.files.trust(), self.limits.clone());
-            let connection = connection(stream, trust, peer, limits, self.clients.clone());
+            let connection = connection(stream, self.files.trust(), peer, self.limits.clone());
             tokio::spawn(async move {
-                let _place = place;
+                let _held = (place, client);
                 tokio::select! {
                     () = connection => {}
                     () = evicted.wait() => {}
@@ -95,11 +91,26 @@ impl Server {
         }
     }
 
+    /// Returns when the daemon may end: without a connection for some seconds, and with whole allowances, as those
+    /// of the next process.
+    pub(crate) async fn is_idle(&self) {
+        loop {
+            self.clients.none_for_long().await;
+            let whole_at = self.limits().whole_at(Instant::now());
+            match whole_at {
+                None => return,
+                Some(at) => sleep_until(at.into()).await,
+            }
+        }
+    }
+
+    fn limits(&self) -> MutexGuard<'_, Limits> {
+        self.limits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether a peer may open another connection now.
     fn admits(&self, peer: IpAddr) -> bool {
-        let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
-        let verdict = limits.take(peer, Instant::now());
-        drop(limits);
+        let verdict = self.limits().take(peer, Instant::now());
         if verdict == (Verdict::Refused { first: true }) {
             let peer = peer.to_canonical();
             eprintln!("trustd: {peer}: refused: it connects too often");
@@ -113,7 +124,6 @@ async fn connection(
     trust: Arc<Trust>,
     peer: IpAddr,
     limits: Arc<Mutex<Limits>>,
-    clients: Clients,
 ) {
     let _ = stream.set_nodelay(true);
     let acceptor = TlsAcceptor::from(trust.tls.clone());
@@ -136,10 +146,10 @@ async fn connection(
     let service = SecurityServiceServer::new(signer)
         .max_decoding_message_size(MESSAGE)
         .max_encoding_message_size(MESSAGE);
-    let called = Arc::<OnceLock<Client>>::default();
+    let called = Arc::<AtomicBool>::default();
     let calls = called.clone();
     let service = service_fn(move |request| {
-        calls.get_or_init(|| clients.enter());
+        calls.store(true, Ordering::Relaxed);
         service.clone().call(request)
     });
     let connection = http2::Builder::new(TokioExecutor::new())
@@ -158,9 +168,9 @@ async fn connection(
 }
 
 /// Returns if there was no call before the timeout.
-async fn silence(called: &OnceLock<Client>) {
+async fn silence(called: &AtomicBool) {
     sleep(FIRST_CALL).await;
-    if called.get().is_some() {
+    if called.load(Ordering::Relaxed) {
         std::future::pending::<()>().await;
     }
 }
@@ -174,9 +184,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn silent_connection_is_closed_and_a_calling_one_stays() {
         let begun = Instant::now();
-        silence(&OnceLock::new()).await;
+        silence(&AtomicBool::new(false)).await;
         assert_eq!(begun.elapsed().as_secs(), FIRST_CALL.as_secs());
-        let called = OnceLock::from(Clients::default().enter());
+        let called = AtomicBool::new(true);
         timeout(2 * CONNECTION, silence(&called)).await.unwrap_err();
     }
 }

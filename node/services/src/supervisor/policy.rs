@@ -166,6 +166,11 @@ fn spawned(runs: Runs, deaths: u32, now: Instant, limits: &Limits) -> (State, Ve
         Runs::Container => "Creating the container".to_owned(),
         Runs::Task => "Starting the task".to_owned(),
     };
+    // Clients of a service on demand wait in the kernel's queue, as at a busy one: it stays up for them.
+    let shown = match limits.start {
+        Start::AtOnce => ServiceState::Starting,
+        Start::OnDemand(_) => ServiceState::Running,
+    };
     match limits.ready {
         Some(limit) => (
             State::Starting {
@@ -173,7 +178,7 @@ fn spawned(runs: Runs, deaths: u32, now: Instant, limits: &Limits) -> (State, Ve
                 give_up: now + limit,
                 deaths,
             },
-            vec![Act::Note(ServiceState::Starting, message)],
+            vec![Act::Note(shown, message)],
         ),
         None => up(runs, deaths, now, limits, &message),
     }

@@ -87,6 +87,12 @@ fn on_demand_service_is_up_without_a_process_until_a_client_connects() {
     assert!(acts.contains(&Act::Health(Ok(()))));
     let (_, acts, _) = play_with(&all[..4], &limits);
     assert_eq!(acts, [Act::Spawn]);
+    // The node does not become unready while a client starts the process.
+    let (_, acts, _) = play_with(&all[..5], &limits);
+    assert!(
+        matches!(acts[..], [Act::Note(ServiceState::Running, _)]),
+        "{acts:?}"
+    );
     let (state, ..) = play_with(&all, &limits);
     assert_eq!(state.runs(), Some(PROCESS));
 }
