@@ -29,6 +29,11 @@ pub const PEER_PORT: u16 = 2380;
 /// Port of the metrics and health endpoints.
 const METRICS_PORT: u16 = 2383;
 
+/// Size in bytes above which a database is not the empty one of a start that never reached its cluster (some 20 KiB).
+const EMPTY: u64 = 1 << 20;
+/// Directories below the data directory in which a write-ahead log is searched.
+const DEPTH: u32 = 3;
+
 /// Certificates of a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Certificates {
@@ -114,22 +119,31 @@ pub enum Start {
     Resume,
 }
 
-/// Whether this node has been a member and still has its data: a file of the write-ahead log. etcd creates the rest of
-/// its directory before it reaches the cluster, so that the rest proves no membership. In doubt it has data.
+/// Whether this node has been a member and still has its data: a file of the write-ahead log, or a database of some
+/// size. etcd makes its directory and an empty database before it reaches the cluster, so that these prove no membership.
+/// In doubt it has data.
 #[must_use]
 pub fn has_data(directory: &Path) -> bool {
-    let logs = match fs::read_dir(directory.join("member/wal")) {
-        Ok(logs) => logs,
+    let database = fs::metadata(directory.join("member/snap/db"));
+    database.is_ok_and(|about| about.len() > EMPTY) || holds_log(directory, DEPTH)
+}
+
+/// Whether a directory has a file of a write-ahead log, at most `depth` directories below: an argument may move the log.
+fn holds_log(directory: &Path, depth: u32) -> bool {
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
         Err(error) => return error.kind() != io::ErrorKind::NotFound,
     };
-    let is_log = |entry: io::Result<fs::DirEntry>| {
-        entry.map_or(true, |entry| {
-            Path::new(&entry.file_name())
-                .extension()
-                .is_some_and(|extension| extension == "wal")
-        })
-    };
-    logs.into_iter().any(is_log)
+    entries.into_iter().any(|entry| {
+        let Ok((path, kind)) = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?)))
+        else {
+            return true;
+        };
+        match kind.is_dir() {
+            true => depth > 0 && holds_log(&path, depth - 1),
+            false => path.extension().is_some_and(|extension| extension == "wal"),
+        }
+    })
 }
 
 /// Listen address of a member: all addresses of its family.
@@ -233,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_file_of_the_write_ahead_log_proves_a_membership() {
+    fn only_a_log_or_a_filled_database_proves_a_membership() {
         let directory = tempfile::tempdir().unwrap();
         let data = directory.path();
         assert!(!has_data(data));
@@ -250,6 +264,16 @@ mod tests {
         )
         .unwrap();
         assert!(has_data(data));
+        // A log in another place, and a database that lost its log.
+        let other = tempfile::tempdir().unwrap();
+        fs::create_dir_all(other.path().join("log")).unwrap();
+        fs::write(other.path().join("log/0.wal"), "").unwrap();
+        assert!(has_data(other.path()));
+        fs::remove_file(other.path().join("log/0.wal")).unwrap();
+        fs::create_dir_all(other.path().join("member/snap")).unwrap();
+        assert!(!has_data(other.path()));
+        fs::write(other.path().join("member/snap/db"), vec![0; 2 << 20]).unwrap();
+        assert!(has_data(other.path()));
         // In doubt it has data.
         assert!(has_data(Path::new("/proc/self/cmdline")));
     }

@@ -382,30 +382,33 @@ fn admission(document: &Document) -> impl Iterator<Item = &AdmissionPlugin> {
     old.chain(by_kind.map(|config| &config.plugin))
 }
 
-/// The config's authorizers in its order. The two without which a cluster cannot work come first, unless the config
-/// gives them another place.
+/// The config's authorizers in its order. A cluster cannot work without Node and RBAC: a missing one takes the place that
+/// the reference gives it.
 fn authorizers(document: &Document) -> Vec<Value> {
     let by_kind = document.all::<KubeAuthorizerConfig>();
     let old = document.cluster.api_server.authorization_config.iter();
-    let own: Vec<_> = old
-        .chain(by_kind.map(|config| &config.authorizer))
+    let own = old.chain(by_kind.map(|config| &config.authorizer));
+    let mut all: Vec<Value> = own
+        .map(|authorizer| {
+            let (kind, name) = (authorizer.kind, &authorizer.name);
+            let webhook = authorizer.webhook.as_ref();
+            match webhook.filter(|_| kind == AuthorizerKind::Webhook) {
+                None => json!({ "type": kind.word(), "name": name }),
+                Some(own) => json!({ "type": kind.word(), "name": name, "webhook": own.json() }),
+            }
+        })
         .collect();
     let usual = [
         (AuthorizerKind::Node, "node"),
         (AuthorizerKind::Rbac, "rbac"),
     ];
-    let missing = usual
-        .into_iter()
-        .filter(|(kind, _)| own.iter().all(|authorizer| authorizer.kind != *kind))
-        .map(|(kind, name)| json!({ "type": kind.word(), "name": name }));
-    let given = own.iter().map(|authorizer| {
-        let (kind, name) = (authorizer.kind.word(), &authorizer.name);
-        match &authorizer.webhook {
-            None => json!({ "type": kind, "name": name }),
-            Some(webhook) => json!({ "type": kind, "name": name, "webhook": webhook.json() }),
+    for (place, (kind, name)) in usual.into_iter().enumerate() {
+        let kind = kind.word();
+        if all.iter().all(|one| one.get("type") != Some(&kind.into())) {
+            all.insert(place.min(all.len()), json!({ "type": kind, "name": name }));
         }
-    });
-    missing.chain(given).collect()
+    }
+    all
 }
 
 /// The nth address of a subnet; `None` if the subnet is smaller.

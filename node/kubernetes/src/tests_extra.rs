@@ -154,6 +154,10 @@ fn authorizers_are_asked_in_the_order_of_the_config() {
     // A webhook before RBAC can deny what RBAC allows.
     let all = format!("{{type: Node, name: n}}, {webhook}, {{type: RBAC, name: r}}");
     assert_eq!(order(&patch(&all)), "n first r");
+    let without_rbac = format!("{{type: Node, name: n}}, {webhook}");
+    assert_eq!(order(&patch(&without_rbac)), "n rbac first");
+    let without_node = "{type: RBAC, name: r, webhook: {timeout: 3s}}";
+    assert_eq!(order(&patch(without_node)), "node r");
 }
 
 #[test]

@@ -148,11 +148,13 @@ impl Etcd {
         )?;
         others.retain(|other| !facts.addresses.contains(other));
         let secrets = Path::new(HOST_SECRETS).join(ETCD);
+        let data = Path::new(DATA);
         let start = match (&made.start, begins) {
             (Some(start), _) => start.clone(),
-            (None, _) if has_data(Path::new(DATA)) => Start::Resume,
+            (None, _) if has_data(data) => Start::Resume,
             (None, Some(begin)) => {
                 none_answers(&secrets, &others).await?;
+                empty(data)?;
                 if let Begin::Snapshot { skip_hash_check } = begin {
                     if !skip_hash_check {
                         let checked = spawn_blocking(|| verify(Path::new(SNAPSHOT))).await;
@@ -172,7 +174,10 @@ impl Etcd {
                         .to_owned(),
                 );
             }
-            (None, None) => join(&secrets, &others, &facts.hostname, address).await?,
+            (None, None) => {
+                empty(data)?;
+                join(&secrets, &others, &facts.hostname, address).await?
+            }
         };
         supervisor.declare(etcd_service(
             &image,
@@ -253,11 +258,13 @@ fn verify(snapshot: &Path) -> Result<(), String> {
     })
 }
 
-/// Removes what a failed restoration left, so that no etcd starts on a part of the data.
-fn empty(directory: &Path) -> io::Result<()> {
+/// Removes what a failed restoration left, or a start that never reached its cluster. A new member must not start on it.
+fn empty(directory: &Path) -> Result<(), String> {
     match fs::remove_dir_all(directory.join("member")) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => removed,
+        removed => {
+            removed.map_err(|error| format!("cannot empty {}: {error}", directory.display()))
+        }
     }
 }
 
@@ -277,8 +284,7 @@ async fn restore(supervisor: &Supervisor, image: &str, args: Vec<String>) -> Res
     supervisor.forget(ETCD_RESTORE);
     let data = Path::new(DATA);
     if !is_restored || !has_data(data) {
-        empty(data)
-            .map_err(|error| format!("cannot empty {DATA} after a failed restoration: {error}"))?;
+        empty(data)?;
         return Err(format!(
             "the snapshot cannot be restored: `cortenctl logs {ETCD_RESTORE}` says why; send another one, and call \
              bootstrap again"
