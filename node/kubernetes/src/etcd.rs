@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -29,8 +30,11 @@ pub const PEER_PORT: u16 = 2380;
 /// Port of the metrics and health endpoints.
 const METRICS_PORT: u16 = 2383;
 
-/// Size in bytes above which a database is not the empty one of a start that never reached its cluster (some 20 KiB).
+/// Allocated bytes above which a database is not the empty one of a start that never reached its cluster: that one has
+/// 20 KiB in a sparse file of 16 MiB (etcd 3.7).
 const EMPTY: u64 = 1 << 20;
+/// Unit of the allocated blocks of a file (stat(3type), `st_blocks`).
+const BLOCK: u64 = 512;
 /// Directories below the data directory in which a write-ahead log is searched.
 const DEPTH: u32 = 3;
 
@@ -125,7 +129,7 @@ pub enum Start {
 #[must_use]
 pub fn has_data(directory: &Path) -> bool {
     let database = fs::metadata(directory.join("member/snap/db"));
-    database.is_ok_and(|about| about.len() > EMPTY) || holds_log(directory, DEPTH)
+    database.is_ok_and(|about| about.blocks() * BLOCK > EMPTY) || holds_log(directory, DEPTH)
 }
 
 /// Whether a directory has a file of a write-ahead log, at most `depth` directories below: an argument may move the log.
@@ -255,7 +259,8 @@ mod tests {
         for path in ["member/snap", "member/wal"] {
             fs::create_dir_all(data.join(path)).unwrap();
         }
-        fs::write(data.join("member/snap/db"), "").unwrap();
+        let database = fs::File::create(data.join("member/snap/db")).unwrap();
+        database.set_len(16 << 20).unwrap();
         fs::write(data.join("member/wal/0.tmp"), "").unwrap();
         assert!(!has_data(data));
         fs::write(
@@ -272,7 +277,7 @@ mod tests {
         fs::remove_file(other.path().join("log/0.wal")).unwrap();
         fs::create_dir_all(other.path().join("member/snap")).unwrap();
         assert!(!has_data(other.path()));
-        fs::write(other.path().join("member/snap/db"), vec![0; 2 << 20]).unwrap();
+        fs::write(other.path().join("member/snap/db"), vec![7; 2 << 20]).unwrap();
         assert!(has_data(other.path()));
         // In doubt it has data.
         assert!(has_data(Path::new("/proc/self/cmdline")));
