@@ -3,6 +3,7 @@
 
 #![expect(clippy::expect_used, reason = "a failing step is a failing test")]
 
+use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -181,19 +182,41 @@ fn pods_reach_each_other(kubectl: &Kubectl, directory: &Path) {
     assert_eq!(service, Ipv4Addr::new(10, 96, 0, 53));
 }
 
-/// The process with this name that runs on this machine, nodes included.
-fn process(name: &str) -> Option<String> {
-    let mut processes = fs::read_dir("/proc").expect("processes").flatten();
-    let found = processes.find(|process| {
+/// The processes with this name that run on this machine, nodes included.
+fn processes(name: &str) -> impl Iterator<Item = String> {
+    let processes = fs::read_dir("/proc").expect("processes").flatten();
+    let found = processes.filter(move |process| {
         let own = fs::read_to_string(process.path().join("comm"));
         own.is_ok_and(|own| own.trim() == name)
     });
-    found?.file_name().into_string().ok()
+    found.filter_map(|process| process.file_name().into_string().ok())
+}
+
+/// The parents of the processes with these names.
+fn parents(names: &[&str]) -> BTreeSet<String> {
+    let all = names.iter().flat_map(|name| processes(name));
+    let parents = all.filter_map(|pid| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+        Some(parent.trim().to_owned())
+    });
+    parents.collect()
+}
+
+/// On each node, the pods of a group have one shim.
+fn system_pods_share_shims() {
+    let control_plane = ["kube-apiserver", "kube-controller", "kube-scheduler"];
+    assert_eq!(parents(&control_plane).len(), 1);
+    assert_eq!(parents(&["kube-proxy"]).len(), 2, "one for each node");
+    assert_eq!(
+        parents(&["kube-proxy", "flanneld"]),
+        parents(&["kube-proxy"])
+    );
 }
 
 /// The kubelet's iscsiadm runs that of an extension, in the namespaces of the extension's iscsid.
 fn kubelet_calls_iscsiadm_of_the_extension(directory: &Path) {
-    let kubelet = process("kubelet").expect("a kubelet");
+    let kubelet = processes("kubelet").next().expect("a kubelet");
     let iscsiadm = || {
         let image = Path::new("/proc").join(&kubelet).join("root");
         let mut command = Command::new(image.join("usr/bin/iscsiadm"));
@@ -221,7 +244,8 @@ fn kubelet_calls_iscsiadm_of_the_extension(directory: &Path) {
         .spawn()
         .expect("unshare");
     let pid = until("iscsid", || {
-        process("iscsid").ok_or("it is not there".to_owned())
+        let found = processes("iscsid").next();
+        found.ok_or("it is not there".to_owned())
     });
     let link = fs::read_link(format!("/proc/{pid}/ns/net")).expect("a namespace");
     let answer = iscsiadm();
@@ -353,6 +377,7 @@ fn container_cluster_runs_pods_from_bundled_images() {
     let kubectl = Kubectl::new(place.join("kubeconfig"));
     let config = place.join("cortenconfig");
     pods_reach_each_other(&kubectl, state);
+    system_pods_share_shims();
     kubelet_calls_iscsiadm_of_the_extension(state);
     objects_come_and_go_with_the_manifests(&kubectl, &config);
     api_server_takes_a_changed_config(&kubectl, &config);

@@ -20,6 +20,7 @@ mod manifests;
 pub mod pods;
 mod prism;
 mod settings;
+mod shims;
 mod subnets;
 mod trust;
 
@@ -32,6 +33,7 @@ pub use kubeconfig::{Identity, admin, kubeconfig};
 pub use manifests::{ExternalManifest, bootstrap_settings, external_manifests, inline_manifests};
 pub use prism::Upstream;
 pub use settings::{ControlPlane, Missing, Node, Settings, Taint, is_alone, nth};
+pub use shims::ShimGroups;
 pub use trust::Trust;
 
 /// Facts about the node.

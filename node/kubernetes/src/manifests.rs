@@ -62,6 +62,10 @@ pub fn bootstrap_settings(
         dns,
         flannel,
         has_pod_access: addons.has_pod_access,
+        shim_group: control_plane
+            .shim_groups
+            .as_ref()
+            .map(|groups| groups.addons.clone()),
     }
 }
 

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use crate::addons::Addons;
 use crate::extra::{self, Extra};
 use crate::images::{Images, images};
+use crate::shims::ShimGroups;
 use crate::trust::Trust;
 
 /// Default port of the Kubernetes API.
@@ -140,6 +141,8 @@ pub struct ControlPlane {
     pub trust: Trust,
     /// Settings of kube-proxy and flannel.
     pub addons: Addons,
+    /// Groups of pods that share a shim; `None` if each pod has one of its own.
+    pub shim_groups: Option<ShimGroups>,
 }
 
 impl Settings {
@@ -372,6 +375,7 @@ impl ControlPlane {
                 .unwrap_or_default(),
             trust: Trust::of(document),
             addons: Addons::of(document),
+            shim_groups: ShimGroups::of(document),
         })
     }
 }

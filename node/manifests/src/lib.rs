@@ -30,10 +30,13 @@ pub use settings::{Dns, Flannel, Proxy, Settings};
 pub use token::{BootstrapToken, TokenError};
 pub use written::{Unreadable, read};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Namespace of all rendered namespaced objects.
 const NAMESPACE: &str = "kube-system";
+/// Annotation of pods that share a process of the shim (containerd, `cmd/containerd-shim-runc-v2/manager`). The node's
+/// containerd passes it on (`rootfs/etc/containerd/config.toml`).
+pub const SHIM_GROUP: &str = "io.containerd.runc.v2.group";
 
 /// Objects of one manifest.
 #[derive(Debug, Clone, PartialEq)]
@@ -75,8 +78,20 @@ pub fn bootstrap(settings: &Settings, token: &BootstrapToken) -> Vec<Manifest> {
         let objects = vec![pod_access::definition()];
         manifests.push(Manifest::new(ACCOUNTS_MANIFEST, objects));
     }
+    if let Some(group) = &settings.shim_group {
+        let objects = manifests.iter_mut().flat_map(|one| &mut one.objects);
+        objects.for_each(|object| share_shim(object, group));
+    }
     manifests.sort_by(|a, b| a.id.cmp(&b.id));
     manifests
+}
+
+/// Puts the pods of a workload into the group; other objects stay.
+fn share_shim(object: &mut Value, group: &str) {
+    let metadata = object.pointer_mut("/spec/template/metadata");
+    if let Some(metadata) = metadata.and_then(Value::as_object_mut) {
+        metadata.insert("annotations".to_owned(), json!({ SHIM_GROUP: group }));
+    }
 }
 
 #[cfg(test)]

@@ -24,6 +24,8 @@ pub struct Settings {
     pub flannel: Option<Flannel>,
     /// Whether pods have access to the node's API, by accounts of a kind of their own.
     pub has_pod_access: bool,
+    /// Group whose pods share a process of containerd's shim on a node; `None` if each pod has its own.
+    pub shim_group: Option<String>,
 }
 
 /// kube-proxy.

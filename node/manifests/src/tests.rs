@@ -35,6 +35,7 @@ fn settings() -> Settings {
             ..Flannel::default()
         }),
         has_pod_access: false,
+        shim_group: None,
     }
 }
 
@@ -57,6 +58,7 @@ fn everything() -> Settings {
     flannel.policies_image = Some("registry.k8s.io/networking/kube-network-policies:v1".to_owned());
     settings.dns.as_mut().unwrap().ipv6 = Some("fc00:db8:20::a".parse().unwrap());
     settings.has_pod_access = true;
+    settings.shim_group = Some("addons-0123456789abcdef".to_owned());
     settings
 }
 

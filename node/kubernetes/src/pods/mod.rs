@@ -6,7 +6,7 @@ mod scheduler;
 
 use corten_config::Document;
 use corten_config::kinds::KubeStaticPodConfig;
-use corten_manifests::Resources;
+use corten_manifests::{Resources, SHIM_GROUP};
 use corten_values::Object;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -35,9 +35,13 @@ pub struct StaticPod {
 impl StaticPod {
     /// Marks the version of the settings from which the pod is made. Clients that change the settings wait for it.
     pub fn set_version(&mut self, version: &str) {
+        self.annotate(CONFIG_VERSION, version);
+    }
+
+    fn annotate(&mut self, name: &str, value: &str) {
         let annotations = self.pod.pointer_mut("/metadata/annotations");
         if let Some(annotations) = annotations.and_then(Value::as_object_mut) {
-            annotations.insert(CONFIG_VERSION.to_owned(), version.into());
+            annotations.insert(name.to_owned(), value.into());
         }
     }
 }
@@ -57,12 +61,18 @@ pub fn static_pods(
     let of = |name: &str| components.iter().find(|component| component.name == name);
     let parts = parts(settings, control_plane);
     let parts = parts.into_iter().filter(|part| !part.extra.is_disabled);
+    let group = control_plane.shim_groups.as_ref();
+    let group = group.map(|groups| &groups.control_plane);
     let pods = parts.filter_map(|part| {
         let component = of(part.name)?;
-        Some(StaticPod {
+        let mut pod = StaticPod {
             id: part.name,
             pod: pod(&part, component),
-        })
+        };
+        if let Some(group) = group {
+            pod.annotate(SHIM_GROUP, group);
+        }
+        Some(pod)
     });
     pods.collect()
 }
