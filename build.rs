@@ -1,8 +1,6 @@
-//! The only build script of the workspace: the crates that have `.proto` files
-//! (`api`, `node/etcd`) name it, so it runs with each as its working directory.
-//! It compiles every `.proto` under `proto` there without `protoc`. It reads
-//! files, never the environment, git or the clock: the same inputs give the
-//! same bytes.
+//! The only build script: compiles the `.proto` files of its package (`api`, `node/etcd`) without `protoc`.
+//!
+//! Never reads the environment, git or the clock: the same inputs give the same bytes.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};

@@ -142,14 +142,8 @@ fn roots(package: &Package) -> Vec<&str> {
 
 /// The parts of the contract that a header lacks.
 fn header_lacks(source: &str) -> Vec<&'static str> {
-    let header: Vec<&str> = source
-        .lines()
-        .skip_while(|line| line.starts_with("#!["))
-        .take_while(|line| line.starts_with("//!"))
-        .collect();
-    let header = header.join(" ").replace("//!", "").to_lowercase();
-    let header = header.split_whitespace().collect::<Vec<_>>().join(" ");
-    ["owns", "never", "talks to", "on a laptop"]
+    let header = tokens::header(source).join(" ").to_lowercase();
+    ["owns", "never"]
         .into_iter()
         .filter(|word| !header.contains(word))
         .collect()
@@ -166,7 +160,7 @@ fn every_crate_root_opens_with_its_contract() {
         let kept = roots.iter().any(|path| lacks(path).is_empty());
         for path in &roots {
             let source = fs::read_to_string(path).unwrap();
-            if !source.starts_with("//!") {
+            if tokens::header(&source).is_empty() {
                 wrong.push(format!("{path} does not open with //!"));
             }
             if !kept {
@@ -178,18 +172,10 @@ fn every_crate_root_opens_with_its_contract() {
 }
 
 #[test]
-fn crate_header_must_have_all_four_parts() {
-    assert_eq!(
-        header_lacks("//! Owns: x. Never does: y.\nfn a() {}\n"),
-        ["talks to", "on a laptop"]
-    );
-    assert_eq!(
-        header_lacks("use a;\n//! Owns never talks to on a laptop\n").len(),
-        4
-    );
-    assert!(
-        header_lacks("//! Owns: a.\n//! Never: b. Talks\n//! to: c. On a laptop: d.\n").is_empty()
-    );
+fn crate_header_must_have_every_part() {
+    assert_eq!(header_lacks("//! Owns: x.\nfn a() {}\n"), ["never"]);
+    assert_eq!(header_lacks("use a;\n//! Owns never\n").len(), 2);
+    assert!(header_lacks("//! X.\n//!\n//! Owns: a.\n//! Never: does b.\n").is_empty());
 }
 
 /// The lines of a source file that violate the rule on unsafe code.

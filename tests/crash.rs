@@ -1,9 +1,7 @@
-//! Promise: a power cut at any write of an upgrade, its trial, its verdict or a rollback leaves the old or the new
-//! version, with the node's config and data.
+//! Promise: a power cut at any write of an upgrade, its trial, its verdict or a rollback leaves the old or new version.
 //!
-//! One machine upgrades and rolls back while QEMU records every write that reaches its disk, those of the firmware and
-//! the boot loader included. A model of the boot loader then looks at every state in which a power cut may leave the
-//! EFI partition. QEMU starts a sample of the disk's states.
+//! QEMU records every write of an upgrade and a rollback. A model of the boot loader looks at every state in which a
+//! cut may leave the EFI partition, and QEMU starts a sample of them.
 
 #![expect(
     clippy::expect_used,

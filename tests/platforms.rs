@@ -1,19 +1,7 @@
-//! Promise: a machine in a cloud takes its config, its names and its network from the platform, and
-//! shows what it is to the platform.
+//! Promise: a machine in a cloud takes its config, names and network from the platform, and shows what it is to it.
 //!
-//! Each test boots a machine with the platform's kernel parameter. A server of the test has the
-//! address of the metadata service in the machine's network. Its answers (tests/support/clouds.rs)
-//! are written by hand in the form of the public documentation:
-//!
-//! - Amazon: "Instance metadata categories", "Use IMDSv2";
-//! - Microsoft: "Azure Instance Metadata Service", "Create a generalized image without a
-//!   provisioning agent";
-//! - Google: "Predefined metadata keys";
-//! - Nova: "Metadata", "Config drives", JSON schema of `network_data.json`;
-//! - cloud-init: "NoCloud", "Networking config version 2";
-//! - DMTF DSP0243, section 9.5.1 (OVF environment); cloud-init: "VMware" (the metadata);
-//! - Hetzner: "Server metadata";
-//! - DigitalOcean: "Metadata API".
+//! Each test boots a machine with the platform's kernel parameter. A server of the test has the address of the metadata
+//! service; its answers are in tests/support/clouds.rs.
 #![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
 
 use qemu::Machine;

@@ -1,9 +1,7 @@
-//! Promise: no node is lost when its power is cut at random moments while it upgrades from one version to another and
-//! back.
+//! Promise: no node is lost when its power is cut at random moments while it upgrades to another version and back.
 //!
-//! An operator upgrades the node to the version that it does not run, again and again. The power is cut at a random
-//! moment: after one start counted from power-on, after the next from the first call for an upgrade. So cuts also come
-//! while the boot loader counts a start, and while a version is on trial.
+//! The cut comes after one start counted from power-on, after the next from the first call for an upgrade. So it also
+//! comes while the boot loader counts a start, and while a version is on trial.
 #![expect(
     clippy::expect_used,
     clippy::panic,

@@ -13,6 +13,9 @@ use tests::{tokens, workspace};
 const CODE_LINES: usize = 400;
 /// Limit on all lines of a file, including tests and comments.
 const ALL_LINES: usize = 800;
+/// Limit on the lines of a file's header: what it is, what it owns, what it never does. More belongs to the items, or to
+/// docs/architecture.md.
+const HEADER_LINES: usize = 3;
 /// Files over the limit for code, each with the reason.
 const LONG: &[(&str, &str)] = &[];
 
@@ -51,6 +54,22 @@ fn source_files_stay_below_the_line_limits() {
             ));
         }
     }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn headers_of_source_files_have_at_most_three_lines() {
+    let mut wrong = Vec::new();
+    let mut seen = 0;
+    for path in sources("rs") {
+        let lines = tokens::header(&text(&path)).len();
+        seen += usize::from(lines > 0);
+        if lines > HEADER_LINES {
+            wrong.push(format!("{}: {lines} lines", path.display()));
+        }
+    }
+    // A smaller number would mean that no header was found.
+    assert!(seen >= 1000, "only {seen} headers found");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 

@@ -1,17 +1,7 @@
-//! Promise: the same sources give the same bytes in every format, independent of user, place and
-//! time of the build.
+//! Promise: the same sources give the same bytes in every format, independent of user, place and time of the build.
 //!
-//! Two builds. The first is an ordinary one: this tree, the user's cache, all processors. The
-//! second starts from downloads only, in another directory, as another user on another host, with
-//! another umask, locale and time zone, without network, on one processor. Its files are readable
-//! only by their owner and dated in the last century. The clocks differ as well: the second build
-//! is later, and the first one's cache may be days old. A build never reads the clock, and only a
-//! virtual machine could set another one.
-//!
-//! Building the kernel takes most of an hour, so that the second build takes it from the first
-//! one's cache, signed with a temporary key. `CORTEN_REPRO_TRUST` names the steps to take from
-//! there, by default `kernel`; if it is empty, everything is built again. `make repro ARCH=arm64`
-//! builds the images of that architecture instead.
+//! `CORTEN_REPRO_TRUST` names the steps that the second build takes from the first one's cache, signed with a temporary
+//! key: by default `kernel`, which takes most of an hour. If it is empty, everything is built again.
 #![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
 
 use std::collections::BTreeMap;
@@ -69,6 +59,10 @@ fn build_here(out: &Path) {
 }
 
 /// Builds every format from downloads alone, in an environment that differs in every respect.
+///
+/// It starts from downloads only, in another directory, as another user on another host, with another umask, locale and
+/// time zone, without network, on one processor. Its files are readable only by their owner and dated in the last
+/// century. A build never reads the clock; only a virtual machine could set another one.
 fn build_elsewhere(home: &Path) -> PathBuf {
     let (source, cache) = (home.join("source"), home.join("cache"));
     let (registry, trusted) = (home.join("cargo/registry"), home.join("trusted"));

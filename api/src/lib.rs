@@ -1,14 +1,7 @@
-//! The contract between the operator's client and a node.
+//! The contract between a client and a node: messages, version, roles of methods, limits of requests.
 //!
-//! Owns: the `.proto` files (`api/proto`), the Rust code generated from them, the version, the role table of the
-//! methods, the size limits of requests, and the list of secret kernel parameters.
-//! Never does: anything else. There is no I/O here.
-//! Talks to: nothing; every side of the API links it.
-//! On a laptop: `cargo test -p corten-api`.
-//!
-//! Names and numbers of packages, messages and fields are those of the reference, whose clients we serve. The
-//! `corten.*` packages are our own and are only used inside a node. This crate does not opt in to the workspace's lint
-//! table, because generated code violates it.
+//! Owns: `api/proto`, with the names and numbers of the reference; packages `corten.*` are used inside a node only.
+//! Never: does I/O, or opts in to the lint table of the workspace, which generated code violates.
 
 #[cfg(test)]
 mod contract;

@@ -1,13 +1,7 @@
 //! The operator's client of the node API.
 //!
-//! Owns: the command line as one tree, and the verbs that look at a node. The parts have the other
-//! verbs (`cortenctl/operate`, `generate`, `provision`) and the way to nodes (`cortenctl/client`).
-//! Never does: anything on a node except through the API. It holds no state of its own, and prints
-//! a secret only in a config that the user asked for.
-//! Talks to: apid on port 50000 of one or more nodes, over mutual TLS.
-//! On a laptop: `cargo run -p cortenctl -- gen config demo https://127.0.0.1:6443 -o /tmp/demo`.
-//!
-//! Exit codes: 0 everything answered, 1 a call or a node failed, 2 the command line is wrong.
+//! Owns: the command line as one tree, the verbs that look at a node, and the exit codes (`corten_client::failure`).
+//! Never: touches a node except through the API, holds state, or prints a secret except in a requested config.
 
 mod cli;
 mod lines;

@@ -1,7 +1,7 @@
 //! Image overlays: a board's additions to a disk image, so that the board's own firmware boots it.
-//! An overlay is a directory with `overlay.toml` and an optional `esp/`, whose files go to the EFI
-//! system partition. It never contains boot firmware, which the caller gives in a directory of its
-//! own.
+//!
+//! An overlay is a directory with `overlay.toml` and an optional `esp/`, whose files go to the EFI system partition.
+//! Never contains boot firmware: the caller gives it in a directory of its own.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,7 @@
-//! A failing build ends in one clear error with its remedy, and never leaves a broken cache entry
-//! or a half-written image.
+//! A failing build ends in one clear error with its remedy, and leaves no broken cache entry or half-written image.
 //!
-//! Each test builds from a lock of one small package, served by a mirror whose behaviour the test
-//! sets. With that package unpacked, a build fails at the missing Go compiler.
+//! Each test builds from a lock of one small package, served by a mirror whose behaviour the test sets. With that
+//! package unpacked, a build fails at the missing Go compiler.
 #![expect(
     clippy::expect_used,
     clippy::panic,

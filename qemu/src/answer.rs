@@ -1,9 +1,4 @@
 //! Waits for the first answer of a server in the guest.
-//!
-//! QEMU's user network accepts every connection to a forwarded port at once, and repeats its SYN to
-//! the guest only after seconds. An attempt begun before the guest listens would measure QEMU's
-//! retransmission. A new attempt therefore begins soon after the last one, whether that has ended
-//! or not.
 
 use std::net::SocketAddr;
 use std::sync::mpsc::channel;
@@ -11,6 +6,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Interval between the begins of two attempts.
+///
+/// A new attempt begins whether the last one has ended or not. QEMU's user network accepts every connection to a
+/// forwarded port at once, and repeats its SYN to the guest only after seconds: an attempt that begins before the guest
+/// listens would measure QEMU's retransmission.
 const BETWEEN: Duration = Duration::from_millis(250);
 /// Timeout of an attempt: longer than the guest needs to answer an accepted connection.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,9 +1,4 @@
-//! A small client of QEMU's debugger stub, with which tests inject hardware faults into a
-//! processor.
-//!
-//! The protocol is GDB's (Debugging with GDB, appendix "GDB Remote Serial Protocol": "Overview",
-//! "Packets"); QEMU's manual, "GDB usage", describes QEMU's extensions. The machine is halted while
-//! a client is connected, and stays halted if the connection ends without [`Gdb::detach`].
+//! A small client of QEMU's debugger stub, with which tests inject hardware faults into a processor.
 
 use std::io::{self, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -25,6 +20,10 @@ const RIP: usize = 16 * 8;
 const EFLAGS: usize = 17 * 8;
 
 /// A connection to the debugger stub of an x86-64 machine.
+///
+/// The protocol is GDB's (Debugging with GDB, appendix "GDB Remote Serial Protocol": "Overview", "Packets"); QEMU's
+/// manual, "GDB usage", describes QEMU's extensions. The machine is halted while a client is connected, and stays
+/// halted if the connection ends without [`Gdb::detach`].
 #[derive(Debug)]
 pub struct Gdb {
     stream: BufReader<UnixStream>,

@@ -1,29 +1,7 @@
 //! Virtual machines for `make run` and the tests.
 //!
-//! Owns: the QEMU command line, the machine's working directory, its console log, its QMP and
-//! debugger sockets, and the life of its processes. A machine never outlives the program that
-//! started it.
-//!
-//! Never does: change an image whose disk is not [`DiskMode::Direct`], speak the node's API (only
-//! `cortenctl` does; this crate only tests whether a TLS server answers), need root without a
-//! [`Tap`], or use `/dev/kvm` before a guest has run on it.
-//!
-//! Talks to: `qemu-system-*` and `qemu-img` of the host, and the host's firmware files (SeaBIOS,
-//! OVMF, AAVMF, iPXE) as Debian 12 and 13 install them.
-//!
-//! On a laptop: `cargo run -p qemu -- run --image _out/corten.raw`, or from a test:
-//!
-//! ```no_run
-//! # use std::time::Duration;
-//! use qemu::{Disk, Firmware, Machine};
-//! let machine = Machine::new("try", "target/vm")
-//!     .firmware(Firmware::Uefi)
-//!     .disk(Disk::raw("_out/corten.raw"))
-//!     .start()?;
-//! machine.wait_tls(Duration::from_secs(120))?;
-//! println!("API at {}", machine.api());
-//! # Ok::<(), qemu::VmError>(())
-//! ```
+//! Owns: QEMU's command line, a machine's directory, console log and sockets, and its processes; none outlives it.
+//! Never: changes an image except in [`DiskMode::Direct`], calls the node's API, or needs root without a [`Tap`].
 
 mod accel;
 mod answer;

@@ -47,6 +47,18 @@ pub struct Volume {
 }
 
 /// The description of a machine. Building it has no side effects.
+///
+/// ```no_run
+/// # use std::time::Duration;
+/// use qemu::{Disk, Firmware, Machine};
+/// let machine = Machine::new("try", "target/vm")
+///     .firmware(Firmware::Uefi)
+///     .disk(Disk::raw("_out/corten.raw"))
+///     .start()?;
+/// machine.wait_tls(Duration::from_secs(120))?;
+/// println!("API at {}", machine.api());
+/// # Ok::<(), qemu::VmError>(())
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "a machine does nothing until it is started"]
 pub struct Machine {

@@ -1,10 +1,7 @@
 //! `corten-qemu`: starts an image as `make run` does.
 //!
-//! Owns: the terminal while a machine runs. It shows the console; Ctrl-C is the power button, a
-//! second Ctrl-C cuts the power.
-//! Never does: change the image or build anything.
-//! Talks to: the library of this crate only.
-//! On a laptop: `cargo run -p qemu -- run --image IMAGE`, `... -- probe`.
+//! Owns: the terminal while a machine runs. Ctrl-C is the power button, a second Ctrl-C cuts the power.
+//! Never: changes the image or builds anything.
 
 mod cli;
 

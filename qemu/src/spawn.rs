@@ -1,10 +1,6 @@
-//! Starts emulator processes so that none outlives this program.
+//! Starts emulator processes so that none outlives this program, even after `kill -9`.
 //!
-//! Each process has its own process group, so that a Ctrl-C at the terminal reaches only this
-//! program. Each asks the kernel for SIGKILL when its parent dies, so that even a `kill -9` of the
-//! test runner leaves no emulator. For the kernel the parent is a *thread*, and a test's thread
-//! ends before the machine that it shares with other tests. One thread that lives as long as the
-//! program therefore starts all processes.
+//! Each has its own process group, so a Ctrl-C at the terminal reaches only this program.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
@@ -17,6 +13,9 @@ use crate::VmError;
 
 type Request = (Command, Sender<std::io::Result<Child>>);
 
+/// Each process asks the kernel for SIGKILL when its parent dies. For the kernel the parent is a *thread*, and a test's
+/// thread ends before the machine that it shares with other tests. So one thread that lives as long as the program
+/// starts all processes.
 fn spawner() -> &'static Sender<Request> {
     static SPAWNER: OnceLock<Sender<Request>> = OnceLock::new();
     SPAWNER.get_or_init(|| {

@@ -1,12 +1,7 @@
 //! `make bench`: measurements that depend on the machine, beside a minimal Debian system.
 //!
 //! Owns: `docs/bench.md`, written after each part, and files under `target/bench`.
-//! Never does: hide a bad number. A limit stands next to its number; the program names each
-//! exceeded limit after the document is written, and fails at its end.
-//! Talks to: the images in `_out`, QEMU, the package mirror of the host's apt configuration (once,
-//! for the Debian image), and `cargo bench` for measurements without a machine.
-//! On a laptop: `make image`, then `make bench`, or `cargo run -p tests --bin bench -- --only
-//! coldplug`.
+//! Never: hides a bad number. Each limit stands next to its number, and an exceeded one makes the program fail.
 
 mod builds;
 mod cloud;

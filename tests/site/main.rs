@@ -1,9 +1,7 @@
 //! `make docs`: the documentation as one site.
 //!
 //! Owns: the output directory.
-//! Never does: write a site with a broken link.
-//! Talks to: the files of the repository alone.
-//! On a laptop: `make docs`, then open `_out/docs/index.html`.
+//! Never: writes a site with a broken link.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

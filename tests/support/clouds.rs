@@ -15,6 +15,16 @@ pub const METADATA: &str = "169.254.169.254:80";
 
 /// A platform and its machine. In the documents, `{config}` is the machine config and `{base64}`
 /// the same in base64.
+///
+/// The answers are written by hand in the form of the public documentation:
+/// - Amazon: "Instance metadata categories", "Use IMDSv2";
+/// - Microsoft: "Azure Instance Metadata Service", "Create a generalized image without a provisioning agent";
+/// - Google: "Predefined metadata keys";
+/// - Nova: "Metadata", "Config drives", JSON schema of `network_data.json`;
+/// - cloud-init: "NoCloud", "Networking config version 2";
+/// - DMTF DSP0243, section 9.5.1 (OVF environment); cloud-init: "VMware" (the metadata);
+/// - Hetzner: "Server metadata";
+/// - DigitalOcean: "Metadata API".
 #[derive(Debug)]
 pub struct Cloud {
     /// Name, as in `corten.platform`.

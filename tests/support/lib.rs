@@ -1,14 +1,7 @@
-//! Shared helpers of the tests: the images, booting a machine and calling its API, and the fault
-//! injector inside it.
+//! Shared helpers of the tests: the images, booting a machine and calling its API, and the fault injector inside it.
 //!
-//! Owns: files under `target/vm` and `target/chaos`.
-//! Never does: skip a test, decide a promise (each is in its own file), or read a console where the
-//! API can answer.
-//! Talks to: `cortenctl` and the agent of `tests/chaos`, both as programs, and the `qemu` crate.
-//! On a laptop: `make image`, then `cargo test -p tests --test boot -- --ignored raw_uefi`.
-//!
-//! The functions here panic instead of returning errors: a failure in a test's preparation fails
-//! the test, and [`qemu::Running`] then keeps and prints the console.
+//! Owns: files under `target/vm` and `target/chaos`. A failure is a panic, so that the test fails with the console.
+//! Never: skips a test, decides a promise (each is in its own file), or reads a console where the API can answer.
 #![expect(
     clippy::expect_used,
     clippy::panic,

@@ -57,6 +57,18 @@ fn mark(stream: TokenStream, lines: &mut BTreeSet<usize>) {
     }
 }
 
+/// The lines of text of a file's header, the documentation in front of its code.
+#[must_use]
+pub fn header(source: &str) -> Vec<&str> {
+    source
+        .lines()
+        .skip_while(|line| line.starts_with("#![") || line.is_empty())
+        .map_while(|line| line.strip_prefix("//!"))
+        .map(str::trim)
+        .filter(|text| !text.is_empty())
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,6 +80,14 @@ mod tests {
         let words = identifiers(source).unwrap();
         let unsafe_words: Vec<_> = words.iter().filter(|(word, _)| word == "unsafe").collect();
         assert_eq!(unsafe_words, [&("unsafe".to_owned(), 5)]);
+    }
+
+    #[test]
+    fn header_is_the_text_in_front_of_the_code() {
+        let source =
+            "#![deny(x)]\n\n//! What.\n//!\n//!  Why.\nuse a;\n//! Not here.\n/// Nor here.\n";
+        assert_eq!(header(source), ["What.", "Why."]);
+        assert!(header("/// Of an item.\nfn a() {}\n").is_empty());
     }
 
     #[test]

@@ -1,9 +1,7 @@
-//! The client config file: the clusters, the endpoints of their nodes, and the certificates that
-//! open them.
+//! The client config file: the clusters, the endpoints of their nodes, and the certificates for them.
 //!
-//! The file has the format of existing clients. A context may also have fields for proxies that
-//! serve the API in place of a node. Such a context is refused: without the proxy the call would go
-//! elsewhere than the user asked for.
+//! It has the format of existing clients. A context with fields for a proxy is refused: without the proxy the call
+//! would go elsewhere than the user asked for.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,10 +1,7 @@
 //! The way from the operator's machine to nodes, and from their answers to the terminal.
 //!
-//! Owns: the client config file, connections to endpoints, calls to one node or many, the reading and patching of
-//! machine configs, and the forms in which answers are printed.
-//! Never does: know a verb, write on a terminal what could control it, or print a secret in an error.
-//! Talks to: apid on port 50000 of one or more nodes, over mutual TLS.
-//! On a laptop: `cargo test -p corten-client`.
+//! Owns: the client config file, connections, calls to one node or many, patches of configs, and the forms of output.
+//! Never: knows a verb, writes on a terminal what could control it, or prints a secret in an error.
 
 pub mod answers;
 pub mod clientconfig;

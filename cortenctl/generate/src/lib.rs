@@ -1,11 +1,7 @@
-//! Machine configs on the operator's machine: a new cluster's configs with its secrets and client config (`gen`), and
-//! the patches and checks of a config (`machineconfig`, `validate`).
+//! Machine configs on the operator's machine: new ones (`gen`), patches (`machineconfig`) and checks (`validate`).
 //!
 //! Owns: the secrets of a new cluster, the documents made from them, and the files of both.
-//! Never does: call a node, overwrite a file without the operator's word, or print a secret except where the operator
-//! asked for it.
-//! Talks to: files of this machine.
-//! On a laptop: `cargo test -p corten-generate`.
+//! Never: calls a node, overwrites a file without a flag for it, or prints a secret except on the operator's request.
 
 pub mod args;
 mod bundle;

@@ -1,10 +1,7 @@
-//! Moves a node's pods to other nodes before it goes down, and lets new pods on the node after it
-//! is back.
+//! Moves a node's pods to other nodes before the node goes down, and lets new pods on the node after it is back.
 //!
-//! Owns: the cordon of one node while a verb works on it.
+//! Owns: the cordon of one node while a verb works on the node.
 //! Never: restarts the node itself.
-//! Talks to: the node, for its name in Kubernetes; an endpoint, for the kubeconfig; the Kubernetes
-//! API.
 
 use std::time::Duration;
 

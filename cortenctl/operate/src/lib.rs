@@ -1,10 +1,7 @@
-//! The verbs that change nodes and clusters: configs, versions of Corten and Kubernetes, CAs, power, disks, etcd
-//! and images.
+//! The verbs that change nodes and clusters: configs, versions of Corten and Kubernetes, CAs, power, disks, etcd.
 //!
-//! Owns: the order of the steps of a change over several nodes, its checks, and what happens when a step fails.
-//! Never does: begin a change that the checks refuse, or go on to the next node before the previous one is as it was.
-//! Talks to: the API of the nodes (`cortenctl/client`), and the Kubernetes API of their cluster.
-//! On a laptop: `cargo test -p corten-operate`.
+//! Owns: the order of the steps of a change over several nodes, its checks, and the reaction to a failed step.
+//! Never: begins a change that the checks refuse, or continues before the previous node is as it was.
 
 pub mod apply;
 pub mod args;

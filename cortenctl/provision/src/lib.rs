@@ -1,12 +1,7 @@
-//! Clusters on this machine (`cluster`) whose nodes are containers made of namespaces, virtual machines, or containers of
-//! Docker.
+//! Clusters on this machine (`cluster`), in containers made of namespaces, virtual machines, or Docker's containers.
 //!
-//! Owns: a directory for each cluster (its plan, its secrets, the data of its nodes), its cgroup, its bridge with its
-//! ports, and the processes of its nodes. Everything of a cluster belongs to one of them, so `destroy` finds all of it.
-//! Never does: start a node of a cluster that it has not made, or change the network of this machine except for the
-//! bridge.
-//! Talks to: the kernel (netlink, cgroups, mounts); QEMU; `docker`; the nodes and their Kubernetes.
-//! On a laptop: `cargo test -p corten-provision`; `sudo cortenctl cluster create --image rootfs.squashfs`.
+//! Owns: a directory, a cgroup, a bridge and the processes for each cluster, so that `destroy` finds all of it.
+//! Never: starts a node of a cluster that it has not made, or changes the network of this machine beyond the bridge.
 
 pub mod args;
 mod backend;

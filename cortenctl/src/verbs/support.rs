@@ -1,8 +1,7 @@
 //! `support`: collects the diagnostic data of nodes in one zip file.
 //!
-//! Secrets are left out: resources that only administrators may read are omitted, the machine
-//! config has its secrets hidden, and keys and passwords in logs are replaced. Users should still
-//! review the file before they pass it on.
+//! Secrets are left out: resources for administrators only are omitted, the machine config has its secrets hidden, and
+//! keys and passwords in logs are replaced.
 
 mod archive;
 mod collect;

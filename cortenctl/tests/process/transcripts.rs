@@ -1,9 +1,7 @@
-//! Transcripts: files of commands with their output, checked against a fake node. `UPDATE=1 cargo
-//! test -p cortenctl` writes them anew.
+//! Transcripts: files of commands with their output, checked against a fake node. `UPDATE=1` writes them.
 //!
-//! A line `$ COMMAND` is followed by its standard output, by lines `! TEXT` of its standard error
-//! and by `(exit N)` when it fails. `DIR` stands for a directory of the test, `NOW` for a time of
-//! today, `VERSION` and `ARCH` for those of the client.
+//! A line `$ COMMAND` is followed by its output, by lines `! TEXT` of its standard error, and by `(exit N)` after a
+//! failure. `DIR` is a directory of the test, `NOW` a time of this day; `VERSION` and `ARCH` are the client's.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,8 +1,7 @@
-//! Documents of kinds that the reference does not have, inside a document that it has.
+//! Documents of kinds that the reference does not have, in the files of an `ExtensionServiceConfig` named `corten`.
 //!
-//! The reference's client refuses a whole config with an unknown kind, so it could change no config with one. It keeps
-//! the text of the files of an `ExtensionServiceConfig`, whatever it is. The service `corten` does not exist: its files
-//! hold such documents.
+//! The reference's client refuses a config with an unknown kind, so it could change no config that has one. The files
+//! of that document it keeps unread.
 
 use corten_yaml::problem::{Mark, Notes};
 use corten_yaml::stream;

@@ -1,9 +1,6 @@
-//! Kernel parameters of the image for the kernel's self-protection (`kernel-config/sysctl*.conf`). A config may make
-//! them stricter, never weaker.
+//! Kernel parameters of the image for the kernel's self-protection (`kernel-config/sysctl*.conf`).
 //!
-//! Two are not in the list. `user.max_user_namespaces`: pods with user namespaces need some, and only the config knows
-//! how many. The reaction to a locked-up processor (`kernel.softlockup_panic`, `kernel.hardlockup_panic`) is no
-//! protection: machined chooses it by the machine, and the config may override it.
+//! A config may make them stricter, never weaker.
 
 use corten_yaml::read::Reader;
 use corten_yaml::tree::Node;
@@ -19,6 +16,9 @@ enum Rule {
 
 use Rule::{AtLeast, Within};
 
+/// Two parameters are not in the list. `user.max_user_namespaces`: pods with user namespaces need some, and only the
+/// config knows how many. The reaction to a locked-up processor (`kernel.softlockup_panic`,
+/// `kernel.hardlockup_panic`): it is no protection, and machined chooses it by the machine.
 const RULES: &[(&str, Rule)] = &[
     ("dev.tty.ldisc_autoload", Within(0, 0)),
     ("dev.tty.legacy_tiocsti", Within(0, 0)),

@@ -1,12 +1,7 @@
-//! Foreign bytes for the tests named `hostile`: samples of each format, and damaged forms of them.
+//! Foreign bytes for the tests named `hostile`: samples of each format (`tests/corpus`), and damaged forms of them.
 //!
-//! Owns: reading and damaging `tests/corpus/<format>/`, whose files are small, hand-written and of the format's real
-//! form.
-//! Never does: run in a program; only tests link it.
-//! Talks to: nothing.
-//! On a laptop: `make fuzz`, or `cargo test --workspace hostile`.
-//!
-//! Random bytes rarely pass a parser's first check; a sample with one or two wrong bits reaches every part of it.
+//! Owns: the damages. Random bytes rarely pass a parser's first check; a sample with few wrong bits reaches every part.
+//! Never: runs in a program; only tests link it.
 #![expect(
     clippy::panic,
     reason = "a corpus that cannot be read is a failing test"

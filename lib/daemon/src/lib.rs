@@ -1,11 +1,7 @@
-//! The common parts of the node's daemons. apid and trustd use most of it; registryd its start, end and
-//! port; syslogd and udevd the readiness notification.
+//! The common parts of the node's daemons: apid, trustd, registryd, syslogd and udevd.
 //!
-//! Owns: start and end of a daemon, also on demand, its port, the readiness notification, files that are reloaded on
-//! change, the peer of an address, and the limits on connections.
-//! Never does: serve, or know the protocol served.
-//! Talks to: the supervisor, by `$NOTIFY_SOCKET` (sd_notify(3)).
-//! On a laptop: `cargo test -p corten-daemon`.
+//! Owns: start and end, also on demand, the port, readiness (sd_notify(3)), reloaded files, the limits on connections.
+//! Never: serves, or knows the protocol served.
 
 mod notify;
 mod on_demand;

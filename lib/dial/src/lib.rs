@@ -1,10 +1,7 @@
-//! TCP connections to hosts with several addresses: from the client to an endpoint, from apid to other nodes, from a
-//! joining node to trustd.
+//! TCP connections to hosts with several addresses: of clients, apid, and nodes that join.
 //!
 //! Owns: the order and the timeouts in which the addresses of a host are tried, and the text form of host and port.
-//! Never does: query name servers, or send data on a connection.
-//! Talks to: the addresses it is given.
-//! On a laptop: `cargo test -p corten-dial`.
+//! Never: queries name servers, or sends data on a connection.
 
 use std::convert::Infallible;
 use std::error::Error as _;

@@ -1,12 +1,7 @@
 //! System extensions: files laid over the root file system of a built image, or over `/usr/local` of a running node.
 //!
-//! Owns: the manifest of an extension (`manifest.rs`) and its version ranges (`range.rs`); the allowed content
-//! (`rules.rs`); its services (`service.rs`); unpacking an OCI archive (`archive/`, feature `archive`); the layers of a
-//! node (`layers.rs`). The form is the reference's: an image with `manifest.yaml` and `rootfs/`.
-//! Never does: mount, fetch or run anything; write outside of the scratch directory it is given.
-//! Talks to: the files it is given. Its callers build images, unpack extensions on a node, and list the layers of a
-//! node.
-//! On a laptop: `cargo test -p corten-extension --features archive`.
+//! Owns: manifest, version ranges, allowed content, services, unpacking (feature `archive`), and the layers of a node.
+//! Never: mounts, fetches or runs anything, or writes outside of the scratch directory it is given.
 
 #[cfg(feature = "archive")]
 pub mod archive;

@@ -1,12 +1,12 @@
-//! Version ranges in the language of extensions (`>= v1.5.0 < 2.0.0 || 1.4.x`). All comparators of a part must hold,
-//! `||` separates alternatives, and `x` stands for any number.
+//! Version ranges in the language of extensions (`>= v1.5.0 < 2.0.0 || 1.4.x`).
 //!
-//! The language differs from cargo's and npm's: a version without an operator matches only itself, and `^` and `~` do
-//! not exist.
+//! It differs from cargo's and npm's: a version without an operator matches only itself, and `^` and `~` do not exist.
 
 use semver::Version;
 
 /// Alternatives, each a conjunction of comparators.
+///
+/// All comparators of an alternative must hold, `||` separates alternatives, and `x` stands for any number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Range(Vec<Vec<Comparator>>);
 

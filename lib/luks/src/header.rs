@@ -17,6 +17,11 @@ const SIZE: usize = 16 << 10;
 const JSON: usize = 12 << 10;
 
 /// The header of a volume.
+///
+/// Format: "LUKS2 On-Disk Format Specification", version 1.1.1. A volume starts with two copies of the header: a binary
+/// part with a sequence number and a checksum, then JSON. Key slots follow; each holds the volume's key, split and
+/// encrypted under a passphrase. The newer valid copy counts. `cryptsetup` reads these volumes, and this crate those
+/// of `cryptsetup`.
 #[derive(Debug, Clone)]
 pub struct Luks {
     copy: HeaderCopy,

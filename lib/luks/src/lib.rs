@@ -1,12 +1,7 @@
-//! LUKS2, the on-disk format of encrypted volumes ("LUKS2 On-Disk Format Specification", version 1.1.1).
+//! LUKS2, the on-disk format of encrypted volumes.
 //!
-//! Owns: the format. A volume starts with two copies of a header (a binary part with a sequence number and a checksum,
-//! then JSON). Key slots follow; each holds the volume's key, split and encrypted under a passphrase. The newer valid
-//! header counts, so a power cut during a write loses nothing.
-//! Never does: encrypt data (the kernel does, with the key from a slot), or know a volume or the source of a
-//! passphrase.
-//! Talks to: the [`Device`] it is given, usually a file.
-//! On a laptop: `cargo test -p corten-luks`; `cryptsetup` reads its volumes, and it reads those of `cryptsetup`.
+//! Owns: headers and key slots. A volume has two copies of the header, so a power cut during a write loses nothing.
+//! Never: encrypts data (the kernel does, with the key from a slot), or knows a volume or the source of a passphrase.
 
 mod binary;
 mod device;

@@ -1,11 +1,7 @@
 //! The META partition: numbered values that survive a reset and can be set before the first boot.
 //!
-//! Owns: the format. The partition starts with two copies of 256 KiB. Each copy has big-endian numbers: a magic,
-//! records (tag, length, value), and tag 0. Its last 36 bytes are the SHA-256 of the copy with that field zeroed, and a
-//! second magic. The first valid copy counts.
-//! Never does: act on a value, or know the partition's place.
-//! Talks to: the file it is given; the builder writes it first, the node later.
-//! On a laptop: `cargo test -p corten-meta`.
+//! Owns: the format ([`encode`]) and the numbers of values ([`tags`]).
+//! Never: acts on a value, or knows the partition's place.
 
 pub mod tags;
 
@@ -39,6 +35,10 @@ pub type Values = BTreeMap<Tag, Vec<u8>>;
 pub struct TooLarge(usize);
 
 /// Encodes one copy.
+///
+/// The partition starts with two copies of 256 KiB, and the first valid one counts. A copy has big-endian numbers: a
+/// magic, records (tag, length, value), and tag 0. Its last 36 bytes are the SHA-256 of the copy with that field
+/// zeroed, and a second magic.
 ///
 /// # Errors
 /// The values do not fit.

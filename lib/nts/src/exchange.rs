@@ -45,6 +45,9 @@ pub enum ExchangeError {
 
 /// Exchanges keys over a connection to the named server. It has no timeout; the caller must set one.
 ///
+/// The client is our own: `ntp-proto` hides its client behind a private feature, and verifies the server's certificate
+/// with the system's clock and verifier.
+///
 /// # Errors
 /// The reason of the failure.
 pub async fn exchange<S>(stream: S, server: &str, trust: &Trust) -> Result<Session, ExchangeError>

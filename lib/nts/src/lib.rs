@@ -1,12 +1,7 @@
 //! Network Time Security (RFC 8915), the client's side: it authenticates the responses of a time server.
 //!
 //! Owns: the key exchange over TLS 1.3, its records, the extension fields of a protected packet, and the keys.
-//! Never does: query the time, resolve names, open connections, set the clock.
-//! Talks to: the stream it is given.
-//! On a laptop: `cargo test -p corten-nts`.
-//!
-//! No maintained crate fits: `ntp-proto` hides its client behind a private feature, and verifies the server's
-//! certificate with the system's clock and verifier.
+//! Never: queries the time, resolves names, opens connections, or sets the clock.
 
 mod exchange;
 mod fields;

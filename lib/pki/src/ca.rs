@@ -14,7 +14,7 @@ use crate::keys::{CertificateAndKey, key_pair_from_pem, key_to_pem, to_pem};
 use crate::{CA_LIFETIME, CLOCK_SKEW, MAINTENANCE_NAME, NODE_LIFETIME, PkiError, ServerRequest};
 use crate::{certificates_from_pem, name};
 
-/// Key algorithm of a CA.
+/// Key algorithm of a CA. Not all clients of Kubernetes and etcd support Ed25519. RSA is not supported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Algorithm {
     /// Ed25519: the node API.

@@ -1,13 +1,7 @@
 //! Certificates of the node API: the identity of nodes, and the rights of their callers.
 //!
-//! Owns: creating CAs and server, client and maintenance certificates; creating, checking and signing requests; reading
-//! roles and fingerprints; verifying chains.
-//! Never does: files, sockets, clocks. The time is an argument.
-//! Talks to: nothing. ring creates the keys; RSA is not supported.
-//! On a laptop: `cargo test -p corten-pki`.
-//!
-//! API keys are Ed25519. Kubernetes' and etcd's CAs are ECDSA P-256, because not all of their clients support Ed25519.
-//! A certificate is valid from [`CLOCK_SKEW`] before its creation, so that a peer with a slow clock accepts it.
+//! Owns: making CAs, certificates and requests; checking and signing requests; reading roles; verifying chains.
+//! Never: reads files, opens sockets or reads the clock; the time is an argument.
 
 mod ca;
 mod inspect;
@@ -36,7 +30,7 @@ pub use server_request::{MAX_NAMES, ServerRequest, server_request};
 pub use verify::{verify_client, verify_issued};
 
 /// Interval between `notBefore` and the creation of a certificate. A node boots with a clock that is minutes off until
-/// it is synchronised, and an operator's laptop may be as wrong.
+/// it is synchronised, and an operator's laptop may be as wrong. A peer with a slow clock accepts the certificate.
 pub const CLOCK_SKEW: Duration = Duration::from_secs(60 * 60);
 
 /// Lifetime of a CA: ten years (87 600 h).

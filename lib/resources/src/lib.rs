@@ -1,15 +1,7 @@
 //! Typed resources in memory, and the controllers that reconcile them.
 //!
-//! Owns: the store (`store/`: metadata and spec, optimistic concurrency, ownership, teardown with finalizers), the
-//! resources of each kind with their last changes (`kind.rs`, `history.rs`), their watches (`watch.rs`), and the
-//! controller runtime (`controller/`: declared inputs and outputs, restarts, the printable graph).
-//! Never does: I/O, or anything specific to a type; types and controllers live where they are used.
-//! Talks to: nothing.
-//! On a laptop: `cargo test -p corten-resources`; `cargo bench -p corten-resources` prints its numbers.
-//!
-//! A *kind* is a type in a namespace. Writes to a kind are totally ordered. A watcher that keeps up sees each of them
-//! once, in that order; a watcher that falls behind gets an error and ends. Readers and watchers share stored
-//! resources, so a spec is never copied and never changes.
+//! Owns: the store, the resources of each kind with their last changes, their watches, and the controller runtime.
+//! Never: does I/O, or knows a type; types and controllers live where they are used.
 
 pub mod controller;
 mod error;

@@ -1,10 +1,7 @@
-//! The node's system calls, and the only `unsafe` code of the workspace.
+//! The node's system calls (rustix, nix), and the only `unsafe` code of the workspace.
 //!
-//! Owns: nothing; each function is one operation (mount this, start that child, reboot) without state. One file per
-//! concern.
-//! Never does: decide, retry, log, or know a path or a service of the node.
-//! Talks to: the kernel, through rustix and nix; no crate of ours.
-//! On a laptop: `cargo test -p corten-sys` needs no root.
+//! Owns: nothing; each function is one operation without state. One file per concern.
+//! Never: decides, retries, logs, or knows a path or a service of the node.
 
 pub mod blkpg;
 pub mod cgroup;

@@ -1,8 +1,6 @@
-//! Gives a child a root of its own: an empty read-only tmpfs with a few files of the node, each with its declared
-//! access.
+//! Gives a child a root of its own: an empty read-only tmpfs with a few files of the node, each with its access.
 //!
-//! The child gets a mount namespace (mount_namespaces(7)). Files outside of the list are not hidden; they do not exist
-//! there.
+//! The child gets a mount namespace (mount_namespaces(7)). Other files are not hidden; they do not exist there.
 
 use std::ffi::CString;
 use std::io;

@@ -1,11 +1,7 @@
 //! System call filters (seccomp(2)) for the programs of the node.
 //!
-//! A server gets only the calls that sockets and files need. A tool gets only those that one device or directory needs.
-//! Any other daemon gets all calls except those that act on the whole machine.
-//!
-//! A refused call fails with `ENOSYS`, as on an older kernel, so libraries fall back. glibc, for example, falls back
-//! from `clone3`, whose flags no filter can read, to `clone`. A call with the numbers of another architecture kills its
-//! caller.
+//! A server gets only the calls of sockets and files, a tool those of one device or directory. Any other daemon gets
+//! all calls except those that act on the whole machine.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -269,6 +265,10 @@ const FAMILIES: [i32; 3] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// A compiled filter, ready to load.
+///
+/// A refused call fails with `ENOSYS`, as on an older kernel, so libraries fall back. glibc, for example, falls back
+/// from `clone3`, whose flags no filter can read, to `clone`. A call with the numbers of another architecture kills its
+/// caller.
 #[derive(Debug, Clone)]
 pub struct Filter(BpfProgram);
 

@@ -1,8 +1,7 @@
-//! GRUB's code for firmware without EFI: boot sectors and core images. Made from the files of
-//! Debian's grub-pc-bin; never runs GRUB's own tools.
+//! GRUB's code for firmware without EFI: boot sectors and core images, made from the files of Debian's grub-pc-bin.
 //!
-//! The code for disks is a section of the unified kernel image, where its signature covers it: a
-//! node installs it to a disk. [`corten_installer::grub`] has the configuration.
+//! The code for disks is a section of the unified kernel image, so the image's signature covers it.
+//! Never runs GRUB's own tools.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;

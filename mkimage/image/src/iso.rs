@@ -1,8 +1,7 @@
 //! The hybrid ISO: a CD or a USB stick, for BIOS and UEFI, with one copy of the kernel.
 //!
-//! That copy is the UKI inside the FAT image `efi.img`. UEFI finds the image as El Torito entry
-//! (CD) and as a GPT partition (stick). GRUB opens the image as a disk, and the UKI in it as
-//! another disk.
+//! That copy is the UKI inside the FAT image `efi.img`. UEFI finds the image as El Torito entry (CD) and as a GPT
+//! partition (stick). GRUB opens the image as a disk, and the UKI in it as another disk.
 
 use std::ffi::OsString;
 use std::path::Path;

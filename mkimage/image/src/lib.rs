@@ -1,13 +1,7 @@
 //! The formats of an image: each is a pure function from files and parameters to one file.
 //!
-//! *Owns* the unified kernel image ([`uki`]) with its [`initramfs`] and its signatures
-//! ([`secure_boot`]); the wrappings of it: disks ([`raw`], [`fat`], [`grub`], [`vmdk`], [`vhd`],
-//! [`qcow2`], [`gcp`], [`ova`]), [`iso`], network boot ([`pxe`]), the [`installer`] and container
-//! images ([`oci`], [`layout`]); what comes with them ([`checksums`], [`provenance`], [`sbom`]); and
-//! the way back ([`inspect`], [`compare`]). *Never* reads a clock, a random number or a host name:
-//! ids come from [`Release::uuid`], dates from [`Release::epoch`]. *Talks to* files alone. A format
-//! writes to the given path; the caller renames the complete file to its final name. *On a laptop:*
-//! `cargo test -p corten-image`.
+//! Owns: the unified kernel image with its signatures, its wrappings, and the way back ([`inspect`], [`compare`]).
+//! Never: reads a clock, a random number or a host name; ids and dates come from [`Release`].
 
 pub mod checksums;
 pub mod compare;

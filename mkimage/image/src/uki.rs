@@ -1,10 +1,7 @@
-//! The unified kernel image: systemd-stub with our sections appended.
+//! The unified kernel image: systemd-stub with our sections appended (UEFI Specification 2.10, PE32+).
 //!
-//! The stub (UEFI Specification 2.10, PE32+) is used as packaged. Section data starts on a 4 KiB
-//! boundary of the file. GRUB can therefore address kernel and initramfs in the same file by sector
-//! ([`corten_installer::grub`]), and BIOS needs no second copy. The code of GRUB itself is a section
-//! of the image. The file has no gaps between sections, so that
-//! every signing tool and every firmware computes the same digest.
+//! Section data starts on a 4 KiB boundary, so GRUB addresses kernel and initramfs in the same file by sector. The file
+//! has no gaps between sections, so every signing tool and every firmware computes the same digest.
 
 use std::path::Path;
 

@@ -1,13 +1,4 @@
 //! Reads the config fragments: one concern a file, a reason above each group of options.
-//!
-//! ```text
-//! # Why this group is there.
-//! CONFIG_NAME=y
-//! CONFIG_OTHER="text"
-//! CONFIG_NEVER=n
-//! ```
-//! A fragment with the name of an architecture applies to that architecture only, the others to
-//! all.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -41,6 +32,16 @@ pub struct Request {
 }
 
 /// Every requested option for one architecture, by name (with `CONFIG_`).
+///
+/// A fragment with the name of an architecture applies to that architecture only, the others to all. Comments do not
+/// change the key of the kernel. The form:
+///
+/// ```text
+/// # Why this group is there.
+/// CONFIG_NAME=y
+/// CONFIG_OTHER="text"
+/// CONFIG_NEVER=n
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Requested(BTreeMap<String, Request>);
 

@@ -1,13 +1,7 @@
 //! The kernel: fragments to a resolved config, source to vmlinuz and signed modules.
 //!
-//! *Owns* the reading of `kernel-config/fragments` ([`fragments`]), their resolution with the
-//! kernel's own tools, which refuses unfulfilled requests ([`config`]), and the effect of a change
-//! ([`diff`]); the locked source ([`source`]), the locked compiler ([`llvm`]) and the keys
-//! ([`keys`]) that [`build`] makes the files from; their checks ([`hardening`]), the kernel
-//! parameters ([`parameters`]), and the verbs of `mkimage kernel` ([`cli`]). *Never* reads the
-//! clock, and never lets user, host or directory names into a kernel. *Talks to* the Debian
-//! mirrors, through the fetcher of `corten-steps`. *On a laptop:* `cargo test -p corten-kernel`,
-//! `cargo run -p mkimage -- kernel diff`.
+//! Owns: the resolution of fragments, source, compiler, keys, [`build`], the checks, and `mkimage kernel` ([`cli`]).
+//! Never: reads the clock, or lets user, host or directory names into a kernel.
 
 pub mod build;
 pub mod cli;

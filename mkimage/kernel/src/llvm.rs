@@ -1,8 +1,7 @@
-//! The locked clang, lld and zstd in the layout of the kernel's build: one directory of programs.
+//! The locked clang, lld and zstd (purpose `kernel`) in the layout of the kernel's build: one directory of programs.
 //!
-//! They are the lock's packages of the purpose `kernel`. The same clang compiles the kernel's
-//! helper programs (objtool, fixdep) against the host's C library: they run during the build and
-//! are no part of its output.
+//! The same clang compiles the kernel's helper programs (objtool, fixdep) against the host's C library: they run during
+//! the build and are no part of its output.
 
 use std::fs;
 use std::path::{Path, PathBuf};

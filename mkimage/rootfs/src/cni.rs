@@ -1,8 +1,7 @@
-//! Combines all CNI plugins into one program that selects the plugin by its own name: the plugins
-//! share nine tenths of their code.
+//! Combines all CNI plugins into one program that selects the plugin by its name: they share nine tenths of their code.
 //!
-//! Each plugin is a `package main`, which Go cannot import. The pinned sources are therefore copied
-//! into a generated module, where each plugin is a package with an exported `Main`.
+//! Go cannot import a `package main`. So the pinned sources are copied into a generated module, where each plugin is a
+//! package with an exported `Main`.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -1,8 +1,7 @@
 //! The container images of a build: `rootfs/kubernetes/images.toml`.
 //!
-//! An image has one layer: its parts, which are file manifests in the form of
-//! [`manifest`](super::manifest), its programs, and its bill of materials. It depends on its pins
-//! alone, never on the release or the date of the build.
+//! An image has one layer: its parts (file manifests as in [`manifest`](super::manifest)), its programs, and its bill
+//! of materials. It depends on its pins alone, never on the release or the date of the build.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -1,13 +1,7 @@
 //! The root file system: a manifest names every file; no other file gets in.
 //!
-//! *Owns* the reading of `rootfs/manifest.toml` ([`manifest`]) and of the container images
-//! ([`images`]), the programs that no package provides ([`go`] with [`cni`], [`kubernetes`],
-//! [`rust`], [`libkmod`]), the assembled files ([`tree`]), the refusal of forbidden content
-//! ([`check`], [`programs`]), the golden file ([`listing`]), and the packed result ([`squashfs`]).
-//! Each is a function of explicit inputs; [`REVISION`] stands for the code itself. *Never* needs
-//! root, and never takes owner, mode or date of a file from this machine. *Talks to* the Go and
-//! Rust registries that the host is configured for, through `go` and `cargo`, and fetches only
-//! locked modules and crates. *On a laptop:* `cargo test -p corten-rootfs`.
+//! Owns: the manifest, programs that no package provides, the tree, its checks, its listing, and the squashfs.
+//! Never: needs root, or takes owner, mode or date of a file from this machine; it fetches only locked files.
 
 pub mod certs;
 pub mod check;

@@ -1,8 +1,4 @@
-//! Builds libkmod from its source, for udevd.
-//!
-//! Debian's libkmod decompresses modules and shows their signatures, for which it needs OpenSSL,
-//! zlib and zstd: 7.5 MB with no other user in the image. The image's modules are not compressed,
-//! and the kernel itself checks signatures.
+//! Builds libkmod from its source, for udevd (docs/decisions/0007-libkmod-from-source.md).
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,10 +1,4 @@
 //! The listing of an image, one line per path: the form of `rootfs/golden/`.
-//!
-//! ```text
-//! drwxr-xr-x 0:0 /usr/bin
-//! lrwxrwxrwx 0:0 /bin -> usr/bin
-//! ```
-//! It has no sizes and no kernel modules: they change with every version.
 
 use std::path::Path;
 
@@ -18,6 +12,13 @@ use crate::tree::{Kind, Tree};
 const MODULES: &str = "/usr/lib/modules/";
 
 /// The listing of a tree.
+///
+/// It has no sizes and no kernel modules, because they change with every version:
+///
+/// ```text
+/// drwxr-xr-x 0:0 /usr/bin
+/// lrwxrwxrwx 0:0 /bin -> usr/bin
+/// ```
 pub fn of_tree(tree: &Tree) -> String {
     let mut text = String::new();
     for (path, node) in tree.nodes() {

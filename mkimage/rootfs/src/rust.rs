@@ -1,9 +1,7 @@
-//! Builds the programs of this workspace for the image: locked compiler, locked C library, remapped
-//! paths.
+//! Builds the programs of this workspace for the image: locked compiler, locked C library, remapped paths.
 //!
-//! `init` and the multi-call program are static, position-independent programs. `udevd` links to
-//! the C library, libkmod and libudev of the image. Only cargo is the host's: it schedules compiler
-//! calls and does not affect their output.
+//! `init` and the multi-call program are static, position-independent programs; `udevd` links to libraries of the
+//! image. Only cargo is the host's: it schedules compiler calls and does not affect their output.
 
 use std::ffi::OsString;
 use std::fs;

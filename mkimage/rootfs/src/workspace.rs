@@ -1,9 +1,7 @@
-//! A copy of the workspace in the cache, in which only changed files have a new date.
+//! A copy of the workspace at a fixed path in the cache, in which only changed files have a new date.
 //!
-//! Cargo detects changes by path and date, and content-addressed steps must depend on neither. A
-//! file restored with its old date would give the old program under the new key, and every further
-//! checkout would compile everything again. Cargo therefore works on a copy at a fixed path, in
-//! which a file is written, and thereby dated, only when its content differs.
+//! Cargo detects changes by path and date, and content-addressed steps must depend on neither: a file with an old date
+//! would give an old program under a new key, and each checkout would compile everything again.
 
 use std::collections::BTreeSet;
 use std::fs;

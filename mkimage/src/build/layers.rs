@@ -1,8 +1,7 @@
-//! The layers over the root file system: system extensions, their modules' dependencies, the
-//! machine config.
+//! The layers over the root file system: system extensions, their modules' dependencies, the machine config.
 //!
-//! An extension is checked by the rules of `lib/extension` and packed anew, so that owners and
-//! dates are the image's. It keeps its manifest, from which a node lists its extensions.
+//! An extension is checked by the rules of `lib/extension` and packed again, so owners and dates are the image's. It
+//! keeps its manifest, from which a node lists its extensions.
 
 use std::collections::BTreeMap;
 use std::fs;

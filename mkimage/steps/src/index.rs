@@ -1,8 +1,7 @@
-//! The packages of a Debian suite, read from its signed indices.
+//! The packages of a Debian suite, read from its signed indices (Debian repository format; deb822).
 //!
-//! A suite's `InRelease` must carry a good signature of the archive (checked by gpgv against the
-//! host's archive keyring). It names the checksum of each index, which names the checksum of each
-//! package. Formats: Debian repository format (`InRelease`, `Packages`, `Sources`), deb822.
+//! A suite's `InRelease` must have a good signature of the archive (gpgv, the host's archive keyring). It names the
+//! checksum of each index (`Packages`, `Sources`), which names the checksum of each package.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,12 +1,7 @@
 //! The steps of a build: what every step of the image builder is made of, and what it works with.
 //!
-//! *Owns* the recipe ([`recipe`]), the content-addressed cache ([`cache`]) with its kept trees
-//! ([`tree`]), the locks ([`lock`], [`archive`]) and the download of what they name ([`fetch`]), the
-//! readers of packages ([`deb`], [`untar`]), the start of other programs ([`tool`]), the locked
-//! compilers ([`toolchain`]), and the names of each architecture ([`arch`]). *Never* knows what a
-//! step makes: neither kernel nor root file system nor image. *Talks to* the Debian mirrors that
-//! the host is configured for, and fetches only locked files. *On a laptop:* `cargo test -p
-//! corten-steps`.
+//! Owns: recipe, cache, kept trees, locks, downloads, readers of packages, the start of programs, locked compilers.
+//! Never: knows what a step makes: neither kernel nor root file system nor image.
 
 pub mod arch;
 pub mod archive;

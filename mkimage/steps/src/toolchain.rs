@@ -1,8 +1,7 @@
 //! The locked compilers and image tools, run without being installed.
 //!
-//! Debian's programs need Debian's libraries. Each unpacked tree contains its own C library, and a
-//! program starts through that library's dynamic linker. The output therefore does not depend on
-//! the host's distribution; only the kernel and `/bin/sh` are the host's.
+//! Each unpacked tree contains its own C library, and a program starts through that library's dynamic linker. So the
+//! output does not depend on the host's distribution; only the kernel and `/bin/sh` are the host's.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};

@@ -1,7 +1,7 @@
-//! Kept trees: directories that stay in the cache between builds, for incremental tools such as
-//! `make`. An interrupted kernel build continues, and a changed option compiles only the affected
-//! files. The results are still outputs of a step with a key; `mkimage verify` builds them again
-//! from an empty tree.
+//! Kept trees: directories that stay in the cache between builds, for incremental tools such as `make`.
+//!
+//! An interrupted kernel build continues, and a changed option compiles only the affected files. The results are still
+//! outputs of a step with a key; `mkimage verify` builds them again from an empty tree.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,13 +1,7 @@
 //! Fetches the machine config of a node that has none stored: from kernel parameters, servers, volumes and clouds.
 //!
-//! Later sources are merged over earlier ones: `corten.config.early`, the platform or `corten.config=URL`, and
-//! `corten.config.inline`. They come before an operator.
-//!
-//! Owns: the sources that a node may ask (`Sources`), the placeholders of a URL (`url`), the token for a server
-//! (`server`, `oauth`), the time to wait for a source (`patience`), and the decoding of an answer (`decode`).
-//! Never does: check a config against the node, apply or store it.
-//! Talks to: servers by HTTP, labelled volumes beside the machine, sysfs.
-//! On a laptop: `cargo test -p corten-acquire`.
+//! Owns: the sources, their order, URLs and tokens, the time to wait for a source, and the decoding of an answer.
+//! Never: checks a config against the node, applies it or stores it.
 
 mod decode;
 mod disc;

@@ -1,12 +1,7 @@
 //! Foundations shared by all parts of machined.
 //!
-//! Owns: the console and machined's own log (`console`), panic handling (`panics`), files that survive a power cut
-//! (`durable`), mounts (`mounts`, `mount_table`), threads for work that may hang (`bulkhead`), events (`events`), the
-//! limits of a node in a container (`mode`) and the files of its `/proc` (`container_proc`), and readers of the kernel
-//! command line (`cmdline`) and log, procfs, sysfs and EFI variables.
-//! Never does: know a service, a volume or a resource.
-//! Talks to: the kernel; the sockets of other daemons (`unix`).
-//! On a laptop: `cargo test -p corten-base`.
+//! Owns: console, panics, durable files, mounts, threads for work that may hang, events, readers of the kernel's files.
+//! Never: knows a service, a volume or a resource.
 
 #[cfg(any(test, feature = "testing"))]
 pub mod alone;

@@ -1,11 +1,7 @@
 //! The node's clock: queries time servers or a device, and steps or slews the clock.
 //!
-//! Owns: the NTP packets (`sntp`, authenticated in `protected`), the choice of trusted servers (`agree`), the resulting
-//! action (`discipline`), the lower bounds (`floor`), and the notice of jumps that others cause (`jumps`). `ask` does the
-//! I/O, and `servers` runs one round of queries.
-//! Never does: decide when to query; `node/controllers/src/time.rs` does.
-//! Talks to: time servers, clock devices, the kernel's clock.
-//! On a laptop: `cargo test -p corten-clock`.
+//! Owns: NTP packets, the choice of trusted servers, the resulting action, the lower bounds, and the notice of jumps.
+//! Never: decides when to query; `node/controllers/src/time.rs` does.
 
 pub mod agree;
 pub mod ask;

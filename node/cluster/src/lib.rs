@@ -1,14 +1,7 @@
-//! machined's client of the Kubernetes API.
+//! machined's client of the Kubernetes API; the objects are JSON of any kind.
 //!
-//! Owns: applying objects, the inventory of what was applied, and the end of obsolete objects; the metadata, the cordon and the drain of a node;
-//! the readiness and versions of API servers, nodes and workloads; the restart of workloads; the deprecated APIs in use;
-//! the CAs that pods get; the accounts of pods at the node's API; the static pods of a kubelet; the nodes.
-//! Never does: decide what is applied (`corten-manifests`) or granted, keep anything between two calls, or take a lock.
-//! Talks to: one API server or kubelet, through the crate `kube`.
-//! On a laptop: `cargo test -p corten-cluster`. The test with a real API server is ignored by default; it needs the
-//! folder of the Kubernetes programs in `CORTEN_KUBERNETES`.
-//!
-//! Objects are JSON of any kind. The server tells the resource of a kind, and whether it is namespaced.
+//! Owns: objects and their inventory, nodes with cordon and drain, workloads, CAs and accounts of pods, static pods.
+//! Never: decides what is applied (`corten-manifests`) or granted, keeps anything between two calls, or takes a lock.
 
 mod access;
 mod accounts;

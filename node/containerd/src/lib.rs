@@ -1,10 +1,7 @@
 //! machined's interface to containerd.
 //!
-//! Owns: the client of containerd's API (`client`: containers, images, snapshots), the names of images (`names`), its
-//! registry settings (`registries`) and its configuration (`settings`).
-//! Never does: decide which container runs; the supervisor of `corten-services` does.
-//! Talks to: containerd's socket; files below `/run/containerd`.
-//! On a laptop: `cargo test -p corten-containerd`; `make test-containerd` runs it against the image's containerd.
+//! Owns: the client of containerd's API, the names of images, registry settings, and containerd's configuration.
+//! Never: decides which container runs; the supervisor of `corten-services` does.
 
 pub mod client;
 pub mod names;

@@ -1,15 +1,7 @@
 //! The controllers of a node. A test keeps `graph.txt` in step with their inputs and outputs.
 //!
-//! A status controller reads the kernel or another part of machined and writes what it finds; the others read
-//! resources. Controllers do not know each other.
-//!
-//! Owns: the list of all controllers ([`runtime`]) and their graph; Kubernetes (`kubernetes`, `prism`), certificates
-//! (`secrets`), the clock, and what config and machined say as resources. The crates `corten-hardware` and
-//! `corten-network-controllers` have the others.
-//! Never does: start or end the node, or answer a call of the API.
-//! Talks to: the kernel; the supervisor; containerd, etcd and the cluster's API; time servers; trustd; the receiver of
-//! events.
-//! On a laptop: `cargo test -p corten-controllers`.
+//! Owns: the list of all controllers ([`runtime`]), their graph, and those of Kubernetes, certificates and the clock.
+//! Never: starts or ends the node, answers a call, or lets a controller know another one.
 
 mod adjtime;
 mod api_service;

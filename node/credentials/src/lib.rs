@@ -1,11 +1,7 @@
 //! The credentials of a node, and the connections that it opens with them.
 //!
-//! Owns: the check of the certificates in a config, the time of their renewal and the files of daemons (`certificates`),
-//! the client's config file (`client_config`), the request to trustd of a node that cannot sign (`join`), machined's
-//! access to the cluster's API (`access`) and to etcd (`etcd`).
-//! Never does: decide when a certificate is made; machined's controllers do.
-//! Talks to: trustd of control plane nodes, API servers, etcd.
-//! On a laptop: `cargo test -p corten-credentials`.
+//! Owns: checks, renewal times and files of certificates, the request to trustd, access to the cluster and to etcd.
+//! Never: decides when a certificate is made; machined's controllers do.
 
 pub mod access;
 pub mod certificates;

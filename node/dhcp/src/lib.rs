@@ -1,17 +1,7 @@
 //! The DHCP clients of a link: they obtain a lease, renew it at T1 and T2, and report its end.
 //!
-//! Owns: the protocol of both versions, the node's identity towards servers (`identity`), the addresses of earlier
-//! boots (`former`), and the translation of leases into specs of the network (`lease`).
-//! Never does: set an address, or decide on which links it asks.
-//! Talks to: DHCP servers; STATE, where the addresses are kept.
-//! On a laptop: `cargo test -p corten-dhcp`; as root also against servers in a network namespace.
-//!
-//! A lease holds until it expires, even when the server is unreachable or the client fails. After a cable is unplugged
-//! and plugged in again, the client asks whether the lease still holds and keeps it meanwhile. Only the server of the
-//! lease can revoke it earlier.
-//!
-//! `v4` and `v6` consist of the same parts: `message` is the codec, `machine` the state machine, and the module itself
-//! is the loop that connects the machine with its socket. A machine is pure: it maps an event and the time to actions.
+//! Owns: both versions, the node's identity towards servers, the addresses of earlier boots, leases as specs.
+//! Never: sets an address, or decides on which links it asks.
 
 pub mod former;
 #[cfg(test)]
@@ -44,6 +34,10 @@ const FOR_EVER: u32 = u32::MAX;
 const SOONEST_RENEWAL: Duration = Duration::from_secs(1);
 
 /// A link, as its DHCP clients see it.
+///
+/// A lease holds until it expires, even when the server is unreachable or the client fails. After a cable is unplugged
+/// and plugged in again, the client asks whether the lease still holds and keeps it meanwhile. Only the server of the
+/// lease can revoke it earlier.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Asking {
     /// Interface index in the kernel.

@@ -39,6 +39,9 @@ impl fmt::Debug for Tls {
 }
 
 /// A connection to one member. Clones share it.
+///
+/// The member is the first of the endpoints that answered. The client reconnects to it and never fails over to another
+/// one, because calls such as [`Client::status`] are about the member itself.
 #[derive(Debug, Clone)]
 pub struct Client {
     channel: Channel,

@@ -1,12 +1,7 @@
 //! The hardware of a node: what controllers show of it, and how config and image set it up.
 //!
-//! Owns: disks and the volumes on them (`block`), processors, PCI devices and their drivers, the tables of the firmware,
-//! the protections of a machine (`security`), the parameters, modules and watchdog of the kernel (`kernel`), udevd's
-//! messages (`uevents`) and the power button (`power_button`).
-//! Never does: load a module or name a device; udevd does. It knows no other controller of the node.
-//! Talks to: the kernel through sysfs, procfs, EFI variables and udevd's netlink group; programs of the image through
-//! the supervisor.
-//! On a laptop: `cargo test -p corten-hardware`.
+//! Owns: disks, processors, PCI devices, firmware tables, the kernel's parameters and modules, udevd's messages.
+//! Never: loads a module or names a device (udevd does), or knows another controller of the node.
 
 mod block;
 mod cores;

@@ -1,11 +1,7 @@
 //! GRUB, for firmware without EFI: its code on a disk, its configuration, and the counter of a trial.
 //!
-//! GRUB starts the entry that systemd-boot would start ([`crate::first`]). GRUB cannot compare versions, so its
-//! configuration lists the entries in that order. GRUB cannot rename a file, so it counts the starts of a trial in a
-//! block of one sector, which it overwrites in place. Everything else is in the names of the files, as for systemd-boot:
-//! whether an entry is good, bad or on trial. Without a valid block, an entry on trial counts as bad.
-//!
-//! GRUB opens the unified kernel image as a disk, and reads kernel and initramfs out of it by sector.
+//! GRUB opens the unified kernel image as a disk, and reads kernel and initramfs out of it by sector. The names of the
+//! files say whether an entry is good, bad or on trial, as for systemd-boot.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -22,8 +18,13 @@ use crate::{Entry, IMAGES, Installed, uki};
 /// The directory of GRUB's files on the EFI partition.
 pub const DIRECTORY: &str = "grub";
 /// GRUB's configuration in that directory.
+///
+/// It lists the entries in the order of systemd-boot ([`crate::first`]), because GRUB cannot compare versions.
 pub const CONFIG: &str = "grub.cfg";
 /// The block with the counter in that directory.
+///
+/// GRUB cannot rename a file, so it counts the starts of a trial in this block of one sector, which it overwrites in
+/// place. Without a valid block, an entry on trial counts as bad.
 pub const BLOCK: &str = "grubenv";
 /// Kernel parameter with the file name of the started entry.
 pub const PARAMETER: &str = "corten.entry";

@@ -1,12 +1,7 @@
-//! Installs versions of the node: to a disk that has none, and on its EFI partition beside each other, where they are
-//! tried, kept or left.
+//! Installs versions of the node: to a disk that has none, and beside each other on its EFI partition.
 //!
-//! Owns: the layout of a node's disk, and the steps that write it; the names and the order of boot entries; every
-//! change of the directory `EFI/Linux`; GRUB's configuration and its counter; the record of a trial; the check of an
-//! image before it is written.
-//! Never does: change the file of the running version, mount anything, decide whether a version is healthy.
-//! Talks to: nothing; the caller mounts the file system.
-//! On a laptop: `cargo test -p corten-installer`.
+//! Owns: the layout of a node's disk, `EFI/Linux` and the order of its entries, GRUB's files, the record of a trial.
+//! Never: changes the file of the running version, mounts anything, or decides whether a version is healthy.
 
 mod chunks;
 mod directory;

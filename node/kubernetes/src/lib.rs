@@ -1,12 +1,7 @@
-//! Derives the kubelet and the control plane of a node from the machine config.
+//! Derives the kubelet and the control plane of a node from the machine config, with the reference's names and paths.
 //!
-//! Owns: the settings of a cluster in either form of the config, certificates and files of each component, static pods,
-//! the kubelet's configuration and arguments, kubeconfigs, and etcd's arguments.
-//! Never does: read or write a file, talk to a cluster, or read the clock.
-//! Talks to: nothing. Every function is pure, except that certificates get random keys.
-//! On a laptop: `cargo test -p corten-kubernetes`.
-//!
-//! Names, paths and values are those of the reference, so that existing manifests and arguments keep working.
+//! Owns: settings of a cluster, certificates and files of each component, static pods, kubeconfigs, etcd's arguments.
+//! Never: reads or writes a file, talks to a cluster, or reads the clock.
 
 mod addons;
 pub mod certificates;

@@ -1,13 +1,7 @@
-//! Renders the bootstrap manifests of a new Kubernetes cluster from settings.
+//! Renders the bootstrap manifests of a new cluster; their objects are the reference's, so that clusters can migrate.
 //!
-//! Owns: the objects of each bootstrap manifest, the order in which they are applied, the service in front of the nodes'
-//! API, the parser of user manifests, and the keys of the inventory.
-//! Never does: read the machine config, fetch a manifest, or talk to a cluster.
-//! Talks to: nothing. Every function is pure.
-//! On a laptop: `cargo test -p corten-manifests`.
-//!
-//! Names, ids and contents of the objects are those of the reference, so that a cluster can migrate between the systems
-//! without changing its objects.
+//! Owns: the objects and their order, the service in front of the nodes' API, user manifests, keys of the inventory.
+//! Never: reads the machine config, fetches a manifest, or talks to a cluster.
 
 mod access;
 mod dns;

@@ -1,11 +1,7 @@
 //! The network controllers: they collect layers, merge them into one network, and apply it.
 //!
-//! Owns: the layers of config, platform, DHCP and kernel parameters, their merger, its application, the status of links,
-//! addresses and routes (`netlink`), the addresses and the name of the node, and what follows from them: DNS, probes, the
-//! packet filter and the files in /etc.
-//! Never does: compute what the kernel shall do; `corten-network` does. It knows no other controller of the node.
-//! Talks to: the kernel by netlink, DHCP servers, name servers, and what a probe names.
-//! On a laptop: `cargo test -p corten-network-controllers`; as root its tests use network namespaces.
+//! Owns: layers, their merger and application, the status of the kernel's network, names, DNS, probes, packet filter.
+//! Never: computes what the kernel shall do (`corten-network` does), or knows another controller of the node.
 
 mod aliases;
 mod apply;

@@ -1,11 +1,7 @@
-//! Desired state of the node's network, and the engine that applies it to the kernel. machined's controllers call it.
+//! Desired state of the node's network, and the engine that applies it to the kernel.
 //!
-//! Owns: the layers of the desired state (`default_layer`, `cmdline_layer`, `platform_layer`, `config_layer`), their
-//! merge in `layers`, and the engine `apply`. Everything is pure except the clients `netlink`, `generic` and `ethtool`,
-//! the storage in `seed`, and the files `kernel.rs`.
-//! Never does: decide when a layer changes.
-//! Talks to: the kernel (netlink), name servers.
-//! On a laptop: `cargo test -p corten-network`; as root also against the kernel.
+//! Owns: the layers of the desired state, their merge in `layers`, the engine `apply`, and the clients of netlink.
+//! Never: decides when a layer changes.
 
 mod alias;
 pub mod apply;

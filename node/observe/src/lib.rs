@@ -1,15 +1,7 @@
-//! What the machine shows, read for the API: processes, processors, memory, disks, mounts, files, sockets, packets and
-//! the kernel log.
+//! What the machine shows, read for the API: processes, memory, disks, mounts, files, sockets, packets, kernel log.
 //!
-//! A function takes the request of its method where there is one, and answers in the messages of the API. An error is
-//! the status for the caller. A function that is not `async` blocks: it belongs on a thread of its own. One with a
-//! [`stream::Sink`] produces a stream on such a thread ([`stream::stream`]).
-//!
-//! Owns: the parsers of the kernel's tables, the walk through a file tree, the threads that wait for hung file systems
-//! and processes, and the streams of threads that may block.
-//! Never does: change the machine, decide who may ask, or know config, resources, services or cluster (`node/server`).
-//! Talks to: the kernel, by procfs, sysfs, `/dev/kmsg` and system calls.
-//! On a laptop: `cargo test -p corten-observe`.
+//! Owns: parsers of the kernel's tables and walks through file trees. A function that is not `async` blocks its thread.
+//! Never: changes the machine, decides who may ask, or knows config, resources, services or cluster (`node/server`).
 
 pub mod capture;
 pub mod cgroup;

@@ -1,10 +1,4 @@
 //! Stores the machine config between boots. A power loss at any moment leaves the complete old or new config.
-//!
-//! | file | content |
-//! |---|---|
-//! | `config.yaml` | the config of the next boot |
-//! | `config.good.yaml` | the last one that became active |
-//! | `config.previous.yaml` | the one before that |
 
 use std::fs;
 use std::io;
@@ -18,6 +12,12 @@ const GOOD: &str = "config.good.yaml";
 const PREVIOUS: &str = "config.previous.yaml";
 
 /// The directory of the stored configs.
+///
+/// | file | content |
+/// |---|---|
+/// | `config.yaml` | the config of the next boot |
+/// | `config.good.yaml` | the last one that became active |
+/// | `config.previous.yaml` | the one before that |
 #[derive(Debug, Clone)]
 pub struct ConfigStore {
     directory: PathBuf,

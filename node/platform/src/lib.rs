@@ -1,17 +1,7 @@
 //! Data that a cloud provides to its machines: the machine config, names and the network.
 //!
-//! Owns: the table of platforms ([`PLATFORMS`]), their requests and parsers, the decoding of user data, the HTTP client
-//! for metadata services, and the polling ([`follow()`]).
-//! Never does: configure the network, validate a machine config, or mount a volume; [`Local`] provides access to the
-//! machine.
-//! Talks to: the metadata services of the table only.
-//! On a laptop: `cargo test -p corten-platform`.
-//!
-//! A platform is one file in `platforms/` and one line in [`PLATFORMS`]: a table of requests, and a pure function from
-//! the documents to an [`Instance`]. The function leaves out invalid fields and reports them by name.
-//!
-//! Metadata services are untrusted: a document has at most 1 MiB, a request takes at most 10 s, and a redirect stays on
-//! its host. Messages never quote a document, because it may be a credential.
+//! Owns: the table of platforms ([`PLATFORMS`]), requests, parsers, the HTTP client, and the polling ([`follow()`]).
+//! Never: configures the network, validates a config, mounts a volume, or quotes a document (it may be a secret).
 
 mod client;
 mod documents;

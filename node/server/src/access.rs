@@ -1,10 +1,4 @@
-//! Authorizes a call: the peer of the socket, then the table of roles.
-//!
-//! apid has checked already; this is the second check. The kernel vouches for a peer's uid and process (`SO_PEERCRED`):
-//! - apid's uid: the roles are those in its `talos-role` metadata that the caller's certificate has, too
-//!   (`callers.rs`);
-//! - machined's own process ([`Local`]): the roles it names, or `os:admin` if it names none;
-//! - any other peer is refused, even one that runs as root.
+//! Authorizes a call: the peer of the socket, then the table of roles. apid has checked already.
 //!
 //! A handler that panics answers its call with INTERNAL; other calls continue.
 
@@ -99,6 +93,11 @@ impl<S> Layer<S> for AccessLayer {
 }
 
 /// A service with the authorization in front.
+///
+/// The kernel vouches for a peer's uid and process (`SO_PEERCRED`):
+/// - apid's uid: the roles are those in its `talos-role` metadata that the caller's certificate has, too (`callers.rs`);
+/// - machined's own process ([`Local`]): the roles it names, or `os:admin` if it names none;
+/// - any other peer is refused, even one that runs as root.
 #[derive(Clone)]
 pub(super) struct Access<S> {
     inner: S,

@@ -1,14 +1,7 @@
-//! The node's API on machined's socket; docs/api.md lists its methods.
+//! The node's API on machined's socket, one file per family of methods; docs/api.md lists the methods.
 //!
-//! A handler can read a view, or submit a whole config or a named action (`node.rs`). A method without a handler is
-//! UNIMPLEMENTED. Every call passes `access.rs` first. There is one file per family of methods.
-//!
-//! Owns: the handlers, the check of every caller (`access`, `callers`), the audit log, the limits of streams and
-//! requests, and the interface to the node ([`node::Node`]).
-//! Never does: change the node except through that interface, listen on the network (apid), or read files of the
-//! machine itself (`node/observe`).
-//! Talks to: apid, its caller; syslogd, containerd and etcd for their data; the cluster's API.
-//! On a laptop: `cargo test -p corten-server`.
+//! Owns: the handlers, the check of every caller, the audit log, limits, the interface to the node ([`node::Node`]).
+//! Never: changes the node except through that interface, listens on the network, or reads files of the machine.
 
 mod absent;
 mod access;

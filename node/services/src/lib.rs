@@ -1,11 +1,7 @@
 //! The services of a node.
 //!
-//! Owns: the declaration of services and their stop order (the root of this crate), one-shot tools (`tools`), the
-//! supervisor that starts and restarts services (`supervisor`: a pure policy and a thin shell), and health checks
-//! (`health`).
-//! Never does: start a service that neither this crate nor an extension declares.
-//! Talks to: the kernel (processes, cgroups); syslogd's socket (lines out); containers through a given runtime.
-//! On a laptop: `cargo test -p corten-services`.
+//! Owns: their declarations and stop order, tools, the supervisor (a pure policy in a thin shell), health checks.
+//! Never: starts a service that neither this crate nor an extension declares.
 
 pub mod environment;
 pub mod extension;

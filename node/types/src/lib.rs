@@ -1,9 +1,7 @@
 //! Types of a node's resources. Clients depend on their names, namespaces, fields and columns.
 //!
 //! Owns: a module for each group of types, and the value names of their fields (`names`).
-//! Never does: read or write a resource; controllers do.
-//! Talks to: no other program.
-//! On a laptop: `cargo test -p corten-types`.
+//! Never: reads or writes a resource; controllers do.
 #![expect(
     missing_docs,
     reason = "fields that only repeat the contract's names say what they are by their names"

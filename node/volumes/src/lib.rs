@@ -1,13 +1,7 @@
-//! The persistent volumes of a node: STATE (the machine config) and EPHEMERAL (/var) on the system disk, and user
-//! volumes (`user/`) on the disks their selectors choose; and volumes of others, found by label (`labelled`).
+//! The persistent volumes of a node: STATE and EPHEMERAL on the system disk, user volumes, labelled volumes of others.
 //!
-//! Owns: their partitions, encryption, file systems and mounts. The images contain neither STATE nor EPHEMERAL: the
-//! first boot makes both behind META, and EPHEMERAL grows with the disk. Without such a disk (CD, network) the node
-//! keeps everything in memory.
-//! Never does: keep a node from coming up, or overwrite content it did not make, except on request (`reset.rs`,
-//! `wipe.rs`).
-//! Talks to: the kernel; `mkfs.xfs` and `xfs_repair` through the supervisor.
-//! On a laptop: `cargo test -p corten-volumes`; as root the tests also use loop devices.
+//! Owns: their partitions, encryption, file systems and mounts. Without a disk, the node keeps everything in memory.
+//! Never: keeps a node from coming up, or overwrites foreign content except on request (`reset.rs`, `wipe.rs`).
 
 mod alone;
 mod attach;

@@ -1,12 +1,6 @@
 //! apid's audit log: one line per call that needs more than the reader role, also for refused calls.
 //!
-//! `audit: method=/machine.MachineService/Reboot roles=os:admin serial=0a1b from=10.0.0.9:4711 via=-
-//! nodes=10.0.0.5,10.0.0.6 result=Ok failed=1/2`. A call forwarded by another node also has the original caller's
-//! serial number: `for=1c2d`. A line never contains a request. Repeated refused calls, which changed nothing, share a
-//! line: `repeated=17` (`refusals.rs`). All refused calls that one node forwards share lines.
-//!
-//! The lines are in apid's own log. The actions on a node are in the log `audit` of its machined, which trusts no line
-//! of apid.
+//! A line never contains a request. The lines are in apid's own log; machined trusts no line of apid.
 
 use std::fmt;
 use std::io::Write as _;
@@ -34,6 +28,10 @@ const PATH_SHOWN: usize = 96;
 #[derive(Clone)]
 pub(crate) struct Audit(Arc<Log>);
 
+/// `audit: method=/machine.MachineService/Reboot roles=os:admin serial=0a1b from=10.0.0.9:4711 via=-
+/// nodes=10.0.0.5,10.0.0.6 result=Ok failed=1/2`. A call that another node forwarded also has the original caller's
+/// serial number: `for=1c2d`. Repeated refused calls share a line: `repeated=17` (`refusals.rs`). All refused calls
+/// that one node forwards share lines.
 struct Log {
     say: Box<dyn Fn(&str) + Send + Sync>,
     refusals: Mutex<Refusals>,

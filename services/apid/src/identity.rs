@@ -67,6 +67,8 @@ impl Identity {
     }
 }
 
+/// machined writes `ca.crt`, `server.crt` and `server.key`, on a control plane node also `client.crt` and `client.key`.
+/// Without a machine config (`maintenance`) callers show no certificate.
 fn read(directory: &Path, maintenance: bool) -> Result<Current, IdentityError> {
     let provider = Arc::new(ring::default_provider());
     let (chain, key) = pair(directory, "server.crt", "server.key")?;

@@ -1,18 +1,7 @@
 //! The gateway of the API, on port 50000.
 //!
-//! Owns: TLS with client certificates, the caller's roles and the refusal of calls that they do not allow, the routing
-//! of a call to its nodes, the merging of their answers, and the log of every call that needs more than the reader
-//! role.
-//! Never does: decode a request, keep state, open anything but its certificates, machined's socket, its port and port
-//! 50000 of other nodes. It needs no privilege: machined starts it as uid 50 without capabilities.
-//! Talks to: clients (gRPC over HTTP/2 over TLS 1.3); machined's socket; on a control plane node, apid on other nodes.
-//!
-//! machined writes `ca.crt`, `server.crt` and `server.key` into one directory, on a control plane node also
-//! `client.crt` and `client.key`. It may replace them at any time; changed files are read again. With `--maintenance`
-//! (no machine config yet) callers show no certificate, have the reader role, and may apply a config.
-//!
-//! On a laptop, without root: `apid --pki DIR --machined SOCK --listen 127.0.0.1:50000`, where the tests' fake node
-//! serves SOCK.
+//! Owns: TLS, the caller's roles, refusals, the routing of a call to its nodes, merged answers, and the log of calls.
+//! Never: decodes a request, keeps state, or needs a privilege; it opens its files, machined's socket and port 50000.
 
 mod answer;
 mod answerer;

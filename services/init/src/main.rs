@@ -1,13 +1,7 @@
 //! The first program of the initramfs: assembles the root file system and executes machined.
 //!
-//! Owns: the machine from the kernel's `exec` to machined's. It mounts the kernel's file systems and raises the clock
-//! to the image's date. Then it assembles the root from `/rootfs.squashfs` and the layers of `/extensions.list`, frees
-//! the initramfs, and does `switch_root` and `exec`.
-//! Never does: load modules, use disks or the network, read a machine config or files next to the image, stay in
-//! memory.
-//! Talks to: the kernel only, through `corten-sys`. A failure is one line on the console with a remedy, and the machine
-//! restarts (`failure.rs`).
-//! On a laptop: `init --print` shows the early mounts; everything else needs to be process 1.
+//! Owns: the machine until machined runs: mounts, the lower bound of the clock, the root and its layers, `switch_root`.
+//! Never: loads modules, uses disks or the network, reads a machine config, or stays in memory.
 
 mod beside;
 mod date;

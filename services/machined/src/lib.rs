@@ -1,22 +1,7 @@
-//! Process 1 of a node and the only owner of its state.
+//! Process 1 of a node and the only owner of its state; its parts are crates below `node/`.
 //!
-//! Owns:
-//! - the boot (`boot/`: a printable plan of phases) and the end (every exit passes `finish.rs`);
-//! - what happens in between (`machine/`): the active config, the volumes, extensions, and the end of a boot;
-//! - the state that the API reads and changes (`state.rs`);
-//! - installations (`install.rs`) and upgrades (`upgrade/`).
-//!
-//! Never does: wait for a service or for an operation that may hang (`corten_base::bulkhead`), load modules (udevd),
-//! keep logs (syslogd), listen on the network (apid).
-//!
-//! Talks to: the kernel through `corten-sys`; syslogd's socket (lines out); apid (socket
-//! `/run/machined/machined.sock`, certificates in `/run/apid`); trustd (its files in `/run/trustd`); on a node that
-//! cannot sign, trustd of the control plane; the config's receiver of events.
-//!
-//! Its parts are crates below `node/`; docs/architecture.md lists them.
-//!
-//! On a laptop: `corten-node machined --print` shows the plan, the mounts, the services and the controllers; everything
-//! else needs to be process 1.
+//! Owns: the boot, what happens until its end (`machine/`), the end (`finish.rs`), installations and upgrades.
+//! Never: waits for a service or for work that may hang, loads modules, keeps logs, or listens on the network.
 
 mod boot;
 mod finish;

@@ -1,11 +1,7 @@
 //! The multi-call program of the image: `argv[0]` selects the daemon.
 //!
-//! Owns: the mapping from names to daemons, the kernel's helper requests (`helper.rs`), and the return of freed memory
-//! to the kernel.
-//! Never does: anything else; an unknown name fails at once.
-//! Talks to: the daemons' libraries; udevd, which loads modules.
-//! On a laptop: `cargo run -p node -- apid --help`. Under its own name the program takes the daemon's name as first
-//! argument.
+//! Owns: the names of daemons, the kernel's helper requests (`helper.rs`), the return of freed memory to the kernel.
+//! Never: does anything else; an unknown name fails at once.
 
 mod helper;
 

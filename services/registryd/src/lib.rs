@@ -1,17 +1,7 @@
-//! Images that are not containers: the node's image cache as a registry, which containerd asks before the network;
-//! system extensions, verified and unpacked; and the kernel image of an installer.
+//! Images that are not containers: the image cache as a registry; extensions and kernel images, verified and unpacked.
 //!
-//! Owns: the pull half of the OCI distribution spec (1.1, "Pull") over directories in the layout of `cache.rs`, and
-//! `/healthz`; the unpacking of an extension (`unpack.rs`) or kernel image (`uki.rs`) from an OCI image into a
-//! directory.
-//! Never does: as a server, write, follow a link, open a file outside its directories, serve a whole blob that does not
-//! match its digest, exceed its memory bounds; with an extension, mount it.
-//! Talks to: containerd, by HTTP/1.1 without TLS on 127.0.0.1; machined, which it tells when it is ready. machined runs
-//! a separate process per extension, because parsing untrusted bytes may crash it.
-//!
-//! On a laptop, without root: `registryd serve --root DIR --listen 127.0.0.1:3172`, then
-//! `curl 127.0.0.1:3172/v2/library/pause/manifests/latest?ns=docker.io`; or
-//! `registryd unpack extension.tar sha256:... DIR`.
+//! Owns: the pull half of the OCI distribution spec (1.1, "Pull") over directories, `/healthz`, and unpacking.
+//! Never: as a server, writes, follows a link, or completes a blob that does not match its digest; mounts an extension.
 
 mod blob;
 mod cache;

@@ -1,22 +1,7 @@
 //! The log daemon of the node.
 //!
-//! Owns: `/dev/log`, the reader of `/dev/kmsg`, one ring buffer per log, bounded in bytes each and in total, the log
-//! files and the recorded tails on disks, and the delivery to the destinations of the machine config.
-//! Never does: wait for a reader, a sender, a disk or a destination, grow past its bounds, reject a message for its
-//! format.
-//! Talks to: the programs that write to `/dev/log`; machined (`LogService` on a unix socket, and a config file); log
-//! receivers on the network.
-//!
-//! Messages of `/dev/log` become JSON lines of the log `syslogd`, and kernel records become lines of the log `kernel`.
-//! The other logs belong to services. The sender chooses the tag of a message, so a tag never selects a log. Dropped
-//! lines are counted per log and reported to its readers.
-//!
-//! Opening `/dev/kmsg` needs CAP_SYSLOG, and binding a socket needs a directory of its own. machined starts the daemon
-//! as uid 52 with CAP_SYSLOG only; `/dev/log` is a link into `/run/syslogd`. Started as root, the daemon changes to
-//! `--user` and drops all capabilities.
-//!
-//! On a laptop, without root:
-//! `syslogd --dev-log /tmp/log --kmsg none --socket /tmp/syslogd.sock --config /tmp/syslogd/config.json`
+//! Owns: `/dev/log`, the reader of `/dev/kmsg`, a bounded ring per log, files on disks, delivery to destinations.
+//! Never: waits for a reader, a sender, a disk or a destination, grows past its bounds, or refuses a message's format.
 
 pub mod config;
 pub mod destination;

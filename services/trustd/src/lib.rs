@@ -1,17 +1,7 @@
 //! Signs certificates for new nodes, on port 50001 of control plane nodes.
 //!
-//! Owns: the check of the token that a new node shows, the names in its certificate, the rate limit of requests, and
-//! the log of them.
-//! Never does: make keys for other nodes, sign anything but server certificates, keep state, open anything but its
-//! files and its port. It needs no privilege: machined starts it as uid 51 without capabilities.
-//! Talks to: nodes without a certificate (`securityapi.SecurityService`, gRPC over TLS 1.3 without client
-//! certificates).
-//!
-//! machined writes its files into one directory and may replace them at any time: `ca.crt` (the signing CA, then the
-//! other accepted ones), `ca.key`, `token`, `names` (the control plane's names, and this node's networks), `server.crt`
-//! and `server.key`. Changed files are read again, and open connections continue.
-//!
-//! On a laptop, without root: `corten-node trustd --pki DIR --listen 127.0.0.1:50001`.
+//! Owns: the check of the token that a new node shows, the names in its certificate, rate limits, the log of requests.
+//! Never: makes keys for other nodes, signs anything but server certificates, keeps state, or needs a privilege.
 
 mod files;
 mod limits;

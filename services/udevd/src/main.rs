@@ -1,22 +1,7 @@
-//! The device daemon of the node.
+//! The device daemon of the node; as `modprobe`, its only module loader, for the kernel and for machined.
 //!
-//! Owns: permissions of device nodes, the links in `/dev`, module loading by modalias, and the database `/run/udev`
-//! that libudev clients read.
-//! Never does: run programs, create device nodes (devtmpfs does), configure the network, except that it
-//! renames interfaces.
-//! Talks to: the kernel (uevents, sysfs, modules); the supervisor, when the devices present at start are settled, all
-//! but virtual terminals.
-//!
-//! An event becomes properties, properties become a plan, and a plan becomes actions. Each step is a value, and
-//! `--plan` prints them. The built-in rules are in `defaults`. Rule files in udev's language (`rules`) apply after them
-//! and are read again when they change.
-//!
-//! Started under the name `modprobe`, or with that word first, the program loads modules. The kernel calls it for a
-//! missing file system or netfilter match; machined calls it for the modules of the machine config, with their
-//! parameters. The node has no other module loader.
-//!
-//! On a laptop, without root and without side effects:
-//! `udevd --plan /sys/class/block/sda`, `udevd --check --rules DIRECTORY`
+//! Owns: permissions of device nodes, links in `/dev`, modules by modalias, names of interfaces, `/run/udev`.
+//! Never: runs programs, creates device nodes (devtmpfs does), or configures the network.
 
 #![cfg_attr(
     test,

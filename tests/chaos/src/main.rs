@@ -1,18 +1,7 @@
-//! A fault injector inside a running node.
+//! A fault injector inside a running node: the initramfs has it as `/init`, and the image's own as `/init.real`.
 //!
-//! A node has no shell, and no call of its API kills a process, by design. A test that needs a
-//! daemon to die therefore adds this program to the initramfs as `/init`, with the image's own
-//! `init` as `/init.real` beside it. The rest of the image is unmodified.
-//!
-//! Owns: one process on the node (the agent), which reads commands, a line each, from the second
-//! serial port and answers there.
-//! Never does: exist in a shipped image, or change the node without a command.
-//! Talks to: `tests/support/chaos.rs` on the host.
-//! On a laptop: `chaos --agent /proc /dev/tty` takes commands from a terminal, as root.
-//!
-//! Commands: `list` (pid, parent, state, name of `argv[0]` per line), `cat PATH`, `kill NUMBER PID
-//! [TIMES]`, `freeze PID THREAD` (all threads of a process but those of this name), `orphans COUNT`, `bomb CGROUP`,
-//! `descriptors PID`, `socket FAMILY`. An answer is `ok LENGTH` or `no LENGTH`, a newline, and that many bytes.
+//! Owns: the agent, a process that takes commands from the second serial port (`tests/support/chaos.rs` sends them).
+//! Never: exists in a shipped image, or changes the node without a command.
 
 mod agent;
 

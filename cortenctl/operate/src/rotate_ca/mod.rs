@@ -1,13 +1,7 @@
-//! `rotate-ca`: replaces the CA of the node API (`node_api`) and that of Kubernetes without an interruption of access.
+//! `rotate-ca`: replaces the CA of the node API (`node_api`) or of Kubernetes without an interruption of access.
 //!
-//! ```text
-//! the nodes' configs ──> [trust] ──> [plan] ──> [execute]: accept the new CA, sign with it, forget the old one
-//!        [live]
-//! ```
-//!
-//! First every node accepts certificates of the new CA. Then the new CA signs while the old one is still accepted. When
-//! every node has certificates of the new CA, the old one is removed. The configs of the nodes are the only state: a
-//! rotation that was interrupted is read from them.
+//! `live` reads the configs of the nodes, which are the only state. `plan` makes the steps, and `execute` does them:
+//! every node accepts the new CA, the new CA signs, the old one is removed. A repeated call continues a rotation.
 
 mod execute;
 mod live;

@@ -1,9 +1,7 @@
 //! `upgrade-k8s`: the version of Kubernetes, one component and one node after the other.
 //!
-//! ```text
-//! look at the cluster ──> [plan] ──> checks ──> pulls ──> [execute]: kube-apiserver, kube-controller-manager,
-//!        [live]                                           kube-scheduler, kube-proxy, kubelets, manifests
-//! ```
+//! `live` looks at the cluster, and `plan` makes the steps. Checks and pulls come before the first change. `execute`
+//! goes from kube-apiserver over the other components and the kubelets to the manifests.
 
 mod component;
 mod execute;

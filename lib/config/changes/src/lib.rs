@@ -1,10 +1,7 @@
-//! Changes of a machine config: patches, differences, and what a change does to a node.
+//! Changes of a machine config: patches, differences, and the effect of a change on a node.
 //!
-//! Owns: applying documents to merge and JSON patches ([`patch()`]); the difference of two configs without secrets
-//! ([`diff()`]); restarts, reboots and the risk to lose the node ([`plan()`]).
-//! Never does: files, network, decisions. It only compares texts.
-//! Talks to: nothing; the API of the node and the client use it.
-//! On a laptop: `cargo test -p corten-changes`.
+//! Owns: merge and JSON patches ([`patch()`]), differences without secrets ([`diff()`]), restarts, risks ([`plan()`]).
+//! Never: reads files, uses the network, or decides; it only compares texts.
 
 mod diff;
 mod patch;

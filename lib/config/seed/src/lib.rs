@@ -1,14 +1,7 @@
-//! What a platform says of a machine: its network and its name.
+//! The network and the name that a platform gives a machine: `network-config` and `meta-data` of cloud-init, META 0x0a.
 //!
-//! Owns: reading and checking cloud-init's `network-config` and `meta-data` of a NoCloud seed ([`network`],
-//! [`identity`]), and the network in META 0x0a ([`PlatformNetwork`]).
-//! Never does: files, network. The caller resolves links, because it knows those of the machine.
-//! Talks to: nothing. Platforms, the layers of the network and the start of a node without a config use it.
-//! On a laptop: `cargo test -p corten-seed`.
-//!
-//! Both are parsed like a config: all problems are reported at once with their places. Unsupported settings of META are
-//! refused. Those of `network-config`, which is written for other systems too, are left out and reported
-//! ([`SeedNetwork::left_out`]).
+//! Owns: their parsers ([`network`], [`identity`], [`PlatformNetwork`]), which report all problems with their places.
+//! Never: reads files or uses the network. The caller resolves links, because it knows those of the machine.
 
 mod bond;
 mod bridge;

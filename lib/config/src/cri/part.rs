@@ -1,8 +1,7 @@
-//! A part of containerd's configuration, in TOML (containerd 2.3, `docs/man/containerd-config.toml.5.md`): its
-//! problems, and settings that a config may not change.
+//! A part of containerd's configuration in TOML: its problems, and the settings that a config may not change.
 //!
 //! containerd does not start if a setting has the wrong type, and drops a plugin whose settings it cannot apply.
-//! `settings.toml` lists the settings and their types.
+//! `settings.toml` lists settings and types (containerd 2.3, `docs/man/containerd-config.toml.5.md`).
 
 use std::sync::LazyLock;
 

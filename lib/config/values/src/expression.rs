@@ -1,9 +1,7 @@
-//! Expressions that select links, disks and volumes, in the Common Expression Language (<https://cel.dev>). They have
-//! the variables of the object (`facts.rs`) and units of sizes (`10u * GiB`). Functions of our own are `mac(bytes)`,
-//! which formats a hardware address, and `glob(pattern, text)`.
+//! Expressions that select links, disks and volumes, in the Common Expression Language (<https://cel.dev>).
 //!
-//! The cost of an expression is limited: 1024 bytes, 24 levels of brackets, no loops and no variables of its own. It
-//! runs on a thread of its own, with a stack for the deepest expression.
+//! Variables are the facts of the object (`facts.rs`). Sizes have units (`10u * GiB`); `mac(bytes)` and
+//! `glob(pattern, text)` are our own. The cost is limited, because expressions come from configs.
 
 use std::sync::Arc;
 use std::thread;
@@ -63,7 +61,8 @@ const READER: &str = "reader of expressions";
 
 texts! {
     /// An expression that selects disks, volumes or links. Its syntax and depth are checked later, where its variables
-    /// are known.
+    /// are known. It has no loops and no variables of its own. It runs on a thread of its own, with a stack for the
+    /// deepest expression.
     Expression = "an expression of at most 1024 bytes, its brackets at most 24 deep",
         |text| !text.trim().is_empty() && text.len() <= LENGTH;
 }

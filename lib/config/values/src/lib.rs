@@ -1,11 +1,7 @@
 //! Types of the values in the machine config, one per format.
 //!
-//! Owns: reading and checking names, addresses, networks, sizes, URLs, paths, certificates, keys and secrets; expressions
-//! that select disks, volumes and links, and the facts they see.
-//! Never does: files, network, threads but one for each expression. No message shows a [`Secret`].
-//! Talks to: nothing. The documents of the config have fields of these types; the node checks names from outside with
-//! the same rules.
-//! On a laptop: `cargo test -p corten-values`.
+//! Owns: their parsers: names, addresses, sizes, URLs, paths, certificates, keys, secrets; expressions and their facts.
+//! Never: reads files, uses the network, or shows a [`Secret`] in a message.
 
 mod arguments;
 mod credential;

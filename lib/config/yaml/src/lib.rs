@@ -1,11 +1,7 @@
 //! YAML, read into structs with every problem and its place, and written again.
 //!
-//! Owns: YAML as a tree with positions ([`tree`], [`stream`]); the problems of a text ([`problem`]); structs with a table
-//! of their fields and the way from a tree to them ([`section!`], [`choices!`], [`read`], [`table`]); a tree as YAML and as
-//! JSON ([`emit`], [`json`]).
-//! Never does: files, network. It knows no field of a config.
-//! Talks to: nothing. The documents of the machine config, patches and the networks of platforms are read with it.
-//! On a laptop: `cargo test -p corten-yaml`.
+//! Owns: YAML as a tree ([`tree`], [`stream`]), its problems, structs by tables of fields ([`section!`], [`choices!`]).
+//! Never: reads files, uses the network, or knows a field of a config.
 
 pub mod emit;
 #[cfg(test)]

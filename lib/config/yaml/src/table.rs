@@ -2,6 +2,9 @@
 //! [`section!`](crate::section!) blocks of the documents; a struct and its table come from the same lines.
 
 /// Support of a field by the node.
+///
+/// The tables of fields are the only place that states it, and `docs/configuration.md` is generated from them. A field
+/// outside of the tables is an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Support {
     /// The node acts on it.

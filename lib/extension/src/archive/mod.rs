@@ -1,9 +1,7 @@
-//! Turns an OCI archive into the files of a layer.
+//! Turns an OCI archive (image-spec 1.1, image-layout.md, in a tar or a directory) into the files of a layer.
 //!
-//! The archive is an OCI image layout (image-spec 1.1, image-layout.md) in a tar. A directory with the layout's blobs,
-//! as containerd stores them, works too. Every used byte is verified against its digest first, from the index down. The
-//! archive never chooses a path to unpack to: contents become numbered files of a scratch directory, and names stay
-//! values.
+//! Every used byte is verified against its digest first, from the index down. The archive never chooses a path to write
+//! to: contents become numbered files of a scratch directory, and names stay values.
 
 mod files;
 mod layout;

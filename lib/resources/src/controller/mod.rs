@@ -1,8 +1,7 @@
 //! Controllers: each reads some kinds of resources, writes others, and reconciles whenever an input changes.
 //!
-//! Inputs and outputs are declared, checked at every call, and printable ([`Graph`]). The [`Runtime`] isolates
-//! controllers: it restarts a failed or panicked one with a backoff, from the state at its registration, without an
-//! effect on others.
+//! Inputs and outputs are declared, checked at every call, and printable ([`Graph`]). The [`Runtime`] restarts a failed
+//! or panicked controller alone, with a backoff, from the state at its registration.
 
 mod backoff;
 mod context;

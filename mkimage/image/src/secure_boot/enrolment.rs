@@ -1,7 +1,7 @@
-//! Updates of the firmware's key variables: a file `NAME.auth` for each, an
-//! `EFI_VARIABLE_AUTHENTICATION_2` followed by the new content (UEFI Specification 2.10, sections
-//! 8.2.6 and 32.4.1). systemd-boot and the setup menus of firmware write these files to the
-//! variables unchanged.
+//! Updates of the firmware's key variables (UEFI Specification 2.10, sections 8.2.6 and 32.4.1): files `NAME.auth`.
+//!
+//! A file is an `EFI_VARIABLE_AUTHENTICATION_2` followed by the new content. systemd-boot and the setup menus of
+//! firmware write it to the variable unchanged.
 
 use corten_steps::calendar;
 use corten_steps::error::Result;

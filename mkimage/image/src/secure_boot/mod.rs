@@ -1,8 +1,6 @@
-//! Secure Boot (UEFI Specification 2.10, chapter 32): signs programs for firmware
-//! ([`authenticode`]) and writes updates that enrol our keys in firmware ([`enrolment`]).
+//! Secure Boot: signs programs ([`authenticode`]), and writes updates that enrol our keys in firmware ([`enrolment`]).
 //!
-//! RSA signatures of PKCS #1 v1.5 have no randomness, and the signatures contain no date: the same
-//! key gives the same bytes.
+//! The same key gives the same bytes: RSA signatures of PKCS #1 v1.5 have no randomness, and the signatures no date.
 
 pub mod authenticode;
 pub mod enrolment;
@@ -22,6 +20,8 @@ use crate::checksums;
 use enrolment::Variable;
 
 /// A private key with its certificate.
+///
+/// UEFI Specification 2.10, chapter 32.
 #[derive(Debug)]
 pub struct Signer {
     key: RsaKeyPair,

@@ -1,9 +1,7 @@
 //! The digests of cached content.
 //!
-//! The digest of a tree is the SHA-256 of its Nix archive (NAR): names in order, contents, link
-//! targets, and the executable bit. `nix hash path DIR` prints the same. Owners, times and the
-//! other mode bits are left out: they come from the user and the umask of a build, and no step
-//! reads them.
+//! Owners, times and mode bits other than the executable bit are left out: they come from the user and the umask of a
+//! build, and no step reads them.
 
 use std::fs;
 use std::io;
@@ -19,6 +17,9 @@ use crate::error::Result;
 const BLOCK: usize = 1 << 20;
 
 /// The digest of a directory and all below it, as 64 hex digits.
+///
+/// It is the SHA-256 of the tree's Nix archive (NAR): names in order, contents, link targets, and the executable bit.
+/// `nix hash path DIR` prints the same.
 ///
 /// # Errors
 /// A path that is not UTF-8; an entry that is no file, directory or link; an I/O error.

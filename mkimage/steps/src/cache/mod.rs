@@ -1,17 +1,7 @@
-//! The content-addressed cache. It holds every step's output under the digest of its content, and a
-//! record that maps the hash of a step's inputs to that digest.
+//! The content-addressed cache: every step's output under the digest of its content.
 //!
-//! ```text
-//! CORTEN_CACHE/
-//!   fetch/<sha256>         a fetched file, verified before it gets this name and on use
-//!   steps/<name>-<key>     a record: the digest of the step's output, and signatures of it
-//!   outputs/<digest>/      an output: complete or absent; verified on use
-//!   work/<entry>.<pid>/    work in progress; swept when its step runs again
-//!   trees/<name>/          directories kept between builds (the module `tree`)
-//!   locks/                 one file per entry, locked while the entry is made
-//! ```
-//! An entry appears by one atomic rename, so that a killed build leaves no entry behind. Two
-//! concurrent builds make an entry once: the second waits for the first.
+//! An entry appears by one atomic rename, so a killed build leaves none behind. Two concurrent builds make an entry
+//! once: the second waits for the first.
 
 pub mod digest;
 mod key;
@@ -44,6 +34,16 @@ pub const OUTPUTS: &str = "outputs";
 pub const TREES: &str = "trees";
 
 /// The cache on disk, with its substituters: read-only caches to search before building.
+///
+/// ```text
+/// CORTEN_CACHE/
+///   fetch/<sha256>         a fetched file, verified before it gets this name and on use
+///   steps/<name>-<key>     a record: the digest of the step's output, and signatures of it
+///   outputs/<digest>/      an output: complete or absent; verified on use
+///   work/<entry>.<pid>/    work in progress; swept when its step runs again
+///   trees/<name>/          directories kept between builds (the module `tree`)
+///   locks/                 one file per entry, locked while the entry is made
+/// ```
 #[derive(Debug, Clone)]
 pub struct Cache {
     root: PathBuf,

@@ -1,7 +1,7 @@
 //! Client of containerd's gRPC API: containers, snapshots and images, in the namespaces [`SYSTEM`] and [`PODS`] only.
 //!
 //! Owns: the connection to containerd's socket, and the parsing of its answers.
-//! Never does: cache anything; each call queries containerd, so containerd may restart at any time.
+//! Never: caches anything; each call queries containerd, so containerd may restart at any time.
 
 mod containers;
 mod content;

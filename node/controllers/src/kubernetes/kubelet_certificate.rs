@@ -1,12 +1,5 @@
 //! The kubelet's client certificate, and the serving certificate that it makes itself.
 //!
-//! A control plane node has the key of the Kubernetes CA and issues the certificate. The kubelet then registers as soon
-//! as the API server answers. It needs no bootstrap token, request or approval. It renews the certificate itself; a new
-//! one is issued only when the kubelet cannot.
-//!
-//! A worker's kubelet gets its certificate from the cluster. After a rotation of the CA the cluster rejects the old
-//! certificate, and the kubelet cannot renew it. Its files are then removed, so that the kubelet bootstraps again.
-//!
 //! A running kubelet reads none of these files again: after each change it must restart.
 
 use std::fs::{self, OpenOptions};
@@ -33,6 +26,9 @@ const ISSUED: &str = "kubelet-client-issued.pem";
 
 /// Issues a certificate for this node unless `directory` has one that the CAs (PEM) accept. Returns whether it issued
 /// one.
+///
+/// Only a control plane node issues it, because it has the key of the Kubernetes CA. The kubelet then registers as soon
+/// as the API server answers, without a bootstrap token or an approval. It renews the certificate itself.
 pub(super) fn ensure(
     directory: &Path,
     (ca, accepted): (&Ca, &str),
@@ -50,6 +46,9 @@ pub(super) fn ensure(
 
 /// Removes the certificate that the cluster issued, and `kubeconfig`, which names it, unless one of the CAs (PEM) has
 /// signed the certificate for a node of this name. Returns whether it removed them.
+///
+/// The cluster rejects a worker's certificate after a rotation of the CA, and the kubelet cannot renew it. Without its
+/// files, the kubelet bootstraps again.
 pub(super) fn forget(
     directory: &Path,
     kubeconfig: &Path,

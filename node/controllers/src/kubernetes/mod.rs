@@ -1,18 +1,4 @@
-//! Kubernetes on this node.
-//!
-//! ```text
-//!  network ──> Nodenames, NodeIPs ─┬──> [etcd] ──────> service etcd ──> [member] ──> EtcdMembers
-//!  config ──> corten-kubernetes ───┼──> [kubelet] ───> service kubelet, /etc/kubernetes
-//!  time ───────────────────────────┴──> [control plane] ──> /run/kubernetes, StaticPods ──> [server] ──> kubelet
-//!                                                                       └──> [manifests] ──> the cluster
-//!  config ──> [settings] ──> the types that clients read
-//!  the kubelet, the cluster ──> [status] ──> KubeletStatuses, StaticPodStatuses, NodeStatuses
-//!  the cluster ──> [endpoints] ──> Endpoints ─┬─> [prism] ──> KubePrism ──> the cluster
-//!                                             └─> [pod access] ──> the cluster
-//!  etcd, the API server ──> [shared address] ──> an address of the node
-//! ```
-//!
-//! `node/kubernetes` defines the rendered content; this module decides when to render it.
+//! Kubernetes on this node: when to render what `node/kubernetes` defines. docs/architecture.md has a picture.
 
 mod control_plane;
 mod endpoints;

@@ -1,11 +1,7 @@
-//! The node's certificates: their inputs from the config and the network (`root`), their issue and renewal (`api`,
-//! `trustd`), and the files that daemons read (`files`).
+//! The node's certificates: inputs (`root`), issue and renewal (`api`, `trustd`), and the files of daemons (`files`).
 //!
-//! ```text
-//!  config ──> OSRootSecrets ─┬─> [api] ──> ApiCertificates ──> /run/apid
-//!  network ─> CertSANs ──────┤    └── asks trustd on a node without the CA's key
-//!  time ─────────────────────┴─> [trustd] ──> TrustdCertificates ──> /run/trustd
-//! ```
+//! `OSRootSecrets` (config), `CertSANs` (network) and the time become `ApiCertificates` in `/run/apid` and
+//! `TrustdCertificates` in `/run/trustd`. A node without the CA's key asks trustd.
 
 pub(super) mod api;
 pub(super) mod files;

@@ -21,6 +21,9 @@ mod vultr;
 use crate::request::Platform;
 
 /// All platforms, sorted by name.
+///
+/// A platform is one file and one line here: a table of requests, and a pure function from the documents to an
+/// [`Instance`](crate::Instance). The function leaves out invalid fields and reports them by name.
 pub const PLATFORMS: &[&Platform] = &[
     &akamai::PLATFORM,
     &alibabacloud::PLATFORM,

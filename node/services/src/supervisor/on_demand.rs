@@ -1,7 +1,6 @@
-//! The listening socket of a service that starts on demand.
+//! The listening socket of a service that starts on demand, and the wait for a connection while no process serves.
 //!
-//! Owns: the socket, from the start of the service to its stop, and the wait for a connection while no process serves.
-//! Never does: accept a connection. The service's process does, on a copy of the socket; what it leaves waits in the
+//! Never accepts a connection. The service's process does, on a copy of the socket; what it leaves waits in the
 //! kernel's queue for the next process.
 
 use std::io;

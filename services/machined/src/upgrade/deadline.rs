@@ -1,7 +1,7 @@
 //! Restarts a node whose machined hangs before the verdict on its version, so that the boot loader counts the start.
 //!
 //! Owns: a thread of its own, because a hung runtime runs no task.
-//! Never does: judge a version.
+//! Never: judges a version.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;

@@ -1,13 +1,4 @@
 //! Format of a recorded tail: a fixed number of blocks, overwritten cyclically. No I/O.
-//!
-//! ```text
-//! block   "CLOG" | sequence u64 | CRC-32 of these | records, then zeros     (4 KiB)
-//! record  length u16 | CRC-32 of sequence, length and bytes | bytes
-//! ```
-//!
-//! Numbers are little-endian. A block is rewritten while it fills, each time with the same beginning, so a write torn
-//! by a power loss damages no earlier record. A record's checksum covers its block's sequence, so a record of an
-//! earlier round in the same place is not accepted.
 
 /// Length of a block in bytes: the smallest write of a disk.
 pub const BLOCK: usize = 4096;
@@ -21,6 +12,15 @@ const MOST: usize = BLOCK - HEAD - RECORD_HEAD;
 const GAP: &[u8] = b"[lines are missing here]\n";
 
 /// Writes records into blocks.
+///
+/// ```text
+/// block   "CLOG" | sequence u64 | CRC-32 of these | records, then zeros     (4 KiB)
+/// record  length u16 | CRC-32 of sequence, length and bytes | bytes
+/// ```
+///
+/// Numbers are little-endian. A block is rewritten while it fills, each time with the same beginning, so a write torn
+/// by a power loss damages no earlier record. A record's checksum covers its block's sequence, so a record of an
+/// earlier round in the same place is not accepted.
 #[derive(Debug)]
 pub struct Writer {
     /// Number of blocks in the file.

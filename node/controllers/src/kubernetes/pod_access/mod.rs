@@ -1,9 +1,7 @@
 //! Access of pods to the node's API, on control plane nodes whose config allows it.
 //!
-//! ```text
-//!  config ──> [rules] ──> KubernetesAccessConfigs ─┬─> [service] ──> Service and endpoints of the control plane nodes
-//!                                                  └─> [accounts] ─> Secrets of the accounts
-//! ```
+//! `rules` become `KubernetesAccessConfigs`. From them `service` makes a Service with the endpoints of the control
+//! plane nodes, and `accounts` the Secrets of the accounts.
 
 mod accounts;
 mod grants;
