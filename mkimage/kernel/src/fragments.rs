@@ -183,6 +183,13 @@ mod tests {
     }
 
     #[test]
+    fn comments_are_no_part_of_the_options() {
+        let one = merge(&[("a", "# why\nCONFIG_Z=m\n")]).unwrap();
+        let other = merge(&[("a", "# Another reason,\n# in two lines.\nCONFIG_Z=m\n")]).unwrap();
+        assert_eq!(one.to_allconfig(), other.to_allconfig());
+    }
+
+    #[test]
     fn error_for_a_repeated_option_names_both_places() {
         let error = merge(&[
             ("a", "# w\nCONFIG_X=y\n"),
