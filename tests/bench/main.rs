@@ -4,6 +4,7 @@
 //! Never: hides a bad number. Each limit stands next to its number, and an exceeded one makes the program fail.
 
 mod builds;
+mod client;
 mod cloud;
 mod cluster;
 mod coldplug;
@@ -39,6 +40,8 @@ enum Part {
     Coldplug,
     /// The benchmarks of `cargo bench`
     Programs,
+    /// The first byte of the client's help, for every verb
+    Client,
     /// A disk image after a change of one line
     Rebuild,
     /// A disk image from downloads alone; takes half an hour, so it runs only on request
@@ -58,7 +61,7 @@ struct Arguments {
     /// Number of coldplugs of each device daemon; the result is the median
     #[arg(long, default_value_t = 7)]
     coldplugs: usize,
-    /// Number of boots of each image; the result is the median
+    /// Number of boots of each image, and of calls of each verb; the result is the median
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Seconds that a configured node idles before its memory is read
@@ -151,6 +154,7 @@ fn sections(
             debian.map(measure).into_iter().collect()
         }
         Part::Programs => programs::measure(),
+        Part::Client => Ok(vec![client::measure(arguments.rounds.max(1))?]),
         Part::Rebuild => Ok(vec![builds::again(directory)?]),
         Part::Cold => Ok(vec![builds::cold(directory)?]),
     }
