@@ -297,6 +297,71 @@ fn every_promise_has_a_test() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// The contradictions between a promise and the sections of docs/bench.md that its limit links to.
+fn contradictions(limit: &str, sections: &[(String, String)]) -> Vec<String> {
+    let links = limit.split("(bench.md#").skip(1);
+    let anchors: Vec<&str> = links.filter_map(|rest| rest.split(')').next()).collect();
+    let of = |anchor: &&str| sections.iter().find(|(title, _)| title == anchor);
+    let found: Vec<&(String, String)> = anchors.iter().filter_map(of).collect();
+    if found.is_empty() || found.len() < anchors.len() {
+        return vec![format!(
+            "{limit}: link the sections of docs/bench.md with the result"
+        )];
+    }
+    let is_open = found.iter().any(|(_, text)| text.contains("Not measured"));
+    match is_open == limit.contains("not measured") {
+        true => Vec::new(),
+        false => vec![format!(
+            "{limit}: docs/bench.md says the opposite on whether it is measured"
+        )],
+    }
+}
+
+/// The anchors of the sections of docs/bench.md, and their texts.
+fn bench_sections(page: &str) -> Vec<(String, String)> {
+    let kept = |c: &char| c.is_alphanumeric() || *c == ' ' || *c == '-';
+    page.split("\n## ")
+        .skip(1)
+        .filter_map(|section| section.split_once('\n'))
+        .map(|(title, text)| {
+            let anchor: String = title.to_lowercase().chars().filter(kept).collect();
+            (anchor.replace(' ', "-"), text.to_owned())
+        })
+        .collect()
+}
+
+#[test]
+fn measured_promises_link_to_their_results() {
+    let sections = bench_sections(&text(Path::new("docs/bench.md")));
+    let all = promises(&text(Path::new("docs/promises.md")));
+    let mut wrong = Vec::new();
+    let mut seen = 0;
+    for promise in &all {
+        if promise
+            .tests
+            .iter()
+            .any(|test| test.starts_with("tests/bench/"))
+        {
+            seen += 1;
+            wrong.extend(contradictions(&promise.limit, &sections));
+        }
+    }
+    assert!(seen >= 4, "only {seen} found");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn promise_that_contradicts_its_measurement_is_found() {
+    let sections = bench_sections("# B\n\n## A b, c\n\n1 s\n\n## D\n\nNot measured yet.\n");
+    let count = |limit| contradictions(limit, &sections).len();
+    assert_eq!(count("2 s ([bench](bench.md#a-b-c))"), 0);
+    assert_eq!(count("[not measured yet](bench.md#d)"), 0);
+    assert_eq!(count("2 s ([bench](bench.md#d))"), 1);
+    assert_eq!(count("[not measured yet](bench.md#a-b-c)"), 1);
+    assert_eq!(count("2 s ([bench](bench.md#nowhere))"), 1);
+    assert_eq!(count("2 s"), 1);
+}
+
 #[test]
 fn a_promise_without_a_test_is_found() {
     let source = "#[test]\n#[ignore = \"x\"]\nfn held() {}\n\nfn helper() {}\n";
