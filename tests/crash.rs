@@ -1,7 +1,7 @@
 //! Promise: a power cut at any write of an upgrade, its trial, its verdict or a rollback leaves the old or new version.
 //!
-//! QEMU records every write of an upgrade and a rollback. A model of the boot loader looks at every state in which a
-//! cut may leave the EFI partition, and QEMU starts a sample of them.
+//! QEMU records every write of an upgrade and a rollback. A model of the boot loader looks at every state of the EFI
+//! partition after a cut, and QEMU starts a sample of them.
 
 #![expect(
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! Promise: on a machine with BIOS, a version on trial is started three times, and nothing on the disk keeps GRUB from
+//! Promise: on a machine with BIOS, a version on trial is started three times. No content of the disk keeps GRUB from
 //! starting the version before. The kernel here prints its parameters and resets the machine. The starts are those of
 //! GRUB itself, which `node/installer/src/grub_model.rs` models.
 

@@ -13,8 +13,8 @@ use tests::workspace;
 /// Checks of the kernel's config that pass; the checker has 249 for `x86_64` and 229 for `arm64`.
 const LEAST_OK: [(Arch, usize); 2] = [(Arch::X86_64, 232), (Arch::Arm64, 210)];
 
-/// KSPP recommendations fail only where the compiler or this kernel lacks the feature, and these:
-/// `MODULES` (the sysctl does the same at run time) and two deliberate choices.
+/// KSPP recommendations fail only where the compiler or this kernel lacks the feature. Exceptions
+/// are `MODULES` (the sysctl has the same effect at run time) and two deliberate choices.
 const CHOSEN: [&str; 4] = [
     "CONFIG_MODULES",
     "kernel.modules_disabled",

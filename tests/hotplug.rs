@@ -1,6 +1,6 @@
-//! Promise: a node finds and names a disk and a network card that are plugged in at run time, and
-//! forgets them when they are unplugged. A disk with the partitions of another node changes
-//! nothing. A disk that does not answer delays no other device.
+//! Promise: a node finds and names a disk and a network card that are plugged in at run time. It forgets unplugged
+//! ones. A disk with the partitions of another node changes nothing. A disk that does not answer delays no other
+//! device.
 
 use std::fs::{self, File};
 use std::process::{Command, Stdio};

@@ -27,7 +27,7 @@ fn patch(mac: &str, address: &str, hostname: &str) -> String {
     )
 }
 
-/// Lets the nodes give secrets to calls that the control plane node forwards: `rotate-ca` reads the keys of nodes that
+/// Lets the nodes give secrets to calls that the control plane node forwards. `rotate-ca` reads the keys of nodes that
 /// this machine reaches through that node alone.
 const FORWARDS_SECRETS: &str = "{apiVersion: v1alpha1, kind: ForwardingConfig, secrets: accept}";
 

@@ -1,7 +1,7 @@
 //! Promise: the same sources give the same bytes in every format, independent of user, place and time of the build.
 //!
 //! `CORTEN_REPRO_TRUST` names the steps that the second build takes from the first one's cache, signed with a temporary
-//! key: by default `kernel`, which takes most of an hour. If it is empty, everything is built again.
+//! key. The default is `kernel`. If it is empty, everything is built again.
 #![expect(clippy::unwrap_used, reason = "a failing step is a failing test")]
 
 use std::collections::BTreeMap;
@@ -60,8 +60,8 @@ fn build_here(out: &Path) {
 
 /// Builds every format from downloads alone, in an environment that differs in every respect.
 ///
-/// It starts from downloads only, in another directory, as another user on another host, with another umask, locale and
-/// time zone, without network, on one processor. Its files are readable only by their owner and dated in the last
+/// It starts from downloads only, in another directory, as another user on another host. Umask, locale and time zone
+/// differ. It has no network and one processor. Its files are readable only by their owner and dated in the last
 /// century. A build never reads the clock; only a virtual machine could set another one.
 fn build_elsewhere(home: &Path) -> PathBuf {
     let (source, cache) = (home.join("source"), home.join("cache"));

@@ -47,8 +47,8 @@ fn a_changed_image_is_not_started() {
     not_started(&start("secure-boot-changed", &changed));
 }
 
-/// An attacker with write access to the EFI partition extracts the kernel from the signed image and
-/// adds a loader entry that starts it with another initramfs and command line.
+/// An attacker with write access to the EFI partition extracts the kernel from the signed image.
+/// The attacker adds a loader entry that starts it with another initramfs and command line.
 #[test]
 #[ignore = "make test-vm"]
 fn the_kernel_of_the_image_is_not_started_by_a_foreign_loader_entry() {
@@ -74,9 +74,9 @@ fn the_kernel_of_the_image_is_not_started_by_a_foreign_loader_entry() {
     not_started(&start("secure-boot-foreign", &disk));
 }
 
-/// An attacker with write access to the EFI partition adds a loader entry that starts the signed
-/// image with an initramfs in front of its own: a layer for the root file system, and a list with
-/// its name.
+/// An attacker with write access to the EFI partition adds a loader entry. It starts the signed
+/// image with an initramfs in front of its own. That initramfs has a layer for the root file
+/// system, and a list with its name.
 #[test]
 #[ignore = "make test-vm"]
 fn the_image_is_not_started_with_the_initramfs_of_a_foreign_loader_entry() {

@@ -1,6 +1,6 @@
-//! Promises: a single call upgrades a node, another rolls it back, with its config and its data, also on a node that the
-//! ISO installed, and under Secure Boot. A version whose kernel panics, and a version that boots but does not work, are
-//! reverted automatically.
+//! Promises: a single call upgrades a node, and another rolls it back, with its config and its data. They hold on a
+//! node that the ISO installed, and under Secure Boot. A version whose kernel panics, and a version that boots but does
+//! not work, are reverted automatically.
 
 #![expect(clippy::expect_used, reason = "a failing step is a failing test")]
 

@@ -1,5 +1,5 @@
-//! Promise: a node answers the read-only verbs with the headers that existing scripts read, carries
-//! out the changing verbs, and refuses a call with a precise reason.
+//! Promise: a node answers the read-only verbs with the headers that existing scripts read, and
+//! carries out the changing verbs. A refusal has a precise reason.
 #![expect(
     clippy::expect_used,
     clippy::panic,

@@ -55,12 +55,11 @@ pub(crate) struct Row {
     pub console: &'static str,
 }
 
-/// CPU features disabled under TCG: 5-level paging makes each emulated page walk longer. 16-byte
-/// compare-and-exchange is not atomic in QEMU 7.2 (Debian 12) with several CPUs, and Linux uses it
-/// for its free lists: kernel memory gets corrupted, whatever the kernel. With fast string
-/// instructions the kernel clears pages byte by byte in the emulator, a page that held code in a
-/// millisecond. QEMU 7.2 interprets AVX2 lane by lane: Go and ring hash at half the speed with it. 2 MiB
-/// builds of OVMF exist only on Debian 12.
+/// CPU features disabled under TCG: 5-level paging makes each emulated page walk longer. 16-byte compare-and-exchange
+/// is not atomic in QEMU 7.2 (Debian 12) with several CPUs. Every Linux kernel uses it for its free lists, so its
+/// memory gets corrupted. With fast string instructions the kernel clears pages byte by byte in the emulator, a page
+/// that held code in a millisecond. QEMU 7.2 interprets AVX2 lane by lane: Go and ring hash at half the speed with it.
+/// 2 MiB builds of OVMF exist only on Debian 12.
 const X86_64: Row = Row {
     name: "x86_64",
     aliases: &["amd64"],

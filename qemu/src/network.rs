@@ -24,8 +24,8 @@ pub struct Segment {
     pub mac: String,
 }
 
-/// A TCP server of this host's loopback interface that has an address of its own in the guest's
-/// network, such as the metadata service of a cloud.
+/// A TCP server of this host's loopback interface that has an address of its own in the guest's network. An example is
+/// the metadata service of a cloud.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Service {
     /// Address and port for the guest; the address must be in [`Machine::subnet`](crate::Machine::subnet).

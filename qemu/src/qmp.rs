@@ -1,7 +1,7 @@
 //! A small QMP client (QEMU Machine Protocol: one JSON object per line).
 //!
-//! One thread reads. It passes answers to the waiting command and keeps events in order of arrival,
-//! so that a test can also wait for an event of the past.
+//! One thread reads. It passes answers to the waiting command and keeps events in order of arrival.
+//! So a test can also wait for an event of the past.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;

@@ -20,8 +20,8 @@ const CONTROL: Duration = Duration::from_secs(30);
 /// Pause between two attempts of a wait.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// A running machine. Dropping it kills QEMU. If the test that drops it is failing, the console log
-/// is kept, and its end and the command that repeats the run by hand are printed.
+/// A running machine. Dropping it kills QEMU. If the test that drops it fails, the console log is
+/// kept. Its end and the command that repeats the run by hand are printed.
 #[derive(Debug)]
 pub struct Running {
     name: String,

@@ -1,5 +1,4 @@
-//! Documents of clouds and their machines, written by hand in the form of the public documentation that
-//! tests/platforms.rs names, for a machine whose first card is QEMU's and is on
+//! Documents of clouds and their machines. The first card of such a machine is QEMU's and is on
 //! [`NETWORK`](crate::metadata::NETWORK).
 
 use std::path::Path;

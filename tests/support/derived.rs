@@ -11,8 +11,8 @@ use corten_rootfs::tree::os_release;
 use crate::initramfs::{self, Entry};
 use crate::{images, secure_boot, workspace};
 
-/// Writes the installer of a version for machines with UEFI to `directory`: that of the network boot bundle in the image
-/// directory's subdirectory `name`, with a changed initramfs.
+/// Writes the installer of a version for machines with UEFI to `directory`. It is that of the network boot bundle in
+/// the image directory's subdirectory `name`, with a changed initramfs.
 ///
 /// # Panics
 /// The bundle is not built, or a file cannot be written.

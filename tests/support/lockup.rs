@@ -32,9 +32,8 @@ const OF_PROGRAMS: u64 = 0x33;
 
 /// Makes a processor loop in the kernel, in a system call of a program, with interrupts enabled.
 ///
-/// Only a processor that works for a program qualifies: at every interrupt of an idle processor the
-/// kernel resets its lockup detector (`tick_nohz_update_jiffies`, the kernel's
-/// `kernel/time/tick-sched.c`).
+/// Only a processor that works for a program qualifies. At every interrupt of an idle processor, the kernel resets its
+/// lockup detector (`tick_nohz_update_jiffies`, the kernel's `kernel/time/tick-sched.c`).
 ///
 /// # Panics
 /// No such processor is found.

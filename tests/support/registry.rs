@@ -31,8 +31,8 @@ impl<'a> Images<'a> {
         Images { directory }
     }
 
-    /// Adds the images of a list: `[[image]]` with `names` (`REGISTRY/REPOSITORY:TAG`), `layers` (names of tar files in
-    /// the directory `layers`, without `.tar`), and `run` (OCI's `config` of its containers).
+    /// Adds the images of a list: `[[image]]` with `names` (`REGISTRY/REPOSITORY:TAG`), `layers` and `run`. Layers are
+    /// names of tar files in the directory `layers`, without `.tar`; `run` is OCI's `config` of its containers.
     ///
     /// # Panics
     /// It is no such list, a layer cannot be read, or a file cannot be written.

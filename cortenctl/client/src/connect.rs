@@ -36,10 +36,10 @@ const FIRST_WORD: Duration = Duration::from_secs(2);
 
 /// Flow control window of a stream in bytes: the most that a node sends ahead of the output.
 const WINDOW: u32 = 2 << 20;
-/// Flow control window of a connection in bytes. The HTTP/2 library ends a connection when the
-/// pending small frames fall short of 256 bytes each by more than half of this window in total.
-/// With a small window a paused reader would end a log that is followed. A whole stream window of
-/// the shortest messages, of 8 bytes each, falls short by 62 MiB.
+/// Flow control window of a connection in bytes. The HTTP/2 library wants 256 bytes in each pending
+/// frame. It ends a connection whose frames together lack more than half of this window. With a
+/// small window a paused reader would end a log that is followed. A whole stream window of the
+/// shortest messages, of 8 bytes each, falls short by 62 MiB.
 const CONNECTION_WINDOW: u32 = 128 << 20;
 
 /// An open connection, and the nodes that calls on it address.
@@ -454,9 +454,9 @@ fn refused(error: &io::Error) -> String {
     }
 }
 
-/// Enables TCP keepalive, so that a dead node does not block a `--follow` forever: probes after 30
-/// s of silence, gives up after another 30 s. Other servers end connections with HTTP/2 pings this
-/// frequent.
+/// Enables TCP keepalive, so that a dead node does not block a `--follow` forever. It probes after
+/// 30 s of silence, and gives up after another 30 s. Other servers end connections with HTTP/2
+/// pings this frequent.
 fn keep_alive(tcp: &TcpStream) -> io::Result<()> {
     tcp.set_nodelay(true)?;
     rustix::net::sockopt::set_socket_keepalive(tcp, true)?;

@@ -68,8 +68,8 @@ impl Form {
         }
     }
 
-    /// One of an unknown number of answers, printed as it arrives: an item of a YAML list, or a
-    /// JSON object on a line of its own.
+    /// One of an unknown number of answers, printed as it arrives. It is an item of a YAML list, or
+    /// a JSON object on a line of its own.
     pub fn part(&self, value: Value) -> Result<String, Failure> {
         match self {
             Form::Yaml => self.document(&Value::Array(vec![value])),

@@ -143,8 +143,8 @@ pub fn moment(at: Timestamp) -> String {
 /// Maximum age of a file time that is shown with seconds: half a year.
 const RECENT: Duration = Duration::from_secs(180 * 24 * 60 * 60);
 
-/// The modification time of a file, in seconds since 1970, in the form of `ls`: UTC, with the year
-/// instead of the seconds if it is old.
+/// The modification time of a file, in seconds since 1970, in the form of `ls`. It is UTC, with the
+/// year instead of the seconds if it is old.
 pub fn file_time(modified: i64, now: SystemTime) -> String {
     let Ok(time) = OffsetDateTime::from_unix_timestamp(modified) else {
         return "?".to_owned();

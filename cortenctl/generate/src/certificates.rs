@@ -1,5 +1,5 @@
-//! `gen ca`, `gen key`, `gen csr` and `gen crt`: makes certificates one by one, for operators who
-//! keep the CA's key apart from the cluster's secrets.
+//! `gen ca`, `gen key`, `gen csr` and `gen crt`: make certificates one by one. Operators use them
+//! to keep the CA's key apart from the cluster's secrets.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};

@@ -140,8 +140,8 @@ pub async fn bootstrap(routes: Vec<Route>, args: &Bootstrap) -> Result<(), Failu
     .finish()
 }
 
-/// Makes a call that ends in a reboot or shutdown of the node, reports the nodes that accepted it,
-/// and waits if the flags ask for it.
+/// Makes a call that ends in a reboot or shutdown of the node. It reports the nodes that accepted
+/// it, and waits if the flags ask for it.
 async fn act<M>(
     global: &Global,
     args: Wait,

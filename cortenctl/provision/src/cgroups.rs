@@ -1,5 +1,5 @@
-//! The cgroups of a cluster: a group below the root of this machine's hierarchy, with a child for each node and one for
-//! the processes that started the nodes. The groups find and end every process of the cluster.
+//! The cgroups of a cluster: a group below the root of this machine's hierarchy. It has a child for each node, and one
+//! for the processes that started the nodes. The groups find and end every process of the cluster.
 
 use std::fs;
 use std::io;

@@ -151,7 +151,7 @@ impl Place {
     }
 }
 
-/// Whether a directory without a plan is the rest of a cluster: it is empty, or it has the directory of the nodes and
+/// Whether a directory without a plan is the rest of a cluster. It is empty, or it has the directory of the nodes and
 /// only files that `create` writes.
 fn has_only_a_clusters_files(directory: &Path) -> anyhow::Result<bool> {
     let mut names = Vec::new();

@@ -18,8 +18,8 @@ const VOLUME: &str = "metal-iso";
 const PARAMETER: &str = "corten.config=metal-iso";
 /// Name of the partition with the container images.
 const IMAGES: &str = "IMAGECACHE";
-/// Config of a control plane node that does not share the lead, and of one that does, for machines without KVM: a leader
-/// is too slow there to renew its lease in time.
+/// Config of a control plane node that does not share the lead, and of one that does, for machines without KVM. A
+/// leader is too slow there to renew its lease in time.
 const ALONE: &str = "{extraArgs: {leader-elect: 'false'}}";
 const PATIENT: &str = "{extraArgs: {leader-elect-lease-duration: 180s, leader-elect-renew-deadline: 150s, \
                        leader-elect-retry-period: 10s}}";

@@ -112,8 +112,8 @@ fn lines(packets: &mut Packets) -> (String, Result<(), String>) {
     }
 }
 
-/// Parses a filter in the form of `tcpdump -dd` (a C initialiser a line) or `tcpdump -ddd` (the
-/// number of lines, then a line of decimal numbers each).
+/// Parses a filter of tcpdump. `tcpdump -dd` prints a C initialiser a line, and `tcpdump -ddd` the
+/// number of lines, then a line of decimal numbers each.
 ///
 /// # Errors
 /// A sentence for the user.

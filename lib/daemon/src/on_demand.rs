@@ -52,8 +52,8 @@ impl Default for Clients {
 }
 
 impl Clients {
-    /// Counts an accepted connection, before anything else is awaited: what is not accepted stays in the kernel's queue for
-    /// the next process, and what is counted keeps this one.
+    /// Counts an accepted connection, before anything else is awaited. A connection that is not accepted stays in the
+    /// kernel's queue for the next process. A counted one keeps this process.
     #[must_use]
     pub fn enter(&self) -> Client {
         self.uses().now += 1;

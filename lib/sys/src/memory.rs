@@ -1,7 +1,7 @@
 //! Returns memory that a daemon no longer uses to the kernel.
 //!
-//! The C library keeps freed memory for reuse whenever a live allocation lies above it on the heap, and the kernel keeps
-//! code mapped that only the start needed. Without this module a daemon would keep its peak memory use for ever.
+//! The C library keeps freed memory whenever a live allocation lies above it on the heap. The kernel keeps code mapped
+//! that only the start needs. Without this module a daemon would keep its peak memory use for ever.
 #![expect(
     unsafe_code,
     reason = "mallopt(3), malloc_trim(3), mallinfo(3) and dl_iterate_phdr(3), that neither rustix nor nix has"
@@ -28,8 +28,8 @@ const WORK: Duration = Duration::from_millis(20);
 const QUIET: u32 = 10;
 
 /// Makes all threads of this process allocate from one heap, and starts a thread that returns unused memory to the
-/// kernel: freed memory at the latest one [`INTERVAL`] after it was freed, and code that nothing uses when the process
-/// has become quiet.
+/// kernel. Freed memory returns at the latest one [`INTERVAL`] later. Unused code returns when the process has become
+/// quiet.
 ///
 /// # Errors
 /// The thread cannot be created.

@@ -29,7 +29,7 @@ pub struct Root {
 }
 
 /// A symbolic link in a child's root. A file that the node replaces by rename needs one, into a directory that is
-/// bound: a bind of the file itself would keep showing the old file.
+/// bound. A bind of the file itself would keep showing the old file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
     /// Absolute path of the link.

@@ -122,8 +122,8 @@ const OLD_CALLS: &[i64] = &[];
 /// Number of fchmodat2(2) on every architecture; the `libc` crate lacks its name on arm64.
 pub(crate) const FCHMODAT2: i64 = 452;
 
-/// Additional calls of tools, with any arguments. The list comes from strace(1) of each tool in every use on a node,
-/// from `mkfs.xfs` of a disk to `xfs_repair` of one with 32 damaged allocation groups.
+/// Additional calls of tools, with any arguments. The list comes from strace(1) of each tool in every use on a node.
+/// One use is `xfs_repair` of a disk with 32 damaged allocation groups.
 const TOOL: &[i64] = &[
     // Writing a device or a file.
     libc::SYS_copy_file_range,

@@ -1,5 +1,5 @@
-//! Finds the part of an image that differs from the same part of another: a partition, a file of
-//! the boot volume, a section of the unified kernel image, a file of the initramfs or of the root.
+//! Finds the part of an image that differs from the same part of another. A part is a partition, a
+//! section of the unified kernel image, or a file of the boot volume, the initramfs or the root.
 
 use std::collections::BTreeMap;
 use std::fs;

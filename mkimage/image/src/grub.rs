@@ -15,9 +15,8 @@ use object::read::elf::{ElfFile32, ProgramHeader as _};
 
 use super::{bytes, output};
 
-/// The modules of the core image. They read our disk and our ISO, open a file as a disk, start
-/// Linux, use screen and serial line, find a renamed UKI (`regexp` provides file name patterns),
-/// and count its starts (`loadenv`).
+/// The modules of the core image. They read our disk and our ISO, open a file as a disk, start Linux, and use screen
+/// and serial line. They find a renamed UKI (`regexp` provides file name patterns), and count its starts (`loadenv`).
 const MODULES: &[&str] = &[
     "biosdisk",
     "part_gpt",

@@ -116,9 +116,9 @@ fn new_entry(release: &Release) -> Entry {
     Entry::new(&release.version, 0)
 }
 
-/// The files that start a version: systemd-boot, the UKI under `name`, and systemd-boot's data: its
-/// configuration, and the files in `enrol` that set the firmware's keys. `enrol` is empty when the
-/// image is signed with published keys.
+/// The files that start a version: systemd-boot, the UKI under `name`, and the data of
+/// systemd-boot. Its data are its configuration, and the files in `enrol` that set the firmware's
+/// keys. `enrol` is empty when the image is signed with published keys.
 pub(crate) fn boot_files(
     release: &Release,
     (sd_boot, uki): (&Path, &Path),

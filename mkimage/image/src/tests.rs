@@ -1,5 +1,5 @@
-//! Whole images from stand-ins: the host's tools find them valid, `inspect` finds their content,
-//! and no byte depends on the place, time or user of the build.
+//! Whole images from stand-ins. The host's tools find them valid, and `inspect` finds their
+//! content. No byte depends on the place, time or user of the build.
 
 use std::path::{Path, PathBuf};
 

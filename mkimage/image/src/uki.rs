@@ -49,8 +49,7 @@ pub struct Section {
     pub size: u64,
 }
 
-/// Alignment of section data in the file: at least a disk sector, so that a block list can address
-/// it, and a page, so that it can be mapped without a copy.
+/// Alignment of section data in the file. A block list addresses disk sectors, and a page can be mapped without a copy.
 const FILE_ALIGNMENT: u64 = 4096;
 /// `IMAGE_SCN_CNT_INITIALIZED_DATA | IMAGE_SCN_MEM_READ`.
 const READ_ONLY_DATA: u32 = pe::IMAGE_SCN_CNT_INITIALIZED_DATA.0 | pe::IMAGE_SCN_MEM_READ.0;

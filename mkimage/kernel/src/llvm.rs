@@ -1,6 +1,6 @@
 //! The locked clang, lld and zstd (purpose `kernel`) in the layout of the kernel's build: one directory of programs.
 //!
-//! The same clang compiles the kernel's helper programs (objtool, fixdep) against the host's C library: they run during
+//! The same clang compiles the kernel's helper programs (objtool, fixdep) against the host's C library. They run during
 //! the build and are no part of its output.
 
 use std::fs;

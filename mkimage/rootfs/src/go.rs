@@ -18,10 +18,10 @@ const CONTAINERD: &str = "github.com/containerd/containerd/v2";
 const RUNC: &str = "github.com/opencontainers/runc";
 const PLUGINS: &str = "github.com/containernetworking/plugins";
 
-/// Build tags that leave parts out: snapshotters whose file systems the kernel lacks, tracing
-/// exporters, the WebAssembly machine of NRI, which the image's configuration turns off, gRPC's trace
-/// pages, generated manuals, and C where pure Go does the same. The trace pages use templates, which
-/// keep the linker from dropping unused methods: without them the shim of each pod is a third smaller.
+/// Build tags that leave parts out: snapshotters whose file systems the kernel lacks, tracing exporters, and gRPC's
+/// trace pages. Further ones are the WebAssembly machine of NRI, which the image's configuration turns off, generated
+/// manuals, and C where pure Go has the same effect. The trace pages use templates, which keep the linker from dropping
+/// unused methods: without them the shim of each pod is a third smaller.
 const TAGS: &str = "no_btrfs,no_devmapper,no_zfs,no_tracing,nri_no_wasm,grpcnotrace,no_rdt,urfave_cli_no_docs,osusergo,netgo";
 
 /// The version of this module's build steps; must be raised when they change.

@@ -1,7 +1,7 @@
 //! A copy of the workspace at a fixed path in the cache, in which only changed files have a new date.
 //!
-//! Cargo detects changes by path and date, and content-addressed steps must depend on neither: a file with an old date
-//! would give an old program under a new key, and each checkout would compile everything again.
+//! Cargo detects changes by path and date, and content-addressed steps must depend on neither. A file with an old date
+//! would give an old program under a new key. Each checkout would compile everything again.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -172,8 +172,8 @@ impl Packer<'_> {
     /// The layer with the module index that depmod makes of the image's and the extensions' modules
     /// together.
     ///
-    /// It is made at build time because the layers are final here, because `depmod` would delay
-    /// every boot, and because the image does not contain `depmod`.
+    /// It is made at build time, because the layers are final here. `depmod` would delay every boot, and the image does
+    /// not contain it.
     fn dependencies(&self, added: &BTreeMap<String, Entry>) -> Result<PathBuf> {
         let version = fs::read_to_string(self.kernel.join(build::RELEASE))?;
         let version = version.trim();

@@ -266,7 +266,7 @@ mod tests {
     use crate::overlay::tests::write_firmware;
     use crate::profile::Profile;
 
-    /// Builds the disk of every board of the repository from stand-ins, and looks for its files
+    /// Builds the disk of every board of the repository from stand-ins. It looks for the files
     /// where the board's loader looks: in the root of the EFI partition.
     #[test]
     fn every_boards_device_trees_and_firmware_are_on_its_efi_partition() {

@@ -1,6 +1,5 @@
-//! The step that signs the boot loader. The kernel has no signature of its own: under Secure Boot
-//! it starts only as part of the unified kernel image, whose signature covers initramfs and command
-//! line.
+//! The step that signs the boot loader. The kernel has no signature of its own. Under Secure Boot it starts only as
+//! part of the unified kernel image, whose signature covers initramfs and command line.
 
 use std::fs;
 use std::path::Path;

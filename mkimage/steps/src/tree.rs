@@ -23,9 +23,8 @@ pub struct KeptTree {
 }
 
 impl Cache {
-    /// The tree `name`, as the last build left it. It is filled anew with `fill` if its origin is
-    /// not `origin`, or if the machine stopped during a build: files that looked written may then
-    /// be lost.
+    /// The tree `name`, as the last build left it. It is filled again with `fill` if its origin is not `origin`, or if
+    /// the machine stopped during a build. Files that looked written may then be lost.
     pub fn tree(
         &self,
         name: &str,

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// Writes a program and its parent directories. A separate process writes it: a child forked by
+/// Writes a program and its parent directories. A separate process writes it. A child forked by
 /// another test could otherwise hold the file open for writing, and such a file cannot be executed
 /// (execve(2), `ETXTBSY`).
 pub fn write_program(path: &Path, content: &[u8]) {

@@ -1,4 +1,4 @@
-//! OAuth 2.0's device flow (RFC 8628): the console shows a URL and a code, a person enters the code there, and the node
+//! OAuth 2.0's device flow (RFC 8628): the console shows a URL and a code, and a person enters the code there. The node
 //! gets an access token for the download of its config.
 //!
 //! Both endpoints are untrusted. No message quotes an answer except the URL and the code, which are checked.

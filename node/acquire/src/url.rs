@@ -19,8 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Size limit in bytes of the answer to a form.
 const LARGEST_POSTED: u64 = 64 << 10;
 
-/// Characters of a value that are percent-encoded: all but the unreserved ones (RFC 3986, section 2.3) and the colons
-/// of a MAC address, which have no meaning after the host.
+/// Characters of a value that are percent-encoded: all but the unreserved ones (RFC 3986, section 2.3) and colons. The
+/// colons of a MAC address have no meaning after the host.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')

@@ -12,8 +12,9 @@ use crate::mounts::STRICT;
 /// Mount point of a `/proc` whose files no others cover.
 const WHOLE_PROC: &str = "/run/proc";
 
-/// Replaces kernel files that show the host's values by files of the node, in a container: the command line, which then
-/// has the platform and the container's host name, and the boot ID. The kernel's own files stay at `/run/proc`.
+/// Replaces kernel files that show the host's values by files of the node, in a container. The command line then has
+/// the platform and the container's host name. The other file is the boot ID. The kernel's own files stay at
+/// `/run/proc`.
 ///
 /// # Errors
 /// The text names the failed operation.

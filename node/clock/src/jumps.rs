@@ -1,4 +1,4 @@
-//! Notices jumps of the wall clock that this node has not made: another program set the clock, or the machine was
+//! Notices jumps of the wall clock that this node has not made. Another program set the clock, or the machine was
 //! suspended or restored from a snapshot. Timers do not see them, since they follow the steady clock.
 
 use std::io;

@@ -181,7 +181,7 @@ impl Display for Cause {
     }
 }
 
-/// The failed parts of a `/readyz` answer: it has one line per part, with a minus for parts that are not ready
+/// The failed parts of a `/readyz` answer. It has one line per part, with a minus for parts that are not ready
 /// (Kubernetes, "API health endpoints").
 fn refusal(message: &str) -> String {
     let bad: Vec<&str> = message

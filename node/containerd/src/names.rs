@@ -3,7 +3,7 @@
 use oci_spec::distribution::{ParseError, Reference};
 
 /// containerd's name of an image: with registry, and tag or digest. A tag of a registry has no `+` (OCI distribution
-/// spec 1.1, "Pulling manifests"), but a version may have one: as with Helm, `_` stands for it.
+/// spec 1.1, "Pulling manifests"), but a version may have one. As with Helm, `_` stands for it.
 ///
 /// # Errors
 /// It is not the name of an image.

@@ -1,5 +1,5 @@
-//! DHCP identity of a node, stable across boots: a DUID for the machine and an IAID for each of its links (RFC 8415,
-//! sections 11 and 12).
+//! DHCP identity of a node, stable across boots (RFC 8415, sections 11 and 12). It has a DUID for the machine and an
+//! IAID for each of its links.
 
 use std::fs;
 use std::path::Path;

@@ -204,9 +204,9 @@ fn starts(disk: &mut Memory) -> bool {
     true
 }
 
-/// Disks that a power cut within the last unsynced step may leave on top of `durable`: none of the open steps, all, all
-/// but the first, and the last one torn in its middle, in either direction. `all` is the disk after all steps but the
-/// last.
+/// Disks that a power cut within the last unsynced step may leave on top of `durable`. They have none of the open
+/// steps, all, all but the first, or the last one torn in its middle, in either direction. `all` is the disk after all
+/// steps but the last.
 fn left(durable: &Memory, all: &Memory, open: &[Step]) -> Vec<Memory> {
     let Some(Step::Write(at, data)) = open.last() else {
         return vec![durable.clone()];

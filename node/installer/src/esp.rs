@@ -1,7 +1,7 @@
 //! Writes and reads EFI system partitions. They are FAT32 at any size, because firmware must support only that.
 //!
-//! hadris-fat writes the file system. To be reproducible, this module fixes two of its timestamps: that of new entries
-//! by a [`TimeProvider`], that of the volume label by overwriting its date.
+//! hadris-fat writes the file system. This module fixes two of its timestamps: that of new entries by a
+//! [`TimeProvider`], that of the volume label by overwriting its date.
 
 use std::cell::RefCell;
 use std::fs::File;

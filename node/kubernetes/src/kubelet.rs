@@ -25,7 +25,7 @@ pub const HEALTH_PORT: u16 = 10248;
 /// Directory of the config's static pods where the kubelet reads no other pods from files.
 const POD_FILES: &str = "/run/kubernetes/pods";
 
-/// Directory in which the kubelet looks for static pods. It contains the pods of the config, one file each: the kubelet
+/// Directory in which the kubelet looks for static pods. It contains the pods of the config, one file each. The kubelet
 /// skips an invalid file, but refuses a whole list from [`config`]'s URL, which has the control plane's pods.
 #[must_use]
 pub fn pod_files(reads_manifests: bool) -> String {

@@ -1,4 +1,4 @@
-//! The specs of a layer, and the merge of several layers: the highest layer wins for each id, and for links it wins
+//! The specs of a layer, and the merge of several layers. The highest layer wins for each id, and for links it wins
 //! field by field.
 
 use std::cmp::Reverse;

@@ -71,8 +71,8 @@ pub use wipe::volume_of_a_node;
 /// streams.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
-/// Limit of the metadata of one call in bytes: the caller's metadata, the certificates of the caller and of a
-/// forwarding node, the keys of up to 256 certificates, and apid's own metadata.
+/// Limit of the metadata of one call in bytes: the caller's and apid's metadata, and the certificates of the caller and
+/// of a forwarding node. The keys of up to 256 certificates come with them.
 const HEADERS: usize = LARGEST_OWN + 2 * LARGEST_CHAIN + 16 * 1024;
 /// Limit of concurrent calls on one connection. apid shares its connections among all callers.
 const STREAMS: u32 = 512;

@@ -142,8 +142,8 @@ fn checked(store: &Store, asked: &api::BlockDeviceWipeDescriptor) -> Result<Devi
     })
 }
 
-/// Checks that a reset may wipe this disk: it exists, does not carry the node, and only the node's volumes, which a
-/// reset unmounts, use it.
+/// Checks that a reset may wipe this disk. It exists, does not carry the node, and only the node's volumes use it,
+/// which a reset unmounts.
 pub(super) fn user_disk(store: &Store, path: &str) -> Result<corten_volumes::Disk, Status> {
     let disks = store.list_as::<Disk>();
     let disk = disks

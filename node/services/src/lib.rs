@@ -151,8 +151,8 @@ impl Part {
     }
 }
 
-/// Sandbox of module loaders: the program, libkmod, the modules (including those of extensions that appear later), the
-/// kernel's list of loaded modules, and the node's files and parameters about modules.
+/// Sandbox of module loaders: the program, libkmod, and the modules, including those of extensions that appear later.
+/// It also has the kernel's list of loaded modules, and the node's files and parameters about modules.
 const MODULE_LOADER: Sandbox = Sandbox {
     sees: &[
         Part {

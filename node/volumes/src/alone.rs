@@ -1,5 +1,5 @@
-//! Per-disk locks. A thread that changes a partition table or wipes what the table describes holds the disk's lock
-//! meanwhile, so read, change and write are one step.
+//! Per-disk locks. A thread that changes a partition table, or wipes its partitions, holds the disk's lock meanwhile.
+//! So read, change and write are one step.
 
 use std::collections::BTreeSet;
 use std::io;

@@ -179,8 +179,8 @@ pub fn likely_system_disk() -> io::Result<Option<Disk>> {
     choose(before.as_ref(), sysfs, is_started_from)
 }
 
-/// Chooses among the disks with a partition named META, which every image has: the previous choice, the only disk, or
-/// the disk from which the firmware started the node.
+/// Chooses among the disks with a partition named META, which every image has. It takes the previous choice, the only
+/// disk, or the disk from which the firmware started the node.
 pub(super) fn choose(
     before: Option<&Disk>,
     sysfs: &Path,
@@ -233,9 +233,9 @@ fn with_meta(sysfs: &Path) -> io::Result<Vec<Disk>> {
     Ok(found)
 }
 
-/// Id of the partition from which the node was started, as recorded by the boot loader or the stub of the unified
-/// kernel image (systemd: Boot Loader Interface). BIOS, network and CD boots record none. The id is only a hint: disks
-/// made from one release share it.
+/// ID of the partition from which the node was started. The boot loader or the stub of the unified kernel image records
+/// it (systemd: Boot Loader Interface). BIOS, network and CD boots record none. The id is only a hint: disks made from
+/// one release share it.
 fn started_from(sysfs: &Path) -> Option<Uuid> {
     let read = |name: &str| Uuid::parse_str(&efi::variable(sysfs, name)?).ok();
     read("LoaderDevicePartUUID").or_else(|| read("StubDevicePartUUID"))

@@ -1,6 +1,6 @@
 //! Decides what to do with the content of a volume: a pure function of the content, the node's record and the config.
 //!
-//! Never accepts a plaintext volume where the config wants encryption or the volume was encrypted before: an attacker
+//! Never accepts a plaintext volume where the config wants encryption or the volume was encrypted before. An attacker
 //! with access to the disk may have put it there.
 
 use corten_config::kinds::Encryption;

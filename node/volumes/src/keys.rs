@@ -30,7 +30,7 @@ pub fn check_keys(opened: &Opened, next: &Document) -> Result<(), String> {
 }
 
 /// Checks that META may describe STATE's encryption by `next`, or by nothing. If STATE is encrypted, one key must open
-/// it: a key that opened it in this boot, or else one that is tried now, which is slow.
+/// it: a key that opened it in this boot, or else one that is tried here. A trial is slow.
 ///
 /// # Errors
 /// The text gives the reason.

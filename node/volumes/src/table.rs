@@ -113,7 +113,7 @@ impl Table {
         self.disk_length
     }
 
-    /// Rewrites the header as that of a first copy on a disk of this length: the table may be a backup, or written for
+    /// Rewrites the header as that of a first copy on a disk of this length. The table may be a backup, or written for
     /// a smaller disk.
     fn fit(&mut self) -> io::Result<()> {
         let sectors = self.disk_length / self.gpt.sector_size;

@@ -55,8 +55,8 @@ impl Part {
     }
 }
 
-/// Parts of a disk or partition in the order in which they are emptied: secrets, other partitions, boot partitions, and
-/// last the partition table after its copy. A power cut leaves a bootable node that can be reset again, or an
+/// Parts of a disk or partition in the order in which they are emptied: secrets, other partitions, boot partitions. The
+/// last one is the partition table, after its copy. A power cut leaves a bootable node that can be reset again, or an
 /// unbootable disk without secrets.
 fn parts(table: Option<&Table>, length: u64) -> Vec<Part> {
     let mut partitions: Vec<_> = table.into_iter().flat_map(Table::partitions).collect();

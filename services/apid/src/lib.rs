@@ -63,8 +63,8 @@ pub use server::Server;
 /// Limits of concurrent calls: in total, per peer or certificate, and the share of the total reserved for
 /// administrators. A call to several nodes counts once per node.
 const CALLS: (usize, usize, usize) = (1_280, 1_100, 64);
-/// Memory of one call in bytes: unread data from its answerer, one short message being assembled, one piece of answer
-/// in the send buffer plus one HTTP/2 frame, its metadata, and a connection to another node.
+/// Memory of one call in bytes: unread data from its answerer, one short message being assembled, and its metadata. It
+/// also includes one piece of answer in the send buffer plus one HTTP/2 frame, and a connection to another node.
 const CALL: usize = connection::ANOTHER_NODES as usize
     + connection::CONNECTION
     + frames::SMALL
@@ -79,8 +79,8 @@ const MEMORY: (usize, usize) = (24 << 20, 16 << 20);
 /// read it.
 const REQUESTS: (usize, usize) = (2 * LARGEST_REQUEST, LARGEST_REQUEST);
 const LARGEST_REQUEST: usize = MAX_MESSAGE + HEAD;
-/// Memory for decoding another node's message, one at a time, in bytes: at most half a KiB per field, plus half of that
-/// while a list grows.
+/// Memory for decoding another node's message, one at a time, in bytes. It is at most half a KiB per field, plus half
+/// of that while a list grows.
 const LOOK: usize = fanout::FIELDS * 768;
 /// The program and the rest of its memory.
 const REST: usize = 16 << 20;

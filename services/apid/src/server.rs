@@ -44,8 +44,8 @@ const MAINTENANCE_CONNECTION: Duration = Duration::from_secs(10 * 60);
 pub(crate) const CONNECTION: usize = crate::connection::CONNECTION + CONNECTION_WINDOW as usize;
 /// Time for a call to finish that began just as its connection was found idle.
 const DRAIN: Duration = Duration::from_secs(30 * 60);
-/// Time for the calls of a connection whose certificate is no longer accepted: enough to report the refusal, too short
-/// for a stream to go on.
+/// Time for the calls of a connection whose certificate is no longer accepted. It is enough to report the refusal, and
+/// too short for a stream to go on.
 const FAREWELL: Duration = Duration::from_secs(3);
 /// Flow-control windows in bytes of uploads (a config, a snapshot): the data a peer may send before it is read.
 const STREAM_WINDOW: u32 = 32 * 1024;

@@ -214,8 +214,8 @@ async fn of_medium(supervisor: &Supervisor) -> Result<String, SubmitError> {
     Ok(found)
 }
 
-/// GRUB's code in the image, and what GRUB needs to know of it: on a machine that BIOS starts, and on others so that the
-/// disk works there, too. `None` if the image is for UEFI alone.
+/// GRUB's code in the image, and the facts that GRUB needs of it. A machine with UEFI gets them, too, so that its disk
+/// also works with BIOS. `None` if the image is for UEFI alone.
 fn grub_of(image: &Path, by_uefi: bool) -> Result<Option<(Code, Start)>, String> {
     let found = Code::of(image).and_then(|code| match code {
         Some(code) => Ok(Some((code, Start::of(image)?))),

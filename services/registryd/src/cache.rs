@@ -96,8 +96,8 @@ impl Cache {
         paths
     }
 
-    /// The blob of this digest. Its content is verified first, unless it is sent whole and no other cache could have an
-    /// intact copy: then it is verified on the way.
+    /// The blob of this digest. Its content is verified first. It is verified on the way if it is sent whole and no
+    /// other cache could have an intact copy.
     pub(crate) async fn blob(
         &self,
         digest: &Sha256Digest,

@@ -1,6 +1,6 @@
-//! Verifies the blobs that are served. A blob that is sent whole for the first time is verified on the way, and its last
-//! bytes are held back until its digest is right. A part of a blob is sent only after the whole was verified, and so is
-//! a blob of which several caches may have a copy.
+//! Verifies the blobs that are served. A blob that is sent whole for the first time is verified on the way. Its last
+//! bytes are held back until its digest is right. A part of a blob is sent only after the whole was verified. The same
+//! goes for a blob of which several caches may have a copy.
 
 use std::collections::HashMap;
 use std::fs::File;

@@ -85,8 +85,8 @@ impl Files {
     }
 }
 
-/// machined writes the files: `ca.crt` (the signing CA, then the other accepted ones), `ca.key`, `token`, `names` (the
-/// control plane's names, and this node's networks), `server.crt` and `server.key`.
+/// machined writes the files. `ca.crt` has the signing CA, then the other accepted ones; `names` the control plane's
+/// names, and this node's networks.
 fn read(directory: &Path) -> Result<Trust, FilesError> {
     let file = |name: &str| {
         let path = directory.join(name);

@@ -95,8 +95,8 @@ fn mtu_zero_in_v1alpha1_fields_means_the_default() {
     assert_eq!(refused, ["mtu must be from 68 to 65536"]);
 }
 
-/// A bond's setting in a document of its own, the equivalent in the old form if its name differs (empty: it has none),
-/// and the expected problem.
+/// A bond's setting in a document of its own, the equivalent in the old form if its name differs, and the expected
+/// problem. An empty equivalent means that there is none.
 const SETTINGS: &[(&str, Option<&str>, &str)] = &[
     (
         "miimon: 2147483648",

@@ -1,6 +1,6 @@
 //! YAML as a tree with the position of every value.
 //!
-//! It is built from the parser's events instead of serde: all problems must be reported at once, and the text of a
+//! It is built from the parser's events instead of serde. All problems must be reported at once, and the text of a
 //! scalar (`0123`, `yes`, `1.10`) must survive.
 
 use std::collections::{HashMap, HashSet};

@@ -18,7 +18,7 @@ use crate::{bytes, output};
 const IN_ARCHIVE: &str = "disk.raw";
 /// Block size in bytes of the search for zeros.
 const BLOCK: u64 = 1 << 16;
-/// Largest disk that is unpacked, in bytes, many times the size of our disks: a small file can
+/// Largest disk that is unpacked, in bytes, many times the size of our disks. A small file can
 /// claim a disk larger than the free space.
 const LARGEST_DISK: u64 = 8 << 30;
 /// Incompatible feature of qcow2: the data is in another file.

@@ -1,6 +1,6 @@
 //! The digests of cached content.
 //!
-//! Owners, times and mode bits other than the executable bit are left out: they come from the user and the umask of a
+//! Owners, times and mode bits other than the executable bit are left out. They come from the user and the umask of a
 //! build, and no step reads them.
 
 use std::fs;

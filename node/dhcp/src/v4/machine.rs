@@ -30,7 +30,7 @@ const RENEW_WAIT: Duration = Duration::from_secs(60);
 /// The longest delay between them, for leases of days or without an end.
 const LONGEST_RENEW_WAIT: Duration = Duration::from_secs(3600);
 /// Probes for an address that another host may have, and the longest delay between them. The RFC's seconds (RFC 5227,
-/// section 1.1) are long for a node that boots: a host on the same link answers within milliseconds, and the server
+/// section 1.1) are long for a node that boots. A host on the same link answers within milliseconds, and the server
 /// looks before it offers one (RFC 2131, section 3.1).
 const PROBES: u32 = 3;
 const PROBE_WAIT: Duration = Duration::from_millis(60);

@@ -1,7 +1,7 @@
 //! DHCPv4 messages (RFC 2131, section 2). dhcproto encodes requests and splits answers into header and options.
 //!
-//! The values of options are read here: dhcproto 0.15 drops every option behind one that it cannot read, and with
-//! overflow checks it panics on some that are too short.
+//! The values of options are read here. dhcproto 0.15 drops every option behind one that it cannot read. With overflow
+//! checks, it panics on some that are too short.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;

@@ -1,5 +1,5 @@
-//! Sockets of a DHCPv4 client. It captures frames on its link: a socket with an address would miss answers to a client
-//! without one, and broadcast refusals, and a firewall may drop answers.
+//! Sockets of a DHCPv4 client. It captures frames on its link. A socket with an address would miss answers to a client
+//! without one, and broadcast refusals. A firewall may drop answers.
 
 use std::io;
 use std::net::Ipv4Addr;

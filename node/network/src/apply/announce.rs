@@ -1,5 +1,5 @@
-//! Tells the neighbours on a link that an address has moved to this node: gratuitous ARP (RFC 5227, section 2.3), and
-//! unsolicited neighbour advertisements (RFC 4861, section 7.2.6), which the kernel itself sends.
+//! Tells the neighbours on a link that an address has moved to this node, by gratuitous ARP (RFC 5227, section 2.3).
+//! The kernel itself sends unsolicited neighbour advertisements (RFC 4861, section 7.2.6).
 
 use std::fs;
 use std::net::Ipv4Addr;

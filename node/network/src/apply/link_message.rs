@@ -98,7 +98,7 @@ fn number<W: Word + PartialEq>(choice: W) -> u8 {
     at.and_then(|at| u8::try_from(at).ok()).unwrap_or(0)
 }
 
-/// Drops the settings that the kernel rejects in the bond's mode, or without link monitoring: one of them fails the
+/// Drops the settings that the kernel rejects in the bond's mode, or without link monitoring. One of them fails the
 /// whole bond (kernel: `unsuppmodes` in drivers/net/bonding/bond_options.c). Specs in META always contain every
 /// setting.
 fn counting(bond: &Bond) -> Bond {

@@ -1,5 +1,5 @@
-//! The identity of a disk that is a user volume as a whole: the label and id of its file system or LUKS header, or of
-//! the first sector of an unfinished XFS that marks a disk taken for a volume.
+//! The identity of a disk that is a user volume as a whole: the label and ID of its file system or LUKS header. A disk
+//! that is taken for a volume has them in the first sector of an unfinished XFS.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write as _};

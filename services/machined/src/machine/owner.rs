@@ -19,11 +19,11 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::standing::{Findings, Standing, State, standing};
 use super::{Fatal, Machine, lock};
 
-/// Time to wait for the disk that the boot loader names as the start disk: an operator may replug a USB stick, and a
+/// Time to wait for the disk that the boot loader names as the start disk. An operator may replug a USB stick, and a
 /// controller may start its disks one by one.
 const START_DISK: Duration = Duration::from_secs(90);
-/// Time to wait for any disk if the start disk is unknown (BIOS, a CD, the network) and the machine has a bus that
-/// discovers disks late. After udevd has settled, the kernel needs about this long to find USB disks.
+/// Time to wait for any disk if the start disk is unknown (BIOS, a CD, the network). Only a machine with a bus that
+/// discovers disks late needs it. After udevd has settled, the kernel needs about this long to find USB disks.
 const ANY_DISK: Duration = Duration::from_secs(10);
 /// Interval of the checks for the disk.
 const LOOK: Duration = Duration::from_secs(1);

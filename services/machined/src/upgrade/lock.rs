@@ -1,4 +1,4 @@
-//! Lets one control plane node go down at a time: the node holds a key in etcd until it is back, for an upgrade until
+//! Lets one control plane node go down at a time. The node holds a key in etcd until it is back, for an upgrade until
 //! the verdict.
 //!
 //! A check of the quorum alone is a race: two nodes may both pass it at the same moment, and then both go down.

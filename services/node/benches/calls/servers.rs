@@ -71,7 +71,7 @@ impl Daemon {
     }
 
     /// Private memory of the process in KiB (proc_pid_smaps(5), `smaps_rollup`), and its peak including pages of the
-    /// program file, which grow as more of the program is used.
+    /// program file. Those grow as more of the program is used.
     pub fn memory(&self) -> (u64, u64) {
         let kib = |file: &str, field: &str| {
             let path = format!("/proc/{}/{file}", self.process.id());

@@ -1,7 +1,7 @@
 //! Rules as values. No I/O.
 //!
-//! The parts of a line apply in the order of udev(7)'s implementation, on which rule files rely, however they are
-//! written: conditions on the device, conditions on its parents, sources (by kind), assignments (by kind).
+//! The parts of a line apply in the order of udev(7)'s implementation, on which rule files rely. The order is:
+//! conditions on the device, conditions on its parents, sources (by kind), assignments (by kind).
 
 use super::Position;
 use super::builtin::Builtin;
