@@ -297,7 +297,7 @@ fn api_server_takes_a_changed_config(kubectl: &Kubectl, config: &Path) {
 const MANIFEST: &str = "cluster: {inlineManifests: [{name: extra, contents: '{apiVersion: v1, kind: ConfigMap, \
                         metadata: {name: extra, namespace: default}}'}]}";
 
-/// The verb that upgrades Kubernetes, to the same version, deletes an object that no manifest has any more.
+/// The verb that upgrades Kubernetes, to the same version, deletes an object that no manifest has.
 fn objects_come_and_go_with_the_manifests(kubectl: &Kubectl, config: &Path) {
     let owner = client_with(config);
     let manifests = ["-n", CONTROL_PLANE, "get", "manifests"];

@@ -66,8 +66,8 @@ impl Backend {
         };
         if exists {
             return Err(Failure::call(format!(
-                "this machine has a cluster {name} already, perhaps with another --state: choose another --name, or \
-                 remove what is left of it: cortenctl cluster destroy --name {name} --force",
+                "this machine has a cluster {name} already, perhaps with another --state; choose another --name, or \
+                 remove the rest of it: cortenctl cluster destroy --name {name} --force",
                 name = plan.name
             )));
         }

@@ -64,7 +64,7 @@ fn check_images(wait: WaitFor, images: KubernetesImages, plan: &Plan) -> Result<
     match vm::has_images(&plan.image) {
         Ok(true) => Ok(()),
         Ok(false) => Err(Failure::usage(format!(
-            "--image {shown}: the disk has no container images of Kubernetes: build it with --with-images, name upstream \
+            "--image {shown}: the disk has no container images of Kubernetes; build it with --with-images, name upstream \
              ones with --kubernetes-version, or wait for the node API alone with --wait api"
         ))),
         Err(error) => Err(Failure::usage(format!("--image {shown}: {error:#}"))),

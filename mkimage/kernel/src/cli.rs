@@ -200,7 +200,7 @@ pub fn source(paths: &Paths) -> Result<Source> {
             lock.package().version
         ),
         "give its tarball with --kernel-source, set a mirror that has it (such as a snapshot archive) in \
-         CORTEN_MIRRORS, or lock another version: the builder never replaces the kernel by itself",
+         CORTEN_MIRRORS, or lock another version; the builder never replaces the kernel by itself",
     )?;
     Ok(Source::Package(package))
 }

@@ -98,9 +98,8 @@ impl Fetcher {
             };
             return Err::<PathBuf, _>(gone).or_fail(
                 format!("no mirror has {what} ({suite}):\n  {answers}"),
-                "the archive has newer versions only: add one that keeps old versions (a snapshot archive) \
-                 to CORTEN_MIRRORS or to apt's sources, or run `mkimage lock` to use the newest version of \
-                 the suite",
+                "the archive has newer versions only; add a snapshot archive, which keeps old versions, to \
+                 CORTEN_MIRRORS or to apt's sources, or run `mkimage lock` to use the newest version",
             );
         }
         Err(Failure::new(

@@ -1,4 +1,4 @@
-//! Deletes obsolete objects: those that the inventory lists and no manifest has any more.
+//! Deletes obsolete objects: those that the inventory lists and no manifest has.
 
 use std::collections::BTreeMap;
 

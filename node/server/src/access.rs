@@ -95,7 +95,7 @@ impl<S> Layer<S> for AccessLayer {
 /// A service with the authorization in front.
 ///
 /// The kernel vouches for a peer's uid and process (`SO_PEERCRED`):
-/// - apid's uid: the roles are those in its `talos-role` metadata that the caller's certificate has, too (`callers.rs`);
+/// - apid's uid: the roles in its `talos-role` metadata that the caller's certificate has, too (`callers.rs`);
 /// - machined's own process ([`Local`]): the roles it names, or `os:admin` if it names none;
 /// - any other peer is refused, even one that runs as root.
 #[derive(Clone)]

@@ -36,9 +36,9 @@ fn check(mounts: &[Mount], opened: &Opened, next: &Document) -> Result<(), Strin
             .any(|mount| mount.target == volume.target && mount.kind == "xfs");
         if is_there && !is_encrypted && !wanted.migrates() {
             return Err(format!(
-                "the encryption of {}: the volume is not encrypted, and the next boot would refuse it; set `migration: \
-                 wipe` in its encryption to create it again at the next boot (its data is lost, except the files of \
-                 STATE), or remove its encryption",
+                "the encryption of {}: the volume is not encrypted, and the next boot would refuse it; remove its \
+                 encryption, or set `migration: wipe` in it to create the volume again at the next boot; its data is \
+                 lost, except the files of STATE",
                 which.word()
             ));
         }

@@ -20,7 +20,7 @@ pub(super) struct Limits {
     pub(super) manifests: Duration,
     /// Whether nodes pull their images first.
     pub(super) pulls: bool,
-    /// Whether objects that no manifest has any more are deleted last.
+    /// Whether objects that no manifest has are deleted last.
     pub(super) prunes: bool,
 }
 
@@ -56,7 +56,7 @@ pub(super) trait Fleet {
     ) -> Result<Vec<String>, String>;
     /// Checks that the workloads run as their manifests specify.
     async fn workloads(&mut self) -> Result<(), String>;
-    /// Deletes the objects that no manifest of a control plane node has any more, and prints a line about each.
+    /// Deletes the objects that no manifest of a control plane node has, and prints a line about each.
     async fn prune(&mut self) -> Result<(), String>;
     /// Prints a line for the operator.
     fn say(&mut self, line: &str);
