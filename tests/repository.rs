@@ -13,8 +13,8 @@ use tests::{tokens, workspace};
 const CODE_LINES: usize = 400;
 /// Limit on all lines of a file, including tests and comments.
 const ALL_LINES: usize = 800;
-/// Limit on the lines of a file's header: what it is, what it owns, what it never does. More belongs to the items, or to
-/// docs/architecture.md.
+/// Limit on the lines of a file's header: what it is, what it owns, what it never does. More belongs
+/// to the items, or to docs/architecture.md.
 const HEADER_LINES: usize = 3;
 /// Files over the limit for code, each with the reason.
 const LONG: &[(&str, &str)] = &[];
