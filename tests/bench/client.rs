@@ -14,6 +14,8 @@ use crate::report::{median, verdict};
 
 /// Limit of the first byte in milliseconds: an operator notices no delay.
 const LIMIT_MS: f64 = 20.0;
+/// Calls of each verb. The slowest of a hundred medians would show the load of the host if there were few.
+const CALLS: usize = 21;
 
 /// A verb, as the words of its command line, and its median in milliseconds.
 struct Verb {
@@ -22,7 +24,7 @@ struct Verb {
 }
 
 /// Measures the client that `make host-tools` builds.
-pub fn measure(rounds: usize) -> anyhow::Result<Section> {
+pub fn measure() -> anyhow::Result<Section> {
     let program = workspace::cortenctl();
     let mut verbs = vec![Vec::new()];
     // Each verb appends the verbs below it.
@@ -30,7 +32,7 @@ pub fn measure(rounds: usize) -> anyhow::Result<Section> {
     while let Some(words) = verbs.pop() {
         let mut times = Vec::new();
         let mut help = String::new();
-        for _round in 0..rounds {
+        for _call in 0..CALLS {
             let (milliseconds, text) = first_byte(program, &words)?;
             times.push(milliseconds);
             help = text;
@@ -38,7 +40,7 @@ pub fn measure(rounds: usize) -> anyhow::Result<Section> {
         for verb in below(&help) {
             verbs.push([words.as_slice(), &[verb.to_owned()]].concat());
         }
-        let milliseconds = median(&times).context("no round was measured")?;
+        let milliseconds = median(&times).context("no call was measured")?;
         measured.push(Verb {
             words,
             milliseconds,
@@ -99,9 +101,9 @@ fn table(measured: &[Verb]) -> anyhow::Result<String> {
         .max_by(|one, other| one.milliseconds.total_cmp(&other.milliseconds))
         .context("the help lists no verb")?;
     let times: Vec<f64> = verbs.iter().map(|verb| verb.milliseconds).collect();
-    let mut text = String::from(
+    let mut text = format!(
         "The time from the start of the program to the first byte of its help. It is the program of \
-         `make host-tools`, which\nis not optimised. Medians.\n\n\
+         `make host-tools`, which\nis not optimised. Medians of {CALLS} calls.\n\n\
          | help | first byte | limit | |\n|---|---|---|---|\n",
     );
     let mut row = |name: &str, milliseconds: f64, is_limited: bool| {
@@ -132,6 +134,25 @@ mod tests {
                     help   Print this\n\nOptions:\n  -h, --help\n";
         assert_eq!(below(help), ["get", "etcd"]);
         assert!(below("Resources\n\nUsage: cortenctl get\n").is_empty());
+    }
+
+    #[test]
+    fn help_without_output_is_an_error() {
+        let words = |all: &[&str]| {
+            all.iter()
+                .map(|word| (*word).to_owned())
+                .collect::<Vec<_>>()
+        };
+        let (milliseconds, help) = first_byte(Path::new("/bin/echo"), &words(&["get"])).unwrap();
+        assert_eq!(help, "get --help\n");
+        assert!(milliseconds > 0.0);
+        let error = first_byte(Path::new("/bin/sh"), &words(&["-c", "exit 0"])).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .contains("-c exit 0 --help printed nothing"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -61,7 +61,7 @@ struct Arguments {
     /// Number of coldplugs of each device daemon; the result is the median
     #[arg(long, default_value_t = 7)]
     coldplugs: usize,
-    /// Number of boots of each image, and of calls of each verb; the result is the median
+    /// Number of boots of each image; the result is the median
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Seconds that a configured node idles before its memory is read
@@ -154,7 +154,7 @@ fn sections(
             debian.map(measure).into_iter().collect()
         }
         Part::Programs => programs::measure(),
-        Part::Client => Ok(vec![client::measure(arguments.rounds.max(1))?]),
+        Part::Client => Ok(vec![client::measure()?]),
         Part::Rebuild => Ok(vec![builds::again(directory)?]),
         Part::Cold => Ok(vec![builds::cold(directory)?]),
     }
