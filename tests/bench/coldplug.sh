@@ -26,7 +26,7 @@ systemd_udevd() {
     udevadm control --exit || exit 1
 }
 
-# $1: what it is told as; then udevd's own options.
+# $1: its name in the output; then udevd's own options.
 udevd() {
     local who=$1 line settled=; shift
     forget
