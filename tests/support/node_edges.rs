@@ -59,6 +59,7 @@ pub const PARTS_OF_THE_NODE: &[Row] = &[
             "corten-api",
             "corten-base",
             "corten-config",
+            "corten-etcd",
             "corten-extension",
             "corten-kubernetes",
             "corten-resources",

@@ -1,7 +1,5 @@
 //! Connects machined to etcd.
 
-use std::fs;
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
@@ -18,15 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// # Errors
 /// A certificate cannot be read, or no member answers.
 pub async fn connect(secrets: &Path, addresses: &[IpAddr]) -> Result<Client, String> {
-    let read = |name: &str| fs::read_to_string(secrets.join(name));
-    let tls = (|| {
-        Ok::<_, io::Error>(Tls {
-            ca: read("ca.crt")?,
-            crt: read("admin.crt")?,
-            key: read("admin.key")?,
-        })
-    })();
-    let tls = tls.map_err(|error| format!("its certificates: {error}"))?;
+    let tls = Tls::read(secrets).map_err(|error| describe(&error))?;
     let endpoint = |address: &IpAddr| SocketAddr::new(*address, CLIENT_PORT).to_string();
     let endpoints: Vec<String> = addresses.iter().map(endpoint).collect();
     let connected = Client::connect(&endpoints, &tls, PATIENCE).await;

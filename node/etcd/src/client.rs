@@ -1,6 +1,8 @@
 //! The connection to a member, and the common part of all calls.
 
 use std::fmt;
+use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,6 +37,24 @@ impl fmt::Debug for Tls {
             .field("ca", &self.ca)
             .field("crt", &self.crt)
             .finish_non_exhaustive()
+    }
+}
+
+impl Tls {
+    /// Reads a member's own credentials from its directory: `ca.crt`, `admin.crt` and `admin.key`.
+    ///
+    /// # Errors
+    /// [`EtcdError::Credentials`].
+    pub fn read(directory: &Path) -> Result<Tls, EtcdError> {
+        let read = |name| {
+            let file = directory.join(name);
+            fs::read_to_string(&file).map_err(|source| EtcdError::Credentials { file, source })
+        };
+        Ok(Tls {
+            ca: read("ca.crt")?,
+            crt: read("admin.crt")?,
+            key: read("admin.key")?,
+        })
     }
 }
 

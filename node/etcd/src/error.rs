@@ -1,6 +1,8 @@
 //! Errors of a call.
 
 use std::fmt::Write as _;
+use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::refusal::Refusal;
@@ -20,6 +22,17 @@ pub struct Attempt {
 /// Failure of a call.
 #[derive(Debug, thiserror::Error)]
 pub enum EtcdError {
+    /// A file of the credentials cannot be read.
+    #[error(
+        "cannot read {file:?} for a connection to etcd; only a control plane node with etcd has it"
+    )]
+    Credentials {
+        /// The file.
+        file: PathBuf,
+        /// Reason.
+        #[source]
+        source: io::Error,
+    },
     /// The list of endpoints is empty.
     #[error(
         "cannot connect to etcd: no endpoint is given; name at least one member's host and port"
@@ -175,7 +188,9 @@ impl EtcdError {
             | EtcdError::LockHeld { .. }
             | EtcdError::LockLost { .. } => true,
             EtcdError::Refused { refusal, .. } => refusal.is_temporary(),
-            EtcdError::NoEndpoint | EtcdError::Broken { .. } => false,
+            EtcdError::Credentials { .. } | EtcdError::NoEndpoint | EtcdError::Broken { .. } => {
+                false
+            }
         }
     }
 

@@ -14,10 +14,10 @@ use tokio_stream::wrappers::TcpListenerStream;
 use tonic::body::Body;
 use tonic::server::NamedService;
 use tonic::service::Routes;
-use tonic::transport::{Endpoint, Server};
+use tonic::transport::{Certificate, Endpoint, Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::client::Client;
+use crate::client::{Client, Tls};
 use crate::wire::etcdserverpb as pb;
 use crate::wire::etcdserverpb::cluster_server::{Cluster, ClusterServer};
 use crate::wire::etcdserverpb::kv_server::{Kv, KvServer};
@@ -34,6 +34,8 @@ pub(crate) const LEASE: i64 = 7;
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Script {
     pub refusal: Option<Status>,
+    /// Answer to a read, instead of `found`.
+    pub unreadable: Option<Status>,
     /// Whether listing members never returns.
     pub hangs: bool,
     pub members: Vec<pb::Member>,
@@ -78,13 +80,31 @@ impl Fake {
             script: Arc::new(script),
             asked: Arc::default(),
         };
-        let routes = Routes::new(ClusterServer::new(fake.clone()))
-            .add_service(KvServer::new(fake.clone()))
-            .add_service(LeaseServer::new(fake.clone()))
-            .add_service(MaintenanceServer::new(fake.clone()))
-            .add_service(LockServer::new(fake.clone()));
-        let client = serve(routes).await;
+        let client = serve(fake.routes()).await;
         (fake, client)
+    }
+
+    /// Serves over TLS on this listener.
+    pub(crate) fn serve_tls(script: Script, listener: TcpListener, tls: &Tls) -> Fake {
+        let fake = Fake {
+            script: Arc::new(script),
+            asked: Arc::default(),
+        };
+        let own = ServerTlsConfig::new()
+            .identity(Identity::from_pem(&tls.crt, &tls.key))
+            .client_ca_root(Certificate::from_pem(&tls.ca));
+        let mut server = Server::builder().tls_config(own).unwrap();
+        let server = server.add_routes(fake.routes());
+        tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
+        fake
+    }
+
+    fn routes(&self) -> Routes {
+        Routes::new(ClusterServer::new(self.clone()))
+            .add_service(KvServer::new(self.clone()))
+            .add_service(LeaseServer::new(self.clone()))
+            .add_service(MaintenanceServer::new(self.clone()))
+            .add_service(LockServer::new(self.clone()))
     }
 
     pub(crate) fn asked<T>(&self, see: impl FnOnce(&mut Asked) -> T) -> T {
@@ -179,6 +199,9 @@ impl Kv for Fake {
     async fn range(&self, request: Request<pb::RangeRequest>) -> Answer<pb::RangeResponse> {
         let kvs = self.script.found.clone();
         let call = format!("read {}", request.into_inner().serializable);
+        if let Some(refusal) = &self.script.unreadable {
+            return Err(refusal.clone());
+        }
         self.answer(call, pb::RangeResponse { header: None, kvs })
     }
 }

@@ -1,6 +1,9 @@
 //! Reads and writes keys.
 
-use crate::client::Client;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::client::{Client, Tls};
 use crate::error::EtcdError;
 use crate::wire::etcdserverpb as pb;
 use crate::wire::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
@@ -21,6 +24,26 @@ pub struct Entry {
     pub modified: i64,
     /// Number of writes since the key's creation.
     pub version: i64,
+}
+
+/// Checks a member with the credentials in `secrets` ([`Tls::read`]): it reads a key by consensus, which needs a quorum.
+/// A learner passes when it answers: it cannot read yet, and becomes a voter because it is healthy.
+///
+/// Connects anew each time: no connection stays open, and a member that accepts no more of them is noticed.
+///
+/// # Errors
+/// [`EtcdError`] with the reason why the member is unhealthy.
+pub async fn check_member(
+    endpoint: &str,
+    secrets: &Path,
+    timeout: Duration,
+) -> Result<(), EtcdError> {
+    let tls = Tls::read(secrets)?;
+    let member = Client::connect(&[endpoint.to_owned()], &tls, timeout).await?;
+    match member.health().await {
+        Err(error) if error.is_from_learner() => Ok(()),
+        health => health,
+    }
 }
 
 impl Client {

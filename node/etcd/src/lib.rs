@@ -23,7 +23,7 @@ pub use client::{Client, Tls};
 pub use cluster::{Added, Member};
 pub use error::{Attempt, EtcdError};
 pub use join::{Join, plan};
-pub use keys::Entry;
+pub use keys::{Entry, check_member};
 pub use lock::Lock;
 pub use maintenance::{Action, Alarm, AlarmKind, Status};
 pub use refusal::Refusal;

@@ -3,6 +3,10 @@
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, TryStreamExt as _};
+use rcgen::{
+    BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
 use tonic::{Code, Status};
@@ -10,7 +14,7 @@ use tonic::{Code, Status};
 use crate::fake::{Fake, Garbage, LEASE, Script, client};
 use crate::wire::etcdserverpb as pb;
 use crate::wire::mvccpb::KeyValue;
-use crate::{Alarm, AlarmKind, Client, EtcdError, Refusal, Tls};
+use crate::{Alarm, AlarmKind, Client, EtcdError, Refusal, Tls, check_member};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -183,6 +187,66 @@ async fn every_endpoint_that_failed_is_named_and_the_key_is_not() {
         assert!(shown.contains(endpoint), "{shown}");
     }
     assert!(!shown.contains("hidden"), "{shown}");
+}
+
+/// Credentials of a member that is its own CA and administrator.
+fn credentials() -> Tls {
+    let (ca_key, key) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+    let mut ca = CertificateParams::default();
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    ca.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    let mut own = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+    own.extended_key_usages = vec![
+        ExtendedKeyUsagePurpose::ServerAuth,
+        ExtendedKeyUsagePurpose::ClientAuth,
+    ];
+    let ca_crt = ca.self_signed(&ca_key).unwrap().pem();
+    let issuer = Issuer::new(ca, ca_key);
+    Tls {
+        ca: ca_crt,
+        crt: own.signed_by(&key, &issuer).unwrap().pem(),
+        key: key.serialize_pem(),
+    }
+}
+
+#[tokio::test]
+async fn member_is_healthy_when_it_reads_by_consensus_or_is_a_learner() {
+    let directory = tempfile::tempdir().unwrap();
+    let secrets = directory.path();
+    let missing = check_member("127.0.0.1:1", secrets, SECOND).await;
+    let missing = missing.unwrap_err();
+    assert!(missing.to_string().contains("ca.crt"), "{missing}");
+    assert!(!missing.is_temporary());
+    let tls = credentials();
+    for (name, text) in [
+        ("ca.crt", &tls.ca),
+        ("admin.crt", &tls.crt),
+        ("admin.key", &tls.key),
+    ] {
+        std::fs::write(secrets.join(name), text).unwrap();
+    }
+    let check = async |unreadable: Option<Status>| {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = listener.local_addr().unwrap().to_string();
+        let script = Script {
+            unreadable,
+            ..Default::default()
+        };
+        let fake = Fake::serve_tls(script, listener, &tls);
+        let checked = check_member(&endpoint, secrets, SECOND * 60).await;
+        (checked, fake.asked(|asked| asked.calls.clone()))
+    };
+    let (healthy, calls) = check(None).await;
+    healthy.unwrap();
+    // The read is linearizable.
+    assert_eq!(calls, ["status", "read false"]);
+    let learner = "etcdserver: rpc not supported for learner";
+    let (learner, _) = check(Some(Status::unavailable(learner))).await;
+    learner.unwrap();
+    let alone = "etcdserver: request timed out";
+    let (alone, _) = check(Some(Status::unavailable(alone))).await;
+    let alone = alone.unwrap_err().to_string();
+    assert!(alone.contains("request timed out"), "{alone}");
 }
 
 #[tokio::test]

@@ -26,15 +26,7 @@ const LARGEST: u64 = 8 << 30;
 
 /// A client of this node's member, with the certificate in `secrets`.
 pub(super) async fn connect(secrets: &Path) -> Result<Client, Status> {
-    let read = |name: &str| fs::read_to_string(secrets.join(name));
-    let tls = (|| {
-        Ok::<_, std::io::Error>(Tls {
-            ca: read("ca.crt")?,
-            crt: read("admin.crt")?,
-            key: read("admin.key")?,
-        })
-    })();
-    let tls = tls.map_err(|_| {
+    let tls = Tls::read(secrets).map_err(|_| {
         Status::failed_precondition(
             "this node has no etcd member: only a control plane node has one, after `bootstrap` or after it has \
              joined a cluster",

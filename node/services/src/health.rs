@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use corten_base::unix;
+use corten_etcd::check_member;
 use corten_resources::controller::with_causes as describe;
 use http::uri::PathAndQuery;
 use rustix::io::Errno;
@@ -22,6 +23,8 @@ const OK: &[u8] = b"200";
 /// Method and healthy status of gRPC's health service (grpc/health/v1/health.proto).
 const CHECK: &str = "/grpc.health.v1.Health/Check";
 const SERVING: i32 = 1;
+/// Timeout of a call of etcd. etcd itself gives up after 7 s and says why, such as that no member leads.
+const ANSWER_OF_ETCD: Duration = Duration::from_secs(8);
 /// Delay before the retry of a request that machined could not send.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -52,6 +55,13 @@ pub enum Probe {
     Unix(PathBuf),
     /// The web server at the address answers 200 to a GET of the path.
     Http(SocketAddr, &'static str),
+    /// The member of etcd at the address is healthy ([`check_member`]).
+    Etcd {
+        /// Where the member serves clients.
+        address: SocketAddr,
+        /// Directory of the node's credentials for it.
+        secrets: PathBuf,
+    },
     /// The gRPC health service on this socket reports that everything serves.
     Grpc(PathBuf),
 }
@@ -80,6 +90,10 @@ impl Probe {
             Probe::Tcp(address) => hang_up(TcpStream::connect(address).await?).await,
             Probe::Unix(socket) => hang_up(UnixStream::connect(socket).await?).await,
             Probe::Http(address, path) => return get(*address, path).await,
+            Probe::Etcd { address, secrets } => {
+                let member = address.to_string();
+                return Ok(check_member(&member, secrets, ANSWER_OF_ETCD).await?);
+            }
             Probe::Grpc(socket) => return serves(socket).await,
         }
         Ok(())

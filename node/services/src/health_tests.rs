@@ -148,6 +148,27 @@ async fn grpc_probe_requires_the_serving_status() {
     assert!(gone.contains("No such file or directory"), "{gone}");
 }
 
+#[tokio::test]
+async fn etcd_probe_requires_the_credentials_and_an_answer_of_a_member() {
+    let directory = tempfile::tempdir().unwrap();
+    let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let probe = Probe::Etcd {
+        address: tcp.local_addr().unwrap(),
+        secrets: directory.path().to_owned(),
+    };
+    let without = ask(probe.clone()).await.unwrap_err();
+    assert!(
+        without.contains("ca.crt") && without.contains("No such file"),
+        "{without}"
+    );
+    for name in ["ca.crt", "admin.crt", "admin.key"] {
+        std::fs::write(directory.path().join(name), "").unwrap();
+    }
+    drop(tcp);
+    let closed = ask(probe).await.unwrap_err();
+    assert!(closed.contains("cannot connect to etcd"), "{closed}");
+}
+
 #[test]
 fn probe_failure_for_lack_of_resources_is_not_a_service_failure() {
     #[derive(Debug, thiserror::Error)]

@@ -1,6 +1,7 @@
 //! Declares etcd and the kubelet.
 
 use std::net::Ipv4Addr;
+use std::path::Path;
 use std::time::Duration;
 
 use corten_config::v1alpha1::ExtraMount;
@@ -52,14 +53,17 @@ pub fn etcd_service(image: &str, args: Vec<String>) -> ServiceSpec {
         memory_max: None,
         log_to_console: false,
     };
-    let client_port = (Ipv4Addr::LOCALHOST, etcd::CLIENT_PORT).into();
+    let probe = Probe::Etcd {
+        address: (Ipv4Addr::LOCALHOST, etcd::CLIENT_PORT).into(),
+        secrets: Path::new(HOST_SECRETS).join(ETCD),
+    };
     ServiceSpec {
         id: ETCD.into(),
         runner: Runner::Container(Box::new(container)),
         depends_on: vec![CONTAINERD.into()],
         needs: needs(image),
         // A restart makes no member on a slow disk faster.
-        limits: limits(Probe::Tcp(client_port), Duration::from_secs(30)),
+        limits: limits(probe, Duration::from_secs(30)),
         oom_score_adj: -998,
         cgroup: ETCD_CGROUP.to_owned(),
     }
@@ -225,6 +229,16 @@ mod tests {
         assert_eq!(seen, ["/system/secrets/etcd", "/var/lib/etcd"]);
         assert!(etcd.capabilities.is_empty() && !etcd.writable_root && !etcd.host_processes);
         assert_eq!(etcd.uid, 60);
+    }
+
+    #[test]
+    fn health_of_etcd_is_asked_of_the_member_with_the_nodes_credentials() {
+        let health = etcd_service("etcd:1", Vec::new()).limits.health;
+        let probe = Probe::Etcd {
+            address: "127.0.0.1:2379".parse().unwrap(),
+            secrets: "/run/kubernetes/secrets/etcd".into(),
+        };
+        assert_eq!(health.unwrap().probe, probe);
     }
 
     #[test]
