@@ -11,6 +11,9 @@ use kube::discovery::{Scope, oneshot};
 
 use crate::{Cluster, ClusterError, within};
 
+/// Label of control plane nodes.
+pub(crate) const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
+
 /// The kinds that one apply has looked up.
 #[derive(Default)]
 pub(crate) struct Kinds {

@@ -10,15 +10,13 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
 use crate::changes::{Change, Changes};
-use crate::kinds::core;
+use crate::kinds::{CONTROL_PLANE, core};
 use crate::{Cluster, ClusterError};
 
 /// Time in which changes are one change: at the beginning, each node is one.
 const BATCH: Duration = Duration::from_secs(1);
 /// Operating systems whose nodes have this API.
 const SYSTEMS: [&str; 2] = ["Corten ", "Talos "];
-/// Label of control plane nodes.
-const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 
 /// A node of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use kube::Api;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use serde_json::Value;
 
-use crate::kinds::{check_part, core};
+use crate::kinds::{CONTROL_PLANE, check_part, core};
 use crate::{Cluster, ClusterError, within};
 
 /// Limit of listed nodes; of a larger cluster, the first ones by name.
@@ -22,6 +22,8 @@ pub struct NodeReadiness {
     pub ready: Result<(), String>,
     /// Whether new pods may be scheduled on the node.
     pub is_schedulable: bool,
+    /// Whether it has the label of a control plane node.
+    pub is_control_plane: bool,
 }
 
 /// A kind of workload with a number of pods.
@@ -140,8 +142,10 @@ pub(crate) fn readiness(node: &DynamicObject) -> NodeReadiness {
         Some(condition) => Err(text(condition, "message")),
         None => Err("its kubelet has not reported its readiness yet".to_owned()),
     };
+    let labels = node.metadata.labels.as_ref();
     NodeReadiness {
         name: node.metadata.name.clone().unwrap_or_default(),
+        is_control_plane: labels.is_some_and(|labels| labels.contains_key(CONTROL_PLANE)),
         ready,
         is_schedulable: node.data.pointer("/spec/unschedulable") != Some(&Value::Bool(true)),
     }

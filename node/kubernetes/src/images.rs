@@ -54,14 +54,7 @@ pub(crate) fn images(document: &Document) -> Result<Images, Missing> {
         Some(dns) => dns.image.clone(),
         None => old_dns.and_then(|dns| dns.image.clone()),
     };
-    let cni = cluster.network.cni.as_ref();
-    let by_kind = document.all::<KubeFlannelCNIConfig>().next().is_some();
-    // A config with `KubeNetworkConfig` also declares its network plug-in by kind, or has none.
-    let usual_cni = document.all::<KubeNetworkConfig>().next().is_none();
-    let runs_flannel = match cni {
-        Some(cni) => cni.name == CniName::Flannel,
-        None => by_kind || usual_cni,
-    };
+    let runs_flannel = network_plugin(document) == CniName::Flannel;
     let usual = |name: &str, upstream: &str| {
         let bundled = bundled(name).filter(|_| document.uses_bundled_images());
         bundled.unwrap_or_else(|| upstream.to_owned())
@@ -91,4 +84,19 @@ pub(crate) fn images(document: &Document) -> Result<Images, Missing> {
         }),
         flannel: runs_flannel.then(|| usual("flannel", "ghcr.io/siderolabs/flannel:0.28.9")),
     })
+}
+
+/// The network plugin that the config brings.
+#[must_use]
+pub fn network_plugin(document: &Document) -> CniName {
+    if let Some(cni) = &document.cluster.network.cni {
+        return cni.name;
+    }
+    let by_kind = document.all::<KubeFlannelCNIConfig>().next().is_some();
+    // A config with `KubeNetworkConfig` also declares its network plug-in by kind, or has none.
+    let usual = document.all::<KubeNetworkConfig>().next().is_none();
+    match by_kind || usual {
+        true => CniName::Flannel,
+        false => CniName::None,
+    }
 }

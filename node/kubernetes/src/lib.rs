@@ -23,7 +23,7 @@ use std::net::IpAddr;
 
 pub use addons::Addons;
 pub use extra::Extra;
-pub use images::Images;
+pub use images::{Images, network_plugin};
 pub use kubeconfig::{Identity, admin, kubeconfig};
 pub use manifests::{ExternalManifest, bootstrap_settings, external_manifests, inline_manifests};
 pub use prism::Upstream;

@@ -1,34 +1,27 @@
 //! Asks a node about its state and judges the answers.
 
-use std::error::Error as _;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use corten_api::cosi::resource::GetRequest;
-use corten_api::cosi::resource::state_client::StateClient;
-use corten_api::machine::machine_service_client::MachineServiceClient;
-use corten_api::metadata;
-use corten_api::resource::config::{MachineType as Type, MachineTypeSpec};
 use corten_api::roles::Role;
-use corten_api::storage::storage_service_client::StorageServiceClient;
-use corten_api::talos::resource::definitions::runtime::MachineStatusSpec;
 use corten_base::unix;
-use corten_config::Document;
+use corten_config::{Document, v1alpha1::CniName};
 use corten_credentials::certificates;
+use corten_kubernetes::network_plugin;
 use corten_pki::{private_key_from_pem, to_pem};
-use corten_resources::Spec;
-use corten_types::config::MachineType;
-use corten_types::etcd::EtcdMember;
-use corten_types::runtime::MachineStatus;
+use corten_resources::controller::with_causes as describe;
+use corten_types::cluster::Member;
+use corten_types::kubernetes_components::{
+    ApiServerConfig, ControllerManagerConfig, SchedulerConfig,
+};
 use futures_util::{StreamExt as _, stream};
-use prost::Message as _;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
-use tonic::{Code, Request, Status};
 
-use super::cluster::OfCluster;
-use super::judge::{boot, disks, memory, services};
+use super::cluster::{Components, OfCluster, asking};
+use super::question::{Contact, Lack};
+use super::together::{missing_pods, same_members, strangers};
 use super::{Check, Nodes};
 use crate::Paths;
 use crate::node::Node;
@@ -39,8 +32,6 @@ const AT_ONCE: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Lifetime of the client certificate for apid. After half of it a new certificate and connection are made.
 const LIFETIME: Duration = Duration::from_secs(10 * 60);
-/// Size limit of an answer in bytes; a list of services with histories is the largest.
-const LARGEST_ANSWER: usize = 1 << 20;
 
 /// A node to ask.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,34 +67,6 @@ impl Way {
     }
 }
 
-/// Reason why a node fails a check.
-#[derive(Debug)]
-struct Lack {
-    why: String,
-    /// The failure is in the connection, not the node's answer.
-    is_cut_off: bool,
-}
-
-impl From<String> for Lack {
-    fn from(why: String) -> Lack {
-        Lack {
-            why,
-            is_cut_off: false,
-        }
-    }
-}
-
-impl From<Status> for Lack {
-    fn from(status: Status) -> Lack {
-        // A status from the wire has no source. Unauthenticated means that apid no longer accepts the certificate.
-        let is_cut_off = status.source().is_some() || status.code() == Code::Unauthenticated;
-        Lack {
-            why: status.message().to_owned(),
-            is_cut_off,
-        }
-    }
-}
-
 impl Asking {
     pub(super) fn new(node: Arc<dyn Node>, paths: Paths, targets: Vec<Target>) -> Asking {
         Asking {
@@ -135,25 +98,19 @@ impl Asking {
 
     /// Connects with a new reader certificate.
     async fn connect(&self, config: &Document) -> Result<Channel, String> {
-        let ca = certificates::signer(config)
-            .map_err(|error| corten_resources::controller::with_causes(&error))?;
+        let ca = certificates::signer(config).map_err(|error| describe(&error))?;
         let reader = ca
             .client(&[Role::Reader.name()], SystemTime::now(), LIFETIME)
-            .map_err(|error| corten_resources::controller::with_causes(&error))?;
-        let key = private_key_from_pem(reader.key.as_bytes())
-            .map_err(|error| corten_resources::controller::with_causes(&error))?;
+            .map_err(|error| describe(&error))?;
+        let key = private_key_from_pem(reader.key.as_bytes()).map_err(|error| describe(&error))?;
         // The only PEM label that the library reads.
         let key = to_pem("PRIVATE KEY", key.secret_der());
         let tls = ClientTlsConfig::new()
             .ca_certificate(Certificate::from_pem(&ca.pem().crt))
             .identity(Identity::from_pem(reader.crt, key))
             .domain_name(self.paths.apid.ip().to_string());
-        let failed = |error: tonic::transport::Error| {
-            format!(
-                "apid of this node: {}",
-                corten_resources::controller::with_causes(&error)
-            )
-        };
+        let failed =
+            |error: tonic::transport::Error| format!("apid of this node: {}", describe(&error));
         Endpoint::from_shared(format!("https://{}", self.paths.apid))
             .and_then(|endpoint| endpoint.tls_config(tls))
             .map_err(failed)?
@@ -164,145 +121,206 @@ impl Asking {
     }
 }
 
-impl Nodes for Asking {
-    async fn lacking(&self, check: Check) -> Vec<String> {
-        if let Some(of_cluster) = OfCluster::of(check) {
-            return of_cluster.lacking(self.node.as_ref()).await;
-        }
+/// The answers of nodes, each with the node's name.
+type Told<T> = Vec<(String, T)>;
+
+impl Asking {
+    /// Asks each node.
+    ///
+    /// # Errors
+    /// The problems of the nodes that give no answer.
+    async fn each<T, F>(
+        &self,
+        question: impl Fn(Contact) -> F + Sync,
+    ) -> Result<Told<T>, Vec<String>>
+    where
+        T: Send,
+        F: Future<Output = Result<T, Lack>> + Send,
+    {
         let asks_others = self.targets.iter().any(|target| *target != Target::Itself);
         let apid = if asks_others {
             self.apid().await
         } else {
             Err(String::new())
         };
-        let asked = self.targets.clone().into_iter().map(|target| {
-            let (apid, socket) = (apid.clone(), self.paths.machined.clone());
-            async move {
-                let (name, way) = match target {
-                    Target::Other(name) => (Some(name), apid),
-                    Target::Itself => {
-                        let way = unix::connect(&socket).await;
-                        (None, way.map_err(|_| "machined does not answer".to_owned()))
-                    }
-                };
-                let shown = name.clone().unwrap_or_else(|| "this node".to_owned());
-                let is_other = name.is_some();
-                let answer = match way {
-                    Ok(channel) => timeout(PATIENCE, ask(check, channel, name)).await,
-                    Err(why) => Ok(Err(why.into())),
-                };
+        let asked: Vec<_> = self
+            .targets
+            .iter()
+            .map(|target| self.one(target, &apid, &question))
+            .collect();
+        let answers: Vec<_> = stream::iter(asked).buffered(AT_ONCE).collect().await;
+        let (mut told, mut lacking) = (Vec::new(), Vec::new());
+        for (node, answer) in answers {
+            match answer {
+                Ok(answer) => told.push((node, answer)),
+                Err(why) => lacking.push(format!("{node}: {why}")),
+            }
+        }
+        if lacking.is_empty() {
+            Ok(told)
+        } else {
+            Err(lacking)
+        }
+    }
+
+    /// Asks one node. A failed connection to apid is made anew by the next check.
+    async fn one<T, F>(
+        &self,
+        target: &Target,
+        apid: &Result<Channel, String>,
+        question: &(impl Fn(Contact) -> F + Sync),
+    ) -> (String, Result<T, String>)
+    where
+        F: Future<Output = Result<T, Lack>> + Send,
+    {
+        let (name, channel) = match target {
+            Target::Other(name) => (Some(name.clone()), apid.clone()),
+            Target::Itself => {
+                let channel = unix::connect(&self.paths.machined).await;
+                (
+                    None,
+                    channel.map_err(|_| "machined does not answer".to_owned()),
+                )
+            }
+        };
+        let shown = name.clone().unwrap_or_else(|| "this node".to_owned());
+        let answer = match channel {
+            Ok(channel) => {
+                let asked = question(Contact { channel, name });
                 let late = |_| {
-                    Err(Lack {
-                        why: format!("no answer within {} s", PATIENCE.as_secs()),
-                        is_cut_off: true,
-                    })
+                    Err(Lack::cut_off(format!(
+                        "no answer within {} s",
+                        PATIENCE.as_secs()
+                    )))
                 };
-                let Lack { why, is_cut_off } = answer.unwrap_or_else(late).err()?;
-                if is_other && is_cut_off {
-                    *self.way.lock().await = None;
-                }
-                Some(format!("{shown}: {why}"))
+                timeout(PATIENCE, asked).await.unwrap_or_else(late)
             }
-        });
-        let asked: Vec<_> = asked.collect();
-        let lacking = stream::iter(asked).buffered(AT_ONCE);
-        lacking.filter_map(std::future::ready).collect().await
+            Err(why) => Err(why.into()),
+        };
+        if *target != Target::Itself && answer.as_ref().is_err_and(|lack| lack.is_cut_off) {
+            *self.way.lock().await = None;
+        }
+        (shown, answer.map_err(|lack| lack.why))
     }
-}
 
-/// Checks a node; `name` routes the call through apid.
-async fn ask(check: Check, channel: Channel, name: Option<String>) -> Result<(), Lack> {
-    let machine = MachineServiceClient::new(channel.clone());
-    let mut machine = machine.max_decoding_message_size(LARGEST_ANSWER);
-    let name = name.as_deref();
-    match check {
-        Check::Apid => drop(machine.version(asking((), name)?).await?),
-        Check::Memory => {
-            let answer = machine.memory(asking((), name)?).await?;
-            let first = answer.into_inner().messages.into_iter().next();
-            memory(&first.and_then(|first| first.meminfo).unwrap_or_default())?;
+    /// Whether the members of etcd are asked for: a control plane node may run none.
+    fn runs_etcd(&self) -> bool {
+        let config = self.node.config();
+        let config = config.filter(|config| config.machine.kind.is_control_plane());
+        config.is_none_or(|config| config.cluster.etcd.is_some())
+    }
+
+    /// Whether the config of the cluster brings a network plugin. Otherwise its nodes are not ready until the operator
+    /// adds one.
+    fn brings_network(&self) -> bool {
+        let config = self.node.config();
+        config.is_none_or(|config| network_plugin(&config) != CniName::None)
+    }
+
+    /// The components of the control plane that the config runs, by the names of their pods.
+    fn components(&self) -> Vec<&'static str> {
+        let store = self.node.store();
+        let server = store
+            .get_as::<ApiServerConfig>(ApiServerConfig::ID)
+            .is_some();
+        let manager = store.get_as::<ControllerManagerConfig>(ControllerManagerConfig::ID);
+        let scheduler = store.get_as::<SchedulerConfig>(SchedulerConfig::ID);
+        let all = [
+            (ApiServerConfig::ID, server),
+            (
+                ControllerManagerConfig::ID,
+                manager.is_some_and(|one| one.enabled),
+            ),
+            (
+                SchedulerConfig::ID,
+                scheduler.is_some_and(|one| one.enabled),
+            ),
+        ];
+        let run = all.into_iter().filter(|(_, runs)| *runs);
+        run.map(|(id, _)| id).collect()
+    }
+
+    async fn same_members(&self) -> Result<Vec<String>, Vec<String>> {
+        let told = self.each(Contact::members).await?;
+        Ok(same_members(&given(told)))
+    }
+
+    async fn strangers(&self) -> Result<Vec<String>, Vec<String>> {
+        let own = given(self.each(Contact::own_member).await?);
+        let members = given(self.each(Contact::members).await?);
+        let known: Vec<Member> = self
+            .node
+            .store()
+            .list_as::<Member>()
+            .into_iter()
+            .map(|member| (*member).clone())
+            .collect();
+        // A node that knows no other cannot tell whose members the others are.
+        if known.is_empty() && self.targets == [Target::Itself] {
+            return Ok(Vec::new());
         }
-        Check::Disks => {
-            let mut storage = StorageServiceClient::new(channel);
-            let answer = storage.disks(asking((), name)?).await?;
-            let first = answer.into_inner().messages.into_iter().next();
-            disks(&first.unwrap_or_default().disks)?;
-        }
-        Check::Services => {
-            let answer = machine.service_list(asking((), name)?).await?;
-            let first = answer.into_inner().messages.into_iter().next();
-            services(&first.unwrap_or_default().services)?;
-        }
-        Check::Etcd => {
-            let kind = resource::<MachineType>(channel.clone(), MachineType::ID, name).await;
-            let kind = match kind {
-                Err(lack) if lack.is_cut_off => return Err(lack),
-                // A node without a config has no type yet; its boot check reports that.
-                kind => kind.unwrap_or_default(),
-            };
-            let kind = MachineTypeSpec::decode(kind.as_slice());
-            let kind = kind.map_err(|error| format!("MachineType: {error}"))?;
-            if kind.machine_type() == Type::ControlPlane {
-                resource::<EtcdMember>(channel, EtcdMember::ID, name)
-                    .await
-                    .map_err(without_member)?;
+        let first = members.into_iter().next();
+        Ok(first.map_or_else(Vec::new, |(_, members)| strangers(&members, &own, &known)))
+    }
+
+    async fn missing_pods(&self) -> Result<Vec<String>, Vec<String>> {
+        let told = given(self.each(Contact::static_pods).await?);
+        Ok(missing_pods(&told, &self.components()))
+    }
+
+    /// The problems that the cluster reports of the nodes.
+    async fn of_cluster(&self, check: OfCluster) -> Result<Vec<String>, Vec<String>> {
+        let Some(asking) = asking(self.node.as_ref()) else {
+            return Ok(Vec::new());
+        };
+        let asked = match check {
+            OfCluster::Registered | OfCluster::Components => {
+                self.each(Contact::registration).await?
             }
-        }
-        Check::Boot => {
-            let spec = resource::<MachineStatus>(channel, MachineStatus::ID, name).await?;
-            let status = MachineStatusSpec::decode(spec.as_slice());
-            boot(&status.map_err(|error| format!("MachineStatus: {error}"))?)?;
-        }
-        Check::Nodes | Check::Proxy | Check::Dns | Check::Schedulable => {}
+            _ => Vec::new(),
+        };
+        let components = Components {
+            nodes: given(asked).into_iter().map(|(_, own)| own).collect(),
+            names: self.components(),
+        };
+        Ok(check.lacking(asking, &components).await)
     }
-    Ok(())
 }
 
-/// The protobuf spec of a node's resource, by type and id.
-async fn resource<S: Spec>(
-    channel: Channel,
-    id: &str,
-    name: Option<&str>,
-) -> Result<Vec<u8>, Lack> {
-    let definition = S::DEFINITION;
-    let wanted = GetRequest {
-        namespace: definition.default_namespace.to_owned(),
-        r#type: definition.type_name.to_owned(),
-        id: id.to_owned(),
-        options: None,
-    };
-    let answer = StateClient::new(channel).get(asking(wanted, name)?).await;
-    let spec = answer?
-        .into_inner()
-        .resource
-        .and_then(|resource| resource.spec);
-    Ok(spec.unwrap_or_default().proto_spec)
+/// The answers of the nodes that have one.
+fn given<T>(told: Told<Option<T>>) -> Told<T> {
+    let told = told.into_iter();
+    told.filter_map(|(node, answer)| Some((node, answer?)))
+        .collect()
 }
 
-fn without_member(lack: Lack) -> Lack {
-    if lack.is_cut_off {
-        return lack;
+impl Nodes for Asking {
+    async fn lacking(&self, check: Check) -> Vec<String> {
+        let answered = |answers: Result<Told<()>, Vec<String>>| answers.map(|_| Vec::new());
+        let lacking = match check {
+            Check::Apid => answered(self.each(Contact::version).await),
+            Check::Memory => answered(self.each(Contact::memory).await),
+            Check::Disks => answered(self.each(Contact::disks).await),
+            Check::Services => answered(self.each(Contact::services).await),
+            Check::Boot => {
+                let brings_network = self.brings_network();
+                answered(self.each(|node| node.boot(brings_network)).await)
+            }
+            Check::Etcd | Check::Members | Check::Strangers if !self.runs_etcd() => Ok(Vec::new()),
+            Check::Etcd => self.each(Contact::own_member).await.map(|_| Vec::new()),
+            Check::Members => self.same_members().await,
+            Check::Strangers => self.strangers().await,
+            Check::StaticPods => self.missing_pods().await,
+            Check::Nodes | Check::Dns if !self.brings_network() => Ok(Vec::new()),
+            Check::Registered => self.of_cluster(OfCluster::Registered).await,
+            Check::Components => self.of_cluster(OfCluster::Components).await,
+            Check::Nodes => self.of_cluster(OfCluster::Ready).await,
+            Check::Proxy => self.of_cluster(OfCluster::Proxy).await,
+            Check::Dns => self.of_cluster(OfCluster::Dns).await,
+            Check::Schedulable => self.of_cluster(OfCluster::Schedulable).await,
+        };
+        lacking.unwrap_or_else(|lacking| lacking)
     }
-    Lack::from(
-        "it has no working etcd member: `cortenctl logs etcd` and `cortenctl service etcd` say why; a new cluster \
-         begins with `cortenctl bootstrap`"
-            .to_owned(),
-    )
-}
-
-/// A reader's request; with `node` apid forwards it to that node.
-fn asking<T>(message: T, node: Option<&str>) -> Result<Request<T>, String> {
-    let mut request = Request::new(message);
-    let fields = request.metadata_mut();
-    let reader = tonic::metadata::MetadataValue::from_static(Role::Reader.name());
-    fields.insert(metadata::ROLE, reader);
-    if let Some(node) = node {
-        let node = node
-            .parse()
-            .map_err(|_| "not the name of a node".to_owned())?;
-        fields.insert(metadata::NODE, node);
-    }
-    Ok(request)
 }
 
 #[cfg(test)]
@@ -323,14 +341,5 @@ mod tests {
         assert!(!way.is_good("one", made + LIFETIME / 2));
         assert!(!way.is_good("one", made - second));
         assert!(!way.is_good("another", made));
-    }
-
-    #[test]
-    fn answer_of_a_node_is_distinguished_from_a_broken_connection() {
-        let said = Status::unavailable("n2: no connection within 5 s");
-        assert!(!Lack::from(said).is_cut_off);
-        let reset = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
-        assert!(Lack::from(Status::from_error(reset.into())).is_cut_off);
-        assert!(Lack::from(Status::unauthenticated("come again")).is_cut_off);
     }
 }

@@ -4,12 +4,13 @@
 use std::time::Duration;
 
 use corten_cluster::{Cluster, NodeReadiness, Workload};
+use corten_config::Document;
 use corten_credentials::access::of_node;
 use corten_kubernetes::{ControlPlane, Settings};
 use corten_resources::controller::with_causes as describe;
 use tokio::time::timeout;
 
-use super::Check;
+use super::together::{Registration, unlabelled, unregistered};
 use crate::node::Node;
 
 /// Timeout of all requests of one check.
@@ -17,35 +18,40 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// Namespace of kube-proxy and CoreDNS.
 const NAMESPACE: &str = "kube-system";
 
-/// A check that one answer of the cluster settles.
+/// A check that the cluster answers.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum OfCluster {
+    Registered,
+    Components,
     Ready,
     Schedulable,
     Proxy,
     Dns,
 }
 
-impl OfCluster {
-    pub(super) fn of(check: Check) -> Option<OfCluster> {
-        match check {
-            Check::Nodes => Some(OfCluster::Ready),
-            Check::Schedulable => Some(OfCluster::Schedulable),
-            Check::Proxy => Some(OfCluster::Proxy),
-            Check::Dns => Some(OfCluster::Dns),
-            _ => None,
-        }
-    }
+/// The asked nodes of the cluster, and what its control plane runs.
+#[derive(Debug)]
+pub(super) struct Components {
+    pub(super) nodes: Vec<Registration>,
+    /// Names of the static pods, without those of the nodes.
+    pub(super) names: Vec<&'static str>,
+}
 
-    /// Problems that the cluster reports. A worker, or a node without Kubernetes, passes.
-    pub(super) async fn lacking(self, node: &dyn Node) -> Vec<String> {
-        let config = node.config();
-        let Some(config) = config.filter(|config| config.machine.kind.is_control_plane()) else {
-            return Vec::new();
-        };
-        let Ok(settings) = Settings::of(&config) else {
-            return Vec::new();
-        };
+/// The config of a node that asks; `None` of a worker, or of a node without Kubernetes, which passes.
+pub(super) fn asking(node: &dyn Node) -> Option<(Document, Settings)> {
+    let config = node.config();
+    let config = config.filter(|config| config.machine.kind.is_control_plane())?;
+    let settings = Settings::of(&config).ok()?;
+    Some((config, settings))
+}
+
+impl OfCluster {
+    /// Problems that the cluster reports to a node with this config.
+    pub(super) async fn lacking(
+        self,
+        (config, settings): (Document, Settings),
+        components: &Components,
+    ) -> Vec<String> {
         let images = ControlPlane::of(&config).map(|own| own.images);
         let (has_proxy, has_dns) = images.map_or((false, false), |images| {
             (images.proxy.is_some(), images.dns.is_some())
@@ -53,6 +59,10 @@ impl OfCluster {
         let asked = async {
             let cluster = of_node(&config, &settings)?;
             match self {
+                OfCluster::Registered => {
+                    Ok(unregistered(&components.nodes, &nodes(&cluster).await?))
+                }
+                OfCluster::Components => control_planes(&cluster, components).await,
                 OfCluster::Ready => Ok(not_ready(&nodes(&cluster).await?)),
                 OfCluster::Schedulable => Ok(cordoned(&nodes(&cluster).await?)),
                 OfCluster::Proxy if has_proxy => {
@@ -68,6 +78,24 @@ impl OfCluster {
             Err(_) => vec![format!("no answer within {} s", PATIENCE.as_secs())],
         }
     }
+}
+
+/// Each asked control plane node has its label, and a ready pod of each component.
+async fn control_planes(cluster: &Cluster, components: &Components) -> Result<Vec<String>, String> {
+    let mut lacking = unlabelled(&components.nodes, &nodes(cluster).await?);
+    for node in components.nodes.iter().filter(|node| node.is_control_plane) {
+        for component in &components.names {
+            let pod = cluster.static_pod(component, &node.name).await;
+            let pod = pod.map_err(|error| describe(&error))?;
+            let why = match pod.map(|pod| pod.ready) {
+                Some(Ok(())) => continue,
+                Some(Err(why)) => why,
+                None => "Kubernetes does not know the pod yet".to_owned(),
+            };
+            lacking.push(format!("{component}-{}: {why}", node.name));
+        }
+    }
+    Ok(lacking)
 }
 
 async fn nodes(cluster: &Cluster) -> Result<Vec<NodeReadiness>, String> {
@@ -95,6 +123,8 @@ fn cordoned(nodes: &[NodeReadiness]) -> Vec<String> {
 async fn pods(cluster: &Cluster, workload: Workload, name: &str) -> Result<Vec<String>, String> {
     let found = cluster.pods_of(workload, NAMESPACE, name).await;
     Ok(match found.map_err(|error| describe(&error))? {
+        // No node is to run the DaemonSet.
+        Some(pods) if pods.wanted == 0 && workload == Workload::DaemonSet => Vec::new(),
         Some(pods) if pods.ready < pods.wanted || pods.wanted == 0 => {
             vec![format!("{} of {} pods are ready", pods.ready, pods.wanted)]
         }
@@ -112,6 +142,7 @@ mod tests {
             name: name.to_owned(),
             ready: ready.map_err(str::to_owned),
             is_schedulable,
+            is_control_plane: false,
         };
         let nodes = [
             node("a", Ok(()), true),

@@ -2,11 +2,15 @@
 
 use corten_api::machine as api;
 use corten_api::storage::Disk;
-use corten_api::talos::resource::definitions::runtime::{MachineStage, MachineStatusSpec};
+use corten_api::talos::resource::definitions::runtime::{
+    MachineStage, MachineStatusSpec, UnmetCondition,
+};
 use corten_volumes::SMALLEST_EPHEMERAL;
 
 /// Minimal memory of the image in KiB, less the kernel's share.
 const SMALLEST_MEMORY: u64 = 512 * 1024 * 4 / 5;
+/// Name of the unmet condition of a node that Kubernetes does not report as Ready.
+const NODE_READY: &str = "nodeReady";
 /// Space of the boot partitions and STATE on a disk in bytes.
 const BESIDE_EPHEMERAL: u64 = 512 << 20;
 
@@ -55,15 +59,20 @@ pub(super) fn services(services: &[api::ServiceInfo]) -> Result<(), String> {
     Err(lacking.join(", "))
 }
 
-pub(super) fn boot(status: &MachineStatusSpec) -> Result<(), String> {
+/// Without `brings_network` the node need not be ready for Kubernetes, which waits for a network plugin.
+pub(super) fn boot(status: &MachineStatusSpec, brings_network: bool) -> Result<(), String> {
     let health = status.status.clone().unwrap_or_default();
     match status.stage() {
         MachineStage::Running if health.ready => Ok(()),
         MachineStage::Running => {
-            let unmet = health.unmet_conditions.iter();
+            let counts = |unmet: &&UnmetCondition| brings_network || unmet.name != NODE_READY;
+            let unmet = health.unmet_conditions.iter().filter(counts);
             let unmet: Vec<String> = unmet
                 .map(|unmet| format!("{} ({})", unmet.name, unmet.reason))
                 .collect();
+            if unmet.is_empty() && !brings_network {
+                return Ok(());
+            }
             Err(format!("not ready: {}", unmet.join(", ")))
         }
         MachineStage::Maintenance => Err("it waits for a machine config".to_owned()),
@@ -76,7 +85,7 @@ pub(super) fn boot(status: &MachineStatusSpec) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use corten_api::talos::resource::definitions::runtime::{MachineStatusStatus, UnmetCondition};
+    use corten_api::talos::resource::definitions::runtime::MachineStatusStatus;
 
     use super::*;
 
@@ -145,7 +154,7 @@ mod tests {
                 }],
             }),
         };
-        boot(&status(MachineStage::Running, true)).unwrap();
+        boot(&status(MachineStage::Running, true), true).unwrap();
         for (stage, ready, why) in [
             (
                 MachineStage::Running,
@@ -159,13 +168,44 @@ mod tests {
             ),
             (MachineStage::Booting, false, "it is in the stage booting"),
         ] {
-            assert_eq!(boot(&status(stage, ready)).unwrap_err(), why);
+            assert_eq!(boot(&status(stage, ready), true).unwrap_err(), why);
         }
         // A status of a newer node with an unknown stage.
         let unknown = MachineStatusSpec {
             stage: 99,
             status: None,
         };
-        assert_eq!(boot(&unknown).unwrap_err(), "it is in the stage unknown");
+        assert_eq!(
+            boot(&unknown, true).unwrap_err(),
+            "it is in the stage unknown"
+        );
+    }
+
+    #[test]
+    fn node_without_a_network_plugin_has_booted_before_it_is_ready_for_kubernetes() {
+        let status = |names: &[&str]| MachineStatusSpec {
+            stage: MachineStage::Running.into(),
+            status: Some(MachineStatusStatus {
+                ready: false,
+                unmet_conditions: names
+                    .iter()
+                    .map(|&name| UnmetCondition {
+                        name: name.to_owned(),
+                        reason: "why".to_owned(),
+                    })
+                    .collect(),
+            }),
+        };
+        let waits = status(&[NODE_READY]);
+        boot(&waits, false).unwrap();
+        assert_eq!(
+            boot(&waits, true).unwrap_err(),
+            "not ready: nodeReady (why)"
+        );
+        let lacks = status(&["services", NODE_READY]);
+        assert_eq!(
+            boot(&lacks, false).unwrap_err(),
+            "not ready: services (why)"
+        );
     }
 }

@@ -6,8 +6,10 @@
 mod ask;
 mod cluster;
 mod judge;
+mod question;
 #[cfg(test)]
 mod tests;
+mod together;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,8 +52,15 @@ enum Check {
     Memory,
     Disks,
     Etcd,
+    /// The members of etcd, compared between nodes.
+    Members,
+    /// The members of etcd, compared with the control plane nodes.
+    Strangers,
     Services,
     Boot,
+    Registered,
+    StaticPods,
+    Components,
     Nodes,
     Proxy,
     Dns,
@@ -59,13 +68,18 @@ enum Check {
 }
 
 impl Check {
-    const ALL: [Check; 10] = [
+    const ALL: [Check; 15] = [
         Check::Apid,
         Check::Memory,
         Check::Disks,
         Check::Etcd,
+        Check::Members,
+        Check::Strangers,
         Check::Services,
         Check::Boot,
+        Check::Registered,
+        Check::StaticPods,
+        Check::Components,
         Check::Nodes,
         Check::Proxy,
         Check::Dns,
@@ -78,8 +92,13 @@ impl Check {
             Check::Memory => "all nodes memory sizes",
             Check::Disks => "all nodes disk sizes",
             Check::Etcd => "etcd to be healthy",
+            Check::Members => "etcd members to be consistent across nodes",
+            Check::Strangers => "etcd members to be control plane nodes",
             Check::Services => "all services to be healthy",
             Check::Boot => "all nodes to finish boot sequence",
+            Check::Registered => "all k8s nodes to report",
+            Check::StaticPods => "all control plane static pods to be running",
+            Check::Components => "all control plane components to be ready",
             Check::Nodes => "all k8s nodes to report ready",
             Check::Proxy => "kube-proxy to report ready",
             Check::Dns => "coredns to report ready",

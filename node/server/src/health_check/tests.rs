@@ -11,6 +11,11 @@ use corten_api::machine::machine_service_server::{MachineService, MachineService
 use corten_config::Document;
 use corten_credentials::certificates;
 use corten_pki::{NODE_LIFETIME, private_key_from_pem, to_pem};
+use corten_resources::Draft;
+use corten_types::config::MachineType;
+use corten_types::etcd::EtcdMember;
+use corten_types::kubernetes::Nodename;
+use corten_types::kubernetes_node::StaticPodStatus;
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::Code;
@@ -18,7 +23,8 @@ use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 
 use super::*;
 use crate::node::Apply;
-use crate::tests::{Remembering, config_text};
+use crate::tests::{Remembering, config_text, world};
+use question::Contact;
 
 /// Problems of the nodes per round; none after the last round.
 struct Scripted(Mutex<VecDeque<(Check, Vec<String>)>>);
@@ -77,11 +83,21 @@ async fn each_check_is_awaited_and_each_change_reported_once() {
             "waiting for all nodes disk sizes: OK",
             "waiting for etcd to be healthy: ...",
             "waiting for etcd to be healthy: OK",
+            "waiting for etcd members to be consistent across nodes: ...",
+            "waiting for etcd members to be consistent across nodes: OK",
+            "waiting for etcd members to be control plane nodes: ...",
+            "waiting for etcd members to be control plane nodes: OK",
             "waiting for all services to be healthy: ...",
             "waiting for all services to be healthy: OK",
             "waiting for all nodes to finish boot sequence: ...",
             "waiting for all nodes to finish boot sequence: n1: it is in the stage booting",
             "waiting for all nodes to finish boot sequence: OK",
+            "waiting for all k8s nodes to report: ...",
+            "waiting for all k8s nodes to report: OK",
+            "waiting for all control plane static pods to be running: ...",
+            "waiting for all control plane static pods to be running: OK",
+            "waiting for all control plane components to be ready: ...",
+            "waiting for all control plane components to be ready: OK",
             "waiting for all k8s nodes to report ready: ...",
             "waiting for all k8s nodes to report ready: OK",
             "waiting for kube-proxy to report ready: ...",
@@ -247,4 +263,51 @@ async fn connection_to_apid_is_kept_until_the_ca_changes() {
     node.apply_config(document, Apply::Now).unwrap();
     let last = shown().await;
     assert!(last.len() == 1 && last != first);
+}
+
+#[tokio::test]
+async fn node_tells_its_part_in_etcd_and_in_kubernetes() {
+    let world = world();
+    let store = world.node.store();
+    let contact = || Contact {
+        channel: world.channel.clone(),
+        name: None,
+    };
+    store.register::<Nodename>().unwrap();
+    store.register::<MachineType>().unwrap();
+    store.register::<EtcdMember>().unwrap();
+    store.register::<StaticPodStatus>().unwrap();
+    // Without Kubernetes, and of a type that is not known yet.
+    assert_eq!(contact().registration().await.unwrap(), None);
+    assert_eq!(contact().own_member().await.unwrap(), None);
+    let name = |skip_node_registration| Nodename {
+        nodename: "cp-1".to_owned(),
+        hostname_version: String::new(),
+        skip_node_registration,
+    };
+    store.put(Draft::new(Nodename::ID, name(true)), "").unwrap();
+    assert_eq!(contact().registration().await.unwrap(), None);
+    assert_eq!(contact().static_pods().await.unwrap(), None);
+    store
+        .put(Draft::new(Nodename::ID, name(false)), "")
+        .unwrap();
+    let kind = MachineType::from(corten_config::MachineType::ControlPlane);
+    store.put(Draft::new(MachineType::ID, kind), "").unwrap();
+    let registration = contact().registration().await.unwrap().unwrap();
+    assert_eq!(registration.name, "cp-1");
+    assert!(registration.is_control_plane);
+    let lacks = contact().own_member().await.unwrap_err();
+    assert!(lacks.why.contains("cortenctl bootstrap"), "{}", lacks.why);
+    let member_id = "000000000000000a".to_owned();
+    let member = EtcdMember { member_id };
+    store.put(Draft::new(EtcdMember::ID, member), "").unwrap();
+    let member = contact().own_member().await.unwrap();
+    assert_eq!(member.as_deref(), Some("000000000000000a"));
+    let no_etcd = contact().members().await.unwrap_err();
+    assert!(no_etcd.why.contains("no etcd member"), "{}", no_etcd.why);
+    let pod = "kube-system/kube-apiserver-cp-1";
+    let status = StaticPodStatus(Default::default());
+    store.put(Draft::new(pod, status), "").unwrap();
+    let pods = contact().static_pods().await.unwrap();
+    assert_eq!(pods.unwrap(), [pod]);
 }
