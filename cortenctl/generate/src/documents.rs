@@ -62,7 +62,7 @@ pub(super) fn controlplane(cluster: &Cluster, secrets: &Secrets) -> Value {
         fields.retain(|_, value| value != "");
     }
     if let Some(version) = &cluster.kubernetes {
-        let image = |name: &str| json!({ "image": format!("registry.k8s.io/{name}:v{version}") });
+        let image = |name: &str| json!({ "image": images::upstream(name, version) });
         let images = json!({
             "apiServer": image("kube-apiserver"),
             "controllerManager": image("kube-controller-manager"),
@@ -128,7 +128,7 @@ fn common(cluster: &Cluster, secrets: &Secrets, kind: &str) -> Value {
         );
     }
     if let Some(version) = &cluster.kubernetes {
-        let image = format!("ghcr.io/siderolabs/kubelet:v{version}");
+        let image = images::upstream("kubelet", version);
         merge(
             &mut root,
             json!({ "machine": { "kubelet": { "image": image } } }),

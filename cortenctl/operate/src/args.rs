@@ -13,7 +13,7 @@ use corten_client::flags::{Output, Short};
 use corten_client::units::parse_duration;
 
 pub use config::{ApplyConfig, ApplyMode, How};
-pub use image::{Image, ImageFile, ImageList, ImageName, ImageNamespace, ImageVerb};
+pub use image::{Image, ImageBundle, ImageFile, ImageList, ImageName, ImageNamespace, ImageVerb};
 pub use upgrade_k8s::UpgradeK8s;
 
 /// Whether a verb returns when the node accepts the work or when the work is done.

@@ -15,12 +15,13 @@ use corten_api::machine::{
 };
 use corten_client::answers::{Answers, finish};
 use corten_client::clients::{Images, Machine};
-use corten_client::connect::Route;
+use corten_client::connect::routes;
 use corten_client::failure::Failure;
+use corten_client::flags::Global;
 use corten_client::output::show;
 use corten_client::progress::Progress;
 use corten_client::stream::{Node, Trouble, drain, each};
-use corten_client::table::{Table, printable};
+use corten_client::table::{Table, print, printable};
 use corten_client::units;
 use serde_json::{Value, json};
 use tokio::fs::File;
@@ -30,6 +31,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 
 use crate::args::{Image, ImageFile, ImageName, ImageNamespace, ImageVerb};
+use crate::bundle;
 
 /// Bytes of an archive in one message, and number of messages buffered for a slow node.
 const CHUNK: usize = 32 << 10;
@@ -40,11 +42,12 @@ const HEADER: &[&str] = &["NODE", "IMAGE", "DIGEST", "SIZE", "LABELS", "CREATED"
 ///
 /// # Errors
 /// A node refuses, or the archive cannot be read.
-pub async fn run(routes: Vec<Route>, args: &Image) -> Result<(), Failure> {
+pub async fn run(global: &Global, args: &Image) -> Result<(), Failure> {
     match &args.verb {
+        ImageVerb::Bundle(args) => Ok(print(&bundle::lines(args))?),
         ImageVerb::List(args) => {
             let mut good = Vec::new();
-            let failed = each(routes, async |node| {
+            let failed = each(routes(global).await?, async |node| {
                 good.push((node.name.clone(), images(node, args.namespace).await?));
                 Ok(())
             })
@@ -52,13 +55,17 @@ pub async fn run(routes: Vec<Route>, args: &Image) -> Result<(), Failure> {
             let answers = Answers { good, failed };
             show(answers, &args.output.output, table, |images| fields(images))
         }
-        ImageVerb::Pull(args) => finish(&each(routes, async |node| pull(node, args).await).await?),
+        ImageVerb::Pull(args) => {
+            let routes = routes(global).await?;
+            finish(&each(routes, async |node| pull(node, args).await).await?)
+        }
         ImageVerb::Import(args) => {
+            let routes = routes(global).await?;
             let failed = each(routes, async |node| import(node, args).await.map(drop)).await?;
             finish(&failed)
         }
         ImageVerb::Remove(args) => {
-            let failed = each(routes, async |node| {
+            let failed = each(routes(global).await?, async |node| {
                 let request = node.brief(ImageServiceRemoveRequest {
                     containerd: Some(instance(args.namespace)),
                     image_ref: args.image.clone(),

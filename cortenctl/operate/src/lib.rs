@@ -5,6 +5,7 @@
 
 pub mod apply;
 pub mod args;
+mod bundle;
 mod cordon;
 pub mod etcd;
 pub mod image;

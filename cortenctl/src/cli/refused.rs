@@ -12,7 +12,8 @@ const COMMENTS: &str =
 const PROXY: &str = "there is no proxy for several clusters: --context selects the cluster";
 const CACHE: &str = "`mkimage build --with-images` makes an image cache; the machine config sets a local registry as \
      a mirror";
-const BUNDLE: &str = "nodes need only the images in their config: `image list --namespace system` lists those of a node";
+const BUNDLE: &str = "no registry has images of Corten itself: `mkimage build --output installer` makes the installer; \
+     `image k8s-bundle` lists the images of Kubernetes";
 const UNENCRYPTED: &str = "the file is written as it is, without secrets: encrypt it before you pass it on, for example with age";
 const NO_MACHINES: &str = "`cluster create --provisioner qemu` makes machines, all of one cluster";
 const QEMU: &str = "`cluster create --provisioner qemu` makes the nodes in QEMU";
@@ -63,8 +64,6 @@ pub(super) const VERBS: &[(&str, &str)] = &[
     ("image cache-cert-gen", CACHE),
     ("image cache-create", CACHE),
     ("image cache-serve", CACHE),
-    ("image default", BUNDLE),
-    ("image k8s-bundle", BUNDLE),
     ("image talos-bundle", BUNDLE),
 ];
 

@@ -72,7 +72,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Restart(args) => containers::restart(routes(&global).await?, &args).await,
         Verb::Time(args) => time::run(routes(&global).await?, &args).await,
         Verb::Health(args) => health::run(&global, &args).await,
-        Verb::Image(what) => image::run(routes(&global).await?, &what).await,
+        Verb::Image(what) => image::run(&global, &what).await,
         Verb::Inspect(Inspect::Dependencies(args)) => {
             inspect::dependencies(routes(&global).await?, &args).await
         }

@@ -1,6 +1,9 @@
-//! The container images of Kubernetes that a build of the project makes (`rootfs/kubernetes/images.toml`).
+//! The container images of Kubernetes: those that a build of the project makes (`rootfs/kubernetes/images.toml`), and
+//! those of the upstream projects.
 //!
-//! Their registry does not exist: a node finds them only in its image cache.
+//! The registry of the bundled images does not exist: a node finds them only in its image cache.
+
+use std::fmt;
 
 use crate::document::Document;
 use crate::kinds::KubeletConfig;
@@ -22,6 +25,62 @@ pub const BUNDLED: [(&str, &str); 9] = [
 ];
 
 const KUBELET: &str = "kubelet";
+
+/// Repositories of the upstream images that have the version of Kubernetes.
+const OF_KUBERNETES: [(&str, &str); 5] = [
+    (KUBELET, "ghcr.io/siderolabs/kubelet"),
+    ("kube-apiserver", "registry.k8s.io/kube-apiserver"),
+    (
+        "kube-controller-manager",
+        "registry.k8s.io/kube-controller-manager",
+    ),
+    ("kube-scheduler", "registry.k8s.io/kube-scheduler"),
+    ("kube-proxy", "registry.k8s.io/kube-proxy"),
+];
+
+/// An upstream image with a version of its own, which a config without an image means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Upstream {
+    /// The image without its tag.
+    pub repository: &'static str,
+    /// The tag.
+    pub tag: &'static str,
+}
+
+/// etcd.
+pub const ETCD: Upstream = of("registry.k8s.io/etcd", "3.7.1");
+/// CoreDNS.
+pub const COREDNS: Upstream = of("registry.k8s.io/coredns/coredns", "v1.14.7");
+/// flannel.
+pub const FLANNEL: Upstream = of("ghcr.io/siderolabs/flannel", "0.28.9");
+/// The enforcement of network policies next to flannel.
+pub const POLICIES: Upstream = of("registry.k8s.io/networking/kube-network-policies", "v1.1.1");
+/// The sandbox of pods, by containerd's own default.
+pub const PAUSE: Upstream = of("registry.k8s.io/pause", "3.10.2");
+
+const fn of(repository: &'static str, tag: &'static str) -> Upstream {
+    Upstream { repository, tag }
+}
+
+impl fmt::Display for Upstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.repository, self.tag)
+    }
+}
+
+/// The upstream image of a component with the version of Kubernetes, such as 1.37.2; `None` for an unknown name.
+#[must_use]
+pub fn upstream(name: &str, version: &str) -> Option<String> {
+    let (_, repository) = OF_KUBERNETES.iter().find(|(known, _)| *known == name)?;
+    Some(format!("{repository}:v{version}"))
+}
+
+/// The version of Kubernetes that a build of the project has, without the `v`.
+#[must_use]
+pub fn kubernetes_version() -> &'static str {
+    let kubelet = BUNDLED.iter().find(|(name, _)| *name == KUBELET);
+    kubelet.map_or("", |(_, tag)| tag.trim_start_matches('v'))
+}
 
 /// The full name of a bundled image; `None` for an unknown name.
 #[must_use]
@@ -61,5 +120,16 @@ mod tests {
         ));
         assert!(!is_bundled("ghcr.io/siderolabs/kubelet:v1.37.2"));
         assert_eq!(bundled("busybox"), None);
+    }
+
+    #[test]
+    fn upstream_images_have_the_version_of_kubernetes_or_their_own() {
+        assert_eq!(
+            upstream("kube-proxy", "1.36.4").unwrap(),
+            "registry.k8s.io/kube-proxy:v1.36.4"
+        );
+        assert_eq!(upstream("busybox", "1.36.4"), None);
+        assert_eq!(ETCD.to_string(), "registry.k8s.io/etcd:3.7.1");
+        assert!(kubernetes_version().starts_with("1."));
     }
 }

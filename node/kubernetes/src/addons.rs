@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use corten_config::Document;
+use corten_config::images::POLICIES;
 use corten_config::kinds::{KubeFlannelCNIConfig, KubeProxyConfig};
 use corten_config::v1alpha1;
 use corten_manifests::{Flannel, Resources};
@@ -13,8 +14,6 @@ use crate::extra::{merge, with_kind};
 
 /// Default backend of flannel, with its port.
 const BACKEND: (&str, u16) = ("vxlan", 4789);
-/// Image that enforces network policies next to flannel.
-const POLICIES: &str = "registry.k8s.io/networking/kube-network-policies:v1.1.1";
 /// Default resource requests of the containers.
 const REQUESTS: [(&str, &str); 2] = [("cpu", "100m"), ("memory", "50Mi")];
 
@@ -51,7 +50,7 @@ impl Addons {
 fn flannel(document: &Document) -> Flannel {
     let policies = |wanted: Option<bool>| {
         let wanted = wanted.unwrap_or_default();
-        wanted.then(|| POLICIES.to_owned())
+        wanted.then(|| POLICIES.to_string())
     };
     if let Some(own) = document.all::<KubeFlannelCNIConfig>().next() {
         let extra = own.backend_extra_config.as_ref().map(Object::json);

@@ -1,7 +1,7 @@
 //! Images of a control plane node.
 
 use corten_config::Document;
-use corten_config::images::bundled;
+use corten_config::images::{COREDNS, ETCD, FLANNEL, Upstream, bundled};
 use corten_config::kinds::{
     KubeAPIServerConfig, KubeControllerManagerConfig, KubeCoreDNSConfig, KubeFlannelCNIConfig,
     KubeNetworkConfig, KubeProxyConfig, KubeSchedulerConfig,
@@ -55,13 +55,13 @@ pub(crate) fn images(document: &Document) -> Result<Images, Missing> {
         None => old_dns.and_then(|dns| dns.image.clone()),
     };
     let runs_flannel = network_plugin(document) == CniName::Flannel;
-    let usual = |name: &str, upstream: &str| {
+    let usual = |name: &str, upstream: Upstream| {
         let bundled = bundled(name).filter(|_| document.uses_bundled_images());
-        bundled.unwrap_or_else(|| upstream.to_owned())
+        bundled.unwrap_or_else(|| upstream.to_string())
     };
     let etcd = cluster.etcd.as_ref().and_then(|etcd| etcd.image.clone());
     Ok(Images {
-        etcd: etcd.unwrap_or_else(|| usual("etcd", "registry.k8s.io/etcd:3.7.1")),
+        etcd: etcd.unwrap_or_else(|| usual("etcd", ETCD)),
         api_server: server
             .map(|server| server.image.clone())
             .or_else(|| cluster.api_server.image.clone())
@@ -79,10 +79,8 @@ pub(crate) fn images(document: &Document) -> Result<Images, Missing> {
             (true, None) => return Err(Missing("cluster.proxy.image")),
             (true, image) => image,
         },
-        dns: runs_dns.then(|| {
-            dns.unwrap_or_else(|| usual("coredns", "registry.k8s.io/coredns/coredns:v1.14.7"))
-        }),
-        flannel: runs_flannel.then(|| usual("flannel", "ghcr.io/siderolabs/flannel:0.28.9")),
+        dns: runs_dns.then(|| dns.unwrap_or_else(|| usual("coredns", COREDNS))),
+        flannel: runs_flannel.then(|| usual("flannel", FLANNEL)),
     })
 }
 

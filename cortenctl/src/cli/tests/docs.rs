@@ -130,7 +130,7 @@ fn invalid_command_line_is_found() {
         "cortenctl wipe disk",
         "cortenctl nothing",
         "cortenctl version --nothing",
-        "cortenctl image default",
+        "cortenctl image talos-bundle",
     ] {
         check(wrong, true).unwrap_err();
     }
