@@ -13,8 +13,8 @@ use corten_client::failure::Failure;
 use corten_client::flags::{Global, Output};
 use corten_generate::args::{Gen, Machineconfig, Validate};
 use corten_operate::args::{
-    ApplyConfig, Applying, Bootstrap, Etcd, Image, Install, Kubeconfig, Meta, Patch, Reboot, Reset,
-    RotateCa, Shutdown, Upgrade, UpgradeK8s, Wipe,
+    ApplyConfig, Applying, Bootstrap, Conformance, Etcd, Image, Install, Kubeconfig, Meta, Patch,
+    Reboot, Reset, RotateCa, Shutdown, Upgrade, UpgradeK8s, Wipe,
 };
 use corten_provision::args::Cluster;
 
@@ -168,6 +168,9 @@ pub(crate) enum Verb {
     Etcd(Etcd),
     /// Get the cluster administrator's kubeconfig
     Kubeconfig(Kubeconfig),
+    /// Run conformance tests in the cluster
+    #[command(subcommand)]
+    Conformance(Conformance),
     /// Change the machine config of nodes
     Patch(Patch),
     /// Change a node's machine config in an editor: TALOS_EDITOR, VISUAL, EDITOR, or vi

@@ -1,6 +1,7 @@
 //! The arguments of the verbs.
 
 mod config;
+mod conformance;
 mod image;
 mod upgrade_k8s;
 
@@ -13,6 +14,7 @@ use corten_client::flags::{Output, Short};
 use corten_client::units::parse_duration;
 
 pub use config::{ApplyConfig, ApplyMode, How};
+pub use conformance::{Conformance, ConformanceKubernetes, ConformanceMode};
 pub use image::{Image, ImageBundle, ImageFile, ImageList, ImageName, ImageNamespace, ImageVerb};
 pub use upgrade_k8s::UpgradeK8s;
 

@@ -6,6 +6,7 @@
 pub mod apply;
 pub mod args;
 mod bundle;
+pub mod conformance;
 mod cordon;
 pub mod etcd;
 pub mod image;

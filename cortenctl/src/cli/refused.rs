@@ -29,10 +29,6 @@ pub(super) const VERBS: &[(&str, &str)] = &[
         "debug",
         "nodes run no debug containers yet: use `list`, `read`, `logs`, `dmesg`, `processes` and `pcap`",
     ),
-    (
-        "conformance",
-        "the suite is not included: run Kubernetes' own `e2e.test` with the file of `cortenctl kubeconfig`",
-    ),
     ("cluster create dev", QEMU),
     ("cluster create docker", DOCKER),
     ("cluster create qemu", QEMU),
@@ -214,7 +210,7 @@ pub(super) const FLAGS: &[Flag] = &[
         &["health"],
         "--run-e2e",
         Nothing,
-        "the suite is not included: run Kubernetes' own `e2e.test` with the file of `cortenctl kubeconfig`",
+        "use `cortenctl conformance kubernetes`",
     ),
     flag(&["support"], "--encryption-recipients", Value, UNENCRYPTED),
     flag(

@@ -28,9 +28,10 @@ mod version;
 
 use corten_client::connect::routes;
 use corten_client::failure::Failure;
+use corten_operate::args::Conformance;
 use corten_operate::{
-    apply, etcd, image, install, kubeconfig, meta, patch, power, rotate_ca, upgrade, upgrade_k8s,
-    wipe,
+    apply, conformance, etcd, image, install, kubeconfig, meta, patch, power, rotate_ca, upgrade,
+    upgrade_k8s, wipe,
 };
 
 use crate::cli::{Cli, Inspect, Verb};
@@ -87,6 +88,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Bootstrap(args) => power::bootstrap(routes(&global).await?, &args).await,
         Verb::Etcd(what) => etcd::run(routes(&global).await?, what).await,
         Verb::Kubeconfig(args) => kubeconfig::run(routes(&global).await?, &args).await,
+        Verb::Conformance(Conformance::Kubernetes(args)) => conformance::run(&global, &args).await,
         Verb::Patch(args) => patch::patch(routes(&global).await?, &args).await,
         Verb::RotateCa(args) => rotate_ca::run(&global, &args).await,
         Verb::Support(args) => support::run(routes(&global).await?, &args).await,

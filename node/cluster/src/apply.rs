@@ -130,6 +130,17 @@ impl Cluster {
             _ => Ok(()),
         }
     }
+
+    /// Whether an object exists.
+    ///
+    /// # Errors
+    /// [`ClusterError::Name`] or [`ClusterError::Request`].
+    pub async fn exists(&self, mut identity: Identity) -> Result<bool, ClusterError> {
+        check(&identity)?;
+        let api = Kinds::default().place(self, &mut identity).await?;
+        let found = within("read", &identity, api.get_metadata_opt(&identity.name)).await?;
+        Ok(found.is_some())
+    }
 }
 
 impl Report {

@@ -10,6 +10,7 @@ mod fake;
 mod hostile;
 mod members;
 mod metadata;
+mod pods;
 mod prune;
 mod readiness;
 mod real;
