@@ -6,6 +6,7 @@ use corten_client::flags::Global;
 use corten_client::kubeconfig;
 use corten_client::stream::each;
 use corten_cluster::{Access, Cluster, from_kubeconfig};
+use serde_json::Value;
 
 /// Connects with the kubeconfig of an endpoint; to `server` instead of the kubeconfig's address, if given.
 ///
@@ -51,4 +52,24 @@ pub(crate) async fn access(
         None => access,
     });
     Ok(access.map_err(|error| error.to_string()))
+}
+
+/// The nodes and the pods of `kube-system` in full, each list with its name.
+///
+/// # Errors
+/// No endpoint can be reached. The inner error says why the cluster gives no objects; a sentence.
+pub async fn objects(
+    global: &Global,
+) -> Result<Result<Vec<(&'static str, Vec<Value>)>, String>, Failure> {
+    let cluster = match connect(global, None).await? {
+        Ok(cluster) => cluster,
+        Err(why) => return Ok(Err(why)),
+    };
+    let listed = async {
+        let nodes = cluster.nodes_in_full().await?;
+        let pods = cluster.pods_in_full("kube-system").await?;
+        Ok(vec![("nodes", nodes), ("pods", pods)])
+    };
+    let listed: Result<_, corten_cluster::ClusterError> = listed.await;
+    Ok(listed.map_err(|error| error.to_string()))
 }

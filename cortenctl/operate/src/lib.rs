@@ -12,7 +12,7 @@ pub mod etcd;
 pub mod image;
 pub mod install;
 pub mod kubeconfig;
-mod kubernetes;
+pub mod kubernetes;
 pub mod meta;
 pub mod patch;
 pub mod power;

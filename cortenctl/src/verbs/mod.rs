@@ -91,7 +91,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Verb::Conformance(Conformance::Kubernetes(args)) => conformance::run(&global, &args).await,
         Verb::Patch(args) => patch::patch(routes(&global).await?, &args).await,
         Verb::RotateCa(args) => rotate_ca::run(&global, &args).await,
-        Verb::Support(args) => support::run(routes(&global).await?, &args).await,
+        Verb::Support(args) => support::run(&global, &args).await,
         Verb::Dashboard(args) => dashboard::run(&global, &args).await,
         Verb::Completion(args) => shell::completion(&args),
         Verb::Man(args) => shell::man(&args),

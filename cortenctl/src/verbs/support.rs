@@ -5,15 +5,17 @@
 
 mod archive;
 mod collect;
+mod kubernetes;
 mod redact;
 
 use std::io::Write as _;
 
 use anyhow::Context as _;
 use corten_client::answers::finish;
-use corten_client::connect::Route;
+use corten_client::connect::routes;
 use corten_client::failure::Failure;
 use corten_client::files;
+use corten_client::flags::Global;
 use corten_client::stream::each;
 use corten_client::table::{Table, printable};
 
@@ -26,7 +28,8 @@ const HEADER: &[&str] = &["SOURCE", "ERROR"];
 /// Sources that could not be read, each with its error.
 type Missing = Vec<(String, String)>;
 
-pub(crate) async fn run(routes: Vec<Route>, args: &Support) -> Result<(), Failure> {
+pub(crate) async fn run(global: &Global, args: &Support) -> Result<(), Failure> {
+    let routes = routes(global).await?;
     let path = &args.output;
     if path.exists() && !args.force {
         return Err(Failure::call(format!(
@@ -41,6 +44,10 @@ pub(crate) async fn run(routes: Vec<Route>, args: &Support) -> Result<(), Failur
         collect::node(node, &mut archive, &mut missing, args.verbose).await
     })
     .await?;
+    // A node without a config has no cluster.
+    if !global.insecure {
+        kubernetes::cluster(global, &mut archive, &mut missing).await?;
+    }
     for (node, why) in &failed {
         missing.push((node.clone(), why.clone()));
     }

@@ -58,10 +58,13 @@ async fn support_bundle_collects_everything_but_secrets_from_answering_nodes() {
         ("n1/events.log", "machine.NewEvent"),
         ("n1/logs/apid.log", "started\ntoken ****** refused\n"),
         ("n1/logs/audit.log", "started"),
+        ("n1/kubernetes/kube-system_dns:coredns.log", "started"),
+        ("n1/etcd.yaml", "hostname: cp1"),
         ("n1/resources/Hostnames.net.yaml", "hostname: n1"),
         ("n1/machineconfig.yaml", "type: worker"),
         ("evil/logs/_.._x.log", "started"),
         ("errors.txt", "n1/logs/etcd.log"),
+        ("errors.txt", "cluster"),
     ] {
         let text = texts.get(name).map_or("", String::as_str);
         assert!(text.contains(part), "{name}: {text}\n{:?}", texts.keys());

@@ -18,9 +18,9 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, timeout, timeout_at};
 use tonic::{Response, Status, Streaming};
 
-use super::Missing;
 use super::archive::{Archive, part};
 use super::redact::redact;
+use super::{Missing, kubernetes};
 use crate::verbs::{events, mounts, processes};
 
 /// Maximum size of one source in bytes; the end is kept, because it is the newest.
@@ -58,10 +58,24 @@ pub(super) async fn node(
         Ok(ids) => {
             for id in ids {
                 let name = format!("logs/{}.log", part(&id));
-                sources.put(&name, log(node, &id)).await?;
+                sources.put(&name, log(node, own_log(&id))).await?;
             }
         }
         Err(trouble) => sources.lacks("logs", trouble)?,
+    }
+    match limited(kubernetes::containers(node)).await {
+        Ok(ids) => {
+            for id in ids {
+                let name = format!("kubernetes/{}.log", part(&id));
+                sources.put(&name, log(node, kubernetes::log(&id))).await?;
+            }
+        }
+        Err(trouble) => sources.lacks("kubernetes", trouble)?,
+    }
+    match limited(kubernetes::etcd(node)).await {
+        Ok(Some(text)) => sources.put("etcd.yaml", async { Ok(text) }).await?,
+        Ok(None) => {}
+        Err(trouble) => sources.lacks("etcd.yaml", trouble)?,
     }
     match limited(resources::definitions(node)).await {
         Ok(definitions) => {
@@ -137,13 +151,18 @@ async fn dmesg(node: &Node) -> Result<String, Trouble> {
     text(node.client::<Machine>().dmesg(request).await).await
 }
 
-async fn log(node: &Node, id: &str) -> Result<String, Trouble> {
-    let request = node.brief(api::LogsRequest {
+/// The request for the log of a service.
+fn own_log(id: &str) -> api::LogsRequest {
+    api::LogsRequest {
         namespace: "system".to_owned(),
         id: id.to_owned(),
         tail_lines: -1,
         ..Default::default()
-    });
+    }
+}
+
+async fn log(node: &Node, request: api::LogsRequest) -> Result<String, Trouble> {
+    let request = node.brief(request);
     text(node.client::<Machine>().logs(request).await).await
 }
 

@@ -34,6 +34,8 @@ pub(super) fn containers(
                 vec![
                     one("default/web", "default/web"),
                     one("default/web:nginx", "default/web"),
+                    one("kube-system/dns", "kube-system/dns"),
+                    one("kube-system/dns:coredns", "kube-system/dns"),
                 ]
             };
             api::Container {
