@@ -4,6 +4,7 @@
 //! pure function of the state.
 
 mod draw;
+mod facts;
 mod sample;
 mod state;
 

@@ -14,8 +14,11 @@ use super::state::{NodeView, Order, State};
 const KEYS: &str = "left/right: node   s: sort processes   q: quit";
 
 pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
-    let [nodes, gauges, middle, log, keys] = Layout::vertical([
+    let facts = facts(state);
+    let rows = u16::try_from(facts.len()).unwrap_or_default();
+    let [nodes, about, gauges, middle, log, keys] = Layout::vertical([
         Constraint::Length(1),
+        Constraint::Length(rows),
         Constraint::Length(3),
         Constraint::Fill(3),
         Constraint::Fill(2),
@@ -23,6 +26,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
     ])
     .areas(frame.area());
     frame.render_widget(Paragraph::new(names(state)), nodes);
+    frame.render_widget(Paragraph::new(facts), about);
     frame.render_widget(Paragraph::new(KEYS), keys);
     lines(frame, log, &state.log);
     let Some(node) = state.node() else {
@@ -70,6 +74,21 @@ fn names(state: &State) -> Line<'static> {
     let version = state.node().and_then(|node| node.version.as_deref());
     spans.push(Span::raw(format!("  {}", printable(version.unwrap_or("")))));
     Line::from(spans)
+}
+
+/// A line about the node, and one about Kubernetes, as far as they are known.
+fn facts(state: &State) -> Vec<Line<'static>> {
+    let groups = [&state.facts.node, &state.facts.kubernetes];
+    let line = |group: &Vec<(&'static str, String)>| {
+        let title = Style::new().add_modifier(Modifier::BOLD);
+        let spans = group.iter().flat_map(|(name, value)| {
+            let value = format!(" {}  ", printable(value));
+            [Span::raw(" "), Span::styled(*name, title), Span::raw(value)]
+        });
+        Line::from(spans.collect::<Vec<_>>())
+    };
+    let known = groups.into_iter().filter(|group| !group.is_empty());
+    known.map(line).collect()
 }
 
 /// A gauge of a share from 0 to 1; empty if the share is unknown.
@@ -247,6 +266,23 @@ mod tests {
 left/right: node   s: sort processes   q: quit";
         let found = drawn(&state, 82, 14);
         assert_eq!(found.trim_start(), expected, "{found}");
+    }
+
+    #[test]
+    fn cluster_and_kubernetes_are_drawn_when_they_are_known() {
+        let mut state = State {
+            nodes: vec![node()],
+            ..State::default()
+        };
+        state.facts.node = vec![
+            ("CLUSTER", "demo (3 machines)".to_owned()),
+            ("STAGE", "run\u{1b}ning".to_owned()),
+        ];
+        state.facts.kubernetes = vec![("KUBELET", "healthy".to_owned())];
+        let text = drawn(&state, 82, 16);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[1], " CLUSTER demo (3 machines)   STAGE run?ning");
+        assert_eq!(lines[2], " KUBELET healthy");
     }
 
     #[test]

@@ -7,6 +7,8 @@ use corten_client::connect::Route;
 use corten_client::failure::Failure;
 use corten_client::stream::{each, gather};
 
+use super::facts::{self, Facts};
+
 /// Number of log lines kept.
 pub(super) const LINES: i32 = 100;
 /// Maximum length of a line, in characters.
@@ -26,6 +28,8 @@ pub(super) struct Sample {
     /// The node of the log.
     pub(super) chosen: String,
     pub(super) log: Vec<String>,
+    /// Facts of the same node.
+    pub(super) facts: Facts,
 }
 
 pub(super) async fn sample(routes: Vec<Route>, chosen: String) -> Result<Sample, Failure> {
@@ -37,14 +41,15 @@ pub(super) async fn sample(routes: Vec<Route>, chosen: String) -> Result<Sample,
     let networks =
         |mut client: Machine, request| async move { client.network_device_stats(request).await };
     // In parallel: a slow node delays the sample once, not for each call.
-    let (versions, stats, memory, loads, processes, networks, log) = tokio::try_join!(
+    let (versions, stats, memory, loads, processes, networks, log, facts) = tokio::try_join!(
         ask(routes.clone(), (), versions),
         ask(routes.clone(), (), stats),
         ask(routes.clone(), (), memory),
         ask(routes.clone(), (), loads),
         ask(routes.clone(), (), processes),
         ask(routes.clone(), (), networks),
-        log(routes, &chosen),
+        log(routes.clone(), &chosen),
+        facts::of(routes, &chosen),
     )?;
     Ok(Sample {
         versions,
@@ -54,6 +59,7 @@ pub(super) async fn sample(routes: Vec<Route>, chosen: String) -> Result<Sample,
         processes,
         networks,
         log,
+        facts,
         chosen,
     })
 }

@@ -4,6 +4,7 @@ use corten_api::machine as api;
 use corten_client::answers::Answers;
 use corten_client::connect::Route;
 
+use super::facts::Facts;
 use super::sample::Sample;
 
 /// The action of a key.
@@ -37,6 +38,8 @@ pub(super) struct State {
     pub(super) selected: usize,
     pub(super) order: Order,
     pub(super) log: Vec<String>,
+    /// Facts of the selected node.
+    pub(super) facts: Facts,
 }
 
 /// One node. Data it has not sent is `None`.
@@ -125,8 +128,9 @@ impl State {
             Key::Redraw | Key::Quit => return,
         }
         if key != Key::Sort {
-            // The log belongs to another node.
+            // Log and facts belong to another node.
             self.log.clear();
+            self.facts = Facts::default();
         }
         self.sort();
     }
@@ -156,6 +160,7 @@ impl State {
         // The selection may have changed since the call.
         if sample.chosen == self.chosen() {
             self.log = sample.log;
+            self.facts = sample.facts;
         }
         self.sort();
     }
