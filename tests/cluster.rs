@@ -1,6 +1,9 @@
 //! Promise: one command makes a cluster of containers on this machine, and another one removes all of it.
 
 use std::fs;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use tests::cluster::{self, BOTH, CALL, CLUSTER, Cleanup, NAME, NETWORK, traces};
 use tests::{client, images};
@@ -71,5 +74,37 @@ fn failed_cluster_creation_leaves_nothing_behind() {
     let failed = cluster::create(state, &create, CALL).expect_err("an image without a system");
     assert!(failed.contains("has ended"), "{failed}");
     assert_eq!(traces(state), before);
+    assert!(!state.join(NAME).exists());
+}
+
+#[test]
+#[ignore = "make test-cluster"]
+fn interrupted_cluster_creation_leaves_nothing_behind() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let state = directory.path();
+    let _cleanup = Cleanup::begin(state);
+    let before = traces(state);
+    let image = images::image("-rootfs.squashfs").display().to_string();
+    let create = ["create", "--name", NAME, "--cidr", NETWORK, "--wait", "api"];
+    let create = [&create[..], &["--image", &image]].concat();
+    let mut command = cluster::command(state, &create);
+    let command = command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let running = command.stderr(Stdio::piped()).spawn().expect("cortenctl");
+    // The container of the first node runs.
+    let console = state.join(NAME).join("nodes");
+    let console = console.join(format!("{NAME}-controlplane-1/console.log"));
+    let end = Instant::now() + CALL;
+    while fs::metadata(&console).map_or(0, |file| file.len()) == 0 {
+        assert!(Instant::now() < end, "the first node does not start");
+        sleep(Duration::from_millis(10));
+    }
+    let kill = format!("kill -INT {}", running.id());
+    let sent = Command::new("sh").args(["-c", &kill]).status();
+    assert!(sent.expect("a shell").success());
+    let ended = running.wait_with_output().expect("it ends");
+    let told = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{told}");
+    assert!(told.ends_with("error: interrupted\n"), "{told}");
+    assert_eq!(traces(state), before, "{told}");
     assert!(!state.join(NAME).exists());
 }

@@ -1,13 +1,14 @@
 //! `cluster create`: makes a whole cluster, or removes everything that it made.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use corten_client::failure::Failure;
 use corten_client::table::{print, printable};
 use corten_generate::args::KubernetesImages;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::backend::Backend;
 use super::place::Place;
@@ -33,11 +34,12 @@ pub(super) async fn run(args: &ClusterCreate) -> Result<(), Failure> {
         eprintln!("warning: {warning}");
     }
     plan.image = backend.image(&plan.image)?;
-    // From here on, a failure must remove what was made.
+    // From here on, a failure must remove what was made, and so must a signal: steps of `make` block this thread.
+    let mut interrupts = Interrupts::take()?;
     place.begin(&plan)?;
     let made = tokio::select! {
         made = make((args, images), &plan, &place, &backend) => made,
-        () = interrupted() => Err(Failure::call("interrupted")),
+        () = interrupts.next() => Err(Failure::call("interrupted")),
     };
     let Err(failure) = made else {
         return Ok(());
@@ -231,21 +233,25 @@ fn images(args: &ClusterCreate) -> Result<KubernetesImages, Failure> {
     }
 }
 
-/// Waits for a signal that ends the command.
-async fn interrupted() {
-    let mut signals = match (
-        signal(SignalKind::interrupt()),
-        signal(SignalKind::terminate()),
-        signal(SignalKind::hangup()),
-    ) {
-        (Ok(interrupt), Ok(terminate), Ok(hangup)) => [interrupt, terminate, hangup],
-        _ => return std::future::pending().await,
-    };
-    let [interrupt, terminate, hangup] = &mut signals;
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-        _ = hangup.recv() => {}
+/// The signals that end the command. Once taken, they no longer end the process itself.
+struct Interrupts([Signal; 3]);
+
+impl Interrupts {
+    fn take() -> io::Result<Interrupts> {
+        Ok(Interrupts([
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::hangup())?,
+        ]))
+    }
+
+    async fn next(&mut self) {
+        let [interrupt, terminate, hangup] = &mut self.0;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
+        }
     }
 }
 

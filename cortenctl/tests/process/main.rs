@@ -7,6 +7,7 @@
 )]
 
 mod bundle;
+mod clusters;
 mod examples;
 mod fake;
 mod loopback;
