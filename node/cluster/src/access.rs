@@ -17,6 +17,8 @@ use crate::{ClusterError, PATIENCE};
 pub struct Access {
     /// URL, such as `https://127.0.0.1:6443`.
     pub server: String,
+    /// Name that the server's certificate must have; `None` for the host of the URL.
+    pub server_name: Option<String>,
     /// CA certificates for the server's certificate, in PEM.
     pub ca: String,
     /// Client certificate with its chain, in PEM.
@@ -46,6 +48,7 @@ impl Access {
             ));
         }
         let mut config = Config::new(uri);
+        config.tls_server_name.clone_from(&self.server_name);
         config.root_cert = Some(blocks(&self.ca, "the CA certificate", is_certificate)?);
         blocks(&self.crt, "the client certificate", is_certificate)?;
         blocks(&self.key, "the client key", is_key)?;
@@ -126,6 +129,7 @@ pub fn from_kubeconfig(text: &str) -> Result<Access, ClusterError> {
     let key = text_of("client-key", inline, user.client_key)?;
     Ok(Access {
         server,
+        server_name: cluster.tls_server_name,
         ca,
         crt: only(&crt, "client-certificate", is_certificate)?,
         key: only(&key, "client-key", is_key)?,

@@ -77,6 +77,7 @@ fn administrator(config: &Document, settings: &Settings, server: &str) -> Result
         admin_certificate(&cas.kubernetes, now, LIFETIME).map_err(|error| describe(&error))?;
     Ok(Access {
         server: server.to_owned(),
+        server_name: None,
         ca: settings.cas.clone(),
         crt: certificate.crt,
         key: certificate.key,

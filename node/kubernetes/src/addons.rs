@@ -20,7 +20,7 @@ const REQUESTS: [(&str, &str); 2] = [("cpu", "100m"), ("memory", "50Mi")];
 /// Settings of kube-proxy and flannel, and the access of pods.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Addons {
-    /// Fields of the `KubeProxyConfiguration`; `None` if kube-proxy has arguments only.
+    /// Fields of the `KubeProxyConfiguration`; `None` in the legacy form, in which kube-proxy has arguments only.
     pub proxy_config: Option<Value>,
     /// Resources of kube-proxy.
     pub proxy_resources: Resources,
@@ -35,9 +35,12 @@ impl Addons {
     #[must_use]
     pub fn of(document: &Document) -> Addons {
         let proxy = document.all::<KubeProxyConfig>().next();
-        let config = proxy.and_then(|proxy| proxy.config.as_ref());
+        let config = |proxy: &KubeProxyConfig| {
+            let own = proxy.config.as_ref().map(Object::json);
+            own.unwrap_or_else(|| json!({}))
+        };
         Addons {
-            proxy_config: config.map(Object::json),
+            proxy_config: proxy.map(config),
             proxy_resources: proxy
                 .map(|proxy| resources(&proxy.resources, REQUESTS))
                 .unwrap_or_default(),

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::certificates::{Cas, Certificates};
 use crate::extra::{merge, with_kind};
+use crate::images::minor;
 use crate::{
     API_SERVER_UID, CONTROLLER_MANAGER_UID, ControlPlane, Identity, SCHEDULER_UID, Settings,
     kubeconfig,
@@ -48,6 +49,8 @@ pub struct Component {
     pub config: Vec<File>,
 }
 
+/// Minor version of Kubernetes since which AuthenticationConfiguration has version `v1`.
+const AUTHENTICATION_V1: u32 = 34;
 /// Public keys of other issuers of service account tokens.
 pub(crate) const ACCEPTED_KEYS: &str = "service-account-accepted.pub";
 /// Client certificate and key of a component for the API server.
@@ -263,17 +266,17 @@ pub fn authorization(control_plane: &ControlPlane) -> Value {
     )
 }
 
-/// Authentication (`apiserver.config.k8s.io/v1`, AuthenticationConfiguration). Anonymous access is limited to the
-/// health endpoints, which the kubelet probes.
+/// Authentication (`apiserver.config.k8s.io`, AuthenticationConfiguration). Anonymous access is limited to the health
+/// endpoints, which the kubelet probes.
 #[must_use]
 pub fn authentication(control_plane: &ControlPlane) -> Value {
     let paths = ["/livez", "/readyz", "/healthz"].map(|path| json!({ "path": path }));
     let usual = json!({ "anonymous": { "enabled": true, "conditions": paths } });
-    let mut whole = with_kind(
-        &usual,
-        "apiserver.config.k8s.io/v1",
-        "AuthenticationConfiguration",
-    );
+    let version = match minor(&control_plane.images.api_server) {
+        Some(..AUTHENTICATION_V1) => "apiserver.config.k8s.io/v1beta1",
+        _ => "apiserver.config.k8s.io/v1",
+    };
+    let mut whole = with_kind(&usual, version, "AuthenticationConfiguration");
     let own = control_plane.authentication.as_ref();
     if let (Some(whole), Some(own)) = (whole.as_object_mut(), own.and_then(Value::as_object)) {
         whole.extend(own.clone());

@@ -8,7 +8,7 @@ use corten_config::kinds::{
 };
 use corten_config::v1alpha1::CniName;
 
-use crate::Missing;
+use crate::{Missing, extra};
 
 /// Images of a control plane node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,9 +17,9 @@ pub struct Images {
     pub etcd: String,
     /// Image of kube-apiserver.
     pub api_server: String,
-    /// Image of kube-controller-manager.
+    /// Image of kube-controller-manager; empty if the node does not run it and the config has none.
     pub controller_manager: String,
-    /// Image of kube-scheduler.
+    /// Image of kube-scheduler; empty if the node does not run it and the config has none.
     pub scheduler: String,
     /// Image of kube-proxy; `None` without kube-proxy.
     pub proxy: Option<String>,
@@ -66,14 +66,20 @@ pub(crate) fn images(document: &Document) -> Result<Images, Missing> {
             .map(|server| server.image.clone())
             .or_else(|| cluster.api_server.image.clone())
             .ok_or(Missing("cluster.apiServer.image"))?,
-        controller_manager: manager
-            .and_then(|manager| manager.image.clone())
-            .or_else(|| cluster.controller_manager.image.clone())
-            .ok_or(Missing("cluster.controllerManager.image"))?,
-        scheduler: scheduler
-            .and_then(|scheduler| scheduler.image.clone())
-            .or_else(|| cluster.scheduler.image.clone())
-            .ok_or(Missing("cluster.scheduler.image"))?,
+        controller_manager: of_component(
+            manager
+                .and_then(|manager| manager.image.clone())
+                .or_else(|| cluster.controller_manager.image.clone()),
+            extra::controller_manager(document).is_disabled,
+            "cluster.controllerManager.image",
+        )?,
+        scheduler: of_component(
+            scheduler
+                .and_then(|scheduler| scheduler.image.clone())
+                .or_else(|| cluster.scheduler.image.clone()),
+            extra::scheduler(document).is_disabled,
+            "cluster.scheduler.image",
+        )?,
         proxy: match (runs_proxy, proxy) {
             (false, _) => None,
             (true, None) => return Err(Missing("cluster.proxy.image")),
@@ -97,4 +103,32 @@ pub fn network_plugin(document: &Document) -> CniName {
         true => CniName::Flannel,
         false => CniName::None,
     }
+}
+
+/// Image of a component, which only a disabled one may lack.
+fn of_component(
+    image: Option<String>,
+    is_disabled: bool,
+    field: &'static str,
+) -> Result<String, Missing> {
+    let usual = is_disabled.then(String::new);
+    image.or(usual).ok_or(Missing(field))
+}
+
+/// Tag of an image without a leading `v`; empty without a tag.
+pub(crate) fn version(image: &str) -> &str {
+    let name = image.split('@').next().unwrap_or_default();
+    let last = name.rsplit('/').next().unwrap_or_default();
+    let tag = last.split_once(':').map_or("", |(_, tag)| tag);
+    match tag.strip_prefix('v') {
+        Some(number) if number.starts_with(|c: char| c.is_ascii_digit()) => number,
+        _ => tag,
+    }
+}
+
+/// Minor version of Kubernetes 1 in an image's tag; `None` for another tag.
+pub(crate) fn minor(image: &str) -> Option<u32> {
+    let rest = version(image).strip_prefix("1.")?;
+    let number = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+    number.parse().ok()
 }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use corten_config::Document;
-use corten_config::kinds::{KubeCredentialProviderConfig, KubeNodeConfig};
+use corten_config::kinds::{KubeCredentialProviderConfig, KubeNodeConfig, KubeletConfig};
 use corten_values::Secret;
 use serde_json::{Value, json};
 
@@ -22,6 +22,8 @@ pub const CREDENTIALS: &str = "kubelet-credentialproviderconfig.yaml";
 /// Port of the health endpoint.
 pub const HEALTH_PORT: u16 = 10248;
 
+/// Feature gate with which the kubelet measures the storage of pods by quotas of the file system.
+const QUOTAS: &str = "LocalStorageCapacityIsolationFSQuotaMonitoring";
 /// Directory of the config's static pods where the kubelet reads no other pods from files.
 const POD_FILES: &str = "/run/kubernetes/pods";
 
@@ -35,11 +37,39 @@ pub fn pod_files(reads_manifests: bool) -> String {
     }
 }
 
-/// Whether the kubelet runs static pods from files of others in [`FILES`].
+/// Whether the kubelet runs static pods from files of others in [`FILES`]; never with a `KubeletConfig`.
 #[must_use]
 pub fn reads_manifests(document: &Document) -> bool {
     let kubelet = &document.machine.kubelet;
-    !kubelet.disable_manifests_directory.unwrap_or_default()
+    let is_old = document.all::<KubeletConfig>().next().is_none();
+    is_old && !kubelet.disable_manifests_directory.unwrap_or_default()
+}
+
+/// Whether a node may set this label itself. The kubelet ends with another label of Kubernetes, and the API server
+/// refuses it (Kubernetes, "Well-Known Labels" and NodeRestriction).
+#[must_use]
+pub fn may_set(label: &str) -> bool {
+    const OWN: &[&str] = &[
+        "beta.kubernetes.io/arch",
+        "beta.kubernetes.io/instance-type",
+        "beta.kubernetes.io/os",
+        "failure-domain.beta.kubernetes.io/region",
+        "failure-domain.beta.kubernetes.io/zone",
+        "kubernetes.io/arch",
+        "kubernetes.io/hostname",
+        "kubernetes.io/os",
+        "node.kubernetes.io/instance-type",
+        "topology.kubernetes.io/region",
+        "topology.kubernetes.io/zone",
+    ];
+    let is_in = |space: &str, root: &str| {
+        let rest = space.strip_suffix(root);
+        rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    };
+    let space = label.split_once('/').map_or("", |(space, _)| space);
+    let of_kubernetes = is_in(space, "kubernetes.io") || is_in(space, "k8s.io");
+    let for_nodes = is_in(space, "kubelet.kubernetes.io") || is_in(space, "node.kubernetes.io");
+    !of_kubernetes || for_nodes || OWN.contains(&label)
 }
 
 /// Program and arguments. `addresses` are the node's addresses in Kubernetes, one per family.
@@ -49,8 +79,7 @@ pub fn args(facts: &Facts, node: &Node, addresses: &[IpAddr]) -> Vec<String> {
     let mut labels: Vec<String> = node
         .labels
         .iter()
-        // A node may not set these labels itself (Kubernetes, NodeRestriction).
-        .filter(|(name, _)| !name.starts_with("node-role.kubernetes.io/"))
+        .filter(|(name, _)| may_set(name))
         .map(|(name, value)| format!("{name}={value}"))
         .collect();
     labels.sort();
@@ -142,7 +171,15 @@ pub fn config(settings: &Settings, node: &Node, static_pods: &str, resolver: &st
         },
         "tlsMinVersion": "VersionTLS13",
     });
+    if node.has_quotas {
+        let gates = json!({ "featureGates": { QUOTAS: true } });
+        merge(&mut config, &gates);
+    }
     if let Some(own) = &node.config {
+        // Reserved resources are one whole: a resource that the config leaves out is not reserved.
+        if let (Some(fields), Some(_)) = (config.as_object_mut(), own.get("systemReserved")) {
+            fields.remove("systemReserved");
+        }
         merge(&mut config, own);
         let own = own.get("registerWithTaints").and_then(Value::as_array);
         // The node's own taints keep pods away until machined removes them, so they stay next to the config's.
@@ -180,12 +217,19 @@ pub(crate) fn credentials(document: &Document) -> Option<Secret> {
 /// Kubeconfig with which a kubelet requests its certificate.
 #[must_use]
 pub fn bootstrap_kubeconfig(settings: &Settings, server: &str) -> Value {
-    kubeconfig(
-        settings,
-        server,
-        "kubelet",
-        Identity::Token(&settings.token),
-    )
+    own_kubeconfig(settings, server, Identity::Token(&settings.token))
+}
+
+/// Kubeconfig of the kubelet.
+#[must_use]
+pub fn own_kubeconfig(settings: &Settings, server: &str, identity: Identity<'_>) -> Value {
+    let mut whole = kubeconfig(settings, server, "kubelet", identity);
+    let cluster = whole.pointer_mut("/clusters/0/cluster");
+    let cluster = cluster.and_then(Value::as_object_mut);
+    if let (Some(cluster), Some(name)) = (cluster, &settings.prism_name) {
+        cluster.insert("tls-server-name".to_owned(), name.clone().into());
+    }
+    whole
 }
 
 /// Whether the node's name in Kubernetes includes its domain.

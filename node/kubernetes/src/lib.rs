@@ -57,3 +57,5 @@ pub const ETCD_UID: u32 = 60;
 mod tests;
 #[cfg(test)]
 mod tests_extra;
+#[cfg(test)]
+mod tests_reference;

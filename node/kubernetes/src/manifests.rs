@@ -10,7 +10,7 @@ use corten_values::Secret;
 
 use crate::addons::proxy_config;
 use crate::extra::with;
-use crate::{ControlPlane, Node, Settings};
+use crate::{ControlPlane, Settings};
 
 /// Path of kube-proxy's configuration in its container, if it has one.
 const PROXY_CONFIG: &str = "/var/lib/kube-proxy/config.conf";
@@ -19,7 +19,6 @@ const PROXY_CONFIG: &str = "/var/lib/kube-proxy/config.conf";
 #[must_use]
 pub fn bootstrap_settings(
     settings: &Settings,
-    node: &Node,
     control_plane: &ControlPlane,
 ) -> manifests::Settings {
     let images = &control_plane.images;
@@ -35,10 +34,11 @@ pub fn bootstrap_settings(
         resources: addons.proxy_resources.clone(),
     });
     let mut dns_addresses = (None, None);
-    for address in &node.dns {
+    // A kubelet may name another server to pods, such as a cache on each node.
+    for address in settings.dns() {
         match address {
-            IpAddr::V4(address) => dns_addresses.0 = dns_addresses.0.or(Some(*address)),
-            IpAddr::V6(address) => dns_addresses.1 = dns_addresses.1.or(Some(*address)),
+            IpAddr::V4(address) => dns_addresses.0 = dns_addresses.0.or(Some(address)),
+            IpAddr::V6(address) => dns_addresses.1 = dns_addresses.1.or(Some(address)),
         }
     }
     let dns = images.dns.as_ref().map(|image| manifests::Dns {

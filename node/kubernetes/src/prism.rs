@@ -28,6 +28,12 @@ pub(crate) fn port(document: &Document) -> Option<u16> {
     prism.enabled.then(|| prism.port.unwrap_or(PORT))
 }
 
+/// Name that the kubelet expects in the API's certificate.
+pub(crate) fn name(document: &Document) -> Option<String> {
+    let config = document.all::<KubePrismConfig>().next()?;
+    config.tls_server_name.as_ref().map(ToString::to_string)
+}
+
 impl Settings {
     /// API server URL for this node's programs: KubePrism if enabled, or the node's own API server, or the cluster's
     /// endpoint.

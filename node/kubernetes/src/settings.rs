@@ -50,6 +50,8 @@ pub struct Settings {
     pub token: String,
     /// Port of KubePrism on 127.0.0.1; `None` if disabled.
     pub prism: Option<u16>,
+    /// Name that the kubelet expects in the API's certificate behind KubePrism; `None` for the address that it calls.
+    pub prism_name: Option<String>,
 }
 
 /// Settings of the node in Kubernetes.
@@ -63,6 +65,8 @@ pub struct Node {
     pub is_control_plane: bool,
     /// Whether pods without a profile get the runtime's seccomp profile.
     pub seccomp: bool,
+    /// Whether the kubelet measures the storage of pods by quotas.
+    pub has_quotas: bool,
     /// Taints of the node.
     pub taints: Vec<Taint>,
     /// Labels of the node.
@@ -131,8 +135,10 @@ pub struct ControlPlane {
     pub scheduler: Extra,
     /// Fields of the `KubeSchedulerConfiguration`.
     pub scheduler_config: Option<Value>,
-    /// Whether kube-apiserver has a startup probe before its other probes.
-    pub has_startup_probe: bool,
+    /// Whether the kubelet probes kube-apiserver.
+    pub has_probes: bool,
+    /// Whether kube-apiserver trusts the CAs that the node trusts. In the legacy form the config mounts them itself.
+    pub trusts_roots: bool,
     /// Whether kube-apiserver registers its address in the cluster; false on a node without a cluster.
     pub advertises: bool,
     /// Prefix lengths of a node's pod subnets, IPv4 and IPv6; `None` for Kubernetes' default.
@@ -186,7 +192,15 @@ impl Settings {
             cas: cas.join("\n") + "\n",
             token: cluster.token.expose().to_owned(),
             prism: crate::prism::port(document),
+            prism_name: crate::prism::name(document),
         })
+    }
+
+    /// Addresses of the cluster's DNS service, one in each service subnet.
+    #[must_use]
+    pub fn dns(&self) -> Vec<IpAddr> {
+        let networks = self.services.iter();
+        networks.filter_map(|network| nth(network, DNS)).collect()
     }
 
     /// URL of the API server on a control plane node itself.
@@ -231,10 +245,6 @@ impl Node {
             Some(config) => &config.cluster_dns,
             None => &kubelet.cluster_dns,
         };
-        let usual_dns = || {
-            let networks = settings.services.iter();
-            networks.filter_map(|network| nth(network, DNS)).collect()
-        };
         let seccomp = match by_kind {
             Some(config) => config.default_runtime_seccomp_profile_enabled,
             None => kubelet.default_runtime_seccomp_profile_enabled,
@@ -245,11 +255,12 @@ impl Node {
         Ok(Node {
             image: image.ok_or(Missing("machine.kubelet.image"))?,
             dns: match own_dns.is_empty() {
-                true => usual_dns(),
+                true => settings.dns(),
                 false => own_dns.clone(),
             },
             is_control_plane,
             seccomp: seccomp.unwrap_or_default(),
+            has_quotas: document.machine.features.disk_quota_support,
             taints: taints(document),
             labels: labels
                 .iter()
@@ -366,7 +377,8 @@ impl ControlPlane {
                 Some(own) => own.config.as_ref(),
                 None => cluster.scheduler.config.as_ref(),
             }),
-            has_startup_probe: server.and_then(|server| server.startup_probes) != Some(false),
+            has_probes: server.and_then(|server| server.startup_probes) != Some(false),
+            trusts_roots: server.is_some(),
             advertises: !is_alone(document),
             node_masks: document
                 .all::<KubeNetworkConfig>()

@@ -136,7 +136,7 @@ fn static_pods_and_configurations_match_the_golden_files() {
         "names": names,
     });
     golden("args.json", &args);
-    let settings = bootstrap_settings(&settings, &node, &own);
+    let settings = bootstrap_settings(&settings, &own);
     golden(
         "bootstrap.json",
         &json!(format!("{settings:#?}").lines().collect::<Vec<_>>()),
@@ -370,8 +370,8 @@ cluster:
     let node = Node::of(&document, &settings).unwrap();
     let kubelet = kubelet::config(&settings, &node, "", "");
     assert_eq!(kubelet["maxPods"], 50);
-    assert_eq!(kubelet["systemReserved"]["cpu"], "100m");
-    assert_eq!(kubelet["systemReserved"]["pid"], "100");
+    // A resource that the config leaves out is not reserved.
+    assert_eq!(kubelet["systemReserved"], json!({ "cpu": "100m" }));
     let args = kubelet::args(&facts(), &node, &[]);
     assert!(args.contains(&"--v=4".to_owned()), "{args:?}");
     assert!(
@@ -385,7 +385,7 @@ cluster:
         etcd.contains(&"--quota-backend-bytes=4294967296".to_owned()),
         "{etcd:?}"
     );
-    let bootstrap = bootstrap_settings(&settings, &node, &own);
+    let bootstrap = bootstrap_settings(&settings, &own);
     assert!(bootstrap.proxy.unwrap().args.contains(&"--v=2".to_owned()));
     let extra = crate::pods::extra_pods(&document);
     assert_eq!(extra[0].0, "default/own");
@@ -400,8 +400,7 @@ fn flannel_calls_the_api_through_kubeprism_if_the_node_has_it() {
         ));
         let settings = Settings::of(&document).unwrap();
         let own = ControlPlane::of(&document).unwrap();
-        let node = Node::of(&document, &settings).unwrap();
-        let manifests = bootstrap_settings(&settings, &node, &own);
+        let manifests = bootstrap_settings(&settings, &own);
         manifests.flannel.unwrap().api
     };
     assert_eq!(api(true), Some(([127, 0, 0, 1].into(), 7446)));

@@ -289,8 +289,7 @@ issuer:
     ));
     let settings = Settings::of(&document).unwrap();
     let own = ControlPlane::of(&document).unwrap();
-    let node = Node::of(&document, &settings).unwrap();
-    let bootstrap = bootstrap_settings(&settings, &node, &own);
+    let bootstrap = bootstrap_settings(&settings, &own);
     golden(
         "by-kind-bootstrap.json",
         &json!(format!("{bootstrap:#?}").lines().collect::<Vec<_>>()),

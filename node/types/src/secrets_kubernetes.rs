@@ -213,6 +213,12 @@ impl Spec for KubernetesCerts {
 pub struct KubeletSecrets {
     /// URL of the API for the kubelet.
     pub endpoint: String,
+    /// Name that the kubelet expects in the API's certificate; empty for the host of the URL.
+    #[serde(
+        rename = "endpointTLSServerName",
+        skip_serializing_if = "String::is_empty"
+    )]
+    pub endpoint_tls_server_name: String,
     /// All trusted CAs of the API, the signing CA first.
     #[serde(rename = "acceptedCAs")]
     pub accepted_cas: Vec<Pem>,
@@ -242,7 +248,7 @@ impl Spec for KubeletSecrets {
             bootstrap_token_id: self.bootstrap_token_id.clone(),
             bootstrap_token_secret: self.bootstrap_token_secret.expose().to_owned(),
             accepted_c_as: self.accepted_cas.iter().map(Pem::message).collect(),
-            endpoint_tls_server_name: String::new(),
+            endpoint_tls_server_name: self.endpoint_tls_server_name.clone(),
         }
     }
 }

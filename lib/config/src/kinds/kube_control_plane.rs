@@ -22,13 +22,15 @@ section! {
         Acted "resources" resources: Resources = "Resource requests and limits";
         Acted "apiPort" api_port: Option<u16> = "Port of the Kubernetes API on the nodes";
         Acted "certExtraSANs" cert_extra_sans: Vec<String> = "Additional names in the certificate";
-        Acted "startupProbes" startup_probes: Option<bool> = "Whether startup probes precede health probes; absent: yes";
+        Acted "startupProbes" startup_probes: Option<bool> = "Whether the kubelet probes it; absent: yes";
     }
 }
 
 fn check_api_server(config: &KubeAPIServerConfig, node: &Node, reader: &mut Reader<'_>) {
     check_port(config.api_port, node, "apiPort", reader);
     check_protected(node, "extraArgs", API_SERVER, reader);
+    // A KubeAuthenticationConfig has the file's contents.
+    check_protected(node, "extraArgs", &["authentication-config"], reader);
     check_container(node, reader);
 }
 

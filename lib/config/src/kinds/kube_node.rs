@@ -66,7 +66,7 @@ section! {
     /// KubePrism: the node's own load balancer for the Kubernetes API.
     pub struct KubePrismConfig [check_prism] {
         Acted "port" port: u16 = "Port on 127.0.0.1", required;
-        Later "tlsServerName" tls_server_name: Option<HostName> = "Name in the API's certificate that the kubelet expects";
+        Acted "tlsServerName" tls_server_name: Option<HostName> = "Name in the API's certificate that the kubelet expects";
     }
 }
 

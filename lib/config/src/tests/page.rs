@@ -28,7 +28,6 @@ const NOT_YET: &[(&str, &str)] = &[
     ("          lockToState: true\n", ""),
     ("type: ext4, ", ""),
     ("trim: {enabled: true, interval: 168h}\n", ""),
-    ("tlsServerName: api.example.org\n", ""),
     ("reboot: true\n", ""),
 ];
 /// Prefix of the secrets in the examples.

@@ -13,7 +13,7 @@ section! {
         Held "stableHostname" stable_hostname: Option<bool> = "Whether the host name comes from the machine's identity";
         Acted "kubernetesTalosAPIAccess" kubernetes_talos_api_access: Option<ApiAccess> = "Access to the API from pods";
         Acted "apidCheckExtKeyUsage" apid_check_ext_key_usage: Option<bool> = "Always `true`: key usage is always checked";
-        Held "diskQuotaSupport" disk_quota_support: bool = "Quota support on `/var`";
+        Acted "diskQuotaSupport" disk_quota_support: bool = "Whether the kubelet measures the storage of pods by quotas of `/var`";
         Acted "kubePrism" kube_prism: KubePrism = "Load balancer for the Kubernetes API on the node";
         Acted "hostDNS" host_dns: HostDns = "Name cache on the node";
         Acted "imageCache" image_cache: ImageCache = "Images in the node's cache";

@@ -53,7 +53,6 @@ pub(crate) const KUBELET: &[&str] = &[
 ];
 /// Arguments of kube-apiserver that the node sets itself.
 pub(crate) const API_SERVER: &[&str] = &[
-    "authentication-config",
     "authorization-config",
     "client-ca-file",
     "encryption-provider-config",

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rcgen::{CertificateParams, KeyPair};
 
-use crate::{Access, Cluster, from_kubeconfig};
+use crate::{Access, Cluster, PATIENCE, from_kubeconfig};
 
 fn pem() -> (String, String) {
     let key = KeyPair::generate().unwrap();
@@ -49,6 +49,7 @@ async fn kubeconfig_certificates_are_read_inline_or_from_a_file() {
     for user in [inline, files] {
         let access = from_kubeconfig(&kubeconfig(&user, &crt)).unwrap();
         assert_eq!(access.server, "https://127.0.0.1:7445");
+        assert_eq!(access.server_name, None);
         let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(lines(&access.ca), lines(&crt));
         assert_eq!(lines(&access.crt), lines(&crt));
@@ -57,6 +58,20 @@ async fn kubeconfig_certificates_are_read_inline_or_from_a_file() {
         assert!(!debug.contains("BEGIN"), "{debug}");
         Cluster::connect(&access).unwrap();
     }
+}
+
+#[tokio::test]
+async fn kubeconfig_may_name_the_certificate_of_its_server() {
+    let (crt, key) = pem();
+    let [cert, private] = [&crt, &key].map(|text| STANDARD.encode(text));
+    let user = format!("{{ client-certificate-data: {cert}, client-key-data: {private} }}");
+    let text = kubeconfig(&user, &crt);
+    let text = text.replace("{ server:", "{ tls-server-name: api.example.org, server:");
+    let access = from_kubeconfig(&text).unwrap();
+    assert_eq!(access.server_name.as_deref(), Some("api.example.org"));
+    let config = access.config(PATIENCE).unwrap();
+    assert_eq!(config.tls_server_name.as_deref(), Some("api.example.org"));
+    Cluster::connect(&access).unwrap();
 }
 
 #[test]
@@ -97,6 +112,7 @@ async fn invalid_access_is_refused_with_its_field() {
     let (crt, key) = pem();
     let good = Access {
         server: "https://127.0.0.1:6443".to_owned(),
+        server_name: None,
         ca: crt.clone(),
         crt,
         key,

@@ -145,6 +145,7 @@ impl Kubernetes {
         Kubernetes {
             access: Access {
                 server: format!("https://127.0.0.1:{api}"),
+                server_name: None,
                 ca: ca.pem,
                 crt,
                 key,

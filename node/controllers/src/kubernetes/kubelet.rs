@@ -15,7 +15,7 @@ use corten_credentials::access::KUBECONFIG;
 use corten_credentials::certificates::write_files;
 use corten_kubernetes::certificates::kubernetes_ca;
 use corten_kubernetes::kubelet::{CERTIFICATES, CREDENTIAL_PROGRAMS, CREDENTIALS};
-use corten_kubernetes::{Identity, Node, Settings, kubeconfig, kubelet};
+use corten_kubernetes::{Identity, Node, Settings, kubelet};
 use corten_network::host_dns::service_addresses;
 use corten_resources::Draft;
 use corten_resources::controller::with_causes as describe;
@@ -255,7 +255,7 @@ impl Files {
         let certificate = Identity::Files(CERTIFICATE, CERTIFICATE);
         Files {
             bootstrap: kubelet::bootstrap_kubeconfig(settings, &server).to_string(),
-            kubeconfig: kubeconfig(settings, &server, "kubelet", certificate).to_string(),
+            kubeconfig: kubelet::own_kubeconfig(settings, &server, certificate).to_string(),
             config: fitted(
                 kubelet::config(settings, node, static_pods, RESOLVER),
                 Mode::now(),

@@ -9,7 +9,7 @@ use corten_cluster::{Cluster, Existing, Failed, Report};
 use corten_config::Document;
 use corten_credentials::access::connect;
 use corten_kubernetes::{
-    ControlPlane, ExternalManifest, Node, Settings, bootstrap_settings, external_manifests,
+    ControlPlane, ExternalManifest, Settings, bootstrap_settings, external_manifests,
     inline_manifests,
 };
 use corten_manifests::{BootstrapToken, Manifest, bootstrap, read};
@@ -180,11 +180,10 @@ impl Given {
 
 /// The manifests inside the config, and the errors of those that cannot be parsed.
 fn own(config: &Document, settings: &Settings) -> Result<(Vec<Manifest>, Vec<String>), String> {
-    let node = Node::of(config, settings).map_err(|missing| missing.to_string())?;
     let own = ControlPlane::of(config).map_err(|missing| missing.to_string())?;
     let token = BootstrapToken::parse(&settings.token)
         .map_err(|error| format!("cluster.token: {error}"))?;
-    let mut manifests = bootstrap(&bootstrap_settings(settings, &node, &own), &token);
+    let mut manifests = bootstrap(&bootstrap_settings(settings, &own), &token);
     let mut troubles = Vec::new();
     for (name, text) in inline_manifests(config) {
         match read(text.expose()) {

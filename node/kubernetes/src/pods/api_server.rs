@@ -9,6 +9,8 @@ use crate::files::{ACCEPTED_KEYS, config, secret};
 use crate::{ControlPlane, Settings};
 
 const NAME: &str = "kube-apiserver";
+/// Directory of the CAs that the node trusts, for servers that kube-apiserver calls.
+const TRUSTED_ROOTS: &str = "/etc/ssl/certs";
 
 /// Flags with paths of secret files.
 const SECRETS: &[(&str, &str)] = &[
@@ -86,12 +88,16 @@ pub(super) fn container(settings: &Settings, control_plane: &ControlPlane) -> Pa
     let configs = CONFIG.iter();
     flags.extend(configs.map(|(name, file)| flag(name, config(NAME, file))));
     let has_health = own_authentication(&mut flags, &control_plane.api_server.args);
-    let mut probes = match has_health {
-        true => probes(port, "/livez", Some("/readyz")),
+    let probes = match (control_plane.has_probes, has_health) {
+        (false, _) => Vec::new(),
+        (true, true) => probes(port, "/livez", Some("/readyz")),
         // Without anonymous access, the kubelet's HTTP probes fail; a TCP probe still shows that the server listens.
-        false => connections(port),
+        (true, false) => connections(port),
     };
-    probes.retain(|(name, _)| control_plane.has_startup_probe || *name != "startupProbe");
+    let mut directories = vec![("audit", AUDIT_LOG, true)];
+    if control_plane.trusts_roots {
+        directories.push(("ca-roots", TRUSTED_ROOTS, false));
+    }
     Part {
         name: NAME,
         image: control_plane.images.api_server.clone(),
@@ -100,7 +106,7 @@ pub(super) fn container(settings: &Settings, control_plane: &ControlPlane) -> Pa
         capabilities: &["NET_BIND_SERVICE"],
         probes,
         extra: control_plane.api_server.clone(),
-        directories: vec![("audit", AUDIT_LOG, true)],
+        directories,
     }
 }
 
@@ -115,7 +121,7 @@ fn own_authentication(flags: &mut Flags, args: &Arguments) -> bool {
         flags.retain(|(name, _)| name != "authorization-config");
         flags.push(flag("authorization-mode", "Node,RBAC"));
     }
-    let replaces = gives(&["anonymous-auth", "oidc-"]);
+    let replaces = gives(&["anonymous-auth", "authentication-config", "oidc-"]);
     let anonymous = args.0.get("anonymous-auth");
     let is_open = anonymous.is_some_and(|values| values == &["true"]);
     if replaces {

@@ -14,6 +14,7 @@ use sha2::{Digest as _, Sha256};
 use crate::addons::resources;
 use crate::extra::{Extra, Flags, lines, merged};
 use crate::files::{CONFIG, Component, File, SECRETS};
+use crate::images::version;
 use crate::{ControlPlane, Settings};
 
 /// Directory of the components' secret files on the node.
@@ -148,14 +149,12 @@ struct Part {
     directories: Vec<(&'static str, &'static str, bool)>,
 }
 
-/// Tag of an image in the form of a label's value, for which Kubernetes has a limit; empty without a tag. The kubelet
-/// refuses all static pods when a label of one is invalid.
-fn version(image: &str) -> &str {
-    let name = image.split('@').next().unwrap_or_default();
-    let last = name.rsplit('/').next().unwrap_or_default();
-    let tag = last.split_once(':').map_or("", |(_, tag)| tag);
-    let tag = tag.get(..LABEL).unwrap_or(tag);
-    tag.trim_matches(|c: char| !c.is_ascii_alphanumeric())
+/// Version of an image in the form of a label's value, for which Kubernetes has a limit. The kubelet refuses all static
+/// pods when a label of one is invalid.
+fn label(image: &str) -> &str {
+    let version = version(image);
+    let version = version.get(..LABEL).unwrap_or(version);
+    version.trim_matches(|c: char| !c.is_ascii_alphanumeric())
 }
 
 fn command(part: &Part) -> Vec<String> {
@@ -183,7 +182,7 @@ fn resources_of(part: &Part) -> Resources {
 
 fn pod(part: &Part, component: &Component) -> Value {
     let name = part.name;
-    let version = version(&part.image);
+    let version = label(&part.image);
     let (volumes, mounts) = volumes(part);
     let resources = resources_of(part);
     let mut container = json!({
@@ -361,19 +360,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn label_of_the_version_is_the_tag_of_any_image() {
+    fn label_of_the_version_is_the_version_in_the_tag_of_any_image() {
         let digest = format!("@sha256:{}", "a".repeat(64));
         let long = "1".repeat(128);
         for (image, expected) in [
-            ("example.org/kube-apiserver:v1.37.2", "v1.37.2"),
-            (&format!("example.org/a:v1.37.2{digest}"), "v1.37.2"),
+            ("example.org/kube-apiserver:v1.37.2", "1.37.2"),
+            (&format!("example.org/a:v1.37.2{digest}"), "1.37.2"),
+            ("example.org/a:vendor", "vendor"),
             (&format!("example.org:5000/a{digest}"), ""),
             ("example.org:5000/a", ""),
             ("a:_v1.", "v1"),
             (&format!("a:{long}"), &long[..LABEL]),
             ("", ""),
         ] {
-            assert_eq!(version(image), expected, "{image}");
+            assert_eq!(label(image), expected, "{image}");
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use corten_config::Document;
 use corten_kubernetes::{
-    ControlPlane, ExternalManifest, Node, Settings, bootstrap_settings, external_manifests,
+    ControlPlane, ExternalManifest, Settings, bootstrap_settings, external_manifests,
     inline_manifests,
 };
 use corten_manifests::{Flannel, Settings as Bootstrap};
@@ -76,10 +76,9 @@ impl Controller for ClusterSettings {
             show(context, AuthorizationConfig::ID, authorizers)?;
             let encryption = own.map(policies::encryption);
             show(context, EtcdEncryptionConfig::ID, encryption)?;
-            let bootstrap = all.and_then(|((config, settings), own)| {
-                let node = Node::of(config, settings).ok()?;
-                Some(manifests(&bootstrap_settings(settings, &node, own)))
-            });
+            let bootstrap = settings.zip(own);
+            let bootstrap =
+                bootstrap.map(|(settings, own)| manifests(&bootstrap_settings(settings, own)));
             show(context, BootstrapManifestsConfig::ID, bootstrap)?;
             let extra = config.filter(|_| own.is_some()).map(extra_manifests);
             show(context, ExtraManifestsConfig::ID, extra)?;

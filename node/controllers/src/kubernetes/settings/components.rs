@@ -108,7 +108,7 @@ fn api_server(
         environment_variables: environment(&program.extra),
         advertised_address: if own.advertises { "$(POD_IP)" } else { "" }.to_owned(),
         resources: resources(&program.resources),
-        startup_probes_enabled: own.has_startup_probe,
+        startup_probes_enabled: own.has_probes,
         use_authentication_config: program.command.iter().any(has_file),
     }
 }

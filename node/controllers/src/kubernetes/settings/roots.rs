@@ -42,6 +42,7 @@ pub(super) fn kubelet(settings: &Settings, is_control_plane: bool) -> KubeletSec
     let (bootstrap_token_id, bootstrap_token_secret) = token(settings);
     KubeletSecrets {
         endpoint: settings.server(is_control_plane),
+        endpoint_tls_server_name: settings.prism_name.clone().unwrap_or_default(),
         accepted_cas: certificates(&settings.cas),
         bootstrap_token_id,
         bootstrap_token_secret,

@@ -172,6 +172,7 @@ impl KubeletState {
         let client = &certificates.api_server_kubelet_client;
         let access = Access {
             server: format!("https://{}:{PORT}", Ipv4Addr::LOCALHOST),
+            server_name: None,
             ca: format!("{}\n{own}", settings.cas),
             crt: client.crt.clone(),
             key: client.key.expose().to_owned(),
