@@ -54,10 +54,13 @@ const EFFECTS: &[(&str, Effect)] = &[
     ("VolumeConfig", Effect::Reboot("volumes are opened at boot")),
     ("machine.disks", Effect::Reboot("disks are mounted at boot")),
     ("machine.files", Effect::Files),
-    ("machine.env", Effect::Restarts(&["containerd", "ext-*"])),
+    (
+        "machine.env",
+        Effect::Restarts(&["containerd", "kubelet", "ext-*"]),
+    ),
     (
         "EnvironmentConfig",
-        Effect::Restarts(&["containerd", "ext-*"]),
+        Effect::Restarts(&["containerd", "kubelet", "ext-*"]),
     ),
     (EXTENSION, Effect::RestartsNamed),
     // containerd reads the files once; mirrors and certificates of registries it reads at every pull.

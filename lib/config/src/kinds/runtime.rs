@@ -59,7 +59,7 @@ section! {
 }
 
 section! {
-    /// Environment variables of containerd and of extensions' services, such as those of a proxy.
+    /// Environment variables of containerd, the kubelet and extensions' services, such as those of a proxy.
     pub struct EnvironmentConfig [check_environment] {
         Acted "variables" variables: BTreeMap<String, String> = "Environment variables", secret;
     }

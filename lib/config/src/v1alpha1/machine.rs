@@ -52,7 +52,7 @@ section! {
         Later "disks" disks: Vec<MachineDisk> = "Disks to partition and mount";
         Acted "install" install: Install = "System extensions, and the disk to install to";
         Acted "files" files: Vec<MachineFile> = "Files to write at boot, below `/var`; and `/etc/cri/conf.d/20-customization.part`, a part of containerd's configuration";
-        Acted "env" env: BTreeMap<String, String> = "Environment variables of containerd and of extensions' services", secret;
+        Acted "env" env: BTreeMap<String, String> = "Environment variables of containerd, the kubelet and extensions' services", secret;
         Acted "time" time: Time = "Time servers";
         Acted "sysctls" sysctls: BTreeMap<String, String> = "Kernel parameters, which override the node's own";
         Acted "sysfs" sysfs: BTreeMap<String, String> = "Values under `/sys`";

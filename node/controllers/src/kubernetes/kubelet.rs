@@ -7,6 +7,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use corten_base::cmdline::Cmdline;
 use corten_base::console;
 use corten_base::durable::{Access, replace_now};
 use corten_base::mode::{Ability, Mode};
@@ -20,6 +21,7 @@ use corten_network::host_dns::service_addresses;
 use corten_resources::Draft;
 use corten_resources::controller::with_causes as describe;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_services::environment::{variables, with_variables};
 use corten_services::kubernetes::{KUBELET, kubelet_service};
 use corten_services::supervisor::Supervisor;
 use corten_services::{CONTAINERD, KUBELET_FILES, KUBELET_PKI};
@@ -28,7 +30,7 @@ use corten_types::kubernetes::{NodeIp, Nodename, StaticPodServerStatus};
 use corten_types::kubernetes_kubelet::{ID, KubeletLifecycle, KubeletSpec};
 use corten_types::network::{HostnameStatus, NodeAddress};
 use corten_types::network_names::ResolverStatus;
-use corten_types::runtime::Service;
+use corten_types::runtime::{KernelCmdline, Service};
 use corten_values::Secret;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -71,6 +73,7 @@ impl Controller for Kubelet {
             Input::of::<StaticPodServerStatus>(Dependency::Weak).with_id(StaticPodServerStatus::ID),
             Input::of::<Service>(Dependency::Weak).with_id(CONTAINERD),
             Input::of::<TimeStatus>(Dependency::Weak).with_id(TimeStatus::ID),
+            Input::of::<KernelCmdline>(Dependency::Weak).with_id(KernelCmdline::ID),
         ]
     }
 
@@ -153,7 +156,11 @@ impl Controller for Kubelet {
             context.put(Draft::new(ID, KubeletLifecycle {}))?;
             if let Some(supervisor) = &self.supervisor {
                 let digest = format!("{}-{changed_certificates}", files.digest());
-                supervisor.declare(kubelet_service(&node, args, &digest));
+                let service = kubelet_service(&node, args, &digest);
+                let line = context.get::<KernelCmdline>(KernelCmdline::ID)?;
+                let line = line.map(|line| Cmdline::parse(&line.cmdline));
+                let variables = variables(Some(&config), &line.unwrap_or_default());
+                supervisor.declare(with_variables(service, &variables));
             }
         }
     }

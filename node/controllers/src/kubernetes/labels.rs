@@ -1,5 +1,5 @@
-//! Sets labels and taints of a control plane node, including those that a kubelet may not set on its own node. Removes
-//! the cordon of the last shutdown.
+//! Sets labels and annotations of the node; on a control plane node also its taints, and the labels that a kubelet may not
+//! set on its own node. Removes the cordon of the last shutdown.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,6 +7,7 @@ use std::time::Duration;
 use corten_cluster::{Metadata, Taint};
 use corten_config::Document;
 use corten_credentials::access::of_node;
+use corten_kubernetes::kubelet::may_set;
 use corten_kubernetes::{Node, Settings};
 use corten_resources::controller::with_causes as describe;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
@@ -79,21 +80,26 @@ impl World for Api {
         let settings = Settings::of(config).map_err(|missing| missing.to_string())?;
         let node = Node::of(config, &settings).map_err(|missing| missing.to_string())?;
         let cluster = of_node(config, &settings)?;
-        let mut wanted = Metadata {
-            labels: node.all_labels().into_iter().collect(),
-            annotations: node.annotations.into_iter().collect(),
-            taints: node.taints.into_iter().map(taint).collect(),
-        };
-        // A worker's kubelet registers the node with its labels and taints, and may not change all of them later.
-        if !node.is_control_plane {
-            wanted.labels = BTreeMap::new();
-            wanted.taints = BTreeMap::new();
-        }
-        let applied = cluster.apply_node_metadata(nodename, &wanted).await;
+        let applied = cluster.apply_node_metadata(nodename, &wanted(node)).await;
         applied.map_err(|error| describe(&error))?;
         // The previous shutdown has cordoned the node.
         let uncordoned = cluster.uncordon(nodename).await;
         uncordoned.map_err(|error| describe(&error))
+    }
+}
+
+/// What the node sets itself. Kubernetes lets a worker change no taint of its own, and not every label.
+fn wanted(node: Node) -> Metadata {
+    let mut labels: BTreeMap<String, String> = node.all_labels().into_iter().collect();
+    let mut taints: BTreeMap<String, Taint> = node.taints.into_iter().map(taint).collect();
+    if !node.is_control_plane {
+        labels.retain(|name, _| may_set(name));
+        taints.clear();
+    }
+    Metadata {
+        labels,
+        annotations: node.annotations.into_iter().collect(),
+        taints,
     }
 }
 
@@ -124,6 +130,35 @@ mod tests {
             self.0.send(nodename.to_owned()).unwrap();
             Err("the node is not registered".to_owned())
         }
+    }
+
+    #[test]
+    fn a_worker_sets_the_labels_that_kubernetes_lets_it_set() {
+        let names = ["example.org/a", "example.kubernetes.io/b"];
+        let pair = |name: &str| (name.to_owned(), String::new());
+        let node = |is_control_plane: bool| Node {
+            is_control_plane,
+            labels: names.map(pair).into(),
+            annotations: vec![pair("c")],
+            taints: vec![corten_kubernetes::Taint {
+                key: "d".to_owned(),
+                value: String::new(),
+                effect: "NoSchedule".to_owned(),
+            }],
+            ..Node::default()
+        };
+        let seen = |is_control_plane: bool| {
+            let wanted = wanted(node(is_control_plane));
+            let labels: Vec<String> = wanted.labels.into_keys().collect();
+            (
+                labels.join(" "),
+                wanted.annotations.len(),
+                wanted.taints.len(),
+            )
+        };
+        assert_eq!(seen(false), ("example.org/a".to_owned(), 1, 0));
+        let all = "example.kubernetes.io/b example.org/a node-role.kubernetes.io/control-plane";
+        assert_eq!(seen(true), (all.to_owned(), 1, 1));
     }
 
     #[tokio::test]
