@@ -32,6 +32,8 @@ pub struct HostDnsWishes {
     pub enabled: bool,
     /// Whether the cluster's DNS forwards to it.
     pub forward: bool,
+    /// Whether it resolves the names of the cluster's nodes.
+    pub resolves_members: bool,
 }
 
 /// A complete, checked machine config. `Debug` shows no secret.
@@ -158,6 +160,7 @@ impl Document {
         by_kind.fold(HostDnsWishes::default(), |wishes, dns| HostDnsWishes {
             enabled: wishes.enabled || dns.enabled == Some(true),
             forward: wishes.forward || dns.forward_kube_dns_to_host == Some(true),
+            resolves_members: wishes.resolves_members || dns.resolve_member_names == Some(true),
         })
     }
 

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use corten_base::console;
 use corten_config::Document;
-use corten_network::host_dns::{Forwarder, Listening, PORT, is_healthy, service_addresses};
+use corten_network::host_dns::{Forwarder, Listening, Names, PORT, is_healthy, service_addresses};
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_types::cluster::Member;
 use corten_types::network::AddressStatus;
 use corten_types::network_dns::{DnsResolveCache, DnsUpstream, HostDnsConfig};
-use corten_types::network_names::ResolverStatus;
+use corten_types::network_names::{ResolverStatus, StaticHost};
 use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep};
@@ -61,7 +62,7 @@ fn wanted(document: &Document) -> HostDnsConfig {
         listen_addresses: all.map(|address| SocketAddr::new(address, PORT)).collect(),
         service_address: service.iter().copied().find(IpAddr::is_ipv4),
         service_address_v6: service.iter().copied().find(IpAddr::is_ipv6),
-        resolve_member_names: false,
+        resolve_member_names: document.host_dns().resolves_members,
     }
 }
 
@@ -118,6 +119,27 @@ impl Controller for Upstreams {
     }
 }
 
+/// The names that the node knows: those of the config, and of the cluster's nodes if wanted. A node with a domain also
+/// has its name without the domain.
+fn known(context: &Context, has_members: bool) -> Result<Names, Failure> {
+    let mut names = Names::new();
+    for host in context.list::<StaticHost>()? {
+        names.insert(host.id().to_lowercase(), host.addresses.clone());
+    }
+    if has_members {
+        for member in context.list::<Member>()? {
+            for name in [member.hostname.as_str(), member.id()] {
+                let short = name.split('.').next().unwrap_or_default();
+                for name in [name, short] {
+                    let name = names.entry(name.to_lowercase());
+                    name.or_insert_with(|| member.addresses.clone());
+                }
+            }
+        }
+    }
+    Ok(names)
+}
+
 /// Runs the cache.
 #[derive(Debug, Clone)]
 pub(crate) struct Cache;
@@ -132,6 +154,8 @@ impl Controller for Cache {
             Input::of::<HostDnsConfig>(Dependency::Weak),
             Input::of::<ResolverStatus>(Dependency::Weak),
             Input::of::<AddressStatus>(Dependency::Weak),
+            Input::of::<StaticHost>(Dependency::Weak),
+            Input::of::<Member>(Dependency::Weak),
         ]
     }
 
@@ -157,6 +181,7 @@ impl Controller for Cache {
                 forwarder.ask(&servers)?;
                 asked = servers;
             }
+            forwarder.know(known(context, config.resolve_member_names)?);
             let own: BTreeSet<IpAddr> = context
                 .list::<AddressStatus>()?
                 .iter()
@@ -204,8 +229,10 @@ impl Controller for Cache {
 
 #[cfg(test)]
 mod tests {
+    use corten_config::MachineType as Kind;
     use corten_resources::controller::Runtime;
     use corten_resources::{Pointer, Start, Store};
+    use corten_types::config::MachineType;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpStream;
     use tokio::time::timeout;
@@ -226,6 +253,75 @@ mod tests {
         let expected = ["192.0.2.1:53".parse().unwrap()];
         assert_eq!(upstreams(&config, Some(&resolvers)), expected);
         assert!(upstreams(&HostDnsConfig::default(), Some(&resolvers)).is_empty());
+    }
+
+    /// A controller that reads the names once.
+    #[derive(Debug, Clone)]
+    struct Reader(bool, watch::Sender<Names>);
+
+    impl Controller for Reader {
+        fn name(&self) -> &'static str {
+            "test"
+        }
+
+        fn inputs(&self) -> Vec<Input> {
+            Cache.inputs()
+        }
+
+        fn outputs(&self) -> Vec<Output> {
+            Vec::new()
+        }
+
+        async fn run(self, context: &mut Context) -> Result<(), Failure> {
+            loop {
+                context.event().await;
+                self.1.send_replace(known(context, self.0)?);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn names_of_nodes_are_known_if_wanted_and_those_of_the_config_always() {
+        let read = async |has_members: bool| {
+            let store = Store::new();
+            let mut runtime = Runtime::new(store.clone());
+            let (names, mut found) = watch::channel(Names::new());
+            runtime.add(Reader(has_members, names)).unwrap();
+            let address = |text: &str| vec![text.parse::<IpAddr>().unwrap()];
+            let host = StaticHost {
+                addresses: address("10.0.0.9"),
+            };
+            for id in ["Registry.test", "n2"] {
+                store.put(Draft::new(id, host.clone()), "").unwrap();
+            }
+            for (id, text) in [("n1.test", "10.0.0.1"), ("n2.test", "10.0.0.2")] {
+                let member = Member {
+                    node_id: String::new(),
+                    addresses: address(text),
+                    hostname: id.to_owned(),
+                    machine_type: MachineType::from(Kind::Worker),
+                    operating_system: String::new(),
+                    control_plane: None,
+                };
+                store.put(Draft::new(id, member), "").unwrap();
+            }
+            let _running = tokio::spawn(runtime.run(|notice| panic!("{notice}")));
+            let names = found.wait_for(|names| !names.is_empty()).await.unwrap();
+            let names = names.iter();
+            let names: Vec<String> = names
+                .map(|(name, all)| format!("{name} {}", all[0]))
+                .collect();
+            names
+        };
+        assert_eq!(read(false).await, ["n2 10.0.0.9", "registry.test 10.0.0.9"]);
+        let expected = [
+            "n1 10.0.0.1",
+            "n1.test 10.0.0.1",
+            "n2 10.0.0.9",
+            "n2.test 10.0.0.2",
+            "registry.test 10.0.0.9",
+        ];
+        assert_eq!(read(true).await, expected);
     }
 
     /// An address of this process alone: all of 127.0.0.0/8 is on the loopback link.

@@ -72,7 +72,7 @@ section! {
     pub struct HostDns [check_host_dns] {
         Acted "enabled" enabled: Option<bool> = "Whether it runs";
         Acted "forwardKubeDNSToHost" forward_kube_dns_to_host: Option<bool> = "Whether the cluster's DNS forwards to the cache";
-        Later "resolveMemberNames" resolve_member_names: Option<bool> = "Whether the names of the cluster's nodes are resolved";
+        Acted "resolveMemberNames" resolve_member_names: Option<bool> = "Whether it resolves the names of the cluster's nodes; on control plane nodes only";
     }
 }
 

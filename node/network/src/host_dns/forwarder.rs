@@ -1,7 +1,8 @@
 //! Answers DNS queries from the cache and the network's name servers. hickory provides the protocol and the cache; this
 //! module chooses the name servers and sets the limits.
 
-use std::net::SocketAddr;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::proto::op::{
     Edns, Header, HeaderCounts, MessageType, Metadata, OpCode, ResponseCode,
 };
-use hickory_resolver::proto::rr::{DNSClass, Name, Record, RecordType};
+use hickory_resolver::proto::rr::{DNSClass, Name, RData, Record, RecordType};
 use hickory_resolver::{Resolver, TokioResolver};
 use hickory_server::server::{Request, RequestHandler, ResponseHandler, ResponseInfo};
 use hickory_server::zone_handler::MessageResponseBuilder;
@@ -33,9 +34,16 @@ const TIMEOUT: Duration = Duration::from_millis(4500);
 /// Lifetime of negative answers (facts: 7.2).
 const NEGATIVE: Duration = Duration::from_secs(10);
 
+/// Lifetime of the node's own answers in seconds (facts: 7.2).
+const OWN: u32 = 10;
+
+/// Addresses of the names that the node itself knows. A name is in lower case and has no dot at its end.
+pub type Names = BTreeMap<String, Vec<IpAddr>>;
+
 /// Forwards queries to the name servers; cheap to clone.
 #[derive(Clone)]
 pub struct Forwarder {
+    names: Arc<RwLock<Names>>,
     /// `None` while there are no name servers.
     resolver: Arc<RwLock<Option<TokioResolver>>>,
     pub(super) free: Arc<Semaphore>,
@@ -50,6 +58,7 @@ impl std::fmt::Debug for Forwarder {
 impl Default for Forwarder {
     fn default() -> Forwarder {
         Forwarder {
+            names: Arc::default(),
             resolver: Arc::default(),
             free: Arc::new(Semaphore::new(WAITING)),
         }
@@ -74,6 +83,31 @@ impl Forwarder {
         Ok(())
     }
 
+    /// Answers queries for the addresses of these names itself from now on.
+    pub fn know(&self, names: Names) {
+        *self.names.write().unwrap_or_else(PoisonError::into_inner) = names;
+    }
+
+    /// The node's own answer; `None` if it knows no address of this type.
+    fn known(&self, name: &Name, kind: RecordType) -> Option<Answer> {
+        let key = name.to_lowercase().to_string();
+        let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
+        let addresses = names.get(key.trim_end_matches('.'))?.iter();
+        let data = addresses.map(|address| match address {
+            IpAddr::V4(address) => RData::A((*address).into()),
+            IpAddr::V6(address) => RData::AAAA((*address).into()),
+        });
+        let data = data.filter(|data| data.record_type() == kind);
+        let answers: Vec<Record> = data
+            .map(|data| Record::from_rdata(name.clone(), OWN, data))
+            .collect();
+        (!answers.is_empty()).then_some(Answer {
+            code: ResponseCode::NoError,
+            answers,
+            authorities: Vec::new(),
+        })
+    }
+
     async fn answer(&self, request: &Request) -> Answer {
         let Ok(_free) = self.free.try_acquire() else {
             return Answer::error(ResponseCode::Refused);
@@ -89,6 +123,11 @@ impl Forwarder {
         if query.query_class() != DNSClass::IN || whole.contains(&query.query_type()) {
             return Answer::error(ResponseCode::Refused);
         }
+        let mut name = Name::from(query.name());
+        name.set_fqdn(true);
+        if let Some(known) = self.known(&name, query.query_type()) {
+            return known;
+        }
         let resolver = self
             .resolver
             .read()
@@ -97,8 +136,6 @@ impl Forwarder {
         let Some(resolver) = resolver else {
             return Answer::error(ResponseCode::ServFail);
         };
-        let mut name = Name::from(query.name());
-        name.set_fqdn(true);
         match resolver.lookup(name, query.query_type()).await {
             Ok(lookup) => Answer {
                 code: ResponseCode::NoError,

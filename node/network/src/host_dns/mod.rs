@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-pub use forwarder::{Forwarder, is_healthy};
+pub use forwarder::{Forwarder, Names, is_healthy};
 
 use tcp::{CONNECTIONS, serve};
 

@@ -128,6 +128,32 @@ async fn answers_are_cached_and_a_new_name_server_is_queried_again() {
 }
 
 #[tokio::test]
+async fn names_that_the_node_knows_are_answered_without_a_name_server() {
+    let (upstream, count) = name_server().await;
+    let forwarder = Forwarder::default();
+    let listening = forwarder.listen(ANY.parse().unwrap()).await.unwrap();
+    let cache = listening.address;
+    let addresses = ["10.0.0.2", "10.0.0.3"].map(|text| text.parse().unwrap());
+    forwarder.know([("n1.test".to_owned(), addresses.into())].into());
+    let answer = ask(cache, &question("N1.test.", RecordType::A)).await;
+    assert_eq!(answer.metadata.response_code, ResponseCode::NoError);
+    let data: Vec<&RData> = answer.answers.iter().map(|one| &one.data).collect();
+    let expected = [A::new(10, 0, 0, 2), A::new(10, 0, 0, 3)].map(RData::A);
+    assert_eq!(data, expected.each_ref());
+    assert_eq!(answer.answers[0].ttl, 10);
+
+    // Other types and names are the name server's.
+    forwarder.ask(&[upstream]).unwrap();
+    for (name, kind) in [("n1.test.", RecordType::AAAA), ("a.test.", RecordType::A)] {
+        ask(cache, &question(name, kind)).await;
+    }
+    assert_eq!(count.load(Ordering::SeqCst), 2);
+    forwarder.know(super::Names::new());
+    let answer = ask(cache, &question("n1.test.", RecordType::A)).await;
+    assert_eq!(answer.metadata.response_code, ResponseCode::NXDomain);
+}
+
+#[tokio::test]
 async fn unsupported_queries_and_queries_over_the_limit_are_refused() {
     let (upstream, count) = name_server().await;
     let forwarder = Forwarder::default();
