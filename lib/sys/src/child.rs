@@ -79,9 +79,8 @@ pub fn start(
         .stdout(streams.stdout)
         .stderr(streams.stderr);
     let mut prepared = Prepared::new(confinement)?;
-    // SAFETY: between fork and exec of a threaded process only async-signal-safe work is allowed:
-    // Prepared::apply makes plain syscalls on values and descriptors made before the fork, and
-    // allocates nothing.
+    // SAFETY: between fork and exec of a threaded process only async-signal-safe work is allowed. Prepared::apply makes
+    // plain syscalls on values and descriptors made before the fork, and allocates nothing.
     unsafe { command.pre_exec(move || prepared.apply()) };
     Ok(command.spawn()?.id())
 }

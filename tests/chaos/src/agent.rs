@@ -18,8 +18,8 @@ const STACK: usize = 64 * 1024;
 /// Serves commands; returns when the port is closed.
 ///
 /// Commands, a line each: `list` (pid, parent, state, name of `argv[0]` per line), `cat PATH`, `kill NUMBER PID
-/// [TIMES]`, `freeze PID THREAD` (all threads of a process but those of this name), `orphans COUNT`, `bomb CGROUP`,
-/// `descriptors PID`, `socket FAMILY`. An answer is `ok LENGTH` or `no LENGTH`, a newline, and that many bytes.
+/// [TIMES]`, `orphans COUNT`, `bomb CGROUP`, `descriptors PID`, `socket FAMILY`. `freeze PID THREAD` stops all threads
+/// of a process but those of this name. An answer is `ok LENGTH` or `no LENGTH`, a newline, and that many bytes.
 pub fn serve(proc: &Path, port: &Path) -> io::Result<()> {
     // A session of its own, so that signals to process 1's session do not reach the agent.
     let _already_leader = setsid();

@@ -38,8 +38,8 @@ const ICMP_RATE: LimitMatch = LimitMatch {
     packet_rate_per_second: 5,
 };
 
-/// ICMPv6 types that IPv6 needs, without a rate limit (RFC 4890, section 4.4.1): errors (1 to 4), group membership (130
-/// to 132, 143), router and neighbor discovery (133 to 136).
+/// ICMPv6 types that IPv6 needs, without a rate limit (RFC 4890, section 4.4.1). They are errors (1 to 4), group
+/// membership (130 to 132, 143), router and neighbor discovery (133 to 136).
 const ICMPV6_NEEDED: [u8; 12] = [1, 2, 3, 4, 130, 131, 132, 133, 134, 135, 136, 143];
 
 /// DHCPv6 client port (RFC 9915, section 7.2). Answers come from another address than the request's destination, so
