@@ -133,6 +133,7 @@ pub const PARTS_OF_THE_NODE: &[Row] = &[
             "corten-pki",
             "corten-resources",
             "corten-services",
+            "corten-types",
             "corten-values",
         ],
     ),

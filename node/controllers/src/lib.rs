@@ -41,7 +41,6 @@ use corten_clock::floor::Floor;
 use corten_config::Document;
 use corten_config::kinds::ExtensionServiceConfig;
 use corten_hardware::uevents::Uevents;
-use corten_kubernetes::etcd::Begin;
 use corten_meta::Values;
 use corten_network::Setup;
 use corten_network::seed::Seed;
@@ -61,6 +60,7 @@ use corten_volumes::user::OpenedVolumes;
 use tokio::sync::watch;
 
 pub use graph::graph;
+pub use kubernetes::etcd::Order as EtcdOrder;
 
 /// The parts of machined that controllers read.
 #[derive(Debug, Clone)]
@@ -103,8 +103,8 @@ pub struct Sources {
     pub extensions: watch::Receiver<Vec<corten_extension::layers::Layer>>,
     /// Settings of extension services whose files are written.
     pub extension_configs: watch::Receiver<Vec<ExtensionServiceConfig>>,
-    /// The order to begin a new cluster, with its parameters.
-    pub cluster: watch::Receiver<Option<Begin>>,
+    /// The last order about this node's member of etcd.
+    pub cluster: watch::Receiver<Option<EtcdOrder>>,
     /// Events of the node.
     pub events: Events,
     /// Lower bound of the clock.

@@ -1,12 +1,16 @@
-//! Connects machined to etcd.
+//! Connects machined to etcd, and takes the node's member out of its cluster.
 
-use std::net::{IpAddr, SocketAddr};
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
-use corten_etcd::{Client, Tls};
-use corten_kubernetes::etcd::CLIENT_PORT;
+use corten_etcd::{Client, LeaveError, Leaver, Tls};
+use corten_kubernetes::etcd::{CLIENT_PORT, peer_urls};
+use corten_resources::Store;
 use corten_resources::controller::with_causes as describe;
+use corten_types::etcd::EtcdSpec;
+use corten_types::secrets::Endpoint;
 
 /// Timeout of a call; a member without a leader answers late.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -17,8 +21,87 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A certificate cannot be read, or no member answers.
 pub async fn connect(secrets: &Path, addresses: &[IpAddr]) -> Result<Client, String> {
     let tls = Tls::read(secrets).map_err(|error| describe(&error))?;
-    let endpoint = |address: &IpAddr| SocketAddr::new(*address, CLIENT_PORT).to_string();
-    let endpoints: Vec<String> = addresses.iter().map(endpoint).collect();
+    let endpoints: Vec<String> = addresses.iter().copied().map(endpoint).collect();
     let connected = Client::connect(&endpoints, &tls, PATIENCE).await;
     connected.map_err(|error| describe(&error))
+}
+
+/// Removes this node's member from its cluster, with further attempts for five minutes.
+///
+/// # Errors
+/// As [`corten_etcd::leave()`].
+pub async fn leave(tls: Tls, store: &Store) -> Result<(), LeaveError> {
+    let connect = |endpoints: Vec<String>| {
+        let tls = tls.clone();
+        async move { Client::connect(&endpoints, &tls, PATIENCE).await }
+    };
+    corten_etcd::leave(connect, &leaver(store)).await
+}
+
+/// This node's member, and the control plane nodes that are known. Without an address of its own the node cannot be
+/// found among the members, so that it asks no other.
+fn leaver(store: &Store) -> Leaver {
+    let own = Leaver {
+        endpoint: endpoint(Ipv4Addr::LOCALHOST.into()),
+        ..Leaver::default()
+    };
+    let Some(spec) = store.get_as::<EtcdSpec>(EtcdSpec::ID) else {
+        return own;
+    };
+    let known = [Endpoint::MEMBERS, Endpoint::CLUSTER].map(|id| store.get_as::<Endpoint>(id));
+    let known = known.iter().flatten().flat_map(|known| &known.addresses);
+    let addresses = known.filter_map(|text| text.parse::<IpAddr>().ok());
+    let others: BTreeSet<IpAddr> = addresses
+        .filter(|address| !spec.advertised_addresses.contains(address))
+        .collect();
+    Leaver {
+        others: others.into_iter().map(endpoint).collect(),
+        name: spec.name.clone(),
+        peer_urls: peer_urls(&spec.advertised_addresses),
+        ..own
+    }
+}
+
+fn endpoint(address: IpAddr) -> String {
+    SocketAddr::new(address, CLIENT_PORT).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use corten_resources::Draft;
+    use corten_types::kubernetes_components::Args;
+
+    use super::*;
+
+    #[test]
+    fn member_is_known_by_its_addresses_and_asks_the_other_nodes() {
+        let store = Store::new();
+        store.register::<EtcdSpec>().unwrap();
+        let members = Endpoint {
+            addresses: vec!["10.0.0.2".to_owned(), "10.0.0.1".to_owned()],
+            hosts: Vec::new(),
+        };
+        store
+            .put(Draft::new(Endpoint::MEMBERS, members), "")
+            .unwrap();
+        let nobody = leaver(&store);
+        assert_eq!(nobody.endpoint, "127.0.0.1:2379");
+        assert!(nobody.others.is_empty() && nobody.peer_urls.is_empty());
+        let spec = EtcdSpec {
+            name: "cp-2".to_owned(),
+            advertised_addresses: vec!["10.0.0.2".parse().unwrap()],
+            listen_peer_addresses: Vec::new(),
+            listen_client_addresses: Vec::new(),
+            image: String::new(),
+            extra_args: Args::new(),
+        };
+        store.put(Draft::new(EtcdSpec::ID, spec), "").unwrap();
+        let expected = Leaver {
+            endpoint: "127.0.0.1:2379".to_owned(),
+            others: vec!["10.0.0.1:2379".to_owned()],
+            name: "cp-2".to_owned(),
+            peer_urls: vec!["https://10.0.0.2:2380".to_owned()],
+        };
+        assert_eq!(leaver(&store), expected);
+    }
 }

@@ -1,5 +1,7 @@
 //! Membership of the cluster.
 
+use std::collections::BTreeSet;
+
 use crate::client::Client;
 use crate::error::EtcdError;
 use crate::wire::etcdserverpb as pb;
@@ -18,6 +20,13 @@ pub struct Member {
     pub client_urls: Vec<String>,
     /// Whether the member is a learner, without a vote.
     pub is_learner: bool,
+}
+
+impl Member {
+    /// Whether other members reach it at one of these URLs.
+    pub(crate) fn is_at(&self, peer_urls: &[String]) -> bool {
+        self.peer_urls.iter().any(|url| peer_urls.contains(url))
+    }
 }
 
 impl From<pb::Member> for Member {
@@ -39,6 +48,12 @@ pub struct Added {
     pub member: Member,
     /// All members, including the new one.
     pub members: Vec<Member>,
+}
+
+/// Whether two lists have the same URLs, in any order.
+pub(crate) fn same_urls(some: &[String], others: &[String]) -> bool {
+    let set = |urls: &[String]| urls.iter().cloned().collect::<BTreeSet<String>>();
+    set(some) == set(others)
 }
 
 fn members(members: Vec<pb::Member>) -> Vec<Member> {
@@ -148,16 +163,6 @@ impl Client {
         }
     }
 
-    /// Removes the connected member from the cluster, after it has handed over its leadership.
-    ///
-    /// # Errors
-    /// [`EtcdError::is_unhealthy`], [`EtcdError::is_not_enough_started`], or another [`EtcdError`].
-    pub async fn leave(&self) -> Result<(), EtcdError> {
-        self.hand_over().await?;
-        let own = self.status().await?.member_id;
-        self.remove(own).await.map(drop)
-    }
-
     /// Changes a member's peer URLs. Returns all members.
     ///
     /// # Errors
@@ -170,5 +175,22 @@ impl Client {
         let mut client = self.cluster();
         let answer = client.member_update(request);
         Ok(members(self.call("update a member", answer).await?.members))
+    }
+
+    /// Makes other members reach the connected member at these URLs. Returns whether that changed its URLs; their order
+    /// has no meaning.
+    ///
+    /// # Errors
+    /// [`EtcdError::is_from_learner`], [`EtcdError::is_already_member`], or another [`EtcdError`].
+    pub async fn advertise(&self, peer_urls: &[String]) -> Result<bool, EtcdError> {
+        let id = self.status().await?.member_id;
+        let members = self.members().await?;
+        let own = members.into_iter().find(|member| member.id == id);
+        let own = own
+            .ok_or_else(|| self.broken("list the members", "it does not list the member itself"))?;
+        if same_urls(&own.peer_urls, peer_urls) {
+            return Ok(false);
+        }
+        self.update(id, peer_urls).await.map(|_| true)
     }
 }

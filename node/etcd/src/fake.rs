@@ -40,6 +40,8 @@ pub(crate) struct Script {
     pub hangs: bool,
     pub members: Vec<pb::Member>,
     pub added: Option<pb::Member>,
+    /// Refusals of the first removals.
+    pub removals: Vec<Status>,
     pub status: pb::StatusResponse,
     pub alarms: Vec<pb::AlarmMember>,
     pub found: Vec<KeyValue>,
@@ -176,6 +178,28 @@ impl Cluster for Fake {
             format!("add {:?} {}", request.peer_ur_ls, request.is_learner),
             answer,
         )
+    }
+
+    async fn member_remove(
+        &self,
+        request: Request<pb::MemberRemoveRequest>,
+    ) -> Answer<pb::MemberRemoveResponse> {
+        let call = format!("remove {}", request.into_inner().id);
+        let before = self.asked(|asked| asked.calls.iter().filter(|one| **one == call).count());
+        let answer = self.answer(call, pb::MemberRemoveResponse::default());
+        match self.script.removals.get(before) {
+            Some(refusal) => Err(refusal.clone()),
+            None => answer,
+        }
+    }
+
+    async fn member_update(
+        &self,
+        request: Request<pb::MemberUpdateRequest>,
+    ) -> Answer<pb::MemberUpdateResponse> {
+        let request = request.into_inner();
+        let call = format!("update {} {:?}", request.id, request.peer_ur_ls);
+        self.answer(call, pb::MemberUpdateResponse::default())
     }
 
     async fn member_promote(

@@ -11,6 +11,9 @@ mod error;
 mod fake;
 mod join;
 mod keys;
+mod leave;
+#[cfg(test)]
+mod leave_tests;
 mod lock;
 mod maintenance;
 mod refusal;
@@ -24,6 +27,7 @@ pub use cluster::{Added, Member};
 pub use error::{Attempt, EtcdError};
 pub use join::{Join, plan};
 pub use keys::{Entry, check_member};
+pub use leave::{LeaveError, Leaver, leave};
 pub use lock::Lock;
 pub use maintenance::{Action, Alarm, AlarmKind, Status};
 pub use refusal::Refusal;

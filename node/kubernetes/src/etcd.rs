@@ -2,18 +2,22 @@
 
 use std::fs;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use corten_config::Document;
 use corten_pki::{CA_LIFETIME, Ca, CertificateAndKey, Leaf, PkiError, Usage};
 use corten_values::Arguments;
 
 use crate::Facts;
+use crate::etcd_addresses::urls;
 use crate::extra::with;
-use crate::subnets::matching;
+
+pub use crate::etcd_addresses::{
+    Addresses, CLIENT_PORT, NoAddress, PEER_PORT, advertised_subnets, listen_subnets, peer_urls,
+    shared,
+};
 
 /// Validity of etcd's certificates, as long as a CA's: etcd is not restarted to renew them.
 const LIFETIME: Duration = CA_LIFETIME;
@@ -23,10 +27,6 @@ pub const SECRETS: &str = "/system/secrets/etcd";
 pub const DATA: &str = "/var/lib/etcd";
 /// Path of the snapshot to restore a new cluster from.
 pub const SNAPSHOT: &str = "/var/lib/etcd.snapshot";
-/// Port for clients.
-pub const CLIENT_PORT: u16 = 2379;
-/// Port for other members.
-pub const PEER_PORT: u16 = 2380;
 /// Port of the metrics and health endpoints.
 const METRICS_PORT: u16 = 2383;
 
@@ -61,7 +61,12 @@ impl Certificates {
         names.dedup();
         names.retain(|name| !name.is_empty());
         names.extend(["localhost", "127.0.0.1", "::1"].map(str::to_owned));
-        names.extend(facts.addresses.iter().map(ToString::to_string));
+        let all = facts.addresses.iter().chain(&facts.reachable);
+        for address in all.map(ToString::to_string) {
+            if !names.contains(&address) {
+                names.push(address);
+            }
+        }
         let member = Leaf {
             common_name: &facts.hostname,
             organizations: &[],
@@ -84,20 +89,6 @@ impl Certificates {
             api_server: client("kube-apiserver")?,
         })
     }
-}
-
-/// The node's address for other members: the first address that the config's subnets select.
-#[must_use]
-pub fn address(document: &Document, facts: &Facts) -> Option<IpAddr> {
-    let Some(etcd) = &document.cluster.etcd else {
-        return None;
-    };
-    let meant = matching(&facts.addresses, &etcd.advertised_subnets);
-    let by_old = |address: &IpAddr| {
-        let old = etcd.subnet.as_ref();
-        old.is_none_or(|subnet| subnet.contains(*address))
-    };
-    meant.into_iter().find(by_old)
 }
 
 /// Initial data of a new etcd cluster.
@@ -150,33 +141,17 @@ fn holds_log(directory: &Path, depth: u32) -> bool {
     })
 }
 
-/// Listen address of a member: all addresses of its family.
+/// Program and arguments of the member at these addresses, with the config's `own` arguments.
 #[must_use]
-pub fn listen_address(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    }
-}
-
-/// Program and arguments of the member at `address`, with the config's `own` arguments.
-#[must_use]
-pub fn args(facts: &Facts, address: IpAddr, start: &Start, own: &Arguments) -> Vec<String> {
-    let any = match listen_address(address) {
-        IpAddr::V4(any) => any.to_string(),
-        IpAddr::V6(any) => format!("[{any}]"),
-    };
-    let peer = peer_url(address);
+pub fn args(facts: &Facts, addresses: &Addresses, start: &Start, own: &Arguments) -> Vec<String> {
+    let at = |addresses: &[IpAddr], port| urls(addresses, port).join(",");
+    let clients = |port| at(&addresses.listen_client, port);
     let (state, cluster) = match start {
-        Start::New => ("new", vec![(facts.hostname.clone(), peer.clone())]),
+        Start::New => ("new", alone(facts, addresses)),
         // The data name the members. Without data, etcd must not begin another cluster.
-        Start::Resume => ("existing", vec![(facts.hostname.clone(), peer.clone())]),
-        Start::Join(members) => ("existing", members.clone()),
+        Start::Resume => ("existing", alone(facts, addresses)),
+        Start::Join(members) => ("existing", joined(members)),
     };
-    let cluster: Vec<String> = cluster
-        .iter()
-        .map(|(name, url)| format!("{name}={url}"))
-        .collect();
     let flags = [
         ("name", facts.hostname.clone()),
         ("data-dir", DATA.to_owned()),
@@ -191,15 +166,18 @@ pub fn args(facts: &Facts, address: IpAddr, start: &Start, own: &Arguments) -> V
         ("peer-key-file", format!("{SECRETS}/peer.key")),
         ("peer-trusted-ca-file", format!("{SECRETS}/ca.crt")),
         ("tls-min-version", "TLS1.3".to_owned()),
-        ("listen-peer-urls", format!("https://{any}:{PEER_PORT}")),
-        ("listen-client-urls", format!("https://{any}:{CLIENT_PORT}")),
+        ("listen-peer-urls", at(&addresses.listen_peer, PEER_PORT)),
+        ("listen-client-urls", clients(CLIENT_PORT)),
+        ("listen-client-http-urls", clients(METRICS_PORT)),
         (
-            "listen-client-http-urls",
-            format!("https://{any}:{METRICS_PORT}"),
+            "initial-advertise-peer-urls",
+            at(&addresses.advertised, PEER_PORT),
         ),
-        ("initial-advertise-peer-urls", peer),
-        ("advertise-client-urls", url(address, CLIENT_PORT)),
-        ("initial-cluster", cluster.join(",")),
+        (
+            "advertise-client-urls",
+            at(&addresses.advertised, CLIENT_PORT),
+        ),
+        ("initial-cluster", cluster),
         ("initial-cluster-state", state.to_owned()),
         ("watch-progress-notify-interval", "5s".to_owned()),
         (
@@ -218,8 +196,9 @@ pub fn args(facts: &Facts, address: IpAddr, start: &Start, own: &Arguments) -> V
 /// Program and arguments that restore [`SNAPSHOT`] as the data of a new cluster's first member (etcdutl, "snapshot
 /// restore").
 #[must_use]
-pub fn restore_args(facts: &Facts, address: IpAddr, skip_hash_check: bool) -> Vec<String> {
-    let (name, peer) = (&facts.hostname, peer_url(address));
+pub fn restore_args(facts: &Facts, addresses: &Addresses, skip_hash_check: bool) -> Vec<String> {
+    let (name, peers) = (&facts.hostname, addresses.peer_urls().join(","));
+    let cluster = alone(facts, addresses);
     vec![
         "/usr/local/bin/etcdutl".to_owned(),
         "snapshot".to_owned(),
@@ -227,23 +206,23 @@ pub fn restore_args(facts: &Facts, address: IpAddr, skip_hash_check: bool) -> Ve
         SNAPSHOT.to_owned(),
         format!("--name={name}"),
         format!("--data-dir={DATA}"),
-        format!("--initial-advertise-peer-urls={peer}"),
-        format!("--initial-cluster={name}={peer}"),
+        format!("--initial-advertise-peer-urls={peers}"),
+        format!("--initial-cluster={cluster}"),
         format!("--skip-hash-check={skip_hash_check}"),
     ]
 }
 
-/// Peer URL of a member.
-#[must_use]
-pub fn peer_url(address: IpAddr) -> String {
-    url(address, PEER_PORT)
+/// The cluster of this node alone, as an argument.
+fn alone(facts: &Facts, addresses: &Addresses) -> String {
+    let urls = addresses.peer_urls().into_iter();
+    let members: Vec<(String, String)> = urls.map(|url| (facts.hostname.clone(), url)).collect();
+    joined(&members)
 }
 
-fn url(address: IpAddr, port: u16) -> String {
-    match address {
-        IpAddr::V4(address) => format!("https://{address}:{port}"),
-        IpAddr::V6(address) => format!("https://[{address}]:{port}"),
-    }
+/// Names and peer URLs of members as an argument.
+fn joined(members: &[(String, String)]) -> String {
+    let each = members.iter().map(|(name, url)| format!("{name}={url}"));
+    each.collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]

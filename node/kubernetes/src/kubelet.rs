@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use corten_config::Document;
 use corten_config::kinds::{KubeCredentialProviderConfig, KubeNodeConfig, KubeletConfig};
-use corten_values::Secret;
+use corten_values::{Cidr, Secret};
 use serde_json::{Value, json};
 
 use crate::extra::{merge, with, with_kind};
@@ -241,17 +241,30 @@ pub fn registers_full_name(document: &Document) -> bool {
     wanted.unwrap_or_default()
 }
 
-/// The node's addresses in Kubernetes: of those that the config's subnets select, the first of each family that pods
-/// have.
+/// The node's addresses in Kubernetes: of those that the config's subnets select, the first of each family. Without such
+/// subnets, the first of each family that services have, in the order of the networks of services.
 #[must_use]
 pub fn addresses(document: &Document, settings: &Settings, facts: &Facts) -> Vec<IpAddr> {
     let own = document.all::<KubeNodeConfig>().next();
     let own = own.map_or(&document.machine.kubelet.node_ip, |own| &own.node_ip);
-    let meant = matching(&facts.addresses, &own.valid_subnets);
+    let meant = match own.valid_subnets.is_empty() {
+        true => matching(&facts.addresses, &families(&settings.services)),
+        false => matching(&facts.addresses, &own.valid_subnets),
+    };
     let mut found: Vec<IpAddr> = Vec::new();
-    for network in &settings.pods {
-        let family = |address: &&IpAddr| address.is_ipv4() == network.address.is_ipv4();
-        found.extend(meant.iter().find(family));
+    for address in meant {
+        if !found.iter().any(|one| one.is_ipv4() == address.is_ipv4()) {
+            found.push(address);
+        }
     }
     found
+}
+
+/// The networks of all addresses in the families of these networks.
+fn families(networks: &[Cidr]) -> Vec<&'static str> {
+    let all = networks.iter().map(|network| match network.address {
+        IpAddr::V4(_) => "0.0.0.0/0",
+        IpAddr::V6(_) => "::/0",
+    });
+    all.collect()
 }

@@ -6,6 +6,7 @@
 mod addons;
 pub mod certificates;
 pub mod etcd;
+mod etcd_addresses;
 mod extra;
 pub mod files;
 mod images;
@@ -40,8 +41,10 @@ pub struct Facts {
     pub hostname: String,
     /// Host name with the domain.
     pub fqdn: String,
-    /// Addresses; the first one is the preferred address for other machines.
+    /// The node's own addresses; the first one is the preferred address for other machines.
     pub addresses: Vec<IpAddr>,
+    /// All addresses at which others reach the node: also those that its platform translates.
+    pub reachable: Vec<IpAddr>,
 }
 
 /// User and group of kube-apiserver.

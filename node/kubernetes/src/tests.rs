@@ -67,6 +67,7 @@ pub(super) fn facts() -> Facts {
         hostname: "n1".to_owned(),
         fqdn: "n1.example.org".to_owned(),
         addresses: vec!["10.0.2.15".parse().unwrap(), "fd00::1".parse().unwrap()],
+        reachable: vec!["10.0.2.15".parse().unwrap(), "fd00::1".parse().unwrap()],
     }
 }
 
@@ -129,10 +130,10 @@ fn static_pods_and_configurations_match_the_golden_files() {
     let addresses = kubelet::addresses(&document, &settings, &facts());
     let config = kubelet::config(&settings, &node, "http://127.0.0.1:1", "/run/resolv.conf");
     golden("kubelet.json", &config);
-    let address = facts().addresses[0];
+    let addresses_of_etcd = etcd::Addresses::of(&document, &facts()).unwrap();
     let args = json!({
         "kubelet": kubelet::args(&facts(), &node, &addresses),
-        "etcd": etcd::args(&facts(), address, &etcd::Start::New, &own.etcd_args),
+        "etcd": etcd::args(&facts(), &addresses_of_etcd, &etcd::Start::New, &own.etcd_args),
         "names": names,
     });
     golden("args.json", &args);
@@ -379,8 +380,8 @@ cluster:
         "{args:?}"
     );
     assert!(kubelet::registers_full_name(&document));
-    let address = facts().addresses[0];
-    let etcd = etcd::args(&facts(), address, &etcd::Start::New, &own.etcd_args);
+    let addresses = etcd::Addresses::of(&document, &facts()).unwrap();
+    let etcd = etcd::args(&facts(), &addresses, &etcd::Start::New, &own.etcd_args);
     assert!(
         etcd.contains(&"--quota-backend-bytes=4294967296".to_owned()),
         "{etcd:?}"

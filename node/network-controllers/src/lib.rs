@@ -3,6 +3,7 @@
 //! Owns: layers, their merger and application, the status of the kernel's network, names, DNS, probes, packet filter.
 //! Never: computes what the kernel shall do (`corten-network` does), or knows another controller of the node.
 
+mod address_order;
 mod aliases;
 mod apply;
 #[cfg(test)]
@@ -72,6 +73,9 @@ pub fn add(runtime: &mut Runtime, sources: Sources) -> Result<(), GraphError> {
     })?;
     runtime.add(netlink::addresses::Addresses)?;
     runtime.add(netlink::routes::Routes)?;
+    runtime.add(address_order::SortAlgorithm {
+        config: config.clone(),
+    })?;
     runtime.add(node_address::NodeAddresses)?;
     runtime.add(host_dns::DnsConfig {
         config: config.clone(),

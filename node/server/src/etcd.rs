@@ -7,15 +7,19 @@ use std::time::Duration;
 use corten_api::common::Data;
 use corten_api::machine as api;
 use corten_api::machine::etcd_member_alarm::AlarmType;
-use corten_etcd::{Action, Alarm, AlarmKind, Client, EtcdError, Member, Refusal, Tls};
+use corten_etcd::{Action, Alarm, AlarmKind, Client, EtcdError, LeaveError, Member, Refusal, Tls};
 use corten_kubernetes::ETCD_UID;
-use corten_kubernetes::etcd::CLIENT_PORT;
+use corten_kubernetes::etcd::{CLIENT_PORT, has_data};
+use corten_resources::controller::with_causes as describe;
 use futures_util::{Stream, StreamExt as _};
 use rustix::fs::fchown;
 use tokio::fs::OpenOptions;
 use tokio::io::AsyncWriteExt as _;
 use tonic::Status;
 use tonic::codegen::BoxStream;
+
+use crate::Paths;
+use crate::node::{self, Node};
 
 /// Timeout of an etcd call. A member without a leader answers late.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -24,14 +28,13 @@ const DEFRAGMENT: Duration = Duration::from_secs(300);
 /// Size limit of an uploaded snapshot in bytes, four times etcd's default limit of a database.
 const LARGEST: u64 = 8 << 30;
 
+/// Why a node without a member refuses a call.
+const NO_MEMBER: &str = "this node has no etcd member: only a control plane node has one, after `bootstrap` or after it \
+                         has joined a cluster";
+
 /// A client of this node's member, with the certificate in `secrets`.
 pub(super) async fn connect(secrets: &Path) -> Result<Client, Status> {
-    let tls = Tls::read(secrets).map_err(|_| {
-        Status::failed_precondition(
-            "this node has no etcd member: only a control plane node has one, after `bootstrap` or after it has \
-             joined a cluster",
-        )
-    })?;
+    let tls = Tls::read(secrets).map_err(|_| Status::failed_precondition(NO_MEMBER))?;
     let endpoint = format!("127.0.0.1:{CLIENT_PORT}");
     Client::connect(&[endpoint], &tls, PATIENCE)
         .await
@@ -149,9 +152,27 @@ pub(super) async fn remove(
     Ok(api::EtcdRemoveMemberByIdResponse { messages })
 }
 
-/// Removes this member from the cluster. etcd refuses that for the last member.
-pub(super) async fn leave(client: &Client) -> Result<api::EtcdLeaveClusterResponse, EtcdError> {
-    client.leave().await?;
+/// Removes this node's member from the cluster, then stops etcd and deletes its data. If the cluster has no such member
+/// any more, its data still go: they would keep the node from joining again.
+pub(super) async fn leave(
+    node: &dyn Node,
+    paths: &Paths,
+) -> Result<api::EtcdLeaveClusterResponse, Status> {
+    if !has_data(&paths.etcd) {
+        return Err(Status::failed_precondition(NO_MEMBER));
+    }
+    let tls = Tls::read(&paths.etcd_secrets);
+    let tls = tls.map_err(|error| Status::failed_precondition(describe(&error)))?;
+    let left = corten_credentials::etcd::leave(tls, node.store()).await;
+    left.map_err(|error| match error {
+        LeaveError::Etcd(error) => refused(&error),
+        LeaveError::Alone(_) => Status::unavailable(error.to_string()),
+        LeaveError::Last | LeaveError::Unclear(..) => {
+            Status::failed_precondition(error.to_string())
+        }
+    })?;
+    let ended = node.end_member().await;
+    ended.map_err(|error| node::refused(&error))?;
     let messages = vec![api::EtcdLeaveCluster { metadata: None }];
     Ok(api::EtcdLeaveClusterResponse { messages })
 }

@@ -148,6 +148,9 @@ pub trait Node: Send + Sync + 'static {
     fn wipe_devices(&self, wipes: &[DeviceWipe]) -> Result<(), SubmitError>;
     /// Makes this node the first member of a new etcd cluster, unless it has etcd data.
     fn begin_cluster(&self, begin: Begin) -> Result<(), SubmitError>;
+    /// Stops etcd, whose member the cluster no longer has, and deletes its data. The node runs no etcd until a bootstrap
+    /// or its next boot.
+    fn end_member(&self) -> BoxFuture<'_, Result<(), SubmitError>>;
     /// Installs the version of an installer next to the running one, to be tried at the next boot. Returns the version.
     /// Sends progress for people to `tell`. It may take an hour.
     fn upgrade(

@@ -334,7 +334,8 @@ impl MachineService for Machine {
         &self,
         _: Request<api::EtcdLeaveClusterRequest>,
     ) -> Answer<api::EtcdLeaveClusterResponse> {
-        self.etcd(async |etcd| etcd::leave(&etcd).await).await
+        let left = etcd::leave(self.node.as_ref(), &self.paths).await;
+        left.map(Response::new)
     }
 
     async fn etcd_forfeit_leadership(

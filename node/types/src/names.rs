@@ -113,6 +113,9 @@ pub const SCOPES: &Table = &[
     (255, "nowhere"),
 ];
 
+/// Orders of a node's addresses.
+pub const SORT_ALGORITHMS: &Table = &[(0, "v1"), (1, "v2")];
+
 /// Route types: `rtnetlink.h`.
 pub const ROUTE_TYPES: &Table = &[(1, "unicast"), (6, "blackhole")];
 

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::message::{hardware, ip, prefix};
 use super::names::{
     ADDRESS_FLAGS, DUPLEXES, FAMILIES, LINK_FLAGS, LINK_TYPES, OPERATIONAL_STATES, PORTS,
-    ROUTE_PROTOCOLS, ROUTE_TYPES, ROUTING_TABLES, SCOPES, bits, number,
+    ROUTE_PROTOCOLS, ROUTE_TYPES, ROUTING_TABLES, SCOPES, SORT_ALGORITHMS, bits, number,
 };
 use super::network_kind::{Bond, Bridge, Veth, Vlan, Vrf};
 use super::network_wireguard::WireguardStatus;
@@ -375,13 +375,14 @@ impl Spec for RouteStatus {
 }
 
 /// A selection of the node's addresses: ids [`NodeAddress::DEFAULT`], [`NodeAddress::CURRENT`],
-/// [`NodeAddress::ROUTED`], [`NodeAddress::ACCUMULATIVE`].
+/// [`NodeAddress::ROUTED`], [`NodeAddress::ACCUMULATIVE`], and for each filter those of
+/// [`super::network_filter::NodeAddressFilter::filtered`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeAddress {
-    /// Addresses with the lengths of their prefixes, IPv4 first.
+    /// Addresses with the lengths of their prefixes, in the order of the algorithm.
     pub addresses: Vec<String>,
-    /// Algorithm that sorted them.
+    /// Algorithm that sorted them: `v1`, `v2`.
     pub sort_algorithm: &'static str,
 }
 
@@ -390,7 +391,8 @@ impl NodeAddress {
     pub const DEFAULT: &str = "default";
     /// Id of all addresses by which others can reach the node.
     pub const CURRENT: &str = "current";
-    /// Id of the current addresses without host prefixes (/32, /128).
+    /// Id of the current addresses that are the node's own: without those that its platform translates, or that it
+    /// shares with other nodes.
     pub const ROUTED: &str = "routed";
     /// Id of all addresses since boot.
     pub const ACCUMULATIVE: &str = "accumulative";
@@ -423,7 +425,7 @@ impl Spec for NodeAddress {
                 .iter()
                 .filter_map(|one| prefix(one))
                 .collect(),
-            sort_algorithm: u32::from(self.sort_algorithm == "v2"),
+            sort_algorithm: number(self.sort_algorithm, SORT_ALGORITHMS).unwrap_or_default(),
         }
     }
 }

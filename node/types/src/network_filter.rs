@@ -1,4 +1,4 @@
-//! Filters of the node's addresses.
+//! Filters and order of the node's addresses.
 
 use std::net::IpAddr;
 
@@ -7,6 +7,7 @@ use corten_resources::{Definition, Spec};
 use serde::Serialize;
 
 use super::message::net_prefix;
+use super::names::{SORT_ALGORITHMS, number};
 use super::network::NAMESPACE;
 use super::prefix::Prefix;
 use super::{column, open};
@@ -65,9 +66,46 @@ impl Spec for NodeAddressFilter {
     }
 }
 
+/// Order of the node's addresses; id [`NodeAddressSortAlgorithm::ID`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NodeAddressSortAlgorithm {
+    /// `v1` orders by address, `v2` prefers the longer of two nested prefixes.
+    pub algorithm: &'static str,
+}
+
+impl NodeAddressSortAlgorithm {
+    /// Id of the only resource of this type.
+    pub const ID: &str = "default";
+}
+
+impl Spec for NodeAddressSortAlgorithm {
+    const DEFINITION: Definition = open(
+        "NodeAddressSortAlgorithms.net.talos.dev",
+        NAMESPACE,
+        &[],
+        &[column("Algorithm", ".algorithm")],
+    );
+
+    type Message = wire::NodeAddressSortAlgorithmSpec;
+
+    fn message(&self) -> wire::NodeAddressSortAlgorithmSpec {
+        wire::NodeAddressSortAlgorithmSpec {
+            algorithm: number(self.algorithm, SORT_ALGORITHMS).unwrap_or_default(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn algorithms_have_the_numbers_of_the_reference() {
+        for (algorithm, number) in [("v1", 0), ("v2", 1)] {
+            let message = NodeAddressSortAlgorithm { algorithm }.message();
+            assert_eq!(message.algorithm, number);
+        }
+    }
 
     #[test]
     fn filter_selects_included_addresses_except_excluded_ones() {

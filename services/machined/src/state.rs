@@ -10,12 +10,13 @@ use corten_base::events::Events;
 use corten_base::mode::{Ability, Mode};
 use corten_config::Document;
 use corten_config::kinds::SystemVolume;
+use corten_controllers::EtcdOrder;
 use corten_meta::tags::STATE_ENCRYPTION;
 use corten_persistence::config_store::ConfigStore;
 use corten_persistence::last_stop::LastStop;
 use corten_persistence::meta::{Meta, MetaError};
 use corten_resources::Store;
-use corten_server::node::{Action, Actor, Apply, Begin, Stage};
+use corten_server::node::{Action, Actor, Apply, Stage};
 use corten_services::supervisor::{Supervisor, logs};
 use corten_types::secrets::{joined, trusted_cas};
 use corten_types::unattended_install::UnattendedInstallStatus;
@@ -60,8 +61,8 @@ pub struct NodeState {
     installing: AtomicBool,
     /// The unattended installation of this boot, if there is one.
     installation: watch::Sender<Option<UnattendedInstallStatus>>,
-    /// Initial data of the new cluster, after a bootstrap call.
-    cluster: watch::Sender<Option<Begin>>,
+    /// The last order about the member of etcd.
+    cluster: watch::Sender<Option<EtcdOrder>>,
     /// Sender of the log `audit`; unset in tests.
     log: OnceLock<logs::Sender>,
 }
@@ -148,8 +149,8 @@ impl NodeState {
         }
     }
 
-    /// A receiver of the new cluster's initial data; `None` without a bootstrap call.
-    pub fn clusters(&self) -> watch::Receiver<Option<Begin>> {
+    /// A receiver of orders about the member of etcd; `None` without one.
+    pub fn clusters(&self) -> watch::Receiver<Option<EtcdOrder>> {
         self.cluster.subscribe()
     }
 

@@ -17,7 +17,7 @@ section! {
         Acted "kubePrism" kube_prism: KubePrism = "Load balancer for the Kubernetes API on the node";
         Acted "hostDNS" host_dns: HostDns = "Name cache on the node";
         Acted "imageCache" image_cache: ImageCache = "Images in the node's cache";
-        Later "nodeAddressSortAlgorithm" node_address_sort_algorithm: Option<SortAlgorithm> = "Order of preference of the node's addresses";
+        Acted "nodeAddressSortAlgorithm" node_address_sort_algorithm: Option<SortAlgorithm> = "Order of preference of the node's addresses: `v1` by number, `v2` also prefers the longer prefix of nested ones; absent: `v1`";
     }
 }
 

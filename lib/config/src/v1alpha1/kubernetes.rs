@@ -190,14 +190,18 @@ fn check_proxy(_: &Proxy, node: &Node, reader: &mut Reader<'_>) {
     check_protected(node, "extraArgs", PROXY, reader);
 }
 
-fn check_etcd(_: &Etcd, node: &Node, reader: &mut Reader<'_>) {
+fn check_etcd(etcd: &Etcd, node: &Node, reader: &mut Reader<'_>) {
     check_protected(node, "extraArgs", ETCD, reader);
+    if etcd.subnet.is_some() && !etcd.advertised_subnets.is_empty() {
+        let what = "must not be given together with advertisedSubnets, which replaces it";
+        reader.wrong_in(node, "subnet", what);
+    }
 }
 
 section! {
     /// Selection of a node's address in Kubernetes.
     pub struct NodeIp {
-        Acted "validSubnets" valid_subnets: Vec<SubnetMatch> = "Networks of the node's address; absent: any address of the pods' families";
+        Acted "validSubnets" valid_subnets: Vec<SubnetMatch> = "Networks of the node's address; absent: the first address of each family of services";
     }
 }
 
@@ -328,8 +332,8 @@ section! {
         Acted "image" image: Option<String> = "Container image";
         Acted "ca" ca: Option<KeyPair> = "CA of etcd";
         Acted "extraArgs" extra_args: Arguments = "Additional arguments by name; several values repeat the argument";
-        Acted "subnet" subnet: Option<Cidr> = "Network of the advertised address, in the old form";
-        Acted "advertisedSubnets" advertised_subnets: Vec<SubnetMatch> = "Networks of the advertised address";
-        Later "listenSubnets" listen_subnets: Vec<String> = "Networks of the listen addresses";
+        Acted "subnet" subnet: Option<Cidr> = "Network of the advertised addresses, in the old form";
+        Acted "advertisedSubnets" advertised_subnets: Vec<SubnetMatch> = "Networks of the advertised addresses; absent: the node's first own address";
+        Acted "listenSubnets" listen_subnets: Vec<SubnetMatch> = "Networks of the listen addresses; absent: those of `advertisedSubnets`, else all addresses";
     }
 }

@@ -227,7 +227,7 @@ fn render(
     let Ok(settings) = Settings::of(config) else {
         return Ok(Ok(Some(Rendered::default())));
     };
-    let Some(facts) = facts(context, &settings)?.filter(|_| made.had_etcd) else {
+    let Some(facts) = facts(context)?.filter(|_| made.had_etcd) else {
         return Ok(Ok(None));
     };
     let etcd = context.get::<EtcdCerts>(EtcdCerts::ID)?;

@@ -1,7 +1,6 @@
-//! Runs etcd on a control plane node: issues its certificates and decides when it starts.
+//! Runs etcd on a control plane node: issues its certificates and decides when it starts and ends.
 
 use std::fs;
-use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -9,19 +8,17 @@ use std::time::{Duration, SystemTime};
 use corten_config::Document;
 use corten_credentials::certificates::write_files;
 use corten_credentials::etcd::connect;
-use corten_etcd::{SnapshotError, verify_snapshot};
 use corten_kubernetes::certificates::etcd_ca;
 use corten_kubernetes::etcd::{
-    Begin, Certificates, DATA, SNAPSHOT, Start, address, args, has_data, listen_address,
-    restore_args,
+    Addresses, Begin, Certificates, DATA, SNAPSHOT, Start, args, has_data, restore_args, shared,
 };
 use corten_kubernetes::pods::HOST_SECRETS;
 use corten_kubernetes::{ControlPlane, ETCD_UID, Facts, Settings};
 use corten_resources::controller::with_causes as describe;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
-use corten_services::kubernetes::{ETCD, ETCD_RESTORE, etcd_service, restore_service};
+use corten_services::kubernetes::{ETCD, etcd_service};
 use corten_services::supervisor::Supervisor;
-use corten_services::view::{ServiceState, ServiceView};
+use corten_services::view::Control;
 use corten_types::clock::TimeStatus;
 use corten_types::etcd::{EtcdSpec, PkiStatus};
 use corten_types::kubernetes::Nodename;
@@ -29,10 +26,11 @@ use corten_types::network::{HostnameStatus, NodeAddress};
 use corten_types::secrets::{Endpoint, PemPair};
 use corten_types::secrets_kubernetes::EtcdCerts;
 use sha2::{Digest as _, Sha256};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_blocking;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
+use super::etcd_data::{clear, empty, restore, verify};
 use super::join::join;
 use super::prism::known;
 use super::settings::{args as shown_args, show};
@@ -40,12 +38,24 @@ use super::{Complaints, facts, time_is_known};
 
 /// Retry interval after a failure.
 const PAUSE: Duration = Duration::from_secs(3);
+/// Timeout for etcd to end: longer than its grace period before SIGKILL.
+const END: Duration = Duration::from_secs(60);
+
+/// An order about this node's member.
+#[derive(Debug, Clone)]
+pub enum Order {
+    /// Make this node the first member of a new cluster.
+    Begin(Begin),
+    /// Stop etcd and delete its data: the cluster no longer has the member. The node runs no etcd until another order,
+    /// or its next boot. The receiver gets the result.
+    Leave(mpsc::Sender<Result<(), String>>),
+}
 
 #[derive(Debug, Clone)]
 pub(super) struct Etcd {
     pub(super) config: watch::Receiver<Option<Document>>,
-    /// The order to make this node the first member of a new cluster, with its parameters.
-    pub(super) begin: watch::Receiver<Option<Begin>>,
+    /// The last order.
+    pub(super) orders: watch::Receiver<Option<Order>>,
     pub(super) supervisor: Option<Supervisor>,
 }
 
@@ -60,8 +70,26 @@ struct MadeFor {
 #[derive(Debug, Default)]
 struct Made {
     certificates: Option<(MadeFor, Certificates)>,
-    /// Arguments with which the member was started; other arguments would restart it.
-    start: Option<Start>,
+    started: Option<Started>,
+}
+
+/// How the member was started. Other arguments would restart it.
+#[derive(Debug, Clone)]
+struct Started {
+    start: Start,
+    addresses: Addresses,
+}
+
+impl Started {
+    /// The member at other addresses. Only other listen addresses are worth a restart: the advertised ones change in the
+    /// running cluster (`AdvertisedPeers`).
+    fn moved(&self, addresses: &Addresses) -> Started {
+        let mut started = self.clone();
+        if started.addresses.listen_peer != addresses.listen_peer {
+            started.addresses.clone_from(addresses);
+        }
+        started
+    }
 }
 
 impl Controller for Etcd {
@@ -92,26 +120,36 @@ impl Controller for Etcd {
         let mut complaints = Complaints::default();
         loop {
             let is_waiting = complaints.is_some();
+            let mut is_new = false;
             tokio::select! {
                 () = context.event() => {}
                 Ok(()) = self.config.changed() => {}
-                Ok(()) = self.begin.changed() => {}
+                Ok(()) = self.orders.changed() => is_new = true,
                 () = sleep(PAUSE), if is_waiting => {}
             }
             let config = self.config.borrow_and_update().clone();
-            let begins = *self.begin.borrow_and_update();
+            is_new |= self.orders.has_changed().unwrap_or_default();
+            let order = self.orders.borrow_and_update().clone();
+            if let (true, Some(Order::Leave(done))) = (is_new, &order) {
+                made.started = None;
+                // The caller may be gone.
+                let _ = done.try_send(self.end().await);
+            }
             let is_member = |config: &Document| {
                 config.machine.kind.is_control_plane() && config.cluster.etcd.is_some()
             };
             let Some(config) = config.filter(is_member) else {
                 continue;
             };
-            let Ok(settings) = Settings::of(&config) else {
+            if Settings::of(&config).is_err() {
+                continue;
+            }
+            let (Some(mut facts), true) = (facts(context)?, time_is_known(context)?) else {
                 continue;
             };
-            let (Some(facts), true) = (facts(context, &settings)?, time_is_known(context)?) else {
-                continue;
-            };
+            // A certificate need not change each time that this node gets or loses a shared address.
+            let shared = shared(&config);
+            facts.reachable.retain(|address| !shared.contains(address));
             let others = known(context)?;
             context.start_outputs();
             show(context, EtcdSpec::ID, spec(&config, &facts))?;
@@ -120,7 +158,7 @@ impl Controller for Etcd {
                 continue;
             }
             show_certificates(context, &made)?;
-            match self.start(&config, facts, begins, others, &mut made).await {
+            match self.start(&config, facts, order, others, &mut made).await {
                 Ok(()) => complaints.none(),
                 Err(why) => complaints.say(ETCD, &why),
             }
@@ -134,7 +172,7 @@ impl Etcd {
         &self,
         config: &Document,
         facts: Facts,
-        begins: Option<Begin>,
+        order: Option<Order>,
         mut others: Vec<IpAddr>,
         made: &mut Made,
     ) -> Result<(), String> {
@@ -143,16 +181,19 @@ impl Etcd {
         let Some(supervisor) = &self.supervisor else {
             return Ok(());
         };
-        let address = address(config, &facts).ok_or(
-            "the node has no address of cluster.etcd.advertisedSubnets: give it one, or change that field",
-        )?;
-        others.retain(|other| !facts.addresses.contains(other));
+        let addresses = Addresses::of(config, &facts).map_err(|missing| missing.to_string())?;
+        let own = |address: &IpAddr| {
+            facts.addresses.contains(address) || facts.reachable.contains(address)
+        };
+        others.retain(|other| !own(other));
         let secrets = Path::new(HOST_SECRETS).join(ETCD);
         let data = Path::new(DATA);
-        let start = match (&made.start, begins) {
-            (Some(start), _) => start.clone(),
+        let is_first = made.started.is_none();
+        let start = match (&made.started, order) {
+            (_, Some(Order::Leave(_))) => return Ok(()),
+            (Some(started), _) => started.start.clone(),
             (None, _) if has_data(data) => Start::Resume,
-            (None, Some(begin)) => {
+            (None, Some(Order::Begin(begin))) => {
                 none_answers(&secrets, &others).await?;
                 empty(data)?;
                 if let Begin::Snapshot { skip_hash_check } = begin {
@@ -160,7 +201,7 @@ impl Etcd {
                         let checked = spawn_blocking(|| verify(Path::new(SNAPSHOT))).await;
                         checked.map_err(|error| error.to_string())??;
                     }
-                    let args = restore_args(&facts, address, skip_hash_check);
+                    let args = restore_args(&facts, &addresses, skip_hash_check);
                     restore(supervisor, &image, args).await?;
                     Start::Resume
                 } else {
@@ -176,27 +217,47 @@ impl Etcd {
             }
             (None, None) => {
                 empty(data)?;
-                join(&secrets, &others, &facts.hostname, address).await?
+                join(&secrets, &others, &facts.hostname, &addresses).await?
             }
         };
-        supervisor.declare(etcd_service(
-            &image,
-            args(&facts, address, &start, &own_args),
-        ));
-        made.start = Some(start);
+        let started = match &made.started {
+            Some(started) => started.moved(&addresses),
+            None => Started { start, addresses },
+        };
+        let args = args(&facts, &started.addresses, &started.start, &own_args);
+        supervisor.declare(etcd_service(&image, args));
+        if is_first {
+            // An unchanged declaration does not start a member anew that has left.
+            supervisor.start(ETCD);
+        }
+        made.started = Some(started);
         Ok(())
+    }
+
+    /// Stops etcd and deletes its data.
+    async fn end(&self) -> Result<(), String> {
+        let Some(supervisor) = &self.supervisor else {
+            return Ok(());
+        };
+        let is_declared = supervisor.views().iter().any(|view| view.id == ETCD);
+        if is_declared {
+            let ended = timeout(END, supervisor.control(ETCD, Control::Stop)).await;
+            let ended = ended.map_err(|_| "etcd has not ended: `cortenctl services` says why")?;
+            ended.map_err(|_| "this boot is ending")?;
+        }
+        clear(Path::new(DATA))
     }
 }
 
 /// The member that this node is to run; `None` while it has no address for other members.
 fn spec(config: &Document, facts: &Facts) -> Option<EtcdSpec> {
     let own = ControlPlane::of(config).ok()?;
-    let address = address(config, facts)?;
+    let addresses = Addresses::of(config, facts).ok()?;
     Some(EtcdSpec {
         name: facts.hostname.clone(),
-        advertised_addresses: vec![address],
-        listen_peer_addresses: vec![listen_address(address)],
-        listen_client_addresses: vec![listen_address(address)],
+        advertised_addresses: addresses.advertised,
+        listen_peer_addresses: addresses.listen_peer,
+        listen_client_addresses: addresses.listen_client,
         image: own.images.etcd,
         extra_args: shown_args(&own.etcd_args),
     })
@@ -244,55 +305,6 @@ async fn none_answers(secrets: &Path, others: &[IpAddr]) -> Result<(), String> {
     }
 }
 
-/// Checks that the snapshot is whole: etcdutl makes a database before it compares the hash.
-fn verify(snapshot: &Path) -> Result<(), String> {
-    let checked = fs::File::open(snapshot)
-        .map_err(SnapshotError::Read)
-        .and_then(verify_snapshot);
-    checked.map_err(|error| {
-        format!(
-            "{} cannot be restored: {}; send another snapshot, and call bootstrap again",
-            snapshot.display(),
-            describe(&error)
-        )
-    })
-}
-
-/// Removes what a failed restoration left, or a start that never reached its cluster. A new member must not start on it.
-fn empty(directory: &Path) -> Result<(), String> {
-    match fs::remove_dir_all(directory.join("member")) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => {
-            removed.map_err(|error| format!("cannot empty {}: {error}", directory.display()))
-        }
-    }
-}
-
-/// Restores a new member's data from the snapshot, then removes the snapshot, so that no later bootstrap uses it by
-/// accident.
-async fn restore(supervisor: &Supervisor, image: &str, args: Vec<String>) -> Result<(), String> {
-    supervisor.declare(restore_service(image, args));
-    let mut views = supervisor.watch();
-    let state = |views: &[ServiceView]| {
-        let view = views.iter().find(|view| view.id == ETCD_RESTORE);
-        view.map(|view| view.state)
-    };
-    let ends = [Some(ServiceState::Finished), Some(ServiceState::Failed)];
-    // The supervisor ends only with machined.
-    let ended = views.wait_for(|views| ends.contains(&state(views))).await;
-    let is_restored = ended.is_ok_and(|views| state(&views) == Some(ServiceState::Finished));
-    supervisor.forget(ETCD_RESTORE);
-    let data = Path::new(DATA);
-    if !is_restored || !has_data(data) {
-        empty(data)?;
-        return Err(format!(
-            "the snapshot cannot be restored: `cortenctl logs {ETCD_RESTORE}` says why; send another one, and call \
-             bootstrap again"
-        ));
-    }
-    fs::remove_file(SNAPSHOT).map_err(|error| format!("cannot remove {SNAPSHOT}: {error}"))
-}
-
 /// Issues and writes the certificates, unless their inputs are unchanged. A running etcd reads them at every new
 /// connection.
 fn prepare(
@@ -335,30 +347,24 @@ fn prepare(
 mod tests {
     use super::*;
 
-    #[test]
-    fn damaged_snapshot_is_refused_before_a_restoration() {
-        let directory = tempfile::tempdir().unwrap();
-        let snapshot = directory.path().join("snapshot");
-        let database = [7; 1024];
-        let whole = [&database[..], &Sha256::digest(database)].concat();
-        fs::write(&snapshot, &whole).unwrap();
-        verify(&snapshot).unwrap();
-        fs::write(&snapshot, [&[0][..], &whole[1..]].concat()).unwrap();
-        let why = verify(&snapshot).unwrap_err();
-        assert!(
-            why.contains("cannot be restored") && why.contains("call bootstrap again"),
-            "{why}"
-        );
+    fn addresses(advertised: &str, listen: &str) -> Addresses {
+        Addresses {
+            advertised: vec![advertised.parse().unwrap()],
+            listen_peer: vec![listen.parse().unwrap()],
+            listen_client: vec![listen.parse().unwrap()],
+        }
     }
 
     #[test]
-    fn directory_is_empty_after_a_failed_restoration() {
-        let directory = tempfile::tempdir().unwrap();
-        fs::create_dir_all(directory.path().join("member/snap")).unwrap();
-        fs::write(directory.path().join("member/snap/db"), "").unwrap();
-        for _ in 0..2 {
-            empty(directory.path()).unwrap();
-        }
-        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    fn only_other_listen_addresses_restart_a_member() {
+        let started = Started {
+            start: Start::Resume,
+            addresses: addresses("10.0.0.1", "0.0.0.0"),
+        };
+        let moved = started.moved(&addresses("10.0.0.9", "0.0.0.0"));
+        assert_eq!(moved.addresses, started.addresses);
+        let elsewhere = addresses("10.0.0.9", "10.0.0.9");
+        assert_eq!(started.moved(&elsewhere).addresses, elsewhere);
+        assert_eq!(moved.start, Start::Resume);
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use corten_base::console;
 use corten_credentials::etcd::connect;
 use corten_etcd::{Join, plan};
-use corten_kubernetes::etcd::{Start, peer_url};
+use corten_kubernetes::etcd::{Addresses, Start};
 use corten_resources::controller::with_causes as describe;
 
 /// Maximum number of changes of the member list until a node has joined.
@@ -18,17 +18,17 @@ pub(super) async fn join(
     secrets: &Path,
     others: &[IpAddr],
     name: &str,
-    own: IpAddr,
+    own: &Addresses,
 ) -> Result<Start, String> {
     let client = connect(secrets, others).await?;
-    let peer = peer_url(own);
+    let peers = own.peer_urls();
     let said = |error: corten_etcd::EtcdError| describe(&error);
     for _ in 0..STEPS {
         let members = client.members().await.map_err(said)?;
-        match plan(&members, name, &peer) {
+        match plan(&members, name, &peers) {
             Join::Remove(stale) => {
                 console::say(&format!(
-                    "etcd: this node's former member {:016x} is removed, because its data are gone",
+                    "etcd: this node's former member {:016x} is removed, because its data or addresses are gone",
                     stale.id
                 ));
                 client.remove(stale.id).await.map_err(said)?;
@@ -48,8 +48,7 @@ pub(super) async fn join(
                 ));
             }
             Join::Add => {
-                let added = client.add_learner(std::slice::from_ref(&peer)).await;
-                added.map_err(said)?;
+                client.add_learner(&peers).await.map_err(said)?;
             }
             Join::Start(members) => return Ok(Start::Join(members)),
         }

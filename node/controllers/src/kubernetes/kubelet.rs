@@ -102,7 +102,7 @@ impl Controller for Kubelet {
                     continue;
                 }
             };
-            let facts = facts(context, &settings)?;
+            let facts = facts(context)?;
             let addresses = context.get::<NodeIp>(NodeIp::ID)?;
             let pods = context.get::<StaticPodServerStatus>(StaticPodServerStatus::ID)?;
             let (Some(facts), Some(addresses), Some(pods)) = (facts, addresses, pods) else {

@@ -1,8 +1,10 @@
 //! Kubernetes on this node: when to render what `node/kubernetes` defines. docs/architecture.md has a picture.
 
+mod advertised_peer;
 mod control_plane;
 mod endpoints;
-mod etcd;
+pub(crate) mod etcd;
+mod etcd_data;
 mod extra_pods;
 mod images;
 mod join;
@@ -26,13 +28,13 @@ use std::time::Duration;
 use corten_base::console;
 use corten_config::Document;
 use corten_containerd::client::Containerd;
-use corten_kubernetes::{Facts, Settings};
+use corten_kubernetes::Facts;
 use corten_resources::controller::{Context, Failure, GraphError, Runtime};
 use corten_services::CONTAINERD_SOCKET;
 use corten_types::clock::TimeStatus;
 use corten_types::kubernetes::Nodename;
 use corten_types::network::{HostnameStatus, NodeAddress};
-use corten_values::Cidr;
+use corten_types::network_filter::NodeAddressFilter;
 use tokio::sync::watch;
 
 use super::Sources;
@@ -53,13 +55,14 @@ pub(super) fn add(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphE
     })?;
     runtime.add(etcd::Etcd {
         config: config.clone(),
-        begin: sources.cluster.clone(),
+        orders: sources.cluster.clone(),
         supervisor: sources.supervisor.clone(),
     })?;
     runtime.add(control_plane::ControlPlanes {
         config: config.clone(),
     })?;
     runtime.add(member::OwnMember)?;
+    runtime.add(advertised_peer::AdvertisedPeers)?;
     runtime.add(endpoints::Endpoints {
         config: config.clone(),
     })?;
@@ -113,37 +116,40 @@ async fn next_within(
 }
 
 /// Facts of the node for certificates, arguments and names; `None` while one of them is unknown.
-fn facts(context: &Context, settings: &Settings) -> Result<Option<Facts>, Failure> {
+fn facts(context: &Context) -> Result<Option<Facts>, Failure> {
     let nodename = context.get::<Nodename>(Nodename::ID)?;
     let hostname = context.get::<HostnameStatus>(HostnameStatus::ID)?;
     let (Some(nodename), Some(hostname)) = (nodename, hostname) else {
         return Ok(None);
     };
-    let addresses = addresses(context, settings)?;
+    let own = addresses(context, NodeAddress::ROUTED)?;
+    let current = addresses(context, NodeAddress::CURRENT)?;
+    let (Some(addresses), Some(reachable)) = (own, current) else {
+        return Ok(None);
+    };
     Ok((!addresses.is_empty()).then(|| Facts {
         nodename: nodename.nodename.clone(),
         hostname: hostname.hostname.clone(),
         fqdn: hostname.full(),
         addresses,
+        reachable,
     }))
 }
 
-/// Addresses of the node, except those in the networks of pods and services. The default address comes first, which is
-/// stable while the node has it.
-fn addresses(context: &Context, settings: &Settings) -> Result<Vec<IpAddr>, Failure> {
+/// The addresses of a selection, except those in the networks of pods and services; `None` until those are known.
+fn addresses(context: &Context, selection: &str) -> Result<Option<Vec<IpAddr>>, Failure> {
+    let id = NodeAddressFilter::filtered(selection, NodeAddressFilter::NO_KUBERNETES);
+    let Some(shown) = context.get::<NodeAddress>(&id)? else {
+        return Ok(None);
+    };
     let mut found: Vec<IpAddr> = Vec::new();
-    for id in [NodeAddress::DEFAULT, NodeAddress::ROUTED] {
-        let some = context.get::<NodeAddress>(id)?;
-        for address in some.iter().flat_map(|some| some.ips()) {
-            let networks = || settings.pods.iter().chain(&settings.services);
-            if !found.contains(&address)
-                && !networks().any(|network: &Cidr| network.contains(address))
-            {
-                found.push(address);
-            }
+    // An address may have two prefixes.
+    for address in shown.ips() {
+        if !found.contains(&address) {
+            found.push(address);
         }
     }
-    Ok(found)
+    Ok(Some(found))
 }
 
 /// Whether the clock is right, so that certificates get correct dates.

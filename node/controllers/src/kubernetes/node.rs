@@ -87,8 +87,11 @@ impl Controller for NodeIps {
             context.start_outputs();
             let settings = config.as_ref().and_then(|config| Settings::of(config).ok());
             if let (Some(config), Some(settings)) = (config, settings) {
+                let Some(addresses) = addresses(context, NodeAddress::ROUTED)? else {
+                    continue;
+                };
                 let facts = Facts {
-                    addresses: addresses(context, &settings)?,
+                    addresses,
                     ..Facts::default()
                 };
                 let addresses = kubelet::addresses(&config, &settings, &facts);

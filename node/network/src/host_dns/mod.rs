@@ -25,7 +25,8 @@ pub const PORT: u16 = 53;
 
 /// Service addresses for pods, one per family; no other machine can have them (facts: 7.2).
 const SERVICE: Ipv4Addr = Ipv4Addr::new(169, 254, 116, 108);
-const SERVICE_V6: Ipv6Addr =
+/// The one of IPv6; no route leads to it from another machine.
+pub const SERVICE_V6: Ipv6Addr =
     Ipv6Addr::new(0xfd54, 0x616c, 0x6f73, 0, 0x204f, 0x5320, 0x444e, 0x0531);
 
 /// Addresses of the cache for the cluster's DNS, in the families of the pod subnets.

@@ -95,6 +95,10 @@ impl Node for Remembering {
         Ok(())
     }
 
+    fn end_member(&self) -> BoxFuture<'_, Result<(), SubmitError>> {
+        Box::pin(async { Ok(()) })
+    }
+
     fn upgrade(
         &self,
         upgrade: Upgrade,

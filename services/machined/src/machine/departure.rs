@@ -1,20 +1,20 @@
 //! Takes the node out of its cluster before it ends. A shutdown cordons the node. A reset also drains it and removes
 //! its member from etcd, whose quorum would count the member for ever.
 
-use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
 
 use corten_base::console;
 use corten_config::Document;
 use corten_credentials::access::of_node;
-use corten_credentials::etcd::connect;
+use corten_credentials::etcd::leave;
+use corten_etcd::{LeaveError, Tls};
 use corten_kubernetes::Settings;
+use corten_kubernetes::etcd::{DATA, has_data};
 use corten_kubernetes::pods::HOST_SECRETS;
 use corten_resources::controller::with_causes as describe;
 use corten_server::node::{Action, Node as _, Reset};
 use corten_services::kubernetes::ETCD;
-use corten_types::etcd::EtcdMember;
 use corten_types::kubernetes::Nodename;
 use tokio::time::timeout;
 
@@ -24,8 +24,8 @@ use super::Machine;
 const TELL: Duration = Duration::from_secs(15);
 /// Time for the eviction of the pods.
 const DRAIN: Duration = Duration::from_secs(60);
-/// Timeout of leaving etcd.
-const LEAVE: Duration = Duration::from_secs(30);
+/// Timeout of leaving etcd: five minutes of attempts to leave, and the end of etcd.
+const LEAVE: Duration = Duration::from_mins(7);
 
 impl Machine {
     /// Takes the node out of the cluster, as far as the cluster answers in time.
@@ -43,9 +43,8 @@ impl Machine {
             Action::Reset(Reset { graceful: true, .. }) => {
                 within("cordon", TELL, cordon(&config, &settings, &nodename)).await;
                 within("drain", DRAIN + TELL, drain(&config, &settings, &nodename)).await;
-                let members = self.node.store();
-                if members.get_as::<EtcdMember>(EtcdMember::ID).is_some() {
-                    within("leave etcd", LEAVE, leave_etcd()).await;
+                if has_data(Path::new(DATA)) {
+                    within("leave etcd", LEAVE, self.leave_etcd()).await;
                 }
             }
             Action::Reset(_)
@@ -58,6 +57,19 @@ impl Machine {
     fn nodename(&self) -> Option<String> {
         let found = self.node.store().get_as::<Nodename>(Nodename::ID)?;
         Some(found.nodename.clone())
+    }
+
+    /// Removes this node's member from etcd, and its data. The last member stays: its data would be lost, which a reset
+    /// of other partitions keeps.
+    async fn leave_etcd(&self) -> Result<(), String> {
+        let tls = Tls::read(&Path::new(HOST_SECRETS).join(ETCD)).map_err(|error| describe(&error))?;
+        match leave(tls, self.node.store()).await {
+            Err(LeaveError::Last) => return Ok(()),
+            left => left.map_err(|error| describe(&error))?,
+        }
+        console::say("etcd: this node's member has left the cluster");
+        let ended = self.node.end_member().await;
+        ended.map_err(|error| error.to_string())
     }
 }
 
@@ -90,18 +102,4 @@ async fn drain(config: &Document, settings: &Settings, nodename: &str) -> Result
             left.reason
         )),
     }
-}
-
-/// Removes this node's member from etcd. The last member stays: its data would be lost, which a reset of other
-/// partitions keeps.
-async fn leave_etcd() -> Result<(), String> {
-    let secrets = Path::new(HOST_SECRETS).join(ETCD);
-    let client = connect(&secrets, &[Ipv4Addr::LOCALHOST.into()]).await?;
-    let members = client.members().await.map_err(|error| describe(&error))?;
-    if members.len() == 1 {
-        return Ok(());
-    }
-    client.leave().await.map_err(|error| describe(&error))?;
-    console::say("etcd: this node's member has left the cluster");
-    Ok(())
 }

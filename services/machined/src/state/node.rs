@@ -3,12 +3,14 @@
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use corten_base::console;
 use corten_base::events::Events;
 use corten_base::mode::{Ability, Mode};
 use corten_config::Document;
 use corten_config::installation::Installation;
+use corten_controllers::EtcdOrder;
 use corten_credentials::certificates;
 use corten_meta::Tag;
 use corten_meta::tags::{LOCK, OWNER, PLATFORM_NETWORK, STATE_ENCRYPTION, TRIAL, WAS_ENCRYPTED};
@@ -23,11 +25,14 @@ use corten_services::supervisor::logs;
 use corten_volumes::{DeviceWipe, STATE, Target};
 use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
 
 use super::{NodeState, Request};
 use crate::install::{self, By};
 use crate::upgrade::{self, refused};
 
+/// Timeout for etcd to end and for the deletion of its data; the controller waits for up to a minute.
+const END_OF_MEMBER: Duration = Duration::from_secs(90);
 const WIPING: SubmitError = SubmitError::Busy("a wipe of devices");
 const INSTALLING: SubmitError = SubmitError::Busy("an installation, which ends with a reboot,");
 
@@ -188,8 +193,23 @@ impl Node for NodeState {
 
     fn begin_cluster(&self, begin: Begin) -> Result<(), SubmitError> {
         self.check_not_ending()?;
-        self.cluster.send_replace(Some(begin));
+        self.cluster.send_replace(Some(EtcdOrder::Begin(begin)));
         Ok(())
+    }
+
+    fn end_member(&self) -> BoxFuture<'_, Result<(), SubmitError>> {
+        Box::pin(async {
+            let (done, mut ended) = mpsc::channel(1);
+            self.cluster.send_replace(Some(EtcdOrder::Leave(done)));
+            let why = match timeout(END_OF_MEMBER, ended.recv()).await {
+                Ok(Some(Ok(()))) => return Ok(()),
+                Ok(Some(Err(why))) => why,
+                Ok(None) | Err(_) => "etcd has not ended in time".to_owned(),
+            };
+            Err(SubmitError::Failed(format!(
+                "the member has left the cluster, but its data are not deleted: {why}; try again"
+            )))
+        })
     }
 
     fn upgrade(

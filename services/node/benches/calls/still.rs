@@ -109,6 +109,10 @@ fn refused() -> SubmitError {
 }
 
 impl Node for Still {
+    fn end_member(&self) -> BoxFuture<'_, Result<(), SubmitError>> {
+        Box::pin(async { Ok(()) })
+    }
+
     fn begin_cluster(&self, _: Begin) -> Result<(), SubmitError> {
         Ok(())
     }

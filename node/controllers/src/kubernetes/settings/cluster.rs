@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use corten_config::Document;
+use corten_kubernetes::etcd::{advertised_subnets, listen_subnets, shared};
 use corten_kubernetes::{
     ControlPlane, ExternalManifest, Settings, bootstrap_settings, external_manifests,
     inline_manifests,
@@ -93,18 +94,14 @@ impl Controller for ClusterSettings {
 }
 
 fn etcd(config: &Document, own: &ControlPlane) -> EtcdConfig {
-    let etcd = config.cluster.etcd.as_ref();
-    let mut valid: Vec<String> = Vec::new();
-    valid.extend(etcd.and_then(|etcd| Some(etcd.subnet.as_ref()?.to_string())));
-    let subnets = etcd
-        .map(|etcd| &*etcd.advertised_subnets)
-        .unwrap_or_default();
-    valid.extend(subnets.iter().map(|subnet| subnet.to_string()));
+    let shared = shared(config).into_iter();
     EtcdConfig {
-        advertise_valid_subnets: valid,
+        advertise_valid_subnets: advertised_subnets(config),
+        advertise_exclude_subnets: shared.map(|address| address.to_string()).collect(),
+        listen_valid_subnets: listen_subnets(config),
+        listen_exclude_subnets: Vec::new(),
         image: own.images.etcd.clone(),
         extra_args: args(&own.etcd_args),
-        ..EtcdConfig::default()
     }
 }
 

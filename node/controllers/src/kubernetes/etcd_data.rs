@@ -1,0 +1,134 @@
+//! The data of this node's etcd member: checked, restored from a snapshot, removed.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use corten_etcd::{SnapshotError, verify_snapshot};
+use corten_kubernetes::etcd::{DATA, SNAPSHOT, has_data};
+use corten_resources::controller::with_causes as describe;
+use corten_services::kubernetes::{ETCD_RESTORE, restore_service};
+use corten_services::supervisor::Supervisor;
+use corten_services::view::{ServiceState, ServiceView};
+
+/// Checks that the snapshot is whole: etcdutl makes a database before it compares the hash.
+pub(super) fn verify(snapshot: &Path) -> Result<(), String> {
+    let checked = fs::File::open(snapshot)
+        .map_err(SnapshotError::Read)
+        .and_then(verify_snapshot);
+    checked.map_err(|error| {
+        format!(
+            "{} cannot be restored: {}; send another snapshot, and call bootstrap again",
+            snapshot.display(),
+            describe(&error)
+        )
+    })
+}
+
+/// Removes what a failed restoration left, or a start that never reached its cluster. A new member must not start on it.
+pub(super) fn empty(directory: &Path) -> Result<(), String> {
+    match fs::remove_dir_all(directory.join("member")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => {
+            removed.map_err(|error| format!("cannot empty {}: {error}", directory.display()))
+        }
+    }
+}
+
+/// Restores a new member's data from the snapshot, then removes the snapshot, so that no later bootstrap uses it by
+/// accident.
+pub(super) async fn restore(
+    supervisor: &Supervisor,
+    image: &str,
+    args: Vec<String>,
+) -> Result<(), String> {
+    supervisor.declare(restore_service(image, args));
+    let mut views = supervisor.watch();
+    let state = |views: &[ServiceView]| {
+        let view = views.iter().find(|view| view.id == ETCD_RESTORE);
+        view.map(|view| view.state)
+    };
+    let ends = [Some(ServiceState::Finished), Some(ServiceState::Failed)];
+    // The supervisor ends only with machined.
+    let ended = views.wait_for(|views| ends.contains(&state(views))).await;
+    let is_restored = ended.is_ok_and(|views| state(&views) == Some(ServiceState::Finished));
+    supervisor.forget(ETCD_RESTORE);
+    let data = Path::new(DATA);
+    if !is_restored || !has_data(data) {
+        empty(data)?;
+        return Err(format!(
+            "the snapshot cannot be restored: `cortenctl logs {ETCD_RESTORE}` says why; send another one, and call \
+             bootstrap again"
+        ));
+    }
+    fs::remove_file(SNAPSHOT).map_err(|error| format!("cannot remove {SNAPSHOT}: {error}"))
+}
+
+/// Removes everything in the directory, which may be the root of a volume.
+pub(super) fn clear(directory: &Path) -> Result<(), String> {
+    let failed = |error| format!("cannot empty {}: {error}", directory.display());
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(failed)?,
+    };
+    for entry in entries {
+        let path = entry.map_err(failed)?.path();
+        let is_directory = path.symlink_metadata().map_err(failed)?.is_dir();
+        match is_directory {
+            true => fs::remove_dir_all(&path),
+            false => fs::remove_file(&path),
+        }
+        .map_err(failed)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use sha2::{Digest as _, Sha256};
+
+    use super::*;
+
+    #[test]
+    fn damaged_snapshot_is_refused_before_a_restoration() {
+        let directory = tempfile::tempdir().unwrap();
+        let snapshot = directory.path().join("snapshot");
+        let database = [7; 1024];
+        let whole = [&database[..], &Sha256::digest(database)].concat();
+        fs::write(&snapshot, &whole).unwrap();
+        verify(&snapshot).unwrap();
+        fs::write(&snapshot, [&[0][..], &whole[1..]].concat()).unwrap();
+        let why = verify(&snapshot).unwrap_err();
+        assert!(
+            why.contains("cannot be restored") && why.contains("call bootstrap again"),
+            "{why}"
+        );
+    }
+
+    #[test]
+    fn directory_is_empty_after_a_failed_restoration() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir_all(directory.path().join("member/snap")).unwrap();
+        fs::write(directory.path().join("member/snap/db"), "").unwrap();
+        for _ in 0..2 {
+            empty(directory.path()).unwrap();
+        }
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_member_that_has_left() {
+        let directory = tempfile::tempdir().unwrap();
+        let data = directory.path();
+        fs::create_dir_all(data.join("member/wal")).unwrap();
+        fs::create_dir_all(data.join("log")).unwrap();
+        for file in ["member/wal/0.wal", "log/0.wal", "file"] {
+            fs::write(data.join(file), "").unwrap();
+        }
+        for _ in 0..2 {
+            clear(data).unwrap();
+            assert_eq!(fs::read_dir(data).unwrap().count(), 0);
+        }
+        clear(&data.join("gone")).unwrap();
+    }
+}
