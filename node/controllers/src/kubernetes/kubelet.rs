@@ -37,13 +37,17 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
 use super::settings::{credentials, mounts};
-use super::{Complaints, extra_pods, facts, kubelet_certificate, next_within, time_is_known};
+use super::{
+    Complaints, extra_pods, facts, kubelet_certificate, kubelet_state, next_within, time_is_known,
+};
 
 /// File that becomes `/etc/resolv.conf` in pods that do not use cluster DNS. The node's own file names a cache on
 /// loopback, which pods cannot reach.
 const RESOLVER: &str = "/run/kubernetes/resolv.conf";
 /// Certificate and key of the kubelet: on a worker once the cluster has issued them, on a control plane node always.
 const CERTIFICATE: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
+/// Directory of the kubelet's records.
+const STATE: &str = "/var/lib/kubelet";
 /// Error if the config requires credential programs that are not installed.
 const NO_PROGRAMS: &str = "machine.kubelet.credentialProviderConfig, or a KubeCredentialProviderConfig, names programs, \
                            and there are none below /usr/local/lib/kubelet/credentialproviders: give the node a system \
@@ -72,6 +76,8 @@ impl Controller for Kubelet {
             Input::of::<ResolverStatus>(Dependency::Weak).with_id(ResolverStatus::ID),
             Input::of::<StaticPodServerStatus>(Dependency::Weak).with_id(StaticPodServerStatus::ID),
             Input::of::<Service>(Dependency::Weak).with_id(CONTAINERD),
+            // A kubelet that was still running may write a removed record again, and its successor then ends.
+            Input::of::<Service>(Dependency::Weak).with_id(KUBELET),
             Input::of::<TimeStatus>(Dependency::Weak).with_id(TimeStatus::ID),
             Input::of::<KernelCmdline>(Dependency::Weak).with_id(KernelCmdline::ID),
         ]
@@ -142,7 +148,7 @@ impl Controller for Kubelet {
             let written = write_resolver(&resolver)
                 .and_then(|()| files.write(&settings, &node))
                 .and_then(|()| extra_pods::write_files(&config));
-            if let Err(error) = written {
+            if let Err(error) = written.and_then(|()| forget_records(&files, &node)) {
                 complaints.say(KUBELET, &format!("its files: {error}"));
                 continue;
             }
@@ -191,6 +197,18 @@ fn prepare_certificate(
         );
     }
     Ok(removed)
+}
+
+/// Removes records of resources under another policy than the config's.
+fn forget_records(files: &Files, node: &Node) -> io::Result<()> {
+    let removed =
+        kubelet_state::forget_other_policies(Path::new(STATE), &files.config, &node.args)?;
+    for file in removed {
+        console::say(&format!(
+            "kubelet: removed its {file}, because the config has another policy"
+        ));
+    }
+    Ok(())
 }
 
 fn old_certificate(error: io::Error) -> String {

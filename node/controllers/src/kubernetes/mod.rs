@@ -10,6 +10,7 @@ mod images;
 mod join;
 mod kubelet;
 mod kubelet_certificate;
+mod kubelet_state;
 mod labels;
 mod manifests;
 mod member;
