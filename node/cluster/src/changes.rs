@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use futures_util::stream::{BoxStream, StreamExt as _};
 use kube::Api;
-use kube::api::{DynamicObject, PartialObjectMeta, WatchEvent, WatchParams};
+use kube::api::{
+    DynamicObject, ListParams, ObjectMeta, PartialObjectMeta, WatchEvent, WatchParams,
+};
 use tokio::time::sleep;
 
 use crate::{ClusterError, within};
@@ -30,12 +32,16 @@ pub(crate) enum Change {
 type Events = BoxStream<'static, Result<WatchEvent<DynamicObject>, kube::Error>>;
 
 /// Watches the objects of a kind. First each existing object is a change. After a longer interruption all of them are
-/// changes again, and deletions in between are not.
+/// changes again, and deletions in between are not. Of a single object the deletion is a change, too.
 pub(crate) struct Changes {
     api: Api<DynamicObject>,
     params: WatchParams,
     /// Whether only the metadata of the objects is requested.
     is_partial: bool,
+    /// Name of the object, if only one is watched.
+    one: Option<String>,
+    /// The state of that object before its next events.
+    first: Option<Change>,
     /// What is watched, for messages.
     what: &'static str,
     /// Version from which a new request continues; `None` for all existing objects. Before the first bookmark the
@@ -57,6 +63,8 @@ impl Changes {
             api,
             params,
             is_partial: false,
+            one: None,
+            first: None,
             what,
             version: None,
             events: None,
@@ -68,6 +76,7 @@ impl Changes {
     pub(crate) fn of_one(api: Api<DynamicObject>, name: &str, what: &'static str) -> Changes {
         let mut changes = Changes::of(api, what);
         changes.params.field_selector = Some(format!("metadata.name={name}"));
+        changes.one = Some(name.to_owned());
         changes
     }
 
@@ -88,7 +97,13 @@ impl Changes {
     /// Waits for the next change. Dropping the future loses none.
     pub(crate) async fn next(&mut self) -> Result<Change, ClusterError> {
         loop {
+            if let Some(first) = self.first.take() {
+                return Ok(first);
+            }
             if self.events.is_none() {
+                if self.version.is_none() && self.look().await? {
+                    continue;
+                }
                 match self.open().await {
                     Ok(opened) => self.events = Some(opened),
                     Err(error) if error.code() == Some(GONE) && self.version.is_some() => {
@@ -139,6 +154,30 @@ impl Changes {
         if self.version.is_some() {
             self.version.clone_from(&object.metadata.resource_version);
         }
+    }
+
+    /// Reads the object that is watched alone, from whose version the events then continue. Returns whether there is one.
+    async fn look(&mut self) -> Result<bool, ClusterError> {
+        let Some(name) = &self.one else {
+            return Ok(false);
+        };
+        // A list has a version even without the object.
+        let only = ListParams::default().fields(&format!("metadata.name={name}"));
+        let found = within("read", &self.what, self.api.list(&only)).await?;
+        self.version = Some(found.metadata.resource_version.unwrap_or_default());
+        let gone = || {
+            Change::Gone(DynamicObject {
+                types: None,
+                metadata: ObjectMeta {
+                    name: Some(name.clone()),
+                    ..ObjectMeta::default()
+                },
+                data: serde_json::Value::Null,
+            })
+        };
+        let is = found.items.into_iter().next().map(Change::Is);
+        self.first = Some(is.unwrap_or_else(gone));
+        Ok(true)
     }
 
     async fn open(&mut self) -> Result<Events, ClusterError> {

@@ -52,7 +52,8 @@ impl Cluster {
 }
 
 impl NodeWatch {
-    /// Waits for the next state; `None` once the node was deleted. Dropping the future loses none.
+    /// Waits for the next state; `None` while there is no such node. The first state is that of now. Dropping the future
+    /// loses none.
     ///
     /// # Errors
     /// [`ClusterError::Request`]; the next call asks again.

@@ -11,6 +11,7 @@ mod hostile;
 mod members;
 mod metadata;
 mod pods;
+mod own_node;
 mod prune;
 mod readiness;
 mod real;
