@@ -14,6 +14,8 @@ use crate::{Cluster, ClusterError, MANAGER, Metadata, ownership, within};
 const CORDONED: &str = "talos.dev/cordoned";
 /// Time limit for retries of a conflicting change.
 const RETRY: Duration = Duration::from_secs(10);
+/// Status code of a change that the client may not make.
+const FORBIDDEN: u16 = 403;
 /// Pause between retries.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -32,17 +34,39 @@ impl Cluster {
     /// Sets the labels, annotations and taints that machined wants, and removes those that it set and no longer wants.
     /// Those of other clients stay. Concurrent changes are taken into account.
     ///
+    /// If the server forbids that, the taints and the labels for which `may_label` is false stay as they are. Returns
+    /// their keys.
+    ///
     /// # Errors
     /// The node does not exist or cannot be changed, or [`ClusterError::Ownership`].
     pub async fn apply_node_metadata(
         &self,
         name: &str,
         wanted: &Metadata,
-    ) -> Result<(), ClusterError> {
-        self.change_node("change the metadata of", name, |node| {
-            ownership::patch(name, node, wanted)
-        })
-        .await
+        may_label: fn(&str) -> bool,
+    ) -> Result<Vec<String>, ClusterError> {
+        match self.apply_limited(name, wanted, None).await {
+            Err(error) if error.code() == Some(FORBIDDEN) => {
+                self.apply_limited(name, wanted, Some(may_label)).await
+            }
+            done => done,
+        }
+    }
+
+    async fn apply_limited(
+        &self,
+        name: &str,
+        wanted: &Metadata,
+        limit: Option<ownership::Limit>,
+    ) -> Result<Vec<String>, ClusterError> {
+        let mut left_out = Vec::new();
+        let changed = self.change_node("change the metadata of", name, |node| {
+            let change = ownership::change(name, node, wanted, limit)?;
+            left_out = change.left_out;
+            Ok(change.patch)
+        });
+        changed.await?;
+        Ok(left_out)
     }
 
     /// Makes the node unschedulable. A user's cordon stays the user's.
@@ -75,7 +99,7 @@ impl Cluster {
         &self,
         action: &'static str,
         name: &str,
-        change: impl Fn(&Value) -> Result<Option<Value>, ClusterError>,
+        mut change: impl FnMut(&Value) -> Result<Option<Value>, ClusterError>,
     ) -> Result<(), ClusterError> {
         let (api, object) = self.place_of_node(name)?;
         let until = Instant::now() + RETRY;

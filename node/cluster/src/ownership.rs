@@ -35,13 +35,27 @@ pub struct Taint {
     pub effect: String,
 }
 
-/// The merge patch from `node` to the wanted metadata; `None` if nothing changes. The patch contains the node's
-/// resource version, so the server rejects it after a concurrent change.
-pub(crate) fn patch(
+/// The labels that a client may set which may change no taint, such as a kubelet (Kubernetes, NodeRestriction). The
+/// server refuses a whole patch that contains more.
+pub(crate) type Limit = fn(&str) -> bool;
+
+/// What is to change at a node.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Change {
+    /// The merge patch; `None` if nothing changes.
+    pub(crate) patch: Option<Value>,
+    /// Keys of labels and taints that stay as they are because of the limit.
+    pub(crate) left_out: Vec<String>,
+}
+
+/// The change from `node` to the wanted metadata. The patch contains the node's resource version, so the server rejects
+/// it after a concurrent change.
+pub(crate) fn change(
     name: &str,
     node: &Value,
     wanted: &Metadata,
-) -> Result<Option<Value>, ClusterError> {
+    limit: Option<Limit>,
+) -> Result<Change, ClusterError> {
     let wrong = |field, expected| ClusterError::Ownership {
         node: name.to_owned(),
         field,
@@ -70,29 +84,27 @@ pub(crate) fn patch(
     let mut wanted_annotations = wanted.annotations.clone();
     wanted_annotations.retain(|key, _| !RECORDS.contains(&key.as_str()));
 
-    let (new_labels, own_labels) = fields_to_set(labels, &owned_labels, &wanted.labels);
+    let mut left_out = Vec::new();
+    let (mut new_labels, mut own_labels) = fields_to_set(labels, &owned_labels, &wanted.labels);
     let (mut new_annotations, own_annotations) =
         fields_to_set(annotations, &owned_annotations, &wanted_annotations);
-    let (new_taints, own_taints) = taints_to_have(
-        taints.map_or(&[], Vec::as_slice),
-        &owned_taints,
-        &wanted.taints,
-    );
-    for (record, own) in [
+    let taints = taints.map_or(&[][..], Vec::as_slice);
+    let (mut new_taints, mut own_taints) = taints_to_have(taints, &owned_taints, &wanted.taints);
+    if let Some(may_label) = limit {
+        left_out = without_labels(&mut new_labels, may_label);
+        keep_ownership(&mut own_labels, &owned_labels, &left_out);
+        if let Some(new) = new_taints.take() {
+            let changed = changed_keys(taints, &new);
+            keep_ownership(&mut own_taints, &owned_taints, &changed);
+            left_out.extend(changed);
+        }
+    }
+    let records = [
         (LABELS, own_labels),
         (ANNOTATIONS, own_annotations),
         (TAINTS, own_taints),
-    ] {
-        let is = annotations.get(record);
-        if own.is_empty() && is.is_some() {
-            new_annotations.insert(record.to_owned(), Value::Null);
-        } else if !own.is_empty() {
-            let own = Value::from(json!(own).to_string());
-            if is != Some(&own) {
-                new_annotations.insert(record.to_owned(), own);
-            }
-        }
-    }
+    ];
+    new_annotations.extend(records_to_set(annotations, records));
 
     let mut metadata = Map::new();
     let mut patch = Map::new();
@@ -104,12 +116,68 @@ pub(crate) fn patch(
     if let Some(new) = new_taints {
         patch.insert("spec".to_owned(), json!({ "taints": new }));
     }
-    if metadata.is_empty() && patch.is_empty() {
-        return Ok(None);
+    let mut changes = Change {
+        patch: None,
+        left_out,
+    };
+    if !metadata.is_empty() || !patch.is_empty() {
+        metadata.insert("resourceVersion".to_owned(), version.into());
+        patch.insert("metadata".to_owned(), Value::Object(metadata));
+        changes.patch = Some(Value::Object(patch));
     }
-    metadata.insert("resourceVersion".to_owned(), version.into());
-    patch.insert("metadata".to_owned(), Value::Object(metadata));
-    Ok(Some(Value::Object(patch)))
+    Ok(changes)
+}
+
+/// The recording annotations to set, or to remove with null.
+fn records_to_set(
+    annotations: &Map<String, Value>,
+    records: [(&str, BTreeSet<String>); 3],
+) -> Map<String, Value> {
+    let mut new = Map::new();
+    for (record, own) in records {
+        let is = annotations.get(record);
+        if own.is_empty() && is.is_some() {
+            new.insert(record.to_owned(), Value::Null);
+        } else if !own.is_empty() {
+            let own = Value::from(json!(own).to_string());
+            if is != Some(&own) {
+                new.insert(record.to_owned(), own);
+            }
+        }
+    }
+    new
+}
+
+/// Removes the labels that may not be set. Returns their keys.
+fn without_labels(new: &mut Map<String, Value>, may_label: Limit) -> Vec<String> {
+    let keys = new.keys().filter(|key| !may_label(key));
+    let left_out: Vec<String> = keys.cloned().collect();
+    new.retain(|key, _| may_label(key));
+    left_out
+}
+
+/// Restores who owned keys that do not change.
+fn keep_ownership(own: &mut BTreeSet<String>, owned: &BTreeSet<String>, unchanged: &[String]) {
+    for key in unchanged {
+        match owned.contains(key) {
+            true => own.insert(key.clone()),
+            false => own.remove(key),
+        };
+    }
+}
+
+/// Keys of the taints in which two lists differ.
+fn changed_keys(old: &[Value], new: &[Value]) -> Vec<String> {
+    let differ = |some: &[Value], others: &[Value]| -> Vec<String> {
+        let differ = some.iter().filter(|taint| !others.contains(taint));
+        let keys = differ.filter_map(|taint| taint.get("key")?.as_str());
+        keys.map(str::to_owned).collect()
+    };
+    let keys: BTreeSet<String> = [differ(old, new), differ(new, old)]
+        .concat()
+        .into_iter()
+        .collect();
+    keys.into_iter().collect()
 }
 
 /// Keys recorded in an annotation; `None` if the annotation has other contents.

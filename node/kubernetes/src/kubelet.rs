@@ -45,31 +45,33 @@ pub fn reads_manifests(document: &Document) -> bool {
     is_old && !kubelet.disable_manifests_directory.unwrap_or_default()
 }
 
-/// Whether a node may set this label itself. The kubelet ends with another label of Kubernetes, and the API server
-/// refuses it (Kubernetes, "Well-Known Labels" and NodeRestriction).
+/// Labels of Kubernetes that a kubelet may set.
+const LABELS: &[&str] = &[
+    "beta.kubernetes.io/arch",
+    "beta.kubernetes.io/instance-type",
+    "beta.kubernetes.io/os",
+    "failure-domain.beta.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "kubernetes.io/arch",
+    "kubernetes.io/hostname",
+    "kubernetes.io/os",
+    "node.kubernetes.io/instance-type",
+    "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone",
+];
+
+/// Whether a kubelet may set this label on its own node (Kubernetes, NodeRestriction; `k8s.io/kubelet/pkg/apis`). A
+/// kubelet does not start with another one in its arguments.
 #[must_use]
-pub fn may_set(label: &str) -> bool {
-    const OWN: &[&str] = &[
-        "beta.kubernetes.io/arch",
-        "beta.kubernetes.io/instance-type",
-        "beta.kubernetes.io/os",
-        "failure-domain.beta.kubernetes.io/region",
-        "failure-domain.beta.kubernetes.io/zone",
-        "kubernetes.io/arch",
-        "kubernetes.io/hostname",
-        "kubernetes.io/os",
-        "node.kubernetes.io/instance-type",
-        "topology.kubernetes.io/region",
-        "topology.kubernetes.io/zone",
-    ];
-    let is_in = |space: &str, root: &str| {
-        let rest = space.strip_suffix(root);
-        rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+pub fn may_label(key: &str) -> bool {
+    let prefix = key.split_once('/').map_or("", |(prefix, _)| prefix);
+    let is_below = |domain: &str| {
+        let parts = prefix.strip_suffix(domain);
+        parts.is_some_and(|parts| parts.is_empty() || parts.ends_with('.'))
     };
-    let space = label.split_once('/').map_or("", |(space, _)| space);
-    let of_kubernetes = is_in(space, "kubernetes.io") || is_in(space, "k8s.io");
-    let for_nodes = is_in(space, "kubelet.kubernetes.io") || is_in(space, "node.kubernetes.io");
-    !of_kubernetes || for_nodes || OWN.contains(&label)
+    let is_of_kubernetes = is_below("kubernetes.io") || is_below("k8s.io");
+    let is_of_kubelets = is_below("kubelet.kubernetes.io") || is_below("node.kubernetes.io");
+    !is_of_kubernetes || is_of_kubelets || LABELS.contains(&key)
 }
 
 /// Program and arguments. `addresses` are the node's addresses in Kubernetes, one per family.
@@ -79,7 +81,7 @@ pub fn args(facts: &Facts, node: &Node, addresses: &[IpAddr]) -> Vec<String> {
     let mut labels: Vec<String> = node
         .labels
         .iter()
-        .filter(|(name, _)| may_set(name))
+        .filter(|(name, _)| may_label(name))
         .map(|(name, value)| format!("{name}={value}"))
         .collect();
     labels.sort();
@@ -267,4 +269,32 @@ fn families(networks: &[Cidr]) -> Vec<&'static str> {
         IpAddr::V6(_) => "::/0",
     });
     all.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kubelet_may_set_labels_of_users_and_some_of_kubernetes() {
+        for (key, may) in [
+            ("rack", true),
+            ("example.org/rack", true),
+            ("notkubernetes.io/x", true),
+            ("kubernetes.io", true),
+            ("topology.kubernetes.io/zone", true),
+            ("node.kubernetes.io/pool", true),
+            ("x.node.kubernetes.io/pool", true),
+            ("a.kubelet.kubernetes.io/b", true),
+            ("topology.kubernetes.io/rack", false),
+            ("kubernetes.io/rack", false),
+            ("a.k8s.io/b", false),
+            ("k8s.io/b", false),
+            ("node-role.kubernetes.io/worker", false),
+            ("node-restriction.kubernetes.io/secure", false),
+            ("x.node-restriction.kubernetes.io/secure", false),
+        ] {
+            assert_eq!(may_label(key), may, "{key}");
+        }
+    }
 }

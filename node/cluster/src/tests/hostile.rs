@@ -54,7 +54,7 @@ async fn ask(cluster: &Cluster) {
         labels: [("a".to_owned(), "b".to_owned())].into(),
         ..Metadata::default()
     };
-    let _ = cluster.apply_node_metadata("n", &wanted).await;
+    let _ = cluster.apply_node_metadata("n", &wanted, |_| true).await;
     let _ = cluster.cordon("n").await;
     let _ = cluster.uncordon("n").await;
     let _ = cluster.drain("n", Duration::from_secs(3)).await;

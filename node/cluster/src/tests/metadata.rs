@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::fake::{fake, lines, ok, refused};
-use crate::ownership::{fields_to_set, patch, taints_to_have};
+use crate::ownership::{change, fields_to_set, taints_to_have};
 use crate::{ClusterError, Metadata, Taint};
 use serde_json::{Map, Value, json};
 
@@ -135,6 +135,10 @@ fn wanted() -> Metadata {
     }
 }
 
+fn patch(name: &str, node: &Value, wanted: &Metadata) -> Result<Option<Value>, ClusterError> {
+    Ok(change(name, node, wanted, None)?.patch)
+}
+
 #[test]
 fn node_patch_is_complete_and_reverted_by_an_empty_request() {
     let node = json!({ "metadata": { "resourceVersion": "7", "labels": { "foreign": "f" } } });
@@ -197,7 +201,8 @@ async fn conflicting_change_is_retried_with_the_new_version() {
         }
         ok(&json!({ "metadata": { "name": "n" } }))
     });
-    cluster.apply_node_metadata("n", &wanted()).await.unwrap();
+    let left_out = cluster.apply_node_metadata("n", &wanted(), |_| true).await;
+    assert!(left_out.unwrap().is_empty());
     assert_eq!(lines(&log).len(), 6);
 
     let (cluster, _) = fake(|seen| match seen.method.as_str() {
@@ -206,6 +211,67 @@ async fn conflicting_change_is_retried_with_the_new_version() {
     });
     let error = cluster.cordon("n").await.unwrap_err();
     assert_eq!(error.code(), Some(409));
+}
+
+fn may_label(key: &str) -> bool {
+    !key.contains('/')
+}
+
+#[test]
+fn limited_client_changes_no_taints_and_only_some_labels() {
+    let mut wanted = wanted();
+    let restricted = || "node-role.kubernetes.io/edge".to_owned();
+    wanted.labels.insert(restricted(), String::new());
+    let node = json!({
+        "metadata": {
+            "resourceVersion": "7",
+            "annotations": { "talos.dev/owned-taints": "[\"old\"]" },
+        },
+        "spec": { "taints": [{ "key": "old", "effect": "NoExecute" }] },
+    });
+    let limited = change("n", &node, &wanted, Some(may_label)).unwrap();
+    assert_eq!(
+        limited.left_out,
+        [restricted(), "old".to_owned(), "t".to_owned()]
+    );
+    let patch = limited.patch.unwrap();
+    assert_eq!(patch["metadata"]["labels"], json!({ "role": "edge" }));
+    assert_eq!(patch.get("spec"), None);
+    // What stays keeps its owner.
+    let annotations = &patch["metadata"]["annotations"];
+    assert_eq!(annotations["talos.dev/owned-labels"], "[\"role\"]");
+    assert_eq!(annotations.get("talos.dev/owned-taints"), None);
+
+    // A kubelet registers its node with all taints, and then nothing is left out.
+    wanted.labels.remove(&restricted());
+    let node = json!({
+        "metadata": { "resourceVersion": "7" },
+        "spec": { "taints": [{ "key": "t", "effect": "NoSchedule" }] },
+    });
+    let limited = change("n", &node, &wanted, Some(may_label)).unwrap();
+    assert!(limited.left_out.is_empty(), "{limited:?}");
+    let annotations = &limited.patch.unwrap()["metadata"]["annotations"];
+    assert_eq!(annotations["talos.dev/owned-taints"], "[\"t\"]");
+}
+
+#[tokio::test(start_paused = true)]
+async fn forbidden_change_is_repeated_with_what_a_kubelet_may_set() {
+    let (cluster, log) = fake(|seen| match seen.method.as_str() {
+        "GET" => ok(&json!({ "metadata": { "name": "n", "resourceVersion": "1" } })),
+        _ if seen.body.get("spec").is_some() => refused(403, "not allowed to modify taints"),
+        _ => ok(&json!({ "metadata": { "name": "n" } })),
+    });
+    let left_out = cluster.apply_node_metadata("n", &wanted(), may_label).await;
+    assert_eq!(left_out.unwrap(), ["t"]);
+    let last = log.lock().unwrap().pop().unwrap();
+    assert_eq!(last.body["metadata"]["labels"], json!({ "role": "edge" }));
+
+    let (cluster, _) = fake(|seen| match seen.method.as_str() {
+        "GET" => ok(&json!({ "metadata": { "name": "n", "resourceVersion": "1" } })),
+        _ => refused(403, "never"),
+    });
+    let error = cluster.apply_node_metadata("n", &wanted(), may_label).await;
+    assert_eq!(error.unwrap_err().code(), Some(403));
 }
 
 #[tokio::test(start_paused = true)]

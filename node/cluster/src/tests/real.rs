@@ -308,7 +308,8 @@ async fn node(cluster: &Cluster) {
         (&wanted, json!("edge"), 1),
         (&Metadata::default(), Value::Null, 0),
     ] {
-        cluster.apply_node_metadata("n", wanted).await.unwrap();
+        let applied = cluster.apply_node_metadata("n", wanted, |_| true).await;
+        assert!(applied.unwrap().is_empty());
         let node = cluster.node("n").await.unwrap().unwrap();
         assert_eq!(node["metadata"]["labels"]["foreign"], "f");
         assert_eq!(node["metadata"]["labels"]["role"], label);

@@ -1,22 +1,26 @@
-//! Sets labels and annotations of the node; on a control plane node also its taints, and the labels that a kubelet may not
-//! set on its own node. Removes the cordon of the last shutdown.
+//! Sets labels, annotations and taints of the node's object in the cluster: on a control plane node as an administrator,
+//! on a worker as its kubelet, as far as that may. Removes the cordon of the last shutdown.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
+use corten_base::console;
 use corten_cluster::{Metadata, Taint};
 use corten_config::Document;
 use corten_credentials::access::of_node;
-use corten_kubernetes::kubelet::may_set;
+use corten_kubernetes::kubelet::may_label;
 use corten_kubernetes::{Node, Settings};
 use corten_resources::controller::with_causes as describe;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_types::extension::ExtensionStatus;
 use corten_types::kubernetes::Nodename;
+use corten_types::kubernetes_kubelet::{ID, KubeletKubeconfig};
+use corten_types::kubernetes_node::NodeStatus;
 use tokio::sync::watch;
 
+use super::settings::of_extensions;
 use super::{next, next_within};
 
-/// Retry interval: the kubelet may register the node late.
+/// Retry interval after a failure.
 const PAUSE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone)]
@@ -27,8 +31,15 @@ pub(super) struct Labels<W> {
 
 /// The cluster whose node is labelled.
 pub(super) trait World: Clone + Send + Sync + 'static {
-    /// Labels the node of this name as the config says.
+    /// Gives the node of this name the metadata. Returns the keys that the node may not set.
     fn label(
+        &self,
+        config: &Document,
+        nodename: &str,
+        wanted: &Metadata,
+    ) -> impl Future<Output = Result<Vec<String>, String>> + Send;
+    /// Undoes the cordon of the node's last shutdown.
+    fn uncordon(
         &self,
         config: &Document,
         nodename: &str,
@@ -45,7 +56,13 @@ impl<W: World> Controller for Labels<W> {
     }
 
     fn inputs(&self) -> Vec<Input> {
-        vec![Input::of::<Nodename>(Dependency::Weak).with_id(Nodename::ID)]
+        vec![
+            Input::of::<Nodename>(Dependency::Weak).with_id(Nodename::ID),
+            // A node that registers again, or that another client changes, gets its metadata back.
+            Input::of::<NodeStatus>(Dependency::Weak),
+            Input::of::<ExtensionStatus>(Dependency::Weak),
+            Input::of::<KubeletKubeconfig>(Dependency::Weak).with_id(ID),
+        ]
     }
 
     fn outputs(&self) -> Vec<Output> {
@@ -54,8 +71,10 @@ impl<W: World> Controller for Labels<W> {
 
     async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
         let mut is_pending = false;
+        // Later cordons are those of an operator, or of a shutdown that has begun.
+        let mut is_uncordoned = false;
+        let mut left_out = Vec::new();
         loop {
-            // The name of the node may change while it is not registered yet.
             let config = match is_pending {
                 true => next_within(PAUSE, &mut self.config, context).await,
                 false => next(&mut self.config, context).await,
@@ -65,41 +84,69 @@ impl<W: World> Controller for Labels<W> {
             let (Some(config), Some(nodename)) = (config, nodename) else {
                 continue;
             };
-            if Settings::of(&config).is_err() || nodename.skip_node_registration {
+            let Some(mut wanted) = wanted(&config) else {
+                continue;
+            };
+            let name = &nodename.nodename;
+            if context.get::<NodeStatus>(name)?.is_none() {
                 continue;
             }
-            // A node that is not registered yet is no reason to warn; the kubelet's log has the cause.
-            let labelled = self.world.label(&config, &nodename.nodename).await;
-            is_pending = labelled.is_err();
+            let extensions = of_extensions(context)?;
+            wanted.labels.extend(extensions.labels);
+            wanted.annotations.extend(extensions.annotations);
+            // The kubelet's log has the cause of most failures.
+            match self.world.label(&config, name, &wanted).await {
+                Ok(keys) => say_left_out(&mut left_out, keys),
+                Err(_) => is_pending = true,
+            }
+            if !is_pending && !is_uncordoned {
+                is_uncordoned = self.world.uncordon(&config, name).await.is_ok();
+                is_pending = !is_uncordoned;
+            }
         }
     }
 }
 
-impl World for Api {
-    async fn label(&self, config: &Document, nodename: &str) -> Result<(), String> {
-        let settings = Settings::of(config).map_err(|missing| missing.to_string())?;
-        let node = Node::of(config, &settings).map_err(|missing| missing.to_string())?;
-        let cluster = of_node(config, &settings)?;
-        let applied = cluster.apply_node_metadata(nodename, &wanted(node)).await;
-        applied.map_err(|error| describe(&error))?;
-        // The previous shutdown has cordoned the node.
-        let uncordoned = cluster.uncordon(nodename).await;
-        uncordoned.map_err(|error| describe(&error))
-    }
+/// The metadata in the config; `None` on a node that does not register.
+fn wanted(config: &Document) -> Option<Metadata> {
+    let settings = Settings::of(config).ok()?;
+    let node = Node::of(config, &settings).ok()?;
+    (!node.is_alone).then(|| Metadata {
+        labels: node.all_labels().into_iter().collect(),
+        annotations: node.annotations.into_iter().collect(),
+        taints: node.taints.into_iter().map(taint).collect(),
+    })
 }
 
-/// What the node sets itself. Kubernetes lets a worker change no taint of its own, and not every label.
-fn wanted(node: Node) -> Metadata {
-    let mut labels: BTreeMap<String, String> = node.all_labels().into_iter().collect();
-    let mut taints: BTreeMap<String, Taint> = node.taints.into_iter().map(taint).collect();
-    if !node.is_control_plane {
-        labels.retain(|name, _| may_set(name));
-        taints.clear();
+/// Logs the keys that the node may not set, once.
+fn say_left_out(said: &mut Vec<String>, keys: Vec<String>) {
+    if *said != keys && !keys.is_empty() {
+        console::warn(&format!(
+            "labels and taints of this node: a kubelet may not change {}; change them with kubectl, or remove the \
+             node's object and restart its kubelet",
+            keys.join(", ")
+        ));
     }
-    Metadata {
-        labels,
-        annotations: node.annotations.into_iter().collect(),
-        taints,
+    *said = keys;
+}
+
+impl World for Api {
+    async fn label(
+        &self,
+        config: &Document,
+        nodename: &str,
+        wanted: &Metadata,
+    ) -> Result<Vec<String>, String> {
+        let settings = Settings::of(config).map_err(|missing| missing.to_string())?;
+        let cluster = of_node(config, &settings)?;
+        let applied = cluster.apply_node_metadata(nodename, wanted, may_label);
+        applied.await.map_err(|error| describe(&error))
+    }
+
+    async fn uncordon(&self, config: &Document, nodename: &str) -> Result<(), String> {
+        let settings = Settings::of(config).map_err(|missing| missing.to_string())?;
+        let uncordoned = of_node(config, &settings)?.uncordon(nodename).await;
+        uncordoned.map_err(|error| describe(&error))
     }
 }
 
@@ -110,6 +157,8 @@ fn taint(taint: corten_kubernetes::Taint) -> (String, Taint) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use corten_base::sample;
     use corten_resources::controller::Runtime;
     use corten_resources::{Draft, Store};
@@ -120,75 +169,127 @@ mod tests {
 
     /// Timeout for work that takes milliseconds on an idle machine, far below a test's end.
     const PATIENCE: Duration = Duration::from_secs(60);
+    const CA: &str =
+        "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
 
-    /// A cluster without this node. It reports the name of each attempt.
+    /// What a cluster was asked for: a node with its labels, or an uncordoned node.
+    #[derive(Debug, PartialEq)]
+    enum Asked {
+        Labels(String, BTreeMap<String, String>),
+        Uncordon(String),
+    }
+
+    /// A cluster that takes all metadata.
     #[derive(Debug, Clone)]
-    struct Unregistered(mpsc::UnboundedSender<String>);
+    struct Fake(mpsc::UnboundedSender<Asked>);
 
-    impl World for Unregistered {
-        async fn label(&self, _config: &Document, nodename: &str) -> Result<(), String> {
-            self.0.send(nodename.to_owned()).unwrap();
-            Err("the node is not registered".to_owned())
+    impl World for Fake {
+        async fn label(
+            &self,
+            _: &Document,
+            nodename: &str,
+            wanted: &Metadata,
+        ) -> Result<Vec<String>, String> {
+            let asked = Asked::Labels(nodename.to_owned(), wanted.labels.clone());
+            self.0.send(asked).unwrap();
+            Ok(Vec::new())
+        }
+
+        async fn uncordon(&self, _: &Document, nodename: &str) -> Result<(), String> {
+            self.0.send(Asked::Uncordon(nodename.to_owned())).unwrap();
+            Ok(())
         }
     }
 
-    #[test]
-    fn a_worker_sets_the_labels_that_kubernetes_lets_it_set() {
-        let names = ["example.org/a", "example.kubernetes.io/b"];
-        let pair = |name: &str| (name.to_owned(), String::new());
-        let node = |is_control_plane: bool| Node {
-            is_control_plane,
-            labels: names.map(pair).into(),
-            annotations: vec![pair("c")],
-            taints: vec![corten_kubernetes::Taint {
-                key: "d".to_owned(),
-                value: String::new(),
-                effect: "NoSchedule".to_owned(),
-            }],
-            ..Node::default()
-        };
-        let seen = |is_control_plane: bool| {
-            let wanted = wanted(node(is_control_plane));
-            let labels: Vec<String> = wanted.labels.into_keys().collect();
-            (
-                labels.join(" "),
-                wanted.annotations.len(),
-                wanted.taints.len(),
-            )
-        };
-        assert_eq!(seen(false), ("example.org/a".to_owned(), 1, 0));
-        let all = "example.kubernetes.io/b example.org/a node-role.kubernetes.io/control-plane";
-        assert_eq!(seen(true), (all.to_owned(), 1, 1));
+    struct Bench {
+        store: Store,
+        config: watch::Sender<Option<Document>>,
+        asked: mpsc::UnboundedReceiver<Asked>,
     }
 
-    #[tokio::test]
-    async fn node_that_is_not_registered_yet_is_labelled_under_its_later_name() {
-        let (sender, mut attempts) = mpsc::unbounded_channel();
-        let ca = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
-        let config = sample::config("", &format!("  ca: {{crt: {ca}}}\n"));
-        let store = Store::new();
-        let mut runtime = Runtime::new(store.clone());
-        let labels = Labels {
-            config: watch::Sender::new(Some(config)).subscribe(),
-            world: Unregistered(sender),
-        };
-        runtime.add(labels).unwrap();
-        let name = |name: &str| {
+    impl Bench {
+        fn start(nodename: &str) -> Bench {
+            let (sender, asked) = mpsc::unbounded_channel();
+            let config = watch::Sender::new(Some(config("a")));
+            let store = Store::new();
+            let mut runtime = Runtime::new(store.clone());
+            let labels = Labels {
+                config: config.subscribe(),
+                world: Fake(sender),
+            };
+            runtime.add(labels).unwrap();
+            let bench = Bench {
+                store,
+                config,
+                asked,
+            };
+            bench.name(nodename);
+            tokio::spawn(runtime.run(|notice| panic!("{notice}")));
+            bench
+        }
+
+        fn name(&self, nodename: &str) {
             let name = Nodename {
-                nodename: name.to_owned(),
+                nodename: nodename.to_owned(),
                 hostname_version: "1".to_owned(),
                 skip_node_registration: false,
             };
-            store.put(Draft::new(Nodename::ID, name), "").unwrap();
-        };
-        name("early");
-        tokio::spawn(runtime.run(|notice| panic!("{notice}")));
-        let mut is_tried = async |name: &str| {
-            let tried = async { while attempts.recv().await.unwrap() != name {} };
-            timeout(PATIENCE, tried).await.unwrap();
-        };
-        is_tried("early").await;
-        name("late");
-        is_tried("late").await;
+            self.store.put(Draft::new(Nodename::ID, name), "").unwrap();
+        }
+
+        /// The node as the cluster has it.
+        fn registered(&self, nodename: &str, annotation: &str) {
+            let status = NodeStatus {
+                nodename: nodename.to_owned(),
+                node_ready: true,
+                unschedulable: false,
+                labels: BTreeMap::new(),
+                annotations: [("a".to_owned(), annotation.to_owned())].into(),
+                pod_cidrs: Vec::new(),
+            };
+            self.store.put(Draft::new(nodename, status), "").unwrap();
+        }
+
+        async fn next(&mut self) -> Asked {
+            timeout(PATIENCE, self.asked.recv()).await.unwrap().unwrap()
+        }
+
+        async fn is_labelled(&mut self, nodename: &str, rack: &str) {
+            let Asked::Labels(name, labels) = self.next().await else {
+                panic!("uncordoned again");
+            };
+            assert_eq!((name.as_str(), labels["rack"].as_str()), (nodename, rack));
+        }
+    }
+
+    /// A worker's config.
+    fn config(rack: &str) -> Document {
+        let kubelet = "kubelet: {image: 'example.org/kubelet:v1.37.2'}";
+        let machine = format!("nodeLabels: {{rack: {rack}}}\n  {kubelet}");
+        sample::config(&machine, &format!("  ca: {{crt: {CA}}}\n"))
+    }
+
+    #[tokio::test]
+    async fn node_is_labelled_under_its_later_name_once_it_is_registered() {
+        let mut bench = Bench::start("early");
+        bench.name("late");
+        bench.registered("late", "1");
+        bench.is_labelled("late", "a").await;
+        assert_eq!(bench.next().await, Asked::Uncordon("late".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn node_gets_changed_labels_and_those_that_it_lost() {
+        let mut bench = Bench::start("n");
+        bench.registered("n", "1");
+        bench.is_labelled("n", "a").await;
+        assert_eq!(bench.next().await, Asked::Uncordon("n".to_owned()));
+        bench.config.send_replace(Some(config("b")));
+        bench.is_labelled("n", "b").await;
+        // An operator's cordon comes with a change, too, and stays.
+        bench.registered("n", "2");
+        bench.is_labelled("n", "b").await;
+        let status = bench.store.get_as::<NodeStatus>("n").unwrap();
+        assert_eq!(status.annotations["a"], "2");
     }
 }

@@ -18,7 +18,7 @@ use corten_types::kubernetes_components::{ArgValues, Args};
 use corten_values::Arguments;
 
 pub(super) use components::{Versions, show as show_components};
-pub(super) use node::{credentials, mounts};
+pub(super) use node::{credentials, mounts, of_extensions};
 
 use crate::Sources;
 

@@ -1,10 +1,13 @@
 //! Shows the settings of the node's kubelet and of its object in the cluster.
 
+use std::collections::BTreeMap;
+
 use corten_config::Document;
 use corten_config::kinds::KubeNodeConfig;
 use corten_kubernetes::{Node, Settings};
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_types::extension::ExtensionStatus;
 use corten_types::kubernetes::StaticPodServerStatus;
 use corten_types::kubernetes_kubelet::{self as types, KubeletConfig, Mount};
 use corten_types::kubernetes_node::{
@@ -12,11 +15,15 @@ use corten_types::kubernetes_node::{
 };
 use corten_types::runtime::MachineStatus;
 use corten_types::secrets_kubernetes::KubeletSecrets;
+use corten_values::{is_label_value, is_qualified_name};
 use serde_json::Value;
 use tokio::sync::watch;
 
 use super::super::next;
 use super::{args, roots, show};
+
+/// Prefix of the labels and annotations of system extensions.
+const EXTENSION: &str = "extensions.talos.dev/";
 
 #[derive(Debug, Clone)]
 pub(super) struct NodeSettings {
@@ -31,6 +38,7 @@ impl Controller for NodeSettings {
     fn inputs(&self) -> Vec<Input> {
         vec![
             Input::of::<StaticPodServerStatus>(Dependency::Weak).with_id(StaticPodServerStatus::ID),
+            Input::of::<ExtensionStatus>(Dependency::Weak),
         ]
     }
 
@@ -63,18 +71,46 @@ impl Controller for NodeSettings {
             show(context, KubeletSecrets::ID, secrets)?;
             let addresses = both.map(|(config, settings)| addresses(config, settings));
             show(context, NodeIpConfig::ID, addresses)?;
-            metadata(context, node.unwrap_or_default())?;
+            let extensions = match node.is_some() {
+                true => of_extensions(context)?,
+                false => OfExtensions::default(),
+            };
+            metadata(context, node.unwrap_or_default(), extensions)?;
         }
     }
 }
 
+/// Labels and annotations with the names and versions of the node's system extensions.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct OfExtensions {
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) annotations: BTreeMap<String, String>,
+}
+
+/// The version of an extension is a label, or an annotation if no label can have it as value.
+pub(crate) fn of_extensions(context: &Context) -> Result<OfExtensions, Failure> {
+    let mut found = OfExtensions::default();
+    for extension in context.list::<ExtensionStatus>()? {
+        let (name, version) = (&extension.metadata.name, &extension.metadata.version);
+        let key = format!("{EXTENSION}{name}");
+        if is_qualified_name(&key) {
+            let into = match is_label_value(version) {
+                true => &mut found.labels,
+                false => &mut found.annotations,
+            };
+            into.insert(key, version.clone());
+        }
+    }
+    Ok(found)
+}
+
 /// Shows the labels, annotations and taints of the node.
-fn metadata(context: &mut Context, node: Node) -> Result<(), Failure> {
-    for (key, value) in node.all_labels() {
+fn metadata(context: &mut Context, node: Node, extensions: OfExtensions) -> Result<(), Failure> {
+    for (key, value) in node.all_labels().into_iter().chain(extensions.labels) {
         context.put(Draft::new(&key.clone(), NodeLabelSpec { key, value }))?;
     }
     context.remove_others::<NodeLabelSpec>()?;
-    for (key, value) in node.annotations {
+    for (key, value) in node.annotations.into_iter().chain(extensions.annotations) {
         context.put(Draft::new(&key.clone(), NodeAnnotationSpec { key, value }))?;
     }
     context.remove_others::<NodeAnnotationSpec>()?;

@@ -8,10 +8,12 @@ use std::time::{Duration, SystemTime};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use corten_config::Document;
+use corten_extension::manifest::{Compatibility, Metadata};
 use corten_pki::{Algorithm, Ca};
 use corten_resources::controller::{Context, Controller, Failure, Output, Runtime};
 use corten_resources::{Draft, Query, Spec, Store};
 use corten_types::etcd::EtcdConfig;
+use corten_types::extension::ExtensionStatus;
 use corten_types::kubernetes::StaticPodServerStatus;
 use corten_types::kubernetes_components::{
     ApiServerConfig, ControllerManagerConfig, SchedulerConfig,
@@ -84,6 +86,7 @@ fn node() -> Node {
     let draft = Draft::new(StaticPodServerStatus::ID, StaticPodServerStatus { url });
     store.register::<StaticPodServerStatus>().unwrap();
     store.register::<MachineStatus>().unwrap();
+    store.register::<ExtensionStatus>().unwrap();
     store.create(draft, "test").unwrap();
     tokio::spawn(runtime.run(|notice| panic!("{notice}")));
     Node { store, config }
@@ -266,6 +269,35 @@ cluster:
     node.version::<KubeletConfig>("kubelet", any).await;
     node.version::<KubeletSecrets>(KubeletSecrets::ID, any)
         .await;
+}
+
+#[tokio::test]
+async fn node_is_labelled_or_annotated_with_its_system_extensions() {
+    let node = node();
+    let (config, _) = config("v1.37.2");
+    for (id, name, version) in [("0", "a", "1.2.3"), ("1", "b", "1.2 3"), ("2", "+c", "1")] {
+        let extension = ExtensionStatus {
+            image: format!("{name}.sqsh"),
+            metadata: Metadata {
+                name: name.to_owned(),
+                version: version.to_owned(),
+                author: String::new(),
+                description: String::new(),
+                compatibility: Compatibility::default(),
+                extra_info: String::new(),
+            },
+        };
+        node.store.put(Draft::new(id, extension), "test").unwrap();
+    }
+    node.config.send_replace(Some(config));
+    let label = |own: &NodeLabelSpec| own.value == "1.2.3";
+    node.version("extensions.talos.dev/a", label).await;
+    let annotation = |own: &NodeAnnotationSpec| own.value == "1.2 3";
+    node.version("extensions.talos.dev/b", annotation).await;
+    let wrong = node
+        .store
+        .get_as::<NodeLabelSpec>("extensions.talos.dev/+c");
+    assert!(wrong.is_none());
 }
 
 #[tokio::test]
