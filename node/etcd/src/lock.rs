@@ -137,12 +137,36 @@ impl Client {
             return Err(self.broken(what, "it does not name the lock's key"));
         }
         if !lock.is_held() {
-            return Err(EtcdError::LockLost {
-                name: name.to_owned(),
-                endpoint: self.endpoint().to_owned(),
-            });
+            return Err(self.lock_lost(name));
         }
         Ok(lock)
+    }
+
+    /// Runs `work` while this client holds the lock `name`. A lost lock ends the work where it waits.
+    ///
+    /// # Errors
+    /// Those of [`Client::lock`], or [`EtcdError::LockLost`].
+    pub async fn exclusively<T>(
+        &self,
+        name: &str,
+        (ttl, patience): (Duration, Duration),
+        work: impl Future<Output = T>,
+    ) -> Result<T, EtcdError> {
+        let mut lock = self.lock(name, ttl, patience).await?;
+        let done = tokio::select! {
+            done = work => done,
+            () = lock.lost() => return Err(self.lock_lost(name)),
+        };
+        // A failure is harmless: the lock becomes free when its lease expires.
+        let _ = lock.unlock().await;
+        Ok(done)
+    }
+
+    fn lock_lost(&self, name: &str) -> EtcdError {
+        EtcdError::LockLost {
+            name: name.to_owned(),
+            endpoint: self.endpoint().to_owned(),
+        }
     }
 
     /// Requests a lease. Returns its id and validity.
@@ -246,5 +270,54 @@ async fn keep(
     // dropping the guard.
     if released.await.is_err() {
         let _ = client.revoke("end a lease", lease).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+    use crate::fake::{Fake, LEASE, Script};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn script(renewals: usize, lock: Option<&[u8]>) -> Script {
+        Script {
+            ttl: 1,
+            renewals,
+            lock: lock.map(<[u8]>::to_vec),
+            ..Default::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn work_runs_between_lock_and_unlock() {
+        let (fake, client) = Fake::start(script(usize::MAX, Some(b"/m/7"))).await;
+        let work = async { fake.asked(|asked| asked.calls.clone()) };
+        let before = client.exclusively("/m", (SECOND, SECOND), work).await;
+        assert_eq!(before.unwrap(), ["grant 1", "lock /m 7"]);
+        let after = fake.asked(|asked| asked.calls.clone());
+        assert!(after.ends_with(&["unlock /m/7".to_owned(), format!("revoke {LEASE}")]));
+    }
+
+    #[tokio::test]
+    async fn work_never_starts_while_another_client_holds_the_lock() {
+        let (_, client) = Fake::start(script(usize::MAX, None)).await;
+        let mut has_started = false;
+        let work = async { has_started = true };
+        let limits = (SECOND, SECOND / 10);
+        let error = client.exclusively("m", limits, work).await.unwrap_err();
+        assert!(matches!(error, EtcdError::LockHeld { .. }), "{error}");
+        assert!(!has_started);
+    }
+
+    #[tokio::test]
+    async fn work_ends_when_the_lock_is_lost() {
+        let (_, client) = Fake::start(script(1, Some(b"/m/7"))).await;
+        let work = pending::<()>();
+        let error = client.exclusively("m", (SECOND, SECOND), work).await;
+        let error = error.unwrap_err();
+        assert!(matches!(error, EtcdError::LockLost { .. }), "{error}");
     }
 }

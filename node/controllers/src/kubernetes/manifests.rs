@@ -1,6 +1,8 @@
 //! Applies manifests to the cluster once the API server answers: the bootstrap manifests, those inside the config, and
 //! those it refers to.
 
+use std::net::Ipv4Addr;
+use std::path::Path;
 use std::time::Duration;
 
 use corten_acquire::get_with;
@@ -8,6 +10,8 @@ use corten_base::console;
 use corten_cluster::{Cluster, Existing, Failed, Report};
 use corten_config::Document;
 use corten_credentials::access::connect;
+use corten_credentials::etcd;
+use corten_kubernetes::pods::HOST_SECRETS;
 use corten_kubernetes::{
     ControlPlane, ExternalManifest, Settings, bootstrap_settings, external_manifests,
     inline_manifests,
@@ -16,6 +20,7 @@ use corten_manifests::{BootstrapToken, Manifest, bootstrap, read};
 use corten_resources::Draft;
 use corten_resources::controller::with_causes as describe;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_services::kubernetes::ETCD;
 use corten_types::kubernetes::{Manifest as Wanted, ManifestStatus, StaticPod};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
@@ -25,6 +30,13 @@ use super::{Complaints, next};
 
 /// Retry interval: an API server starts slowly.
 const PAUSE: Duration = Duration::from_secs(5);
+
+/// Lock of the cluster; the reference's name.
+const LOCK: &str = "talos:v1:manifestApplyMutex";
+/// Time after which another node may apply when this one has died.
+const TTL: Duration = Duration::from_secs(60);
+/// Limit of one wait for the lock.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 #[derive(Debug, Clone)]
 pub(super) struct Manifests {
@@ -153,7 +165,8 @@ impl Given {
         }
         let objects = manifests.iter().flat_map(|manifest| &manifest.objects);
         let objects: Vec<_> = objects.cloned().collect();
-        told(&cluster.apply(&objects, Existing::Keep).await)?;
+        let applied = exclusively(cluster.apply(&objects, Existing::Keep)).await?;
+        told(&applied)?;
         self.applied
             .retain(|old| !manifests.iter().any(|new| new.id == old.id));
         self.applied.extend(manifests);
@@ -176,6 +189,15 @@ impl Given {
         self.fetched.push((wanted, manifest.clone()));
         Ok(manifest)
     }
+}
+
+/// Applies while no other control plane node does. Two that create the same objects would each miss some of them in the
+/// inventory.
+async fn exclusively<T>(apply: impl Future<Output = T>) -> Result<T, String> {
+    let secrets = Path::new(HOST_SECRETS).join(ETCD);
+    let member = etcd::connect(&secrets, &[Ipv4Addr::LOCALHOST.into()]).await?;
+    let applied = member.exclusively(LOCK, (TTL, PATIENCE), apply).await;
+    applied.map_err(|error| describe(&error))
 }
 
 /// The manifests inside the config, and the errors of those that cannot be parsed.
