@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
-use corten_etcd::{Client, LeaveError, Leaver, Tls};
+use corten_etcd::{Client, EtcdError, LeaveError, Leaver, Tls};
 use corten_kubernetes::etcd::{CLIENT_PORT, peer_urls};
 use corten_resources::Store;
 use corten_resources::controller::with_causes as describe;
@@ -21,9 +21,29 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A certificate cannot be read, or no member answers.
 pub async fn connect(secrets: &Path, addresses: &[IpAddr]) -> Result<Client, String> {
     let tls = Tls::read(secrets).map_err(|error| describe(&error))?;
-    let endpoints: Vec<String> = addresses.iter().copied().map(endpoint).collect();
-    let connected = Client::connect(&endpoints, &tls, PATIENCE).await;
+    let connected = connect_with(&tls, addresses).await;
     connected.map_err(|error| describe(&error))
+}
+
+/// Like [`connect`]; `None` if every address refuses the connection, so that no member runs there.
+///
+/// # Errors
+/// A certificate cannot be read, or a member may run at an address that gives no usable answer.
+pub async fn connect_if_there(
+    secrets: &Path,
+    addresses: &[IpAddr],
+) -> Result<Option<Client>, String> {
+    let tls = Tls::read(secrets).map_err(|error| describe(&error))?;
+    match connect_with(&tls, addresses).await {
+        Ok(client) => Ok(Some(client)),
+        Err(error) if error.is_absent() => Ok(None),
+        Err(error) => Err(describe(&error)),
+    }
+}
+
+async fn connect_with(tls: &Tls, addresses: &[IpAddr]) -> Result<Client, EtcdError> {
+    let endpoints: Vec<String> = addresses.iter().copied().map(endpoint).collect();
+    Client::connect(&endpoints, tls, PATIENCE).await
 }
 
 /// Removes this node's member from its cluster, with further attempts for five minutes.

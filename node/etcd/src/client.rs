@@ -1,7 +1,9 @@
 //! The connection to a member, and the common part of all calls.
 
+use std::error::Error;
 use std::fmt;
 use std::fs;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,13 +91,16 @@ impl Client {
         let mut attempts = Vec::new();
         for endpoint in endpoints {
             let attempt = tokio::time::timeout(timeout, connect_one(endpoint, tls, timeout)).await;
-            let why = match attempt {
+            let (why, is_refused) = match attempt {
                 Ok(Ok(client)) => return Ok(client),
-                Ok(Err(why)) => why,
-                Err(_) => format!("no answer within {timeout:?}"),
+                Ok(Err(failure)) => failure,
+                Err(_) => (format!("no answer within {timeout:?}"), false),
             };
-            let endpoint = endpoint.clone();
-            attempts.push(Attempt { endpoint, why });
+            attempts.push(Attempt {
+                endpoint: endpoint.clone(),
+                why,
+                is_refused,
+            });
         }
         Err(EtcdError::Connect(attempts))
     }
@@ -153,7 +158,7 @@ impl Client {
         let endpoint = self.endpoint().to_owned();
         let refusal = Refusal::of(status.code(), status.message());
         // An error of the transport has a source, an answer of etcd has none.
-        match std::error::Error::source(status) {
+        match status.source() {
             Some(cause) if refusal == Refusal::Other => EtcdError::Lost {
                 what,
                 endpoint,
@@ -195,8 +200,13 @@ fn code_name(code: Code) -> &'static str {
     }
 }
 
-async fn connect_one(endpoint: &str, tls: &Tls, timeout: Duration) -> Result<Client, String> {
-    let transport = |error: tonic::transport::Error| chain(&error);
+/// Connects to one endpoint. An error is the reason, and whether the host refused the connection.
+async fn connect_one(
+    endpoint: &str,
+    tls: &Tls,
+    timeout: Duration,
+) -> Result<Client, (String, bool)> {
+    let transport = |error: tonic::transport::Error| (chain(&error), is_refused(&error));
     let uri = Endpoint::from_shared(format!("https://{endpoint}")).map_err(transport)?;
     // Certificates contain an IPv6 address without brackets.
     let host = uri.uri().host().unwrap_or_default();
@@ -226,13 +236,54 @@ async fn connect_one(endpoint: &str, tls: &Tls, timeout: Duration) -> Result<Cli
         .await;
     match answer {
         Ok(_) => Ok(client),
-        Err(status) => Err(client.failed("connect", &status).reason()),
+        Err(status) => Err((client.failed("connect", &status).reason(), false)),
     }
+}
+
+/// Whether one of the causes is a refused connection.
+fn is_refused(error: &(dyn Error + 'static)) -> bool {
+    let causes = std::iter::successors(Some(error), |&error| error.source());
+    let mut kinds = causes.filter_map(|cause| cause.downcast_ref::<io::Error>());
+    kinds.any(|cause| cause.kind() == io::ErrorKind::ConnectionRefused)
 }
 
 #[cfg(test)]
 mod tests {
+    use tokio::net::TcpListener;
+
     use super::*;
+
+    /// A valid CA, certificate and key, which no server of these tests accepts.
+    fn tls() -> Tls {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let own = rcgen::CertificateParams::new(Vec::<String>::new()).unwrap();
+        let crt = own.self_signed(&key).unwrap().pem();
+        Tls {
+            ca: crt.clone(),
+            crt,
+            key: key.serialize_pem(),
+        }
+    }
+
+    #[tokio::test]
+    async fn only_refused_connections_prove_that_no_member_runs() {
+        let refusing = || "127.0.0.1:1".to_owned();
+        // A host that accepts connections and never answers.
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let silent = || silent.local_addr().unwrap().to_string();
+        let within = Duration::from_millis(200);
+        for (endpoints, is_absent) in [
+            (vec![refusing(), refusing()], true),
+            (vec![silent()], false),
+            (vec![refusing(), silent()], false),
+            (vec!["not a host".to_owned()], false),
+        ] {
+            let error = Client::connect(&endpoints, &tls(), within).await;
+            let error = error.unwrap_err();
+            assert_eq!(error.is_absent(), is_absent, "{endpoints:?}: {error}");
+        }
+        assert!(!EtcdError::NoEndpoint.is_absent());
+    }
 
     #[test]
     fn private_key_is_not_in_debug_output() {

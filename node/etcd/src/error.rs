@@ -17,6 +17,8 @@ pub struct Attempt {
     pub endpoint: String,
     /// Reason of the failure.
     pub why: String,
+    /// Whether the host refused the connection, because no program listens there.
+    pub is_refused: bool,
 }
 
 /// Failure of a call.
@@ -178,6 +180,15 @@ impl EtcdError {
         self.refusal() == Some(Refusal::OfALearner)
     }
 
+    /// Every endpoint refused the connection, so that no member runs there. A host that does not answer proves nothing.
+    #[must_use]
+    pub fn is_absent(&self) -> bool {
+        match self {
+            EtcdError::Connect(attempts) => attempts.iter().all(|attempt| attempt.is_refused),
+            _ => false,
+        }
+    }
+
     /// A retry may succeed without intervention.
     #[must_use]
     pub fn is_temporary(&self) -> bool {
@@ -207,7 +218,7 @@ impl EtcdError {
 fn list(attempts: &[Attempt]) -> String {
     let each = attempts
         .iter()
-        .map(|Attempt { endpoint, why }| format!("{endpoint}: {why}"));
+        .map(|Attempt { endpoint, why, .. }| format!("{endpoint}: {why}"));
     each.collect::<Vec<_>>().join("; ")
 }
 

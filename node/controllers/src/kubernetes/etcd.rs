@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use corten_config::Document;
 use corten_credentials::certificates::write_files;
-use corten_credentials::etcd::connect;
+use corten_credentials::etcd::connect_if_there;
 use corten_kubernetes::certificates::etcd_ca;
 use corten_kubernetes::etcd::{
     Addresses, Begin, Certificates, DATA, SNAPSHOT, Start, args, has_data, restore_args, shared,
@@ -289,18 +289,22 @@ fn show_certificates(context: &mut Context, made: &Made) -> Result<(), Failure> 
     show(context, PkiStatus::ID, status)
 }
 
-/// Checks that no member answers: a second cluster of the same name would split the cluster, so this node must join.
+/// Checks that no member runs: a second cluster of the same name would split the cluster, so this node must join. A
+/// host that does not answer, or answers wrongly, may run one.
 async fn none_answers(secrets: &Path, others: &[IpAddr]) -> Result<(), String> {
-    let reached = match others {
-        [] => None,
-        _ => connect(secrets, others).await.ok(),
-    };
-    match reached {
-        None => Ok(()),
-        Some(member) => Err(format!(
+    if others.is_empty() {
+        return Ok(());
+    }
+    match connect_if_there(secrets, others).await {
+        Ok(None) => Ok(()),
+        Ok(Some(member)) => Err(format!(
             "the cluster already has an etcd member, which answers at {}: this node must join it; reboot this node to \
              cancel its bootstrap",
             member.endpoint()
+        )),
+        Err(why) => Err(format!(
+            "cannot tell whether another control plane node runs an etcd member: {why}; start that node or, if it is \
+             gone for good, reboot this one and call bootstrap again"
         )),
     }
 }
@@ -345,6 +349,8 @@ fn prepare(
 
 #[cfg(test)]
 mod tests {
+    use corten_pki::{Algorithm, Ca};
+
     use super::*;
 
     fn addresses(advertised: &str, listen: &str) -> Addresses {
@@ -353,6 +359,35 @@ mod tests {
             listen_peer: vec![listen.parse().unwrap()],
             listen_client: vec![listen.parse().unwrap()],
         }
+    }
+
+    #[tokio::test]
+    async fn bootstrap_goes_on_only_where_no_member_can_run() {
+        let directory = tempfile::tempdir().unwrap();
+        let secrets = directory.path();
+        none_answers(secrets, &[]).await.unwrap();
+        // Without its certificates, this node sees no member.
+        let others = [IpAddr::from([127, 0, 0, 77])];
+        let why = none_answers(secrets, &others).await.unwrap_err();
+        assert!(why.starts_with("cannot tell whether"), "{why}");
+        let now = SystemTime::now();
+        let ca = Ca::generate(Algorithm::EcdsaP256, "etcd", "", now).unwrap();
+        let facts = Facts {
+            nodename: "a".to_owned(),
+            hostname: "a".to_owned(),
+            fqdn: "a".to_owned(),
+            addresses: Vec::new(),
+        };
+        let own = Certificates::issue(&ca, &facts, now).unwrap();
+        for (name, text) in [
+            ("ca.crt", &ca.pem().crt),
+            ("admin.crt", &own.admin.crt),
+            ("admin.key", &own.admin.key),
+        ] {
+            fs::write(secrets.join(name), text).unwrap();
+        }
+        // Nothing listens at this address of the loopback network.
+        none_answers(secrets, &others).await.unwrap();
     }
 
     #[test]
