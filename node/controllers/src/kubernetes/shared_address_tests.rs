@@ -32,9 +32,16 @@ impl World for Simulated {
 
     async fn win(&self, address: IpAddr) -> Result<Option<Self::Right>, String> {
         assert_eq!(address.to_string(), ADDRESS);
-        let mut answers = self.etcd_answers.subscribe();
-        let _ = answers.wait_for(|answers| *answers).await;
-        Ok(Some((self.election.clone().lock_owned().await, answers)))
+        let answers = self.etcd_answers.subscribe();
+        let mut outage = answers.clone();
+        let silent = || Err("etcd does not answer".to_owned());
+        if !*answers.borrow() {
+            return silent();
+        }
+        tokio::select! {
+            won = self.election.clone().lock_owned() => Ok(Some((won, answers))),
+            _ = outage.wait_for(|answers| !answers) => silent(),
+        }
     }
 
     async fn lost((_, answers): &mut Self::Right) {
@@ -199,6 +206,26 @@ async fn node_removes_the_address_when_etcd_stops_to_answer() {
     bench.world.etcd_answers.send_replace(false);
     bench.until_held(false).await;
     bench.world.etcd_answers.send_replace(true);
+    bench.until_held(true).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn node_runs_for_election_again_after_an_outage_of_etcd() {
+    let bench = Bench::with_address().await;
+    bench.world.etcd_answers.send_replace(false);
+    bench.until_held(false).await;
+    // Another node is elected first, and this node waits.
+    let other = bench.world.election.clone().lock_owned().await;
+    bench.world.etcd_answers.send_replace(true);
+    sleep(PAUSE * 2).await;
+    bench.until_held(false).await;
+    // A second outage, during which this node waits, ends no later campaign.
+    bench.world.etcd_answers.send_replace(false);
+    sleep(PAUSE * 5).await;
+    bench.world.etcd_answers.send_replace(true);
+    sleep(PAUSE * 2).await;
+    bench.until_held(false).await;
+    drop(other);
     bench.until_held(true).await;
 }
 
