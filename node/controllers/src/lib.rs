@@ -25,6 +25,7 @@ mod perf;
 mod platform;
 mod prism;
 mod registries;
+mod seccomp;
 mod secrets;
 mod services;
 mod time;
@@ -226,6 +227,7 @@ fn settings(
         config: config.clone(),
     })?;
     cri::add(runtime, config)?;
+    seccomp::add(runtime, config)?;
     runtime.add(kmsg_log::KmsgLogs {
         config: config.clone(),
     })?;

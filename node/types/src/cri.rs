@@ -64,3 +64,25 @@ impl Spec for BaseRuntimeSpecConfig {
         wire::BaseRuntimeSpecConfigSpec { object }
     }
 }
+
+/// A seccomp profile for pods from the machine config; its id is its name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SeccompProfile {
+    /// Name of its file.
+    pub name: String,
+    /// Profile (OCI runtime specification, `seccomp`).
+    pub value: Json,
+}
+
+impl Spec for SeccompProfile {
+    const DEFINITION: Definition = open("SeccompProfiles.cri.talos.dev", NAMESPACE, &[], &[]);
+
+    type Message = wire::SeccompProfileSpec;
+
+    fn message(&self) -> wire::SeccompProfileSpec {
+        wire::SeccompProfileSpec {
+            name: self.name.clone(),
+            value: object(&self.value),
+        }
+    }
+}

@@ -11,6 +11,7 @@ mod installation;
 mod invalid;
 mod kept;
 mod kinds;
+mod kubelet;
 mod kubernetes;
 mod links;
 mod page;

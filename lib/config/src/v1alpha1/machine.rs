@@ -1,11 +1,11 @@
 //! `machine`, and its smaller sections.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use corten_values::{
     AbsolutePath, AcceptedCa, ExtensionImage, FileMode, KeyPair, MatchSize, ModuleName,
-    ModuleParameter, Object, Secret, TimeSource, Url, is_kernel_setting,
+    ModuleParameter, Object, Secret, TimeSource, Url, is_file_name, is_kernel_setting,
 };
 use corten_yaml::read::Reader;
 use corten_yaml::table::Support;
@@ -15,7 +15,7 @@ use corten_yaml::{choices, section};
 use super::names::{check_variables, names_are};
 use super::{
     Features, InterfaceNetwork, Kubelet, LegacyRegistries, MachineDisk, SystemDiskEncryption,
-    check_annotations, check_labels, check_taints,
+    check_annotations, check_labels, check_map, check_taints,
 };
 use crate::cri::rules::{PART_FILE, check_overrides, check_part};
 use crate::hardened;
@@ -62,7 +62,7 @@ section! {
         Acted "udev" udev: Udev = "Device rules";
         Acted "logging" logging: Logging = "Destinations of logs";
         Acted "kernel" kernel: Kernel = "Kernel modules";
-        Later "seccompProfiles" seccomp_profiles: Vec<SeccompProfile> = "Seccomp profiles for pods", by(&["name"]);
+        Acted "seccompProfiles" seccomp_profiles: Vec<SeccompProfile> = "Seccomp profiles for pods", by(&["name"]);
         Acted "baseRuntimeSpecOverrides" base_runtime_spec_overrides: Option<Object> = "Overrides of the base specification of pods' containers";
         Acted "nodeLabels" node_labels: BTreeMap<String, String> = "Labels of the Kubernetes node";
         Acted "nodeAnnotations" node_annotations: BTreeMap<String, String> = "Annotations of the Kubernetes node";
@@ -100,6 +100,22 @@ fn check(machine: &Machine, node: &Node, reader: &mut Reader<'_>) {
     check_taints(node, "nodeTaints", reader);
     check_overrides(node, "baseRuntimeSpecOverrides", reader);
     check_files(node, reader);
+    check_profiles(node, reader);
+}
+
+/// Reports two seccomp profiles with one name, which is that of their file.
+fn check_profiles(node: &Node, reader: &mut Reader<'_>) {
+    let profiles = node.get("seccompProfiles").map(Node::items);
+    let names = profiles.unwrap_or_default().iter();
+    let mut seen = BTreeSet::new();
+    reader.within("seccompProfiles", |reader| {
+        for name in names.filter_map(|profile| profile.get("name")) {
+            if !seen.insert(name.text()) {
+                let what = "must have one profile of each name: rename this one";
+                reader.wrong(name.mark, what);
+            }
+        }
+    });
 }
 
 /// Reports a duplicate containerd part: only one of them would count.
@@ -277,8 +293,17 @@ section! {
 
 section! {
     /// A seccomp profile for pods.
-    pub struct SeccompProfile {
-        Held "name" name: String = "File name", required;
-        Held "value" value: Option<Object> = "Seccomp profile";
+    pub struct SeccompProfile [check_profile] {
+        Acted "name" name: String = "Name of its file in `/var/lib/kubelet/seccomp/profiles`", required;
+        Acted "value" value: Option<Object> = "Fields of the profile", required;
     }
+}
+
+fn check_profile(profile: &SeccompProfile, node: &Node, reader: &mut Reader<'_>) {
+    if node.given("name") && !is_file_name(&profile.name) {
+        let what =
+            "must be the name of a file: letters, digits, `_`, `-` and `.`, which is not first";
+        reader.wrong_in(node, "name", what);
+    }
+    check_map(node, "value", "a seccomp profile's", reader);
 }

@@ -62,6 +62,16 @@ pub fn is_link_name(name: &str) -> bool {
             .all(|c| c.is_ascii_graphic() && !matches!(c, '/' | ':' | '%'))
 }
 
+/// Whether the text is the name of a file that is not hidden: letters, digits, `_`, `-` and `.`.
+#[must_use]
+pub fn is_file_name(text: &str) -> bool {
+    (1..=200).contains(&text.len())
+        && !text.starts_with('.')
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'))
+}
+
 fn is_link_alias(name: &str) -> bool {
     match name.strip_suffix("%d") {
         // Three digits after it must still make a valid name.
