@@ -219,11 +219,11 @@ fn arguments(document: &Document, trees: &[Node], notes: &mut Notes) {
         .then(|| (Mark::default(), "cluster.apiServer.authorizationConfig"));
     for (starts, file) in [
         (
-            &["anonymous-auth", "oidc-"],
+            &["anonymous-auth", "authentication-config", "oidc-"][..],
             kinds(KubeAuthenticationConfig::NAME),
         ),
         (
-            &["authorization-mode", "authorization-webhook"],
+            &["authorization-mode", "authorization-webhook"][..],
             kinds(KubeAuthorizerConfig::NAME).or(old_authorizers),
         ),
     ] {

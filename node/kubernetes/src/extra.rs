@@ -14,6 +14,8 @@ const ADDED: &[&str] = &[
     "feature-gates",
     "node-labels",
 ];
+/// The same for kube-controller-manager only.
+pub(crate) const ADDED_SUBNETS: &str = "service-cluster-ip-range";
 
 /// Additions of a config to a control plane component.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -34,15 +36,15 @@ pub struct Extra {
 pub(crate) type Flags = Vec<(String, String)>;
 
 /// The flags merged with the config's arguments, sorted. An argument of the config replaces the node's own, unless it
-/// is in [`ADDED`].
-pub(crate) fn merged(mut flags: Flags, args: &Arguments) -> Flags {
+/// is in [`ADDED`] or `added`.
+pub(crate) fn merged(mut flags: Flags, args: &Arguments, added: &[&str]) -> Flags {
     for (name, values) in &args.0 {
-        if ADDED.contains(&name.as_str()) {
+        if ADDED.contains(&name.as_str()) || added.contains(&name.as_str()) {
             let own = flags.iter().find(|(flag, _)| flag == name);
             let own = own.map(|(_, value)| value.clone());
-            let joined: Vec<String> = own.into_iter().chain(values.iter().cloned()).collect();
+            let joined = joined(own.iter().chain(values));
             flags.retain(|(flag, _)| flag != name);
-            flags.push((name.clone(), joined.join(",")));
+            flags.push((name.clone(), joined));
             continue;
         }
         flags.retain(|(flag, _)| flag != name);
@@ -51,6 +53,17 @@ pub(crate) fn merged(mut flags: Flags, args: &Arguments) -> Flags {
     // A stable sort keeps the order of an argument's values.
     flags.sort_by(|(a, _), (b, _)| a.cmp(b));
     flags
+}
+
+/// Comma-separated lists as one, each item once: a repeated subnet counts as a second one.
+fn joined<'a>(lists: impl Iterator<Item = &'a String>) -> String {
+    let mut items: Vec<&str> = Vec::new();
+    for item in lists.flat_map(|list| list.split(',')).map(str::trim) {
+        if !item.is_empty() && !items.contains(&item) {
+            items.push(item);
+        }
+    }
+    items.join(",")
 }
 
 /// The flags as command line arguments.
@@ -69,7 +82,7 @@ pub(crate) fn with(own: Vec<String>, args: &Arguments) -> Vec<String> {
         let (name, value) = line.split_once('=').unwrap_or((line, "true"));
         (name.to_owned(), value.to_owned())
     });
-    let flags = merged(flags.collect(), args);
+    let flags = merged(flags.collect(), args, &[]);
     program.into_iter().chain(lines(flags)).collect()
 }
 
@@ -174,24 +187,31 @@ mod tests {
 
     #[test]
     fn arguments_of_the_config_replace_or_extend_those_of_the_node() {
-        let own = [("a", "1"), ("feature-gates", "X=true"), ("v", "2")];
+        let own = [
+            ("a", "1"),
+            ("feature-gates", "X=true"),
+            ("service-cluster-ip-range", "10.96.0.0/12"),
+            ("v", "2"),
+        ];
         let own = own.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let args = [
-            ("feature-gates", vec!["Y=false"]),
+            ("feature-gates", vec!["X=true, Y=false", "Y=false"]),
             ("oidc", vec!["z", "y"]),
+            ("service-cluster-ip-range", vec!["10.96.0.0/12,fd00::/108"]),
             ("v", vec!["4"]),
         ];
         let args = args.map(|(name, values)| {
             let values = values.into_iter().map(str::to_owned).collect();
             (name.to_owned(), values)
         });
-        let merged = merged(own.into(), &Arguments(args.into()));
+        let merged = merged(own.into(), &Arguments(args.into()), &[ADDED_SUBNETS]);
         let lines: Vec<String> = lines(merged).collect();
         let expected = [
             "--a=1",
             "--feature-gates=X=true,Y=false",
             "--oidc=z",
             "--oidc=y",
+            "--service-cluster-ip-range=10.96.0.0/12,fd00::/108",
             "--v=4",
         ];
         assert_eq!(lines, expected);

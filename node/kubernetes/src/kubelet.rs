@@ -243,6 +243,15 @@ pub fn registers_full_name(document: &Document) -> bool {
     wanted.unwrap_or_default()
 }
 
+/// The node's name in Kubernetes, if an argument of the config gives it.
+#[must_use]
+pub fn own_name(document: &Document) -> Option<&str> {
+    let by_kind = document.all::<KubeletConfig>().next();
+    let args = by_kind.map_or(&document.machine.kubelet.extra_args, |own| &own.extra_args);
+    let names = args.0.get("hostname-override")?;
+    names.last().map(|name| name.trim())
+}
+
 /// The node's addresses in Kubernetes: of those that the config's subnets select, the first of each family. Without such
 /// subnets, the first of each family that services have, in the order of the networks of services.
 #[must_use]

@@ -74,6 +74,12 @@ fn api_server_without_anonymous_access_is_probed_by_tcp() {
         probe(oidc)["tcpSocket"],
         json!({ "host": "127.0.0.1", "port": 6443 })
     );
+    let file =
+        "cluster: {apiServer: {extraArgs: {authentication-config: /a, secure-port: '7443'}}}";
+    assert_eq!(
+        probe(file)["tcpSocket"],
+        json!({ "host": "127.0.0.1", "port": 7443 })
+    );
     for asked in [
         "{}",
         "cluster: {apiServer: {extraArgs: {anonymous-auth: 'true'}}}",
@@ -86,6 +92,17 @@ fn api_server_without_anonymous_access_is_probed_by_tcp() {
 fn list_arguments_of_the_config_extend_those_of_the_node() {
     let (_, pods) = pods("cluster: {controllerManager: {extraArgs: {controllers: -ttl}}}");
     assert!(command(&pods[1]).contains(&"--controllers=*,-ttl"));
+    let subnets = "{extraArgs: {service-cluster-ip-range: 10.200.0.0/16}}";
+    let patch = format!("cluster: {{controllerManager: {subnets}, apiServer: {subnets}}}");
+    let (_, pods) = self::pods(&patch);
+    let range = |pod: &Value| {
+        let lines = command(pod).into_iter();
+        let mut lines = lines.filter_map(|line| line.strip_prefix("--service-cluster-ip-range="));
+        lines.next().unwrap().to_owned()
+    };
+    // kube-apiserver has one list of subnets, the config's.
+    assert_eq!(range(&pods[0]), "10.200.0.0/16");
+    assert!(range(&pods[1]).ends_with(",10.200.0.0/16"));
     let (_, _, _, node) = with("machine: {kubelet: {extraArgs: {node-labels: zone=b}}}");
     let args = kubelet::args(&facts(), &node, &[]);
     assert!(

@@ -29,7 +29,7 @@ section! {
 fn check_api_server(config: &KubeAPIServerConfig, node: &Node, reader: &mut Reader<'_>) {
     check_port(config.api_port, node, "apiPort", reader);
     check_protected(node, "extraArgs", API_SERVER, reader);
-    // A KubeAuthenticationConfig has the file's contents.
+    // Beside this document the file is always the node's own, as with the reference.
     check_protected(node, "extraArgs", &["authentication-config"], reader);
     check_container(node, reader);
 }

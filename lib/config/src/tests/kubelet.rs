@@ -1,6 +1,31 @@
-//! Seccomp profiles.
+//! Arguments of components and seccomp profiles.
 
-use super::{good, problems};
+use super::{bare, doc, good, problems};
+
+#[test]
+fn arguments_that_the_reference_accepts_are_accepted() {
+    let kubelet = "machine:\n    kubelet: {extraArgs: {hostname-override: a}}";
+    let text = good().replacen("machine:", kubelet, 1);
+    assert_eq!(problems(&text), Vec::<String>::new());
+    for accepted in [
+        "apiServer: {extraArgs: {secure-port: '6443', service-cluster-ip-range: 10.0.0.0/16, authentication-config: /a}}",
+        "controllerManager: {extraArgs: {cluster-cidr: 10.0.0.0/16, kubeconfig: /a, service-cluster-ip-range: 10.0.0.0/16}}",
+        "proxy: {extraArgs: {hostname-override: a}}",
+        "etcd: {extraArgs: {advertise-client-urls: a, initial-advertise-peer-urls: a, initial-cluster: a=b, initial-cluster-state: existing}}",
+    ] {
+        let cluster = format!("\ncluster:\n    {accepted}\n");
+        let found = problems(&good().replacen("\ncluster:\n", &cluster, 1));
+        assert_eq!(found, Vec::<String>::new(), "{accepted}");
+    }
+    // Beside its document, the file of authentication is the node's.
+    let server = doc(
+        "KubeAPIServerConfig",
+        "image: a\nextraArgs: {authentication-config: /a}",
+    );
+    let found = problems(&format!("{}{server}", bare("controlplane")));
+    let why = "extraArgs.authentication-config is set by the node";
+    assert!(found.iter().any(|found| found.contains(why)), "{found:?}");
+}
 
 #[test]
 fn seccomp_profiles_have_the_names_of_files_and_fields() {

@@ -48,7 +48,6 @@ pub(crate) const KUBELET: &[&str] = &[
     "config",
     "container-runtime",
     "container-runtime-endpoint",
-    "hostname-override",
     "kubeconfig",
 ];
 /// Arguments of kube-apiserver that the node sets itself.
@@ -65,10 +64,8 @@ pub(crate) const API_SERVER: &[&str] = &[
     "proxy-client-cert-file",
     "proxy-client-key-file",
     "requestheader-client-ca-file",
-    "secure-port",
     "service-account-key-file",
     "service-account-signing-key-file",
-    "service-cluster-ip-range",
     "tls-cert-file",
     "tls-min-version",
     "tls-private-key-file",
@@ -77,13 +74,10 @@ pub(crate) const API_SERVER: &[&str] = &[
 pub(crate) const CONTROLLER_MANAGER: &[&str] = &[
     "authentication-kubeconfig",
     "authorization-kubeconfig",
-    "cluster-cidr",
     "cluster-signing-cert-file",
     "cluster-signing-key-file",
-    "kubeconfig",
     "root-ca-file",
     "service-account-private-key-file",
-    "service-cluster-ip-range",
 ];
 /// Arguments of kube-scheduler that the node sets itself.
 pub(crate) const SCHEDULER: &[&str] = &[
@@ -93,19 +87,15 @@ pub(crate) const SCHEDULER: &[&str] = &[
     "kubeconfig",
 ];
 /// Arguments of kube-proxy that the node sets itself.
-pub(crate) const PROXY: &[&str] = &["config", "hostname-override", "kubeconfig"];
-/// Arguments of etcd that the node sets itself.
+pub(crate) const PROXY: &[&str] = &["config", "kubeconfig"];
+/// Arguments of etcd that the node sets itself, or that would begin another cluster at each start.
 const ETCD: &[&str] = &[
-    "advertise-client-urls",
     "auto-tls",
     "cert-file",
     "client-cert-auth",
     "config-file",
     "data-dir",
     "force-new-cluster",
-    "initial-advertise-peer-urls",
-    "initial-cluster",
-    "initial-cluster-state",
     "key-file",
     "listen-client-http-urls",
     "listen-client-urls",

@@ -208,6 +208,11 @@ impl Etcd {
                     Start::New
                 }
             }
+            // The operator has added this member, and names the others.
+            (None, None) if own_args.0.contains_key("initial-cluster") => {
+                empty(data)?;
+                Start::Resume
+            }
             (None, None) if others.is_empty() => {
                 return Err(
                     "waiting: this node has no etcd data, and the cluster's endpoint names no other control plane \

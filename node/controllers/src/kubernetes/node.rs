@@ -35,9 +35,10 @@ impl Controller for Nodenames {
             let hostname = context.get::<HostnameStatus>(HostnameStatus::ID)?;
             context.start_outputs();
             if let (Some(config), Some(hostname)) = (config, hostname) {
-                let name = match kubelet::registers_full_name(&config) {
-                    true => hostname.full(),
-                    false => hostname.hostname.clone(),
+                let name = match kubelet::own_name(&config) {
+                    Some(name) => name.to_owned(),
+                    None if kubelet::registers_full_name(&config) => hostname.full(),
+                    None => hostname.hostname.clone(),
                 };
                 let nodename = Nodename {
                     nodename: in_kubernetes(&name),
@@ -113,7 +114,42 @@ impl Controller for NodeIps {
 
 #[cfg(test)]
 mod tests {
+    use corten_base::sample::{self, until};
+    use corten_resources::Store;
+    use corten_resources::controller::Runtime;
+
     use super::*;
+
+    #[tokio::test]
+    async fn node_is_named_by_its_kubelets_arguments_or_its_host_name() {
+        let store = Store::new();
+        let config = watch::Sender::new(Some(sample::config("", "")));
+        let mut runtime = Runtime::new(store.clone());
+        let names = Nodenames {
+            config: config.subscribe(),
+        };
+        runtime.add(names).unwrap();
+        let hostname = HostnameStatus {
+            hostname: "a".to_owned(),
+            domainname: "example.org".to_owned(),
+        };
+        let hostname = Draft::new(HostnameStatus::ID, hostname);
+        store.put(hostname, "").unwrap();
+        tokio::spawn(runtime.run(|notice| panic!("{notice}")));
+        for (kubelet, name) in [
+            ("{}", "a"),
+            ("{registerWithFQDN: true}", "a.example.org"),
+            (
+                "{registerWithFQDN: true, extraArgs: {hostname-override: Rack-7}}",
+                "rack-7",
+            ),
+        ] {
+            let text = format!("kubelet: {kubelet}");
+            config.send_replace(Some(sample::config(&text, "")));
+            let is = |it: Option<&Nodename>| it.is_some_and(|it| it.nodename == name);
+            until::<Nodename>(&store, Nodename::ID, is).await;
+        }
+    }
 
     #[test]
     fn host_name_is_converted_to_a_valid_kubernetes_name() {

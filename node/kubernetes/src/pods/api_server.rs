@@ -87,7 +87,10 @@ pub(super) fn container(settings: &Settings, control_plane: &ControlPlane) -> Pa
     flags.extend(secrets.map(|(name, file)| flag(name, secret(NAME, file))));
     let configs = CONFIG.iter();
     flags.extend(configs.map(|(name, file)| flag(name, config(NAME, file))));
-    let has_health = own_authentication(&mut flags, &control_plane.api_server.args);
+    let args = &control_plane.api_server.args;
+    let has_health = own_authentication(&mut flags, args);
+    let own_port = args.0.get("secure-port").and_then(|values| values.last());
+    let port = own_port.and_then(|port| port.parse().ok()).unwrap_or(port);
     let probes = match (control_plane.has_probes, has_health) {
         (false, _) => Vec::new(),
         (true, true) => probes(port, "/livez", Some("/readyz")),
@@ -102,6 +105,7 @@ pub(super) fn container(settings: &Settings, control_plane: &ControlPlane) -> Pa
         name: NAME,
         image: control_plane.images.api_server.clone(),
         flags,
+        added: &[],
         requests: (200, 512),
         capabilities: &["NET_BIND_SERVICE"],
         probes,
@@ -128,7 +132,9 @@ fn own_authentication(flags: &mut Flags, args: &Arguments) -> bool {
         flags.retain(|(name, _)| name != "authentication-config");
         flags.push(flag("anonymous-auth", "false"));
     }
-    !replaces || is_open
+    // Whether a file of the config allows it is not known.
+    let has_file = gives(&["authentication-config"]);
+    !(replaces || has_file) || is_open
 }
 
 /// Address to listen on: both families if the services have an IPv6 subnet.

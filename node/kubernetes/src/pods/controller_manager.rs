@@ -1,6 +1,7 @@
 //! Static pod of kube-controller-manager.
 
 use super::{Part, flag, probes};
+use crate::extra::ADDED_SUBNETS;
 use crate::files::secret;
 use crate::{ControlPlane, Settings};
 
@@ -47,6 +48,7 @@ pub(super) fn container(settings: &Settings, control_plane: &ControlPlane) -> Pa
         name: NAME,
         image: control_plane.images.controller_manager.clone(),
         flags,
+        added: &[ADDED_SUBNETS],
         requests: (50, 256),
         capabilities: &[],
         probes: probes(PORT, "/healthz", None),

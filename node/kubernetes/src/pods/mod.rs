@@ -140,6 +140,8 @@ struct Part {
     name: &'static str,
     image: String,
     flags: Flags,
+    /// Flags whose values the config extends.
+    added: &'static [&'static str],
     /// Resource requests: thousandths of a processor, and MiB of memory.
     requests: (u32, u32),
     capabilities: &'static [&'static str],
@@ -159,7 +161,11 @@ fn label(image: &str) -> &str {
 
 fn command(part: &Part) -> Vec<String> {
     let mut command = vec![format!("/usr/local/bin/{}", part.name)];
-    command.extend(lines(merged(part.flags.clone(), &part.extra.args)));
+    command.extend(lines(merged(
+        part.flags.clone(),
+        &part.extra.args,
+        part.added,
+    )));
     command
 }
 

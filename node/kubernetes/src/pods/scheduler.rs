@@ -23,6 +23,7 @@ pub(super) fn container(control_plane: &ControlPlane) -> Part {
         name: NAME,
         image: control_plane.images.scheduler.clone(),
         flags,
+        added: &[],
         requests: (10, 64),
         capabilities: &[],
         probes: probes(PORT, "/livez", Some("/readyz")),
