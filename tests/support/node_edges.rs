@@ -14,6 +14,7 @@ pub const PARTS_OF_THE_NODE: &[Row] = &[
             "corten-sys",
         ],
     ),
+    ("corten-logind", &["corten-base", "corten-corpus"]),
     (
         "corten-types",
         &[
