@@ -264,6 +264,7 @@ pub const PARTS_OF_THE_NODE: &[Row] = &[
             "corten-hardware",
             "corten-installer",
             "corten-kubernetes",
+            "corten-logind",
             "corten-meta",
             "corten-network",
             "corten-persistence",

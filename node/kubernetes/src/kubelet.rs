@@ -1,10 +1,12 @@
 //! The kubelet's configuration (`kubelet.config.k8s.io/v1beta1`), arguments and files.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use corten_config::Document;
 use corten_config::kinds::{KubeCredentialProviderConfig, KubeNodeConfig, KubeletConfig};
 use corten_values::{Cidr, Secret};
+use corten_yaml::scalars::duration;
 use serde_json::{Value, json};
 
 use crate::extra::{merge, with, with_kind};
@@ -201,6 +203,18 @@ pub fn config(settings: &Settings, node: &Node, static_pods: &str, resolver: &st
         merge(&mut config, &alone);
     }
     config
+}
+
+/// The longest time that a kubelet with this configuration takes to stop its pods at the node's end. A period that the
+/// kubelet cannot read counts nothing: the kubelet does not start with it.
+#[must_use]
+pub fn shutdown_grace(config: &Value) -> Duration {
+    let whole = config.get("shutdownGracePeriod").and_then(Value::as_str);
+    let whole = whole.and_then(duration).unwrap_or_default();
+    let parts = config.get("shutdownGracePeriodByPodPriority");
+    let parts = parts.and_then(Value::as_array).into_iter().flatten();
+    let parts = parts.filter_map(|part| part.get("shutdownGracePeriodSeconds")?.as_u64());
+    whole.max(Duration::from_secs(parts.fold(0, u64::saturating_add)))
 }
 
 /// Credential providers for image registries (`kubelet.config.k8s.io/v1`, CredentialProviderConfig).

@@ -112,6 +112,36 @@ fn list_arguments_of_the_config_extend_those_of_the_node() {
 }
 
 #[test]
+fn pods_of_an_ending_node_get_the_periods_of_its_config() {
+    for (extra, critical, seconds) in [
+        ("{}", "10s", 30),
+        ("{shutdownGracePeriod: 1m30s}", "10s", 90),
+        (
+            "{shutdownGracePeriod: 0s, shutdownGracePeriodCriticalPods: 0s}",
+            "0s",
+            0,
+        ),
+        (
+            "{shutdownGracePeriod: 0s, shutdownGracePeriodByPodPriority: [{priority: 0, \
+             shutdownGracePeriodSeconds: 40}, {priority: 9, shutdownGracePeriodSeconds: 5}]}",
+            "10s",
+            45,
+        ),
+        ("{shutdownGracePeriod: soon}", "10s", 0),
+    ] {
+        let (_, settings, _, node) =
+            with(&format!("machine: {{kubelet: {{extraConfig: {extra}}}}}"));
+        let config = kubelet::config(&settings, &node, "", "");
+        assert_eq!(config["shutdownGracePeriodCriticalPods"], critical);
+        assert_eq!(
+            kubelet::shutdown_grace(&config).as_secs(),
+            seconds,
+            "{extra}"
+        );
+    }
+}
+
+#[test]
 fn taints_of_the_kubelet_configuration_extend_those_of_the_node() {
     let (_, settings, _, node) = with(
         "machine:

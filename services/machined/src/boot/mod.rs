@@ -47,6 +47,8 @@ pub enum Task {
     WatchPowerButton,
     /// Brings up links, addresses and names.
     BringUpNetwork,
+    /// Opens the socket at which the kubelet learns of the machine's end.
+    AnnounceEnds,
     /// Opens machined's socket, and writes apid's certificates.
     ServeApi,
     /// Mounts the image cache and starts registryd, if the config enables them.
@@ -88,6 +90,7 @@ impl fmt::Display for Task {
             Task::RunControllers => "run controllers",
             Task::WatchPowerButton => "watch power button",
             Task::BringUpNetwork => "bring up network",
+            Task::AnnounceEnds => "announce ends",
             Task::ServeApi => "serve API",
             Task::ServeImages => "serve images",
             Task::StartExtensions => "start extensions",
@@ -137,8 +140,8 @@ pub fn plan(mode: Mode) -> Vec<Phase> {
 
 fn whole_plan() -> Vec<Phase> {
     use Task::{
-        BringUpNetwork, FinishLastStop, FinishVolumes, IdentifyMachine, LoadConfig, MakeCgroups,
-        MakeDirectories, MountFileSystems, MountOptional, MountOverlays, MountVolumes,
+        AnnounceEnds, BringUpNetwork, FinishLastStop, FinishVolumes, IdentifyMachine, LoadConfig,
+        MakeCgroups, MakeDirectories, MountFileSystems, MountOptional, MountOverlays, MountVolumes,
         ReadLastStop, RunControllers, ServeApi, ServeImages, SetLimits, SetSysctls, Start,
         StartExtensions, WatchPowerButton, WriteFiles,
     };
@@ -162,6 +165,7 @@ fn whole_plan() -> Vec<Phase> {
             name: "core",
             tasks: vec![
                 Start("udevd"),
+                AnnounceEnds,
                 RunControllers,
                 BringUpNetwork,
                 ServeApi,
@@ -202,7 +206,7 @@ mod tests {
                 "system: mount file systems, then set sysctls, then make cgroups, then mount volumes, \
                  then read last stop, then make directories, then set limits, then identify machine, \
                  then load machine config",
-                "core: start udevd | run controllers | bring up network | serve API | start syslogd | \
+                "core: start udevd | announce ends | run controllers | bring up network | serve API | start syslogd | \
                  mount optional file systems | watch power button",
                 "runtime: finish volumes, then finish last stop, then mount overlays, then write files, \
                  then serve images, then start extensions, then start containerd",

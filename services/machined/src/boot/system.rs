@@ -36,7 +36,7 @@ const fn directory(path: &'static str, mode: u32, owner: u32) -> Directory {
     Directory { path, mode, owner }
 }
 
-const DIRECTORIES: [Directory; 24] = [
+const DIRECTORIES: [Directory; 25] = [
     directory(NAMES, 0o755, 0),
     // Only apid may reach machined's socket.
     directory("/run/machined", 0o710, APID_UID),
@@ -48,6 +48,7 @@ const DIRECTORIES: [Directory; 24] = [
     directory(SANDBOX_STAGE, 0o700, 0),
     directory("/run/udev", 0o755, 0),
     directory("/run/containerd", 0o711, 0),
+    directory(corten_logind::DIRECTORY, 0o700, 0),
     directory("/run/lock", 0o755, 0),
     directory("/var/lib", 0o755, 0),
     directory("/var/lib/containerd", 0o700, 0),

@@ -34,6 +34,7 @@ impl Machine {
         console::say(text);
         self.depart(&action).await;
         if action != Action::ForcedReboot {
+            self.stop_pods(actor).await;
             self.tell_task(STOP_ALL, actor, task_event::Action::Start);
             let by_api = !actor.is_empty();
             let pause = async |time: Duration| {

@@ -13,6 +13,7 @@ mod lock;
 mod overlay;
 mod owner;
 mod platform;
+mod pods;
 mod runtime;
 mod seed;
 mod standing;
@@ -43,6 +44,7 @@ use corten_controllers::Sources;
 use corten_hardware::power_button::{self, Inputs};
 use corten_hardware::sysctls;
 use corten_hardware::uevents::Uevents;
+use corten_logind::Inhibitors;
 use corten_network::{Network, Setup};
 use corten_server::node::{Action, Node, Stage};
 use corten_services::supervisor::{Outside, Places, Supervisor, logs};
@@ -112,6 +114,8 @@ struct Machine {
     fallback: Mutex<Option<String>>,
     /// Lower bound of the clock.
     floor: Arc<Floor>,
+    /// Those who delay the end of this boot.
+    inhibitors: Inhibitors,
 }
 
 /// Runs the node until it ends.
@@ -150,6 +154,7 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
         unusable: Mutex::default(),
         fallback: Mutex::default(),
         floor: Arc::new(Floor::of_image()),
+        inhibitors: Inhibitors::default(),
     });
     machine.begin_tasks();
     let mut boot = tokio::spawn(machine.clone().boot());
@@ -370,6 +375,7 @@ impl Machine {
                 }));
             }
             Task::BringUpNetwork => self.bring_up_network(),
+            Task::AnnounceEnds => self.announce_ends(),
             Task::ServeApi => self.serve_api().await?,
             Task::ServeImages => self.serve_images(),
             Task::StartExtensions => self.start_extensions(),
