@@ -139,7 +139,7 @@ where
     Response::new(Box::pin(ReceiverStream::new(receiver)))
 }
 
-/// The older call: installs the version, then reboots unless the upgrade is staged. The upgrade continues after the
+/// The older call: installs the version, then drains and reboots the node unless the upgrade is staged. The upgrade continues after the
 /// caller has disconnected, so that it always releases what it holds.
 pub(super) async fn upgrade(
     node: Arc<dyn Node>,
@@ -170,7 +170,7 @@ async fn upgrade_now(
             String::new(),
         ),
         false => {
-            let id = actions::submit(node, Action::Reboot, who)?;
+            let id = actions::submit(node, Action::Upgrade, who)?;
             (format!("version {version} is tried now"), id)
         }
     };

@@ -24,11 +24,13 @@ pub use corten_volumes::DeviceWipe;
 pub enum Action {
     /// Stop everything in order, then reboot.
     Reboot,
+    /// The same for a version that was written: drain the node in the cluster first.
+    Upgrade,
     /// Reboot at once: kill all processes without stopping services in order, whatever etcd loses.
     ForcedReboot,
     /// Stop everything in order, then power off.
     Shutdown {
-        /// Skip draining the node in the cluster and checking etcd's quorum.
+        /// Skip draining the node in the cluster and checking etcd's quorum. Pods still get their time.
         forced: bool,
     },
     /// Stop everything in order, wipe, then reboot or power off.

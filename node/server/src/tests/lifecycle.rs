@@ -65,9 +65,9 @@ async fn upgrade_streams_progress_and_ends_with_an_exit_code_and_no_reboot() {
 }
 
 #[tokio::test]
-async fn older_upgrade_call_reboots_unless_the_upgrade_is_staged_or_failed() {
+async fn older_upgrade_call_drains_and_reboots_unless_the_upgrade_is_staged_or_failed() {
     for (image, stage, expected) in [
-        ("installer:2", false, Ok(vec![Action::Reboot])),
+        ("installer:2", false, Ok(vec![Action::Upgrade])),
         ("installer:2", true, Ok(vec![])),
         ("broken", false, Err(Code::Internal)),
         ("foreign", false, Err(Code::FailedPrecondition)),

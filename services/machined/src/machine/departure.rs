@@ -1,5 +1,5 @@
-//! Takes the node out of its cluster before it ends. A shutdown cordons the node. A reset also drains it and removes
-//! its member from etcd, whose quorum would count the member for ever.
+//! Takes the node out of its cluster before it ends. A shutdown, an upgrade and a reset cordon and drain the node, unless
+//! they are forced. A reset then removes its member from etcd, whose quorum would count the member for ever.
 
 use std::path::Path;
 use std::time::Duration;
@@ -28,7 +28,7 @@ const DRAIN: Duration = Duration::from_secs(60);
 const LEAVE: Duration = Duration::from_mins(7);
 
 impl Machine {
-    /// Takes the node out of the cluster, as far as the cluster answers in time.
+    /// Moves the pods to other nodes, as far as the cluster answers in time.
     pub(super) async fn depart(&self, action: &Action) {
         let Some(config) = self.node.config() else {
             return;
@@ -37,15 +37,10 @@ impl Machine {
             return;
         };
         match action {
-            Action::Shutdown { forced: false } => {
-                within("cordon", TELL, cordon(&config, &settings, &nodename)).await;
-            }
-            Action::Reset(Reset { graceful: true, .. }) => {
-                within("cordon", TELL, cordon(&config, &settings, &nodename)).await;
-                within("drain", DRAIN + TELL, drain(&config, &settings, &nodename)).await;
-                if has_data(Path::new(DATA)) {
-                    within("leave etcd", LEAVE, self.leave_etcd()).await;
-                }
+            Action::Shutdown { forced: false }
+            | Action::Upgrade
+            | Action::Reset(Reset { graceful: true, .. }) => {
+                empty(&config, &settings, &nodename).await;
             }
             Action::Reset(_)
             | Action::Shutdown { forced: true }
@@ -54,9 +49,18 @@ impl Machine {
         }
     }
 
+    /// Removes the node's member from etcd for good. The pods have stopped: the API server among them needs etcd.
+    pub(super) async fn leave(&self, action: &Action) {
+        let is_graceful = matches!(action, Action::Reset(Reset { graceful: true, .. }));
+        if is_graceful && has_data(Path::new(DATA)) {
+            within("leave etcd", LEAVE, self.leave_etcd()).await;
+        }
+    }
+
+    /// The name of the node in its cluster, unless it stays out of it.
     fn nodename(&self) -> Option<String> {
         let found = self.node.store().get_as::<Nodename>(Nodename::ID)?;
-        Some(found.nodename.clone())
+        (!found.skip_node_registration).then(|| found.nodename.clone())
     }
 
     /// Removes this node's member from etcd, and its data. The last member stays: its data would be lost, which a reset
@@ -73,14 +77,31 @@ impl Machine {
     }
 }
 
-/// Runs a step with a timeout. A failure is a warning only: the node still ends.
-async fn within(what: &str, patience: Duration, step: impl Future<Output = Result<(), String>>) {
+/// Keeps new pods away and moves the others to other nodes. A cluster that does not cordon the node in time drains
+/// nothing either.
+async fn empty(config: &Document, settings: &Settings, nodename: &str) {
+    if within("cordon", TELL, cordon(config, settings, nodename)).await {
+        let limit = DRAIN.as_secs();
+        console::say(&format!(
+            "moving the pods to other nodes, for at most {limit} s"
+        ));
+        within("drain", DRAIN + TELL, drain(config, settings, nodename)).await;
+    }
+}
+
+/// Runs a step with a timeout. A failure is a warning only: the node still ends. Returns whether the step succeeded.
+async fn within(
+    what: &str,
+    patience: Duration,
+    step: impl Future<Output = Result<(), String>>,
+) -> bool {
     let why = match timeout(patience, step).await {
-        Ok(Ok(())) => return,
+        Ok(Ok(())) => return true,
         Ok(Err(why)) => why,
         Err(_) => format!("no answer within {} s", patience.as_secs()),
     };
     console::warn(&format!("{what}: {why}; the node ends without this step"));
+    false
 }
 
 async fn cordon(config: &Document, settings: &Settings, nodename: &str) -> Result<(), String> {

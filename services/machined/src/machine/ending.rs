@@ -35,6 +35,7 @@ impl Machine {
         self.depart(&action).await;
         if action != Action::ForcedReboot {
             self.stop_pods(actor).await;
+            self.leave(&action).await;
             self.tell_task(STOP_ALL, actor, task_event::Action::Start);
             let by_api = !actor.is_empty();
             let pause = async |time: Duration| {
@@ -74,7 +75,7 @@ impl Machine {
 /// The stage, the machine's end, the sequence's name in the API, and the line for the console.
 fn plan(action: &Action) -> (Stage, End, &'static str, &'static str) {
     match action {
-        Action::Reboot => (
+        Action::Reboot | Action::Upgrade => (
             Stage::Rebooting,
             End::Restart,
             "reboot",

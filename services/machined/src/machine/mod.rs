@@ -185,7 +185,7 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
                 }
             }
             Some(()) = pressed.recv() => {
-                break of_itself(Action::Shutdown { forced: false }, "the power button was pressed");
+                break of_itself(Action::Shutdown { forced: true }, "the power button was pressed");
             }
             why = machine.supervisor.lost() => return Err(Fatal(why)),
             Some(why) = restart.recv() => break of_itself(Action::Reboot, &why),
@@ -193,7 +193,7 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
                 break of_itself(Action::Reboot, "ctrl-alt-del was pressed");
             }
             _ = terminate.recv() => {
-                break of_itself(Action::Shutdown { forced: false }, "SIGTERM was received");
+                break of_itself(Action::Shutdown { forced: true }, "SIGTERM was received");
             }
         }
     };
