@@ -1,6 +1,5 @@
-//! Promise: the pods of a cluster reach each other on every node, its services and its DNS. They end by themselves when
-//! their node reboots. The cluster survives a changed config of its API server, an invalid static pod, and new CAs. An
-//! upgrade deletes what no manifest has.
+//! Promise: the pods of a cluster reach each other on every node, its services and its DNS. The cluster survives a
+//! changed config of its API server, an invalid static pod, and new CAs. An upgrade deletes what no manifest has.
 
 #![expect(clippy::expect_used, reason = "a failing step is a failing test")]
 
@@ -40,9 +39,6 @@ metadata: {name: corefiles}
 data:
   web: |
     example.test:1053 {
-      health :1054 {
-        lameduck 5s
-      }
       template IN A {
         answer "{{ .Name }} 60 IN A 192.0.2.7"
       }
@@ -184,21 +180,6 @@ fn pods_reach_each_other(kubectl: &Kubectl, directory: &Path) {
         resolve(relay.connect()?, "web.default.svc.cluster.local.")
     });
     assert_eq!(service, Ipv4Addr::new(10, 96, 0, 53));
-}
-
-/// A reboot of the worker stops the pod of a Deployment with SIGTERM, which the pod survives until it ends by itself.
-fn pods_end_by_themselves_when_their_node_reboots(kubectl: &Kubectl, state: &Path) {
-    let reboot = ["-n", WORKER, "reboot", "--wait", "--drain=false"];
-    let rebooted = cluster::call(state, &reboot, CLUSTER);
-    rebooted.expect("the worker is back");
-    let ended = "jsonpath={range .items[*]}{.status.reason} \
-                 {.status.containerStatuses[0].state.terminated.exitCode}{'\\n'}{end}";
-    let get = ["get", "pods", "-l", "app=web", "-o", ended];
-    // SIGKILL would leave 137, and a node that kills its pods no reason.
-    until("a pod that ended by itself", || {
-        kubectl.check(&get, |pods| pods.lines().any(|pod| pod == "Terminated 0"))
-    });
-    until("its successor", || kubectl.available("default", "web"));
 }
 
 /// The processes with this name that run on this machine, nodes included.
@@ -397,7 +378,6 @@ fn container_cluster_runs_pods_from_bundled_images() {
     let config = place.join("cortenconfig");
     pods_reach_each_other(&kubectl, state);
     system_pods_share_shims();
-    pods_end_by_themselves_when_their_node_reboots(&kubectl, state);
     kubelet_calls_iscsiadm_of_the_extension(state);
     objects_come_and_go_with_the_manifests(&kubectl, &config);
     api_server_takes_a_changed_config(&kubectl, &config);

@@ -91,9 +91,7 @@ impl Cluster {
         let request = request.map_err(|error| ClusterError::request(action, &object, error))?;
         let log = within(action, &object, self.client.request_stream(request)).await?;
         let broken = move |error| ClusterError::request(action, &object, error);
-        Ok(log
-            .lines()
-            .map(move |line| line.map_err(|error| broken(error))))
+        Ok(log.lines().map(move |line| line.map_err(&broken)))
     }
 
     /// All nodes in full.

@@ -97,6 +97,7 @@ mod tests {
     fn member_is_known_by_its_addresses_and_asks_the_other_nodes() {
         let store = Store::new();
         store.register::<EtcdSpec>().unwrap();
+        store.register::<Endpoint>().unwrap();
         let members = Endpoint {
             addresses: vec!["10.0.0.2".to_owned(), "10.0.0.1".to_owned()],
             hosts: Vec::new(),

@@ -68,6 +68,7 @@ async fn leaves(
         let refused = Attempt {
             endpoint: endpoints.join(", "),
             why: "connection refused".to_owned(),
+            is_refused: true,
         };
         let answer = found.cloned().ok_or(EtcdError::Connect(vec![refused]));
         async { answer }

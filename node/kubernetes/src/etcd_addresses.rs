@@ -57,7 +57,7 @@ impl Addresses {
             true => own(facts.addresses.clone()).into_iter().take(1).collect(),
             false => own(matching(&facts.reachable, &meant)),
         };
-        let any = vec![Ipv4Addr::UNSPECIFIED.into()];
+        let any: Vec<IpAddr> = vec![Ipv4Addr::UNSPECIFIED.into()];
         let (listen_peer, listen_client) = match listen.is_empty() {
             // etcd listens at this address of all families (Go, "net.Listen").
             true => (any.clone(), any),

@@ -82,7 +82,7 @@ impl Connection {
             };
             match auth.answer(line, guid) {
                 auth::Answer::Line(answer) => {
-                    self.send(format!("{answer}\r\n").as_bytes(), None).await?
+                    self.send(format!("{answer}\r\n").as_bytes(), None).await?;
                 }
                 auth::Answer::Begin => {
                     self.passes_descriptors = auth.passes_descriptors;

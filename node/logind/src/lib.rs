@@ -1,13 +1,7 @@
-//! Announces the machine's end to the kubelet, and waits until the kubelet has stopped the pods. The kubelet uses
-//! systemd-logind for this, over D-Bus; this crate is a peer that has the part of logind that the kubelet calls.
+//! The part of systemd-logind that the kubelet calls over D-Bus: announces the machine's end, and waits for its pods.
 //!
-//! Owns: the socket that takes the place of the system bus, D-Bus's handshake and messages, the inhibitors.
-//! Never does: decide when the machine ends, stop pods, pass messages between clients.
-//! Talks to: the kubelet, on [`SOCKET`].
-//! On a laptop: `cargo test -p corten-logind`.
-//!
-//! The messages are of our own. zbus costs 0.26 MB of the compressed image. rustbus is a client only; its codec has
-//! unsafe code and needs another version of nix. Five methods and one signal need strings and numbers alone.
+//! Owns: the socket in place of the system bus, the handshake and messages of D-Bus (`message.rs`), the inhibitors.
+//! Never: decides when the machine ends, stops pods, or passes messages between clients.
 
 mod auth;
 mod connection;

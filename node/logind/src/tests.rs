@@ -128,7 +128,7 @@ impl Kubelet {
         self.call(&sample("dbus", "inhibit"))
     }
 
-    fn is_closed(mut self) -> bool {
+    fn ends(mut self) -> bool {
         let read = self.0.read(&mut [0; 64]);
         read.map_or_else(
             |error| error.kind() == io::ErrorKind::ConnectionReset,
@@ -268,10 +268,10 @@ async fn pieces_and_bundles_of_messages_are_read_alike() {
 #[tokio::test(flavor = "multi_thread")]
 async fn only_the_owner_is_served_and_few_connections_at_once() {
     let foreign = world_of(rustix::process::geteuid().as_raw() + 1);
-    assert!(Kubelet::unknown(&foreign.path).is_closed());
+    assert!(Kubelet::unknown(&foreign.path).ends());
     let world = world();
     let first: Vec<Kubelet> = (0..MOST).map(|_| Kubelet::connect(&world.path)).collect();
-    assert!(Kubelet::unknown(&world.path).is_closed());
+    assert!(Kubelet::unknown(&world.path).ends());
     drop(first);
     // The places are free once the server has seen that the clients are gone.
     let served = async {
@@ -298,7 +298,7 @@ async fn bytes_that_are_no_handshake_or_message_end_the_connection() {
     ] {
         let mut client = Kubelet::unknown(&world.path);
         client.0.write_all(bytes).unwrap();
-        assert!(client.is_closed());
+        assert!(client.ends());
     }
     let mut client = Kubelet::unknown(&world.path);
     client
@@ -313,7 +313,7 @@ async fn bytes_that_are_no_handshake_or_message_end_the_connection() {
         let mut message = sample("dbus", "hello");
         message[at] = byte;
         client.0.write_all(&message).unwrap();
-        assert!(client.is_closed(), "byte {at}");
+        assert!(client.ends(), "byte {at}");
     }
 }
 

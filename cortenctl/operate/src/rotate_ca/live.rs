@@ -154,6 +154,7 @@ impl<'a> Live<'a> {
             },
             With::Both | With::New => Access {
                 server,
+                server_name: self.first.server_name.clone(),
                 ca: match with {
                     With::New => new.clone(),
                     With::Kubeconfig | With::Both => format!("{new}\n{olds}"),

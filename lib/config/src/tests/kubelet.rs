@@ -1,4 +1,4 @@
-//! Arguments of components and seccomp profiles.
+//! Arguments of components, subnets of etcd, and seccomp profiles.
 
 use super::{bare, doc, good, problems};
 
@@ -61,5 +61,18 @@ fn seccomp_profiles_have_the_names_of_files_and_fields() {
                 "{profiles}: {found:?}"
             ),
         }
+    }
+}
+
+#[test]
+fn subnets_of_etcd_are_validated() {
+    let etcd = "{subnet: 10.0.0.0/8, advertisedSubnets: [10.0.0.0/8], listenSubnets: [here]}";
+    let cluster = format!("\ncluster:\n    etcd: {etcd}\n");
+    let found = problems(&good().replacen("\ncluster:\n", &cluster, 1));
+    for why in [
+        "cluster.etcd.subnet must not be given together with advertisedSubnets",
+        "cluster.etcd.listenSubnets[0] must be a network such as",
+    ] {
+        assert!(found.iter().any(|p| p.contains(why)), "{why}: {found:?}");
     }
 }

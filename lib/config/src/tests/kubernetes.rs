@@ -404,15 +404,3 @@ fn arguments_are_validated_and_must_not_override_those_of_the_node() {
         "{found:?}"
     );
 }
-
-#[test]
-fn subnets_of_etcd_are_validated() {
-    let etcd = "{etcd: {subnet: 10.0.0.0/8, advertisedSubnets: [10.0.0.0/8], listenSubnets: [here]}, controlPlane";
-    let found = problems(&with("").replace("{controlPlane", etcd));
-    for why in [
-        "cluster.etcd.subnet must not be given together with advertisedSubnets",
-        "cluster.etcd.listenSubnets[0] must be a network such as",
-    ] {
-        assert!(found.iter().any(|p| p.contains(why)), "{why}: {found:?}");
-    }
-}

@@ -179,6 +179,7 @@ impl Kubernetes {
 fn objects() -> Vec<Value> {
     let settings = Settings {
         has_pod_access: true,
+        shim_group: None,
         server: "https://127.0.0.1:7445".to_owned(),
         domain: "cluster.local".to_owned(),
         pod_subnets: vec!["10.244.0.0/16".to_owned()],

@@ -382,6 +382,7 @@ mod tests {
             hostname: "a".to_owned(),
             fqdn: "a".to_owned(),
             addresses: Vec::new(),
+            reachable: Vec::new(),
         };
         let own = Certificates::issue(&ca, &facts, now).unwrap();
         for (name, text) in [

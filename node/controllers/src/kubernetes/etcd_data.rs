@@ -66,7 +66,7 @@ pub(super) async fn restore(
 
 /// Removes everything in the directory, which may be the root of a volume.
 pub(super) fn clear(directory: &Path) -> Result<(), String> {
-    let failed = |error| format!("cannot empty {}: {error}", directory.display());
+    let failed = |error: io::Error| format!("cannot empty {}: {error}", directory.display());
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         entries => entries.map_err(failed)?,

@@ -144,8 +144,7 @@ impl Contact {
     /// The names of the static pods that the kubelet runs, as `namespace/name`; `None` of a node outside the control
     /// plane of a cluster.
     pub(super) async fn static_pods(self) -> Result<Option<Vec<String>>, Lack> {
-        let own = self.clone().registration().await?;
-        if !own.is_some_and(|own| own.is_control_plane) {
+        if !self.is_control_plane().await? || self.clone().registration().await?.is_none() {
             return Ok(None);
         }
         let definition = StaticPodStatus::DEFINITION;

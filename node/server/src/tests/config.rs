@@ -147,7 +147,7 @@ async fn dry_run_warns_of_ignored_fields_and_names_restarted_services() {
     assert_eq!(reply.warnings, [kept]);
     let details = &reply.mode_details;
     assert!(
-        details.contains("\nrestarts: ext-hello, ext-lost\n"),
+        details.contains("\nrestarts: ext-hello, ext-lost, kubelet\n"),
         "{details}"
     );
 }

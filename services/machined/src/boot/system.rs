@@ -224,6 +224,7 @@ mod tests {
                 APID_PKI,
                 TRUSTD_PKI,
                 SANDBOX_STAGE,
+                "/run/dbus",
                 "/var/lib/containerd",
                 "/var/lib/cni",
                 "/var/lib/etcd",

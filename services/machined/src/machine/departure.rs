@@ -66,7 +66,8 @@ impl Machine {
     /// Removes this node's member from etcd, and its data. The last member stays: its data would be lost, which a reset
     /// of other partitions keeps.
     async fn leave_etcd(&self) -> Result<(), String> {
-        let tls = Tls::read(&Path::new(HOST_SECRETS).join(ETCD)).map_err(|error| describe(&error))?;
+        let tls =
+            Tls::read(&Path::new(HOST_SECRETS).join(ETCD)).map_err(|error| describe(&error))?;
         match leave(tls, self.node.store()).await {
             Err(LeaveError::Last) => return Ok(()),
             left => left.map_err(|error| describe(&error))?,

@@ -198,7 +198,7 @@ impl Node for NodeState {
     }
 
     fn end_member(&self) -> BoxFuture<'_, Result<(), SubmitError>> {
-        Box::pin(async {
+        Box::pin(async move {
             let (done, mut ended) = mpsc::channel(1);
             self.cluster.send_replace(Some(EtcdOrder::Leave(done)));
             let why = match timeout(END_OF_MEMBER, ended.recv()).await {
