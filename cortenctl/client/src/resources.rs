@@ -60,6 +60,13 @@ pub async fn find(
     }
 }
 
+/// The node's type, such as `controlplane`; `None` if it has no config.
+pub async fn machine_type(node: &Node) -> Result<Option<String>, Trouble> {
+    let kind = "MachineTypes.config.talos.dev";
+    let found = find(node, "config", kind, "machine-type").await?;
+    Ok(found.and_then(|found| found.as_str().map(str::to_owned)))
+}
+
 /// Whether the node's etcd member runs, votes and knows a leader.
 pub async fn has_member(node: &Node) -> Result<bool, Trouble> {
     let member = find(node, "etcd", "EtcdMembers.etcd.talos.dev", "local").await?;

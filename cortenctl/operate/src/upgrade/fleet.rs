@@ -10,12 +10,11 @@ use corten_client::clients::Machine;
 use corten_client::connect::{Route, routes};
 use corten_client::failure::Failure;
 use corten_client::flags::Global;
-use corten_client::resources::{find, has_member};
+use corten_client::resources::{has_member, machine_type};
 use corten_client::stream::{Node, Trouble, each};
 use corten_client::table::{Table, printable};
 use corten_cluster::Cluster;
 use futures_util::future::join_all;
-use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use crate::wait;
@@ -64,17 +63,10 @@ async fn planned(node: &Node) -> Result<Planned, Trouble> {
     let answer = node.client::<Machine>().version(node.brief(())).await?;
     let version = answer.into_inner().messages.into_iter().next();
     let version = version.and_then(|message| message.version);
-    let kind = find(
-        node,
-        "config",
-        "MachineTypes.config.talos.dev",
-        "machine-type",
-    )
-    .await?;
-    let kind = kind.as_ref().and_then(Value::as_str).unwrap_or_default();
+    let kind = machine_type(node).await?;
     Ok(Planned {
         name: node.name.clone(),
-        is_control_plane: matches!(kind, "controlplane" | "init"),
+        is_control_plane: matches!(kind.as_deref(), Some("controlplane" | "init")),
         from: version.unwrap_or_default().tag,
         has_member: has_member(node).await?,
         nodename: cordon::name_in_kubernetes(node).await?,

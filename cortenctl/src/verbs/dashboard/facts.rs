@@ -2,7 +2,7 @@
 
 use corten_client::connect::Route;
 use corten_client::failure::Failure;
-use corten_client::resources::{find, list, spec};
+use corten_client::resources::{find, list, machine_type, spec};
 use corten_client::stream::{Node, Trouble, each};
 use serde_json::Value;
 
@@ -38,13 +38,7 @@ pub(super) async fn of(routes: Vec<Route>, chosen: &str) -> Result<Facts, Failur
 async fn ask(node: &Node) -> Result<Facts, Trouble> {
     let cluster = find(node, "cluster", "Infos.cluster.talos.dev", "current").await?;
     let members = list(node, "cluster", "Members.cluster.talos.dev").await?;
-    let kind = find(
-        node,
-        "config",
-        "MachineTypes.config.talos.dev",
-        "machine-type",
-    )
-    .await?;
+    let kind = machine_type(node).await?;
     let status = find(
         node,
         "runtime",
@@ -66,12 +60,7 @@ async fn ask(node: &Node) -> Result<Facts, Trouble> {
         pods.push((pod.metadata.unwrap_or_default().id, status));
     }
     Ok(Facts {
-        node: of_node(
-            cluster.as_ref(),
-            members.len(),
-            kind.as_ref(),
-            status.as_ref(),
-        ),
+        node: of_node(cluster.as_ref(), members.len(), kind, status.as_ref()),
         kubernetes: of_kubernetes(kubelet.as_ref(), service.as_ref(), &pods),
     })
 }
@@ -84,7 +73,7 @@ fn text(value: Option<&Value>, path: &str) -> Option<String> {
 fn of_node(
     cluster: Option<&Value>,
     members: usize,
-    kind: Option<&Value>,
+    kind: Option<String>,
     status: Option<&Value>,
 ) -> Vec<(&'static str, String)> {
     let name = text(cluster, "/clusterName").map(|name| match members {
@@ -96,7 +85,7 @@ fn of_node(
     let ready = status.and_then(|status| status.pointer("/status/ready")?.as_bool());
     let all = [
         ("CLUSTER", name),
-        ("TYPE", text(kind, "")),
+        ("TYPE", kind),
         ("STAGE", text(status, "/stage")),
         ("READY", ready.map(|ready| ready.to_string())),
     ];
@@ -165,8 +154,8 @@ mod tests {
     fn facts_of_a_node_leave_out_what_it_does_not_tell() {
         let cluster = json!({ "clusterId": "", "clusterName": "demo" });
         let status = json!({ "stage": "running", "status": { "ready": true } });
-        let kind = json!("controlplane");
-        let whole = of_node(Some(&cluster), 3, Some(&kind), Some(&status));
+        let kind = Some("controlplane".to_owned());
+        let whole = of_node(Some(&cluster), 3, kind, Some(&status));
         assert_eq!(
             shown(&whole),
             "CLUSTER=demo (3 machines) TYPE=controlplane STAGE=running READY=true"
