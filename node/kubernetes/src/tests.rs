@@ -83,6 +83,28 @@ pub(super) fn files(
     components(settings, own, cas, certificates, etcd_client, key)
 }
 
+/// The settings of a config, and the files of all components with new certificates.
+pub(super) fn made(document: &Document) -> (Settings, ControlPlane, Vec<Component>) {
+    let settings = Settings::of(document).unwrap();
+    let own = ControlPlane::of(document).unwrap();
+    let cas = Cas::of(document).unwrap();
+    let certificates = Certificates::issue(&cas, &[], now()).unwrap();
+    let key = document.service_account_key();
+    let all = files(&settings, &own, &cas, &certificates, key);
+    (settings, own, all)
+}
+
+/// The text of the default config without the lines of these sections.
+pub(super) fn source_without(sections: &[&str]) -> String {
+    let document = document("");
+    let is_in = |line: &&str| {
+        let own = line.strip_prefix("  ");
+        own.is_some_and(|own| sections.iter().any(|section| own.starts_with(section)))
+    };
+    let lines = document.source().lines().filter(|line| !is_in(line));
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
 /// `UPDATE=1 cargo test -p corten-kubernetes` rewrites the file.
 pub(super) fn golden(name: &str, value: &Value) {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/golden");
@@ -177,12 +199,7 @@ fn pod_restarts_for_files_read_at_start_and_not_for_renewed_certificates() {
 #[test]
 fn pod_carries_the_version_of_its_settings_and_the_command_line_that_is_shown() {
     let document = document("");
-    let settings = Settings::of(&document).unwrap();
-    let own = ControlPlane::of(&document).unwrap();
-    let cas = Cas::of(&document).unwrap();
-    let certificates = Certificates::issue(&cas, &[], now()).unwrap();
-    let key = document.service_account_key();
-    let all = files(&settings, &own, &cas, &certificates, key);
+    let (settings, own, all) = made(&document);
     for (mut pod, program) in static_pods(&settings, &own, &all)
         .into_iter()
         .zip(programs(&settings, &own))
@@ -202,12 +219,7 @@ fn pod_carries_the_version_of_its_settings_and_the_command_line_that_is_shown() 
 #[test]
 fn secrets_are_in_no_pod_and_no_debug_output() {
     let document = document("");
-    let settings = Settings::of(&document).unwrap();
-    let own = ControlPlane::of(&document).unwrap();
-    let cas = Cas::of(&document).unwrap();
-    let certificates = Certificates::issue(&cas, &[], now()).unwrap();
-    let key = document.service_account_key();
-    let all = files(&settings, &own, &cas, &certificates, key);
+    let (settings, own, all) = made(&document);
     let pods = format!("{:?}", static_pods(&settings, &own, &all));
     assert!(!pods.contains("PRIVATE KEY") && !pods.contains("c2VjcmV0Ym94"));
     assert!(!format!("{all:?}").contains("PRIVATE KEY"));
@@ -355,12 +367,7 @@ cluster:
   proxy: {extraArgs: {v: 2}}
 ";
     let document = patched(text);
-    let settings = Settings::of(&document).unwrap();
-    let own = ControlPlane::of(&document).unwrap();
-    let cas = Cas::of(&document).unwrap();
-    let certificates = Certificates::issue(&cas, &[], now()).unwrap();
-    let key = document.service_account_key();
-    let all = files(&settings, &own, &cas, &certificates, key);
+    let (settings, own, all) = made(&document);
     let pods = static_pods(&settings, &own, &all);
     let ids: Vec<&str> = pods.iter().map(|pod| pod.id).collect();
     assert_eq!(ids, ["kube-apiserver", "kube-controller-manager"]);

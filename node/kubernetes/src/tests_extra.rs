@@ -1,13 +1,10 @@
 //! Tests Kubernetes settings that differ from the default.
 
-use std::time::SystemTime;
-
 use corten_config::Document;
 use corten_pki::Algorithm;
 use serde_json::{Value, json};
 
-use super::tests::{document, facts, files, golden, now, patched, without_digests};
-use crate::certificates::{Cas, Certificates};
+use super::tests::{document, facts, golden, made, patched, source_without, without_digests};
 use crate::files::{Component, authorization};
 use crate::pods::static_pods;
 use crate::settings::CONTROL_PLANE;
@@ -22,11 +19,7 @@ fn with(patch: &str) -> (Document, Settings, ControlPlane, Node) {
 }
 
 fn pods(patch: &str) -> (Vec<Component>, Vec<Value>) {
-    let (document, settings, own, _) = with(patch);
-    let cas = Cas::of(&document).unwrap();
-    let certificates = Certificates::issue(&cas, &[], now()).unwrap();
-    let key = document.service_account_key();
-    let all = files(&settings, &own, &cas, &certificates, key);
+    let (settings, own, all) = made(&patched(patch));
     let pods = static_pods(&settings, &own, &all);
     (all, pods.into_iter().map(|pod| pod.pod).collect())
 }
@@ -283,16 +276,7 @@ cluster:
 
 /// A config with documents by kind in place of the same settings in the legacy form.
 fn by_kind(documents: &str) -> Document {
-    let source = document("").source().to_owned();
-    let source: String = source
-        .lines()
-        .filter(|line| {
-            !["  network:", "  serviceAccount:", "  proxy:"]
-                .iter()
-                .any(|start| line.starts_with(start))
-        })
-        .map(|line| format!("{line}\n"))
-        .collect();
+    let source = source_without(&["network:", "serviceAccount:", "proxy:"]);
     Document::parse(format!("{source}{documents}").as_bytes()).unwrap()
 }
 
@@ -334,17 +318,12 @@ issuer:
   publicKeys: [\"-----BEGIN PUBLIC KEY-----\\nAAAA\\n-----END PUBLIC KEY-----\"]
 "
     ));
-    let settings = Settings::of(&document).unwrap();
-    let own = ControlPlane::of(&document).unwrap();
+    let (settings, own, all) = made(&document);
     let bootstrap = bootstrap_settings(&settings, &own);
     golden(
         "by-kind-bootstrap.json",
         &json!(format!("{bootstrap:#?}").lines().collect::<Vec<_>>()),
     );
-    let cas = Cas::of(&document).unwrap();
-    let certificates = Certificates::issue(&cas, &[], SystemTime::now()).unwrap();
-    let key = document.service_account_key();
-    let all = files(&settings, &own, &cas, &certificates, key);
     let pods = static_pods(&settings, &own, &all);
     golden(
         "by-kind-kube-apiserver.json",

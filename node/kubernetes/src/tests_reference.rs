@@ -7,8 +7,7 @@ use corten_config::Document;
 use corten_pki::Algorithm;
 use serde_json::{Value, json};
 
-use super::tests::{document, facts, files, golden, now, patched, without_digests};
-use crate::certificates::{Cas, Certificates};
+use super::tests::{document, facts, golden, made, patched, source_without, without_digests};
 use crate::pods::static_pods;
 use crate::{ControlPlane, Node, Settings, bootstrap_settings, kubelet};
 
@@ -85,12 +84,7 @@ fn at(version: &str) -> Document {
 
 /// Pods by name, and configuration files by name.
 fn written(document: &Document) -> (Value, Value) {
-    let settings = Settings::of(document).unwrap();
-    let own = ControlPlane::of(document).unwrap();
-    let cas = Cas::of(document).unwrap();
-    let certificates = Certificates::issue(&cas, &[], now()).unwrap();
-    let key = document.service_account_key();
-    let all = files(&settings, &own, &cas, &certificates, key);
+    let (settings, own, all) = made(document);
     let pods = static_pods(&settings, &own, &all);
     let pods = pods.into_iter();
     let pods = pods.map(|pod| (pod.id.to_owned(), without_digests(pod.pod)));
@@ -231,21 +225,15 @@ fn kubelet_configuration_is_that_of_the_reference() {
 
 /// The default config with documents in place of the legacy sections of kubelet, API server, scheduler and others.
 fn by_kind(documents: &str) -> Document {
-    let source = document("").source().to_owned();
-    let starts = [
-        "  kubelet:",
-        "  nodeLabels:",
-        "  apiServer:",
-        "  scheduler:",
-        "  proxy:",
-        "  network:",
-        "  serviceAccount:",
-    ];
-    let source: String = source
-        .lines()
-        .filter(|line| !starts.iter().any(|start| line.starts_with(start)))
-        .map(|line| format!("{line}\n"))
-        .collect();
+    let source = source_without(&[
+        "kubelet:",
+        "nodeLabels:",
+        "apiServer:",
+        "scheduler:",
+        "proxy:",
+        "network:",
+        "serviceAccount:",
+    ]);
     let key = corten_pki::new_key(Algorithm::EcdsaP256).unwrap();
     let key = json!(key);
     let usual = [
@@ -406,13 +394,7 @@ fn the_kubelet_expects_the_name_of_the_api_behind_kubeprism() {
     assert_eq!(name(&by_kind(kind)), expected);
     assert_eq!(name(&document("")).1, Value::Null);
     // The components call the API server of their own node.
-    let document = by_kind(kind);
-    let settings = Settings::of(&document).unwrap();
-    let own = ControlPlane::of(&document).unwrap();
-    let cas = Cas::of(&document).unwrap();
-    let certificates = Certificates::issue(&cas, &[], now()).unwrap();
-    let key = document.service_account_key();
-    let all = files(&settings, &own, &cas, &certificates, key);
+    let (_, _, all) = made(&by_kind(kind));
     let mut secrets = all.iter().flat_map(|one| &one.secrets);
     assert!(secrets.all(|file| !file.content.expose().contains("tls-server-name")));
 }
