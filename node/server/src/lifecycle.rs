@@ -139,8 +139,8 @@ where
     Response::new(Box::pin(ReceiverStream::new(receiver)))
 }
 
-/// The older call: installs the version, then drains and reboots the node unless the upgrade is staged. The upgrade continues after the
-/// caller has disconnected, so that it always releases what it holds.
+/// The older call: installs the version, then drains and reboots the node unless the upgrade is staged. The upgrade
+/// continues after the caller has disconnected, so that it always releases what it holds.
 pub(super) async fn upgrade(
     node: Arc<dyn Node>,
     who: String,

@@ -114,7 +114,7 @@ struct Machine {
     fallback: Mutex<Option<String>>,
     /// Lower bound of the clock.
     floor: Arc<Floor>,
-    /// Those who delay the end of this boot.
+    /// The clients that delay the end of this boot, such as the kubelet.
     inhibitors: Inhibitors,
 }
 
