@@ -12,7 +12,7 @@ use corten_steps::error::{Failure, Result};
 use corten_steps::tool::Tool;
 use corten_steps::toolchain::{Compilers, quote};
 
-use crate::cni;
+use crate::{cni, go_size};
 
 const CONTAINERD: &str = "github.com/containerd/containerd/v2";
 const RUNC: &str = "github.com/opencontainers/runc";
@@ -25,7 +25,7 @@ const PLUGINS: &str = "github.com/containernetworking/plugins";
 const TAGS: &str = "no_btrfs,no_devmapper,no_zfs,no_tracing,nri_no_wasm,grpcnotrace,no_rdt,urfave_cli_no_docs,osusergo,netgo";
 
 /// The version of this module's build steps; must be raised when they change.
-const RECIPE: &str = "2";
+const RECIPE: &str = "3";
 
 /// The directories of our own CNI plugins, below the module.
 const OWN_PLUGINS: [&str; 2] = ["flannel", "portmap"];
@@ -94,7 +94,8 @@ impl Inputs<'_> {
         let key = key
             .add("revision", super::REVISION)
             .add("recipe", RECIPE)
-            .add("tags", TAGS);
+            .add("tags", TAGS)
+            .add("inlined", go_size::INLINED.join(","));
         let mut key = key
             .add("arch", arch.names().go)
             .file(&module.join("go.mod"))?
@@ -124,6 +125,7 @@ impl Inputs<'_> {
     pub fn build(&self, out: &Path, scratch: &Path) -> Result<()> {
         let gomod = std::fs::read_to_string(self.module.join("go.mod"))
             .with_context(|| format!("reading {}", self.module.join("go.mod").display()))?;
+        let overlay = go_size::overlay(&self.directory(&["env", "GOROOT"])?, scratch)?;
         for group in &GROUPS {
             let version = module_version(&gomod, group.module)?;
             let mut flags = format!("-s -w -buildid= -X {}={version}", group.version);
@@ -141,6 +143,9 @@ impl Inputs<'_> {
                 tool = tool.arg("-buildmode=pie");
             }
             tool = tool
+                .args(go_size::compiler_flags())
+                .arg("-overlay")
+                .arg(&overlay)
                 .args(["-tags", &group.tags(), "-ldflags", &flags, "-o"])
                 .arg(out.join(""));
             tool = match group.combined {
@@ -174,11 +179,12 @@ impl Inputs<'_> {
 
     /// The directory of a fetched module's sources.
     pub(super) fn sources(&self, module: &str) -> Result<PathBuf> {
-        let found = self
-            .tool(Some("off"))?
-            .args(["list", "-mod=readonly", "-m", "-f", "{{.Dir}}"])
-            .arg(module)
-            .output()?;
+        self.directory(&["list", "-mod=readonly", "-m", "-f", "{{.Dir}}", module])
+    }
+
+    /// The directory that a `go` command with `arguments` prints.
+    fn directory(&self, arguments: &[&str]) -> Result<PathBuf> {
+        let found = self.tool(Some("off"))?.args(arguments).output()?;
         Ok(PathBuf::from(String::from_utf8_lossy(&found).trim()))
     }
 

@@ -7,6 +7,7 @@ pub mod certs;
 pub mod check;
 pub mod cni;
 pub mod go;
+mod go_size;
 pub mod images;
 pub mod kubernetes;
 pub mod libkmod;

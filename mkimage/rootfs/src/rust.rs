@@ -53,6 +53,15 @@ const SOURCES: [&str; 7] = [
     "services",
 ];
 
+/// Options of the linker. A position-independent program relocates itself at each start: the packed list of relocations
+/// is a twentieth of the size. Functions with the same instructions become one; no program compares their addresses.
+const LINKER: [&str; 4] = [
+    "-z,noexecstack",
+    "-z,pack-relative-relocs",
+    "--build-id=none",
+    "--icf=all",
+];
+
 /// The profile of `Cargo.toml` the programs are built with.
 #[derive(Debug, Clone, Copy)]
 pub enum CargoProfile {
@@ -92,7 +101,9 @@ impl Inputs<'_> {
     /// Adds the inputs that are files of the repository to a step's key. The caller adds the keys
     /// of the unpacked trees.
     pub fn key(workspace: &Path, mut key: KeyBuilder) -> Result<KeyBuilder> {
-        key = key.add("revision", super::REVISION);
+        key = key
+            .add("revision", super::REVISION)
+            .add("linker", LINKER.join(","));
         for source in SOURCES {
             let path = workspace.join(source);
             key = key.add("source", source);
@@ -288,12 +299,8 @@ fn rust_flags(group: &Group, maps: &[(PathBuf, &'static str)]) -> String {
         "-Ctarget-feature=".to_owned() + crt,
         "-Crelocation-model=pie".to_owned(),
         "-Crelro-level=full".to_owned(),
-        "-Clink-arg=-Wl,-z,noexecstack".to_owned(),
-        // A position-independent program relocates itself at each start; the packed list of
-        // relocations is a twentieth of the size.
-        "-Clink-arg=-Wl,-z,pack-relative-relocs".to_owned(),
-        "-Clink-arg=-Wl,--build-id=none".to_owned(),
     ];
+    flags.extend(LINKER.map(|option| format!("-Clink-arg=-Wl,{option}")));
     flags.extend(
         maps.iter()
             .map(|(from, to)| format!("--remap-path-prefix={}={to}", from.display())),
