@@ -1,7 +1,11 @@
-//! Promise: the pods of a cluster reach each other on every node, its services and its DNS. The cluster survives a
-//! changed config of its API server, an invalid static pod, and new CAs. An upgrade deletes what no manifest has.
+//! Promise: the pods of a cluster reach each other, its services and its DNS, and end by themselves with their node. The
+//! cluster survives a changed config of its API server, an invalid static pod, expired certificates, and new CAs. An
+//! upgrade deletes what no manifest has.
 
 #![expect(clippy::expect_used, reason = "a failing step is a failing test")]
+
+#[path = "pods/credentials.rs"]
+mod credentials;
 
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
@@ -12,6 +16,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use credentials::{cas_are_replaced, cluster_outlives_its_certificates};
 use hickory_resolver::proto::op::{Message, Query};
 use hickory_resolver::proto::rr::{Name, RData, RecordType};
 use tests::client::Client;
@@ -182,6 +187,23 @@ fn pods_reach_each_other(kubectl: &Kubectl, directory: &Path) {
     assert_eq!(service, Ipv4Addr::new(10, 96, 0, 53));
 }
 
+/// A reboot of the worker stops its pods with SIGTERM, and they end by themselves: SIGKILL leaves 137, and a pod that its
+/// kubelet did not stop has no such condition.
+fn pods_end_by_themselves_when_their_node_reboots(kubectl: &Kubectl, state: &Path) {
+    let reboot = ["-n", WORKER, "reboot", "--wait", "--drain=false"];
+    let rebooted = cluster::call(state, &reboot, CLUSTER);
+    rebooted.expect("the worker is back");
+    let ended = "jsonpath={range .items[*]}{.status.containerStatuses[0].state.terminated.exitCode} \
+                 {.status.conditions[?(@.type=='DisruptionTarget')].reason}{'\\n'}{end}";
+    let get = ["get", "pods", "-l", "app=web", "-o", ended];
+    until("a pod that ended by itself", || {
+        kubectl.check(&get, |pods| {
+            pods.lines().any(|pod| pod == "0 TerminationByKubelet")
+        })
+    });
+    until("its successor", || kubectl.available("default", "web"));
+}
+
 /// The processes with this name that run on this machine, nodes included.
 fn processes(name: &str) -> impl Iterator<Item = String> {
     let processes = fs::read_dir("/proc").expect("processes").flatten();
@@ -326,39 +348,6 @@ fn objects_come_and_go_with_the_manifests(kubectl: &Kubectl, config: &Path) {
     }
 }
 
-/// New CAs of the node API and of Kubernetes. The old clients are refused.
-fn cas_are_replaced(kubectl: &Kubectl, config: &Path, directory: &Path) {
-    let new = directory.join("cortenconfig.new");
-    let output = new.display().to_string();
-    let nodes = [
-        "--control-plane-nodes",
-        CONTROL_PLANE,
-        "--worker-nodes",
-        WORKER,
-    ];
-    let rotate = ["rotate-ca", "--dry-run=false", "--output", &output];
-    let (old, new_client) = (client_with(config), client_with(&new));
-    let rotated = old.call_within(CLUSTER, &[&rotate[..], &nodes].concat());
-    rotated.expect("new CAs");
-    let both = ["-n", &format!("{CONTROL_PLANE},{WORKER}"), "version"];
-    new_client.must(&both);
-    old.call(&both).expect_err("the old client is a stranger");
-    let refused = kubectl
-        .call(&["get", "nodes"])
-        .expect_err("the old kubeconfig");
-    assert!(refused.contains("x509"), "{refused}");
-    let file = directory.join("kubeconfig.new");
-    let path = file.display().to_string();
-    let fetch = ["-n", CONTROL_PLANE, "kubeconfig", &path, "--merge=false"];
-    new_client.must(&fetch);
-    let kubectl = Kubectl::new(file);
-    until("both nodes", || kubectl.nodes_ready(2));
-    let logs = until("a log of the worker", || {
-        kubectl.call(&["logs", "deploy/web"])
-    });
-    assert!(logs.contains("CoreDNS-"), "{logs}");
-}
-
 #[test]
 #[ignore = "make test-cluster"]
 fn container_cluster_runs_pods_from_bundled_images() {
@@ -378,9 +367,11 @@ fn container_cluster_runs_pods_from_bundled_images() {
     let config = place.join("cortenconfig");
     pods_reach_each_other(&kubectl, state);
     system_pods_share_shims();
+    pods_end_by_themselves_when_their_node_reboots(&kubectl, state);
     kubelet_calls_iscsiadm_of_the_extension(state);
     objects_come_and_go_with_the_manifests(&kubectl, &config);
     api_server_takes_a_changed_config(&kubectl, &config);
+    let (kubectl, config) = cluster_outlives_its_certificates(kubectl, config, state);
     cas_are_replaced(&kubectl, &config, state);
 
     cluster::destroy(state);

@@ -12,6 +12,7 @@
 pub mod chaos;
 pub mod circles;
 pub mod client;
+pub mod clock;
 pub mod clouds;
 pub mod cluster;
 pub mod derived;

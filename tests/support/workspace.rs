@@ -185,9 +185,15 @@ pub fn cortenctl() -> &'static Path {
     BUILT.get_or_init(|| program("cortenctl"))
 }
 
+/// Directory of the programs, if a script has built them: a user-mode kernel would take long to compile them again.
+const PROGRAMS: &str = "CORTEN_PROGRAMS";
+
 /// The program of this name, built from the sources beside the tests.
 #[must_use]
 pub fn program(name: &str) -> PathBuf {
+    if let Some(programs) = std::env::var_os(PROGRAMS) {
+        return Path::new(&programs).join(name);
+    }
     // The whole workspace, as for `cargo test`: a part alone would be compiled again with other
     // features.
     let all = ["--workspace", "--lib", "--bins", "--tests"];
