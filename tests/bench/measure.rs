@@ -16,9 +16,9 @@ use qemu::{DirectBoot, Disk, Machine};
 /// Memory of both systems: enough that neither swaps or waits for memory.
 pub const MEMORY_MIB: u32 = 1024;
 
-/// Our programs on every control plane node, by process name: machined, process 1, runs as `init`.
-/// registryd runs only for an image cache or an extension.
-pub const OURS: [&str; 5] = ["init", "udevd", "syslogd", "apid", "trustd"];
+/// Our programs that always run, by process name: machined, process 1, runs as `init`. trustd and registryd run only
+/// while a client needs them.
+pub const OURS: [&str; 4] = ["init", "udevd", "syslogd", "apid"];
 
 /// The machine of both systems.
 pub fn machine(name: &str) -> Machine {
@@ -103,7 +103,7 @@ pub fn daemon_memory(idle: u64) -> anyhow::Result<Vec<Memory>> {
         chaos::add(m, &dir).memory_mib(MEMORY_MIB)
     });
     node.configure();
-    // QEMU's network has no time server, and trustd waits for the time.
+    // QEMU's network has no time server, and the listener for trustd waits for the time.
     node.apply_patch("machine: {time: {disabled: true}}");
     node.until_running("trustd");
     std::thread::sleep(Duration::from_secs(idle));
@@ -207,8 +207,8 @@ mod tests {
         let mut all: Vec<_> = OURS.into_iter().map(run).collect();
         all.push(run("containerd"));
         assert_eq!(missing(&all), [""; 0]);
-        all.retain(|process| process.name != "trustd");
-        assert_eq!(missing(&all), ["trustd"]);
+        all.retain(|process| process.name != "apid");
+        assert_eq!(missing(&all), ["apid"]);
     }
 
     #[test]
