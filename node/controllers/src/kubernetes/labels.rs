@@ -18,7 +18,7 @@ use corten_types::kubernetes_node::NodeStatus;
 use tokio::sync::watch;
 
 use super::settings::of_extensions;
-use super::{next, next_within};
+use super::{Complaints, next, next_within};
 
 /// Retry interval after a failure.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -74,6 +74,7 @@ impl<W: World> Controller for Labels<W> {
         // Later cordons are those of an operator, or of a shutdown that has begun.
         let mut is_uncordoned = false;
         let mut left_out = Vec::new();
+        let mut complaints = Complaints::default();
         loop {
             let config = match is_pending {
                 true => next_within(PAUSE, &mut self.config, context).await,
@@ -94,14 +95,23 @@ impl<W: World> Controller for Labels<W> {
             let extensions = of_extensions(context)?;
             wanted.labels.extend(extensions.labels);
             wanted.annotations.extend(extensions.annotations);
-            // The kubelet's log has the cause of most failures.
-            match self.world.label(&config, name, &wanted).await {
-                Ok(keys) => say_left_out(&mut left_out, keys),
-                Err(_) => is_pending = true,
-            }
-            if !is_pending && !is_uncordoned {
-                is_uncordoned = self.world.uncordon(&config, name).await.is_ok();
-                is_pending = !is_uncordoned;
+            let done = match self.world.label(&config, name, &wanted).await {
+                Ok(keys) => {
+                    say_left_out(&mut left_out, keys);
+                    match is_uncordoned {
+                        true => Ok(()),
+                        false => self.world.uncordon(&config, name).await,
+                    }
+                }
+                Err(why) => Err(why),
+            };
+            is_pending = done.is_err();
+            is_uncordoned |= done.is_ok();
+            match done {
+                Ok(()) => complaints.none(),
+                Err(why) => {
+                    complaints.say("the metadata of this node's object in the cluster", &why);
+                }
             }
         }
     }
