@@ -168,6 +168,17 @@ pub fn remove_if_there(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Removes a file or a link, or a directory with its content.
+///
+/// # Errors
+/// Those of the file system.
+pub fn remove_whole(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path)?.is_dir() {
+        true => fs::remove_dir_all(path),
+        false => fs::remove_file(path),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::thread;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use corten_base::console;
-use corten_base::durable::{Access, remove_others, replace_now};
+use corten_base::durable::{Access, remove_others, remove_whole, replace_now};
 use corten_config::Document;
 use corten_resources::Draft;
 use corten_resources::controller::{
@@ -138,12 +138,7 @@ fn write(directory: &Path, profiles: &[(String, String)]) -> io::Result<()> {
         replace_now(&directory.join(name), text, Access::ALL)?;
     }
     let is_wanted = |found: &std::ffi::OsStr| profiles.iter().any(|(name, _)| found == &**name);
-    remove_others(directory, is_wanted, |path| {
-        match fs::symlink_metadata(path)?.is_dir() {
-            true => fs::remove_dir_all(path),
-            false => fs::remove_file(path),
-        }
-    })
+    remove_others(directory, is_wanted, remove_whole)
 }
 
 #[cfg(test)]

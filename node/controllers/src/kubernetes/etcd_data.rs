@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use corten_base::durable::{remove_others, remove_whole};
 use corten_etcd::{SnapshotError, verify_snapshot};
 use corten_kubernetes::etcd::{DATA, SNAPSHOT, has_data};
 use corten_resources::controller::with_causes as describe;
@@ -66,21 +67,12 @@ pub(super) async fn restore(
 
 /// Removes everything in the directory, which may be the root of a volume.
 pub(super) fn clear(directory: &Path) -> Result<(), String> {
-    let failed = |error: io::Error| format!("cannot empty {}: {error}", directory.display());
-    let entries = match fs::read_dir(directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        entries => entries.map_err(failed)?,
-    };
-    for entry in entries {
-        let path = entry.map_err(failed)?.path();
-        let is_directory = path.symlink_metadata().map_err(failed)?.is_dir();
-        match is_directory {
-            true => fs::remove_dir_all(&path),
-            false => fs::remove_file(&path),
+    match remove_others(directory, |_| false, remove_whole) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => {
+            removed.map_err(|error| format!("cannot empty {}: {error}", directory.display()))
         }
-        .map_err(failed)?;
     }
-    Ok(())
 }
 
 #[cfg(test)]
