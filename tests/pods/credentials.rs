@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use tests::client::Client;
 use tests::clock;
 use tests::cluster::{self, CLUSTER, NAME, until};
 use tests::kubectl::Kubectl;
@@ -58,16 +59,7 @@ pub fn cluster_outlives_its_certificates(
     let renewed = client_with(Path::new(&client));
     let both = ["-n", cluster::BOTH, "version"];
     until("both nodes with new certificates", || renewed.call(&both));
-    let kubeconfig = file("kubeconfig.renewed");
-    let fetch = [
-        "-n",
-        CONTROL_PLANE,
-        "kubeconfig",
-        &kubeconfig,
-        "--merge=false",
-    ];
-    renewed.must(&fetch);
-    let kubectl = Kubectl::new(PathBuf::from(kubeconfig));
+    let kubectl = kubectl_of(&renewed, state.join("kubeconfig.renewed"));
     let renewals = "jsonpath={range .items[*]}{.spec.renewTime}{'\\n'}{end}";
     let leases = ["get", "leases", "-n", "kube-node-lease", "-o", renewals];
     until("two kubelets that report", || {
@@ -86,6 +78,13 @@ pub fn cluster_outlives_its_certificates(
     (kubectl, PathBuf::from(client))
 }
 
+/// A client of Kubernetes with a new kubeconfig from the control plane node.
+fn kubectl_of(client: &Client, kubeconfig: PathBuf) -> Kubectl {
+    let path = kubeconfig.display().to_string();
+    client.must(&["-n", CONTROL_PLANE, "kubeconfig", &path, "--merge=false"]);
+    Kubectl::new(kubeconfig)
+}
+
 /// New CAs of the node API and of Kubernetes. The old clients are refused.
 pub fn cas_are_replaced(kubectl: &Kubectl, config: &Path, directory: &Path) {
     let new = directory.join("cortenconfig.new");
@@ -100,18 +99,14 @@ pub fn cas_are_replaced(kubectl: &Kubectl, config: &Path, directory: &Path) {
     let (old, new_client) = (client_with(config), client_with(&new));
     let rotated = old.call_within(CLUSTER, &[&rotate[..], &nodes].concat());
     rotated.expect("new CAs");
-    let both = ["-n", &format!("{CONTROL_PLANE},{WORKER}"), "version"];
+    let both = ["-n", cluster::BOTH, "version"];
     new_client.must(&both);
     old.call(&both).expect_err("the old client is a stranger");
     let refused = kubectl
         .call(&["get", "nodes"])
         .expect_err("the old kubeconfig");
     assert!(refused.contains("x509"), "{refused}");
-    let file = directory.join("kubeconfig.new");
-    let path = file.display().to_string();
-    let fetch = ["-n", CONTROL_PLANE, "kubeconfig", &path, "--merge=false"];
-    new_client.must(&fetch);
-    let kubectl = Kubectl::new(file);
+    let kubectl = kubectl_of(&new_client, directory.join("kubeconfig.new"));
     until("both nodes", || kubectl.nodes_ready(2));
     let logs = until("a log of the worker", || {
         kubectl.call(&["logs", "deploy/web"])
