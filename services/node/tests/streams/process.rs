@@ -65,16 +65,22 @@ impl Process {
         self.bytes("smaps_rollup", "Anonymous:")
     }
 
-    /// Resident memory in bytes, pages of the program file included. Resets [`Process::peak`].
+    /// Resident memory in bytes, without pages of the program file. Resets [`Process::peak`].
     pub fn begin(&self) -> usize {
         // Resets the peak (proc_pid_clear_refs(5)).
         fs::write(self.file("clear_refs"), "5").unwrap();
-        self.bytes("status", "VmRSS:")
+        self.bytes("status", "VmRSS:") - self.mapped()
     }
 
-    /// Peak resident memory in bytes since [`Process::begin`].
+    /// Peak resident memory in bytes since [`Process::begin`], without the pages of the program file that are resident
+    /// now. The kernel drops such pages when other processes need memory and maps them again at the next use.
     pub fn peak(&self) -> usize {
-        self.bytes("status", "VmHWM:")
+        self.bytes("status", "VmHWM:") - self.mapped()
+    }
+
+    /// Resident pages of files in bytes (proc_pid_status(5), `RssFile`).
+    fn mapped(&self) -> usize {
+        self.bytes("status", "RssFile:")
     }
 
     /// CPU time of all threads in nanoseconds (the kernel's Documentation/scheduler/sched-stats.rst).
