@@ -55,10 +55,20 @@ pub fn bind(path: &Path) -> io::Result<UnixListener> {
 pub async fn serve(listener: &UnixListener, owner: u32, inhibitors: Inhibitors) -> Infallible {
     let guid = uuid::Uuid::new_v4().simple().to_string();
     let places = Arc::new(Semaphore::new(MOST));
+    let mut is_told = false;
     loop {
         let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(_) => {
+            Ok((stream, _)) => {
+                is_told = false;
+                stream
+            }
+            Err(error) => {
+                if !is_told {
+                    console::warn(&format!(
+                        "{SOCKET}: cannot accept the kubelet's connection: {error}; trying every second"
+                    ));
+                }
+                is_told = true;
                 sleep(PAUSE).await;
                 continue;
             }
