@@ -1,5 +1,5 @@
-// The CNI plugin of flannel. flanneld says in a file which addresses are the node's; this plugin has another one, which
-// is `bridge` unless the configuration says otherwise, connect pods with those addresses.
+// The CNI plugin of flannel. flanneld writes the node's subnets to a file. This plugin calls another one, by default
+// `bridge`, which connects pods with addresses of these subnets.
 package main
 
 import (
@@ -33,7 +33,7 @@ type conf struct {
 	Delegate   map[string]any `json:"delegate"`
 }
 
-// lease is what flanneld wrote.
+// lease is the content of flanneld's subnet file.
 type lease struct {
 	networks []string
 	subnets  []string
@@ -57,11 +57,11 @@ func load(data []byte) (*conf, error) {
 	return loaded, nil
 }
 
-// readLease reads lines of NAME=VALUE; names that it does not know are left alone.
+// readLease reads lines of NAME=VALUE. It ignores unknown names.
 func readLease(path string) (*lease, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("flanneld has not said yet which addresses are the node's: %w", err)
+		return nil, fmt.Errorf("flanneld has not written the node's subnets yet: %w", err)
 	}
 	found := &lease{}
 	for _, line := range strings.Split(string(text), "\n") {
@@ -180,7 +180,7 @@ func cmdAdd(args *skel.CmdArgs) error {
 	return types.PrintResult(result, loaded.CNIVersion)
 }
 
-// kept gives back what cmdAdd kept; nothing if there is nothing.
+// kept returns the configuration that cmdAdd kept, or nothing.
 func (c *conf) kept(args *skel.CmdArgs) (string, map[string]any, error) {
 	data, err := os.ReadFile(c.place(args))
 	if errors.Is(err, os.ErrNotExist) {

@@ -80,7 +80,7 @@ func load(data []byte) (*conf, error) {
 	return loaded, nil
 }
 
-// check refuses what this plugin would otherwise do without.
+// check refuses settings that this plugin does not implement.
 func (c *conf) check() error {
 	if c.Backend != "" && c.Backend != "nftables" {
 		return fmt.Errorf("backend is %q: a node has nftables only", c.Backend)
@@ -99,7 +99,7 @@ func (c *conf) hidesSource() bool {
 	return c.SNAT == nil || *c.SNAT
 }
 
-// addresses are the pod's: the first one of each family on the interface that the plugin before made.
+// addresses are the pod's: the first one of each family on the interface of the preceding plugin.
 func (c *conf) addresses(ifName string) ([]net.IP, error) {
 	if c.PrevResult == nil {
 		return nil, errors.New("portmap has no pod: put it behind the plugin that connects the pod")

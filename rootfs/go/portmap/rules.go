@@ -19,7 +19,7 @@ const (
 	hostPorts = "hostports"
 	// masquerading has the rules that hide the source.
 	masquerading = "masquerading"
-	// attempts is how often rules are listed anew when another call removes them meanwhile.
+	// attempts limits how often rules are listed again when another call removes some meanwhile.
 	attempts = 5
 )
 
@@ -38,7 +38,7 @@ var families = []family{
 	{&nftables.Table{Name: tableName, Family: nftables.TableFamilyIPv6}, unix.NFPROTO_IPV6, 8, 24, net.IPv6len},
 }
 
-// familyOf gives the family of an address, and the address as a packet has it.
+// familyOf returns the family of an address, and the address in the form of a packet.
 func familyOf(address net.IP) (family, []byte) {
 	if short := address.To4(); short != nil {
 		return families[0], short
@@ -50,7 +50,7 @@ func (f family) chain(name string) *nftables.Chain {
 	return &nftables.Chain{Table: f.table, Name: name}
 }
 
-// applies says whether a mapping is one of this family.
+// applies tells whether a mapping belongs to this family.
 func (f family) applies(one mapping) bool {
 	own, _ := familyOf(net.ParseIP(one.HostIP))
 	return one.HostIP == "" || own.table == f.table
@@ -197,7 +197,7 @@ func (f family) removeOnce(container string) error {
 	return connection.Flush()
 }
 
-// checkRules looks whether every mapping of a container has its rule.
+// checkRules fails if a mapping of a container has no rule.
 func checkRules(container string, pod net.IP, mappings []mapping) error {
 	family, _ := familyOf(pod)
 	wanted := 0

@@ -1,4 +1,4 @@
-// CoreDNS with the plugins that a cluster's DNS uses. What needs a cloud's API or another server's is left out.
+// CoreDNS with the plugins that a cluster's DNS uses. Plugins for a cloud's API or another server are left out.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Pause holds a pod's namespaces: it starts nothing, reaps what is handed to it, and ends when told to.
+// Pause holds a pod's namespaces. It starts no process, reaps orphans, and ends at SIGINT or SIGTERM.
 package main
 
 import (
@@ -28,7 +28,7 @@ func main() {
 	}
 }
 
-// reap collects every ended child: with a shared PID namespace this process is its init.
+// reap collects every ended child: in a shared PID namespace this process is the init.
 func reap() {
 	for {
 		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
