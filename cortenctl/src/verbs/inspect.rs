@@ -19,21 +19,21 @@ use tonic::Code;
 
 use crate::cli::Dependencies;
 
-/// The ids of resources by node and type.
-type Resources = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
+/// The ids of a node's resources by type.
+pub(crate) type Resources = BTreeMap<String, BTreeSet<String>>;
 
 pub(crate) async fn dependencies(routes: Vec<Route>, args: &Dependencies) -> Result<(), Failure> {
     let call = |mut client: Inspect, request| async move {
         client.controller_runtime_dependencies(request).await
     };
     let mut answers = ask(routes.clone(), (), call).await?;
-    let mut resources = Resources::new();
+    let mut resources = BTreeMap::new();
     if args.with_resources {
         let late = resources_of(opened(&routes), &answers, &mut resources).await?;
         answers.failed.extend(late);
     }
     for (node, message) in &answers.good {
-        let none = BTreeMap::new();
+        let none = Resources::new();
         print(&graph(node, message, resources.get(node).unwrap_or(&none)))?;
     }
     answers.finish()
@@ -44,7 +44,7 @@ pub(crate) async fn dependencies(routes: Vec<Route>, args: &Dependencies) -> Res
 async fn resources_of(
     routes: Vec<Route>,
     answers: &Answers<ControllerRuntimeDependency>,
-    found: &mut Resources,
+    found: &mut BTreeMap<String, Resources>,
 ) -> Result<Failed, Failure> {
     each(routes, async |node| {
         let Some((_, message)) = answers.good.iter().find(|(name, _)| *name == node.name) else {
@@ -95,10 +95,10 @@ fn places<'a>(
 
 /// The graph in Graphviz' language. Boxes are controllers, ellipses are resource types, and arrows
 /// point in the direction of the data. Notes are resources, with a dotted line to their type.
-fn graph(
+pub(crate) fn graph(
     node: &str,
     message: &ControllerRuntimeDependency,
-    resources: &BTreeMap<String, BTreeSet<String>>,
+    resources: &Resources,
 ) -> String {
     let mut text = format!("digraph {} {{\n", quoted(node));
     let mut controllers: BTreeSet<&str> = BTreeSet::new();

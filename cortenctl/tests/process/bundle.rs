@@ -56,6 +56,8 @@ async fn support_bundle_collects_everything_but_secrets_from_answering_nodes() {
         ("n1/version.yaml", "v1.14.0+corten.test"),
         ("n1/dmesg.log", "Linux"),
         ("n1/events.log", "machine.NewEvent"),
+        ("n1/pressure/io.txt", "some avg10=0.00"),
+        ("n1/dependencies.dot", "digraph \"n1\""),
         ("n1/logs/apid.log", "started\ntoken ****** refused\n"),
         ("n1/logs/audit.log", "started"),
         ("n1/kubernetes/kube-system_dns:coredns.log", "started"),

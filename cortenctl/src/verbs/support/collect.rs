@@ -7,7 +7,7 @@ use std::time::Duration;
 use corten_api::common::Data;
 use corten_api::cosi::resource::meta::resource_definition_spec::Sensitivity;
 use corten_api::machine as api;
-use corten_client::clients::Machine;
+use corten_client::clients::{Inspect, Machine};
 use corten_client::failure::Failure;
 use corten_client::resources;
 use corten_client::status::{DEADLINE, explain};
@@ -21,7 +21,7 @@ use tonic::{Response, Status, Streaming};
 use super::archive::{Archive, part};
 use super::redact::redact;
 use super::{Missing, kubernetes};
-use crate::verbs::{events, mounts, processes};
+use crate::verbs::{events, inspect, mounts, processes};
 
 /// Maximum size of one source in bytes; the end is kept, because it is the newest.
 const MAX_SOURCE: usize = 32 * 1024 * 1024;
@@ -29,6 +29,8 @@ const MAX_SOURCE: usize = 32 * 1024 * 1024;
 const QUIET: Duration = Duration::from_secs(1);
 /// Time limit for events from a node that sends them continuously.
 const EVENTS: Duration = Duration::from_secs(10);
+/// How long processes waited for each resource (the kernel's Documentation/accounting/psi.rst).
+const PRESSURE: [&str; 3] = ["cpu", "io", "memory"];
 
 /// Collects the data of a node.
 ///
@@ -52,6 +54,14 @@ pub(super) async fn node(
     sources.put("events.log", event_lines(node)).await?;
     sources.put("processes.txt", process_table(node)).await?;
     sources.put("mounts.txt", mount_table(node)).await?;
+    for resource in PRESSURE {
+        let (name, path) = (
+            format!("pressure/{resource}.txt"),
+            format!("/proc/pressure/{resource}"),
+        );
+        sources.put(&name, file(node, path)).await?;
+    }
+    sources.put("dependencies.dot", dependencies(node)).await?;
     let config = node.or_itself(config);
     sources.put("machineconfig.yaml", config).await?;
     match limited(logs(node)).await {
@@ -149,6 +159,21 @@ async fn version(node: &Node) -> Result<String, Trouble> {
 async fn dmesg(node: &Node) -> Result<String, Trouble> {
     let request = node.brief(api::DmesgRequest::default());
     text(node.client::<Machine>().dmesg(request).await).await
+}
+
+async fn file(node: &Node, path: String) -> Result<String, Trouble> {
+    let request = node.brief(api::ReadRequest { path });
+    text(node.client::<Machine>().read(request).await).await
+}
+
+/// What each controller reads and writes, in Graphviz' language.
+async fn dependencies(node: &Node) -> Result<String, Trouble> {
+    let client = &mut node.client::<Inspect>();
+    let answer = client.controller_runtime_dependencies(node.brief(()));
+    let messages = answer.await?.into_inner().messages.into_iter();
+    let none = inspect::Resources::new();
+    let graphs = messages.map(|message| inspect::graph(&node.name, &message, &none));
+    Ok(graphs.collect())
 }
 
 /// The request for the log of a service.
