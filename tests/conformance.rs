@@ -41,7 +41,10 @@ fn run_tests(kubeconfig: &Path, focus: &str, without: &[String], directory: &Pat
     let mut command = Command::new(built().join("ginkgo"));
     let kubectl = env::var_os("CORTEN_KUBECTL").expect("CORTEN_KUBECTL is a kubectl");
     let limit = env::var("LIMIT").unwrap_or_else(|_| "5h".to_owned());
+    // An earlier cluster had the same address and other resources.
+    let cache = tempfile::tempdir().expect("a directory");
     command
+        .env("KUBECACHEDIR", cache.path())
         .arg(format!("--procs={}", at_once()))
         .arg(format!("--focus={focus}"))
         .args(without.iter().map(|pattern| format!("--skip={pattern}")))
