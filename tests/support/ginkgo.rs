@@ -140,7 +140,7 @@ impl Report {
                     result.skipped.push((test.clone(), reason.to_owned()));
                 }
                 "skipped" => {}
-                _ => result.failed.push((test, why.to_owned())),
+                _ => result.failed.push((test, without_paths(why))),
             }
         }
         result.failed.sort();
@@ -206,6 +206,22 @@ fn table<'a>(
     }
 }
 
+/// Shortens the paths of a reason to their last parts: the page is the same on every machine.
+fn without_paths(reason: &str) -> String {
+    let shorten = |word: &str| {
+        let (option, path) = word.split_once('=').unwrap_or(("", word));
+        match path
+            .strip_prefix('/')
+            .and_then(|path| path.rsplit('/').next())
+        {
+            Some(name) if option.is_empty() => name.to_owned(),
+            Some(name) => format!("{option}={name}"),
+            None => word.to_owned(),
+        }
+    };
+    reason.split(' ').map(shorten).collect::<Vec<_>>().join(" ")
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -228,7 +244,12 @@ mod tests {
         let specs = [
             spec("SynchronizedBeforeSuite", "", "passed", ""),
             spec("It", "runs [Conformance]", "passed", ""),
-            spec("It", "breaks [Conformance]", "failed", "no answer\nfrom it"),
+            spec(
+                "It",
+                "breaks [Conformance]",
+                "failed",
+                "no answer of /a/kubectl --config=/b/c\nfrom it",
+            ),
             spec("It", "by name [Slow] [Conformance]", "skipped", ""),
             spec("It", "skips itself [Conformance]", "skipped", "no Windows"),
             spec("It", "comes later [Conformance]", "skipped", ""),
@@ -242,7 +263,10 @@ mod tests {
             spec("It", "by name [Slow]", "skipped", ""),
         ];
         let report = Report::of(&json!([{ "SpecReports": specs }]), &skips, CONFORMANCE);
-        let failed = [("breaks", "no answer"), ("hangs", "after a minute")];
+        let failed = [
+            ("breaks", "no answer of kubectl --config=c"),
+            ("hangs", "after a minute"),
+        ];
         let failed =
             failed.map(|(test, why)| (format!("[sig-a] {test} [Conformance]"), why.to_owned()));
         assert_eq!(report.passed, ["[sig-a] runs [Conformance]"]);
