@@ -5,27 +5,46 @@ use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Child, Command};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Timeout of a step; an idle machine needs milliseconds.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Polling interval.
 const LOOK: Duration = Duration::from_millis(10);
+/// Interval of the samples for [`Process::peak`].
+const SAMPLE: Duration = Duration::from_millis(2);
 pub const KIB: usize = 1 << 10;
 pub const MIB: usize = 1 << 20;
 
 /// A process, killed when this value is dropped.
-pub struct Process(Child);
+pub struct Process {
+    child: Child,
+    /// Peak of [`Process::own`].
+    peak: Arc<AtomicUsize>,
+}
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let _ended = self.0.kill().and_then(|()| self.0.wait());
+        let _ended = self.child.kill().and_then(|()| self.child.wait());
     }
 }
 
 impl Process {
     pub fn new(child: Child) -> Process {
-        Process(child)
+        let peak = Arc::<AtomicUsize>::default();
+        let (samples, pid) = (Arc::downgrade(&peak), child.id());
+        // The kernel's own peak (`VmHWM`) has the pages of the program file, which come and go on a busy machine.
+        thread::spawn(move || {
+            while let Some(peak) = samples.upgrade() {
+                peak.fetch_max(own(pid).unwrap_or_default(), Ordering::SeqCst);
+                drop(peak);
+                thread::sleep(SAMPLE);
+            }
+        });
+        Process { child, peak }
     }
 
     /// Starts a daemon of the image in its own `directory` and waits until it reports that it is ready.
@@ -38,7 +57,7 @@ impl Process {
             .env("NOTIFY_SOCKET", &notify)
             .spawn()
             .unwrap();
-        let process = Process(child);
+        let process = Process::new(child);
         let mut word = [0; 64];
         ready
             .recv(&mut word)
@@ -48,39 +67,25 @@ impl Process {
     }
 
     fn file(&self, name: &str) -> String {
-        format!("/proc/{}/{name}", self.0.id())
-    }
-
-    /// A value in bytes from a line of a process file that gives KiB.
-    fn bytes(&self, name: &str, field: &str) -> usize {
-        let text = fs::read_to_string(self.file(name)).unwrap();
-        let line = text.lines().find_map(|line| line.strip_prefix(field));
-        let number = line.and_then(|line| line.trim().strip_suffix(" kB"));
-        number.unwrap().parse::<usize>().unwrap() * KIB
+        format!("/proc/{}/{name}", self.child.id())
     }
 
     /// Private memory of the process in bytes, without pages of the program file, which grow as more of the program is
-    /// used (proc_pid_smaps(5), `smaps_rollup`).
+    /// used.
     pub fn own(&self) -> usize {
-        self.bytes("smaps_rollup", "Anonymous:")
+        own(self.child.id()).unwrap()
     }
 
-    /// Resident memory in bytes, without pages of the program file. Resets [`Process::peak`].
+    /// The same as [`Process::own`]. Resets [`Process::peak`].
     pub fn begin(&self) -> usize {
-        // Resets the peak (proc_pid_clear_refs(5)).
-        fs::write(self.file("clear_refs"), "5").unwrap();
-        self.bytes("status", "VmRSS:") - self.mapped()
+        let now = self.own();
+        self.peak.store(now, Ordering::SeqCst);
+        now
     }
 
-    /// Peak resident memory in bytes since [`Process::begin`], without the pages of the program file that are resident
-    /// now. The kernel drops such pages when other processes need memory and maps them again at the next use.
+    /// Peak of [`Process::own`] since [`Process::begin`].
     pub fn peak(&self) -> usize {
-        self.bytes("status", "VmHWM:") - self.mapped()
-    }
-
-    /// Resident pages of files in bytes (proc_pid_status(5), `RssFile`).
-    fn mapped(&self) -> usize {
-        self.bytes("status", "RssFile:")
+        self.peak.load(Ordering::SeqCst).max(self.own())
     }
 
     /// CPU time of all threads in nanoseconds (the kernel's Documentation/scheduler/sched-stats.rst).
@@ -108,6 +113,16 @@ impl Process {
         let is_as_before = |left: &(usize, usize)| left.0 <= descriptors && left.1 <= threads;
         until("descriptors and threads", left, is_as_before).await;
     }
+}
+
+/// Private memory of a process in bytes (proc_pid_smaps(5), `smaps_rollup`); none if it has ended.
+fn own(pid: u32) -> Option<usize> {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("Anonymous:"));
+    let number = line?.trim().strip_suffix(" kB")?;
+    Some(number.parse::<usize>().ok()? * KIB)
 }
 
 /// Waits until the processes are idle.
