@@ -128,19 +128,20 @@ impl Report {
             let containers = containers.into_iter().flatten().filter_map(Value::as_str);
             let words: Vec<&str> = containers.chain([text("/LeafNodeText")]).collect();
             let test = words.join(" ");
-            let why = text("/Failure/Message").lines().next().unwrap_or_default();
+            let why = text("/Failure/Message").lines().next();
+            let why = without_paths(why.unwrap_or_default());
             match text("/State") {
                 "passed" if text("/LeafNodeType") == "It" => result.passed.push(test),
                 "passed" | "pending" => {}
                 // The end of the run interrupts a test; a test with a time of its own, that it exceeds, has failed. A test
                 // that skips itself says why.
                 "skipped" | "interrupted" if test.contains(mark) => {
-                    let own = (text("/State") == "skipped" && !why.is_empty()).then_some(why);
+                    let own = (text("/State") == "skipped" && !why.is_empty()).then_some(&*why);
                     let reason = skips.reason(&test).or(own).unwrap_or(NOT_REACHED);
                     result.skipped.push((test.clone(), reason.to_owned()));
                 }
                 "skipped" => {}
-                _ => result.failed.push((test, without_paths(why))),
+                _ => result.failed.push((test, why)),
             }
         }
         result.failed.sort();
@@ -251,7 +252,12 @@ mod tests {
                 "no answer of /a/kubectl --config=/b/c\nfrom it",
             ),
             spec("It", "by name [Slow] [Conformance]", "skipped", ""),
-            spec("It", "skips itself [Conformance]", "skipped", "no Windows"),
+            spec(
+                "It",
+                "skips itself [Conformance]",
+                "skipped",
+                "no /proc/windows",
+            ),
             spec("It", "comes later [Conformance]", "skipped", ""),
             spec(
                 "It",
@@ -284,7 +290,7 @@ mod tests {
             "| passed | 2 |",
             "| not run | 4 |",
             "| `[sig-a] by name [Slow] [Conformance]` | needs a day |",
-            "| `[sig-a] skips itself [Conformance]` | no Windows |",
+            "| `[sig-a] skips itself [Conformance]` | no windows |",
             "| `[sig-a] comes later [Conformance]` | the run ended before |",
             "| `[sig-a] is cut off [Conformance]` | the run ended before |",
         ] {

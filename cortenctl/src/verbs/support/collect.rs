@@ -55,10 +55,8 @@ pub(super) async fn node(
     sources.put("processes.txt", process_table(node)).await?;
     sources.put("mounts.txt", mount_table(node)).await?;
     for resource in PRESSURE {
-        let (name, path) = (
-            format!("pressure/{resource}.txt"),
-            format!("/proc/pressure/{resource}"),
-        );
+        let name = format!("pressure/{resource}.txt");
+        let path = format!("/proc/pressure/{resource}");
         sources.put(&name, file(node, path)).await?;
     }
     sources.put("dependencies.dot", dependencies(node)).await?;
