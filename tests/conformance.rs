@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use tests::cluster::{self, CALL, CLUSTER, Cleanup, NAME, REGISTRY, traces};
+use tests::client;
+use tests::cluster::{self, CALL, CLUSTER, CONTROL_PLANE, Cleanup, NAME, REGISTRY, traces};
 use tests::ginkgo::{CONFORMANCE, Report, Skips, built, passed_before, pattern};
 use tests::kubectl::Kubectl;
 use tests::registry::{Images, Registry};
@@ -62,17 +63,10 @@ fn run_tests(kubeconfig: &Path, focus: &str, without: &[String], directory: &Pat
     serde_json::from_slice(&report).expect("the report of the tests")
 }
 
-#[test]
-#[ignore = "make conformance"]
-fn container_cluster_passes_the_conformance_tests() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let state = directory.path();
-    let _cleanup = Cleanup::begin(state);
-    let before = traces(state);
+/// Makes the cluster, and serves the images of the tests.
+fn cluster_with_images(state: &Path) -> Registry {
     let registry = state.join("registry");
     Images::create(&registry).add_all(&source("images.toml"), &built().join("layers"));
-    let skips = Skips::read(&source("skipped.toml"));
-
     let image = images::image("-rootfs.squashfs").display().to_string();
     let cache = images::image("-image-cache.squashfs").display().to_string();
     let config = CONFIG.replace("REGISTRY", REGISTRY);
@@ -80,9 +74,59 @@ fn container_cluster_passes_the_conformance_tests() {
     let create = [&from[..], &["--config-patch", &config]].concat();
     let told = cluster::create(state, &create, CLUSTER);
     told.unwrap_or_else(|error| panic!("{error}"));
-
     let address: SocketAddr = REGISTRY.parse().expect("an address");
-    let served = Registry::serve(&registry, address);
+    Registry::serve(&registry, address)
+}
+
+#[test]
+#[ignore = "make conformance"]
+fn verb_runs_the_image_of_the_tests_and_keeps_log_and_report() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let state = directory.path();
+    let _cleanup = Cleanup::begin(state);
+    let before = traces(state);
+    let served = cluster_with_images(state);
+    let mut verb = Command::new(workspace::cortenctl());
+    let config = state.join(NAME).join("cortenconfig");
+    verb.current_dir(state)
+        .arg("--cortenconfig")
+        .arg(config)
+        .args(["-n", CONTROL_PLANE]);
+    verb.args(["conformance", "kubernetes", "--mode", "certified"]);
+    let told = client::run(verb, CLUSTER);
+    let told = told.unwrap_or_else(|error| panic!("{error}"));
+    assert!(told.contains("Test Suite Passed"), "{told}");
+    let results = state.join("v1.37/corten");
+    let log = fs::read_to_string(results.join("e2e.log")).expect("the log");
+    assert!(told.contains(&log), "{log}");
+    let report = fs::read_to_string(results.join("junit_01.xml")).expect("the report");
+    assert!(
+        report.contains("[sig-architecture] Conformance Tests"),
+        "{report}"
+    );
+    drop(served);
+    let kubectl = Kubectl::new(state.join(NAME).join("kubeconfig"));
+    let left = kubectl.call(&[
+        "get",
+        "namespace/conformance",
+        "--ignore-not-found",
+        "-o",
+        "name",
+    ]);
+    assert_eq!(left.expect("an answer"), "");
+    cluster::destroy(state);
+    assert_eq!(traces(state), before);
+}
+
+#[test]
+#[ignore = "make conformance"]
+fn container_cluster_passes_the_conformance_tests() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let state = directory.path();
+    let _cleanup = Cleanup::begin(state);
+    let before = traces(state);
+    let served = cluster_with_images(state);
+    let skips = Skips::read(&source("skipped.toml"));
     let kubeconfig = state.join(NAME).join("kubeconfig");
     let versions = Kubectl::new(kubeconfig.clone()).call(&["version", "-o", "json"]);
     let versions: Value = serde_json::from_str(&versions.expect("the versions")).expect("versions");

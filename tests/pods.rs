@@ -10,7 +10,7 @@ mod credentials;
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
 use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
@@ -20,14 +20,12 @@ use credentials::{cas_are_replaced, cluster_outlives_its_certificates};
 use hickory_resolver::proto::op::{Message, Query};
 use hickory_resolver::proto::rr::{Name, RData, RecordType};
 use tests::client::Client;
-use tests::cluster::{self, CALL, CLUSTER, Cleanup, NAME, traces, until};
+use tests::cluster::{
+    self, CALL, CLUSTER, CONTROL_PLANE, Cleanup, ENDPOINT, NAME, WORKER, traces, until,
+};
 use tests::images;
 use tests::kubectl::Kubectl;
 
-const CONTROL_PLANE: &str = "10.213.7.2";
-const WORKER: &str = "10.213.7.3";
-/// The node API of the control plane node.
-const ENDPOINT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 213, 7, 2)), 50000);
 /// Port on this machine that leads to a pod.
 const PORT: u16 = 15353;
 /// Port of the worker that leads to its pod.

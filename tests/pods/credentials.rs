@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use tests::client::Client;
 use tests::clock;
-use tests::cluster::{self, CLUSTER, NAME, until};
+use tests::cluster::{self, CLUSTER, CONTROL_PLANE, NAME, WORKER, until};
 use tests::kubectl::Kubectl;
 
-use super::{CONTROL_PLANE, WORKER, client_with};
+use super::client_with;
 
 /// How far the clock moves: every certificate of the cluster has expired then.
 const AFTER_EXPIRY: &str = "+400 days";

@@ -1,6 +1,7 @@
 //! Clusters of containers on this machine, made by `cortenctl cluster`.
 
 use std::fs;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -17,6 +18,10 @@ pub const NAME: &str = "test-cluster";
 pub const NETWORK: &str = "10.213.7.0/28";
 /// Address of a registry on this machine, for the nodes.
 pub const REGISTRY: &str = "10.213.7.1:5000";
+/// The first control plane node.
+pub const CONTROL_PLANE: &str = "10.213.7.2";
+/// Its node API.
+pub const ENDPOINT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 213, 7, 2)), 50000);
 /// The worker of a cluster with one control plane node.
 pub const WORKER: &str = "10.213.7.3";
 /// Both nodes of such a cluster.

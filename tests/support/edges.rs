@@ -178,6 +178,7 @@ const EDGES: &[Row] = &[
             "qemu",
             "mkimage",
             "corten-base",
+            "corten-config",
             "corten-extension",
             "corten-image",
             "corten-installer",

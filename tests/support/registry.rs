@@ -52,7 +52,9 @@ impl<'a> Images<'a> {
                 .collect();
             let mut run = image.get("run").cloned().expect("how it runs");
             let fields = run.as_object_mut().expect("how it runs");
-            fields.insert("Env".to_owned(), json!([SEARCH_PATH]));
+            let variables = fields.entry("Env").or_insert_with(|| json!([]));
+            let variables = variables.as_array_mut().expect("variables");
+            variables.push(SEARCH_PATH.into());
             self.add(&texts(image, "names"), &files, &run);
         }
     }
@@ -102,6 +104,38 @@ impl<'a> Images<'a> {
         let manifest = fs::read_to_string(layout.join("blobs").join(digest));
         self.name(name, &manifest.expect("a manifest"));
         fs::remove_dir_all(layout).expect("the files of the archive to go");
+    }
+
+    /// Adds an image of an OCI layout under another name, with the files of `layer`, a tar file, over it.
+    ///
+    /// # Panics
+    /// The layout has no such image, its layers are compressed, or a file cannot be written.
+    pub fn add_from(&self, layout: &Path, image: &str, name: String, layer: Option<PathBuf>) {
+        let read = |file: &Path| -> Value {
+            let json = fs::read(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+            serde_json::from_slice(&json).expect("JSON of a layout")
+        };
+        let blob = |descriptor: &Value| {
+            let digest = descriptor.get("digest").and_then(Value::as_str);
+            let digest = digest.expect("a digest").replace(':', "/");
+            layout.join("blobs").join(digest)
+        };
+        let list = |object: &Value, field: &str| {
+            let list = object.get(field).and_then(Value::as_array);
+            list.expect("a list of a layout").clone()
+        };
+        let is_it = |one: &Value| {
+            let named = "/annotations/org.opencontainers.image.ref.name";
+            one.pointer(named).and_then(Value::as_str) == Some(image)
+        };
+        let all = list(&read(&layout.join("index.json")), "manifests");
+        let found = all.iter().find(|one| is_it(one));
+        let manifest = read(&blob(found.unwrap_or_else(|| panic!("no image {image}"))));
+        let config = read(&blob(manifest.get("config").expect("a config")));
+        let mut layers: Vec<PathBuf> = list(&manifest, "layers").iter().map(blob).collect();
+        layers.extend(layer);
+        let run = config.get("config").expect("how it runs");
+        self.add(&[name], &layers, run);
     }
 
     fn name(&self, name: &str, manifest: &str) {
