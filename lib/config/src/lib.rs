@@ -14,6 +14,7 @@ pub mod images;
 pub mod installation;
 mod kept;
 pub mod kinds;
+mod manifests;
 mod parse;
 mod pod_access;
 pub mod redact;
@@ -26,5 +27,6 @@ pub mod v1alpha1;
 
 pub use document::{Document, HostDnsWishes, Mode};
 pub use forms::IssuingCa;
+pub use manifests::ExternalManifest;
 pub use pod_access::{POD_ROLES, PodAccess};
 pub use v1alpha1::{Cluster, Machine, MachineType};

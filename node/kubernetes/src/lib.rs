@@ -26,7 +26,7 @@ pub use addons::Addons;
 pub use extra::Extra;
 pub use images::{Images, network_plugin};
 pub use kubeconfig::{Identity, admin, kubeconfig};
-pub use manifests::{ExternalManifest, bootstrap_settings, external_manifests, inline_manifests};
+pub use manifests::bootstrap_settings;
 pub use prism::Upstream;
 pub use settings::{ControlPlane, Missing, Node, Settings, Taint, is_alone, nth};
 pub use shims::ShimGroups;

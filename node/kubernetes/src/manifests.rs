@@ -1,12 +1,8 @@
 //! Derives the settings of the bootstrap manifests from the machine config.
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
-use corten_config::Document;
-use corten_config::kinds::{KubeExternalManifestConfig, KubeInlineManifestConfig};
 use corten_manifests as manifests;
-use corten_values::Secret;
 
 use crate::addons::proxy_config;
 use crate::extra::with;
@@ -67,68 +63,6 @@ pub fn bootstrap_settings(
             .as_ref()
             .map(|groups| groups.addons.clone()),
     }
-}
-
-/// Inline manifests of the config, each with a name and YAML.
-#[must_use]
-pub fn inline_manifests(document: &Document) -> Vec<(String, Secret)> {
-    let old = document.cluster.inline_manifests.iter();
-    let old = old.map(|one| (one.name.clone(), one.contents.clone()));
-    let by_kind = document.all::<KubeInlineManifestConfig>();
-    let by_kind = by_kind.map(|one| (one.name.to_string(), one.manifest.clone()));
-    old.chain(by_kind).collect()
-}
-
-/// A manifest to download.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ExternalManifest {
-    /// Config field that declares it, for messages.
-    pub field: String,
-    /// URL; may contain secrets.
-    pub url: Secret,
-    /// Headers of the request.
-    pub headers: Vec<(String, Secret)>,
-}
-
-/// External manifests of the config. Those of the network plug-in come first: without it no other pods run.
-#[must_use]
-pub fn external_manifests(document: &Document) -> Vec<ExternalManifest> {
-    let cluster = &document.cluster;
-    let headers = |headers: &BTreeMap<String, String>| -> Vec<(String, Secret)> {
-        let headers = headers.iter();
-        headers
-            .map(|(name, value)| (name.clone(), Secret::new(value.as_str())))
-            .collect()
-    };
-    let cni = cluster.network.cni.as_ref().map(|cni| &*cni.urls);
-    let cloud = cluster.external_cloud_provider.as_ref();
-    let cloud = cloud.filter(|cloud| cloud.enabled);
-    let cloud = cloud.map(|cloud| &*cloud.manifests);
-    let none = BTreeMap::new();
-    let mut found = Vec::new();
-    for (field, urls, of_field) in [
-        ("cluster.network.cni.urls", cni, &none),
-        ("cluster.externalCloudProvider.manifests", cloud, &none),
-        (
-            "cluster.extraManifests",
-            Some(&*cluster.extra_manifests),
-            &cluster.extra_manifest_headers,
-        ),
-    ] {
-        let urls = urls.unwrap_or_default().iter().enumerate();
-        found.extend(urls.map(|(number, url)| ExternalManifest {
-            field: format!("{field}[{number}]"),
-            url: Secret::new(&**url),
-            headers: headers(of_field),
-        }));
-    }
-    let by_kind = document.all::<KubeExternalManifestConfig>();
-    found.extend(by_kind.map(|one| ExternalManifest {
-        field: format!("KubeExternalManifestConfig {}", one.name),
-        url: Secret::new(&*one.url),
-        headers: headers(&one.headers),
-    }));
-    found
 }
 
 fn proxy_args(pods: &[String], control_plane: &ControlPlane) -> Vec<String> {

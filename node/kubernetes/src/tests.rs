@@ -397,7 +397,7 @@ cluster:
     assert!(bootstrap.proxy.unwrap().args.contains(&"--v=2".to_owned()));
     let extra = crate::pods::extra_pods(&document);
     assert_eq!(extra[0].0, "default/own");
-    assert_eq!(crate::inline_manifests(&document)[0].0, "mine");
+    assert_eq!(document.inline_manifests()[0].0, "mine");
 }
 
 #[test]

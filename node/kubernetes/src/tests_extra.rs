@@ -8,7 +8,7 @@ use super::tests::{document, facts, golden, made, patched, source_without, witho
 use crate::files::{Component, authorization};
 use crate::pods::static_pods;
 use crate::settings::CONTROL_PLANE;
-use crate::{ControlPlane, Node, Settings, bootstrap_settings, external_manifests, kubelet};
+use crate::{ControlPlane, Node, Settings, bootstrap_settings, kubelet};
 
 fn with(patch: &str) -> (Document, Settings, ControlPlane, Node) {
     let document = patched(patch);
@@ -255,7 +255,7 @@ cluster:
   extraManifestHeaders: {Authorization: hidden}
 ",
     );
-    let all = external_manifests(&document);
+    let all = document.external_manifests();
     let fields: Vec<(&str, usize)> = all
         .iter()
         .map(|one| (one.field.as_str(), one.headers.len()))

@@ -8,14 +8,11 @@ use std::time::Duration;
 use corten_acquire::get_with;
 use corten_base::console;
 use corten_cluster::{Cluster, Existing, Failed, Report};
-use corten_config::Document;
+use corten_config::{Document, ExternalManifest};
 use corten_credentials::access::connect;
 use corten_credentials::etcd;
 use corten_kubernetes::pods::HOST_SECRETS;
-use corten_kubernetes::{
-    ControlPlane, ExternalManifest, Settings, bootstrap_settings, external_manifests,
-    inline_manifests,
-};
+use corten_kubernetes::{ControlPlane, Settings, bootstrap_settings};
 use corten_manifests::{BootstrapToken, Manifest, bootstrap, read};
 use corten_resources::Draft;
 use corten_resources::controller::with_causes as describe;
@@ -113,7 +110,7 @@ impl Given {
         let settings = Settings::of(config).map_err(|missing| missing.to_string())?;
         let (own, mut troubles) = own(config, &settings)?;
         self.own.clone_from(&own);
-        let external = external_manifests(config);
+        let external = config.external_manifests();
         self.applied.retain(|manifest| {
             let is_external = external.iter().any(|one| one.field == manifest.id);
             is_external || own.contains(manifest)
@@ -207,7 +204,7 @@ fn own(config: &Document, settings: &Settings) -> Result<(Vec<Manifest>, Vec<Str
         .map_err(|error| format!("cluster.token: {error}"))?;
     let mut manifests = bootstrap(&bootstrap_settings(settings, &own), &token);
     let mut troubles = Vec::new();
-    for (name, text) in inline_manifests(config) {
+    for (name, text) in config.inline_manifests() {
         match read(text.expose()) {
             Ok(objects) => manifests.push(Manifest { id: name, objects }),
             Err(error) => troubles.push(format!("inline manifest {name}: {error}")),

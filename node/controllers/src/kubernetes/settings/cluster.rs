@@ -4,10 +4,7 @@ use std::collections::BTreeMap;
 
 use corten_config::Document;
 use corten_kubernetes::etcd::{advertised_subnets, listen_subnets, shared};
-use corten_kubernetes::{
-    ControlPlane, ExternalManifest, Settings, bootstrap_settings, external_manifests,
-    inline_manifests,
-};
+use corten_kubernetes::{ControlPlane, Settings, bootstrap_settings};
 use corten_manifests::{Flannel, Settings as Bootstrap};
 use corten_resources::controller::{Context, Controller, Failure, Output};
 use corten_types::etcd::EtcdConfig;
@@ -158,15 +155,15 @@ fn flannel(found: &mut BootstrapManifestsConfig, own: &Flannel) {
 
 /// The config's manifests, to download and inline.
 fn extra_manifests(config: &Document) -> ExtraManifestsConfig {
-    let external = external_manifests(config).into_iter();
-    let external = external.map(|one: ExternalManifest| ExtraManifest {
+    let external = config.external_manifests().into_iter();
+    let external = external.map(|one| ExtraManifest {
         name: one.field,
         url: one.url,
         priority: LAST.to_owned(),
         extra_headers: one.headers.into_iter().collect(),
         inline_manifest: Secret::default(),
     });
-    let inline = inline_manifests(config).into_iter();
+    let inline = config.inline_manifests().into_iter();
     let inline = inline.map(|(name, contents)| ExtraManifest {
         name,
         url: Secret::default(),
