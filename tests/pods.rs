@@ -317,7 +317,11 @@ fn api_server_takes_a_changed_config(kubectl: &Kubectl, config: &Path) {
 const MANIFEST: &str = "cluster: {inlineManifests: [{name: extra, contents: '{apiVersion: v1, kind: ConfigMap, \
                         metadata: {name: extra, namespace: default}}'}]}";
 
-/// The verb that upgrades Kubernetes, to the same version, deletes an object that no manifest has.
+/// The same manifest with contents that no node can read.
+const UNREADABLE: &str = "cluster: {inlineManifests: [{name: extra, contents: 'kind: ['}]}";
+
+/// The verb that upgrades Kubernetes, to the same version, deletes an object that no manifest has. It keeps those of a
+/// manifest that a node cannot read.
 fn objects_come_and_go_with_the_manifests(kubectl: &Kubectl, config: &Path) {
     let owner = client_with(config);
     let manifests = ["-n", CONTROL_PLANE, "get", "manifests"];
@@ -330,7 +334,7 @@ fn objects_come_and_go_with_the_manifests(kubectl: &Kubectl, config: &Path) {
         "name",
     ];
     let none = "cluster: {inlineManifests: [{name: extra, $patch: delete}]}";
-    for (patch, is_there) in [(MANIFEST, true), (none, false)] {
+    for (patch, is_there) in [(MANIFEST, true), (UNREADABLE, true), (none, false)] {
         let patch = ["-n", CONTROL_PLANE, "patch", "mc", "--patch", patch];
         let patched = owner.call_within(CALL, &patch);
         patched.expect("a changed config");

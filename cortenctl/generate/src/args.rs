@@ -67,7 +67,7 @@ pub struct GenConfig {
     /// Image of the installer [default: the node's own version]
     #[arg(long, value_name = "IMAGE")]
     pub install_image: Option<String>,
-    /// Version of Kubernetes, such as 1.34.1 [default: no images, and the node runs no Kubernetes]
+    /// Version of Kubernetes, such as 1.36.3 [default: no images, and the node runs no Kubernetes]
     #[arg(long, value_name = "VERSION")]
     pub kubernetes_version: Option<String>,
     /// Source of the Kubernetes images: upstream, or the images that `mkimage --with-images` puts on the disk

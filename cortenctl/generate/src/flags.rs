@@ -65,7 +65,7 @@ pub(super) fn kubernetes(args: &GenConfig) -> Result<Option<String>, Failure> {
         Ok(Some(version.to_owned()))
     } else {
         Err(Failure::usage(format!(
-            "--kubernetes-version {given:?} is not a version such as 1.34.1"
+            "--kubernetes-version {given:?} is not a version such as 1.36.3"
         )))
     }
 }

@@ -27,6 +27,8 @@ use crate::kubernetes;
 
 /// Time for the namespace of a run to be gone.
 const GONE: Duration = Duration::from_secs(5 * 60);
+/// Time for the report to be printed once the tests have ended.
+const REPORTED: Duration = Duration::from_secs(2 * 60);
 /// Interval between two looks at it.
 const LOOK: Duration = Duration::from_secs(2);
 
@@ -107,7 +109,12 @@ async fn execute(
     .await?;
     if let Some(at) = results {
         let mut report = kept(at, "junit_01.xml")?;
-        follow(cluster, REPORT, |line| writeln!(report, "{line}")).await?;
+        let followed = follow(cluster, REPORT, |line| writeln!(report, "{line}"));
+        // Tests that were killed leave no report, and its container waits for one.
+        match timeout(REPORTED, followed).await {
+            Ok(followed) => drop(followed?),
+            Err(_) => eprintln!("the tests have left no report"),
+        }
         eprintln!("wrote {}", at.display());
     }
     match code {

@@ -12,6 +12,7 @@ pub mod etcd;
 pub mod image;
 pub mod install;
 pub mod kubeconfig;
+mod kubelet;
 pub mod kubernetes;
 pub mod meta;
 pub mod patch;

@@ -4,12 +4,16 @@
 //! The registry of the bundled images does not exist: a node finds them only in its image cache.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use crate::document::Document;
 use crate::kinds::KubeletConfig;
 
 /// Registry of the bundled images.
 pub const BUNDLED_REGISTRY: &str = "images.corten.internal";
+
+/// Major and minor versions of Kubernetes that a node runs, from the oldest to the newest.
+pub const RELEASES: RangeInclusive<(u64, u64)> = (1, 35)..=(1, 37);
 
 /// Names and tags of the bundled images. A test of `mkimage` compares them with the built ones.
 pub const BUNDLED: [(&str, &str); 9] = [
@@ -130,6 +134,8 @@ mod tests {
         );
         assert_eq!(upstream("busybox", "1.36.4"), None);
         assert_eq!(ETCD.to_string(), "registry.k8s.io/etcd:3.7.1");
-        assert!(kubernetes_version().starts_with("1."));
+        let (major, newest) = RELEASES.end();
+        let bundled = format!("{major}.{newest}.");
+        assert!(kubernetes_version().starts_with(&bundled));
     }
 }

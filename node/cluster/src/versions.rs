@@ -121,13 +121,38 @@ impl Cluster {
         namespace: &str,
         name: &str,
     ) -> Result<Option<Result<(), String>>, ClusterError> {
+        let found = self.workload(workload, namespace, name).await?;
+        Ok(found.map(|found| rollout(workload, &found)))
+    }
+
+    /// Image of the first container of a workload's pods; `None` if the workload does not exist.
+    ///
+    /// # Errors
+    /// [`ClusterError::Name`] or [`ClusterError::Request`].
+    pub async fn image_of(
+        &self,
+        workload: Workload,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<String>, ClusterError> {
+        let found = self.workload(workload, namespace, name).await?;
+        let path = "/spec/template/spec/containers/0/image";
+        let image = |found: DynamicObject| found.data.pointer(path)?.as_str().map(short);
+        Ok(found.and_then(image))
+    }
+
+    async fn workload(
+        &self,
+        workload: Workload,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<DynamicObject>, ClusterError> {
         let kind = workload.kind();
         let object = format!("{} {namespace}/{name}", kind.kind);
         check_part(&object, "its namespace", namespace)?;
         check_part(&object, "its name", name)?;
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &kind);
-        let found = within("read", &object, api.get_opt(name)).await?;
-        Ok(found.map(|found| rollout(workload, &found)))
+        within("read", &object, api.get_opt(name)).await
     }
 }
 

@@ -27,7 +27,7 @@ use super::execute::{Fleet, Mark, With};
 use super::plan::{Member, Plan};
 use super::trust::Trusted;
 use crate::args::{ApplyMode, How};
-use crate::{kubernetes, patch};
+use crate::{kubelet, kubernetes, patch};
 
 const NAMESPACE: &str = "kube-system";
 /// Workloads of the bootstrap manifests whose pods call the Kubernetes API.
@@ -213,7 +213,7 @@ impl Fleet for Live<'_> {
                 return Ok(None);
             }
             let mark = Mark {
-                kubelet: pid(node).await?,
+                kubelet: kubelet::pid(node).await?,
                 manager: static_pods(node).await?.remove(MANAGER),
             };
             let changed = configfile::patched(config, &after.patches())?;
@@ -229,22 +229,14 @@ impl Fleet for Live<'_> {
         mark: Option<&Mark>,
         with: With,
     ) -> Result<(), String> {
-        let (pods, kubelet, is_healthy) = self
+        let mark = mark.cloned().unwrap_or_default();
+        let (pods, kubelet) = self
             .on(member, async |node| {
-                let kind = "Services.v1alpha1.talos.dev";
-                let service = resources::find(node, "runtime", kind, "kubelet").await?;
-                let healthy = service.and_then(|service| service.get("healthy")?.as_bool());
-                let pods = static_pods(node).await?;
-                Ok((pods, pid(node).await?, healthy == Some(true)))
+                let kubelet = kubelet::has_restarted(node, mark.kubelet).await?;
+                Ok((static_pods(node).await?, kubelet))
             })
             .await?;
-        if !is_healthy {
-            return Err("its kubelet is not healthy; see `logs kubelet`".to_owned());
-        }
-        let mark = mark.cloned().unwrap_or_default();
-        if kubelet.is_some() && kubelet == mark.kubelet {
-            return Err("its kubelet has not restarted".to_owned());
-        }
+        kubelet?;
         let manager = pods.get(MANAGER);
         if manager.is_some() && manager == mark.manager.as_ref() {
             return Err("it has not rewritten the files of kube-controller-manager".to_owned());
@@ -333,13 +325,6 @@ impl Fleet for Live<'_> {
     fn say(&mut self, line: &str) {
         eprintln!("{}", printable(line));
     }
-}
-
-/// PID of a node's kubelet.
-async fn pid(node: &Node) -> Result<Option<u64>, Trouble> {
-    let kind = "ServicePIDs.runtime.talos.dev";
-    let found = resources::find(node, "runtime", kind, "kubelet").await?;
-    Ok(found.and_then(|spec| spec.get("pid")?.as_u64()))
 }
 
 /// The node's static pods of the control plane, with the digests of their secrets.

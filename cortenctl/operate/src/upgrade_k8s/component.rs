@@ -118,7 +118,7 @@ impl Component {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::time::SystemTime;
 
     use base64::Engine as _;
@@ -136,12 +136,12 @@ mod tests {
         ("KubeletConfig", "kubelet"),
     ];
 
-    fn document(text: &str) -> Document {
+    pub(in super::super) fn document(text: &str) -> Document {
         Document::parse(text.as_bytes()).unwrap()
     }
 
     /// A config with these lines of kubelet and cluster.
-    fn config(kind: &str, kubelet: &str, cluster: &str) -> String {
+    pub(in super::super) fn config(kind: &str, kubelet: &str, cluster: &str) -> String {
         let ca = Ca::generate(Algorithm::EcdsaP256, "x", "", SystemTime::now()).unwrap();
         let [crt, key] = [&ca.pem().crt, &ca.pem().key].map(|pem| STANDARD.encode(pem));
         let ca = match kind {

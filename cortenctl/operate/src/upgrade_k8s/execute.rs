@@ -1,6 +1,7 @@
 //! Executes the steps of an upgrade one by one. Each step waits until its component runs; a component that does not
 //! come up is rolled back.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -22,6 +23,23 @@ pub(super) struct Limits {
     pub(super) pulls: bool,
     /// Whether objects that no manifest has are deleted last.
     pub(super) prunes: bool,
+}
+
+/// Result of applied manifests.
+#[derive(Debug, Default)]
+pub(super) struct Applied {
+    /// Lines about the changes.
+    pub(super) lines: Vec<String>,
+    /// The sentence about the refused objects, if there are any.
+    pub(super) refused: Option<String>,
+}
+
+/// A failure of the manifests.
+enum Unapplied {
+    /// The new kube-proxy does not run.
+    Proxy(String),
+    /// kube-proxy runs, or was not reached.
+    Other(String),
 }
 
 /// The operations of an upgrade on a cluster. Every error is a sentence.
@@ -47,13 +65,16 @@ pub(super) trait Fleet {
         component: Component,
         image: &str,
     ) -> Result<(), String>;
-    /// Applies a node's manifests to the cluster, once they have this image of kube-proxy. Returns lines about the
-    /// changes.
+    /// The image of kube-proxy that the cluster runs now.
+    async fn proxy_image(&mut self) -> Result<Option<String>, String>;
+    /// Applies a node's manifests to the cluster, once they have this image of kube-proxy.
     async fn apply_manifests(
         &mut self,
         place: &Place,
         proxy: Option<&str>,
-    ) -> Result<Vec<String>, String>;
+    ) -> Result<Applied, String>;
+    /// Checks that kube-proxy runs as its manifest specifies.
+    async fn proxy(&mut self) -> Result<(), String>;
     /// Checks that the workloads run as their manifests specify.
     async fn workloads(&mut self) -> Result<(), String>;
     /// Deletes the objects that no manifest of a control plane node has, and prints a line about each.
@@ -86,21 +107,31 @@ pub(super) async fn execute(
             return Err(format!("{why}{}", left(plan, number + 1)));
         }
     }
-    let proxies: Vec<&Step> = plan
-        .steps
-        .iter()
-        .filter(|step| step.component == Component::Proxy)
-        .collect();
-    match manifests(fleet, plan, plan.proxy.as_deref(), limits.manifests).await {
+    finish(fleet, plan, limits).await
+}
+
+/// Applies the manifests, and deletes obsolete objects.
+async fn finish(fleet: &mut impl Fleet, plan: &Plan, limits: Limits) -> Result<(), String> {
+    let failed = |why: String| format!("bootstrap manifests: {why}");
+    // An earlier run may have changed the configs already; the cluster knows what it runs.
+    let former = match plan.proxy {
+        Some(_) => fleet.proxy_image().await.map_err(failed)?,
+        None => None,
+    };
+    let wanted = plan.proxy.as_deref();
+    match manifests(fleet, plan, wanted, limits.manifests).await {
         Ok(()) if limits.prunes => fleet.prune().await.map_err(|why| {
             format!("the upgrade is complete, but obsolete objects were not deleted: {why}")
         }),
         Ok(()) => Ok(()),
-        Err(why) if proxies.is_empty() => Err(format!("bootstrap manifests: {why}")),
-        Err(why) => Err(format!(
-            "bootstrap manifests: {why}; {}",
-            former_proxy(fleet, plan, &proxies, limits.manifests).await
-        )),
+        Err(Unapplied::Other(why)) => Err(failed(why)),
+        Err(Unapplied::Proxy(why)) => match former.filter(|former| Some(&**former) != wanted) {
+            None => Err(failed(why)),
+            Some(former) => {
+                let back = former_proxy(fleet, plan, &former, limits.manifests).await;
+                Err(failed(format!("{why}; {back}")))
+            }
+        },
     }
 }
 
@@ -167,7 +198,7 @@ async fn until_up(
             return Ok(());
         };
         if Instant::now() >= end {
-            return Err(format!("timeout after {} s: {why}", limit.as_secs()));
+            return Err(late(limit, &why));
         }
         if why != last {
             fleet.say(&format!(
@@ -186,50 +217,73 @@ async fn manifests(
     plan: &Plan,
     proxy: Option<&str>,
     limit: Duration,
-) -> Result<(), String> {
+) -> Result<(), Unapplied> {
     fleet.say("applying the bootstrap manifests");
-    for line in fleet.apply_manifests(&plan.manifests, proxy).await? {
+    let applied = fleet.apply_manifests(&plan.manifests, proxy).await;
+    let applied = applied.map_err(Unapplied::Proxy)?;
+    for line in applied.lines {
         fleet.say(&line);
     }
-    if limit.is_zero() {
-        return Ok(());
+    if !limit.is_zero() {
+        if proxy.is_some() {
+            let up = until_proxy(fleet, limit).await;
+            up.map_err(|why| Unapplied::Proxy(format!("kube-proxy: {why}")))?;
+        }
+        let end = Instant::now() + limit;
+        while let Err(why) = fleet.workloads().await {
+            if Instant::now() >= end {
+                return Err(Unapplied::Other(late(limit, &why)));
+            }
+            sleep(LOOK).await;
+        }
     }
-    let end = Instant::now() + limit;
-    loop {
-        let Err(why) = fleet.workloads().await else {
-            return Ok(());
-        };
+    applied
+        .refused
+        .map_or(Ok(()), |why| Err(Unapplied::Other(why)))
+}
+
+/// Waits for kube-proxy. It changes one node after the other, so each node that comes up starts the limit anew.
+async fn until_proxy(fleet: &mut impl Fleet, limit: Duration) -> Result<(), String> {
+    let mut end = Instant::now() + limit;
+    let mut seen = BTreeSet::new();
+    while let Err(why) = fleet.proxy().await {
+        if seen.insert(why.clone()) {
+            end = Instant::now() + limit;
+        }
         if Instant::now() >= end {
-            return Err(format!("timeout after {} s: {why}", limit.as_secs()));
+            return Err(late(limit, &why));
         }
         sleep(LOOK).await;
     }
+    Ok(())
 }
 
-/// Rolls kube-proxy back in the cluster; returns the result as text.
+fn late(limit: Duration, why: &str) -> String {
+    format!("timeout after {} s: {why}", limit.as_secs())
+}
+
+/// Rolls kube-proxy back in the cluster and in all configs; returns the result as text.
 async fn former_proxy(
     fleet: &mut impl Fleet,
     plan: &Plan,
-    proxies: &[&Step],
+    former: &str,
     limit: Duration,
 ) -> String {
-    let mut from = None;
-    for step in proxies {
+    for place in &plan.proxies {
         fleet.say(&format!(
-            "{}: kube-proxy is rolled back to {}",
-            step.place.name, step.from
+            "{}: kube-proxy is rolled back to {former}",
+            place.name
         ));
-        let back = fleet.set_image(&step.place, step.component, &step.from);
+        let back = fleet.set_image(place, Component::Proxy, former);
         if let Err(why) = back.await {
             return format!(
                 "the rollback of kube-proxy on node {} failed: {why}",
-                step.place.name
+                place.name
             );
         }
-        from = from.or(Some(step.from.as_str()));
     }
-    match manifests(fleet, plan, from, limit).await {
-        Ok(()) => format!("kube-proxy is {} again", from.unwrap_or_default()),
-        Err(why) => format!("the rollback of kube-proxy failed, too: {why}"),
+    match manifests(fleet, plan, Some(former), limit).await {
+        Ok(()) | Err(Unapplied::Other(_)) => format!("kube-proxy is {former} again"),
+        Err(Unapplied::Proxy(why)) => format!("the rollback of kube-proxy failed, too: {why}"),
     }
 }

@@ -10,29 +10,30 @@ use corten_client::flags::Global;
 use corten_client::resources;
 use corten_client::stream::{Node, Trouble, alone};
 use corten_client::table::printable;
-use corten_cluster::{Cluster, Existing, Failed, Machine, Requested, Workload};
+use corten_cluster::{Cluster, Existing, Machine, Requested, Workload};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::component::Component;
-use super::execute::Fleet;
+use super::execute::{Applied, Fleet};
+use super::gates;
+use super::manifests::{NAMESPACE, all_done, has_proxy, is_new, is_proxy, workloads};
 use super::plan::{Member, Place};
 use super::version::{self, Version};
 use crate::args::{ApplyMode, How, ImageName, ImageNamespace};
-use crate::wait;
-use crate::{image, kubernetes, patch};
+use crate::{image, kubelet, kubernetes, patch, wait};
 
 /// Time for a node to render its manifests from a changed config.
 const RENDER: Duration = Duration::from_secs(60);
 /// Interval of the checks.
 const LOOK: Duration = Duration::from_secs(1);
-/// Number of refused objects that an error names; the others are counted.
-const NAMED: usize = 5;
 
 pub(super) struct Live {
     global: Global,
     cluster: Cluster,
     control_planes: Vec<Place>,
+    /// The PID of the kubelet whose image was changed last.
+    kubelet: Option<u64>,
     /// The last applied workloads: kind, namespace, name.
     workloads: Vec<(Workload, String, String)>,
 }
@@ -44,6 +45,7 @@ impl Live {
             global: global.clone(),
             cluster: cluster.map_err(Failure::call)?,
             control_planes: Vec::new(),
+            kubelet: None,
             workloads: Vec::new(),
         })
     }
@@ -78,15 +80,19 @@ impl Live {
             let images = Component::ALL.into_iter();
             let images = images.filter_map(|one| Some((one, one.image(&document)?)));
             let images: BTreeMap<Component, String> = images.collect();
+            let gates = images
+                .keys()
+                .map(|one| (*one, gates::used(*one, &document)));
+            let gates: BTreeMap<Component, Vec<String>> = gates.collect();
             let is_control_plane = document.machine.kind.is_control_plane();
             let has_member = !is_control_plane || resources::has_member(node).await?;
             let mut troubles: Vec<String> = wait::unready(node).await.into_iter().collect();
             if !has_member {
                 troubles.push("its member of etcd has no leader".to_owned());
             }
-            Ok((is_control_plane, images, troubles))
+            Ok((is_control_plane, images, gates, troubles))
         });
-        let (is_control_plane, images, mut troubles) = asked.await.map_err(|why| {
+        let (is_control_plane, images, gates, mut troubles) = asked.await.map_err(|why| {
             Failure::call(format!(
                 "node {} ({}) cannot be queried: {why}",
                 place.name, place.address
@@ -105,6 +111,7 @@ impl Live {
             kubelet: Version::parse(&machine.kubelet),
             place,
             images,
+            gates,
             troubles,
         })
     }
@@ -128,8 +135,41 @@ impl Live {
         alone(&target, work).await
     }
 
-    /// The objects of the node's manifests, in the order of the manifests' IDs.
-    async fn objects(&self, place: &Place) -> Result<Vec<Value>, String> {
+    /// Checks that a workload runs as its manifest specifies.
+    async fn runs(
+        &self,
+        (workload, namespace, name): (Workload, &str, &str),
+    ) -> Result<(), String> {
+        let state = self.cluster.rollout(workload, namespace, name).await;
+        let state = state.map_err(|error| error.to_string())?;
+        state.unwrap_or_else(|| Err("it does not exist".to_owned()))
+    }
+
+    /// The objects of all manifests in the node's config. A manifest that the node cannot fetch or read is an error: its
+    /// objects are not obsolete.
+    async fn all_objects(&self, place: &Place) -> Result<Vec<Value>, String> {
+        let wanted = self.on(place, async |node| {
+            let config = patch::config(node).await?;
+            let document = configfile::parse("the machine config", config.as_bytes())?;
+            Ok(document.manifest_ids())
+        });
+        let wanted = wanted.await?;
+        let manifests = self.manifests(place).await?;
+        let missing: Vec<String> = { wanted.into_iter() }
+            .filter(|id| !manifests.contains_key(id))
+            .collect();
+        if !missing.is_empty() {
+            return Err(format!(
+                "node {} could not fetch or read {}: its console has the reason; nothing was deleted",
+                place.name,
+                missing.join(", ")
+            ));
+        }
+        objects(place, manifests)
+    }
+
+    /// The node's manifests by their IDs.
+    async fn manifests(&self, place: &Place) -> Result<BTreeMap<String, Value>, String> {
         let kind = "Manifests.kubernetes.talos.dev";
         let listed = self.on(place, async |node| {
             let mut manifests = BTreeMap::new();
@@ -139,16 +179,20 @@ impl Live {
             }
             Ok(manifests)
         });
-        let manifests = listed.await?;
-        let lists = manifests.into_values().filter_map(|spec| match spec {
-            Value::Array(objects) => Some(objects),
-            _ => None,
-        });
-        let objects: Vec<Value> = lists.flatten().collect();
-        match objects.is_empty() {
-            true => Err(format!("node {} has no manifests", place.name)),
-            false => Ok(objects),
-        }
+        listed.await
+    }
+}
+
+/// The objects of a node's manifests, in the order of the manifests' IDs.
+fn objects(place: &Place, manifests: BTreeMap<String, Value>) -> Result<Vec<Value>, String> {
+    let lists = manifests.into_values().filter_map(|spec| match spec {
+        Value::Array(objects) => Some(objects),
+        _ => None,
+    });
+    let objects: Vec<Value> = lists.flatten().collect();
+    match objects.is_empty() {
+        true => Err(format!("node {} has no manifests", place.name)),
+        false => Ok(objects),
     }
 }
 
@@ -181,14 +225,22 @@ impl Fleet for Live {
             dry_run: false,
             timeout: RENDER,
         };
-        self.on(place, async |node| {
+        // Without a change of the image, the kubelet does not restart.
+        let kubelet = self.on(place, async |node| {
             let config = patch::config(node).await?.into_bytes();
             let document = configfile::parse("the machine config", &config)?;
+            let is_new = component.image(&document).as_deref() != Some(name);
+            let kubelet = match component {
+                Component::Kubelet if is_new => kubelet::pid(node).await?,
+                _ => None,
+            };
             let patch = component.patch(&document, name);
             let changed = configfile::patched(config, &[patch])?;
-            patch::give(node, changed, &how, true).await
-        })
-        .await
+            patch::give(node, changed, &how, true).await?;
+            Ok(kubelet)
+        });
+        self.kubelet = kubelet.await?;
+        Ok(())
     }
 
     async fn look(
@@ -198,6 +250,12 @@ impl Fleet for Live {
         name: &str,
     ) -> Result<(), String> {
         if component == Component::Kubelet {
+            // Kubernetes notices only after a while that a kubelet has ended, and its new image may have the same version.
+            let former = self.kubelet;
+            let restarted = self.on(place, async |node| {
+                kubelet::has_restarted(node, former).await
+            });
+            restarted.await??;
             let machine = self.cluster.machine(&place.name).await;
             let machine = machine.map_err(|error| error.to_string())?;
             return is_new(machine, version::of_image(name).as_ref());
@@ -210,14 +268,21 @@ impl Fleet for Live {
         }
     }
 
+    async fn proxy_image(&mut self) -> Result<Option<String>, String> {
+        let name = Component::Proxy.name();
+        let image = self.cluster.image_of(Workload::DaemonSet, NAMESPACE, name);
+        image.await.map_err(|error| error.to_string())
+    }
+
     async fn apply_manifests(
         &mut self,
         place: &Place,
         proxy: Option<&str>,
-    ) -> Result<Vec<String>, String> {
+    ) -> Result<Applied, String> {
         let end = Instant::now() + RENDER;
         let objects = loop {
-            let objects = self.objects(place).await;
+            let manifests = self.manifests(place).await;
+            let objects = manifests.and_then(|manifests| objects(place, manifests));
             let is_there =
                 |objects: &Vec<Value>| proxy.is_none_or(|image| has_proxy(objects, image));
             match objects {
@@ -236,20 +301,29 @@ impl Fleet for Live {
         };
         self.workloads = workloads(&objects);
         let report = self.cluster.apply(&objects, Existing::Update).await;
-        all_done("applied", &report.failed)?;
+        let refused = all_done("applied", &report.failed).err();
+        if let Some(refused) = &refused
+            && report.failed.iter().any(|one| is_proxy(&one.object))
+        {
+            return Err(refused.clone());
+        }
         let made = report.created.iter().map(|one| format!("created {one}"));
         let changed = report.updated.iter().map(|one| format!("updated {one}"));
-        Ok(made.chain(changed).collect())
+        Ok(Applied {
+            lines: made.chain(changed).collect(),
+            refused,
+        })
+    }
+
+    async fn proxy(&mut self) -> Result<(), String> {
+        let proxy = (Workload::DaemonSet, NAMESPACE, Component::Proxy.name());
+        self.runs(proxy).await
     }
 
     async fn workloads(&mut self) -> Result<(), String> {
         for (workload, namespace, name) in &self.workloads {
-            let state = self.cluster.rollout(*workload, namespace, name).await;
-            match state.map_err(|error| error.to_string())? {
-                Some(Ok(())) => {}
-                Some(Err(why)) => return Err(format!("{namespace}/{name}: {why}")),
-                None => return Err(format!("{namespace}/{name} does not exist")),
-            }
+            let runs = self.runs((*workload, namespace, name)).await;
+            runs.map_err(|why| format!("{namespace}/{name}: {why}"))?;
         }
         Ok(())
     }
@@ -261,7 +335,7 @@ impl Fleet for Live {
         }
         let mut wanted = Vec::new();
         for place in &self.control_planes {
-            wanted.extend(self.objects(place).await?);
+            wanted.extend(self.all_objects(place).await?);
         }
         let pruned = self.cluster.prune(&wanted).await;
         let pruned = pruned.map_err(|error| error.to_string())?;
@@ -276,121 +350,5 @@ impl Fleet for Live {
 
     fn say(&mut self, line: &str) {
         eprintln!("{}", printable(line));
-    }
-}
-
-/// The error that names the objects with which an operation failed, if there are any.
-fn all_done(done: &str, failed: &[Failed]) -> Result<(), String> {
-    if failed.is_empty() {
-        return Ok(());
-    }
-    let named = failed.iter().take(NAMED);
-    let named: Vec<String> = named
-        .map(|one| format!("{}: {}", one.object, one.reason))
-        .collect();
-    Err(format!(
-        "{} objects were not {done}: {}",
-        failed.len(),
-        named.join("; ")
-    ))
-}
-
-/// Checks that a node is ready with this version of the kubelet. An image without a version in its tag skips the check
-/// of the version.
-fn is_new(machine: Option<Machine>, wanted: Option<&Version>) -> Result<(), String> {
-    let machine = machine.ok_or("the Kubernetes API does not list the node")?;
-    match wanted {
-        Some(wanted) if Version::parse(&machine.kubelet).as_ref() != Some(wanted) => {
-            Err(format!("the kubelet reports version {}", machine.kubelet))
-        }
-        _ => machine.ready,
-    }
-}
-
-fn has_proxy(objects: &[Value], image: &str) -> bool {
-    let name = Component::Proxy.name();
-    objects.iter().any(|object| {
-        object.get("kind") == Some(&Value::from("DaemonSet"))
-            && object.pointer("/metadata/name") == Some(&Value::from(name))
-            && object.pointer("/spec/template/spec/containers/0/image") == Some(&Value::from(image))
-    })
-}
-
-fn workloads(objects: &[Value]) -> Vec<(Workload, String, String)> {
-    let text = |object: &Value, path: &str| {
-        let text = object.pointer(path).and_then(Value::as_str);
-        text.map(str::to_owned)
-    };
-    let found = objects.iter().filter_map(|object| {
-        if text(object, "/apiVersion")? != "apps/v1" {
-            return None;
-        }
-        let workload = match text(object, "/kind")?.as_str() {
-            "Deployment" => Workload::Deployment,
-            "DaemonSet" => Workload::DaemonSet,
-            _ => return None,
-        };
-        let namespace = text(object, "/metadata/namespace");
-        let namespace = namespace.unwrap_or_else(|| "default".to_owned());
-        Some((workload, namespace, text(object, "/metadata/name")?))
-    });
-    found.collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn kubelet_is_upgraded_when_its_node_is_ready_and_reports_the_version() {
-        let machine = |kubelet: &str, ready| Machine {
-            name: "a".to_owned(),
-            addresses: Vec::new(),
-            kubelet: kubelet.to_owned(),
-            ready,
-        };
-        let wanted = Version::parse("1.37.2").unwrap();
-        assert_eq!(
-            is_new(Some(machine("v1.37.2", Ok(()))), Some(&wanted)),
-            Ok(())
-        );
-        assert_eq!(is_new(Some(machine("v1.36.4", Ok(()))), None), Ok(()));
-        let old = is_new(Some(machine("v1.36.4", Ok(()))), Some(&wanted));
-        assert_eq!(old.unwrap_err(), "the kubelet reports version v1.36.4");
-        let not_ready = machine("v1.37.2", Err("no network".to_owned()));
-        assert_eq!(
-            is_new(Some(not_ready), Some(&wanted)).unwrap_err(),
-            "no network"
-        );
-        is_new(None, Some(&wanted)).unwrap_err();
-    }
-
-    #[test]
-    fn workloads_and_the_kube_proxy_image_are_found_in_manifests() {
-        let object = |kind: &str, name: &str| {
-            let container = json!({ "image": format!("r/{name}:v1") });
-            json!({
-                "apiVersion": "apps/v1", "kind": kind,
-                "metadata": { "name": name, "namespace": "kube-system" },
-                "spec": { "template": { "spec": { "containers": [container] } } },
-            })
-        };
-        let objects = [
-            object("DaemonSet", "kube-proxy"),
-            object("Deployment", "coredns"),
-            json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "x" } }),
-            Value::Null,
-        ];
-        let named = |name: &str| ("kube-system".to_owned(), name.to_owned());
-        let found = workloads(&objects).into_iter();
-        let found: Vec<_> = found
-            .map(|(_, namespace, name)| (namespace, name))
-            .collect();
-        assert_eq!(found, [named("kube-proxy"), named("coredns")]);
-        assert!(has_proxy(&objects, "r/kube-proxy:v1"));
-        assert!(!has_proxy(&objects, "r/kube-proxy:v2"));
-        assert!(!has_proxy(&objects[1..], "r/kube-proxy:v1"));
     }
 }

@@ -5,7 +5,9 @@
 
 mod component;
 mod execute;
+mod gates;
 mod live;
+mod manifests;
 mod plan;
 #[cfg(test)]
 mod tests;

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use corten_client::table::Table;
+use corten_config::images::RELEASES;
 
 use super::component::Component;
+use super::gates::is_gone;
 use super::version::{self, Version};
 
 /// Maximum minor versions that a kubelet may be older than its API server (Kubernetes, "Version Skew Policy").
@@ -26,6 +28,8 @@ pub(super) struct Member {
     pub(super) kubelet: Option<Version>,
     /// The images in its config.
     pub(super) images: BTreeMap<Component, String>,
+    /// The feature gates in its config.
+    pub(super) gates: BTreeMap<Component, Vec<String>>,
     /// Problems of the node, as sentences.
     pub(super) troubles: Vec<String>,
 }
@@ -64,6 +68,8 @@ pub(super) struct Plan {
     pub(super) manifests: Place,
     /// The image of kube-proxy that these manifests have after the steps, also if an earlier run set it.
     pub(super) proxy: Option<String>,
+    /// The nodes whose configs have an image of kube-proxy.
+    pub(super) proxies: Vec<Place>,
 }
 
 impl Plan {
@@ -74,26 +80,30 @@ impl Plan {
     pub(super) fn new(members: &[Member], wanted: &Wanted) -> Result<Plan, String> {
         let first = members.iter().find(|member| member.is_control_plane);
         let first = first.ok_or("the cluster has no control plane node")?;
-        let images = members.iter().flat_map(|member| member.images.values());
-        let kubelets = members.iter().filter_map(|member| member.kubelet.clone());
-        let kubelets = kubelets.filter(|_| wanted.kubelets);
-        let found: Vec<Version> = images
-            .filter_map(|image| version::of_image(image))
-            .chain(kubelets)
-            .collect();
-        let lowest = wanted.from.clone().or_else(|| found.iter().min().cloned());
-        let lowest = lowest.ok_or(
-            "no image of the cluster has a version in its tag: name the version with --from",
-        )?;
-        let highest = found.iter().max().unwrap_or(&lowest);
-        check_path(&lowest, highest.max(&lowest), wanted)?;
-        let steps = steps(members, wanted)?;
+        // A kubelet may be several minor versions older than the control plane: `problems` judges it.
+        let (control_plane, mut found) = versions(members);
+        let from = |found: &[Version]| wanted.from.clone().or_else(|| found.iter().min().cloned());
+        let unknown =
+            "no image of the cluster has a version in its tag: name the version with --from";
+        let oldest = from(&control_plane).ok_or(unknown)?;
+        if !wanted.kubelets {
+            found.clear();
+        }
+        found.extend(control_plane);
+        let lowest = from(&found).ok_or(unknown)?;
+        let highest = found.iter().max().unwrap_or(&lowest).max(&lowest);
+        check_path(&oldest, highest, wanted)?;
+        let steps = steps(members, wanted, wanted.to.release() < highest.release())?;
+        let has_proxy = |member: &&Member| member.images.contains_key(&Component::Proxy);
         let proxy = steps.iter().find(|step| step.component == Component::Proxy);
         let proxy = proxy.map(|step| &step.to);
         Ok(Plan {
             proxy: proxy
                 .or_else(|| first.images.get(&Component::Proxy))
                 .cloned(),
+            proxies: { members.iter().filter(has_proxy) }
+                .map(|member| member.place.clone())
+                .collect(),
             pulls: pulls(members, &steps),
             steps,
             manifests: first.place.clone(),
@@ -117,9 +127,29 @@ impl Plan {
     }
 }
 
-fn steps(members: &[Member], wanted: &Wanted) -> Result<Vec<Step>, String> {
+/// Versions of the components that control plane nodes run, and those of the kubelets.
+fn versions(members: &[Member]) -> (Vec<Version>, Vec<Version>) {
+    let (mut control_plane, mut kubelets) = (Vec::new(), Vec::new());
+    for member in members {
+        kubelets.extend(member.kubelet.clone());
+        for (component, image) in &member.images {
+            match component {
+                Component::Kubelet => kubelets.extend(version::of_image(image)),
+                _ => control_plane.extend(version::of_image(image)),
+            }
+        }
+    }
+    (control_plane, kubelets)
+}
+
+fn steps(members: &[Member], wanted: &Wanted, is_downgrade: bool) -> Result<Vec<Step>, String> {
     let mut steps = Vec::new();
-    for component in Component::ALL {
+    let mut components = Component::ALL;
+    if is_downgrade {
+        // No component may be newer than kube-apiserver.
+        components.reverse();
+    }
+    for component in components {
         if component == Component::Kubelet && !wanted.kubelets {
             continue;
         }
@@ -217,15 +247,32 @@ pub(super) fn problems(
     wanted: &Wanted,
 ) -> Vec<String> {
     let mut found = Vec::new();
+    if !RELEASES.contains(&wanted.to.release()) {
+        let ((major, oldest), (_, newest)) = (RELEASES.start(), RELEASES.end());
+        found.push(format!(
+            "nodes of this version run Kubernetes {major}.{oldest} to {major}.{newest}, and {} is none of them",
+            wanted.to
+        ));
+    }
     for member in members {
         let name = &member.place.name;
         let troubles = member.troubles.iter();
         found.extend(troubles.map(|why| format!("node {name}: {why}")));
-        let Some(kubelet) = member.kubelet.as_ref().filter(|_| !wanted.kubelets) else {
+        let to = &wanted.to;
+        for (component, gates) in &member.gates {
+            let stays = *component == Component::Kubelet && !wanted.kubelets;
+            let gone = gates.iter().filter(|gate| !stays && is_gone(gate, to));
+            found.extend(gone.map(|gate| {
+                format!(
+                    "node {name}: {} of {to} does not start with the feature gate {gate}: remove it from the config",
+                    component.name()
+                )
+            }));
+        }
+        let Some(kubelet) = &member.kubelet else {
             continue;
         };
-        let to = &wanted.to;
-        if kubelet.release() > to.release() {
+        if !wanted.kubelets && kubelet.release() > to.release() {
             found.push(format!(
                 "node {name}: its kubelet has version {kubelet}, and may not be newer than kube-apiserver"
             ));

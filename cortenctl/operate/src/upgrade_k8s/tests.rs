@@ -8,9 +8,11 @@ use corten_client::failure::Failure;
 use corten_cluster::Requested;
 
 use super::component::Component;
-use super::execute::{Fleet, Limits, execute};
+use super::execute::{Applied, Fleet, Limits, execute};
 use super::plan::{Member, Place, Plan, Wanted, problems};
 use super::version::Version;
+use tokio::time::sleep;
+
 use crate::args::UpgradeK8s;
 
 #[derive(clap::Parser)]
@@ -53,6 +55,7 @@ fn member(name: &str, is_control_plane: bool, version: &str) -> Member {
         images: components
             .map(|one| (one, format!("r/{}:v{version}", one.name())))
             .collect(),
+        gates: BTreeMap::new(),
         troubles: Vec::new(),
     }
 }
@@ -79,6 +82,14 @@ struct Made {
     looks: u32,
     /// The image of kube-proxy in the manifests.
     proxy: String,
+    /// The image that the cluster runs before the manifests are applied, if it is not that of the first release.
+    running: Option<&'static str>,
+    /// Number of nodes on which kube-proxy starts, one at each check.
+    slow_proxies: u32,
+    /// A workload other than kube-proxy does not run.
+    other_is_broken: bool,
+    /// Another object than kube-proxy is refused.
+    refuses_other: bool,
     /// With this image in the manifests, the cluster refuses the objects.
     refused_manifests: Option<&'static str>,
     /// The cluster refuses to delete objects.
@@ -132,11 +143,16 @@ impl Fleet for Made {
         }
     }
 
+    async fn proxy_image(&mut self) -> Result<Option<String>, String> {
+        let image = self.running.unwrap_or("r/kube-proxy:v1.36.4");
+        Ok(Some(image.to_owned()))
+    }
+
     async fn apply_manifests(
         &mut self,
         place: &Place,
         proxy: Option<&str>,
-    ) -> Result<Vec<String>, String> {
+    ) -> Result<Applied, String> {
         self.asked.push(format!("apply of {}", place.name));
         assert!(proxy.is_none_or(|proxy| proxy == self.proxy));
         match self
@@ -144,14 +160,34 @@ impl Fleet for Made {
             .is_some_and(|image| image == self.proxy)
         {
             true => Err("1 objects were not applied".to_owned()),
-            false => Ok(vec!["updated DaemonSet".to_owned()]),
+            false => Ok(Applied {
+                lines: vec!["updated DaemonSet".to_owned()],
+                refused: self
+                    .refuses_other
+                    .then(|| "1 objects were not applied".to_owned()),
+            }),
+        }
+    }
+
+    async fn proxy(&mut self) -> Result<(), String> {
+        self.asked.push(format!("rollout {}", self.proxy));
+        if self.looks < self.slow_proxies {
+            self.looks += 1;
+            sleep(Duration::from_secs(299)).await;
+            return Err(format!(
+                "{} of {} pods are new",
+                self.looks, self.slow_proxies
+            ));
+        }
+        match self.broken.contains(&*self.proxy) {
+            true => Err("0 of 2 pods are new".to_owned()),
+            false => Ok(()),
         }
     }
 
     async fn workloads(&mut self) -> Result<(), String> {
-        self.asked.push(format!("rollout {}", self.proxy));
-        match self.broken.contains(&*self.proxy) {
-            true => Err("0 of 2 pods are new".to_owned()),
+        match self.other_is_broken {
+            true => Err("default/other: 0 of 1 pods are new".to_owned()),
             false => Ok(()),
         }
     }
@@ -299,7 +335,7 @@ async fn failed_kube_proxy_rollout_is_rolled_back_in_config_and_cluster() {
     let why = made.run(LIMITS).await.unwrap_err();
     assert_eq!(
         why,
-        "bootstrap manifests: timeout after 300 s: 0 of 2 pods are new; kube-proxy is r/kube-proxy:v1.36.4 again"
+        "bootstrap manifests: kube-proxy: timeout after 300 s: 0 of 2 pods are new; kube-proxy is r/kube-proxy:v1.36.4 again"
     );
     let acts = acts(&made);
     let end = [
@@ -326,6 +362,120 @@ async fn failed_kube_proxy_rollout_is_rolled_back_in_config_and_cluster() {
     );
 }
 
+#[tokio::test(start_paused = true)]
+async fn kube_proxy_that_reaches_one_node_after_the_other_is_not_rolled_back() {
+    let mut made = Made {
+        slow_proxies: 60,
+        ..Made::default()
+    };
+    made.run(LIMITS).await.unwrap();
+    assert_eq!(made.proxy, "r/kube-proxy:v1.37.2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn broken_workload_or_refused_object_does_not_roll_kube_proxy_back() {
+    for (other_is_broken, refuses_other, word) in [
+        (true, false, "default/other: 0 of 1 pods"),
+        (false, true, "1 objects were not applied"),
+    ] {
+        let mut made = Made {
+            other_is_broken,
+            refuses_other,
+            ..Made::default()
+        };
+        let why = made.run(LIMITS).await.unwrap_err();
+        assert!(why.contains(word) && !why.contains("again"), "{why}");
+        assert_eq!(made.proxy, "r/kube-proxy:v1.37.2");
+        assert!(!acts(&made).contains(&"prune"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn second_run_rolls_kube_proxy_back_to_the_image_that_the_cluster_runs() {
+    let mut members = cluster("1.37.2");
+    let old = "r/kubelet:v1.36.4".to_owned();
+    members[0].images.insert(Component::Kubelet, old);
+    let plan = Plan::new(&members, &wanted("1.37.2")).unwrap();
+    let mut made = Made::broken("r/kube-proxy:v1.37.2");
+    made.proxy = "r/kube-proxy:v1.37.2".to_owned();
+    let why = execute(&mut made, &plan, LIMITS).await.unwrap_err();
+    assert!(
+        why.ends_with("kube-proxy is r/kube-proxy:v1.36.4 again"),
+        "{why}"
+    );
+    assert!(acts(&made).contains(&"set b r/kube-proxy:v1.36.4"));
+    // The cluster runs the broken one already: there is nothing to return to.
+    let mut made = Made {
+        running: Some("r/kube-proxy:v1.37.2"),
+        ..Made::broken("r/kube-proxy:v1.37.2")
+    };
+    made.proxy = "r/kube-proxy:v1.37.2".to_owned();
+    let why = execute(&mut made, &plan, LIMITS).await.unwrap_err();
+    assert!(why.ends_with("0 of 2 pods are new"), "{why}");
+}
+
+#[test]
+fn downgrade_changes_kube_apiserver_last() {
+    let wanted = Wanted {
+        downgrade: true,
+        ..wanted("1.35.4")
+    };
+    let plan = Plan::new(&cluster("1.36.4"), &wanted).unwrap();
+    let last = plan.steps.last().unwrap();
+    assert_eq!(last.component, Component::ApiServer);
+    assert_eq!(plan.steps[0].component, Component::Kubelet);
+}
+
+#[test]
+fn kubelets_that_stayed_behind_do_not_hold_the_control_plane_back() {
+    let mut members = [member("a", true, "1.36.4"), member("b", false, "1.35.4")];
+    members[0].kubelet = Version::parse("1.35.4");
+    let old = "r/kubelet:v1.35.4".to_owned();
+    members[0].images.insert(Component::Kubelet, old);
+    for kubelets in [true, false] {
+        let wanted = Wanted {
+            kubelets,
+            ..wanted("1.37.2")
+        };
+        let plan = Plan::new(&members, &wanted).unwrap();
+        let from = if kubelets { "1.35.4" } else { "1.36.4" };
+        assert_eq!(plan.from.to_string(), from);
+        assert!(problems(&members, &[], &wanted).is_empty());
+    }
+    members[1].kubelet = Version::parse("1.33.9");
+    let found = problems(&members, &[], &wanted("1.37.2"));
+    assert!(found[0].contains("3 minor versions older"), "{found:?}");
+}
+
+#[test]
+fn feature_gate_that_the_new_release_does_not_know_is_a_problem() {
+    let mut members = cluster("1.36.4");
+    for member in &mut members {
+        let gates = vec!["SidecarContainers".to_owned(), "Other".to_owned()];
+        member.gates.insert(Component::Kubelet, gates);
+    }
+    let found = problems(&members, &[], &wanted("1.37.2"));
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(
+        found[0]
+            .contains("kubelet of 1.37.2 does not start with the feature gate SidecarContainers")
+    );
+    let stays = Wanted {
+        kubelets: false,
+        ..wanted("1.37.2")
+    };
+    assert!(problems(&members, &[], &stays).is_empty());
+    assert!(problems(&members, &[], &wanted("1.36.5")).is_empty());
+}
+
+#[test]
+fn release_that_no_node_runs_is_a_problem() {
+    for (to, count) in [("1.37.9", 0), ("1.38.0", 1), ("1.34.9", 1)] {
+        let found = problems(&cluster("1.37.2"), &[], &wanted(to));
+        assert_eq!(found.len(), count, "{found:?}");
+    }
+}
+
 #[test]
 fn skipped_minor_versions_and_unrequested_downgrades_are_refused() {
     let of = |versions: [&str; 2], to: &str, downgrade| {
@@ -348,12 +498,6 @@ fn skipped_minor_versions_and_unrequested_downgrades_are_refused() {
     );
     for (versions, to, downgrade, word) in [
         (both("1.35.0"), "1.37.2", false, "upgrade to 1.36 first"),
-        (
-            ["1.36.4", "1.35.0"],
-            "1.37.2",
-            false,
-            "upgrade to 1.36 first",
-        ),
         (both("1.37.2"), "1.37.1", false, "--downgrade"),
         (["1.37.2", "1.36.4"], "1.36.4", false, "--downgrade"),
         (both("1.37.2"), "1.35.0", true, "restore a snapshot"),
