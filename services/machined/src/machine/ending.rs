@@ -13,7 +13,7 @@ use corten_sys::power::End;
 use futures_util::future::join;
 use tokio::time::{sleep, timeout};
 
-use super::{ANSWER_GRACE, Machine};
+use super::{ANSWER_GRACE, Fatal, Machine};
 use crate::finish::Ending;
 
 /// Timeout for all services together to stop in order; `finish` kills the rest.
@@ -33,9 +33,13 @@ impl Machine {
         self.node.set_stage(stage);
         console::say(text);
         self.depart(&action).await;
+        let mut left = Ok(());
         if action != Action::ForcedReboot {
             self.stop_pods(actor).await;
-            self.leave(&action).await;
+            left = self.leave(&action).await;
+            if let Err(why) = &left {
+                console::error(&format!("{sequence}: {why}"));
+            }
             self.tell_task(STOP_ALL, actor, task_event::Action::Start);
             let by_api = !actor.is_empty();
             let pause = async |time: Duration| {
@@ -46,8 +50,9 @@ impl Machine {
             let tell = async || {
                 self.tell_task(STOP_ALL, actor, task_event::Action::Stop);
                 // A reset wipes after this, when no client is left to hear of its end.
-                if !matches!(action, Action::Reset(_)) {
-                    self.tell_end(sequence, actor, None);
+                let ends_here = left.is_err() || !matches!(action, Action::Reset(_));
+                if ends_here {
+                    self.tell_end(sequence, actor, left.as_ref().err());
                 }
                 pause(ANSWER_GRACE).await;
             };
@@ -57,18 +62,34 @@ impl Machine {
             }
         }
         self.keep_clock().await;
-        let reason = match end {
-            End::Restart => Reason::Reboot,
-            End::PowerOff => Reason::Shutdown,
-        };
-        Ending {
-            end,
-            stop: Stop::now(reason, who),
-            wipe: match action {
-                Action::Reset(reset) => reset.targets,
-                _ => Vec::new(),
+        match left {
+            Ok(()) => Ending {
+                end,
+                stop: stop(end, who),
+                wipe: match action {
+                    Action::Reset(reset) => reset.targets,
+                    _ => Vec::new(),
+                },
             },
+            Err(why) => without_wipe(who, &why),
         }
+    }
+}
+
+fn stop(end: End, who: &str) -> Stop {
+    let reason = match end {
+        End::Restart => Reason::Reboot,
+        End::PowerOff => Reason::Shutdown,
+    };
+    Stop::now(reason, who)
+}
+
+/// The end after a failed reset. The node restarts, so that the operator can try again.
+fn without_wipe(who: &str, why: &Fatal) -> Ending {
+    Ending {
+        end: End::Restart,
+        stop: stop(End::Restart, &format!("{who}; {why}")),
+        wipe: Vec::new(),
     }
 }
 
@@ -125,6 +146,17 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
+
+    #[test]
+    fn failed_reset_restarts_the_node_without_a_wipe_and_records_why() {
+        let why = Fatal("nothing is wiped: etcd refuses".to_owned());
+        let ending = without_wipe("requested through the API", &why);
+        assert_eq!(ending.end, End::Restart);
+        assert!(ending.wipe.is_empty());
+        assert_eq!(ending.stop.reason, Reason::Reboot);
+        let told = &ending.stop.detail;
+        assert!(told.ends_with("; nothing is wiped: etcd refuses"), "{told}");
+    }
 
     #[tokio::test]
     async fn apid_stops_only_after_event_followers_got_the_end() {
