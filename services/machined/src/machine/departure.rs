@@ -10,7 +10,6 @@ use corten_credentials::access::of_node;
 use corten_credentials::etcd::leave;
 use corten_etcd::{LeaveError, Tls};
 use corten_kubernetes::Settings;
-use corten_kubernetes::etcd::{DATA, has_data};
 use corten_kubernetes::pods::HOST_SECRETS;
 use corten_resources::controller::with_causes as describe;
 use corten_server::node::{Action, Node as _, Reset};
@@ -19,6 +18,7 @@ use corten_types::kubernetes::Nodename;
 use tokio::time::timeout;
 
 use super::{Fatal, Machine};
+use crate::upgrade;
 
 /// Timeout of a request to the cluster. A cluster that does not answer must not delay the node's end.
 const TELL: Duration = Duration::from_secs(15);
@@ -60,7 +60,7 @@ impl Machine {
         let Action::Reset(reset @ Reset { graceful: true, .. }) = action else {
             return Ok(());
         };
-        if !has_data(Path::new(DATA)) {
+        if !upgrade::has_member(&self.node) {
             return Ok(());
         }
         let left = timeout(LEAVE, self.leave_etcd()).await;

@@ -38,7 +38,7 @@ impl Machine {
             self.stop_pods(actor).await;
             left = self.leave(&action).await;
             if let Err(why) = &left {
-                console::error(&format!("{sequence}: {why}"));
+                console::error(&format!("{sequence}: {why}; the node restarts"));
             }
             self.tell_task(STOP_ALL, actor, task_event::Action::Start);
             let by_api = !actor.is_empty();

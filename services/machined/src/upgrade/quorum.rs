@@ -8,18 +8,15 @@ use corten_credentials::etcd::connect;
 use corten_etcd::{LeaveError, Member};
 use corten_kubernetes::pods::HOST_SECRETS;
 use corten_resources::controller::with_causes as describe;
-use corten_server::node::{Node as _, Reset, SubmitError};
+use corten_server::node::{Reset, SubmitError};
 use corten_services::kubernetes::ETCD;
-use corten_types::etcd::EtcdMember;
 use futures_util::future::join_all;
 use tokio::time::timeout;
 
+use super::own_member::{ANSWER, in_time, own_member, own_vote};
 use super::patience::patiently;
 use super::{LEAVE_PATIENCE, refused};
 use crate::state::NodeState;
-
-/// Timeout of a member's answer.
-const ANSWER: Duration = Duration::from_secs(5);
 
 /// Remedy of a refused call whose caller accepts the risk.
 pub(super) const FORCE: &str = "force the call (`upgrade --force`, also to the version before; `shutdown --force`; \
@@ -100,26 +97,49 @@ pub(super) async fn outlook(node: &NodeState, absence: Absence, patience: Durati
 }
 
 async fn look(node: &NodeState, absence: Absence) -> Outlook {
-    let Some(own) = node.store().get_as::<EtcdMember>(EtcdMember::ID) else {
-        return Outlook::Kept;
-    };
-    let secrets = Path::new(HOST_SECRETS).join(ETCD);
+    match own_vote(node).await {
+        Ok(Some(own)) => match members().await {
+            Ok(members) => judge(&own, &members, absence).await,
+            Err(why) => Outlook::Unknown(why),
+        },
+        Ok(None) => Outlook::Kept,
+        Err(why) => Outlook::Unknown(why),
+    }
+}
+
+/// The members as the cluster lists them. A member that follows a leader and answers late does not lack a quorum, so that
+/// its own list counts.
+async fn members() -> Result<Vec<Member>, String> {
     let asked = async {
-        let client = connect(&secrets, &[IpAddr::from([127, 0, 0, 1])]).await?;
-        client.members().await.map_err(|error| describe(&error))
+        let members = own_member().await?.members().await;
+        members.map_err(|error| describe(&error))
     };
-    let members = match timeout(ANSWER, asked).await {
-        Ok(Ok(members)) => members,
-        Ok(Err(why)) => return Outlook::Unknown(why),
-        Err(_) => return Outlook::Unknown("this node's member does not answer".to_owned()),
+    let why = match in_time(asked).await {
+        Ok(members) => return Ok(members),
+        Err(why) => why,
     };
+    in_time(async {
+        let own = own_member().await?;
+        let status = own.status().await.map_err(|error| describe(&error))?;
+        if status.leader == 0 {
+            return Err(why);
+        }
+        let members = own.local_members().await;
+        members.map_err(|error| describe(&error))
+    })
+    .await
+}
+
+/// Finds out whether the voters among `members` keep their quorum without the member `own`.
+async fn judge(own: &str, members: &[Member], absence: Absence) -> Outlook {
     if absence == Absence::Final && members.len() == 1 {
         return Outlook::Last;
     }
     let voters: Vec<&Member> = members.iter().filter(|member| !member.is_learner).collect();
     let others = voters
         .iter()
-        .filter(|member| format!("{:016x}", member.id) != own.member_id);
+        .filter(|member| format!("{:016x}", member.id) != own);
+    let secrets = Path::new(HOST_SECRETS).join(ETCD);
     let answers = join_all(others.map(|member| answers(&secrets, member))).await;
     let silent: Vec<String> = answers
         .iter()
