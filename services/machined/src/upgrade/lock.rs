@@ -6,10 +6,14 @@
 use std::time::Duration;
 
 use corten_etcd::{Claim, Client};
+use corten_kubernetes::kubelet::shutdown_grace;
+use corten_logind::LONGEST_DELAY;
+use corten_resources::Store;
 use corten_resources::controller::with_causes as describe;
 use corten_server::node::Node as _;
 use corten_sys::host;
 use corten_types::kubernetes::Nodename;
+use corten_types::kubernetes_kubelet::{ID as KUBELET, KubeletSpec};
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
@@ -24,8 +28,8 @@ const KEY: &[u8] = b"corten:v1:upgrade";
 /// Lease time of the key: a node that goes down for good blocks the others for so long. It covers the pull of the
 /// image, the drain of pods, and the trial of the version.
 pub const LONGEST: Duration = Duration::from_secs(60 * 60);
-/// Lease time of the key for a reboot or a shutdown. It covers the drain of pods and the end of etcd; from then on, the
-/// other nodes see that the member is away.
+/// Lease time of the key for a reboot or a shutdown, beside the grace periods of the pods. It covers the drain of pods and
+/// the end of etcd; from then on, the other nodes see that the member is away.
 const LEAVING: Duration = Duration::from_secs(10 * 60);
 
 /// The key, held by this node.
@@ -118,7 +122,7 @@ pub(super) async fn take_to_leave(node: &NodeState) -> Result<Option<Held>, Stri
     let Ok(Some(holder)) = holder(node, "").await else {
         return Ok(None);
     };
-    match claim(&holder, LEAVING, |_| false).await {
+    match claim(&holder, leaving(node.store()), |_| false).await {
         Ok(Ok(held)) => Ok(Some(held)),
         Ok(Err(other)) if !holder.may_replace(&other) => {
             Err(Holder::of(&other).unwrap_or(holder).refusal())
@@ -218,6 +222,13 @@ pub async fn unlock_former(node: &NodeState) -> bool {
     freed.await.is_ok()
 }
 
+/// Lease time of the key for a reboot or a shutdown: etcd stops only after the pods.
+fn leaving(store: &Store) -> Duration {
+    let kubelet = store.get_as::<KubeletSpec>(KUBELET);
+    let grace = kubelet.map_or(Duration::ZERO, |spec| shutdown_grace(&spec.config));
+    LEAVING + grace.min(LONGEST_DELAY)
+}
+
 /// Value that this node writes; `None` if it has no vote in etcd.
 async fn holder(node: &NodeState, image: &str) -> Result<Option<Holder>, String> {
     let name = node.store().get_as::<Nodename>(Nodename::ID);
@@ -232,6 +243,9 @@ async fn holder(node: &NodeState, image: &str) -> Result<Option<Holder>, String>
 
 #[cfg(test)]
 mod tests {
+    use corten_resources::Draft;
+    use serde_json::json;
+
     use super::*;
 
     fn holder(member: &str, boot: &str) -> Holder {
@@ -278,6 +292,26 @@ mod tests {
         assert!(own.is_former(&value(&holder("a", "0"))));
         assert!(!own.is_former(&value(&own)));
         assert!(!own.is_former(&value(&holder("b", "0"))));
+    }
+
+    #[test]
+    fn key_of_a_leaving_node_outlasts_the_grace_periods_of_its_pods() {
+        let store = Store::new();
+        store.register::<KubeletSpec>().unwrap();
+        assert_eq!(leaving(&store), LEAVING);
+        // A kubelet gets no more than the longest delay.
+        for (grace, minutes) in [("30m", 30), ("15m", 25), ("0s", 10)] {
+            let spec = KubeletSpec {
+                image: String::new(),
+                args: Vec::new(),
+                extra_mounts: Vec::new(),
+                expected_nodename: String::new(),
+                config: json!({"shutdownGracePeriod": grace}),
+                credential_provider_config: json!(null),
+            };
+            store.put(Draft::new(KUBELET, spec), "").unwrap();
+            assert_eq!(leaving(&store), Duration::from_mins(minutes), "{grace}");
+        }
     }
 
     #[test]
