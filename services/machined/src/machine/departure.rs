@@ -57,12 +57,9 @@ impl Machine {
     /// # Errors
     /// The member stays. Without its data, etcd may lose its quorum or all data of the cluster: nothing may be wiped.
     pub(super) async fn leave(&self, action: &Action) -> Result<(), Fatal> {
-        let Action::Reset(reset @ Reset { graceful: true, .. }) = action else {
+        let Some(reset) = self.must_leave(action) else {
             return Ok(());
         };
-        if !upgrade::has_member(&self.node) {
-            return Ok(());
-        }
         let left = timeout(LEAVE, self.leave_etcd()).await;
         let left = left.unwrap_or_else(|_| Err(Stay::Other(late(LEAVE))));
         if may_wipe(left, reset)? {
@@ -74,6 +71,26 @@ impl Machine {
             within("end etcd", END, ended).await;
         }
         Ok(())
+    }
+
+    /// The reset that removes the node's member from etcd first; `None` if the action removes none.
+    fn must_leave<'a>(&self, action: &'a Action) -> Option<&'a Reset> {
+        match action {
+            Action::Reset(reset) if reset.graceful && upgrade::has_member(&self.node) => {
+                Some(reset)
+            }
+            _ => None,
+        }
+    }
+
+    /// What is left of [`Machine::leave`] when `why` gives it no time.
+    ///
+    /// # Errors
+    /// As [`Machine::leave`].
+    pub(super) fn leave_no_more(&self, action: &Action, why: &str) -> Result<(), Fatal> {
+        self.must_leave(action).map_or(Ok(()), |reset| {
+            may_wipe(Err(Stay::Other(why.to_owned())), reset).map(drop)
+        })
     }
 
     /// The name of the node in its cluster, unless it stays out of it.

@@ -301,7 +301,12 @@ impl Node for NodeState {
             Action::Reset(_) => Some(self.wiping.try_lock().map_err(|_| WIPING)?),
             _ => None,
         };
-        if self.ending.swap(true, Ordering::AcqRel) {
+        // A forced action ends the waits of another one. machined takes it until it stops the services.
+        let takes_over = matches!(
+            action,
+            Action::ForcedReboot | Action::Shutdown { forced: true }
+        );
+        if self.ending.swap(true, Ordering::AcqRel) && !takes_over {
             return Err(SubmitError::Busy("the end of this boot"));
         }
         self.requests
