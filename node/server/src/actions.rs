@@ -65,20 +65,23 @@ pub(super) async fn shutdown(
     })
 }
 
-/// Services are stopped in order in any case; a `graceful` reset also leaves the cluster first.
-pub(super) fn reset(
+/// Services are stopped in order in any case; a `graceful` reset also leaves the cluster first. The node refuses one that
+/// etcd cannot bear: later it could only restart without a wipe.
+pub(super) async fn reset(
     node: &dyn Node,
     who: &str,
     request: &api::ResetRequest,
 ) -> Result<api::ResetResponse, Status> {
-    let action = Action::Reset(Reset {
+    let reset = Reset {
         targets: targets(node.store(), request)?,
         graceful: request.graceful,
         reboot: request.reboot,
-    });
+    };
+    let checked = node.check_reset(&reset).await;
+    checked.map_err(|error| refused(&error))?;
     let reset = api::Reset {
         metadata: None,
-        actor_id: submit(node, action, who)?,
+        actor_id: submit(node, Action::Reset(reset), who)?,
     };
     Ok(api::ResetResponse {
         messages: vec![reset],

@@ -8,7 +8,7 @@ use corten_config::Document;
 use corten_meta::Tag;
 use corten_resources::Store;
 use corten_resources::controller::{Graph, GraphError};
-use corten_volumes::Target;
+use corten_volumes::{EPHEMERAL, Target};
 use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
@@ -55,6 +55,17 @@ pub struct Reset {
     pub graceful: bool,
     /// Reboot afterwards; otherwise power off.
     pub reboot: bool,
+}
+
+impl Reset {
+    /// Whether it wipes EPHEMERAL, and so the data of etcd.
+    #[must_use]
+    pub fn wipes_ephemeral(&self) -> bool {
+        let wipes = |target: &Target| {
+            *target == Target::SystemDisk || target.partition() == Some(EPHEMERAL.name)
+        };
+        self.targets.iter().any(wipes)
+    }
 }
 
 /// Mode of applying a config.
@@ -176,6 +187,8 @@ pub trait Node: Send + Sync + 'static {
     fn leave(&self) -> BoxFuture<'_, Result<(), SubmitError>>;
     /// Tells the other control plane nodes that this node stays up after all.
     fn stay(&self) -> BoxFuture<'_, ()>;
+    /// Checks that the node can be wiped. For a graceful reset, checks also that etcd goes on without this node's member.
+    fn check_reset<'a>(&'a self, reset: &'a Reset) -> BoxFuture<'a, Result<(), SubmitError>>;
     /// Adds a line to the log `audit`.
     fn audit(&self, line: &str);
     /// Starts an action and returns at once.

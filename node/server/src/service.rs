@@ -283,7 +283,8 @@ impl MachineService for Machine {
 
     async fn reset(&self, request: Request<api::ResetRequest>) -> Answer<api::ResetResponse> {
         let who = actions::who(&request);
-        actions::reset(self.node.as_ref(), &who, &request.into_inner()).map(Response::new)
+        let reset = actions::reset(self.node.as_ref(), &who, &request.into_inner()).await;
+        reset.map(Response::new)
     }
 
     async fn upgrade(&self, request: Request<api::UpgradeRequest>) -> Answer<api::UpgradeResponse> {

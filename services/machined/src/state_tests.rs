@@ -107,6 +107,35 @@ async fn reset_and_wipe_exclude_each_other_and_end_with_the_node() {
 }
 
 #[tokio::test]
+async fn forced_action_takes_over_the_end_until_the_services_stop() {
+    let (node, mut requests) = NodeState::new(world().supervisor.clone(), Events::default());
+    node.submit(Action::Reboot, Actor::default()).unwrap();
+    let shutdown = Action::Shutdown { forced: true };
+    for action in [shutdown.clone(), Action::ForcedReboot] {
+        node.submit(action, Actor::default()).unwrap();
+    }
+    for action in [Action::Reboot, Action::Shutdown { forced: false }, reset()] {
+        let refused = node.submit(action, Actor::default()).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "the end of this boot is already under way"
+        );
+    }
+    for expected in [Action::Reboot, shutdown.clone(), Action::ForcedReboot] {
+        let Some(Request::Act(action, _)) = requests.recv().await else {
+            panic!("no {expected:?}");
+        };
+        assert_eq!(action, expected);
+    }
+    drop(requests);
+    let refused = node.submit(shutdown, Actor::default()).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "the end of this boot is already under way"
+    );
+}
+
+#[tokio::test]
 async fn network_follows_an_installation_until_the_node_has_a_config() {
     let (node, _requests) = NodeState::new(world().supervisor.clone(), Events::default());
     let network = node.network_configs();

@@ -189,10 +189,17 @@ impl<W: World> Controller for SharedAddresses<W> {
                 api = Some(watch_api(self.world.clone(), news.clone()));
             }
             let api_answers = api.as_ref().is_some_and(|(answers, _)| *answers.borrow());
-            let takes_part = api_answers
-                && context.get::<EtcdMember>(EtcdMember::ID)?.is_some()
-                && !is_leaving(context)?;
-            let stays = |place: &Place| takes_part && places.contains(place);
+            let takes_part = api_answers && !is_leaving(context)?;
+            let has_etcd = context.get::<EtcdMember>(EtcdMember::ID)?.is_some();
+            // A held address goes with its lease: etcd that answers one check late is no reason to move it.
+            let holds: BTreeSet<Place> = shares
+                .iter()
+                .filter(|(_, share)| share.is_held.load(Ordering::SeqCst))
+                .map(|(place, _)| place.clone())
+                .collect();
+            let stays = |place: &Place| {
+                takes_part && places.contains(place) && (has_etcd || holds.contains(place))
+            };
             let present = present(&context.list::<AddressStatus>()?);
             // The next node can get an address only when this link no longer has it.
             shares.retain(|place, share| {

@@ -102,6 +102,12 @@ impl Bench {
         self.store.put(member, "").unwrap();
     }
 
+    fn etcd_fails_a_check(&self) {
+        let member = Pointer::of::<EtcdMember>(EtcdMember::ID);
+        self.store.teardown(&member, "").unwrap();
+        self.store.destroy(&member, "").unwrap();
+    }
+
     fn carrier(&self, link_state: bool) {
         let link = LinkStatus {
             link_state,
@@ -197,6 +203,25 @@ async fn node_without_a_carrier_passes_the_address_on() {
     bench.carrier(false);
     let _other = bench.world.election.clone().lock_owned().await;
     bench.until_held(false).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn late_answer_of_etcd_moves_no_address_whose_lease_lasts() {
+    let bench = Bench::with_address().await;
+    bench.kernel(true);
+    bench.etcd_fails_a_check();
+    sleep(GRACE).await;
+    bench.until_held(true).await;
+    assert!(!bench.is_free());
+    // Without a lease, the node takes no part until etcd works again.
+    bench.world.etcd_answers.send_replace(false);
+    bench.until_held(false).await;
+    bench.kernel(false);
+    bench.world.etcd_answers.send_replace(true);
+    sleep(GRACE).await;
+    assert!(bench.is_free());
+    bench.etcd_works();
+    bench.until_held(true).await;
 }
 
 #[tokio::test(start_paused = true)]

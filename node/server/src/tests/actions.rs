@@ -97,6 +97,37 @@ async fn only_a_forced_call_takes_a_node_down_that_etcd_needs() {
     assert_eq!(*world.node.actions.lock().unwrap(), [shutdown]);
 }
 
+#[tokio::test]
+async fn graceful_reset_of_a_node_that_etcd_needs_is_refused_before_the_node_ends() {
+    let mut world = world();
+    world.node.is_needed.store(true, Ordering::SeqCst);
+    let mut request = reset(&["EPHEMERAL"]);
+    request.graceful = true;
+    let refused = world.client.reset(request).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert_eq!(refused.message(), "etcd needs this node");
+    assert_eq!(*world.node.actions.lock().unwrap(), []);
+    world.client.reset(reset(&["EPHEMERAL"])).await.unwrap();
+    assert_eq!(world.node.actions.lock().unwrap().len(), 1);
+}
+
+#[test]
+fn reset_wipes_the_data_of_etcd_with_ephemeral_or_the_whole_disk() {
+    for (target, wipes) in [
+        (Target::SystemDisk, true),
+        (Target::Partition("EPHEMERAL"), true),
+        (Target::Partition("STATE"), false),
+        (vdb(), false),
+    ] {
+        let reset = Reset {
+            targets: vec![Target::Partition("META"), target],
+            graceful: true,
+            reboot: true,
+        };
+        assert_eq!(reset.wipes_ephemeral(), wipes, "{reset:?}");
+    }
+}
+
 fn reset(labels: &[&str]) -> api::ResetRequest {
     let spec = |label: &&str| api::ResetPartitionSpec {
         label: (*label).to_owned(),

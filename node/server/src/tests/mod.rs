@@ -42,8 +42,8 @@ use tower::service_fn;
 
 use super::{Paths, serve_from};
 use crate::node::{
-    Action, Actor, Apply, Begin, Control, Install, Node, ServiceEvent, ServiceState, ServiceView,
-    Stage, SubmitError, Upgrade,
+    Action, Actor, Apply, Begin, Control, Install, Node, Reset, ServiceEvent, ServiceState,
+    ServiceView, Stage, SubmitError, Upgrade,
 };
 
 /// Timeout of a test.
@@ -173,6 +173,16 @@ impl Node for Remembering {
                     self.leaves.store(true, Ordering::SeqCst);
                     Ok(())
                 }
+            }
+        })
+    }
+
+    fn check_reset<'a>(&'a self, reset: &'a Reset) -> BoxFuture<'a, Result<(), SubmitError>> {
+        let is_refused = reset.graceful && self.is_needed.load(Ordering::SeqCst);
+        Box::pin(async move {
+            match is_refused {
+                true => Err(SubmitError::Refused("etcd needs this node".to_owned())),
+                false => Ok(()),
             }
         })
     }

@@ -13,7 +13,8 @@ use corten_sys::power::End;
 use futures_util::future::join;
 use tokio::time::{sleep, timeout};
 
-use super::{ANSWER_GRACE, Machine};
+use super::takeover::{Order, Takeovers};
+use super::{ANSWER_GRACE, Fatal, Machine};
 use crate::finish::Ending;
 
 /// Timeout for all services together to stop in order; `finish` kills the rest.
@@ -25,49 +26,149 @@ const FOLLOW: Duration = Duration::from_secs(2);
 const STOP_ALL: &str = "stopAllServices";
 
 impl Machine {
-    /// Takes the node out of its cluster, stops the services in order, and returns how the machine ends.
-    pub(super) async fn wind_down(&self, action: Action, who: &str, actor: &str) -> Ending {
-        let (stage, end, sequence, text) = plan(&action);
+    /// Takes the node out of its cluster, stops the services in order, and returns how the machine ends. A takeover ends
+    /// the current wait; it shortens a reset, but changes nothing about what is wiped.
+    pub(super) async fn wind_down(&self, order: Order, mut takeovers: Takeovers) -> Ending {
         self.node.set_ending();
-        self.tell_begin(sequence, actor);
-        self.node.set_stage(stage);
-        console::say(text);
-        self.depart(&action).await;
-        if action != Action::ForcedReboot {
-            self.stop_pods(actor).await;
-            self.leave(&action).await;
-            self.tell_task(STOP_ALL, actor, task_event::Action::Start);
-            let by_api = !actor.is_empty();
-            let pause = async |time: Duration| {
-                if by_api {
-                    sleep(time).await;
+        let mut course = Course::default();
+        self.enter(&mut course, &order);
+        let Order { action, actor, .. } = order;
+        if let Err(order) = takeovers.unless(self.depart(&action)).await {
+            self.give_way(&mut course, &order, &action).await;
+        }
+        if !course.at_once
+            && let Err(order) = takeovers.unless(self.stop_pods(&actor)).await
+        {
+            self.give_way(&mut course, &order, &action).await;
+        }
+        let left = match course.at_once {
+            true => self.leave_no_more(&action, &course.why),
+            false => match takeovers.unless(self.leave(&action)).await {
+                Ok(left) => left,
+                Err(order) => {
+                    self.give_way(&mut course, &order, &action).await;
+                    self.leave_no_more(&action, &course.why)
                 }
-            };
-            let tell = async || {
-                self.tell_task(STOP_ALL, actor, task_event::Action::Stop);
-                // A reset wipes after this, when no client is left to hear of its end.
-                if !matches!(action, Action::Reset(_)) {
-                    self.tell_end(sequence, actor, None);
-                }
-                pause(ANSWER_GRACE).await;
-            };
-            let stopped = stop_services(&self.supervisor, pause(FOLLOW), tell);
-            if timeout(STOP_PATIENCE, stopped).await.is_err() {
-                console::warn("some services did not stop in time");
-            }
+            },
+        };
+        while let Some(order) = takeovers.waiting() {
+            self.give_way(&mut course, &order, &action).await;
+        }
+        // From here on, the end is short, and the node refuses a forced call as well.
+        drop(takeovers);
+        if let Err(why) = &left {
+            console::error(&format!("reset: {why}"));
+        }
+        if !course.at_once {
+            self.stop_services(&course, &action, left.as_ref().err())
+                .await;
         }
         self.keep_clock().await;
+        course.ending(action, left)
+    }
+
+    /// Reports the begin of an order's sequence to its client, and follows the order.
+    fn enter(&self, course: &mut Course, order: &Order) {
+        let (stage, end, sequence, text) = plan(&order.action);
+        console::say(&order.why);
+        self.tell_begin(sequence, &order.actor);
+        self.node.set_stage(stage);
+        console::say(text);
+        course.end = end;
+        course.at_once |= order.action == Action::ForcedReboot;
+        course.why.clone_from(&order.why);
+        course.told.push((sequence, order.actor.clone()));
+    }
+
+    /// Follows the order of a takeover.
+    async fn give_way(&self, course: &mut Course, order: &Order, action: &Action) {
+        course.is_taken = true;
+        self.enter(course, order);
+        if matches!(action, Action::Reset(_)) {
+            self.node.set_stage(Stage::Resetting);
+        }
+        if !order.actor.is_empty() {
+            sleep(ANSWER_GRACE).await;
+        }
+    }
+
+    async fn stop_services(&self, course: &Course, action: &Action, failure: Option<&Fatal>) {
+        let tell_task = |what: task_event::Action| {
+            for (_, actor) in &course.told {
+                self.tell_task(STOP_ALL, actor, what);
+            }
+        };
+        tell_task(task_event::Action::Start);
+        let by_api = course.told.iter().any(|(_, actor)| !actor.is_empty());
+        let pause = async |time: Duration| {
+            if by_api {
+                sleep(time).await;
+            }
+        };
+        let tell = async || {
+            tell_task(task_event::Action::Stop);
+            // A reset wipes after this, when no client is left to hear of its end.
+            let ends_here = failure.is_some() || !matches!(action, Action::Reset(_));
+            for (sequence, actor) in course.told.iter().filter(|_| ends_here) {
+                self.tell_end(sequence, actor, failure);
+            }
+            pause(ANSWER_GRACE).await;
+        };
+        let stopped = stop_services(&self.supervisor, pause(FOLLOW), tell);
+        if timeout(STOP_PATIENCE, stopped).await.is_err() {
+            console::warn("some services did not stop in time");
+        }
+    }
+}
+
+/// How the boot ends: as it was ordered, or by a later takeover.
+#[derive(Debug)]
+struct Course {
+    end: End,
+    /// Waits for nothing, neither for services.
+    at_once: bool,
+    /// Reason for the next boot's record.
+    why: String,
+    is_taken: bool,
+    /// The sequences and actors of the clients that follow the end.
+    told: Vec<(&'static str, String)>,
+}
+
+impl Default for Course {
+    fn default() -> Course {
+        Course {
+            end: End::Restart,
+            at_once: false,
+            why: String::new(),
+            is_taken: false,
+            told: Vec::new(),
+        }
+    }
+}
+
+impl Course {
+    /// How the machine ends after the action. After a failed reset the node restarts, so that the operator can try again.
+    fn ending(self, action: Action, left: Result<(), Fatal>) -> Ending {
+        let (end, why, wipe) = match (left, action) {
+            (Ok(()), Action::Reset(reset)) => (self.end, self.why, reset.targets),
+            (Ok(()), _) => (self.end, self.why, Vec::new()),
+            (Err(error), _) => {
+                let end = if self.is_taken {
+                    self.end
+                } else {
+                    End::Restart
+                };
+                (end, format!("{}; {error}", self.why), Vec::new())
+            }
+        };
         let reason = match end {
             End::Restart => Reason::Reboot,
             End::PowerOff => Reason::Shutdown,
         };
         Ending {
             end,
-            stop: Stop::now(reason, who),
-            wipe: match action {
-                Action::Reset(reset) => reset.targets,
-                _ => Vec::new(),
-            },
+            stop: Stop::now(reason, &why),
+            wipe,
         }
     }
 }
@@ -120,11 +221,56 @@ async fn stop_services(
 
 #[cfg(test)]
 mod tests {
-    use corten_server::node::{ServiceState, ServiceView};
+    use corten_server::node::{Reset, ServiceState, ServiceView};
     use corten_services::supervisor::testing::{spec, world};
+    use corten_volumes::Target;
     use tokio::sync::oneshot;
 
     use super::*;
+
+    fn course(end: End, is_taken: bool) -> Course {
+        Course {
+            end,
+            is_taken,
+            why: "requested".to_owned(),
+            ..Course::default()
+        }
+    }
+
+    fn reset() -> Action {
+        Action::Reset(Reset {
+            targets: vec![Target::SystemDisk],
+            graceful: true,
+            reboot: false,
+        })
+    }
+
+    #[test]
+    fn failed_reset_restarts_the_node_without_a_wipe_and_records_why() {
+        let why = || Fatal("nothing is wiped: etcd refuses".to_owned());
+        let ending = course(End::PowerOff, false).ending(reset(), Err(why()));
+        assert_eq!(ending.end, End::Restart);
+        assert!(ending.wipe.is_empty());
+        assert_eq!(ending.stop.reason, Reason::Reboot);
+        let told = &ending.stop.detail;
+        assert_eq!(told, "requested; nothing is wiped: etcd refuses");
+        // The operator who ended the attempts says how the machine ends.
+        let ending = course(End::PowerOff, true).ending(reset(), Err(why()));
+        assert_eq!(ending.end, End::PowerOff);
+        assert!(ending.wipe.is_empty());
+    }
+
+    #[test]
+    fn takeover_changes_how_the_machine_ends_and_not_what_is_wiped() {
+        for end in [End::PowerOff, End::Restart] {
+            let ending = course(end, true).ending(reset(), Ok(()));
+            assert_eq!(ending.end, end);
+            assert_eq!(ending.wipe, [Target::SystemDisk]);
+            let ending = course(end, true).ending(Action::Reboot, Ok(()));
+            assert_eq!(ending.end, end);
+            assert!(ending.wipe.is_empty());
+        }
+    }
 
     #[tokio::test]
     async fn apid_stops_only_after_event_followers_got_the_end() {

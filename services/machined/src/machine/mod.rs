@@ -18,6 +18,7 @@ mod runtime;
 mod seed;
 mod standing;
 mod storage;
+mod takeover;
 mod tell;
 mod trial;
 mod verdict;
@@ -55,7 +56,6 @@ use corten_services::{
 use corten_sys::{host, process};
 use corten_volumes::{Progress, STATE};
 use futures_util::future::join_all;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
@@ -63,6 +63,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::boot::{self, Phase, Task, cgroups, overlays, system};
 use crate::finish::Ending;
 use crate::state::{NodeState, Request};
+use takeover::{Operators, Order, Takeovers, asked};
 use trial::Trial;
 
 /// Time that the boot waits for a service. The supervisor continues to retry afterwards.
@@ -123,8 +124,8 @@ struct Machine {
 /// # Errors
 /// The node cannot continue; the text says why.
 pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
+    let (presses, pressed) = mpsc::unbounded_channel();
+    let mut operators = Operators::heed(pressed)?;
     let (log, queue) = logs::queue();
     console::log_to(log.clone().lines_of(MACHINED));
     tokio::spawn(logs::forward(queue, PathBuf::from(SYSLOGD_SOCKET)));
@@ -133,7 +134,6 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
         .map_err(|error| Fatal(format!("cannot supervise services: {error}")))?;
     let (node, mut requests) = NodeState::new(supervisor.clone(), events);
     node.log_to(log);
-    let (presses, mut pressed) = mpsc::unbounded_channel();
     let (restarts, mut restart) = mpsc::unbounded_channel();
     let network = Network::follow(node.store());
     let machine = Arc::new(Machine {
@@ -160,7 +160,7 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
     let mut boot = tokio::spawn(machine.clone().boot());
     let mut booting = true;
     let mut trial: Option<Trial> = None;
-    let (end, who, actor) = loop {
+    let order = loop {
         tokio::select! {
             ended = &mut boot, if booting => {
                 booting = false;
@@ -175,7 +175,7 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
                 }
                 Request::Act(action, actor) => {
                     sleep(ANSWER_GRACE).await;
-                    break (action, asked(&actor.who), actor.id);
+                    break Order { action, why: asked(&actor.who), actor: actor.id };
                 }
             },
             () = Trial::over(trial.as_ref()) => {
@@ -184,34 +184,17 @@ pub async fn live(cmdline: Cmdline) -> Result<Ending, Fatal> {
                     machine.activate(before);
                 }
             }
-            Some(()) = pressed.recv() => {
-                break of_itself(Action::Shutdown { forced: true }, "the power button was pressed");
-            }
+            order = operators.next() => break order,
             why = machine.supervisor.lost() => return Err(Fatal(why)),
-            Some(why) = restart.recv() => break of_itself(Action::Reboot, &why),
-            _ = interrupt.recv() => {
-                break of_itself(Action::Reboot, "ctrl-alt-del was pressed");
-            }
-            _ = terminate.recv() => {
-                break of_itself(Action::Shutdown { forced: true }, "SIGTERM was received");
-            }
+            Some(why) = restart.recv() => break Order::of_itself(Action::Reboot, &why),
         }
     };
     boot.abort();
-    console::say(&who);
-    Ok(machine.wind_down(end, &who, &actor).await)
-}
-
-/// Reason of the boot's end for the next boot's record, when the caller `who` requested it (in the words of apid's
-/// audit log).
-fn asked(who: &str) -> String {
-    let by = if who.is_empty() { "" } else { " by " };
-    format!("requested through the API{by}{who}")
-}
-
-/// An action of the node itself. No API call requested it, so no client follows its events.
-fn of_itself(action: Action, why: &str) -> (Action, String, String) {
-    (action, why.to_owned(), String::new())
+    let takeovers = Takeovers {
+        operators,
+        requests,
+    };
+    Ok(machine.wind_down(order, takeovers).await)
 }
 
 fn supervise(log: logs::Sender, events: Events) -> io::Result<Supervisor> {

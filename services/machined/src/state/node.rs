@@ -19,7 +19,8 @@ use corten_resources::Store;
 use corten_resources::controller::{Graph, GraphError};
 use corten_seed::PlatformNetwork;
 use corten_server::node::{
-    Action, Actor, Apply, Begin, Control, Install, Node, ServiceView, Stage, SubmitError, Upgrade,
+    Action, Actor, Apply, Begin, Control, Install, Node, Reset, ServiceView, Stage, SubmitError,
+    Upgrade,
 };
 use corten_services::supervisor::logs;
 use corten_volumes::{DeviceWipe, STATE, Target};
@@ -55,6 +56,17 @@ impl NodeState {
             self.installing.store(false, Ordering::Release);
         }
         done
+    }
+
+    /// Checks that the targets of a reset are there and can be wiped.
+    fn check_targets(&self, reset: &Reset) -> Result<(), SubmitError> {
+        can(Ability::Reset)?;
+        for target in &reset.targets {
+            target.check().map_err(SubmitError::Refused)?;
+        }
+        let partitions = reset.targets.iter().filter_map(Target::partition);
+        let partitions: Vec<&str> = partitions.collect();
+        corten_volumes::check_wiped(&self.opened(), &partitions).map_err(SubmitError::Refused)
     }
 
     fn check_not_ending(&self) -> Result<(), SubmitError> {
@@ -263,6 +275,14 @@ impl Node for NodeState {
         Box::pin(upgrade::stay(self))
     }
 
+    fn check_reset<'a>(&'a self, reset: &'a Reset) -> BoxFuture<'a, Result<(), SubmitError>> {
+        Box::pin(async move {
+            self.check_not_ending()?;
+            self.check_targets(reset)?;
+            upgrade::check_reset(self, reset).await
+        })
+    }
+
     fn audit(&self, line: &str) {
         if let Some(log) = self.log.get() {
             log.send(logs::AUDIT, line.as_bytes().to_vec());
@@ -271,14 +291,7 @@ impl Node for NodeState {
 
     fn submit(&self, mut action: Action, actor: Actor) -> Result<(), SubmitError> {
         if let Action::Reset(reset) = &mut action {
-            can(Ability::Reset)?;
-            for target in &reset.targets {
-                target.check().map_err(SubmitError::Refused)?;
-            }
-            let partitions = reset.targets.iter().filter_map(Target::partition);
-            let partitions: Vec<&str> = partitions.collect();
-            corten_volumes::check_wiped(&self.opened(), &partitions)
-                .map_err(SubmitError::Refused)?;
+            self.check_targets(reset)?;
             // META last: STATE can still be opened after a power loss during the wipe.
             let is_meta = |target: &Target| target.partition() == Some("META");
             reset.targets.sort_by_key(is_meta);
@@ -288,7 +301,12 @@ impl Node for NodeState {
             Action::Reset(_) => Some(self.wiping.try_lock().map_err(|_| WIPING)?),
             _ => None,
         };
-        if self.ending.swap(true, Ordering::AcqRel) {
+        // A forced action ends the waits of another one. machined takes it until it stops the services.
+        let takes_over = matches!(
+            action,
+            Action::ForcedReboot | Action::Shutdown { forced: true }
+        );
+        if self.ending.swap(true, Ordering::AcqRel) && !takes_over {
             return Err(SubmitError::Busy("the end of this boot"));
         }
         self.requests

@@ -3,23 +3,22 @@
 //!
 //! A check of the quorum alone is a race: two nodes may both pass it at the same moment, and then both go down.
 
-use std::net::IpAddr;
-use std::path::Path;
 use std::time::Duration;
 
-use corten_credentials::etcd::connect;
 use corten_etcd::{Claim, Client};
-use corten_kubernetes::pods::HOST_SECRETS;
+use corten_kubernetes::kubelet::shutdown_grace;
+use corten_logind::LONGEST_DELAY;
+use corten_resources::Store;
 use corten_resources::controller::with_causes as describe;
 use corten_server::node::Node as _;
-use corten_services::kubernetes::ETCD;
 use corten_sys::host;
-use corten_types::etcd::EtcdMember;
 use corten_types::kubernetes::Nodename;
+use corten_types::kubernetes_kubelet::{ID as KUBELET, KubeletSpec};
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
 use super::UPGRADE_PATIENCE;
+use super::own_member::{ANSWER, in_time, own_member, own_vote};
 use super::patience::patiently;
 use super::quorum::FORCE;
 use crate::state::NodeState;
@@ -29,11 +28,9 @@ const KEY: &[u8] = b"corten:v1:upgrade";
 /// Lease time of the key: a node that goes down for good blocks the others for so long. It covers the pull of the
 /// image, the drain of pods, and the trial of the version.
 pub const LONGEST: Duration = Duration::from_secs(60 * 60);
-/// Lease time of the key for a reboot or a shutdown. It covers the drain of pods and the end of etcd; from then on, the
-/// other nodes see that the member is away.
+/// Lease time of the key for a reboot or a shutdown, beside the grace periods of the pods. It covers the drain of pods and
+/// the end of etcd; from then on, the other nodes see that the member is away.
 const LEAVING: Duration = Duration::from_secs(10 * 60);
-/// Timeout of etcd's answer.
-const ANSWER: Duration = Duration::from_secs(5);
 
 /// The key, held by this node.
 pub(super) struct Held {
@@ -86,12 +83,13 @@ impl Holder {
     }
 }
 
-/// Takes the key, if this node has a member of etcd. A node without one takes no quorum from the others.
+/// Takes the key, if this node has a vote in etcd. A node without one takes no quorum from the others.
 ///
 /// # Errors
 /// Another node holds the key, or etcd does not answer; the text says which.
 pub(super) async fn take(node: &NodeState, image: &str) -> Result<Option<Held>, String> {
-    let Some(holder) = holder(node, image) else {
+    let holder = patiently(UPGRADE_PATIENCE, || holder(node, image), Result::is_ok).await;
+    let Some(holder) = holder.map_err(|why| unclear(&why))? else {
         return Ok(None);
     };
     let ask = || claim(&holder, LONGEST, |value| holder.may_replace(value));
@@ -101,12 +99,17 @@ pub(super) async fn take(node: &NodeState, image: &str) -> Result<Option<Held>, 
         Err(why) => {
             // etcd may have taken the key and lost the answer.
             tokio::spawn(withdraw(holder));
-            Err(format!(
-                "cannot read from etcd whether another control plane node is being upgraded: {why}; repair etcd first, \
-                 or {FORCE}"
-            ))
+            Err(unclear(&why))
         }
     }
+}
+
+/// Error message for a caller when etcd does not say whether another node has the key.
+fn unclear(why: &str) -> String {
+    format!(
+        "cannot read from etcd whether another control plane node is being upgraded: {why}; repair etcd first, or \
+         {FORCE}"
+    )
 }
 
 /// Takes the key for a reboot or a shutdown, unless this node holds it for an upgrade. An etcd that does not answer has
@@ -115,10 +118,11 @@ pub(super) async fn take(node: &NodeState, image: &str) -> Result<Option<Held>, 
 /// # Errors
 /// Another node holds the key.
 pub(super) async fn take_to_leave(node: &NodeState) -> Result<Option<Held>, String> {
-    let Some(holder) = holder(node, "") else {
+    // The member does not answer, or there is none.
+    let Ok(Some(holder)) = holder(node, "").await else {
         return Ok(None);
     };
-    match claim(&holder, LEAVING, |_| false).await {
+    match claim(&holder, leaving(node.store()), |_| false).await {
         Ok(Ok(held)) => Ok(Some(held)),
         Ok(Err(other)) if !holder.may_replace(&other) => {
             Err(Holder::of(&other).unwrap_or(holder).refusal())
@@ -134,7 +138,7 @@ pub(super) async fn take_to_leave(node: &NodeState) -> Result<Option<Held>, Stri
 
 /// Releases the key of [`take_to_leave`]. If that fails, the lease expires.
 pub(super) async fn give_up_leaving(node: &NodeState) {
-    if let Some(holder) = holder(node, "") {
+    if let Ok(Some(holder)) = holder(node, "").await {
         withdraw(holder).await;
     }
 }
@@ -207,7 +211,7 @@ pub async fn unlock_former(node: &NodeState) -> bool {
     if !config.machine.kind.is_control_plane() {
         return true;
     }
-    let Some(holder) = holder(node, "") else {
+    let Ok(Some(holder)) = holder(node, "").await else {
         return false;
     };
     let freed = in_time(async {
@@ -218,37 +222,30 @@ pub async fn unlock_former(node: &NodeState) -> bool {
     freed.await.is_ok()
 }
 
-/// Value that this node writes; `None` while its etcd member does not run.
-fn holder(node: &NodeState, image: &str) -> Option<Holder> {
-    let store = node.store();
-    let member = store
-        .get_as::<EtcdMember>(EtcdMember::ID)?
-        .member_id
-        .clone();
-    let name = store.get_as::<Nodename>(Nodename::ID);
-    Some(Holder {
+/// Lease time of the key for a reboot or a shutdown: etcd stops only after the pods.
+fn leaving(store: &Store) -> Duration {
+    let kubelet = store.get_as::<KubeletSpec>(KUBELET);
+    let grace = kubelet.map_or(Duration::ZERO, |spec| shutdown_grace(&spec.config));
+    LEAVING + grace.min(LONGEST_DELAY)
+}
+
+/// Value that this node writes; `None` if it has no vote in etcd.
+async fn holder(node: &NodeState, image: &str) -> Result<Option<Holder>, String> {
+    let name = node.store().get_as::<Nodename>(Nodename::ID);
+    let vote = own_vote(node).await?;
+    Ok(vote.map(|member| Holder {
         node: name.map_or_else(|| member.clone(), |name| name.nodename.clone()),
         member,
         boot: host::boot_id(),
         image: image.to_owned(),
-    })
-}
-
-async fn own_member() -> Result<Client, String> {
-    let secrets = Path::new(HOST_SECRETS).join(ETCD);
-    connect(&secrets, &[IpAddr::from([127, 0, 0, 1])]).await
-}
-
-/// Bounds an answer of etcd by a timeout.
-async fn in_time<T>(answer: impl Future<Output = Result<T, String>>) -> Result<T, String> {
-    match timeout(ANSWER, answer).await {
-        Ok(answer) => answer,
-        Err(_) => Err("this node's member does not answer".to_owned()),
-    }
+    }))
 }
 
 #[cfg(test)]
 mod tests {
+    use corten_resources::Draft;
+    use serde_json::json;
+
     use super::*;
 
     fn holder(member: &str, boot: &str) -> Holder {
@@ -295,6 +292,26 @@ mod tests {
         assert!(own.is_former(&value(&holder("a", "0"))));
         assert!(!own.is_former(&value(&own)));
         assert!(!own.is_former(&value(&holder("b", "0"))));
+    }
+
+    #[test]
+    fn key_of_a_leaving_node_outlasts_the_grace_periods_of_its_pods() {
+        let store = Store::new();
+        store.register::<KubeletSpec>().unwrap();
+        assert_eq!(leaving(&store), LEAVING);
+        // A kubelet gets no more than the longest delay.
+        for (grace, minutes) in [("30m", 30), ("15m", 25), ("0s", 10)] {
+            let spec = KubeletSpec {
+                image: String::new(),
+                args: Vec::new(),
+                extra_mounts: Vec::new(),
+                expected_nodename: String::new(),
+                config: json!({"shutdownGracePeriod": grace}),
+                credential_provider_config: json!(null),
+            };
+            store.put(Draft::new(KUBELET, spec), "").unwrap();
+            assert_eq!(leaving(&store), Duration::from_mins(minutes), "{grace}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod booted;
 mod deadline;
 mod health;
 mod lock;
+mod own_member;
 mod partition;
 mod patience;
 mod quorum;
@@ -34,8 +35,10 @@ pub use booted::{Booted, booted, by_uefi};
 pub use deadline::Deadline;
 pub use health::{Health, is_healthy};
 pub use lock::{LONGEST as LOCKED, unlock_former};
+pub use own_member::has_member;
 pub use partition::EfiPartition;
-use quorum::Outlook;
+pub use quorum::check_reset;
+use quorum::{Absence, Outlook};
 
 /// Time for which an upgrade asks members of etcd that do not answer.
 const UPGRADE_PATIENCE: Duration = Duration::from_secs(60);
@@ -70,7 +73,8 @@ pub async fn install(
     }
     // The key comes before the quorum check: two nodes that check at the same moment would not see each other go down.
     let lock = lock::take(node, &upgrade.image).await.map_err(refused)?;
-    let taken = match quorum::outlook(node, UPGRADE_PATIENCE).await.refusal() {
+    let outlook = quorum::outlook(node, Absence::Passing, UPGRADE_PATIENCE).await;
+    let taken = match outlook.refusal() {
         None => take(node, supervisor, upgrade, at, lock.as_ref(), tell).await,
         Some(why) => Err(refused(why)),
     };
@@ -89,7 +93,7 @@ pub async fn install(
 /// etcd would lose its quorum, or another control plane node goes down.
 pub async fn leave(node: &NodeState) -> Result<(), SubmitError> {
     let lock = lock::take_to_leave(node).await.map_err(refused)?;
-    let outlook = quorum::outlook(node, LEAVE_PATIENCE).await;
+    let outlook = quorum::outlook(node, Absence::Passing, LEAVE_PATIENCE).await;
     match outlook.refusal() {
         Some(why) if !matches!(outlook, Outlook::Unknown(_)) => {
             if let Some(lock) = lock {

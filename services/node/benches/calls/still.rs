@@ -11,8 +11,8 @@ use corten_meta::Tag;
 use corten_resources::controller::{Graph, GraphError, Runtime};
 use corten_resources::{Definition, Draft, Sensitivity, Spec, Store};
 use corten_server::node::{
-    Action, Actor, Apply, Begin, Control, DeviceWipe, Install, MetaError, Node, ServiceView, Stage,
-    SubmitError, Upgrade,
+    Action, Actor, Apply, Begin, Control, DeviceWipe, Install, MetaError, Node, Reset, ServiceView,
+    Stage, SubmitError, Upgrade,
 };
 use corten_server::{Local, Paths, serve_from};
 use futures_util::future::{BoxFuture, ready};
@@ -147,6 +147,10 @@ impl Node for Still {
 
     fn stay(&self) -> BoxFuture<'_, ()> {
         Box::pin(ready(()))
+    }
+
+    fn check_reset<'a>(&'a self, _: &'a Reset) -> BoxFuture<'a, Result<(), SubmitError>> {
+        Box::pin(ready(Err(refused())))
     }
 
     fn audit(&self, _: &str) {}
