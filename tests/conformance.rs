@@ -72,8 +72,7 @@ fn cluster_with_images(state: &Path) -> Registry {
     let config = CONFIG.replace("REGISTRY", REGISTRY);
     let from = ["--image", &image, "--image-cache", &cache];
     let create = [&from[..], &["--config-patch", &config]].concat();
-    let told = cluster::create(state, &create, CLUSTER);
-    told.unwrap_or_else(|error| panic!("{error}"));
+    cluster::create(state, &create, CLUSTER).expect("a cluster");
     let address: SocketAddr = REGISTRY.parse().expect("an address");
     Registry::serve(&registry, address)
 }
