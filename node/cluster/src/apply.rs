@@ -10,8 +10,9 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use crate::error::short;
+use crate::inventory::{self, entries, is_same};
 use crate::kinds::{Kinds, check};
-use crate::{Cluster, ClusterError, MANAGER, inventory, within};
+use crate::{Cluster, ClusterError, MANAGER, within};
 
 /// Timeout until a new kind is served.
 const ESTABLISHED: Duration = Duration::from_secs(30);
@@ -21,9 +22,10 @@ const LOOK: Duration = Duration::from_millis(250);
 /// Policy for objects that already exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Existing {
-    /// Leaves the object unchanged.
+    /// Leaves the object unchanged. An apply of manifests also creates no object that the inventory lists: an operator
+    /// has deleted it.
     Keep,
-    /// Updates the given fields; the others stay.
+    /// Creates a missing object, and updates the given fields of another; the other fields stay.
     Update,
 }
 
@@ -71,6 +73,18 @@ impl Cluster {
     /// The caller must hold the cluster's lock: two nodes must not apply at once.
     pub async fn apply(&self, objects: &[Value], existing: Existing) -> Report {
         let mut report = Report::default();
+        let listed = match existing {
+            Existing::Keep => self.inventory().await,
+            Existing::Update => Ok(None),
+        };
+        let listed = match listed {
+            Ok(listed) => entries(&listed.unwrap_or_default()),
+            // Any object may be one that an operator has deleted.
+            Err(error) => {
+                report.fail(inventory::identity(), &error);
+                return report;
+            }
+        };
         let mut named = Vec::new();
         for object in objects {
             match Identity::of(object) {
@@ -85,6 +99,11 @@ impl Cluster {
             defined: BTreeMap::new(),
         };
         for (mut identity, object) in in_order(named) {
+            if let Some(entry) = listed.iter().find(|entry| is_same(&identity, entry)) {
+                identity.namespace.clone_from(&entry.namespace);
+                report.kept.push(identity);
+                continue;
+            }
             match run.one(&mut identity, object).await {
                 Ok(Done::Created) => report.created.push(identity),
                 Ok(Done::Updated) => report.updated.push(identity),

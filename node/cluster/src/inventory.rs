@@ -85,6 +85,25 @@ pub(crate) fn identity() -> Identity {
     }
 }
 
+/// The objects that an inventory lists. A key that cannot be read is left out.
+pub(crate) fn entries(listed: &BTreeMap<String, String>) -> Vec<Identity> {
+    let all = listed.iter();
+    all.filter_map(|(key, version)| Identity::of_inventory(key, version))
+        .collect()
+}
+
+/// Whether an object of a manifest is the one of an entry. A manifest may leave the namespace out, or name one for an
+/// object that belongs to none.
+pub(crate) fn is_same(wanted: &Identity, entry: &Identity) -> bool {
+    let (group, kind, name) = (&entry.group, &entry.kind, &entry.name);
+    let is_there = match entry.namespace.as_str() {
+        "" => true,
+        "default" => ["", "default"].contains(&wanted.namespace.as_str()),
+        namespace => wanted.namespace == namespace,
+    };
+    is_there && (&wanted.group, &wanted.kind, &wanted.name) == (group, kind, name)
+}
+
 fn data(map: &Value) -> BTreeMap<String, String> {
     let entries = map
         .get("data")

@@ -7,8 +7,9 @@ use kube::api::{DeleteParams, DynamicObject, Preconditions};
 use serde_json::Value;
 
 use crate::apply::Failed;
+use crate::inventory::{self, is_same};
 use crate::kinds::{Kinds, check};
-use crate::{Cluster, ClusterError, MANAGER, inventory, within};
+use crate::{Cluster, ClusterError, MANAGER, within};
 
 /// Annotations that keep an object whose manifest is gone (Kubernetes' cli-utils, "Lifecycle directives").
 const KEEP: [(&str, &str); 2] = [
@@ -125,18 +126,6 @@ fn obsolete(listed: &BTreeMap<String, String>, wanted: &[Identity]) -> Vec<(Stri
         *entry != inventory::identity() && !wanted.iter().any(|wanted| is_same(wanted, entry))
     };
     read.filter(is_obsolete).collect()
-}
-
-/// Whether an object of a manifest is the one of an entry. A manifest may leave the namespace out, or name one for an
-/// object that belongs to none.
-fn is_same(wanted: &Identity, entry: &Identity) -> bool {
-    let (group, kind, name) = (&entry.group, &entry.kind, &entry.name);
-    let is_there = match entry.namespace.as_str() {
-        "" => true,
-        "default" => ["", "default"].contains(&wanted.namespace.as_str()),
-        namespace => wanted.namespace == namespace,
-    };
-    is_there && (&wanted.group, &wanted.kind, &wanted.name) == (group, kind, name)
 }
 
 fn reason_to_keep(object: &DynamicObject) -> Option<&'static str> {

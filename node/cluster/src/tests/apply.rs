@@ -144,6 +144,37 @@ async fn existing_objects_are_kept_or_updated_as_requested() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn listed_object_that_an_operator_deleted_is_created_by_an_update_alone() {
+    let mut inventory = object("v1", "ConfigMap", "i");
+    inventory["data"] = json!({ "default_c__ConfigMap": "v1", "_n__Namespace": "v1" });
+    let store = BTreeMap::from([(INVENTORY.to_owned(), inventory)]);
+    let (cluster, log) = server(store, |_| None);
+    let objects = ["c", "new"].map(|name| object("v1", "ConfigMap", name));
+    let objects = [&objects[..], &[object("v1", "Namespace", "n")]].concat();
+    let report = cluster.apply(&objects, Existing::Keep).await;
+    let name = |name: &str| vec![format!("ConfigMap default/{name}")];
+    let kept = vec!["Namespace n".to_owned(), "ConfigMap default/c".to_owned()];
+    assert_eq!(names(&report), [name("new"), vec![], kept, vec![]]);
+    let new = "/api/v1/namespaces/default/configmaps/new";
+    assert_eq!(patched(&log), [new, INVENTORY]);
+
+    let report = cluster.apply(&objects[..1], Existing::Update).await;
+    assert_eq!(names(&report)[0], name("c"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_created_while_the_inventory_cannot_be_read() {
+    let (cluster, log) = server(BTreeMap::new(), |seen| {
+        (seen.path == INVENTORY).then(|| refused(403, "forbidden"))
+    });
+    let objects = [object("v1", "ConfigMap", "c")];
+    let report = cluster.apply(&objects, Existing::Keep).await;
+    let inventory = "ConfigMap kube-system/talos-bootstrap-manifests-inventory";
+    assert_eq!(names(&report)[3], [inventory]);
+    assert_eq!(patched(&log), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
 async fn object_created_concurrently_by_another_client_is_kept() {
     let mut overtaken = false;
     let (cluster, _) = server(BTreeMap::new(), move |seen| {

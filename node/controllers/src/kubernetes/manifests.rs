@@ -69,13 +69,14 @@ impl Controller for Manifests {
                 continue;
             }
             while !self.config.has_changed().unwrap_or_default() {
-                let outcome = given.all(&config).await;
-                context.start_outputs();
-                for manifest in given.wanted() {
-                    let wanted = Wanted(manifest.objects.clone());
-                    context.put(Draft::new(&manifest.id, wanted))?;
-                }
-                context.remove_others::<Wanted>()?;
+                let mut shown = Ok(());
+                let show = |given: &Given| {
+                    if shown.is_ok() {
+                        shown = show(context, given);
+                    }
+                };
+                let outcome = given.all(&config, show).await;
+                shown?;
                 if !given.applied.is_empty() {
                     let ids = given.applied.iter().map(|manifest| manifest.id.clone());
                     let status = ManifestStatus {
@@ -94,28 +95,45 @@ impl Controller for Manifests {
     }
 }
 
+/// Shows the manifests of the node.
+fn show(context: &mut Context, given: &Given) -> Result<(), Failure> {
+    context.start_outputs();
+    for manifest in given.wanted() {
+        let wanted = Wanted(manifest.objects.clone());
+        context.put(Draft::new(&manifest.id, wanted))?;
+    }
+    context.remove_others::<Wanted>()?;
+    Ok(())
+}
+
 /// Manifests applied to the cluster, and those fetched for it.
 #[derive(Default)]
 struct Given {
-    /// Manifests from the config itself.
+    /// Manifests from the config itself. An unreadable one stays as it was: `upgrade-k8s` deletes the objects of a
+    /// manifest that is gone.
     own: Vec<Manifest>,
     applied: Vec<Manifest>,
+    /// Fetched manifests, one for each id. For the same reason, one stays until its successor is fetched.
     fetched: Vec<(ExternalManifest, Manifest)>,
 }
 
 impl Given {
     /// Applies the manifests of this config that were not applied yet. A manifest that cannot be fetched or read does
-    /// not delay the others.
-    async fn all(&mut self, config: &Document) -> Result<(), String> {
+    /// not delay the others. Each one is shown before it is applied: a client deletes listed objects of no manifest.
+    async fn all(
+        &mut self,
+        config: &Document,
+        mut show: impl FnMut(&Given) + Send,
+    ) -> Result<(), String> {
         let settings = Settings::of(config).map_err(|missing| missing.to_string())?;
-        let (own, mut troubles) = own(config, &settings)?;
+        let (own, mut troubles) = own(config, &settings, &self.own)?;
         self.own.clone_from(&own);
         let external = config.external_manifests();
-        self.applied.retain(|manifest| {
-            let is_external = external.iter().any(|one| one.field == manifest.id);
-            is_external || own.contains(manifest)
-        });
-        self.fetched.retain(|(one, _)| external.contains(one));
+        let is_wanted = |id: &str| external.iter().any(|one| one.field == id);
+        self.applied
+            .retain(|manifest| is_wanted(&manifest.id) || own.contains(manifest));
+        self.fetched.retain(|(one, _)| is_wanted(&one.field));
+        show(self);
         if troubles.is_empty() && self.has(&own) && external.iter().all(|one| self.has_fetched(one))
         {
             return Ok(());
@@ -127,7 +145,7 @@ impl Given {
         }
         for one in external {
             let field = one.field.clone();
-            let applied = match self.fetch(one).await {
+            let applied = match self.fetch(one, &mut show).await {
                 Ok(manifest) => self.apply(&cluster, vec![manifest]).await,
                 Err(why) => Err(why),
             };
@@ -170,8 +188,12 @@ impl Given {
         Ok(())
     }
 
-    /// Fetches an external manifest, once.
-    async fn fetch(&mut self, wanted: ExternalManifest) -> Result<Manifest, String> {
+    /// Fetches an external manifest, once, and shows it.
+    async fn fetch(
+        &mut self,
+        wanted: ExternalManifest,
+        mut show: impl FnMut(&Given) + Send,
+    ) -> Result<Manifest, String> {
         if let Some((_, manifest)) = self.fetched.iter().find(|(one, _)| *one == wanted) {
             return Ok(manifest.clone());
         }
@@ -183,7 +205,9 @@ impl Given {
             id: wanted.field.clone(),
             objects: read(&text).map_err(|error| error.to_string())?,
         };
+        self.fetched.retain(|(one, _)| one.field != wanted.field);
         self.fetched.push((wanted, manifest.clone()));
+        show(self);
         Ok(manifest)
     }
 }
@@ -197,8 +221,12 @@ async fn exclusively<T>(apply: impl Future<Output = T>) -> Result<T, String> {
     applied.map_err(|error| describe(&error))
 }
 
-/// The manifests inside the config, and the errors of those that cannot be parsed.
-fn own(config: &Document, settings: &Settings) -> Result<(Vec<Manifest>, Vec<String>), String> {
+/// The manifests inside the config, and the errors of those that cannot be parsed. Those are taken from `before`.
+fn own(
+    config: &Document,
+    settings: &Settings,
+    before: &[Manifest],
+) -> Result<(Vec<Manifest>, Vec<String>), String> {
     let own = ControlPlane::of(config).map_err(|missing| missing.to_string())?;
     let token = BootstrapToken::parse(&settings.token)
         .map_err(|error| format!("cluster.token: {error}"))?;
@@ -207,7 +235,10 @@ fn own(config: &Document, settings: &Settings) -> Result<(Vec<Manifest>, Vec<Str
     for (name, text) in config.inline_manifests() {
         match read(text.expose()) {
             Ok(objects) => manifests.push(Manifest { id: name, objects }),
-            Err(error) => troubles.push(format!("inline manifest {name}: {error}")),
+            Err(error) => {
+                troubles.push(format!("inline manifest {name}: {error}"));
+                manifests.extend(before.iter().find(|old| old.id == name).cloned());
+            }
         }
     }
     Ok((manifests, troubles))
@@ -232,6 +263,7 @@ mod tests {
 
     use corten_values::Secret;
 
+    use super::super::settings::tests::config as sample;
     use super::*;
 
     /// Answers one request.
@@ -252,16 +284,84 @@ mod tests {
         }
     }
 
+    /// A config with this inline manifest `b`, whose API server does not answer.
+    fn config(inline: &str) -> Document {
+        let (mut config, _) = sample("v1.37.2");
+        config.cluster.control_plane.local_api_server_port = Some(1);
+        for manifest in &mut config.cluster.inline_manifests {
+            manifest.contents = Secret::new(inline);
+        }
+        config
+    }
+
+    const NAMESPACE: &str = "apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n";
+
+    fn ids(given: &Given) -> Vec<String> {
+        given.wanted().map(|manifest| manifest.id.clone()).collect()
+    }
+
     #[tokio::test]
-    async fn external_manifest_is_fetched_once() {
+    async fn own_manifests_are_shown_before_the_api_server_answers() {
         let mut given = Given::default();
-        let wanted = server("apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n");
-        let first = given.fetch(wanted.clone()).await.unwrap();
+        let mut shown = Vec::new();
+        let show = |given: &Given| shown = ids(given);
+        given.all(&config(NAMESPACE), show).await.unwrap_err();
+        assert!(shown.contains(&"b".to_owned()), "{shown:?}");
+        assert!(shown.len() > 1, "{shown:?}");
+    }
+
+    #[tokio::test]
+    async fn unreadable_inline_manifest_leaves_its_last_good_text_until_it_leaves_the_config() {
+        let mut given = Given::default();
+        given.all(&config(NAMESPACE), |_| ()).await.unwrap_err();
+        let good = given.own.clone();
+        given
+            .all(&config("no: manifest"), |_| ())
+            .await
+            .unwrap_err();
+        assert_eq!(given.own, good);
+        let mut without = config("");
+        without.cluster.inline_manifests.clear();
+        given.all(&without, |_| ()).await.unwrap_err();
+        assert!(!ids(&given).contains(&"b".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn external_manifest_stays_until_its_successor_is_fetched() {
+        let mut given = Given::default();
+        let first = given.fetch(server(NAMESPACE), |_| ()).await.unwrap();
+        let mut config = config(NAMESPACE);
+        given.all(&config, |_| ()).await.unwrap_err();
+        let wanted = ExternalManifest {
+            field: first.id.clone(),
+            url: Secret::new("http://127.0.0.1:1/gone.yaml"),
+            headers: Vec::new(),
+        };
+        given.fetch(wanted, |_| ()).await.unwrap_err();
+        assert!(given.wanted().any(|manifest| *manifest == first));
+        let second = "apiVersion: v1\nkind: Namespace\nmetadata: {name: b}\n";
+        let second = given.fetch(server(second), |_| ()).await.unwrap();
+        let shown: Vec<&Manifest> = given.wanted().filter(|one| one.id == first.id).collect();
+        assert_eq!(shown, [&second]);
+        config.cluster.extra_manifests.clear();
+        given.all(&config, |_| ()).await.unwrap_err();
+        assert!(!ids(&given).contains(&first.id));
+    }
+
+    #[tokio::test]
+    async fn external_manifest_is_fetched_once_and_shown_at_once() {
+        let mut given = Given::default();
+        let mut shown = Vec::new();
+        let mut show = |given: &Given| shown.push(ids(given));
+        let wanted = server(NAMESPACE);
+        let first = given.fetch(wanted.clone(), &mut show).await.unwrap();
         assert_eq!(first.id, "cluster.extraManifests[0]");
         assert_eq!(first.objects[0]["metadata"]["name"], "a");
-        assert_eq!(given.fetch(wanted).await, Ok(first.clone()));
+        assert_eq!(given.fetch(wanted, &mut show).await, Ok(first.clone()));
+        assert_eq!(shown, [[first.id.clone()]]);
         assert_eq!(given.wanted().collect::<Vec<_>>(), [&first]);
-        let error = given.fetch(server("no: manifest")).await.unwrap_err();
+        let failed = given.fetch(server("no: manifest"), |_| ()).await;
+        let error = failed.unwrap_err();
         assert!(error.contains("object 1"), "{error}");
     }
 }

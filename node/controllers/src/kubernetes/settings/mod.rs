@@ -8,7 +8,7 @@ mod node;
 mod policies;
 mod roots;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::collections::BTreeMap;
 

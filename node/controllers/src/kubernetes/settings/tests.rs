@@ -93,7 +93,7 @@ fn node() -> Node {
 }
 
 /// The config, and the certificate and key of its CA in base64.
-fn config(image_tag: &str) -> (Document, [String; 2]) {
+pub(in super::super) fn config(image_tag: &str) -> (Document, [String; 2]) {
     let ca = Ca::generate(Algorithm::EcdsaP256, "c", "", SystemTime::now()).unwrap();
     let [crt, key] = [&ca.pem().crt, &ca.pem().key].map(|pem| STANDARD.encode(pem));
     let pair = format!("{{crt: {crt}, key: {key}}}");
