@@ -4,9 +4,9 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use corten_base::durable::{remove_others, remove_whole};
+use corten_base::durable::{remove_others, remove_whole, rename};
 use corten_etcd::{SnapshotError, verify_snapshot};
-use corten_kubernetes::etcd::{DATA, SNAPSHOT, has_data};
+use corten_kubernetes::etcd::{DATA, RESTORING, SNAPSHOT, has_data};
 use corten_resources::controller::with_causes as describe;
 use corten_services::kubernetes::{ETCD_RESTORE, restore_service};
 use corten_services::supervisor::Supervisor;
@@ -26,14 +26,19 @@ pub(super) fn verify(snapshot: &Path) -> Result<(), String> {
     })
 }
 
-/// Removes what a failed restoration left, or a start that never reached its cluster. A new member must not start on it.
+/// Removes what an unfinished restoration left, or a start that never reached its cluster. A new member must not start
+/// on it.
 pub(super) fn empty(directory: &Path) -> Result<(), String> {
-    match fs::remove_dir_all(directory.join("member")) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => {
-            removed.map_err(|error| format!("cannot empty {}: {error}", directory.display()))
+    for part in ["member", RESTORING] {
+        match fs::remove_dir_all(directory.join(part)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            removed => {
+                removed
+                    .map_err(|error| format!("cannot empty {}: {error}", directory.display()))?;
+            }
         }
     }
+    Ok(())
 }
 
 /// Restores a new member's data from the snapshot, then removes the snapshot, so that no later bootstrap uses it by
@@ -55,14 +60,30 @@ pub(super) async fn restore(
     let is_restored = ended.is_ok_and(|views| state(&views) == Some(ServiceState::Finished));
     supervisor.forget(ETCD_RESTORE);
     let data = Path::new(DATA);
-    if !is_restored || !has_data(data) {
+    if !is_restored || !has_data(&data.join(RESTORING)) {
         empty(data)?;
         return Err(format!(
             "the snapshot cannot be restored: `cortenctl logs {ETCD_RESTORE}` says why; send another one, and call \
              bootstrap again"
         ));
     }
+    finish(data)?;
     fs::remove_file(SNAPSHOT).map_err(|error| format!("cannot remove {SNAPSHOT}: {error}"))
+}
+
+/// Makes the restored data those of the member. A power cut leaves all of them or none.
+fn finish(data: &Path) -> Result<(), String> {
+    let finished = fs::File::open(data)
+        .and_then(|volume| Ok(rustix::fs::syncfs(volume)?))
+        .and_then(|()| rename(data, &format!("{RESTORING}/member"), "member"))
+        .and_then(|()| fs::remove_dir_all(data.join(RESTORING)));
+    finished.map_err(|error| {
+        format!(
+            "cannot move the restored data of etcd from {} to {}: {error}; call bootstrap again",
+            data.join(RESTORING).display(),
+            data.display()
+        )
+    })
 }
 
 /// Removes everything in the directory, which may be the root of a volume.
@@ -100,12 +121,32 @@ mod tests {
     #[test]
     fn directory_is_empty_after_a_failed_restoration() {
         let directory = tempfile::tempdir().unwrap();
-        fs::create_dir_all(directory.path().join("member/snap")).unwrap();
-        fs::write(directory.path().join("member/snap/db"), "").unwrap();
+        for part in ["member/snap", "restoring/member/snap"] {
+            let part = directory.path().join(part);
+            fs::create_dir_all(&part).unwrap();
+            fs::write(part.join("db"), "").unwrap();
+        }
         for _ in 0..2 {
             empty(directory.path()).unwrap();
         }
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn restored_data_count_only_when_they_are_complete() {
+        let directory = tempfile::tempdir().unwrap();
+        let data = directory.path();
+        let member = data.join(RESTORING).join("member");
+        fs::create_dir_all(member.join("snap")).unwrap();
+        fs::create_dir_all(member.join("wal")).unwrap();
+        fs::write(member.join("snap/db"), vec![7; 2 << 20]).unwrap();
+        fs::write(member.join("wal/0.wal"), "").unwrap();
+        // A power cut here leaves a node that can be bootstrapped again.
+        assert!(!has_data(data));
+        finish(data).unwrap();
+        assert!(has_data(data));
+        assert!(data.join("member/snap/db").is_file());
+        assert!(!data.join(RESTORING).exists());
     }
 
     #[test]
