@@ -1,6 +1,7 @@
 //! Runs etcd on a control plane node: issues its certificates and decides when it starts and ends.
 
 use std::fs;
+use std::future::pending;
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -41,7 +42,7 @@ use super::{Complaints, facts, time_is_known};
 /// Retry interval after a failure.
 const PAUSE: Duration = Duration::from_secs(3);
 /// Timeout for etcd to end: longer than its grace period before SIGKILL.
-const END: Duration = Duration::from_secs(60);
+pub(super) const END: Duration = Duration::from_secs(60);
 
 /// An order about this node's member.
 #[derive(Debug, Clone)]
@@ -241,7 +242,7 @@ impl Etcd {
                         checked.map_err(|error| error.to_string())??;
                     }
                     let args = restore_args(&facts, &addresses, skip_hash_check);
-                    restore(supervisor, &image, args).await?;
+                    restore(supervisor, &image, args, self.changed(config)).await?;
                     Start::Resume
                 } else {
                     Start::New
@@ -281,6 +282,18 @@ impl Etcd {
         }
         made.started = Some(started);
         Ok(())
+    }
+
+    /// Waits for another config, or an order. Both stay unseen.
+    async fn changed(&self, config: &Document) {
+        let (mut configs, mut orders) = (self.config.clone(), self.orders.clone());
+        let is_other = |new: &Option<Document>| new.as_ref() != Some(config);
+        let other = async { configs.wait_for(is_other).await.map(drop) };
+        tokio::select! {
+            Ok(()) = other => {}
+            Ok(()) = orders.changed() => {}
+            else => pending().await,
+        }
     }
 
     /// Stops etcd and deletes its data.
@@ -511,5 +524,33 @@ mod tests {
         };
         let again = moved.moved(subnets(), &same, &[]);
         assert_eq!(again.addresses, moved.addresses);
+    }
+
+    #[tokio::test]
+    async fn restoration_is_interrupted_by_another_config_or_an_order() {
+        let config = || corten_base::sample::config("", "");
+        let (configs, config_seen) = watch::channel(Some(config()));
+        let (orders, orders_seen) = watch::channel(None);
+        let mut etcd = Etcd {
+            config: config_seen,
+            orders: orders_seen,
+            supervisor: None,
+        };
+        let own = config();
+        let soon = Duration::from_millis(50);
+        configs.send(Some(config())).unwrap();
+        let waits = timeout(soon, etcd.changed(&own)).await;
+        assert!(waits.is_err(), "the config is the same");
+        orders.send(Some(Order::Begin(Begin::Empty))).unwrap();
+        etcd.changed(&own).await;
+        // The controller still sees the order.
+        assert!(etcd.orders.has_changed().unwrap());
+        etcd.orders.borrow_and_update();
+        configs.send(None).unwrap();
+        etcd.changed(&own).await;
+        assert!(etcd.config.has_changed().unwrap());
+        drop((configs, orders));
+        etcd.config.borrow_and_update();
+        timeout(soon, etcd.changed(&own)).await.unwrap();
     }
 }

@@ -11,6 +11,10 @@ use corten_resources::controller::with_causes as describe;
 use corten_services::kubernetes::{ETCD_RESTORE, restore_service};
 use corten_services::supervisor::Supervisor;
 use corten_services::view::{ServiceState, ServiceView};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::etcd::END;
 
 /// Checks that the snapshot is whole: etcdutl makes a database before it compares the hash.
 pub(super) fn verify(snapshot: &Path) -> Result<(), String> {
@@ -42,22 +46,23 @@ pub(super) fn empty(directory: &Path) -> Result<(), String> {
 }
 
 /// Restores a new member's data from the snapshot, then removes the snapshot, so that no later bootstrap uses it by
-/// accident.
+/// accident. Ends early when the node `changed`: a restoration may wait for an image that does not exist.
 pub(super) async fn restore(
     supervisor: &Supervisor,
     image: &str,
     args: Vec<String>,
+    changed: impl Future<Output = ()>,
 ) -> Result<(), String> {
     supervisor.declare(restore_service(image, args));
     let mut views = supervisor.watch();
-    let state = |views: &[ServiceView]| {
-        let view = views.iter().find(|view| view.id == ETCD_RESTORE);
-        view.map(|view| view.state)
+    let Some(is_restored) = finished(&mut views, changed).await else {
+        supervisor.forget(ETCD_RESTORE);
+        // The next restoration must not meet the program of this one.
+        let _elapsed = timeout(END, gone(&mut views)).await;
+        return Err(format!(
+            "the restoration of {SNAPSHOT} has not ended, and begins anew with the changed config"
+        ));
     };
-    let ends = [Some(ServiceState::Finished), Some(ServiceState::Failed)];
-    // The supervisor ends only with machined.
-    let ended = views.wait_for(|views| ends.contains(&state(views))).await;
-    let is_restored = ended.is_ok_and(|views| state(&views) == Some(ServiceState::Finished));
     supervisor.forget(ETCD_RESTORE);
     let data = Path::new(DATA);
     if !is_restored || !has_data(&data.join(RESTORING)) {
@@ -69,6 +74,33 @@ pub(super) async fn restore(
     }
     finish(data)?;
     fs::remove_file(SNAPSHOT).map_err(|error| format!("cannot remove {SNAPSHOT}: {error}"))
+}
+
+/// Waits until the restoration has ended. Returns whether it succeeded; `None` if the node has `changed` before.
+async fn finished(
+    views: &mut watch::Receiver<Vec<ServiceView>>,
+    changed: impl Future<Output = ()>,
+) -> Option<bool> {
+    let state = |views: &[ServiceView]| {
+        let view = views.iter().find(|view| view.id == ETCD_RESTORE);
+        view.map(|view| view.state)
+    };
+    let ends = [Some(ServiceState::Finished), Some(ServiceState::Failed)];
+    let end = async {
+        // The supervisor ends only with machined.
+        let ended = views.wait_for(|views| ends.contains(&state(views))).await;
+        ended.is_ok_and(|views| state(&views) == Some(ServiceState::Finished))
+    };
+    tokio::select! {
+        is_restored = end => Some(is_restored),
+        () = changed => None,
+    }
+}
+
+async fn gone(views: &mut watch::Receiver<Vec<ServiceView>>) {
+    let is_gone = |views: &Vec<ServiceView>| views.iter().all(|view| view.id != ETCD_RESTORE);
+    // The supervisor ends only with machined.
+    let _ended = views.wait_for(is_gone).await;
 }
 
 /// Makes the restored data those of the member. A power cut leaves all of them or none.
@@ -98,6 +130,9 @@ pub(super) fn clear(directory: &Path) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use std::future::{pending, ready};
+    use std::time::SystemTime;
+
     use sha2::{Digest as _, Sha256};
 
     use super::*;
@@ -116,6 +151,32 @@ mod tests {
             why.contains("cannot be restored") && why.contains("call bootstrap again"),
             "{why}"
         );
+    }
+
+    #[tokio::test]
+    async fn wait_for_a_restoration_ends_with_it_or_with_a_change_of_the_node() {
+        let view = |state| ServiceView {
+            id: ETCD_RESTORE.to_owned(),
+            state,
+            pid: None,
+            healthy: None,
+            health_message: String::new(),
+            health_changed: SystemTime::now(),
+            events: Vec::new(),
+        };
+        // An image that does not exist keeps the service waiting.
+        let (sender, mut views) = watch::channel(vec![view(ServiceState::Waiting)]);
+        assert_eq!(finished(&mut views, ready(())).await, None);
+        for (end, is_restored) in [
+            (ServiceState::Finished, true),
+            (ServiceState::Failed, false),
+        ] {
+            sender.send(vec![view(end)]).unwrap();
+            let found = finished(&mut views, pending()).await;
+            assert_eq!(found, Some(is_restored));
+        }
+        sender.send(Vec::new()).unwrap();
+        gone(&mut views).await;
     }
 
     #[test]
