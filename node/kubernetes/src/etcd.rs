@@ -27,6 +27,8 @@ pub const SECRETS: &str = "/system/secrets/etcd";
 pub const DATA: &str = "/var/lib/etcd";
 /// Path of the snapshot to restore a new cluster from.
 pub const SNAPSHOT: &str = "/var/lib/etcd.snapshot";
+/// Directory below [`DATA`] in which a snapshot is restored: the data of no member yet.
+pub const RESTORING: &str = "restoring";
 /// Port of the metrics and health endpoints.
 const METRICS_PORT: u16 = 2383;
 
@@ -116,7 +118,7 @@ pub enum Start {
 
 /// Whether this node has been a member and still has its data: a file of the write-ahead log, or a database of some
 /// size. etcd makes its directory and an empty database before it reaches the cluster, so that these prove no membership.
-/// In doubt it has data.
+/// Nor does an unfinished restoration. In doubt it has data.
 #[must_use]
 pub fn has_data(directory: &Path) -> bool {
     let database = fs::metadata(directory.join("member/snap/db"));
@@ -134,6 +136,9 @@ fn holds_log(directory: &Path, depth: u32) -> bool {
         else {
             return true;
         };
+        if depth == DEPTH && path.ends_with(RESTORING) {
+            return false;
+        }
         match kind.is_dir() {
             true => depth > 0 && holds_log(&path, depth - 1),
             false => path.extension().is_some_and(|extension| extension == "wal"),
@@ -193,8 +198,8 @@ pub fn args(facts: &Facts, addresses: &Addresses, start: &Start, own: &Arguments
     }
 }
 
-/// Program and arguments that restore [`SNAPSHOT`] as the data of a new cluster's first member (etcdutl, "snapshot
-/// restore").
+/// Program and arguments that restore [`SNAPSHOT`] in [`RESTORING`] as the data of a new cluster's first member (etcdutl,
+/// "snapshot restore"). The database is in place long before its log: a power cut leaves data that no etcd starts on.
 #[must_use]
 pub fn restore_args(facts: &Facts, addresses: &Addresses, skip_hash_check: bool) -> Vec<String> {
     let (name, peers) = (&facts.hostname, addresses.peer_urls().join(","));
@@ -205,7 +210,7 @@ pub fn restore_args(facts: &Facts, addresses: &Addresses, skip_hash_check: bool)
         "restore".to_owned(),
         SNAPSHOT.to_owned(),
         format!("--name={name}"),
-        format!("--data-dir={DATA}"),
+        format!("--data-dir={DATA}/{RESTORING}"),
         format!("--initial-advertise-peer-urls={peers}"),
         format!("--initial-cluster={cluster}"),
         format!("--skip-hash-check={skip_hash_check}"),
@@ -228,6 +233,17 @@ fn joined(members: &[(String, String)]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn snapshot_is_restored_beside_the_data_of_the_member() {
+        let addresses = Addresses {
+            advertised: vec![[10, 0, 0, 5].into()],
+            listen_peer: Vec::new(),
+            listen_client: Vec::new(),
+        };
+        let args = restore_args(&Facts::default(), &addresses, false);
+        assert!(args.contains(&"--data-dir=/var/lib/etcd/restoring".to_owned()));
+    }
 
     #[test]
     fn only_a_log_or_a_filled_database_proves_a_membership() {
@@ -258,6 +274,13 @@ mod tests {
         assert!(!has_data(other.path()));
         fs::write(other.path().join("member/snap/db"), vec![7; 2 << 20]).unwrap();
         assert!(has_data(other.path()));
+        // An unfinished restoration is no member's data, but those of a finished one in its directory are.
+        let restored = tempfile::tempdir().unwrap();
+        let part = restored.path().join(RESTORING);
+        fs::create_dir_all(part.join("member/wal")).unwrap();
+        fs::write(part.join("member/wal/0.wal"), "").unwrap();
+        assert!(!has_data(restored.path()));
+        assert!(has_data(&part));
         // In doubt it has data.
         assert!(has_data(Path::new("/proc/self/cmdline")));
     }

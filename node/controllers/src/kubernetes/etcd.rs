@@ -1,6 +1,7 @@
 //! Runs etcd on a control plane node: issues its certificates and decides when it starts and ends.
 
 use std::fs;
+use std::future::pending;
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -10,10 +11,12 @@ use corten_credentials::certificates::write_files;
 use corten_credentials::etcd::connect_if_there;
 use corten_kubernetes::certificates::etcd_ca;
 use corten_kubernetes::etcd::{
-    Addresses, Begin, Certificates, DATA, SNAPSHOT, Start, args, has_data, restore_args, shared,
+    Addresses, Begin, Certificates, DATA, SNAPSHOT, Start, args, has_data, listen_subnets,
+    restore_args, shared,
 };
 use corten_kubernetes::pods::HOST_SECRETS;
 use corten_kubernetes::{ControlPlane, ETCD_UID, Facts, Settings};
+use corten_resources::Typed;
 use corten_resources::controller::with_causes as describe;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
 use corten_services::kubernetes::{ETCD, etcd_service};
@@ -22,7 +25,7 @@ use corten_services::view::Control;
 use corten_types::clock::TimeStatus;
 use corten_types::etcd::{EtcdSpec, PkiStatus};
 use corten_types::kubernetes::Nodename;
-use corten_types::network::{HostnameStatus, NodeAddress};
+use corten_types::network::{AddressStatus, HostnameStatus, NodeAddress};
 use corten_types::secrets::{Endpoint, PemPair};
 use corten_types::secrets_kubernetes::EtcdCerts;
 use sha2::{Digest as _, Sha256};
@@ -39,7 +42,7 @@ use super::{Complaints, facts, time_is_known};
 /// Retry interval after a failure.
 const PAUSE: Duration = Duration::from_secs(3);
 /// Timeout for etcd to end: longer than its grace period before SIGKILL.
-const END: Duration = Duration::from_secs(60);
+pub(super) const END: Duration = Duration::from_secs(60);
 
 /// An order about this node's member.
 #[derive(Debug, Clone)]
@@ -66,6 +69,16 @@ struct MadeFor {
     ca: String,
 }
 
+/// What the controller knows of the node and its cluster.
+#[derive(Debug)]
+struct Found {
+    facts: Facts,
+    /// Addresses of the control plane nodes.
+    others: Vec<IpAddr>,
+    /// All addresses of the node's links, also of links without carrier.
+    assigned: Vec<IpAddr>,
+}
+
 /// Results of this boot.
 #[derive(Debug, Default)]
 struct Made {
@@ -77,18 +90,35 @@ struct Made {
 #[derive(Debug, Clone)]
 struct Started {
     start: Start,
+    /// Subnets from which the config selects the listen addresses.
+    subnets: Vec<String>,
     addresses: Addresses,
 }
 
 impl Started {
-    /// The member at other addresses. Only other listen addresses are worth a restart: the advertised ones change in the
-    /// running cluster (`AdvertisedPeers`).
-    fn moved(&self, addresses: &Addresses) -> Started {
+    /// The member at other addresses, which restarts it. It moves only when the config selects others, or the node has
+    /// lost an address at which it listens: a socket outlives the carrier of its link. The advertised addresses change
+    /// in the running cluster (`AdvertisedPeers`).
+    fn moved(&self, subnets: Vec<String>, addresses: &Addresses, assigned: &[IpAddr]) -> Started {
         let mut started = self.clone();
-        if started.addresses.listen_peer != addresses.listen_peer {
-            started.addresses.clone_from(addresses);
+        let is_there = |address: &IpAddr| address.is_unspecified() || assigned.contains(address);
+        if subnets != self.subnets {
+            started.subnets = subnets;
+            if started.addresses.listen_peer != addresses.listen_peer {
+                started.addresses.clone_from(addresses);
+            }
+        } else if !self.addresses.listen_peer.iter().all(is_there) {
+            started.move_to(addresses, is_there);
         }
         started
+    }
+
+    /// Takes these addresses, and keeps those that are still there.
+    fn move_to(&mut self, addresses: &Addresses, is_there: impl Fn(&IpAddr) -> bool) {
+        let mut kept = std::mem::replace(&mut self.addresses, addresses.clone()).listen_peer;
+        kept.retain(|address| is_there(address) && !addresses.listen_peer.contains(address));
+        self.addresses.listen_peer.extend(&kept);
+        self.addresses.listen_client.extend(&kept);
     }
 }
 
@@ -102,6 +132,7 @@ impl Controller for Etcd {
             Input::of::<Nodename>(Dependency::Weak).with_id(Nodename::ID),
             Input::of::<HostnameStatus>(Dependency::Weak).with_id(HostnameStatus::ID),
             Input::of::<NodeAddress>(Dependency::Weak),
+            Input::of::<AddressStatus>(Dependency::Weak),
             Input::of::<TimeStatus>(Dependency::Weak).with_id(TimeStatus::ID),
             Input::of::<Endpoint>(Dependency::Weak).with_id(Endpoint::CLUSTER),
         ]
@@ -158,7 +189,12 @@ impl Controller for Etcd {
                 continue;
             }
             show_certificates(context, &made)?;
-            match self.start(&config, facts, order, others, &mut made).await {
+            let found = Found {
+                facts,
+                others,
+                assigned: assigned(&context.list::<AddressStatus>()?),
+            };
+            match self.start(&config, found, order, &mut made).await {
                 Ok(()) => complaints.none(),
                 Err(why) => complaints.say(ETCD, &why),
             }
@@ -171,11 +207,15 @@ impl Etcd {
     async fn start(
         &self,
         config: &Document,
-        facts: Facts,
+        found: Found,
         order: Option<Order>,
-        mut others: Vec<IpAddr>,
         made: &mut Made,
     ) -> Result<(), String> {
+        let Found {
+            facts,
+            mut others,
+            assigned,
+        } = found;
         let own = ControlPlane::of(config).map_err(|missing| missing.to_string())?;
         let (image, own_args) = (own.images.etcd, own.etcd_args);
         let Some(supervisor) = &self.supervisor else {
@@ -202,7 +242,7 @@ impl Etcd {
                         checked.map_err(|error| error.to_string())??;
                     }
                     let args = restore_args(&facts, &addresses, skip_hash_check);
-                    restore(supervisor, &image, args).await?;
+                    restore(supervisor, &image, args, self.changed(config)).await?;
                     Start::Resume
                 } else {
                     Start::New
@@ -225,9 +265,14 @@ impl Etcd {
                 join(&secrets, &others, &facts.hostname, &addresses).await?
             }
         };
+        let subnets = listen_subnets(config);
         let started = match &made.started {
-            Some(started) => started.moved(&addresses),
-            None => Started { start, addresses },
+            Some(started) => started.moved(subnets, &addresses, &assigned),
+            None => Started {
+                start,
+                subnets,
+                addresses,
+            },
         };
         let args = args(&facts, &started.addresses, &started.start, &own_args);
         supervisor.declare(etcd_service(&image, args));
@@ -237,6 +282,18 @@ impl Etcd {
         }
         made.started = Some(started);
         Ok(())
+    }
+
+    /// Waits for another config, or an order. Both stay unseen.
+    async fn changed(&self, config: &Document) {
+        let (mut configs, mut orders) = (self.config.clone(), self.orders.clone());
+        let is_other = |new: &Option<Document>| new.as_ref() != Some(config);
+        let other = async { configs.wait_for(is_other).await.map(drop) };
+        tokio::select! {
+            Ok(()) = other => {}
+            Ok(()) = orders.changed() => {}
+            else => pending().await,
+        }
     }
 
     /// Stops etcd and deletes its data.
@@ -252,6 +309,14 @@ impl Etcd {
         }
         clear(Path::new(DATA))
     }
+}
+
+/// All addresses of links. Where `address` is the peer's, `local` is the node's own.
+fn assigned(statuses: &[Typed<AddressStatus>]) -> Vec<IpAddr> {
+    let all = statuses.iter();
+    all.flat_map(|status| [status.ip(), status.local.parse().ok()])
+        .flatten()
+        .collect()
 }
 
 /// The member that this node is to run; `None` while it has no address for other members.
@@ -358,14 +423,6 @@ mod tests {
 
     use super::*;
 
-    fn addresses(advertised: &str, listen: &str) -> Addresses {
-        Addresses {
-            advertised: vec![advertised.parse().unwrap()],
-            listen_peer: vec![listen.parse().unwrap()],
-            listen_client: vec![listen.parse().unwrap()],
-        }
-    }
-
     #[tokio::test]
     async fn bootstrap_goes_on_only_where_no_member_can_run() {
         let directory = tempfile::tempdir().unwrap();
@@ -396,16 +453,104 @@ mod tests {
         none_answers(secrets, &others).await.unwrap();
     }
 
-    #[test]
-    fn only_other_listen_addresses_restart_a_member() {
-        let started = Started {
+    fn ips(texts: &[&str]) -> Vec<IpAddr> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    fn at(listen: &[&str]) -> Addresses {
+        Addresses {
+            advertised: ips(&["10.0.0.1"]),
+            listen_peer: ips(listen),
+            listen_client: ips(&[&["127.0.0.1"], listen].concat()),
+        }
+    }
+
+    fn subnets() -> Vec<String> {
+        vec!["10.0.0.0/8".to_owned()]
+    }
+
+    fn started(listen: &[&str]) -> Started {
+        Started {
             start: Start::Resume,
-            addresses: addresses("10.0.0.1", "0.0.0.0"),
+            subnets: subnets(),
+            addresses: at(listen),
+        }
+    }
+
+    #[test]
+    fn member_that_listens_at_all_addresses_stays_when_its_node_moves() {
+        let old = started(&["0.0.0.0"]);
+        let elsewhere = Addresses {
+            advertised: ips(&["10.0.0.9"]),
+            ..at(&["0.0.0.0"])
         };
-        let moved = started.moved(&addresses("10.0.0.9", "0.0.0.0"));
-        assert_eq!(moved.addresses, started.addresses);
-        let elsewhere = addresses("10.0.0.9", "10.0.0.9");
-        assert_eq!(started.moved(&elsewhere).addresses, elsewhere);
-        assert_eq!(moved.start, Start::Resume);
+        let moved = old.moved(subnets(), &elsewhere, &ips(&["10.0.0.9"]));
+        assert_eq!((moved.addresses, moved.start), (old.addresses, old.start));
+    }
+
+    #[test]
+    fn member_stays_when_a_link_loses_and_gets_back_its_carrier() {
+        let both = ["10.0.0.1", "10.0.1.1"];
+        // The address stays on its link, but no longer counts as one at which others reach the node.
+        let moved = started(&both).moved(subnets(), &at(&both[..1]), &ips(&both));
+        assert_eq!(moved.addresses, at(&both));
+        let moved = moved.moved(subnets(), &at(&both), &ips(&both));
+        assert_eq!(moved.addresses, at(&both));
+        // The same with a link that has no carrier at the start.
+        let moved = started(&both[..1]).moved(subnets(), &at(&both), &ips(&both));
+        assert_eq!(moved.addresses, at(&both[..1]));
+    }
+
+    #[test]
+    fn member_moves_when_the_node_has_lost_an_address_at_which_it_listens() {
+        let old = started(&["10.0.0.1", "10.0.1.1"]);
+        let new = at(&["10.0.0.9"]);
+        let moved = old.moved(subnets(), &new, &ips(&["10.0.0.9"]));
+        assert_eq!(moved.addresses, new);
+        // It goes on to listen at the address of a link without carrier.
+        let moved = old.moved(subnets(), &new, &ips(&["10.0.0.9", "10.0.1.1"]));
+        assert_eq!(moved.addresses, at(&["10.0.0.9", "10.0.1.1"]));
+    }
+
+    #[test]
+    fn member_moves_when_the_config_selects_other_listen_addresses() {
+        let all = ips(&["10.0.0.1", "10.0.1.1"]);
+        let moved = started(&["10.0.0.1"]).moved(Vec::new(), &at(&["0.0.0.0"]), &all);
+        assert_eq!(moved.addresses, at(&["0.0.0.0"]));
+        // Other subnets with the same addresses are no other ones.
+        let same = Addresses {
+            advertised: ips(&["10.0.1.1"]),
+            ..at(&["0.0.0.0"])
+        };
+        let again = moved.moved(subnets(), &same, &[]);
+        assert_eq!(again.addresses, moved.addresses);
+    }
+
+    #[tokio::test]
+    async fn restoration_is_interrupted_by_another_config_or_an_order() {
+        let config = || corten_base::sample::config("", "");
+        let (configs, config_seen) = watch::channel(Some(config()));
+        let (orders, orders_seen) = watch::channel(None);
+        let mut etcd = Etcd {
+            config: config_seen,
+            orders: orders_seen,
+            supervisor: None,
+        };
+        let own = config();
+        let soon = Duration::from_millis(50);
+        configs.send(Some(config())).unwrap();
+        let waits = timeout(soon, etcd.changed(&own)).await;
+        assert!(waits.is_err(), "the config is the same");
+        orders.send(Some(Order::Begin(Begin::Empty))).unwrap();
+        etcd.changed(&own).await;
+        // The controller still sees the order.
+        assert!(etcd.orders.has_changed().unwrap());
+        etcd.orders.borrow_and_update();
+        configs.send(None).unwrap();
+        etcd.changed(&own).await;
+        assert!(etcd.config.has_changed().unwrap());
+        drop((configs, orders));
+        etcd.config.borrow_and_update();
+        timeout(soon, etcd.changed(&own)).await.unwrap();
     }
 }
