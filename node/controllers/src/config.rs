@@ -1,10 +1,21 @@
 //! The machine config as resources.
 
 use corten_config::Document;
-use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Failure, Output};
+use corten_resources::{Draft, Store, StoreError};
 use corten_types::config::{ClusterInfo, MachineConfig, MachineType};
 use tokio::sync::watch;
+
+const NAME: &str = "config.MachineConfigController";
+
+/// Shows a config that the node has accepted and is about to apply. A client that reads the config after its call, to
+/// change it once more, must not get the former one.
+///
+/// # Errors
+/// The store refuses the resource.
+pub fn show(store: &Store, document: &Document) -> Result<(), StoreError> {
+    store.put(text(document), NAME).map(drop)
+}
 
 #[derive(Debug, Clone)]
 pub(super) struct Config {
@@ -13,7 +24,7 @@ pub(super) struct Config {
 
 impl Controller for Config {
     fn name(&self) -> &'static str {
-        "config.MachineConfigController"
+        NAME
     }
 
     fn outputs(&self) -> Vec<Output> {
@@ -42,11 +53,14 @@ impl Controller for Config {
     }
 }
 
-fn put(context: &mut Context, document: &Document) -> Result<(), Failure> {
+fn text(document: &Document) -> Draft<MachineConfig> {
     let source = document.source().to_owned();
     let (key, value) = MachineConfig::IS_TEXT;
-    let config = Draft::new(MachineConfig::ID, MachineConfig { source });
-    context.put(config.annotation(key, value))?;
+    Draft::new(MachineConfig::ID, MachineConfig { source }).annotation(key, value)
+}
+
+fn put(context: &mut Context, document: &Document) -> Result<(), Failure> {
+    context.put(text(document))?;
     let kind = MachineType::from(document.machine.kind);
     context.put(Draft::new(MachineType::ID, kind))?;
     let info = ClusterInfo {
@@ -60,7 +74,6 @@ fn put(context: &mut Context, document: &Document) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use corten_base::sample;
-    use corten_resources::Store;
     use corten_resources::controller::Runtime;
 
     use super::*;
@@ -75,6 +88,39 @@ mod tests {
         ] {
             of_config(cluster).await;
         }
+    }
+
+    #[tokio::test]
+    async fn accepted_config_is_shown_before_it_is_applied() {
+        let config = |name: &str| {
+            let cluster = format!(
+                "cluster:\n  clusterName: {name}\n  controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}\n"
+            );
+            sample::read(&format!("{}{cluster}", sample::machine("")))
+        };
+        let store = Store::new();
+        let mut runtime = Runtime::new(store.clone());
+        let (sender, active) = watch::channel(Some(config("old")));
+        runtime.add(Config { config: active }).unwrap();
+        let shown = || {
+            let shown = store.get_as::<MachineConfig>(MachineConfig::ID);
+            shown.map(|shown| shown.source.clone())
+        };
+        let client = async {
+            while shown().is_none() {
+                tokio::task::yield_now().await;
+            }
+            let new = config("new");
+            show(&store, &new).unwrap();
+            assert_eq!(shown().unwrap(), new.source());
+            // The node returns to the former config, such as after a trial.
+            sender.send_replace(Some(config("old")));
+            while shown().unwrap() == new.source() {
+                tokio::task::yield_now().await;
+            }
+            drop(sender);
+        };
+        tokio::join!(runtime.run(|notice| panic!("{notice}")), client);
     }
 
     async fn of_config(cluster: &str) {

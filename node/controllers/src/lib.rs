@@ -7,7 +7,7 @@ mod adjtime;
 mod api_service;
 mod bill;
 mod conditions;
-mod config;
+pub mod config;
 mod cri;
 mod environment;
 mod event_sink;

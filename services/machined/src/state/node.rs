@@ -10,7 +10,7 @@ use corten_base::events::Events;
 use corten_base::mode::{Ability, Mode};
 use corten_config::Document;
 use corten_config::installation::Installation;
-use corten_controllers::EtcdOrder;
+use corten_controllers::{EtcdOrder, config};
 use corten_credentials::certificates;
 use corten_meta::Tag;
 use corten_meta::tags::{LOCK, OWNER, PLATFORM_NETWORK, STATE_ENCRYPTION, TRIAL, WAS_ENCRYPTED};
@@ -167,6 +167,13 @@ impl Node for NodeState {
         if how == Apply::Now {
             self.keep_state_encryption(&document);
             self.keep_owner(&document);
+        }
+        let is_active_soon = matches!(how, Apply::Now | Apply::Try(_));
+        if is_active_soon
+            && self.config.borrow().is_some()
+            && let Err(error) = config::show(&self.store, &document)
+        {
+            console::warn(&format!("the accepted config is shown only later: {error}"));
         }
         let sent = self.requests.send(Request::Apply(Box::new(document), how));
         sent.map_err(|_| SubmitError::Busy("the end of this boot"))
