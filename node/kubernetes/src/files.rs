@@ -101,7 +101,11 @@ impl Sources<'_> {
             file("etcd-client-ca.crt", self.cas.etcd.pem().crt.clone()),
             file(
                 "aggregator-ca.crt",
-                self.cas.aggregator.pem().crt.clone() + &trust.aggregators,
+                format!(
+                    "{}\n{}",
+                    self.cas.aggregator.pem().crt.trim_end(),
+                    trust.aggregators
+                ),
             ),
             once("service-account.key", self.service_account_key.expose()),
             once(ACCEPTED_KEYS, trust.keys.clone()),

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use corten_config::Document;
-use corten_credentials::certificates::write_files;
+use corten_credentials::certificates::{Held, write_files};
 use corten_credentials::etcd::connect_if_there;
 use corten_kubernetes::certificates::etcd_ca;
 use corten_kubernetes::etcd::{
@@ -33,7 +33,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
-use super::etcd_data::{clear, empty, restore, verify};
+use super::etcd_data::{END, clear, empty, restore, verify};
 use super::join::join;
 use super::prism::known;
 use super::settings::{args as shown_args, show};
@@ -41,8 +41,6 @@ use super::{Complaints, facts, time_is_known};
 
 /// Retry interval after a failure.
 const PAUSE: Duration = Duration::from_secs(3);
-/// Timeout for etcd to end: longer than its grace period before SIGKILL.
-pub(super) const END: Duration = Duration::from_secs(60);
 
 /// An order about this node's member.
 #[derive(Debug, Clone)]
@@ -82,7 +80,7 @@ struct Found {
 /// Results of this boot.
 #[derive(Debug, Default)]
 struct Made {
-    certificates: Option<(MadeFor, Certificates)>,
+    certificates: Option<(Held<MadeFor>, Certificates)>,
     started: Option<Started>,
 }
 
@@ -379,13 +377,14 @@ async fn none_answers(secrets: &Path, others: &[IpAddr]) -> Result<(), String> {
     }
 }
 
-/// Issues and writes the certificates, unless their inputs are unchanged. A running etcd reads them at every new
-/// connection.
+/// Issues and writes the certificates, unless their inputs are unchanged and they are valid: a clock that was ahead made
+/// them for a later time. A running etcd reads them at every new connection.
 fn prepare(
     config: &Document,
     facts: Facts,
-    made: &mut Option<(MadeFor, Certificates)>,
+    made: &mut Option<(Held<MadeFor>, Certificates)>,
 ) -> Result<(), String> {
+    let now = SystemTime::now();
     let ca = etcd_ca(config).map_err(|error| describe(&error))?;
     let wanted = MadeFor {
         facts,
@@ -393,12 +392,12 @@ fn prepare(
     };
     if made
         .as_ref()
-        .is_some_and(|(made_for, _)| *made_for == wanted)
+        .is_some_and(|(held, _)| held.left(&wanted, now).is_some())
     {
         return Ok(());
     }
-    let certificates = Certificates::issue(&ca, &wanted.facts, SystemTime::now())
-        .map_err(|error| describe(&error))?;
+    let certificates =
+        Certificates::issue(&ca, &wanted.facts, now).map_err(|error| describe(&error))?;
     let directory = Path::new(HOST_SECRETS).join(ETCD);
     let files = [
         ("ca.crt", wanted.ca.as_str()),
@@ -413,7 +412,8 @@ fn prepare(
     fs::create_dir_all(&directory)
         .and_then(|()| write_files(&directory, ETCD_UID, &files))
         .map_err(|error| format!("{}: {error}", directory.display()))?;
-    *made = Some((wanted, certificates));
+    let held = Held::new(&certificates.server, wanted, now).map_err(|error| describe(&error))?;
+    *made = Some((held, certificates));
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use corten_base::durable::{remove_others, remove_whole, rename};
 use corten_etcd::{SnapshotError, verify_snapshot};
@@ -14,7 +15,8 @@ use corten_services::view::{ServiceState, ServiceView};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::etcd::END;
+/// Timeout for etcd to end: longer than its grace period before SIGKILL.
+pub(super) const END: Duration = Duration::from_secs(60);
 
 /// Checks that the snapshot is whole: etcdutl makes a database before it compares the hash.
 pub(super) fn verify(snapshot: &Path) -> Result<(), String> {

@@ -179,17 +179,18 @@ fn prepare_certificate(
     node: &Node,
     nodename: &str,
 ) -> Result<bool, String> {
-    let (directory, accepted) = (Path::new(CERTIFICATES), settings.cas.as_str());
+    let directory = Path::new(CERTIFICATES);
     if node.is_alone {
         return Ok(false);
     }
     if node.is_control_plane {
         let ca = kubernetes_ca(config).map_err(|error| describe(&error))?;
         let now = SystemTime::now();
-        return kubelet_certificate::ensure(directory, (&ca, accepted), nodename, now);
+        // Another control plane node may accept the CA that signs and no other one any more.
+        return kubelet_certificate::ensure(directory, (&ca, &ca.pem().crt), nodename, now);
     }
     let kubeconfig = Path::new(KUBELET_FILES).join(KUBECONFIG);
-    let removed = kubelet_certificate::forget(directory, &kubeconfig, accepted, nodename);
+    let removed = kubelet_certificate::forget(directory, &kubeconfig, &settings.cas, nodename);
     let removed = removed.map_err(old_certificate)?;
     if removed {
         console::say(
