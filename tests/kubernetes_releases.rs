@@ -23,6 +23,8 @@ const PROGRAMS: [&str; 5] = [
     "kube-proxy",
     "kubelet",
 ];
+/// The older releases that a node runs, each a directory of `tests/kubernetes-releases`.
+const OLDER: [&str; 2] = ["1.35", "1.36"];
 /// The nodes take the upstream images from the registry of the test.
 const CONFIG: &str = "
 apiVersion: v1alpha1
@@ -74,7 +76,7 @@ fn fill(registry: &Path) {
     };
     let named = |program, version: &str| upstream(program, version).expect("an upstream name");
     for program in PROGRAMS {
-        for release in ["1.35", "1.36"] {
+        for release in OLDER {
             let directory = directory("CORTEN_RELEASES").join(release);
             let layer = Some(directory.join(format!("{program}.tar")));
             add(program, named(program, &version(release)), layer);
@@ -147,7 +149,7 @@ fn cluster_is_upgraded_over_each_supported_release_while_its_pods_run() {
 
     let image = images::image("-rootfs.squashfs").display().to_string();
     let config = CONFIG.replace("REGISTRY", REGISTRY);
-    let oldest = version("1.35");
+    let [oldest, next] = OLDER.map(version);
     let create = [
         "--image",
         &image,
@@ -172,7 +174,7 @@ fn cluster_is_upgraded_over_each_supported_release_while_its_pods_run() {
     assert_eq!(pods.lines().count(), 2, "{pods}");
 
     let owner = Client::with_config(ENDPOINT, &place.join("cortenconfig"));
-    for to in [&version("1.36"), kubernetes_version()] {
+    for to in [&next, kubernetes_version()] {
         let told = owner.call_within(CLUSTER, &["upgrade-k8s", "--to", to]);
         told.unwrap_or_else(|error| panic!("{error}"));
         all_have(&kubectl, to);

@@ -7,9 +7,22 @@ use corten_meta::tags::PLATFORM_NETWORK;
 use corten_pki::{Algorithm, Ca};
 use corten_server::node::{Node as _, Reset, SubmitError};
 use corten_services::supervisor::testing::world;
+use corten_types::config::MachineConfig;
 use corten_volumes::{DeviceWipe, Target};
 
 use super::*;
+
+/// Makes configs of a node with a CA, each with a line of its own.
+fn with_ca() -> impl Fn(&str) -> Document {
+    let ca = Ca::generate(Algorithm::Ed25519, "talos", "", SystemTime::now()).unwrap();
+    let crt = STANDARD.encode(&ca.pem().crt);
+    move |line| {
+        sample::read(&format!(
+            "version: v1alpha1\nmachine:\n  type: worker\n  token: a.b\n  ca: {{crt: {crt}}}\n  {line}\n\
+             cluster:\n  controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}\n"
+        ))
+    }
+}
 
 #[tokio::test]
 async fn meta_follows_kept_configs_and_not_tried_ones() {
@@ -17,16 +30,7 @@ async fn meta_follows_kept_configs_and_not_tried_ones() {
     let disk = tempfile::NamedTempFile::new().unwrap();
     disk.as_file().set_len(corten_meta::PARTITION).unwrap();
     node.meta.open(disk.path()).unwrap();
-    let crt = {
-        let ca = Ca::generate(Algorithm::Ed25519, "talos", "", SystemTime::now()).unwrap();
-        STANDARD.encode(&ca.pem().crt)
-    };
-    let config = |encryption: &str| {
-        sample::read(&format!(
-            "version: v1alpha1\nmachine:\n  type: worker\n  token: a.b\n  ca: {{crt: {crt}}}\n  {encryption}\n\
-             cluster:\n  controlPlane: {{endpoint: 'https://10.0.0.1:6443'}}\n"
-        ))
-    };
+    let config = with_ca();
     node.set_config(config(""));
     let config = |passphrase: &str| {
         let keys = format!("[{{slot: 0, static: {{passphrase: {passphrase}}}}}]");
@@ -49,6 +53,29 @@ async fn meta_follows_kept_configs_and_not_tried_ones() {
     // Like reverting to the previous config.
     node.set_config(config("kept"));
     assert_eq!(known(), Some(kept));
+}
+
+#[tokio::test]
+async fn applied_config_is_shown_when_the_call_returns() {
+    let (node, _requests) = NodeState::new(world().supervisor.clone(), Events::default());
+    node.store().register::<MachineConfig>().unwrap();
+    let config = with_ca();
+    let shown = || {
+        let shown = node.store().get_as::<MachineConfig>(MachineConfig::ID);
+        shown.map(|shown| shown.source.clone())
+    };
+    // The first config ends the maintenance of the node, which shows none.
+    node.apply_config(config(""), Apply::Now).unwrap();
+    assert_eq!(shown(), None);
+    node.set_config(config(""));
+    for (name, how) in [
+        ("kept", Apply::Now),
+        ("tried", Apply::Try(Duration::from_secs(60))),
+    ] {
+        let line = format!("network: {{hostname: {name}}}");
+        node.apply_config(config(&line), how).unwrap();
+        assert!(shown().unwrap().contains(name));
+    }
 }
 
 #[tokio::test]

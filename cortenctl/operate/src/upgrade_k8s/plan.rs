@@ -81,15 +81,13 @@ impl Plan {
         let first = members.iter().find(|member| member.is_control_plane);
         let first = first.ok_or("the cluster has no control plane node")?;
         // A kubelet may be several minor versions older than the control plane: `problems` judges it.
-        let (control_plane, mut found) = versions(members);
+        let (control_plane, kubelets) = versions(members);
+        let kubelets = kubelets.into_iter().filter(|_| wanted.kubelets);
+        let found: Vec<Version> = control_plane.iter().cloned().chain(kubelets).collect();
         let from = |found: &[Version]| wanted.from.clone().or_else(|| found.iter().min().cloned());
         let unknown =
             "no image of the cluster has a version in its tag: name the version with --from";
         let oldest = from(&control_plane).ok_or(unknown)?;
-        if !wanted.kubelets {
-            found.clear();
-        }
-        found.extend(control_plane);
         let lowest = from(&found).ok_or(unknown)?;
         let highest = found.iter().max().unwrap_or(&lowest).max(&lowest);
         check_path(&oldest, highest, wanted)?;

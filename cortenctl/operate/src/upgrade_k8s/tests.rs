@@ -6,13 +6,12 @@ use std::time::Duration;
 use clap::Parser as _;
 use corten_client::failure::Failure;
 use corten_cluster::Requested;
+use tokio::time::sleep;
 
 use super::component::Component;
 use super::execute::{Applied, Fleet, Limits, execute};
 use super::plan::{Member, Place, Plan, Wanted, problems};
 use super::version::Version;
-use tokio::time::sleep;
-
 use crate::args::UpgradeK8s;
 
 #[derive(clap::Parser)]
