@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use corten_base::console;
 use corten_credentials::certificates::Held;
-use corten_credentials::join::Asked;
+use corten_credentials::join::{Asked, Joined};
 use corten_meta::Values;
 use corten_persistence::meta;
 use corten_pki::{Ca, CertificateAndKey, NODE_LIFETIME};
@@ -94,36 +94,39 @@ impl<O: Outside> Controller for Api<O> {
             let mut next = LOOK;
             if let Some(wanted) = self.wanted(context)? {
                 let now = self.outside.now();
-                let left = held.as_ref().and_then(|held| held.left(&wanted, now));
-                let pause = failed
-                    .as_ref()
-                    .and_then(|failed| failed.pause(&wanted, now));
+                let failure = failed.as_ref().filter(|failed| failed.wanted == wanted);
+                let time = match failure {
+                    Some(failed) => failed.pause(now),
+                    None => held.as_ref().and_then(|held| held.left(&wanted, now)),
+                };
                 let stays =
                     wanted.signs_itself() && held.as_ref().is_some_and(|held| held.is_for(&wanted));
-                if let Some(time) = left.or(pause) {
+                if let Some(time) = time {
                     next = next.min(time);
                 } else if !stays {
                     next = Duration::ZERO;
-                    match self.certify(context, &wanted).await {
-                        Ok((new, issuer)) => {
-                            status = CertificateStatus {
-                                issuer,
-                                not_after: new.not_after(),
-                                error: String::new(),
-                            };
-                            (held, failed) = (Some(new), None);
+                    let (error, longest) = match self.certify(context, &wanted).await {
+                        Ok(new) => {
+                            status.issuer = new.issuer;
+                            status.not_after = new.held.not_after();
+                            held = Some(new.held);
+                            (new.objection.unwrap_or_default(), LOOK)
                         }
                         Err(error) => {
-                            if status.error != error {
-                                console::warn(&format!(
-                                    "the API's certificate: {error}; trying again"
-                                ));
-                            }
                             self.tell_apid(context, &error)?;
-                            status.error = error;
-                            failed = Some(Failed::again(failed, wanted, self.outside.now()));
+                            (error, LONGEST_PAUSE)
+                        }
+                    };
+                    if error.is_empty() {
+                        failed = None;
+                    } else {
+                        let now = self.outside.now();
+                        failed = Some(Failed::again(failed, wanted, now, longest));
+                        if status.error != error {
+                            console::warn(&format!("the API's certificate: {error}; trying again"));
                         }
                     }
+                    status.error = error;
                     context.put(Draft::new(ApiCertificates::ID, status.clone()))?;
                 }
             }
@@ -138,6 +141,15 @@ impl<O: Outside> Controller for Api<O> {
     }
 }
 
+/// A new certificate.
+#[derive(Debug)]
+struct Issued {
+    held: Held<Wanted>,
+    issuer: String,
+    /// Reason to request another one, although this one is in use.
+    objection: Option<String>,
+}
+
 /// A failed attempt and the delay until the next one.
 #[derive(Debug)]
 struct Failed {
@@ -147,10 +159,16 @@ struct Failed {
 }
 
 impl Failed {
-    /// The next failure, with twice the delay of the one before.
-    fn again(before: Option<Failed>, wanted: Wanted, now: SystemTime) -> Failed {
+    /// The next failure, with twice the delay of the one before, up to `longest`.
+    fn again(
+        before: Option<Failed>,
+        wanted: Wanted,
+        now: SystemTime,
+        longest: Duration,
+    ) -> Failed {
+        let before = before.filter(|before| before.wanted == wanted);
         let pause = before.map_or(FIRST_PAUSE, |before| {
-            before.pause.saturating_mul(2).min(LONGEST_PAUSE)
+            before.pause.saturating_mul(2).min(longest)
         });
         Failed {
             wanted,
@@ -159,11 +177,11 @@ impl Failed {
         }
     }
 
-    /// Remaining delay; `None` if the inputs changed or the clock was set.
-    fn pause(&self, wanted: &Wanted, now: SystemTime) -> Option<Duration> {
+    /// Remaining delay; `None` if it is over or the clock was set.
+    fn pause(&self, now: SystemTime) -> Option<Duration> {
         let since = now.duration_since(self.at).ok()?;
         let left = self.pause.checked_sub(since)?;
-        (self.wanted == *wanted && !left.is_zero()).then_some(left)
+        (!left.is_zero()).then_some(left)
     }
 }
 
@@ -194,15 +212,12 @@ impl<O: Outside> Api<O> {
         })
     }
 
-    /// Issues or requests certificates; returns them in use, and the issuer.
-    async fn certify(
-        &self,
-        context: &mut Context,
-        wanted: &Wanted,
-    ) -> Result<(Held<Wanted>, String), String> {
+    /// Issues or requests certificates, and takes them into use.
+    async fn certify(&self, context: &mut Context, wanted: &Wanted) -> Result<Issued, String> {
         let text = |error: corten_pki::PkiError| corten_resources::controller::with_causes(&error);
         let now = self.outside.now();
         let mut client = None;
+        let mut objection = None;
         let (server, accepted_cas, issuer) = match wanted {
             Wanted::Maintenance | Wanted::Locked { .. } => {
                 let sans = context.get::<CertSans>(CertSans::ID);
@@ -226,6 +241,7 @@ impl<O: Outside> Api<O> {
             }
             Wanted::Secure { root, sans } => {
                 let joined = self.outside.ask(&asked(context, root, sans)?).await?;
+                objection = other_ca(root, &joined, now);
                 (joined.issued, root.accepted_cas.clone(), joined.endpoint)
             }
         };
@@ -239,7 +255,11 @@ impl<O: Outside> Api<O> {
         context
             .put(Draft::new(ApiCertificates::ID, certificates))
             .map_err(|error| error.to_string())?;
-        Ok((held, issuer))
+        Ok(Issued {
+            held,
+            issuer,
+            objection,
+        })
     }
 
     /// Shows the reason in apid's history while apid waits for its files.
@@ -251,6 +271,17 @@ impl<O: Outside> Api<O> {
         }
         Ok(())
     }
+}
+
+/// Whether another accepted CA than `machine.ca` signed the certificate. During a rotation of the CA, trustd may answer
+/// before it has the new one: the rotation must not remove the old CA while certificates of it are in use.
+fn other_ca(root: &OsRoot, joined: &Joined, now: SystemTime) -> Option<String> {
+    let cas = corten_pki::certificates_from_pem(root.issuing_ca.crt.as_bytes()).ok()?;
+    corten_pki::verify_issued(&joined.issued, &cas, now).err()?;
+    Some(format!(
+        "trustd at {} signs with another CA than machine.ca of this node: both need the same one",
+        joined.endpoint
+    ))
 }
 
 fn asked(context: &Context, root: &OsRoot, sans: &CertSans) -> Result<Asked, String> {

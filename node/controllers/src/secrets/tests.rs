@@ -14,7 +14,9 @@ use corten_resources::{Draft, Pointer, Spec, Start, Store};
 use corten_services::supervisor::Conditions;
 use corten_types::clock::TimeStatus;
 use corten_types::network::{HostnameStatus, NodeAddress};
-use corten_types::secrets::{ApiCertificates, CertificateStatus, Endpoint, TrustdCertificates};
+use corten_types::secrets::{
+    ApiCertificates, CertificateStatus, Endpoint, PemPair, TrustdCertificates,
+};
 use corten_types::stage::Stage;
 use corten_values::Secret;
 use tokio::sync::watch;
@@ -46,7 +48,7 @@ struct FakeWorld {
     clock: watch::Sender<SystemTime>,
     /// Whether trustd issues a certificate.
     answers: Answers,
-    signer: Arc<Ca>,
+    signer: Arc<Mutex<Ca>>,
 }
 
 impl Outside for FakeWorld {
@@ -66,6 +68,8 @@ impl Outside for FakeWorld {
         let request = corten_pki::ServerRequest::from_pem(csr.as_bytes()).unwrap();
         let crt = self
             .signer
+            .lock()
+            .unwrap()
             .sign_server(&request, &asked.names, self.now(), NODE_LIFETIME)
             .unwrap();
         Ok(Joined {
@@ -90,7 +94,7 @@ fn node(signer: Ca, answers: impl FnMut(&Asked) -> Result<(), String> + Send + '
     let world = FakeWorld {
         clock: watch::Sender::new(start()),
         answers: Arc::new(Mutex::new(Box::new(answers))),
-        signer: Arc::new(signer),
+        signer: Arc::new(Mutex::new(signer)),
     };
     let node = Node {
         store: store.clone(),
@@ -367,6 +371,44 @@ async fn worker_retries_its_certificate_request_and_keeps_the_old_certificate() 
     .await;
 }
 
+fn is_signed_by(pair: &PemPair, ca: &Ca) -> bool {
+    let anchors = certificates_from_pem(ca.pem().crt.as_bytes()).unwrap();
+    let issued = CertificateAndKey {
+        crt: pair.crt.clone(),
+        key: pair.key.expose().to_owned(),
+    };
+    corten_pki::verify_issued(&issued, &anchors, start()).is_ok()
+}
+
+#[tokio::test]
+async fn worker_requests_again_while_trustd_signs_with_the_rotated_ca() {
+    let (old, new) = (new_ca(), new_ca());
+    let signer = |ca: &Ca| Ca::from_pem(&ca.pem().crt, &ca.pem().key).unwrap();
+    let node = node(signer(&old), |_| Ok(()));
+    node.network(&["10.0.0.7/24"]);
+    node.config
+        .send_replace(Some(config("worker", &new, &[&old])));
+    // The certificate of the old CA is in use: every node accepts both.
+    let first = node.certificates("a certificate", |_| true).await;
+    assert!(is_signed_by(&first.server, &old));
+    node.until("api", "the reason", |status: &CertificateStatus| {
+        status.error.contains("another CA") && !status.not_after.is_empty()
+    })
+    .await;
+    *node.world.signer.lock().unwrap() = signer(&new);
+    node.world
+        .clock
+        .send_replace(start() + Duration::from_secs(1));
+    node.certificates("a certificate of the new CA", |found| {
+        is_signed_by(&found.server, &new)
+    })
+    .await;
+    node.until("api", "no error", |status: &CertificateStatus| {
+        status.error.is_empty()
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn rotated_ca_signs_and_the_old_ca_is_still_accepted() {
     let (old, new) = (new_ca(), new_ca());
@@ -385,14 +427,7 @@ async fn rotated_ca_signs_and_the_old_ca_is_still_accepted() {
     assert_eq!(first.accepted_cas.len(), 2);
     node.config
         .send_replace(Some(config("controlplane", &new, &[&old])));
-    let anchors = certificates_from_pem(new.pem().crt.as_bytes()).unwrap();
-    let by_new = |pair: &corten_types::secrets::PemPair| {
-        let issued = CertificateAndKey {
-            crt: pair.crt.clone(),
-            key: pair.key.expose().to_owned(),
-        };
-        corten_pki::verify_issued(&issued, &anchors, start()).is_ok()
-    };
+    let by_new = |pair: &PemPair| is_signed_by(pair, &new);
     let second = node
         .certificates("a certificate of the new CA", |found| by_new(&found.server))
         .await;
