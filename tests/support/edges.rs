@@ -108,7 +108,6 @@ const EDGES: &[Row] = &[
             // Client and node share the code that drains a node.
             "corten-cluster",
             "corten-config",
-            "corten-dial",
             "corten-pki",
             "corten-yaml",
         ],

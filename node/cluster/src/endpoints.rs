@@ -1,6 +1,6 @@
 //! The API servers of the cluster.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use kube::Api;
 use kube::api::DynamicObject;
@@ -14,32 +14,36 @@ use crate::{Cluster, ClusterError, within};
 const NAME: &str = "kubernetes";
 
 impl Cluster {
-    /// Sorted addresses of the API servers that registered themselves; empty before the first registration.
+    /// Sorted addresses and ports of the API servers that registered themselves; empty before the first registration.
     ///
     /// # Errors
     /// [`ClusterError::Request`].
-    pub async fn api_servers(&self) -> Result<Vec<IpAddr>, ClusterError> {
+    pub async fn api_servers(&self) -> Result<Vec<SocketAddr>, ClusterError> {
         let kind = core("Endpoints", "endpoints");
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), "default", &kind);
         let object = format!("Endpoints default/{NAME}");
         let found = within("read", &object, api.get_opt(NAME)).await?;
-        Ok(found
-            .map(|found| addresses(&found.data))
-            .unwrap_or_default())
+        Ok(found.map(|found| servers(&found.data)).unwrap_or_default())
     }
 }
 
-/// Ready addresses in `subsets`; invalid addresses are left out.
-fn addresses(endpoints: &Value) -> Vec<IpAddr> {
+/// Ready addresses in `subsets`, each with the first port of its subset; invalid ones are left out.
+fn servers(endpoints: &Value) -> Vec<SocketAddr> {
     let list = |value: &Value, field: &str| -> Vec<Value> {
         let items = value.get(field).and_then(Value::as_array);
         items.cloned().unwrap_or_default()
     };
-    let subsets = list(endpoints, "subsets");
-    let ready = subsets.iter().flat_map(|subset| list(subset, "addresses"));
-    let mut found: Vec<IpAddr> = ready
-        .filter_map(|address| address.get("ip")?.as_str()?.parse().ok())
-        .collect();
+    let mut found = Vec::new();
+    for subset in list(endpoints, "subsets") {
+        let ports = list(&subset, "ports");
+        let port = ports.iter().find_map(|port| port.get("port")?.as_u64());
+        let Some(port) = port.and_then(|port| u16::try_from(port).ok()) else {
+            continue;
+        };
+        let ready = list(&subset, "addresses").into_iter();
+        let ready = ready.filter_map(|address| address.get("ip")?.as_str()?.parse().ok());
+        found.extend(ready.map(|address: IpAddr| SocketAddr::from((address, port))));
+    }
     found.sort_unstable();
     found.dedup();
     found

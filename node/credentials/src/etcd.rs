@@ -100,7 +100,7 @@ mod tests {
         store.register::<Endpoint>().unwrap();
         let members = Endpoint {
             addresses: vec!["10.0.0.2".to_owned(), "10.0.0.1".to_owned()],
-            hosts: Vec::new(),
+            ..Endpoint::default()
         };
         store
             .put(Draft::new(Endpoint::MEMBERS, members), "")

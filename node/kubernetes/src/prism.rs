@@ -53,16 +53,21 @@ impl Settings {
     }
 
     /// Upstreams of KubePrism: this node's API server, those of the known control plane nodes, and the cluster's
-    /// endpoint, without duplicates.
+    /// endpoint, without duplicates. `port` is that of the known nodes; the config of a worker may name another one.
     #[must_use]
-    pub fn upstreams(&self, is_control_plane: bool, known: &[IpAddr]) -> Vec<Upstream> {
+    pub fn upstreams(
+        &self,
+        is_control_plane: bool,
+        known: &[IpAddr],
+        port: Option<u16>,
+    ) -> Vec<Upstream> {
         let own = is_control_plane.then(|| Upstream {
             host: "127.0.0.1".to_owned(),
             port: self.api_port,
         });
         let known = known.iter().map(|address| Upstream {
             host: address.to_string(),
-            port: self.api_port,
+            port: port.unwrap_or(self.api_port),
         });
         let mut found: Vec<Upstream> = Vec::new();
         for upstream in own.into_iter().chain(known).chain(endpoint(&self.endpoint)) {
@@ -87,6 +92,17 @@ fn endpoint(url: &str) -> Option<Upstream> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn known_control_plane_nodes_keep_the_port_that_they_register() {
+        let settings = Settings::of(&crate::tests::document("")).unwrap();
+        let known = ["10.0.0.1".parse().unwrap()];
+        for (registered, expected) in [(Some(8443), 8443), (None, 6443)] {
+            let found = settings.upstreams(false, &known, registered);
+            let found: Vec<_> = found.iter().map(|one| (&*one.host, one.port)).collect();
+            assert_eq!(found, [("10.0.0.1", expected), ("cp.example.org", 6443)]);
+        }
+    }
 
     #[test]
     fn an_endpoint_has_a_host_and_a_port() {

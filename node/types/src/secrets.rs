@@ -314,12 +314,15 @@ impl Spec for CertificateStatus {
 
 /// Endpoint of the control plane. The id names its source: [`Endpoint::STATIC`], [`Endpoint::CLUSTER`] or
 /// [`Endpoint::MEMBERS`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Endpoint {
     /// IP addresses of the endpoint.
     pub addresses: Vec<String>,
     /// DNS names of the endpoint.
     pub hosts: Vec<String>,
+    /// Port of the Kubernetes API at the addresses, if the source names it. The message has no field for it.
+    #[serde(skip)]
+    pub api_port: Option<u16>,
 }
 
 impl Endpoint {
@@ -419,6 +422,7 @@ mod tests {
         let endpoint = Endpoint {
             addresses: vec!["10.0.0.1".to_owned()],
             hosts: vec!["cluster".to_owned()],
+            api_port: None,
         };
         let message = endpoint.message();
         assert_eq!(message.addresses[0].ip, [10, 0, 0, 1]);

@@ -1,7 +1,7 @@
 //! The cluster of a rotation: its nodes through their API, and Kubernetes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
@@ -12,9 +12,6 @@ use corten_client::resources;
 use corten_client::stream::{Node, Trouble, alone, each};
 use corten_client::table::printable;
 use corten_cluster::{Access, Cluster, ClusterError, Workload};
-use corten_config::Document;
-use corten_config::kinds::KubeAPIServerConfig;
-use corten_dial::authority;
 use corten_pki::{CertificateAndKey, Leaf, Usage, certificates_from_pem, to_pem};
 use serde_json::Value;
 use time::OffsetDateTime;
@@ -41,8 +38,6 @@ const MANAGER: &str = "kube-controller-manager";
 const STATIC_PODS: [&str; 3] = ["kube-apiserver", MANAGER, "kube-scheduler"];
 /// Annotation of a static pod with the digest of the secrets that it reads at its start only.
 const SECRETS: &str = "/metadata/annotations/talos.dev~1secrets-version";
-/// Port of kube-apiserver if the config names none.
-const API_PORT: u16 = 6443;
 /// Lifetime of the client certificate: longer than any rotation.
 const LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 /// Time for a node to apply a changed config.
@@ -70,7 +65,6 @@ pub(super) async fn members(target: &Target) -> Result<Vec<Member>, Failure> {
             name: node.name.clone(),
             nodename: nodename.unwrap_or_default().to_owned(),
             is_control_plane: document.machine.kind.is_control_plane(),
-            api_port: api_port(&document),
             trusted,
         });
         Ok(())
@@ -80,24 +74,15 @@ pub(super) async fn members(target: &Target) -> Result<Vec<Member>, Failure> {
     Ok(members)
 }
 
-fn api_port(document: &Document) -> u16 {
-    let port = match document.all::<KubeAPIServerConfig>().next() {
-        Some(own) => own.api_port,
-        None => document.cluster.control_plane.local_api_server_port,
-    };
-    port.unwrap_or(API_PORT)
-}
-
 pub(super) struct Live<'a> {
     target: Target,
     plan: &'a Plan,
-    api_port: u16,
     /// The access of the kubeconfig.
     first: Access,
     /// A client certificate of the new CA.
     client: CertificateAndKey,
     /// API servers that this machine cannot reach, which has been printed.
-    unreached: BTreeSet<IpAddr>,
+    unreached: BTreeSet<SocketAddr>,
     restarted: Vec<(Workload, &'static str)>,
 }
 
@@ -129,9 +114,7 @@ impl<'a> Live<'a> {
             usage: Usage::Client,
         };
         let client = plan.new.leaf(&leaf, SystemTime::now(), LIFETIME);
-        let control = members.iter().find(|member| member.is_control_plane);
         Ok(Live {
-            api_port: control.map_or(API_PORT, |member| member.api_port),
             client: client.context("making the client certificate")?,
             target,
             plan,
@@ -183,8 +166,8 @@ impl<'a> Live<'a> {
         alone(&target, work).await
     }
 
-    async fn can_reach(&mut self, server: IpAddr) -> bool {
-        let connected = timeout(CONNECT, TcpStream::connect((server, self.api_port))).await;
+    async fn can_reach(&mut self, server: SocketAddr) -> bool {
+        let connected = timeout(CONNECT, TcpStream::connect(server)).await;
         let reached = matches!(connected, Ok(Ok(_)));
         if !reached && self.unreached.insert(server) {
             self.say(&format!(
@@ -271,7 +254,7 @@ impl Fleet for Live<'_> {
                 continue;
             }
             let access = Access {
-                server: format!("https://{}", authority(&server.to_string(), self.api_port)),
+                server: format!("https://{server}"),
                 ..self.access(with)
             };
             let of = |error: ClusterError| format!("kube-apiserver at {server}: {error}");

@@ -17,7 +17,6 @@ pub(super) struct Member {
     /// Name in Kubernetes.
     pub(super) nodename: String,
     pub(super) is_control_plane: bool,
-    pub(super) api_port: u16,
     pub(super) trusted: Trusted,
 }
 

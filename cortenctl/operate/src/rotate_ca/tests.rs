@@ -74,7 +74,6 @@ fn member(name: &str, text: &str) -> Member {
         name: name.to_owned(),
         nodename: name.to_owned(),
         is_control_plane: document.machine.kind.is_control_plane(),
-        api_port: 6443,
         trusted: trusted(text),
     }
 }

@@ -9,14 +9,23 @@ async fn ready_api_servers_are_listed_and_invalid_addresses_left_out() {
             "apiVersion": "v1",
             "metadata": { "name": "kubernetes" },
             "subsets": [
-                { "addresses": [{ "ip": "10.0.0.2" }, { "ip": "10.0.0.1" }, { "ip": "x" }, {}] },
-                { "addresses": [{ "ip": "10.0.0.2" }], "notReadyAddresses": [{ "ip": "10.0.0.3" }] },
-                { "addresses": "no list" },
+                {
+                    "addresses": [{ "ip": "10.0.0.2" }, { "ip": "10.0.0.1" }, { "ip": "x" }, {}],
+                    "ports": [{ "name": "https", "port": 8443, "protocol": "TCP" }],
+                },
+                {
+                    "addresses": [{ "ip": "10.0.0.2" }],
+                    "notReadyAddresses": [{ "ip": "10.0.0.3" }],
+                    "ports": [{ "port": 8443 }],
+                },
+                { "addresses": [{ "ip": "10.0.0.4" }], "ports": [{ "port": 70_000 }] },
+                { "addresses": [{ "ip": "10.0.0.5" }] },
+                { "addresses": "no list", "ports": [{ "port": 8443 }] },
             ],
         }))
     });
     let found = cluster.api_servers().await.unwrap();
-    let expected: Vec<std::net::IpAddr> = ["10.0.0.1", "10.0.0.2"]
+    let expected: Vec<std::net::SocketAddr> = ["10.0.0.1:8443", "10.0.0.2:8443"]
         .map(|ip| ip.parse().unwrap())
         .into();
     assert_eq!(found, expected);

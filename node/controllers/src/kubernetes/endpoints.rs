@@ -1,6 +1,6 @@
 //! Shows the control plane nodes of the cluster: the API servers that register themselves in it.
 
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use corten_config::Document;
@@ -57,9 +57,11 @@ impl Controller for Endpoints {
             let found = ask(&config, &settings).await.unwrap_or_default();
             pause = if found.is_empty() { SOON } else { PAUSE };
             if !found.is_empty() {
+                // All API servers register in one list, whose port is that of the last one to register.
                 let endpoint = Endpoint {
-                    addresses: found.iter().map(IpAddr::to_string).collect(),
+                    addresses: found.iter().map(|server| server.ip().to_string()).collect(),
                     hosts: Vec::new(),
+                    api_port: found.first().map(SocketAddr::port),
                 };
                 context.put(Draft::new(Endpoint::CLUSTER, endpoint))?;
             }
@@ -67,7 +69,7 @@ impl Controller for Endpoints {
     }
 }
 
-async fn ask(config: &Document, settings: &Settings) -> Result<Vec<IpAddr>, String> {
+async fn ask(config: &Document, settings: &Settings) -> Result<Vec<SocketAddr>, String> {
     let servers = of_node(config, settings)?.api_servers().await;
     servers.map_err(|error| describe(&error))
 }

@@ -128,7 +128,11 @@ fn nodes(members: &[Member]) -> Endpoint {
     let names = members.iter().map(|member| member.name.clone());
     let mut hosts: Vec<String> = names.filter(|name| !name.is_empty()).collect();
     hosts.sort();
-    Endpoint { addresses, hosts }
+    Endpoint {
+        addresses,
+        hosts,
+        api_port: None,
+    }
 }
 
 /// Host of a URL without the brackets of an IPv6 address.

@@ -73,8 +73,9 @@ impl Controller for Prism {
             match wanted {
                 None => running = Running::default(),
                 Some((port, settings)) => {
-                    let known = known(context)?;
-                    let upstreams = settings.upstreams(is_control_plane, &known);
+                    let port_of_others = api_port(context)?;
+                    let upstreams =
+                        settings.upstreams(is_control_plane, &known(context)?, port_of_others);
                     running.servers.set(upstreams.clone());
                     match running.listen(port, &health).await {
                         Ok(()) => complaints.none(),
@@ -132,6 +133,12 @@ pub(super) fn known(context: &Context) -> Result<Vec<IpAddr>, Failure> {
     let addresses = endpoint.map(|endpoint| endpoint.addresses.clone());
     let parsed = addresses.into_iter().flatten().map(|text| text.parse());
     Ok(parsed.filter_map(Result::ok).collect())
+}
+
+/// Port of the cluster's API servers, if they named it.
+fn api_port(context: &Context) -> Result<Option<u16>, Failure> {
+    let endpoint = context.get::<Endpoint>(Endpoint::CLUSTER)?;
+    Ok(endpoint.and_then(|endpoint| endpoint.api_port))
 }
 
 fn shown(upstream: corten_kubernetes::Upstream) -> Upstream {

@@ -92,7 +92,11 @@ fn endpoint(url: &str) -> Endpoint {
     } else if !host.is_empty() {
         hosts.push(host);
     }
-    Endpoint { addresses, hosts }
+    Endpoint {
+        addresses,
+        hosts,
+        api_port: None,
+    }
 }
 
 /// Shows the names for the certificates.

@@ -499,7 +499,7 @@ async fn trustd_gets_the_names_of_control_plane_nodes_and_the_own_networks() {
     // The API servers that the cluster lists, as they come and go.
     let others = Endpoint {
         addresses: vec!["10.0.0.1".to_owned(), "10.0.0.2".to_owned()],
-        hosts: Vec::new(),
+        ..Endpoint::default()
     };
     node.put(Endpoint::CLUSTER, others);
     let all = format!("control-plane 10.0.0.1\ncontrol-plane 10.0.0.2\n{loopback}{own}{networks}");
@@ -508,6 +508,7 @@ async fn trustd_gets_the_names_of_control_plane_nodes_and_the_own_networks() {
     let members = Endpoint {
         addresses: vec!["10.0.0.2".to_owned()],
         hosts: vec!["node2".to_owned()],
+        api_port: None,
     };
     node.put(Endpoint::MEMBERS, members);
     let own = format!("{own}control-plane node2\n");
