@@ -19,6 +19,8 @@ pub fn show(store: &Store, document: &Document) -> Result<(), StoreError> {
 
 #[derive(Debug, Clone)]
 pub(super) struct Config {
+    /// The newest accepted config, whose text is shown.
+    pub(super) accepted: watch::Receiver<Option<Document>>,
     pub(super) config: watch::Receiver<Option<Document>>,
 }
 
@@ -38,15 +40,23 @@ impl Controller for Config {
     async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
         context.event().await;
         loop {
+            let accepted = self.accepted.borrow_and_update().clone();
             let config = self.config.borrow_and_update().clone();
             context.start_outputs();
+            if let Some(document) = accepted {
+                context.put(text(&document))?;
+            }
             if let Some(document) = config {
                 put(context, &document)?;
             }
             context.remove_others::<MachineConfig>()?;
             context.remove_others::<MachineType>()?;
             context.remove_others::<ClusterInfo>()?;
-            if self.config.changed().await.is_err() {
+            let changed = tokio::select! {
+                changed = self.accepted.changed() => changed,
+                changed = self.config.changed() => changed,
+            };
+            if changed.is_err() {
                 return Ok(());
             }
         }
@@ -60,7 +70,6 @@ fn text(document: &Document) -> Draft<MachineConfig> {
 }
 
 fn put(context: &mut Context, document: &Document) -> Result<(), Failure> {
-    context.put(text(document))?;
     let kind = MachineType::from(document.machine.kind);
     context.put(Draft::new(MachineType::ID, kind))?;
     let info = ClusterInfo {
@@ -100,8 +109,13 @@ mod tests {
         };
         let store = Store::new();
         let mut runtime = Runtime::new(store.clone());
-        let (sender, active) = watch::channel(Some(config("old")));
-        runtime.add(Config { config: active }).unwrap();
+        let (sender, accepted) = watch::channel(Some(config("old")));
+        let active = watch::Sender::new(Some(config("old")));
+        let controller = Config {
+            accepted,
+            config: active.subscribe(),
+        };
+        runtime.add(controller).unwrap();
         let shown = || {
             let shown = store.get_as::<MachineConfig>(MachineConfig::ID);
             shown.map(|shown| shown.source.clone())
@@ -110,12 +124,25 @@ mod tests {
             while shown().is_none() {
                 tokio::task::yield_now().await;
             }
-            let new = config("new");
-            show(&store, &new).unwrap();
-            assert_eq!(shown().unwrap(), new.source());
+            let (new, newest) = (config("new"), config("newest"));
+            for one in [&new, &newest] {
+                sender.send_replace(Some(one.clone()));
+                show(&store, one).unwrap();
+                assert_eq!(shown().unwrap(), one.source());
+            }
+            // The first of them is active; the second waits.
+            active.send_replace(Some(new));
+            let is_active = || {
+                let info = store.get_as::<ClusterInfo>(ClusterInfo::ID);
+                info.is_some_and(|info| info.name == "new")
+            };
+            while !is_active() {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(shown().unwrap(), newest.source());
             // The node returns to the former config, such as after a trial.
             sender.send_replace(Some(config("old")));
-            while shown().unwrap() == new.source() {
+            while shown().unwrap() == newest.source() {
                 tokio::task::yield_now().await;
             }
             drop(sender);
@@ -130,7 +157,8 @@ mod tests {
         let mut runtime = Runtime::new(store.clone());
         let (sender, config) = watch::channel(Some(document));
         drop(sender);
-        runtime.add(Config { config }).unwrap();
+        let accepted = config.clone();
+        runtime.add(Config { accepted, config }).unwrap();
         runtime.run(|notice| panic!("{notice}")).await;
         let config = store.get_as::<MachineConfig>(MachineConfig::ID).unwrap();
         assert_eq!(config.source, text);

@@ -29,6 +29,7 @@ pub fn graph() -> Result<Graph, GraphError> {
         last_stop: watch::Sender::new(None).subscribe(),
         meta: watch::Sender::new(Values::new()).subscribe(),
         config: watch::Sender::new(None).subscribe(),
+        accepted_config: watch::Sender::new(None).subscribe(),
         network_config: watch::Sender::new(None).subscribe(),
         installation: watch::Sender::new(None).subscribe(),
         supervisor: None,

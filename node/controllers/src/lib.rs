@@ -80,6 +80,8 @@ pub struct Sources {
     pub meta: watch::Receiver<Values>,
     /// The machine config, once there is one.
     pub config: watch::Receiver<Option<Document>>,
+    /// The newest accepted machine config, which becomes `config` soon after.
+    pub accepted_config: watch::Receiver<Option<Document>>,
     /// The machine config, or before there is one, that of an installation: the network and the clock follow it.
     pub network_config: watch::Receiver<Option<Document>>,
     /// The unattended installation of this boot, if there is one.
@@ -157,6 +159,7 @@ pub fn runtime(store: Store, sources: Sources) -> Result<Runtime, GraphError> {
     runtime.add(facts::Facts::default())?;
     corten_hardware::add(&mut runtime, &sources.hardware())?;
     runtime.add(config::Config {
+        accepted: sources.accepted_config,
         config: config.clone(),
     })?;
     runtime.add(bill::Bill::default())?;

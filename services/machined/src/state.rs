@@ -1,5 +1,6 @@
 //! Shared state of the node. `state/node.rs` serves the API from it; `machine/` changes the rest.
 
+mod accepted;
 mod node;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +25,8 @@ use corten_volumes::Opened;
 use corten_volumes::user::OpenedVolumes;
 use tokio::sync::{mpsc, watch};
 
+use accepted::Accepted;
+
 /// A request of a handler.
 #[derive(Debug)]
 pub enum Request {
@@ -41,6 +44,7 @@ pub struct NodeState {
     /// Reason of the lock while the node is locked.
     lock: watch::Sender<Option<String>>,
     config: watch::Sender<Option<Document>>,
+    accepted: Accepted,
     /// The active config, or before there is one, that of an installation.
     network_config: watch::Sender<Option<Document>>,
     requests: mpsc::UnboundedSender<Request>,
@@ -79,6 +83,7 @@ impl NodeState {
             stage: watch::Sender::new(Stage::Booting),
             lock: watch::Sender::new(None),
             config: watch::Sender::new(None),
+            accepted: Accepted::default(),
             network_config: watch::Sender::new(None),
             requests,
             ending: AtomicBool::new(false),
@@ -129,8 +134,14 @@ impl NodeState {
         self.config.subscribe()
     }
 
+    /// A receiver of the newest accepted machine config, which clients see.
+    pub fn accepted_configs(&self) -> watch::Receiver<Option<Document>> {
+        self.accepted.subscribe()
+    }
+
     /// Makes a config the active one.
     pub fn set_config(&self, document: Document) {
+        self.accepted.activate(document.clone());
         self.network_config.send_replace(Some(document.clone()));
         self.config.send_replace(Some(document));
     }

@@ -223,6 +223,7 @@ impl Machine {
             meta: self.node.meta().watch(),
             last_stop: self.node.last_stops(),
             config: self.node.configs(),
+            accepted_config: self.node.accepted_configs(),
             network_config: self.node.network_configs(),
             installation: self.node.installations(),
             supervisor: Some(self.supervisor.clone()),

@@ -169,11 +169,11 @@ impl Node for NodeState {
             self.keep_owner(&document);
         }
         let is_active_soon = matches!(how, Apply::Now | Apply::Try(_));
-        if is_active_soon
-            && self.config.borrow().is_some()
-            && let Err(error) = config::show(&self.store, &document)
-        {
-            console::warn(&format!("the accepted config is shown only later: {error}"));
+        if is_active_soon && self.config.borrow().is_some() {
+            self.accepted.accept(document.clone());
+            if let Err(error) = config::show(&self.store, &document) {
+                console::warn(&format!("the accepted config is shown only later: {error}"));
+            }
         }
         let sent = self.requests.send(Request::Apply(Box::new(document), how));
         sent.map_err(|_| SubmitError::Busy("the end of this boot"))
