@@ -32,7 +32,9 @@ pub enum Act {
 pub struct Discipline {
     /// Whether a server's time was applied.
     pub synced: bool,
-    /// Number of steps above 15 minutes.
+    /// Whether programs use the clock: it is synchronized, or the node did not wait for that.
+    pub in_use: bool,
+    /// Number of steps above 15 minutes of a clock in use.
     pub epoch: u64,
     /// Poll interval as the logarithm of seconds.
     pub poll: u8,
@@ -46,6 +48,7 @@ impl Default for Discipline {
     fn default() -> Discipline {
         Discipline {
             synced: false,
+            in_use: false,
             epoch: 0,
             poll: SHORTEST,
             spikes: 0,
@@ -68,7 +71,7 @@ impl Discipline {
         if offset.saturating_abs() <= STEP {
             self.suspicious = None;
             self.spikes = 0;
-            self.synced = true;
+            (self.synced, self.in_use) = (true, true);
             let is_good = offset.saturating_abs() < GOOD.max(sample.delay / 2);
             self.poll = if is_good {
                 LONGEST.min(self.poll + 1)
@@ -83,10 +86,10 @@ impl Discipline {
             self.spikes = self.spikes.saturating_add(1);
             return (Act::Wait, SECOND_LOOK);
         }
-        if self.synced && offset.saturating_abs() > NEW_EPOCH {
+        if self.in_use && offset.saturating_abs() > NEW_EPOCH {
             self.epoch += 1;
         }
-        self.synced = true;
+        (self.synced, self.in_use) = (true, true);
         self.suspicious = None;
         self.spikes = 0;
         self.poll = SHORTEST;
@@ -136,6 +139,13 @@ mod tests {
         assert_eq!(next, Duration::from_secs(32));
         // The first step starts no new epoch.
         assert_eq!((clock.synced, clock.epoch), (true, 0));
+        // Unless programs used the wrong time already, because the servers answered too late.
+        let mut clock = Discipline {
+            in_use: true,
+            ..Discipline::default()
+        };
+        assert_eq!(clock.take(off(year)).0, Act::Step(off(year).offset));
+        assert_eq!(clock.epoch, 1);
         let mut clock = Discipline::default();
         assert_eq!(clock.take(off(-300)).0, Act::Steer(off(-300).offset));
     }

@@ -97,6 +97,7 @@ impl Controller for Clock {
             let asks = !wishes.disabled && !servers.is_empty();
             let waited = patience.filter(|_| !clock.synced);
             let status = status(&clock, wishes, waited, Instant::now());
+            clock.in_use |= status.synced;
             context.put(Draft::new(TimeStatus::ID, status))?;
             context.put(Draft::new(NtpStatus::ID, belief(&clock, &servers)))?;
             tokio::select! {
