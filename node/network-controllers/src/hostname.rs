@@ -27,7 +27,7 @@ impl Controller for Hostname {
     async fn run(self, context: &mut Context) -> Result<(), Failure> {
         loop {
             context.event().await;
-            let Some(spec) = context.get::<HostnameSpec>("hostname")? else {
+            let Some(spec) = context.get::<HostnameSpec>(HostnameSpec::ID)? else {
                 continue;
             };
             let status = HostnameStatus {

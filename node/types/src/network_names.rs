@@ -25,6 +25,11 @@ pub struct HostnameSpec {
     pub layer: Layer,
 }
 
+impl HostnameSpec {
+    /// Id of the host name that the node uses.
+    pub const ID: &str = "hostname";
+}
+
 impl Spec for HostnameSpec {
     const DEFINITION: Definition = open("HostnameSpecs.net.talos.dev", NAMESPACE, &[], &[]);
 

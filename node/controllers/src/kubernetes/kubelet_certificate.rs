@@ -44,6 +44,15 @@ pub(super) fn ensure(
     Ok(true)
 }
 
+/// The name in Kubernetes for which the client certificate was issued; `None` without a readable certificate.
+pub(super) fn registered_name(directory: &Path) -> Option<String> {
+    let found = fs::read(directory.join(CURRENT)).ok()?;
+    let chain = certificates_from_pem(&found).ok()?;
+    let user = common_name(chain.first()?).ok()?;
+    let name = user.strip_prefix(&kubelet_user(""))?;
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
 /// Removes the certificate that the cluster issued, and `kubeconfig`, which names it, unless one of the CAs (PEM) has
 /// signed the certificate for a node of this name. Returns whether it removed them.
 ///
@@ -183,6 +192,8 @@ mod tests {
         let groups = verify_client(&chain, &cas, now).unwrap();
         assert_eq!(groups, ["system:nodes"]);
         assert!(!issue(&ca, "a", now));
+        assert_eq!(registered_name(&directory).as_deref(), Some("a"));
+        assert_eq!(registered_name(scratch.path()), None);
         // Another name; expired; another CA; damaged.
         assert!(issue(&ca, "b", now));
         let late = now + Duration::from_secs(9000 * 60 * 60);

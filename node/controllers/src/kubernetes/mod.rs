@@ -30,6 +30,7 @@ use corten_base::console;
 use corten_config::Document;
 use corten_containerd::client::Containerd;
 use corten_kubernetes::Facts;
+use corten_kubernetes::kubelet::CERTIFICATES;
 use corten_resources::controller::{Context, Failure, GraphError, Runtime};
 use corten_services::CONTAINERD_SOCKET;
 use corten_types::clock::TimeStatus;
@@ -44,6 +45,7 @@ use super::Sources;
 pub(super) fn add(runtime: &mut Runtime, sources: &Sources) -> Result<(), GraphError> {
     let config = &sources.config;
     runtime.add(node::Nodenames {
+        certificates: CERTIFICATES.into(),
         config: config.clone(),
     })?;
     runtime.add(node::NodeIps {

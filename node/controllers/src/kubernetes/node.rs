@@ -1,18 +1,31 @@
 //! Shows the node's name and addresses in Kubernetes.
 
+use std::path::PathBuf;
+
+use corten_base::console;
 use corten_config::Document;
 use corten_kubernetes::{Facts, Settings, is_alone, kubelet};
 use corten_resources::Draft;
 use corten_resources::controller::{Context, Controller, Dependency, Failure, Input, Output};
+use corten_services::CONTAINERD;
 use corten_types::kubernetes::{NodeIp, Nodename};
 use corten_types::network::{HostnameStatus, NodeAddress};
+use corten_types::network_names::HostnameSpec;
+use corten_types::network_spec::Layer;
+use corten_types::runtime::Service;
 use tokio::sync::watch;
 
+use super::kubelet_certificate::registered_name;
 use super::{Complaints, addresses, next};
 
 /// Shows the node's name.
+///
+/// The host name of a cloud or of a DHCP server arrives late, and is gone when the lease ends: the node then has a
+/// generated one. A registered node keeps its name meanwhile, because another name costs its certificate and its pods.
 #[derive(Debug, Clone)]
 pub(super) struct Nodenames {
+    /// Directory of the kubelet's certificates.
+    pub(super) certificates: PathBuf,
     pub(super) config: watch::Receiver<Option<Document>>,
 }
 
@@ -22,7 +35,12 @@ impl Controller for Nodenames {
     }
 
     fn inputs(&self) -> Vec<Input> {
-        vec![Input::of::<HostnameStatus>(Dependency::Weak).with_id(HostnameStatus::ID)]
+        vec![
+            Input::of::<HostnameStatus>(Dependency::Weak).with_id(HostnameStatus::ID),
+            Input::of::<HostnameSpec>(Dependency::Weak).with_id(HostnameSpec::ID),
+            // Its start means that the certificates can be read.
+            Input::of::<Service>(Dependency::Weak).with_id(CONTAINERD),
+        ]
     }
 
     fn outputs(&self) -> Vec<Output> {
@@ -30,18 +48,29 @@ impl Controller for Nodenames {
     }
 
     async fn run(mut self, context: &mut Context) -> Result<(), Failure> {
+        let mut given = None;
         loop {
             let config = next(&mut self.config, context).await;
             let hostname = context.get::<HostnameStatus>(HostnameStatus::ID)?;
             context.start_outputs();
             if let (Some(config), Some(hostname)) = (config, hostname) {
                 let name = match kubelet::own_name(&config) {
-                    Some(name) => name.to_owned(),
-                    None if kubelet::registers_full_name(&config) => hostname.full(),
-                    None => hostname.hostname.clone(),
+                    Some(name) => in_kubernetes(name),
+                    None => {
+                        let full = kubelet::registers_full_name(&config);
+                        let name = if full {
+                            hostname.full()
+                        } else {
+                            hostname.hostname.clone()
+                        };
+                        match self.lasting(context, in_kubernetes(&name), &mut given)? {
+                            Some(name) => name,
+                            None => continue,
+                        }
+                    }
                 };
                 let nodename = Nodename {
-                    nodename: in_kubernetes(&name),
+                    nodename: name,
                     hostname_version: hostname.metadata().version.to_string(),
                     skip_node_registration: is_alone(&config),
                 };
@@ -49,6 +78,37 @@ impl Controller for Nodenames {
             }
             context.remove_others::<Nodename>()?;
         }
+    }
+}
+
+impl Nodenames {
+    /// The node's name: its host name, unless that is a generated one and the node had another name before; `None` until
+    /// that is known. `given` is the last host name that was not generated.
+    fn lasting(
+        &self,
+        context: &Context,
+        hostname: String,
+        given: &mut Option<String>,
+    ) -> Result<Option<String>, Failure> {
+        let spec = context.get::<HostnameSpec>(HostnameSpec::ID)?;
+        if spec.is_some_and(|spec| spec.layer != Layer::Default) {
+            *given = Some(hostname.clone());
+            return Ok(Some(hostname));
+        }
+        if given.is_none() {
+            let containerd = context.get::<Service>(CONTAINERD)?;
+            if !containerd.is_some_and(|service| service.healthy) {
+                return Ok(None);
+            }
+            *given = registered_name(&self.certificates);
+            if let Some(name) = given.as_ref().filter(|name| **name != hostname) {
+                console::warn(&format!(
+                    "no config, cloud or DHCP server names this node yet: it stays {name} in Kubernetes, and its \
+                     generated host name {hostname} is not used there"
+                ));
+            }
+        }
+        Ok(Some(given.clone().unwrap_or(hostname)))
     }
 }
 
@@ -125,10 +185,8 @@ mod tests {
         let store = Store::new();
         let config = watch::Sender::new(Some(sample::config("", "")));
         let mut runtime = Runtime::new(store.clone());
-        let names = Nodenames {
-            config: config.subscribe(),
-        };
-        runtime.add(names).unwrap();
+        runtime.add(names(&config, "/nowhere")).unwrap();
+        store.put(spec("a", Layer::Operator), "").unwrap();
         let hostname = HostnameStatus {
             hostname: "a".to_owned(),
             domainname: "example.org".to_owned(),
@@ -148,6 +206,95 @@ mod tests {
             config.send_replace(Some(sample::config(&text, "")));
             let is = |it: Option<&Nodename>| it.is_some_and(|it| it.nodename == name);
             until::<Nodename>(&store, Nodename::ID, is).await;
+        }
+    }
+
+    fn names(config: &watch::Sender<Option<Document>>, certificates: &str) -> Nodenames {
+        Nodenames {
+            certificates: certificates.into(),
+            config: config.subscribe(),
+        }
+    }
+
+    fn spec(name: &str, layer: Layer) -> Draft<HostnameSpec> {
+        let spec = HostnameSpec {
+            hostname: name.to_owned(),
+            domainname: String::new(),
+            layer,
+        };
+        Draft::new(HostnameSpec::ID, spec)
+    }
+
+    /// The node gets a host name from this layer.
+    fn named(store: &Store, name: &str, layer: Layer) {
+        store.put(spec(name, layer), "").unwrap();
+        let status = HostnameStatus {
+            hostname: name.to_owned(),
+            domainname: String::new(),
+        };
+        store
+            .put(Draft::new(HostnameStatus::ID, status), "")
+            .unwrap();
+    }
+
+    async fn is_named(store: &Store, name: &str) {
+        let is = |it: Option<&Nodename>| it.is_some_and(|it| it.nodename == name);
+        until::<Nodename>(store, Nodename::ID, is).await;
+    }
+
+    fn containerd_runs(store: &Store) {
+        let service = Service {
+            running: true,
+            healthy: true,
+            unknown: false,
+        };
+        store.put(Draft::new(CONTAINERD, service), "").unwrap();
+    }
+
+    #[tokio::test]
+    async fn node_keeps_its_name_when_its_lease_ends() {
+        let store = Store::new();
+        let config = watch::Sender::new(Some(sample::config("", "")));
+        let mut runtime = Runtime::new(store.clone());
+        runtime.add(names(&config, "/nowhere")).unwrap();
+        tokio::spawn(runtime.run(|notice| panic!("{notice}")));
+        named(&store, "w1", Layer::Operator);
+        is_named(&store, "w1").await;
+        // The controller has seen the generated name when it shows the other change.
+        named(&store, "corten-1", Layer::Default);
+        config.send_replace(Some(sample::config(
+            "kubelet: {skipNodeRegistration: true}",
+            "",
+        )));
+        let is_seen = |it: Option<&Nodename>| it.is_some_and(|it| it.skip_node_registration);
+        until::<Nodename>(&store, Nodename::ID, is_seen).await;
+        is_named(&store, "w1").await;
+        named(&store, "w2", Layer::Operator);
+        is_named(&store, "w2").await;
+    }
+
+    #[tokio::test]
+    async fn registered_node_keeps_its_name_until_its_cloud_answers() {
+        let scratch = tempfile::tempdir().unwrap();
+        let now = std::time::SystemTime::now();
+        let ca = corten_pki::Ca::generate(corten_pki::Algorithm::EcdsaP256, "k", "", now).unwrap();
+        let crt = ca.pem().crt.clone();
+        super::super::kubelet_certificate::ensure(scratch.path(), (&ca, &crt), "w1", now).unwrap();
+        for (certificates, name) in [
+            (scratch.path(), "w1"),
+            (&scratch.path().join("none"), "corten-1"),
+        ] {
+            let store = Store::new();
+            let config = watch::Sender::new(Some(sample::config("", "")));
+            let mut runtime = Runtime::new(store.clone());
+            let certificates = certificates.to_str().unwrap();
+            runtime.add(names(&config, certificates)).unwrap();
+            named(&store, "corten-1", Layer::Default);
+            containerd_runs(&store);
+            tokio::spawn(runtime.run(|notice| panic!("{notice}")));
+            is_named(&store, name).await;
+            named(&store, "w2", Layer::Platform);
+            is_named(&store, "w2").await;
         }
     }
 
