@@ -1,6 +1,7 @@
 //! Promise: one command makes a cluster of containers on this machine, and another one removes all of it.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -51,6 +52,15 @@ fn container_nodes_take_their_configs_join_and_leave_nothing_behind() {
     assert!(other.contains("overlaps"), "{other}");
 
     // Without its directory, the cluster is found by the names of its parts.
+    // A plan of the same name elsewhere, as of a cluster before the last start of this machine.
+    let other = state.join("other");
+    fs::create_dir_all(other.join(NAME)).expect("another state directory");
+    let plan = |state: &Path| state.join(NAME).join("cluster.json");
+    fs::copy(plan(state), plan(&other)).expect("a plan");
+    let destroy = cluster::command(&other, &["destroy", "--name", NAME]);
+    client::run(destroy, CALL).expect("its directory is removed");
+    assert!(!other.join(NAME).exists());
+    cluster::nodes_run(state);
     fs::rename(state.join(NAME), state.join("lost")).expect("another place");
     let lost = client::run(cluster::command(state, &["destroy", "--name", NAME]), CALL);
     let lost = lost.expect_err("there is no plan");

@@ -16,6 +16,7 @@ mod machine;
 mod network;
 mod qmp;
 mod running;
+mod sockets;
 mod spawn;
 mod tls;
 

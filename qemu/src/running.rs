@@ -13,6 +13,7 @@ use serde_json::json;
 use crate::args::{Layout, Purpose, arguments, option_path, shell_line};
 use crate::disk::{Disk, DiskFormat, DiskMode, log_of};
 use crate::firmware::find_uefi;
+use crate::sockets::Sockets;
 use crate::{Accel, Console, Firmware, Gdb, Machine, Qmp, VmError, answer, spawn, tls};
 
 /// Timeout of the control socket. QEMU opens it within a second, also on a busy host.
@@ -34,8 +35,7 @@ pub struct Running {
     started: Instant,
     qmp: Qmp,
     child: Mutex<Child>,
-    // Not in the machine's directory, because a socket's path must be shorter than 108 bytes.
-    sockets: tempfile::TempDir,
+    sockets: Sockets,
 }
 
 impl Running {
@@ -50,10 +50,7 @@ impl Running {
         let program = machine.arch.row().program;
         let _there = spawn::find(program)?;
         let dir = fresh_dir(&machine.dir)?;
-        let sockets = tempfile::Builder::new()
-            .prefix("corten-vm-")
-            .tempdir()
-            .map_err(VmError::file("create", std::env::temp_dir()))?;
+        let sockets = Sockets::of(&dir)?;
         let port = match machine.api_port {
             Some(port) => port,
             None => free_port()?,
@@ -64,8 +61,8 @@ impl Running {
                 Some(file) => file.clone(),
                 None => dir.join("console.log"),
             },
-            qmp: sockets.path().join("qmp"),
-            second_serial: sockets.path().join("second"),
+            qmp: sockets.path("qmp"),
+            second_serial: sockets.path("second"),
             firmware: prepare_firmware(&machine, &dir)?,
             overlays: prepare_overlays(&machine, &dir)?,
             api_port: port,
@@ -168,7 +165,7 @@ impl Running {
     /// # Errors
     /// As [`Qmp::execute`]; also when the stub cannot be reached.
     pub fn debugger(&self) -> Result<Gdb, VmError> {
-        let socket = self.sockets.path().join("gdb");
+        let socket = self.sockets.path("gdb");
         if !socket.exists() {
             let path = option_path(&socket)?;
             let start = format!("gdbserver unix:{path},server=on,wait=off");

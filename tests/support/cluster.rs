@@ -66,11 +66,11 @@ pub fn call(state: &Path, arguments: &[&str], limit: Duration) -> Result<String,
     client::run(command, limit)
 }
 
-/// Checks that both nodes of a cluster with one worker run, and that the worker keeps its config over a reboot.
+/// Checks that both nodes of a cluster with one worker run; returns their names.
 ///
 /// # Panics
 /// One of them does not.
-pub fn nodes_run_and_the_worker_reboots(state: &Path) {
+pub fn nodes_run(state: &Path) -> [String; 2] {
     let nodes = [format!("{NAME}-controlplane-1"), format!("{NAME}-worker-1")];
     let shown = client::run(command(state, &["show", "--name", NAME]), CALL).expect("the nodes");
     for node in &nodes {
@@ -78,6 +78,15 @@ pub fn nodes_run_and_the_worker_reboots(state: &Path) {
         let line = line.expect("a line of the node");
         assert!(line.contains("running"), "{shown}");
     }
+    nodes
+}
+
+/// Checks that both nodes of a cluster with one worker run, and that the worker keeps its config over a reboot.
+///
+/// # Panics
+/// One of them does not.
+pub fn nodes_run_and_the_worker_reboots(state: &Path) {
+    let nodes = nodes_run(state);
     let reboot = ["-n", WORKER, "reboot", "--wait", "--drain=false"];
     call(state, &reboot, CLUSTER).unwrap_or_else(|error| panic!("{error}"));
     let names = call(state, &["-n", BOTH, "get", "hostnamestatus"], CALL).expect("the names");

@@ -58,13 +58,7 @@ impl Backend {
     /// # Errors
     /// It has one.
     pub(super) async fn check_free(&self, plan: &Plan) -> Result<(), Failure> {
-        let exists = match self {
-            Backend::Own {
-                groups, network, ..
-            } => groups.exist() || network.has(&plan.bridge).await?,
-            Backend::Docker => docker::exists(&plan.name)?,
-        };
-        if exists {
+        if self.exists(&plan.name).await? {
             return Err(Failure::call(format!(
                 "this machine has a cluster {name} already, perhaps with another --state; choose another --name, or \
                  remove the rest of it: cortenctl cluster destroy --name {name} --force",
@@ -81,6 +75,19 @@ impl Backend {
             )));
         }
         Ok(())
+    }
+
+    /// Whether this machine has a part of a cluster of that name.
+    ///
+    /// # Errors
+    /// The kernel or Docker refuses.
+    pub(super) async fn exists(&self, cluster: &str) -> anyhow::Result<bool> {
+        match self {
+            Backend::Own {
+                groups, network, ..
+            } => Ok(groups.exist() || network.has(&Parts::of(cluster).bridge()).await?),
+            Backend::Docker => docker::exists(cluster),
+        }
     }
 
     /// The image as nodes are started from it: Docker loads a file, and then knows its name.
@@ -109,17 +116,17 @@ impl Backend {
     ///
     /// # Errors
     /// The kernel or Docker refuses.
-    pub(super) async fn make(&self, plan: &Plan) -> anyhow::Result<()> {
+    pub(super) async fn make(&self, place: &Place, plan: &Plan) -> anyhow::Result<()> {
         match self {
             Backend::Own {
                 groups, network, ..
             } => {
                 network
-                    .add_bridge(&plan.bridge, plan.gateway, plan.prefix)
+                    .add_bridge((&plan.bridge, &place.mark()), plan.gateway, plan.prefix)
                     .await?;
                 groups.make(plan.nodes.iter().map(|node| &*node.name))
             }
-            Backend::Docker => docker::make_network(plan),
+            Backend::Docker => docker::make_network(place, plan),
         }
     }
 
@@ -179,6 +186,22 @@ impl Backend {
         let from = lines.len().saturating_sub(count);
         let last = lines.into_iter().skip(from);
         Ok(last.map(str::to_owned).collect())
+    }
+
+    /// The directory of another cluster of this name, to which its parts on this machine belong.
+    ///
+    /// # Errors
+    /// The kernel or Docker refuses.
+    pub(super) async fn other_owner(
+        &self,
+        cluster: &str,
+        place: &Place,
+    ) -> anyhow::Result<Option<String>> {
+        let owner = match self {
+            Backend::Own { network, .. } => network.alias(&Parts::of(cluster).bridge()).await?,
+            Backend::Docker => docker::owner(cluster)?,
+        };
+        Ok(owner.filter(|owner| *owner != place.mark()))
     }
 
     /// Removes the parts of a cluster that exist. They follow from its name alone, so that no plan can name a part of

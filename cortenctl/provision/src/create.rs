@@ -170,7 +170,7 @@ async fn make(
     say("writing the secrets and configs of the cluster");
     configs::write((args, images), plan, place)?;
     say(&format!("making the network {}", plan.network()));
-    backend.make(plan).await?;
+    backend.make(place, plan).await?;
     for one in &plan.nodes {
         say(&format!("starting {} at {}", one.name, one.address));
         backend.start(place, plan, one)?;

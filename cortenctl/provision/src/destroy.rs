@@ -31,7 +31,10 @@ pub(super) async fn run(args: &ClusterDestroy) -> Result<(), Failure> {
         }
     };
     let backend = Backend::of(name, provisioner)?;
-    backend.check_rights()?;
+    // Without a plan, the cluster may have been one of Docker's alone, which needs no rights of root.
+    if !args.force || backend.exists(name).await? {
+        backend.check_rights()?;
+    }
     remove(&backend, name, &place, args.force).await?;
     eprintln!("cluster {name} is removed");
     Ok(())
@@ -56,7 +59,8 @@ pub(super) fn command(cluster: &ClusterName) -> String {
     format!("cortenctl cluster destroy --name {}{state}", cluster.name)
 }
 
-/// Removes the parts of a cluster that exist. The directory goes last, so that a failed removal can be repeated.
+/// Removes the parts of a cluster that exist. The directory goes last, so that a failed removal can be repeated. The
+/// parts of another cluster of this name stay, except with `force`.
 ///
 /// # Errors
 /// A part cannot be removed; the text names it.
@@ -66,7 +70,12 @@ pub(super) async fn remove(
     place: &Place,
     force: bool,
 ) -> anyhow::Result<()> {
-    backend.remove(name).await?;
+    match backend.other_owner(name, place).await? {
+        Some(owner) if !force => eprintln!(
+            "warning: the nodes of the cluster {name} that run on this machine belong to {owner}: they stay"
+        ),
+        _ => backend.remove(name).await?,
+    }
     place
         .remove(force)
         .context("removing the cluster's directory")

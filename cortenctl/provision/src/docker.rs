@@ -19,6 +19,8 @@ use super::plan::{NodePlan, Plan};
 const PROGRAM: &str = "docker";
 /// Label of everything that belongs to a cluster; its value is the cluster's name.
 const LABEL: &str = "corten.cluster";
+/// The label of a network with the directory of its cluster.
+const OWNER: &str = "corten.directory";
 /// Beginning of the line in which `docker load` names an image.
 const LOADED: &str = "Loaded image: ";
 /// Arguments of `docker run` that a node needs: it mounts, makes cgroups, and runs containers itself. Its root file
@@ -99,20 +101,33 @@ pub(super) fn exists(cluster: &str) -> anyhow::Result<bool> {
     Ok(!(containers(cluster)?.is_empty() && networks(cluster)?.is_empty()))
 }
 
+/// The directory of the cluster that a network belongs to; `None` without one.
+///
+/// # Errors
+/// Docker refuses.
+pub(super) fn owner(cluster: &str) -> anyhow::Result<Option<String>> {
+    let format = format!("{{{{.Label \"{OWNER}\"}}}}");
+    let found = docker(&["network", "ls", "--format", &format, &filter(cluster)])?;
+    let first = found.lines().next().unwrap_or_default();
+    Ok((!first.is_empty()).then(|| first.to_owned()))
+}
+
 /// Makes the cluster's network.
 ///
 /// # Errors
 /// Docker refuses, such as for an overlap with another network.
-pub(super) fn make_network(plan: &Plan) -> anyhow::Result<()> {
+pub(super) fn make_network(place: &Place, plan: &Plan) -> anyhow::Result<()> {
     let subnet = format!("--subnet={}", plan.network());
     let gateway = format!("--gateway={}", plan.gateway);
     let label = label(&plan.name);
+    let owner = format!("--label={OWNER}={}", place.mark());
     docker(&[
         "network",
         "create",
         &subnet,
         &gateway,
         &label,
+        &owner,
         &plan.cgroup(),
     ])
     .map(drop)

@@ -6,11 +6,13 @@ use std::net::{IpAddr, Ipv4Addr};
 use anyhow::Context as _;
 use futures_util::TryStreamExt as _;
 use rtnetlink::packet_route::address::AddressAttribute;
-use rtnetlink::packet_route::link::LinkMessage;
+use rtnetlink::packet_route::link::{LinkAttribute, LinkMessage};
 use rtnetlink::{Handle, LinkBridge, LinkUnspec, LinkVeth, RouteMessageBuilder};
 
 /// `ENODEV`: the link does not exist.
 const NO_LINK: i32 = 19;
+/// Longest alias of a link in bytes (Linux, `IFALIASZ` with the final zero).
+const LONGEST_ALIAS: usize = 255;
 
 /// The links in the network namespace of the thread that opened it.
 pub(super) struct Network(Handle);
@@ -55,13 +57,26 @@ impl Network {
         Ok(self.find(name).await?.is_some())
     }
 
-    /// Makes a bridge with an address.
+    /// The alias of a link; `None` without an alias or a link.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub(super) async fn alias(&self, name: &str) -> anyhow::Result<Option<String>> {
+        let attributes = self.link(name).await?.map(|link| link.attributes);
+        let mut attributes = attributes.into_iter().flatten();
+        Ok(attributes.find_map(|attribute| match attribute {
+            LinkAttribute::IfAlias(alias) => Some(alias),
+            _ => None,
+        }))
+    }
+
+    /// Makes a bridge with an address and an alias.
     ///
     /// # Errors
     /// The kernel refuses; the text names the bridge.
     pub(super) async fn add_bridge(
         &self,
-        name: &str,
+        (name, alias): (&str, &str),
         address: Ipv4Addr,
         prefix: u8,
     ) -> anyhow::Result<()> {
@@ -70,6 +85,11 @@ impl Network {
                 .link()
                 .add(LinkBridge::new(name).build())
                 .execute()
+                .await?;
+            // A new link takes no alias.
+            let alias = LinkAttribute::IfAlias(alias.to_owned());
+            let link = LinkUnspec::new_with_index(self.index(name).await?);
+            self.change(link.append_extra_attribute(alias).build())
                 .await?;
             self.configure(name, address, prefix).await
         };
@@ -189,9 +209,13 @@ impl Network {
     }
 
     async fn find(&self, name: &str) -> anyhow::Result<Option<u32>> {
+        Ok(self.link(name).await?.map(|link| link.header.index))
+    }
+
+    async fn link(&self, name: &str) -> anyhow::Result<Option<LinkMessage>> {
         let mut found = self.0.link().get().match_name(name.to_owned()).execute();
         match found.try_next().await {
-            Ok(link) => Ok(link.map(|link| link.header.index)),
+            Ok(link) => Ok(link),
             Err(error) if is_missing(&error) => Ok(None),
             Err(error) => Err(error).with_context(|| format!("looking for the link {name}")),
         }
@@ -200,6 +224,13 @@ impl Network {
     async fn change(&self, message: LinkMessage) -> anyhow::Result<()> {
         Ok(self.0.link().set(message).execute().await?)
     }
+}
+
+/// A text as an alias, which keeps its end if it is too long.
+pub(super) fn as_alias(text: &str) -> &str {
+    let from = text.len().saturating_sub(LONGEST_ALIAS);
+    let from = (from..text.len()).find(|from| text.is_char_boundary(*from));
+    from.and_then(|from| text.get(from..)).unwrap_or_default()
 }
 
 /// Whether the kernel knows no such link.
@@ -216,6 +247,16 @@ fn is_same_network(one: Ipv4Addr, other: Ipv4Addr, prefix: u8) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn alias_keeps_the_end_of_a_long_text() {
+        assert_eq!(as_alias("/state/lab"), "/state/lab");
+        let long = format!("/{}/lab", "é".repeat(LONGEST_ALIAS));
+        let alias = as_alias(&long);
+        assert!(alias.len() <= LONGEST_ALIAS && alias.len() > LONGEST_ALIAS - 2);
+        assert!(long.ends_with(alias));
+        assert_eq!(as_alias(""), "");
+    }
 
     #[test]
     fn networks_overlap_if_they_share_the_shorter_prefix() {

@@ -10,6 +10,7 @@ use anyhow::{Context as _, anyhow, ensure};
 use corten_client::failure::Failure;
 use corten_sys::mount_table;
 
+use super::network::as_alias;
 use super::plan::{NodePlan, Plan, check_name};
 
 /// File with the plan of a cluster, in its directory.
@@ -49,6 +50,12 @@ impl Place {
 
     pub(super) fn path(&self) -> &Path {
         &self.0
+    }
+
+    /// The directory as a mark of the cluster's parts on this machine, by which `destroy` knows them.
+    pub(super) fn mark(&self) -> String {
+        let real = fs::canonicalize(&self.0).unwrap_or_else(|_| self.0.clone());
+        as_alias(&real.to_string_lossy()).to_owned()
     }
 
     /// Makes the directory of a new cluster, and writes its plan into it.

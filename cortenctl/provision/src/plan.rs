@@ -237,6 +237,11 @@ impl Parts {
             links: links.chain([bridge(&tag)]).collect(),
         }
     }
+
+    /// The bridge.
+    pub(super) fn bridge(&self) -> String {
+        self.links.last().cloned().unwrap_or_default()
+    }
 }
 
 fn cgroup(name: &str) -> String {
