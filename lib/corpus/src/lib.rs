@@ -7,6 +7,8 @@
     reason = "a corpus that cannot be read is a failing test"
 )]
 
+mod json;
+
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -14,6 +16,8 @@ use std::path::Path;
 use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
 use proptest::sample::Index;
+
+pub use json::hostile_json;
 
 /// Maximum number of damages to one sample.
 const MOST: usize = 6;

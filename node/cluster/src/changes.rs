@@ -15,7 +15,7 @@ use crate::{ClusterError, within};
 const LIFETIME: u32 = 290;
 /// Silence after which a connection with a watch is dead.
 pub(crate) const SILENCE: Duration = Duration::from_secs(LIFETIME as u64 + 5);
-/// Pause before the next request.
+/// Pause before the next request: a server that ends each request at once is not asked in a tight loop.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Status code of the server when it no longer has the changes since a version.
 const GONE: u16 = 410;
@@ -48,6 +48,8 @@ pub(crate) struct Changes {
     /// versions of the objects are in no order.
     version: Option<String>,
     events: Option<Events>,
+    /// Whether the changes since a version were gone, and no bookmark has come since.
+    has_expired: bool,
     replays: u64,
 }
 
@@ -68,6 +70,7 @@ impl Changes {
             what,
             version: None,
             events: None,
+            has_expired: false,
             replays: 0,
         }
     }
@@ -127,10 +130,14 @@ impl Changes {
                 }
                 Some(Ok(WatchEvent::Bookmark(mark))) => {
                     self.version = Some(mark.metadata.resource_version);
+                    self.has_expired = false;
                 }
                 Some(Ok(WatchEvent::Error(status))) if status.code == GONE => {
                     self.version = None;
                     self.events = None;
+                    if std::mem::replace(&mut self.has_expired, true) {
+                        sleep(PAUSE).await;
+                    }
                 }
                 Some(Ok(WatchEvent::Error(status))) => {
                     self.events = None;
@@ -141,7 +148,7 @@ impl Changes {
                     self.events = None;
                     return Err(ClusterError::failed("watch", &self.what, error));
                 }
-                // The request's time is over. A server that ends each request at once is not asked in a tight loop.
+                // The request's time is over.
                 None => {
                     self.events = None;
                     sleep(PAUSE).await;

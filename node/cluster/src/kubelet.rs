@@ -53,9 +53,20 @@ fn static_pod(mut pod: Value) -> Option<(String, Value)> {
 
 #[cfg(test)]
 mod tests {
+    use corten_corpus::hostile_json;
+    use proptest::prelude::proptest;
     use serde_json::json;
 
     use super::*;
+
+    proptest! {
+        #[test]
+        fn hostile_list_of_the_kubelet_gives_only_static_pods(list in hostile_json("kubernetes")) {
+            for (id, _) in of_list(list) {
+                assert!(id.contains('/'), "{id}");
+            }
+        }
+    }
 
     #[test]
     fn only_static_pods_are_read_from_the_kubelet() {

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use corten_corpus::hostile;
 use futures_util::{StreamExt as _, TryStreamExt as _};
+use proptest::prelude::proptest;
 use rcgen::{
     BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
@@ -366,6 +368,19 @@ async fn hostile_numbers_in_a_status_are_handled() {
             "alarm 2 4 1"
         ]
     );
+}
+
+proptest! {
+    #[test]
+    fn hostile_answers_of_etcd_end_in_errors(body in hostile("etcd")) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.unwrap().block_on(async {
+            let client = Garbage::start(&body).await;
+            let _ = client.status().await;
+            let _ = client.alarms().await;
+            let _ = client.snapshot().try_collect::<Vec<_>>().await;
+        });
+    }
 }
 
 #[tokio::test]

@@ -1,8 +1,18 @@
 use std::time::Duration;
 
+use corten_corpus::hostile_json;
+use proptest::collection::vec;
+use proptest::prelude::{ProptestConfig, any, proptest};
+use proptest::sample::Index;
+use serde_json::{Value, json};
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
+
 use super::fake::{Answer, fake, refused};
-use crate::{Cluster, Existing, Metadata, Workload};
-use serde_json::json;
+use crate::{Cluster, Container, Existing, Identity, Metadata, Workload};
+
+/// Time of the fake clock for a watch, which ends only by an error.
+const WATCH: Duration = Duration::from_secs(60);
 
 fn answers() -> Vec<Answer> {
     let texts = [
@@ -61,6 +71,94 @@ async fn ask(cluster: &Cluster) {
     let report = cluster.apply(&objects, Existing::Update).await;
     for failed in report.failed {
         assert!(failed.reason.len() < 4_000, "{}", failed.reason);
+    }
+    read(cluster).await;
+}
+
+/// Calls the methods that only read, and those of obsolete objects.
+async fn read(cluster: &Cluster) {
+    let _ = cluster.machines().await;
+    let _ = cluster.machine("n").await;
+    let _ = cluster.node_ready("n").await;
+    let _ = cluster.nodes_in_full().await;
+    let _ = cluster.pods_in_full("a").await;
+    let _ = cluster.version().await;
+    let _ = cluster.requested_old_apis().await;
+    let _ = cluster.static_pod("kube-apiserver", "n").await;
+    let _ = cluster.published_cas("a").await;
+    for workload in [Workload::DaemonSet, Workload::Deployment] {
+        let _ = cluster.rollout(workload, "a", "b").await;
+        let _ = cluster.image_of(workload, "a", "b").await;
+        let _ = cluster.restart(workload, "a", "b", "now").await;
+    }
+    let container = Container {
+        namespace: "a",
+        pod: "b",
+        name: "kube-apiserver",
+    };
+    let _ = cluster.container(container).await;
+    let identity = Identity::of_inventory("a_b_apps_DaemonSet", "v1").unwrap();
+    let _ = cluster.exists(identity.clone()).await;
+    let _ = cluster.delete(identity).await;
+    let _ = cluster.prune(&[]).await;
+}
+
+/// Watches until an error, or until the time is over.
+async fn watch(cluster: &Cluster) {
+    let mut node = cluster.watch_node("n").unwrap();
+    let changes = async { while node.next().await.is_ok() {} };
+    let _ = timeout(WATCH, changes).await;
+    let mut members = cluster.watch_members();
+    let changes = async { while members.next().await.is_ok() {} };
+    let _ = timeout(WATCH, changes).await;
+}
+
+/// A runtime with a clock that does not wait.
+fn runtime() -> Runtime {
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build();
+    runtime.unwrap()
+}
+
+proptest! {
+    // Each case calls everything.
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.min(2_000), ..ProptestConfig::default() })]
+
+    #[test]
+    fn hostile_objects_of_the_api_server_end_in_errors(
+        object in hostile_json("kubernetes"),
+        is_refused in any::<bool>(),
+    ) {
+        let code = if is_refused { 404 } else { 200 };
+        runtime().block_on(async {
+            let (cluster, _) = fake(move |_| (code, object.to_string()));
+            ask(&cluster).await;
+        });
+    }
+
+    #[test]
+    fn hostile_events_of_the_api_server_end_in_errors(
+        events in vec(hostile_json("kubernetes-watch"), 0..5),
+        list in hostile_json("kubernetes"),
+        end in any::<Index>(),
+    ) {
+        let lines: Vec<String> = events.iter().map(Value::to_string).collect();
+        let mut text = lines.join("\n");
+        let end = end.index(text.len() + 1);
+        // A connection may break in the middle of an event.
+        text.truncate((0..=end).rev().find(|end| text.is_char_boundary(*end)).unwrap());
+        runtime().block_on(async {
+            let (cluster, log) = fake(move |seen| {
+                let is_watch = seen.query.contains("watch=");
+                (200, if is_watch { text.clone() } else { list.to_string() })
+            });
+            watch(&cluster).await;
+            // Each second of the two watches may send a few requests.
+            let asked = log.lock().unwrap().len();
+            assert!(asked < 500, "{asked} requests");
+        });
     }
 }
 
