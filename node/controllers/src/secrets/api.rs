@@ -160,12 +160,7 @@ struct Failed {
 
 impl Failed {
     /// The next failure, with twice the delay of the one before, up to `longest`.
-    fn again(
-        before: Option<Failed>,
-        wanted: Wanted,
-        now: SystemTime,
-        longest: Duration,
-    ) -> Failed {
+    fn again(before: Option<Failed>, wanted: Wanted, now: SystemTime, longest: Duration) -> Failed {
         let before = before.filter(|before| before.wanted == wanted);
         let pause = before.map_or(FIRST_PAUSE, |before| {
             before.pause.saturating_mul(2).min(longest)
