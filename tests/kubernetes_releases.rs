@@ -23,9 +23,6 @@ const PROGRAMS: [&str; 5] = [
     "kube-proxy",
     "kubelet",
 ];
-/// Nodes with a control plane; a worker joins them.
-const CONTROL_PLANES: usize = 3;
-const NODES: usize = CONTROL_PLANES + 1;
 /// The older releases that a node runs, each a directory of `tests/kubernetes-releases`.
 const OLDER: [&str; 2] = ["1.35", "1.36"];
 /// The nodes take the upstream images from the registry of the test.
@@ -105,14 +102,14 @@ fn all_have(kubectl: &Kubectl, version: &str) {
         "{server}"
     );
     let kubelets = "jsonpath={range .items[*]}{.status.nodeInfo.kubeletVersion}{'\\n'}{end}";
-    until("the kubelets of the version", || {
+    until("two kubelets of the version", || {
         kubectl.check(&["get", "nodes", "-o", kubelets], |told| {
-            told.lines().collect::<Vec<_>>() == [&format!("v{version}"); NODES]
+            told.lines().collect::<Vec<_>>() == [&format!("v{version}"); 2]
         })
     });
-    // Three static pods on each control plane node, and a proxy on each node.
+    // Three static pods of the control plane, and a proxy on each of the two nodes.
     let images = "jsonpath={range .items[*]}{.status.containerStatuses[*].image}{'\\n'}{end}";
-    until("the pods of the version", || {
+    until("five pods of the version", || {
         kubectl.check(
             &["get", "pods", "-n", "kube-system", "-o", images],
             |told| {
@@ -120,7 +117,7 @@ fn all_have(kubectl: &Kubectl, version: &str) {
                     .lines()
                     .filter(|line| line.contains("/kube-"))
                     .collect();
-                all.len() == 3 * CONTROL_PLANES + NODES
+                all.len() == 5
                     && all
                         .iter()
                         .all(|image| image.ends_with(&format!(":v{version}")))
@@ -160,8 +157,6 @@ fn cluster_is_upgraded_over_each_supported_release_while_its_pods_run() {
         &config,
         "--kubernetes-version",
         &oldest,
-        "--controlplanes",
-        &CONTROL_PLANES.to_string(),
     ];
     let told = cluster::create(state, &create, CLUSTER);
     told.unwrap_or_else(|error| panic!("{error}"));
@@ -176,7 +171,7 @@ fn cluster_is_upgraded_over_each_supported_release_while_its_pods_run() {
         kubectl.call(&["rollout", "status", "daemonset/lasting", "--timeout=60s"])
     });
     let pods = lasting(&kubectl);
-    assert_eq!(pods.lines().count(), NODES, "{pods}");
+    assert_eq!(pods.lines().count(), 2, "{pods}");
 
     let owner = Client::with_config(ENDPOINT, &place.join("cortenconfig"));
     for to in [&next, kubernetes_version()] {
