@@ -83,6 +83,7 @@ mod tests {
             pid: 1,
             status: TaskStatus::Running,
             network_namespace: String::new(),
+            stop_signal: 15,
         }
     }
 

@@ -1,11 +1,14 @@
 //! Lists containers and terminates them.
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
+use std::str::FromStr as _;
 
 use containerd_client::services::v1::{
     Container as Record, KillRequest, ListContainersRequest, ListTasksRequest,
 };
 use containerd_client::types::v1::{Process, Status as TaskStatus};
+use nix::sys::signal::Signal;
 use serde::Deserialize;
 use tonic::{Code, Status};
 
@@ -13,6 +16,10 @@ use super::{Containerd, Session, client};
 
 /// SIGTERM: the container shuts down cleanly, and its owner restarts it if wanted.
 const TERM: u32 = 15;
+/// The real-time signals of Linux (signal(7)).
+const REAL_TIME: RangeInclusive<u32> = 34..=64;
+/// What containerd's CRI plug-in keeps with a container (containerd, `internal/cri/labels`).
+const METADATA: &str = "io.cri-containerd.container.metadata";
 
 /// Role of a container in Kubernetes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,8 +54,19 @@ pub struct Container {
     pub pid: u32,
     /// State of the process.
     pub status: TaskStatus,
-    /// Name of the network namespace below `/run/netns`; empty for the node's.
+    /// Name of the network namespace below `/run/netns`; empty for the node's. Only that of a sandbox counts: the
+    /// containers of a pod join the namespace of their sandbox by a path in `/proc`, even if it is the node's.
     pub network_namespace: String,
+    /// Number of the signal that asks it to end: that of its pod or image, else SIGTERM.
+    pub stop_signal: u32,
+}
+
+impl Container {
+    /// Whether its first process runs.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.status == TaskStatus::Running
+    }
 }
 
 impl Containerd {
@@ -75,20 +93,36 @@ impl Containerd {
                     "no container {id:?} in the namespace {namespace:?}; the container list names all"
                 ))
             })?;
-        let kill = KillRequest {
-            container_id: container.internal_id.clone(),
-            signal: TERM,
-            all: false,
-            ..KillRequest::default()
-        };
-        let killed = client!(session, tasks_client::TasksClient).kill(kill).await;
-        match killed {
+        match kill(&session, container, TERM).await {
             Err(status) if status.code() == Code::NotFound => Err(Status::failed_precondition(
-                format!("the container {id:?} does not run"),
+                format!("the container {id:?} does not run; the container list shows its state"),
             )),
-            other => other.map(|_| ()),
+            other => other,
         }
     }
+
+    /// Sends the container its stop signal. A container that has ended needs none.
+    ///
+    /// # Errors
+    /// containerd does not answer.
+    pub async fn stop(&self, namespace: &'static str, container: &Container) -> Result<(), Status> {
+        let session = self.connect(namespace).await?;
+        match kill(&session, container, container.stop_signal).await {
+            Err(status) if status.code() == Code::NotFound => Ok(()),
+            other => other,
+        }
+    }
+}
+
+async fn kill(session: &Session, container: &Container, signal: u32) -> Result<(), Status> {
+    let kill = KillRequest {
+        container_id: container.internal_id.clone(),
+        signal,
+        all: false,
+        ..KillRequest::default()
+    };
+    let mut tasks = client!(session, tasks_client::TasksClient);
+    tasks.kill(kill).await.map(|_| ())
 }
 
 async fn list(session: &Session) -> Result<Vec<Container>, Status> {
@@ -140,6 +174,48 @@ fn network_namespace(record: &Record) -> Option<String> {
     Some(path.rsplit('/').next().unwrap_or_default().to_owned())
 }
 
+/// The relevant part of [`METADATA`].
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Attached {
+    metadata: Metadata,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Metadata {
+    #[serde(default)]
+    stop_signal: String,
+}
+
+fn stop_signal(record: &Record) -> Option<u32> {
+    let attached = record.extensions.get(METADATA)?;
+    let attached: Attached = serde_json::from_slice(&attached.value).ok()?;
+    signal(&attached.metadata.stop_signal)
+}
+
+/// Number of a signal, which an image's config gives by name or number (image spec, config.md, `StopSignal`).
+fn signal(text: &str) -> Option<u32> {
+    if let Ok(number) = text.parse() {
+        return (1..=*REAL_TIME.end()).contains(&number).then_some(number);
+    }
+    let name = text.to_ascii_uppercase();
+    let name = name.strip_prefix("SIG").unwrap_or(&name);
+    let steps = |rest: &str, sign: char| match rest.strip_prefix(sign) {
+        Some(steps) => steps.parse::<u32>().ok(),
+        None => rest.is_empty().then_some(0),
+    };
+    let number = if let Some(rest) = name.strip_prefix("RTMIN") {
+        REAL_TIME.start().checked_add(steps(rest, '+')?)
+    } else if let Some(rest) = name.strip_prefix("RTMAX") {
+        REAL_TIME.end().checked_sub(steps(rest, '-')?)
+    } else {
+        let known = Signal::from_str(&format!("SIG{name}")).ok()?;
+        return u32::try_from(known as i32).ok();
+    };
+    number.filter(|number| REAL_TIME.contains(number))
+}
+
 fn view(record: &Record, task: Option<&Process>) -> Container {
     let label = |name: &str| record.labels.get(name).map_or("", String::as_str);
     let pod = format!(
@@ -166,6 +242,7 @@ fn view(record: &Record, task: Option<&Process>) -> Container {
         pid: task.map_or(0, |task| task.pid),
         status: task.map_or(TaskStatus::Stopped, Process::status),
         network_namespace: network_namespace(record).unwrap_or_default(),
+        stop_signal: stop_signal(record).unwrap_or(TERM),
     }
 }
 
@@ -251,5 +328,43 @@ mod tests {
             with_spec.spec = of(broken);
             assert_eq!(view(&with_spec, None).network_namespace, "");
         }
+    }
+
+    #[test]
+    fn stop_signal_is_that_of_the_pod_or_image_and_sigterm_without_a_known_one() {
+        let asked = |metadata: &str| {
+            let mut record = record("x", &[]);
+            let kept = Any {
+                type_url: String::new(),
+                value: metadata.as_bytes().to_vec(),
+            };
+            record.extensions.insert(METADATA.to_owned(), kept);
+            view(&record, None).stop_signal
+        };
+        for (name, number) in [
+            ("SIGINT", 2),
+            ("quit", 3),
+            ("SIGWINCH", 28),
+            ("10", 10),
+            ("SIGRTMIN", 34),
+            ("SIGRTMIN+3", 37),
+            ("RTMAX-14", 50),
+            // None of these is a signal.
+            ("", 15),
+            ("0", 15),
+            ("65", 15),
+            ("SIGRTMIN+31", 15),
+            ("SIGRTMAX-31", 15),
+            ("SIGRTMIN-1", 15),
+            ("SIGHELLO", 15),
+        ] {
+            let metadata =
+                format!(r#"{{"Version":"v1","Metadata":{{"ID":"x","StopSignal":"{name}"}}}}"#);
+            assert_eq!(asked(&metadata), number, "{name}");
+        }
+        for broken in ["", "[]", r#"{"Metadata":{}}"#] {
+            assert_eq!(asked(broken), TERM);
+        }
+        assert_eq!(view(&record("x", &[]), None).stop_signal, TERM);
     }
 }
