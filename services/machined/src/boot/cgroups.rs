@@ -13,8 +13,11 @@ use corten_sys::cgroup;
 /// Mount point of the hierarchy.
 pub const ROOT: &str = "/sys/fs/cgroup";
 
+/// The group of all pods.
+pub const PODS: &str = "kubepods";
+
 /// The top-level groups of everything except machined itself.
-pub const ALL_BUT_INIT: [&str; 3] = ["system", "podruntime", "kubepods"];
+pub const ALL_BUT_INIT: [&str; 3] = ["system", "podruntime", PODS];
 
 /// machined's own group.
 const INIT: &str = "init";
@@ -174,7 +177,7 @@ const TABLE: [Entry; 14] = [
     },
     Entry {
         // The kubelet replaces this limit by the allocatable resources of the node.
-        path: "kubepods",
+        path: PODS,
         swap: true,
         tasks: Tasks::Part(50),
         ..ENTRY

@@ -8,6 +8,7 @@ mod ending;
 mod extensions;
 mod images;
 mod install;
+mod leftover;
 mod loading;
 mod lock;
 mod overlay;

@@ -1,4 +1,5 @@
-//! Stops the pods before the services: the kubelet learns of the node's end, and gives each pod its grace period.
+//! Stops the pods before the services: the kubelet learns of the node's end, and gives each pod its grace period. The
+//! pods that it leaves are stopped without it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,14 +14,17 @@ use corten_server::node::Node as _;
 use corten_types::kubernetes_kubelet::{ID, KubeletSpec};
 
 use super::Machine;
+use super::leftover::{self, Real};
 
 /// Time that the kubelet gets beyond the grace periods of its pods.
 const MARGIN: Duration = Duration::from_secs(10);
+/// Time for containers that the kubelet still kills when it lets go: its own time limits end at the same moment.
+const SETTLE: Duration = Duration::from_secs(3);
 /// Name of the task in the events.
 const STOP_PODS: &str = "stopAllPods";
 
 impl Machine {
-    /// Opens the socket for the kubelet. A node without it still works; only its pods get no time at its end.
+    /// Opens the socket for the kubelet. A node without it still works, and stops its pods itself.
     pub(super) fn announce_ends(&self) {
         match bind(Path::new(SOCKET)) {
             Ok(listener) => {
@@ -31,23 +35,26 @@ impl Machine {
                 }));
             }
             Err(error) => console::warn(&format!(
-                "{SOCKET}: {error}; pods are killed without their grace periods when the node ends"
+                "{SOCKET}: {error}; the kubelet does not learn of the node's end, and pods get 30 s instead of their \
+                 grace periods; a restart of the node tries again"
             )),
         }
     }
 
-    /// Has the kubelet stop the pods.
+    /// Has the kubelet stop the pods, and then stops the rest.
     pub(super) async fn stop_pods(&self, actor: &str) {
         self.tell_task(STOP_PODS, actor, task_event::Action::Start);
         let kubelet = self.node.store().get_as::<KubeletSpec>(ID);
         let grace = kubelet.map_or(Duration::ZERO, |spec| shutdown_grace(&spec.config));
-        stop(&self.inhibitors, grace).await;
+        let patience = stop(&self.inhibitors, grace).await;
+        leftover::stop(&Real::new(&self.supervisor), patience).await;
         self.tell_task(STOP_PODS, actor, task_event::Action::Stop);
     }
 }
 
 /// Announces the end to the kubelet and waits until it has stopped the pods, for little longer than the pods may take.
-async fn stop(inhibitors: &Inhibitors, grace: Duration) {
+/// Returns the time for the containers that may still be about to end.
+async fn stop(inhibitors: &Inhibitors, grace: Duration) -> Duration {
     let is_delayed = inhibitors.held() > 0;
     let limit = (grace + MARGIN).min(LONGEST_DELAY);
     if is_delayed {
@@ -57,12 +64,19 @@ async fn stop(inhibitors: &Inhibitors, grace: Duration) {
         ));
     }
     match inhibitors.announce_end(limit).await {
-        true if is_delayed => console::say("the kubelet has stopped the pods"),
-        true => {}
-        false => console::warn(&format!(
-            "the kubelet has not stopped the pods within {} s; the node ends anyway",
-            limit.as_secs()
-        )),
+        true if is_delayed => {
+            console::say("the kubelet has stopped the pods");
+            SETTLE
+        }
+        true => Duration::ZERO,
+        false => {
+            console::warn(&format!(
+                "the kubelet has not stopped the pods within {} s; `cortenctl logs --previous kubelet` shows why after \
+                 the next start",
+                limit.as_secs()
+            ));
+            Duration::ZERO
+        }
     }
 }
 
@@ -104,9 +118,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn end_without_a_kubelet_waits_for_nothing() {
+    async fn end_without_a_kubelet_waits_for_no_kubelet() {
         let begun = Instant::now();
-        stop(&Inhibitors::default(), 30 * SECOND).await;
-        assert_eq!(begun.elapsed(), Duration::ZERO);
+        let patience = stop(&Inhibitors::default(), 30 * SECOND).await;
+        assert_eq!(begun.elapsed() + patience, Duration::ZERO);
     }
 }
