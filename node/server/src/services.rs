@@ -9,8 +9,8 @@ use tonic::Status;
 
 use crate::node::{Control, Node, ServiceState, ServiceView, refused};
 
-/// Timeout for a service to end: longer than any service's grace period before SIGKILL.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Timeout for a service to end: the longest grace period before SIGKILL, and 15 s for SIGKILL on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(45);
 
 pub(super) fn list(views: &[ServiceView]) -> api::ServiceListResponse {
     let services = views.iter().map(info).collect();
@@ -46,21 +46,25 @@ pub(super) async fn control(node: &dyn Node, id: &str, control: Control) -> Resu
         Control::Restart => "restarted",
     };
     if !node.services().iter().any(|view| view.id == id) {
-        return Err(Status::not_found(format!("id: there is no service {id:?}")));
+        return Err(Status::not_found(format!(
+            "id: there is no service {id:?}; the service list names all"
+        )));
     }
     if !may_be_controlled(id, control) {
         return Err(Status::failed_precondition(format!(
-            "id: service {id:?} cannot be {done} through the API"
+            "id: service {id:?} cannot be {done} through the API, which starts and restarts the kubelet, and controls \
+             the services of extensions"
         )));
     }
     let ended = node.control(id, control).map_err(|error| refused(&error))?;
     match timeout(PATIENCE, ended).await {
         Ok(Ok(())) => Ok(format!("Service {id:?} {done}")),
         Ok(Err(_)) => Err(Status::unavailable(
-            "this boot is ending: services can no longer be controlled",
+            "this boot is ending: services can no longer be controlled; call again after the next start",
         )),
         Err(_) => Err(Status::deadline_exceeded(format!(
-            "service {id:?} has not ended within {} s; its history says why",
+            "service {id:?} has not ended within {} s; `cortenctl service {id}` shows its history and `cortenctl logs \
+             {id}` its output",
             PATIENCE.as_secs()
         ))),
     }
@@ -91,9 +95,28 @@ const fn word(state: ServiceState) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use corten_services::{ApiMode, table};
+    use corten_kubernetes::Node as Kubelet;
+    use corten_services::kubernetes::{etcd_service, kubelet_service, restore_service};
+    use corten_services::{ApiMode, Task, machined, table, trustd};
 
     use super::*;
+
+    #[test]
+    fn restart_of_a_service_that_needs_sigkill_is_waited_for() {
+        let image = "image:1";
+        let others = [
+            machined(Task::new(|_| async { Ok(()) })),
+            trustd(),
+            etcd_service(image, Vec::new()),
+            restore_service(image, Vec::new()),
+            kubelet_service(&Kubelet::default(), Vec::new(), ""),
+            extension::unusable("x", String::new()),
+        ];
+        for spec in table(ApiMode::Secure).into_iter().chain(others) {
+            let needed = spec.limits.stop + Duration::from_secs(10);
+            assert!(PATIENCE > needed, "{}", spec.id);
+        }
+    }
 
     #[test]
     fn callers_control_the_kubelet_and_extensions_only() {
